@@ -16,11 +16,11 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::Timespec;
 
+use crate::corruption;
 use crate::error::Error;
 use crate::feedback::Rule;
-use crate::layout::{MAGIC, SIZE, VERSION, Whole};
+use crate::layout::{BoardLayout, MAGIC, SIZE, VERSION};
 use crate::locks::{self, Locks};
-use crate::scribbled;
 
 /// Nobody makes a board for longer, unless it is stopped just there.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -63,23 +63,23 @@ impl Board {
     /// The rule of feedback for *all* address spaces at this board, from now on and as long as its
     /// file is there; None: none.
     pub fn set_feedback(&self, rule: Option<Rule>) {
-        self.whole().header.feedback.store(rule.map_or(0, Rule::packed), Ordering::Relaxed);
+        self.layout().header.feedback.store(rule.map_or(0, Rule::packed), Ordering::Relaxed);
     }
 
     /// See [`set_feedback`](Board::set_feedback).
     #[must_use]
     pub fn feedback(&self) -> Option<Rule> {
-        Rule::unpacked(self.whole().header.feedback.load(Ordering::Relaxed))
+        Rule::unpacked(self.layout().header.feedback.load(Ordering::Relaxed))
     }
 
     /// Clears what a process that is gone has scribbled.
-    pub(crate) fn wipe(&self) {
-        self.locks.with_file(|file| scribbled::wipe(file));
+    pub(crate) fn clear_canary(&self) {
+        self.locks.with_file(|file| corruption::clear_canary(file));
     }
 
     #[inline]
-    pub(crate) fn whole(&self) -> &Whole {
-        self.map.whole()
+    pub(crate) fn layout(&self) -> &BoardLayout {
+        self.map.layout()
     }
 
     /// In a fork's child: the board becomes an empty one of its own, at the same place, where it is
@@ -92,31 +92,31 @@ impl Board {
 
 /// The file at `path`, which is as a board has to be from outside.
 pub(crate) fn opened(path: &Path, how: &mut std::fs::OpenOptions) -> Result<File, Error> {
-    let planted = |what: &str| Error::planted(path, what);
+    let untrusted = |what: &str| Error::untrusted(path, what);
     // O_NONBLOCK: opening a planted pipe must not wait.
     let file = how
         .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY)
         .open(path)
         .map_err(|e| match e.raw_os_error() {
-            Some(libc::ELOOP) => planted("it is a symbolic link"),
-            Some(libc::EISDIR | libc::ENXIO) => planted("it is no file"),
-            Some(libc::EACCES) => planted("it is another user's, or of a wrong mode"),
+            Some(libc::ELOOP) => untrusted("it is a symbolic link"),
+            Some(libc::EISDIR | libc::ENXIO) => untrusted("it is no file"),
+            Some(libc::EACCES) => untrusted("it is another user's, or of a wrong mode"),
             _ => Error::io(path)(e),
         })?;
     let stat = file.metadata().map_err(Error::io(path))?;
     if !stat.is_file() {
-        return Err(planted("it is no file"));
+        return Err(untrusted("it is no file"));
     }
     // SAFETY: no arguments; cannot fail.
     let me = unsafe { libc::geteuid() };
     if stat.uid() != me {
-        return Err(Error::planted(
+        return Err(Error::untrusted(
             path,
             format!("it belongs to user {} and not to user {me}", stat.uid()),
         ));
     }
     if stat.mode() & WRITABLE_BY_OTHERS != 0 {
-        return Err(planted("it can be written by others than its owner"));
+        return Err(untrusted("it can be written by others than its owner"));
     }
     Ok(file)
 }
@@ -139,7 +139,7 @@ pub(crate) fn is_board(path: &Path, fd: &OwnedFd) -> Result<bool, Error> {
         return Ok(false);
     }
     if read < head.len() || magic != MAGIC {
-        return Err(Error::planted(path, "it is no board"));
+        return Err(Error::untrusted(path, "it is no board"));
     }
     if word(8) != VERSION {
         return Err(Error::Version { path: path.to_owned(), found: word(8), known: VERSION });
@@ -147,7 +147,7 @@ pub(crate) fn is_board(path: &Path, fd: &OwnedFd) -> Result<bool, Error> {
     if word(12) != SIZE as u32 || length != SIZE as u64 {
         let what =
             format!("it is {length} bytes long, and a board of version {VERSION} has {SIZE}");
-        return Err(Error::planted(path, what));
+        return Err(Error::untrusted(path, what));
     }
     Ok(true)
 }
@@ -156,7 +156,7 @@ pub(crate) fn is_board(path: &Path, fd: &OwnedFd) -> Result<bool, Error> {
 /// none is not finished.
 fn make(path: &Path, fd: &OwnedFd) -> Result<(), Error> {
     let begun = Instant::now();
-    while !locks::try_lock_whole(fd).map_err(Error::io(path))? {
+    while !locks::try_lock_file(fd).map_err(Error::io(path))? {
         if begun.elapsed() > PATIENCE {
             return Err(Error::Busy(path.to_owned()));
         }
@@ -165,7 +165,7 @@ fn make(path: &Path, fd: &OwnedFd) -> Result<(), Error> {
         let _ = rustix::thread::nanosleep(&Timespec { tv_sec: 0, tv_nsec: 200_000 });
     }
     let made = made(path, fd);
-    locks::unlock_whole(fd);
+    locks::unlock_file(fd);
     made
 }
 
@@ -191,7 +191,7 @@ fn made(path: &Path, fd: &OwnedFd) -> Result<(), Error> {
 
 /// The file, mapped and shared, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Map(NonNull<Whole>);
+pub(crate) struct Map(NonNull<BoardLayout>);
 
 // SAFETY: all that it leads to are atomic words.
 unsafe impl Send for Map {}
@@ -206,14 +206,14 @@ impl Map {
         let at = unsafe {
             libc::mmap(std::ptr::null_mut(), SIZE, protection, libc::MAP_SHARED, fd.as_raw_fd(), 0)
         };
-        match NonNull::new(at.cast::<Whole>()) {
+        match NonNull::new(at.cast::<BoardLayout>()) {
             Some(at) if at.as_ptr().cast() != libc::MAP_FAILED => Ok(Map(at)),
             _ => Err(std::io::Error::last_os_error()),
         }
     }
 
     #[inline]
-    pub(crate) fn whole(&self) -> &Whole {
+    pub(crate) fn layout(&self) -> &BoardLayout {
         // SAFETY: mapped for as long as self lives, page-aligned, of this size; every bit pattern
         // of it is valid, and others change it through atomic words only, or, where they scribble,
         // in ways that no access here takes for anything but a value.
@@ -249,7 +249,7 @@ impl Board {
     /// How many holders were overridden since the board was made, and the process of the last one.
     #[must_use]
     pub fn overridden(&self) -> (u32, u32) {
-        let word = self.whole().header.overridden.load(Ordering::Relaxed);
+        let word = self.layout().header.overridden.load(Ordering::Relaxed);
         ((word >> 32) as u32, word as u32)
     }
 }

@@ -9,7 +9,7 @@ use std::{fmt, io};
 pub enum Error {
     /// What stands at the path is not a board that may be trusted: a symbolic link, another user's,
     /// writable by others, no file, or of other contents.
-    Planted(PathBuf, String),
+    Untrusted(PathBuf, String),
     /// A board of another version of Kumihimo.
     Version {
         /// Where it is.
@@ -38,8 +38,8 @@ impl Error {
         }
     }
 
-    pub(crate) fn planted(path: &Path, what: impl Into<String>) -> Error {
-        Error::Planted(path.to_owned(), what.into())
+    pub(crate) fn untrusted(path: &Path, what: impl Into<String>) -> Error {
+        Error::Untrusted(path.to_owned(), what.into())
     }
 }
 
@@ -47,7 +47,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const OR_ELSE: &str = "or set KUMI_BOARD to another path or to off";
         match self {
-            Error::Planted(path, what) => {
+            Error::Untrusted(path, what) => {
                 write!(f, "board {}: {what}, and is not used: remove it, {OR_ELSE}", path.display())
             }
             Error::Version { path, found, known } => write!(

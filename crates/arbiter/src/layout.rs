@@ -3,14 +3,14 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::offences::{KEPT, Offence};
+use crate::overrides::{MAX_OVERRIDES, OverrideRecord};
 use crate::row::{Cell, Head};
-use crate::slot::{CELLS, CORES, Place, ROWS, Slot};
+use crate::slot::{CELLS, CORES, ROWS, Slot, VpId};
 
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"kumiboar");
 /// Rises with every change of what stands in the file, and of what it means.
 pub const VERSION: u32 = 3;
-pub(crate) const SIZE: usize = size_of::<Whole>();
+pub(crate) const SIZE: usize = size_of::<BoardLayout>();
 
 #[repr(C, align(64))]
 pub(crate) struct Header {
@@ -29,7 +29,7 @@ pub(crate) struct Header {
 impl Header {
     /// Says once more that this is a board, in case that somebody wrote over it: others could not
     /// come.
-    pub(crate) fn restate(&self) {
+    pub(crate) fn rewrite_identity(&self) {
         self.size.store(SIZE as u32, Ordering::Relaxed);
         self.version.store(VERSION, Ordering::Relaxed);
         self.magic.store(MAGIC, Ordering::Relaxed);
@@ -51,7 +51,7 @@ pub(crate) struct Record {
     pub(crate) overridden: AtomicU32,
     pub(crate) reason: AtomicU32,
     /// By what it is told what concerns its VPs; 0: it is not.
-    pub(crate) ear: AtomicU32,
+    pub(crate) listener: AtomicU32,
     _room: AtomicU32,
     /// Copies for observers: its share, and how far it has sunk. The address space goes by its own.
     pub(crate) share: AtomicU64,
@@ -99,25 +99,25 @@ impl Record {
 
 /// The file, from its first byte on. All zero is valid: nobody is there.
 #[repr(C)]
-pub(crate) struct Whole {
+pub(crate) struct BoardLayout {
     pub(crate) header: Header,
     pub(crate) slots: [Slot; CORES],
     pub(crate) records: [Record; ROWS],
-    pub(crate) offences: [Offence; KEPT],
-    /// Where nobody has any business: see [`crate::scribbled`].
-    pub(crate) nobodys: [AtomicU64; NOBODYS / 8],
+    pub(crate) overrides: [OverrideRecord; MAX_OVERRIDES],
+    /// Where nobody has any business: see [`crate::corruption`].
+    pub(crate) canary: [AtomicU64; CANARY_SIZE / 8],
 }
 
-const NOBODYS: usize = 128 << 10;
+const CANARY_SIZE: usize = 128 << 10;
 /// A page of what is nobody's, too far from all else for the kernel to map it where somebody reads
 /// that (it maps 64 KiB around what is read).
-pub(crate) const NOBODYS_PAGE: usize =
-    (std::mem::offset_of!(Whole, nobodys) + NOBODYS / 2).next_multiple_of(PAGE);
+pub(crate) const CANARY_PAGE: usize =
+    (std::mem::offset_of!(BoardLayout, canary) + CANARY_SIZE / 2).next_multiple_of(PAGE);
 pub(crate) const PAGE: usize = 4096;
 
 const _: () = {
-    assert!(NOBODYS_PAGE + PAGE <= SIZE);
-    assert!(size_of::<Offence>() == 64);
+    assert!(CANARY_PAGE + PAGE <= SIZE);
+    assert!(size_of::<OverrideRecord>() == 64);
     assert!(size_of::<Header>() == 64);
     assert!(size_of::<Slot>() == 64);
     assert!(size_of::<Cell>() == 64);
@@ -125,9 +125,9 @@ const _: () = {
     assert!(SIZE < 2 << 20);
 };
 
-impl Whole {
+impl BoardLayout {
     /// `place` is in range: [`crate::slot`] lets no other one through.
-    pub(crate) fn cell(&self, place: Place) -> &Cell {
+    pub(crate) fn cell(&self, place: VpId) -> &Cell {
         &self.records[usize::from(place.row)].cells[usize::from(place.vp)]
     }
 }

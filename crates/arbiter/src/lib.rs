@@ -8,8 +8,8 @@
 //! - [`member`]: an address space at the board: its row, how many others there are.
 //! - [`seat`]: a virtual processor at the board, and what it does about holders that do not leave.
 //! - [`share`], [`feedback`]: the rules by which an address space counts lower than its level.
-//! - [`offences`]: recently overridden address spaces.
-//! - [`tell`]: how a virtual processor of another address space is told.
+//! - [`overrides`]: recently overridden address spaces.
+//! - [`core_notify`]: how a virtual processor of another address space is told.
 //! - [`view`]: the board, to be looked at.
 #![deny(unsafe_op_in_unsafe_fn)]
 #![cfg_attr(loom, allow(dead_code, reason = "only what is modelled is used"))]
@@ -21,33 +21,33 @@ pub mod slot;
 #[cfg(not(loom))]
 pub mod board;
 #[cfg(not(loom))]
+pub mod core_notify;
+#[cfg(not(loom))]
+mod corruption;
+#[cfg(not(loom))]
+mod duration_text;
+#[cfg(not(loom))]
 pub mod error;
 #[cfg(not(loom))]
 pub mod feedback;
 #[cfg(not(loom))]
-mod layout;
+mod holder_watch;
 #[cfg(not(loom))]
-mod life;
+mod layout;
 #[cfg(not(loom))]
 mod locks;
 #[cfg(not(loom))]
 pub mod member;
 #[cfg(not(loom))]
-pub mod offences;
-#[cfg(not(loom))]
-mod scribbled;
+pub mod overrides;
 #[cfg(not(loom))]
 pub mod seat;
 #[cfg(not(loom))]
 pub mod share;
 #[cfg(not(loom))]
-mod span;
-#[cfg(not(loom))]
-pub mod tell;
+mod thread_status;
 #[cfg(not(loom))]
 pub mod view;
-#[cfg(not(loom))]
-mod watched;
 
 #[cfg(not(loom))]
 pub use layout::VERSION;

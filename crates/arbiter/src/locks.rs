@@ -13,9 +13,9 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use crate::slot::ROWS;
 
 /// Where rows are locked.
-const LIVES: i64 = 1 << 40;
+const ROW_LOCKS: i64 = 1 << 40;
 /// Where the owners of rows tell their process ids.
-const OWNER: i64 = 1 << 41;
+const PID_LOCKS: i64 = 1 << 41;
 
 /// A descriptor of the board's file.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ impl Locks {
 
     /// Tries for a row. False: somebody else has it.
     pub(crate) fn claim(&self, row: u16) -> io::Result<bool> {
-        match self.lock(libc::F_OFD_SETLK, libc::F_WRLCK, LIVES + i64::from(row), 1) {
+        match self.lock(libc::F_OFD_SETLK, libc::F_WRLCK, ROW_LOCKS + i64::from(row), 1) {
             Ok(_) => {}
             Err(e) if matches!(e.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => {
                 return Ok(false);
@@ -39,18 +39,18 @@ impl Locks {
             Err(e) => return Err(e),
         }
         // Without it the process to signal is unknown, no more.
-        let _ = self.lock(libc::F_SETLK, libc::F_WRLCK, OWNER + i64::from(row), 1);
+        let _ = self.lock(libc::F_SETLK, libc::F_WRLCK, PID_LOCKS + i64::from(row), 1);
         Ok(true)
     }
 
-    pub(crate) fn give_up(&self, row: u16) {
-        let _ = self.lock(libc::F_SETLK, libc::F_UNLCK, OWNER + i64::from(row), 1);
-        let _ = self.lock(libc::F_OFD_SETLK, libc::F_UNLCK, LIVES + i64::from(row), 1);
+    pub(crate) fn release(&self, row: u16) {
+        let _ = self.lock(libc::F_SETLK, libc::F_UNLCK, PID_LOCKS + i64::from(row), 1);
+        let _ = self.lock(libc::F_OFD_SETLK, libc::F_UNLCK, ROW_LOCKS + i64::from(row), 1);
     }
 
     /// Whether another opening of the file holds the row. True where that cannot be found out.
     pub(crate) fn is_held(&self, row: u16) -> bool {
-        self.lock(libc::F_OFD_GETLK, libc::F_WRLCK, LIVES + i64::from(row), 1)
+        self.lock(libc::F_OFD_GETLK, libc::F_WRLCK, ROW_LOCKS + i64::from(row), 1)
             .map_or(true, |lock| i32::from(lock.l_type) != libc::F_UNLCK)
     }
 
@@ -60,7 +60,7 @@ impl Locks {
         let mut row = 0;
         while row < ROWS as i64 {
             let Ok(lock) =
-                self.lock(libc::F_OFD_GETLK, libc::F_WRLCK, LIVES + row, ROWS as i64 - row)
+                self.lock(libc::F_OFD_GETLK, libc::F_WRLCK, ROW_LOCKS + row, ROWS as i64 - row)
             else {
                 break;
             };
@@ -69,7 +69,7 @@ impl Locks {
             }
             // The kernel tells of *a* lock in the range, not of the first: one at a time from here,
             // up to it.
-            let found = (lock.l_start - LIVES).clamp(row, ROWS as i64 - 1);
+            let found = (lock.l_start - ROW_LOCKS).clamp(row, ROWS as i64 - 1);
             for candidate in row..=found {
                 if candidate == found || self.is_held(candidate as u16) {
                     rows.push(candidate as u16);
@@ -83,7 +83,7 @@ impl Locks {
     /// The process that holds a row, as this one knows it. None: this one itself, one of another
     /// pid namespace, or one that cannot be found out.
     pub(crate) fn pid(&self, row: u16) -> Option<u32> {
-        let lock = self.lock(libc::F_GETLK, libc::F_WRLCK, OWNER + i64::from(row), 1).ok()?;
+        let lock = self.lock(libc::F_GETLK, libc::F_WRLCK, PID_LOCKS + i64::from(row), 1).ok()?;
         (i32::from(lock.l_type) != libc::F_UNLCK)
             .then_some(lock.l_pid)
             .filter(|&pid| pid > 0)
@@ -134,7 +134,7 @@ fn close(fd: RawFd) {
 }
 
 /// The file's own lock while it is made (flock(2)); the kernel takes it back if its holder dies.
-pub(crate) fn try_lock_whole(fd: &OwnedFd) -> io::Result<bool> {
+pub(crate) fn try_lock_file(fd: &OwnedFd) -> io::Result<bool> {
     // SAFETY: a live descriptor.
     if unsafe { libc::flock(fd.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
         return Ok(true);
@@ -143,7 +143,7 @@ pub(crate) fn try_lock_whole(fd: &OwnedFd) -> io::Result<bool> {
     if e.kind() == io::ErrorKind::WouldBlock { Ok(false) } else { Err(e) }
 }
 
-pub(crate) fn unlock_whole(fd: &OwnedFd) {
+pub(crate) fn unlock_file(fd: &OwnedFd) {
     // SAFETY: a live descriptor.
     unsafe { libc::flock(fd.as_raw_fd(), libc::LOCK_UN) };
 }

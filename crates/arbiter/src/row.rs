@@ -7,28 +7,28 @@
 //! the VP lies. Both look after a full fence, so one of them sees the other.
 //!
 //! Other processes can write anything on a board. So a cell is only ever compared with what it may
-//! say, and a wrong word costs its own VP time: see [`Cell::call`].
+//! say, and a wrong word costs its own VP time: see [`Cell::claim_wake`].
 
 use std::time::Duration;
 
 use crate::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// It runs microprocesses: it looks around at its next step.
-const RUNS: u32 = 0;
+const RUNNING: u32 = 0;
 /// It has nothing to do and looks for something, all the time.
-const LOOKS: u32 = 1;
+const POLLING: u32 = 1;
 /// It waits on its word (futex), or is about to.
-const ON_WORD: u32 = 2;
+const ON_FUTEX: u32 = 2;
 /// It waits for descriptors, or is about to.
 const ON_DESCRIPTORS: u32 = 3;
 /// Somebody has called it; it is on its way up.
-const CALLED: u32 = 4;
+const WOKEN: u32 = 4;
 
 /// Where a VP lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bed {
+pub enum SleepMode {
     /// On the word of its cell: [`Cell::wake`] gets it up.
-    Word,
+    Futex,
     /// Where only its own address space can wake it: a descriptor that it waits for.
     Descriptors,
 }
@@ -41,7 +41,7 @@ pub struct Cell {
     /// The core that its VP ran on when it lay down, plus one.
     core: AtomicU32,
     /// When it last looked at what others put before it, CLOCK_MONOTONIC nanoseconds.
-    looked: AtomicU64,
+    last_poll: AtomicU64,
     /// The core that it waits for and its level's mark ([`crate::slot`]); 0: none.
     waits: AtomicU32,
     /// The kernel thread that carries it, 0 if unknown.
@@ -61,9 +61,9 @@ impl Cell {
     #[must_use]
     pub fn new() -> Cell {
         Cell {
-            word: AtomicU32::new(RUNS),
+            word: AtomicU32::new(RUNNING),
             core: AtomicU32::new(0),
-            looked: AtomicU64::new(0),
+            last_poll: AtomicU64::new(0),
             waits: AtomicU32::new(0),
             thread: AtomicU32::new(0),
             used: AtomicU64::new(0),
@@ -71,25 +71,28 @@ impl Cell {
     }
 
     /// The owner has nothing to do and looks for something until it lies down or
-    /// [runs](Cell::runs).
-    pub fn looks(&self) {
-        self.word.store(LOOKS, Ordering::Relaxed);
+    /// [runs](Cell::set_running).
+    pub fn set_polling(&self) {
+        self.word.store(POLLING, Ordering::Relaxed);
     }
 
     /// The owner runs microprocesses, from a state in which nobody calls it.
-    pub fn runs(&self) {
-        self.word.store(RUNS, Ordering::Relaxed);
+    pub fn set_running(&self) {
+        self.word.store(RUNNING, Ordering::Relaxed);
     }
 
     /// The owner is about to sleep; it must look at everything once more after this.
-    pub fn lie_down(&self, bed: Bed) {
-        self.word.store(if bed == Bed::Word { ON_WORD } else { ON_DESCRIPTORS }, Ordering::Relaxed);
+    pub fn prepare_sleep(&self, mode: SleepMode) {
+        self.word.store(
+            if mode == SleepMode::Futex { ON_FUTEX } else { ON_DESCRIPTORS },
+            Ordering::Relaxed,
+        );
         fence(Ordering::SeqCst);
     }
 
     /// The owner is up again, and runs. True if somebody called it.
-    pub fn get_up(&self) -> bool {
-        self.word.swap(RUNS, Ordering::Acquire) == CALLED
+    pub fn finish_sleep(&self) -> bool {
+        self.word.swap(RUNNING, Ordering::Acquire) == WOKEN
     }
 
     /// By its own address space, after something was put where the VP looks: how the caller has to
@@ -98,56 +101,58 @@ impl Cell {
     /// A process that scribbles over the cell can lose a call: the VP looks again on its own when
     /// its nap is over, and is then none the worse.
     #[must_use]
-    pub fn call(&self) -> Option<Bed> {
+    pub fn claim_wake(&self) -> Option<SleepMode> {
         fence(Ordering::SeqCst);
         match self.word.load(Ordering::Relaxed) {
-            ON_WORD => self.called_from(ON_WORD).then_some(Bed::Word),
-            ON_DESCRIPTORS => self.called_from(ON_DESCRIPTORS).then_some(Bed::Descriptors),
+            ON_FUTEX => self.claim_wake_from(ON_FUTEX).then_some(SleepMode::Futex),
+            ON_DESCRIPTORS => {
+                self.claim_wake_from(ON_DESCRIPTORS).then_some(SleepMode::Descriptors)
+            }
             _ => None,
         }
     }
 
-    /// By another address space: [`Bed::Word`], which the caller has to [wake](Cell::wake); or
-    /// [`Bed::Descriptors`], and nothing is changed: only a thread that can wake it may call it, or
-    /// no call would reach it any more.
+    /// By another address space: [`SleepMode::Futex`], which the caller has to [wake](Cell::wake);
+    /// or [`SleepMode::Descriptors`], and nothing is changed: only a thread that can wake it may
+    /// call it, or no call would reach it any more.
     #[must_use]
-    pub fn call_across(&self) -> Option<Bed> {
+    pub fn claim_wake_remote(&self) -> Option<SleepMode> {
         fence(Ordering::SeqCst);
         match self.word.load(Ordering::Relaxed) {
-            ON_WORD => self.called_from(ON_WORD).then_some(Bed::Word),
-            ON_DESCRIPTORS => Some(Bed::Descriptors),
+            ON_FUTEX => self.claim_wake_from(ON_FUTEX).then_some(SleepMode::Futex),
+            ON_DESCRIPTORS => Some(SleepMode::Descriptors),
             _ => None,
         }
     }
 
-    fn called_from(&self, lies: u32) -> bool {
-        self.word.compare_exchange(lies, CALLED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    fn claim_wake_from(&self, lies: u32) -> bool {
+        self.word.compare_exchange(lies, WOKEN, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// A hint: it may be otherwise by now.
     #[inline]
     pub fn is_sleeping(&self) -> bool {
-        matches!(self.word.load(Ordering::Relaxed), ON_WORD | ON_DESCRIPTORS)
+        matches!(self.word.load(Ordering::Relaxed), ON_FUTEX | ON_DESCRIPTORS)
     }
 
     /// Whether others than its own address space can wake it. A hint.
     #[cfg(not(loom))]
-    fn is_on_word(&self) -> bool {
-        self.word.load(Ordering::Relaxed) == ON_WORD
+    fn is_on_futex(&self) -> bool {
+        self.word.load(Ordering::Relaxed) == ON_FUTEX
     }
 
     /// Whether it looks for something to do, so that it need not be called. A hint.
-    pub fn is_looking(&self) -> bool {
-        matches!(self.word.load(Ordering::Relaxed), LOOKS | CALLED)
+    pub fn is_polling(&self) -> bool {
+        matches!(self.word.load(Ordering::Relaxed), POLLING | WOKEN)
     }
 
     /// The owner looked, at this time (CLOCK_MONOTONIC, nanoseconds).
-    pub fn note_look(&self, now: u64) {
-        self.looked.store(now, Ordering::Relaxed);
+    pub fn set_last_poll(&self, now: u64) {
+        self.last_poll.store(now, Ordering::Relaxed);
     }
 
     /// This kernel thread (its id in its own process) carries the owner now.
-    pub fn note_thread(&self, thread: u32) {
+    pub fn set_thread(&self, thread: u32) {
         self.thread.store(thread, Ordering::Relaxed);
     }
 
@@ -179,17 +184,17 @@ impl Cell {
         for word in [&self.word, &self.core, &self.waits, &self.thread] {
             word.store(0, Ordering::Relaxed);
         }
-        self.looked.store(0, Ordering::Relaxed);
+        self.last_poll.store(0, Ordering::Relaxed);
         self.used.store(0, Ordering::Relaxed);
     }
 
     /// When the owner last looked.
-    pub fn looked(&self) -> u64 {
-        self.looked.load(Ordering::Relaxed)
+    pub fn last_poll(&self) -> u64 {
+        self.last_poll.load(Ordering::Relaxed)
     }
 
     /// The owner lies on this core.
-    pub fn note_core(&self, core: u32) {
+    pub fn set_core(&self, core: u32) {
         self.core.store(core.wrapping_add(1), Ordering::Relaxed);
     }
 
@@ -215,7 +220,7 @@ impl Cell {
                 libc::SYS_futex,
                 self.word.as_ptr(),
                 reach.of(libc::FUTEX_WAIT),
-                ON_WORD,
+                ON_FUTEX,
                 wait,
                 0,
                 0,
@@ -223,7 +228,7 @@ impl Cell {
         };
     }
 
-    /// Gets the owner up that [`call`](Cell::call) found on its word.
+    /// Gets the owner up that [`call`](Cell::claim_wake) found on its word.
     pub fn wake(&self, reach: Reach) {
         // SAFETY: a live word. FUTEX_WAKE: futex(2).
         unsafe {
@@ -265,7 +270,7 @@ impl Head {
     }
 
     /// Something was put where `bit` says, before this. Then somebody has to be
-    /// [called](Cell::call), or to look.
+    /// [called](Cell::claim_wake), or to look.
     #[inline]
     pub fn post(&self, bit: u32) {
         let bit = 1 << (bit & 63);
@@ -306,7 +311,7 @@ pub struct Row {
 
 /// How an address space heard, or hears, that something was posted for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rang {
+pub enum RingOutcome {
     /// Somebody there looks already, or will at its next step.
     Awake,
     /// A virtual processor was woken.
@@ -323,7 +328,7 @@ pub enum Caller {
     /// It is about to wait, on this core.
     Waits(u32),
     /// It goes on, on this core.
-    GoesOn(u32),
+    Continues(u32),
     /// It does not know where it runs.
     Anywhere,
 }
@@ -333,7 +338,7 @@ impl Caller {
     fn prefers(self, cell: &Cell) -> bool {
         match self {
             Caller::Waits(core) => cell.core() == Some(core),
-            Caller::GoesOn(core) => cell.core().is_some_and(|lies| lies != core),
+            Caller::Continues(core) => cell.core().is_some_and(|lies| lies != core),
             Caller::Anywhere => false,
         }
     }
@@ -357,30 +362,30 @@ impl Row {
     /// By another address space. Never wakes a second one while one is up that will look. Of
     /// several that lie, wakes the one that lay down on the caller's core if the caller is about to
     /// wait: the kernel goes over to it then, without waking another core. Else rather another one.
-    pub fn ring(&self, caller: Caller, now: impl FnOnce() -> u64) -> Rang {
+    pub fn ring(&self, caller: Caller, now: impl FnOnce() -> u64) -> RingOutcome {
         let now = std::cell::LazyCell::new(now);
         let mut lying: Option<&Cell> = None;
         fence(Ordering::SeqCst);
         for cell in self.cells {
             if cell.is_sleeping() {
-                let worth = |cell: &Cell| (cell.is_on_word(), caller.prefers(cell));
+                let worth = |cell: &Cell| (cell.is_on_futex(), caller.prefers(cell));
                 if lying.is_none_or(|best| worth(cell) > worth(best)) {
                     lying = Some(cell);
                 }
-            } else if cell.is_looking()
-                || cell.looked() != 0 && now.saturating_sub(cell.looked()) < SOON
+            } else if cell.is_polling()
+                || cell.last_poll() != 0 && now.saturating_sub(cell.last_poll()) < SOON
             {
-                return Rang::Awake;
+                return RingOutcome::Awake;
             }
         }
-        match lying.map(|cell| (cell, cell.call_across())) {
-            None => Rang::Busy,
-            Some((_, None)) => Rang::Awake,
-            Some((cell, Some(Bed::Word))) => {
+        match lying.map(|cell| (cell, cell.claim_wake_remote())) {
+            None => RingOutcome::Busy,
+            Some((_, None)) => RingOutcome::Awake,
+            Some((cell, Some(SleepMode::Futex))) => {
                 cell.wake(self.reach);
-                Rang::Woken
+                RingOutcome::Woken
             }
-            Some((_, Some(Bed::Descriptors))) => Rang::Unreachable,
+            Some((_, Some(SleepMode::Descriptors))) => RingOutcome::Unreachable,
         }
     }
 }
@@ -409,25 +414,25 @@ mod tests {
     #[test]
     fn one_that_waits_for_descriptors_is_left_alone_by_others() {
         let row = Row::private(2);
-        row.cells.iter().for_each(|cell| cell.lie_down(Bed::Descriptors));
+        row.cells.iter().for_each(|cell| cell.prepare_sleep(SleepMode::Descriptors));
         for _ in 0..2 {
-            assert_eq!(row.ring(Caller::Anywhere, || 0), Rang::Unreachable);
-            assert_eq!(row.cells[0].call_across(), Some(Bed::Descriptors));
+            assert_eq!(row.ring(Caller::Anywhere, || 0), RingOutcome::Unreachable);
+            assert_eq!(row.cells[0].claim_wake_remote(), Some(SleepMode::Descriptors));
         }
-        assert_eq!(row.cells[0].call(), Some(Bed::Descriptors));
+        assert_eq!(row.cells[0].claim_wake(), Some(SleepMode::Descriptors));
     }
 
     #[test]
     fn wakeable_vps_are_preferred() {
         let row = Row::private(3);
-        row.cells.iter().for_each(|cell| cell.note_core(1));
-        row.cells.iter().for_each(|cell| cell.lie_down(Bed::Descriptors));
-        row.cells[1].lie_down(Bed::Word);
-        row.cells[1].note_core(2);
-        assert_eq!(row.ring(Caller::Waits(1), || 0), Rang::Woken);
-        assert_eq!(row.cells[1].call(), None);
+        row.cells.iter().for_each(|cell| cell.set_core(1));
+        row.cells.iter().for_each(|cell| cell.prepare_sleep(SleepMode::Descriptors));
+        row.cells[1].prepare_sleep(SleepMode::Futex);
+        row.cells[1].set_core(2);
+        assert_eq!(row.ring(Caller::Waits(1), || 0), RingOutcome::Woken);
+        assert_eq!(row.cells[1].claim_wake(), None);
         // That one is up and looks.
-        assert_eq!(row.ring(Caller::Waits(1), || 0), Rang::Awake);
+        assert_eq!(row.ring(Caller::Waits(1), || 0), RingOutcome::Awake);
     }
 }
 
@@ -453,7 +458,7 @@ mod models {
                     loom::thread::spawn(move || {
                         shared.2[i].store(true, Ordering::Relaxed);
                         shared.0.post(3);
-                        shared.1.call_across().is_some()
+                        shared.1.claim_wake_remote().is_some()
                     })
                 })
                 .collect();
@@ -466,7 +471,7 @@ mod models {
                 }
             };
             look();
-            shared.1.lie_down(Bed::Word);
+            shared.1.prepare_sleep(SleepMode::Futex);
             look();
             let called = posters.into_iter().fold(false, |called, p| called | p.join().unwrap());
             assert!(called || seen == [true; 2], "asleep with a post, and nobody called");
@@ -483,14 +488,14 @@ mod models {
                 let (cell, work) = (cell.clone(), work.clone());
                 loom::thread::spawn(move || {
                     work.store(true, Ordering::Relaxed);
-                    cell.call()
+                    cell.claim_wake()
                 })
             };
-            cell.lie_down(Bed::Word);
+            cell.prepare_sleep(SleepMode::Futex);
             let saw = work.load(Ordering::Relaxed);
             let called = waker.join().unwrap();
-            assert!(saw || called == Some(Bed::Word), "asleep with work and nobody called");
-            assert_eq!(cell.get_up(), called.is_some());
+            assert!(saw || called == Some(SleepMode::Futex), "asleep with work and nobody called");
+            assert_eq!(cell.finish_sleep(), called.is_some());
         });
     }
 
@@ -502,13 +507,13 @@ mod models {
             let wakers: Vec<_> = (0..2)
                 .map(|_| {
                     let cell = cell.clone();
-                    loom::thread::spawn(move || cell.call().is_some())
+                    loom::thread::spawn(move || cell.claim_wake().is_some())
                 })
                 .collect();
-            cell.lie_down(Bed::Descriptors);
+            cell.prepare_sleep(SleepMode::Descriptors);
             let calls = wakers.into_iter().map(|w| u32::from(w.join().unwrap())).sum::<u32>();
             assert!(calls <= 1);
-            assert_eq!(cell.get_up(), calls == 1);
+            assert_eq!(cell.finish_sleep(), calls == 1);
         });
     }
 }

@@ -13,7 +13,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::span::{Shown, span};
+use crate::duration_text::{DurationText, parse_duration};
 
 /// Where a text says nothing else, as control groups have it.
 const PERIOD: Duration = Duration::from_millis(100);
@@ -121,7 +121,7 @@ impl FromStr for Share {
             for part in parts {
                 match part {
                     "hard" if !hard => hard = true,
-                    other if period.is_none() && !hard => period = Some(span(other)?),
+                    other if period.is_none() && !hard => period = Some(parse_duration(other)?),
                     _ => return None,
                 }
             }
@@ -140,7 +140,7 @@ impl fmt::Display for Share {
         }
         write!(f, "%")?;
         if self.period() != PERIOD {
-            write!(f, ",{}", Shown(self.period()))?;
+            write!(f, ",{}", DurationText(self.period()))?;
         }
         if self.hard { f.write_str(",hard") } else { Ok(()) }
     }

@@ -26,28 +26,28 @@ impl Rows {
     }
 }
 
-impl Places for Rows {
+impl BoardAccess for Rows {
     fn vps(&self, row: u16) -> u8 {
         u8::from(usize::from(row) < self.cells.len())
     }
 
-    fn cell(&self, place: Place) -> &Cell {
+    fn cell(&self, place: VpId) -> &Cell {
         &self.cells[usize::from(place.row)]
     }
 
-    fn given(&self, place: Place) {
-        if self.cell(place).call().is_some() {
+    fn given(&self, place: VpId) {
+        if self.cell(place).claim_wake().is_some() {
             self.called[usize::from(place.row)].fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    fn displaced(&self, place: Place) {
+    fn displaced(&self, place: VpId) {
         self.displaced.fetch_or(bit(place.row), std::sync::atomic::Ordering::Relaxed);
     }
 }
 
-fn row(row: u16) -> Place {
-    Place { row, vp: 0 }
+fn row(row: u16) -> VpId {
+    VpId { row, vp: 0 }
 }
 
 #[cfg(not(loom))]
@@ -58,7 +58,7 @@ mod plain {
     #[test]
     fn the_highest_goes_first_and_equals_take_turns() {
         let (slot, rows) = (Slot::new(), Rows::new(4));
-        let core = Core { slot: &slot, number: 3, places: &rows };
+        let core = SlotProtocol { slot: &slot, number: 3, places: &rows };
         assert!(core.enter(row(0), Mark::of(10), true).is_ok());
         assert!(core.enter(row(1), Mark::of(10), true).is_err());
         assert!(core.enter(row(2), Mark::of(10), true).is_err());
@@ -86,7 +86,7 @@ mod plain {
     #[test]
     fn one_that_sinks_gives_the_core_up() {
         let (slot, rows) = (Slot::new(), Rows::new(2));
-        let core = Core { slot: &slot, number: 0, places: &rows };
+        let core = SlotProtocol { slot: &slot, number: 0, places: &rows };
         assert!(core.enter(row(0), Mark::of(10), true).is_ok());
         assert!(core.enter(row(1), Mark::of(5), true).is_err());
         assert!(core.enter(row(0), Mark::of(4), true).is_err());
@@ -99,7 +99,7 @@ mod plain {
         #[test]
         fn nonsense_is_survived(word: u64, bits: [u64; 4], waits: [u32; 4], level in 0u8..=63) {
             let (slot, rows) = (Slot::new(), Rows::new(4));
-            let core = Core { slot: &slot, number: 0, places: &rows };
+            let core = SlotProtocol { slot: &slot, number: 0, places: &rows };
             slot.word.store(word, Ordering::Relaxed);
             slot.waiting.iter().zip(bits).for_each(|(word, bits)| word.store(bits, Ordering::Relaxed));
             rows.cells.iter().zip(waits).for_each(|(cell, waits)| cell.set_waits(waits));
@@ -115,7 +115,7 @@ mod plain {
         #[test]
         fn the_holder_is_the_highest(steps in proptest::collection::vec((0u16..4, 0u8..5, 0u8..8), 0..200)) {
             let (slot, rows) = (Slot::new(), Rows::new(4));
-            let core = Core { slot: &slot, number: 0, places: &rows };
+            let core = SlotProtocol { slot: &slot, number: 0, places: &rows };
             for (who, what, level) in steps {
                 match what {
                     0 => core.leave(row(who), true, || ()),
@@ -136,17 +136,17 @@ mod plain {
 #[cfg(loom)]
 mod models {
     use super::*;
-    use crate::row::Bed;
+    use crate::row::SleepMode;
     use loom::sync::Arc;
 
     /// What a VP does that wants the core, and lies down if it cannot have it. True: it has it.
-    fn wants(core: &Core<'_, Rows>, me: Place, mark: Mark) -> bool {
+    fn wants(core: &SlotProtocol<'_, Rows>, me: VpId, mark: Mark) -> bool {
         if core.enter(me, mark, true).is_ok() {
             return true;
         }
-        core.places.cell(me).lie_down(Bed::Word);
+        core.places.cell(me).prepare_sleep(SleepMode::Futex);
         if core.slot.load().holder() == Some(me) {
-            core.places.cell(me).get_up();
+            core.places.cell(me).finish_sleep();
             return true;
         }
         false
@@ -162,8 +162,8 @@ mod models {
             Arc::new(World { slot: Slot::new(), rows: Rows::new(rows) })
         }
 
-        fn core(&self) -> Core<'_, Rows> {
-            Core { slot: &self.slot, number: 0, places: &self.rows }
+        fn core(&self) -> SlotProtocol<'_, Rows> {
+            SlotProtocol { slot: &self.slot, number: 0, places: &self.rows }
         }
 
         fn was_called(&self, who: u16) -> bool {

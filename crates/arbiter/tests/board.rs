@@ -56,7 +56,7 @@ fn child() {
                 // Alone, whatever it does, and it leaves its parent's row alone.
                 let ok =
                     member.others() == 0 && mine.is_mine() && mine.runs(63, now()) == Outcome::Go;
-                member.row().cells[0].note_thread(1);
+                member.row().cells[0].set_thread(1);
                 drop(mine);
                 drop(member);
                 // SAFETY: ends this process; pauses it, for as long as the test lasts.
@@ -279,8 +279,8 @@ fn members_are_counted_as_they_come_and_go() {
     let second = room.member(2);
     let third = room.member(64);
     assert_eq!([first.others(), second.others(), third.others()], [2, 2, 2]);
-    assert_eq!(first.neighbour(1).expect("a row").cells.len(), 2);
-    assert!(first.neighbour(256).is_none());
+    assert_eq!(first.other_row(1).expect("a row").cells.len(), 2);
+    assert!(first.other_row(256).is_none());
     drop(second);
     assert_eq!([first.others(), third.others()], [1, 1]);
     // The place is taken again, and nothing of the old one is left.

@@ -8,7 +8,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 
-use kumihimo_arbiter::row::{Caller, Rang, Row};
+use kumihimo_arbiter::row::{Caller, RingOutcome, Row};
 use kumihimo_runtime::intake;
 
 use crate::link::Link;
@@ -65,7 +65,7 @@ impl Bell {
                 return;
             }
         }
-        self.tell(intake::core().map_or(Caller::Anywhere, Caller::GoesOn), link);
+        self.tell(intake::core().map_or(Caller::Anywhere, Caller::Continues), link);
     }
 
     /// Rings if something was pushed since the last time.
@@ -75,7 +75,7 @@ impl Bell {
         }
         let caller = if self.placement == Placement::Scheduled { Caller::Anywhere } else { caller };
         let rang = self.peer.map(|peer| peer.row.ring(caller, intake::monotonic));
-        if matches!(rang, None | Some(Rang::Unreachable | Rang::Busy))
+        if matches!(rang, None | Some(RingOutcome::Unreachable | RingOutcome::Busy))
             && let Some(link) = link.get()
         {
             link.ring();

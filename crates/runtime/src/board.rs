@@ -12,11 +12,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use kumihimo_arbiter::board::Board;
+use kumihimo_arbiter::core_notify::{CoreNotify, Receiver};
 use kumihimo_arbiter::member::Member;
 use kumihimo_arbiter::row::{Cell, Reach, Row};
 use kumihimo_arbiter::seat::{Bounds, Seat};
 use kumihimo_arbiter::share::Share;
-use kumihimo_arbiter::tell::{Receiver, Tell};
 
 use crate::{intake, membership};
 
@@ -113,7 +113,7 @@ pub(crate) fn listens(number: u16) {
 impl Place {
     /// Again from time to time: somebody may have written over it.
     fn say_who_hears(&self) {
-        self.member.listens(EAR.load(Ordering::Relaxed));
+        self.member.set_listener(EAR.load(Ordering::Relaxed));
     }
 }
 
@@ -121,10 +121,10 @@ impl Place {
 /// system call there.
 struct ToControl;
 
-impl Tell for ToControl {
-    fn tell(&self, receiver: Receiver) {
+impl CoreNotify for ToControl {
+    fn notify(&self, receiver: Receiver) {
         if let Some(number) =
-            receiver.ear.checked_sub(1).and_then(|number| u16::try_from(number).ok())
+            receiver.listener.checked_sub(1).and_then(|number| u16::try_from(number).ok())
         {
             membership::tell(number);
         }
@@ -156,7 +156,7 @@ pub(crate) fn has_rules() -> bool {
 /// This address space may not run at all now.
 pub(crate) fn is_barred() -> bool {
     PLACE.get().is_some_and(|place| {
-        place.member.has_share() && place.member.is_barred(intake::monotonic())
+        place.member.has_share() && place.member.is_throttled(intake::monotonic())
     })
 }
 
@@ -256,7 +256,7 @@ pub fn seat() -> Option<(u128, u32)> {
 pub fn neighbour(board: u128, row: u32) -> Option<Row> {
     let place = place(1);
     let (own, _) = place.seat?;
-    if own == board { place.member.neighbour(u16::try_from(row).ok()?) } else { None }
+    if own == board { place.member.other_row(u16::try_from(row).ok()?) } else { None }
 }
 
 /// Why this address space is at no board; `None`: it is at one, or no runtime has begun.

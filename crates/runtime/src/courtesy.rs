@@ -98,7 +98,7 @@ impl Vp {
     /// What came while others ran, and the time. May return nothing.
     #[cold]
     pub(crate) fn let_others_go_first(&self, since: u64) -> (Option<&'static Mp>, u64) {
-        self.idle.cell.looks();
+        self.idle.cell.set_polling();
         let (mut found, mut now) = (None, since);
         for _ in 0..TIMES {
             // SAFETY: no arguments; it always succeeds.
@@ -111,7 +111,7 @@ impl Vp {
                 break;
             }
         }
-        self.idle.cell.runs();
+        self.idle.cell.set_running();
         self.courtesy.brought(found.is_some());
         (found, now)
     }

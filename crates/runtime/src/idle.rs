@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use kumihimo_arbiter::row::{Bed, Cell, Reach, Row};
+use kumihimo_arbiter::row::{Cell, Reach, Row, SleepMode};
 use kumihimo_events::preempt::Means;
 
 use kumihimo_policy::Why;
@@ -65,7 +65,7 @@ impl Idle {
         // SAFETY: a fresh descriptor that nobody else owns.
         let call = unsafe { OwnedFd::from_raw_fd(fd) };
         let cell = &row.cells[vp];
-        cell.runs();
+        cell.set_running();
         Ok(Idle { cell, reach: row.reach, rested: AtomicU64::new(0), call })
     }
 
@@ -83,10 +83,10 @@ impl Idle {
     /// Sees to it that the VP looks at what was put before it.
     #[inline]
     pub(crate) fn wake(&self) {
-        match self.cell.call() {
+        match self.cell.claim_wake() {
             None => {}
-            Some(Bed::Word) => self.cell.wake(self.reach),
-            Some(Bed::Descriptors) => self.write(),
+            Some(SleepMode::Futex) => self.cell.wake(self.reach),
+            Some(SleepMode::Descriptors) => self.write(),
         }
     }
 
@@ -99,16 +99,16 @@ impl Idle {
     }
 
     /// Lying in its cell, in this bed, it sleeps until it is called, or so long. Owner only.
-    pub(crate) fn sleep(&self, bed: Bed, poller: &Poller, at_most: Option<Duration>) {
+    pub(crate) fn sleep(&self, bed: SleepMode, poller: &Poller, at_most: Option<Duration>) {
         match bed {
-            Bed::Word => self.cell.sleep(at_most, self.reach),
-            Bed::Descriptors => poller.sleep(at_most),
+            SleepMode::Futex => self.cell.sleep(at_most, self.reach),
+            SleepMode::Descriptors => poller.sleep(at_most),
         }
     }
 
     /// It is up. Owner only.
-    pub(crate) fn get_up(&self, bed: Bed) {
-        if self.cell.get_up() && bed == Bed::Descriptors {
+    pub(crate) fn get_up(&self, bed: SleepMode) {
+        if self.cell.finish_sleep() && bed == SleepMode::Descriptors {
             self.drain();
         }
     }
@@ -251,7 +251,7 @@ impl Vp {
     /// Looks, each time after `before`, until something came or it is `until`. Returns it, and the
     /// time.
     pub(crate) fn look_until(&self, until: u64, before: impl Fn()) -> (Option<&'static Mp>, u64) {
-        self.idle.cell.looks();
+        self.idle.cell.set_polling();
         let found = loop {
             before();
             self.look_around();
@@ -261,14 +261,14 @@ impl Vp {
                 break (next, now);
             }
         };
-        self.idle.cell.runs();
+        self.idle.cell.set_running();
         found
     }
 
     /// Whether it lies where descriptors do not wake it, and has come to wait for one: a sticky
     /// microprocess had that watched ([`crate::sticky`]), and has called since or will.
-    pub(crate) fn lies_wrong(&self, bed: Bed) -> bool {
-        bed == Bed::Word && self.poller.is_used()
+    pub(crate) fn lies_wrong(&self, bed: SleepMode) -> bool {
+        bed == SleepMode::Futex && self.poller.is_used()
     }
 
     /// Returns when it was up again.
@@ -276,8 +276,8 @@ impl Vp {
         let instance = self.instance();
         self.pool.top_up(instance.default_kind);
         let ebb = self.ebb();
-        let bed = if self.poller.is_used() { Bed::Descriptors } else { Bed::Word };
-        self.idle.cell.lie_down(bed);
+        let bed = if self.poller.is_used() { SleepMode::Descriptors } else { SleepMode::Futex };
+        self.idle.cell.prepare_sleep(bed);
         let mut wait =
             self.timers().rouse_at(now).map(|at| Duration::from_nanos(at.saturating_sub(now)));
         let is_visible = self.queue().has_visible_work();

@@ -116,7 +116,7 @@ impl Instance {
     /// One that sleeps is woken, unless another one is up and looks; if all run, the one that runs
     /// the lowest is to look.
     fn rouse_one(&self) {
-        if self.vps.iter().any(|vp| vp.idle.cell.is_looking()) {
+        if self.vps.iter().any(|vp| vp.idle.cell.is_polling()) {
             return;
         }
         if self.vps.iter().any(|vp| vp.idle.cell.is_sleeping()) {
@@ -250,7 +250,7 @@ impl Vp {
         self.keep_to_core();
         let intake = INTAKE.get()?;
         let core = self.home_core().or_else(core)?;
-        self.idle.cell.note_core(core);
+        self.idle.cell.set_core(core);
         flush(Caller::Waits(core));
         intake.expects(core)
     }

@@ -18,8 +18,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::time::Duration;
 
-use kumihimo_arbiter::row::{Bed, Caller};
-use kumihimo_arbiter::seat::{Holds, Outcome, Seat};
+use kumihimo_arbiter::row::{Caller, SleepMode};
+use kumihimo_arbiter::seat::{Outcome, Seat, SeatStatus};
 use kumihimo_events::sched::Event;
 use kumihimo_policy::Priority;
 use kumihimo_trace::ring::Ring;
@@ -42,7 +42,7 @@ pub(crate) struct Core {
     /// None: it takes no part.
     seat: Option<UnsafeCell<Seat>>,
     /// By anyone.
-    holds: Option<Holds>,
+    holds: Option<SeatStatus>,
     /// The core is another's: nothing runs here.
     lost: Cell<bool>,
     /// When CPU time was booked last, on the instance's clock. By the carrier; anyone may read.
@@ -85,7 +85,7 @@ impl Instance {
                 if vp.is_to_step() {
                     self.kernel.raise(vp.index as u32, Event::Preempted);
                 }
-            } else if vp.core.holds.as_ref().is_some_and(Holds::is_mine) {
+            } else if vp.core.holds.as_ref().is_some_and(SeatStatus::is_mine) {
                 vp.idle.wake();
             }
         }
@@ -211,7 +211,7 @@ impl Vp {
     /// By anyone: if it runs, it has to take a step, since the core is another's, or somebody asks
     /// whether it is there.
     pub(crate) fn is_to_step(&self) -> bool {
-        self.core.holds.as_ref().is_some_and(Holds::is_to_step)
+        self.core.holds.as_ref().is_some_and(SeatStatus::is_to_step)
     }
 
     /// On the kernel thread's own stack: waits until the core is its own, or there is nothing left
@@ -221,7 +221,7 @@ impl Vp {
         while self.core.lost.get() && !self.instance().stopped() {
             // What waits here is offered to other VPs of this address space; not where none of them
             // may run.
-            if !self.seat().is_some_and(|seat| seat.is_barred()) {
+            if !self.seat().is_some_and(|seat| seat.is_throttled()) {
                 self.runs_nothing();
             }
             self.look_around();
@@ -272,8 +272,8 @@ impl Vp {
 
     fn lie_down_for_core(&self, nap: Duration) {
         let instance = self.instance();
-        let bed = if self.poller.is_used() { Bed::Descriptors } else { Bed::Word };
-        self.idle.cell.lie_down(bed);
+        let bed = if self.poller.is_used() { SleepMode::Descriptors } else { SleepMode::Futex };
+        self.idle.cell.prepare_sleep(bed);
         let is_called = self.seat().is_none_or(|seat| seat.is_mine())
             || !self.queue().injector_is_empty()
             || self.requests.pending()

@@ -13,27 +13,27 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use crate::layout::{NOBODYS_PAGE, PAGE};
+use crate::layout::{CANARY_PAGE, PAGE};
 
 /// In an entry of /proc/PID/pagemap: in memory, or swapped out.
 const IS_THERE: u64 = 0b11 << 62;
 
 /// Whether somebody wrote where nobody has any business.
-pub(crate) fn is_scribbled(board: impl AsFd) -> bool {
+pub(crate) fn is_corrupted(board: impl AsFd) -> bool {
     let mut page = [0; PAGE];
-    let read = rustix::io::pread(board, &mut page, NOBODYS_PAGE as u64).unwrap_or(0);
+    let read = rustix::io::pread(board, &mut page, CANARY_PAGE as u64).unwrap_or(0);
     page[..read].iter().any(|&byte| byte != 0)
 }
 
 /// No process has, from now on. By a system call: the caller is not to be taken for a scribbling
 /// one.
-pub(crate) fn wipe(board: impl AsFd) {
+pub(crate) fn clear_canary(board: impl AsFd) {
     // Where it fails it remains as it is: a search may then find no culprit.
-    let _ = rustix::io::pwrite(board, &[0; PAGE], NOBODYS_PAGE as u64);
+    let _ = rustix::io::pwrite(board, &[0; PAGE], CANARY_PAGE as u64);
 }
 
 /// The processes that did, and their names, as far as the caller may look at them.
-pub(crate) fn by_whom(path: &Path, inode: u64) -> Vec<(u32, String)> {
+pub(crate) fn find_writers(path: &Path, inode: u64) -> Vec<(u32, String)> {
     let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
     let pids = processes.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let touched = pids.filter(|&pid| has_touched(pid, path, inode).unwrap_or(false));
@@ -72,7 +72,7 @@ fn page_in(line: &str, path: &Path, inode: u64) -> Option<u64> {
     let offset = u64::from_str_radix(fields.nth(1)?, 16).ok()?;
     let (found, name) = (fields.nth(1)?.parse::<u64>().ok()?, Path::new(fields.next()?));
     let (begin, end) = (u64::from_str_radix(begin, 16).ok()?, u64::from_str_radix(end, 16).ok()?);
-    let page = (begin + NOBODYS_PAGE as u64).checked_sub(offset)?;
+    let page = (begin + CANARY_PAGE as u64).checked_sub(offset)?;
     (found == inode && name.file_name() == path.file_name() && (begin..end).contains(&page))
         .then_some(page)
 }
@@ -88,19 +88,19 @@ mod tests {
             File::options().read(true).write(true).create_new(true).open(&path).expect("a file");
         fs::remove_file(&path).expect("ours");
         file.set_len(crate::layout::SIZE as u64).expect("room");
-        assert!(!is_scribbled(&file));
-        file.write_all_at(&[1], (NOBODYS_PAGE - 1) as u64).expect("room");
-        assert!(!is_scribbled(&file), "in another page");
-        file.write_all_at(&[1], (NOBODYS_PAGE + PAGE - 1) as u64).expect("room");
-        assert!(is_scribbled(&file));
-        wipe(&file);
-        assert!(!is_scribbled(&file));
+        assert!(!is_corrupted(&file));
+        file.write_all_at(&[1], (CANARY_PAGE - 1) as u64).expect("room");
+        assert!(!is_corrupted(&file), "in another page");
+        file.write_all_at(&[1], (CANARY_PAGE + PAGE - 1) as u64).expect("room");
+        assert!(is_corrupted(&file));
+        clear_canary(&file);
+        assert!(!is_corrupted(&file));
     }
 
     #[test]
     fn lines_of_maps() {
         let board = Path::new("/run/user/0/kumihimo/board");
-        let at = 0x7f00_0000_0000 + NOBODYS_PAGE as u64;
+        let at = 0x7f00_0000_0000 + CANARY_PAGE as u64;
         let line = |begin: &str, offset: &str, inode: u32, name: &str| {
             format!("{begin}-7f0000400000 rw-s {offset} 00:1a {inode}    {name}")
         };

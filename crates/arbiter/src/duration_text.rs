@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 /// A whole number and its unit.
-pub(crate) fn span(text: &str) -> Option<Duration> {
+pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
     let unit = text.find(|c: char| !c.is_ascii_digit())?;
     let (number, unit) = text.split_at(unit);
     let number: u64 = number.parse().ok()?;
@@ -16,10 +16,10 @@ pub(crate) fn span(text: &str) -> Option<Duration> {
     }
 }
 
-/// As [`span`] reads it: whole microseconds, in the largest unit that is exact.
-pub(crate) struct Shown(pub(crate) Duration);
+/// As [`parse_duration`] reads it: whole microseconds, in the largest unit that is exact.
+pub(crate) struct DurationText(pub(crate) Duration);
 
-impl fmt::Display for Shown {
+impl fmt::Display for DurationText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.as_micros() {
             us if us.is_multiple_of(1_000_000) => write!(f, "{}s", us / 1_000_000),
@@ -43,11 +43,11 @@ mod tests {
             ("1500us", 1_500),
             ("10s", 10_000_000),
         ] {
-            assert_eq!(span(text), Some(Duration::from_micros(us)));
-            assert_eq!(Shown(Duration::from_micros(us)).to_string(), text);
+            assert_eq!(parse_duration(text), Some(Duration::from_micros(us)));
+            assert_eq!(DurationText(Duration::from_micros(us)).to_string(), text);
         }
         for text in ["", "5", "ms", "-1ms", "1 ms", "1m", "1ns", "1.5ms", "99999999999999999999s"] {
-            assert_eq!(span(text), None, "{text}");
+            assert_eq!(parse_duration(text), None, "{text}");
         }
     }
 }

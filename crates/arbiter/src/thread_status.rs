@@ -4,7 +4,7 @@ use std::fs;
 
 /// How it is with a kernel thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Life {
+pub(crate) enum ThreadStatus {
     /// It is no more.
     Gone,
     /// By SIGSTOP or a debugger.
@@ -12,7 +12,7 @@ pub(crate) enum Life {
     /// In the kernel, with so much CPU time used.
     Asleep(u64),
     /// On a core, or ready for one; as above.
-    Runs(u64),
+    Running(u64),
     /// It cannot be found out: another pid namespace, /proc not mounted, or not readable.
     Unknown,
 }
@@ -26,18 +26,18 @@ pub(crate) fn monotonic() -> u64 {
 }
 
 /// Some 20 us.
-pub(crate) fn look(pid: u32, thread: u32) -> Life {
+pub(crate) fn read(pid: u32, thread: u32) -> ThreadStatus {
     let at = format!("/proc/{pid}/task/{thread}");
     let Ok(stat) = fs::read_to_string(format!("{at}/stat")) else {
         return if fs::exists("/proc/self/stat").unwrap_or(false) && !fs::exists(&at).unwrap_or(true)
         {
-            Life::Gone
+            ThreadStatus::Gone
         } else {
-            Life::Unknown
+            ThreadStatus::Unknown
         };
     };
     // The name stands in parentheses, and may hold any characters.
-    let Some((_, fields)) = stat.rsplit_once(") ") else { return Life::Unknown };
+    let Some((_, fields)) = stat.rsplit_once(") ") else { return ThreadStatus::Unknown };
     // Nanoseconds, where the kernel has it; else ticks of 10 ms, user and system.
     let used = || {
         let fine = fs::read_to_string(format!("{at}/schedstat")).ok();
@@ -53,11 +53,11 @@ pub(crate) fn look(pid: u32, thread: u32) -> Life {
         fine.unwrap_or_else(|| ticks() * 10_000_000)
     };
     match fields.as_bytes().first() {
-        Some(b'R') => Life::Runs(used()),
-        Some(b'T' | b't') => Life::Stopped,
-        Some(b'Z' | b'X' | b'x') => Life::Gone,
-        Some(_) => Life::Asleep(used()),
-        None => Life::Unknown,
+        Some(b'R') => ThreadStatus::Running(used()),
+        Some(b'T' | b't') => ThreadStatus::Stopped,
+        Some(b'Z' | b'X' | b'x') => ThreadStatus::Gone,
+        Some(_) => ThreadStatus::Asleep(used()),
+        None => ThreadStatus::Unknown,
     }
 }
 
@@ -70,15 +70,15 @@ mod tests {
         let me = std::process::id();
         // SAFETY: no arguments.
         let thread = unsafe { libc::gettid() } as u32;
-        assert!(matches!(look(me, thread), Life::Runs(_)));
+        assert!(matches!(read(me, thread), ThreadStatus::Running(_)));
         let mut child = std::process::Command::new("sleep").arg("1000").spawn().expect("a child");
         let begun = std::time::Instant::now();
-        while !matches!(look(child.id(), child.id()), Life::Asleep(_)) {
+        while !matches!(read(child.id(), child.id()), ThreadStatus::Asleep(_)) {
             assert!(begun.elapsed().as_secs() < 30, "it never sleeps");
             std::thread::yield_now();
         }
         child.kill().expect("it lives");
         child.wait().expect("it ends");
-        assert_eq!(look(child.id(), child.id()), Life::Gone);
+        assert_eq!(read(child.id(), child.id()), ThreadStatus::Gone);
     }
 }

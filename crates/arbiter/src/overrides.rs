@@ -8,11 +8,11 @@ use crate::layout::Name;
 use crate::member::Reason;
 
 /// So many are kept, the latest.
-pub(crate) const KEPT: usize = 16;
+pub(crate) const MAX_OVERRIDES: usize = 16;
 
 /// Of one process, for one reason. All zero: none.
 #[repr(C, align(64))]
-pub(crate) struct Offence {
+pub(crate) struct OverrideRecord {
     name: Name,
     pid: AtomicU32,
     reason: AtomicU32,
@@ -38,8 +38,14 @@ pub struct Offender {
 
 /// Notes it once more, or in the place of the oldest one. Two that note at the same time can lose
 /// one.
-pub(crate) fn note(kept: &[Offence; KEPT], name: &str, pid: u32, reason: Reason, now: u64) {
-    let is_same = |one: &&Offence| {
+pub(crate) fn note(
+    kept: &[OverrideRecord; MAX_OVERRIDES],
+    name: &str,
+    pid: u32,
+    reason: Reason,
+    now: u64,
+) {
+    let is_same = |one: &&OverrideRecord| {
         one.pid.load(Ordering::Relaxed) == pid
             && one.reason.load(Ordering::Relaxed) == reason.code()
     };
@@ -57,8 +63,8 @@ pub(crate) fn note(kept: &[Offence; KEPT], name: &str, pid: u32, reason: Reason,
 }
 
 /// The latest first. What stands there and makes no sense is left out.
-pub(crate) fn all(kept: &[Offence; KEPT], now: u64) -> Vec<Offender> {
-    let seen = |one: &Offence| {
+pub(crate) fn all(kept: &[OverrideRecord; MAX_OVERRIDES], now: u64) -> Vec<Offender> {
+    let seen = |one: &OverrideRecord| {
         Some(Offender {
             pid: one.pid.load(Ordering::Relaxed),
             name: one.name.get(),
@@ -79,7 +85,7 @@ mod tests {
     #[test]
     fn the_latest_are_kept_and_the_same_one_is_counted() {
         // SAFETY: all zero is valid for atomic words.
-        let kept: [Offence; KEPT] = unsafe { std::mem::zeroed() };
+        let kept: [OverrideRecord; MAX_OVERRIDES] = unsafe { std::mem::zeroed() };
         assert_eq!(all(&kept, 40), []);
         for pid in 1..=20 {
             note(&kept, &format!("program-{pid}"), pid, Reason::Stopped, u64::from(pid));
@@ -87,7 +93,7 @@ mod tests {
         note(&kept, "program-7", 7, Reason::Stopped, 30);
         note(&kept, "program-7", 7, Reason::Dead, 31);
         let seen = all(&kept, 40);
-        assert_eq!(seen.len(), KEPT);
+        assert_eq!(seen.len(), MAX_OVERRIDES);
         let said: Vec<_> =
             seen.iter().take(3).map(|one| (one.pid, one.reason, one.times)).collect();
         assert_eq!(said, [(7, Reason::Dead, 1), (7, Reason::Stopped, 2), (20, Reason::Stopped, 1)]);
@@ -96,6 +102,6 @@ mod tests {
         assert!(seen.iter().all(|one| one.pid > 5));
         // Nonsense is not shown, and does not stay for ever.
         kept[3].reason.store(77, Ordering::Relaxed);
-        assert_eq!(all(&kept, 40).len(), KEPT - 1);
+        assert_eq!(all(&kept, 40).len(), MAX_OVERRIDES - 1);
     }
 }
