@@ -1,4 +1,4 @@
-//! Telling a virtual processor of another address space that it has to look at its slot.
+//! Notification of a virtual processor of another address space: it has to check its slot.
 
 use crate::slot::VpId;
 
@@ -7,18 +7,18 @@ use crate::slot::VpId;
 pub struct Receiver {
     /// Its place on the board.
     pub place: VpId,
-    /// Its process, as the kernel says.
+    /// Its process, from the kernel.
     pub pid: u32,
-    /// The kernel thread that carries it, as it says itself; 0 if unknown.
+    /// The kernel thread that carries it, as its address space wrote it; 0 if unknown.
     pub thread: u32,
-    /// By what its address space hears, as that says itself: what that means is between them; 0 if
-    /// it does not.
+    /// Where its address space receives notifications; its meaning is private to the address
+    /// spaces. 0: nowhere.
     pub listener: u32,
 }
 
-/// How a virtual processor hears that it lost its core, or that somebody asks whether it is there.
+/// Notifies a virtual processor that it lost its core, or that a waiter asks for an answer.
 pub trait CoreNotify: Send + Sync {
-    /// Tells it. Must not block, and may be for nothing: it may have ended by now, or be another
-    /// one.
+    /// Notifies the receiver. Must not block. Spurious calls are allowed: the receiver may have
+    /// ended, or another one taken its place.
     fn notify(&self, receiver: Receiver);
 }

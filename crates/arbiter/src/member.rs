@@ -7,19 +7,17 @@
 //! changed counts again; as each takes or gives up its lock before it reads the word, the last
 //! count that is written misses no row.
 
-use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::board::Board;
+use crate::board::Error;
+use crate::board::overrides::{self, Reason};
+use crate::clock::monotonic;
 use crate::core_notify::{CoreNotify, Receiver};
-use crate::error::Error;
-use crate::feedback::{Depth, Rule};
-use crate::layout::BoardLayout;
-use crate::overrides;
 use crate::row::{Reach, Row, SleepMode};
-use crate::share::{Account, Share};
-use crate::slot::{BoardAccess, CELLS, CORES, Mark, ROWS, SlotProtocol, VpId};
-use crate::thread_status::monotonic;
+use crate::rules::feedback::{Depth, Rule};
+use crate::rules::share::{Account, Share};
+use crate::slot::{CELLS, Mark, ROWS, VpId};
 
 /// This address space's place among others, or by itself.
 #[derive(Debug)]
@@ -39,45 +37,6 @@ struct Joined {
     number: u16,
     /// A fork's child is no member any more.
     forgotten: AtomicBool,
-}
-
-/// What an address space did that others do not wait for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
-    /// Its process is dead.
-    Dead,
-    /// It was stopped (SIGSTOP, a debugger).
-    Stopped,
-    /// It slept in the kernel.
-    Asleep,
-    /// It did not answer, or did not leave, within the bound.
-    Unresponsive,
-    /// It wrote over the board where nobody has any business.
-    Corrupted,
-}
-
-impl Reason {
-    pub(crate) fn code(self) -> u32 {
-        self as u32 + 1
-    }
-
-    pub(crate) fn decoded(code: u32) -> Option<Reason> {
-        [Reason::Dead, Reason::Stopped, Reason::Asleep, Reason::Unresponsive]
-            .into_iter()
-            .find(|reason| reason.code() == code)
-    }
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Reason::Dead => "ended while it held a core",
-            Reason::Stopped => "is stopped, and held a core",
-            Reason::Asleep => "slept in the kernel, and held a core",
-            Reason::Unresponsive => "did not answer, or did not leave its core",
-            Reason::Corrupted => "writes nonsense over the board",
-        })
-    }
 }
 
 impl Member {
@@ -278,7 +237,7 @@ impl Member {
         }
     }
 
-    /// From now on this address space hears notifications by this: see
+    /// Sets where this address space receives notifications: see
     /// [`Receiver::listener`](crate::core_notify::Receiver::listener).
     pub fn set_listener(&self, listener: u32) {
         if let Some(record) = self.record() {
@@ -297,7 +256,7 @@ impl Member {
         Some((self.pid(place.row)?, board.layout().cell(place).thread()?))
     }
 
-    /// Whether the kernel says that a row's process lives.
+    /// Whether a row's process lives, by its lock.
     pub(crate) fn lives(&self, row: u16) -> bool {
         self.board().is_none_or(|(board, number)| row == number || board.locks.is_held(row))
     }
@@ -363,7 +322,7 @@ impl Member {
         self.board().and_then(|(board, _)| board.feedback())
     }
 
-    fn record(&self) -> Option<&crate::layout::Record> {
+    fn record(&self) -> Option<&crate::board::layout::Record> {
         self.board().map(|(board, number)| &board.layout().records[usize::from(number)])
     }
 
@@ -466,51 +425,4 @@ impl Drop for Member {
 fn update(word: &AtomicU64, how: impl Fn(u64) -> u64) -> u64 {
     word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |word| Some(how(word)))
         .unwrap_or_else(|word| word)
-}
-
-impl BoardLayout {
-    /// For the holder of the lock of a row: no VP of it is in the row, holds a core, or waits for
-    /// one.
-    fn clear(&self, row: u16) {
-        let record = &self.records[usize::from(row)];
-        for word in [&record.pid, &record.vps, &record.overridden, &record.reason, &record.listener]
-        {
-            word.store(0, Ordering::Relaxed);
-        }
-        for word in [&record.started, &record.share, &record.sunk] {
-            word.store(0, Ordering::Relaxed);
-        }
-        record.name.set("");
-        record.head.take_posts();
-        record.cells.iter().for_each(crate::row::Cell::clear);
-        for (core, slot) in self.slots.iter().enumerate().take(CORES) {
-            slot.forget(row);
-            let seen = slot.load();
-            if seen.holder().is_some_and(|holder| holder.row == row) {
-                SlotProtocol { slot, number: core as u16, places: &FutexWaker(self) }.evict(seen);
-            }
-        }
-    }
-}
-
-/// For a process that gives cores back: the receiver is called by its word; one that waits for
-/// descriptors looks by itself in time.
-struct FutexWaker<'a>(&'a BoardLayout);
-
-impl BoardAccess for FutexWaker<'_> {
-    fn vps(&self, row: u16) -> u8 {
-        self.0.records[usize::from(row)].vps()
-    }
-
-    fn cell(&self, place: VpId) -> &crate::row::Cell {
-        self.0.cell(place)
-    }
-
-    fn given(&self, place: VpId) {
-        if self.cell(place).claim_wake_remote() == Some(SleepMode::Futex) {
-            self.cell(place).wake(Reach::Shared);
-        }
-    }
-
-    fn displaced(&self, _: VpId) {}
 }

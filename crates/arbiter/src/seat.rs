@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!        runs(level)                      higher one takes the core, or turn_over
-//!  away ────────────▶ Go: it has the core ─────▶ runs: Wait ──▶ it lies on its cell
+//!  away ────────────▶ Go: it has the core ─────▶ runs: Wait ──▶ it sleeps on its cell
 //!    ▲                   │ idle()                                │ at most nap()
 //!    │                   │                                       ▼
 //!    └───────────────────┴──────────────── idle() ◀────────── look(): Go or Wait
@@ -21,14 +21,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
-use crate::board::Board;
+use crate::board::overrides::Reason;
+use crate::clock::nanoseconds;
 use crate::core_notify::CoreNotify;
-pub use crate::holder_watch::Bounds;
-use crate::holder_watch::{FIRST_CHECK, HolderWatch, WatchAction, nanoseconds};
-use crate::member::{Member, Reason};
+pub use crate::holder::holder_watch::Bounds;
+use crate::holder::holder_watch::{FIRST_CHECK, HolderWatch, WatchAction};
+use crate::member::Member;
+use status::Position;
+pub use status::SeatStatus;
+
+mod status;
+use crate::holder::thread_status::{self, ThreadStatus};
 use crate::row::{Cell, Reach, SleepMode};
-use crate::slot::{BoardAccess, CORES, Mark, Slot, SlotProtocol, SlotSnapshot, VpId};
-use crate::thread_status::{self, ThreadStatus};
+use crate::slot::{BoardAccess, CORES, Mark, SlotProtocol, SlotSnapshot, VpId};
 
 /// What a virtual processor that wants to run is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,49 +80,6 @@ pub struct Seat {
 
 /// Told of each change of the slot that the seat makes: for a trace.
 pub type SlotObserver = Box<dyn Fn(SlotSnapshot) + Send + Sync>;
-
-/// What others of the address space may ask about a [`Seat`], at any time.
-#[derive(Clone)]
-pub struct SeatStatus {
-    member: Arc<Member>,
-    at: Option<Position>,
-    core: Arc<AtomicU16>,
-}
-
-impl SeatStatus {
-    fn at(&self) -> Option<Position> {
-        self.at.map(|at| Position { core: self.core.load(Ordering::Relaxed), ..at })
-    }
-
-    /// Whether the core is this VP's, as [`Seat::is_mine`].
-    #[must_use]
-    pub fn is_mine(&self) -> bool {
-        self.member.others() == 0
-            || self.at().is_none_or(|at| at.slot().load().holder() == Some(at.me))
-    }
-
-    /// Whether the VP, if it runs, has to take a step: the core is another's, or somebody asks
-    /// whether it is there.
-    #[must_use]
-    pub fn is_to_step(&self) -> bool {
-        !self.is_mine() || self.at().is_some_and(|at| at.slot().load().is_asked())
-    }
-}
-
-impl std::fmt::Debug for SeatStatus {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Holds").field("is_mine", &self.is_mine()).finish()
-    }
-}
-
-/// Its slot.
-#[derive(Clone, Copy)]
-struct Position {
-    board: &'static Board,
-    me: VpId,
-    core: u16,
-    only_one: bool,
-}
 
 struct Tenure {
     identity: u64,
@@ -477,13 +439,6 @@ impl Seat {
 
     fn core<'a>(&'a self, at: &Position) -> SlotProtocol<'a, Seat> {
         SlotProtocol { slot: at.slot(), number: at.core, places: self }
-    }
-}
-
-impl Position {
-    #[inline]
-    fn slot(&self) -> &'static Slot {
-        &self.board.layout().slots[usize::from(self.core)]
     }
 }
 

@@ -19,7 +19,7 @@
 //! makes no sense counts as a free slot, every loop has an end, and a waiter looks again from time
 //! to time ([`crate::seat`]).
 
-use crate::atomic::{AtomicU64, Ordering, fence};
+use crate::loom::{AtomicU64, Ordering, fence};
 use crate::row::Cell;
 
 /// How many address spaces have room on a board.
@@ -29,10 +29,8 @@ pub const CELLS: usize = 64;
 /// How many cores a board has slots for.
 pub const CORES: usize = 1024;
 
-#[cfg(not(loom))]
-const WORDS: usize = ROWS / 64;
-#[cfg(loom)]
-const WORDS: usize = 1;
+/// Fewer in a model: each atomic word multiplies the executions to explore.
+const WORDS: usize = if cfg!(loom) { 1 } else { ROWS / 64 };
 /// How often a protocol tries again before it believes that somebody writes nonsense all the time,
 /// and waits.
 const TRIES: u32 = 64;
@@ -183,7 +181,7 @@ pub struct Slot {
 }
 
 impl Slot {
-    #[cfg(any(test, loom))]
+    #[cfg(test)]
     pub(crate) fn new() -> Slot {
         Slot { word: AtomicU64::new(0), waiting: std::array::from_fn(|_| AtomicU64::new(0)) }
     }
@@ -198,7 +196,6 @@ impl Slot {
     }
 
     /// Nobody of this row waits here any more.
-    #[cfg(not(loom))]
     pub(crate) fn forget(&self, row: u16) {
         self.bits(row).fetch_and(!bit(row), Ordering::Relaxed);
     }
@@ -409,5 +406,4 @@ impl Cell {
 }
 
 #[cfg(test)]
-#[path = "slot_tests.rs"]
 mod tests;

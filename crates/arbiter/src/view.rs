@@ -5,17 +5,17 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::board::Error;
+use crate::board::corruption;
+use crate::board::layout::SIZE;
+use crate::board::locks::Locks;
+use crate::board::overrides::Reason;
+use crate::board::overrides::{self, Offender};
 use crate::board::{self, Map};
-use crate::corruption;
-use crate::error::Error;
-use crate::feedback::Rule;
-use crate::layout::SIZE;
-use crate::locks::Locks;
-use crate::member::Reason;
-use crate::overrides::{self, Offender};
-use crate::share::Share;
+use crate::clock::monotonic;
+use crate::rules::feedback::Rule;
+use crate::rules::share::Share;
 use crate::slot::{CORES, ROWS};
-use crate::thread_status::monotonic;
 
 /// A board, open for looking.
 #[derive(Debug)]
@@ -81,7 +81,7 @@ impl View {
     /// As [`Board::open`](crate::board::Board::open); there is none ([`Error::Io`], `NotFound`).
     pub fn open(path: &Path) -> Result<View, Error> {
         let fd = OwnedFd::from(board::opened(path, std::fs::File::options().read(true))?);
-        // A scribbled file may not say any more that it is a board. It is looked at all the same,
+        // A corrupted file may have lost its magic number. It is read all the same,
         // to name the culprit.
         let is_whole = rustix::fs::fstat(&fd).is_ok_and(|stat| stat.st_size as usize == SIZE);
         let is_known = is_whole && corruption::is_corrupted(&fd);

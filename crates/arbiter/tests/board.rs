@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use harness::{Other, Room, Signal, now, patient, say, seat, skip, until, words};
 use kumihimo_arbiter::board::Board;
-use kumihimo_arbiter::error::Error;
+use kumihimo_arbiter::board::Error;
 use kumihimo_arbiter::feedback::Rule;
 use kumihimo_arbiter::member::Member;
 use kumihimo_arbiter::row::Row;
@@ -144,7 +144,10 @@ fn another_version_is_named() {
     drop(Board::open(&room.path()).expect("a board"));
     let file = File::options().write(true).open(room.path()).expect("it is ours");
     file.write_all_at(&7u32.to_le_bytes(), 8).expect("room");
-    refused(&room, &format!("version 7, this program knows version {}", kumihimo_arbiter::VERSION));
+    refused(
+        &room,
+        &format!("version 7, this program knows version {}", kumihimo_arbiter::board::VERSION),
+    );
     assert!(matches!(Board::open(&room.path()), Err(Error::Version { found: 7, .. })));
 }
 

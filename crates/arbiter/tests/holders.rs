@@ -7,7 +7,8 @@ use harness::{
     Other, Room, Signal, goes, goes_before, is_over, now, patient, say, seat, skip, until, words,
 };
 use kumihimo_arbiter::board::Board;
-use kumihimo_arbiter::member::{Member, Reason};
+use kumihimo_arbiter::board::overrides::Reason;
+use kumihimo_arbiter::member::Member;
 use kumihimo_arbiter::seat::{Bounds, Outcome};
 use rustix::process::Signal as Sign;
 use std::sync::Arc;

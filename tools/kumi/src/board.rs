@@ -11,9 +11,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use kumihimo_arbiter::board::Board;
-use kumihimo_arbiter::error::Error;
+use kumihimo_arbiter::board::Error;
+use kumihimo_arbiter::board::overrides::Offender;
 use kumihimo_arbiter::feedback::Rule;
-use kumihimo_arbiter::overrides::Offender;
 use kumihimo_arbiter::view::{CoreView, RankedVp, SpaceView, View};
 use kumihimo_machine::client::Machine;
 
@@ -198,7 +198,7 @@ impl Seen {
 /// For the tests of what shows a board.
 #[cfg(test)]
 pub fn example() -> Seen {
-    use kumihimo_arbiter::member::Reason;
+    use kumihimo_arbiter::board::overrides::Reason;
 
     let space = |row, name: &str| SpaceView {
         row,

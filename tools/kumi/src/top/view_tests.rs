@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kumihimo_arbiter::overrides::Offender;
+use kumihimo_arbiter::board::overrides::Offender;
 use kumihimo_machine::answer::{Metric, State};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;

@@ -1,11 +1,50 @@
 //! Recently overridden address spaces: kept on the board beyond their end, so that they can be
 //! named when they are gone.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::layout::Name;
-use crate::member::Reason;
+use super::name::Name;
+
+/// What an address space did that others do not wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// Its process is dead.
+    Dead,
+    /// It was stopped (SIGSTOP, a debugger).
+    Stopped,
+    /// It slept in the kernel.
+    Asleep,
+    /// It did not answer, or did not leave, within the bound.
+    Unresponsive,
+    /// It wrote over the board where nobody has any business.
+    Corrupted,
+}
+
+impl Reason {
+    pub(crate) fn code(self) -> u32 {
+        self as u32 + 1
+    }
+
+    pub(crate) fn decoded(code: u32) -> Option<Reason> {
+        [Reason::Dead, Reason::Stopped, Reason::Asleep, Reason::Unresponsive]
+            .into_iter()
+            .find(|reason| reason.code() == code)
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Reason::Dead => "ended while it held a core",
+            Reason::Stopped => "is stopped, and held a core",
+            Reason::Asleep => "slept in the kernel, and held a core",
+            Reason::Unresponsive => "did not answer, or did not leave its core",
+            Reason::Corrupted => "writes nonsense over the board",
+        })
+    }
+}
 
 /// So many are kept, the latest.
 pub(crate) const MAX_OVERRIDES: usize = 16;

@@ -29,7 +29,7 @@ impl fmt::Display for DurationText {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

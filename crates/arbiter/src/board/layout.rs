@@ -3,7 +3,8 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::overrides::{MAX_OVERRIDES, OverrideRecord};
+use super::name::Name;
+use crate::board::overrides::{MAX_OVERRIDES, OverrideRecord};
 use crate::row::{Cell, Head};
 use crate::slot::{CELLS, CORES, ROWS, Slot, VpId};
 
@@ -20,7 +21,7 @@ pub(crate) struct Header {
     /// How many address spaces live (low half), and how often that was counted (high half): see
     /// [`crate::member`].
     pub(crate) living: AtomicU64,
-    /// The rule of the machine-wide feedback, packed ([`crate::feedback::Rule`]).
+    /// The rule of the machine-wide feedback, packed ([`crate::rules::feedback::Rule`]).
     pub(crate) feedback: AtomicU64,
     /// How many holders were overridden, and whose process the last one was: (count << 32) | pid.
     pub(crate) overridden: AtomicU64,
@@ -41,7 +42,7 @@ impl Header {
 pub(crate) struct Record {
     pub(crate) head: Head,
     /// As it says itself, in its own pid namespace; the lock knows better
-    /// ([`crate::locks::Locks::pid`]).
+    /// ([`crate::board::locks::Locks::pid`]).
     pub(crate) pid: AtomicU32,
     pub(crate) vps: AtomicU32,
     /// CLOCK_MONOTONIC, nanoseconds.
@@ -50,44 +51,13 @@ pub(crate) struct Record {
     /// How often a VP of it was overridden, and why last.
     pub(crate) overridden: AtomicU32,
     pub(crate) reason: AtomicU32,
-    /// By what it is told what concerns its VPs; 0: it is not.
+    /// Where it receives notifications for its VPs; 0: nowhere.
     pub(crate) listener: AtomicU32,
     _room: AtomicU32,
     /// Copies for observers: its share, and how far it has sunk. The address space goes by its own.
     pub(crate) share: AtomicU64,
     pub(crate) sunk: AtomicU64,
     pub(crate) cells: [Cell; CELLS],
-}
-
-const NAME: usize = 32;
-
-/// Of a program.
-#[repr(C)]
-pub(crate) struct Name([AtomicU64; NAME / 8]);
-
-impl Name {
-    pub(crate) fn set(&self, name: &str) {
-        let mut bytes = [0; NAME];
-        let mut end = name.len().min(NAME);
-        while !name.is_char_boundary(end) {
-            end -= 1;
-        }
-        bytes[..end].copy_from_slice(&name.as_bytes()[..end]);
-        for (word, bytes) in self.0.iter().zip(bytes.as_chunks().0) {
-            word.store(u64::from_le_bytes(*bytes), Ordering::Relaxed);
-        }
-    }
-
-    /// Fit to be printed, whatever stands there.
-    pub(crate) fn get(&self) -> String {
-        let bytes: Vec<u8> =
-            self.0.iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes()).collect();
-        let end = bytes.iter().position(|&b| b == 0).unwrap_or(NAME);
-        String::from_utf8_lossy(&bytes[..end])
-            .chars()
-            .map(|c| if c.is_control() { '?' } else { c })
-            .collect()
-    }
 }
 
 impl Record {
@@ -104,13 +74,13 @@ pub(crate) struct BoardLayout {
     pub(crate) slots: [Slot; CORES],
     pub(crate) records: [Record; ROWS],
     pub(crate) overrides: [OverrideRecord; MAX_OVERRIDES],
-    /// Where nobody has any business: see [`crate::corruption`].
+    /// Never read or written by a member: see [`crate::board::corruption`].
     pub(crate) canary: [AtomicU64; CANARY_SIZE / 8],
 }
 
 const CANARY_SIZE: usize = 128 << 10;
-/// A page of what is nobody's, too far from all else for the kernel to map it where somebody reads
-/// that (it maps 64 KiB around what is read).
+/// A page of the canary, too far from all else for the kernel to map it beside a page that is read
+/// (fault-around maps 64 KiB: mm/memory.c, `do_fault_around`).
 pub(crate) const CANARY_PAGE: usize =
     (std::mem::offset_of!(BoardLayout, canary) + CANARY_SIZE / 2).next_multiple_of(PAGE);
 pub(crate) const PAGE: usize = 4096;

@@ -16,11 +16,11 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::Timespec;
 
-use crate::corruption;
-use crate::error::Error;
-use crate::feedback::Rule;
-use crate::layout::{BoardLayout, MAGIC, SIZE, VERSION};
-use crate::locks::{self, Locks};
+use super::error::Error;
+use crate::board::corruption;
+use crate::board::layout::{BoardLayout, MAGIC, SIZE, VERSION};
+use crate::board::locks::{self, Locks};
+use crate::rules::feedback::Rule;
 
 /// Nobody makes a board for longer, unless it is stopped just there.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -72,7 +72,7 @@ impl Board {
         Rule::unpacked(self.layout().header.feedback.load(Ordering::Relaxed))
     }
 
-    /// Clears what a process that is gone has scribbled.
+    /// Zeroes the canary, which a process that has ended may have overwritten.
     pub(crate) fn clear_canary(&self) {
         self.locks.with_file(|file| corruption::clear_canary(file));
     }
@@ -215,8 +215,8 @@ impl Map {
     #[inline]
     pub(crate) fn layout(&self) -> &BoardLayout {
         // SAFETY: mapped for as long as self lives, page-aligned, of this size; every bit pattern
-        // of it is valid, and others change it through atomic words only, or, where they scribble,
-        // in ways that no access here takes for anything but a value.
+        // of it is valid, and others change it through atomic words only, or, where they corrupt
+        // it, in ways that no access here takes for anything but a value.
         unsafe { self.0.as_ref() }
     }
 

@@ -13,7 +13,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::duration_text::{DurationText, parse_duration};
+use crate::rules::duration_text::{DurationText, parse_duration};
 
 /// Where a text says nothing else, as control groups have it.
 const PERIOD: Duration = Duration::from_millis(100);
@@ -185,7 +185,7 @@ impl Account {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use proptest::prelude::*;

@@ -1,15 +1,16 @@
-//! A holder of a core as a waiter sees it: what is to be done about it, by what the kernel says of
-//! it and whether it answers.
+//! Watch on the holder of a core: what its waiter does next, by the state of its kernel thread and
+//! by whether it answers.
 //!
 //! Pure functions on times: CLOCK_MONOTONIC, nanoseconds.
 
 use std::time::Duration;
 
-use crate::member::Reason;
+use crate::board::overrides::Reason;
+use crate::clock::nanoseconds;
+use crate::holder::thread_status::ThreadStatus;
 use crate::slot::{VpId, Word};
-use crate::thread_status::ThreadStatus;
 
-/// How long others are waited for.
+/// Time limits for holders of a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// After so long another one of the same level has its turn.
@@ -30,15 +31,15 @@ pub(crate) const FIRST_CHECK: u64 = 500_000;
 /// One that the kernel lets wait for a core is overridden after so many bounds.
 const STARVED: u64 = 10;
 
-/// The holder that it waits for.
+/// The holder that a VP waits for.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct HolderWatch {
     identity: u64,
     holder: Option<VpId>,
     since: u64,
-    /// When it was asked.
+    /// When the holder was asked.
     asked: Option<u64>,
-    /// Its CPU time when it was told, 0 where that is not known.
+    /// Its CPU time when it was notified, 0 where that is not known.
     notified: Option<u64>,
     /// Its CPU time, if it slept at the last look.
     last_sleep: Option<u64>,
@@ -50,7 +51,7 @@ pub(crate) struct HolderWatch {
 /// Four quanta.
 const MAX_BACKOFF: u32 = 2;
 
-/// What is to be done about a holder.
+/// What a waiter does about a holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WatchAction {
     Nothing,
@@ -152,10 +153,6 @@ impl HolderWatch {
     }
 }
 
-pub(crate) fn nanoseconds(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -163,7 +160,7 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     #[test]
-    fn a_holder_is_judged_by_what_it_does() {
+    fn dead_stopped_or_sleeping_holder_is_overridden() {
         let bounds = Bounds::default();
         let mut watched = HolderWatch::of(1, 0);
         let mut next_action = |status, now| watched.next_action(status, false, now, &bounds);
@@ -178,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_on_its_way_has_time_until_the_bound() {
+    fn woken_receiver_has_time_until_the_bound() {
         let mut watched = HolderWatch::of(1, 0);
         let mut next_action =
             |now| watched.next_action(ThreadStatus::Asleep(5), true, now, &Bounds::default());

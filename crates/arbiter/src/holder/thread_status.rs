@@ -1,15 +1,15 @@
-//! What the kernel says of a kernel thread that holds a core: proc(5).
+//! State of the kernel thread that holds a core, from proc(5).
 
 use std::fs;
 
-/// How it is with a kernel thread.
+/// State of a kernel thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ThreadStatus {
-    /// It is no more.
+    /// It has ended.
     Gone,
-    /// By SIGSTOP or a debugger.
+    /// Stopped by SIGSTOP or a debugger.
     Stopped,
-    /// In the kernel, with so much CPU time used.
+    /// Asleep in the kernel; the CPU time that it has used, nanoseconds.
     Asleep(u64),
     /// On a core, or ready for one; as above.
     Running(u64),
@@ -17,15 +17,7 @@ pub(crate) enum ThreadStatus {
     Unknown,
 }
 
-/// CLOCK_MONOTONIC, nanoseconds.
-pub(crate) fn monotonic() -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: room for a timespec; the clock is always there.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-}
-
-/// Some 20 us.
+/// Reads it. Takes some 20 us.
 pub(crate) fn read(pid: u32, thread: u32) -> ThreadStatus {
     let at = format!("/proc/{pid}/task/{thread}");
     let Ok(stat) = fs::read_to_string(format!("{at}/stat")) else {
@@ -66,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_one_that_runs_sleeps_or_is_no_more() {
+    fn running_sleeping_and_ended_threads_are_told_apart() {
         let me = std::process::id();
         // SAFETY: no arguments.
         let thread = unsafe { libc::gettid() } as u32;

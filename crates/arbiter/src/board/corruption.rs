@@ -1,38 +1,39 @@
 //! Detects processes that write over the board where they must not.
 //!
 //! A word on the board does not say which process wrote it. But a part of the file is unused: no
-//! address space reads or writes there. If something stands there, a process scribbles; and the
-//! kernel knows in which processes a page of it was ever touched, since it is in their page tables
-//! (proc_pid_pagemap(5)). The detector reads the page by a system call, and is not among them.
+//! address space reads or writes there: the canary. If it is not zero, a process corrupts the
+//! board; the kernel records in which processes a page of it was ever touched, since it is in their
+//! page tables (proc_pid_pagemap(5)). The detector reads the page by a system call, and is not
+//! among them.
 //!
-//! A process that keeps all its memory locked has every page there, and is not suspected; one that
-//! scribbles elsewhere alone is not found out.
+//! A process that locks all its memory has every page in its page tables, and is not suspected. One
+//! that corrupts only other parts is not detected.
 
 use std::fs::{self, File};
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use crate::layout::{CANARY_PAGE, PAGE};
+use crate::board::layout::{CANARY_PAGE, PAGE};
 
 /// In an entry of /proc/PID/pagemap: in memory, or swapped out.
 const IS_THERE: u64 = 0b11 << 62;
 
-/// Whether somebody wrote where nobody has any business.
+/// Whether any process wrote to the canary.
 pub(crate) fn is_corrupted(board: impl AsFd) -> bool {
     let mut page = [0; PAGE];
     let read = rustix::io::pread(board, &mut page, CANARY_PAGE as u64).unwrap_or(0);
     page[..read].iter().any(|&byte| byte != 0)
 }
 
-/// No process has, from now on. By a system call: the caller is not to be taken for a scribbling
-/// one.
+/// Zeroes the canary. By a system call, which leaves the caller's page tables untouched: the caller
+/// must not be suspected itself.
 pub(crate) fn clear_canary(board: impl AsFd) {
     // Where it fails it remains as it is: a search may then find no culprit.
     let _ = rustix::io::pwrite(board, &[0; PAGE], CANARY_PAGE as u64);
 }
 
-/// The processes that did, and their names, as far as the caller may look at them.
+/// The processes that touched the canary, and their names, as far as the caller may read /proc.
 pub(crate) fn find_writers(path: &Path, inode: u64) -> Vec<(u32, String)> {
     let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
     let pids = processes.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -63,7 +64,7 @@ fn has_touched(pid: u32, path: &Path, inode: u64) -> Option<bool> {
     Some(u64::from_ne_bytes(entry) & IS_THERE != 0 && !locked)
 }
 
-/// Where the page is that is nobody's, if this line of /proc/PID/maps is of a mapping of the board
+/// Address of the canary page, if this line of /proc/PID/maps describes a mapping of the board
 /// that has it. By inode and file name: the device is another one there than stat(2) says, on some
 /// file systems.
 fn page_in(line: &str, path: &Path, inode: u64) -> Option<u64> {
@@ -82,12 +83,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_stands_where_nobody_has_any_business_and_is_wiped() {
-        let path = std::env::temp_dir().join(format!("kumihimo-scribbled-{}", std::process::id()));
+    fn canary_detects_a_write_and_is_cleared() {
+        let path = std::env::temp_dir().join(format!("kumihimo-canary-{}", std::process::id()));
         let file =
             File::options().read(true).write(true).create_new(true).open(&path).expect("a file");
         fs::remove_file(&path).expect("ours");
-        file.set_len(crate::layout::SIZE as u64).expect("room");
+        file.set_len(crate::board::layout::SIZE as u64).expect("room");
         assert!(!is_corrupted(&file));
         file.write_all_at(&[1], (CANARY_PAGE - 1) as u64).expect("room");
         assert!(!is_corrupted(&file), "in another page");
