@@ -107,7 +107,7 @@ pub mod runtime {
 /// A [`Neighbour`](machine::Neighbour) blocks its kernel thread while it waits, for 2 s at most
 /// unless told: use [`thread::blocking`] in a microprocess where event source `off` runs.
 pub mod machine {
-    pub use kumihimo_machine::answer::{
+    pub use kumihimo_machine::handler::{
         Action, Done, Metric, Microprocess, Refused, Resource, Space, State,
     };
     pub use kumihimo_machine::{Error, Machine, Neighbour};

@@ -21,7 +21,7 @@ mod watch;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use kumihimo_machine::answer::Action;
+use kumihimo_machine::handler::Action;
 
 #[derive(Parser)]
 #[command(

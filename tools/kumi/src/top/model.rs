@@ -7,7 +7,7 @@ use std::time::Duration;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use kumihimo_arbiter::board::overrides::Offender;
 use kumihimo_arbiter::view::SpaceView;
-use kumihimo_machine::answer::{Action, Metric, Microprocess, Resource, Space};
+use kumihimo_machine::handler::{Action, Metric, Microprocess, Resource, Space};
 use kumihimo_resource::id::Id;
 
 use super::rates::Rates;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use kumihimo_arbiter::board::overrides::Offender;
-use kumihimo_machine::answer::{Metric, State};
+use kumihimo_machine::handler::{Metric, State};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::style::{Color, Modifier};

@@ -200,16 +200,17 @@ pub struct Metric {
 /// The answering side of an address space. Called on the kernel thread that serves the control
 /// socket: it may take locks and wait for a bounded time, and nothing that it does stops the
 /// microprocesses that it looks at, unless that is what was asked for.
-pub trait Answer: Send + Sync {
-    /// The calling kernel thread hears what neighbours tell: from now on
-    /// [`tell`](crate::space::Number::tell) with this number leads to [`told`](Answer::told).
-    fn listens(&self, number: u16) {
+pub trait ControlHandler: Send + Sync {
+    /// The calling kernel thread receives notifications from now on: each
+    /// [`notify`](crate::space::Number::notify) with this number leads to
+    /// [`on_notification`](ControlHandler::on_notification).
+    fn on_listening(&self, number: u16) {
         let _ = number;
     }
 
-    /// A neighbour, which runs on core `from` if what it says is true, has told that something
-    /// concerns this address space. Perhaps for nothing.
-    fn told(&self, from: u32) {
+    /// Another address space notified this one that something on the board concerns it. `from` is
+    /// the core that the sender runs on, a hint. May be spurious.
+    fn on_notification(&self, from: u32) {
         let _ = from;
     }
 

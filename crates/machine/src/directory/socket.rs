@@ -10,28 +10,26 @@ use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
 
-use crate::answer::Refused;
-use crate::directory::Directory;
+use super::Directory;
 use crate::error::Error;
-use crate::space::Number;
+use crate::handler::Refused;
 
-/// Makes one, which nobody finds half made: the number's lock is held, and before `listen` it
+/// Makes one, which nobody finds half made: the lock of its number is held, and before `listen` it
 /// refuses.
 pub(crate) fn listen(
-    number: &Number,
+    directory: &Directory,
     name: &str,
     of: SocketType,
     backlog: i32,
 ) -> Result<OwnedFd, Error> {
-    let socket = bind(number, name, of)?;
+    let socket = bind(directory, name, of)?;
     net::listen(&socket, backlog)
-        .map_err(Error::io(number.directory.path().join(name).display().to_string()))?;
+        .map_err(Error::io(directory.path().join(name).display().to_string()))?;
     Ok(socket)
 }
 
 /// One that is there under its name, for the own user only. It does not block.
-pub(crate) fn bind(number: &Number, name: &str, of: SocketType) -> Result<OwnedFd, Error> {
-    let directory = &number.directory;
+pub(crate) fn bind(directory: &Directory, name: &str, of: SocketType) -> Result<OwnedFd, Error> {
     directory.remove_socket(name)?;
     let io = |e: Errno| Error::io(directory.path().join(name).display().to_string())(e);
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -44,7 +42,7 @@ pub(crate) fn bind(number: &Number, name: &str, of: SocketType) -> Result<OwnedF
 }
 
 /// Somebody's.
-pub(crate) struct Reached {
+pub(crate) struct PeerSocket {
     /// It blocks, and the kernel thread that reads it with it.
     pub(crate) socket: OwnedFd,
     pub(crate) uid: u32,
@@ -65,7 +63,7 @@ pub(crate) fn reach(
     name: &str,
     of: SocketType,
     deadline: Instant,
-) -> Result<Reached, Error> {
+) -> Result<PeerSocket, Error> {
     let io = |e: Errno| Error::io(format!("address space {number}"))(e);
     if !directory.socket(name)? {
         return Err(gone(number, &format!("there is no {name} any more")));
@@ -113,5 +111,5 @@ pub(crate) fn reach(
             directory.owner()
         )));
     }
-    Ok(Reached { socket, uid: peer.uid(), pid: peer.pid() })
+    Ok(PeerSocket { socket, uid: peer.uid(), pid: peer.pid() })
 }

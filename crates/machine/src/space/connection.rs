@@ -39,7 +39,7 @@ pub(crate) struct Connection {
 }
 
 /// What has come.
-pub(crate) enum Request {
+pub(crate) enum Incoming {
     /// Not a whole line yet.
     None,
     Line(Vec<u8>),
@@ -105,16 +105,16 @@ impl Connection {
     }
 
     /// The next request, without its end.
-    pub(crate) fn request(&mut self) -> Request {
+    pub(crate) fn request(&mut self) -> Incoming {
         match self.input.iter().position(|byte| *byte == b'\n') {
             Some(length) if length <= LONGEST_REQUEST => {
                 let rest = self.input.split_off(length + 1);
                 let mut line = std::mem::replace(&mut self.input, rest);
                 line.pop();
-                Request::Line(line)
+                Incoming::Line(line)
             }
-            None if self.input.len() <= LONGEST_REQUEST => Request::None,
-            _ => Request::TooLong,
+            None if self.input.len() <= LONGEST_REQUEST => Incoming::None,
+            _ => Incoming::TooLong,
         }
     }
 

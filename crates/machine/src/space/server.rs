@@ -17,26 +17,27 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
 
-use crate::answer::{Answer, Metric, Refused};
-use crate::connection::{Connection, Request};
+use super::connection::{Connection, Incoming};
+use super::core_listener::CoreListener;
+use super::shared::{Limits, Shared};
 use crate::descriptors::Kept;
-use crate::ear::{Ear, Voice};
+use crate::directory::CoreNotifier;
+use crate::handler::{ControlHandler, Metric, Refused};
 use crate::protocol::{
-    self, Ask, Became, Bytes, Greeting, MOST_BYTES, PROTOCOL, Text, put_end, put_error,
+    self, ActionResult, Bytes, Greeting, MOST_BYTES, PROTOCOL, Request, Text, put_end, put_error,
 };
-use crate::space::{Limits, Shared};
 
 /// The places of stop, listener and what is told come before the connections'.
 const OTHERS: usize = 3;
 /// Let in at one turn, between two rounds of answers.
-const LET_IN: usize = 16;
+const ACCEPT_BATCH: usize = 16;
 /// No further list is begun while more than this waits to be taken: so at most this and one list
 /// are in memory.
-const UNSENT: usize = 64 << 20;
+const MAX_UNSENT: usize = 64 << 20;
 /// One that was let in has at least so much time to ask something, ...
 const GRACE: Duration = Duration::from_millis(50);
 /// ... and one that asks all the time makes room for others after this.
-const LONG: Duration = Duration::from_secs(1);
+const LONG_LIVED: Duration = Duration::from_secs(1);
 /// Where no descriptor is left, it is tried again after this.
 const PAUSE: Duration = Duration::from_millis(100);
 /// So much of a trace may wait to be taken.
@@ -46,8 +47,8 @@ pub(crate) struct Server {
     shared: Arc<Shared>,
     listener: Kept,
     /// None: no descriptor was left for it, and nobody is told to tell here.
-    ear: Option<Ear>,
-    answer: Weak<dyn Answer>,
+    core_listener: Option<CoreListener>,
+    answer: Weak<dyn ControlHandler>,
     limits: Limits,
     connections: Vec<Connection>,
     /// Nobody is let in before.
@@ -59,7 +60,7 @@ pub(crate) struct Server {
 }
 
 /// What became of a request.
-enum After {
+enum RequestOutcome {
     Answered,
     /// The connection goes to a kernel thread of its own.
     Traced,
@@ -69,18 +70,18 @@ impl Server {
     pub(crate) fn new(
         shared: Arc<Shared>,
         listener: Kept,
-        answer: Weak<dyn Answer>,
+        answer: Weak<dyn ControlHandler>,
         limits: Limits,
     ) -> Server {
         let limits = Limits { connections: limits.connections.clamp(1, 64), ..limits };
-        let ear = Ear::open(&shared.number).ok();
-        if let Ok(voice) = Voice::open(&shared.number) {
-            let _ = shared.number.voice.set(voice);
+        let core_listener = CoreListener::open(&shared.number).ok();
+        if let Ok(core_notifier) = CoreNotifier::open(&shared.number.directory) {
+            let _ = shared.number.core_notifier.set(core_notifier);
         }
         Server {
             shared,
             listener,
-            ear,
+            core_listener,
             answer,
             limits,
             connections: Vec::new(),
@@ -98,7 +99,7 @@ impl Server {
             let now = Instant::now();
             let lets_in = !ready[1].is_empty();
             if !ready[2].is_empty() {
-                self.hear();
+                self.receive_notification();
             }
             // From the last one on: one that goes is replaced by one that had its turn.
             for (place, ready) in ready[OTHERS..].iter().enumerate().rev() {
@@ -116,7 +117,7 @@ impl Server {
                 !one.is_over() && now.saturating_duration_since(one.since) < self.limits.patience
             });
             if lets_in {
-                self.let_in(now);
+                self.accept_clients(now);
             }
         }
         for tracer in self.tracers {
@@ -137,9 +138,11 @@ impl Server {
                 if deadline.is_some() { PollFlags::empty() } else { PollFlags::IN },
             ),
             // Without: something else, of which nothing is asked.
-            self.ear.as_ref().map_or(PollFd::new(&self.listener, PollFlags::empty()), |ear| {
-                PollFd::new(ear, PollFlags::IN)
-            }),
+            self.core_listener
+                .as_ref()
+                .map_or(PollFd::new(&self.listener, PollFlags::empty()), |core_listener| {
+                    PollFd::new(core_listener, PollFlags::IN)
+                }),
         ];
         for connection in &self.connections {
             fds.push(PollFd::from_borrowed_fd(connection.as_fd(), connection.waits_for()));
@@ -164,16 +167,16 @@ impl Server {
     }
 
     fn listen(&self) {
-        if let (Some(_), Some(answer)) = (&self.ear, self.answer.upgrade()) {
-            answer.listens(self.shared.location());
+        if let (Some(_), Some(answer)) = (&self.core_listener, self.answer.upgrade()) {
+            answer.on_listening(self.shared.location());
         }
     }
 
-    fn hear(&mut self) {
-        if let Some(core) = self.ear.as_ref().and_then(Ear::heard)
+    fn receive_notification(&mut self) {
+        if let Some(core) = self.core_listener.as_ref().and_then(CoreListener::take_notification)
             && let Some(answer) = self.answer.upgrade()
         {
-            answer.told(core);
+            answer.on_notification(core);
         }
     }
 
@@ -194,9 +197,9 @@ impl Server {
             return;
         }
         let line = match connection.request() {
-            Request::None => return,
-            Request::Line(line) => line,
-            Request::TooLong => {
+            Incoming::None => return,
+            Incoming::Line(line) => line,
+            Incoming::TooLong => {
                 let text = format!("a request of more than {} bytes", protocol::LONGEST_REQUEST);
                 connection.append(|output| put_error(output, &Refused::Invalid(text)));
                 connection.closing = true;
@@ -212,28 +215,31 @@ impl Server {
             connection.flush();
             return;
         }
-        let answered = Ask::parse(&line).and_then(|ask| {
+        let answered = Request::parse(&line).and_then(|ask| {
             let Some(answer) = self.answer.upgrade() else {
                 return Err(Refused::Failed(format!(
                     "address space {} is ending",
                     self.shared.location()
                 )));
             };
-            if unsent > UNSENT
-                && matches!(ask, Ask::Microprocesses | Ask::Resources { .. } | Ask::Trace)
+            if unsent > MAX_UNSENT
+                && matches!(
+                    ask,
+                    Request::Microprocesses | Request::Resources { .. } | Request::Trace
+                )
             {
                 return Err(Refused::Busy(
                     "too many lists were asked for and not taken: ask again later".into(),
                 ));
             }
-            if ask == Ask::Trace {
+            if ask == Request::Trace {
                 let busy = self.tracing.load(Ordering::Relaxed) > 0;
                 return if busy {
                     Err(Refused::Busy(
                         "its trace is being written for somebody else: ask again later".into(),
                     ))
                 } else {
-                    Ok(After::Traced)
+                    Ok(RequestOutcome::Traced)
                 };
             }
             // The answering code is on a kernel thread of ours: it may panic, and we go on.
@@ -244,12 +250,12 @@ impl Server {
                 })
                 .map(|count| {
                     connection.append(|output| put_end(output, count));
-                    After::Answered
+                    RequestOutcome::Answered
                 })
         });
         match answered {
-            Ok(After::Answered) => {}
-            Ok(After::Traced) => {
+            Ok(RequestOutcome::Answered) => {}
+            Ok(RequestOutcome::Traced) => {
                 let connection = self.connections.swap_remove(place);
                 self.begin_trace(connection);
                 return;
@@ -266,7 +272,7 @@ impl Server {
         let tracing = self.tracing.clone();
         let (answer, shared, patience) =
             (self.answer.clone(), self.shared.clone(), self.limits.patience);
-        let mut out = Taken { connection, shared, patience, count: 0 };
+        let mut out = TraceWriter { connection, shared, patience, count: 0 };
         let write = move || {
             let trace = || match answer.upgrade() {
                 Some(answer) => answer.trace(&mut out),
@@ -306,21 +312,21 @@ impl Server {
     }
 
     /// The one that has been idle for longest.
-    fn makes_room(&self, now: Instant) -> Option<usize> {
+    fn connection_to_evict(&self, now: Instant) -> Option<usize> {
         let all = || self.connections.iter().enumerate();
         let idle = all().filter(|(_, one)| {
             one.unsent() == 0 && now.saturating_duration_since(one.since) >= GRACE
         });
-        let long = all().filter(|(_, one)| now.saturating_duration_since(one.begun) >= LONG);
+        let long = all().filter(|(_, one)| now.saturating_duration_since(one.begun) >= LONG_LIVED);
         let goes =
             idle.min_by_key(|(_, one)| one.since).or_else(|| long.min_by_key(|(_, one)| one.begun));
         goes.map(|(place, _)| place)
     }
 
-    fn let_in(&mut self, now: Instant) {
-        for _ in 0..LET_IN {
+    fn accept_clients(&mut self, now: Instant) {
+        for _ in 0..ACCEPT_BATCH {
             let full = self.connections.len() >= self.limits.connections;
-            let goes = self.makes_room(now).filter(|_| full);
+            let goes = self.connection_to_evict(now).filter(|_| full);
             if full && goes.is_none() {
                 // A new client waits, which is better than to be let in and closed before it can
                 // ask.
@@ -371,33 +377,33 @@ fn denied(shared: &Shared, uid: u32) -> Refused {
 
 /// The items of an answer: how many.
 fn answer(
-    answer: &dyn Answer,
-    ask: &Ask,
+    answer: &dyn ControlHandler,
+    ask: &Request,
     to: &mut Connection,
     shared: &Shared,
     open: usize,
 ) -> Result<u64, Refused> {
     let mut count = 0;
     match ask {
-        Ask::Space => to.put(&answer.space()),
-        Ask::Microprocesses => {
+        Request::Space => to.put(&answer.space()),
+        Request::Microprocesses => {
             answer.microprocesses(&mut |one| {
                 count += 1;
                 to.put(&one);
             });
             return Ok(count);
         }
-        Ask::Microprocess { id } => to.put(&answer.microprocess(*id)?),
-        Ask::Resources { kind } => {
+        Request::Microprocess { id } => to.put(&answer.microprocess(*id)?),
+        Request::Resources { kind } => {
             answer.resources(protocol::kind(kind.as_deref())?, &mut |one| {
                 count += 1;
                 to.put(&one);
             });
             return Ok(count);
         }
-        Ask::Act { id, action } => to.put(&Became { done: answer.act(*id, *action)? }),
-        Ask::Backtrace { id } => to.put(&Text { text: answer.backtrace(*id)? }),
-        Ask::Metrics => {
+        Request::Act { id, action } => to.put(&ActionResult { done: answer.act(*id, *action)? }),
+        Request::Backtrace { id } => to.put(&Text { text: answer.backtrace(*id)? }),
+        Request::Metrics => {
             let refused = Metric {
                 name: "kumihimo_control_refused_total".into(),
                 help:
@@ -420,20 +426,20 @@ fn answer(
             }
             return Ok(count);
         }
-        Ask::Trace => return Err(Refused::Invalid("a trace has a thread of its own".into())),
+        Request::Trace => return Err(Refused::Invalid("a trace has a thread of its own".into())),
     }
     Ok(1)
 }
 
 /// What is written to it goes to the asking client, which is waited for.
-struct Taken {
+struct TraceWriter {
     connection: Connection,
     shared: Arc<Shared>,
     patience: Duration,
     count: u64,
 }
 
-impl Taken {
+impl TraceWriter {
     /// Waits until no more than `rest` bytes are left to be taken.
     fn take(&mut self, rest: usize) -> io::Result<()> {
         loop {
@@ -460,7 +466,7 @@ impl Taken {
     }
 }
 
-impl Write for Taken {
+impl Write for TraceWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let part = &bytes[..bytes.len().min(MOST_BYTES)];
         if !part.is_empty() {
