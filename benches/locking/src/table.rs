@@ -11,7 +11,7 @@ const BEHIND: [&str; 5] = [
     "crates/runtime/src/rows.rs",
     "crates/runtime/src/region.rs",
     "crates/runtime/src/entries.rs",
-    "crates/sync/src/mailboxes.rs",
+    "crates/sync/src/mailbox_table.rs",
     "crates/io/src/handles.rs",
 ];
 /// The crate that holds the resource interface.

@@ -1,16 +1,16 @@
 //! The channel that `mpsc`, `mpmc` and `select!` share: a buffer and two wait lists under one lock,
-//! the [`Lane`], whose word holds the one waiter of a channel that is otherwise quiet.
+//! the [`ChannelLock`], whose word holds the one waiter of a channel that is otherwise idle.
 //!
 //! A sender that finds a waiting receiver puts the message straight into the receiver's stack and
 //! wakes it; a receiver that finds a waiting sender takes the message from the sender's stack. The
 //! buffer is used only while nobody waits at its other end. So messages stay in order, nobody
 //! overtakes a waiter, and a rendezvous needs no buffer at all.
 //!
-//! Memory ordering: all goes through the lane or the waiter's signal: sending happens before
+//! Memory ordering: all goes through the lock or the waiter's signal: sending happens before
 //! receiving.
 
 use crate::buffer::{Block, Buffer};
-use crate::lane::{Contents, Lane, LaneGuard, Side};
+use crate::channel_lock::{ChannelLock, ChannelLockGuard, LockedState, Side};
 use crate::shim::{AtomicUsize, NoEvents, Wait, Waiter, current, point};
 use crate::unwind::OnUnwind;
 use crate::waitlist::{self, Claimed, Node, Queue, Signal};
@@ -31,14 +31,14 @@ pub(crate) fn outcome(node: &Node, code: u32) -> u32 {
 }
 
 pub(crate) struct Chan<T> {
-    state: Lane<State<T>>,
+    state: ChannelLock<ChannelState<T>>,
     /// Most messages in the buffer; `usize::MAX`: no limit.
     capacity: usize,
     senders: AtomicUsize,
     receivers: AtomicUsize,
 }
 
-struct State<T> {
+struct ChannelState<T> {
     buffer: Buffer<T>,
     /// Most messages in the buffer; `usize::MAX`: no limit.
     capacity: usize,
@@ -49,13 +49,13 @@ struct State<T> {
 }
 
 /// Why there was nothing to do at once, with the message of a sender.
-pub(crate) enum Refused<T> {
+pub(crate) enum TryError<T> {
     WouldBlock(T),
     Closed(T),
 }
 
 /// How a wait ended without success.
-pub(crate) enum Failed<T> {
+pub(crate) enum WaitError<T> {
     TimedOut(T),
     Closed(T),
 }
@@ -63,7 +63,7 @@ pub(crate) enum Failed<T> {
 impl<T> Chan<T> {
     /// A channel with one sender and one receiver.
     pub(crate) fn new(capacity: usize) -> Chan<T> {
-        let state = State {
+        let state = ChannelState {
             buffer: Buffer::new(),
             capacity,
             sending: Queue::new(),
@@ -72,7 +72,7 @@ impl<T> Chan<T> {
             no_receivers: false,
         };
         Chan {
-            state: Lane::new(state),
+            state: ChannelLock::new(state),
             capacity,
             senders: AtomicUsize::new(1),
             receivers: AtomicUsize::new(1),
@@ -109,7 +109,7 @@ impl<T> Chan<T> {
     }
 
     /// Ends the waits of all in one of the queues; nobody joins it any more.
-    fn close(&self, queue: impl Fn(&mut State<T>) -> &mut Queue) {
+    fn close(&self, queue: impl Fn(&mut ChannelState<T>) -> &mut Queue) {
         loop {
             let mut batch = [const { None }; 16];
             let mut state = self.state.lock();
@@ -131,7 +131,7 @@ impl<T> Chan<T> {
     }
 
     /// Locks, with a block at hand if the next push wants one.
-    fn lock_to_push(&self) -> LaneGuard<'_, State<T>> {
+    fn lock_to_push(&self) -> ChannelLockGuard<'_, ChannelState<T>> {
         loop {
             let state = self.state.lock();
             if self.capacity == 0 || !state.buffer.wants_block() {
@@ -145,15 +145,15 @@ impl<T> Chan<T> {
     }
 
     #[inline]
-    pub(crate) fn try_send(&self, value: T) -> Result<(), Refused<T>> {
-        if let Some(receiver) = self.state.meet(Side::Receiver) {
+    pub(crate) fn try_send(&self, value: T) -> Result<(), TryError<T>> {
+        if let Some(receiver) = self.state.take_waiter(Side::Receiver) {
             deliver(receiver, value).wake();
             return Ok(());
         }
         self.try_send_locked(value)
     }
 
-    fn try_send_locked(&self, value: T) -> Result<(), Refused<T>> {
+    fn try_send_locked(&self, value: T) -> Result<(), TryError<T>> {
         let mut state = self.state.lock();
         if state.must_push() {
             drop(state);
@@ -169,8 +169,8 @@ impl<T> Chan<T> {
 
     /// Sends; waits while there is no room. A cancellation point where it waits.
     #[inline]
-    pub(crate) fn send(&self, value: T, deadline: Option<Instant>) -> Result<(), Failed<T>> {
-        if let Some(receiver) = self.state.meet(Side::Receiver) {
+    pub(crate) fn send(&self, value: T, deadline: Option<Instant>) -> Result<(), WaitError<T>> {
+        if let Some(receiver) = self.state.take_waiter(Side::Receiver) {
             deliver(receiver, value).wake();
             return Ok(());
         }
@@ -180,21 +180,21 @@ impl<T> Chan<T> {
         } else {
             match self.try_send_locked(value) {
                 Ok(()) => return Ok(()),
-                Err(Refused::Closed(value)) => return Err(Failed::Closed(value)),
-                Err(Refused::WouldBlock(value)) => value,
+                Err(TryError::Closed(value)) => return Err(WaitError::Closed(value)),
+                Err(TryError::WouldBlock(value)) => value,
             }
         };
         self.send_waiting(value, deadline)
     }
 
-    fn send_waiting(&self, value: T, deadline: Option<Instant>) -> Result<(), Failed<T>> {
+    fn send_waiting(&self, value: T, deadline: Option<Instant>) -> Result<(), WaitError<T>> {
         point();
         let signal = Signal::new();
         let slot = UnsafeCell::new(MaybeUninit::new(value));
         let node = Node::with(current(), &signal, slot.get().cast(), 0);
         // SAFETY: the node leaves the word by an outcome, by the `OnUnwind` or by `withdraw` below;
         // the slot holds the value.
-        let stands = self.capacity == 0 && unsafe { self.state.stand(Side::Sender, &node) };
+        let stands = self.capacity == 0 && unsafe { self.state.place_waiter(Side::Sender, &node) };
         if !stands {
             let mut state = self.lock_to_push();
             // SAFETY: nobody knows the slot yet, which holds the value.
@@ -207,9 +207,9 @@ impl<T> Chan<T> {
                     }
                     return Ok(());
                 }
-                Err(Refused::Closed(value)) => return Err(Failed::Closed(value)),
-                // SAFETY: as above; and as for `stand`.
-                Err(Refused::WouldBlock(value)) => unsafe {
+                Err(TryError::Closed(value)) => return Err(WaitError::Closed(value)),
+                // SAFETY: as above; and as for `place_waiter`.
+                Err(TryError::WouldBlock(value)) => unsafe {
                     (*slot.get()).write(value);
                     state.sending.insert(&node);
                 },
@@ -228,15 +228,15 @@ impl<T> Chan<T> {
         match outcome {
             Some(DONE) => Ok(()),
             // SAFETY: nobody has taken the value, and nobody will.
-            Some(_) => Err(Failed::Closed(unsafe { slot.into_inner().assume_init() })),
+            Some(_) => Err(WaitError::Closed(unsafe { slot.into_inner().assume_init() })),
             // SAFETY: as above.
-            None => Err(Failed::TimedOut(unsafe { slot.into_inner().assume_init() })),
+            None => Err(WaitError::TimedOut(unsafe { slot.into_inner().assume_init() })),
         }
     }
 
     #[inline]
-    pub(crate) fn try_recv(&self) -> Result<T, Refused<()>> {
-        if let Some(sender) = self.state.meet(Side::Sender) {
+    pub(crate) fn try_recv(&self) -> Result<T, TryError<()>> {
+        if let Some(sender) = self.state.take_waiter(Side::Sender) {
             let (value, waiter) = collect(sender);
             waiter.wake();
             return Ok(value);
@@ -244,7 +244,7 @@ impl<T> Chan<T> {
         self.try_recv_locked()
     }
 
-    fn try_recv_locked(&self) -> Result<T, Refused<()>> {
+    fn try_recv_locked(&self) -> Result<T, TryError<()>> {
         let mut state = self.state.lock();
         if !state.sending.is_empty() && state.must_push() {
             drop(state);
@@ -261,30 +261,30 @@ impl<T> Chan<T> {
 
     /// Receives; waits while there is nothing. A cancellation point where it waits.
     #[inline]
-    pub(crate) fn recv(&self, deadline: Option<Instant>) -> Result<T, Failed<()>> {
-        if let Some(sender) = self.state.meet(Side::Sender) {
+    pub(crate) fn recv(&self, deadline: Option<Instant>) -> Result<T, WaitError<()>> {
+        if let Some(sender) = self.state.take_waiter(Side::Sender) {
             let (value, waiter) = collect(sender);
             waiter.wake();
             return Ok(value);
         }
-        if !self.state.seems_quiet() {
+        if !self.state.seems_idle() {
             match self.try_recv_locked() {
                 Ok(value) => return Ok(value),
-                Err(Refused::Closed(())) => return Err(Failed::Closed(())),
-                Err(Refused::WouldBlock(())) => {}
+                Err(TryError::Closed(())) => return Err(WaitError::Closed(())),
+                Err(TryError::WouldBlock(())) => {}
             }
         }
         self.recv_waiting(deadline)
     }
 
-    fn recv_waiting(&self, deadline: Option<Instant>) -> Result<T, Failed<()>> {
+    fn recv_waiting(&self, deadline: Option<Instant>) -> Result<T, WaitError<()>> {
         point();
         let signal = Signal::new();
         let slot = UnsafeCell::new(MaybeUninit::<T>::uninit());
         let node = Node::with(current(), &signal, slot.get().cast(), 0);
         // SAFETY: the node leaves the word by an outcome, by the `OnUnwind` or by `withdraw` below;
         // the slot has room for a `T`.
-        if !unsafe { self.state.stand(Side::Receiver, &node) } {
+        if !unsafe { self.state.place_waiter(Side::Receiver, &node) } {
             let mut state = self.lock_to_push();
             let (result, waiter, freed) = state.recv();
             match result {
@@ -296,10 +296,10 @@ impl<T> Chan<T> {
                     }
                     return Ok(value);
                 }
-                Err(Refused::Closed(())) => return Err(Failed::Closed(())),
-                Err(Refused::WouldBlock(())) => {}
+                Err(TryError::Closed(())) => return Err(WaitError::Closed(())),
+                Err(TryError::WouldBlock(())) => {}
             }
-            // SAFETY: as for `stand`.
+            // SAFETY: as for `place_waiter`.
             unsafe { state.receiving.insert(&node) };
         }
         let withdraw = OnUnwind(|| {
@@ -315,8 +315,8 @@ impl<T> Chan<T> {
         match outcome {
             // SAFETY: the outcome says that the slot was filled.
             Some(DONE) => Ok(unsafe { slot.into_inner().assume_init() }),
-            Some(_) => Err(Failed::Closed(())),
-            None => Err(Failed::TimedOut(())),
+            Some(_) => Err(WaitError::Closed(())),
+            None => Err(WaitError::TimedOut(())),
         }
     }
 
@@ -427,9 +427,9 @@ fn collect<T>(sender: Claimed<'_>) -> (T, Waiter) {
     (value, sender.finish(outcome))
 }
 
-impl<T> Contents for State<T> {
+impl<T> LockedState for ChannelState<T> {
     #[inline]
-    fn is_quiet(&self) -> bool {
+    fn is_idle(&self) -> bool {
         self.buffer.len() == 0
             && self.sending.is_empty()
             && self.receiving.is_empty()
@@ -437,7 +437,7 @@ impl<T> Contents for State<T> {
             && !self.no_receivers
     }
 
-    unsafe fn admit(&mut self, side: Side, node: &Node) {
+    unsafe fn enqueue_waiter(&mut self, side: Side, node: &Node) {
         let queue = match side {
             Side::Receiver => &mut self.receiving,
             Side::Sender => &mut self.sending,
@@ -447,7 +447,7 @@ impl<T> Contents for State<T> {
     }
 }
 
-impl<T> State<T> {
+impl<T> ChannelState<T> {
     /// Whether the next step may push and lacks a block for it.
     #[inline]
     fn must_push(&self) -> bool {
@@ -455,15 +455,15 @@ impl<T> State<T> {
     }
 
     #[inline]
-    fn send(&mut self, value: T) -> (Result<(), Refused<T>>, Option<Waiter>) {
+    fn send(&mut self, value: T) -> (Result<(), TryError<T>>, Option<Waiter>) {
         if self.no_receivers {
-            return (Err(Refused::Closed(value)), None);
+            return (Err(TryError::Closed(value)), None);
         }
         if let Some(receiver) = self.receiving.pop() {
             return (Ok(()), Some(deliver(receiver, value)));
         }
         if self.buffer.len() >= self.capacity {
-            return (Err(Refused::WouldBlock(value)), None);
+            return (Err(TryError::WouldBlock(value)), None);
         }
         if self.buffer.wants_block() {
             // The waiting receivers were all selects that somebody else had won. Rare: allocate
@@ -476,7 +476,7 @@ impl<T> State<T> {
 
     #[inline]
     #[allow(clippy::type_complexity)]
-    fn recv(&mut self) -> (Result<T, Refused<()>>, Option<Waiter>, Option<Box<Block<T>>>) {
+    fn recv(&mut self) -> (Result<T, TryError<()>>, Option<Waiter>, Option<Box<Block<T>>>) {
         if let Some((value, freed)) = self.buffer.pop() {
             // There is room now for the first of the waiting senders; unless `put_back` has
             // overfilled the buffer.
@@ -496,8 +496,8 @@ impl<T> State<T> {
             return (Ok(value), Some(waiter), None);
         }
         if self.no_senders {
-            return (Err(Refused::Closed(())), None, None);
+            return (Err(TryError::Closed(())), None, None);
         }
-        (Err(Refused::WouldBlock(())), None, None)
+        (Err(TryError::WouldBlock(())), None, None)
     }
 }

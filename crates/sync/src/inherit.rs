@@ -14,10 +14,10 @@
 //! the other. Why none is left over: granting sets the mutex's waiters bit, so the owner's unlock
 //! comes by [`released`]; a waiter that leaves takes its loan with it.
 
+use crate::list_lock::ListLock;
 use crate::lockrank::Rank;
 use crate::rawmutex::RawMutex;
 use crate::shim::find;
-use crate::spin::Spin;
 use crate::waitlist::Node;
 use std::cell::Cell;
 use std::ptr;
@@ -47,14 +47,14 @@ struct List(*const Link);
 unsafe impl Send for List {}
 
 const BUCKETS: usize = 64;
-static BLOCKED: [Spin<List>; BUCKETS] =
-    [const { Spin::new(Rank::Blocked, List(ptr::null())) }; BUCKETS];
-static BOOSTS: Spin<List> = Spin::new(Rank::Boosts, List(ptr::null()));
+static BLOCKED: [ListLock<List>; BUCKETS] =
+    [const { ListLock::new(Rank::Blocked, List(ptr::null())) }; BUCKETS];
+static BOOSTS: ListLock<List> = ListLock::new(Rank::Boosts, List(ptr::null()));
 /// Number of loans: while it is 0 and the owner's priority is no lower, a waiter need not take the
 /// global lock.
 static LOANS: AtomicUsize = AtomicUsize::new(0);
 
-fn bucket(id: u64) -> &'static Spin<List> {
+fn bucket(id: u64) -> &'static ListLock<List> {
     // The low bits of an id may be constant: mix.
     &BLOCKED[(id.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58) as usize % BUCKETS]
 }

@@ -9,20 +9,25 @@
 mod barrier;
 mod buffer;
 mod chan;
+mod channel_lock;
 mod condvar;
 mod deadline;
 #[cfg(not(loom))]
 mod inherit;
 #[cfg(loom)]
-#[path = "inherit_model.rs"]
+#[path = "inherit/loom.rs"]
 mod inherit;
-mod lane;
 mod lazylock;
+#[cfg(not(loom))]
+mod list_lock;
+#[cfg(loom)]
+#[path = "list_lock/loom.rs"]
+mod list_lock;
 mod lockrank;
 #[cfg(all(test, loom))]
 #[path = "models.rs"]
 mod loom;
-mod mailboxes;
+mod mailbox_table;
 pub mod mpmc;
 pub mod mpsc;
 pub mod msg;
@@ -37,11 +42,6 @@ mod rwlock;
 pub mod select;
 mod semaphore;
 mod shim;
-#[cfg(not(loom))]
-mod spin;
-#[cfg(loom)]
-#[path = "spin_model.rs"]
-mod spin;
 #[cfg(not(loom))]
 mod spinlock;
 mod unwind;

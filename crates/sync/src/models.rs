@@ -2,7 +2,7 @@
 //! loom's parker a deadline counts as passed, so a wait with one explores the race between time-out
 //! and wake-up.
 
-use crate::chan::{Chan, Failed};
+use crate::chan::{Chan, WaitError};
 use crate::once::Once;
 use crate::rawmutex::RawMutex;
 use crate::rawrwlock::RawRwLock;
@@ -302,7 +302,7 @@ fn channel_of_one_and_time_out() {
     });
 }
 
-/// A waiter in the lane's word gives up, against a thread that comes to meet it.
+/// A waiter in the lock's word gives up, against a thread that takes it from there.
 #[test]
 fn rendezvous_and_time_out() {
     model(|| {
@@ -312,8 +312,8 @@ fn rendezvous_and_time_out() {
         let got = chan.recv(Some(Instant::now())).is_ok();
         assert_eq!(sender.join().unwrap(), got);
         assert!(
-            matches!(chan.recv(Some(Instant::now())), Err(Failed::TimedOut(()))),
-            "the lane is quiet again"
+            matches!(chan.recv(Some(Instant::now())), Err(WaitError::TimedOut(()))),
+            "the channel is idle again"
         );
     });
 }

@@ -27,7 +27,7 @@ pub use crate::mpsc::{
     RecvError, RecvTimeoutError, SendError, SendTimeoutError, TryRecvError, TrySendError,
 };
 
-use crate::chan::{Chan, Failed, Refused};
+use crate::chan::{Chan, TryError, WaitError};
 use crate::deadline;
 use std::fmt;
 use std::iter::FusedIterator;
@@ -86,7 +86,7 @@ impl<T> Sender<T> {
     pub fn send(&self, value: T) -> Result<(), SendError<T>> {
         self.chan
             .send(value, None)
-            .map_err(|(Failed::Closed(value) | Failed::TimedOut(value))| SendError(value))
+            .map_err(|(WaitError::Closed(value) | WaitError::TimedOut(value))| SendError(value))
     }
 
     /// Sends `value` if that is possible at once; on a rendezvous channel, if a receiver waits.
@@ -95,8 +95,8 @@ impl<T> Sender<T> {
     /// The value comes back if the channel is full or all receivers are gone.
     pub fn try_send(&self, value: T) -> Result<(), TrySendError<T>> {
         self.chan.try_send(value).map_err(|e| match e {
-            Refused::WouldBlock(value) => TrySendError::Full(value),
-            Refused::Closed(value) => TrySendError::Disconnected(value),
+            TryError::WouldBlock(value) => TrySendError::Full(value),
+            TryError::Closed(value) => TrySendError::Disconnected(value),
         })
     }
 
@@ -147,8 +147,8 @@ impl<T> Receiver<T> {
     /// If the channel is empty; [`TryRecvError::Disconnected`] if all senders are gone besides.
     pub fn try_recv(&self) -> Result<T, TryRecvError> {
         self.chan.try_recv().map_err(|e| match e {
-            Refused::WouldBlock(()) => TryRecvError::Empty,
-            Refused::Closed(()) => TryRecvError::Disconnected,
+            TryError::WouldBlock(()) => TryRecvError::Empty,
+            TryError::Closed(()) => TryRecvError::Disconnected,
         })
     }
 
@@ -170,8 +170,8 @@ impl<T> Receiver<T> {
 
     fn recv_limited(&self, deadline: Option<Instant>) -> Result<T, RecvTimeoutError> {
         self.chan.recv(deadline).map_err(|e| match e {
-            Failed::TimedOut(()) => RecvTimeoutError::Timeout,
-            Failed::Closed(()) => RecvTimeoutError::Disconnected,
+            WaitError::TimedOut(()) => RecvTimeoutError::Timeout,
+            WaitError::Closed(()) => RecvTimeoutError::Disconnected,
         })
     }
 

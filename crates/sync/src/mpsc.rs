@@ -15,7 +15,7 @@
 
 pub use std::sync::mpsc::{RecvError, RecvTimeoutError, SendError, TryRecvError, TrySendError};
 
-use crate::chan::{Chan, Failed, Refused};
+use crate::chan::{Chan, TryError, WaitError};
 use crate::deadline;
 use std::fmt;
 use std::iter::FusedIterator;
@@ -82,7 +82,7 @@ impl<T> Sender<T> {
     pub fn send(&self, value: T) -> Result<(), SendError<T>> {
         self.chan
             .try_send(value)
-            .map_err(|(Refused::Closed(value) | Refused::WouldBlock(value))| SendError(value))
+            .map_err(|(TryError::Closed(value) | TryError::WouldBlock(value))| SendError(value))
     }
 }
 
@@ -95,7 +95,7 @@ impl<T> SyncSender<T> {
     pub fn send(&self, value: T) -> Result<(), SendError<T>> {
         self.chan
             .send(value, None)
-            .map_err(|(Failed::Closed(value) | Failed::TimedOut(value))| SendError(value))
+            .map_err(|(WaitError::Closed(value) | WaitError::TimedOut(value))| SendError(value))
     }
 
     /// Sends `value` if that is possible at once; on a rendezvous channel, if a receiver waits.
@@ -104,8 +104,8 @@ impl<T> SyncSender<T> {
     /// The value comes back if the channel is full or the receiver gone.
     pub fn try_send(&self, value: T) -> Result<(), TrySendError<T>> {
         self.chan.try_send(value).map_err(|e| match e {
-            Refused::WouldBlock(value) => TrySendError::Full(value),
-            Refused::Closed(value) => TrySendError::Disconnected(value),
+            TryError::WouldBlock(value) => TrySendError::Full(value),
+            TryError::Closed(value) => TrySendError::Disconnected(value),
         })
     }
 
@@ -145,8 +145,8 @@ impl<T> Receiver<T> {
     /// If the channel is empty; [`TryRecvError::Disconnected`] if all senders are gone besides.
     pub fn try_recv(&self) -> Result<T, TryRecvError> {
         self.chan.try_recv().map_err(|e| match e {
-            Refused::WouldBlock(()) => TryRecvError::Empty,
-            Refused::Closed(()) => TryRecvError::Disconnected,
+            TryError::WouldBlock(()) => TryRecvError::Empty,
+            TryError::Closed(()) => TryRecvError::Disconnected,
         })
     }
 
@@ -168,8 +168,8 @@ impl<T> Receiver<T> {
 
     fn recv_limited(&self, deadline: Option<Instant>) -> Result<T, RecvTimeoutError> {
         self.chan.recv(deadline).map_err(|e| match e {
-            Failed::TimedOut(()) => RecvTimeoutError::Timeout,
-            Failed::Closed(()) => RecvTimeoutError::Disconnected,
+            WaitError::TimedOut(()) => RecvTimeoutError::Timeout,
+            WaitError::Closed(()) => RecvTimeoutError::Disconnected,
         })
     }
 
@@ -193,11 +193,11 @@ pub enum SendTimeoutError<T> {
     Disconnected(T),
 }
 
-impl<T> From<Failed<T>> for SendTimeoutError<T> {
-    fn from(failed: Failed<T>) -> SendTimeoutError<T> {
+impl<T> From<WaitError<T>> for SendTimeoutError<T> {
+    fn from(failed: WaitError<T>) -> SendTimeoutError<T> {
         match failed {
-            Failed::TimedOut(value) => SendTimeoutError::Timeout(value),
-            Failed::Closed(value) => SendTimeoutError::Disconnected(value),
+            WaitError::TimedOut(value) => SendTimeoutError::Timeout(value),
+            WaitError::Closed(value) => SendTimeoutError::Disconnected(value),
         }
     }
 }

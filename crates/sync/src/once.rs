@@ -1,9 +1,9 @@
 //! One-time initialisation.
 
 use crate::deadline;
+use crate::list_lock::ListLock;
 use crate::lockrank::Rank;
 use crate::shim::{AtomicU32, AtomicU64, Wait, const_fn, me};
-use crate::spin::Spin;
 use crate::waitlist::{self, Node, Queue, Signal, WOKEN};
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
@@ -38,7 +38,7 @@ pub struct Once {
     state: AtomicU32,
     /// The thread that runs the closure, to tell a recursive call from one that can wait.
     runner: AtomicU64,
-    queue: Spin<Queue>,
+    queue: ListLock<Queue>,
 }
 
 impl UnwindSafe for Once {}
@@ -92,7 +92,7 @@ impl Once {
         #[inline]
         #[allow(clippy::new_without_default)] // As std's, which has none.
         pub fn new() -> Once {
-            let queue = Spin::new(Rank::List, Queue::new());
+            let queue = ListLock::new(Rank::List, Queue::new());
             Once { state: AtomicU32::new(INCOMPLETE), runner: AtomicU64::new(0), queue }
         }
     }

@@ -14,9 +14,9 @@
 //! well.
 
 use crate::inherit::{self, Link};
+use crate::list_lock::ListLock;
 use crate::lockrank::Rank;
 use crate::shim::{AtomicU64, NoEvents, Wait, const_fn, current, me, parallel, spin_loop};
-use crate::spin::Spin;
 use crate::waitlist::{self, Claimed, Node, Queue, Signal};
 use std::ptr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -40,11 +40,11 @@ fn owner(word: u64) -> u64 {
 /// contended lock moves one line, not two.
 #[repr(C)]
 pub(crate) struct RawMutex {
-    waiting: Spin<Waiting>,
+    waiting: ListLock<MutexWaiters>,
     word: AtomicU64,
 }
 
-pub(crate) struct Waiting {
+pub(crate) struct MutexWaiters {
     pub(crate) queue: Queue,
     /// The waiter that was woken last and has not come yet, and its priority.
     pending: *const Node,
@@ -54,13 +54,13 @@ pub(crate) struct Waiting {
 }
 
 // SAFETY: `pending` is compared only, never followed.
-unsafe impl Send for Waiting {}
+unsafe impl Send for MutexWaiters {}
 
 impl RawMutex {
     const_fn! {
         pub(crate) fn new() -> RawMutex {
-            let waiting = Waiting { queue: Queue::new(), pending: ptr::null(), pending_priority: 0, boosted: false };
-            RawMutex { word: AtomicU64::new(0), waiting: Spin::new(Rank::List, waiting) }
+            let waiting = MutexWaiters { queue: Queue::new(), pending: ptr::null(), pending_priority: 0, boosted: false };
+            RawMutex { word: AtomicU64::new(0), waiting: ListLock::new(Rank::List, waiting) }
         }
     }
 
@@ -170,7 +170,7 @@ impl RawMutex {
         }
     }
 
-    fn arrived(&self, waiting: &mut Waiting, node: &Node) {
+    fn arrived(&self, waiting: &mut MutexWaiters, node: &Node) {
         if ptr::eq(waiting.pending, node) {
             waiting.pending = ptr::null();
         }
@@ -241,7 +241,7 @@ impl RawMutex {
         None
     }
 
-    fn wake_first(&self, waiting: &mut Waiting) -> Option<crate::shim::Waiter> {
+    fn wake_first(&self, waiting: &mut MutexWaiters) -> Option<crate::shim::Waiter> {
         let claimed = waiting.queue.pop()?;
         let (pending, priority) = (ptr::from_ref(claimed.node), claimed.node.priority());
         let waiter = claimed.finish(TRY_AGAIN);
@@ -286,7 +286,7 @@ impl RawMutex {
     /// For priority inheritance: the wait list, and the owner with the promise that its unlock will
     /// take the list's lock.
     #[cfg_attr(loom, allow(dead_code))]
-    pub(crate) fn with_owner<R>(&self, f: impl FnOnce(&mut Waiting, u64) -> R) -> Option<R> {
+    pub(crate) fn with_owner<R>(&self, f: impl FnOnce(&mut MutexWaiters, u64) -> R) -> Option<R> {
         let mut waiting = self.waiting.lock();
         if waiting.queue.is_empty() {
             return None;

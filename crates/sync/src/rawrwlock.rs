@@ -9,12 +9,12 @@
 //! either some woken ones are on their way (`pending`) and will see to the rest, or `WAITERS` is
 //! set and the lock is held, or a thread that freed it is about to take the list's lock.
 
+use crate::list_lock::{ListLock, ListLockGuard};
 use crate::lockrank::Rank;
 use crate::rawmutex::{BOUND, OURS, SPINS, TRY_AGAIN};
 use crate::shim::{
     AtomicU32, AtomicU64, NoEvents, Wait, Waiter, const_fn, current, me, parallel, spin_loop,
 };
-use crate::spin::{Spin, SpinGuard};
 use crate::waitlist::{self, Node, Queue, Signal};
 use std::ptr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -32,10 +32,10 @@ pub(crate) struct RawRwLock {
     word: AtomicU32,
     /// The writer, to tell a recursive lock from one that can wait; 0: none.
     writer: AtomicU64,
-    waiting: Spin<Waiting>,
+    waiting: ListLock<RwWaiters>,
 }
 
-struct Waiting {
+struct RwWaiters {
     queue: Queue,
     /// How many were woken and have not come yet.
     pending: usize,
@@ -53,8 +53,8 @@ fn free_for(word: u32, kind: usize) -> bool {
 impl RawRwLock {
     const_fn! {
         pub(crate) fn new() -> RawRwLock {
-            let waiting = Waiting { queue: Queue::new(), pending: 0, pending_priority: 0 };
-            RawRwLock { word: AtomicU32::new(0), writer: AtomicU64::new(0), waiting: Spin::new(Rank::List, waiting) }
+            let waiting = RwWaiters { queue: Queue::new(), pending: 0, pending_priority: 0 };
+            RawRwLock { word: AtomicU32::new(0), writer: AtomicU64::new(0), waiting: ListLock::new(Rank::List, waiting) }
         }
     }
 
@@ -207,7 +207,7 @@ impl RawRwLock {
 
     /// The lock may have become free: hands it to an overdue waiter, or wakes.
     #[cold]
-    fn freed(&self, mut waiting: SpinGuard<'_, Waiting>) {
+    fn freed(&self, mut waiting: ListLockGuard<'_, RwWaiters>) {
         let overdue = |n: &Node| n.passed_over.get().is_some_and(|since| since.elapsed() >= BOUND);
         let heir = waiting.queue.first().filter(|n| overdue(n)).map(|n| n.tag);
         if heir.is_some_and(|kind| self.take(kind)) {
@@ -223,7 +223,7 @@ impl RawRwLock {
     /// Makes word, list and pending ones agree: wakes the first waiters if the lock is free for
     /// them and none is on the way, else sets `WAITERS` so that the thread that frees it comes
     /// here; clears it when none waits.
-    fn settle(&self, mut waiting: SpinGuard<'_, Waiting>) {
+    fn settle(&self, mut waiting: ListLockGuard<'_, RwWaiters>) {
         let mut batch: Batch = [const { None }; 16];
         let inner = &mut *waiting;
         if let Some(first) = inner.queue.first() {

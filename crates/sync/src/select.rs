@@ -5,7 +5,7 @@
 //! event wins the signal, and with it exactly one arm. If an arm became ready while the nodes were
 //! being linked, the select wins its own signal and begins anew.
 
-use crate::chan::{Chan, DONE, Refused, TAG_SHIFT};
+use crate::chan::{Chan, DONE, TAG_SHIFT, TryError};
 use crate::deadline;
 use crate::shim::{Wait, cancel, current, park, point};
 use crate::waitlist::{Node, Signal};
@@ -237,8 +237,8 @@ impl<T> Arm for RecvArm<'_, T> {
     fn attempt(&self) -> bool {
         let result = match self.chan.try_recv() {
             Ok(value) => Ok(value),
-            Err(Refused::Closed(())) => Err(RecvError),
-            Err(Refused::WouldBlock(())) => return false,
+            Err(TryError::Closed(())) => Err(RecvError),
+            Err(TryError::WouldBlock(())) => return false,
         };
         self.result.set(Some(result));
         true
@@ -280,8 +280,8 @@ impl<T> Arm for SendArm<'_, T> {
         let value = self.value.take().expect("not sent yet");
         let result = match self.chan.try_send(value) {
             Ok(()) => Ok(()),
-            Err(Refused::Closed(value)) => Err(SendError(value)),
-            Err(Refused::WouldBlock(value)) => {
+            Err(TryError::Closed(value)) => Err(SendError(value)),
+            Err(TryError::WouldBlock(value)) => {
                 self.value.set(Some(value));
                 return false;
             }
@@ -478,7 +478,7 @@ fn wait_once<const N: usize>(arms: [&dyn Arm; N]) -> Option<usize> {
         let slot = arms[i].channel().map_or(ptr::null_mut(), |arm| arm.begin());
         Node::with(waiter.clone(), &signal, slot, i).shared()
     });
-    let mut round = Round { arms, nodes: &nodes, signal: &signal, watched: 0 };
+    let mut round = Registration { arms, nodes: &nodes, signal: &signal, watched: 0 };
     if round.watch() {
         while signal.get().is_none() {
             if handles_cancellation {
@@ -500,14 +500,14 @@ fn wait_once<const N: usize>(arms: [&dyn Arm; N]) -> Option<usize> {
 }
 
 /// The nodes of one wait, to be unlinked however it ends.
-struct Round<'a, const N: usize> {
+struct Registration<'a, const N: usize> {
     arms: [&'a dyn Arm; N],
     nodes: &'a [Node; N],
     signal: &'a Signal,
     watched: usize,
 }
 
-impl<const N: usize> Round<'_, N> {
+impl<const N: usize> Registration<'_, N> {
     /// Links the nodes. False: an arm was ready.
     fn watch(&mut self) -> bool {
         for (arm, node) in self.arms.iter().zip(self.nodes) {
@@ -538,7 +538,7 @@ impl<const N: usize> Round<'_, N> {
     }
 }
 
-impl<const N: usize> Drop for Round<'_, N> {
+impl<const N: usize> Drop for Registration<'_, N> {
     fn drop(&mut self) {
         self.end(true);
     }

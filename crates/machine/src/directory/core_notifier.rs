@@ -35,8 +35,8 @@ impl CoreNotifier {
         Ok(CoreNotifier { socket: directory.keep(socket), prefix })
     }
 
-    /// Notifies address space `number`. Allocates nothing and never blocks: where the socket is full,
-    /// a notification is pending already.
+    /// Notifies address space `number`. Allocates nothing and never blocks: where the socket is
+    /// full, a notification is pending already.
     pub(crate) fn notify(&self, number: u16) {
         let mut path = [0; 108];
         let length = self.prefix.len();

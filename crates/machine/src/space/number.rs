@@ -103,9 +103,10 @@ impl Number {
 
 impl Number {
     /// Notifies address space `number` of the same directory that something concerns it: its
-    /// [`ControlHandler::on_notification`](crate::handler::ControlHandler::on_notification) is called, once for several that come
-    /// together. Some microseconds; never blocks, allocates nothing. For nothing where there is
-    /// none, or before [`Control::start`](crate::space::Control::start).
+    /// [`ControlHandler::on_notification`](crate::handler::ControlHandler::on_notification) is
+    /// called, once for several that come together. Some microseconds; never blocks, allocates
+    /// nothing. For nothing where there is none, or before
+    /// [`Control::start`](crate::space::Control::start).
     pub fn notify(&self, number: u16) {
         if let Some(core_notifier) = self.core_notifier.get() {
             core_notifier.notify(number);

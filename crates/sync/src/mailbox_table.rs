@@ -1,32 +1,32 @@
-//! Mailboxes as resources: what guards one is the resource table's to say, and each has its row in
-//! the usage table.
+//! Mailboxes as resources: the resource table decides which lock guards one, and each has its row
+//! in the usage table.
 
 use std::ops::{Deref, DerefMut};
 
+use crate::list_lock::{ListLock, ListLockGuard};
 use crate::lockrank::Rank;
-use crate::spin::{Spin, SpinGuard};
 
 /// The state of a mailbox. Its spin lock is the resource's own (`id`; what `vp` calls a claim);
 /// with `kind` there is one lock for all mailboxes around it.
-pub(crate) struct Claimed<T> {
-    state: Spin<T>,
+pub(crate) struct MailboxState<T> {
+    state: ListLock<T>,
 }
 
-pub(crate) struct Claim<'a, T> {
-    guard: SpinGuard<'a, T>,
+pub(crate) struct MailboxGuard<'a, T> {
+    guard: ListLockGuard<'a, T>,
     /// After it.
-    _kind: whole_kind::Held,
+    _kind: whole_kind::KindGuard,
 }
 
-impl<T> Claimed<T> {
+impl<T> MailboxState<T> {
     #[inline(always)]
-    pub(crate) fn lock(&self) -> Claim<'_, T> {
+    pub(crate) fn lock(&self) -> MailboxGuard<'_, T> {
         let kind = whole_kind::enter();
-        Claim { guard: self.state.lock(), _kind: kind }
+        MailboxGuard { guard: self.state.lock(), _kind: kind }
     }
 }
 
-impl<T> Deref for Claim<'_, T> {
+impl<T> Deref for MailboxGuard<'_, T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
@@ -34,7 +34,7 @@ impl<T> Deref for Claim<'_, T> {
     }
 }
 
-impl<T> DerefMut for Claim<'_, T> {
+impl<T> DerefMut for MailboxGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         &mut self.guard
@@ -42,13 +42,13 @@ impl<T> DerefMut for Claim<'_, T> {
 }
 
 /// A spin lock for the state of a mailbox.
-pub(crate) fn state<T>(value: T) -> Claimed<T> {
-    Claimed { state: Spin::new(Rank::List, value) }
+pub(crate) fn state<T>(value: T) -> MailboxState<T> {
+    MailboxState { state: ListLock::new(Rank::List, value) }
 }
 
 /// How a mailbox is seen: clients whose request was not received, those whose request was, servers
 /// that wait.
-pub(crate) type Look = unsafe fn(*const ()) -> [usize; 3];
+pub(crate) type CountWaiters = unsafe fn(*const ()) -> [usize; 3];
 
 #[cfg(not(loom))]
 mod whole_kind {
@@ -60,16 +60,16 @@ mod whole_kind {
 
     /// The lock, and then the events. Boxed, so that where there is none nothing is carried about
     /// but a null.
-    pub(crate) type Held = Option<Box<(MutexGuard<'static, ()>, NoEvents)>>;
+    pub(crate) type KindGuard = Option<Box<(MutexGuard<'static, ()>, NoEvents)>>;
 
     #[inline(always)]
-    pub(crate) fn enter() -> Held {
+    pub(crate) fn enter() -> KindGuard {
         if has_whole_kinds() { wait() } else { None }
     }
 
     #[cold]
     #[inline(never)]
-    fn wait() -> Held {
+    fn wait() -> KindGuard {
         // First: the holder keeps its virtual processor.
         let quiet = NoEvents::new();
         table().enter(Kind::MAILBOX).map(|held| Box::new((held, quiet)))
@@ -78,7 +78,7 @@ mod whole_kind {
 
 #[cfg(loom)]
 mod whole_kind {
-    pub(crate) type Held = ();
+    pub(crate) type KindGuard = ();
     pub(crate) fn enter() {}
 }
 
@@ -90,21 +90,21 @@ mod entry {
     use kumihimo_resource::table::{Error, Row, Usage};
     use kumihimo_runtime::entries::Entries;
 
-    use super::Look;
+    use super::CountWaiters;
 
     /// A mailbox that is there: it is taken out before it goes.
     #[derive(Clone, Copy)]
-    struct There(*const (), Look);
+    struct MailboxRef(*const (), CountWaiters);
 
-    // SAFETY: followed only while its entry is held, which keeps the mailbox from going; `Look`
-    // takes the mailbox's lock.
-    unsafe impl Send for There {}
+    // SAFETY: followed only while its entry is held, which keeps the mailbox from going;
+    // `CountWaiters` takes the mailbox's lock.
+    unsafe impl Send for MailboxRef {}
 
-    static MAILBOXES: Entries<There> = Entries::new(Kind::MAILBOX);
+    static MAILBOXES: Entries<MailboxRef> = Entries::new(Kind::MAILBOX);
 
     struct Mailboxes;
 
-    impl There {
+    impl MailboxRef {
         fn text(&self) -> String {
             // SAFETY: the entry is held.
             let [waiting, taken, servers] = unsafe { (self.1)(self.0) };
@@ -124,21 +124,21 @@ mod entry {
         }
 
         fn usage(&self, each: &mut dyn FnMut(Usage)) {
-            MAILBOXES.usage(each, There::text);
+            MAILBOXES.usage(each, MailboxRef::text);
         }
     }
 
     /// A mailbox's place in the table.
     #[derive(Debug)]
-    pub(crate) struct Entry(Option<Serial>);
+    pub(crate) struct TableEntry(Option<Serial>);
 
-    impl Entry {
+    impl TableEntry {
         /// # Safety
-        /// `look` can be called with `post` until the entry is dropped.
-        pub(crate) unsafe fn open(post: *const (), look: Look) -> Entry {
+        /// `count_waiters` can be called with `core` until the entry is dropped.
+        pub(crate) unsafe fn open(core: *const (), count_waiters: CountWaiters) -> TableEntry {
             static ONCE: Once = Once::new();
             ONCE.call_once(|| drop(kumihimo_runtime::membership::table().define(&Mailboxes)));
-            Entry(MAILBOXES.open(There(post, look)).ok())
+            TableEntry(MAILBOXES.open(MailboxRef(core, count_waiters)).ok())
         }
 
         pub(crate) fn id(&self) -> Option<Id> {
@@ -146,7 +146,7 @@ mod entry {
         }
     }
 
-    impl Drop for Entry {
+    impl Drop for TableEntry {
         fn drop(&mut self) {
             if let Some(serial) = self.0 {
                 let _ = MAILBOXES.close(serial);
@@ -156,4 +156,4 @@ mod entry {
 }
 
 #[cfg(not(loom))]
-pub(crate) use entry::Entry;
+pub(crate) use entry::TableEntry;

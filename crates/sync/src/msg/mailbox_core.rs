@@ -1,7 +1,7 @@
 //! What the sides of a mailbox have in common: the waiters there, and which request is whose.
 
 use super::{Caller, ReceiveError, Request};
-use crate::mailboxes::{self, Claimed};
+use crate::mailbox_table::{self, MailboxState};
 use crate::shim::{AtomicUsize, Wait, Waiter, current};
 use crate::unwind::OnUnwind;
 use crate::waitlist::{self, Node, Queue, Signal};
@@ -15,12 +15,12 @@ pub(super) const DELIVERED: u32 = 1;
 pub(super) const CLOSED: u32 = 2;
 pub(super) const UNANSWERED: u32 = 3;
 
-pub(super) struct Post<Q, R> {
-    pub(super) state: Claimed<State<Q, R>>,
+pub(super) struct MailboxCore<Q, R> {
+    pub(super) state: MailboxState<MailboxQueues<Q, R>>,
     pub(super) addresses: AtomicUsize,
 }
 
-pub(super) struct State<Q, R> {
+pub(super) struct MailboxQueues<Q, R> {
     /// Clients whose request nobody has received yet.
     pub(super) clients: Queue,
     /// Clients whose request was received; a [`Caller`] is valid while its client is here.
@@ -33,7 +33,7 @@ pub(super) struct State<Q, R> {
 }
 
 /// On a client's stack, in its node's slot.
-pub(super) struct Call<Q, R> {
+pub(super) struct ClientSlot<Q, R> {
     pub(super) request: MaybeUninit<Q>,
     pub(super) reply: MaybeUninit<R>,
     /// In which queue the node is. Under the lock.
@@ -41,23 +41,23 @@ pub(super) struct Call<Q, R> {
 }
 
 /// On a waiting server's stack, in its node's slot.
-pub(super) struct Letter<Q> {
+pub(super) struct ServerSlot<Q> {
     pub(super) request: MaybeUninit<Q>,
     pub(super) from: *const Node,
     pub(super) serial: u64,
 }
 
 #[derive(PartialEq, Eq)]
-pub(super) enum Withdrawn {
+pub(super) enum Withdrawal {
     Unreceived,
     Received,
     Ended,
 }
 
-impl<Q, R> Post<Q, R> {
+impl<Q, R> MailboxCore<Q, R> {
     /// Nobody waits, and there is one address.
-    pub(super) fn new() -> Post<Q, R> {
-        let state = State {
+    pub(super) fn new() -> MailboxCore<Q, R> {
+        let state = MailboxQueues {
             clients: Queue::new(),
             taken: Queue::new(),
             servers: Queue::new(),
@@ -65,29 +65,29 @@ impl<Q, R> Post<Q, R> {
             no_servers: false,
             types: std::marker::PhantomData,
         };
-        Post { state: mailboxes::state(state), addresses: AtomicUsize::new(1) }
+        MailboxCore { state: mailbox_table::state(state), addresses: AtomicUsize::new(1) }
     }
 
     /// For the usage table.
     ///
     /// # Safety
-    /// `post` is one of this type, and alive.
+    /// `core` is one of this type, and alive.
     #[cfg(not(loom))]
-    pub(super) unsafe fn look(post: *const ()) -> [usize; 3] {
+    pub(super) unsafe fn count_waiters(core: *const ()) -> [usize; 3] {
         // SAFETY: the caller's promise.
-        let state = unsafe { &*post.cast::<Post<Q, R>>() }.state.lock();
+        let state = unsafe { &*core.cast::<MailboxCore<Q, R>>() }.state.lock();
         [&state.clients, &state.taken, &state.servers].map(|queue| queue.iter().count())
     }
 
     /// A client gives up.
-    pub(super) fn withdraw(&self, node: &Node) -> Withdrawn {
+    pub(super) fn withdraw(&self, node: &Node) -> Withdrawal {
         let mut state = self.state.lock();
-        // SAFETY: the slot of a client's node is its `Call`, on our caller's stack.
-        let taken = unsafe { &*node.slot.cast::<Call<Q, R>>() }.taken.get();
+        // SAFETY: the slot of a client's node is its `ClientSlot`, on our caller's stack.
+        let taken = unsafe { &*node.slot.cast::<ClientSlot<Q, R>>() }.taken.get();
         match (taken, if taken { state.taken.remove(node) } else { state.clients.remove(node) }) {
-            (_, false) => Withdrawn::Ended,
-            (false, true) => Withdrawn::Unreceived,
-            (true, true) => Withdrawn::Received,
+            (_, false) => Withdrawal::Ended,
+            (false, true) => Withdrawal::Unreceived,
+            (true, true) => Withdrawal::Received,
         }
     }
 
@@ -118,7 +118,7 @@ impl<Q, R> Post<Q, R> {
         }
 
         let signal = Signal::new();
-        let mut letter = MaybeUninit::<Letter<Q>>::uninit();
+        let mut letter = MaybeUninit::<ServerSlot<Q>>::uninit();
         let node = Node::with(current(), &signal, letter.as_mut_ptr().cast(), 0);
         // SAFETY: unlinked by a client, by the guard below on unwinding, or after the deadline.
         unsafe { state.servers.insert(&node) };
@@ -131,7 +131,7 @@ impl<Q, R> Post<Q, R> {
         let on_unwind = OnUnwind(|| {
             if !self.state.lock().servers.remove(&node) && signal.get() == Some(DELIVERED) {
                 // SAFETY: the outcome says that the letter is there.
-                self.put_back(unsafe { node.slot.cast::<Letter<Q>>().read() });
+                self.put_back(unsafe { node.slot.cast::<ServerSlot<Q>>().read() });
             }
         });
         let outcome = waitlist::wait_cancellable(
@@ -154,7 +154,7 @@ impl<Q, R> Post<Q, R> {
                 };
                 Ok(Request {
                     message,
-                    from: Caller { post: self, node: letter.from, serial: letter.serial },
+                    from: Caller { core: self, node: letter.from, serial: letter.serial },
                 })
             }
             Some(_) => Err(ReceiveError::Closed),
@@ -163,7 +163,7 @@ impl<Q, R> Post<Q, R> {
     }
 
     /// A server that unwinds had been given a request: it goes back, to be received by another.
-    pub(super) fn put_back(&self, letter: Letter<Q>) {
+    pub(super) fn put_back(&self, letter: ServerSlot<Q>) {
         let mut guard = self.state.lock();
         let state = &mut *guard;
         // SAFETY: the letter holds its request.
@@ -175,20 +175,20 @@ impl<Q, R> Post<Q, R> {
         };
         let server = state.servers.pop();
         if let Some(server) = server {
-            let again = Letter {
+            let again = ServerSlot {
                 request: MaybeUninit::new(request),
                 from: letter.from,
                 serial: letter.serial,
             };
-            // SAFETY: the slot of a waiting server is a `Letter`, ours by the claim.
-            unsafe { server.node.slot.cast::<Letter<Q>>().write(again) };
+            // SAFETY: the slot of a waiting server is a `ServerSlot`, ours by the claim.
+            unsafe { server.node.slot.cast::<ServerSlot<Q>>().write(again) };
             let server = server.finish(DELIVERED);
             drop(guard);
             server.wake();
             return;
         }
         state.taken.remove(node);
-        let call = node.slot.cast::<Call<Q, R>>();
+        let call = node.slot.cast::<ClientSlot<Q, R>>();
         // SAFETY: found in `taken`, so the client is still there, and we hold the lock. The request
         // was moved out of the slot.
         unsafe {
@@ -200,7 +200,7 @@ impl<Q, R> Post<Q, R> {
         }
     }
 
-    pub(super) fn close(&self, queue: impl Fn(&mut State<Q, R>) -> &mut Queue) {
+    pub(super) fn close(&self, queue: impl Fn(&mut MailboxQueues<Q, R>) -> &mut Queue) {
         loop {
             let mut state = self.state.lock();
             let waiter = queue(&mut state).pop().map(|claimed| claimed.finish(CLOSED));
@@ -218,7 +218,11 @@ impl<Q, R> Post<Q, R> {
 /// # Safety
 /// As [`Queue::insert`]; `call` is the node's slot.
 #[inline]
-pub(super) unsafe fn take<Q, R>(taken: &mut Queue, node: &Node, call: *const Call<Q, R>) -> u64 {
+pub(super) unsafe fn take<Q, R>(
+    taken: &mut Queue,
+    node: &Node,
+    call: *const ClientSlot<Q, R>,
+) -> u64 {
     // SAFETY: the caller's promise.
     unsafe {
         (*call).taken.set(true);
@@ -226,18 +230,18 @@ pub(super) unsafe fn take<Q, R>(taken: &mut Queue, node: &Node, call: *const Cal
     }
 }
 
-impl<Q, R> State<Q, R> {
+impl<Q, R> MailboxQueues<Q, R> {
     /// The next request that is there already.
     #[inline]
-    pub(super) fn next<'a>(&mut self, post: &'a Post<Q, R>) -> Option<Request<'a, Q, R>> {
+    pub(super) fn next<'a>(&mut self, core: &'a MailboxCore<Q, R>) -> Option<Request<'a, Q, R>> {
         let node: *const Node = self.clients.pop()?.node;
         // SAFETY: popped and not ended: the client stays until it finds itself out of `taken`. Its
-        // slot is a `Call` that holds the request.
+        // slot is a `ClientSlot` that holds the request.
         unsafe {
-            let call: *const Call<Q, R> = (*node).slot.cast();
+            let call: *const ClientSlot<Q, R> = (*node).slot.cast();
             let serial = take(&mut self.taken, &*node, call);
             let message = (*call).request.assume_init_read();
-            Some(Request { message, from: Caller { post, node, serial } })
+            Some(Request { message, from: Caller { core, node, serial } })
         }
     }
 
@@ -264,9 +268,9 @@ impl<Q, R> State<Q, R> {
         let client = self.taken.take(node);
         let outcome = match reply {
             Ok(reply) => {
-                let call = node.slot.cast::<Call<Q, R>>();
-                // SAFETY: the slot of a client's node is its `Call`; the client is still there, and
-                // we hold the lock.
+                let call = node.slot.cast::<ClientSlot<Q, R>>();
+                // SAFETY: the slot of a client's node is its `ClientSlot`; the client is still
+                // there, and we hold the lock.
                 unsafe { ptr::addr_of_mut!((*call).reply).write(MaybeUninit::new(reply)) };
                 DELIVERED
             }

@@ -8,7 +8,7 @@ use std::ops::{Deref, DerefMut};
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-pub(crate) struct Spin<T> {
+pub(crate) struct ListLock<T> {
     locked: AtomicBool,
     rank: Rank,
     value: UnsafeCell<T>,
@@ -16,28 +16,28 @@ pub(crate) struct Spin<T> {
 
 // SAFETY: `locked` gives one holder at a time access to `value`; its acquire and release order the
 // accesses.
-unsafe impl<T: Send> Sync for Spin<T> {}
+unsafe impl<T: Send> Sync for ListLock<T> {}
 // SAFETY: owning the lock is owning the value.
-unsafe impl<T: Send> Send for Spin<T> {}
+unsafe impl<T: Send> Send for ListLock<T> {}
 
 // No panic leaves it locked or its value half changed: no code of the user runs under it.
-impl<T> UnwindSafe for Spin<T> {}
-impl<T> RefUnwindSafe for Spin<T> {}
+impl<T> UnwindSafe for ListLock<T> {}
+impl<T> RefUnwindSafe for ListLock<T> {}
 
-impl<T> Spin<T> {
-    pub(crate) const fn new(rank: Rank, value: T) -> Spin<T> {
-        Spin { locked: AtomicBool::new(false), rank, value: UnsafeCell::new(value) }
+impl<T> ListLock<T> {
+    pub(crate) const fn new(rank: Rank, value: T) -> ListLock<T> {
+        ListLock { locked: AtomicBool::new(false), rank, value: UnsafeCell::new(value) }
     }
 
     #[inline]
-    pub(crate) fn lock(&self) -> SpinGuard<'_, T> {
+    pub(crate) fn lock(&self) -> ListLockGuard<'_, T> {
         // Others spin for it: its holder must not lose its virtual processor.
         let quiet = NoEvents::new();
         lockrank::acquire(self.rank);
         if self.locked.swap(true, Acquire) {
             self.lock_slow();
         }
-        SpinGuard { lock: self, _quiet: quiet }
+        ListLockGuard { lock: self, _quiet: quiet }
     }
 
     #[cold]
@@ -57,12 +57,12 @@ impl<T> Spin<T> {
     }
 }
 
-pub(crate) struct SpinGuard<'a, T> {
-    lock: &'a Spin<T>,
+pub(crate) struct ListLockGuard<'a, T> {
+    lock: &'a ListLock<T>,
     _quiet: NoEvents,
 }
 
-impl<T> Deref for SpinGuard<'_, T> {
+impl<T> Deref for ListLockGuard<'_, T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
@@ -71,7 +71,7 @@ impl<T> Deref for SpinGuard<'_, T> {
     }
 }
 
-impl<T> DerefMut for SpinGuard<'_, T> {
+impl<T> DerefMut for ListLockGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: we hold the lock, and `self` is borrowed exclusively.
@@ -79,7 +79,7 @@ impl<T> DerefMut for SpinGuard<'_, T> {
     }
 }
 
-impl<T> Drop for SpinGuard<'_, T> {
+impl<T> Drop for ListLockGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
         self.lock.locked.store(false, Release);

@@ -1,22 +1,22 @@
 //! The word of a channel: a spin lock with room for one waiter.
 //!
-//! Most of the time a channel is empty and one waiter at most stands at it. Then the word alone
-//! says so: a waiter puts itself there, and the thread that meets it takes it from there, each with
-//! one compare-exchange and without a look at the state. A thread that finds anything else locks,
+//! Most of the time a channel is empty and has one waiter at most. Then the word alone holds that
+//! state: a waiter stores its node there, and its peer takes the node from there, each with one
+//! compare-exchange and without reading the locked state. A thread that finds anything else locks,
 //! which moves a waiter from the word into the state's queues.
 //!
 //! ```text
-//!   QUIET <-- stand / meet, withdraw --> RECEIVER|node, SENDER|node
+//!   IDLE <-- place_waiter / take_waiter, withdraw --> RECEIVER|node, SENDER|node
 //!   lock:   any but LOCKED --> LOCKED
-//!   unlock: LOCKED --> QUIET (nothing buffered, no waiter, both ends open) or STATE (look inside)
+//!   unlock: LOCKED --> IDLE (nothing buffered, no waiter, both ends open) or STATE (look inside)
 //! ```
 //!
-//! A thread that `meet`s a node owns it until it stores the node's outcome. A node that is
+//! A thread that `take_waiter`s a node owns it until it stores the node's outcome. A node that is
 //! withdrawn and put back between another's load and compare-exchange is as good as before: the
-//! exchange says that it stands there now.
+//! exchange proves that it is there now.
 //!
-//! Memory ordering: `stand` releases what the waiter wrote into its node, `meet` and `lock` acquire
-//! it; the lock orders the state.
+//! Memory ordering: `place_waiter` releases what the waiter wrote into its node, `take_waiter` and
+//! `lock` acquire it; the lock orders the state.
 
 use crate::lockrank::{self, Rank};
 use crate::shim::{AtomicPtr, NoEvents, spin_loop, yield_now};
@@ -27,14 +27,14 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-const QUIET: usize = 0;
+const IDLE: usize = 0;
 const SIDE: usize = 3;
 const STATE: usize = 4;
 const LOCKED: usize = 5;
 
 const _: () = assert!(align_of::<Node>() >= 8);
 
-/// Which end a lone waiter stands at.
+/// The end of the channel at which a lone waiter waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum Side {
@@ -43,17 +43,17 @@ pub(crate) enum Side {
 }
 
 /// What the lock guards.
-pub(crate) trait Contents {
-    /// Whether a lone waiter may stand in the word.
-    fn is_quiet(&self) -> bool;
+pub(crate) trait LockedState {
+    /// Whether the word may hold a lone waiter.
+    fn is_idle(&self) -> bool;
     /// Queues the waiter that stood in the word.
     ///
     /// # Safety
     /// As [`Queue::insert`](crate::waitlist::Queue::insert).
-    unsafe fn admit(&mut self, side: Side, node: &Node);
+    unsafe fn enqueue_waiter(&mut self, side: Side, node: &Node);
 }
 
-pub(crate) struct Lane<S: Contents> {
+pub(crate) struct ChannelLock<S: LockedState> {
     word: AtomicPtr<Node>,
     state: UnsafeCell<S>,
     /// Lockers of a model wait here: loom would try every number of turns of a spinning one.
@@ -63,24 +63,24 @@ pub(crate) struct Lane<S: Contents> {
 
 // SAFETY: the word gives one holder at a time access to the state, and one meeter to a node; both
 // hand-overs are ordered.
-unsafe impl<S: Contents + Send> Sync for Lane<S> {}
-// SAFETY: owning the lock is owning the state. A waiter in the word borrows the lane, so it does
+unsafe impl<S: LockedState + Send> Sync for ChannelLock<S> {}
+// SAFETY: owning the lock is owning the state. A waiter in the word borrows the lock, so it does
 // not move meanwhile.
-unsafe impl<S: Contents + Send> Send for Lane<S> {}
+unsafe impl<S: LockedState + Send> Send for ChannelLock<S> {}
 
 // No panic leaves it locked or the state half changed: no code of the user runs under it.
-impl<S: Contents> UnwindSafe for Lane<S> {}
-impl<S: Contents> RefUnwindSafe for Lane<S> {}
+impl<S: LockedState> UnwindSafe for ChannelLock<S> {}
+impl<S: LockedState> RefUnwindSafe for ChannelLock<S> {}
 
-fn standing(side: Side, node: &Node) -> *mut Node {
+fn tagged(side: Side, node: &Node) -> *mut Node {
     ptr::from_ref(node).cast_mut().map_addr(|a| a | side as usize)
 }
 
-impl<S: Contents> Lane<S> {
-    /// `state` is quiet.
-    pub(crate) fn new(state: S) -> Lane<S> {
-        debug_assert!(state.is_quiet());
-        Lane {
+impl<S: LockedState> ChannelLock<S> {
+    /// `state` is idle.
+    pub(crate) fn new(state: S) -> ChannelLock<S> {
+        debug_assert!(state.is_idle());
+        ChannelLock {
             word: AtomicPtr::new(ptr::null_mut()),
             state: UnsafeCell::new(state),
             #[cfg(loom)]
@@ -88,9 +88,9 @@ impl<S: Contents> Lane<S> {
         }
     }
 
-    /// Takes the waiter that stands alone at `side`, if one does.
+    /// Takes the lone waiter at `side`, if there is one.
     #[inline]
-    pub(crate) fn meet(&self, side: Side) -> Option<Claimed<'_>> {
+    pub(crate) fn take_waiter(&self, side: Side) -> Option<Claimed<'_>> {
         let word = self.word.load(Relaxed);
         if word.addr() & 7 != side as usize {
             return None;
@@ -101,34 +101,35 @@ impl<S: Contents> Lane<S> {
         Some(Claimed { node: unsafe { &*word.map_addr(|a| a & !SIDE) } })
     }
 
-    /// A hint: nobody stands in the word and there is nothing in the state.
+    /// A hint: the word holds no waiter, and the state is idle.
     #[inline]
-    pub(crate) fn seems_quiet(&self) -> bool {
-        self.word.load(Relaxed).addr() == QUIET
+    pub(crate) fn seems_idle(&self) -> bool {
+        self.word.load(Relaxed).addr() == IDLE
     }
 
-    /// Puts the caller's node into the word, if the state is quiet and nobody stands there.
+    /// Stores the caller's node in the word, if the state is idle and the word holds no waiter.
     ///
     /// # Safety
     /// As [`Queue::insert`](crate::waitlist::Queue::insert): the node stays where it is until it
-    /// has an outcome, or [`withdraw`](Lane::withdraw) or a removal under the lock has succeeded.
+    /// has an outcome, or [`withdraw`](ChannelLock::withdraw) or a removal under the lock has
+    /// succeeded.
     #[inline]
-    pub(crate) unsafe fn stand(&self, side: Side, node: &Node) -> bool {
-        self.word.load(Relaxed).addr() == QUIET
+    pub(crate) unsafe fn place_waiter(&self, side: Side, node: &Node) -> bool {
+        self.word.load(Relaxed).addr() == IDLE
             && self
                 .word
-                .compare_exchange(ptr::null_mut(), standing(side, node), Release, Relaxed)
+                .compare_exchange(ptr::null_mut(), tagged(side, node), Release, Relaxed)
                 .is_ok()
     }
 
     /// Takes the caller's node back out of the word. False: it is not, or no longer, there.
     pub(crate) fn withdraw(&self, side: Side, node: &Node) -> bool {
         // Acquire: should it have been in the state meanwhile, that was ordered by the lock.
-        self.word.compare_exchange(standing(side, node), ptr::null_mut(), Acquire, Relaxed).is_ok()
+        self.word.compare_exchange(tagged(side, node), ptr::null_mut(), Acquire, Relaxed).is_ok()
     }
 
     #[inline]
-    pub(crate) fn lock(&self) -> LaneGuard<'_, S> {
+    pub(crate) fn lock(&self) -> ChannelLockGuard<'_, S> {
         // Others spin for it: its holder must not lose its virtual processor.
         let quiet = NoEvents::new();
         lockrank::acquire(Rank::List);
@@ -153,8 +154,8 @@ impl<S: Contents> Lane<S> {
                 .compare_exchange(word, ptr::without_provenance_mut(LOCKED), AcqRel, Relaxed)
                 .is_ok()
             {
-                let mut guard = LaneGuard {
-                    lane: self,
+                let mut guard = ChannelLockGuard {
+                    lock: self,
                     _quiet: quiet,
                     #[cfg(loom)]
                     _turn: turn,
@@ -164,43 +165,44 @@ impl<S: Contents> Lane<S> {
                     2 => Side::Sender,
                     _ => return guard,
                 };
-                // SAFETY: as in `meet`; the thread that put it there keeps `insert`'s promise.
-                unsafe { guard.admit(side, &*word.map_addr(|a| a & !SIDE)) };
+                // SAFETY: as in `take_waiter`; the thread that put it there keeps `insert`'s
+                // promise.
+                unsafe { guard.enqueue_waiter(side, &*word.map_addr(|a| a & !SIDE)) };
                 return guard;
             }
         }
     }
 }
 
-pub(crate) struct LaneGuard<'a, S: Contents> {
-    lane: &'a Lane<S>,
+pub(crate) struct ChannelLockGuard<'a, S: LockedState> {
+    lock: &'a ChannelLock<S>,
     #[cfg(loom)]
     _turn: loom::sync::MutexGuard<'a, ()>,
     _quiet: NoEvents,
 }
 
-impl<S: Contents> Deref for LaneGuard<'_, S> {
+impl<S: LockedState> Deref for ChannelLockGuard<'_, S> {
     type Target = S;
     #[inline]
     fn deref(&self) -> &S {
         // SAFETY: we hold the lock.
-        unsafe { &*self.lane.state.get() }
+        unsafe { &*self.lock.state.get() }
     }
 }
 
-impl<S: Contents> DerefMut for LaneGuard<'_, S> {
+impl<S: LockedState> DerefMut for ChannelLockGuard<'_, S> {
     #[inline]
     fn deref_mut(&mut self) -> &mut S {
         // SAFETY: we hold the lock, and `self` is borrowed exclusively.
-        unsafe { &mut *self.lane.state.get() }
+        unsafe { &mut *self.lock.state.get() }
     }
 }
 
-impl<S: Contents> Drop for LaneGuard<'_, S> {
+impl<S: LockedState> Drop for ChannelLockGuard<'_, S> {
     #[inline]
     fn drop(&mut self) {
-        let word = if self.is_quiet() { QUIET } else { STATE };
-        self.lane.word.store(ptr::without_provenance_mut(word), Release);
+        let word = if self.is_idle() { IDLE } else { STATE };
+        self.lock.word.store(ptr::without_provenance_mut(word), Release);
         lockrank::release(Rank::List);
     }
 }

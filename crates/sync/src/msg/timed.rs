@@ -44,11 +44,11 @@ impl<Q, R> Mailbox<Q, R> {
         reply: R,
         deadline: Option<Instant>,
     ) -> Result<Request<'a, Q, R>, ReceiveError> {
-        if !ptr::eq(to.post, &*self.post) {
+        if !ptr::eq(to.core, &*self.core) {
             let _ = to.reply(reply);
-            return self.post.serve(None, deadline);
+            return self.core.serve(None, deadline);
         }
         let to = ManuallyDrop::new(to);
-        self.post.serve(Some((to.node, to.serial, reply)), deadline)
+        self.core.serve(Some((to.node, to.serial, reply)), deadline)
     }
 }
