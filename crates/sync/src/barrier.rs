@@ -1,11 +1,11 @@
 //! Waiting until all have come.
 
-use crate::deadline;
-use crate::list_lock::ListLock;
-use crate::lockrank::Rank;
-use crate::shim::{NoEvents, Wait, Waiter, const_fn, point};
-use crate::unwind::OnUnwind;
-use crate::waitlist::{self, Node, Queue, Signal, WOKEN};
+use crate::loom::{NoEvents, Wait, Waiter, const_fn, point};
+use crate::wait::deadline;
+use crate::wait::list_lock::ListLock;
+use crate::wait::lockrank::Rank;
+use crate::wait::unwind::OnUnwind;
+use crate::wait::waitlist::{self, Node, Queue, Signal, WOKEN};
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr;

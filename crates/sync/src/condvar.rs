@@ -1,12 +1,12 @@
 //! Waiting for a condition on data that a mutex protects.
 
-use crate::deadline;
-use crate::list_lock::ListLock;
-use crate::lockrank::Rank;
-use crate::mutex::{Mutex, MutexGuard};
-use crate::poison::{LockResult, PoisonError};
-use crate::shim::{AtomicUsize, NoEvents, Wait, const_fn};
-use crate::waitlist::{self, Node, Queue, Signal, WOKEN};
+use crate::lock::mutex::{Mutex, MutexGuard};
+use crate::lock::poison::{LockResult, PoisonError};
+use crate::loom::{AtomicUsize, NoEvents, Wait, const_fn};
+use crate::wait::deadline;
+use crate::wait::list_lock::ListLock;
+use crate::wait::lockrank::Rank;
+use crate::wait::waitlist::{self, Node, Queue, Signal, WOKEN};
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr;

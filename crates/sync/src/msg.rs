@@ -26,19 +26,26 @@
 
 mod errors;
 mod mailbox_core;
+mod mailbox_table;
+#[cfg(not(loom))]
+mod resource_entry;
+#[cfg(loom)]
+#[path = "msg/resource_entry/loom.rs"]
+mod resource_entry;
 mod timed;
 
 pub use errors::{ReceiveError, SendRecvError};
+pub use mailbox_core::{Caller, Request};
 pub use std::sync::mpsc::RecvError;
 
 use self::mailbox_core::{
     CLOSED, ClientSlot, DELIVERED, MailboxCore, ServerSlot, UNANSWERED, Withdrawal, take,
 };
-use crate::deadline;
-use crate::mailbox_table;
-use crate::shim::{Wait, current, park, point};
-use crate::unwind::OnUnwind;
-use crate::waitlist::{self, Node, Signal};
+use self::resource_entry::TableEntry;
+use crate::loom::{Wait, current, park, point};
+use crate::wait::deadline;
+use crate::wait::unwind::OnUnwind;
+use crate::wait::waitlist::{self, Node, Signal};
 use std::cell::Cell;
 use std::fmt;
 use std::mem::{ManuallyDrop, MaybeUninit};
@@ -55,12 +62,8 @@ pub fn mailbox<Q, R>() -> (Address<Q, R>, Mailbox<Q, R>) {
     let mailbox = Mailbox {
         // SAFETY: `count_waiters` is of this type; the mailbox drops its entry before its count of
         // the core.
-        #[cfg(not(loom))]
         entry: unsafe {
-            mailbox_table::TableEntry::open(
-                Arc::as_ptr(&core).cast(),
-                MailboxCore::<Q, R>::count_waiters,
-            )
+            TableEntry::open(Arc::as_ptr(&core).cast(), MailboxCore::<Q, R>::count_waiters)
         },
         core: core.clone(),
     };
@@ -116,27 +119,9 @@ pub struct Address<Q, R> {
 /// `mailbox`.
 pub struct Mailbox<Q, R> {
     /// Dropped before the core.
-    #[cfg(not(loom))]
-    entry: mailbox_table::TableEntry,
+    #[cfg_attr(loom, allow(dead_code))]
+    entry: TableEntry,
     core: Arc<MailboxCore<Q, R>>,
-}
-
-/// A request that was received.
-#[derive(Debug)]
-pub struct Request<'a, Q, R> {
-    /// What the client sent.
-    pub message: Q,
-    /// The receiver of the reply.
-    pub from: Caller<'a, Q, R>,
-}
-
-/// A client that waits for the reply. Dropping it without one ends the client's wait with
-/// [`SendRecvError::Unanswered`].
-#[must_use = "the client waits for a reply"]
-pub struct Caller<'a, Q, R> {
-    core: &'a MailboxCore<Q, R>,
-    node: *const Node,
-    serial: u64,
 }
 
 // SAFETY: requests and replies go from thread to thread, which their being `Send` allows; the state

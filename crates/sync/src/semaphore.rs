@@ -1,10 +1,10 @@
 //! Counting permits.
 
-use crate::deadline;
-use crate::list_lock::{ListLock, ListLockGuard};
-use crate::lockrank::Rank;
-use crate::shim::{AtomicUsize, NoEvents, Wait, Waiter, const_fn, current};
-use crate::waitlist::{self, Node, Queue, Signal, WOKEN};
+use crate::loom::{AtomicUsize, NoEvents, Wait, Waiter, const_fn, current};
+use crate::wait::deadline;
+use crate::wait::list_lock::{ListLock, ListLockGuard};
+use crate::wait::lockrank::Rank;
+use crate::wait::waitlist::{self, Node, Queue, Signal, WOKEN};
 use std::fmt;
 use std::ptr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};

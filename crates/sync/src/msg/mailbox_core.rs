@@ -1,10 +1,10 @@
 //! What the sides of a mailbox have in common: the waiters there, and which request is whose.
 
-use super::{Caller, ReceiveError, Request};
-use crate::mailbox_table::{self, MailboxState};
-use crate::shim::{AtomicUsize, Wait, Waiter, current};
-use crate::unwind::OnUnwind;
-use crate::waitlist::{self, Node, Queue, Signal};
+use super::errors::ReceiveError;
+use super::mailbox_table::{self, MailboxState};
+use crate::loom::{AtomicUsize, Wait, Waiter, current};
+use crate::wait::unwind::OnUnwind;
+use crate::wait::waitlist::{self, Node, Queue, Signal};
 use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -14,6 +14,24 @@ use std::time::Instant;
 pub(super) const DELIVERED: u32 = 1;
 pub(super) const CLOSED: u32 = 2;
 pub(super) const UNANSWERED: u32 = 3;
+
+/// A request that was received.
+#[derive(Debug)]
+pub struct Request<'a, Q, R> {
+    /// What the client sent.
+    pub message: Q,
+    /// The receiver of the reply.
+    pub from: Caller<'a, Q, R>,
+}
+
+/// A client that waits for the reply. Dropping it without one ends the client's wait with
+/// [`SendRecvError::Unanswered`].
+#[must_use = "the client waits for a reply"]
+pub struct Caller<'a, Q, R> {
+    pub(super) core: &'a MailboxCore<Q, R>,
+    pub(super) node: *const Node,
+    pub(super) serial: u64,
+}
 
 pub(super) struct MailboxCore<Q, R> {
     pub(super) state: MailboxState<MailboxQueues<Q, R>>,
@@ -72,7 +90,6 @@ impl<Q, R> MailboxCore<Q, R> {
     ///
     /// # Safety
     /// `core` is one of this type, and alive.
-    #[cfg(not(loom))]
     pub(super) unsafe fn count_waiters(core: *const ()) -> [usize; 3] {
         // SAFETY: the caller's promise.
         let state = unsafe { &*core.cast::<MailboxCore<Q, R>>() }.state.lock();

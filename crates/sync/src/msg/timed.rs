@@ -1,7 +1,7 @@
 //! A reply and the wait for the next request, with a limit.
 
 use super::{Caller, Mailbox, ReceiveError, Request};
-use crate::deadline;
+use crate::wait::deadline;
 use std::mem::ManuallyDrop;
 use std::ptr;
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 //! A value that is computed when it is first used.
 
-use crate::once::Once;
-use crate::shim::const_fn;
+use crate::init::once::Once;
+use crate::loom::const_fn;
 use std::cell::UnsafeCell;
 use std::fmt;
 use std::mem::ManuallyDrop;

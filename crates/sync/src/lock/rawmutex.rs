@@ -13,11 +13,11 @@
 //! Memory ordering: lock acquires, unlock releases; a hand-over goes through the waiter's signal as
 //! well.
 
-use crate::inherit::{self, Link};
-use crate::list_lock::ListLock;
-use crate::lockrank::Rank;
-use crate::shim::{AtomicU64, NoEvents, Wait, const_fn, current, me, parallel, spin_loop};
-use crate::waitlist::{self, Claimed, Node, Queue, Signal};
+use crate::lock::inherit::{self, Link};
+use crate::loom::{AtomicU64, NoEvents, Wait, const_fn, current, me, parallel, spin_loop};
+use crate::wait::list_lock::ListLock;
+use crate::wait::lockrank::Rank;
+use crate::wait::waitlist::{self, Claimed, Node, Queue, Signal};
 use std::ptr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
@@ -241,7 +241,7 @@ impl RawMutex {
         None
     }
 
-    fn wake_first(&self, waiting: &mut MutexWaiters) -> Option<crate::shim::Waiter> {
+    fn wake_first(&self, waiting: &mut MutexWaiters) -> Option<crate::loom::Waiter> {
         let claimed = waiting.queue.pop()?;
         let (pending, priority) = (ptr::from_ref(claimed.node), claimed.node.priority());
         let waiter = claimed.finish(TRY_AGAIN);

@@ -12,7 +12,7 @@
 //! Memory ordering: the outcome is stored with release and read with acquire; what the waker did
 //! before it happens before what the woken one does.
 
-use crate::shim::{AtomicU32, Wait, Waiter, const_fn, current, park, point, spin_loop, yield_now};
+use crate::loom::{AtomicU32, Wait, Waiter, const_fn, current, park, point, spin_loop, yield_now};
 use std::cell::Cell;
 use std::ptr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -173,7 +173,7 @@ impl Node {
         self.turn.get()
     }
 
-    #[cfg(not(loom))]
+    #[cfg_attr(loom, allow(dead_code))]
     pub(crate) fn is_linked(&self) -> bool {
         self.linked.get()
     }

@@ -1,9 +1,9 @@
 //! Mutual exclusion.
 
-use crate::deadline;
-use crate::poison::{self, LockResult, TryLockError, TryLockResult};
-use crate::rawmutex::RawMutex;
-use crate::shim::const_fn;
+use crate::lock::poison::{self, LockResult, TryLockError, TryLockResult};
+use crate::lock::rawmutex::RawMutex;
+use crate::loom::const_fn;
+use crate::wait::deadline;
 use std::cell::UnsafeCell;
 use std::fmt;
 use std::marker::PhantomData;

@@ -1,5 +1,7 @@
 //! What this crate needs from below: atomics, parking, cancellation. Under `cfg(loom)` all of it is
 //! loom's, with a parker of a few lines, so that the models run the very code that ships.
+//!
+//! No other module imports atomics or the runtime's park and wake.
 
 /// Emits a `const fn` that loom, whose atomics have no const constructor, sees as a plain one.
 macro_rules! const_fn {
@@ -88,8 +90,24 @@ mod real {
     /// Blocks the caller; may return spuriously. No internal lock may be held.
     #[inline]
     pub(crate) fn park(why: Wait, deadline: Option<Instant>) {
-        crate::lockrank::assert_none_held();
+        crate::wait::lockrank::assert_none_held();
         kumihimo_runtime::park::park(why, deadline);
+    }
+
+    /// Orders lockers of a model only: see the other one.
+    #[derive(Debug)]
+    pub(crate) struct Turn;
+    pub(crate) type TurnGuard<'a> = std::marker::PhantomData<&'a Turn>;
+
+    impl Turn {
+        pub(crate) const fn new() -> Turn {
+            Turn
+        }
+
+        #[inline(always)]
+        pub(crate) fn wait(&self) -> TurnGuard<'_> {
+            std::marker::PhantomData
+        }
     }
 
     #[cfg(test)]
@@ -114,11 +132,11 @@ pub(crate) use real::*;
 
 #[cfg(loom)]
 mod model {
-    pub(crate) use loom::hint::spin_loop;
-    pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
-    pub(crate) use loom::thread::yield_now;
+    pub(crate) use ::loom::hint::spin_loop;
+    pub(crate) use ::loom::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
+    pub(crate) use ::loom::thread::yield_now;
 
-    use loom::sync::{Arc, Condvar, Mutex};
+    use ::loom::sync::{Arc, Condvar, Mutex};
     use std::time::Instant;
 
     /// The models have no events.
@@ -153,7 +171,7 @@ mod model {
     #[derive(Clone, Debug)]
     pub(crate) struct Waiter(Arc<Parker>);
 
-    loom::thread_local! {
+    ::loom::thread_local! {
         static ME: Waiter = Waiter(Arc::new(Parker {
             permit: Mutex::new(false),
             woken: Condvar::new(),
@@ -162,7 +180,7 @@ mod model {
 
     // loom counts its threads, so these are small and the same in every run of a model.
     pub(crate) fn me() -> u64 {
-        let text = format!("{:?}", loom::thread::current().id());
+        let text = format!("{:?}", ::loom::thread::current().id());
         let number: String = text.chars().filter(char::is_ascii_digit).collect();
         number.parse::<u64>().expect("loom prints a number") + 1
     }
@@ -200,6 +218,21 @@ mod model {
     }
 
     pub(crate) fn point() {}
+
+    /// Lockers of a spin lock wait here: loom would try every number of turns of a spinning one.
+    #[derive(Debug)]
+    pub(crate) struct Turn(Mutex<()>);
+    pub(crate) type TurnGuard<'a> = ::loom::sync::MutexGuard<'a, ()>;
+
+    impl Turn {
+        pub(crate) fn new() -> Turn {
+            Turn(Mutex::new(()))
+        }
+
+        pub(crate) fn wait(&self) -> TurnGuard<'_> {
+            self.0.lock().unwrap()
+        }
+    }
 
     pub(crate) mod cancel {
         pub(crate) fn requested() -> bool {

@@ -1,8 +1,8 @@
 //! A cell that is written once.
 
-use crate::deadline;
-use crate::once::Once;
-use crate::shim::const_fn;
+use crate::init::once::Once;
+use crate::loom::const_fn;
+use crate::wait::deadline;
 use std::cell::UnsafeCell;
 use std::fmt;
 use std::marker::PhantomData;

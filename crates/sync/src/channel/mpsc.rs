@@ -15,11 +15,10 @@
 
 pub use std::sync::mpsc::{RecvError, RecvTimeoutError, SendError, TryRecvError, TrySendError};
 
-use crate::chan::{Chan, TryError, WaitError};
-use crate::deadline;
+use super::receiver;
+use crate::channel::chan::{Chan, TryError, WaitError};
+use crate::wait::deadline;
 use std::fmt;
-use std::iter::FusedIterator;
-use std::marker::PhantomData;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -51,10 +50,16 @@ pub struct SyncSender<T> {
 
 /// The receiving end of [`channel`] and [`sync_channel`]. When it is dropped, messages still inside
 /// are dropped too and senders get an error.
-pub struct Receiver<T> {
-    pub(crate) chan: Arc<Chan<T>>,
-    not_sync: PhantomData<std::cell::Cell<()>>,
-}
+pub type Receiver<T> = receiver::Receiver<T, receiver::Exclusive>;
+
+/// See [`Receiver::iter`].
+pub type Iter<'a, T> = receiver::Iter<'a, T, receiver::Exclusive>;
+
+/// See [`Receiver::try_iter`].
+pub type TryIter<'a, T> = receiver::TryIter<'a, T, receiver::Exclusive>;
+
+/// All messages of a [`Receiver`] that it owns.
+pub type IntoIter<T> = receiver::IntoIter<T, receiver::Exclusive>;
 
 // SAFETY: messages go from thread to thread, which `T: Send` allows; the channel itself is shared
 // by design.
@@ -65,14 +70,10 @@ unsafe impl<T: Send> Sync for Sender<T> {}
 unsafe impl<T: Send> Send for SyncSender<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Sync for SyncSender<T> {}
-// SAFETY: as above.
-unsafe impl<T: Send> Send for Receiver<T> {}
 impl<T> UnwindSafe for Sender<T> {}
 impl<T> RefUnwindSafe for Sender<T> {}
 impl<T> UnwindSafe for SyncSender<T> {}
 impl<T> RefUnwindSafe for SyncSender<T> {}
-impl<T> UnwindSafe for Receiver<T> {}
-impl<T> RefUnwindSafe for Receiver<T> {}
 
 impl<T> Sender<T> {
     /// Sends `value`. Never blocks.
@@ -126,64 +127,6 @@ impl<T> SyncSender<T> {
     }
 }
 
-impl<T> Receiver<T> {
-    fn new(chan: Arc<Chan<T>>) -> Receiver<T> {
-        Receiver { chan, not_sync: PhantomData }
-    }
-
-    /// Receives the next message; waits for it.
-    ///
-    /// # Errors
-    /// If the channel is empty and all senders are gone.
-    pub fn recv(&self) -> Result<T, RecvError> {
-        self.chan.recv(None).map_err(|_| RecvError)
-    }
-
-    /// Receives the next message if there is one.
-    ///
-    /// # Errors
-    /// If the channel is empty; [`TryRecvError::Disconnected`] if all senders are gone besides.
-    pub fn try_recv(&self) -> Result<T, TryRecvError> {
-        self.chan.try_recv().map_err(|e| match e {
-            TryError::WouldBlock(()) => TryRecvError::Empty,
-            TryError::Closed(()) => TryRecvError::Disconnected,
-        })
-    }
-
-    /// As [`recv`](Receiver::recv), but gives up after `timeout`.
-    ///
-    /// # Errors
-    /// If the time is over, or the channel is empty and all senders are gone.
-    pub fn recv_timeout(&self, timeout: Duration) -> Result<T, RecvTimeoutError> {
-        self.recv_limited(deadline::after(timeout))
-    }
-
-    /// As [`recv`](Receiver::recv), but gives up at `deadline`.
-    ///
-    /// # Errors
-    /// If the time is over, or the channel is empty and all senders are gone.
-    pub fn recv_until(&self, deadline: Instant) -> Result<T, RecvTimeoutError> {
-        self.recv_limited(Some(deadline))
-    }
-
-    fn recv_limited(&self, deadline: Option<Instant>) -> Result<T, RecvTimeoutError> {
-        self.chan.recv(deadline).map_err(|e| match e {
-            WaitError::TimedOut(()) => RecvTimeoutError::Timeout,
-            WaitError::Closed(()) => RecvTimeoutError::Disconnected,
-        })
-    }
-
-    /// All messages, waiting for each, until all senders are gone.
-    pub fn iter(&self) -> Iter<'_, T> {
-        Iter { receiver: self }
-    }
-
-    /// The messages that are there, without waiting.
-    pub fn try_iter(&self) -> TryIter<'_, T> {
-        TryIter { receiver: self }
-    }
-}
-
 /// Why [`SyncSender::send_timeout`] gave the value back.
 #[derive(PartialEq, Eq, Clone, Copy)]
 pub enum SendTimeoutError<T> {
@@ -222,64 +165,6 @@ impl<T> fmt::Display for SendTimeoutError<T> {
 
 impl<T> std::error::Error for SendTimeoutError<T> {}
 
-/// See [`Receiver::iter`].
-#[derive(Debug)]
-pub struct Iter<'a, T: 'a> {
-    receiver: &'a Receiver<T>,
-}
-
-/// See [`Receiver::try_iter`].
-#[derive(Debug)]
-pub struct TryIter<'a, T: 'a> {
-    receiver: &'a Receiver<T>,
-}
-
-/// All messages of a [`Receiver`] that it owns.
-#[derive(Debug)]
-pub struct IntoIter<T> {
-    receiver: Receiver<T>,
-}
-
-impl<T> Iterator for Iter<'_, T> {
-    type Item = T;
-    fn next(&mut self) -> Option<T> {
-        self.receiver.recv().ok()
-    }
-}
-
-impl<T> Iterator for TryIter<'_, T> {
-    type Item = T;
-    fn next(&mut self) -> Option<T> {
-        self.receiver.try_recv().ok()
-    }
-}
-
-impl<T> Iterator for IntoIter<T> {
-    type Item = T;
-    fn next(&mut self) -> Option<T> {
-        self.receiver.recv().ok()
-    }
-}
-
-impl<T> FusedIterator for Iter<'_, T> {}
-impl<T> FusedIterator for IntoIter<T> {}
-
-impl<'a, T> IntoIterator for &'a Receiver<T> {
-    type Item = T;
-    type IntoIter = Iter<'a, T>;
-    fn into_iter(self) -> Iter<'a, T> {
-        self.iter()
-    }
-}
-
-impl<T> IntoIterator for Receiver<T> {
-    type Item = T;
-    type IntoIter = IntoIter<T>;
-    fn into_iter(self) -> IntoIter<T> {
-        IntoIter { receiver: self }
-    }
-}
-
 impl<T> Clone for Sender<T> {
     fn clone(&self) -> Sender<T> {
         self.chan.add_sender();
@@ -306,12 +191,6 @@ impl<T> Drop for SyncSender<T> {
     }
 }
 
-impl<T> Drop for Receiver<T> {
-    fn drop(&mut self) {
-        self.chan.drop_receiver();
-    }
-}
-
 impl<T> fmt::Debug for Sender<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sender").finish_non_exhaustive()
@@ -321,11 +200,5 @@ impl<T> fmt::Debug for Sender<T> {
 impl<T> fmt::Debug for SyncSender<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SyncSender").finish_non_exhaustive()
-    }
-}
-
-impl<T> fmt::Debug for Receiver<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Receiver").finish_non_exhaustive()
     }
 }

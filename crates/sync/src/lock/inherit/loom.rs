@@ -1,8 +1,8 @@
 //! Under loom there are no priorities, and statics with loom's atomics cannot be made: inheritance
 //! is empty.
 
-use crate::rawmutex::RawMutex;
-use crate::waitlist::Node;
+use crate::lock::rawmutex::RawMutex;
+use crate::wait::waitlist::Node;
 
 pub(crate) struct Link;
 

@@ -18,9 +18,9 @@
 //! Memory ordering: `place_waiter` releases what the waiter wrote into its node, `take_waiter` and
 //! `lock` acquire it; the lock orders the state.
 
-use crate::lockrank::{self, Rank};
-use crate::shim::{AtomicPtr, NoEvents, spin_loop, yield_now};
-use crate::waitlist::{Claimed, Node};
+use crate::loom::{AtomicPtr, NoEvents, Turn, TurnGuard, spin_loop, yield_now};
+use crate::wait::lockrank::{self, Rank};
+use crate::wait::waitlist::{Claimed, Node};
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 use std::panic::{RefUnwindSafe, UnwindSafe};
@@ -49,16 +49,14 @@ pub(crate) trait LockedState {
     /// Queues the waiter that stood in the word.
     ///
     /// # Safety
-    /// As [`Queue::insert`](crate::waitlist::Queue::insert).
+    /// As [`Queue::insert`](crate::wait::waitlist::Queue::insert).
     unsafe fn enqueue_waiter(&mut self, side: Side, node: &Node);
 }
 
 pub(crate) struct ChannelLock<S: LockedState> {
     word: AtomicPtr<Node>,
     state: UnsafeCell<S>,
-    /// Lockers of a model wait here: loom would try every number of turns of a spinning one.
-    #[cfg(loom)]
-    turn: loom::sync::Mutex<()>,
+    turn: Turn,
 }
 
 // SAFETY: the word gives one holder at a time access to the state, and one meeter to a node; both
@@ -83,8 +81,7 @@ impl<S: LockedState> ChannelLock<S> {
         ChannelLock {
             word: AtomicPtr::new(ptr::null_mut()),
             state: UnsafeCell::new(state),
-            #[cfg(loom)]
-            turn: loom::sync::Mutex::new(()),
+            turn: Turn::new(),
         }
     }
 
@@ -110,8 +107,8 @@ impl<S: LockedState> ChannelLock<S> {
     /// Stores the caller's node in the word, if the state is idle and the word holds no waiter.
     ///
     /// # Safety
-    /// As [`Queue::insert`](crate::waitlist::Queue::insert): the node stays where it is until it
-    /// has an outcome, or [`withdraw`](ChannelLock::withdraw) or a removal under the lock has
+    /// As [`Queue::insert`](crate::wait::waitlist::Queue::insert): the node stays where it is until
+    /// it has an outcome, or [`withdraw`](ChannelLock::withdraw) or a removal under the lock has
     /// succeeded.
     #[inline]
     pub(crate) unsafe fn place_waiter(&self, side: Side, node: &Node) -> bool {
@@ -133,8 +130,7 @@ impl<S: LockedState> ChannelLock<S> {
         // Others spin for it: its holder must not lose its virtual processor.
         let quiet = NoEvents::new();
         lockrank::acquire(Rank::List);
-        #[cfg(loom)]
-        let turn = self.turn.lock().unwrap();
+        let turn = self.turn.wait();
         let mut turns = 0u32;
         loop {
             let word = self.word.load(Relaxed);
@@ -154,12 +150,7 @@ impl<S: LockedState> ChannelLock<S> {
                 .compare_exchange(word, ptr::without_provenance_mut(LOCKED), AcqRel, Relaxed)
                 .is_ok()
             {
-                let mut guard = ChannelLockGuard {
-                    lock: self,
-                    _quiet: quiet,
-                    #[cfg(loom)]
-                    _turn: turn,
-                };
+                let mut guard = ChannelLockGuard { lock: self, _quiet: quiet, _turn: turn };
                 let side = match word.addr() & 7 {
                     1 => Side::Receiver,
                     2 => Side::Sender,
@@ -176,8 +167,7 @@ impl<S: LockedState> ChannelLock<S> {
 
 pub(crate) struct ChannelLockGuard<'a, S: LockedState> {
     lock: &'a ChannelLock<S>,
-    #[cfg(loom)]
-    _turn: loom::sync::MutexGuard<'a, ()>,
+    _turn: TurnGuard<'a>,
     _quiet: NoEvents,
 }
 

@@ -14,11 +14,11 @@
 //! the other. Why none is left over: granting sets the mutex's waiters bit, so the owner's unlock
 //! comes by [`released`]; a waiter that leaves takes its loan with it.
 
-use crate::list_lock::ListLock;
-use crate::lockrank::Rank;
-use crate::rawmutex::RawMutex;
-use crate::shim::find;
-use crate::waitlist::Node;
+use crate::lock::rawmutex::RawMutex;
+use crate::loom::find;
+use crate::wait::list_lock::ListLock;
+use crate::wait::lockrank::Rank;
+use crate::wait::waitlist::Node;
 use std::cell::Cell;
 use std::ptr;
 use std::sync::atomic::AtomicUsize;

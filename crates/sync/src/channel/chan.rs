@@ -9,11 +9,11 @@
 //! Memory ordering: all goes through the lock or the waiter's signal: sending happens before
 //! receiving.
 
-use crate::buffer::{Block, Buffer};
-use crate::channel_lock::{ChannelLock, ChannelLockGuard, LockedState, Side};
-use crate::shim::{AtomicUsize, NoEvents, Wait, Waiter, current, point};
-use crate::unwind::OnUnwind;
-use crate::waitlist::{self, Claimed, Node, Queue, Signal};
+use crate::channel::buffer::{Block, Buffer};
+use crate::channel::channel_lock::{ChannelLock, ChannelLockGuard, LockedState, Side};
+use crate::loom::{AtomicUsize, NoEvents, Wait, Waiter, current, point};
+use crate::wait::unwind::OnUnwind;
+use crate::wait::waitlist::{self, Claimed, Node, Queue, Signal};
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
 use std::ptr;

@@ -9,13 +9,13 @@
 //! either some woken ones are on their way (`pending`) and will see to the rest, or `WAITERS` is
 //! set and the lock is held, or a thread that freed it is about to take the list's lock.
 
-use crate::list_lock::{ListLock, ListLockGuard};
-use crate::lockrank::Rank;
-use crate::rawmutex::{BOUND, OURS, SPINS, TRY_AGAIN};
-use crate::shim::{
+use crate::lock::rawmutex::{BOUND, OURS, SPINS, TRY_AGAIN};
+use crate::loom::{
     AtomicU32, AtomicU64, NoEvents, Wait, Waiter, const_fn, current, me, parallel, spin_loop,
 };
-use crate::waitlist::{self, Node, Queue, Signal};
+use crate::wait::list_lock::{ListLock, ListLockGuard};
+use crate::wait::lockrank::Rank;
+use crate::wait::waitlist::{self, Node, Queue, Signal};
 use std::ptr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::Instant;

@@ -2,20 +2,20 @@
 //! loom's parker a deadline counts as passed, so a wait with one explores the race between time-out
 //! and wake-up.
 
-use crate::chan::{Chan, WaitError};
-use crate::once::Once;
-use crate::rawmutex::RawMutex;
-use crate::rawrwlock::RawRwLock;
+use crate::channel::chan::{Chan, WaitError};
+use crate::init::once::Once;
+use crate::lock::rawmutex::RawMutex;
+use crate::lock::rawrwlock::RawRwLock;
 use crate::semaphore::Semaphore;
 use crate::{Barrier, Condvar, Mutex, msg};
-use loom::cell::UnsafeCell;
-use loom::sync::Arc;
-use loom::sync::atomic::{AtomicUsize, Ordering};
-use loom::thread;
+use ::loom::cell::UnsafeCell;
+use ::loom::sync::Arc;
+use ::loom::sync::atomic::{AtomicUsize, Ordering};
+use ::loom::thread;
 use std::time::Instant;
 
 fn model(f: impl Fn() + Send + Sync + 'static) {
-    let mut builder = loom::model::Builder::new();
+    let mut builder = ::loom::model::Builder::new();
     // Whatever the environment says: with three the larger models take many minutes.
     builder.preemption_bound = Some(2);
     builder.max_branches = 50_000;
@@ -334,8 +334,8 @@ fn channel_closes() {
 #[test]
 fn select_takes_one() {
     model(|| {
-        let (a, from_a) = crate::mpmc::sync_channel::<u32>(0);
-        let (b, from_b) = crate::mpmc::sync_channel::<u32>(0);
+        let (a, from_a) = crate::channel::mpmc::sync_channel::<u32>(0);
+        let (b, from_b) = crate::channel::mpmc::sync_channel::<u32>(0);
         let sent = Arc::new(AtomicUsize::new(0));
         let others = [a, b].map(|sender| {
             let sent = sent.clone();

@@ -4,6 +4,8 @@
 //! The order, outermost first, is [`Rank`]'s. A per-kernel-thread record is enough: no microprocess
 //! switches while it holds one of these locks. In release builds all of this is empty.
 
+use std::cell::Cell;
+
 /// The internal locks by rank: a lock may be taken only while all those held have a smaller one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -18,17 +20,18 @@ pub(crate) enum Rank {
     List = 2,
 }
 
-#[cfg(all(debug_assertions, not(loom)))]
-mod checked {
-    use super::Rank;
-    use std::cell::Cell;
+/// A model has locks of its own, and checks no order.
+const CHECKED: bool = cfg!(all(debug_assertions, not(loom)));
 
-    thread_local! {
-        static HELD: Cell<u8> = const { Cell::new(0) };
-    }
+thread_local! {
+    /// A bit for each rank that this kernel thread holds.
+    static HELD: Cell<u8> = const { Cell::new(0) };
+}
 
-    #[track_caller]
-    pub(crate) fn acquire(rank: Rank) {
+#[inline(always)]
+#[track_caller]
+pub(crate) fn acquire(rank: Rank) {
+    if CHECKED {
         let held = HELD.get();
         assert!(
             held >> (rank as u8) == 0,
@@ -36,33 +39,24 @@ mod checked {
         );
         HELD.set(held | 1 << rank as u8);
     }
+}
 
-    pub(crate) fn release(rank: Rank) {
+#[inline(always)]
+pub(crate) fn release(rank: Rank) {
+    if CHECKED {
         HELD.set(HELD.get() & !(1 << rank as u8));
     }
+}
 
-    #[track_caller]
-    pub(crate) fn assert_none_held() {
+#[inline(always)]
+#[track_caller]
+#[cfg_attr(loom, allow(dead_code))]
+pub(crate) fn assert_none_held() {
+    if CHECKED {
         let held = HELD.get();
         assert!(held == 0, "lock order: parking while ranks {held:#05b} are held");
     }
 }
-#[cfg(all(debug_assertions, not(loom)))]
-pub(crate) use checked::*;
-
-#[cfg(any(not(debug_assertions), loom))]
-mod unchecked {
-    use super::Rank;
-    #[inline(always)]
-    pub(crate) fn acquire(_: Rank) {}
-    #[inline(always)]
-    pub(crate) fn release(_: Rank) {}
-    #[cfg(not(loom))]
-    #[inline(always)]
-    pub(crate) fn assert_none_held() {}
-}
-#[cfg(any(not(debug_assertions), loom))]
-pub(crate) use unchecked::*;
 
 #[cfg(all(test, debug_assertions, not(loom)))]
 mod tests {

@@ -1,8 +1,8 @@
 //! The spin lock under which a wait list is changed: held for some tens of nanoseconds, never
 //! across a switch, a park or code of the user.
 
-use crate::lockrank::{self, Rank};
-use crate::shim::{AtomicBool, NoEvents, spin_loop, yield_now};
+use crate::loom::{AtomicBool, NoEvents, spin_loop, yield_now};
+use crate::wait::lockrank::{self, Rank};
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 use std::panic::{RefUnwindSafe, UnwindSafe};

@@ -1,10 +1,10 @@
 //! One-time initialisation.
 
-use crate::deadline;
-use crate::list_lock::ListLock;
-use crate::lockrank::Rank;
-use crate::shim::{AtomicU32, AtomicU64, Wait, const_fn, me};
-use crate::waitlist::{self, Node, Queue, Signal, WOKEN};
+use crate::loom::{AtomicU32, AtomicU64, Wait, const_fn, me};
+use crate::wait::deadline;
+use crate::wait::list_lock::ListLock;
+use crate::wait::lockrank::Rank;
+use crate::wait::waitlist::{self, Node, Queue, Signal, WOKEN};
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr;

@@ -1,6 +1,6 @@
 //! Channels with many senders and many receivers, each message going to one of them: rendezvous,
-//! bounded, unbounded. Like [`mpsc`](crate::mpsc), whose errors these are, but the receiving end
-//! can be cloned and shared.
+//! bounded, unbounded. Like [`mpsc`](crate::channel::mpsc), whose errors these are, but the
+//! receiving end can be cloned and shared.
 //!
 //! `send` on a full or rendezvous channel and `recv` on an empty one *block* the microprocess (or
 //! the kernel thread) and are *cancellation points* where they do; a message that had been
@@ -23,14 +23,14 @@
 //! assert_eq!(total, 5050);
 //! ```
 
-pub use crate::mpsc::{
+pub use crate::channel::mpsc::{
     RecvError, RecvTimeoutError, SendError, SendTimeoutError, TryRecvError, TrySendError,
 };
 
-use crate::chan::{Chan, TryError, WaitError};
-use crate::deadline;
+use super::receiver;
+use crate::channel::chan::{Chan, TryError, WaitError};
+use crate::wait::deadline;
 use std::fmt;
-use std::iter::FusedIterator;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -50,7 +50,7 @@ pub fn sync_channel<T>(bound: usize) -> (Sender<T>, Receiver<T>) {
 
 fn make<T>(bound: usize) -> (Sender<T>, Receiver<T>) {
     let chan = Arc::new(Chan::new(bound));
-    (Sender { chan: chan.clone() }, Receiver { chan })
+    (Sender { chan: chan.clone() }, Receiver::new(chan))
 }
 
 /// The sending end. Clone it for more senders.
@@ -59,23 +59,24 @@ pub struct Sender<T> {
 }
 
 /// The receiving end. Clone it for more receivers.
-pub struct Receiver<T> {
-    pub(crate) chan: Arc<Chan<T>>,
-}
+pub type Receiver<T> = receiver::Receiver<T, receiver::Shared>;
+
+/// See [`Receiver::iter`].
+pub type Iter<'a, T> = receiver::Iter<'a, T, receiver::Shared>;
+
+/// See [`Receiver::try_iter`].
+pub type TryIter<'a, T> = receiver::TryIter<'a, T, receiver::Shared>;
+
+/// All messages of a [`Receiver`] that it owns.
+pub type IntoIter<T> = receiver::IntoIter<T, receiver::Shared>;
 
 // SAFETY: messages go from thread to thread, which `T: Send` allows; the channel itself is shared
 // by design.
 unsafe impl<T: Send> Send for Sender<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Sync for Sender<T> {}
-// SAFETY: as above.
-unsafe impl<T: Send> Send for Receiver<T> {}
-// SAFETY: as above.
-unsafe impl<T: Send> Sync for Receiver<T> {}
 impl<T> UnwindSafe for Sender<T> {}
 impl<T> RefUnwindSafe for Sender<T> {}
-impl<T> UnwindSafe for Receiver<T> {}
-impl<T> RefUnwindSafe for Receiver<T> {}
 
 impl<T> Sender<T> {
     /// Sends `value`; waits while the channel is full, on a rendezvous channel until it was
@@ -132,139 +133,10 @@ impl<T> Sender<T> {
     }
 }
 
-impl<T> Receiver<T> {
-    /// Receives the next message; waits for it.
-    ///
-    /// # Errors
-    /// If the channel is empty and all senders are gone.
-    pub fn recv(&self) -> Result<T, RecvError> {
-        self.chan.recv(None).map_err(|_| RecvError)
-    }
-
-    /// Receives the next message if there is one.
-    ///
-    /// # Errors
-    /// If the channel is empty; [`TryRecvError::Disconnected`] if all senders are gone besides.
-    pub fn try_recv(&self) -> Result<T, TryRecvError> {
-        self.chan.try_recv().map_err(|e| match e {
-            TryError::WouldBlock(()) => TryRecvError::Empty,
-            TryError::Closed(()) => TryRecvError::Disconnected,
-        })
-    }
-
-    /// As [`recv`](Receiver::recv), but gives up after `timeout`.
-    ///
-    /// # Errors
-    /// If the time is over, or the channel is empty and all senders are gone.
-    pub fn recv_timeout(&self, timeout: Duration) -> Result<T, RecvTimeoutError> {
-        self.recv_limited(deadline::after(timeout))
-    }
-
-    /// As [`recv`](Receiver::recv), but gives up at `deadline`.
-    ///
-    /// # Errors
-    /// If the time is over, or the channel is empty and all senders are gone.
-    pub fn recv_until(&self, deadline: Instant) -> Result<T, RecvTimeoutError> {
-        self.recv_limited(Some(deadline))
-    }
-
-    fn recv_limited(&self, deadline: Option<Instant>) -> Result<T, RecvTimeoutError> {
-        self.chan.recv(deadline).map_err(|e| match e {
-            WaitError::TimedOut(()) => RecvTimeoutError::Timeout,
-            WaitError::Closed(()) => RecvTimeoutError::Disconnected,
-        })
-    }
-
-    /// All messages that this receiver gets, waiting for each, until all senders are gone.
-    pub fn iter(&self) -> Iter<'_, T> {
-        Iter { receiver: self }
-    }
-
-    /// The messages that are there, without waiting.
-    pub fn try_iter(&self) -> TryIter<'_, T> {
-        TryIter { receiver: self }
-    }
-
-    /// How many messages are inside; out of date at once.
-    pub fn len(&self) -> usize {
-        self.chan.len()
-    }
-
-    /// Whether no message is inside; out of date at once.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-}
-
-/// See [`Receiver::iter`].
-#[derive(Debug)]
-pub struct Iter<'a, T: 'a> {
-    receiver: &'a Receiver<T>,
-}
-
-/// See [`Receiver::try_iter`].
-#[derive(Debug)]
-pub struct TryIter<'a, T: 'a> {
-    receiver: &'a Receiver<T>,
-}
-
-/// All messages of a [`Receiver`] that it owns.
-#[derive(Debug)]
-pub struct IntoIter<T> {
-    receiver: Receiver<T>,
-}
-
-impl<T> Iterator for Iter<'_, T> {
-    type Item = T;
-    fn next(&mut self) -> Option<T> {
-        self.receiver.recv().ok()
-    }
-}
-
-impl<T> Iterator for TryIter<'_, T> {
-    type Item = T;
-    fn next(&mut self) -> Option<T> {
-        self.receiver.try_recv().ok()
-    }
-}
-
-impl<T> Iterator for IntoIter<T> {
-    type Item = T;
-    fn next(&mut self) -> Option<T> {
-        self.receiver.recv().ok()
-    }
-}
-
-impl<T> FusedIterator for Iter<'_, T> {}
-impl<T> FusedIterator for IntoIter<T> {}
-
-impl<'a, T> IntoIterator for &'a Receiver<T> {
-    type Item = T;
-    type IntoIter = Iter<'a, T>;
-    fn into_iter(self) -> Iter<'a, T> {
-        self.iter()
-    }
-}
-
-impl<T> IntoIterator for Receiver<T> {
-    type Item = T;
-    type IntoIter = IntoIter<T>;
-    fn into_iter(self) -> IntoIter<T> {
-        IntoIter { receiver: self }
-    }
-}
-
 impl<T> Clone for Sender<T> {
     fn clone(&self) -> Sender<T> {
         self.chan.add_sender();
         Sender { chan: self.chan.clone() }
-    }
-}
-
-impl<T> Clone for Receiver<T> {
-    fn clone(&self) -> Receiver<T> {
-        self.chan.add_receiver();
-        Receiver { chan: self.chan.clone() }
     }
 }
 
@@ -274,20 +146,8 @@ impl<T> Drop for Sender<T> {
     }
 }
 
-impl<T> Drop for Receiver<T> {
-    fn drop(&mut self) {
-        self.chan.drop_receiver();
-    }
-}
-
 impl<T> fmt::Debug for Sender<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sender").finish_non_exhaustive()
-    }
-}
-
-impl<T> fmt::Debug for Receiver<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Receiver").finish_non_exhaustive()
     }
 }

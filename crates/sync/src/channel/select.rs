@@ -5,11 +5,12 @@
 //! event wins the signal, and with it exactly one arm. If an arm became ready while the nodes were
 //! being linked, the select wins its own signal and begins anew.
 
-use crate::chan::{Chan, DONE, TAG_SHIFT, TryError};
-use crate::deadline;
-use crate::shim::{Wait, cancel, current, park, point};
-use crate::waitlist::{Node, Signal};
-use crate::{mpmc, mpsc};
+use crate::channel::chan::{Chan, DONE, TAG_SHIFT, TryError};
+use crate::channel::receiver::Receiver;
+use crate::channel::{mpmc, mpsc};
+use crate::loom::{Wait, cancel, current, park, point};
+use crate::wait::deadline;
+use crate::wait::waitlist::{Node, Signal};
 use std::cell::{Cell, UnsafeCell};
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -373,21 +374,16 @@ impl<T, S: SendTo<T> + ?Sized> SendTo<T> for &S {
     }
 }
 
-macro_rules! receivers {
-    ($($receiver:ty),*) => {$(
-        impl<T> Receive for $receiver {
-            type Message = T;
-            fn arm(&self) -> RecvArm<'_, T> {
-                RecvArm {
-                    chan: &self.chan,
-                    slot: UnsafeCell::new(MaybeUninit::uninit()),
-                    result: Cell::new(None),
-                }
-            }
+impl<T, S> Receive for Receiver<T, S> {
+    type Message = T;
+    fn arm(&self) -> RecvArm<'_, T> {
+        RecvArm {
+            chan: &self.chan,
+            slot: UnsafeCell::new(MaybeUninit::uninit()),
+            result: Cell::new(None),
         }
-    )*};
+    }
 }
-receivers!(mpsc::Receiver<T>, mpmc::Receiver<T>);
 
 macro_rules! senders {
     ($($sender:ty),*) => {$(

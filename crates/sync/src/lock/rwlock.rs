@@ -1,9 +1,9 @@
 //! Many readers or one writer.
 
-use crate::deadline;
-use crate::poison::{self, LockResult, TryLockError, TryLockResult};
-use crate::rawrwlock::RawRwLock;
-use crate::shim::const_fn;
+use crate::lock::poison::{self, LockResult, TryLockError, TryLockResult};
+use crate::lock::rawrwlock::RawRwLock;
+use crate::loom::const_fn;
+use crate::wait::deadline;
 use std::cell::UnsafeCell;
 use std::fmt;
 use std::marker::PhantomData;

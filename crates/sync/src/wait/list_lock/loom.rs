@@ -1,7 +1,7 @@
 //! The spin lock as loom's mutex: the models are about what is done under it.
 
-use crate::lockrank::Rank;
-use loom::sync::{Mutex, MutexGuard};
+use crate::wait::lockrank::Rank;
+use ::loom::sync::{Mutex, MutexGuard};
 
 pub(crate) struct ListLock<T>(Mutex<T>);
 pub(crate) type ListLockGuard<'a, T> = MutexGuard<'a, T>;
