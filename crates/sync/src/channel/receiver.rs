@@ -1,4 +1,4 @@
-//! The receiving end that `mpsc` and `mpmc` have in common. They differ in who may have it: one
+//! The receiving end that `mpsc` and `mpmc` have in common. They differ in how it is shared: with one
 //! thread at a time, or any number of threads and clones.
 
 use crate::channel::chan::{Chan, TryError, WaitError};

@@ -7,10 +7,8 @@
 use alloc::{boxed::Box, vec::Vec};
 use core::ptr::{NonNull, null_mut};
 
-use crate::{
-    atomic::Ordering,
-    node::{self, LEVELS, Node, Origin, Place, links},
-};
+use crate::loom::Ordering;
+use crate::node::{self, LEVELS, Node, Origin, Place, links};
 
 struct List<T> {
     head: *mut T,
@@ -31,7 +29,7 @@ impl<T> Entry<T> {
 }
 
 /// Owner-only run queue of one VP.
-pub struct Protect<T: Node> {
+pub struct ProtectQueue<T: Node> {
     /// Bit r: the level of rank r has an item. Ranks count downwards from the highest level, since
     /// the lowest set bit is found faster than the highest (`tzcnt` runs, as `bsf`, on every
     /// x86-64; `lzcnt` has to be compiled for).
@@ -49,10 +47,10 @@ pub struct Protect<T: Node> {
     heaps: Option<Box<[Vec<Entry<T>>; LEVELS]>>,
 }
 
-impl<T: Node> Protect<T> {
+impl<T: Node> ProtectQueue<T> {
     /// An empty queue, owned by VP `vp`.
-    pub fn new(vp: usize) -> Protect<T> {
-        Protect {
+    pub fn new(vp: usize) -> ProtectQueue<T> {
+        ProtectQueue {
             ranks: 0,
             keyed: 0,
             len: 0,

@@ -8,7 +8,7 @@
 use alloc::boxed::Box;
 use core::ptr::{NonNull, null_mut};
 
-use crate::atomic::{AtomicUsize, Cell, Ordering, Padded};
+use crate::loom::{AtomicUsize, Cell, Ordering, Padded};
 
 /// Places of a Waiver Queue unless told otherwise.
 pub const WAIVER_PLACES: usize = 256;
@@ -28,7 +28,7 @@ impl End {
 }
 
 /// Single-producer single-consumer queue of pointers.
-pub struct Waiver<T> {
+pub struct WaiverQueue<T> {
     /// How many were put in. The producer's.
     tail: Padded<End>,
     /// How many were taken out. The consumer's.
@@ -40,18 +40,18 @@ pub struct Waiver<T> {
 // producer before it publishes it through `tail` and read by the consumer after it saw that; it is
 // written again only after the consumer returned it through `head`. Items are plain pointers; their
 // receivers are held to `Node`'s contract.
-unsafe impl<T> Sync for Waiver<T> {}
+unsafe impl<T> Sync for WaiverQueue<T> {}
 // SAFETY: as above.
-unsafe impl<T> Send for Waiver<T> {}
+unsafe impl<T> Send for WaiverQueue<T> {}
 
-impl<T> Waiver<T> {
+impl<T> WaiverQueue<T> {
     /// An empty queue.
     ///
     /// # Panics
     /// If `places` is not a power of two.
-    pub fn new(places: usize) -> Waiver<T> {
+    pub fn new(places: usize) -> WaiverQueue<T> {
         assert!(places.is_power_of_two(), "places of a Waiver Queue: a power of two");
-        Waiver {
+        WaiverQueue {
             tail: End::new(),
             head: End::new(),
             places: (0..places).map(|_| Cell::new(null_mut())).collect(),
@@ -90,16 +90,22 @@ impl<T> Waiver<T> {
         self.places.len()
     }
 
-    /// Starts to fill it; what was put in becomes visible, all at once, when the `Fill` goes.
+    /// Starts to fill it; what was put in becomes visible, all at once, when the `BatchWriter`
+    /// goes.
     ///
     /// # Safety
-    /// The caller is the only producer for the life of the `Fill`.
+    /// The caller is the only producer for the life of the `BatchWriter`.
     #[inline]
-    pub unsafe fn fill(&self) -> Fill<'_, T> {
+    pub unsafe fn fill(&self) -> BatchWriter<'_, T> {
         let tail = self.tail.own.get();
         // Acquire: the consumer's reads of the places it returned come before our writes.
         let head = self.head.shown.load(Ordering::Acquire);
-        Fill { waiver: self, start: tail, tail, free: self.places.len() - tail.wrapping_sub(head) }
+        BatchWriter {
+            waiver: self,
+            start: tail,
+            tail,
+            free: self.places.len() - tail.wrapping_sub(head),
+        }
     }
 
     /// Takes up to `most` items, first in first out, and returns their number.
@@ -110,8 +116,8 @@ impl<T> Waiver<T> {
     #[inline]
     pub unsafe fn take(&self, most: usize, mut out: impl FnMut(NonNull<T>)) -> usize {
         let head = self.head.own.get();
-        // Acquire: pairs with the release in `Fill::drop`; the places, and all the producer did to
-        // the items, are visible.
+        // Acquire: pairs with the release in `BatchWriter::drop`; the places, and all the producer
+        // did to the items, are visible.
         let tail = self.tail.shown.load(Ordering::Acquire);
         let n = tail.wrapping_sub(head).min(most);
         for i in 0..n {
@@ -129,14 +135,14 @@ impl<T> Waiver<T> {
 }
 
 /// A producer's turn at a Waiver Queue.
-pub struct Fill<'a, T> {
-    waiver: &'a Waiver<T>,
+pub struct BatchWriter<'a, T> {
+    waiver: &'a WaiverQueue<T>,
     start: usize,
     tail: usize,
     free: usize,
 }
 
-impl<T> Fill<'_, T> {
+impl<T> BatchWriter<'_, T> {
     /// How many more it takes.
     #[inline]
     pub fn free(&self) -> usize {
@@ -166,7 +172,7 @@ impl<T> Fill<'_, T> {
     }
 }
 
-impl<T> Drop for Fill<'_, T> {
+impl<T> Drop for BatchWriter<'_, T> {
     #[inline]
     fn drop(&mut self) {
         if self.tail != self.start {

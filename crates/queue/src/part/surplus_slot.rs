@@ -1,25 +1,25 @@
-//! The Offer: one surplus item that anybody may take, and the owner may take back.
+//! The surplus slot: one surplus item that anybody may take, and the owner may take back.
 //!
 //! It closes a gap of the paper's ring. What is in a Waiver Queue can be taken by the next VP only,
 //! not even by its owner. So a VP with two runnable items must keep the second one, or it would
 //! have to wait for its neighbour when the first one blocks; and then a child that was just spawned
-//! by a parent that computes for seconds is out of everybody's reach although a VP idles. The Offer
-//! holds such an item while some VP is idle. It costs a read-modify-write to take, so it is no part
-//! of the fast path: nothing is put there while all VPs have work.
+//! by a parent that computes for seconds is out of everybody's reach although a VP idles. The
+//! surplus slot holds such an item while some VP is idle. It costs a read-modify-write to take, so
+//! it is no part of the fast path: nothing is put there while all VPs have work.
 
 use core::ptr::{NonNull, null_mut};
 
-use crate::atomic::{AtomicPtr, Ordering};
+use crate::loom::{AtomicPtr, Ordering};
 
 /// One-element exchange slot.
-pub struct Offer<T> {
+pub struct SurplusSlot<T> {
     item: AtomicPtr<T>,
 }
 
-impl<T> Offer<T> {
+impl<T> SurplusSlot<T> {
     /// An empty one.
-    pub fn new() -> Offer<T> {
-        Offer { item: AtomicPtr::new(null_mut()) }
+    pub fn new() -> SurplusSlot<T> {
+        SurplusSlot { item: AtomicPtr::new(null_mut()) }
     }
 
     /// Whether nothing is on offer. To its owner `true` is final: nobody else puts an item there.
@@ -31,7 +31,7 @@ impl<T> Offer<T> {
     /// Offers an item.
     ///
     /// # Safety
-    /// The caller owns the Offer and it is empty.
+    /// The caller owns the surplus slot and it is empty.
     #[inline]
     pub unsafe fn put(&self, item: NonNull<T>) {
         debug_assert!(self.is_empty());
@@ -59,8 +59,8 @@ impl<T> Offer<T> {
     }
 }
 
-impl<T> Default for Offer<T> {
-    fn default() -> Offer<T> {
-        Offer::new()
+impl<T> Default for SurplusSlot<T> {
+    fn default() -> SurplusSlot<T> {
+        SurplusSlot::new()
     }
 }

@@ -16,7 +16,7 @@ pub(crate) use core::{
 pub(crate) use core::sync::atomic::{AtomicBool as Flag, AtomicU32, AtomicU64};
 
 #[cfg(loom)]
-pub(crate) use loom::{
+pub(crate) use ::loom::{
     cell::Cell,
     hint::spin_loop,
     sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, fence},

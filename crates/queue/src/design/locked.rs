@@ -11,15 +11,18 @@
 
 use core::{cell::UnsafeCell, ptr::NonNull};
 
-use crate::{
-    Capacity, Origin, Place, RunQueue, Stats, Taker,
-    atomic::{AtomicBool, Ordering, Padded, fence, spin_loop},
-    injector::Injector,
-    node::{self, Node, links},
-    protect::Protect,
-    row::{Face, Limit, Member, Peers},
-    waiver::Waiver,
-};
+use super::capacity::{Capacity, Limit};
+use super::peers::{Peer, Peers};
+use crate::loom::{AtomicBool, Ordering, Padded, fence, spin_loop};
+use crate::node::Origin;
+use crate::node::Place;
+use crate::node::{self, Node, links};
+use crate::part::injector::Injector;
+use crate::part::protect_queue::ProtectQueue;
+use crate::part::shared_side::{SharedSide, Stats};
+use crate::part::waiver_queue::WaiverQueue;
+use crate::run_queue::RunQueue;
+use crate::run_queue::Taker;
 
 /// Items that the owner takes back at once.
 const BATCH: usize = 16;
@@ -43,15 +46,15 @@ impl RemovalLock {
     /// Takes it, waiting a little. `None`: its holder does not come to an end. `waited` is called
     /// if it was taken at first.
     #[inline]
-    pub fn lock(&self, waited: impl FnOnce()) -> Option<Held<'_>> {
+    pub fn lock(&self, waited: impl FnOnce()) -> Option<RemovalGuard<'_>> {
         if self.try_lock() {
-            return Some(Held(self));
+            return Some(RemovalGuard(self));
         }
         waited();
         for _ in 0..PATIENCE {
             spin_loop();
             if !self.0.load(Ordering::Relaxed) && self.try_lock() {
-                return Some(Held(self));
+                return Some(RemovalGuard(self));
             }
         }
         None
@@ -64,7 +67,7 @@ impl RemovalLock {
 
     #[inline]
     fn try_lock(&self) -> bool {
-        // Acquire: pairs with the release in `Held::drop`.
+        // Acquire: pairs with the release in `RemovalGuard::drop`.
         self.0.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 }
@@ -76,17 +79,17 @@ impl Default for RemovalLock {
 }
 
 /// The lock is held.
-pub struct Held<'a>(&'a RemovalLock);
+pub struct RemovalGuard<'a>(&'a RemovalLock);
 
-impl Drop for Held<'_> {
+impl Drop for RemovalGuard<'_> {
     #[inline]
     fn drop(&mut self) {
         self.0.0.store(false, Ordering::Release);
     }
 }
 
-struct Own<T: Node> {
-    protect: Protect<T>,
+struct OwnerSide<T: Node> {
+    protect: ProtectQueue<T>,
     /// Something was put into our Waiver Queue since it was last known empty.
     waived: bool,
     /// The ranks from the highest level of what was put there upwards: if our Protect Queue has
@@ -101,10 +104,10 @@ struct Own<T: Node> {
 
 /// One VP's queues in the `locked` design.
 pub struct LockedQueue<T: Node> {
-    own: UnsafeCell<Own<T>>,
+    own: UnsafeCell<OwnerSide<T>>,
     peers: Peers<LockedQueue<T>>,
-    face: Face<T>,
-    waiver: Waiver<T>,
+    shared: SharedSide<T>,
+    waiver: WaiverQueue<T>,
     lock: Padded<RemovalLock>,
 }
 
@@ -114,9 +117,9 @@ unsafe impl<T: Node> Sync for LockedQueue<T> {}
 // SAFETY: as above; items are pointers whose transfer `Node` regulates.
 unsafe impl<T: Node> Send for LockedQueue<T> {}
 
-impl<T: Node> Member<T> for LockedQueue<T> {
-    fn face(&self) -> &Face<T> {
-        &self.face
+impl<T: Node> Peer<T> for LockedQueue<T> {
+    fn shared(&self) -> &SharedSide<T> {
+        &self.shared
     }
     fn on_the_way(&self) -> usize {
         self.waiver.len()
@@ -126,8 +129,8 @@ impl<T: Node> Member<T> for LockedQueue<T> {
 impl<T: Node> LockedQueue<T> {
     pub(crate) fn new(vp: usize, n_vps: usize, rule: Capacity, places: usize) -> LockedQueue<T> {
         LockedQueue {
-            own: UnsafeCell::new(Own {
-                protect: Protect::new(vp),
+            own: UnsafeCell::new(OwnerSide {
+                protect: ProtectQueue::new(vp),
                 waived: false,
                 guard: u64::MAX,
                 limit: Limit::new(rule, n_vps),
@@ -135,8 +138,8 @@ impl<T: Node> LockedQueue<T> {
                 turn: vp,
             }),
             peers: Peers::none(),
-            face: Face::new(),
-            waiver: Waiver::new(places),
+            shared: SharedSide::new(),
+            waiver: WaiverQueue::new(places),
             lock: Padded(RemovalLock::new()),
         }
     }
@@ -148,15 +151,20 @@ impl<T: Node> LockedQueue<T> {
     /// The owner's part.
     #[inline]
     #[allow(clippy::mut_from_ref)]
-    fn own(&self) -> &mut Own<T> {
+    fn own(&self) -> &mut OwnerSide<T> {
         // SAFETY: only the VP's carrier calls what leads here (contract of `Set::local`), each
         // operation asks once, and none calls back into the queue while it has the reference.
         unsafe { &mut *self.own.get() }
     }
 
     /// Removes up to `most` items of `from` under its lock, into our Protect Queue.
-    fn remove_some(&self, from: &LockedQueue<T>, protect: &mut Protect<T>, most: usize) -> usize {
-        let shown = &self.face.shown;
+    fn remove_some(
+        &self,
+        from: &LockedQueue<T>,
+        protect: &mut ProtectQueue<T>,
+        most: usize,
+    ) -> usize {
+        let shown = &self.shared.shown;
         let Some(_held) = from.lock.lock(|| shown.lock_waits.add(1)) else {
             return 0;
         };
@@ -167,7 +175,7 @@ impl<T: Node> LockedQueue<T> {
 
     /// Takes a batch back from our own Waiver Queue.
     #[cold]
-    fn reclaim(&self, own: &mut Own<T>) {
+    fn reclaim(&self, own: &mut OwnerSide<T>) {
         if LOCK_UNSEEN || !self.waiver.is_empty() {
             self.remove_some(self, &mut own.protect, BATCH);
         }
@@ -181,7 +189,7 @@ impl<T: Node> LockedQueue<T> {
 
     /// Takes back batches until what had to run first is here, or its Waiver Queue is empty or in
     /// other hands.
-    fn reclaim_first(&self, own: &mut Own<T>) {
+    fn reclaim_first(&self, own: &mut OwnerSide<T>) {
         while own.waived && own.protect.ranks() & own.guard == 0 {
             let before = own.protect.len();
             self.reclaim(own);
@@ -192,17 +200,17 @@ impl<T: Node> LockedQueue<T> {
     }
 
     #[cold]
-    fn pop_slow(&self, own: &mut Own<T>) -> Option<(NonNull<T>, u8)> {
+    fn pop_slow(&self, own: &mut OwnerSide<T>) -> Option<(NonNull<T>, u8)> {
         self.reclaim_first(own);
         let next = own.protect.pop();
         if next.is_none() {
-            self.face.publish(0, 0);
+            self.shared.publish(0, 0);
         }
         next
     }
 
     #[cold]
-    fn pop_at_least_slow(&self, own: &mut Own<T>, level: u8) -> Option<(NonNull<T>, u8)> {
+    fn pop_at_least_slow(&self, own: &mut OwnerSide<T>, level: u8) -> Option<(NonNull<T>, u8)> {
         let high_enough = own.guard & !node::ranks_from(level) == 0;
         if high_enough {
             self.reclaim_first(own);
@@ -211,17 +219,17 @@ impl<T: Node> LockedQueue<T> {
     }
 
     #[cold]
-    fn tick(&self, own: &mut Own<T>) {
+    fn tick(&self, own: &mut OwnerSide<T>) {
         own.ticks = self.peers.period();
         if own.waived {
             self.reclaim(own);
         }
-        self.face.publish(own.protect.len() + 1, own.protect.levels());
+        self.shared.publish(own.protect.len() + 1, own.protect.levels());
         own.limit.renew(own.protect.len(), 1, &self.peers);
     }
 
     #[cold]
-    fn surplus_slow(&self, own: &mut Own<T>, someone_idle: bool) -> Option<Taker> {
+    fn surplus_slow(&self, own: &mut OwnerSide<T>, someone_idle: bool) -> Option<Taker> {
         let surplus = own.limit.renew(own.protect.len(), 1, &self.peers);
         let mut given = 0;
         let mut guard = own.guard;
@@ -251,12 +259,12 @@ impl<T: Node> LockedQueue<T> {
         }
         own.guard = guard;
         own.waived |= given > 0;
-        self.face.publish(own.protect.len() + 1, own.protect.levels());
+        self.shared.publish(own.protect.len() + 1, own.protect.levels());
         own.limit.put_off(own.protect.len());
         if given == 0 {
             return None;
         }
-        self.face.shown.waiver_passes.add(1);
+        self.shared.shown.waiver_passes.add(1);
         // The caller looks next for sleeping VPs; a VP that is about to sleep looks here. One of
         // the two must see the other.
         fence(Ordering::SeqCst);
@@ -341,8 +349,8 @@ impl<T: Node> RunQueue<T> for LockedQueue<T> {
                 }
             }
         }
-        self.face.shown.migrations.add(got);
-        self.face.publish(own.protect.len(), own.protect.levels());
+        self.shared.shown.migrations.add(got);
+        self.shared.publish(own.protect.len(), own.protect.levels());
         got > 0
     }
 
@@ -352,7 +360,7 @@ impl<T: Node> RunQueue<T> for LockedQueue<T> {
         fence(Ordering::SeqCst);
         // Our own Waiver Queue too: a VP that asked for high levels only, or found its lock taken,
         // has left something there.
-        !self.face.injector.is_empty()
+        !self.shared.injector.is_empty()
             || !self.waiver.is_empty()
             || self.peers.others(0).any(|q| !q.waiver.is_empty())
     }
@@ -409,23 +417,26 @@ impl<T: Node> RunQueue<T> for LockedQueue<T> {
 
     #[inline]
     fn injector(&self) -> &Injector<T> {
-        &self.face.injector
+        &self.shared.injector
     }
 
     fn shown(&self) -> (usize, u64) {
-        let s = &self.face.shown;
+        let s = &self.shared.shown;
         (s.load.load(Ordering::Relaxed) as usize, s.levels.load(Ordering::Relaxed))
     }
 
     fn stats(&self) -> Stats {
-        self.face.stats()
+        self.shared.stats()
     }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::{AnyQueue, Design, Set, tests::Items};
+    use crate::any_queue::AnyQueue;
+    use crate::run_queue::Design;
+    use crate::set::Set;
+    use crate::tests::Items;
 
     #[test]
     fn what_another_one_is_about_to_take_is_told() {

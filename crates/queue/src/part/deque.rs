@@ -15,7 +15,7 @@
 use alloc::boxed::Box;
 use core::ptr::{NonNull, null_mut};
 
-use crate::atomic::{AtomicPtr, AtomicUsize, Ordering, Padded};
+use crate::loom::{AtomicPtr, AtomicUsize, Ordering, Padded};
 
 /// Cells at first. Loom looks at what happens when they do not suffice.
 const FIRST: usize = if cfg!(loom) { 2 } else { 64 };

@@ -3,7 +3,7 @@
 //! What is queued can be stolen at any time, woken items too; first in, first out at both ends.
 //! Local priority order is exact: a bitmap finds the highest level. A deque can neither be ordered
 //! by key nor inserted into at its front, so such items stand in a Protect Queue before their
-//! level's deque, and leave it only through the Offer while some VP idles.
+//! level's deque, and leave it only through the surplus slot while some VP idles.
 
 use alloc::boxed::Box;
 use core::{
@@ -11,22 +11,25 @@ use core::{
     ptr::{NonNull, null_mut},
 };
 
-use crate::{
-    Capacity, Origin, Place, RunQueue, Stats, Taker,
-    atomic::{AtomicPtr, AtomicU64, Ordering, Padded, fence},
-    deque::{Deque, Stolen},
-    injector::Injector,
-    node::{self, LEVELS, Node, links},
-    protect::Protect,
-    row::{Face, Member, Peers},
-};
+use super::capacity::Capacity;
+use super::peers::{Peer, Peers};
+use crate::loom::{AtomicPtr, AtomicU64, Ordering, Padded, fence};
+use crate::node::Origin;
+use crate::node::Place;
+use crate::node::{self, LEVELS, Node, links};
+use crate::part::deque::{Deque, Stolen};
+use crate::part::injector::Injector;
+use crate::part::protect_queue::ProtectQueue;
+use crate::part::shared_side::{SharedSide, Stats};
+use crate::run_queue::RunQueue;
+use crate::run_queue::Taker;
 
 /// Longest level that `remove` searches.
 const SEARCH: usize = 1024;
 
-struct Own<T: Node> {
+struct OwnerSide<T: Node> {
     /// Items with a key or for the front; served before the deque of their level.
-    protect: Protect<T>,
+    protect: ProtectQueue<T>,
     /// Bit r: the deque of rank r may have an item.
     bits: u64,
     /// As in `ring`.
@@ -41,10 +44,10 @@ struct Own<T: Node> {
 
 /// One VP's queues in the `steal` design.
 pub struct StealQueue<T: Node> {
-    own: UnsafeCell<Own<T>>,
+    own: UnsafeCell<OwnerSide<T>>,
     peers: Peers<StealQueue<T>>,
-    face: Face<T>,
-    /// `Own::bits` for thieves.
+    shared: SharedSide<T>,
+    /// `OwnerSide::bits` for thieves.
     bits: Padded<AtomicU64>,
     /// By rank; null until first used, by the owner, which makes them.
     deques: Box<[AtomicPtr<Deque<T>>; LEVELS]>,
@@ -56,9 +59,9 @@ unsafe impl<T: Node> Sync for StealQueue<T> {}
 // SAFETY: as above; items are pointers whose transfer `Node` regulates.
 unsafe impl<T: Node> Send for StealQueue<T> {}
 
-impl<T: Node> Member<T> for StealQueue<T> {
-    fn face(&self) -> &Face<T> {
-        &self.face
+impl<T: Node> Peer<T> for StealQueue<T> {
+    fn shared(&self) -> &SharedSide<T> {
+        &self.shared
     }
     fn on_the_way(&self) -> usize {
         0
@@ -81,8 +84,8 @@ impl<T: Node> Drop for StealQueue<T> {
 impl<T: Node> StealQueue<T> {
     pub(crate) fn new(vp: usize, _rule: Capacity) -> StealQueue<T> {
         StealQueue {
-            own: UnsafeCell::new(Own {
-                protect: Protect::new(vp),
+            own: UnsafeCell::new(OwnerSide {
+                protect: ProtectQueue::new(vp),
                 bits: 0,
                 offered: false,
                 guard: u64::MAX,
@@ -92,7 +95,7 @@ impl<T: Node> StealQueue<T> {
                 turn: vp,
             }),
             peers: Peers::none(),
-            face: Face::new(),
+            shared: SharedSide::new(),
             bits: Padded(AtomicU64::new(0)),
             deques: Box::new([const { AtomicPtr::new(null_mut()) }; LEVELS]),
         }
@@ -105,7 +108,7 @@ impl<T: Node> StealQueue<T> {
     /// The owner's part.
     #[inline]
     #[allow(clippy::mut_from_ref)]
-    fn own(&self) -> &mut Own<T> {
+    fn own(&self) -> &mut OwnerSide<T> {
         // SAFETY: only the VP's carrier calls what leads here (contract of `Set::local`), each
         // operation asks once, and none calls back into the queue while it has the reference.
         unsafe { &mut *self.own.get() }
@@ -135,7 +138,7 @@ impl<T: Node> StealQueue<T> {
     }
 
     #[inline]
-    fn append(&self, own: &mut Own<T>, item: NonNull<T>, rank: usize) {
+    fn append(&self, own: &mut OwnerSide<T>, item: NonNull<T>, rank: usize) {
         // SAFETY: by the owner.
         unsafe { self.own_deque(rank).push(item) };
         own.fresh = true;
@@ -147,7 +150,7 @@ impl<T: Node> StealQueue<T> {
 
     /// The next item of the levels in `mask`.
     #[inline]
-    fn take(&self, own: &mut Own<T>, mask: u64) -> Option<(NonNull<T>, u8)> {
+    fn take(&self, own: &mut OwnerSide<T>, mask: u64) -> Option<(NonNull<T>, u8)> {
         loop {
             let kept = own.protect.ranks();
             let all = own.bits | kept;
@@ -173,28 +176,28 @@ impl<T: Node> StealQueue<T> {
     }
 
     #[cold]
-    fn ran_dry(&self, own: &mut Own<T>, rank: usize) {
+    fn ran_dry(&self, own: &mut OwnerSide<T>, rank: usize) {
         own.bits &= !(1 << rank);
         self.bits.store(own.bits, Ordering::Relaxed);
     }
 
     #[cold]
-    fn reclaim(&self, own: &mut Own<T>, front: bool) {
+    fn reclaim(&self, own: &mut OwnerSide<T>, front: bool) {
         own.offered = false;
         own.guard = u64::MAX;
         own.stale_offer = false;
-        if let Some(item) = self.face.offer.take() {
-            self.face.shown.offers_back.add(1);
-            // SAFETY: taken from the Offer, so ours.
+        if let Some(item) = self.shared.offer.take() {
+            self.shared.shown.offers_back.add(1);
+            // SAFETY: taken from the surplus slot, so ours.
             unsafe { own.protect.adopt(item, front) };
         }
     }
 
-    fn levels_of(own: &Own<T>) -> u64 {
+    fn levels_of(own: &OwnerSide<T>) -> u64 {
         (own.bits | own.protect.ranks()).reverse_bits()
     }
 
-    fn queued(&self, own: &Own<T>) -> usize {
+    fn queued(&self, own: &OwnerSide<T>) -> usize {
         let mut bits = own.bits;
         let mut n = own.protect.len();
         while bits != 0 {
@@ -206,8 +209,8 @@ impl<T: Node> StealQueue<T> {
     }
 
     #[cold]
-    fn tick(&self, own: &mut Own<T>) {
-        self.face.publish(self.queued(own) + 1, Self::levels_of(own));
+    fn tick(&self, own: &mut OwnerSide<T>) {
+        self.shared.publish(self.queued(own) + 1, Self::levels_of(own));
         if own.offered {
             if own.stale_offer {
                 self.reclaim(own, false);
@@ -218,22 +221,22 @@ impl<T: Node> StealQueue<T> {
     }
 
     #[cold]
-    fn surplus_slow(&self, own: &mut Own<T>) -> Option<Taker> {
-        if own.bits == 0 && self.face.offer.is_empty() {
+    fn surplus_slow(&self, own: &mut OwnerSide<T>) -> Option<Taker> {
+        if own.bits == 0 && self.shared.offer.is_empty() {
             if let Some(item) = own.protect.give_highest() {
                 // SAFETY: in no queue any more, ours, live.
                 own.guard = node::ranks_from(unsafe { links(item) }.level());
                 own.offered = true;
                 own.stale_offer = false;
                 // SAFETY: ours and empty.
-                unsafe { self.face.offer.put(item) };
-                self.face.shown.offers.add(1);
+                unsafe { self.shared.offer.put(item) };
+                self.shared.shown.offers.add(1);
             }
         } else if !own.fresh {
             return None;
         }
         own.fresh = false;
-        self.face.publish(self.queued(own) + 1, Self::levels_of(own));
+        self.shared.publish(self.queued(own) + 1, Self::levels_of(own));
         // The caller looks next for sleeping VPs; a VP that is about to sleep looks here. One of
         // the two must see the other.
         fence(Ordering::SeqCst);
@@ -241,7 +244,7 @@ impl<T: Node> StealQueue<T> {
     }
 
     /// Steals from the highest level of `from`. Returns how many.
-    fn steal(&self, own: &mut Own<T>, from: &StealQueue<T>) -> usize {
+    fn steal(&self, own: &mut OwnerSide<T>, from: &StealQueue<T>) -> usize {
         // Acquire: the levels' deques are there.
         let mut bits = from.bits.load(Ordering::Acquire);
         while bits != 0 {
@@ -258,7 +261,7 @@ impl<T: Node> StealQueue<T> {
                         return count;
                     }
                     Stolen::Nothing => break,
-                    Stolen::Missed => self.face.shown.steal_retries.add(1),
+                    Stolen::Missed => self.shared.shown.steal_retries.add(1),
                 }
             }
         }
@@ -283,7 +286,7 @@ impl<T: Node> RunQueue<T> for StealQueue<T> {
     fn pop(&self) -> Option<(NonNull<T>, u8)> {
         let next = self.take(self.own(), u64::MAX);
         if next.is_none() {
-            self.face.publish(0, 0);
+            self.shared.publish(0, 0);
         }
         next
     }
@@ -367,16 +370,16 @@ impl<T: Node> RunQueue<T> for StealQueue<T> {
                 if got > 0 {
                     break;
                 }
-                if let Some(item) = q.face.offer.take() {
-                    // SAFETY: taken from an Offer, so ours.
+                if let Some(item) = q.shared.offer.take() {
+                    // SAFETY: taken from a surplus slot, so ours.
                     unsafe { own.protect.adopt(item, false) };
                     got = 1;
                     break;
                 }
             }
         }
-        self.face.shown.migrations.add(got);
-        self.face.publish(self.queued(own), Self::levels_of(own));
+        self.shared.shown.migrations.add(got);
+        self.shared.publish(self.queued(own), Self::levels_of(own));
         got > 0
     }
 
@@ -384,10 +387,10 @@ impl<T: Node> RunQueue<T> for StealQueue<T> {
         // Pairs with the fences of VPs that make work visible; the caller has said before that it
         // is about to sleep.
         fence(Ordering::SeqCst);
-        !self.face.injector.is_empty()
-            || !self.face.offer.is_empty()
+        !self.shared.injector.is_empty()
+            || !self.shared.offer.is_empty()
             || self.peers.others(0).any(|q| {
-                if !q.face.offer.is_empty() {
+                if !q.shared.offer.is_empty() {
                     return true;
                 }
                 let mut bits = q.bits.load(Ordering::Acquire);
@@ -432,7 +435,7 @@ impl<T: Node> RunQueue<T> for StealQueue<T> {
         let own = self.own();
         let queued = own.bits | own.protect.ranks();
         let offered =
-            (own.offered && !self.face.offer.is_empty()).then(|| own.guard.leading_zeros() as u8);
+            (own.offered && !self.shared.offer.is_empty()).then(|| own.guard.leading_zeros() as u8);
         (queued != 0).then(|| node::level(queued.trailing_zeros() as usize)).max(offered)
     }
 
@@ -472,15 +475,15 @@ impl<T: Node> RunQueue<T> for StealQueue<T> {
 
     #[inline]
     fn injector(&self) -> &Injector<T> {
-        &self.face.injector
+        &self.shared.injector
     }
 
     fn shown(&self) -> (usize, u64) {
-        let s = &self.face.shown;
+        let s = &self.shared.shown;
         (s.load.load(Ordering::Relaxed) as usize, s.levels.load(Ordering::Relaxed))
     }
 
     fn stats(&self) -> Stats {
-        self.face.stats()
+        self.shared.stats()
     }
 }

@@ -3,8 +3,8 @@
 //! The VPs form a ring. At every context switch a VP takes all that its predecessor gave away into
 //! its Protect Queue; what then exceeds its capacity goes on into its own Waiver Queue, so that
 //! items flow round until all VPs have about the same number. Each Waiver Queue has one producer
-//! and one consumer, hence no lock and no read-modify-write. The Offer (see there) is the one
-//! addition, for VPs that idle.
+//! and one consumer, hence no lock and no read-modify-write. The surplus slot (see there) is the
+//! one addition, for VPs that idle.
 //!
 //! What the ring cannot do: items in a Waiver Queue wait until the next VP switches or idles. A VP
 //! therefore puts nothing there while its neighbour has not taken what was there before, never a
@@ -12,18 +12,21 @@
 
 use core::{cell::UnsafeCell, ptr::NonNull};
 
-use crate::{
-    Capacity, Origin, Place, RunQueue, Stats, Taker,
-    atomic::{Ordering, fence},
-    injector::Injector,
-    node::{self, Node, links},
-    protect::Protect,
-    row::{Face, Limit, Member, Peers},
-    waiver::Waiver,
-};
+use super::capacity::{Capacity, Limit};
+use super::peers::{Peer, Peers};
+use crate::loom::{Ordering, fence};
+use crate::node::Origin;
+use crate::node::Place;
+use crate::node::{self, Node, links};
+use crate::part::injector::Injector;
+use crate::part::protect_queue::ProtectQueue;
+use crate::part::shared_side::{SharedSide, Stats};
+use crate::part::waiver_queue::WaiverQueue;
+use crate::run_queue::RunQueue;
+use crate::run_queue::Taker;
 
-struct Own<T: Node> {
-    protect: Protect<T>,
+struct OwnerSide<T: Node> {
+    protect: ProtectQueue<T>,
     /// Something is, or was, on offer.
     offered: bool,
     /// The ranks from the offered item's level upwards: if our queue has none of them, the offered
@@ -41,15 +44,15 @@ struct Own<T: Node> {
     /// Where the next search for an offer begins.
     turn: usize,
     /// The neighbour's Waiver Queue.
-    source: NonNull<Waiver<T>>,
+    source: NonNull<WaiverQueue<T>>,
 }
 
 /// One VP's queues in the `ring` design.
 pub struct RingQueue<T: Node> {
-    own: UnsafeCell<Own<T>>,
+    own: UnsafeCell<OwnerSide<T>>,
     peers: Peers<RingQueue<T>>,
-    face: Face<T>,
-    waiver: Waiver<T>,
+    shared: SharedSide<T>,
+    waiver: WaiverQueue<T>,
 }
 
 // SAFETY: `own` is touched by the VP's carrier only (contract of `Set::local`); the rest is shared
@@ -58,9 +61,9 @@ unsafe impl<T: Node> Sync for RingQueue<T> {}
 // SAFETY: as above; items are pointers whose transfer `Node` regulates.
 unsafe impl<T: Node> Send for RingQueue<T> {}
 
-impl<T: Node> Member<T> for RingQueue<T> {
-    fn face(&self) -> &Face<T> {
-        &self.face
+impl<T: Node> Peer<T> for RingQueue<T> {
+    fn shared(&self) -> &SharedSide<T> {
+        &self.shared
     }
     fn on_the_way(&self) -> usize {
         self.waiver.len()
@@ -70,8 +73,8 @@ impl<T: Node> Member<T> for RingQueue<T> {
 impl<T: Node> RingQueue<T> {
     pub(crate) fn new(vp: usize, n_vps: usize, rule: Capacity, places: usize) -> RingQueue<T> {
         RingQueue {
-            own: UnsafeCell::new(Own {
-                protect: Protect::new(vp),
+            own: UnsafeCell::new(OwnerSide {
+                protect: ProtectQueue::new(vp),
                 offered: false,
                 guard: u64::MAX,
                 stale_offer: false,
@@ -82,13 +85,13 @@ impl<T: Node> RingQueue<T> {
                 source: NonNull::dangling(),
             }),
             peers: Peers::none(),
-            face: Face::new(),
-            waiver: Waiver::new(places),
+            shared: SharedSide::new(),
+            waiver: WaiverQueue::new(places),
         }
     }
 
     pub(crate) fn join(&mut self, peers: Peers<RingQueue<T>>) {
-        // SAFETY: a place in the row; only its address is computed (with one VP it is this very
+        // SAFETY: a place in the array; only its address is computed (with one VP it is this very
         // queue, which is borrowed now).
         let source = unsafe { &raw mut (*peers.previous_ptr().as_ptr()).waiver };
         self.own.get_mut().source = NonNull::new(source).unwrap_or(NonNull::dangling());
@@ -98,7 +101,7 @@ impl<T: Node> RingQueue<T> {
     /// The owner's part.
     #[inline]
     #[allow(clippy::mut_from_ref)]
-    fn own(&self) -> &mut Own<T> {
+    fn own(&self) -> &mut OwnerSide<T> {
         // SAFETY: only the VP's carrier calls what leads here (contract of `Set::local`), each
         // operation asks once, and none calls back into the queue while it has the reference.
         unsafe { &mut *self.own.get() }
@@ -106,42 +109,42 @@ impl<T: Node> RingQueue<T> {
 
     /// Takes our own offer back if the owner needs it.
     #[cold]
-    fn reclaim(&self, own: &mut Own<T>, front: bool) {
+    fn reclaim(&self, own: &mut OwnerSide<T>, front: bool) {
         own.offered = false;
         own.guard = u64::MAX;
         own.stale_offer = false;
-        if let Some(item) = self.face.offer.take() {
-            self.face.shown.offers_back.add(1);
-            // SAFETY: taken from the Offer, so ours.
+        if let Some(item) = self.shared.offer.take() {
+            self.shared.shown.offers_back.add(1);
+            // SAFETY: taken from the surplus slot, so ours.
             unsafe { own.protect.adopt(item, front) };
         }
     }
 
     /// Takes all that the neighbour gave away. Returns the number.
     #[cold]
-    fn take_over(&self, own: &mut Own<T>) -> usize {
+    fn take_over(&self, own: &mut OwnerSide<T>) -> usize {
         let protect = &mut own.protect;
         // SAFETY: the next VP of the ring is the only consumer, and that is us. Items come with
         // their places set.
         let n = unsafe { own.source.as_ref().take(usize::MAX, |item| protect.adopt(item, false)) };
-        self.face.shown.migrations.add(n);
+        self.shared.shown.migrations.add(n);
         n
     }
 
     #[cold]
-    fn pop_slow(&self, own: &mut Own<T>) -> Option<(NonNull<T>, u8)> {
+    fn pop_slow(&self, own: &mut OwnerSide<T>) -> Option<(NonNull<T>, u8)> {
         if own.offered {
             self.reclaim(own, true);
         }
         let next = own.protect.pop();
         if next.is_none() {
-            self.face.publish(0, 0);
+            self.shared.publish(0, 0);
         }
         next
     }
 
     #[cold]
-    fn pop_at_least_slow(&self, own: &mut Own<T>, level: u8) -> Option<(NonNull<T>, u8)> {
+    fn pop_at_least_slow(&self, own: &mut OwnerSide<T>, level: u8) -> Option<(NonNull<T>, u8)> {
         let high_enough = own.guard & !node::ranks_from(level) == 0;
         if own.offered && high_enough && own.protect.ranks() & own.guard == 0 {
             self.reclaim(own, true);
@@ -150,9 +153,9 @@ impl<T: Node> RingQueue<T> {
     }
 
     #[cold]
-    fn tick(&self, own: &mut Own<T>) {
+    fn tick(&self, own: &mut OwnerSide<T>) {
         own.ticks = self.peers.period();
-        self.face.publish(own.protect.len() + 1, own.protect.levels());
+        self.shared.publish(own.protect.len() + 1, own.protect.levels());
         own.limit.renew(own.protect.len(), 1, &self.peers);
         if own.offered {
             if own.stale_offer {
@@ -166,9 +169,9 @@ impl<T: Node> RingQueue<T> {
 
     /// The capacity rule: gives surplus to the neighbour.
     #[cold]
-    fn shed(&self, own: &mut Own<T>, running: usize) -> Option<Taker> {
+    fn shed(&self, own: &mut OwnerSide<T>, running: usize) -> Option<Taker> {
         let surplus = own.limit.renew(own.protect.len(), running, &self.peers);
-        let takes = !self.peers.get(self.peers.next()).face.is_stuck();
+        let takes = !self.peers.get(self.peers.next()).shared.is_stuck();
         let mut given = 0;
         // Not before the neighbour has taken the last batch: whatever stands there is stuck until
         // it switches.
@@ -184,12 +187,12 @@ impl<T: Node> RingQueue<T> {
             }
         }
         drop(fill);
-        self.face.publish(own.protect.len() + running, own.protect.levels());
+        self.shared.publish(own.protect.len() + running, own.protect.levels());
         own.limit.put_off(own.protect.len());
         if given == 0 {
             return None;
         }
-        self.face.shown.waiver_passes.add(1);
+        self.shared.shown.waiver_passes.add(1);
         // The caller looks next whether the neighbour sleeps; the neighbour, before it sleeps,
         // looks here. One of the two must see the other.
         fence(Ordering::SeqCst);
@@ -197,14 +200,14 @@ impl<T: Node> RingQueue<T> {
     }
 
     #[cold]
-    fn surplus_slow(&self, own: &mut Own<T>, someone_idle: bool) -> Option<Taker> {
+    fn surplus_slow(&self, own: &mut OwnerSide<T>, someone_idle: bool) -> Option<Taker> {
         if own.protect.len() > own.limit.queued {
             let taker = self.shed(own, 1);
             if taker.is_some() {
                 return taker;
             }
         }
-        if !someone_idle || !self.face.offer.is_empty() {
+        if !someone_idle || !self.shared.offer.is_empty() {
             return None;
         }
         let item = own.protect.give_highest()?;
@@ -213,8 +216,8 @@ impl<T: Node> RingQueue<T> {
         own.offered = true;
         own.stale_offer = false;
         // SAFETY: ours and empty.
-        unsafe { self.face.offer.put(item) };
-        self.face.shown.offers.add(1);
+        unsafe { self.shared.offer.put(item) };
+        self.shared.shown.offers.add(1);
         // As in `shed`.
         fence(Ordering::SeqCst);
         Some(Taker::Any)
@@ -263,7 +266,7 @@ impl<T: Node> RunQueue<T> for RingQueue<T> {
         if own.ticks == 0 {
             self.tick(own);
         }
-        // SAFETY: a queue of the row, which lives as long as this one; we are its only consumer.
+        // SAFETY: a queue of the array, which lives as long as this one; we are its only consumer.
         if unsafe { !own.source.as_ref().has_some() } {
             return None;
         }
@@ -293,14 +296,14 @@ impl<T: Node> RunQueue<T> for RingQueue<T> {
         let mut got = self.take_over(own) > 0 || !own.protect.is_empty();
         if !got && self.peers.count() > 1 {
             own.turn = own.turn.wrapping_add(1);
-            if let Some(item) = self.peers.others(own.turn).find_map(|q| q.face.offer.take()) {
-                self.face.shown.migrations.add(1);
-                // SAFETY: taken from an Offer, so ours.
+            if let Some(item) = self.peers.others(own.turn).find_map(|q| q.shared.offer.take()) {
+                self.shared.shown.migrations.add(1);
+                // SAFETY: taken from a surplus slot, so ours.
                 unsafe { own.protect.adopt(item, false) };
                 got = true;
             }
         }
-        self.face.publish(own.protect.len(), own.protect.levels());
+        self.shared.publish(own.protect.len(), own.protect.levels());
         got
     }
 
@@ -308,10 +311,10 @@ impl<T: Node> RunQueue<T> for RingQueue<T> {
         // Pairs with the fences of VPs that make work visible; the caller has said before that it
         // is about to sleep.
         fence(Ordering::SeqCst);
-        !self.face.injector.is_empty()
+        !self.shared.injector.is_empty()
             || !self.peers.previous().waiver.is_empty()
-            || !self.face.offer.is_empty()
-            || self.peers.others(0).any(|q| !q.face.offer.is_empty())
+            || !self.shared.offer.is_empty()
+            || self.peers.others(0).any(|q| !q.shared.offer.is_empty())
     }
 
     #[inline]
@@ -342,7 +345,7 @@ impl<T: Node> RunQueue<T> for RingQueue<T> {
     fn waiting(&self) -> Option<u8> {
         let own = self.own();
         let offered =
-            (own.offered && !self.face.offer.is_empty()).then(|| own.guard.leading_zeros() as u8);
+            (own.offered && !self.shared.offer.is_empty()).then(|| own.guard.leading_zeros() as u8);
         let given = (!self.waiver.is_empty()).then_some(own.gave);
         own.protect.highest().max(offered).max(given)
     }
@@ -366,15 +369,15 @@ impl<T: Node> RunQueue<T> for RingQueue<T> {
 
     #[inline]
     fn injector(&self) -> &Injector<T> {
-        &self.face.injector
+        &self.shared.injector
     }
 
     fn shown(&self) -> (usize, u64) {
-        let s = &self.face.shown;
+        let s = &self.shared.shown;
         (s.load.load(Ordering::Relaxed) as usize, s.levels.load(Ordering::Relaxed))
     }
 
     fn stats(&self) -> Stats {
-        self.face.stats()
+        self.shared.stats()
     }
 }

@@ -5,10 +5,8 @@
 
 use core::ptr::{NonNull, null_mut};
 
-use crate::{
-    atomic::{AtomicPtr, Ordering},
-    node::{Node, links},
-};
+use crate::loom::{AtomicPtr, Ordering};
+use crate::node::{Node, links};
 
 /// Multi-producer queue of one VP; first in, first out.
 pub struct Injector<T> {
