@@ -109,8 +109,8 @@ impl<T: Node> Set<T> {
     /// handler interrupting) another operation of the same VP. The `Set` outlives its handles.
     #[inline]
     pub unsafe fn local(&self, vp: usize) -> Owner<T> {
-        // SAFETY: (of the longer lifetime) an array's queues have a fixed address, and by the caller's
-        // promise the set outlives its handles.
+        // SAFETY: (of the longer lifetime) an array's queues have a fixed address, and by the
+        // caller's promise the set outlives its handles.
         let queue = unsafe {
             core::mem::transmute::<AnyQueue<'_, T>, AnyQueue<'static, T>>(self.queue(vp))
         };

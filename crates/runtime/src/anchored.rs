@@ -1,5 +1,5 @@
-//! Reads that go to the disk whatever is in memory: by the [`Anchor`], on behalf of a microprocess
-//! that waits meanwhile as it does for a socket.
+//! Reads that go to the disk whatever is in memory: by the [`DirectReader`], on behalf of a
+//! microprocess that waits meanwhile as it does for a socket.
 //!
 //! By a call of its own the microprocess would sleep in the kernel and its virtual processor be
 //! given up: right too, and several times as dear as the read.
@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use kumihimo_batch::Anchor;
+use kumihimo_batch::DirectReader;
 
 use crate::carrier::Carrier;
 use crate::environment;
@@ -22,7 +22,7 @@ pub(crate) struct Anchored {
     /// Somebody starts it, or has.
     begun: AtomicBool,
     /// Counted: one whose runtime has ended around it may still be waiting.
-    anchor: OnceLock<Arc<Anchor>>,
+    anchor: OnceLock<Arc<DirectReader>>,
     refused: OnceLock<String>,
 }
 
@@ -61,7 +61,7 @@ impl Anchored {
         let started = if environment::uring_is_off() {
             Err(io::Error::other("KUMI_URING=off"))
         } else {
-            blocking(Anchor::start)
+            blocking(DirectReader::start)
         };
         match started {
             Ok(anchor) => self.anchor.set(Arc::new(anchor)).is_ok(),

@@ -1,5 +1,5 @@
-//! The receiving end that `mpsc` and `mpmc` have in common. They differ in how it is shared: with one
-//! thread at a time, or any number of threads and clones.
+//! The receiving end that `mpsc` and `mpmc` have in common. They differ in how it is shared: with
+//! one thread at a time, or any number of threads and clones.
 
 use crate::channel::chan::{Chan, TryError, WaitError};
 use crate::wait::deadline;

@@ -1,8 +1,8 @@
 //! A back end that fails as kernels may, but rarely do: for tests of those that stand on batches.
 
-use crate::backend::Backend;
+use super::interface::Backend;
 use crate::op::Outcome;
-use crate::request::{Request, What};
+use crate::request::{Request, RequestKind};
 
 /// Makes the requests by another back end, some of them with less than was asked for, and lets
 /// others fail without making them.
@@ -39,46 +39,55 @@ impl Faulty {
         (self.state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % below
     }
 
-    fn disturb(&mut self, request: &Request<'_>) -> Disturbed {
+    fn disturb(&mut self, request: &Request<'_>) -> Injected {
         if self.draw(self.one_in) != 0 {
-            return Disturbed::No;
+            return Injected::No;
         }
         let errors: &[i32] = match request.what {
-            What::Nop => &[libc::EINTR],
-            What::Recv { .. } | What::RecvMessage { .. } => &[libc::EINTR, libc::ECONNRESET],
-            What::Send { .. } | What::SendMessage { .. } => &[libc::EINTR, libc::ENOBUFS],
-            What::ReadAt { .. } | What::WriteAt { .. } | What::Sync { .. } | What::Stat { .. } => {
-                &[libc::EIO, libc::EAGAIN]
+            RequestKind::Nop => &[libc::EINTR],
+            RequestKind::Recv { .. } | RequestKind::RecvMessage { .. } => {
+                &[libc::EINTR, libc::ECONNRESET]
             }
+            RequestKind::Send { .. } | RequestKind::SendMessage { .. } => {
+                &[libc::EINTR, libc::ENOBUFS]
+            }
+            RequestKind::ReadAt { .. }
+            | RequestKind::WriteAt { .. }
+            | RequestKind::Sync { .. }
+            | RequestKind::Stat { .. } => &[libc::EIO, libc::EAGAIN],
         };
         match (self.draw(2), request.what) {
-            (0, What::Recv { fd, into, len, flags }) if len > 1 => Disturbed::Short(What::Recv {
-                fd,
-                into,
-                len: 1 + self.draw(len as u64 - 1) as usize,
-                flags,
-            }),
-            (0, What::Send { fd, from, len }) if len > 1 => Disturbed::Short(What::Send {
-                fd,
-                from,
-                len: 1 + self.draw(len as u64 - 1) as usize,
-            }),
-            (0, What::ReadAt { fd, into, parts, at }) if parts > 1 => {
-                Disturbed::Short(What::ReadAt {
+            (0, RequestKind::Recv { fd, into, len, flags }) if len > 1 => {
+                Injected::Short(RequestKind::Recv {
+                    fd,
+                    into,
+                    len: 1 + self.draw(len as u64 - 1) as usize,
+                    flags,
+                })
+            }
+            (0, RequestKind::Send { fd, from, len }) if len > 1 => {
+                Injected::Short(RequestKind::Send {
+                    fd,
+                    from,
+                    len: 1 + self.draw(len as u64 - 1) as usize,
+                })
+            }
+            (0, RequestKind::ReadAt { fd, into, parts, at }) if parts > 1 => {
+                Injected::Short(RequestKind::ReadAt {
                     fd,
                     into,
                     parts: 1 + self.draw(parts as u64 - 1) as usize,
                     at,
                 })
             }
-            _ => Disturbed::Fails(Outcome::error(errors[self.draw(errors.len() as u64) as usize])),
+            _ => Injected::Fails(Outcome::error(errors[self.draw(errors.len() as u64) as usize])),
         }
     }
 }
 
-enum Disturbed {
+enum Injected {
     No,
-    Short(What),
+    Short(RequestKind),
     Fails(Outcome),
 }
 
@@ -91,10 +100,10 @@ impl Backend for Faulty {
         let mut entered = 0;
         for (request, outcome) in requests.iter().zip(outcomes) {
             let request = match self.disturb(request) {
-                Disturbed::No => *request,
+                Injected::No => *request,
                 // SAFETY: the same pointers, with less behind them.
-                Disturbed::Short(what) => unsafe { Request::new(what) },
-                Disturbed::Fails(with) => {
+                Injected::Short(what) => unsafe { Request::new(what) },
+                Injected::Fails(with) => {
                     *outcome = with;
                     continue;
                 }

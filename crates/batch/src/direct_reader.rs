@@ -1,13 +1,13 @@
-//! The anchor: a kernel thread that runs no microprocess, and owns the service ring.
+//! The direct reader: a kernel thread that runs no microprocess, and owns the service ring.
 //!
 //! A uring completes what it has armed through the kernel thread that armed it, so no kernel thread
 //! that runs microprocesses leaves a request in flight (see [`crate::Uring`]). What neither epoll
 //! nor an attempt can express is a read that goes to the disk whatever is in memory (`O_DIRECT`).
-//! Such reads go to the anchor: it submits those that came meanwhile together, sleeps in
+//! Such reads go to the direct reader: it submits those that came meanwhile together, sleeps in
 //! `io_uring_enter` until some are there, and wakes their callers.
 //!
-//! A read lies on its caller's stack. It is the kernel's until it has its outcome: [`Anchor::read`]
-//! does not return before, however it is left.
+//! A read lies on its caller's stack. It is the kernel's until it has its outcome:
+//! [`DirectReader::read`] does not return before, however it is left.
 //!
 //! Source: io_uring_setup(2) (`IORING_SETUP_SINGLE_ISSUER`, `IORING_SETUP_DEFER_TASKRUN`);
 //! eventfd(2).
@@ -32,31 +32,31 @@ use crate::op::Outcome;
 
 /// Reads in flight at most; further ones wait for their turn. More than a disk of this decade wants
 /// to have queued.
-const FLYING: usize = 255;
-/// The completion of the bell. No read lies at this address.
-const BELL: u64 = 0;
+const MAX_IN_FLIGHT: usize = 255;
+/// The completion of a wake-up. No read lies at this address.
+const WAKE_TOKEN: u64 = 0;
 /// No outcome yet: not an error number.
 const PENDING: i32 = i32::MIN;
 
 /// The kernel thread, and the way to it.
 #[derive(Debug)]
-pub struct Anchor {
+pub struct DirectReader {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
 struct Shared {
-    /// Reads that the anchor has not taken yet, the last one first.
+    /// Reads that the direct reader has not taken yet, the last one first.
     sent: AtomicPtr<Read<'static>>,
-    /// The anchor sleeps, or looks at `sent` once more before it does. SeqCst with `sent`: either a
-    /// sender sees that it sleeps, or it sees what was sent.
-    sleeps: AtomicBool,
+    /// The direct reader sleeps, or looks at `sent` once more before it does. SeqCst with `sent`:
+    /// either a sender sees that it sleeps, or it sees what was sent.
+    is_sleeping: AtomicBool,
     ending: AtomicBool,
     /// An eventfd.
-    bell: OwnedFd,
+    wake_fd: OwnedFd,
     /// Where the ring reads it to. In here: it must live as long as the ring.
-    rung: AtomicU64,
+    wake_count: AtomicU64,
     reads: AtomicU64,
 }
 
@@ -66,10 +66,10 @@ struct Read<'a> {
     into: *mut u8,
     len: u32,
     at: u64,
-    /// Written by the caller before it is sent, then the anchor's.
+    /// Written by the caller before it is sent, then the direct reader's.
     next: Cell<*mut Read<'static>>,
     waker: Cell<Option<Waker>>,
-    /// The last that the anchor touches: Release there, Acquire here.
+    /// The last that the direct reader touches: Release there, Acquire here.
     outcome: AtomicI32,
     _of: PhantomData<(&'a mut [u8], BorrowedFd<'a>)>,
 }
@@ -83,9 +83,9 @@ impl Read<'_> {
 
 /// A reader that leaves by a panic waits all the same, with the kernel thread: until then its frame
 /// is the kernel's.
-struct Stays<'a>(&'a Read<'a>);
+struct WaitForOutcome<'a>(&'a Read<'a>);
 
-impl Drop for Stays<'_> {
+impl Drop for WaitForOutcome<'_> {
     fn drop(&mut self) {
         while self.0.outcome().is_none() {
             // Not std's, which never ends where signals come faster than the kernel's timer slack
@@ -95,26 +95,26 @@ impl Drop for Stays<'_> {
     }
 }
 
-impl Anchor {
+impl DirectReader {
     /// Starts the kernel thread.
     ///
     /// # Errors
     /// Of io_uring_setup(2), eventfd(2) and the start of a kernel thread; `Unsupported`: the kernel
     /// lacks reads by io_uring (Linux 5.6).
-    pub fn start() -> io::Result<Anchor> {
+    pub fn start() -> io::Result<DirectReader> {
         // SAFETY: no pointers.
-        let bell = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
-        if bell < 0 {
+        let wake_fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
+        if wake_fd < 0 {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: just made, and nobody else's.
-        let bell = unsafe { OwnedFd::from_raw_fd(bell) };
+        let wake_fd = unsafe { OwnedFd::from_raw_fd(wake_fd) };
         let shared = Arc::new(Shared {
             sent: AtomicPtr::new(null_mut()),
-            sleeps: AtomicBool::new(false),
+            is_sleeping: AtomicBool::new(false),
             ending: AtomicBool::new(false),
-            bell,
-            rung: AtomicU64::new(0),
+            wake_fd,
+            wake_count: AtomicU64::new(0),
             reads: AtomicU64::new(0),
         });
         let (its, (tell, told)) = (shared.clone(), sync_channel(1));
@@ -131,13 +131,14 @@ impl Anchor {
                     Err(e) => drop(tell.send(Err(e))),
                 }
             })?;
-        let started =
-            told.recv().unwrap_or_else(|_| Err(io::Error::other("the anchor thread panicked")));
+        let started = told
+            .recv()
+            .unwrap_or_else(|_| Err(io::Error::other("the direct reader thread panicked")));
         match started {
-            Ok(()) => Ok(Anchor { shared, thread: Some(thread) }),
+            Ok(()) => Ok(DirectReader { shared, thread: Some(thread) }),
             Err(e) => {
                 let _ = thread.join();
-                Err(io::Error::new(e.kind(), format!("the anchor's io_uring: {e}")))
+                Err(io::Error::new(e.kind(), format!("the direct reader's io_uring: {e}")))
             }
         }
     }
@@ -173,7 +174,7 @@ impl Anchor {
             outcome: AtomicI32::new(PENDING),
             _of: PhantomData,
         };
-        let stays = Stays(&read);
+        let stays = WaitForOutcome(&read);
         self.send(NonNull::from(&read).cast());
         loop {
             if let Some(outcome) = stays.0.outcome() {
@@ -204,13 +205,15 @@ impl Anchor {
                 Err(now) => first = now,
             }
         }
-        if shared.sleeps.load(Ordering::SeqCst) && shared.sleeps.swap(false, Ordering::SeqCst) {
+        if shared.is_sleeping.load(Ordering::SeqCst)
+            && shared.is_sleeping.swap(false, Ordering::SeqCst)
+        {
             shared.ring_bell();
         }
     }
 }
 
-impl Drop for Anchor {
+impl Drop for DirectReader {
     /// Waits for what is under way.
     fn drop(&mut self) {
         self.shared.ending.store(true, Ordering::SeqCst);
@@ -226,7 +229,7 @@ impl Shared {
         let one = 1u64;
         // SAFETY: eight live bytes. It cannot fail: the counter never comes near its limit, and is
         // ours.
-        unsafe { libc::write(self.bell.as_raw_fd(), (&raw const one).cast(), 8) };
+        unsafe { libc::write(self.wake_fd.as_raw_fd(), (&raw const one).cast(), 8) };
     }
 
     /// All that was sent, in the order in which it came.
@@ -234,7 +237,7 @@ impl Shared {
         let (mut read, begin) = (self.sent.swap(null_mut(), Ordering::SeqCst), to.len());
         while let Some(one) = NonNull::new(read) {
             to.push_back(one);
-            // SAFETY: sent and without an outcome: its frame stays, and it is the anchor's.
+            // SAFETY: sent and without an outcome: its frame stays, and it is the direct reader's.
             read = unsafe { one.as_ref() }.next.get();
         }
         to.make_contiguous()[begin..].reverse();
@@ -251,7 +254,7 @@ fn block_signals() {
 }
 
 fn open() -> io::Result<IoUring> {
-    let entries = (FLYING + 1) as u32;
+    let entries = (MAX_IN_FLIGHT + 1) as u32;
     // Linux 6.1. Deferred: completions are worked on when it waits for them, and interrupt nothing.
     let best = IoUring::builder().setup_single_issuer().setup_defer_taskrun().build(entries);
     let ring = best.or_else(|_| IoUring::new(entries))?;
@@ -270,15 +273,16 @@ fn serve(mut ring: IoUring, shared: &Shared) {
         let mut submission = ring.submission();
         if !bell_is_heard {
             let entry = opcode::Read::new(
-                types::Fd(shared.bell.as_raw_fd()),
-                shared.rung.as_ptr().cast(),
+                types::Fd(shared.wake_fd.as_raw_fd()),
+                shared.wake_count.as_ptr().cast(),
                 8,
             );
             // SAFETY: in `shared`, which outlives the ring. There is room: the ring has one entry
             // more than reads may be in flight.
-            bell_is_heard = unsafe { submission.push(&entry.build().user_data(BELL)) }.is_ok();
+            bell_is_heard =
+                unsafe { submission.push(&entry.build().user_data(WAKE_TOKEN)) }.is_ok();
         }
-        while flying < FLYING
+        while flying < MAX_IN_FLIGHT
             && let Some(read) = waiting.pop_front()
         {
             // SAFETY: sent and without an outcome: its frame stays, and what it points to is good
@@ -297,7 +301,7 @@ fn serve(mut ring: IoUring, shared: &Shared) {
             flying += 1;
         }
         drop(submission);
-        shared.sleeps.store(true, Ordering::SeqCst);
+        shared.is_sleeping.store(true, Ordering::SeqCst);
         let something_came = !shared.sent.load(Ordering::SeqCst).is_null();
         // Whatever it says is tried again: reads that were sent have to end. `EBUSY`: completions
         // first, which come next. `EINTR`: signals are blocked, but a debugger stops it. `EAGAIN`,
@@ -307,9 +311,9 @@ fn serve(mut ring: IoUring, shared: &Shared) {
         {
             std::thread::sleep(Duration::from_millis(1));
         }
-        shared.sleeps.store(false, Ordering::SeqCst);
+        shared.is_sleeping.store(false, Ordering::SeqCst);
         for completion in ring.completion() {
-            if completion.user_data() == BELL {
+            if completion.user_data() == WAKE_TOKEN {
                 bell_is_heard = false;
                 continue;
             }
@@ -360,8 +364,8 @@ mod tests {
         }
     }
 
-    fn anchor() -> Option<Anchor> {
-        Anchor::start().map_err(|e| eprintln!("\n[skip] anchor: {e}")).ok()
+    fn reader() -> Option<DirectReader> {
+        DirectReader::start().map_err(|e| eprintln!("\n[skip] anchor: {e}")).ok()
     }
 
     fn me() -> Waker {
@@ -385,33 +389,33 @@ mod tests {
     fn many_read_what_is_there() {
         const THREADS: u64 = 20;
         const EACH: u64 = 2_000;
-        let Some(anchor) = anchor() else { return };
+        let Some(reader) = reader() else { return };
         let (file, begin) = (numbered(1 << 20), Barrier::new(THREADS as usize));
         std::thread::scope(|s| {
             for thread in 0..THREADS {
-                let (anchor, file, begin) = (&anchor, &file, &begin);
+                let (reader, file, begin) = (&reader, &file, &begin);
                 s.spawn(move || {
                     begin.wait();
                     for n in 0..EACH {
                         let at = (thread * 7919 + n * 4099) % (1 << 17) * 8;
                         let mut number = [0; 8];
                         let read =
-                            anchor.read(file.as_fd(), &mut number, at, me(), std::thread::park);
+                            reader.read(file.as_fd(), &mut number, at, me(), std::thread::park);
                         assert_eq!((read.expect("readable"), u64::from_ne_bytes(number)), (8, at));
                     }
                 });
             }
         });
-        assert_eq!(anchor.reads(), THREADS * EACH);
+        assert_eq!(reader.reads(), THREADS * EACH);
     }
 
     #[test]
     fn ends_and_errors_are_those_of_pread() {
-        let Some(anchor) = anchor() else { return };
+        let Some(reader) = reader() else { return };
         let file = numbered(4096);
         let mut buffer = [0; 100];
         let mut read =
-            |fd: BorrowedFd<'_>, at| anchor.read(fd, &mut buffer, at, me(), std::thread::park);
+            |fd: BorrowedFd<'_>, at| reader.read(fd, &mut buffer, at, me(), std::thread::park);
         assert_eq!(read(file.as_fd(), 4090).expect("short"), 6);
         assert_eq!(read(file.as_fd(), 4096).expect("the end"), 0);
         let unreadable = File::options().write(true).open("/dev/null").expect("there");
@@ -427,12 +431,12 @@ mod tests {
     /// The read is over before the frame is left: the buffer has what was read.
     #[test]
     fn panicking_reader_stays_until_the_read_is_over() {
-        let Some(anchor) = anchor() else { return };
+        let Some(reader) = reader() else { return };
         let file = numbered(1 << 16);
         for n in 0..500 {
             let mut buffer = [0; 8];
             let panics = AssertUnwindSafe(|| {
-                let _ = anchor.read(file.as_fd(), &mut buffer, 800, me(), || {
+                let _ = reader.read(file.as_fd(), &mut buffer, 800, me(), || {
                     std::panic::resume_unwind(Box::new(n))
                 });
             });
@@ -440,17 +444,17 @@ mod tests {
             let _ = catch_unwind(panics);
             assert_eq!(u64::from_ne_bytes(buffer), 800);
         }
-        assert_eq!(anchor.reads(), 500);
+        assert_eq!(reader.reads(), 500);
     }
 
     #[test]
     fn an_end_waits_for_what_is_under_way() {
         for _ in 0..50 {
-            let Some(anchor) = anchor() else { return };
+            let Some(reader) = reader() else { return };
             let file = numbered(1 << 12);
             let mut number = [0; 8];
-            anchor.read(file.as_fd(), &mut number, 8, me(), std::thread::park).expect("readable");
-            drop(anchor);
+            reader.read(file.as_fd(), &mut number, 8, me(), std::thread::park).expect("readable");
+            drop(reader);
         }
     }
 }

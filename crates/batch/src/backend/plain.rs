@@ -2,9 +2,9 @@
 
 use std::ptr::null;
 
-use crate::backend::Backend;
+use super::interface::Backend;
 use crate::op::Outcome;
-use crate::request::{Request, SEND, STAT_FIELDS, What};
+use crate::request::{Request, RequestKind, SEND, STAT_FIELDS};
 
 /// One system call for each request.
 #[derive(Clone, Copy, Debug, Default)]
@@ -32,23 +32,23 @@ pub(crate) fn make(request: &Request<'_>) -> Outcome {
     // manual page says.
     let returned = unsafe {
         match request.what {
-            What::Nop => {
+            RequestKind::Nop => {
                 libc::syscall(libc::SYS_getppid);
                 0
             }
-            What::Recv { fd, into, len, flags } => {
+            RequestKind::Recv { fd, into, len, flags } => {
                 libc::syscall(libc::SYS_recvfrom, fd, into, len, flags, NOWHERE, NOWHERE)
             }
-            What::RecvMessage { fd, message } => {
+            RequestKind::RecvMessage { fd, message } => {
                 libc::syscall(libc::SYS_recvmsg, fd, message, libc::MSG_DONTWAIT)
             }
-            What::Send { fd, from, len } => {
+            RequestKind::Send { fd, from, len } => {
                 libc::syscall(libc::SYS_sendto, fd, from, len, SEND, NOWHERE, 0)
             }
-            What::SendMessage { fd, message } => {
+            RequestKind::SendMessage { fd, message } => {
                 libc::syscall(libc::SYS_sendmsg, fd, message, SEND)
             }
-            What::ReadAt { fd, into, parts, at } => libc::syscall(
+            RequestKind::ReadAt { fd, into, parts, at } => libc::syscall(
                 libc::SYS_preadv2,
                 fd,
                 into,
@@ -57,12 +57,12 @@ pub(crate) fn make(request: &Request<'_>) -> Outcome {
                 0,
                 libc::RWF_NOWAIT,
             ),
-            What::WriteAt { fd, from, len, at } => {
+            RequestKind::WriteAt { fd, from, len, at } => {
                 libc::syscall(libc::SYS_pwrite64, fd, from, len, at as libc::off_t)
             }
-            What::Sync { fd, data: true } => libc::syscall(libc::SYS_fdatasync, fd),
-            What::Sync { fd, data: false } => libc::syscall(libc::SYS_fsync, fd),
-            What::Stat { path, into } => {
+            RequestKind::Sync { fd, data: true } => libc::syscall(libc::SYS_fdatasync, fd),
+            RequestKind::Sync { fd, data: false } => libc::syscall(libc::SYS_fsync, fd),
+            RequestKind::Stat { path, into } => {
                 libc::syscall(libc::SYS_statx, libc::AT_FDCWD, path, 0, STAT_FIELDS, into)
             }
         }

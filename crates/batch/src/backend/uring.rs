@@ -13,10 +13,10 @@ use std::io;
 
 use io_uring::{IoUring, opcode, squeue, types};
 
-use crate::backend::Backend;
+use super::interface::Backend;
+use super::plain;
 use crate::op::Outcome;
-use crate::plain;
-use crate::request::{Request, SEND, What};
+use crate::request::{Request, RequestKind, SEND};
 
 /// One `io_uring_enter` for up to as many requests as it has entries.
 pub struct Uring {
@@ -75,7 +75,7 @@ impl Uring {
         }
         let mut uring = Uring { ring: Some(ring), entries: entries as usize };
         // SAFETY: no pointers.
-        let nop = unsafe { Request::new(What::Nop) };
+        let nop = unsafe { Request::new(RequestKind::Nop) };
         let mut outcomes = [Outcome::error(libc::EIO); FEW + 1];
         uring.enter(&[nop; FEW + 1], &mut outcomes);
         match (uring.ring.is_some(), outcomes.iter().any(|outcome| outcome.errno().is_some())) {
@@ -127,27 +127,28 @@ fn reap(ring: &mut IoUring, outcomes: &mut [Outcome]) -> usize {
 
 fn entry(request: &Request<'_>) -> squeue::Entry {
     match request.what {
-        What::Recv { fd, into, len, flags } => {
+        RequestKind::Recv { fd, into, len, flags } => {
             opcode::Recv::new(types::Fd(fd), into, length(len)).flags(flags).build()
         }
-        What::RecvMessage { fd, message } => {
+        RequestKind::RecvMessage { fd, message } => {
             opcode::RecvMsg::new(types::Fd(fd), message).flags(libc::MSG_DONTWAIT as u32).build()
         }
-        What::Send { fd, from, len } => {
+        RequestKind::Send { fd, from, len } => {
             opcode::Send::new(types::Fd(fd), from, length(len)).flags(SEND).build()
         }
-        What::SendMessage { fd, message } => {
+        RequestKind::SendMessage { fd, message } => {
             opcode::SendMsg::new(types::Fd(fd), message).flags(SEND as u32).build()
         }
-        What::ReadAt { fd, into, parts, at } => {
+        RequestKind::ReadAt { fd, into, parts, at } => {
             opcode::Readv::new(types::Fd(fd), into, parts as u32)
                 .offset(at)
                 .rw_flags(libc::RWF_NOWAIT)
                 .build()
         }
-        What::Nop | What::WriteAt { .. } | What::Sync { .. } | What::Stat { .. } => {
-            opcode::Nop::new().build()
-        }
+        RequestKind::Nop
+        | RequestKind::WriteAt { .. }
+        | RequestKind::Sync { .. }
+        | RequestKind::Stat { .. } => opcode::Nop::new().build(),
     }
 }
 
