@@ -2,10 +2,10 @@
 //!
 //! *Exact*: no VP runs a microprocess while one of a higher level is runnable anywhere in the
 //! address space, but for a few scheduling steps. The records of a step say what the VP runs and
-//! the highest level of what waits there ([`Kind::Settled`](crate::record::Kind::Settled)); those
-//! of a microprocess on its way to another VP say when it counts as that one's (`Sent`, `Put`).
-//! Each VP has only its own means to end an inversion, so counted are the steps in a row of the VP
-//! that had to:
+//! the highest level of what waits there
+//! ([`Kind::Settled`](crate::capture::record::Kind::Settled)); those of a microprocess on its way
+//! to another VP say when it counts as that one's (`Sent`, `Put`). Each VP has only its own means
+//! to end an inversion, so counted are the steps in a row of the VP that had to:
 //!
 //! - *kept*: what waits at a VP outranks what another one runs (or is about to run: what was sent
 //!   to it counts), and that VP keeps it. It is to blame from when it was asked for it until
@@ -31,11 +31,11 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use crate::read::{Event, Of, Track};
-use crate::words::{
+use crate::format::names::{
     ARGUMENTS, ASKED, GIVEN, ID, LEVEL, NAMES, Name, OVERRIDDEN, PUT, SENT, SETTLED, SETTLES,
     WAITS, WHO,
 };
+use crate::read::{Event, Of, Track};
 
 /// Steps in a row of one VP that an inversion may last. Two or three are what the protocol has: one
 /// that is under way and has looked already, one in which a running one sets its own priority, and

@@ -3,11 +3,11 @@
 //!
 //! A core's slot says which VP has it, and its serial number rises by one with every change. Each
 //! VP notes what its slot says whenever it has asked for its core
-//! ([`Kind::Asked`](crate::record::Kind::Asked)), and each change that it makes
-//! ([`Kind::Slot`](crate::record::Kind::Slot)). So what different processes did about one core is
-//! in order by serial numbers alone, and no clock is compared with another one. Counted are the
-//! steps in a row of the VP that had to end an inversion, as within one address space
-//! ([`crate::exact`]); a step is here a look at the slot:
+//! ([`Kind::Asked`](crate::capture::record::Kind::Asked)), and each change that it makes
+//! ([`Kind::Slot`](crate::capture::record::Kind::Slot)). So what different processes did about one
+//! core is in order by serial numbers alone, and no clock is compared with another one. Counted are
+//! the steps in a row of the VP that had to end an inversion, as within one address space
+//! ([`super::priority_order`]); a step is here a look at the slot:
 //!
 //! - *kept*: a VP runs on although another one has its core, or waits for it at a higher level;
 //! - *missed*: a VP waits for a core that is free, or held at a lower level.
@@ -23,18 +23,18 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::check::Verdict;
-use crate::exact::{Fault, Streak};
-use crate::read::{Event, Of, Track};
-use crate::record::Holder;
-use crate::words::{
+use super::priority_order::{Fault, Streak};
+use super::verdict::Verdict;
+use crate::capture::record::Holder;
+use crate::format::names::{
     ARGUMENTS, ASKED_CORE, BOARD, BOARD_ID, CORE, HAS, LEAVES, MARK, NAMES, Name, PROCESS, ROW,
     RUNS, SERIAL, SLOT, VP, WANTS,
 };
+use crate::read::{Event, Of, Track};
 
 /// Something lower ran, or waited, than was to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Inversion {
+pub struct BoardInversion {
     /// Which kind.
     pub fault: Fault,
     /// Steps of the VP that had to end it.
@@ -65,7 +65,7 @@ impl fmt::Display for Level {
     }
 }
 
-impl fmt::Display for Inversion {
+impl fmt::Display for BoardInversion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let us = |ns: u64| ns as f64 / 1e3;
         let did = if self.fault == Fault::Kept { "ran on" } else { "waited" };
@@ -92,7 +92,7 @@ impl fmt::Display for Inversion {
 /// What the traces of address spaces at one board prove together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Report {
+pub struct BoardReport {
     /// Runs that asked for cores.
     pub runs: usize,
     /// Cores that were asked for.
@@ -102,9 +102,9 @@ pub struct Report {
     /// Times that a VP found its core to be another's, and gave way.
     pub gave_way: u64,
     /// The longest time, in its own steps, that a VP ran on.
-    pub kept: Option<Inversion>,
+    pub kept: Option<BoardInversion>,
     /// The longest time, in its own steps, that a VP waited for nothing.
-    pub missed: Option<Inversion>,
+    pub missed: Option<BoardInversion>,
     /// Inversions beyond the bound.
     pub beyond: u64,
     /// The bound: steps in a row of one VP.
@@ -115,7 +115,7 @@ pub struct Report {
     pub apart: Vec<String>,
 }
 
-impl Report {
+impl BoardReport {
     /// What is proved.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
@@ -129,9 +129,9 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for BoardReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Report { runs, cores, looks, gave_way, bound, .. } = self;
+        let BoardReport { runs, cores, looks, gave_way, bound, .. } = self;
         writeln!(
             f,
             "the board: {runs} run(s) on {cores} core(s), {looks} steps, {gave_way} times one gave way to another VP"
@@ -419,7 +419,7 @@ impl Merge {
     ///
     /// # Errors
     /// `InvalidData`: one of several files is of a process that asked for no core.
-    pub fn report(self) -> io::Result<Option<Report>> {
+    pub fn report(self) -> io::Result<Option<BoardReport>> {
         let has_looked = |file| self.runs.iter().any(|run| run.file == file && run.looks > 0);
         if let Some(file) = (0..self.files.len()).find(|file| !has_looked(*file)) {
             if self.files.len() == 1 {
@@ -429,7 +429,7 @@ impl Merge {
                 "its process asked for no core: at no board, alone there, or with KUMI_ARBITER=off";
             return Err(refused(format!("{}: {why}", self.files[file].display())));
         }
-        let mut report = Report {
+        let mut report = BoardReport {
             runs: self.runs.iter().filter(|run| run.looks > 0).count(),
             cores: self.cores.len(),
             looks: self.runs.iter().map(|run| run.looks).sum(),
@@ -474,7 +474,7 @@ impl Merge {
         all.filter(|run| !meets(*run)).map(|run| self.runs[run].title()).collect()
     }
 
-    fn follow(&self, number: u64, core: &Core, report: &mut Report) {
+    fn follow(&self, number: u64, core: &Core, report: &mut BoardReport) {
         let wishes: Vec<(Who, Vec<Wish>)> = core
             .vps
             .iter()
@@ -527,7 +527,7 @@ impl Merge {
                     (Fault::Missed, &missed, &mut report.missed, held),
                 ] {
                     if streak.steps > longest.as_ref().map_or(0, |longest| longest.steps) {
-                        *longest = Some(Inversion {
+                        *longest = Some(BoardInversion {
                             fault,
                             steps: streak.steps,
                             who: who.name(vp),

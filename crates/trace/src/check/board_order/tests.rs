@@ -3,10 +3,10 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::exact::BOUND;
-use crate::perfetto::SLICE_BEGIN;
+use crate::capture::record::{self, Kind, Record, Slot};
+use crate::check::priority_order::BOUND;
+use crate::format::perfetto::SLICE_BEGIN;
 use crate::read::Reader;
-use crate::record::{self, Kind, Record, Slot};
 use crate::tests::{Script, events};
 
 const CORE: u32 = 3;
@@ -130,7 +130,7 @@ impl Machine {
             .0
     }
 
-    fn report(&self) -> Report {
+    fn report(&self) -> BoardReport {
         together(&self.files()).unwrap().expect("they share a core")
     }
 }
@@ -143,7 +143,7 @@ fn two() -> Machine {
     machine
 }
 
-fn together(files: &[Vec<u8>]) -> io::Result<Option<Report>> {
+fn together(files: &[Vec<u8>]) -> io::Result<Option<BoardReport>> {
     let mut merge = Merge::new(BOUND);
     for (i, file) in files.iter().enumerate() {
         merge.begin(Path::new(&format!("file{i}")));
@@ -155,7 +155,7 @@ fn together(files: &[Vec<u8>]) -> io::Result<Option<Report>> {
     merge.report()
 }
 
-fn steps(inversion: &Option<Inversion>) -> u64 {
+fn steps(inversion: &Option<BoardInversion>) -> u64 {
     inversion.as_ref().map_or(0, |inversion| inversion.steps)
 }
 

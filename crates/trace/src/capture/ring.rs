@@ -1,13 +1,13 @@
 //! Bounded buffers of records between the recording threads and the one that writes them out.
 //!
-//! [`Ring`] has one writer at a time (a VP's carrier), [`Crowd`] any number. Neither ever waits,
-//! allocates or makes a system call: what finds no room is counted as lost. Both may be written in
-//! a signal handler, a `Ring` under the rule of its one writer.
+//! [`Ring`] has one writer at a time (a VP's carrier), [`SharedRing`] any number. Neither ever
+//! waits, allocates or makes a system call: what finds no room is counted as lost. Both may be
+//! written in a signal handler, a `Ring` under the rule of its one writer.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::clock::Clock;
-use crate::record::{Kind, Record, Words, name_words};
+use crate::capture::clock::Clock;
+use crate::capture::record::{Kind, Record, Words, name_words};
 
 type Cell = [AtomicU64; 3];
 
@@ -163,7 +163,7 @@ impl Ring {
 /// A buffer with any number of writers: threads that carry no VP. Lock-free; a writer that is
 /// stopped in the middle holds up the reading.
 #[derive(Debug)]
-pub struct Crowd {
+pub struct SharedRing {
     head: AtomicU64,
     tail: AtomicU64,
     lost: AtomicU64,
@@ -172,12 +172,12 @@ pub struct Crowd {
     clock: Clock,
 }
 
-impl Crowd {
+impl SharedRing {
     /// Room for `records`, rounded up to a power of two.
     #[must_use]
-    pub fn new(records: usize, clock: Clock) -> Crowd {
+    pub fn new(records: usize, clock: Clock) -> SharedRing {
         let (head, tail, lost, lost_ever) = Default::default();
-        Crowd { head, tail, lost, lost_ever, cells: cells(records), clock }
+        SharedRing { head, tail, lost, lost_ever, cells: cells(records), clock }
     }
 
     /// Notes `record`, with the time of now.
@@ -185,7 +185,7 @@ impl Crowd {
         self.put_named(record, &[]);
     }
 
-    /// As [`put`](Crowd::put), with the name of the microprocess that it is about.
+    /// As [`put`](SharedRing::put), with the name of the microprocess that it is about.
     pub fn put_named(&self, record: Record, name: &[u8]) {
         let n = 1 + name_words(name).count() as u64;
         let mut head = self.head.load(Ordering::Relaxed);
@@ -292,7 +292,7 @@ mod tests {
 
     #[test]
     fn a_name_comes_whole_or_not_at_all() {
-        let crowd = Crowd::new(8, Clock::new());
+        let crowd = SharedRing::new(8, Clock::new());
         let name = [b'x'; 40];
         (0..3).for_each(|i| crowd.put_named(numbered(i), &name));
         let all = taken(|each| assert!(crowd.drain(each)));
@@ -305,7 +305,7 @@ mod tests {
     #[test]
     fn nothing_is_lost_without_being_counted() {
         const EACH: u64 = 20_000;
-        let crowd = Arc::new(Crowd::new(64, Clock::new()));
+        let crowd = Arc::new(SharedRing::new(64, Clock::new()));
         let done = Arc::new(AtomicBool::new(false));
         let writers: Vec<_> = (0..3u32)
             .map(|w| {

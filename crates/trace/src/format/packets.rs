@@ -5,11 +5,11 @@ use std::io::{self, Write};
 use prost::Message;
 use prost::encoding::message;
 
-use crate::perfetto::{
+use crate::format::names::{ARGUMENTS, NAMES, Name};
+use crate::format::perfetto::{
     BY_RANK, DebugAnnotation, Interned, InternedData, NEEDS_STATE, ProcessDescriptor,
     STATE_CLEARED, TracePacket, TrackDescriptor, TrackEvent,
 };
-use crate::words::{ARGUMENTS, NAMES, Name};
 
 /// Bytes that are collected before they are written.
 const BATCH: usize = 1 << 20;
@@ -34,7 +34,7 @@ impl From<&str> for Value {
 }
 
 /// What an event on a track is called: by number, or by itself.
-pub(crate) enum Called<'a> {
+pub(crate) enum NameRef<'a> {
     Nothing,
     By(Name),
     Text(&'a str),
@@ -124,13 +124,13 @@ impl<W: Write> Packets<W> {
         &mut self,
         track: u64,
         kind: i32,
-        called: Called<'_>,
+        called: NameRef<'_>,
         arguments: &[(Name, Value)],
     ) {
         let (name_iid, name) = match called {
-            Called::Nothing => (None, None),
-            Called::By(name) => (Some(name as u64 + 1), None),
-            Called::Text(text) => (None, Some(text.to_owned())),
+            NameRef::Nothing => (None, None),
+            NameRef::By(name) => (Some(name as u64 + 1), None),
+            NameRef::Text(text) => (None, Some(text.to_owned())),
         };
         let argument = |(name, value): &(Name, Value)| {
             let (uint_value, string_value) = match value {

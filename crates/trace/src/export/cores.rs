@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 use std::io::Write;
 
-use crate::packets::{Called, Packets, Value};
-use crate::perfetto::{INSTANT, SLICE_BEGIN, SLICE_END};
-use crate::record::{self, Holder, Kind, Record, Slot};
-use crate::words::{
+use crate::capture::record::{self, Holder, Kind, Record, Slot};
+use crate::format::names::{
     ASKED_CORE, CORE, CORES_GROUP, GIVEN, HAS, LEAVES, LEVEL, MARK, Name, ROW, RUNS, SERIAL, SLOT,
     VP, WANTS,
 };
+use crate::format::packets::{NameRef, Packets, Value};
+use crate::format::perfetto::{INSTANT, SLICE_BEGIN, SLICE_END};
 
 /// The tracks of cores: there are none where nobody asks for one.
 #[derive(Debug, Default)]
@@ -74,7 +74,7 @@ impl Cores {
             }
         };
         all.push((CORE, number(record.arg)));
-        packets.event(track, INSTANT, Called::By(name), &all);
+        packets.event(track, INSTANT, NameRef::By(name), &all);
     }
 
     /// A slice for as long as one holds the core at one level. Returns the core's track.
@@ -98,7 +98,7 @@ impl Cores {
         let before = core.slot.replace(slot).and_then(|slot| slot.holder);
         if before != slot.holder {
             if before.is_some() {
-                packets.event(core.track, SLICE_END, Called::Nothing, &[]);
+                packets.event(core.track, SLICE_END, NameRef::Nothing, &[]);
             }
             if let Some(holder) = slot.holder {
                 let is_own = self.row == Some(holder.row.into());
@@ -110,7 +110,7 @@ impl Cores {
                 all.extend(
                     holder.mark.checked_sub(2).map(|level| (LEVEL, Value::Number(level.into()))),
                 );
-                packets.event(core.track, SLICE_BEGIN, Called::Text(&name), &all);
+                packets.event(core.track, SLICE_BEGIN, NameRef::Text(&name), &all);
             }
         }
         core.track
@@ -120,7 +120,7 @@ impl Cores {
     pub(crate) fn end(&mut self, packets: &mut Packets<impl Write>) {
         for core in std::mem::take(&mut self.cores).into_values() {
             if core.slot.is_some_and(|slot| slot.holder.is_some()) {
-                packets.event(core.track, SLICE_END, Called::Nothing, &[]);
+                packets.event(core.track, SLICE_END, NameRef::Nothing, &[]);
             }
         }
     }
