@@ -67,7 +67,7 @@ unsafe extern "C" fn on_signal(signal: c_int, info: *mut libc::siginfo_t, contex
 }
 
 /// Puts our handler before the C library's, which is in place once a thread was made.
-pub(super) fn wrap() -> Result<(), String> {
+pub(crate) fn wrap() -> Result<(), String> {
     let mut action = KernelAction { handler: 0, flags: 0, restorer: 0, mask: 0 };
     // SAFETY: the bare system call with the kernel's own struct, both ways.
     unsafe {

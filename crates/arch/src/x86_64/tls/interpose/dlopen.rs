@@ -43,7 +43,7 @@ fn linking<R>(f: impl FnOnce() -> R) -> R {
     if let Some((begin, _)) = LINKING.get() {
         begin();
     }
-    let r = super::while_listed(f);
+    let r = crate::machine::tls::while_listed(f);
     if let Some((_, end)) = LINKING.get() {
         end();
     }
@@ -70,7 +70,7 @@ pub(crate) fn next(cache: &AtomicUsize, name: &CStr) -> Option<usize> {
 ///
 /// # Safety
 /// As dlopen's.
-pub(super) unsafe fn next_dlopen(file: *const c_char, flags: c_int) -> *mut c_void {
+pub(crate) unsafe fn next_dlopen(file: *const c_char, flags: c_int) -> *mut c_void {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let Some(at) = next(&NEXT, c"dlopen") else { return std::ptr::null_mut() };
     // SAFETY: the address of a function of that type; the rest is the caller's.
@@ -78,14 +78,14 @@ pub(super) unsafe fn next_dlopen(file: *const c_char, flags: c_int) -> *mut c_vo
 }
 
 /// Returns when no dlopen is under way: the call takes the lock that they hold.
-pub(super) fn wait_for_others() {
+pub(crate) fn wait_for_others() {
     // SAFETY: a null name means the program itself, which is always open.
     unsafe { next_dlopen(std::ptr::null(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
 }
 
 /// Whether the program's calls of dlopen come through here. `KUMI_DLOPEN=listed` says no, for
 /// tests.
-pub(super) fn interposed() -> bool {
+pub(crate) fn interposed() -> bool {
     if std::env::var_os("KUMI_DLOPEN").is_some_and(|v| v == "listed") {
         return false;
     }

@@ -8,7 +8,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{Kind, chain, ready};
+use crate::machine::tls::{Kind, chain, ready};
 use crate::{cpu::fs_base, stack};
 
 unsafe extern "C" fn prepare() {
@@ -39,7 +39,7 @@ unsafe extern "C" fn child() {
     }
 }
 
-pub(super) fn register() -> Result<(), String> {
+pub(crate) fn register() -> Result<(), String> {
     use std::sync::atomic::AtomicBool;
     static DONE: AtomicBool = AtomicBool::new(false);
     if DONE.swap(true, Ordering::AcqRel) {

@@ -11,12 +11,12 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::AtomicUsize;
 
 use super::dlopen::next;
-use super::glibc::FAKE_TID;
-use super::template::head;
+use crate::machine::tls::glibc::FAKE_TID;
+use crate::machine::tls::template::head;
 
 /// Whether `thread` is a block of ours that has never been the caller of fork.
-unsafe fn ours(thread: libc::pthread_t) -> Option<&'static super::Inner> {
-    let inner = super::ready()?;
+unsafe fn ours(thread: libc::pthread_t) -> Option<&'static crate::machine::tls::Inner> {
+    let inner = crate::machine::tls::ready()?;
     // SAFETY: a pthread_t is the address of a thread block; the C library reads the same word of
     // it.
     let tid =
