@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::OnceLock;
 
-pub use crate::seam::Kind;
+pub use crate::kind::Kind;
 
 /// The one answer of this architecture: [`Kind::Kernel`].
 pub struct Tls {

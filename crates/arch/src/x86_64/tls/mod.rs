@@ -27,12 +27,13 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+pub use crate::kind::Kind;
 use crate::lock::Lock;
-pub use crate::seam::Kind;
 use donor::Donor;
 use examine::{leaked_memory, models, robust_list_is_known, thread_sanitizer};
 use failure::Failure;
 use glibc::{Calls, Layout};
+use inner::{Inner, READY};
 use keys::Keys;
 use template::{CURRENT, HEAD, Template};
 
@@ -42,13 +43,15 @@ mod examine;
 mod exit;
 mod failure;
 mod glibc;
+mod inner;
 mod interpose;
-pub(crate) use interpose::dlopen::next;
 pub use interpose::dlopen::while_linking;
 pub use interpose::setxid;
 use interpose::{dlopen, fork};
 mod keys;
 mod modules;
+mod next_symbol;
+pub(crate) use next_symbol::next;
 mod probe;
 mod template;
 
@@ -69,41 +72,6 @@ enum State {
     Degraded,
     /// As `Degraded`, for want of kernel threads or memory.
     Short,
-}
-
-pub(crate) struct Inner {
-    kind: Kind,
-    layout: Layout,
-    calls: Calls,
-    keys: Keys,
-    libc_words: Vec<isize>,
-    lock: Lock,
-    /// Under `lock`: the models, replaced in the child of a fork.
-    donors: UnsafeCell<[Donor; 3]>,
-    /// Under `lock`: every template ever published, so that the same one is never leaked twice.
-    known: UnsafeCell<Vec<&'static Template>>,
-    /// dlopen does not come through us, so that the chain hangs in the C library's list for good.
-    listed: bool,
-    /// What [`modules::loads`] said when the template was last renewed; kept only if `listed`.
-    loads: AtomicU64,
-    /// In the child of a fork, until there are new donors.
-    orphaned: AtomicBool,
-    builds: AtomicU64,
-    scans: AtomicU64,
-    published: AtomicU64,
-}
-
-// SAFETY: the cells are used under `lock` only.
-unsafe impl Sync for Inner {}
-// SAFETY: nothing in it is tied to a thread.
-unsafe impl Send for Inner {}
-
-static READY: AtomicPtr<Inner> = AtomicPtr::new(std::ptr::null_mut());
-
-/// For code that runs in any program, whether it uses microprocesses or not.
-fn ready() -> Option<&'static Inner> {
-    // SAFETY: set once, to a leaked box.
-    unsafe { READY.load(Ordering::Acquire).as_ref() }
 }
 
 /// The answer to [`get`]; null before the first call.
@@ -371,19 +339,6 @@ impl Inner {
             self.adopt();
         }
     }
-}
-
-/// Runs `f`, a dlopen or dlclose, with all blocks on the C library's list.
-fn while_listed<R>(f: impl FnOnce() -> R) -> R {
-    let Some(inner) = ready().filter(|i| !i.listed) else { return f() };
-    inner.check_orphaned();
-    let listed = inner.kind == Kind::Clone;
-    if listed {
-        chain::enter(&inner.layout);
-    }
-    let r = f();
-    inner.changed(listed);
-    r
 }
 
 impl Tls {

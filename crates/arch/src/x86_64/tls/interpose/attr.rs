@@ -10,13 +10,14 @@
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::AtomicUsize;
 
-use super::dlopen::next;
 use crate::machine::tls::glibc::FAKE_TID;
+use crate::machine::tls::inner::{Inner, ready};
+use crate::machine::tls::next_symbol::next;
 use crate::machine::tls::template::head;
 
 /// Whether `thread` is a block of ours that has never been the caller of fork.
-unsafe fn ours(thread: libc::pthread_t) -> Option<&'static crate::machine::tls::Inner> {
-    let inner = crate::machine::tls::ready()?;
+unsafe fn ours(thread: libc::pthread_t) -> Option<&'static Inner> {
+    let inner = ready()?;
     // SAFETY: a pthread_t is the address of a thread block; the C library reads the same word of
     // it.
     let tid =

@@ -19,9 +19,14 @@
 //!   of its own. Absolute paths, LD_LIBRARY_PATH and $ORIGIN of the executable work as ever. (The
 //!   sanitizers' dlopen has the same limit.)
 
-use std::ffi::{CStr, c_char, c_int, c_long, c_void};
+use std::ffi::{c_char, c_int, c_long, c_void};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
+
+use crate::kind::Kind;
+use crate::machine::tls::chain;
+use crate::machine::tls::inner::ready;
+use crate::machine::tls::next_symbol::{next, next_dlopen};
 
 /// Begin and end of a call in which the dynamic linker's lock is held, also while it runs
 /// constructors and destructors of libraries.
@@ -43,39 +48,28 @@ fn linking<R>(f: impl FnOnce() -> R) -> R {
     if let Some((begin, _)) = LINKING.get() {
         begin();
     }
-    let r = crate::machine::tls::while_listed(f);
+    let r = while_listed(f);
     if let Some((_, end)) = LINKING.get() {
         end();
     }
     r
 }
 
-type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
+/// Runs `f`, a dlopen or dlclose, with all blocks on the C library's list.
+fn while_listed<R>(f: impl FnOnce() -> R) -> R {
+    let Some(inner) = ready().filter(|i| !i.listed) else { return f() };
+    inner.check_orphaned();
+    let listed = inner.kind == Kind::Clone;
+    if listed {
+        chain::enter(&inner.layout);
+    }
+    let r = f();
+    inner.changed(listed);
+    r
+}
+
 type Dlmopen = unsafe extern "C" fn(c_long, *const c_char, c_int) -> *mut c_void;
 type Dlclose = unsafe extern "C" fn(*mut c_void) -> c_int;
-
-/// The next definition of `name` after this module's, looked up once. None in a static executable.
-pub(crate) fn next(cache: &AtomicUsize, name: &CStr) -> Option<usize> {
-    // Relaxed: every finder stores the same value.
-    let mut at = cache.load(Ordering::Relaxed);
-    if at == 0 {
-        // SAFETY: the name is NUL-terminated.
-        at = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) } as usize;
-        cache.store(at, Ordering::Relaxed);
-    }
-    (at != 0).then_some(at)
-}
-
-/// The C library's dlopen.
-///
-/// # Safety
-/// As dlopen's.
-pub(crate) unsafe fn next_dlopen(file: *const c_char, flags: c_int) -> *mut c_void {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    let Some(at) = next(&NEXT, c"dlopen") else { return std::ptr::null_mut() };
-    // SAFETY: the address of a function of that type; the rest is the caller's.
-    unsafe { std::mem::transmute::<usize, Dlopen>(at)(file, flags) }
-}
 
 /// Returns when no dlopen is under way: the call takes the lock that they hold.
 pub(crate) fn wait_for_others() {

@@ -8,7 +8,9 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::machine::tls::{Kind, chain, ready};
+use crate::kind::Kind;
+use crate::machine::tls::chain;
+use crate::machine::tls::inner::ready;
 use crate::{cpu::fs_base, stack};
 
 unsafe extern "C" fn prepare() {
