@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 
 use kumihimo_arbiter::row::{Caller, Rang, Row};
-use kumihimo_runtime::intake;
+use kumihimo_runtime::remote_wake;
 
 use crate::link::Link;
 use crate::looks;
@@ -61,11 +61,11 @@ impl Bell {
         }
         if self.placement != Placement::Scheduled {
             looks::note_untold(self.own);
-            if intake::later() {
+            if remote_wake::defer_flush() {
                 return;
             }
         }
-        self.tell(intake::core().map_or(Caller::Anywhere, Caller::GoesOn), link);
+        self.tell(remote_wake::core().map_or(Caller::Anywhere, Caller::GoesOn), link);
     }
 
     /// Rings if something was pushed since the last time.
@@ -74,7 +74,7 @@ impl Bell {
             return;
         }
         let caller = if self.placement == Placement::Scheduled { Caller::Anywhere } else { caller };
-        let rang = self.peer.map(|peer| peer.row.ring(caller, intake::monotonic));
+        let rang = self.peer.map(|peer| peer.row.ring(caller, remote_wake::monotonic));
         if matches!(rang, None | Some(Rang::Unreachable | Rang::Busy))
             && let Some(link) = link.get()
         {

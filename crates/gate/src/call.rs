@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use kumihimo_arbiter::row;
 use kumihimo_runtime::park::{self, Wait, Waiter};
-use kumihimo_runtime::{cancel, intake, lock, thread};
+use kumihimo_runtime::{cancel, lock, remote_wake, thread};
 
 use crate::bell::Bell;
 use crate::entered::Shown;
@@ -536,7 +536,9 @@ impl Client {
 /// A deadline as all address spaces tell the time; never 0.
 fn on_clock(deadline: Instant) -> u64 {
     let left = deadline.saturating_duration_since(Instant::now());
-    intake::monotonic().saturating_add(u64::try_from(left.as_nanos()).unwrap_or(u64::MAX)).max(1)
+    remote_wake::monotonic()
+        .saturating_add(u64::try_from(left.as_nanos()).unwrap_or(u64::MAX))
+        .max(1)
 }
 
 impl Looked for Client {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Once};
 
 use kumihimo_arbiter::row::Caller;
-use kumihimo_runtime::intake::{self, Intake, KeepToCores};
+use kumihimo_runtime::remote_wake::{self, KeepToCores, RemoteWakeHandler};
 use kumihimo_runtime::{Locked, lock};
 
 const BUCKETS: usize = 64;
@@ -17,11 +17,11 @@ const ASKED: usize = 8;
 
 /// One end of a link.
 pub(crate) trait Looked: Send + Sync {
-    /// Takes in what came: see [`Intake::take_in`].
+    /// Takes in what came: see [`RemoteWakeHandler::take_in`].
     fn look(&self);
     /// Rings, if there is anything of which the other side was not told.
     fn tell(&self, caller: Caller);
-    /// See [`Intake::expects`].
+    /// See [`RemoteWakeHandler::expects`].
     fn expects(&self, core: u32) -> Option<u64>;
 }
 
@@ -56,12 +56,12 @@ impl Place {
     pub(crate) fn take(bit: u32, of: Arc<dyn Looked>, keeps_to_cores: bool) -> Place {
         static ONCE: Once = Once::new();
         ONCE.call_once(|| {
-            let installed = intake::install(&Links);
+            let installed = remote_wake::install(&Links);
             debug_assert!(installed, "gates are the only ones");
         });
         bucket(bit).push(of.clone());
         // What was put there before now was posted for nobody.
-        intake::knock(bit);
+        remote_wake::notify(bit);
         Place { bit, of, _kept: keeps_to_cores.then(KeepToCores::new) }
     }
 }
@@ -69,7 +69,7 @@ impl Place {
 impl Place {
     /// Something came by the socket: a virtual processor looks.
     pub(crate) fn knock(&self) {
-        intake::knock(self.bit);
+        remote_wake::notify(self.bit);
     }
 }
 
@@ -112,7 +112,7 @@ fn each(mut bits: u64, mut f: impl FnMut(&dyn Looked)) {
 
 struct Links;
 
-impl Intake for Links {
+impl RemoteWakeHandler for Links {
     fn take_in(&self, posts: u64) {
         LAST.store(posts.trailing_zeros(), Ordering::Relaxed);
         each(posts, |link| link.look());

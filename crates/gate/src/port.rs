@@ -530,7 +530,9 @@ impl Port {
     pub(crate) fn begins(&self) -> bool {
         let n = self.handled.fetch_add(1, Ordering::Relaxed);
         if !self.brief.load(Ordering::Relaxed) {
-            looks::tell(kumihimo_runtime::intake::core().map_or(Caller::Anywhere, Caller::GoesOn));
+            looks::tell(
+                kumihimo_runtime::remote_wake::core().map_or(Caller::Anywhere, Caller::GoesOn),
+            );
         }
         n.is_multiple_of(SAMPLED)
     }

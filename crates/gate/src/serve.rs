@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use kumihimo_runtime::{cancel, intake, membership, park, runtime, thread};
+use kumihimo_runtime::{cancel, membership, park, remote_wake, runtime, thread};
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::bell::Bell;
@@ -138,7 +138,7 @@ impl Context<'_> {
 }
 
 fn of_clock(deadline: u64) -> Instant {
-    Instant::now() + Duration::from_nanos(deadline.saturating_sub(intake::monotonic()))
+    Instant::now() + Duration::from_nanos(deadline.saturating_sub(remote_wake::monotonic()))
 }
 
 /// What a handler gives back: the payload is in the buffer that it was handed.
@@ -287,10 +287,10 @@ impl Pool {
                 // Where it fails this one goes on alone; the next request tries again.
                 let _ = Pool::grow(self);
             }
-            let since = self.port.begins().then(intake::monotonic);
+            let since = self.port.begins().then(remote_wake::monotonic);
             self.handle(&request, &mut asked, &mut answer);
             if let Some(since) = since {
-                self.port.took(intake::monotonic().saturating_sub(since));
+                self.port.took(remote_wake::monotonic().saturating_sub(since));
             }
             // Cancelled while it handled that: it is of no use for another.
             cancel::point();
@@ -347,7 +347,7 @@ impl Pool {
 /// Copies a request out of its lane; a large one is a region.
 fn taken(request: &Request, asked: &mut Vec<u8>) -> Result<Option<Region>, Error> {
     let Request { link, header, .. } = request;
-    if header.deadline != 0 && header.deadline <= intake::monotonic() {
+    if header.deadline != 0 && header.deadline <= remote_wake::monotonic() {
         return Err(Error::new(
             ErrorKind::TimedOut,
             "the deadline had passed before the request was handled",
@@ -367,7 +367,7 @@ fn taken(request: &Request, asked: &mut Vec<u8>) -> Result<Option<Region>, Error
 fn answered(request: &Request, outcome: Outcome, answer: &[u8]) {
     let Request { link, cell, header, .. } = request;
     let status = if header.kind == Kind::Stream as u8 { Status::End } else { Status::Done };
-    let in_time = header.deadline == 0 || intake::monotonic() < header.deadline;
+    let in_time = header.deadline == 0 || remote_wake::monotonic() < header.deadline;
     let sent = outcome.and_then(|regions| {
         // What the handler waited for may have ended at the deadline, whatever it makes of that.
         if !in_time {

@@ -22,7 +22,7 @@ import gdb
 import gdb.unwinder
 
 VERSION = 2
-FREE, LIVE, PARKED, DONE, ABANDONED, HELD = range(6)
+FREE, LIVE, PARKED, DONE, ABANDONED, SUSPENDED = range(6)
 PERMIT, CANCELLED, SUSPENDED = 8, 16, 32
 GENERATION_SHIFT = 8
 LENT = 2
@@ -145,7 +145,7 @@ class Microprocess:
         self.thread = None
 
     def lives(self):
-        return self.phase in (LIVE, PARKED, HELD, ABANDONED)
+        return self.phase in (LIVE, PARKED, SUSPENDED, ABANDONED)
 
     def waits_for(self):
         text = WAITS.get(self.wait_kind & KIND)
@@ -158,8 +158,8 @@ class Microprocess:
             return self.thread.describe()
         if self.phase == PARKED:
             return "waits for " + self.waits_for()
-        if self.phase == HELD:
-            return "held until it is resumed"
+        if self.phase == SUSPENDED:
+            return "suspended until it is resumed"
         if self.phase == ABANDONED:
             return "left behind by a runtime that ended, waits for " + self.waits_for()
         if self.context == 0:

@@ -13,9 +13,9 @@
 use std::time::Instant;
 
 use crate::carrier::current_mp;
+use crate::foreign_thread;
 use crate::park::{self, Who};
 use crate::record::Mp;
-use crate::stand_in;
 
 /// The payload with which a cancelled microprocess unwinds; `JoinHandle::join` returns it in its
 /// `Err`.
@@ -40,12 +40,12 @@ fn due(mp: &Mp) -> bool {
 /// Whether [`point`] would unwind now. For operations that have to put something in order first.
 #[inline]
 pub fn would_unwind() -> bool {
-    current_mp().map_or_else(stand_in_due, due)
+    current_mp().map_or_else(one_to_one_due, due)
 }
 
 /// Of the calling kernel thread, which is no microprocess's.
-fn stand_in_due() -> bool {
-    stand_in::due() && cfg!(panic = "unwind") && !std::thread::panicking()
+fn one_to_one_due() -> bool {
+    foreign_thread::due() && cfg!(panic = "unwind") && !std::thread::panicking()
 }
 
 /// A cancellation point and a switch point.
@@ -56,7 +56,7 @@ fn stand_in_due() -> bool {
 #[inline]
 pub fn point() {
     let mp = current_mp();
-    if mp.map_or_else(stand_in_due, due) {
+    if mp.map_or_else(one_to_one_due, due) {
         std::panic::resume_unwind(Box::new(Cancelled));
     }
     if mp.is_some() {
@@ -66,7 +66,7 @@ pub fn point() {
 
 /// Whether the calling microprocess was asked to end, masked or not.
 pub fn requested() -> bool {
-    current_mp().map_or_else(stand_in::is_cancelled, |mp| mp.state.is_cancelled())
+    current_mp().map_or_else(foreign_thread::is_cancelled, |mp| mp.state.is_cancelled())
 }
 
 /// Runs `f` with cancellation held back; a request that arrives meanwhile acts at the next point
@@ -80,14 +80,14 @@ pub fn masked<R>(f: impl FnOnce() -> R) -> R {
         fn drop(&mut self) {
             match self.0 {
                 Some(mp) => mp.cancel_masked.set(mp.cancel_masked.get() - 1),
-                None => stand_in::unmask(),
+                None => foreign_thread::unmask(),
             }
         }
     }
     let mp = current_mp();
     match mp {
         Some(mp) => mp.cancel_masked.set(mp.cancel_masked.get() + 1),
-        None => stand_in::mask(),
+        None => foreign_thread::mask(),
     }
     let _unmask = Unmask(mp);
     f()
@@ -97,7 +97,7 @@ pub fn masked<R>(f: impl FnOnce() -> R) -> R {
 pub(crate) fn request(who: &park::Waiter) {
     let asked = match who.who() {
         Who::Micro(who) => who.mp.state.cancel(who.generation),
-        Who::Foreign(thread) => thread.stand_in.cancel(),
+        Who::Foreign(thread) => thread.one_to_one.cancel(),
     };
     if asked {
         who.wake();
@@ -112,12 +112,12 @@ pub fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
 /// The deadline that the innermost enclosing scope hands down, if any. Waits of `kumihimo::net` and
 /// `thread::sleep` end there.
 pub fn deadline() -> Option<Instant> {
-    current_mp().map_or_else(stand_in::deadline, |mp| mp.deadline.get())
+    current_mp().map_or_else(foreign_thread::deadline, |mp| mp.deadline.get())
 }
 
 pub(crate) fn set_deadline(deadline: Option<Instant>) {
     match current_mp() {
         Some(mp) => mp.deadline.set(deadline),
-        None => stand_in::set_deadline(deadline),
+        None => foreign_thread::set_deadline(deadline),
     }
 }

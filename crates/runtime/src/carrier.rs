@@ -8,8 +8,8 @@ use kumihimo_arch::cpu::{self, Context};
 use kumihimo_events::{self as events, Slot, barrier, trap};
 
 use crate::instance::Instance;
+use crate::kernel_slice::KernelSlice;
 use crate::record::Mp;
-use crate::slice::Slice;
 use crate::vp::Vp;
 use crate::{handoff, sticky};
 
@@ -62,17 +62,17 @@ pub(crate) struct KernelThread {
     guard: Cell<u32>,
     /// A signal handler of the runtime runs here: nothing may switch.
     in_handler: Cell<bool>,
-    /// What stands in `slot` while the VP is here.
+    /// The value of `slot` while the VP is here.
     pub(crate) token: Cell<u64>,
     /// Its CPU time when that was booked last.
     booked: Cell<u64>,
     pub(crate) slot: *const Slot,
     /// Its own TLS block.
     pub(crate) fs: usize,
-    /// The core that it keeps to: see `intake.rs`.
+    /// The core that it keeps to: see `remote_wake.rs`.
     pub(crate) keeps_to: Cell<Option<u32>>,
     /// How soon the kernel runs it when it is woken.
-    pub(crate) slice: Slice,
+    pub(crate) kernel_slice: KernelSlice,
     instance: *const Instance,
     /// Its own context, on the kernel thread's own stack: only idling and waiting for a VP run
     /// there.
@@ -108,7 +108,7 @@ impl KernelThread {
             slot: thread.slot(),
             fs: cpu::fs_base(),
             keeps_to: Cell::new(None),
-            slice: Slice::default(),
+            kernel_slice: KernelSlice::default(),
             instance,
             idle: UnsafeCell::new(Context::NULL),
             left: Cell::new(Context::NULL),
@@ -143,19 +143,19 @@ impl KernelThread {
     }
 
     /// The VP has come to this kernel thread, the caller's. Masked.
-    pub(crate) fn now_carries(&self, vp: *const Vp) {
+    pub(crate) fn attach_vp(&self, vp: *const Vp) {
         self.token.set(self.events().token());
         self.vp.set(vp);
         // SAFETY: VPs outlive their carriers.
-        crate::tracing::carried(self, unsafe { &*vp });
+        crate::trace_hooks::carried(self, unsafe { &*vp });
         // SAFETY: as above.
-        unsafe { &*vp }.sits_on_this_thread();
+        unsafe { &*vp }.note_thread();
         self.time_short_turns();
     }
 
     /// CPU time that it used since it was last asked for: from its beginning, with or without a VP.
     /// The caller's; a system call.
-    pub(crate) fn unbooked(&self) -> u64 {
+    pub(crate) fn take_cpu_time(&self) -> u64 {
         let now = cpu_time();
         now.saturating_sub(self.booked.replace(now))
     }
@@ -179,7 +179,7 @@ impl KernelThread {
 
     /// Clears the running microprocess from the shared page, so that the last one does not appear
     /// to be running.
-    pub(crate) fn shows_nobody(&self) {
+    pub(crate) fn clear_shown(&self) {
         self.slot().microprocess.store(0, Ordering::Relaxed);
     }
 
@@ -189,7 +189,7 @@ impl KernelThread {
     /// # Safety
     /// The caller's standing is not `Foreign`.
     #[inline(always)]
-    pub(crate) unsafe fn stay<'a>() -> &'a KernelThread {
+    pub(crate) unsafe fn begin_guard<'a>() -> &'a KernelThread {
         // SAFETY: the caller's promise: GS is set. Only this kernel thread writes its count.
         unsafe {
             cpu::gs_inc32::<{ std::mem::offset_of!(KernelThread, guard) }>();
@@ -214,14 +214,14 @@ impl KernelThread {
         self.in_handler.set(false);
     }
 
-    /// After [`stay`](KernelThread::stay): masks. True if the VP is (still) here; else it is
-    /// forgotten.
+    /// After [`begin_guard`](KernelThread::begin_guard): masks. True if the VP is (still) here;
+    /// else it is forgotten.
     #[inline(always)]
     pub(crate) fn enter(&self) -> bool {
         self.slot().enter(self.token.get()) || self.lost()
     }
 
-    /// After [`stay`](KernelThread::stay): masks, whether there is a VP or not.
+    /// After [`begin_guard`](KernelThread::begin_guard): masks, whether there is a VP or not.
     #[inline(always)]
     pub(crate) fn mask(&self) {
         self.slot().mask();
@@ -230,7 +230,7 @@ impl KernelThread {
     #[cold]
     fn lost(&self) -> bool {
         self.events().note_lost();
-        self.put_down();
+        self.detach_vp();
         false
     }
 
@@ -250,22 +250,22 @@ impl KernelThread {
     pub(crate) fn unmask_quietly(&self) -> bool {
         let waits = self.slot().exit();
         // SAFETY: `self` is the caller's, so GS is set.
-        unsafe { self.leave_alone() };
+        unsafe { self.end_guard() };
         waits
     }
 
-    /// The reverse of [`stay`](KernelThread::stay).
+    /// The reverse of [`begin_guard`](KernelThread::begin_guard).
     ///
     /// # Safety
     /// `self` is the caller's.
     #[inline(always)]
-    pub(crate) unsafe fn leave_alone(&self) {
+    pub(crate) unsafe fn end_guard(&self) {
         // SAFETY: the caller's promise; the count is this kernel thread's.
         unsafe { cpu::gs_dec32::<{ std::mem::offset_of!(KernelThread, guard) }>() };
     }
 
     /// There is no VP here any more.
-    pub(crate) fn put_down(&self) {
+    pub(crate) fn detach_vp(&self) {
         self.token.set(0);
         self.vp.set(std::ptr::null());
     }
@@ -320,7 +320,7 @@ impl Carrier {
             return None;
         }
         // SAFETY: on a VP, so GS is set.
-        let kt = unsafe { KernelThread::stay() };
+        let kt = unsafe { KernelThread::begin_guard() };
         if kt.enter() {
             return Some(Carrier { vp: kt.vp.get(), _not_send: PhantomData });
         }
@@ -333,8 +333,8 @@ impl Carrier {
     #[inline]
     pub(crate) fn regain() -> Option<Carrier> {
         Carrier::current().or_else(|| match standing() {
-            Standing::OnVp => handoff::come_back_or_stick(),
-            Standing::Sticky => sticky::obey(),
+            Standing::OnVp => handoff::return_or_stick(),
+            Standing::Sticky => sticky::return_if_recalled(),
             Standing::Foreign | Standing::Bound => None,
         })
     }
@@ -343,7 +343,7 @@ impl Carrier {
     #[inline]
     pub(crate) fn regain_to_wait() -> Option<Carrier> {
         Carrier::current().or_else(|| match standing() {
-            Standing::OnVp => handoff::come_back_or_stick(),
+            Standing::OnVp => handoff::return_or_stick(),
             Standing::Sticky => sticky::leave_to_wait(),
             Standing::Foreign | Standing::Bound => None,
         })
@@ -351,9 +351,9 @@ impl Carrier {
 
     /// The caller's, on a VP in any case; none on a foreign kernel thread or inside `blocking`. May
     /// switch.
-    pub(crate) fn come() -> Option<Carrier> {
+    pub(crate) fn obtain() -> Option<Carrier> {
         Carrier::current().or_else(|| match standing() {
-            Standing::OnVp => Some(handoff::come_back()),
+            Standing::OnVp => Some(handoff::return_to_vp()),
             Standing::Sticky => sticky::current().map(|(kt, mp)| sticky::leave(kt, mp)),
             Standing::Foreign | Standing::Bound => None,
         })

@@ -18,7 +18,7 @@ use crate::runtime::OnDeadlock;
 use crate::state::Phase;
 use crate::{dump, pool};
 
-const PATIENCE: Duration = Duration::from_secs(1);
+const QUIET_PERIOD: Duration = Duration::from_secs(1);
 /// Lines of a report.
 const SHOWN: usize = 20;
 
@@ -44,12 +44,12 @@ pub(crate) fn next_look(instance: &Instance) -> Option<Duration> {
     if instance.deadlock_mark.load(Ordering::Acquire) != mark {
         instance.deadlock_since.store(now, Ordering::Relaxed);
         instance.deadlock_mark.store(mark, Ordering::Release);
-        return Some(PATIENCE);
+        return Some(QUIET_PERIOD);
     }
     let waited =
         Duration::from_nanos(now.saturating_sub(instance.deadlock_since.load(Ordering::Relaxed)));
-    if waited < PATIENCE {
-        return Some(PATIENCE - waited);
+    if waited < QUIET_PERIOD {
+        return Some(QUIET_PERIOD - waited);
     }
     // The walk over all of them comes last, and once in each silence: nothing but a switch, and
     // then another silence, changes its outcome.
@@ -69,7 +69,7 @@ fn somebody_may_wake() -> bool {
     pool::for_each(|mp| {
         found |= match mp.state.phase() {
             // A suspended one is resumed from outside.
-            Phase::Live | Phase::Held => true,
+            Phase::Live | Phase::Suspended => true,
             Phase::Parked if mp.state.is_suspended() => true,
             Phase::Parked => {
                 mp.wait_kind.load(Ordering::Relaxed) & Wait::TIMED != 0

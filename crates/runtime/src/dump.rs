@@ -2,7 +2,7 @@
 //!
 //! A picture of something that goes on: each line is right for the moment at which that
 //! microprocess was looked at, and no two are of the same moment. What is written of one that waits
-//! or is queued is exact ([`kumihimo_backtrace::unwind`]); what runs is interrupted for it.
+//! or is queued is accurate ([`kumihimo_backtrace::unwind`]); what runs is interrupted for it.
 
 use std::fmt::Write as _;
 use std::io::{self, BufWriter, Write};
@@ -64,7 +64,7 @@ fn apart<R: Send>(f: impl FnOnce(bool) -> R + Send) -> R {
 }
 
 /// What is seen of one.
-struct Seen {
+struct Observed {
     who: Ref,
     text: String,
     trace: Option<Trace>,
@@ -74,7 +74,7 @@ struct Seen {
 pub(crate) fn write_all(out: &mut impl Write, walks: bool) -> io::Result<()> {
     let mut out = BufWriter::new(out);
     if Instance::one_to_one() {
-        let n = instance::visit(|instance| instance.map(|i| i.stand_ins().len()));
+        let n = instance::visit(|instance| instance.map(|i| i.one_to_one_threads().len()));
         let n = n.map_or_else(|| "no runtime runs".to_owned(), |n| format!("{n} of them"));
         writeln!(
             out,
@@ -101,7 +101,7 @@ pub(crate) fn write_all(out: &mut impl Write, walks: bool) -> io::Result<()> {
             continue;
         };
         n += 1;
-        let Seen { who, text, trace } = seen;
+        let Observed { who, text, trace } = seen;
         writeln!(out, "microprocess {} {}: {text}", Printed(who.id()), name(mp))?;
         if let (Some(trace), Some(symbols)) = (trace, &mut symbols) {
             out.write_all(render(&trace, symbols).as_bytes())?;
@@ -173,19 +173,19 @@ pub(crate) fn name(mp: &Mp) -> String {
     if n == 0 { "(no name)".into() } else { String::from_utf8_lossy(&label[..n]).into_owned() }
 }
 
-fn see(instance: &Instance, mp: &'static Mp, walker: Option<&mut Walker>) -> Option<Seen> {
+fn see(instance: &Instance, mp: &'static Mp, walker: Option<&mut Walker>) -> Option<Observed> {
     let who = mp.reference();
     let phase = mp.state.phase();
-    if !matches!(phase, Phase::Live | Phase::Parked | Phase::Held) {
+    if !matches!(phase, Phase::Live | Phase::Parked | Phase::Suspended) {
         return None;
     }
-    let (state, trace) = if phase == Phase::Held {
-        ("held until it is resumed".into(), walker.and_then(|walker| still(who, walker)))
+    let (state, trace) = if phase == Phase::Suspended {
+        ("suspended until it is resumed".into(), walker.and_then(|walker| still(who, walker)))
     } else if phase == Phase::Parked {
         let what =
             deadlock::waits_for(mp).map_or_else(|| "nothing known".into(), |wait| wait.to_string());
         // One that is sticky waits on its kernel thread, where its registers are.
-        let place = on(instance, who).filter(|_| mp.sticky.berth.is_used());
+        let place = on(instance, who).filter(|_| mp.sticky.parker.is_asleep());
         let trace = walker.and_then(|walker| match place {
             Some(place) => place.trace(instance, who, walker),
             None => still(who, walker),
@@ -213,7 +213,7 @@ fn see(instance: &Instance, mp: &'static Mp, walker: Option<&mut Walker>) -> Opt
     let sticky =
         mp.sticky.reason().map_or_else(String::new, |why| format!(", sticky: {}", why.name()));
     // Anything else is of another life.
-    who.is_current().then(|| Seen {
+    who.is_current().then(|| Observed {
         who,
         text: format!("{state}; priority {priority}, VP {home}{cancelled}{suspended}{sticky}"),
         trace,
@@ -221,7 +221,7 @@ fn see(instance: &Instance, mp: &'static Mp, walker: Option<&mut Walker>) -> Opt
 }
 
 /// The saved stack pointer. Others write it while they switch: read like
-/// [`crate::park::fetch_stack`] does.
+/// [`crate::park::prefetch_stack`] does.
 fn context(mp: &'static Mp) -> usize {
     // SAFETY: records live for ever, and a context is one word.
     unsafe { AtomicPtr::from_ptr(mp.context.get().cast::<*mut u8>()) }
@@ -240,7 +240,7 @@ fn still(who: Ref, walker: &mut Walker) -> Option<Trace> {
 }
 
 /// The kernel thread that a microprocess is on.
-pub(crate) struct On {
+pub(crate) struct ThreadPlace {
     pub(crate) tid: u32,
     /// The number of its slot.
     pub(crate) index: u32,
@@ -250,7 +250,7 @@ pub(crate) struct On {
     pub(crate) call: Option<i64>,
 }
 
-impl std::fmt::Display for On {
+impl std::fmt::Display for ThreadPlace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.vp {
             Some(vp) => write!(f, "runs on kernel thread {} (VP {vp})", self.tid)?,
@@ -264,7 +264,7 @@ impl std::fmt::Display for On {
     }
 }
 
-impl On {
+impl ThreadPlace {
     /// From the registers that the kernel shows of a thread that sleeps; one that runs is asked, in
     /// a signal handler.
     fn trace(&self, instance: &Instance, who: Ref, walker: &mut Walker) -> Option<Trace> {
@@ -297,16 +297,16 @@ pub(crate) fn vp_under(instance: &Instance, slot: &Slot) -> Option<u32> {
 }
 
 /// Where a LIVE one is, as the shared page has it; none if it is queued.
-pub(crate) fn on(instance: &Instance, who: Ref) -> Option<On> {
+pub(crate) fn on(instance: &Instance, who: Ref) -> Option<ThreadPlace> {
     shown(instance, |word| word == who.id())
 }
 
 /// As [`on`]; also where it is about to run, or to be found suspended.
-pub(crate) fn on_or_announced(instance: &Instance, who: Ref) -> Option<On> {
+pub(crate) fn on_or_announced(instance: &Instance, who: Ref) -> Option<ThreadPlace> {
     shown(instance, |word| word & !ANNOUNCED == who.id())
 }
 
-fn shown(instance: &Instance, is: impl Fn(u64) -> bool) -> Option<On> {
+fn shown(instance: &Instance, is: impl Fn(u64) -> bool) -> Option<ThreadPlace> {
     instance.kernel.slots().zip(1..).find_map(|(slot, index): (&Slot, u32)| {
         let tid = slot.tid.load(Ordering::Acquire);
         if tid == 0 || !is(slot.microprocess.load(Ordering::Relaxed)) {
@@ -315,7 +315,7 @@ fn shown(instance: &Instance, is: impl Fn(u64) -> bool) -> Option<On> {
         // An idle one shows nobody. (To ask whether its VP sleeps would be to ask too late: it may
         // be another one's by then.)
         let vp = vp_under(instance, slot);
-        (vp.is_some() || has_microprocess(slot)).then(|| On {
+        (vp.is_some() || has_microprocess(slot)).then(|| ThreadPlace {
             tid,
             index,
             vp,

@@ -8,7 +8,7 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::carrier::{KernelThread, Standing, set_standing, standing};
-use crate::stand_in;
+use crate::foreign_thread;
 
 static RUNS: AtomicBool = AtomicBool::new(false);
 static FORKED: AtomicBool = AtomicBool::new(false);
@@ -28,7 +28,7 @@ extern "C" fn in_child() {
             // thread has.
             unsafe { KernelThread::here() }.keep_to_no_core();
         }
-        if standing() != Standing::Foreign || stand_in::forget() {
+        if standing() != Standing::Foreign || foreign_thread::forget() {
             ON_MICROPROCESS.store(true, Ordering::Relaxed);
             set_standing(Standing::Foreign);
         }

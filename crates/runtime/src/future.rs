@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use crate::called::Called;
-use crate::park::{self, Foreign, Wait, Waiter, Who};
+use crate::park::{self, ForeignThread, Wait, Waiter, Who};
+use crate::wake_flag::WakeFlag;
 use crate::{cancel, thread};
 
 /// Runs `future` on the caller until it is ready.
@@ -70,13 +70,13 @@ fn drive<F: Future>(future: F, deadline: Option<Instant>) -> Option<F::Output> {
     let me = park::current();
     let waker = waker(&me);
     let mut context = Context::from_waker(&waker);
-    let calls = Calls::begin(&me);
+    let driving = Driving::begin(&me);
     loop {
         if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
             return Some(output);
         }
         let mut waited = false;
-        while !calls.0.take() && !cancel::would_unwind() {
+        while !driving.0.take() && !cancel::would_unwind() {
             if deadline.is_some_and(|d| Instant::now() >= d) {
                 if !waited {
                     thread::yield_now();
@@ -92,28 +92,28 @@ fn drive<F: Future>(future: F, deadline: Option<Instant>) -> Option<F::Output> {
 }
 
 /// The driver's word, while it drives.
-struct Calls<'a>(&'a Called);
+struct Driving<'a>(&'a WakeFlag);
 
-impl Calls<'_> {
-    fn begin(me: &Waiter) -> Calls<'_> {
-        let called = called(me);
+impl Driving<'_> {
+    fn begin(me: &Waiter) -> Driving<'_> {
+        let flag = wake_flag_of(me);
         // Whatever was said before: the first poll is to come.
-        let _ = called.take();
-        Calls(called)
+        let _ = flag.take();
+        Driving(flag)
     }
 }
 
-impl Drop for Calls<'_> {
+impl Drop for Driving<'_> {
     fn drop(&mut self) {
         // It may have been the outer one's.
-        self.0.call();
+        self.0.set();
     }
 }
 
-fn called(who: &Waiter) -> &Called {
+fn wake_flag_of(who: &Waiter) -> &WakeFlag {
     match who.who() {
-        Who::Micro(who) => &who.mp.called,
-        Who::Foreign(thread) => &thread.called,
+        Who::Micro(who) => &who.mp.wake_flag,
+        Who::Foreign(thread) => &thread.wake_flag,
     }
 }
 
@@ -134,19 +134,19 @@ fn marked(mark: u64) -> RawWaker {
 
 fn wake_marked(mark: *const ()) {
     if let Some(who) = Waiter::of_mark(mark.addr() as u64) {
-        called(&who).call();
+        wake_flag_of(&who).set();
         // No switch point: wakers are used under the locks of others.
         who.wake();
     }
 }
 
-impl Wake for Foreign {
-    fn wake(self: Arc<Foreign>) {
+impl Wake for ForeignThread {
+    fn wake(self: Arc<ForeignThread>) {
         self.wake_by_ref();
     }
 
-    fn wake_by_ref(self: &Arc<Foreign>) {
-        self.called.call();
-        Foreign::wake(self);
+    fn wake_by_ref(self: &Arc<ForeignThread>) {
+        self.wake_flag.set();
+        ForeignThread::wake(self);
     }
 }

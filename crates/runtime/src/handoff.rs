@@ -23,14 +23,14 @@ use kumihimo_events::turn::Offer;
 
 use crate::carrier::{Carrier, KernelThread, Standing, set_standing, standing};
 use crate::instance::Instance;
-use crate::intake;
+use crate::kernel_slice;
 use crate::park::Wait;
 use crate::preempt;
 use crate::record::Mp;
-use crate::slice;
+use crate::remote_wake;
 use crate::sticky::{self, Reason};
-use crate::tracing;
-use crate::vp::Left;
+use crate::trace_hooks;
+use crate::vp::AfterSwitch;
 
 impl UserScheduler for Instance {
     fn thread(&self, thread: &events::KernelThread, live: &mut dyn FnMut()) {
@@ -39,13 +39,13 @@ impl UserScheduler for Instance {
         // would then end in a bare SIGSEGV.
         let _alt_stack = overflow::alt_stack_for_this_thread().ok();
         preempt::note_usual_mask();
-        intake::begin_on_all_cores();
-        slice::begin();
+        remote_wake::begin_on_all_cores();
+        kernel_slice::begin();
         KernelThread::with(self, thread, live);
     }
 
     fn blocked(&self, vp: u32) -> Answer {
-        tracing::blocked(&self.vps[vp as usize]);
+        trace_hooks::blocked(&self.vps[vp as usize]);
         let levels = self.vps[vp as usize].queue().levels();
         // Carried in any case: its timers and descriptors are looked after there.
         Answer::Next(levels.checked_ilog2().map(|level| level as u8))
@@ -54,18 +54,18 @@ impl UserScheduler for Instance {
     fn resumed(&self, vp: u32, _thread: &events::KernelThread) {
         // SAFETY: a kernel thread of the pool: GS is set, its slot masked once.
         let kt = unsafe { KernelThread::here() };
-        kt.now_carries(&raw const self.vps[vp as usize]);
+        kt.attach_vp(&raw const self.vps[vp as usize]);
         self.kernel.keep_time();
         // SAFETY: as above.
         unsafe { Carrier::here() }.run();
         // Nor when it carries a VP again, until it has chosen.
-        kt.shows_nobody();
+        kt.clear_shown();
         if kt.vp.get().is_null() {
             publish_bound(self, kt);
         }
         // What it did without a VP, too; it may never carry one again.
-        self.book(vp as usize, kt.unbooked(), self.now());
-        tracing::pooled(self, kt);
+        self.book(vp as usize, kt.take_cpu_time(), self.now());
+        trace_hooks::pooled(self, kt);
     }
 
     fn unblocked(&self) {
@@ -114,14 +114,14 @@ impl UserScheduler for Instance {
             .counters
             .switches
             .load(Ordering::Relaxed)
-            .wrapping_add(vp.tick.answers.load(Ordering::Relaxed));
+            .wrapping_add(vp.turn_clock.answers.load(Ordering::Relaxed));
         self.queues.has_injected(vp.index).then_some(moves)
     }
 
     fn overridden(&self, vp: u32, off: bool) {
         if off {
             // Before anybody treats it so.
-            tracing::overridden(self, vp);
+            trace_hooks::overridden(self, vp);
         }
         self.queues.set_stuck(vp as usize, off);
         if off {
@@ -161,9 +161,9 @@ impl UserScheduler for Instance {
 /// [`KernelThread::may_stand_aside`](events::KernelThread::may_stand_aside) says so.
 fn give_away(kt: &KernelThread) {
     // SAFETY: entered: the VP is here, and outlives its carriers.
-    tracing::blocked(unsafe { &*kt.vp.get() });
+    trace_hooks::blocked(unsafe { &*kt.vp.get() });
     kt.events().stand_aside();
-    kt.put_down();
+    kt.detach_vp();
 }
 
 /// Queues the interrupted microprocess, which has no VP, and waits on its own kernel thread until a
@@ -171,11 +171,11 @@ fn give_away(kt: &KernelThread) {
 /// async-signal-safe.
 fn await_turn(instance: &Instance, mp: &'static Mp) {
     // SAFETY: a microprocess without a VP: GS is set.
-    let kt = unsafe { KernelThread::stay() };
+    let kt = unsafe { KernelThread::begin_guard() };
     kt.mask();
     let home = usize::from(mp.home.load(Ordering::Relaxed)) % instance.vps.len();
     let thread = kt.events();
-    let patience = &instance.vps[home].patience;
+    let turn_wait = &instance.vps[home].turn_wait;
     loop {
         if let Some(ticket) = thread.begin_turn(Some(home as u32)) {
             // SAFETY: the running microprocess is ours, and so is its context, which is not in use:
@@ -183,10 +183,10 @@ fn await_turn(instance: &Instance, mp: &'static Mp) {
             unsafe { *mp.context.get() = Context::NULL };
             mp.waits_on.set(kt);
             mp.ticket.set(ticket);
-            tracing::unblocked(instance, kt, mp);
+            trace_hooks::unblocked(instance, kt, mp);
             instance.inject(home, mp);
         }
-        let handed = thread.await_turn(|| patience.is_over(instance, home, mp));
+        let handed = thread.await_turn(|| turn_wait.is_over(instance, home, mp));
         // It was excused together with all others that wait for that VP, but must not run.
         if handed || !mp.state.is_suspended() {
             break;
@@ -194,13 +194,13 @@ fn await_turn(instance: &Instance, mp: &'static Mp) {
     }
     if let Some(vp) = thread.vp() {
         let vp = &instance.vps[vp as usize];
-        kt.now_carries(vp);
+        kt.attach_vp(vp);
         instance.kernel.unbind();
         vp.level.set(mp.level.get());
         vp.account_for(mp);
         kt.show(mp);
         vp.recheck_core();
-        tracing::runs(vp, mp);
+        trace_hooks::runs(vp, mp);
     }
     kt.unmask();
 }
@@ -213,7 +213,7 @@ fn await_turn(instance: &Instance, mp: &'static Mp) {
 /// In a signal handler that has interrupted `mp`, outside of the runtime.
 pub(crate) unsafe fn stand_aside(mp: &'static Mp) {
     // SAFETY: a microprocess: GS is set.
-    let kt = unsafe { KernelThread::stay() };
+    let kt = unsafe { KernelThread::begin_guard() };
     if kt.enter() {
         kt.in_handler(|| {
             let _ = kt.events().take_raised();
@@ -226,7 +226,7 @@ pub(crate) unsafe fn stand_aside(mp: &'static Mp) {
 }
 
 /// In a handler that has interrupted `mp`, which computes without a VP: waits for one, where that
-/// could be in a handler at all; if it is sticky, it was called back. Async-signal-safe.
+/// could be in a handler at all; if it is sticky, it was recalled. Async-signal-safe.
 pub(crate) fn await_another_turn(kt: &KernelThread, mp: &'static Mp) {
     if kt.events().may_stand_aside() {
         kt.in_handler(|| {
@@ -244,7 +244,7 @@ impl Carrier {
     #[must_use]
     pub(crate) fn go_on_with(self, next: &'static Mp) -> Option<Carrier> {
         if !next.waits_elsewhere() {
-            return Some(self.switch(next, Left::Nothing));
+            return Some(self.switch(next, AfterSwitch::Nothing));
         }
         let kt = self.kernel_thread();
         // The waiter set it before it was queued. From here it may leave its kernel thread, and
@@ -252,15 +252,15 @@ impl Carrier {
         let ticket = next.ticket.get();
         let kernel = &self.vp().instance().kernel;
         kt.announce(next);
-        // One that went on without is not held by that: it is when it wants a VP again.
-        if next.state.is_suspended() && !kernel.is_astray(ticket) && self.vp().hold(next) {
+        // One that went on without is not suspended by that: it is when it wants a VP again.
+        if next.state.is_suspended() && !kernel.is_astray(ticket) && self.vp().try_suspend(next) {
             return Some(self);
         }
         // It has its own kernel thread, where it is seen.
-        kt.shows_nobody();
+        kt.clear_shown();
         match kernel.hand(ticket, kt.events()) {
             Offer::Taken => {
-                kt.put_down();
+                kt.detach_vp();
                 // Masked, as in the pool.
                 std::mem::forget(self);
                 return None;
@@ -270,16 +270,16 @@ impl Carrier {
         }
         // It went on without: the entry is dropped, and the VP comes round again, so that it need
         // not compute beside it any more.
-        tracing::went_on(self.vp(), next, ticket.thread());
+        trace_hooks::went_on(self.vp(), next, ticket.thread());
         kernel.call_back(ticket.thread());
         Some(self)
     }
 
     /// As [`switch`](Carrier::switch), to one that waits for its turn on another kernel thread.
     #[cold]
-    pub(crate) fn promise(self, next: &'static Mp, left: Left) -> Carrier {
+    pub(crate) fn promise(self, next: &'static Mp, after: AfterSwitch) -> Carrier {
         self.vp().promised.set(Some(next));
-        self.switch_to_idle(left)
+        self.switch_to_idle(after)
     }
 }
 
@@ -295,7 +295,7 @@ fn publish_bound(instance: &Instance, kt: &KernelThread) {
         kt.events().turn().leave()
     };
     if !has_entry {
-        tracing::unblocked(instance, kt, mp);
+        trace_hooks::unblocked(instance, kt, mp);
         instance.inject(usize::from(mp.home.load(Ordering::Relaxed)), mp);
     }
     instance.kernel.unbind();
@@ -310,7 +310,7 @@ fn publish_bound(instance: &Instance, kt: &KernelThread) {
 /// runs. It also simply runs in a sticky microprocess, which has no virtual processor to give away.
 /// Not a cancellation point.
 pub fn blocking<R>(f: impl FnOnce() -> R) -> R {
-    let _told = crate::spans::Waits::begin(Wait::Blocking);
+    let _told = crate::tracing_spans::WaitSpan::begin(Wait::Blocking);
     let Some(carrier) = Carrier::regain() else { return in_line(f) };
     let Some(mp) = carrier.running() else { return f() };
     let instance = carrier.vp().instance();
@@ -339,7 +339,7 @@ fn lend(carrier: Carrier, mp: &'static Mp) {
     let vp = carrier.vp();
     vp.note_wait(mp, Wait::Blocking.encode());
     vp.account_for(mp);
-    tracing::lent(vp);
+    trace_hooks::lent(vp);
     set_standing(Standing::Bound);
     let kt: *const KernelThread = carrier.kernel_thread();
     // Unmasked by `lend`.
@@ -348,13 +348,13 @@ fn lend(carrier: Carrier, mp: &'static Mp) {
     unsafe {
         (*kt).events().lend();
         (*kt).keep_to_no_core();
-        (*kt).leave_alone();
+        (*kt).end_guard();
     }
 }
 
 fn take_back(mp: &'static Mp) {
     // SAFETY: Bound, so GS is set; a bound microprocess stays on its kernel thread.
-    let kt = unsafe { KernelThread::stay() };
+    let kt = unsafe { KernelThread::begin_guard() };
     let mine = kt.events().take_back();
     // In the microprocess's own block (a lean one's: the kernel thread's, for which it is right
     // too): on a VP when it continues.
@@ -364,14 +364,14 @@ fn take_back(mp: &'static Mp) {
         let carrier = unsafe { Carrier::here() };
         carrier.vp().keep_to_core();
         carrier.vp().level.set(mp.level.get());
-        tracing::runs(carrier.vp(), mp);
+        trace_hooks::runs(carrier.vp(), mp);
         // On its return, as it was told.
         if mp.state.is_suspended() {
-            drop(carrier.leave(Left::Held));
+            drop(carrier.leave(AfterSwitch::Suspend));
         }
         return;
     }
-    kt.put_down();
+    kt.detach_vp();
     // SAFETY: bound, masked, and the slot says that the VP is gone.
     drop(unsafe { leave_bound(mp) });
 }
@@ -379,11 +379,11 @@ fn take_back(mp: &'static Mp) {
 /// The caller's VP was taken over while it was away in the kernel without saying so. None: it is
 /// sticky from here.
 #[cold]
-pub(crate) fn come_back_or_stick() -> Option<Carrier> {
+pub(crate) fn return_or_stick() -> Option<Carrier> {
     // SAFETY: the caller's standing is `OnVp`: GS is set. It has no VP, so nothing is injected that
     // would switch: it is the same kernel thread.
-    let kt = unsafe { KernelThread::stay() };
-    // See `come_back`.
+    let kt = unsafe { KernelThread::begin_guard() };
+    // See `return_to_vp`.
     kt.mask();
     // SAFETY: null or a record, which lives for ever.
     let mp = unsafe { kt.current.get().as_ref() }
@@ -393,16 +393,16 @@ pub(crate) fn come_back_or_stick() -> Option<Carrier> {
         sticky::begin(kt.instance(), kt, mp, reason);
     }
     kt.unmask();
-    reason.is_none().then(come_back)
+    reason.is_none().then(return_to_vp)
 }
 
-/// As [`come_back_or_stick`], and it is on a VP.
+/// As [`return_or_stick`], and it is on a VP.
 #[cold]
-pub(crate) fn come_back() -> Carrier {
+pub(crate) fn return_to_vp() -> Carrier {
     loop {
         // SAFETY: the caller's standing is `OnVp`: GS is set. It has no VP, so nothing is injected
         // that would switch: it is the same kernel thread.
-        let kt = unsafe { KernelThread::stay() };
+        let kt = unsafe { KernelThread::begin_guard() };
         // Before the looks: until here a bell may interrupt one that went on without a VP
         // (`await_another_turn`), which then has one, or an entry in a queue.
         kt.mask();

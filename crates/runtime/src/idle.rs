@@ -20,15 +20,15 @@ use crate::carrier::{Carrier, KernelThread};
 use crate::readiness::Poller;
 use crate::record::Mp;
 use crate::vp::{Vp, bump};
-use crate::{board, deadlock, intake};
+use crate::{board, deadlock, remote_wake};
 
 /// How long an idle VP spins before it sleeps. About what a sleep and a wake-up cost on the same
 /// core: longer spinning can lose at most twice the optimum (Karlin et al. 1990).
 const SPIN: Duration = Duration::from_micros(15);
 /// An idle VP beside busy ones looks in again after this long, then twice as long, ...
 const FIRST_NAP: Duration = Duration::from_micros(200);
-/// ... up to this: the bound on how long a lone runnable microprocess behind a computing one waits
-/// for an idle VP.
+/// ... up to this: the bound on how long a single runnable microprocess behind a computing one
+/// waits for an idle VP.
 const LONGEST_NAP: Duration = Duration::from_millis(10);
 
 /// The least time, in nanoseconds, that an idle carrier stays with a VP before it serves another
@@ -46,7 +46,7 @@ pub(crate) struct Idle {
     pub(crate) cell: &'static Cell,
     reach: Reach,
     /// When it pays again to wake the VP for a little work, on the instance's clock.
-    rested: AtomicU64,
+    worth_waking_at: AtomicU64,
     /// eventfd in the VP's epoll set.
     call: OwnedFd,
 }
@@ -66,7 +66,7 @@ impl Idle {
         let call = unsafe { OwnedFd::from_raw_fd(fd) };
         let cell = &row.cells[vp];
         cell.runs();
-        Ok(Idle { cell, reach: row.reach, rested: AtomicU64::new(0), call })
+        Ok(Idle { cell, reach: row.reach, worth_waking_at: AtomicU64::new(0), call })
     }
 
     pub(crate) fn raw(&self) -> i32 {
@@ -75,9 +75,9 @@ impl Idle {
 
     /// Whether it pays to wake the VP, which sleeps, for a little work: not if it had so little
     /// lately that it soon slept again.
-    pub(crate) fn is_rested(&self, now: impl FnOnce() -> u64) -> bool {
-        let rested = self.rested.load(Ordering::Relaxed);
-        rested == 0 || now() >= rested
+    pub(crate) fn is_worth_waking(&self, now: impl FnOnce() -> u64) -> bool {
+        let worth_waking_at = self.worth_waking_at.load(Ordering::Relaxed);
+        worth_waking_at == 0 || now() >= worth_waking_at
     }
 
     /// Sees to it that the VP looks at what was put before it.
@@ -143,7 +143,7 @@ impl Carrier {
                 }
                 None if vp.instance().stopped() => break,
                 None => {
-                    self.kernel_thread().shows_nobody();
+                    self.kernel_thread().clear_shown();
                     let found = vp.idle(&mut nap);
                     if found.is_none() && vp.is_less_in_need(since.unwrap_or(0)) {
                         return self.pass_on();
@@ -153,7 +153,7 @@ impl Carrier {
             };
             if let Some(next) = next {
                 if next.waits_elsewhere() {
-                    vp.shows(next);
+                    vp.publish_next(next);
                     if vp.has_lost_core() {
                         // On its own kernel thread nothing would stop it: it waits here.
                         vp.make_ready(next, Why::Outranked, Origin::Yield);
@@ -177,7 +177,7 @@ impl Carrier {
     fn pass_on(self) {
         let kt = self.kernel_thread();
         kt.events().pass_on();
-        kt.put_down();
+        kt.detach_vp();
         // Masked, as in the pool.
         std::mem::forget(self);
     }
@@ -198,10 +198,10 @@ impl Vp {
     fn idle(&self, nap: &mut Duration) -> Option<&'static Mp> {
         let instance = self.instance();
         let since = instance.now();
-        let answered = self.has_answered();
-        self.runs_nothing();
+        let answered = self.is_peer_turn();
+        self.publish_idle();
         let expects = self.leave_core_after(|| self.expects_posts());
-        crate::tracing::idles(self, true);
+        crate::trace_hooks::idles(self, true);
         instance.idle_vps.fetch_add(1, Ordering::SeqCst);
         self.book_now_and_then(since);
         if instance.all_idle() {
@@ -212,16 +212,16 @@ impl Vp {
             now
         } else {
             let ran = since.saturating_sub(self.up_since.get());
-            let rested = if ran < WORTH_WAKING { since + REST } else { 0 };
-            self.idle.rested.store(rested, Ordering::Relaxed);
+            let worth_waking_at = if ran < WORTH_WAKING { since + REST } else { 0 };
+            self.idle.worth_waking_at.store(worth_waking_at, Ordering::Relaxed);
             self.sleep(nap, now)
         };
         instance.idle_vps.fetch_sub(1, Ordering::SeqCst);
         instance.kernel.keep_time();
         let idle = &self.counters.idle_ns;
         idle.store(idle.load(Ordering::Relaxed) + (up - since), Ordering::Relaxed);
-        self.has_idled(answered, up - since);
-        crate::tracing::idles(self, false);
+        self.note_peer_turn(answered, up - since);
+        crate::trace_hooks::idles(self, false);
         found
     }
 
@@ -229,11 +229,11 @@ impl Vp {
     /// gate has four of these ends of idling in it.
     fn spin(&self, expects: Option<u64>, since: u64) -> (Option<&'static Mp>, u64) {
         let instance = self.instance();
-        if expects.is_none() && self.poller.is_used() && self.awaits_peer() {
-            return self.await_peer(since);
+        if expects.is_none() && self.poller.is_used() && self.should_busy_poll() {
+            return self.busy_poll_peer(since);
         }
-        if expects.is_none() && self.is_courteous(since) {
-            return self.let_others_go_first(since);
+        if expects.is_none() && self.may_yield_core(since) {
+            return self.yield_core_once(since);
         }
         // Alone there is nobody to wait for but the kernel, which tells by the descriptor; and a VP
         // with descriptors of its own hears from the kernel sooner than from its neighbours.
@@ -275,18 +275,18 @@ impl Vp {
     fn sleep(&self, nap: &mut Duration, now: u64) -> u64 {
         let instance = self.instance();
         self.pool.top_up(instance.default_kind);
-        let ebb = self.ebb();
+        let trim = self.trim_idle_memory();
         let bed = if self.poller.is_used() { Bed::Descriptors } else { Bed::Word };
         self.idle.cell.lie_down(bed);
         let mut wait =
-            self.timers().rouse_at(now).map(|at| Duration::from_nanos(at.saturating_sub(now)));
+            self.timers().next_wakeup(now).map(|at| Duration::from_nanos(at.saturating_sub(now)));
         let is_visible = self.queue().has_visible_work();
         // What lies with others is not to be taken just now. Looking for it all the time would use
         // up what the share has of the next period, and of all after it.
         let is_barred = is_visible && self.queue().injector_is_empty() && !self.may_pull();
         let nothing_to_do = (!is_visible || is_barred)
             && self.queue().is_empty()
-            && !self.requests.pending()
+            && !self.priority_requests.pending()
             && !self.row.head.has_posts()
             && !self.lies_wrong(bed)
             && !instance.stopped()
@@ -299,17 +299,18 @@ impl Vp {
             } else {
                 // A timer would cost a call through a gate a tenth of its time: while there are
                 // gates, the timekeeper looks instead.
-                let look = if intake::is_used() { None } else { deadlock::next_look(instance) };
+                let look =
+                    if remote_wake::is_used() { None } else { deadlock::next_look(instance) };
                 // Where nobody keeps the time, and there is no porter of gates, nobody stirs those
                 // that sleep.
-                let alone = instance.kernel.preemption() == Means::Off && !intake::is_used();
-                let stir = (alone && board::others() != 0).then_some(board::STIR);
-                wait = [wait, ebb, stir, look].into_iter().flatten().min();
+                let alone = instance.kernel.preemption() == Means::Off && !remote_wake::is_used();
+                let rescan = (alone && board::others() != 0).then_some(board::RESCAN_INTERVAL);
+                wait = [wait, trim, rescan, look].into_iter().flatten().min();
             }
             // SAFETY: the owner runs on a kernel thread of the runtime: GS is set.
             let carrier = unsafe { KernelThread::here() };
             let beside_sticky = instance.sticky.now.load(Ordering::Relaxed) != 0;
-            carrier.slice.before_sleep(self.level.get(), beside_sticky);
+            carrier.kernel_slice.before_sleep(self.level.get(), beside_sticky);
             let thread = carrier.events();
             thread.rest(true);
             self.idle.sleep(bed, &self.poller, wait);

@@ -14,19 +14,19 @@ use kumihimo_queue::{Set, Taker};
 use kumihimo_resource::table::{Table, table};
 use kumihimo_trace::Session;
 
-use crate::anchored::Anchored;
-use crate::board::Beds;
-use crate::ebb::Tide;
+use crate::board::BoardSeats;
+use crate::direct_read::DirectRead;
 use crate::no_events::{NoEvents, lock};
-use crate::park::Foreign;
-use crate::place::Placer;
-use crate::pool::Kind;
+use crate::park::ForeignThread;
+use crate::placement::Placer;
+use crate::pool::SlotKind;
 use crate::record::Mp;
 use crate::runtime::Settings;
+use crate::stack_trim::StackTrim;
 use crate::sticky;
-use crate::tracing;
-use crate::vp::{OneLevel, Vp};
-use crate::wrapped::Wrapping;
+use crate::syscall_batch::BatchConfig;
+use crate::trace_hooks;
+use crate::vp::{CommonLevel, Vp};
 
 /// So many runnable ones are enough to wake another VP, however little it had to do when it was
 /// woken last.
@@ -40,9 +40,9 @@ pub(crate) struct Instance {
     /// The resource table of the process: what is made and ended here goes through it.
     pub(crate) table: &'static Table,
     pub(crate) settings: Settings,
-    /// See [`crate::tracing`].
+    /// See [`crate::trace_hooks`].
     pub(crate) trace: Option<Arc<Session>>,
-    pub(crate) default_kind: Kind,
+    pub(crate) default_kind: SlotKind,
     clock: Instant,
     /// When that began, on CLOCK_MONOTONIC, nanoseconds.
     epoch: u64,
@@ -54,37 +54,37 @@ pub(crate) struct Instance {
     pub(crate) blocking_inline: AtomicU64,
     pub(crate) sticky: sticky::Counts,
     pub(crate) spawned_outside: AtomicU64,
-    /// Kernel threads that stand in for microprocesses: those that ended, and those that may be
+    /// 1:1 kernel threads in place of microprocesses: those that ended, and those that may be
     /// alive.
     pub(crate) ended_outside: AtomicU64,
-    stand_ins: Mutex<Vec<Weak<Foreign>>>,
+    one_to_one_threads: Mutex<Vec<Weak<ForeignThread>>>,
     next_outside: AtomicUsize,
-    /// See `vp/settle.rs`.
-    pub(crate) one_level: OneLevel,
+    /// See `vp/rebalance.rs`.
+    pub(crate) common_level: CommonLevel,
     /// The same of this address space alone, without the others at the board.
-    pub(crate) own_level: OneLevel,
+    pub(crate) own_common_level: CommonLevel,
     /// The kernel's half.
     pub(crate) kernel: Arc<Kernel>,
-    pub(crate) wrapping: Wrapping,
-    pub(crate) anchored: Anchored,
+    pub(crate) batch_config: BatchConfig,
+    pub(crate) direct_read: DirectRead,
     /// Calls injected: see [`crate::preempt`].
     pub(crate) injected: AtomicU64,
     /// Kernel threads that stood aside with their microprocesses, where no call could be injected.
     pub(crate) stood_aside: AtomicU64,
-    /// When the timekeeper looks again: see [`crate::tick`].
+    /// When the timekeeper looks again: see [`crate::timekeeper`].
     pub(crate) tick_at: AtomicU64,
     /// Of all VPs, when the timekeeper last found them idle.
     pub(crate) switches_seen: AtomicU64,
     /// When all VPs last looked around for what the board may have lost, on this clock.
-    pub(crate) stirred_at: AtomicU64,
+    pub(crate) rescanned_at: AtomicU64,
     /// See [`crate::deadlock`]: reported; the silence that is going on; its begin.
     pub(crate) deadlock_seen: AtomicBool,
     pub(crate) deadlock_mark: AtomicU64,
-    pub(crate) tide: Tide,
+    pub(crate) stack_trim: StackTrim,
     pub(crate) deadlock_since: AtomicU64,
     ending: AtomicBool,
-    /// Where the VPs lie, as long as this is there.
-    _beds: Beds,
+    /// The cells in which the VPs sleep, as long as this is there.
+    _seats: BoardSeats,
     me: Weak<Instance>,
 }
 
@@ -146,8 +146,8 @@ impl Instance {
         })?;
         kernel.distrust(settings.distrust.unwrap_or_default());
         // Before the trace, which says at which board this is.
-        let beds = Beds::new(settings.vps);
-        let trace = tracing::open(&settings, placer.name())?;
+        let seats = BoardSeats::new(settings.vps);
+        let trace = trace_hooks::open(&settings, placer.name())?;
         let mut failure = None;
         crate::board::set_share(settings.share);
         let instance = Arc::new_cyclic(|weak| {
@@ -156,10 +156,17 @@ impl Instance {
                     // SAFETY: the VP's carrier is the only user; the set lies in the same
                     // allocation and outlives the VPs.
                     let queue = unsafe { queues.local(i) };
-                    Vp::new(i, weak.as_ptr(), &beds, queue, settings.design, placer.keeps_account())
-                        .map(|vp| vp.traced(trace.as_ref().map(|session| session.vp(i))))
-                        .map_err(|e| failure = Some(e))
-                        .ok()
+                    Vp::new(
+                        i,
+                        weak.as_ptr(),
+                        &seats,
+                        queue,
+                        settings.design,
+                        placer.keeps_account(),
+                    )
+                    .map(|vp| vp.traced(trace.as_ref().map(|session| session.vp(i))))
+                    .map_err(|e| failure = Some(e))
+                    .ok()
                 })
                 .collect();
             Instance {
@@ -170,7 +177,7 @@ impl Instance {
                 trace: trace.clone(),
                 default_kind,
                 clock: Instant::now(),
-                epoch: crate::intake::monotonic(),
+                epoch: crate::remote_wake::monotonic(),
                 stuck_vps: AtomicUsize::new(0),
                 idle_vps: AtomicUsize::new(0),
                 stop: AtomicBool::new(false),
@@ -178,24 +185,24 @@ impl Instance {
                 sticky: sticky::Counts::default(),
                 spawned_outside: AtomicU64::new(0),
                 ended_outside: AtomicU64::new(0),
-                stand_ins: Mutex::default(),
+                one_to_one_threads: Mutex::default(),
                 next_outside: AtomicUsize::new(0),
-                one_level: OneLevel::new(),
-                own_level: OneLevel::new(),
+                common_level: CommonLevel::new(),
+                own_common_level: CommonLevel::new(),
                 kernel,
-                anchored: Anchored::default(),
-                wrapping: Wrapping::new(settings.batch, settings.batch_back_end.clone()),
+                direct_read: DirectRead::default(),
+                batch_config: BatchConfig::new(settings.batch, settings.batch_back_end.clone()),
                 injected: AtomicU64::new(0),
                 stood_aside: AtomicU64::new(0),
                 tick_at: AtomicU64::new(0),
                 switches_seen: AtomicU64::new(0),
-                stirred_at: AtomicU64::new(0),
+                rescanned_at: AtomicU64::new(0),
                 deadlock_seen: AtomicBool::new(false),
                 deadlock_mark: AtomicU64::new(0),
-                tide: Tide::default(),
+                stack_trim: StackTrim::default(),
                 deadlock_since: AtomicU64::new(0),
                 ending: AtomicBool::new(false),
-                _beds: beds,
+                _seats: seats,
                 me: weak.clone(),
                 settings,
             }
@@ -219,10 +226,10 @@ impl Instance {
         if crate::board::arbitrates() && crate::board::others() != 0
             || self.settings.share.is_some()
         {
-            self.meet_others();
+            self.note_other_spaces();
         }
         for vp in 0..self.vps.len() {
-            self.resume_patiently(vp as u32).map_err(|e| {
+            self.resume_with_retry(vp as u32).map_err(|e| {
                 let vps = self.vps.len();
                 io::Error::new(
                     e.kind(),
@@ -237,7 +244,7 @@ impl Instance {
 
     /// Has `vp` carried. Where the kernel refuses a thread with EAGAIN, which may pass, it is asked
     /// again for half a second.
-    fn resume_patiently(&self, vp: u32) -> io::Result<()> {
+    fn resume_with_retry(&self, vp: u32) -> io::Result<()> {
         const LONGEST: Duration = Duration::from_millis(256);
         let mut pause = Duration::from_millis(1);
         loop {
@@ -288,13 +295,13 @@ impl Instance {
     }
 
     #[inline]
-    pub(crate) fn someone_idles(&self) -> bool {
+    pub(crate) fn any_idle(&self) -> bool {
         self.idle_vps.load(Ordering::Relaxed) != 0
     }
 
     /// Whether a VP sleeps that it pays to wake for a little work.
-    pub(crate) fn someone_rests(&self, now: u64) -> bool {
-        self.vps.iter().any(|vp| vp.idle.cell.is_sleeping() && vp.idle.is_rested(|| now))
+    pub(crate) fn any_worth_waking(&self, now: u64) -> bool {
+        self.vps.iter().any(|vp| vp.idle.cell.is_sleeping() && vp.idle.is_worth_waking(|| now))
     }
 
     pub(crate) fn all_idle(&self) -> bool {
@@ -339,7 +346,7 @@ impl Instance {
     pub(crate) fn inject(&self, to: usize, mp: &'static Mp) {
         let mut to = to % self.vps.len();
         if self.stuck_vps.load(Ordering::Relaxed) != 0 {
-            to = self.beside_the_stuck(to);
+            to = self.next_unstuck(to);
         }
         match self.level_if_they_differ(mp) {
             Some(level) => self.send(to, mp, level),
@@ -349,7 +356,7 @@ impl Instance {
 
     /// Puts it into the injector of VP `to`, and wakes that if it sleeps.
     pub(crate) fn put(&self, to: usize, mp: &'static Mp) {
-        tracing::injected(self, to, mp);
+        trace_hooks::injected(self, to, mp);
         // SAFETY: the caller holds it; records live for ever. Its state LIVE and "in no queue" are
         // the caller's to know.
         let first = unsafe { self.queues.inject(to, std::ptr::NonNull::from(mp)) };
@@ -360,7 +367,7 @@ impl Instance {
 
     /// VP `to`, or the next one that is not stuck: see `UserScheduler::overridden`.
     #[cold]
-    fn beside_the_stuck(&self, to: usize) -> usize {
+    fn next_unstuck(&self, to: usize) -> usize {
         let n = self.vps.len();
         (to..to + n).map(|i| i % n).find(|i| !self.queues.is_stuck(*i)).unwrap_or(to)
     }
@@ -373,7 +380,7 @@ impl Instance {
         let Some(vp) = self.vps.get(home) else { return false };
         let here = here.queue().len();
         if vp.idle.cell.is_sleeping() {
-            here >= MANY || here >= 2 && vp.idle.is_rested(|| self.now())
+            here >= MANY || here >= 2 && vp.idle.is_worth_waking(|| self.now())
         } else {
             here >= self.queues.shown(home).0
         }
@@ -381,7 +388,7 @@ impl Instance {
 
     /// Wakes a sleeping VP that can take what became visible.
     #[cold]
-    pub(crate) fn rouse(&self, taker: Taker) {
+    pub(crate) fn wake_idle(&self, taker: Taker) {
         match taker {
             Taker::Vp(i) => self.vps[i].idle.wake(),
             Taker::Any => {
@@ -412,9 +419,9 @@ impl Instance {
         begun.saturating_sub(ended)
     }
 
-    /// One more kernel thread that stands in for a microprocess.
-    pub(crate) fn enrol(&self, who: &Arc<Foreign>) {
-        let mut list = lock(&self.stand_ins);
+    /// Registers a 1:1 kernel thread.
+    pub(crate) fn register_one_to_one(&self, who: &Arc<ForeignThread>) {
+        let mut list = lock(&self.one_to_one_threads);
         if list.len() == list.capacity() {
             list.retain(|who| who.strong_count() != 0);
             // So that the next look comes when as many have come again.
@@ -424,8 +431,8 @@ impl Instance {
         list.push(Arc::downgrade(who));
     }
 
-    pub(crate) fn stand_ins(&self) -> Vec<Arc<Foreign>> {
-        lock(&self.stand_ins).iter().filter_map(Weak::upgrade).collect()
+    pub(crate) fn one_to_one_threads(&self) -> Vec<Arc<ForeignThread>> {
+        lock(&self.one_to_one_threads).iter().filter_map(Weak::upgrade).collect()
     }
 
     /// 1:1 mode: this machine's libc gives no blocks.

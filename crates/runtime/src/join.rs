@@ -22,16 +22,16 @@ use kumihimo_resource::table::table;
 use crate::carrier::Carrier;
 use crate::identity;
 use crate::no_events::NoEvents;
-use crate::park::{self, Foreign, Wait, Who};
+use crate::park::{self, ForeignThread, Wait, Who};
 use crate::pool;
 use crate::record::{Mp, Ref};
 use crate::state::Wake;
-use crate::vp::{Left, Vp, bump};
+use crate::vp::{AfterSwitch, Vp, bump};
 
 const RUNNING: usize = 0;
 const DETACHED: usize = 1;
 const DONE: usize = 2;
-/// A foreign waiter: an `Arc<Foreign>` that the word owns. Microprocess waiters are record
+/// A foreign waiter: an `Arc<ForeignThread>` that the word owns. Microprocess waiters are record
 /// addresses, 64-aligned.
 const FOREIGN: usize = 1;
 const FIRST_ADDRESS: usize = 4096;
@@ -65,13 +65,13 @@ impl Carrier {
             if next.reference().wake() == Wake::Queue {
                 let place = vp.place(next, Why::Woken);
                 if vp.would_run_next(place.level) {
-                    self.switch(next, Left::Ended);
+                    self.switch(next, AfterSwitch::Finish);
                     return;
                 }
                 vp.push_front(next, place);
             }
         }
-        self.leave(Left::Ended);
+        self.leave(AfterSwitch::Finish);
     }
 }
 
@@ -88,7 +88,7 @@ fn wake(vp: &Vp, waiter: usize) {
     if waiter & FOREIGN != 0 {
         // SAFETY: the word owned this count; it was put there by `enrol`.
         let f = unsafe {
-            Arc::from_raw(std::ptr::with_exposed_provenance::<Foreign>(waiter & !FOREIGN))
+            Arc::from_raw(std::ptr::with_exposed_provenance::<ForeignThread>(waiter & !FOREIGN))
         };
         f.wake();
     } else {
@@ -98,7 +98,7 @@ fn wake(vp: &Vp, waiter: usize) {
 
 /// On the next stack: the ended one's is left.
 #[inline]
-pub(crate) fn left(carrier: &Carrier, mp: &'static Mp) {
+pub(crate) fn after_finish(carrier: &Carrier, mp: &'static Mp) {
     let vp = carrier.vp();
     if mp.join.load(Ordering::Relaxed) == DETACHED && !mp.outcome_dropped.get() {
         vp.make_ready(mp, Why::Yielded, Origin::Yield);
@@ -116,7 +116,7 @@ pub(crate) fn left(carrier: &Carrier, mp: &'static Mp) {
             // In between.
             mp.join.store(DETACHED, Ordering::Relaxed);
             mp.scope.set(scope);
-            mp.state.resume();
+            mp.state.undo_finish();
             vp.uncount_end();
             vp.make_ready(mp, Why::Yielded, Origin::Yield);
             return;
@@ -190,7 +190,9 @@ fn enrol() -> usize {
 fn withdraw(me: usize) {
     if me & FOREIGN != 0 {
         // SAFETY: `enrol`'s count, which the word does not own (any more).
-        drop(unsafe { Arc::from_raw(std::ptr::with_exposed_provenance::<Foreign>(me & !FOREIGN)) });
+        drop(unsafe {
+            Arc::from_raw(std::ptr::with_exposed_provenance::<ForeignThread>(me & !FOREIGN))
+        });
     }
 }
 

@@ -8,36 +8,36 @@
 pub(crate) mod starvation;
 mod state;
 
-mod berth;
-mod called;
-mod exact;
+mod priority_order;
+mod sticky_parker;
+mod wake_flag;
 
 #[cfg(not(loom))]
-pub mod anchored;
-#[cfg(not(loom))]
-mod answer;
-#[cfg(not(loom))]
 pub mod board;
+#[cfg(not(loom))]
+pub mod builtin_kinds;
+#[cfg(not(loom))]
+mod busy_poll;
 #[cfg(not(loom))]
 pub mod cancel;
 #[cfg(not(loom))]
 mod carrier;
 #[cfg(not(loom))]
-mod courtesy;
+mod control_socket;
 #[cfg(not(loom))]
 mod deadlock;
 #[cfg(not(loom))]
 pub mod debug;
 #[cfg(not(loom))]
+pub mod direct_read;
+#[cfg(not(loom))]
 mod dump;
 #[cfg(not(loom))]
 mod dump_signal;
 #[cfg(not(loom))]
-mod ebb;
-#[cfg(not(loom))]
-pub mod entries;
-#[cfg(not(loom))]
 mod environment;
+#[cfg(not(loom))]
+mod foreign_thread;
 #[cfg(not(loom))]
 mod fork;
 #[cfg(not(loom))]
@@ -53,11 +53,11 @@ mod idle;
 #[cfg(not(loom))]
 mod instance;
 #[cfg(not(loom))]
-pub mod intake;
-#[cfg(not(loom))]
 mod join;
 #[cfg(not(loom))]
-mod lone;
+mod kernel_slice;
+#[cfg(not(loom))]
+pub mod kind_table;
 #[cfg(not(loom))]
 pub mod membership;
 #[cfg(not(loom))]
@@ -71,9 +71,7 @@ mod one_to_one;
 #[cfg(not(loom))]
 pub mod park;
 #[cfg(not(loom))]
-mod patience;
-#[cfg(not(loom))]
-mod place;
+mod placement;
 #[cfg(not(loom))]
 mod pool;
 #[cfg(not(loom))]
@@ -81,15 +79,15 @@ mod preempt;
 #[cfg(not(loom))]
 mod priority;
 #[cfg(not(loom))]
+mod priority_requests;
+#[cfg(not(loom))]
 pub mod readiness;
 #[cfg(not(loom))]
 mod record;
 #[cfg(not(loom))]
 pub mod region;
 #[cfg(not(loom))]
-mod requests;
-#[cfg(not(loom))]
-pub mod rows;
+pub mod remote_wake;
 #[cfg(not(loom))]
 pub mod runtime;
 #[cfg(not(loom))]
@@ -97,31 +95,33 @@ mod scope;
 #[cfg(not(loom))]
 mod shutdown;
 #[cfg(not(loom))]
-mod slice;
-#[cfg(not(loom))]
-mod spans;
-#[cfg(not(loom))]
 mod spawn;
 #[cfg(not(loom))]
 pub mod spinning;
 #[cfg(not(loom))]
-mod stand_in;
+mod stack_trim;
 #[cfg(not(loom))]
 mod sticky;
 #[cfg(not(loom))]
 mod suspend;
 #[cfg(not(loom))]
+pub mod syscall_batch;
+#[cfg(not(loom))]
 pub mod thread;
 #[cfg(not(loom))]
-mod tick;
+mod timekeeper;
 #[cfg(not(loom))]
 mod timer;
 #[cfg(not(loom))]
-mod tracing;
+mod trace_hooks;
+#[cfg(not(loom))]
+mod tracing_spans;
+#[cfg(not(loom))]
+mod turn_wait;
 #[cfg(not(loom))]
 mod vp;
 #[cfg(not(loom))]
-pub mod wrapped;
+mod yield_core;
 
 #[cfg(not(loom))]
 pub use mode::supports;

@@ -17,9 +17,9 @@ use kumihimo_resource::locking::Locking;
 use kumihimo_resource::serials::Generations;
 use kumihimo_resource::table::{self, Table};
 
-use crate::answer::Process;
+use crate::control_socket::ControlSocket;
 use crate::no_events::lock;
-use crate::{environment, identity, rows};
+use crate::{builtin_kinds, environment, identity};
 
 struct Member {
     number: Option<Arc<Number>>,
@@ -59,8 +59,8 @@ pub(crate) fn begin(locking: Option<Locking>) -> io::Result<()> {
         let (Ok(table) | Err(table)) =
             table::begin(location, generations, locking.unwrap_or_default());
         identity::begin(table);
-        rows::define(table);
-        let answer: Arc<dyn Answer> = Arc::new(Process);
+        builtin_kinds::define(table);
+        let answer: Arc<dyn Answer> = Arc::new(ControlSocket);
         let weak: Weak<dyn Answer> = Arc::downgrade(&answer);
         let control =
             number.as_ref().and_then(|number| match Control::start(number.clone(), weak) {

@@ -6,13 +6,13 @@ use std::sync::atomic::Ordering;
 
 use kumihimo_arch::tls;
 
-use crate::anchored::AnchorMetrics;
 use crate::board;
+use crate::direct_read::AnchorMetrics;
 use crate::instance::{self, Instance};
 use crate::mode::{Mode, mode};
 use crate::pool;
 use crate::runtime::Events;
-use crate::wrapped::BatchMetrics;
+use crate::syscall_batch::BatchMetrics;
 
 /// A snapshot of the running runtime's counters. Counters of VPs that run meanwhile may be a moment
 /// old.
@@ -211,7 +211,7 @@ impl Instance {
             },
             mode: mode(),
             batch: self.batch_metrics(),
-            anchor: self.anchored.metrics(),
+            anchor: self.direct_read.metrics(),
             trace_lost: self.trace.as_ref().map(|session| session.lost()),
             vps,
         }

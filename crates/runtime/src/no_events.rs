@@ -30,7 +30,7 @@ impl NoEvents {
         let masked = standing() != Standing::Foreign;
         if masked {
             // SAFETY: not foreign, so GS is set.
-            unsafe { KernelThread::stay() }.mask();
+            unsafe { KernelThread::begin_guard() }.mask();
         }
         NoEvents { masked, _not_send: PhantomData }
     }

@@ -14,33 +14,33 @@ use std::time::Instant;
 
 use crate::park::{self, Wait, Waiter};
 use crate::runtime::DEFAULT_STACK;
-use crate::scope::Data as ScopeData;
+use crate::scope::ScopeData;
 use crate::thread::{Inner, JoinHandle, Thread};
-use crate::{cancel, instance, spawn, stand_in};
+use crate::{cancel, foreign_thread, instance, spawn};
 
-struct Cell<T> {
-    state: Mutex<State<T>>,
+struct Completion<T> {
+    state: Mutex<Progress<T>>,
     begun: Condvar,
 }
 
-struct State<T> {
+struct Progress<T> {
     outcome: Option<Outcome<T>>,
     finished: bool,
     detached: bool,
     /// Itself, once it runs.
-    thread: Option<Arc<park::Foreign>>,
+    thread: Option<Arc<park::ForeignThread>>,
     /// The waiters for its end.
     waiters: Vec<Waiter>,
 }
 
 pub(crate) struct Handle<T> {
-    cell: Arc<Cell<T>>,
+    cell: Arc<Completion<T>>,
     thread: Thread,
     kernel: Option<std::thread::JoinHandle<()>>,
 }
 
-impl<T> Cell<T> {
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
+impl<T> Completion<T> {
+    fn lock(&self) -> MutexGuard<'_, Progress<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -89,30 +89,31 @@ where
     if let Some(name) = name {
         builder = builder.name(name);
     }
-    let state = State {
+    let state = Progress {
         outcome: None,
         finished: false,
         detached: false,
         thread: None,
         waiters: Vec::new(),
     };
-    let cell = Arc::new(Cell { state: Mutex::new(state), begun: Condvar::new() });
+    let cell = Arc::new(Completion { state: Mutex::new(state), begun: Condvar::new() });
     let deadline = cancel::earlier(cancel::deadline(), scope.and_then(ScopeData::deadline));
     let (child, scope) = (cell.clone(), Shared(scope.map(NonNull::from)));
     // It may outlive its runtime.
     let (runtime, on_panic) = (Arc::downgrade(&instance), instance.settings.on_panic.clone());
     let body = move || {
         let me = park::foreign();
-        stand_in::begin(&me);
+        foreign_thread::begin_one_to_one(&me);
         child.lock().thread = Some(me.clone());
         child.begun.notify_all();
-        let (outcome, panicked) = stand_in::live(&me, scope.get(), deadline, || {
-            let outcome = catch_unwind(AssertUnwindSafe(f));
-            let panicked = outcome
-                .as_ref()
-                .is_err_and(|payload| spawn::note_panic(|| on_panic, payload.as_ref()));
-            (outcome, panicked)
-        });
+        let (outcome, panicked) =
+            foreign_thread::run_one_to_one(&me, scope.get(), deadline, || {
+                let outcome = catch_unwind(AssertUnwindSafe(f));
+                let panicked = outcome
+                    .as_ref()
+                    .is_err_and(|payload| spawn::note_panic(|| on_panic, payload.as_ref()));
+                (outcome, panicked)
+            });
         // Before the first lock: in a fork's child its holder may not exist.
         crate::fork::end_of_child();
         let mut state = child.lock();
@@ -137,7 +138,7 @@ where
     }
     let thread = state.thread.clone().expect("waited for");
     drop(state);
-    instance.enrol(&thread);
+    instance.register_one_to_one(&thread);
     let thread = Thread::foreign(thread, label);
     Ok(JoinHandle { inner: Inner::Kernel(Handle { cell, thread, kernel: Some(kernel) }) })
 }

@@ -14,13 +14,13 @@ use std::time::Instant;
 use kumihimo_policy::Priority;
 use kumihimo_resource::id::{Kind, Printed};
 
-use crate::called::Called;
 use crate::carrier::{self, Carrier, Standing};
 use crate::instance;
 use crate::record::{Mp, Ref};
 use crate::state::Wake;
-use crate::vp::Left;
-use crate::{spans, stand_in, sticky};
+use crate::vp::AfterSwitch;
+use crate::wake_flag::WakeFlag;
+use crate::{foreign_thread, sticky, tracing_spans};
 
 /// What a parked one waits for. Shown in the deadlock report.
 ///
@@ -75,26 +75,26 @@ const PARKED: u32 = 2;
 
 /// The parker of a kernel thread that runs no virtual processor.
 #[derive(Debug)]
-pub(crate) struct Foreign {
+pub(crate) struct ForeignThread {
     word: AtomicU32,
     /// The user's park token, as a microprocess has one.
     pub(crate) token: AtomicU32,
     /// By the wakers of the future that it drives.
-    pub(crate) called: Called,
+    pub(crate) wake_flag: WakeFlag,
     pub(crate) id: u64,
-    pub(crate) stand_in: stand_in::Shared,
+    pub(crate) one_to_one: foreign_thread::OneToOne,
 }
 
-impl Foreign {
-    fn new() -> Foreign {
+impl ForeignThread {
+    fn new() -> ForeignThread {
         // The top bit is never set in a microprocess's id.
         static NEXT: AtomicU64 = AtomicU64::new(1 << 63);
-        Foreign {
+        ForeignThread {
             word: AtomicU32::new(EMPTY),
             token: AtomicU32::new(0),
-            called: Called::new(),
+            wake_flag: WakeFlag::new(),
             id: NEXT.fetch_add(1, Ordering::Relaxed),
-            stand_in: stand_in::Shared::new(),
+            one_to_one: foreign_thread::OneToOne::new(),
         }
     }
 
@@ -103,12 +103,12 @@ impl Foreign {
             return;
         }
         // As in `park_micro`.
-        let bound = stand_in::scope_deadline().filter(|b| deadline.is_none_or(|d| *b < d));
+        let bound = foreign_thread::scope_deadline().filter(|b| deadline.is_none_or(|d| *b < d));
         if self.word.compare_exchange(EMPTY, PARKED, Ordering::Acquire, Ordering::Acquire).is_ok() {
             crate::futex::wait(&self.word, PARKED, bound.or(deadline));
         }
         if bound.is_some_and(|b| Instant::now() >= b) {
-            stand_in::cancel_self();
+            foreign_thread::cancel_self();
         }
         // Permit or timeout or spurious: whatever is there is consumed.
         self.word.swap(EMPTY, Ordering::Acquire);
@@ -122,25 +122,25 @@ impl Foreign {
 }
 
 thread_local! {
-    static FOREIGN: Cell<Option<Arc<Foreign>>> = const { Cell::new(None) };
+    static FOREIGN: Cell<Option<Arc<ForeignThread>>> = const { Cell::new(None) };
 }
 
-pub(crate) fn foreign() -> Arc<Foreign> {
+pub(crate) fn foreign() -> Arc<ForeignThread> {
     FOREIGN
         .try_with(|slot| {
-            let parker = slot.take().unwrap_or_else(|| Arc::new(Foreign::new()));
+            let parker = slot.take().unwrap_or_else(|| Arc::new(ForeignThread::new()));
             slot.set(Some(parker.clone()));
             parker
         })
         // During the thread's TLS destruction a fresh one serves: nobody else can hold the old
         // one's permit.
-        .unwrap_or_else(|_| Arc::new(Foreign::new()))
+        .unwrap_or_else(|_| Arc::new(ForeignThread::new()))
 }
 
 #[derive(Clone, Debug)]
 pub(crate) enum Who {
     Micro(Ref),
-    Foreign(Arc<Foreign>),
+    Foreign(Arc<ForeignThread>),
 }
 
 /// A waiter: a microprocess or a foreign kernel thread.
@@ -220,7 +220,7 @@ pub fn sleeps_are_told() -> bool {
 /// What the waker did before `wake` happens before the return.
 #[inline]
 pub fn park(why: Wait, deadline: Option<Instant>) {
-    let _told = spans::Waits::begin(why);
+    let _told = tracing_spans::WaitSpan::begin(why);
     let why = why.encode();
     match Carrier::regain_to_wait() {
         Some(carrier) if carrier.is_running() => {
@@ -256,7 +256,7 @@ fn park_micro(carrier: Carrier, why: (u8, usize)) {
     let mp = runner(&carrier);
     if !mp.state.take_permit() {
         carrier.vp().note_wait(mp, why);
-        carrier.leave(Left::Parked);
+        carrier.leave(AfterSwitch::Park);
     }
 }
 
@@ -290,10 +290,10 @@ fn park_micro_until(carrier: Carrier, why: (u8, usize), deadline: Option<Instant
         let _held = vp.instance().table.enter_own(Kind::TIMER, &mp.claim);
         vp.timers().arm(mp.reference(), at);
     }
-    vp.tick.sooner(at);
+    vp.turn_clock.sooner(at);
     mp.wait_kind.store(mp.wait_kind.load(Ordering::Relaxed) | Wait::TIMED, Ordering::Relaxed);
     let number = mp.timer.load(Ordering::Relaxed);
-    let carrier = carrier.leave(Left::Parked);
+    let carrier = carrier.leave(AfterSwitch::Park);
     if carrier.vp().instance().now() < at {
         mp.timer.store(number.wrapping_add(1), Ordering::Relaxed);
         if carrier.vp().index == armed_at {
@@ -319,22 +319,22 @@ pub fn switch_point() {
 
 /// Asks the processor for a line of memory, and does not wait for it. Any address will do.
 #[inline(always)]
-pub(crate) fn fetch(line: *const u8) {
+pub(crate) fn prefetch(line: *const u8) {
     kumihimo_arch::cpu::prefetch(line);
 }
 
 /// Asks for the lines that a microprocess will touch first when it runs on.
 #[inline]
-pub(crate) fn fetch_stack(mp: &'static Mp) {
+pub(crate) fn prefetch_stack(mp: &'static Mp) {
     // SAFETY: records live for ever. It waits or is about to, so its context is written, if at all,
     // by the switch of another VP at this moment: one word, which is only taken for an address to
     // ask for.
     let stack =
         unsafe { AtomicPtr::from_ptr(mp.context.get().cast::<*mut u8>()) }.load(Ordering::Relaxed);
     for line in 0..5 {
-        fetch(stack.wrapping_add(line * 64));
+        prefetch(stack.wrapping_add(line * 64));
     }
-    fetch(std::ptr::with_exposed_provenance(mp.fs.get()));
+    prefetch(std::ptr::with_exposed_provenance(mp.fs.get()));
 }
 
 impl Waiter {
@@ -365,7 +365,7 @@ impl Waiter {
         (mark_of(mp) == mark && who.is_alive()).then(|| Waiter::of(who))
     }
 
-    pub(crate) fn of_foreign(who: Arc<Foreign>) -> Waiter {
+    pub(crate) fn of_foreign(who: Arc<ForeignThread>) -> Waiter {
         Waiter(Who::Foreign(who))
     }
 
@@ -403,19 +403,19 @@ impl Waiter {
 
     /// Asks for the lines of memory that waking it will touch.
     #[inline]
-    pub(crate) fn fetch_record(&self) {
+    pub(crate) fn prefetch_record(&self) {
         if let Who::Micro(who) = &self.0 {
-            fetch(std::ptr::from_ref(who.mp).cast());
+            prefetch(std::ptr::from_ref(who.mp).cast());
         }
     }
 
-    /// [`fetch_stack`] of a microprocess. Its record should be there by now.
+    /// [`prefetch_stack`] of a microprocess. Its record should be there by now.
     #[inline]
-    pub(crate) fn fetch_stack(&self) {
+    pub(crate) fn prefetch_stack(&self) {
         if let Who::Micro(who) = &self.0
             && who.is_alive()
         {
-            fetch_stack(who.mp);
+            prefetch_stack(who.mp);
         }
     }
 
@@ -490,7 +490,7 @@ fn wake_from_outside(who: Ref) {
 impl Wait {
     /// In the encoded kind: the wait has a deadline. Gone with the next wait.
     pub(crate) const TIMED: u8 = 0x80;
-    /// The same: a VP that idles has seen it before: see [`crate::ebb`].
+    /// The same: a VP that idles has seen it before: see [`crate::stack_trim`].
     pub(crate) const LONG: u8 = 0x40;
     /// The same: [`Wait::Idle`].
     const TRIMMED: u8 = 0x20;

@@ -28,69 +28,70 @@ const LOCAL_MAX_LIMITED: usize = 4;
 
 /// Slot size and with or without a TLS block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Kind {
+pub(crate) struct SlotKind {
     pub(crate) class: Class,
     pub(crate) lean: bool,
 }
 
 const KINDS: usize = Class::COUNT * 2;
 
-impl Kind {
+impl SlotKind {
     fn index(self) -> usize {
         self.class.index() * 2 + usize::from(self.lean)
     }
 
-    fn of(mp: &Mp) -> Kind {
-        Kind { class: mp.class.get(), lean: mp.fs.get() == 0 }
+    fn of(mp: &Mp) -> SlotKind {
+        SlotKind { class: mp.class.get(), lean: mp.fs.get() == 0 }
     }
 }
 
 /// What nobody uses, of one kind. Served from the end, so that those at the front are those that
 /// were not used for longest.
 ///
-/// Always: `dry` <= `unused` <= how many there are.
+/// Always: `trimmed` <= `unused` <= how many there are.
 struct Free<T = &'static Mp> {
     list: Vec<T>,
-    /// How short the list has been since the last [`ebb`]: as many at its front were not used
-    /// meanwhile.
+    /// How short the list has been since the last [`trim_unused`]: as many at its front were not
+    /// used meanwhile.
     unused: usize,
     /// How many at its front have given their memory back.
-    dry: usize,
+    trimmed: usize,
 }
 
 impl<T> Free<T> {
     const fn new() -> Free<T> {
-        Free { list: Vec::new(), unused: 0, dry: 0 }
+        Free { list: Vec::new(), unused: 0, trimmed: 0 }
     }
 
     /// The last `n` at most.
     fn take(&mut self, n: usize) -> Vec<T> {
         let rest = self.list.len() - n.min(self.list.len());
         self.unused = self.unused.min(rest);
-        self.dry = self.dry.min(rest);
+        self.trimmed = self.trimmed.min(rest);
         self.list.split_off(rest)
     }
 
-    /// Those that were not used since the last ebb and have memory to give back, `EBB` at most.
+    /// Those that were not used since the last trim and have memory to give back, `TRIM_BATCH` at
+    /// most.
     fn take_unused(&mut self) -> Vec<T> {
-        let n = (self.unused - self.dry).min(EBB);
+        let n = (self.unused - self.trimmed).min(TRIM_BATCH);
         self.unused -= n;
-        self.list.drain(self.dry..self.dry + n).collect()
+        self.list.drain(self.trimmed..self.trimmed + n).collect()
     }
 
     /// Those that have given their memory back.
-    fn put_dry(&mut self, batch: Vec<T>) {
-        let (at, n) = (self.dry, batch.len());
+    fn put_trimmed(&mut self, batch: Vec<T>) {
+        let (at, n) = (self.trimmed, batch.len());
         self.list.splice(at..at, batch);
-        self.dry += n;
+        self.trimmed += n;
         self.unused += n;
     }
 }
 
 static FREE: [Mutex<Free>; KINDS] = [const { Mutex::new(Free::new()) }; KINDS];
-/// How many of each kind give their memory back at one ebb, at most: some milliseconds of a VP that
-/// idles.
-const EBB: usize = 2048;
+/// How many of each kind give their memory back at one trim, at most: some milliseconds of a VP
+/// that idles.
+const TRIM_BATCH: usize = 2048;
 /// The newest record. All of them, living or not, are a list that only grows and begins in
 /// [`crate::debug`]; this is its other end.
 static ALL: Mutex<Option<&'static Mp>> = Mutex::new(None);
@@ -130,7 +131,7 @@ impl VpPool {
 
     /// A microprocess in its FREE phase.
     #[inline]
-    pub(crate) fn take(&self, kind: Kind) -> io::Result<&'static Mp> {
+    pub(crate) fn take(&self, kind: SlotKind) -> io::Result<&'static Mp> {
         let i = kind.index();
         let mp = self.head[i].get();
         if mp.is_null() {
@@ -146,7 +147,7 @@ impl VpPool {
     /// Gives a microprocess in its FREE phase back.
     #[inline]
     pub(crate) fn give(&self, mp: &'static Mp) {
-        let i = Kind::of(mp).index();
+        let i = SlotKind::of(mp).index();
         mp.next_free.set(self.head[i].get());
         self.head[i].set(mp);
         let n = self.len[i].get() + 1;
@@ -157,7 +158,7 @@ impl VpPool {
     }
 
     #[cold]
-    fn refill(&self, kind: Kind) -> io::Result<&'static Mp> {
+    fn refill(&self, kind: SlotKind) -> io::Result<&'static Mp> {
         if self.most[kind.index()] == 0 {
             return take_outside(kind);
         }
@@ -196,7 +197,7 @@ impl VpPool {
 
     /// Off the critical path: an idle VP sees to it that one batch of the default kind is at hand.
     /// Failure is no error here.
-    pub(crate) fn top_up(&self, kind: Kind) {
+    pub(crate) fn top_up(&self, kind: SlotKind) {
         // Where microprocesses are kernel threads no block can be built, and each attempt would
         // cost a batch of slots.
         if self.len[kind.index()].get() == 0
@@ -215,12 +216,12 @@ impl Drop for VpPool {
     }
 }
 
-fn take_batch(kind: Kind) -> Vec<&'static Mp> {
+fn take_batch(kind: SlotKind) -> Vec<&'static Mp> {
     lock(&FREE[kind.index()]).take(BATCH)
 }
 
 /// One for a caller that is on no VP.
-pub(crate) fn take_outside(kind: Kind) -> io::Result<&'static Mp> {
+pub(crate) fn take_outside(kind: SlotKind) -> io::Result<&'static Mp> {
     if let Some(mp) = lock(&FREE[kind.index()]).take(1).pop() {
         return Ok(mp);
     }
@@ -230,11 +231,11 @@ pub(crate) fn take_outside(kind: Kind) -> io::Result<&'static Mp> {
 
 /// Gives back from a kernel thread that is on no VP.
 pub(crate) fn give_outside(mp: &'static Mp) {
-    lock(&FREE[Kind::of(mp).index()]).list.push(mp);
+    lock(&FREE[SlotKind::of(mp).index()]).list.push(mp);
 }
 
 /// New slots with their blocks: up to `n`, at least one.
-fn make(kind: Kind, n: usize) -> io::Result<Vec<&'static Mp>> {
+fn make(kind: SlotKind, n: usize) -> io::Result<Vec<&'static Mp>> {
     let n = reserve(kind, n)?;
     let mut ends = [std::ptr::null_mut(); BATCH];
     let got = match stack::acquire(kind.class, &mut ends[..n]) {
@@ -282,7 +283,7 @@ fn make(kind: Kind, n: usize) -> io::Result<Vec<&'static Mp>> {
     Ok(made)
 }
 
-fn reserve(kind: Kind, n: usize) -> io::Result<usize> {
+fn reserve(kind: SlotKind, n: usize) -> io::Result<usize> {
     let size = kind.class.slot_size() as u64;
     let (max_slots, max_bytes) =
         (MAX_SLOTS.load(Ordering::Relaxed), MAX_STACK_BYTES.load(Ordering::Relaxed));
@@ -306,7 +307,7 @@ fn reserve(kind: Kind, n: usize) -> io::Result<usize> {
     Ok(fit)
 }
 
-fn unreserve(kind: Kind, n: usize) {
+fn unreserve(kind: SlotKind, n: usize) {
     SLOTS.fetch_sub(n, Ordering::Relaxed);
     STACK_BYTES.fetch_sub(n as u64 * kind.class.slot_size() as u64, Ordering::Relaxed);
 }
@@ -368,15 +369,15 @@ pub(crate) fn trim() -> usize {
     FREE.iter().map(|free| give_back(free, |free| free.take(usize::MAX))).sum()
 }
 
-/// Gives back the memory of slots that nobody has used since the last ebb. Says whether there may
+/// Gives back the memory of slots that nobody has used since the last trim. Says whether there may
 /// be more to give at the next one.
-pub(crate) fn ebb() -> bool {
+pub(crate) fn trim_unused() -> bool {
     let mut more = false;
     for free in &FREE {
         give_back(free, Free::take_unused);
         let mut free = lock(free);
         free.unused = free.list.len();
-        more |= free.dry < free.list.len();
+        more |= free.trimmed < free.list.len();
     }
     more
 }
@@ -391,7 +392,7 @@ fn give_back(free: &Mutex<Free>, take: impl FnOnce(&mut Free) -> Vec<&'static Mp
     }
     let n = batch.len();
     if n > 0 {
-        lock(free).put_dry(batch);
+        lock(free).put_trimmed(batch);
     }
     n
 }
@@ -401,14 +402,14 @@ mod tests {
     use super::*;
 
     fn free(n: u32) -> Free<u32> {
-        Free { list: (0..n).collect(), unused: n as usize, dry: 0 }
+        Free { list: (0..n).collect(), unused: n as usize, trimmed: 0 }
     }
 
     fn holds(free: &Free<u32>) {
         assert!(
-            free.dry <= free.unused && free.unused <= free.list.len(),
+            free.trimmed <= free.unused && free.unused <= free.list.len(),
             "{} {} {}",
-            free.dry,
+            free.trimmed,
             free.unused,
             free.list.len()
         );
@@ -423,16 +424,16 @@ mod tests {
         holds(&free);
         assert_eq!(first.len(), 896);
         assert!(free.take_unused().is_empty());
-        free.put_dry(first);
+        free.put_trimmed(first);
         holds(&free);
-        assert_eq!((free.dry, free.list.len()), (896, 896));
+        assert_eq!((free.trimmed, free.list.len()), (896, 896));
         assert!(free.take_unused().is_empty(), "all of them have given theirs");
     }
 
     #[test]
     fn others_take_and_give_meanwhile() {
         let mut free = free(10);
-        free.dry = 3;
+        free.trimmed = 3;
         free.unused = 7;
         let batch = free.take_unused();
         assert_eq!(batch, [3, 4, 5, 6]);
@@ -440,9 +441,9 @@ mod tests {
         assert_eq!(free.take(5), [1, 2, 7, 8, 9]);
         holds(&free);
         free.list.push(11);
-        free.put_dry(batch);
+        free.put_trimmed(batch);
         holds(&free);
-        assert_eq!(free.dry, 5, "0 and the four");
+        assert_eq!(free.trimmed, 5, "0 and the four");
         assert_eq!(free.take(usize::MAX), [0, 3, 4, 5, 6, 11]);
         holds(&free);
     }

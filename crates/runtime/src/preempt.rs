@@ -8,8 +8,8 @@
 //! ```
 //! A call is injected only where the microprocess can be switched away from and continued on
 //! another kernel thread, that is where
-//! - nothing that was read through GS is in use ([`KernelThread::stay`]): no critical section, of
-//!   the runtime's or the user's ([`crate::NoEvents`]);
+//! - nothing that was read through GS is in use ([`KernelThread::begin_guard`]): no critical
+//!   section, of the runtime's or the user's ([`crate::NoEvents`]);
 //! - it runs on its own stack, with room, and no signal handler does: the mask of signals is its
 //!   kernel thread's usual one;
 //! - the code is not the C library's, the dynamic linker's or an allocator's, nor called by
@@ -32,13 +32,13 @@ use kumihimo_policy::Why;
 use libc::ucontext_t;
 
 use crate::carrier::{Carrier, KernelThread, Standing, standing};
-use crate::place::SHORT;
+use crate::placement::SHORT;
 use crate::record::Mp;
 use crate::vp::bump;
-use crate::{handoff, pool, sticky, tracing};
+use crate::{handoff, pool, sticky, trace_hooks};
 
 /// So many attempts to inject a call, within a millisecond.
-const PATIENCE: u32 = 4;
+const MAX_INJECT_ATTEMPTS: u32 = 4;
 
 /// The signals that a kernel thread of the runtime has blocked when no handler runs.
 static USUAL_MASK: OnceLock<u64> = OnceLock::new();
@@ -58,9 +58,9 @@ fn silence(is: bool) {
         // SAFETY: not foreign: GS is set; nothing switches in between. A thread that stays is not
         // preempted, and so the holder of the bells' lock is not.
         unsafe {
-            let kt = KernelThread::stay();
+            let kt = KernelThread::begin_guard();
             kt.events().silence(is);
-            kt.leave_alone();
+            kt.end_guard();
         }
     }
 }
@@ -70,11 +70,11 @@ fn links(step: i32) {
     if standing() != Standing::Foreign {
         // SAFETY: not foreign: GS is set; nothing switches in between.
         unsafe {
-            let kt = KernelThread::stay();
+            let kt = KernelThread::begin_guard();
             if let Some(mp) = kt.current.get().as_ref() {
                 mp.linking.set(mp.linking.get() + step);
             }
-            kt.leave_alone();
+            kt.end_guard();
         }
     }
 }
@@ -82,14 +82,14 @@ fn links(step: i32) {
 fn begin_still() {
     if standing() != Standing::Foreign {
         // SAFETY: not foreign: GS is set. Ended by `end_still`.
-        unsafe { KernelThread::stay() };
+        unsafe { KernelThread::begin_guard() };
     }
 }
 
 fn end_still() {
     if standing() != Standing::Foreign {
         // SAFETY: as above; nothing has switched since `begin_still`.
-        unsafe { KernelThread::here().leave_alone() };
+        unsafe { KernelThread::here().end_guard() };
     }
 }
 
@@ -127,7 +127,7 @@ pub(crate) unsafe fn interrupted(context: *mut ucontext_t, vain: u32) -> bool {
     if kt.is_in_handler() || !matches!(standing(), Standing::OnVp | Standing::Sticky) {
         return true;
     }
-    if standing() == Standing::Sticky && !sticky::is_called_back(kt.instance(), mp) {
+    if standing() == Standing::Sticky && !sticky::is_recalled(kt.instance(), mp) {
         return true;
     }
     if kt.events().vp().is_none() {
@@ -140,7 +140,7 @@ pub(crate) unsafe fn interrupted(context: *mut ucontext_t, vain: u32) -> bool {
         kt.instance().injected.fetch_add(1, Ordering::Relaxed);
         return true;
     }
-    if vain < PATIENCE || !kt.events().may_stand_aside() {
+    if vain < MAX_INJECT_ATTEMPTS || !kt.events().may_stand_aside() {
         return false;
     }
     kt.instance().stood_aside.fetch_add(1, Ordering::Relaxed);
@@ -192,10 +192,10 @@ pub(crate) fn deliver() {
         // SAFETY: not foreign: GS is set.
         if standing() == Standing::Sticky && !unsafe { KernelThread::here() }.is_in_handler() {
             // On a VP from here, if that is why it was called.
-            drop(sticky::obey());
+            drop(sticky::return_if_recalled());
         }
         // SAFETY: not foreign: GS is set.
-        let kt = unsafe { KernelThread::stay() };
+        let kt = unsafe { KernelThread::begin_guard() };
         // In a handler, or without a VP, nothing switches; what waits stays, and is told when the
         // microprocess next enters the runtime.
         let may_switch = standing() == Standing::OnVp && !kt.is_in_handler();
@@ -207,7 +207,7 @@ pub(crate) fn deliver() {
         };
         if raised == 0 {
             // SAFETY: as above.
-            unsafe { kt.leave_alone() };
+            unsafe { kt.end_guard() };
             return;
         }
         if !kt.enter() {
@@ -236,16 +236,16 @@ impl Carrier {
     fn preempted(self, raised: u32) -> Carrier {
         let vp = self.vp();
         let Some(mp) = self.running() else { return self };
-        tracing::told(vp, raised);
+        trace_hooks::told(vp, raised);
         vp.notice(if raised & Event::Changed.bit() != 0 {
             Why::Reprioritised
         } else {
             Why::Outranked
         });
-        bump(&vp.tick.answers);
+        bump(&vp.turn_clock.answers);
         let quantum = vp.instance().placer.turn_ns(mp).unwrap_or(u64::MAX);
         if vp.turn_is_over() || quantum == 0 {
-            vp.urge.set(Some(Why::QuantumOver));
+            vp.resched.set(Some(Why::QuantumOver));
         }
         if mp.fs.get() == 0 {
             // A lean one: at its next switch point.

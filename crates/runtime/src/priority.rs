@@ -7,7 +7,7 @@ use kumihimo_policy::Priority;
 use crate::carrier::Carrier;
 use crate::instance::{self, Instance};
 use crate::record::Ref;
-use crate::tracing;
+use crate::trace_hooks;
 
 /// Sets a microprocess's own priority. The VP that runs or queues it is notified at once
 /// (*Changed*), and places it anew at its next step.
@@ -19,7 +19,7 @@ pub(crate) fn set(who: Ref, priority: Priority) {
 /// The effective priority of a microprocess may have changed: if it is queued it is placed anew.
 pub(crate) fn changed(who: Ref) {
     let ask = |instance: &Instance| {
-        tracing::reprioritised(instance, who);
+        trace_hooks::reprioritised(instance, who);
         // Queued or running on its home VP, or parked: the owner of that VP finds out, and passes
         // on what it does not find.
         instance.reprioritise(usize::from(who.mp.home.load(Ordering::Relaxed)), who, 0);
@@ -35,10 +35,10 @@ pub(crate) fn changed(who: Ref) {
     let vp = carrier.vp();
     if carrier.running().is_some_and(|mp| std::ptr::eq(mp, who.mp)) {
         // Oneself: what is queued may outrank the caller now.
-        tracing::reprioritised(vp.instance(), who);
+        trace_hooks::reprioritised(vp.instance(), who);
         vp.relevel(who.mp);
         return;
     }
     ask(vp.instance());
-    vp.requests.serve(vp);
+    vp.priority_requests.serve(vp);
 }

@@ -16,10 +16,10 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::carrier::Carrier;
-use crate::ebb;
 use crate::instance::{self, Instance};
 use crate::no_events::lock;
-use crate::park::{self, Wait, Waiter, fetch};
+use crate::park::{self, Wait, Waiter, prefetch};
+use crate::stack_trim;
 use crate::sticky;
 use crate::vp::Vp;
 
@@ -43,7 +43,7 @@ pub struct Seen(u32);
 /// before the descriptor was removed finds another generation here. One cache line: among thousands
 /// of connections it is always cold.
 #[repr(C, align(64))]
-struct Entry {
+struct DescriptorEntry {
     /// Edges so far, times two, by direction. The low bit: one of them was an end, an error or
     /// urgent data. Changed under `waiters` only.
     edges: [AtomicU32; 2],
@@ -67,14 +67,14 @@ struct Waiters {
     others: Option<Box<Vec<(Interest, Waiter)>>>,
 }
 
-const _: () = assert!(size_of::<Entry>() == 64);
+const _: () = assert!(size_of::<DescriptorEntry>() == 64);
 
-static FREE: Mutex<Vec<&'static Entry>> = Mutex::new(Vec::new());
+static FREE: Mutex<Vec<&'static DescriptorEntry>> = Mutex::new(Vec::new());
 
-impl Entry {
-    fn take() -> &'static Entry {
+impl DescriptorEntry {
+    fn take() -> &'static DescriptorEntry {
         lock(&FREE).pop().unwrap_or_else(|| {
-            Box::leak(Box::new(Entry {
+            Box::leak(Box::new(DescriptorEntry {
                 edges: Default::default(),
                 drained_at: [AtomicU32::new(NEVER), AtomicU32::new(NEVER)],
                 generation: AtomicU32::new(0),
@@ -90,13 +90,13 @@ impl Entry {
         (std::ptr::from_ref(self).expose_provenance() as u64) | generation << 48
     }
 
-    fn address(token: u64) -> *const Entry {
+    fn address(token: u64) -> *const DescriptorEntry {
         std::ptr::with_exposed_provenance((token & 0xffff_ffff_ffff) as usize)
     }
 
-    fn of_token(token: u64) -> Option<&'static Entry> {
+    fn of_token(token: u64) -> Option<&'static DescriptorEntry> {
         // SAFETY: tokens are made by `token` only; entries live for ever.
-        let entry = unsafe { &*Entry::address(token) };
+        let entry = unsafe { &*DescriptorEntry::address(token) };
         (u64::from(entry.generation.load(Ordering::Acquire) & 0xffff) == token >> 48)
             .then_some(entry)
     }
@@ -195,7 +195,7 @@ impl Waiters {
 /// Drop it before the descriptor is closed.
 pub struct Source {
     fd: RawFd,
-    entry: std::sync::OnceLock<&'static Entry>,
+    entry: std::sync::OnceLock<&'static DescriptorEntry>,
 }
 
 impl std::fmt::Debug for Source {
@@ -258,8 +258,8 @@ impl Source {
                 lock(&entry.waiters).strike(interest, &me);
                 return Err(io::ErrorKind::TimedOut.into());
             }
-            if ebb::is_due() {
-                ebb::give_stack_back();
+            if stack_trim::is_due() {
+                stack_trim::give_stack_back();
                 why = Wait::Idle(self.fd);
             }
         }
@@ -291,7 +291,7 @@ impl Source {
 
     /// The entry, in the set of the VP under the caller or, from earlier, of another one; none on a
     /// foreign thread, which polls.
-    fn register(&self) -> io::Result<Option<&'static Entry>> {
+    fn register(&self) -> io::Result<Option<&'static DescriptorEntry>> {
         let Some(carrier) = Carrier::current() else { return self.register_elsewhere() };
         let vp = carrier.vp();
         self.register_at(vp).map(Some)
@@ -299,7 +299,7 @@ impl Source {
 
     /// By a caller that has no VP: if it is sticky it is woken from where it was on one last.
     #[cold]
-    fn register_elsewhere(&self) -> io::Result<Option<&'static Entry>> {
+    fn register_elsewhere(&self) -> io::Result<Option<&'static DescriptorEntry>> {
         let Some((kt, mp)) = sticky::current() else { return Ok(None) };
         let vps = &kt.instance().vps;
         let vp = &vps[usize::from(mp.home.load(Ordering::Relaxed)) % vps.len()];
@@ -312,14 +312,14 @@ impl Source {
         Ok(Some(entry))
     }
 
-    fn register_at(&self, vp: &Vp) -> io::Result<&'static Entry> {
+    fn register_at(&self, vp: &Vp) -> io::Result<&'static DescriptorEntry> {
         if let Some(entry) = self.entry.get() {
             if Poller::at(vp.instance(), entry.home.load(Ordering::Relaxed)).is_none() {
                 entry.move_in(&vp.poller, self.fd, vp.instance())?;
             }
             return Ok(entry);
         }
-        let entry = Entry::take();
+        let entry = DescriptorEntry::take();
         // Published only once it is in a set: a reader that finds it relies on its edges.
         if let Err(e) = entry.move_in(&vp.poller, self.fd, vp.instance()) {
             entry.give_back();
@@ -334,7 +334,7 @@ impl Source {
     }
 }
 
-impl Entry {
+impl DescriptorEntry {
     /// Into the set of `poller`, unless another VP of this instance was faster. The set of an
     /// instance that has ended is closed.
     fn move_in(&'static self, poller: &Poller, fd: RawFd, instance: &Instance) -> io::Result<()> {
@@ -481,7 +481,7 @@ impl Poller {
         // the next.
         for i in 0..n {
             // SAFETY: the kernel has filled the first n.
-            fetch(Entry::address(unsafe { (*events.add(i)).u64 }).cast());
+            prefetch(DescriptorEntry::address(unsafe { (*events.add(i)).u64 }).cast());
         }
         // SAFETY: owner only, and nothing below comes back here.
         let due = unsafe { &mut *self.due.get() };
@@ -491,8 +491,8 @@ impl Poller {
             let (flags, token) = (event.events as i32, event.u64);
             if token != CALL {
                 self.heard.set(self.heard.get() + 1);
-                *due = Entry::of_token(token).and_then(|entry| entry.report(flags));
-                due.iter().for_each(Waiter::fetch_record);
+                *due = DescriptorEntry::of_token(token).and_then(|entry| entry.report(flags));
+                due.iter().for_each(Waiter::prefetch_record);
             }
         }
         if first {
@@ -500,7 +500,7 @@ impl Poller {
             due[..n].reverse();
         }
         for waiter in due[..n].iter_mut().filter_map(Option::take) {
-            waiter.fetch_stack();
+            waiter.prefetch_stack();
             if first { waiter.wake_sync() } else { waiter.wake() }
         }
     }
@@ -543,7 +543,7 @@ fn poll(fd: RawFd, interest: Interest, deadline: Option<Instant>) -> io::Result<
     };
     loop {
         // poll(2) ignores negative descriptors.
-        let call = crate::stand_in::call_descriptor().unwrap_or(-1);
+        let call = crate::foreign_thread::cancel_descriptor().unwrap_or(-1);
         // After it: a request that came before there was a descriptor to call is seen here.
         crate::cancel::point();
         let ts =

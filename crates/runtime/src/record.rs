@@ -15,12 +15,12 @@ use kumihimo_queue::{Links, Node};
 use kumihimo_resource::id::{Printed, Serial};
 use kumihimo_resource::locking::Claim;
 
-use crate::called::Called;
 use crate::carrier::KernelThread;
 use crate::identity;
-use crate::scope::Data as ScopeData;
+use crate::scope::ScopeData;
 use crate::state::{Phase, State, Wake};
 use crate::sticky::Sticky;
+use crate::wake_flag::WakeFlag;
 
 const NO_INHERITANCE: u8 = 0xff;
 
@@ -83,11 +83,11 @@ pub(crate) struct Mp {
     /// Calls of dlopen and dlclose that it is in. By the running one.
     pub(crate) linking: Cell<i32>,
     /// By the wakers of the future that it drives.
-    pub(crate) called: Called,
+    pub(crate) wake_flag: WakeFlag,
     pub(crate) sticky: Sticky,
     /// Deadline that the innermost scope hands down.
     pub(crate) deadline: Cell<Option<Instant>>,
-    /// For policies that look at the clock: see [`crate::place`].
+    /// For policies that look at the clock: see [`crate::placement`].
     pub(crate) account: Cell<Account>,
     /// The lock of this resource, for those designs that have one each.
     pub(crate) claim: Claim,
@@ -202,7 +202,7 @@ impl Mp {
             waits_on: Cell::new(std::ptr::null()),
             ticket: Cell::new(Ticket::NONE),
             linking: Cell::new(0),
-            called: Called::new(),
+            wake_flag: WakeFlag::new(),
             sticky: Sticky::new(),
             wait_kind: AtomicU8::new(0),
             wait_object: AtomicUsize::new(0),
@@ -314,14 +314,14 @@ impl Ref {
     pub(crate) fn wake(self) -> Wake {
         match self.mp.state.wake(self.generation) {
             // It waits on its kernel thread, and goes on there.
-            Wake::Queue if self.mp.sticky.berth.call() => Wake::Permit,
+            Wake::Queue if self.mp.sticky.parker.wake() => Wake::Permit,
             done => done,
         }
     }
 
     pub(crate) fn is_alive(self) -> bool {
         self.is_current()
-            && matches!(self.mp.state.phase(), Phase::Live | Phase::Parked | Phase::Held)
+            && matches!(self.mp.state.phase(), Phase::Live | Phase::Parked | Phase::Suspended)
     }
 
     pub(crate) fn item(self) -> NonNull<Mp> {

@@ -14,7 +14,7 @@ use kumihimo_resource::id::{Id, Kind, Serial};
 use kumihimo_resource::table::{Error, Row, Usage, has_whole_kinds};
 
 use crate::carrier::Carrier;
-use crate::entries::Entries;
+use crate::kind_table::Entries;
 use crate::membership::table;
 use crate::no_events::{NoEvents, lock};
 
@@ -38,15 +38,15 @@ unsafe impl Send for Piece {}
 
 /// One VP's free regions. Owner only.
 #[derive(Debug, Default)]
-pub(crate) struct Kept {
+pub(crate) struct RegionCache {
     free: [RefCell<Vec<Piece>>; SIZES],
     /// Not where the locking design has one list for all.
     shared: Cell<bool>,
 }
 
-impl Kept {
-    pub(crate) fn new() -> Kept {
-        Kept { free: Default::default(), shared: Cell::new(has_whole_kinds()) }
+impl RegionCache {
+    pub(crate) fn new() -> RegionCache {
+        RegionCache { free: Default::default(), shared: Cell::new(has_whole_kinds()) }
     }
 
     fn take(&self, size: usize) -> Option<Piece> {
@@ -72,7 +72,7 @@ impl Kept {
 }
 
 /// A kernel thread that outlives its runtime keeps the VPs until then.
-impl Drop for Kept {
+impl Drop for RegionCache {
     fn drop(&mut self) {
         self.clear();
     }

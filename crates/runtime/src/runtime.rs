@@ -17,12 +17,12 @@ pub use kumihimo_queue::{Capacity, Design};
 use kumihimo_resource::id::Printed;
 
 use crate::instance::{self, Instance};
-use crate::place::Placer;
-use crate::pool::{self, Kind};
+use crate::placement::Placer;
+use crate::pool::{self, SlotKind};
 use crate::record::colour_max;
-use crate::spawn::{self, Order};
+use crate::spawn::{self, SpawnRequest};
+use crate::syscall_batch::MakeBackend;
 use crate::thread::Thread;
-use crate::wrapped::MakeBackend;
 use crate::{dump_signal, environment, fork, join, membership, mode, preempt, shutdown};
 
 /// The run-queue design that measurements choose; see `kumi bench queues`.
@@ -42,11 +42,11 @@ pub(crate) const MAX_VPS: usize = kumihimo_queue::MAX_VPS;
 /// What a panic hook of the runtime gets: the microprocess that panicked and the payload.
 pub type OnPanic = Arc<dyn Fn(&Thread, &(dyn Any + Send)) + Send + Sync>;
 
-pub use crate::anchored::AnchorMetrics;
+pub use crate::direct_read::AnchorMetrics;
 pub use crate::dump::dump;
 pub use crate::metrics::{Metrics, VpMetrics, metrics};
 pub use crate::mode::{Mode, mode};
-pub use crate::wrapped::{BatchMetrics, set_batch_policy};
+pub use crate::syscall_batch::{BatchMetrics, set_batch_policy};
 pub use kumihimo_arbiter::share::{Share, ShareError};
 pub use kumihimo_batch::{Backend, Policy as BatchPolicy};
 use kumihimo_events::limit::Limit;
@@ -97,13 +97,13 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    pub(crate) fn default_kind(&self) -> io::Result<Kind> {
+    pub(crate) fn default_kind(&self) -> io::Result<SlotKind> {
         kind(self.stack_size, false)
     }
 }
 
 /// The slot class for a stack of `size` bytes.
-pub(crate) fn kind(size: usize, lean: bool) -> io::Result<Kind> {
+pub(crate) fn kind(size: usize, lean: bool) -> io::Result<SlotKind> {
     let block = if lean { 0 } else { tls::get().bytes() };
     let class_for = |extra| {
         stack::class_for(size, block + extra)
@@ -112,7 +112,7 @@ pub(crate) fn kind(size: usize, lean: bool) -> io::Result<Kind> {
     let class = class_for(0)?;
     // What the caches' colouring takes may need the next size.
     let class = class_for(colour_max(class.slot_size()))?.max(class);
-    Ok(Kind { class, lean })
+    Ok(SlotKind { class, lean })
 }
 
 /// Settings of a [`Runtime`].
@@ -187,7 +187,7 @@ impl Builder {
     }
 
     /// When system calls of several microprocesses enter the kernel together: see
-    /// [`wrapped`](crate::wrapped). `KUMI_BATCH` in the environment stands in for it.
+    /// [`wrapped`](crate::syscall_batch). `KUMI_BATCH` in the environment stands in for it.
     pub fn batch(mut self, policy: BatchPolicy) -> Builder {
         self.batch = Some(policy);
         self
@@ -609,7 +609,7 @@ where
         // Kernel threads instead of microprocesses: the caller's will do.
         return std::panic::catch_unwind(std::panic::AssertUnwindSafe(f));
     }
-    let order = Order {
+    let order = SpawnRequest {
         kind: kind(MAIN_STACK, false).expect("a stack of 8 MiB is possible"),
         priority: Priority::DEFAULT,
         name: Some("main".into()),

@@ -15,7 +15,7 @@ use crate::park::{self, Wait, Waiter};
 use crate::thread::{Builder, JoinHandle, Result, Thread, after};
 
 /// What scope, children and handles share. Lies in the frame of [`scope`].
-pub(crate) struct Data {
+pub(crate) struct ScopeData {
     running: AtomicUsize,
     /// Children that panicked; those of them whose outcome was taken.
     panicked: AtomicUsize,
@@ -37,12 +37,12 @@ struct Children {
 
 /// A scope for microprocesses that borrow. See [`scope`].
 pub struct Scope<'scope, 'env: 'scope> {
-    data: Data,
+    data: ScopeData,
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
 }
 
-impl Data {
+impl ScopeData {
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.deadline
     }
@@ -117,7 +117,7 @@ where
     F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,
 {
     let scope = Scope {
-        data: Data {
+        data: ScopeData {
             running: AtomicUsize::new(0),
             panicked: AtomicUsize::new(0),
             handled: AtomicUsize::new(0),
@@ -279,7 +279,7 @@ impl Builder {
 /// The right to wait for a scoped microprocess's end and to have its result.
 pub struct ScopedJoinHandle<'scope, T> {
     handle: JoinHandle<T>,
-    data: &'scope Data,
+    data: &'scope ScopeData,
 }
 
 impl<T> ScopedJoinHandle<'_, T> {

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use crate::instance::Instance;
 use crate::park::{Waiter, Who};
-use crate::{cancel, futex, pool, suspend, tracing};
+use crate::{cancel, futex, pool, suspend, trace_hooks};
 
 /// How long the kernel threads get to end after the VPs were told to stop, while microprocesses
 /// live that may hold them.
@@ -45,10 +45,10 @@ fn cancel_all(instance: &Instance) {
     if instance.living() != 0 {
         collect(&mut living);
     }
-    living.extend(instance.stand_ins().into_iter().map(Waiter::of_foreign));
+    living.extend(instance.one_to_one_threads().into_iter().map(Waiter::of_foreign));
     for who in &living {
         cancel::request(who);
-        // It cannot unwind while it is held.
+        // It cannot unwind while it is suspended.
         if let Who::Micro(who) = who.who() {
             let _ = suspend::resume(*who);
         }
@@ -89,6 +89,6 @@ pub(crate) fn stop(instance: &Arc<Instance>) {
         }
     }
     if let Some(session) = &instance.trace {
-        tracing::finish(session);
+        trace_hooks::finish(session);
     }
 }

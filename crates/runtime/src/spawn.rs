@@ -14,21 +14,21 @@ use kumihimo_arch::cpu::Context;
 use kumihimo_arch::tls;
 use kumihimo_policy::{Priority, Why};
 use kumihimo_queue::Origin;
-use kumihimo_resource::id::Kind as ResourceKind;
+use kumihimo_resource::id::Kind;
 use kumihimo_resource::table::Table;
 
 use crate::carrier::{Carrier, Standing, set_standing};
 use crate::instance::{self, Instance};
-use crate::pool::{self, Kind};
+use crate::pool::{self, SlotKind};
 use crate::record::{Account, Mp, Ref};
 use crate::runtime::OnPanic;
-use crate::scope::Data as ScopeData;
-use crate::vp::{Left, bump};
-use crate::{cancel, join, spans, tracing};
+use crate::scope::ScopeData;
+use crate::vp::{AfterSwitch, bump};
+use crate::{cancel, join, trace_hooks, tracing_spans};
 
 /// What one microprocess begins with.
-pub(crate) struct Order {
-    pub(crate) kind: Kind,
+pub(crate) struct SpawnRequest {
+    pub(crate) kind: SlotKind,
     pub(crate) priority: Priority,
     pub(crate) name: Option<Arc<str>>,
     pub(crate) child_first: bool,
@@ -62,18 +62,22 @@ const PACKET_MAX: usize = 1024;
 ///
 /// # Errors
 /// No memory, address space or room within the limits for its stack; the runtime is ending.
-pub(crate) fn spawn<F, T>(order: &Order, scope: Option<&ScopeData>, f: F) -> io::Result<Started<T>>
+pub(crate) fn spawn<F, T>(
+    order: &SpawnRequest,
+    scope: Option<&ScopeData>,
+    f: F,
+) -> io::Result<Started<T>>
 where
     F: FnOnce() -> T,
 {
     let large = size_of::<Packet<F, T>>() > PACKET_MAX || align_of::<Packet<F, T>>() > 64;
     let started = if large { spawn_boxed(order, scope, f)? } else { spawn_small(order, scope, f)? };
-    spans::spawned(started.who, order.name.as_deref());
+    tracing_spans::spawned(started.who, order.name.as_deref());
     Ok(started)
 }
 
 fn spawn_boxed<F: FnOnce() -> T, T>(
-    order: &Order,
+    order: &SpawnRequest,
     scope: Option<&ScopeData>,
     f: F,
 ) -> io::Result<Started<T>> {
@@ -94,7 +98,11 @@ fn spawn_boxed<F: FnOnce() -> T, T>(
 }
 
 #[inline]
-fn spawn_small<F, T>(order: &Order, scope: Option<&ScopeData>, f: F) -> io::Result<Started<T>>
+fn spawn_small<F, T>(
+    order: &SpawnRequest,
+    scope: Option<&ScopeData>,
+    f: F,
+) -> io::Result<Started<T>>
 where
     F: FnOnce() -> T,
 {
@@ -105,7 +113,7 @@ where
             let started = open(vp.instance().table, order, scope, f, |kind| vp.pool.take(kind))?;
             let mp = started.who.mp;
             bump(&vp.counters.spawned);
-            tracing::spawned(vp, mp);
+            trace_hooks::spawned(vp, mp);
             launch(carrier, mp, order.child_first);
             Ok(started)
         }
@@ -118,7 +126,7 @@ where
             instance.spawned_outside.fetch_add(1, Ordering::Release);
             let to = instance.next_vp();
             mp.home.store(to as u16, Ordering::Relaxed);
-            tracing::spawned_outside(instance, mp);
+            trace_hooks::spawned_outside(instance, mp);
             instance.inject(to, mp);
             Ok(started)
         }),
@@ -130,30 +138,35 @@ where
 #[inline]
 fn open<F, T>(
     table: &Table,
-    order: &Order,
+    order: &SpawnRequest,
     scope: Option<&ScopeData>,
     f: F,
-    take: impl FnOnce(Kind) -> io::Result<&'static Mp>,
+    take: impl FnOnce(SlotKind) -> io::Result<&'static Mp>,
 ) -> io::Result<Started<T>>
 where
     F: FnOnce() -> T,
 {
     let mp = {
-        let _held = table.enter(ResourceKind::STACK);
+        let _held = table.enter(Kind::STACK);
         take(order.kind)?
     };
     {
-        let _held = table.enter_own(ResourceKind::SHARE, &mp.claim);
+        let _held = table.enter_own(Kind::SHARE, &mp.claim);
         mp.priority.store(order.priority.get(), Ordering::Relaxed);
         mp.account.set(Account { due_ns: order.due_ns, ..Account::default() });
     }
-    let _held = table.enter_own(ResourceKind::MICROPROCESS, &mp.claim);
+    let _held = table.enter_own(Kind::MICROPROCESS, &mp.claim);
     Ok(prepare(mp, order, scope, f))
 }
 
 /// Writes closure and context; the record's life begins.
 #[inline]
-fn prepare<F, T>(mp: &'static Mp, order: &Order, scope: Option<&ScopeData>, f: F) -> Started<T>
+fn prepare<F, T>(
+    mp: &'static Mp,
+    order: &SpawnRequest,
+    scope: Option<&ScopeData>,
+    f: F,
+) -> Started<T>
 where
     F: FnOnce() -> T,
 {
@@ -192,10 +205,10 @@ fn launch(carrier: Carrier, mp: &'static Mp, child_first: bool) {
     mp.home.store(vp.index as u16, Ordering::Relaxed);
     if child_first && carrier.is_running() {
         let _ = vp.instance().placer.place(mp, Why::Spawned, || vp.instance().now());
-        carrier.switch(mp, Left::ToFront);
+        carrier.switch(mp, AfterSwitch::RequeueFront);
     } else {
         vp.make_ready(mp, Why::Spawned, Origin::Spawn);
-        if vp.urge.get().is_some() {
+        if vp.resched.get().is_some() {
             carrier.switch_point();
         }
     }
@@ -210,7 +223,7 @@ where
     // SAFETY: `prepare` put it there, and this is its one reader.
     let (mp, f) = unsafe { ((*packet).record, ManuallyDrop::take(&mut (*packet).body.closure)) };
     enter(mp);
-    let outcome = catch_unwind(AssertUnwindSafe(|| spans::life(mp, f)));
+    let outcome = catch_unwind(AssertUnwindSafe(|| tracing_spans::life(mp, f)));
     // Of the runtime, not of the VP: that may have been taken over while the panic was reported.
     let hook = || instance::visit(|i| i.and_then(|i| i.settings.on_panic.clone()));
     mp.panicked.set(outcome.as_ref().is_err_and(|payload| note_panic(hook, payload.as_ref())));
@@ -229,7 +242,7 @@ where
     unsafe { finish_block(mp) };
     loop {
         // Destructors may have switched, so it is asked again.
-        Carrier::come().expect("a microprocess can have a VP").end(mp);
+        Carrier::obtain().expect("a microprocess can have a VP").end(mp);
         drop_outcome();
     }
 }
@@ -253,7 +266,7 @@ fn enter(mp: &'static Mp) {
         // SAFETY: first thing on the block.
         unsafe { tls::get().first_run() };
     }
-    carrier.vp().may_be_long();
+    carrier.vp().note_may_run_long();
     drop(carrier);
 }
 

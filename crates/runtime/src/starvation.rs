@@ -72,7 +72,7 @@ impl Instance {
 
     fn timers_due(&self) -> usize {
         let now = self.now();
-        self.vps.iter().filter(|vp| vp.tick.is_timer_due(now)).count()
+        self.vps.iter().filter(|vp| vp.turn_clock.is_timer_due(now)).count()
     }
 
     /// The VP that the thread of `slot` carries.

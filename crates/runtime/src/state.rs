@@ -12,19 +12,17 @@
 //!                           |  DONE  |                          | ABANDONED |
 //!                           +--------+                          +-----------+
 //! ```
-//! 8 cancel: LIVE, PARKED or HELD, + CANCELLED, for the rest of that life. 9 retire: DONE ->
+//! 8 cancel: LIVE, PARKED or SUSPENDED, + CANCELLED, until the end of that life. 9 retire: DONE ->
 //! ABANDONED, where the serials are used up.
 //!
-//! A suspended one runs no further. It may stay parked; what must not happen is that it is switched
-//! to:
+//! A suspended microprocess runs no further. It may stay parked, but no carrier switches to it:
 //! ```text
-//!   LIVE, PARKED  -- 10 suspend: + SUSPENDED
-//!   LIVE   + SUSPENDED  -- 11 hold --->  HELD        by the carrier that would switch to it, or
-//!                                                    has just left it
-//!   PARKED + SUSPENDED  -- 3 wake ---->  HELD        it would be runnable now; nobody queues it
-//!   HELD                -- 12 resume -->  LIVE       - SUSPENDED; the resumer queues it
-//!   LIVE, PARKED        -- 12 resume: - SUSPENDED
-//!   HELD                -- 7 abandon -->  ABANDONED
+//!   LIVE, PARKED    -- 10 request_suspend:  + SUSPEND_REQUESTED (SR below)
+//!   LIVE   + SR     -- 11 commit_suspend -> SUSPENDED   by the carrier that would switch to it, or
+//!                                                       has just left it
+//!   PARKED + SR -- 3 wake ------------> SUSPENDED it would be runnable now, and is not queued
+//!   SUSPENDED -- 12 resume ---------> LIVE - SR; the resuming thread queues it LIVE, PARKED -- 12
+//!   resume: - SR SUSPENDED -- 7 abandon ---------> ABANDONED
 //! ```
 //!
 //! LIVE is running or queued: which of the two is known to the carrier alone and is nobody else's
@@ -34,7 +32,7 @@
 //!
 //! Owners of the transitions: 1, 5, 6, 9, 11 the carrier that holds the microprocess; 2 the carrier
 //! that has just left its stack; 4 the microprocess; 3, 8, 10 and 12 any thread; 7 the end of the
-//! runtime. The thread that moves PARKED or HELD to LIVE has the duty to queue it.
+//! runtime. The thread that moves PARKED or SUSPENDED to LIVE has the duty to queue it.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU64, Ordering};
@@ -46,12 +44,12 @@ const LIVE: u64 = 1;
 const PARKED: u64 = 2;
 const DONE: u64 = 3;
 const ABANDONED: u64 = 4;
-const HELD: u64 = 5;
+const SUSPENDED: u64 = 5;
 const PHASE: u64 = 7;
 const PERMIT: u64 = 8;
 const CANCELLED: u64 = 16;
-const SUSPENDED: u64 = 32;
-const FLAGS: u64 = PHASE | PERMIT | CANCELLED | SUSPENDED;
+const SUSPEND_REQUESTED: u64 = 32;
+const FLAGS: u64 = PHASE | PERMIT | CANCELLED | SUSPEND_REQUESTED;
 const GENERATION_SHIFT: u32 = 8;
 
 #[derive(Debug)]
@@ -83,7 +81,7 @@ pub(crate) enum Park {
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Suspend {
-    /// It runs or is queued, and will be held before it runs again: its carrier is to be notified.
+    /// It runs or is queued, and is suspended before it runs again: its carrier is to be notified.
     Asked,
     /// It waits, and will not run when that is over.
     Waits,
@@ -97,7 +95,7 @@ pub(crate) enum Suspend {
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Resume {
-    /// It was held and is the caller's to queue.
+    /// It was suspended and is the caller's to queue.
     Queue,
     /// It was not stopped yet, or waits.
     Cleared,
@@ -115,7 +113,7 @@ pub(crate) enum Phase {
     Parked,
     Done,
     Abandoned,
-    Held,
+    Suspended,
 }
 
 impl State {
@@ -134,7 +132,7 @@ impl State {
             LIVE => Phase::Live,
             PARKED => Phase::Parked,
             DONE => Phase::Done,
-            HELD => Phase::Held,
+            SUSPENDED => Phase::Suspended,
             _ => Phase::Abandoned,
         }
     }
@@ -164,8 +162,8 @@ impl State {
         Park::Permit
     }
 
-    /// 3. PARKED -> LIVE (suspended: HELD), or leaves a permit. AcqRel: what the waker did
-    ///    happens before what the woken one does.
+    /// 3. PARKED -> LIVE (suspension requested: SUSPENDED), or leaves a permit. AcqRel: what the
+    ///    waker did happens before what the woken one does.
     #[inline]
     pub(crate) fn wake(&self, generation: u64) -> Wake {
         let mut word = self.0.load(Ordering::Relaxed);
@@ -174,10 +172,10 @@ impl State {
                 return Wake::Gone;
             }
             let (next, result) = match word & PHASE {
-                PARKED if word & SUSPENDED == 0 => ((word & !PHASE) | LIVE, Wake::Queue),
-                PARKED => ((word & !PHASE) | HELD, Wake::Permit),
+                PARKED if word & SUSPEND_REQUESTED == 0 => ((word & !PHASE) | LIVE, Wake::Queue),
+                PARKED => ((word & !PHASE) | SUSPENDED, Wake::Permit),
                 // Also when the permit is there already: the write publishes the waker's stores.
-                LIVE | HELD => (word | PERMIT, Wake::Permit),
+                LIVE | SUSPENDED => (word | PERMIT, Wake::Permit),
                 _ => return Wake::Gone,
             };
             match self.0.compare_exchange_weak(word, next, Ordering::AcqRel, Ordering::Relaxed) {
@@ -212,7 +210,7 @@ impl State {
 
     /// 5 taken back: it has something to do after all. Only by the carrier that has just called
     /// [`finish`](State::finish).
-    pub(crate) fn resume(&self) {
+    pub(crate) fn undo_finish(&self) {
         let word = self.0.load(Ordering::Relaxed);
         debug_assert_eq!(word & PHASE, DONE);
         self.0.store((word & !FLAGS) | LIVE, Ordering::Release);
@@ -232,13 +230,13 @@ impl State {
         self.0.store((word & !FLAGS) | ABANDONED, Ordering::Release);
     }
 
-    /// 8. LIVE, PARKED or HELD: marks it as cancelled. False if that life has ended. The caller
-    ///    wakes it afterwards.
+    /// 8. LIVE, PARKED or SUSPENDED: marks it as cancelled. False if that life has ended. The
+    ///    caller wakes it afterwards.
     pub(crate) fn cancel(&self, generation: u64) -> bool {
         let mut word = self.0.load(Ordering::Relaxed);
         loop {
             if word >> GENERATION_SHIFT != generation
-                || !matches!(word & PHASE, LIVE | PARKED | HELD)
+                || !matches!(word & PHASE, LIVE | PARKED | SUSPENDED)
             {
                 return false;
             }
@@ -262,19 +260,21 @@ impl State {
 
     /// 10. LIVE or PARKED: it is to run no further. AcqRel: the thread that holds it back or
     ///     resumes it sees what the caller did.
-    pub(crate) fn suspend(&self, generation: u64) -> Suspend {
+    pub(crate) fn request_suspend(&self, generation: u64) -> Suspend {
         let mut word = self.0.load(Ordering::Relaxed);
         loop {
             let done = match word & PHASE {
                 _ if word >> GENERATION_SHIFT != generation => return Suspend::Gone,
-                LIVE | PARKED | HELD if word & SUSPENDED != 0 => return Suspend::Already,
+                LIVE | PARKED | SUSPENDED if word & SUSPEND_REQUESTED != 0 => {
+                    return Suspend::Already;
+                }
                 LIVE => Suspend::Asked,
                 PARKED => Suspend::Waits,
                 _ => return Suspend::Gone,
             };
             match self.0.compare_exchange_weak(
                 word,
-                word | SUSPENDED,
+                word | SUSPEND_REQUESTED,
                 Ordering::AcqRel,
                 Ordering::Relaxed,
             ) {
@@ -288,17 +288,18 @@ impl State {
     /// at hand.
     #[inline(always)]
     pub(crate) fn is_suspended(&self) -> bool {
-        self.0.load(Ordering::Relaxed) & SUSPENDED != 0
+        self.0.load(Ordering::Relaxed) & SUSPEND_REQUESTED != 0
     }
 
-    /// 11. LIVE -> HELD, if it is still suspended: false, and it is the caller's to run or queue.
-    ///     Release: the thread that resumes it hands its context on.
-    pub(crate) fn hold(&self) -> bool {
+    /// 11. LIVE -> SUSPENDED, if that is still requested: false, and it is the caller's to run or
+    ///     queue. Release: the thread that resumes it hands its context on.
+    pub(crate) fn commit_suspend(&self) -> bool {
         let mut word = self.0.load(Ordering::Relaxed);
-        while word & SUSPENDED != 0 {
+        while word & SUSPEND_REQUESTED != 0 {
             debug_assert_eq!(word & PHASE, LIVE);
-            let held = (word & !PHASE) | HELD;
-            match self.0.compare_exchange_weak(word, held, Ordering::AcqRel, Ordering::Relaxed) {
+            let suspended = (word & !PHASE) | SUSPENDED;
+            match self.0.compare_exchange_weak(word, suspended, Ordering::AcqRel, Ordering::Relaxed)
+            {
                 Ok(_) => return true,
                 Err(now) => word = now,
             }
@@ -306,15 +307,15 @@ impl State {
         false
     }
 
-    /// 12. HELD -> LIVE, or takes the request back.
-    pub(crate) fn unsuspend(&self, generation: u64) -> Resume {
+    /// 12. SUSPENDED -> LIVE, or takes the request back.
+    pub(crate) fn resume(&self, generation: u64) -> Resume {
         let mut word = self.0.load(Ordering::Relaxed);
         loop {
             let (next, done) = match word & PHASE {
                 _ if word >> GENERATION_SHIFT != generation => return Resume::Gone,
-                LIVE | PARKED if word & SUSPENDED == 0 => return Resume::Already,
-                LIVE | PARKED => (word & !SUSPENDED, Resume::Cleared),
-                HELD => ((word & !(PHASE | SUSPENDED)) | LIVE, Resume::Queue),
+                LIVE | PARKED if word & SUSPEND_REQUESTED == 0 => return Resume::Already,
+                LIVE | PARKED => (word & !SUSPEND_REQUESTED, Resume::Cleared),
+                SUSPENDED => ((word & !(PHASE | SUSPEND_REQUESTED)) | LIVE, Resume::Queue),
                 _ => return Resume::Gone,
             };
             match self.0.compare_exchange_weak(word, next, Ordering::AcqRel, Ordering::Relaxed) {
@@ -324,11 +325,11 @@ impl State {
         }
     }
 
-    /// 7. PARKED or HELD -> ABANDONED: it will never run again, and neither will its memory be
+    /// 7. PARKED or SUSPENDED -> ABANDONED: it will never run again, and neither will its memory be
     ///    used again.
     pub(crate) fn abandon(&self) -> bool {
         let word = self.0.load(Ordering::Relaxed);
-        matches!(word & PHASE, PARKED | HELD)
+        matches!(word & PHASE, PARKED | SUSPENDED)
             && self
                 .0
                 .compare_exchange(
@@ -485,8 +486,11 @@ mod models {
             let controller = {
                 let s = s.clone();
                 loom::thread::spawn(move || {
-                    assert!(matches!(s.state.suspend(generation), Suspend::Asked | Suspend::Waits));
-                    match s.state.unsuspend(generation) {
+                    assert!(matches!(
+                        s.state.request_suspend(generation),
+                        Suspend::Asked | Suspend::Waits
+                    ));
+                    match s.state.resume(generation) {
                         Resume::Queue => switch_to(&s),
                         resumed => assert_eq!(resumed, Resume::Cleared),
                     }
@@ -509,7 +513,7 @@ mod models {
 
     /// As a carrier does with one from its queue.
     fn switch_to(s: &Shared) {
-        if !s.state.is_suspended() || !s.state.hold() {
+        if !s.state.is_suspended() || !s.state.commit_suspend() {
             run(s);
         }
     }
@@ -523,8 +527,8 @@ mod models {
                 .map(|_| {
                     let s = s.clone();
                     loom::thread::spawn(move || {
-                        let _ = s.state.suspend(generation);
-                        if s.state.unsuspend(generation) == Resume::Queue {
+                        let _ = s.state.request_suspend(generation);
+                        if s.state.resume(generation) == Resume::Queue {
                             switch_to(&s);
                         }
                     })
@@ -532,7 +536,7 @@ mod models {
                 .collect();
             // SAFETY: its carrier; loom checks.
             s.context.with_mut(|c| unsafe { *c += 1 });
-            if !s.state.hold() {
+            if !s.state.commit_suspend() {
                 switch_to(&s);
             }
             for c in controllers {
@@ -555,13 +559,13 @@ mod models {
                     s.state.wake(generation)
                 })
             };
-            let suspended = s.state.suspend(generation);
+            let suspended = s.state.request_suspend(generation);
             assert_eq!(suspended, Suspend::Asked);
-            let held = s.state.hold();
+            let held = s.state.commit_suspend();
             assert!(held);
             let woken = controller.join().unwrap();
             assert_eq!(woken, Wake::Permit);
-            assert_eq!(s.state.unsuspend(generation), Resume::Queue);
+            assert_eq!(s.state.resume(generation), Resume::Queue);
             assert!(s.state.is_cancelled());
         });
     }

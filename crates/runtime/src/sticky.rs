@@ -16,10 +16,10 @@
 //!      │  waits for its turn  v                                     │
 //!      └──────────────────── STICKY <───────────────────────────────┘
 //!        it waits in the runtime and has hardly blocked elsewhere since; it ends; or levels
-//!        come to differ, or it is suspended: then it is called back
+//!        come to differ, or it is suspended: then it is recalled
 //! ```
 //! In the runtime it is what it was: it is woken, cancelled, suspended and shown as a microprocess.
-//! A wait in the runtime blocks its kernel thread ([`crate::berth`]); a yield is one to the
+//! A wait in the runtime blocks its kernel thread ([`crate::sticky_parker`]); a yield is one to the
 //! kernel's choice. Its state costs nothing while it stays outside: the kernel has counted its
 //! blocks there (voluntary switches, getrusage(2)), and the count is read where it waits in the
 //! runtime.
@@ -28,14 +28,14 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
-use crate::berth::Berth;
 use crate::carrier::{Carrier, KernelThread, Standing, cpu_time, set_standing, standing};
 use crate::handoff;
 use crate::instance::Instance;
 use crate::park::Wait;
 use crate::record::Mp;
 use crate::state::{Park, Wake};
-use crate::tracing;
+use crate::sticky_parker::StickyParker;
+use crate::trace_hooks;
 
 /// A second block makes it sticky if it comes within so many nanoseconds of its own run time.
 const WITHIN: u64 = 10_000_000;
@@ -68,7 +68,7 @@ impl Reason {
 /// What is kept of a microprocess. Cells are its own.
 #[derive(Debug)]
 pub(crate) struct Sticky {
-    pub(crate) berth: Berth,
+    pub(crate) parker: StickyParker,
     /// [`Reason`]; 0: it is not. Anybody may read.
     reason: AtomicU8,
     weight: Cell<u8>,
@@ -84,7 +84,7 @@ pub(crate) struct Sticky {
 impl Sticky {
     pub(crate) fn new() -> Sticky {
         Sticky {
-            berth: Berth::new(),
+            parker: StickyParker::new(),
             reason: AtomicU8::new(0),
             weight: Cell::new(0),
             yields: Cell::new(0),
@@ -161,7 +161,7 @@ pub(crate) fn reason(instance: &Instance, mp: &Mp) -> Option<Reason> {
 /// Async-signal-safe.
 pub(crate) fn begin(instance: &Instance, kt: &KernelThread, mp: &Mp, reason: Reason) {
     debug_assert!(kt.vp.get().is_null());
-    tracing::sticks(instance, kt, mp, true);
+    trace_hooks::sticks(instance, kt, mp, true);
     let own = &mp.sticky;
     // One that only lacks a spare goes back as soon as it waits in the runtime.
     own.weight.set(if reason == Reason::Often { WEIGHT } else { 1 });
@@ -177,7 +177,7 @@ pub(crate) fn begin(instance: &Instance, kt: &KernelThread, mp: &Mp, reason: Rea
     set_standing(Standing::Sticky);
     // A thread that makes levels differ counts the sticky ones afterwards: one of both sees the
     // other.
-    if is_called_back(instance, mp) {
+    if is_recalled(instance, mp) {
         instance.kernel.call_back(kt.events().index());
     }
 }
@@ -196,11 +196,11 @@ pub(crate) fn end(instance: &Instance, kt: &KernelThread, mp: &Mp) {
     instance.sticky.now.fetch_sub(1, Ordering::Relaxed);
     instance.sticky.changes.fetch_add(1, Ordering::Relaxed);
     set_standing(Standing::OnVp);
-    tracing::sticks(instance, kt, mp, false);
+    trace_hooks::sticks(instance, kt, mp, false);
 }
 
 /// Whether it has to have a VP before it goes on in its own code.
-pub(crate) fn is_called_back(instance: &Instance, mp: &Mp) -> bool {
+pub(crate) fn is_recalled(instance: &Instance, mp: &Mp) -> bool {
     instance.has_levels() || mp.state.is_suspended()
 }
 
@@ -219,14 +219,14 @@ pub(crate) fn current() -> Option<(&'static KernelThread, &'static Mp)> {
 #[cold]
 pub(crate) fn leave(kt: &KernelThread, mp: &'static Mp) -> Carrier {
     end(kt.instance(), kt, mp);
-    handoff::come_back()
+    handoff::return_to_vp()
 }
 
-/// The caller enters the runtime: if it is sticky and was called back, on a VP from here.
+/// The caller enters the runtime: if it is sticky and was recalled, on a VP from here.
 #[cold]
-pub(crate) fn obey() -> Option<Carrier> {
+pub(crate) fn return_if_recalled() -> Option<Carrier> {
     let (kt, mp) = current()?;
-    is_called_back(kt.instance(), mp).then(|| leave(kt, mp))
+    is_recalled(kt.instance(), mp).then(|| leave(kt, mp))
 }
 
 /// The caller is about to wait in the runtime: on a VP, if it hardly blocks elsewhere any more.
@@ -236,7 +236,7 @@ pub(crate) fn leave_to_wait() -> Option<Carrier> {
     let (blocks, sleeps) = mp.sticky.weigh(voluntary_switches());
     kt.instance().sticky.sleeps.fetch_add(sleeps, Ordering::Relaxed);
     mp.sticky.yields.set(0);
-    (!blocks || is_called_back(kt.instance(), mp)).then(|| leave(kt, mp))
+    (!blocks || is_recalled(kt.instance(), mp)).then(|| leave(kt, mp))
 }
 
 /// The caller yields. If it is sticky, and has done nothing else for long, on a VP from here.
@@ -248,7 +248,7 @@ pub(crate) fn leave_to_yield() -> Option<Carrier> {
     if yields >= YIELDS {
         return leave_to_wait();
     }
-    is_called_back(kt.instance(), mp).then(|| leave(kt, mp))
+    is_recalled(kt.instance(), mp).then(|| leave(kt, mp))
 }
 
 /// Blocks the kernel thread of the caller, which is sticky, until it is woken, as
@@ -278,19 +278,19 @@ pub(crate) fn park(
 }
 
 fn sleep(mp: &Mp, until: Option<Instant>) {
-    let berth = &mp.sticky.berth;
-    berth.lie_down();
+    let parker = &mp.sticky.parker;
+    parker.prepare();
     if mp.state.commit_park() == Park::Permit {
-        return berth.get_up();
+        return parker.reset();
     }
-    if berth.sleep(until) {
+    if parker.sleep(until) {
         return;
     }
     // Its time is over. Woken by another one at this moment, or suspended, it is called.
     match mp.state.wake(mp.state.generation()) {
-        Wake::Queue => berth.get_up(),
+        Wake::Queue => parker.reset(),
         Wake::Permit | Wake::Gone => {
-            berth.sleep(None);
+            parker.sleep(None);
         }
     }
 }
@@ -306,20 +306,20 @@ fn voluntary_switches() -> u64 {
 
 impl Instance {
     /// Called by the timekeeper. Returns whether some are sticky while others are at the board. If
-    /// those run another level, the sticky ones are called back.
-    pub(crate) fn call_back_if_others_differ(&self) -> bool {
+    /// those run another level, the sticky ones are recalled.
+    pub(crate) fn recall_sticky_if_levels_differ(&self) -> bool {
         if self.sticky.now.load(Ordering::Relaxed) == 0 || crate::board::others() == 0 {
             return false;
         }
         if self.has_levels() {
-            self.call_the_sticky_back();
+            self.recall_sticky();
         }
         true
     }
 
     /// Levels differ from here on: those that are sticky take a VP before they go on in their own
     /// code. Where none can be waited for in a signal handler, when they next enter the runtime.
-    pub(crate) fn call_the_sticky_back(&self) {
+    pub(crate) fn recall_sticky(&self) {
         if self.sticky.now.load(Ordering::SeqCst) == 0 {
             return;
         }

@@ -1,16 +1,16 @@
 //! A microprocess runs no further until it is resumed (P0, section 5), asked for from anywhere.
 //!
 //! The request is a bit in its state word ([`crate::state`]). A waiting one may go on waiting; a
-//! runnable one is found by the carrier that would switch to it, and *held*: it is in no queue
+//! runnable one is found by the carrier that would switch to it, and *suspended*: it is in no queue
 //! then, and the resuming thread queues it. A running one is interrupted, as for a change of its
-//! priority, and held when it has left its stack: so never inside the runtime, and with none of its
-//! locks. One that is blocked in the kernel is held when it comes back to a VP.
+//! priority, and suspended when it has left its stack: so never inside the runtime, and with none
+//! of its locks. One that is blocked in the kernel is suspended when it comes back to a VP.
 //!
 //! That it no longer runs must be certain. A carrier that switches announces the next microprocess
 //! and then looks at the bit; the suspending thread sets the bit, has every core pass a barrier
 //! (membarrier), and then looks at what is announced or shown: one of the two sees the other. So a
-//! microprocess that is neither after that is queued, waits or is held, and will be held before it
-//! runs.
+//! microprocess that is neither after that is queued, waits or is suspended, and will be suspended
+//! before it runs.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -27,11 +27,11 @@ use crate::park::{self, Who};
 use crate::record::{Mp, Ref};
 use crate::state::{Phase, Resume, Suspend};
 use crate::thread::Thread;
-use crate::vp::{Left, Vp};
-use crate::{thread, tracing};
+use crate::vp::{AfterSwitch, Vp};
+use crate::{thread, trace_hooks};
 
 /// How long `suspend` waits for the microprocess to stop.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
+pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 const FIRST_PAUSE: Duration = Duration::from_micros(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(1);
 /// So many looks in a row, over half a millisecond, that find it asleep in the kernel: else it may
@@ -67,7 +67,7 @@ impl Thread {
     /// those that are suspended are resumed, so that they can unwind.
     ///
     /// # Errors
-    /// `Unsupported`: a kernel thread, or one that stands in for a microprocess (1:1).
+    /// `Unsupported`: a kernel thread, 1:1 or foreign.
     ///
     /// Source: P0, section 5.
     pub fn suspend(&self) -> io::Result<Suspended> {
@@ -105,7 +105,7 @@ fn no_kernel_threads(what: &str) -> io::Error {
 
 /// Requests a microprocess to stop. Does not wait.
 pub(crate) fn ask(who: Ref) -> Suspend {
-    let asked = who.mp.state.suspend(who.generation);
+    let asked = who.mp.state.request_suspend(who.generation);
     if asked == Suspend::Asked && barrier::probe().is_ok() {
         barrier::heavy();
     }
@@ -124,7 +124,7 @@ fn suspend(who: Ref) -> Suspended {
 /// Waits until a microprocess that was asked to stop has stopped, for a second at most. Blocks the
 /// caller.
 pub(crate) fn await_stop(who: Ref) -> Suspended {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + STOP_TIMEOUT;
     let (mut pause, mut told, mut asleep) = (FIRST_PAUSE, None, 0);
     loop {
         let seen = instance::visit(|instance| {
@@ -165,8 +165,8 @@ fn whereabouts(
         return Whereabouts::Stopped;
     }
     let Some(on) = dump::on_or_announced(instance, who) else { return Whereabouts::Stopped };
-    // One that is back from the kernel and waits for its turn has stopped when it is held, and no
-    // sooner: a turn may be on its way.
+    // One that is back from the kernel and waits for its turn has stopped when it is suspended, and
+    // no sooner: a turn may be on its way.
     if told.replace((on.index, on.vp)) != Some((on.index, on.vp)) {
         match on.vp {
             Some(vp) => instance.kernel.raise(vp, Event::Changed),
@@ -179,26 +179,26 @@ fn whereabouts(
 /// Suspends the caller. Returns when it was resumed. A kernel thread that is no microprocess goes
 /// on at once: false.
 pub(crate) fn suspend_self() -> bool {
-    let Some(carrier) = Carrier::come().filter(Carrier::is_running) else { return false };
+    let Some(carrier) = Carrier::obtain().filter(Carrier::is_running) else { return false };
     let Some(mp) = carrier.running() else { return false };
-    let _ = mp.state.suspend(mp.state.generation());
-    carrier.leave(Left::Held);
+    let _ = mp.state.request_suspend(mp.state.generation());
+    carrier.leave(AfterSwitch::Suspend);
     true
 }
 
 /// Lets a microprocess run again. False: it was not suspended, or has ended.
 pub(crate) fn resume(who: Ref) -> Resume {
-    let resumed = who.mp.state.unsuspend(who.generation);
+    let resumed = who.mp.state.resume(who.generation);
     if resumed == Resume::Queue {
         queue(who.mp);
     }
     resumed
 }
 
-/// One that was held is runnable: like one that was woken from outside.
+/// One that was suspended is runnable: like one that was woken from outside.
 fn queue(mp: &'static Mp) {
     use std::sync::atomic::Ordering::Relaxed;
-    if mp.sticky.berth.call() {
+    if mp.sticky.parker.wake() {
         return;
     }
     instance::visit(|instance| {
@@ -210,9 +210,9 @@ fn queue(mp: &'static Mp) {
 }
 
 impl Carrier {
-    /// Whether the running one is to be held.
+    /// Whether the running microprocess has to be suspended.
     #[inline]
-    pub(crate) fn is_to_hold(&self) -> bool {
+    pub(crate) fn must_suspend(&self) -> bool {
         self.running().is_some_and(|mp| mp.state.is_suspended())
     }
 
@@ -220,8 +220,8 @@ impl Carrier {
     /// in its place.
     #[cold]
     #[inline(never)]
-    pub(crate) fn switch_to_another(self, next: &'static Mp, left: Left) -> Carrier {
-        let (mut next, mut left) = (Some(next), left);
+    pub(crate) fn switch_to_another(self, next: &'static Mp, after: AfterSwitch) -> Carrier {
+        let (mut next, mut after) = (Some(next), after);
         let me = self.running();
         // In a loop: they may be many.
         loop {
@@ -229,28 +229,28 @@ impl Carrier {
             // Rebalancing may hand away queued microprocesses, and the context of one that was
             // queued early is not saved yet. If levels have come to differ since, this VP was asked
             // to take a step.
-            let is_queued_early = left == Left::Nothing && me.is_some();
+            let is_queued_early = after == AfterSwitch::Nothing && me.is_some();
             match next {
-                None => return self.switch_to_idle(left),
+                None => return self.switch_to_idle(after),
                 // Queued before its switch, and nobody else is there: it runs on, unless it is to
-                // be held itself.
+                // be suspended itself.
                 Some(mp) if me.is_some_and(|me| std::ptr::eq(me, mp)) => {
                     self.kernel_thread().announce(mp);
                     if !mp.state.is_suspended() {
                         vp.level.set(mp.level.get());
                         self.kernel_thread().show(mp);
-                        vp.shows(mp);
+                        vp.publish_next(mp);
                         return self;
                     }
-                    left = Left::Held;
+                    after = AfterSwitch::Suspend;
                 }
                 Some(mp) => {
                     self.kernel_thread().announce(mp);
-                    if !mp.state.is_suspended() || !vp.hold(mp) {
+                    if !mp.state.is_suspended() || !vp.try_suspend(mp) {
                         if !is_queued_early {
-                            vp.shows(mp);
+                            vp.publish_next(mp);
                         }
-                        return self.switch_to_runnable(mp, left);
+                        return self.switch_to_runnable(mp, after);
                     }
                 }
             }
@@ -267,19 +267,19 @@ impl Carrier {
 impl Vp {
     /// Puts `mp`, which came from a queue, aside. False: it was resumed meanwhile, and is the
     /// caller's as before.
-    pub(crate) fn hold(&self, mp: &'static Mp) -> bool {
+    pub(crate) fn try_suspend(&self, mp: &'static Mp) -> bool {
         // Recorded first: the resuming thread may have it run elsewhere at once.
-        tracing::held(self, mp);
-        let is_held = mp.state.hold();
-        if !is_held {
-            tracing::ready(self, mp, mp.level.get(), Why::Woken);
+        trace_hooks::held(self, mp);
+        let is_suspended = mp.state.commit_suspend();
+        if !is_suspended {
+            trace_hooks::ready(self, mp, mp.level.get(), Why::Woken);
         }
-        is_held
+        is_suspended
     }
 
-    /// One that was to be held has left its stack.
-    pub(crate) fn left_to_hold(&self, mp: &'static Mp) {
-        if !mp.state.hold() {
+    /// A microprocess that was to be suspended has left its stack.
+    pub(crate) fn suspend_after_switch(&self, mp: &'static Mp) {
+        if !mp.state.commit_suspend() {
             // Resumed meanwhile.
             self.make_ready(mp, Why::Woken, Origin::Wake);
         }

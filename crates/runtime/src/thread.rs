@@ -19,11 +19,11 @@ pub(crate) use join_handle::{Inner, Micro};
 
 use crate::carrier::{Carrier, current_mp};
 use crate::instance::{self, Instance};
-use crate::park::{self, Foreign, Wait, Waiter, Who};
+use crate::park::{self, ForeignThread, Wait, Waiter, Who};
 use crate::runtime;
-use crate::scope::Data as ScopeData;
-use crate::spawn::{self, Order};
-use crate::{cancel, futex, priority, stand_in, sticky};
+use crate::scope::ScopeData;
+use crate::spawn::{self, SpawnRequest};
+use crate::{cancel, foreign_thread, futex, priority, sticky};
 
 pub use crate::suspend::Suspended;
 pub use std::thread::{AccessError, LocalKey, Result, available_parallelism, panicking};
@@ -106,7 +106,7 @@ impl Thread {
     /// Sets its own priority; what it inherits stays. The VP that queues or runs it is notified at
     /// once (P0's *Changed*): a queued one is placed anew, a running one gives way at its next
     /// switch point if something runnable outranks it now. Never blocks, but is a switch point.
-    /// Nothing on kernel threads, those that stand in for microprocesses (1:1) included, or if it
+    /// Nothing on kernel threads, 1:1 ones included, or if it
     /// has ended.
     pub fn set_priority(&self, priority: Priority) {
         if let Who::Micro(who) = self.who.who()
@@ -127,7 +127,7 @@ impl Thread {
     pub(crate) fn is_alive(&self) -> bool {
         match self.who.who() {
             Who::Micro(who) => who.is_alive(),
-            Who::Foreign(thread) => thread.stand_in.is_alive(),
+            Who::Foreign(thread) => thread.one_to_one.is_alive(),
         }
     }
 
@@ -140,7 +140,7 @@ impl Thread {
         self.who.is_microprocess()
     }
 
-    pub(crate) fn foreign(f: Arc<Foreign>, name: Option<Arc<str>>) -> Thread {
+    pub(crate) fn foreign(f: Arc<ForeignThread>, name: Option<Arc<str>>) -> Thread {
         Thread { who: Waiter::of_foreign(f), name }
     }
 }
@@ -259,7 +259,7 @@ pub fn sleep(time: Duration) {
 pub fn sleep_until(deadline: Instant) {
     cancel::point();
     let deadline = cancel::deadline().map_or(deadline, |d| d.min(deadline));
-    if !park::waits_as_microprocess() && !stand_in::is_one() {
+    if !park::waits_as_microprocess() && !foreign_thread::is_one_to_one() {
         // Also inside `blocking`, and on foreign kernel threads, which nobody wakes early.
         while Instant::now() < deadline {
             futex::nap(deadline);
@@ -416,7 +416,7 @@ impl Builder {
     }
 
     #[inline]
-    fn order(self) -> io::Result<Order> {
+    fn order(self) -> io::Result<SpawnRequest> {
         let kind = match (self.stack_size, self.lean) {
             (None, false) => default_kind()?,
             (size, lean) => runtime::kind(size.unwrap_or(runtime::DEFAULT_STACK), lean)?,
@@ -428,7 +428,7 @@ impl Builder {
             );
             Arc::from(name)
         });
-        Ok(Order {
+        Ok(SpawnRequest {
             kind,
             priority: self.priority.unwrap_or_default(),
             name,
@@ -440,7 +440,7 @@ impl Builder {
 }
 
 #[inline]
-fn default_kind() -> io::Result<crate::pool::Kind> {
+fn default_kind() -> io::Result<crate::pool::SlotKind> {
     match Carrier::current() {
         Some(carrier) => Ok(carrier.vp().instance().default_kind),
         None => default_kind_outside(),
@@ -448,7 +448,7 @@ fn default_kind() -> io::Result<crate::pool::Kind> {
 }
 
 #[cold]
-fn default_kind_outside() -> io::Result<crate::pool::Kind> {
+fn default_kind_outside() -> io::Result<crate::pool::SlotKind> {
     instance::visit(|i| i.map(|i| i.default_kind))
         .map_or_else(|| runtime::kind(runtime::DEFAULT_STACK, false), Ok)
 }

@@ -30,7 +30,7 @@ const BUCKET: u32 = 21;
 
 /// Sixteen bytes: with a hundred thousand of them every line counts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Entry {
+struct TimerEntry {
     /// Nanoseconds of the runtime's clock.
     at: u64,
     /// A record's address, in units of its alignment, above as much of its timer number as fits.
@@ -41,10 +41,10 @@ struct Entry {
 const NUMBER_BITS: u32 = 64 - (47 - align_of::<Mp>().trailing_zeros());
 const NUMBER: u64 = (1 << NUMBER_BITS) - 1;
 
-impl Entry {
-    fn new(at: u64, mp: &'static Mp, number: u32) -> Entry {
+impl TimerEntry {
+    fn new(at: u64, mp: &'static Mp, number: u32) -> TimerEntry {
         let address = std::ptr::from_ref(mp).expose_provenance() / align_of::<Mp>();
-        Entry { at, who: (address as u64) << NUMBER_BITS | u64::from(number) & NUMBER }
+        TimerEntry { at, who: (address as u64) << NUMBER_BITS | u64::from(number) & NUMBER }
     }
 
     fn mp(self) -> &'static Mp {
@@ -63,12 +63,12 @@ impl Entry {
 /// Those of one stretch of time, in no order; never empty.
 struct Bucket {
     first: u64,
-    entries: Vec<Entry>,
+    entries: Vec<TimerEntry>,
 }
 
 #[derive(Default)]
 pub(crate) struct Timers {
-    near: BinaryHeap<Reverse<Entry>>,
+    near: BinaryHeap<Reverse<TimerEntry>>,
     /// By `at >> BUCKET`, each at least `opened`.
     far: BTreeMap<u64, Bucket>,
     /// Buckets below this one have been emptied into `near`.
@@ -87,13 +87,13 @@ impl Timers {
         let number = who.mp.timer.load(Ordering::Relaxed).wrapping_add(1);
         who.mp.timer.store(number, Ordering::Relaxed);
         who.mp.timer_at.store(at, Ordering::Relaxed);
-        self.insert(Entry::new(at, who.mp, number));
+        self.insert(TimerEntry::new(at, who.mp, number));
         if self.len > self.sweep_at {
             self.sweep();
         }
     }
 
-    fn insert(&mut self, entry: Entry) {
+    fn insert(&mut self, entry: TimerEntry) {
         self.len += 1;
         let bucket = entry.at >> BUCKET;
         if bucket < self.opened {
@@ -149,7 +149,7 @@ impl Timers {
 
     /// When a VP that idles at `now` should wake up for them: when the next one is due, or a little
     /// later if another one is due soon after it.
-    pub(crate) fn rouse_at(&mut self, now: u64) -> Option<u64> {
+    pub(crate) fn next_wakeup(&mut self, now: u64) -> Option<u64> {
         self.open(now);
         if let (true, Some(bucket)) = (self.near.is_empty(), self.far.values().next()) {
             // Unsorted as yet: on average they are closer than that.
@@ -177,7 +177,7 @@ impl Timers {
             entries[n] = self.near.pop();
             // Cold among thousands: asked for here, looked at below.
             if let Some(Reverse(entry)) = &entries[n] {
-                park::fetch(std::ptr::from_ref(entry.mp()).cast());
+                park::prefetch(std::ptr::from_ref(entry.mp()).cast());
             }
             n += 1;
         }

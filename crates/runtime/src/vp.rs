@@ -10,10 +10,10 @@
 //! Owner's half: plain cells, touched by the holder of the [`Carrier`]. Shared half: atomics,
 //! touched by any thread.
 
-mod core;
+mod core_claim;
+mod quantum;
 mod ready;
-mod settle;
-mod turn;
+mod rebalance;
 
 use std::cell::{Cell, UnsafeCell};
 use std::ptr::NonNull;
@@ -26,30 +26,30 @@ use kumihimo_policy::{Priority, Why};
 use kumihimo_queue::{Design, Origin, Owner, Place};
 use kumihimo_trace::ring::Ring;
 
-use crate::board::Beds;
+use crate::board::BoardSeats;
+use crate::busy_poll::BusyPoll;
 use crate::carrier::{self, Carrier};
-use crate::courtesy::Courtesy;
-use crate::exact::Shown;
 use crate::idle::Idle;
 use crate::instance::Instance;
-use crate::lone::Lone;
 use crate::park;
-use crate::patience::Patience;
 use crate::pool::VpPool;
+use crate::priority_order::PublishedLevels;
+use crate::priority_requests::PriorityRequests;
 use crate::readiness::Poller;
 use crate::record::Mp;
 use crate::region;
-use crate::requests::Requests;
 use crate::state::Park;
-use crate::tick::Turn;
+use crate::syscall_batch::BatchQueue;
+use crate::timekeeper::TurnClock;
 use crate::timer::{BATCH, Timers};
-use crate::tracing;
-use crate::wrapped::Wrapped;
-pub(crate) use core::BOOK_AT_LATEST;
-pub(crate) use settle::OneLevel;
+use crate::trace_hooks;
+use crate::turn_wait::TurnWait;
+use crate::yield_core::YieldCore;
+pub(crate) use core_claim::BOOK_AT_LATEST;
+pub(crate) use rebalance::CommonLevel;
 
 /// Switches between two looks at what costs time to look at (clock, requests), at most; fewer where
-/// those that run take their time, so that about [`turn::LOOK_EVERY`] passes between two looks.
+/// those that run take their time, so that about [`quantum::LOOK_EVERY`] passes between two looks.
 const SLOW_STEPS_EVERY: u32 = 61;
 /// Nanoseconds between two system calls that ask for ready descriptors while there is something to
 /// run.
@@ -63,19 +63,19 @@ const FRESH: usize = 384;
 
 /// What the leaving microprocess wants done with itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Left {
+pub(crate) enum AfterSwitch {
     /// Nothing: nobody left (an idle carrier), or it is taken care of.
     Nothing,
     /// It is runnable: back into the queue.
-    GaveWay(Why),
+    Requeue(Why),
     /// It is runnable and goes before the others of its level (its child runs first).
-    ToFront,
+    RequeueFront,
     /// It sleeps, unless a permit is there.
-    Parked,
+    Park,
     /// It has ended.
-    Ended,
+    Finish,
     /// It is suspended.
-    Held,
+    Suspend,
 }
 
 /// Counters with one writer, the carrier; anyone may read.
@@ -101,16 +101,16 @@ pub(crate) struct Vp {
     queue: Owner<Mp>,
     /// Level of the running one.
     pub(crate) level: Cell<u8>,
-    /// See [`settle`].
-    one_level: OneLevel,
-    left: Cell<Left>,
+    /// See [`rebalance`].
+    common_level: CommonLevel,
+    after_switch: Cell<AfterSwitch>,
     pub(crate) left_by: Cell<*const Mp>,
     countdown: Cell<u32>,
     /// What the countdown begins with.
     look_every: Cell<u32>,
     looked_ns: Cell<u64>,
     polled_ns: Cell<u64>,
-    /// Nothing may be queued, and the timekeeper was notified of that: see [`crate::tick`].
+    /// Nothing may be queued, and the timekeeper was notified of that: see [`crate::timekeeper`].
     pub(crate) alone: Cell<bool>,
     /// As of the last look: another VP sleeps and is rested.
     may_share: Cell<bool>,
@@ -125,7 +125,7 @@ pub(crate) struct Vp {
     /// this queue, and its run time is not needed.
     queues_early: bool,
     /// Why the running one should give way at the next switch point, if it should.
-    pub(crate) urge: Cell<Option<Why>>,
+    pub(crate) resched: Cell<Option<Why>>,
     pub(crate) index: usize,
     instance: *const Instance,
     pub(crate) counters: Counters,
@@ -135,24 +135,24 @@ pub(crate) struct Vp {
     turn: Cell<(u64, u64)>,
     timers: UnsafeCell<Timers>,
     pub(crate) pool: VpPool,
-    pub(crate) regions: region::Kept,
+    pub(crate) regions: region::RegionCache,
     pub(crate) poller: Poller,
-    pub(crate) lone: Lone,
-    pub(crate) courtesy: Courtesy,
-    pub(crate) tick: Turn,
-    pub(crate) patience: Patience,
+    pub(crate) busy_poll: BusyPoll,
+    pub(crate) yield_core: YieldCore,
+    pub(crate) turn_clock: TurnClock,
+    pub(crate) turn_wait: TurnWait,
     /// The next one, which waits for its turn on another kernel thread: the VP goes there from this
     /// one's own stack.
     pub(crate) promised: Cell<Option<&'static Mp>>,
     /// Where what happens here is noted, if it is.
     pub(crate) trace: Option<Arc<Ring>>,
     /// System calls that wait to enter the kernel together. Its counters are shared.
-    pub(crate) wrapped: Wrapped,
+    pub(crate) syscall_batch: BatchQueue,
     // Shared half.
-    pub(crate) shown: Shown,
+    pub(crate) published: PublishedLevels,
     pub(crate) idle: Idle,
-    core: core::Core,
-    pub(crate) requests: Requests,
+    core_claim: core_claim::CoreClaim,
+    pub(crate) priority_requests: PriorityRequests,
 }
 
 // SAFETY: the owner's half is reached through a `Carrier` (not `Send`, one per VP by the slot
@@ -168,13 +168,13 @@ impl Carrier {
     /// The running microprocess leaves and the next one comes. Returns when the caller is
     /// continued, perhaps elsewhere.
     #[inline(always)]
-    pub(crate) fn leave(self, left: Left) -> Carrier {
+    pub(crate) fn leave(self, after: AfterSwitch) -> Carrier {
         let vp = self.vp();
         vp.look_around();
         vp.run_batch_if_due();
         match vp.pick() {
-            Some(next) => self.switch(next, left),
-            None => self.switch_to_idle(left),
+            Some(next) => self.switch(next, after),
+            None => self.switch_to_idle(after),
         }
     }
 
@@ -183,23 +183,26 @@ impl Carrier {
     pub(crate) fn give_way(self, why: Why) -> Carrier {
         let vp = self.vp();
         vp.look_around();
-        vp.urge.set(None);
+        vp.resched.set(None);
         let level = vp.level.get();
-        tracing::gives_way(vp, why);
+        trace_hooks::gives_way(vp, why);
         match vp.pick_at_least(level) {
             None => {
-                if !vp.is_plain(level) {
-                    vp.runs_on();
-                    // Urged to leave it would come here again, and nobody is there to leave to.
+                if !vp.is_common_level(level) {
+                    vp.publish_continuing();
+                    // Asked to reschedule it would come here again, and nobody is there to leave
+                    // to.
                     if vp.has_lost_core() {
-                        return self.switch_to_idle(Left::GaveWay(why));
+                        return self.switch_to_idle(AfterSwitch::Requeue(why));
                     }
                 }
                 self
             }
-            Some(next) if vp.queues_early && vp.is_plain(level) && next.level.get() == level => {
+            Some(next)
+                if vp.queues_early && vp.is_common_level(level) && next.level.get() == level =>
+            {
                 // Queued before its context is left: nobody but this VP takes it out, and not
-                // before the switch. Neither `surplus` nor `settle` is called in between.
+                // before the switch. Neither `surplus` nor `rebalance` is called in between.
                 // SAFETY: the running microprocess is ours; records live for ever.
                 unsafe {
                     vp.queue.push(
@@ -208,9 +211,9 @@ impl Carrier {
                         Origin::Yield,
                     )
                 };
-                self.switch_unsettled(next, Left::Nothing)
+                self.switch_without_rebalance(next, AfterSwitch::Nothing)
             }
-            Some(next) => self.switch(next, Left::GaveWay(why)),
+            Some(next) => self.switch(next, AfterSwitch::Requeue(why)),
         }
     }
 
@@ -219,64 +222,64 @@ impl Carrier {
     fn give_way_to_higher(self) -> Carrier {
         let vp = self.vp();
         vp.look_around();
-        vp.urge.set(None);
+        vp.resched.set(None);
         let level = vp.level.get();
-        tracing::gives_way(vp, Why::Outranked);
+        trace_hooks::gives_way(vp, Why::Outranked);
         if vp.has_lost_core() {
-            return self.switch_to_idle(Left::GaveWay(Why::Outranked));
+            return self.switch_to_idle(AfterSwitch::Requeue(Why::Outranked));
         }
         let next = if level < Priority::HIGHEST.get() { vp.pick_at_least(level + 1) } else { None };
         match next {
             None => {
-                vp.runs_on();
+                vp.publish_continuing();
                 self
             }
-            Some(next) => self.switch(next, Left::GaveWay(Why::Outranked)),
+            Some(next) => self.switch(next, AfterSwitch::Requeue(Why::Outranked)),
         }
     }
 
     /// `next` continues here, now. It is the caller's to run.
     #[inline(always)]
-    pub(crate) fn switch(self, next: &'static Mp, left: Left) -> Carrier {
-        if !self.vp().is_plain(next.level.get()) {
-            self.vp().runs(next);
+    pub(crate) fn switch(self, next: &'static Mp, after: AfterSwitch) -> Carrier {
+        if !self.vp().is_common_level(next.level.get()) {
+            self.vp().publish_running(next);
         }
-        self.switch_unsettled(next, left)
+        self.switch_without_rebalance(next, after)
     }
 
     #[inline(always)]
-    fn switch_unsettled(self, next: &'static Mp, left: Left) -> Carrier {
+    fn switch_without_rebalance(self, next: &'static Mp, after: AfterSwitch) -> Carrier {
         self.kernel_thread().announce(next);
         if next.state.is_suspended() {
-            return self.switch_to_another(next, left);
+            return self.switch_to_another(next, after);
         }
-        self.switch_to_runnable(next, left)
+        self.switch_to_runnable(next, after)
     }
 
     /// It was announced, and is not suspended.
     #[inline(always)]
-    pub(crate) fn switch_to_runnable(self, next: &'static Mp, left: Left) -> Carrier {
+    pub(crate) fn switch_to_runnable(self, next: &'static Mp, after: AfterSwitch) -> Carrier {
         let vp = self.vp();
         let fs = if next.fs.get() == 0 { self.kernel_thread().fs } else { next.fs.get() };
         if next.waits_elsewhere() {
-            return self.promise(next, left);
+            return self.promise(next, after);
         }
         vp.account_for(next);
         vp.level.set(next.level.get());
         self.kernel_thread().show(next);
         // SAFETY: `next` was taken out of a queue (or is new): its context is complete and it is
         // ours alone.
-        unsafe { self.cross(next, *next.context.get(), fs, left) }
+        unsafe { self.cross(next, *next.context.get(), fs, after) }
     }
 
     /// Nothing is runnable: to the kernel thread's own stack.
     #[inline(always)]
-    pub(crate) fn switch_to_idle(self, left: Left) -> Carrier {
+    pub(crate) fn switch_to_idle(self, after: AfterSwitch) -> Carrier {
         let kt = self.kernel_thread();
         let (context, fs) = (kt.idle.get(), kt.fs);
         // SAFETY: the carrier's own context was saved when it ran its first microprocess, and
         // waits.
-        unsafe { self.cross(std::ptr::null(), *context, fs, left) }
+        unsafe { self.cross(std::ptr::null(), *context, fs, after) }
     }
 
     /// What the one that left wanted done. First thing on the new stack.
@@ -287,33 +290,33 @@ impl Carrier {
             return self;
         }
         let vp = self.vp();
-        let left = vp.left.replace(Left::Nothing);
+        let after = vp.after_switch.replace(AfterSwitch::Nothing);
         // The two most frequent ones by themselves: branches are predicted better than a jump
         // through a table.
-        if left == Left::Nothing {
+        if after == AfterSwitch::Nothing {
             return self;
         }
         // SAFETY: something is to be done with it, so it is a record, which lives for ever; its
         // context is saved and it is ours alone.
         let by = unsafe { &*vp.left_by.get() };
-        if left == Left::Parked {
+        if after == AfterSwitch::Park {
             vp.commit_park(by);
         } else {
-            self.arrive_otherwise(left, by);
+            self.arrive_otherwise(after, by);
         }
         self
     }
 
     // Not inlined: the frame of `leave` stays small.
     #[inline(never)]
-    fn arrive_otherwise(&self, left: Left, by: &'static Mp) {
+    fn arrive_otherwise(&self, after: AfterSwitch, by: &'static Mp) {
         let vp = self.vp();
-        match left {
-            Left::Nothing | Left::Parked => {}
-            Left::GaveWay(why) => vp.make_ready(by, why, Origin::Yield),
-            Left::ToFront => vp.make_ready_front(by),
-            Left::Ended => crate::join::left(self, by),
-            Left::Held => vp.left_to_hold(by),
+        match after {
+            AfterSwitch::Nothing | AfterSwitch::Park => {}
+            AfterSwitch::Requeue(why) => vp.make_ready(by, why, Origin::Yield),
+            AfterSwitch::RequeueFront => vp.make_ready_front(by),
+            AfterSwitch::Finish => crate::join::after_finish(self, by),
+            AfterSwitch::Suspend => vp.suspend_after_switch(by),
         }
     }
 }
@@ -328,15 +331,21 @@ impl Carrier {
     /// `to` is the saved context of `next` (null: of this kernel thread itself), complete and ours;
     /// `fs` is its FS base.
     #[inline(always)]
-    unsafe fn cross(self, next: *const Mp, to: cpu::Context, fs: usize, left: Left) -> Carrier {
+    unsafe fn cross(
+        self,
+        next: *const Mp,
+        to: cpu::Context,
+        fs: usize,
+        after: AfterSwitch,
+    ) -> Carrier {
         // The mask stays: the microprocess that continues here has the right, and `arrive` on the
         // other side makes it a `Carrier` again.
         let this = std::mem::ManuallyDrop::new(self);
         let (vp, kt) = (this.vp(), this.kernel_thread());
         debug_assert_eq!(kt.slot().depth(), 1);
         let me = kt.current.replace(next);
-        tracing::switched(vp, me, next, left);
-        vp.left.set(left);
+        trace_hooks::switched(vp, me, next, after);
+        vp.after_switch.set(after);
         vp.left_by.set(me);
         bump(&vp.counters.switches);
         let (save, own_fs) = if me.is_null() {
@@ -371,8 +380,8 @@ impl Carrier {
         } else {
             vp.countdown.set(n - 1);
         }
-        match vp.urge.get() {
-            Some(_) if self.is_to_hold() => self.leave(Left::Held),
+        match vp.resched.get() {
+            Some(_) if self.must_suspend() => self.leave(AfterSwitch::Suspend),
             Some(Why::Outranked) => self.give_way_to_higher(),
             Some(why) => self.give_way(why),
             None => self,
@@ -384,7 +393,7 @@ impl Vp {
     pub(crate) fn new(
         index: usize,
         instance: *const Instance,
-        beds: &Beds,
+        seats: &BoardSeats,
         queue: Owner<Mp>,
         design: Design,
         keeps_account: bool,
@@ -398,8 +407,8 @@ impl Vp {
             index,
             instance,
             level: Cell::new(0),
-            one_level: OneLevel::new(),
-            left: Cell::new(Left::Nothing),
+            common_level: CommonLevel::new(),
+            after_switch: Cell::new(AfterSwitch::Nothing),
             left_by: Cell::new(std::ptr::null()),
             countdown: Cell::new(SLOW_STEPS_EVERY),
             look_every: Cell::new(SLOW_STEPS_EVERY),
@@ -408,33 +417,33 @@ impl Vp {
             alone: Cell::new(false),
             may_share: Cell::new(false),
             up_since: Cell::new(0),
-            urge: Cell::new(None),
+            resched: Cell::new(None),
             since_ns: Cell::new(0),
             turn: Cell::new((0, 0)),
             queue,
             timers: UnsafeCell::new(Timers::default()),
             pool: VpPool::new(),
-            regions: region::Kept::new(),
+            regions: region::RegionCache::new(),
             poller: Poller::new(index)?,
-            lone: Lone::default(),
-            courtesy: Courtesy::default(),
+            busy_poll: BusyPoll::default(),
+            yield_core: YieldCore::default(),
             counters: Counters::default(),
-            shown: Shown::new(),
-            idle: Idle::new(beds.row, index)?,
-            core: core::Core::new(beds.seat_of(index)),
-            row: beds.row,
-            requests: Requests::default(),
-            tick: Turn::new(),
-            patience: Patience::default(),
+            published: PublishedLevels::new(),
+            idle: Idle::new(seats.row, index)?,
+            core_claim: core_claim::CoreClaim::new(seats.seat_of(index)),
+            row: seats.row,
+            priority_requests: PriorityRequests::default(),
+            turn_clock: TurnClock::new(),
+            turn_wait: TurnWait::default(),
             promised: Cell::new(None),
             trace: None,
-            wrapped: Wrapped::new(),
+            syscall_batch: BatchQueue::new(),
         })
     }
 
     /// With what happens here noted there.
     pub(crate) fn traced(self, trace: Option<Arc<Ring>>) -> Vp {
-        Vp { core: self.core.traced(trace.as_ref()), trace, ..self }
+        Vp { core_claim: self.core_claim.traced(trace.as_ref()), trace, ..self }
     }
 
     #[inline(always)]
@@ -479,7 +488,7 @@ impl Vp {
             self.take_injected();
         }
         if let Some(taker) = self.queue.exchange() {
-            self.instance().rouse(taker);
+            self.instance().wake_idle(taker);
         }
         let n = self.countdown.get();
         if n == 0 {
@@ -494,8 +503,8 @@ impl Vp {
     pub(crate) fn slow_steps(&self) {
         let now = self.instance().now();
         self.pace(now);
-        self.may_share.set(self.instance().someone_idles() && self.instance().someone_rests(now));
-        self.requests.serve(self);
+        self.may_share.set(self.instance().any_idle() && self.instance().any_worth_waking(now));
+        self.priority_requests.serve(self);
         self.idle.cell.note_look(self.instance().on_clock(now));
         self.take_posts();
         self.ring_at_look(now);
@@ -508,14 +517,15 @@ impl Vp {
         // One that computes passes switch points without a switch, and what the previous VP gave
         // away would wait for one.
         if let Some(taker) = self.queue.exchange() {
-            self.instance().rouse(taker);
+            self.instance().wake_idle(taker);
         }
         self.check_turn(now);
         if self.poller.is_used() && now.saturating_sub(self.polled_ns.get()) >= POLL_EVERY {
             self.polled_ns.set(now);
             // The few that go first make small batches.
-            self.poller
-                .poll_ready(turn::ready_go_first(now) && !self.instance().wrapping.gathers());
+            self.poller.poll_ready(
+                quantum::ready_go_first(now) && !self.instance().batch_config.gathers(),
+            );
         }
         if self.may_share.get() {
             // A woken one stays with those that woke it; not for ever beside a VP that has nothing
@@ -525,13 +535,13 @@ impl Vp {
         if self.running().is_some() {
             // Those that only yield never come through `push`: without this they would stay on the
             // VP where they began, beside idle ones.
-            if let Some(taker) = self.queue.surplus(self.instance().someone_idles()) {
+            if let Some(taker) = self.queue.surplus(self.instance().any_idle()) {
                 self.given_away(taker);
             }
             // An idling VP has not booked it yet.
-            self.wrapped.look(now, self.counters.idle_ns.load(Ordering::Relaxed));
+            self.syscall_batch.look(now, self.counters.idle_ns.load(Ordering::Relaxed));
         }
-        self.settle_now();
+        self.rebalance_now();
     }
 
     pub(crate) fn fire_timers(&self, now: u64) {
@@ -539,12 +549,14 @@ impl Vp {
         loop {
             let n = self.timers().pop_due(now, &mut due);
             for who in due[..n].iter_mut().filter_map(Option::take) {
-                park::fetch_stack(who.mp);
+                park::prefetch_stack(who.mp);
                 self.wake(who);
             }
             if n < BATCH {
-                let batch = self.wrapped.deadline();
-                return self.tick.note_timer(self.timers().next().into_iter().chain(batch).min());
+                let batch = self.syscall_batch.deadline();
+                return self
+                    .turn_clock
+                    .note_timer(self.timers().next().into_iter().chain(batch).min());
             }
         }
     }
@@ -567,21 +579,21 @@ impl Vp {
         let next = unsafe { &*item.as_ptr() };
         // SAFETY: as above.
         let stack = unsafe { *next.context.get() }.stack_pointer();
-        park::fetch(stack);
+        park::prefetch(stack);
         for line in 1..WARM_LINES {
-            park::fetch(stack.wrapping_add(line * 64));
+            park::prefetch(stack.wrapping_add(line * 64));
         }
         let block = next.fs.get() as *const u8;
-        park::fetch(block.wrapping_offset(self.standing_offset));
+        park::prefetch(block.wrapping_offset(self.standing_offset));
         // One that has hardly a frame yet begins, and perhaps ends at once: then it goes through
         // its whole block.
         if std::ptr::from_ref(next).addr().wrapping_sub(stack.addr()) < FRESH && !block.is_null() {
             for line in &self.block_lines {
-                park::fetch(block.wrapping_offset(*line));
+                park::prefetch(block.wrapping_offset(*line));
             }
         }
         if let Some(after) = next.links.peek_next() {
-            park::fetch(after.as_ptr().cast());
+            park::prefetch(after.as_ptr().cast());
         }
     }
 
@@ -603,7 +615,7 @@ impl Vp {
         if self.keeps_account {
             self.book_time();
             let account = next.account.get();
-            self.tick
+            self.turn_clock
                 .quantum
                 .store(account.quantum_ns.saturating_sub(account.ran_ns), Ordering::Relaxed);
         }

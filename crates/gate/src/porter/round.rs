@@ -60,7 +60,7 @@ pub(super) struct Rounds {
 impl Rounds {
     pub(super) fn new(porter: Arc<Porter>, running: Arc<Running>) -> Rounds {
         let now = Instant::now();
-        let (check, stirs_at) = (now + CHECK, now + board::STIR);
+        let (check, stirs_at) = (now + CHECK, now + board::RESCAN_INTERVAL);
         Rounds { porter, running, callers: BTreeMap::new(), closed_until: None, check, stirs_at }
     }
 
@@ -93,8 +93,8 @@ impl Rounds {
         // What lies on the board can have been overwritten, and a call lost by that: no virtual
         // processor sets a timer of its own against it.
         if now >= self.stirs_at {
-            self.stirs_at = now + board::STIR;
-            board::stir();
+            self.stirs_at = now + board::RESCAN_INTERVAL;
+            board::rescan();
         }
         let deadline = late
             .into_iter()

@@ -9,14 +9,14 @@ use kumihimo_queue::{Origin, Place, Taker};
 use super::Vp;
 use crate::record::{Mp, Ref};
 use crate::state::Wake;
-use crate::tracing;
+use crate::trace_hooks;
 
 impl Vp {
-    /// Wake-ups from elsewhere become runnable here. The caller settles later: see
-    /// [`super::settle`].
+    /// Wake-ups from elsewhere become runnable here. The caller rebalances later: see
+    /// [`super::rebalance`].
     #[cold]
     pub(crate) fn take_injected(&self) {
-        self.shown.take_in();
+        self.published.take_incoming();
         for item in self.queue.take_injected() {
             // SAFETY: an injected item is a record that the injecting side had for itself and
             // handed over.
@@ -25,8 +25,8 @@ impl Vp {
                 self.adopt(mp);
             } else {
                 let place = self.place(mp, Why::Woken);
-                tracing::ready(self, mp, place.level, Why::Woken);
-                self.push_unsettled(mp, place, Origin::Wake);
+                trace_hooks::ready(self, mp, place.level, Why::Woken);
+                self.push_without_rebalance(mp, place, Origin::Wake);
             }
         }
     }
@@ -40,13 +40,13 @@ impl Vp {
     #[inline]
     pub(crate) fn make_ready(&self, mp: &'static Mp, why: Why, origin: Origin) {
         let place = self.place(mp, why);
-        tracing::ready(self, mp, place.level, why);
+        trace_hooks::ready(self, mp, place.level, why);
         self.push(mp, place, origin);
     }
 
     pub(super) fn make_ready_front(&self, mp: &'static Mp) {
         let place = self.place(mp, Why::Yielded);
-        tracing::ready(self, mp, place.level, Why::Yielded);
+        trace_hooks::ready(self, mp, place.level, Why::Yielded);
         self.push(mp, Place { front: true, ..place }, Origin::Yield);
     }
 
@@ -59,7 +59,7 @@ impl Vp {
     /// Whether a woken one of this level, put in front of its level, would be the next one to run.
     #[inline]
     pub(crate) fn would_run_next(&self, level: u8) -> bool {
-        if self.is_plain(level) {
+        if self.is_common_level(level) {
             return !self.queue.has_above(level);
         }
         // What was sent here, or is on offer, may outrank it.
@@ -67,28 +67,28 @@ impl Vp {
     }
 
     /// A woken microprocess goes before the others of its level. The caller is about to leave, and
-    /// settles then.
+    /// rebalances then.
     pub(crate) fn push_front(&self, mp: &'static Mp, place: Place) {
-        tracing::ready(self, mp, place.level, Why::Woken);
-        self.push_unsettled(mp, Place { front: true, ..place }, Origin::Wake);
+        trace_hooks::ready(self, mp, place.level, Why::Woken);
+        self.push_without_rebalance(mp, Place { front: true, ..place }, Origin::Wake);
     }
 
     #[inline]
     fn push(&self, mp: &'static Mp, place: Place, origin: Origin) {
-        if self.is_plain(place.level) {
-            self.push_unsettled(mp, place, origin);
+        if self.is_common_level(place.level) {
+            self.push_without_rebalance(mp, place, origin);
         } else {
-            self.push_and_settle(mp, place, origin);
+            self.push_and_rebalance(mp, place, origin);
         }
     }
 
     #[inline]
-    pub(super) fn push_unsettled(&self, mp: &'static Mp, place: Place, origin: Origin) {
+    pub(super) fn push_without_rebalance(&self, mp: &'static Mp, place: Place, origin: Origin) {
         if place.level > self.level.get() && self.running().is_some() {
-            self.urge_now();
+            self.resched_now();
         }
         if self.alone.get() {
-            self.is_alone_no_more();
+            self.clear_alone();
         }
         // A woken one stays with those that woke it, unless another VP has nothing to do and is
         // worth waking.
@@ -96,12 +96,12 @@ impl Vp {
             if origin == Origin::Wake && self.may_share.get() { Origin::Yield } else { origin };
         // SAFETY: the caller holds `mp`; records are never moved or freed.
         unsafe { self.queue.push(NonNull::from(mp), place, origin) };
-        let someone_idle = self.instance().someone_idles();
+        let someone_idle = self.instance().any_idle();
         if let Some(taker) = self.queue.surplus(someone_idle) {
             self.given_away(taker);
         } else if self.may_share.get() && self.queue.len() == 1 {
             // What is on offer was no reason, but it is not alone any more.
-            self.instance().rouse(Taker::Any);
+            self.instance().wake_idle(Taker::Any);
         }
     }
 
@@ -111,7 +111,7 @@ impl Vp {
     #[cold]
     pub(super) fn given_away(&self, taker: Taker) {
         if taker != Taker::Any || !self.queue.is_empty() {
-            self.instance().rouse(taker);
+            self.instance().wake_idle(taker);
         }
     }
 

@@ -1,5 +1,5 @@
-//! What a kernel thread that stands in for a microprocess ([`crate::one_to_one`]) has of one: it
-//! can be cancelled, it may put that off, and its scope hands it a deadline.
+//! State of a 1:1 kernel thread ([`crate::one_to_one`]) that a microprocess has in its record: it
+//! can be cancelled, it may mask that, and its scope hands it a deadline.
 //!
 //! Deadline and mask are there on every kernel thread: they are the caller's own doing.
 
@@ -10,8 +10,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering, fence};
 use std::time::Instant;
 
-use crate::park::Foreign;
-use crate::scope::Data as ScopeData;
+use crate::park::ForeignThread;
+use crate::scope::ScopeData;
 
 const NEITHER: u8 = 0;
 const RUNS: u8 = 1;
@@ -19,7 +19,7 @@ const ENDED: u8 = 2;
 
 /// Of a kernel thread, for all to see.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct OneToOne {
     life: AtomicU8,
     cancelled: AtomicBool,
     /// eventfd that ends its waits in poll(2). Made at the first of them.
@@ -28,7 +28,7 @@ pub(crate) struct Shared {
 
 /// Its own half. Without destructors: destructors of other thread-locals come here.
 struct Own {
-    who: Cell<Option<NonNull<Foreign>>>,
+    who: Cell<Option<NonNull<ForeignThread>>>,
     scope: Cell<Option<NonNull<ScopeData>>>,
     masked: Cell<u32>,
     deadline: Cell<Option<Instant>>,
@@ -40,27 +40,27 @@ thread_local! {
     };
 }
 
-impl Shared {
-    pub(crate) fn new() -> Shared {
-        Shared {
+impl OneToOne {
+    pub(crate) fn new() -> OneToOne {
+        OneToOne {
             life: AtomicU8::new(NEITHER),
             cancelled: AtomicBool::new(false),
             call: OnceLock::new(),
         }
     }
 
-    /// True also for a kernel thread that stands in for nothing: the runtime cannot know.
+    /// True also for a kernel thread that is not 1:1: the runtime cannot know.
     pub(crate) fn is_alive(&self) -> bool {
         self.life.load(Ordering::Acquire) != ENDED
     }
 
-    /// False if it stands in for nothing, or has ended. The caller wakes it afterwards.
+    /// False if it is not 1:1, or has ended. The caller wakes it afterwards.
     pub(crate) fn cancel(&self) -> bool {
         if self.life.load(Ordering::Acquire) != RUNS {
             return false;
         }
         self.cancelled.store(true, Ordering::Relaxed);
-        // With the one in `call_descriptor`: either we see its eventfd, or it sees our request.
+        // With the one in `cancel_descriptor`: either we see its eventfd, or it sees our request.
         fence(Ordering::SeqCst);
         if let Some(Some(call)) = self.call.get() {
             let one = 1u64;
@@ -72,9 +72,9 @@ impl Shared {
     }
 }
 
-/// Runs `f` as the work that the calling kernel thread stands in for.
-pub(crate) fn live<R>(
-    who: &Foreign,
+/// Runs `f` as the work of the calling 1:1 kernel thread.
+pub(crate) fn run_one_to_one<R>(
+    who: &ForeignThread,
     scope: Option<NonNull<ScopeData>>,
     deadline: Option<Instant>,
     f: impl FnOnce() -> R,
@@ -90,45 +90,45 @@ pub(crate) fn live<R>(
         own.who.set(None);
         own.scope.set(None);
     });
-    who.stand_in.life.store(ENDED, Ordering::Release);
+    who.one_to_one.life.store(ENDED, Ordering::Release);
     value
 }
 
 /// Called before another thread can see the record.
-pub(crate) fn begin(who: &Foreign) {
-    who.stand_in.life.store(RUNS, Ordering::Release);
+pub(crate) fn begin_one_to_one(who: &ForeignThread) {
+    who.one_to_one.life.store(RUNS, Ordering::Release);
 }
 
-/// In the child of a fork, which is a plain kernel thread. True: it stood in for a microprocess.
+/// In the child of a fork, which is a plain kernel thread. True: it was 1:1.
 pub(crate) fn forget() -> bool {
     OWN.with(|own| own.who.take()).is_some()
 }
 
-fn me<R>(f: impl FnOnce(&Own, &Shared) -> R) -> Option<R> {
+fn with_own<R>(f: impl FnOnce(&Own, &OneToOne) -> R) -> Option<R> {
     OWN.with(|own| {
-        // SAFETY: set by `live` only, whose caller holds it meanwhile.
-        own.who.get().map(|who| f(own, unsafe { &who.as_ref().stand_in }))
+        // SAFETY: set by `run_one_to_one` only, whose caller holds it meanwhile.
+        own.who.get().map(|who| f(own, unsafe { &who.as_ref().one_to_one }))
     })
 }
 
-/// Whether the calling kernel thread stands in for a microprocess.
-pub(crate) fn is_one() -> bool {
-    me(|_, _| ()).is_some()
+/// Whether the calling kernel thread is 1:1.
+pub(crate) fn is_one_to_one() -> bool {
+    with_own(|_, _| ()).is_some()
 }
 
 pub(crate) fn is_cancelled() -> bool {
-    me(|_, shared| shared.cancelled.load(Ordering::Relaxed)).unwrap_or(false)
+    with_own(|_, shared| shared.cancelled.load(Ordering::Relaxed)).unwrap_or(false)
 }
 
 /// Cancelled and not masked.
 pub(crate) fn due() -> bool {
-    me(|own, shared| own.masked.get() == 0 && shared.cancelled.load(Ordering::Relaxed))
+    with_own(|own, shared| own.masked.get() == 0 && shared.cancelled.load(Ordering::Relaxed))
         .unwrap_or(false)
 }
 
 /// Its scope's deadline has passed.
 pub(crate) fn cancel_self() {
-    me(|_, shared| shared.cancelled.store(true, Ordering::Relaxed));
+    with_own(|_, shared| shared.cancelled.store(true, Ordering::Relaxed));
 }
 
 pub(crate) fn mask() {
@@ -150,16 +150,17 @@ pub(crate) fn set_deadline(deadline: Option<Instant>) {
 
 /// When the scope that it is a child of cancels it; none if it is cancelled already.
 pub(crate) fn scope_deadline() -> Option<Instant> {
-    let scope =
-        me(|own, shared| own.scope.get().filter(|_| !shared.cancelled.load(Ordering::Relaxed)))??;
+    let scope = with_own(|own, shared| {
+        own.scope.get().filter(|_| !shared.cancelled.load(Ordering::Relaxed))
+    })??;
     // SAFETY: the scope waits for its child, which is alive: it asks.
     unsafe { scope.as_ref() }.deadline()
 }
 
 /// What becomes readable when the calling kernel thread is cancelled; none if it cannot be, is
 /// already, or there is no descriptor left.
-pub(crate) fn call_descriptor() -> Option<RawFd> {
-    me(|_, shared| {
+pub(crate) fn cancel_descriptor() -> Option<RawFd> {
+    with_own(|_, shared| {
         let call = shared.call.get_or_init(|| {
             // SAFETY: no pointers.
             let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };

@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// CALLED where nobody drives a future.
 #[derive(Debug)]
-pub(crate) struct Called(AtomicU32);
+pub(crate) struct WakeFlag(AtomicU32);
 
-const SILENT: u32 = 0;
-const CALLED: u32 = 1;
+const CLEAR: u32 = 0;
+const SET: u32 = 1;
 
-impl Called {
-    pub(crate) fn new() -> Called {
-        Called(AtomicU32::new(CALLED))
+impl WakeFlag {
+    pub(crate) fn new() -> WakeFlag {
+        WakeFlag(AtomicU32::new(SET))
     }
 
     /// The future may have become ready: the caller wakes its driver afterwards, also if others
@@ -23,14 +23,14 @@ impl Called {
     ///
     /// A read-modify-write, and not a store: the driver has to see what each of several callers did
     /// before, whosever call it finds.
-    pub(crate) fn call(&self) {
-        self.0.swap(CALLED, Ordering::AcqRel);
+    pub(crate) fn set(&self) {
+        self.0.swap(SET, Ordering::AcqRel);
     }
 
     /// By the driver, before each poll: whether there was a call since the last time.
     #[must_use]
     pub(crate) fn take(&self) -> bool {
-        self.0.swap(SILENT, Ordering::Acquire) == CALLED
+        self.0.swap(CLEAR, Ordering::Acquire) == SET
     }
 }
 
@@ -44,7 +44,7 @@ mod models {
 
     /// A driver, and the run queue in front of it.
     struct Driver {
-        called: Called,
+        wake_flag: WakeFlag,
         state: State,
         queued: Notify,
         /// What two wakers do.
@@ -54,7 +54,7 @@ mod models {
     impl Driver {
         fn new() -> Arc<Driver> {
             let driver = Driver {
-                called: Called::new(),
+                wake_flag: WakeFlag::new(),
                 state: State::new(1),
                 queued: Notify::new(),
                 done: [AtomicBool::new(false), AtomicBool::new(false)],
@@ -65,15 +65,15 @@ mod models {
 
         /// One that is never called ends the model as a deadlock.
         fn drive(&self, mut is_ready: impl FnMut() -> bool) {
-            let _ = self.called.take();
+            let _ = self.wake_flag.take();
             while !is_ready() {
-                while !self.called.take() {
+                while !self.wake_flag.take() {
                     if !self.state.take_permit() && self.state.commit_park() == Park::Parked {
                         self.queued.wait();
                     }
                 }
             }
-            self.called.call();
+            self.wake_flag.set();
         }
 
         fn is_done(&self, n: usize) -> bool {
@@ -85,7 +85,7 @@ mod models {
         let (driver, generation) = (driver.clone(), driver.state.generation());
         spawn(move || {
             driver.done[n].store(true, Ordering::Relaxed);
-            driver.called.call();
+            driver.wake_flag.set();
             if driver.state.wake(generation) == Wake::Queue {
                 driver.queued.notify();
             }

@@ -1,15 +1,15 @@
 //! The place where a sticky microprocess waits for a wake-up by the runtime, on its kernel thread.
 //!
 //! ```text
-//!   its microprocess            a waker (or a resuming thread)
-//!   lie_down():  UP -> LIES
-//!   State: LIVE -> PARKED       State: PARKED -> LIVE
-//!   sleep() while LIES          call():  LIES -> CALLED, and the kernel thread is woken
-//!   CALLED -> UP                (UP: it is queued, as any other)
+//!   its microprocess              a waker (or a resuming thread)
+//!   prepare():  AWAKE -> ASLEEP
+//!   State: LIVE -> PARKED         State: PARKED -> LIVE
+//!   sleep() while ASLEEP          wake():  ASLEEP -> WOKEN, and the kernel thread is woken
+//!   WOKEN -> AWAKE                (AWAKE: it is queued, as any other)
 //! ```
-//! PARKED is reached after LIES was written, and left before LIES is read. Both sides access it by
-//! read-modify-write operations on one word ([`crate::state`]), so the waker that takes it out of
-//! PARKED sees where it lies.
+//! PARKED is reached after ASLEEP was written, and left before ASLEEP is read. Both sides access it
+//! by read-modify-write operations on one word ([`crate::state`]), so the waker that takes it out
+//! of PARKED sees that it sleeps here.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU32, Ordering};
@@ -17,63 +17,63 @@ use loom::sync::atomic::{AtomicU32, Ordering};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
-const UP: u32 = 0;
-const LIES: u32 = 1;
-const CALLED: u32 = 2;
+const AWAKE: u32 = 0;
+const ASLEEP: u32 = 1;
+const WOKEN: u32 = 2;
 
 #[derive(Debug)]
-pub(crate) struct Berth(AtomicU32);
+pub(crate) struct StickyParker(AtomicU32);
 
-impl Berth {
-    pub(crate) fn new() -> Berth {
-        Berth(AtomicU32::new(UP))
+impl StickyParker {
+    pub(crate) fn new() -> StickyParker {
+        StickyParker(AtomicU32::new(AWAKE))
     }
 
     /// By its microprocess, about to park.
-    pub(crate) fn lie_down(&self) {
-        self.0.store(LIES, Ordering::Relaxed);
+    pub(crate) fn prepare(&self) {
+        self.0.store(ASLEEP, Ordering::Relaxed);
     }
 
     /// By its microprocess, which did not park, or is nobody else's to wake any more.
-    pub(crate) fn get_up(&self) {
-        self.0.store(UP, Ordering::Relaxed);
+    pub(crate) fn reset(&self) {
+        self.0.store(AWAKE, Ordering::Relaxed);
     }
 
     /// By anybody; out of date at once.
-    pub(crate) fn is_used(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == LIES
+    pub(crate) fn is_asleep(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == ASLEEP
     }
 
-    /// Called by the waker that made it runnable. Returns true if it lay here and continues on its
-    /// kernel thread, false if it has to be queued.
+    /// Called by the waker that made it runnable. Returns true if it slept here and continues on
+    /// its kernel thread, false if it has to be queued.
     #[inline(always)]
-    pub(crate) fn call(&self) -> bool {
-        self.0.load(Ordering::Relaxed) != UP && self.call_who_lies()
+    pub(crate) fn wake(&self) -> bool {
+        self.0.load(Ordering::Relaxed) != AWAKE && self.wake_sleeper()
     }
 
     #[cold]
-    fn call_who_lies(&self) -> bool {
+    fn wake_sleeper(&self) -> bool {
         // Release: what the waker did. After this the microprocess may end: only the address is
         // used.
-        self.0.store(CALLED, Ordering::Release);
+        self.0.store(WOKEN, Ordering::Release);
         #[cfg(not(loom))]
         crate::futex::wake_one(&self.0);
         true
     }
 
-    /// By its microprocess, parked: true once it was called; false when the time was over. Blocks
+    /// By its microprocess, parked: true once it was woken; false when the time was over. Blocks
     /// the kernel thread.
     pub(crate) fn sleep(&self, deadline: Option<Instant>) -> bool {
         loop {
-            if self.0.load(Ordering::Acquire) == CALLED {
-                self.get_up();
+            if self.0.load(Ordering::Acquire) == WOKEN {
+                self.reset();
                 return true;
             }
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 return false;
             }
             #[cfg(not(loom))]
-            crate::futex::wait(&self.0, LIES, deadline);
+            crate::futex::wait(&self.0, ASLEEP, deadline);
             #[cfg(loom)]
             loom::thread::yield_now();
         }
@@ -90,7 +90,7 @@ mod models {
 
     struct One {
         state: State,
-        berth: Berth,
+        parker: StickyParker,
         /// What the wakers do.
         done: AtomicUsize,
         /// Times that it was queued: never, since it keeps its kernel thread.
@@ -99,7 +99,7 @@ mod models {
 
     fn begun() -> (Arc<One>, u64) {
         let (done, queued) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        let one = One { state: State::new(8), berth: Berth::new(), done, queued };
+        let one = One { state: State::new(8), parker: StickyParker::new(), done, queued };
         one.state.begin();
         let generation = one.state.generation();
         (Arc::new(one), generation)
@@ -110,7 +110,7 @@ mod models {
         let one = one.clone();
         spawn(move || {
             one.done.fetch_add(1, Ordering::Relaxed);
-            if one.state.wake(generation) == Wake::Queue && !one.berth.call() {
+            if one.state.wake(generation) == Wake::Queue && !one.parker.wake() {
                 one.queued.fetch_add(1, Ordering::Relaxed);
             }
         })
@@ -118,18 +118,18 @@ mod models {
 
     /// As `sticky::park`.
     fn park(one: &One, generation: u64, is_over: bool) {
-        one.berth.lie_down();
+        one.parker.prepare();
         if one.state.commit_park() == Park::Permit {
-            return one.berth.get_up();
+            return one.parker.reset();
         }
         let deadline = is_over.then(Instant::now);
-        if one.berth.sleep(deadline) {
+        if one.parker.sleep(deadline) {
             return;
         }
         if one.state.wake(generation) == Wake::Queue {
-            one.berth.get_up()
+            one.parker.reset()
         } else {
-            assert!(one.berth.sleep(None))
+            assert!(one.parker.sleep(None))
         }
     }
 
@@ -163,7 +163,7 @@ mod models {
             waker.join().unwrap();
             assert_eq!(one.queued.load(Ordering::Relaxed), 0);
             // What is left over ends the next wait.
-            assert!(!one.berth.call());
+            assert!(!one.parker.wake());
         });
     }
 
@@ -176,9 +176,9 @@ mod models {
             let resumer = {
                 let one = one.clone();
                 spawn(move || {
-                    let asked = one.state.suspend(generation);
+                    let asked = one.state.request_suspend(generation);
                     assert!(matches!(asked, Suspend::Asked | Suspend::Waits));
-                    if one.state.unsuspend(generation) == Resume::Queue && !one.berth.call() {
+                    if one.state.resume(generation) == Resume::Queue && !one.parker.wake() {
                         one.queued.fetch_add(1, Ordering::Relaxed);
                     }
                 })

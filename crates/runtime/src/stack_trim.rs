@@ -1,6 +1,6 @@
-//! Memory goes back to the kernel while a VP has nothing better to do: that of pooled slots, and
-//! that below the stacks of those that wait for a descriptor for long: of an idle connection that
-//! once needed much stack, only the part in use stays.
+//! Stack trimming: an idle VP returns unused stack memory to the kernel. That is the memory of
+//! pooled slots, and the memory below the stacks of long waits for a descriptor: of an idle
+//! connection that once needed much stack, only the part in use stays.
 //!
 //! A stack is private to its microprocess: a waiting one can be woken at any moment, so no other
 //! thread may take memory from below it. A VP that is about to sleep scans part of the records,
@@ -32,7 +32,7 @@ const MARGIN: usize = 4096;
 
 /// What the VPs of an instance share.
 #[derive(Default)]
-pub(crate) struct Tide {
+pub(crate) struct StackTrim {
     /// When the next part is due, on the instance's clock.
     at: AtomicU64,
     /// There was memory to give back that has not been.
@@ -46,28 +46,28 @@ pub(crate) struct Tide {
 impl Vp {
     /// Before it sleeps: gives memory back, once a second. Says when to come again, if there may be
     /// more. Owner only.
-    pub(crate) fn ebb(&self) -> Option<Duration> {
+    pub(crate) fn trim_idle_memory(&self) -> Option<Duration> {
         let instance = self.instance();
-        let tide = &instance.tide;
-        let (now, at) = (instance.now(), tide.at.load(Ordering::Relaxed));
+        let stack_trim = &instance.stack_trim;
+        let (now, at) = (instance.now(), stack_trim.at.load(Ordering::Relaxed));
         if now < at {
             // Something ran since the last part, or it would not be here: that may wait by now.
             return Some(Duration::from_nanos(at - now));
         }
         let next = now + EVERY.as_nanos() as u64;
-        if tide.at.compare_exchange(at, next, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-            let pools = pool::ebb();
-            tide.more.store(self.trim_waiting(tide) || pools, Ordering::Relaxed);
+        if stack_trim.at.compare_exchange(at, next, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            let pools = pool::trim_unused();
+            stack_trim.more.store(self.trim_waiting(stack_trim) || pools, Ordering::Relaxed);
         }
-        tide.more.load(Ordering::Relaxed).then_some(EVERY)
+        stack_trim.more.load(Ordering::Relaxed).then_some(EVERY)
     }
 
     /// One part of the round. Returns whether another part may find something. Called by the VP
-    /// that has moved `tide.at`; two at once, if one takes a second for it, only make the round
-    /// uneven.
-    fn trim_waiting(&self, tide: &Tide) -> bool {
+    /// that has moved `stack_trim.at`; two at once, if one takes a second for it, only make the
+    /// round uneven.
+    fn trim_waiting(&self, stack_trim: &StackTrim) -> bool {
         let mut woken = 0;
-        let mut last = tide.after.load(Ordering::Relaxed);
+        let mut last = stack_trim.after.load(Ordering::Relaxed);
         for _ in 0..PART {
             // SAFETY: null, or a record, which lives for ever.
             let link = unsafe { last.as_ref() }
@@ -76,8 +76,8 @@ impl Vp {
             let Some(mp) = (unsafe { link.load(Ordering::Acquire).as_ref() }) else {
                 // The round is over. A microprocess that began to wait behind this point is found
                 // in the next round, which the next sleep of a VP begins.
-                tide.after.store(std::ptr::null_mut(), Ordering::Relaxed);
-                return tide.whole.swap(0, Ordering::Relaxed) != 0;
+                stack_trim.after.store(std::ptr::null_mut(), Ordering::Relaxed);
+                return stack_trim.whole.swap(0, Ordering::Relaxed) != 0;
             };
             last = std::ptr::from_ref(mp).cast_mut();
             let who = mp.reference();
@@ -85,7 +85,7 @@ impl Vp {
             if kind & !(Wait::TIMED | Wait::LONG) != Wait::IO || mp.state.phase() != Phase::Parked {
                 continue;
             }
-            tide.whole.fetch_add(1, Ordering::Relaxed);
+            stack_trim.whole.fetch_add(1, Ordering::Relaxed);
             if kind & Wait::LONG != 0 {
                 self.wake(who);
                 woken += 1;
@@ -103,7 +103,7 @@ impl Vp {
                 );
             }
         }
-        tide.after.store(last, Ordering::Relaxed);
+        stack_trim.after.store(last, Ordering::Relaxed);
         true
     }
 }

@@ -16,12 +16,12 @@ mod off {
     use crate::park::Wait;
     use crate::record::{Mp, Ref};
 
-    pub(crate) struct Waits;
+    pub(crate) struct WaitSpan;
 
-    impl Waits {
+    impl WaitSpan {
         #[inline(always)]
-        pub(crate) fn begin(_: Wait) -> Waits {
-            Waits
+        pub(crate) fn begin(_: Wait) -> WaitSpan {
+            WaitSpan
         }
     }
 
@@ -84,16 +84,16 @@ mod on {
     }
 
     /// A wait, told when it is over: [`Wait`] as text, and nanoseconds.
-    pub(crate) struct Waits(Option<(Wait, Instant)>);
+    pub(crate) struct WaitSpan(Option<(Wait, Instant)>);
 
-    impl Waits {
+    impl WaitSpan {
         #[inline]
-        pub(crate) fn begin(why: Wait) -> Waits {
-            Waits((LevelFilter::current() >= LevelFilter::TRACE).then(|| (why, Instant::now())))
+        pub(crate) fn begin(why: Wait) -> WaitSpan {
+            WaitSpan((LevelFilter::current() >= LevelFilter::TRACE).then(|| (why, Instant::now())))
         }
     }
 
-    impl Drop for Waits {
+    impl Drop for WaitSpan {
         #[inline]
         fn drop(&mut self) {
             if let Some((why, since)) = self.0 {

@@ -17,7 +17,7 @@ use crate::vp::Vp;
 const MANY: usize = 256;
 
 #[derive(Default)]
-pub(crate) struct Requests {
+pub(crate) struct PriorityRequests {
     pending: AtomicBool,
     list: Mutex<List>,
 }
@@ -47,7 +47,7 @@ impl List {
     }
 }
 
-impl Requests {
+impl PriorityRequests {
     #[inline]
     pub(crate) fn pending(&self) -> bool {
         self.pending.load(Ordering::Relaxed)
@@ -62,7 +62,7 @@ impl Requests {
         let list = std::mem::take(&mut *lock(&self.list)).of;
         // What the neighbour gave away is this VP's to take, and nobody else's to look through.
         if let Some(taker) = vp.queue().exchange() {
-            vp.instance().rouse(taker);
+            vp.instance().wake_idle(taker);
         }
         for (who, before) in list {
             if !who.is_alive() {
@@ -92,9 +92,9 @@ impl Instance {
     pub(crate) fn reprioritise(&self, at: usize, who: Ref, before: usize) {
         let at = at % self.vps.len();
         let vp = &self.vps[at];
-        lock(&vp.requests.list).add(who, before);
+        lock(&vp.priority_requests.list).add(who, before);
         // Release: the owner that sees it sees the new priority.
-        if !vp.requests.pending.swap(true, Ordering::Release) {
+        if !vp.priority_requests.pending.swap(true, Ordering::Release) {
             self.kernel.raise(at as u32, Event::Changed);
             vp.idle.wake();
         }

@@ -1,4 +1,4 @@
-//! Exact priorities over all VPs: the protocol.
+//! The priority order over all VPs: the protocol.
 //!
 //! The rule: no VP runs a microprocess while one of a higher level is runnable anywhere in the
 //! address space. Nobody touches another's Protect Queue, so a VP *shows* what it runs and the
@@ -16,12 +16,13 @@
 //! (modelled in loom below). A VP that was asked looks again although none of its own levels has
 //! changed.
 //!
-//! The bound, in scheduling steps ([`settle`] is called once a step): what waits at a VP while
+//! The bound, in scheduling steps ([`rebalance`] is called once a step): what waits at a VP while
 //! another one runs something lower leaves that VP at its first step that begins after it was
 //! asked, and runs at the first step of the VP it is handed to, unless something higher has come
 //! there meanwhile; then it is that VP's to hand over. No step of any other VP is waited for.
 //!
-//! Where all microprocesses have one level nothing is shown and nobody looks: see `vp/settle.rs`.
+//! Where all microprocesses have one level nothing is shown and nobody looks: see
+//! `vp/rebalance.rs`.
 
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
@@ -30,45 +31,45 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 
 /// A level as it is shown: one more than the level, so that 0 is none.
-pub(crate) type Mark = u32;
+pub(crate) type Rank = u32;
 
 /// Nothing runs, or waits.
-pub(crate) const NONE: Mark = 0;
+pub(crate) const NONE: Rank = 0;
 /// The VP has not shown anything yet. It will, and look at the others then.
-const UNSEEN: Mark = 255;
+const UNSEEN: Rank = 255;
 
 /// The mark of a level.
 #[inline]
-pub(crate) const fn mark(level: u8) -> Mark {
-    level as Mark + 1
+pub(crate) const fn rank(level: u8) -> Rank {
+    level as Rank + 1
 }
 
-/// What a VP shows. Written by its owner, but for `coming` and `asked`.
+/// What a VP shows. Written by its owner, but for `incoming` and `asked`.
 #[derive(Debug)]
 #[repr(align(128))]
-pub(crate) struct Shown {
+pub(crate) struct PublishedLevels {
     /// What runs.
     runs: AtomicU32,
     /// The highest of what waits in its queues.
     waits: AtomicU32,
     /// The highest of what others have put into its injector: counts until the owner takes that in.
-    coming: AtomicU32,
+    incoming: AtomicU32,
     /// Somebody runs less than what waits here.
     asked: AtomicBool,
 }
 
-impl Shown {
-    pub(crate) fn new() -> Shown {
-        Shown {
+impl PublishedLevels {
+    pub(crate) fn new() -> PublishedLevels {
+        PublishedLevels {
             runs: AtomicU32::new(UNSEEN),
             waits: AtomicU32::new(NONE),
-            coming: AtomicU32::new(NONE),
+            incoming: AtomicU32::new(NONE),
             asked: AtomicBool::new(false),
         }
     }
 
     /// By the owner. True if that is news.
-    fn show(&self, runs: Mark, waits: Mark) -> bool {
+    fn show(&self, runs: Rank, waits: Rank) -> bool {
         // A store takes the cache line from its readers: only when there is news.
         let news = self.runs.load(Ordering::Relaxed) != runs
             || self.waits.load(Ordering::Relaxed) != waits;
@@ -80,11 +81,11 @@ impl Shown {
     }
 
     /// By the owner, before it takes what is in its injector, or when that is empty.
-    pub(crate) fn take_in(&self) {
-        if self.coming.load(Ordering::Relaxed) != NONE {
+    pub(crate) fn take_incoming(&self) {
+        if self.incoming.load(Ordering::Relaxed) != NONE {
             // SeqCst, with the fence in `send`: what the owner does not find in its injector after
             // this is put in by one that finds its mark gone.
-            self.coming.swap(NONE, Ordering::SeqCst);
+            self.incoming.swap(NONE, Ordering::SeqCst);
             fence(Ordering::SeqCst);
             // Others had counted on it, and looked away: what came may be lower by now, or be
             // nothing yet. So the owner looks itself.
@@ -101,54 +102,55 @@ impl Shown {
     }
 
     /// By the owner.
-    fn was_asked(&self) -> bool {
+    fn take_asked(&self) -> bool {
         self.asked.load(Ordering::Relaxed) && self.asked.swap(false, Ordering::AcqRel)
     }
 
     /// Of what is runnable at this VP and does not run.
-    fn surplus(&self) -> Mark {
-        self.waits.load(Ordering::Relaxed).max(self.coming.load(Ordering::Relaxed))
+    fn surplus(&self) -> Rank {
+        self.waits.load(Ordering::Relaxed).max(self.incoming.load(Ordering::Relaxed))
     }
 
     /// What runs here, and what will at its next step as far as others have seen to that. None: not
     /// known.
-    fn standing(&self) -> Option<(Mark, Mark)> {
+    fn expected(&self) -> Option<(Rank, Rank)> {
         let runs = self.runs.load(Ordering::Relaxed);
-        (runs != UNSEEN).then(|| (runs, runs.max(self.coming.load(Ordering::Relaxed))))
+        (runs != UNSEEN).then(|| (runs, runs.max(self.incoming.load(Ordering::Relaxed))))
     }
 }
 
 /// What all VPs show.
-pub(crate) trait Row {
+pub(crate) trait PublishedTable {
     /// How many there are.
     fn len(&self) -> usize;
     /// What VP `vp` shows.
-    fn shown(&self, vp: usize) -> &Shown;
+    fn published(&self, vp: usize) -> &PublishedLevels;
     /// Whether VP `vp` is known to take no steps: it is handed nothing, and what it runs makes
     /// nobody ask.
     fn is_stuck(&self, vp: usize) -> bool;
 }
 
-/// The VP that something of `mark` should go to, since another one than `from` runs something
+/// The VP that something of `rank` should go to, since another one than `from` runs something
 /// lower: the one that runs the lowest, idle ones first, `first` before its equals. None: nobody
 /// runs anything lower. Idle VPs alone are no reason: they get work as the queues' design has it.
-pub(crate) fn outranked(
-    row: &impl Row,
+pub(crate) fn find_outranked(
+    row: &impl PublishedTable,
     from: Option<usize>,
     first: usize,
-    mark: Mark,
+    rank: Rank,
 ) -> Option<usize> {
     let n = row.len();
-    let mut best: Option<(Mark, usize)> = None;
+    let mut best: Option<(Rank, usize)> = None;
     let mut someone = false;
     for vp in (0..n).map(|i| (first + i) % n).filter(|vp| Some(*vp) != from) {
-        let Some((runs, standing)) = row.shown(vp).standing().filter(|_| !row.is_stuck(vp)) else {
+        let Some((runs, expected)) = row.published(vp).expected().filter(|_| !row.is_stuck(vp))
+        else {
             continue;
         };
-        if standing < mark {
+        if expected < rank {
             someone |= runs != NONE;
-            if best.is_none_or(|(lowest, _)| standing < lowest) {
-                best = Some((standing, vp));
+            if best.is_none_or(|(lowest, _)| expected < lowest) {
+                best = Some((expected, vp));
             }
         }
     }
@@ -158,21 +160,22 @@ pub(crate) fn outranked(
 /// Tells `ask` of the VPs at which something waits that outranks what others run: as many as are
 /// outranked, the highest first; and all at which something waits that outranks the running one
 /// there, since what that leaves over is not known yet.
-fn holders(row: &impl Row, me: usize, mut ask: impl FnMut(usize)) {
+fn ask_holders(row: &impl PublishedTable, me: usize, mut ask: impl FnMut(usize)) {
     let runs = |vp| {
-        let known = row.shown(vp).standing().filter(|(runs, _)| *runs != NONE && !row.is_stuck(vp));
-        known.map(|(_, standing)| standing)
+        let known =
+            row.published(vp).expected().filter(|(runs, _)| *runs != NONE && !row.is_stuck(vp));
+        known.map(|(_, expected)| expected)
     };
     let Some(lowest) = (0..row.len()).filter_map(runs).min() else { return };
     let others =
-        || (0..row.len()).filter(move |vp| *vp != me).map(|vp| (row.shown(vp).surplus(), vp));
+        || (0..row.len()).filter(move |vp| *vp != me).map(|vp| (row.published(vp).surplus(), vp));
     let steps_anyway = |vp: usize| {
-        row.shown(vp).standing().is_some_and(|(runs, _)| row.shown(vp).surplus() > runs)
+        row.published(vp).expected().is_some_and(|(runs, _)| row.published(vp).surplus() > runs)
     };
     let (mut wanted, mut last) = (usize::MAX, (UNSEEN, usize::MAX));
     while wanted > 0 {
         let Some(holder) =
-            others().filter(|holder| *holder < last).max().filter(|(mark, _)| *mark > lowest)
+            others().filter(|holder| *holder < last).max().filter(|(rank, _)| *rank > lowest)
         else {
             return;
         };
@@ -180,7 +183,7 @@ fn holders(row: &impl Row, me: usize, mut ask: impl FnMut(usize)) {
         if !steps_anyway(holder.1) {
             if wanted == usize::MAX {
                 wanted =
-                    (0..row.len()).filter_map(runs).filter(|standing| *standing < holder.0).count();
+                    (0..row.len()).filter_map(runs).filter(|expected| *expected < holder.0).count();
             }
             wanted = wanted.saturating_sub(1);
         }
@@ -188,45 +191,45 @@ fn holders(row: &impl Row, me: usize, mut ask: impl FnMut(usize)) {
     }
 }
 
-/// Something of `mark`, the caller's, becomes runnable at VP `to`, or at one that runs less: `put`
+/// Something of `rank`, the caller's, becomes runnable at VP `to`, or at one that runs less: `put`
 /// puts it into that VP's injector and wakes it if it sleeps, `raise` has a VP take a step. `begin`
 /// is told first.
 pub(crate) fn send(
-    row: &impl Row,
+    row: &impl PublishedTable,
     to: usize,
-    mark: Mark,
+    rank: Rank,
     begin: impl FnOnce(usize),
     put: impl FnOnce(usize),
     mut raise: impl FnMut(usize),
 ) {
-    let to = outranked(row, None, to, mark).unwrap_or(to);
-    let shown = row.shown(to);
+    let to = find_outranked(row, None, to, rank).unwrap_or(to);
+    let published = row.published(to);
     begin(to);
     // Before it is queued: readers count it as soon as they could miss it.
-    shown.coming.fetch_max(mark, Ordering::Relaxed);
+    published.incoming.fetch_max(rank, Ordering::Relaxed);
     put(to);
     fence(Ordering::SeqCst);
-    let runs = shown.runs.load(Ordering::Relaxed);
+    let runs = published.runs.load(Ordering::Relaxed);
     // The owner has to take a step if it runs something lower; if it looked before this was in, and
     // sees it no more by the mark; or if another VP has begun to run something lower meanwhile.
-    let unseen = shown.coming.load(Ordering::Relaxed) < mark;
+    let unseen = published.incoming.load(Ordering::Relaxed) < rank;
     if runs != NONE
-        && (runs < mark || unseen || outranked(row, Some(to), to, mark).is_some())
-        && shown.ask()
+        && (runs < rank || unseen || find_outranked(row, Some(to), to, rank).is_some())
+        && published.ask()
     {
         raise(to);
     }
 }
 
 /// What a VP can do about its own queue.
-pub(crate) trait Owner {
+pub(crate) trait OwnQueue {
     /// Whether there is something in the injector that was not yet taken in.
     fn is_sent(&mut self) -> bool;
     /// The highest of what waits here.
-    fn waits(&mut self) -> Mark;
+    fn waits(&mut self) -> Rank;
     /// Hands the next one, if it is at least that high, over to VP `to`. False: there is none, or
     /// it is not within reach.
-    fn hand(&mut self, to: usize, mark: Mark) -> bool;
+    fn hand(&mut self, to: usize, rank: Rank) -> bool;
     /// What waits here cannot be handed over now: it runs here at the next step, or is within reach
     /// of another VP, which has to take one.
     fn pass_on(&mut self);
@@ -236,21 +239,21 @@ pub(crate) trait Owner {
 
 /// One scheduling step of VP `me`, which runs what has the mark `runs`: shows it, hands over, asks.
 /// Returns what then waits here, and whether the VP had been asked.
-pub(crate) fn settle(
-    row: &impl Row,
+pub(crate) fn rebalance(
+    row: &impl PublishedTable,
     me: usize,
-    runs: Mark,
-    owner: &mut impl Owner,
-) -> (Mark, bool) {
-    let shown = row.shown(me);
+    runs: Rank,
+    owner: &mut impl OwnQueue,
+) -> (Rank, bool) {
+    let published = row.published(me);
     if !owner.is_sent() {
-        shown.take_in();
+        published.take_incoming();
     }
-    let asked = shown.was_asked();
+    let asked = published.take_asked();
     let mut look = asked;
     let waits = loop {
         let waits = owner.waits();
-        look |= shown.show(runs, waits);
+        look |= published.show(runs, waits);
         if !look {
             return (waits, asked);
         }
@@ -260,7 +263,7 @@ pub(crate) fn settle(
             // What outranks the running one here is no surplus.
             owner.pass_on();
         } else if waits != NONE
-            && let Some(to) = outranked(row, Some(me), me + 1, waits)
+            && let Some(to) = find_outranked(row, Some(me), me + 1, waits)
         {
             if owner.hand(to, waits) || owner.waits() != waits {
                 continue;
@@ -269,8 +272,8 @@ pub(crate) fn settle(
         }
         break waits;
     };
-    holders(row, me, |vp| {
-        if row.shown(vp).ask() {
+    ask_holders(row, me, |vp| {
+        if row.published(vp).ask() {
             owner.raise(vp);
         }
     });

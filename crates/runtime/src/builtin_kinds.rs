@@ -70,7 +70,7 @@ impl Microprocesses {
     fn state(who: Ref) -> String {
         let suspended = if who.mp.state.is_suspended() { ", suspended" } else { "" };
         match who.mp.state.phase() {
-            Phase::Held => "suspended".into(),
+            Phase::Suspended => "suspended".into(),
             Phase::Parked => {
                 let what = deadlock::waits_for(who.mp)
                     .map_or_else(|| "nothing known".into(), |wait| wait.to_string());
@@ -88,7 +88,7 @@ impl Row for Microprocesses {
 
     fn open(&self, order: &mut dyn Any) -> Result<Serial, Error> {
         let wanted =
-            || Error::Invalid("a microprocess is opened with a runtime::rows::Begin".into());
+            || Error::Invalid("a microprocess is opened with a kumihimo::resource::Begin".into());
         let Begin { builder, run } = order.downcast_mut::<Begin>().ok_or_else(wanted)?;
         let run = run.take().ok_or_else(wanted)?;
         let handle = builder.take().unwrap_or_default().spawn(run)?;

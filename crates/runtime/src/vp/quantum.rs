@@ -41,7 +41,7 @@ impl Vp {
         self.countdown.set(every);
     }
 
-    /// Urges the running one to give way if its quantum is over and others want to run.
+    /// Asks the running microprocess to reschedule if its quantum is over and others want to run.
     pub(super) fn check_turn(&self, now: u64) {
         if self.keeps_account {
             self.check_quantum(now);
@@ -55,7 +55,7 @@ impl Vp {
         let account = mp.account.get();
         let ran = account.ran_ns.saturating_add(now.saturating_sub(self.since_ns.get()));
         if ran >= account.quantum_ns && !self.queue.is_empty() {
-            self.urge.set(Some(Why::QuantumOver));
+            self.resched.set(Some(Why::QuantumOver));
         }
     }
 
@@ -73,7 +73,7 @@ impl Vp {
         if since == 0 {
             self.turn.set((switches, now));
         } else if now.saturating_sub(since) >= quantum_ns && !self.queue.is_empty() {
-            self.urge.set(Some(Why::QuantumOver));
+            self.resched.set(Some(Why::QuantumOver));
         }
     }
 

@@ -3,7 +3,7 @@
 //!
 //! A sender posts a bit in the row of this address space ([`kumihimo_arbiter::row::Head`]), and
 //! rings. The VP that looks next takes all bits and passes them, masked, to the installed
-//! [`Intake`], which wakes microprocesses and does nothing else.
+//! [`RemoteWakeHandler`], which wakes microprocesses and does nothing else.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
@@ -18,14 +18,14 @@ use crate::instance::{self, Instance};
 use crate::vp::Vp;
 
 /// The handler of notifications from other address spaces.
-pub trait Intake: Sync {
+pub trait RemoteWakeHandler: Sync {
     /// Takes in what the bits say. On a virtual processor that is masked, perhaps on several at
     /// once: it may wake microprocesses and take spin locks of its own, and must neither wait nor
     /// allocate without bound.
     fn take_in(&self, posts: u64);
 
-    /// Rings for all that was put before others and not told yet, see [`later`]. Anywhere: on a
-    /// virtual processor that is masked, on the kernel thread that keeps the time.
+    /// Rings for all that was put before others and not told yet, see [`defer_flush`]. Anywhere: on
+    /// a virtual processor that is masked, on the kernel thread that keeps the time.
     fn flush(&self, caller: Caller);
 
     /// For how many nanoseconds it pays to spin, if at all, because a thread that is awake on
@@ -35,23 +35,23 @@ pub trait Intake: Sync {
 }
 
 /// Something was put before others, and nobody was told.
-static UNTOLD: AtomicBool = AtomicBool::new(false);
+static UNFLUSHED: AtomicBool = AtomicBool::new(false);
 /// At what level, the highest: a hint.
-static UNTOLD_LEVEL: AtomicU8 = AtomicU8::new(0);
+static UNFLUSHED_LEVEL: AtomicU8 = AtomicU8::new(0);
 
 /// Whether the caller may leave it to the VP to ring, once for everything that was put before other
 /// address spaces in this moment. The VP rings when it has nothing to run, which is at once where
 /// nothing else is runnable, and else within some 50 us; after a tick of the timekeeper where a
 /// microprocess computes for longer than expected. False: the caller rings itself.
 #[must_use]
-pub fn later() -> bool {
+pub fn defer_flush() -> bool {
     let Some(carrier) = Carrier::current() else { return false };
     let vp = carrier.vp();
     if carrier.is_running() && (vp.queue().is_empty() || vp.switches_fast()) {
-        if UNTOLD_LEVEL.load(Ordering::Relaxed) < vp.level.get() {
-            UNTOLD_LEVEL.store(vp.level.get(), Ordering::Relaxed);
+        if UNFLUSHED_LEVEL.load(Ordering::Relaxed) < vp.level.get() {
+            UNFLUSHED_LEVEL.store(vp.level.get(), Ordering::Relaxed);
         }
-        UNTOLD.store(true, Ordering::Release);
+        UNFLUSHED.store(true, Ordering::Release);
         return true;
     }
     false
@@ -69,18 +69,18 @@ pub fn core() -> Option<u32> {
     u32::try_from(unsafe { libc::sched_getcpu() }).ok()
 }
 
-static INTAKE: OnceLock<&'static dyn Intake> = OnceLock::new();
+static HANDLER: OnceLock<&'static dyn RemoteWakeHandler> = OnceLock::new();
 
-/// From now on `intake` is told of what comes. False: another one is there, for good.
-pub fn install(intake: &'static dyn Intake) -> bool {
-    INTAKE.set(intake).is_ok()
+/// From now on `handler` is told of what comes. False: another one is there, for good.
+pub fn install(handler: &'static dyn RemoteWakeHandler) -> bool {
+    HANDLER.set(handler).is_ok()
 }
 
 /// Something was put where `bit` says, from inside this address space: posts it, and sees to it
 /// that a virtual processor looks. Never blocks.
-pub fn knock(bit: u32) {
+pub fn notify(bit: u32) {
     board::row().head.post(bit);
-    instance::visit(|instance| instance.map(Instance::rouse_one));
+    instance::visit(|instance| instance.map(Instance::wake_one_idle));
 }
 
 /// CLOCK_MONOTONIC, nanoseconds: the one clock that all address spaces of the machine have in
@@ -93,34 +93,34 @@ pub fn monotonic() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Rings where that was left for later. Async-signal-safe as far as the intake is.
+/// Rings where that was left for later. Async-signal-safe as far as the handler is.
 #[inline]
 pub(crate) fn flush(caller: Caller) {
     // A swap, and the links are read after it: a later note finds the flag false, and sets it
     // again.
-    if UNTOLD.load(Ordering::Relaxed)
-        && UNTOLD.swap(false, Ordering::AcqRel)
-        && let Some(intake) = INTAKE.get()
+    if UNFLUSHED.load(Ordering::Relaxed)
+        && UNFLUSHED.swap(false, Ordering::AcqRel)
+        && let Some(handler) = HANDLER.get()
     {
-        UNTOLD_LEVEL.store(0, Ordering::Relaxed);
-        intake.flush(caller);
+        UNFLUSHED_LEVEL.store(0, Ordering::Relaxed);
+        handler.flush(caller);
     }
 }
 
 /// Whether something was put before others by somebody above `level`, and nobody was told.
-pub(crate) fn is_untold_above(level: u8) -> bool {
-    UNTOLD_LEVEL.load(Ordering::Relaxed) > level
+pub(crate) fn is_unflushed_above(level: u8) -> bool {
+    UNFLUSHED_LEVEL.load(Ordering::Relaxed) > level
 }
 
 impl Instance {
     /// One that sleeps is woken, unless another one is up and looks; if all run, the one that runs
     /// the lowest is to look.
-    fn rouse_one(&self) {
+    fn wake_one_idle(&self) {
         if self.vps.iter().any(|vp| vp.idle.cell.is_looking()) {
             return;
         }
         if self.vps.iter().any(|vp| vp.idle.cell.is_sleeping()) {
-            return self.rouse(Taker::Any);
+            return self.wake_idle(Taker::Any);
         }
         let runs = |vp: &Vp| {
             self.kernel
@@ -226,7 +226,7 @@ impl KernelThread {
     /// scheduler. Async-signal-safe.
     pub(crate) fn keep_to_no_core(&self) {
         self.keep_to(None);
-        self.slice.give_back();
+        self.kernel_slice.give_back();
     }
 }
 
@@ -248,11 +248,11 @@ impl Vp {
     /// spinning for.
     pub(crate) fn expects_posts(&self) -> Option<u64> {
         self.keep_to_core();
-        let intake = INTAKE.get()?;
+        let handler = HANDLER.get()?;
         let core = self.home_core().or_else(core)?;
         self.idle.cell.note_core(core);
         flush(Caller::Waits(core));
-        intake.expects(core)
+        handler.expects(core)
     }
 
     /// Has what others posted looked after, if there is something. One load else.
@@ -266,8 +266,8 @@ impl Vp {
     #[cold]
     fn take_in(&self) {
         let posts = self.row.head.take_posts();
-        if let Some(intake) = INTAKE.get().filter(|_| posts != 0) {
-            intake.take_in(posts);
+        if let Some(handler) = HANDLER.get().filter(|_| posts != 0) {
+            handler.take_in(posts);
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::park::{self, Wait};
 
 /// The instance's part. The anchor starts when it is needed first, and ends with the instance.
 #[derive(Debug, Default)]
-pub(crate) struct Anchored {
+pub(crate) struct DirectRead {
     /// Somebody starts it, or has.
     begun: AtomicBool,
     /// Counted: one whose runtime has ended around it may still be waiting.
@@ -38,16 +38,16 @@ pub(crate) struct Anchored {
 /// As pread(2); `EAGAIN`, `EINTR`, `EOPNOTSUPP`: a plain call has to do.
 pub fn read_at(file: BorrowedFd<'_>, into: &mut [u8], at: u64) -> Option<io::Result<usize>> {
     // One that is sticky comes to a VP: read plainly it would block once more, and stay as it is.
-    let carrier = Carrier::come().filter(Carrier::is_running)?;
-    let anchored = &carrier.vp().instance().anchored;
-    let anchor = match anchored.anchor.get() {
+    let carrier = Carrier::obtain().filter(Carrier::is_running)?;
+    let direct_read = &carrier.vp().instance().direct_read;
+    let anchor = match direct_read.anchor.get() {
         Some(anchor) => anchor.clone(),
-        None if anchored.begun.swap(true, Ordering::Relaxed) => return None,
+        None if direct_read.begun.swap(true, Ordering::Relaxed) => return None,
         None => {
             let instance = carrier.vp().instance().counted();
             // It makes system calls, and allocates.
             drop(carrier);
-            return instance.anchored.start().then(|| read_at(file, into, at))?;
+            return instance.direct_read.start().then(|| read_at(file, into, at))?;
         }
     };
     drop(carrier);
@@ -56,7 +56,7 @@ pub fn read_at(file: BorrowedFd<'_>, into: &mut [u8], at: u64) -> Option<io::Res
     Some(anchor.read(file, into, at, crate::future::waker(&me), || park::park(Wait::Io(fd), None)))
 }
 
-impl Anchored {
+impl DirectRead {
     fn start(&self) -> bool {
         let started = if environment::uring_is_off() {
             Err(io::Error::other("KUMI_URING=off"))

@@ -20,7 +20,7 @@ const WINDOW: u32 = 1024;
 const FIRST_WINDOW: u32 = 128;
 /// Part of a window, after the way has changed, that is not timed: batches of the one before are
 /// under way, and what is in the caches is its.
-const SETTLE: u32 = 8;
+const WARM_UP: u32 = 8;
 /// Calls with which one that waits for descriptors is served: it reads and writes.
 const ROUND: u32 = 2;
 /// Rounds of everybody in a window, at least.
@@ -54,7 +54,7 @@ pub(super) struct Trial {
     /// Calls until the clock is read, and of the whole window.
     left: Cell<u32>,
     length: Cell<u32>,
-    /// At the beginning of the window; `None`: it has not begun, its way settles.
+    /// At the beginning of the window; `None`: it has not begun, its way warms up.
     since: Cell<Option<Reading>>,
     windows: Cell<u32>,
     /// Nanoseconds a call, plain and in batches; 0: not known.
@@ -104,13 +104,13 @@ impl Trial {
 
     /// From this call on.
     fn take(&self, in_batches: bool, crowd: u32, now: Reading) {
-        let settled = self.in_batches.replace(in_batches) == in_batches;
-        self.since.set(settled.then_some(now));
+        let is_same = self.in_batches.replace(in_batches) == in_batches;
+        self.since.set(is_same.then_some(now));
         let window = self.window(crowd);
-        self.begin(if settled {
+        self.begin(if is_same {
             window
         } else {
-            (window / SETTLE).max(crowd.saturating_mul(ROUND)).min(window)
+            (window / WARM_UP).max(crowd.saturating_mul(ROUND)).min(window)
         });
     }
 
@@ -169,7 +169,7 @@ mod tests {
             let other = if few { batched } else { n - batched };
             // The first, the 4th, 8th, 16th, 32nd and 64th.
             let windows =
-                FIRST_WINDOW + 4 * WINDOW..=3 * FIRST_WINDOW + 5 * (WINDOW + WINDOW / SETTLE);
+                FIRST_WINDOW + 4 * WINDOW..=3 * FIRST_WINDOW + 5 * (WINDOW + WINDOW / WARM_UP);
             assert!(windows.contains(&other), "{costs:?}: {other} of {n}");
         }
     }
@@ -192,7 +192,7 @@ mod tests {
             let reading = || Reading { thread: n.replace(n.get() + 1), on_core: 0 };
             trial.in_batches(1, 0, reading)
         });
-        assert!(batched.count() as u32 <= 6 * (WINDOW + WINDOW / SETTLE));
+        assert!(batched.count() as u32 <= 6 * (WINDOW + WINDOW / WARM_UP));
         assert_eq!(trial.took, [Cell::new(0), Cell::new(0)]);
     }
 

@@ -1,5 +1,5 @@
-//! One peer outside that asks, waits for the answer, and asks again: a virtual processor that hears
-//! from it only asks the kernel again instead of sleeping.
+//! Busy polling for a single peer: a VP that exchanges requests with one peer outside polls the
+//! kernel instead of sleeping.
 //!
 //! To be woken on another core costs more than most answers take, where the machine is virtual 20
 //! to 50 us, and each turn pays it twice. A VP that does not sleep saves the peer the call and
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use crate::record::Mp;
 use crate::vp::Vp;
-use crate::{board, intake};
+use crate::{board, remote_wake};
 
 /// Turns in a row before it does not sleep.
 const TURNS: u32 = 8;
@@ -29,54 +29,55 @@ const EVENTS: u64 = 3;
 
 /// By the owner.
 #[derive(Debug, Default)]
-pub(crate) struct Lone {
+pub(crate) struct BusyPoll {
     turns: Cell<u32>,
     switches: Cell<u64>,
     heard: Cell<u64>,
 }
 
-impl Lone {
+impl BusyPoll {
     /// Idling begins, after `switches` and `heard` events in all. Whether what lies behind was an
     /// answer to one peer.
-    fn answered(&self, switches: u64, heard: u64) -> bool {
+    fn is_turn_over(&self, switches: u64, heard: u64) -> bool {
         let ran = switches.wrapping_sub(self.switches.replace(switches));
         let heard = heard.wrapping_sub(self.heard.replace(heard));
         (1..=EVENTS).contains(&heard) && ran <= SWITCHES
     }
 
     /// Idling that began so has ended after `nanoseconds`.
-    fn idled(&self, answered: bool, nanoseconds: u64) {
-        let is_turn = answered && nanoseconds <= 2 * AT_MOST.as_nanos() as u64;
+    fn note_idle(&self, is_turn_over: bool, nanoseconds: u64) {
+        let is_turn = is_turn_over && nanoseconds <= 2 * AT_MOST.as_nanos() as u64;
         self.turns.set(if is_turn { self.turns.get().saturating_add(1) } else { 0 });
     }
 }
 
 impl Vp {
     /// The VP begins to idle.
-    pub(crate) fn has_answered(&self) -> bool {
-        self.lone.answered(self.counters.switches.load(Ordering::Relaxed), self.poller.heard())
+    pub(crate) fn is_peer_turn(&self) -> bool {
+        self.busy_poll
+            .is_turn_over(self.counters.switches.load(Ordering::Relaxed), self.poller.heard())
     }
 
-    /// It has idled so long, since [`has_answered`](Vp::has_answered) said that.
-    pub(crate) fn has_idled(&self, answered: bool, nanoseconds: u64) {
-        self.lone.idled(answered, nanoseconds);
+    /// It has idled so long, since [`is_peer_turn`](Vp::is_peer_turn) said that.
+    pub(crate) fn note_peer_turn(&self, is_turn_over: bool, nanoseconds: u64) {
+        self.busy_poll.note_idle(is_turn_over, nanoseconds);
     }
 
     /// Whether it waits for one peer, and nobody else wants the core.
-    pub(crate) fn awaits_peer(&self) -> bool {
-        self.lone.turns.get() >= TURNS
+    pub(crate) fn should_busy_poll(&self) -> bool {
+        self.busy_poll.turns.get() >= TURNS
             && self.instance().all_idle()
-            && intake::cores().len() > 1
+            && remote_wake::cores().len() > 1
             && !board::shares_cores()
     }
 
     /// What came from it, and the time. May return nothing.
     #[cold]
-    pub(crate) fn await_peer(&self, since: u64) -> (Option<&'static Mp>, u64) {
+    pub(crate) fn busy_poll_peer(&self, since: u64) -> (Option<&'static Mp>, u64) {
         let found =
             self.look_until(since + AT_MOST.as_nanos() as u64, || self.poller.poll_ready(false));
         if found.0.is_none() {
-            self.lone.turns.set(0);
+            self.busy_poll.turns.set(0);
         }
         found
     }
@@ -88,14 +89,14 @@ mod tests {
 
     #[test]
     fn a_peer_is_alone_after_some_turns_and_until_the_first_that_is_none() {
-        let lone = Lone::default();
+        let busy_poll = BusyPoll::default();
         let (mut switches, mut heard) = (0, 0);
         let mut turn = |ran, events, idle: Duration| {
             switches += ran;
             heard += events;
-            let answered = lone.answered(switches, heard);
-            lone.idled(answered, idle.as_nanos() as u64);
-            lone.turns.get()
+            let is_turn_over = busy_poll.is_turn_over(switches, heard);
+            busy_poll.note_idle(is_turn_over, idle.as_nanos() as u64);
+            busy_poll.turns.get()
         };
         let short = Duration::from_micros(60);
         for n in 1..20 {

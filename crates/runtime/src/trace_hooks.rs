@@ -20,12 +20,12 @@ use kumihimo_trace::session::{self, Session};
 
 use crate::board;
 use crate::carrier::KernelThread;
-use crate::exact::{Mark, mark};
 use crate::instance::Instance;
 use crate::park::Wait;
+use crate::priority_order::{Rank, rank};
 use crate::record::{Mp, Ref};
 use crate::runtime::Settings;
-use crate::vp::{Left, Vp};
+use crate::vp::{AfterSwitch, Vp};
 
 /// The session that the end of the process has to finish, if nobody did before.
 static LAST: Mutex<Weak<Session>> = Mutex::new(Weak::new());
@@ -119,33 +119,33 @@ fn cause(why: Why) -> u8 {
 
 /// In the middle of a switch: `me` leaves (null: the kernel thread's own stack), `next` comes.
 #[inline(always)]
-pub(crate) fn switched(vp: &Vp, me: *const Mp, next: *const Mp, left: Left) {
+pub(crate) fn switched(vp: &Vp, me: *const Mp, next: *const Mp, after: AfterSwitch) {
     if let Some(ring) = &vp.trace {
         // SAFETY: null or records, which live for ever.
         let (me, next) = unsafe { (me.as_ref(), next.as_ref()) };
-        note_switch(ring, me, next, left);
+        note_switch(ring, me, next, after);
     }
 }
 
 #[cold]
 #[inline(never)]
-fn note_switch(ring: &Ring, me: Option<&Mp>, next: Option<&Mp>, left: Left) {
+fn note_switch(ring: &Ring, me: Option<&Mp>, next: Option<&Mp>, after: AfterSwitch) {
     use std::sync::atomic::Ordering::Relaxed;
     let gave_way = ring.take_note();
     let (id, level) = next.map_or((0, 0), |next| (next.id(), next.level.get()));
     let mut record = Record { id, level, ..Record::new(Kind::Switch) };
-    record.cause = match left {
+    record.cause = match after {
         // Queued already: see `Carrier::give_way`.
-        Left::Nothing if me.is_some() => gave_way,
-        Left::Nothing => Cause::None as u8,
-        Left::GaveWay(why) => cause(why),
-        Left::ToFront => Cause::ChildFirst as u8,
-        Left::Ended => Cause::Ended as u8,
-        Left::Parked => {
+        AfterSwitch::Nothing if me.is_some() => gave_way,
+        AfterSwitch::Nothing => Cause::None as u8,
+        AfterSwitch::Requeue(why) => cause(why),
+        AfterSwitch::RequeueFront => Cause::ChildFirst as u8,
+        AfterSwitch::Finish => Cause::Ended as u8,
+        AfterSwitch::Park => {
             record.wait = me.map_or(0, |me| me.wait_kind.load(Relaxed) & Wait::KIND);
             Cause::Parked as u8
         }
-        Left::Held => {
+        AfterSwitch::Suspend => {
             record.wait = WAIT_RESUME;
             Cause::Parked as u8
         }
@@ -253,31 +253,31 @@ pub(crate) fn idles(vp: &Vp, begins: bool) {
 
 /// The VP takes a step, where levels differ.
 #[inline(always)]
-pub(crate) fn settles(vp: &Vp) {
+pub(crate) fn begins_step(vp: &Vp) {
     if let Some(ring) = &vp.trace {
-        note_settles(ring);
+        note_step_begin(ring);
     }
 }
 
 #[cold]
 #[inline(never)]
-fn note_settles(ring: &Ring) {
+fn note_step_begin(ring: &Ring) {
     ring.put(Record::new(Kind::Settles));
 }
 
 /// It has taken it: `mp` runs there, something with the mark `waits` waits, and the VP had been
 /// `asked`.
 #[inline(always)]
-pub(crate) fn settled(vp: &Vp, mp: Option<&Mp>, (waits, asked): (Mark, bool)) {
+pub(crate) fn step_taken(vp: &Vp, mp: Option<&Mp>, (waits, asked): (Rank, bool)) {
     if let Some(ring) = &vp.trace {
-        note_settled(ring, vp, mp, waits, asked);
+        note_step(ring, vp, mp, waits, asked);
     }
 }
 
 #[cold]
 #[inline(never)]
-fn note_settled(ring: &Ring, vp: &Vp, mp: Option<&Mp>, waits: Mark, asked: bool) {
-    let (queue, is_it) = (vp.queue(), |level| mark(level) == waits);
+fn note_step(ring: &Ring, vp: &Vp, mp: Option<&Mp>, waits: Rank, asked: bool) {
+    let (queue, is_it) = (vp.queue(), |level| rank(level) == waits);
     let given =
         queue.given().is_some_and(|(_, level)| is_it(level)) || queue.held().is_some_and(is_it);
     let bit = |is, bit| if is { bit } else { 0 };

@@ -3,7 +3,7 @@
 //!
 //! There is no timer per kernel thread, and nobody is interrupted unless somebody waits: one that
 //! was interrupted and found itself alone says so, and is left in peace until something comes
-//! ([`Vp::is_alone_no_more`]). What else is read here of a virtual processor is published by its
+//! ([`Vp::clear_alone`]). What else is read here of a virtual processor is published by its
 //! carrier with plain stores, and may be out of date: an interruption too many does no harm.
 //!
 //! One that has run for long without a switch is a *hog*. What would wake others on its virtual
@@ -33,7 +33,7 @@ const NEVER: u64 = u64::MAX;
 
 /// What the keeper of the time knows and tells of a virtual processor.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub(crate) struct TurnClock {
     /// Number of switches at the last scan, and the begin of the turn that was under way then.
     /// Written by the timekeeper.
     switches: AtomicU64,
@@ -48,7 +48,7 @@ pub(crate) struct Turn {
     /// At that number of switches nothing else was queued, nor came since. By the carrier.
     alone: AtomicU64,
     /// At that number of switches one began, or went on that had been preempted: see
-    /// [`Vp::may_be_long`]. By the carrier.
+    /// [`Vp::note_may_run_long`]. By the carrier.
     went_on: AtomicU64,
     /// How long the running one may run, where the policy decides that for each anew. By the
     /// carrier.
@@ -62,9 +62,9 @@ pub(crate) struct Turn {
     timer: AtomicU64,
 }
 
-impl Turn {
-    pub(crate) fn new() -> Turn {
-        Turn {
+impl TurnClock {
+    pub(crate) fn new() -> TurnClock {
+        TurnClock {
             switches: AtomicU64::new(u64::MAX),
             since: AtomicU64::new(0),
             ended: AtomicU64::new(NEVER),
@@ -139,8 +139,8 @@ impl Instance {
         if self.all_idle() {
             return self.look_at_idleness();
         }
-        crate::intake::flush(kumihimo_arbiter::row::Caller::Anywhere);
-        self.call_back_if_others_differ();
+        crate::remote_wake::flush(kumihimo_arbiter::row::Caller::Anywhere);
+        self.recall_sticky_if_levels_differ();
         let now = self.now();
         let next = self.vps.iter().map(|vp| self.look_at_turn(vp, now)).min().unwrap_or(LONGEST);
         self.again_in(next.clamp(SHORTEST, LONGEST), now)
@@ -157,27 +157,28 @@ impl Instance {
     fn look_at_idleness(&self) -> Tick {
         let switches = self.vps.iter().map(|vp| vp.counters.switches.load(Ordering::Relaxed));
         let switches = switches.fold(0, u64::wrapping_add);
-        let has_sticky = self.call_back_if_others_differ();
+        let has_sticky = self.recall_sticky_if_levels_differ();
         if self.switches_seen.swap(switches, Ordering::Relaxed) != switches || has_sticky {
             return self.again_in(LONGEST, self.now());
         }
-        Tick::Rest(self.stir())
+        Tick::Rest(self.rescan())
     }
 
     /// Nobody runs, but others may write on the board.
-    fn stir(&self) -> Option<Duration> {
-        let look = if crate::intake::is_used() { crate::deadlock::next_look(self) } else { None };
+    fn rescan(&self) -> Option<Duration> {
+        let look =
+            if crate::remote_wake::is_used() { crate::deadlock::next_look(self) } else { None };
         if board::others() == 0 {
             return look;
         }
         let now = self.now();
-        if now.saturating_sub(self.stirred_at.load(Ordering::Relaxed))
-            >= board::STIR.as_nanos() as u64
+        if now.saturating_sub(self.rescanned_at.load(Ordering::Relaxed))
+            >= board::RESCAN_INTERVAL.as_nanos() as u64
         {
-            self.stirred_at.store(now, Ordering::Relaxed);
-            board::stir();
+            self.rescanned_at.store(now, Ordering::Relaxed);
+            board::rescan();
         }
-        Some(look.unwrap_or(board::STIR).min(board::STIR))
+        Some(look.unwrap_or(board::RESCAN_INTERVAL).min(board::RESCAN_INTERVAL))
     }
 
     /// Called by a thread that waits for its turn: scans the turns in place of the timekeeper, if
@@ -203,10 +204,10 @@ impl Instance {
         let level =
             self.kernel.carrier(index).map_or(0, |slot| slot.priority.load(Ordering::Relaxed));
         let quantum = self.placer.quantum_of_ns(level);
-        let quantum = quantum.unwrap_or_else(|| vp.tick.quantum.load(Ordering::Relaxed));
+        let quantum = quantum.unwrap_or_else(|| vp.turn_clock.quantum.load(Ordering::Relaxed));
         let pace = (quantum / 2)
             .clamp(SHORTEST, if board::has_rules() { BOOK_AT_LATEST } else { LONGEST });
-        let turn = &vp.tick;
+        let turn = &vp.turn_clock;
         let switches = vp.counters.switches.load(Ordering::Relaxed);
         let due = turn.timer.load(Ordering::Relaxed).saturating_sub(now);
         if turn.notice(switches, now) {
@@ -235,7 +236,7 @@ impl Instance {
             || due == 0
             || self.queues.has_injected(vp.index)
             || vp.row.head.has_posts()
-            || vp.is_to_step()
+            || vp.must_step()
             || vp.has_to_book(level, now)
         {
             turn.rung.store(now, Ordering::Relaxed);
@@ -251,7 +252,7 @@ impl Instance {
         let vp = &self.vps[index as usize];
         let switches = vp.counters.switches.load(Ordering::Relaxed);
         if vp
-            .tick
+            .turn_clock
             .watched
             .compare_exchange(switches, u64::MAX, Ordering::Relaxed, Ordering::Relaxed)
             .is_ok()
@@ -265,7 +266,7 @@ impl Vp {
     /// Whether the turn of the running microprocess is over, as far as the timekeeper knows. Owner
     /// only.
     pub(crate) fn turn_is_over(&self) -> bool {
-        self.tick.over.swap(u64::MAX, Ordering::Relaxed)
+        self.turn_clock.over.swap(u64::MAX, Ordering::Relaxed)
             == self.counters.switches.load(Ordering::Relaxed)
     }
 
@@ -273,23 +274,25 @@ impl Vp {
     pub(crate) fn goes_on(&self) {
         if self.queue().is_empty() {
             self.alone.set(true);
-            self.tick
+            self.turn_clock
                 .alone
                 .store(self.counters.switches.load(Ordering::Relaxed), Ordering::Relaxed);
         }
         self.watch_descriptors();
-        self.may_be_long();
+        self.note_may_run_long();
     }
 
     /// Whether a microprocess that begins, or goes on after it was preempted, makes a switch soon
     /// is not known: the timekeeper is to look when a timer is due. Owner only.
     #[inline]
-    pub(crate) fn may_be_long(&self) {
-        let timer = self.tick.timer.load(Ordering::Relaxed);
+    pub(crate) fn note_may_run_long(&self) {
+        let timer = self.turn_clock.timer.load(Ordering::Relaxed);
         if timer == NEVER {
             return;
         }
-        self.tick.went_on.store(self.counters.switches.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.turn_clock
+            .went_on
+            .store(self.counters.switches.load(Ordering::Relaxed), Ordering::Relaxed);
         let instance = self.instance();
         if timer < instance.tick_at.load(Ordering::Relaxed) {
             // Once: until it looks the next one need not ask.
@@ -301,9 +304,9 @@ impl Vp {
     /// Something is queued here: the running microprocess is not alone any more, if it was. Owner
     /// only.
     #[cold]
-    pub(crate) fn is_alone_no_more(&self) {
+    pub(crate) fn clear_alone(&self) {
         self.alone.set(false);
-        self.tick.alone.store(u64::MAX, Ordering::Relaxed);
+        self.turn_clock.alone.store(u64::MAX, Ordering::Relaxed);
     }
 
     /// What arrives for others interrupts the running one, unless there is a switch before that.
@@ -311,10 +314,11 @@ impl Vp {
     /// its quantum has no end.
     fn watch_descriptors(&self) {
         let switches = self.counters.switches.load(Ordering::Relaxed);
-        if !self.has_levels() && self.tick.alone.load(Ordering::Relaxed) != switches {
+        if !self.has_levels() && self.turn_clock.alone.load(Ordering::Relaxed) != switches {
             return;
         }
-        if self.poller.is_used() && self.tick.watched.swap(switches, Ordering::Relaxed) != switches
+        if self.poller.is_used()
+            && self.turn_clock.watched.swap(switches, Ordering::Relaxed) != switches
         {
             // A failure (no memory) leaves it to the end of the quantum.
             let _ = self.instance().kernel.watch_once(self.index as u32, self.poller.as_fd());
@@ -329,8 +333,8 @@ mod tests {
     const QUANTUM: u64 = 1_000;
 
     /// One whose turn began at 0, with that number of switches.
-    fn begun(switches: u64) -> Turn {
-        let turn = Turn::new();
+    fn begun(switches: u64) -> TurnClock {
+        let turn = TurnClock::new();
         assert!(turn.notice(switches, 0) && !turn.notice(switches, 400));
         assert_eq!(
             (turn.left(QUANTUM, 0), turn.left(QUANTUM, 400), turn.left(QUANTUM, 1_100)),

@@ -1,5 +1,5 @@
-//! Others of its core go first: a virtual processor that has answered everybody lets them run
-//! before it sleeps.
+//! Yields the core once before the VP sleeps, so that runnable threads on the same core proceed
+//! first.
 //!
 //! A client is often runnable already, on the same core. sched_yield(2) runs it, and its next
 //! request is there when the call returns: no sleep, and no wake-up of the VP. Without another
@@ -34,7 +34,7 @@ const SELDOM: u32 = 32;
 
 /// Whether it pays. By the owner.
 #[derive(Debug)]
-pub(crate) struct Courtesy {
+pub(crate) struct YieldCore {
     /// Not before this, on the instance's clock.
     not_before: Cell<u64>,
     rest: Cell<u64>,
@@ -42,9 +42,9 @@ pub(crate) struct Courtesy {
     passed_over: Cell<u32>,
 }
 
-impl Default for Courtesy {
-    fn default() -> Courtesy {
-        Courtesy {
+impl Default for YieldCore {
+    fn default() -> YieldCore {
+        YieldCore {
             not_before: Cell::new(0),
             rest: Cell::new(FIRST_REST),
             credit: Cell::new(CREDIT),
@@ -53,7 +53,7 @@ impl Default for Courtesy {
     }
 }
 
-impl Courtesy {
+impl YieldCore {
     /// Whether others are to go first, now.
     fn is_due(&self, now: u64) -> bool {
         if now < self.not_before.get() {
@@ -67,7 +67,7 @@ impl Courtesy {
     }
 
     /// One call took so long, until `now`. Whether another one may bring something.
-    fn took(&self, nanoseconds: u64, now: u64) -> bool {
+    fn note_duration(&self, nanoseconds: u64, now: u64) -> bool {
         if nanoseconds > LATE {
             self.not_before.set(now + self.rest.get());
             self.rest.set((self.rest.get() * 2).min(LONGEST_REST));
@@ -76,7 +76,7 @@ impl Courtesy {
     }
 
     /// Whether something came of it.
-    fn brought(&self, something: bool) {
+    fn note_result(&self, something: bool) {
         let credit = self.credit.get();
         self.credit.set(if something {
             (credit + 1).min(CREDIT)
@@ -89,15 +89,15 @@ impl Courtesy {
 impl Vp {
     /// Whether the VP yields its core now. Not where the board shares the cores out, which knows
     /// the next thread.
-    pub(crate) fn is_courteous(&self, now: u64) -> bool {
+    pub(crate) fn may_yield_core(&self, now: u64) -> bool {
         (1..=FEW).contains(&self.poller.waited_for())
             && !board::shares_cores()
-            && self.courtesy.is_due(now)
+            && self.yield_core.is_due(now)
     }
 
     /// What came while others ran, and the time. May return nothing.
     #[cold]
-    pub(crate) fn let_others_go_first(&self, since: u64) -> (Option<&'static Mp>, u64) {
+    pub(crate) fn yield_core_once(&self, since: u64) -> (Option<&'static Mp>, u64) {
         self.idle.cell.looks();
         let (mut found, mut now) = (None, since);
         for _ in 0..TIMES {
@@ -107,12 +107,12 @@ impl Vp {
             self.look_around();
             found = self.pick_or_pull();
             let before = std::mem::replace(&mut now, self.instance().now());
-            if !self.courtesy.took(now - before, now) || found.is_some() {
+            if !self.yield_core.note_duration(now - before, now) || found.is_some() {
                 break;
             }
         }
         self.idle.cell.runs();
-        self.courtesy.brought(found.is_some());
+        self.yield_core.note_result(found.is_some());
         (found, now)
     }
 }
@@ -123,33 +123,35 @@ mod tests {
 
     #[test]
     fn computing_peers_are_yielded_to_ever_more_rarely() {
-        let courtesy = Courtesy::default();
+        let yield_core = YieldCore::default();
         let mut now = 1;
         for rest in [20, 40, 80, 160] {
-            assert!(courtesy.is_due(now));
-            assert!(!courtesy.took(3_000_000, now));
-            courtesy.brought(true);
-            assert!(!courtesy.is_due(now + rest * 1_000_000 - 1));
+            assert!(yield_core.is_due(now));
+            assert!(!yield_core.note_duration(3_000_000, now));
+            yield_core.note_result(true);
+            assert!(!yield_core.is_due(now + rest * 1_000_000 - 1));
             now += rest * 1_000_000;
         }
         for _ in 0..20 {
-            courtesy.took(LATE + 1, now);
+            yield_core.note_duration(LATE + 1, now);
         }
-        assert!(!courtesy.is_due(now + LONGEST_REST - 1) && courtesy.is_due(now + LONGEST_REST));
+        assert!(
+            !yield_core.is_due(now + LONGEST_REST - 1) && yield_core.is_due(now + LONGEST_REST)
+        );
     }
 
     #[test]
     fn where_nothing_comes_it_is_tried_now_and_then() {
-        let courtesy = Courtesy::default();
+        let yield_core = YieldCore::default();
         for _ in 0..CREDIT {
-            assert!(courtesy.is_due(0));
-            assert!(!courtesy.took(300, 0), "nobody ran");
-            courtesy.brought(false);
+            assert!(yield_core.is_due(0));
+            assert!(!yield_core.note_duration(300, 0), "nobody ran");
+            yield_core.note_result(false);
         }
-        let tried = (0..10 * SELDOM).filter(|_| courtesy.is_due(0)).count();
+        let tried = (0..10 * SELDOM).filter(|_| yield_core.is_due(0)).count();
         assert_eq!(tried, 10);
-        courtesy.brought(true);
-        assert!(courtesy.is_due(0) && courtesy.is_due(0), "something comes again");
-        assert!(courtesy.took(AT_ONCE, 0), "others ran, and may be about to ask");
+        yield_core.note_result(true);
+        assert!(yield_core.is_due(0) && yield_core.is_due(0), "something comes again");
+        assert!(yield_core.note_duration(AT_ONCE, 0), "others ran, and may be about to ask");
     }
 }

@@ -25,7 +25,7 @@ const STALE: u64 = 50_000_000;
 
 /// What the waiters have seen of a VP.
 #[derive(Debug, Default)]
-pub(crate) struct Patience {
+pub(crate) struct TurnWait {
     /// Somebody looks. What follows is his meanwhile.
     looks: AtomicBool,
     /// When the last look was, on the instance's clock.
@@ -42,7 +42,7 @@ pub(crate) struct Patience {
     since: AtomicU64,
 }
 
-impl Patience {
+impl TurnWait {
     /// Whether VP number `index` makes no switch although it should: it is held up
     /// ([`Kernel::is_held_up`](kumihimo_events::Kernel::is_held_up)), not idle; or the running
     /// microprocess is to give way and does not, since it may spin for what a waiter holds where it

@@ -2,7 +2,7 @@
 //! there (P0, section 3: one priority scale for the machine).
 //!
 //! Each VP is at home on one core, whose slot on the board says which VP may run there
-//! ([`kumihimo_arbiter::seat`]). It asks where it settles: at each switch, at each look at the
+//! ([`kumihimo_arbiter::seat`]). It asks where it rebalances: at each switch, at each look at the
 //! clock, when it is notified. If the core is another VP's, what runs here gives way as to
 //! something of a higher level, to the kernel thread's own stack; there the VP waits in its cell,
 //! with its work in its queue, where other VPs of this address space can have it.
@@ -27,7 +27,7 @@ use kumihimo_trace::ring::Ring;
 use super::Vp;
 use crate::carrier::KernelThread;
 use crate::instance::Instance;
-use crate::{board, intake, tracing};
+use crate::{board, remote_wake, trace_hooks};
 
 /// Nanoseconds between two rings where the notified thread could only run on the one core that both
 /// have.
@@ -38,7 +38,7 @@ const BOOK_EVERY: u64 = 1_000_000;
 pub(crate) const BOOK_AT_LATEST: u64 = 4_000_000;
 
 /// The owner's half.
-pub(crate) struct Core {
+pub(crate) struct CoreClaim {
     /// None: it takes no part.
     seat: Option<UnsafeCell<Seat>>,
     /// By anyone.
@@ -49,26 +49,26 @@ pub(crate) struct Core {
     booked: AtomicU64,
     /// When it last rang at a look at the clock.
     rang: Cell<u64>,
-    /// The kernel knows by now that what runs here is of a low level: [`crate::slice`]. By the
-    /// carrier; anyone may read.
+    /// The kernel knows by now that what runs here is of a low level: [`crate::kernel_slice`]. By
+    /// the carrier; anyone may read.
     is_low: AtomicBool,
 }
 
-impl Core {
-    pub(crate) fn new(seat: Option<Seat>) -> Core {
+impl CoreClaim {
+    pub(crate) fn new(seat: Option<Seat>) -> CoreClaim {
         let holds = seat.as_ref().map(Seat::holds);
         let (booked, is_low) = (AtomicU64::new(0), AtomicBool::new(false));
         let (lost, rang) = (Cell::new(false), Cell::new(0));
-        Core { seat: seat.map(UnsafeCell::new), holds, lost, booked, rang, is_low }
+        CoreClaim { seat: seat.map(UnsafeCell::new), holds, lost, booked, rang, is_low }
     }
 
     /// With what it changes at the board noted there.
-    pub(super) fn traced(self, trace: Option<&Arc<Ring>>) -> Core {
+    pub(super) fn traced(self, trace: Option<&Arc<Ring>>) -> CoreClaim {
         let note = |seat: Seat| match trace {
-            Some(ring) => seat.noted(tracing::changes(ring)),
+            Some(ring) => seat.noted(trace_hooks::changes(ring)),
             None => seat,
         };
-        Core { seat: self.seat.map(|seat| note(seat.into_inner()).into()), ..self }
+        CoreClaim { seat: self.seat.map(|seat| note(seat.into_inner()).into()), ..self }
     }
 }
 
@@ -78,14 +78,14 @@ impl Instance {
     /// kernel thread of the control socket.
     pub(crate) fn told(&self) {
         if board::shares_cores() {
-            self.meet_others();
+            self.note_other_spaces();
         }
         for vp in &self.vps {
             if !vp.idle.cell.is_sleeping() {
-                if vp.is_to_step() {
+                if vp.must_step() {
                     self.kernel.raise(vp.index as u32, Event::Preempted);
                 }
-            } else if vp.core.holds.as_ref().is_some_and(Holds::is_mine) {
+            } else if vp.core_claim.holds.as_ref().is_some_and(Holds::is_mine) {
                 vp.idle.wake();
             }
         }
@@ -97,7 +97,7 @@ impl Vp {
     /// only; the borrow ends before anything that asks for it again.
     #[allow(clippy::mut_from_ref)]
     fn seat(&self) -> Option<&mut Seat> {
-        let seat = self.core.seat.as_ref()?;
+        let seat = self.core_claim.seat.as_ref()?;
         if !board::has_to_ask() {
             return None;
         }
@@ -108,14 +108,14 @@ impl Vp {
     /// Nothing may run here before [`await_core`](Vp::await_core).
     #[inline]
     pub(crate) fn has_lost_core(&self) -> bool {
-        self.core.lost.get()
+        self.core_claim.lost.get()
     }
 
     /// Something of this level is to run, or runs on. If the core is another's it gives way at
     /// once, before it does anything.
     #[inline]
     pub(crate) fn ask_for_core(&self, level: u8) {
-        if self.core.seat.is_some() && (board::has_to_ask() || self.core.lost.get()) {
+        if self.core_claim.seat.is_some() && (board::has_to_ask() || self.core_claim.lost.get()) {
             self.ask(level);
         }
     }
@@ -124,21 +124,21 @@ impl Vp {
     /// it is at home; else for one that is free, or held by the lowest.
     fn choose_core(&self, seat: &mut Seat, level: u8, now: u64) {
         if let Some(core) = seat.better_core(level, self.home_core().is_none(), now) {
-            tracing::leaves_core(self, seat);
+            trace_hooks::leaves_core(self, seat);
             seat.move_to(core);
         }
     }
 
     #[cold]
     fn ask(&self, level: u8) {
-        let now = intake::monotonic();
-        let Some(seat) = self.seat() else { return self.core.lost.set(false) };
+        let now = remote_wake::monotonic();
+        let Some(seat) = self.seat() else { return self.core_claim.lost.set(false) };
         self.choose_core(seat, level, now);
         let waits = seat.runs(level, now) == Outcome::Wait;
-        tracing::asked(self, seat, level, !waits, true);
-        self.core.lost.set(waits);
+        trace_hooks::asked(self, seat, level, !waits, true);
+        self.core_claim.lost.set(waits);
         if waits {
-            self.urge_now();
+            self.resched_now();
         }
     }
 
@@ -147,14 +147,15 @@ impl Vp {
     /// rings by itself: woken before, it would lie down again.
     #[inline]
     pub(crate) fn ring_at_look(&self, now: u64) {
-        let shares_one =
-            self.core.seat.is_some() && intake::cores().len() == 1 && board::shares_cores();
+        let shares_one = self.core_claim.seat.is_some()
+            && remote_wake::cores().len() == 1
+            && board::shares_cores();
         let waits = shares_one
-            && now.saturating_sub(self.core.rang.get()) < RING_EVERY
-            && !intake::is_untold_above(self.level.get());
+            && now.saturating_sub(self.core_claim.rang.get()) < RING_EVERY
+            && !remote_wake::is_unflushed_above(self.level.get());
         if !waits {
-            self.core.rang.set(now);
-            intake::flush(Caller::Anywhere);
+            self.core_claim.rang.set(now);
+            remote_wake::flush(Caller::Anywhere);
         }
     }
 
@@ -162,8 +163,8 @@ impl Vp {
     #[inline]
     pub(crate) fn keep_core(&self, now: u64) {
         self.book_now_and_then(now);
-        if self.core.seat.is_some() && board::has_to_ask() {
-            self.instance().meet_others();
+        if self.core_claim.seat.is_some() && board::has_to_ask() {
+            self.instance().note_other_spaces();
             if let Some(seat) = self.seat() {
                 seat.tick(self.instance().on_clock(now));
             }
@@ -182,17 +183,17 @@ impl Vp {
     /// As [`leave_core`](Vp::leave_core), while the core is free: a notified VP goes before those
     /// that wait for it, if it is above them.
     pub(crate) fn leave_core_after<T>(&self, rings: impl FnOnce() -> T) -> T {
-        self.core.lost.set(false);
+        self.core_claim.lost.set(false);
         let Some(seat) = self.seat() else { return rings() };
-        tracing::leaves_core(self, seat);
+        trace_hooks::leaves_core(self, seat);
         let mut rang = None;
         seat.idle_after(|| rang = Some(rings()));
         rang.expect("it was called")
     }
 
     /// The calling kernel thread carries it now.
-    pub(crate) fn sits_on_this_thread(&self) {
-        if let Some(seat) = &self.core.seat {
+    pub(crate) fn note_thread(&self) {
+        if let Some(seat) = &self.core_claim.seat {
             // SAFETY: the owner's half.
             unsafe { &*seat.get() }.on_thread();
         }
@@ -210,64 +211,64 @@ impl Vp {
 
     /// By anyone: if it runs, it has to take a step, since the core is another's, or somebody asks
     /// whether it is there.
-    pub(crate) fn is_to_step(&self) -> bool {
-        self.core.holds.as_ref().is_some_and(Holds::is_to_step)
+    pub(crate) fn must_step(&self) -> bool {
+        self.core_claim.holds.as_ref().is_some_and(Holds::is_to_step)
     }
 
     /// On the kernel thread's own stack: waits until the core is its own, or there is nothing left
     /// to run.
     #[cold]
     pub(crate) fn await_core(&self) {
-        while self.core.lost.get() && !self.instance().stopped() {
+        while self.core_claim.lost.get() && !self.instance().stopped() {
             // What waits here is offered to other VPs of this address space; not where none of them
             // may run.
             if !self.seat().is_some_and(|seat| seat.is_barred()) {
-                self.runs_nothing();
+                self.publish_idle();
             }
             self.look_around();
             let Some(level) = self.queue().waiting() else { return self.leave_core() };
-            let now = intake::monotonic();
-            let Some(seat) = self.seat() else { return self.core.lost.set(false) };
+            let now = remote_wake::monotonic();
+            let Some(seat) = self.seat() else { return self.core_claim.lost.set(false) };
             self.choose_core(seat, level, now);
             let has = seat.runs(level, now) == Outcome::Go || seat.look(now) == Outcome::Go;
-            tracing::asked(self, seat, level, has, false);
+            trace_hooks::asked(self, seat, level, has, false);
             if has {
-                return self.core.lost.set(false);
+                return self.core_claim.lost.set(false);
             }
             self.lie_down_for_core(seat.nap(now));
         }
-        self.core.lost.set(false);
+        self.core_claim.lost.set(false);
     }
 
     /// Whether it may take work from other VPs: not while the address space's share is used up, and
     /// none of them may run.
     pub(crate) fn may_pull(&self) -> bool {
-        self.core.seat.is_none() || !board::is_barred()
+        self.core_claim.seat.is_none() || !board::is_barred()
     }
 
     /// Books what its kernel thread has used, if that was not done lately. Owner only.
     #[inline]
     pub(crate) fn book_now_and_then(&self, now: u64) {
-        if now.saturating_sub(self.core.booked.load(Ordering::Relaxed)) >= BOOK_EVERY {
-            self.core.booked.store(now, Ordering::Relaxed);
+        if now.saturating_sub(self.core_claim.booked.load(Ordering::Relaxed)) >= BOOK_EVERY {
+            self.core_claim.booked.store(now, Ordering::Relaxed);
             // SAFETY: the owner runs on a kernel thread of the runtime: GS is set.
             let carrier = unsafe { KernelThread::here() };
             if self.running().is_some() {
-                self.core
+                self.core_claim
                     .is_low
-                    .store(carrier.slice.computing(self.level.get()), Ordering::Relaxed);
+                    .store(carrier.kernel_slice.computing(self.level.get()), Ordering::Relaxed);
             }
-            self.instance().book(self.index, carrier.unbooked(), now);
+            self.instance().book(self.index, carrier.take_cpu_time(), now);
         }
     }
 
     /// Called by the timekeeper for a VP that runs something of this level: whether it has not
     /// booked for long, and that makes a difference.
     pub(crate) fn has_to_book(&self, level: i32, now: u64) -> bool {
-        let is_new =
-            level < Priority::DEFAULT.get().into() && !self.core.is_low.load(Ordering::Relaxed);
+        let is_new = level < Priority::DEFAULT.get().into()
+            && !self.core_claim.is_low.load(Ordering::Relaxed);
         (is_new || board::has_rules())
-            && now.saturating_sub(self.core.booked.load(Ordering::Relaxed)) >= BOOK_AT_LATEST
+            && now.saturating_sub(self.core_claim.booked.load(Ordering::Relaxed)) >= BOOK_AT_LATEST
     }
 
     fn lie_down_for_core(&self, nap: Duration) {
@@ -276,14 +277,16 @@ impl Vp {
         self.idle.cell.lie_down(bed);
         let is_called = self.seat().is_none_or(|seat| seat.is_mine())
             || !self.queue().injector_is_empty()
-            || self.requests.pending()
+            || self.priority_requests.pending()
             || self.row.head.has_posts()
             || self.lies_wrong(bed)
             || instance.stopped();
         if !is_called {
             let now = instance.now();
-            let timer =
-                self.timers().rouse_at(now).map(|at| Duration::from_nanos(at.saturating_sub(now)));
+            let timer = self
+                .timers()
+                .next_wakeup(now)
+                .map(|at| Duration::from_nanos(at.saturating_sub(now)));
             // SAFETY: the owner runs on a kernel thread of the runtime: GS is set.
             let thread = unsafe { KernelThread::here() }.events();
             thread.rest(true);

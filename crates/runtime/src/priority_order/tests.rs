@@ -5,7 +5,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
-use super::{Mark, NONE, Owner, Row, Shown, mark, outranked, send, settle};
+use super::{
+    NONE, OwnQueue, PublishedLevels, PublishedTable, Rank, find_outranked, rank, rebalance, send,
+};
 
 struct Vp {
     runs: Cell<Option<(usize, u8)>>,
@@ -17,17 +19,17 @@ struct Vp {
 }
 
 struct World {
-    shown: Vec<Shown>,
+    published: Vec<PublishedLevels>,
     stuck: Option<usize>,
     vps: Vec<Vp>,
 }
 
-impl Row for World {
+impl PublishedTable for World {
     fn len(&self) -> usize {
-        self.shown.len()
+        self.published.len()
     }
-    fn shown(&self, vp: usize) -> &Shown {
-        &self.shown[vp]
+    fn published(&self, vp: usize) -> &PublishedLevels {
+        &self.published[vp]
     }
     fn is_stuck(&self, vp: usize) -> bool {
         self.stuck == Some(vp)
@@ -36,14 +38,14 @@ impl Row for World {
 
 struct Side<'a>(&'a World, usize);
 
-impl Owner for Side<'_> {
+impl OwnQueue for Side<'_> {
     fn is_sent(&mut self) -> bool {
         !self.0.vps[self.1].injector.borrow().is_empty()
     }
-    fn waits(&mut self) -> Mark {
-        self.0.vps[self.1].highest().map_or(NONE, mark)
+    fn waits(&mut self) -> Rank {
+        self.0.vps[self.1].highest().map_or(NONE, rank)
     }
-    fn hand(&mut self, to: usize, at_least: Mark) -> bool {
+    fn hand(&mut self, to: usize, at_least: Rank) -> bool {
         match self.0.vps[self.1].pop(at_least as u8 - 1) {
             Some(item) => {
                 self.0.send(to, item);
@@ -98,8 +100,8 @@ impl World {
             raised: Cell::new(false),
             steps: Cell::new(0),
         };
-        let shown = (0..n).map(|_| Shown::new()).collect();
-        let world = World { shown, stuck: None, vps: (0..n).map(|_| vp()).collect() };
+        let published = (0..n).map(|_| PublishedLevels::new()).collect();
+        let world = World { published, stuck: None, vps: (0..n).map(|_| vp()).collect() };
         (0..n).for_each(|vp| world.step(vp, false));
         world
     }
@@ -112,18 +114,18 @@ impl World {
                 vp.raised.set(true);
             }
         };
-        send(self, to, mark(level), |_| (), put, |vp| self.vps[vp].raised.set(true));
+        send(self, to, rank(level), |_| (), put, |vp| self.vps[vp].raised.set(true));
     }
 
     /// What the loop does; `leaves`: the running one parks or ends.
     fn step(&self, me: usize, leaves: bool) {
         let vp = &self.vps[me];
         vp.raised.set(false);
-        let asked = self.shown[me].asked.load(Ordering::Relaxed);
+        let asked = self.published[me].asked.load(Ordering::Relaxed);
         if leaves {
             vp.runs.set(None);
         }
-        self.shown[me].take_in();
+        self.published[me].take_incoming();
         for item in vp.injector.take() {
             vp.push(item);
         }
@@ -144,8 +146,8 @@ impl World {
     }
 
     fn show(&self, me: usize) {
-        let runs = self.vps[me].runs.get().map_or(NONE, |(_, level)| mark(level));
-        settle(self, me, runs, &mut Side(self, me));
+        let runs = self.vps[me].runs.get().map_or(NONE, |(_, level)| rank(level));
+        rebalance(self, me, runs, &mut Side(self, me));
     }
 
     /// Made ready by the one that runs on `me`: the loop's push.
@@ -167,11 +169,11 @@ impl World {
     /// The VPs at which the highest of all that waits does so, if something lower runs. A VP at
     /// which something waits that it runs at its own next step is as good as that.
     fn holders(&self) -> Vec<usize> {
-        let standing = |vp: &Vp| {
+        let expected = |vp: &Vp| {
             let next = vp.waiting().iter().map(|(_, level)| *level).max();
             vp.runs.get().map(|(_, level)| next.map_or(level, |next| next.max(level)))
         };
-        let lowest = self.vps.iter().filter_map(standing).min();
+        let lowest = self.vps.iter().filter_map(expected).min();
         let surplus = |vp: &Vp| {
             let waits = vp.waiting().into_iter().map(|(_, level)| level);
             waits.filter(|level| vp.runs.get().is_some_and(|(_, runs)| *level <= runs)).max()
@@ -267,9 +269,9 @@ fn idle_ones_go_first_and_are_no_reason_by_themselves() {
     world.send(0, (0, 10));
     world.step(0, false);
     // VP 0 runs 10, the others idle: nothing lower runs than 10, something lower than 11.
-    assert_eq!(outranked(&world, Some(1), 0, mark(10)), None);
-    assert_eq!(outranked(&world, Some(1), 0, mark(11)), Some(2));
-    assert_eq!(outranked(&world, None, 0, mark(11)), Some(1));
+    assert_eq!(find_outranked(&world, Some(1), 0, rank(10)), None);
+    assert_eq!(find_outranked(&world, Some(1), 0, rank(11)), Some(2));
+    assert_eq!(find_outranked(&world, None, 0, rank(11)), Some(1));
 }
 
 #[test]
@@ -283,10 +285,10 @@ fn one_that_is_stuck_is_handed_nothing_and_makes_nobody_ask() {
     world.send(0, (3, 10));
     world.step(0, false);
     // VP 0 runs 10, the others 20.
-    assert_eq!(outranked(&world, Some(1), 0, mark(15)), Some(0));
+    assert_eq!(find_outranked(&world, Some(1), 0, rank(15)), Some(0));
     world.stuck = Some(0);
-    assert_eq!(outranked(&world, Some(1), 0, mark(15)), None);
-    assert_eq!(outranked(&world, None, 0, mark(25)), Some(1), "the next lowest");
+    assert_eq!(find_outranked(&world, Some(1), 0, rank(15)), None);
+    assert_eq!(find_outranked(&world, None, 0, rank(25)), Some(1), "the next lowest");
     world.push(1, (4, 15));
     assert_eq!(world.vps[1].waiting(), [(4, 15)], "it stays where it can run");
     assert!(!world.vps[1].raised.get(), "only what the stuck one runs is lower");

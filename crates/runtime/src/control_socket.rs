@@ -20,11 +20,11 @@ use crate::mode::{Mode, mode};
 use crate::record::{Mp, Ref};
 use crate::state::Phase;
 use crate::suspend::{self, Suspended};
-use crate::{board, deadlock, dump, identity, intake, metrics, pool, slice};
+use crate::{board, deadlock, dump, identity, kernel_slice, metrics, pool, remote_wake};
 
 /// The process as the control socket sees it, whichever runtime runs.
 #[derive(Debug)]
-pub(crate) struct Process;
+pub(crate) struct ControlSocket;
 
 /// Which kernel thread has a microprocess: those that are on one, by id.
 struct Threads(HashMap<u64, OnThread>);
@@ -55,7 +55,7 @@ impl Threads {
         let on = self.0.get(&who.id()).copied();
         let suspended = mp.state.is_suspended();
         let state = match phase {
-            Phase::Held => State::Suspended,
+            Phase::Suspended => State::Suspended,
             Phase::Parked if suspended => State::Suspended,
             Phase::Parked => State::Waiting,
             Phase::Live => match on {
@@ -129,17 +129,17 @@ fn no_microprocesses() -> Refused {
     )
 }
 
-impl Answer for Process {
+impl Answer for ControlSocket {
     fn listens(&self, number: u16) {
         // A VP that must leave a core has to be notified before the thread that computes there has
         // used up its slice.
-        slice::shorten();
+        kernel_slice::shorten();
         board::listens(number);
     }
 
     fn told(&self, from: u32) {
         instance::visit(|instance| instance.map(Instance::told));
-        intake::keep_off(from);
+        remote_wake::keep_off(from);
     }
 
     fn space(&self) -> Space {

@@ -4,21 +4,21 @@ use loom::sync::Arc;
 use loom::sync::Mutex;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 
-use super::{Mark, NONE, Owner, Row, Shown, mark, send, settle};
+use super::{NONE, OwnQueue, PublishedLevels, PublishedTable, Rank, rank, rebalance, send};
 
 struct World {
-    shown: [Shown; 2],
+    published: [PublishedLevels; 2],
     /// Marks in each VP's injector.
-    injectors: [Mutex<Vec<Mark>>; 2],
+    injectors: [Mutex<Vec<Rank>>; 2],
     raised: [AtomicUsize; 2],
 }
 
-impl Row for World {
+impl PublishedTable for World {
     fn len(&self) -> usize {
         2
     }
-    fn shown(&self, vp: usize) -> &Shown {
-        &self.shown[vp]
+    fn published(&self, vp: usize) -> &PublishedLevels {
+        &self.published[vp]
     }
     fn is_stuck(&self, _vp: usize) -> bool {
         false
@@ -28,20 +28,20 @@ impl Row for World {
 struct Side<'a> {
     world: &'a World,
     me: usize,
-    queue: Vec<Mark>,
+    queue: Vec<Rank>,
 }
 
-impl Owner for Side<'_> {
+impl OwnQueue for Side<'_> {
     fn is_sent(&mut self) -> bool {
         !self.world.injectors[self.me].lock().unwrap().is_empty()
     }
-    fn waits(&mut self) -> Mark {
+    fn waits(&mut self) -> Rank {
         self.queue.iter().copied().max().unwrap_or(NONE)
     }
-    fn hand(&mut self, to: usize, at_least: Mark) -> bool {
-        let Some(at) = self.queue.iter().position(|mark| *mark >= at_least) else { return false };
-        let mark = self.queue.swap_remove(at);
-        self.world.send(to, mark);
+    fn hand(&mut self, to: usize, at_least: Rank) -> bool {
+        let Some(at) = self.queue.iter().position(|rank| *rank >= at_least) else { return false };
+        let rank = self.queue.swap_remove(at);
+        self.world.send(to, rank);
         true
     }
     fn pass_on(&mut self) {}
@@ -53,29 +53,29 @@ impl Owner for Side<'_> {
 impl World {
     fn new() -> Arc<World> {
         Arc::new(World {
-            shown: [Shown::new(), Shown::new()],
+            published: [PublishedLevels::new(), PublishedLevels::new()],
             injectors: [Mutex::new(Vec::new()), Mutex::new(Vec::new())],
             raised: [AtomicUsize::new(0), AtomicUsize::new(0)],
         })
     }
 
-    fn send(&self, to: usize, mark: Mark) {
+    fn send(&self, to: usize, rank: Rank) {
         send(
             self,
             to,
-            mark,
+            rank,
             |_| (),
-            |to| self.injectors[to].lock().unwrap().push(mark),
+            |to| self.injectors[to].lock().unwrap().push(rank),
             |vp| {
                 self.raised[vp].fetch_add(1, Ordering::SeqCst);
             },
         );
     }
 
-    /// Takes in what was sent, runs the highest, settles. Returns what then runs and what waits.
-    fn step(&self, me: usize, mut runs: Mark, queue: Vec<Mark>) -> (Mark, Vec<Mark>) {
+    /// Takes in what was sent, runs the highest, rebalances. Returns what then runs and what waits.
+    fn step(&self, me: usize, mut runs: Rank, queue: Vec<Rank>) -> (Rank, Vec<Rank>) {
         let mut side = Side { world: self, me, queue };
-        self.shown[me].take_in();
+        self.published[me].take_incoming();
         side.queue.append(&mut self.injectors[me].lock().unwrap());
         if let Some(at) = (0..side.queue.len())
             .filter(|at| side.queue[*at] > runs)
@@ -87,13 +87,13 @@ impl World {
             }
             runs = next;
         }
-        settle(self, me, runs, &mut side);
+        rebalance(self, me, runs, &mut side);
         (runs, side.queue)
     }
 
     /// Those that were raised take the steps that they were asked for; then nothing lower runs
     /// while something higher waits.
-    fn come_to_rest(&self, mut vps: [(Mark, Vec<Mark>); 2]) {
+    fn come_to_rest(&self, mut vps: [(Rank, Vec<Rank>); 2]) {
         for _ in 0..6 {
             for vp in 0..2 {
                 if self.raised[vp].swap(0, Ordering::SeqCst) != 0 {
@@ -118,13 +118,13 @@ impl World {
 fn one_queues_while_the_other_sinks() {
     loom::model(|| {
         let world = World::new();
-        let vps = [world.step(0, mark(50), vec![]), world.step(1, mark(50), vec![])];
+        let vps = [world.step(0, rank(50), vec![]), world.step(1, rank(50), vec![])];
         let [(runs, _), _] = vps;
         let other = {
             let world = world.clone();
-            loom::thread::spawn(move || world.step(1, mark(10), vec![]))
+            loom::thread::spawn(move || world.step(1, rank(10), vec![]))
         };
-        let mine = world.step(0, runs, vec![mark(30)]);
+        let mine = world.step(0, runs, vec![rank(30)]);
         let others = other.join().unwrap();
         world.come_to_rest([mine, others]);
     });
@@ -135,12 +135,12 @@ fn one_queues_while_the_other_sinks() {
 fn one_is_sent_something_while_the_other_sinks() {
     loom::model(|| {
         let world = World::new();
-        let [first, _] = [world.step(0, mark(50), vec![]), world.step(1, mark(50), vec![])];
+        let [first, _] = [world.step(0, rank(50), vec![]), world.step(1, rank(50), vec![])];
         let other = {
             let world = world.clone();
-            loom::thread::spawn(move || world.step(1, mark(10), vec![]))
+            loom::thread::spawn(move || world.step(1, rank(10), vec![]))
         };
-        world.send(0, mark(30));
+        world.send(0, rank(30));
         let others = other.join().unwrap();
         world.come_to_rest([first, others]);
     });
@@ -151,13 +151,13 @@ fn one_is_sent_something_while_the_other_sinks() {
 fn one_is_sent_something_while_it_steps() {
     loom::model(|| {
         let world = World::new();
-        let [first, second] = [world.step(0, mark(50), vec![]), world.step(1, mark(20), vec![])];
+        let [first, second] = [world.step(0, rank(50), vec![]), world.step(1, rank(20), vec![])];
         let sender = {
             let world = world.clone();
-            loom::thread::spawn(move || world.send(0, mark(30)))
+            loom::thread::spawn(move || world.send(0, rank(30)))
         };
         let _ = first;
-        let mine = world.step(0, mark(10), vec![]);
+        let mine = world.step(0, rank(10), vec![]);
         sender.join().unwrap();
         world.come_to_rest([mine, second]);
     });

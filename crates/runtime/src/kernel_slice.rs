@@ -46,9 +46,9 @@ enum Length {
 
 /// The slice of a kernel thread, kept by that thread.
 #[derive(Debug, Default)]
-pub(crate) struct Slice(Cell<Length>);
+pub(crate) struct KernelSlice(Cell<Length>);
 
-impl Slice {
+impl KernelSlice {
     /// The calling kernel thread goes to sleep, and will be woken for something of about this
     /// level; `beside_sticky`: microprocesses that have kernel threads of their own will want the
     /// cores. A comparison; two system calls where the slice has to change.
@@ -116,7 +116,7 @@ pub(crate) fn begin() {
 /// The calling kernel thread is always woken for something urgent and short. Nothing happens where
 /// the kernel refuses.
 pub(crate) fn shorten() {
-    let slice = Slice::default();
+    let slice = KernelSlice::default();
     slice.be(Length::Short);
 }
 
@@ -162,7 +162,7 @@ mod tests {
             return;
         }
         let now = || get().expect("the kernel answers").sched_runtime;
-        let own = Slice::default();
+        let own = KernelSlice::default();
         let (low, default, high) =
             (Priority::DEFAULT.get() - 1, Priority::DEFAULT.get(), Priority::HIGHEST.get());
         own.before_sleep(default, false);

@@ -29,7 +29,7 @@ use crate::environment;
 use crate::instance::Instance;
 use crate::park::Wait;
 use crate::record::{Mp, Ref};
-use crate::vp::{Left, Vp};
+use crate::vp::{AfterSwitch, Vp};
 use adjacent::LastReads;
 use trial::{Reading, Trial};
 
@@ -51,7 +51,7 @@ const SPARE: u64 = 20;
 
 /// How many have to be there (waiting, runnable, the caller) before a call of each kind is worth a
 /// thought: one load on the way of every call.
-static GATES: [AtomicU8; KINDS] = [const { AtomicU8::new(NEVER) }; KINDS];
+static WORTHWHILE_FROM: [AtomicU8; KINDS] = [const { AtomicU8::new(NEVER) }; KINDS];
 const NEVER: u8 = u8::MAX;
 /// As long as costs are not known: a program that never has as many pays for no measurement.
 const MEASURE_FROM: u8 = 8;
@@ -60,7 +60,7 @@ const MEASURE_FROM: u8 = 8;
 pub type MakeBackend = Arc<dyn Fn() -> Box<dyn Backend> + Send + Sync>;
 
 /// The instance's part: policy, and what calls cost here.
-pub(crate) struct Wrapping {
+pub(crate) struct BatchConfig {
     /// [`Policy::to_word`]. Relaxed: it decides about each call alone.
     policy: AtomicU32,
     /// How often the policy was set.
@@ -77,9 +77,9 @@ pub(crate) struct Wrapping {
     spares: Mutex<Vec<Batch>>,
 }
 
-impl Wrapping {
-    pub(crate) fn new(policy: Policy, make: Option<MakeBackend>) -> Wrapping {
-        let wrapping = Wrapping {
+impl BatchConfig {
+    pub(crate) fn new(policy: Policy, make: Option<MakeBackend>) -> BatchConfig {
+        let batch_config = BatchConfig {
             policy: AtomicU32::new(0),
             settings: AtomicU32::new(0),
             make,
@@ -87,8 +87,8 @@ impl Wrapping {
             refused: OnceLock::new(),
             spares: Mutex::default(),
         };
-        wrapping.set_policy(policy);
-        wrapping
+        batch_config.set_policy(policy);
+        batch_config
     }
 
     pub(crate) fn policy(&self) -> Policy {
@@ -106,7 +106,7 @@ impl Wrapping {
                 Policy::Adaptive => self.pays_from(kind),
                 Policy::Fixed(_) | Policy::Paper => 0,
             };
-            GATES[kind as usize].store(gate, Ordering::Relaxed);
+            WORTHWHILE_FROM[kind as usize].store(gate, Ordering::Relaxed);
         }
     }
 
@@ -169,7 +169,7 @@ impl Wrapping {
 }
 
 /// The virtual processor's part. Owner only, but for the counters.
-pub(crate) struct Wrapped {
+pub(crate) struct BatchQueue {
     /// How many wait. Looked at in every switch.
     pub(crate) waiting: Cell<u32>,
     /// The highest level among them.
@@ -192,9 +192,9 @@ pub(crate) struct Wrapped {
     pub(crate) counters: Counters,
 }
 
-impl Wrapped {
-    pub(crate) fn new() -> Wrapped {
-        Wrapped {
+impl BatchQueue {
+    pub(crate) fn new() -> BatchQueue {
+        BatchQueue {
             waiting: Cell::new(0),
             level: Cell::new(0),
             since: Cell::new(0),
@@ -263,7 +263,7 @@ impl Wrapped {
 /// As the system call; `WouldBlock` where it would have had to wait.
 #[inline]
 pub fn call(op: Op<'_>, shared: bool) -> io::Result<usize> {
-    if GATES[op.kind() as usize].load(Ordering::Relaxed) == NEVER && !shared {
+    if WORTHWHILE_FROM[op.kind() as usize].load(Ordering::Relaxed) == NEVER && !shared {
         return alone(op);
     }
     call_together(op, shared)
@@ -297,15 +297,15 @@ fn call_together(mut op: Op<'_>, shared: bool) -> io::Result<usize> {
         // It may be another one's next time.
         let instance = vp.instance().counted();
         drop(carrier);
-        let batch = instance.wrapping.open();
+        let batch = instance.batch_config.open();
         let Some(carrier) = Carrier::regain() else {
-            instance.wrapping.keep(batch);
+            instance.batch_config.keep(batch);
             return alone(op);
         };
-        let spare = carrier.vp().wrapped.install(batch);
+        let spare = carrier.vp().syscall_batch.install(batch);
         drop(carrier);
         if let Some(batch) = spare {
-            instance.wrapping.keep(batch);
+            instance.batch_config.keep(batch);
         }
     };
     let vp = carrier.vp();
@@ -315,11 +315,11 @@ fn call_together(mut op: Op<'_>, shared: bool) -> io::Result<usize> {
     let at = NonNull::from(&mut call);
     // What lies behind `at` is touched by its batch from here on, and by the caller only through
     // it.
-    vp.wrapped.add(at.cast(), mp.reference(), level, || vp.instance().now());
-    if vp.wrapped.waiting.get() == 1 {
-        vp.tick.sooner(vp.wrapped.since.get() + DEADLINE);
+    vp.syscall_batch.add(at.cast(), mp.reference(), level, || vp.instance().now());
+    if vp.syscall_batch.waiting.get() == 1 {
+        vp.turn_clock.sooner(vp.syscall_batch.since.get() + DEADLINE);
     }
-    if vp.wrapped.waiting.get() as usize >= threshold || vp.batch_is_due() {
+    if vp.syscall_batch.waiting.get() as usize >= threshold || vp.batch_is_due() {
         vp.run_batch(Some(mp));
     }
     // SAFETY: alive until this function returns, and nobody touches it once it has an outcome.
@@ -339,11 +339,11 @@ fn call_together(mut op: Op<'_>, shared: bool) -> io::Result<usize> {
 fn wait(carrier: Carrier, mp: &'static Mp) {
     if !mp.state.take_permit() {
         carrier.vp().note_wait(mp, Wait::Batch.encode());
-        carrier.leave(Left::Parked);
+        carrier.leave(AfterSwitch::Park);
     }
 }
 
-impl Wrapped {
+impl BatchQueue {
     /// Takes `batch` into use, unless there is one by now. What is left over.
     fn install(&self, batch: Box<Batch>) -> Option<Box<Batch>> {
         // SAFETY: the owner's; the borrow ends here.
@@ -369,42 +369,42 @@ enum Verdict {
 impl Carrier {
     fn decide(&self, op: &Op<'_>, level: u8, shared: bool) -> Verdict {
         let vp = self.vp();
-        let (wrapped, instance) = (&vp.wrapped, vp.instance());
+        let (queue, instance) = (&vp.syscall_batch, vp.instance());
         let kind = op.kind();
-        let gate = GATES[kind as usize].load(Ordering::Relaxed);
-        let waiting = wrapped.waiting.get() as usize;
+        let gate = WORTHWHILE_FROM[kind as usize].load(Ordering::Relaxed);
+        let waiting = queue.waiting.get() as usize;
         let runnable = if vp.queue().levels() >> level == 0 { 0 } else { vp.queue().len() };
-        wrapped.asked.set(wrapped.asked.get() + 1);
-        wrapped.batchable.set(wrapped.batchable.get() + u64::from(!kind.is_always_plain()));
-        let wrapping = &instance.wrapping;
+        queue.asked.set(queue.asked.get() + 1);
+        queue.batchable.set(queue.batchable.get() + u64::from(!kind.is_always_plain()));
+        let batch_config = &instance.batch_config;
         if !shared
             && (waiting + runnable + 1 < usize::from(gate)
-                || wrapped.thin.get() && !wrapping.gathers())
+                || queue.thin.get() && !batch_config.gathers())
         {
             return Verdict::Plain;
         }
-        if wrapping.lacks_costs() && gate != NEVER {
+        if batch_config.lacks_costs() && gate != NEVER {
             // The first that may be worth it has the costs measured.
             return Verdict::Prepare;
         }
-        let living = if wrapping.policy() == Policy::Paper {
+        let living = if batch_config.policy() == Policy::Paper {
             instance.living() as usize / instance.vps.len()
         } else {
             0
         };
-        let now = Situation { waiting, runnable, living, shared, share: wrapped.share() };
-        match wrapping.policy().decide(kind, wrapping.costs(), now) {
+        let now = Situation { waiting, runnable, living, shared, share: queue.share() };
+        match batch_config.policy().decide(kind, batch_config.costs(), now) {
             Decision::Plain => Verdict::Plain,
             // What can be merged saves more than any such trial is about.
             Decision::Wait(_)
-                if wrapping.policy() == Policy::Adaptive
+                if batch_config.policy() == Policy::Adaptive
                     && !shared
                     && kind != Kind::Nop
                     && !self.batches_pay() =>
             {
                 Verdict::Plain
             }
-            Decision::Wait(_) if !wrapped.is_open() => Verdict::Prepare,
+            Decision::Wait(_) if !queue.is_open() => Verdict::Prepare,
             Decision::Wait(n) => Verdict::Wait(n),
         }
     }
@@ -412,8 +412,8 @@ impl Carrier {
     /// As far as was tried out here.
     fn batches_pay(&self) -> bool {
         let vp = self.vp();
-        let setting = vp.instance().wrapping.settings.load(Ordering::Relaxed);
-        vp.wrapped.trial.in_batches(setting, vp.poller.waited_for(), || self.reading())
+        let setting = vp.instance().batch_config.settings.load(Ordering::Relaxed);
+        vp.syscall_batch.trial.in_batches(setting, vp.poller.waited_for(), || self.reading())
     }
 
     #[cold]
@@ -427,20 +427,21 @@ impl Vp {
     /// Whether no microprocess that could make a further call of that level comes before the
     /// waiting ones.
     pub(crate) fn batch_is_due(&self) -> bool {
-        self.queue().levels() >> self.wrapped.level.get() == 0 && self.queue().injector_is_empty()
+        self.queue().levels() >> self.syscall_batch.level.get() == 0
+            && self.queue().injector_is_empty()
     }
 
     /// Before another one runs.
     #[inline]
     pub(crate) fn run_batch_if_due(&self) {
-        if self.wrapped.waiting.get() > 0 && self.batch_is_due() {
+        if self.syscall_batch.waiting.get() > 0 && self.batch_is_due() {
             self.run_batch(None);
         }
     }
 
     /// At a look at the clock.
     pub(crate) fn run_batch_if_late(&self, now: u64) {
-        if self.wrapped.deadline().is_some_and(|deadline| now >= deadline) {
+        if self.syscall_batch.deadline().is_some_and(|deadline| now >= deadline) {
             self.run_batch(None);
         }
     }
@@ -451,17 +452,16 @@ impl Vp {
     #[cold]
     #[inline(never)]
     pub(crate) fn run_batch(&self, but: Option<&'static Mp>) {
-        let wrapped = &self.wrapped;
-        wrapped.counters.waited(self.instance().now().saturating_sub(wrapped.since.get()));
+        let queue = &self.syscall_batch;
+        queue.counters.waited(self.instance().now().saturating_sub(queue.since.get()));
         // SAFETY: the owner's, and nothing below comes back here: waking makes runnable, and no
         // more.
-        let (batch, calls, who) = unsafe {
-            (&mut *wrapped.batch.get(), &mut *wrapped.calls.get(), &mut *wrapped.who.get())
-        };
+        let (batch, calls, who) =
+            unsafe { (&mut *queue.batch.get(), &mut *queue.calls.get(), &mut *queue.who.get()) };
         let Some(batch) = batch else { return };
         loop {
-            let n = wrapped.waiting.get() as usize;
-            let now = if self.one_level_only() {
+            let n = queue.waiting.get() as usize;
+            let now = if self.has_common_level() {
                 n
             } else {
                 sort_by_level(&mut calls[..n], &mut who[..n]).min(STEP)
@@ -472,8 +472,8 @@ impl Vp {
             let these =
                 unsafe { &mut *(std::ptr::from_mut(&mut calls[..now]) as *mut [&mut Call<'_>]) };
             batch.order = order();
-            batch.run(these, &wrapped.counters);
-            wrapped.waiting.set((n - now) as u32);
+            batch.run(these, &queue.counters);
+            queue.waiting.set((n - now) as u32);
             let mut woken = [const { None }; LARGEST];
             for (woken, who) in woken.iter_mut().zip(&mut who[..now]) {
                 *woken = who.take();
@@ -482,7 +482,7 @@ impl Vp {
             who[..n].rotate_left(now);
             for who in woken[..now].iter_mut().filter_map(Option::take) {
                 if but.is_none_or(|me| !std::ptr::eq(me, who.mp)) {
-                    crate::park::fetch_stack(who.mp);
+                    crate::park::prefetch_stack(who.mp);
                     self.wake(who);
                 }
             }
@@ -490,9 +490,9 @@ impl Vp {
                 return;
             }
             // SAFETY: as above; it still waits.
-            wrapped.level.set(unsafe { calls[0].as_ref() }.level);
+            queue.level.set(unsafe { calls[0].as_ref() }.level);
             if !self.batch_is_due() {
-                return wrapped.since.set(self.instance().now());
+                return queue.since.set(self.instance().now());
             }
         }
     }
@@ -536,7 +536,7 @@ fn sort_by_level(calls: &mut [NonNull<Call<'static>>], who: &mut [Option<Ref>]) 
 pub fn set_batch_policy(policy: Policy) -> io::Result<()> {
     crate::instance::visit(|instance| match instance {
         Some(instance) => {
-            instance.wrapping.set_policy(policy);
+            instance.batch_config.set_policy(policy);
             Ok(())
         }
         None => {
@@ -575,18 +575,18 @@ pub struct BatchMetrics {
 
 impl Instance {
     pub(crate) fn batch_metrics(&self) -> BatchMetrics {
-        let wrapping = &self.wrapping;
+        let batch_config = &self.batch_config;
         let mut sum = BatchMetrics {
-            policy: wrapping.policy().to_string(),
-            refused: wrapping.refused.get().cloned(),
-            explained: wrapping
+            policy: batch_config.policy().to_string(),
+            refused: batch_config.refused.get().cloned(),
+            explained: batch_config
                 .costs
                 .get()
-                .map_or_else(Vec::new, |costs| wrapping.policy().explain(costs)),
+                .map_or_else(Vec::new, |costs| batch_config.policy().explain(costs)),
             ..BatchMetrics::default()
         };
         for vp in &self.vps {
-            let c = &vp.wrapped.counters;
+            let c = &vp.syscall_batch.counters;
             sum.batches += c.batches.load(Ordering::Relaxed);
             sum.calls += c.calls.load(Ordering::Relaxed);
             sum.entries += c.entries.load(Ordering::Relaxed);

@@ -43,7 +43,7 @@ impl LastReads {
 #[inline]
 pub fn follows_another(fd: RawFd, at: u64, len: usize) -> bool {
     let Some(carrier) = Carrier::current().filter(Carrier::is_running) else { return false };
-    carrier.vp().wrapped.last_reads.note(fd, at, len, carrier.kernel_thread().current.get())
+    carrier.vp().syscall_batch.last_reads.note(fd, at, len, carrier.kernel_thread().current.get())
 }
 
 #[cfg(test)]
