@@ -9,7 +9,9 @@ use kumihimo_events::bpf;
 use kumihimo_events::limit::Limit;
 use kumihimo_resource::locking::Locking;
 
-use crate::runtime::{BatchPolicy, DEFAULT_DESIGN, Design, Distrust, Events, MAX_VPS, Preemption};
+use crate::api::runtime::{
+    BatchPolicy, DEFAULT_DESIGN, Design, Distrust, Events, MAX_VPS, Preemption,
+};
 
 pub(crate) fn vps() -> io::Result<usize> {
     match std::env::var("KUMI_VPS") {

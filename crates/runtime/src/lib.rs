@@ -1,129 +1,53 @@
 //! The mechanism of Kumihimo: microprocesses on virtual processors.
 //!
-//! Where to begin reading: [`vp`](../src/kumihimo_runtime/vp.rs.html), the loop; `state.rs`, the
-//! one word that a microprocess's life is told by; `spawn.rs` and `join.rs`, the way in and out;
-//! `idle.rs`, how a VP sleeps and is woken; `handoff.rs`, how it changes kernel threads.
+//! Rooms, from low to high (`layers.txt`): a module imports only from its own room and from those
+//! below it.
+//!
+//! Where to begin reading: `scheduler/vp.rs`, the loop; `microprocess/state.rs`, the state word of
+//! a microprocess; `lifecycle/spawn.rs` and `lifecycle/join.rs`, the way in and out;
+//! `idle/sleep.rs`, how a VP sleeps and is woken; `upcall/handoff.rs`, how it changes kernel
+//! threads.
 #![cfg_attr(loom, allow(dead_code, unused_imports))]
 
-pub(crate) mod starvation;
-mod state;
-
-mod priority_order;
-mod sticky_parker;
-mod wake_flag;
-
-#[cfg(not(loom))]
-pub mod board;
-#[cfg(not(loom))]
-pub mod builtin_kinds;
-#[cfg(not(loom))]
-mod busy_poll;
-#[cfg(not(loom))]
-pub mod cancel;
-#[cfg(not(loom))]
-mod carrier;
-#[cfg(not(loom))]
-mod control_socket;
-#[cfg(not(loom))]
-mod deadlock;
-#[cfg(not(loom))]
-pub mod debug;
-#[cfg(not(loom))]
-pub mod direct_read;
-#[cfg(not(loom))]
-mod dump;
-#[cfg(not(loom))]
-mod dump_signal;
 #[cfg(not(loom))]
 mod environment;
 #[cfg(not(loom))]
-mod foreign_thread;
+mod trace_hooks;
+
 #[cfg(not(loom))]
-mod fork;
-#[cfg(not(loom))]
-mod futex;
-#[cfg(not(loom))]
-pub mod future;
-#[cfg(not(loom))]
-mod handoff;
-#[cfg(not(loom))]
-mod identity;
+mod api;
 #[cfg(not(loom))]
 mod idle;
 #[cfg(not(loom))]
-mod instance;
+mod kernel_thread;
 #[cfg(not(loom))]
-mod join;
+mod lifecycle;
 #[cfg(not(loom))]
-mod kernel_slice;
+mod memory;
+mod microprocess;
 #[cfg(not(loom))]
-pub mod kind_table;
-#[cfg(not(loom))]
-pub mod membership;
-#[cfg(not(loom))]
-mod metrics;
-#[cfg(not(loom))]
-mod mode;
-#[cfg(not(loom))]
-mod no_events;
-#[cfg(not(loom))]
-mod one_to_one;
-#[cfg(not(loom))]
-pub mod park;
-#[cfg(not(loom))]
-mod placement;
-#[cfg(not(loom))]
-mod pool;
-#[cfg(not(loom))]
-mod preempt;
-#[cfg(not(loom))]
+mod observe;
 mod priority;
+mod process;
 #[cfg(not(loom))]
-mod priority_requests;
+mod resource;
 #[cfg(not(loom))]
-pub mod readiness;
+mod scheduler;
 #[cfg(not(loom))]
-mod record;
+mod syscall;
 #[cfg(not(loom))]
-pub mod region;
+mod upcall;
 #[cfg(not(loom))]
-pub mod remote_wake;
-#[cfg(not(loom))]
-pub mod runtime;
-#[cfg(not(loom))]
-mod scope;
-#[cfg(not(loom))]
-mod shutdown;
-#[cfg(not(loom))]
-mod spawn;
-#[cfg(not(loom))]
-pub mod spinning;
-#[cfg(not(loom))]
-mod stack_trim;
-#[cfg(not(loom))]
-mod sticky;
-#[cfg(not(loom))]
-mod suspend;
-#[cfg(not(loom))]
-pub mod syscall_batch;
-#[cfg(not(loom))]
-pub mod thread;
-#[cfg(not(loom))]
-mod timekeeper;
-#[cfg(not(loom))]
-mod timer;
-#[cfg(not(loom))]
-mod trace_hooks;
-#[cfg(not(loom))]
-mod tracing_spans;
-#[cfg(not(loom))]
-mod turn_wait;
-#[cfg(not(loom))]
-mod vp;
-#[cfg(not(loom))]
-mod yield_core;
+mod wait;
 
 #[cfg(not(loom))]
-pub use mode::supports;
-#[cfg(not(loom))]
-pub use no_events::{Locked, NoEvents, lock};
+pub use crate::{
+    api::{runtime, thread},
+    idle::remote_wake,
+    kernel_thread::no_events::{Locked, NoEvents, lock},
+    observe::debug,
+    process::{board, mode::supports},
+    resource::{builtin_kinds, kind_table, membership, region},
+    syscall::{direct_read, syscall_batch},
+    wait::{cancel, future, park, readiness, spinning},
+};

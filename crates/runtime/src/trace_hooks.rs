@@ -18,14 +18,14 @@ use kumihimo_trace::record::{
 use kumihimo_trace::ring::Ring;
 use kumihimo_trace::session::{self, Session};
 
-use crate::board;
-use crate::carrier::KernelThread;
-use crate::instance::Instance;
-use crate::park::Wait;
-use crate::priority_order::{Rank, rank};
-use crate::record::{Mp, Ref};
-use crate::runtime::Settings;
-use crate::vp::{AfterSwitch, Vp};
+use crate::api::runtime::Settings;
+use crate::microprocess::record::{Mp, Ref};
+use crate::priority::priority_order::{Rank, rank};
+use crate::process::board;
+use crate::scheduler::carrier::KernelThread;
+use crate::scheduler::instance::Instance;
+use crate::scheduler::vp::{AfterSwitch, Vp};
+use crate::wait::park::Wait;
 
 /// The session that the end of the process has to finish, if nobody did before.
 static LAST: Mutex<Weak<Session>> = Mutex::new(Weak::new());

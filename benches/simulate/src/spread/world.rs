@@ -1,10 +1,10 @@
 //! Processors and what they do next: the loop of the runtime around the queues (`crates/runtime`:
-//! `vp.rs`, `idle.rs`).
+//! `vp.rs`, `sleep.rs`).
 
 use super::{CROWD, Costs, Design, Outcome, PATIENCE, least_of_even};
 use crate::engine::{Engine, Time};
 
-/// As in `idle.rs`: how long an idle processor spins, ...
+/// As in `sleep.rs`: how long an idle processor spins, ...
 const SPIN: Time = 15_000;
 /// ... and how long it then sleeps beside busy ones, at first and at most.
 const FIRST_NAP: Time = 200_000;

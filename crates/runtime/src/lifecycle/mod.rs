@@ -1,0 +1,12 @@
+//! The life of a microprocess: spawn, suspend and resume, changes of priority, end and join,
+//! scopes; and the end of the runtime.
+//!
+//! A closure comes in at `spawn`, its outcome leaves at `join`. May use `wait` and what it may use.
+
+pub(crate) mod join;
+pub(crate) mod one_to_one;
+pub(crate) mod priority;
+pub(crate) mod scope;
+pub(crate) mod shutdown;
+pub(crate) mod spawn;
+pub(crate) mod suspend;

@@ -1,0 +1,16 @@
+//! Microprocesses as records: the state word, the record, ids, and the words through which wakers
+//! reach a microprocess.
+//!
+//! A waker changes the state word; whoever moves it to LIVE queues the record in the rooms above.
+//! The modules that are shared between kernel threads have loom models in `tests/loom.rs`. May use
+//! `process`.
+
+#[cfg(not(loom))]
+pub(crate) mod foreign_thread;
+#[cfg(not(loom))]
+pub(crate) mod identity;
+#[cfg(not(loom))]
+pub(crate) mod record;
+pub(crate) mod state;
+pub(crate) mod sticky_parker;
+pub(crate) mod wake_flag;

@@ -1,0 +1,11 @@
+//! Which microprocess goes first: the policy's placement, the order of priorities over all virtual
+//! processors, and requests to change a priority.
+//!
+//! The protocols here work on published levels and traits; `scheduler` applies them to its queues.
+//! May use `kernel_thread` and `microprocess`.
+
+#[cfg(not(loom))]
+pub(crate) mod placement;
+pub(crate) mod priority_order;
+#[cfg(not(loom))]
+pub(crate) mod priority_requests;

@@ -1,0 +1,12 @@
+//! Facts of the process that hold for every runtime in it: its mode (microprocesses or kernel
+//! threads), its seat at the user's board, and the futex calls.
+//!
+//! The room imports nothing of the crate. Data flows upward only: the rooms above ask, and nothing
+//! here calls back.
+
+#[cfg(not(loom))]
+pub mod board;
+#[cfg(not(loom))]
+pub(crate) mod futex;
+#[cfg(not(loom))]
+pub(crate) mod mode;
