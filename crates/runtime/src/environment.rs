@@ -5,13 +5,16 @@ use std::io;
 use std::num::NonZero;
 
 use kumihimo_arbiter::share::Share;
+use kumihimo_batch::Policy as BatchPolicy;
 use kumihimo_events::bpf;
 use kumihimo_events::limit::Limit;
+use kumihimo_events::preempt::Means as Preemption;
+use kumihimo_events::source::Kind as Events;
+use kumihimo_events::watchdog::Distrust;
+use kumihimo_queue::Design;
 use kumihimo_resource::locking::Locking;
 
-use crate::api::runtime::{
-    BatchPolicy, DEFAULT_DESIGN, Design, Distrust, Events, MAX_VPS, Preemption,
-};
+use crate::config::{DEFAULT_DESIGN, MAX_VPS};
 
 pub(crate) fn vps() -> io::Result<usize> {
     match std::env::var("KUMI_VPS") {

@@ -10,7 +10,10 @@
 #![cfg_attr(loom, allow(dead_code, unused_imports))]
 
 #[cfg(not(loom))]
+mod config;
+#[cfg(not(loom))]
 mod environment;
+mod loom;
 #[cfg(not(loom))]
 mod trace_hooks;
 
@@ -28,6 +31,7 @@ mod microprocess;
 #[cfg(not(loom))]
 mod observe;
 mod priority;
+#[cfg(not(loom))]
 mod process;
 #[cfg(not(loom))]
 mod resource;
@@ -42,12 +46,55 @@ mod wait;
 
 #[cfg(not(loom))]
 pub use crate::{
-    api::{runtime, thread},
-    idle::remote_wake,
+    api::runtime,
     kernel_thread::no_events::{Locked, NoEvents, lock},
     observe::debug,
-    process::{board, mode::supports},
+    process::mode::supports,
     resource::{builtin_kinds, kind_table, membership, region},
-    syscall::{direct_read, syscall_batch},
-    wait::{cancel, future, park, readiness, spinning},
+    wait::{cancel, direct_read, future, readiness, spinning, syscall_batch},
 };
+
+/// Microprocesses as users see them: `std::thread`, and what goes beyond it.
+#[cfg(not(loom))]
+pub mod thread {
+    pub use crate::api::handle::{Thread, ThreadId, current};
+    pub use crate::api::join_handle::JoinHandle;
+    pub use crate::api::scope::{Scope, ScopedJoinHandle, scope, scope_until};
+    pub use crate::api::thread::{current_priority, park, park_timeout, park_until, spawn};
+    pub use crate::lifecycle::suspend::Suspended;
+    pub use crate::lifecycle::thread_builder::Builder;
+    pub use crate::wait::blocking::blocking;
+    pub use crate::wait::sleep::{sleep, sleep_until, yield_now};
+    pub use std::thread::{AccessError, LocalKey, Result, available_parallelism, panicking};
+}
+
+/// Waiting and waking: the one place where a microprocess, or a foreign kernel thread, stops and
+/// starts again.
+#[cfg(not(loom))]
+pub mod park {
+    pub use crate::microprocess::wait_reason::Wait;
+    pub use crate::microprocess::waiter::Waiter;
+    pub use crate::upcall::regain::switch_point;
+    pub use crate::wait::park::{
+        current, on_vp, park, sleeps_are_told, vps, waits_as_microprocess,
+    };
+}
+
+/// The board of this user's address spaces, and this one's row there.
+#[cfg(not(loom))]
+pub mod board {
+    pub use crate::process::board::{RESCAN_INTERVAL, alone, arbitrates, path_in, rescan};
+    pub use crate::resource::board_access::{neighbour, row, seat};
+}
+
+/// Notifications from other address spaces. The VPs look for them themselves, at each step and
+/// before they sleep, so that no thread stands between a caller and the server.
+#[cfg(not(loom))]
+pub mod remote_wake {
+    pub use crate::idle::remote_wake::{RemoteWakeHandler, install};
+    pub use crate::kernel_thread::affinity::{KeepToCores, begin_on_all_cores};
+    pub use crate::process::clock::monotonic;
+    pub use crate::process::cores::core;
+    pub use crate::resource::board_access::notify;
+    pub use crate::scheduler::posts::defer_flush;
+}

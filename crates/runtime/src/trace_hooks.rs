@@ -18,14 +18,11 @@ use kumihimo_trace::record::{
 use kumihimo_trace::ring::Ring;
 use kumihimo_trace::session::{self, Session};
 
-use crate::api::runtime::Settings;
+use crate::config::Settings;
+use crate::microprocess::after_switch::AfterSwitch;
 use crate::microprocess::record::{Mp, Ref};
-use crate::priority::priority_order::{Rank, rank};
+use crate::microprocess::wait_reason::Wait;
 use crate::process::board;
-use crate::scheduler::carrier::KernelThread;
-use crate::scheduler::instance::Instance;
-use crate::scheduler::vp::{AfterSwitch, Vp};
-use crate::wait::park::Wait;
 
 /// The session that the end of the process has to finish, if nobody did before.
 static LAST: Mutex<Weak<Session>> = Mutex::new(Weak::new());
@@ -119,8 +116,13 @@ fn cause(why: Why) -> u8 {
 
 /// In the middle of a switch: `me` leaves (null: the kernel thread's own stack), `next` comes.
 #[inline(always)]
-pub(crate) fn switched(vp: &Vp, me: *const Mp, next: *const Mp, after: AfterSwitch) {
-    if let Some(ring) = &vp.trace {
+pub(crate) fn switched(
+    ring: &Option<Arc<Ring>>,
+    me: *const Mp,
+    next: *const Mp,
+    after: AfterSwitch,
+) {
+    if let Some(ring) = ring {
         // SAFETY: null or records, which live for ever.
         let (me, next) = unsafe { (me.as_ref(), next.as_ref()) };
         note_switch(ring, me, next, after);
@@ -155,36 +157,36 @@ fn note_switch(ring: &Ring, me: Option<&Mp>, next: Option<&Mp>, after: AfterSwit
 
 /// The running one gives way to others, if there are any.
 #[inline(always)]
-pub(crate) fn gives_way(vp: &Vp, why: Why) {
-    if let Some(ring) = &vp.trace {
+pub(crate) fn gives_way(ring: &Option<Arc<Ring>>, why: Why) {
+    if let Some(ring) = ring {
         ring.note(cause(why));
     }
 }
 
 /// `mp` goes into the VP's queue.
 #[inline(always)]
-pub(crate) fn ready(vp: &Vp, mp: &Mp, level: u8, why: Why) {
-    if let Some(ring) = &vp.trace {
+pub(crate) fn ready(ring: &Option<Arc<Ring>>, vp: usize, mp: &Mp, level: u8, why: Why) {
+    if let Some(ring) = ring {
         note_ready(ring, vp, mp, level, why);
     }
 }
 
 #[cold]
 #[inline(never)]
-fn note_ready(ring: &Ring, vp: &Vp, mp: &Mp, level: u8, why: Why) {
+fn note_ready(ring: &Ring, vp: usize, mp: &Mp, level: u8, why: Why) {
     ring.put(Record {
         id: mp.id(),
         level,
         cause: cause(why),
-        arg: vp.index as u32,
+        arg: vp as u32,
         ..Record::new(Kind::Ready)
     });
 }
 
 /// `mp` has begun to live on the VP.
 #[inline(always)]
-pub(crate) fn spawned(vp: &Vp, mp: &Mp) {
-    if let Some(ring) = &vp.trace {
+pub(crate) fn spawned(ring: &Option<Arc<Ring>>, mp: &Mp) {
+    if let Some(ring) = ring {
         note_spawn(mp, |record, name| ring.put_named(record, name));
     }
 }
@@ -198,39 +200,39 @@ fn note_spawn(mp: &Mp, put: impl FnOnce(Record, &[u8])) {
 }
 
 /// `mp` runs on the VP from here, without a switch.
-pub(crate) fn runs(vp: &Vp, mp: &Mp) {
-    if let Some(ring) = &vp.trace {
+pub(crate) fn runs(ring: &Option<Arc<Ring>>, mp: &Mp) {
+    if let Some(ring) = ring {
         ring.put(Record { id: mp.id(), level: mp.level.get(), ..Record::new(Kind::Runs) });
     }
 }
 
 /// The running microprocess has announced that it leaves the VP for the kernel.
-pub(crate) fn lent(vp: &Vp) {
-    if let Some(ring) = &vp.trace {
+pub(crate) fn lent(ring: &Option<Arc<Ring>>) {
+    if let Some(ring) = ring {
         ring.put(Record { wait: Wait::Blocking.encode().0, ..Record::new(Kind::Blocked) });
     }
 }
 
 /// The running microprocess has left the VP for the kernel. Called by the thread that took the VP.
-pub(crate) fn blocked(vp: &Vp) {
-    if let Some(ring) = &vp.trace {
+pub(crate) fn blocked(ring: &Option<Arc<Ring>>) {
+    if let Some(ring) = ring {
         ring.put(Record { wait: WAIT_KERNEL, ..Record::new(Kind::Blocked) });
     }
 }
 
 /// The VP has come to this kernel thread.
-pub(crate) fn carried(thread: &KernelThread, vp: &Vp) {
-    if let Some(ring) = &vp.trace {
+pub(crate) fn carried(ring: &Option<Arc<Ring>>, tid: u32, is_bound: bool) {
+    if let Some(ring) = ring {
         // Bound: its microprocess had its turn where it stood; else the kernel's half told Resumed.
-        let cause = if thread.current.get().is_null() { Cause::Woken } else { Cause::None };
-        ring.put(Record { cause: cause as u8, arg: tid(thread), ..Record::new(Kind::Carried) });
+        let cause = if is_bound { Cause::None } else { Cause::Woken };
+        ring.put(Record { cause: cause as u8, arg: tid, ..Record::new(Kind::Carried) });
     }
 }
 
 /// The kernel's half told `events` on the VP.
-pub(crate) fn told(vp: &Vp, events: u32) {
+pub(crate) fn told(ring: &Option<Arc<Ring>>, events: u32) {
     use kumihimo_events::sched::Event;
-    if let Some(ring) = &vp.trace {
+    if let Some(ring) = ring {
         let bit = |event: Event, bit| if events & event.bit() != 0 { bit } else { 0 };
         let arg = bit(Event::Preempted, 1) | bit(Event::Changed, 2);
         ring.put(Record { arg, ..Record::new(Kind::Told) });
@@ -238,23 +240,23 @@ pub(crate) fn told(vp: &Vp, events: u32) {
 }
 
 /// `mp`, from the VP's queue, is suspended and about to be put aside.
-pub(crate) fn held(vp: &Vp, mp: &Mp) {
-    if let Some(ring) = &vp.trace {
+pub(crate) fn held(ring: &Option<Arc<Ring>>, mp: &Mp) {
+    if let Some(ring) = ring {
         ring.put(Record { id: mp.id(), wait: WAIT_RESUME, ..Record::new(Kind::Held) });
     }
 }
 
 /// The VP has nothing to run from here, or something again.
-pub(crate) fn idles(vp: &Vp, begins: bool) {
-    if let Some(ring) = &vp.trace {
+pub(crate) fn idles(ring: &Option<Arc<Ring>>, begins: bool) {
+    if let Some(ring) = ring {
         ring.put(Record::new(if begins { Kind::IdleBegin } else { Kind::IdleEnd }));
     }
 }
 
 /// The VP takes a step, where levels differ.
 #[inline(always)]
-pub(crate) fn begins_step(vp: &Vp) {
-    if let Some(ring) = &vp.trace {
+pub(crate) fn begins_step(ring: &Option<Arc<Ring>>) {
+    if let Some(ring) = ring {
         note_step_begin(ring);
     }
 }
@@ -268,21 +270,23 @@ fn note_step_begin(ring: &Ring) {
 /// It has taken it: `mp` runs there, something with the mark `waits` waits, and the VP had been
 /// `asked`.
 #[inline(always)]
-pub(crate) fn step_taken(vp: &Vp, mp: Option<&Mp>, (waits, asked): (Rank, bool)) {
-    if let Some(ring) = &vp.trace {
-        note_step(ring, vp, mp, waits, asked);
+pub(crate) fn step_taken(
+    ring: &Option<Arc<Ring>>,
+    mp: Option<&Mp>,
+    (waits, asked): (u32, bool),
+    is_given: impl FnOnce() -> bool,
+) {
+    if let Some(ring) = ring {
+        note_step(ring, mp, waits, asked, is_given());
     }
 }
 
 #[cold]
 #[inline(never)]
-fn note_step(ring: &Ring, vp: &Vp, mp: Option<&Mp>, waits: Rank, asked: bool) {
-    let (queue, is_it) = (vp.queue(), |level| rank(level) == waits);
-    let given =
-        queue.given().is_some_and(|(_, level)| is_it(level)) || queue.held().is_some_and(is_it);
+fn note_step(ring: &Ring, mp: Option<&Mp>, waits: u32, asked: bool, is_given: bool) {
     let bit = |is, bit| if is { bit } else { 0 };
     let (id, level) = mp.map_or((0, NO_LEVEL), |mp| (mp.id(), mp.level.get()));
-    let cause = bit(given, GIVEN) | bit(asked, ASKED);
+    let cause = bit(is_given, GIVEN) | bit(asked, ASKED);
     ring.put(Record { id, level, cause, wait: waits as u8, ..Record::new(Kind::Settled) });
 }
 
@@ -298,8 +302,8 @@ fn slot(saw: Saw) -> Slot {
 /// The VP has asked for its core at this level. It `has` it; a microprocess `runs` there, or is the
 /// next to, or else it waits on its kernel thread's own stack.
 #[inline(always)]
-pub(crate) fn asked(vp: &Vp, seat: &Seat, level: u8, has: bool, runs: bool) {
-    if let Some(ring) = &vp.trace {
+pub(crate) fn asked(ring: &Option<Arc<Ring>>, seat: &Seat, level: u8, has: bool, runs: bool) {
+    if let Some(ring) = ring {
         note_asked(ring, seat, level, has, runs);
     }
 }
@@ -321,8 +325,8 @@ fn note_asked(ring: &Ring, seat: &Seat, level: u8, has: bool, runs: bool) {
 }
 
 /// Nothing is runnable on the VP: it is about to leave its core.
-pub(crate) fn leaves_core(vp: &Vp, seat: &Seat) {
-    if let Some(ring) = &vp.trace
+pub(crate) fn leaves_core(ring: &Option<Arc<Ring>>, seat: &Seat) {
+    if let Some(ring) = ring
         && let Some((saw, _)) = seat.sees()
     {
         ring.put(Record {
@@ -344,22 +348,23 @@ pub(crate) fn changes(ring: &Arc<Ring>) -> Note {
 // ---- By
 // anybody ---------------------------------------------------------------------------------------
 
-fn tid(thread: &KernelThread) -> u32 {
-    thread.slot().tid.load(std::sync::atomic::Ordering::Relaxed)
-}
-
 /// `mp` has begun to live, on no VP.
-pub(crate) fn spawned_outside(instance: &Instance, mp: &Mp) {
-    if let Some(session) = &instance.trace {
+pub(crate) fn spawned_outside(session: &Option<Arc<Session>>, mp: &Mp) {
+    if let Some(session) = session {
         note_spawn(mp, |record, name| session.outside().put_named(record, name));
     }
 }
 
 /// `mp` is handed over to VP `to`. Async-signal-safe.
 #[inline]
-pub(crate) fn injected(instance: &Instance, to: usize, mp: &Mp) {
-    if let Some(session) = &instance.trace {
-        let (level, arg) = (instance.placer.level_of(mp).unwrap_or(mp.level.get()), to as u32);
+pub(crate) fn injected(
+    session: &Option<Arc<Session>>,
+    to: usize,
+    mp: &Mp,
+    level: impl FnOnce() -> u8,
+) {
+    if let Some(session) = session {
+        let (level, arg) = (level(), to as u32);
         let cause = Cause::Woken as u8;
         session.outside().put(Record {
             id: mp.id(),
@@ -373,66 +378,64 @@ pub(crate) fn injected(instance: &Instance, to: usize, mp: &Mp) {
 
 /// `id` is about to come to VP `to` at `level`, where levels differ.
 #[inline]
-pub(crate) fn sent(instance: &Instance, to: usize, id: u64, level: u8) {
-    if let Some(session) = &instance.trace {
+pub(crate) fn sent(session: &Option<Arc<Session>>, to: usize, id: u64, level: u8) {
+    if let Some(session) = session {
         session.outside().put(Record { id, level, arg: to as u32, ..Record::new(Kind::Sent) });
     }
 }
 
 /// It is in that VP's injector.
 #[inline]
-pub(crate) fn put(instance: &Instance, to: usize, id: u64) {
-    if let Some(session) = &instance.trace {
+pub(crate) fn put(session: &Option<Arc<Session>>, to: usize, id: u64) {
+    if let Some(session) = session {
         session.outside().put(Record { id, arg: to as u32, ..Record::new(Kind::Put) });
     }
 }
 
 /// The VP is written off: the others hand it nothing from here on.
-pub(crate) fn overridden(instance: &Instance, vp: u32) {
-    if let Some(session) = &instance.trace {
+pub(crate) fn overridden(session: &Option<Arc<Session>>, vp: u32) {
+    if let Some(session) = session {
         session.outside().put(Record { arg: vp, ..Record::new(Kind::Overridden) });
     }
 }
 
 /// `mp` is back from the kernel and has no VP. Async-signal-safe.
-pub(crate) fn unblocked(instance: &Instance, thread: &KernelThread, mp: &Mp) {
-    if let Some(session) = &instance.trace {
-        session.outside().put(Record {
-            id: mp.id(),
-            arg: tid(thread),
-            ..Record::new(Kind::Unblocked)
-        });
+pub(crate) fn unblocked(session: &Option<Arc<Session>>, tid: u32, mp: &Mp) {
+    if let Some(session) = session {
+        session.outside().put(Record { id: mp.id(), arg: tid, ..Record::new(Kind::Unblocked) });
     }
 }
 
 /// `mp`, which waited for a VP on the kernel thread with that index, went on without.
-pub(crate) fn went_on(vp: &Vp, mp: &Mp, thread: u32) {
-    if let Some(ring) = &vp.trace {
-        let slot = vp.instance().kernel.slots().nth(thread as usize - 1);
-        let tid = slot.map_or(0, |slot| slot.tid.load(std::sync::atomic::Ordering::Relaxed));
-        ring.put(Record { id: mp.id(), arg: tid, ..Record::new(Kind::WentOn) });
+pub(crate) fn went_on(ring: &Option<Arc<Ring>>, mp: &Mp, tid: impl FnOnce() -> u32) {
+    if let Some(ring) = ring {
+        ring.put(Record { id: mp.id(), arg: tid(), ..Record::new(Kind::WentOn) });
     }
 }
 
 /// `mp`, on this kernel thread, becomes sticky, or ceases to be. Async-signal-safe.
-pub(crate) fn sticks(instance: &Instance, thread: &KernelThread, mp: &Mp, begins: bool) {
-    if let Some(session) = &instance.trace {
+pub(crate) fn sticks(session: &Option<Arc<Session>>, tid: u32, mp: &Mp, begins: bool) {
+    if let Some(session) = session {
         let kind = if begins { Kind::StickyBegin } else { Kind::StickyEnd };
-        session.outside().put(Record { id: mp.id(), arg: tid(thread), ..Record::new(kind) });
+        session.outside().put(Record { id: mp.id(), arg: tid, ..Record::new(kind) });
     }
 }
 
 /// This kernel thread carries no VP any more.
-pub(crate) fn pooled(instance: &Instance, thread: &KernelThread) {
-    if let Some(session) = &instance.trace {
-        session.outside().put(Record { arg: tid(thread), ..Record::new(Kind::Pooled) });
+pub(crate) fn pooled(session: &Option<Arc<Session>>, tid: u32) {
+    if let Some(session) = session {
+        session.outside().put(Record { arg: tid, ..Record::new(Kind::Pooled) });
     }
 }
 
 /// The effective priority of a microprocess may have changed.
-pub(crate) fn reprioritised(instance: &Instance, who: Ref) {
-    if let Some(session) = &instance.trace {
-        let level = instance.placer.level_of(who.mp).unwrap_or(NO_LEVEL);
+pub(crate) fn reprioritised(
+    session: &Option<Arc<Session>>,
+    who: Ref,
+    level: impl FnOnce() -> Option<u8>,
+) {
+    if let Some(session) = session {
+        let level = level().unwrap_or(NO_LEVEL);
         let cause = who.mp.effective();
         session.outside().put(Record { id: who.id(), level, cause, ..Record::new(Kind::Priority) });
     }

@@ -11,49 +11,42 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use kumihimo_arch::{overflow, stack, tls};
+use kumihimo_arch::{overflow, tls};
 use kumihimo_policy::{Policy, Priority, RoundRobin};
-pub use kumihimo_queue::{Capacity, Design};
 use kumihimo_resource::id::Printed;
 
-use crate::api::thread::Thread;
+use crate::api::handle::Thread;
 use crate::environment;
 use crate::kernel_thread::fork;
-use crate::lifecycle::join;
-use crate::lifecycle::shutdown;
 use crate::lifecycle::spawn::{self, SpawnRequest};
+use crate::lifecycle::{join, shutdown};
 use crate::memory::pool::{self, SlotKind};
-use crate::microprocess::record::colour_max;
 use crate::observe::dump_signal;
 use crate::priority::placement::Placer;
 use crate::process::mode;
 use crate::resource::membership;
 use crate::scheduler::instance::{self, Instance};
-use crate::syscall::syscall_batch::MakeBackend;
 use crate::upcall::preempt;
 
-/// The run-queue design that measurements choose; see `kumi bench queues`.
-pub const DEFAULT_DESIGN: Design = Design::Ring;
-
-/// Usable stack of a microprocess unless `Builder::stack_size` says otherwise, in bytes: a slot of
-/// 256 KiB costs 514 bytes of page tables while it is in use, one of 1 MiB four times that, and 64
-/// KiB is too little for much that C libraries do.
-pub const DEFAULT_STACK: usize = 160 << 10;
+pub use kumihimo_queue::{Capacity, Design};
 
 /// Stack of the microprocess that [`Runtime::run`] makes, in bytes, as a main thread has it.
 const MAIN_STACK: usize = 8 << 20;
 
-/// Most VPs.
-pub(crate) const MAX_VPS: usize = kumihimo_queue::MAX_VPS;
-
 /// What a panic hook of the runtime gets: the microprocess that panicked and the payload.
 pub type OnPanic = Arc<dyn Fn(&Thread, &(dyn Any + Send)) + Send + Sync>;
 
+use crate::api::handle::current;
+use crate::config::DEFAULT_DESIGN;
+use crate::config::DEFAULT_STACK;
+use crate::config::MAX_VPS;
+use crate::config::OnDeadlock;
+use crate::config::Settings;
 pub use crate::observe::dump::dump;
 pub use crate::observe::metrics::{Metrics, VpMetrics, metrics};
 pub use crate::process::mode::{Mode, mode};
 pub use crate::syscall::direct_read::AnchorMetrics;
-pub use crate::syscall::syscall_batch::{BatchMetrics, set_batch_policy};
+pub use crate::wait::syscall_batch::{BatchMetrics, set_batch_policy};
 pub use kumihimo_arbiter::share::{Share, ShareError};
 pub use kumihimo_batch::{Backend, Policy as BatchPolicy};
 use kumihimo_events::limit::Limit;
@@ -61,66 +54,6 @@ pub use kumihimo_events::preempt::Means as Preemption;
 pub use kumihimo_events::source::Kind as Events;
 pub use kumihimo_events::watchdog::{Distrust, OnMisbehaviour};
 pub use kumihimo_resource::locking::Locking;
-
-/// What happens when all microprocesses wait for each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum OnDeadlock {
-    /// Reports on stderr what each one waits for, once.
-    #[default]
-    Report,
-    /// Says it and aborts the process.
-    Abort,
-    /// Nothing.
-    Ignore,
-}
-
-#[derive(Clone)]
-pub(crate) struct Settings {
-    pub(crate) vps: usize,
-    pub(crate) design: Design,
-    pub(crate) capacity: Capacity,
-    pub(crate) stack_size: usize,
-    pub(crate) concurrency: Option<usize>,
-    /// The limit on kernel threads. `None`: what the machine allows.
-    pub(crate) limit: Option<Limit>,
-    pub(crate) events: Option<Events>,
-    pub(crate) preempt: Option<Preemption>,
-    pub(crate) max_microprocesses: u64,
-    pub(crate) max_stacks: usize,
-    pub(crate) max_stack_memory: u64,
-    pub(crate) grace: Duration,
-    pub(crate) on_panic: Option<OnPanic>,
-    pub(crate) on_deadlock: OnDeadlock,
-    pub(crate) trace: Option<PathBuf>,
-    pub(crate) trace_buffer: Option<usize>,
-    pub(crate) dump_signal: Option<i32>,
-    pub(crate) distrust: Option<Distrust>,
-    pub(crate) sticky: bool,
-    /// As asked for. What the process has: [`kumihimo_resource::table::Table::locking`].
-    pub(crate) locking: Option<Locking>,
-    pub(crate) share: Option<Share>,
-    pub(crate) batch: BatchPolicy,
-    pub(crate) batch_back_end: Option<MakeBackend>,
-}
-
-impl Settings {
-    pub(crate) fn default_kind(&self) -> io::Result<SlotKind> {
-        kind(self.stack_size, false)
-    }
-}
-
-/// The slot class for a stack of `size` bytes.
-pub(crate) fn kind(size: usize, lean: bool) -> io::Result<SlotKind> {
-    let block = if lean { 0 } else { tls::get().bytes() };
-    let class_for = |extra| {
-        stack::class_for(size, block + extra)
-            .map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e.to_string()))
-    };
-    let class = class_for(0)?;
-    // What the caches' colouring takes may need the next size.
-    let class = class_for(colour_max(class.slot_size()))?.max(class);
-    Ok(SlotKind { class, lean })
-}
 
 /// Settings of a [`Runtime`].
 ///
@@ -194,7 +127,7 @@ impl Builder {
     }
 
     /// When system calls of several microprocesses enter the kernel together: see
-    /// [`wrapped`](crate::syscall::syscall_batch). `KUMI_BATCH` in the environment stands in for
+    /// [`wrapped`](crate::wait::syscall_batch). `KUMI_BATCH` in the environment stands in for
     /// it.
     pub fn batch(mut self, policy: BatchPolicy) -> Builder {
         self.batch = Some(policy);
@@ -333,7 +266,7 @@ impl Builder {
         mut self,
         hook: impl Fn(&Thread, &(dyn Any + Send)) + Send + Sync + 'static,
     ) -> Builder {
-        self.settings.on_panic = Some(Arc::new(hook));
+        self.settings.on_panic = Some(Arc::new(move |payload| hook(&current(), payload)));
         self
     }
 
@@ -497,12 +430,12 @@ fn once_per_process() -> io::Result<()> {
     let mut done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
     if !*done {
         mode::decide()?;
-        fork::install();
+        fork::install(instance::forget);
         preempt::prepare();
         // SAFETY: `describe` is async-signal-safe: it reads atomics of a record that lives for
         // ever.
         unsafe { overflow::install_process_handler(describe) };
-        tls::setxid::set_carrier_fs(crate::scheduler::carrier::carrier_fs);
+        tls::setxid::set_carrier_fs(crate::kernel_thread::gs_record::carrier_fs);
         *done = true;
     }
     Ok(())
@@ -618,7 +551,7 @@ where
         return std::panic::catch_unwind(std::panic::AssertUnwindSafe(f));
     }
     let order = SpawnRequest {
-        kind: kind(MAIN_STACK, false).expect("a stack of 8 MiB is possible"),
+        kind: SlotKind::for_stack(MAIN_STACK, false).expect("a stack of 8 MiB is possible"),
         priority: Priority::DEFAULT,
         name: Some("main".into()),
         child_first: false,

@@ -5,6 +5,7 @@
 //! use the rooms from `memory` down.
 
 pub(crate) mod busy_poll;
+pub(crate) mod poller;
 pub mod remote_wake;
 pub(crate) mod sleep;
 pub(crate) mod timer;

@@ -14,8 +14,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::atomic::Ordering;
 
+use crate::microprocess::prefetch;
 use crate::microprocess::record::{Mp, Ref};
-use crate::wait::park;
 
 /// How many are served at once.
 pub(crate) const BATCH: usize = 16;
@@ -177,7 +177,7 @@ impl Timers {
             entries[n] = self.near.pop();
             // Cold among thousands: asked for here, looked at below.
             if let Some(Reverse(entry)) = &entries[n] {
-                park::prefetch(std::ptr::from_ref(entry.mp()).cast());
+                prefetch::prefetch(std::ptr::from_ref(entry.mp()).cast());
             }
             n += 1;
         }

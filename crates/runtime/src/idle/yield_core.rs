@@ -9,20 +9,16 @@
 
 use std::cell::Cell;
 
-use crate::microprocess::record::Mp;
-use crate::process::board;
-use crate::scheduler::vp::Vp;
-
 /// With more descriptors than this it sleeps: what many ask in the time that a sleep and a wake-up
 /// take is worth more, done at once (echo with a thousand connections had a fifth fewer requests,
 /// with a quarter more processor time each).
-const FEW: u32 = 64;
+pub(crate) const FEW: u32 = 64;
 /// Others that run for longer compute, nanoseconds.
 const LATE: u64 = 100_000;
 /// A call that took less ran nobody, nanoseconds.
 const AT_ONCE: u64 = 1_500;
 /// How often others go first before the VP sleeps.
-const TIMES: u32 = 4;
+pub(crate) const TIMES: u32 = 4;
 /// So long it sleeps at once after others computed, nanoseconds, ...
 const FIRST_REST: u64 = 20_000_000;
 /// ... then twice as long, ... up to this: what a slice given away costs those that wait is then a
@@ -55,7 +51,7 @@ impl Default for YieldCore {
 
 impl YieldCore {
     /// Whether others are to go first, now.
-    fn is_due(&self, now: u64) -> bool {
+    pub(crate) fn is_due(&self, now: u64) -> bool {
         if now < self.not_before.get() {
             return false;
         }
@@ -67,7 +63,7 @@ impl YieldCore {
     }
 
     /// One call took so long, until `now`. Whether another one may bring something.
-    fn note_duration(&self, nanoseconds: u64, now: u64) -> bool {
+    pub(crate) fn note_duration(&self, nanoseconds: u64, now: u64) -> bool {
         if nanoseconds > LATE {
             self.not_before.set(now + self.rest.get());
             self.rest.set((self.rest.get() * 2).min(LONGEST_REST));
@@ -76,44 +72,13 @@ impl YieldCore {
     }
 
     /// Whether something came of it.
-    fn note_result(&self, something: bool) {
+    pub(crate) fn note_result(&self, something: bool) {
         let credit = self.credit.get();
         self.credit.set(if something {
             (credit + 1).min(CREDIT)
         } else {
             credit.saturating_sub(1)
         });
-    }
-}
-
-impl Vp {
-    /// Whether the VP yields its core now. Not where the board shares the cores out, which knows
-    /// the next thread.
-    pub(crate) fn may_yield_core(&self, now: u64) -> bool {
-        (1..=FEW).contains(&self.poller.waited_for())
-            && !board::shares_cores()
-            && self.yield_core.is_due(now)
-    }
-
-    /// What came while others ran, and the time. May return nothing.
-    #[cold]
-    pub(crate) fn yield_core_once(&self, since: u64) -> (Option<&'static Mp>, u64) {
-        self.idle.cell.looks();
-        let (mut found, mut now) = (None, since);
-        for _ in 0..TIMES {
-            // SAFETY: no arguments; it always succeeds.
-            unsafe { libc::sched_yield() };
-            self.poller.poll_ready(false);
-            self.look_around();
-            found = self.pick_or_pull();
-            let before = std::mem::replace(&mut now, self.instance().now());
-            if !self.yield_core.note_duration(now - before, now) || found.is_some() {
-                break;
-            }
-        }
-        self.idle.cell.runs();
-        self.yield_core.note_result(found.is_some());
-        (found, now)
     }
 }
 

@@ -4,15 +4,18 @@
 //! plain kernel thread from the first instruction on: `sync` and `net` block that thread, nothing
 //! can be spawned, and the end of its closure ends the process.
 
-use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Once, OnceLock};
 
+use crate::kernel_thread::gs_record::{KernelThread, Standing, set_standing, standing};
 use crate::microprocess::foreign_thread;
-use crate::scheduler::carrier::{KernelThread, Standing, set_standing, standing};
+use crate::process::board;
 
 static RUNS: AtomicBool = AtomicBool::new(false);
 static FORKED: AtomicBool = AtomicBool::new(false);
 static ON_MICROPROCESS: AtomicBool = AtomicBool::new(false);
+/// What the rooms above forget in the child: the instance, and the membership of the machine.
+static IN_CHILD: [OnceLock<fn()>; 2] = [const { OnceLock::new() }; 2];
 
 /// Whether this process is the child of one that ran a runtime.
 pub(crate) fn is_child() -> bool {
@@ -32,20 +35,25 @@ extern "C" fn in_child() {
             ON_MICROPROCESS.store(true, Ordering::Relaxed);
             set_standing(Standing::Foreign);
         }
-        crate::scheduler::instance::forget();
     }
-    crate::resource::membership::forget();
-    crate::process::board::forget();
+    IN_CHILD.iter().filter_map(OnceLock::get).for_each(|forget| forget());
+    board::forget();
 }
 
-/// Before the first runtime of the process.
-pub(crate) fn install() {
+/// Before the first runtime of the process, whose instance the child forgets.
+pub(crate) fn install(forget: fn()) {
+    let _ = IN_CHILD[0].set(forget);
     RUNS.store(true, Ordering::Relaxed);
     watch();
 }
 
-/// Before the process joins the machine, be it without a runtime.
-pub(crate) fn watch() {
+/// Before the process joins the machine, be it without a runtime: the child forgets that.
+pub(crate) fn install_membership(forget: fn()) {
+    let _ = IN_CHILD[1].set(forget);
+    watch();
+}
+
+fn watch() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         // SAFETY: the handler touches atomics and one thread-local without destructor.

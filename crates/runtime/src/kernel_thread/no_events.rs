@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::scheduler::carrier::{KernelThread, Standing, standing};
+use crate::kernel_thread::gs_record::{KernelThread, Standing, standing};
 
 /// As long as it exists, events for the calling microprocess wait (P0, 3.3.2: the event mask).
 /// Nests. Costs two writes.

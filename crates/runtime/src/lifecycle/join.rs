@@ -14,19 +14,25 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use kumihimo_arch::tls;
 use kumihimo_policy::Why;
 use kumihimo_queue::Origin;
 use kumihimo_resource::id::Kind;
 use kumihimo_resource::table::table;
 
 use crate::kernel_thread::no_events::NoEvents;
+use crate::lifecycle::scope_data::ScopeData;
 use crate::memory::pool;
+use crate::microprocess::after_switch::AfterSwitch;
+use crate::microprocess::foreign_thread::ForeignThread;
 use crate::microprocess::identity;
 use crate::microprocess::record::{Mp, Ref};
 use crate::microprocess::state::Wake;
+use crate::microprocess::wait_reason::Wait;
+use crate::microprocess::waiter::Who;
 use crate::scheduler::carrier::Carrier;
-use crate::scheduler::vp::{AfterSwitch, Vp, bump};
-use crate::wait::park::{self, ForeignThread, Wait, Who};
+use crate::scheduler::vp::{Vp, bump};
+use crate::wait::park;
 
 const RUNNING: usize = 0;
 const DETACHED: usize = 1;
@@ -75,6 +81,48 @@ impl Carrier {
     }
 }
 
+impl Carrier {
+    /// On the next stack: the ended one's is left.
+    #[inline]
+    pub(crate) fn after_finish(&self, mp: &'static Mp) {
+        let vp = self.vp();
+        if mp.join.load(Ordering::Relaxed) == DETACHED && !mp.outcome_dropped.get() {
+            vp.make_ready(mp, Why::Yielded, Origin::Yield);
+            return;
+        }
+        let (scope, panicked) = (mp.scope.take(), mp.panicked.get());
+        mp.state.finish();
+        bump(&vp.counters.ended);
+        // AcqRel: what was done on the stack, the outcome above all, happens before its taking and
+        // before the slot's next use.
+        match mp.join.swap(DONE, Ordering::AcqRel) {
+            RUNNING => {}
+            DETACHED if mp.outcome_dropped.get() => release(vp, mp),
+            DETACHED => {
+                // In between.
+                mp.join.store(DETACHED, Ordering::Relaxed);
+                mp.scope.set(scope);
+                mp.state.undo_finish();
+                vp.uncount_end();
+                vp.make_ready(mp, Why::Yielded, Origin::Yield);
+                return;
+            }
+            // A waiter that `end` woke has seen nothing yet, and gets one permit too many.
+            waiter => {
+                if waiter & FOREIGN != 0
+                    || !std::ptr::eq(self.kernel_thread().current.get(), micro_waiter(waiter))
+                {
+                    wake(vp, waiter);
+                }
+            }
+        }
+        if let Some(scope) = scope {
+            // SAFETY: the scope waits for this call.
+            unsafe { ScopeData::of_head(scope) }.child_ends(panicked);
+        }
+    }
+}
+
 /// The record behind a waiter's address.
 fn micro_waiter(waiter: usize) -> &'static Mp {
     // SAFETY: a record's address, put there by `enrol`; records live for ever. If that life has
@@ -96,48 +144,8 @@ fn wake(vp: &Vp, waiter: usize) {
     }
 }
 
-/// On the next stack: the ended one's is left.
-#[inline]
-pub(crate) fn after_finish(carrier: &Carrier, mp: &'static Mp) {
-    let vp = carrier.vp();
-    if mp.join.load(Ordering::Relaxed) == DETACHED && !mp.outcome_dropped.get() {
-        vp.make_ready(mp, Why::Yielded, Origin::Yield);
-        return;
-    }
-    let (scope, panicked) = (mp.scope.take(), mp.panicked.get());
-    mp.state.finish();
-    bump(&vp.counters.ended);
-    // AcqRel: what was done on the stack, the outcome above all, happens before its taking and
-    // before the slot's next use.
-    match mp.join.swap(DONE, Ordering::AcqRel) {
-        RUNNING => {}
-        DETACHED if mp.outcome_dropped.get() => release(vp, mp),
-        DETACHED => {
-            // In between.
-            mp.join.store(DETACHED, Ordering::Relaxed);
-            mp.scope.set(scope);
-            mp.state.undo_finish();
-            vp.uncount_end();
-            vp.make_ready(mp, Why::Yielded, Origin::Yield);
-            return;
-        }
-        // A waiter that `end` woke has seen nothing yet, and gets one permit too many.
-        waiter => {
-            if waiter & FOREIGN != 0
-                || !std::ptr::eq(carrier.kernel_thread().current.get(), micro_waiter(waiter))
-            {
-                wake(vp, waiter);
-            }
-        }
-    }
-    if let Some(scope) = scope {
-        // SAFETY: the scope waits for this call.
-        unsafe { scope.as_ref() }.child_ends(panicked);
-    }
-}
-
 fn release(vp: &Vp, mp: &'static Mp) {
-    crate::lifecycle::spawn::clean(mp);
+    clean(mp);
     if identity::close(vp.instance().table, mp) {
         let _held = vp.instance().table.enter(Kind::STACK);
         vp.pool.give(mp);
@@ -203,7 +211,7 @@ pub(crate) fn taken(mp: &'static Mp) {
     match Carrier::current() {
         Some(carrier) => release(carrier.vp(), mp),
         None => {
-            crate::lifecycle::spawn::clean(mp);
+            clean(mp);
             // The runtime may have ended, the process's pool has not.
             let _quiet = NoEvents::new();
             if identity::close(table(), mp) {
@@ -218,4 +226,24 @@ pub(crate) fn taken(mp: &'static Mp) {
 #[must_use]
 pub(crate) fn detach(mp: &Mp) -> bool {
     mp.join.compare_exchange(RUNNING, DETACHED, Ordering::AcqRel, Ordering::Acquire).is_err()
+}
+
+/// Makes an ended microprocess's record and block as good as new. Called by the releaser, off its
+/// stack.
+fn clean(mp: &'static Mp) {
+    mp.cancel_masked.set(0);
+    mp.token.store(0, Ordering::Relaxed);
+    if mp.inherited().is_some() {
+        mp.set_inherited(None);
+    }
+    // SAFETY: ended, so its name is ours.
+    if unsafe { (*mp.name.get()).take() }.is_some() {
+        mp.set_label(None);
+    }
+    let fs = mp.fs.get();
+    if fs != 0 {
+        let (lo, hi) = pool::bounds(mp);
+        // SAFETY: its destructors have run and nobody runs on it.
+        unsafe { tls::get().recycle(fs as *mut u8, lo, hi) };
+    }
 }

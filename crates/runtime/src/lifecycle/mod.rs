@@ -4,9 +4,8 @@
 //! A closure comes in at `spawn`, its outcome leaves at `join`. May use `wait` and what it may use.
 
 pub(crate) mod join;
-pub(crate) mod one_to_one;
-pub(crate) mod priority;
-pub(crate) mod scope;
+pub(crate) mod scope_data;
 pub(crate) mod shutdown;
 pub(crate) mod spawn;
 pub(crate) mod suspend;
+pub(crate) mod thread_builder;

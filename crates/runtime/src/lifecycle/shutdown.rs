@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 
 use crate::lifecycle::suspend;
 use crate::memory::pool;
+use crate::microprocess::waiter::{Waiter, Who};
 use crate::process::futex;
 use crate::scheduler::instance::Instance;
 use crate::trace_hooks;
 use crate::wait::cancel;
-use crate::wait::park::{Waiter, Who};
 
 /// How long the kernel threads get to end after the VPs were told to stop, while microprocesses
 /// live that may hold them.

@@ -4,7 +4,6 @@
 use std::io;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::Result as Outcome;
@@ -17,17 +16,18 @@ use kumihimo_queue::Origin;
 use kumihimo_resource::id::Kind;
 use kumihimo_resource::table::Table;
 
-use crate::api::runtime::OnPanic;
+use crate::config::PanicHook;
+use crate::kernel_thread::gs_record::{Standing, set_standing};
 use crate::lifecycle::join;
-use crate::lifecycle::scope::ScopeData;
+use crate::lifecycle::scope_data::ScopeData;
 use crate::memory::pool::{self, SlotKind};
+use crate::microprocess::after_switch::AfterSwitch;
 use crate::microprocess::record::{Account, Mp, Ref};
-use crate::scheduler::carrier::{Carrier, Standing, set_standing};
+use crate::scheduler::carrier::Carrier;
 use crate::scheduler::instance::{self, Instance};
-use crate::scheduler::vp::{AfterSwitch, bump};
+use crate::scheduler::vp::bump;
 use crate::trace_hooks;
-use crate::wait::cancel;
-use crate::wait::tracing_spans;
+use crate::wait::{cancel, tracing_spans};
 
 /// What one microprocess begins with.
 pub(crate) struct SpawnRequest {
@@ -116,7 +116,7 @@ where
             let started = open(vp.instance().table, order, scope, f, |kind| vp.pool.take(kind))?;
             let mp = started.who.mp;
             bump(&vp.counters.spawned);
-            trace_hooks::spawned(vp, mp);
+            trace_hooks::spawned(&vp.trace, mp);
             launch(carrier, mp, order.child_first);
             Ok(started)
         }
@@ -129,7 +129,7 @@ where
             instance.spawned_outside.fetch_add(1, Ordering::Release);
             let to = instance.next_vp();
             mp.home.store(to as u16, Ordering::Relaxed);
-            trace_hooks::spawned_outside(instance, mp);
+            trace_hooks::spawned_outside(&instance.trace, mp);
             instance.inject(to, mp);
             Ok(started)
         }),
@@ -191,7 +191,7 @@ where
         // SAFETY: not running yet, so its name is ours.
         unsafe { *mp.name.get() = Some(name.clone()) };
     }
-    mp.scope.set(scope.map(NonNull::from));
+    mp.scope.set(scope.map(ScopeData::head));
     mp.bounded.set(scope.is_some_and(|scope| scope.deadline().is_some()));
     mp.outcome_dropped.set(false);
     mp.sticky.begin();
@@ -289,40 +289,19 @@ unsafe fn finish_block(mp: &Mp) {
 
 #[cold]
 pub(crate) fn note_panic(
-    hook: impl FnOnce() -> Option<OnPanic>,
+    hook: impl FnOnce() -> Option<PanicHook>,
     payload: &(dyn std::any::Any + Send),
 ) -> bool {
     if payload.is::<cancel::Cancelled>() {
         return false;
     }
     if let Some(hook) = hook() {
-        let guarded =
-            catch_unwind(AssertUnwindSafe(|| hook(&crate::api::thread::current(), payload)));
+        let guarded = catch_unwind(AssertUnwindSafe(|| hook(payload)));
         if guarded.is_err() {
             eprintln!("kumihimo: the runtime's on_panic hook panicked; ignored");
         }
     }
     true
-}
-
-/// Makes an ended microprocess's record and block as good as new. Called by the releaser, off its
-/// stack.
-pub(crate) fn clean(mp: &'static Mp) {
-    mp.cancel_masked.set(0);
-    mp.token.store(0, Ordering::Relaxed);
-    if mp.inherited().is_some() {
-        mp.set_inherited(None);
-    }
-    // SAFETY: ended, so its name is ours.
-    if unsafe { (*mp.name.get()).take() }.is_some() {
-        mp.set_label(None);
-    }
-    let fs = mp.fs.get();
-    if fs != 0 {
-        let (lo, hi) = pool::bounds(mp);
-        // SAFETY: its destructors have run and nobody runs on it.
-        unsafe { tls::get().recycle(fs as *mut u8, lo, hi) };
-    }
 }
 
 /// Takes the outcome of `mp`.

@@ -13,7 +13,6 @@
 //! microprocess that is neither after that is queued, waits or is suspended, and will be suspended
 //! before it runs.
 
-use std::io;
 use std::time::{Duration, Instant};
 
 use kumihimo_events::barrier;
@@ -21,16 +20,15 @@ use kumihimo_events::sched::Event;
 use kumihimo_policy::Why;
 use kumihimo_queue::Origin;
 
-use crate::api::thread;
-use crate::api::thread::Thread;
+use crate::microprocess::after_switch::AfterSwitch;
 use crate::microprocess::record::{Mp, Ref};
 use crate::microprocess::state::{Phase, Resume, Suspend};
-use crate::observe::dump;
-use crate::scheduler::carrier::{Carrier, current_mp};
+use crate::scheduler::carrier::Carrier;
 use crate::scheduler::instance::{self, Instance};
-use crate::scheduler::vp::{AfterSwitch, Vp};
+use crate::scheduler::thread_place;
+use crate::scheduler::vp::Vp;
 use crate::trace_hooks;
-use crate::wait::park::{self, Who};
+use crate::wait::sleep;
 
 /// How long `suspend` waits for the microprocess to stop.
 pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(1);
@@ -57,54 +55,6 @@ pub enum Suspended {
     Gone,
 }
 
-impl Thread {
-    /// Stops it: it runs no further until it is [resumed](Thread::resume), wherever it is in its
-    /// program, and is then as if nothing had happened. What it holds of the program's own (locks,
-    /// memory, messages not yet taken) it keeps meanwhile; of the runtime it holds nothing.
-    ///
-    /// Waits until it has stopped, for a second at most, and says how far that came; the caller's
-    /// microprocess (or kernel thread) is blocked meanwhile. Suspends the caller itself too: then
-    /// it returns, with [`Suspended::Now`], when that is resumed. Requests do not count: the first
-    /// resume ends them all. Not inside [`NoEvents`](crate::NoEvents). At the end of the runtime
-    /// those that are suspended are resumed, so that they can unwind.
-    ///
-    /// # Errors
-    /// `Unsupported`: a kernel thread, 1:1 or foreign.
-    ///
-    /// Source: P0, section 5.
-    pub fn suspend(&self) -> io::Result<Suspended> {
-        let Who::Micro(who) = self.who() else { return Err(no_kernel_threads("suspended")) };
-        if current_mp().is_some_and(|me| me.reference() == *who) && suspend_self() {
-            return Ok(Suspended::Now);
-        }
-        Ok(suspend(*who))
-    }
-
-    /// Lets it run again. False: it was not suspended, or has ended. Never blocks, but is a switch
-    /// point.
-    ///
-    /// # Errors
-    /// As [`suspend`](Thread::suspend).
-    pub fn resume(&self) -> io::Result<bool> {
-        let Who::Micro(who) = self.who() else { return Err(no_kernel_threads("resumed")) };
-        let resumed = resume(*who);
-        park::switch_point();
-        Ok(matches!(resumed, Resume::Queue | Resume::Cleared))
-    }
-
-    /// Whether it was asked to stop, and not yet resumed.
-    pub fn is_suspended(&self) -> bool {
-        matches!(self.who(), Who::Micro(who) if who.is_alive() && who.mp.state.is_suspended())
-    }
-}
-
-fn no_kernel_threads(what: &str) -> io::Error {
-    io::Error::new(
-        io::ErrorKind::Unsupported,
-        format!("a kernel thread cannot be {what}, only a microprocess"),
-    )
-}
-
 /// Requests a microprocess to stop. Does not wait.
 pub(crate) fn ask(who: Ref) -> Suspend {
     let asked = who.mp.state.request_suspend(who.generation);
@@ -114,7 +64,7 @@ pub(crate) fn ask(who: Ref) -> Suspend {
     asked
 }
 
-fn suspend(who: Ref) -> Suspended {
+pub(crate) fn suspend(who: Ref) -> Suspended {
     match ask(who) {
         Suspend::Gone => Suspended::Gone,
         Suspend::Already => Suspended::Already,
@@ -141,7 +91,7 @@ pub(crate) fn await_stop(who: Ref) -> Suspended {
             Some(_) => {}
         }
         // A microprocess lets others have its virtual processor meanwhile.
-        thread::sleep(pause);
+        sleep::sleep(pause);
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
@@ -166,7 +116,9 @@ fn whereabouts(
     if who.mp.state.phase() != Phase::Live || !who.mp.state.is_suspended() {
         return Whereabouts::Stopped;
     }
-    let Some(on) = dump::on_or_announced(instance, who) else { return Whereabouts::Stopped };
+    let Some(on) = thread_place::on_or_announced(instance, who) else {
+        return Whereabouts::Stopped;
+    };
     // One that is back from the kernel and waits for its turn has stopped when it is suspended, and
     // no sooner: a turn may be on its way.
     if told.replace((on.index, on.vp)) != Some((on.index, on.vp)) {
@@ -271,10 +223,10 @@ impl Vp {
     /// caller's as before.
     pub(crate) fn try_suspend(&self, mp: &'static Mp) -> bool {
         // Recorded first: the resuming thread may have it run elsewhere at once.
-        trace_hooks::held(self, mp);
+        trace_hooks::held(&self.trace, mp);
         let is_suspended = mp.state.commit_suspend();
         if !is_suspended {
-            trace_hooks::ready(self, mp, mp.level.get(), Why::Woken);
+            trace_hooks::ready(&self.trace, self.index, mp, mp.level.get(), Why::Woken);
         }
         is_suspended
     }

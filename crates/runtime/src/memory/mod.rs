@@ -5,4 +5,5 @@
 //! use `kernel_thread`, `microprocess` and `process`.
 
 pub(crate) mod pool;
+pub(crate) mod region_cache;
 pub(crate) mod stack_trim;

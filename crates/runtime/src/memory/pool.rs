@@ -8,7 +8,7 @@
 use std::cell::Cell;
 use std::io;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use kumihimo_arch::stack::{self, Class};
 use kumihimo_arch::tls;
@@ -36,6 +36,19 @@ pub(crate) struct SlotKind {
 const KINDS: usize = Class::COUNT * 2;
 
 impl SlotKind {
+    /// The kind of slot for a stack of `size` bytes.
+    pub(crate) fn for_stack(size: usize, lean: bool) -> io::Result<SlotKind> {
+        let block = if lean { 0 } else { tls::get().bytes() };
+        let class_for = |extra| {
+            stack::class_for(size, block + extra)
+                .map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e.to_string()))
+        };
+        let class = class_for(0)?;
+        // What the caches' colouring takes may need the next size.
+        let class = class_for(record::colour_max(class.slot_size()))?.max(class);
+        Ok(SlotKind { class, lean })
+    }
+
     fn index(self) -> usize {
         self.class.index() * 2 + usize::from(self.lean)
     }
@@ -92,6 +105,8 @@ static FREE: [Mutex<Free>; KINDS] = [const { Mutex::new(Free::new()) }; KINDS];
 /// How many of each kind give their memory back at one trim, at most: some milliseconds of a VP
 /// that idles.
 const TRIM_BATCH: usize = 2048;
+/// The oldest record; each leads to the next one.
+pub(crate) static OLDEST: AtomicPtr<Mp> = AtomicPtr::new(std::ptr::null_mut());
 /// The newest record. All of them, living or not, are a list that only grows and begins in
 /// [`crate::observe::debug`]; this is its other end.
 static ALL: Mutex<Option<&'static Mp>> = Mutex::new(None);
@@ -340,7 +355,7 @@ pub(crate) fn forget_frames(mp: &Mp) {
 fn append(made: &[&'static Mp]) {
     let mut newest = lock(&ALL);
     for &mp in made {
-        let link = newest.map_or(&crate::observe::debug::KUMIHIMO_DEBUG.oldest, |mp| &mp.newer);
+        let link = newest.map_or(&OLDEST, |mp| &mp.newer);
         // Release: a reader that follows the link finds the record written.
         link.store(std::ptr::from_ref(mp).cast_mut(), Ordering::Release);
         *newest = Some(mp);
@@ -350,7 +365,7 @@ fn append(made: &[&'static Mp]) {
 /// Visits every record ever made, oldest first. Takes no lock: records are made meanwhile, and
 /// never go.
 pub(crate) fn for_each(mut f: impl FnMut(&'static Mp)) {
-    let mut link = &crate::observe::debug::KUMIHIMO_DEBUG.oldest;
+    let mut link = &OLDEST;
     // SAFETY: null or a record that `append` put there, which lives for ever.
     while let Some(mp) = unsafe { link.load(Ordering::Acquire).as_ref() } {
         f(mp);

@@ -15,12 +15,11 @@ use std::time::Duration;
 
 use kumihimo_arch::stack;
 
+use crate::kernel_thread::gs_record;
 use crate::memory::pool;
-use crate::microprocess::record::Mp;
+use crate::microprocess::record::{Mp, Ref};
 use crate::microprocess::state::Phase;
-use crate::scheduler::carrier;
-use crate::scheduler::vp::Vp;
-use crate::wait::park::Wait;
+use crate::microprocess::wait_reason::Wait;
 
 /// How long a slot is unused, and how long a wait takes, at least.
 const EVERY: Duration = Duration::from_secs(1);
@@ -44,41 +43,39 @@ pub(crate) struct StackTrim {
     whole: AtomicUsize,
 }
 
-impl Vp {
+impl StackTrim {
     /// Before it sleeps: gives memory back, once a second. Says when to come again, if there may be
-    /// more. Owner only.
-    pub(crate) fn trim_idle_memory(&self) -> Option<Duration> {
-        let instance = self.instance();
-        let stack_trim = &instance.stack_trim;
-        let (now, at) = (instance.now(), stack_trim.at.load(Ordering::Relaxed));
+    /// more. `wake` wakes a
+    /// microprocess on the calling VP. Owner only.
+    pub(crate) fn trim(&self, now: u64, wake: impl FnMut(Ref)) -> Option<Duration> {
+        let at = self.at.load(Ordering::Relaxed);
         if now < at {
             // Something ran since the last part, or it would not be here: that may wait by now.
             return Some(Duration::from_nanos(at - now));
         }
         let next = now + EVERY.as_nanos() as u64;
-        if stack_trim.at.compare_exchange(at, next, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+        if self.at.compare_exchange(at, next, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
             let pools = pool::trim_unused();
-            stack_trim.more.store(self.trim_waiting(stack_trim) || pools, Ordering::Relaxed);
+            self.more.store(self.trim_waiting(wake) || pools, Ordering::Relaxed);
         }
-        stack_trim.more.load(Ordering::Relaxed).then_some(EVERY)
+        self.more.load(Ordering::Relaxed).then_some(EVERY)
     }
 
     /// One part of the round. Returns whether another part may find something. Called by the VP
-    /// that has moved `stack_trim.at`; two at once, if one takes a second for it, only make the
+    /// that has moved `self.at`; two at once, if one takes a second for it, only make the
     /// round uneven.
-    fn trim_waiting(&self, stack_trim: &StackTrim) -> bool {
+    fn trim_waiting(&self, mut wake: impl FnMut(Ref)) -> bool {
         let mut woken = 0;
-        let mut last = stack_trim.after.load(Ordering::Relaxed);
+        let mut last = self.after.load(Ordering::Relaxed);
         for _ in 0..PART {
             // SAFETY: null, or a record, which lives for ever.
-            let link = unsafe { last.as_ref() }
-                .map_or(&crate::observe::debug::KUMIHIMO_DEBUG.oldest, |mp| &mp.newer);
+            let link = unsafe { last.as_ref() }.map_or(&pool::OLDEST, |mp| &mp.newer);
             // SAFETY: null or a record that `pool` put there; Acquire: written.
             let Some(mp) = (unsafe { link.load(Ordering::Acquire).as_ref() }) else {
                 // The round is over. A microprocess that began to wait behind this point is found
                 // in the next round, which the next sleep of a VP begins.
-                stack_trim.after.store(std::ptr::null_mut(), Ordering::Relaxed);
-                return stack_trim.whole.swap(0, Ordering::Relaxed) != 0;
+                self.after.store(std::ptr::null_mut(), Ordering::Relaxed);
+                return self.whole.swap(0, Ordering::Relaxed) != 0;
             };
             last = std::ptr::from_ref(mp).cast_mut();
             let who = mp.reference();
@@ -86,9 +83,9 @@ impl Vp {
             if kind & !(Wait::TIMED | Wait::LONG) != Wait::IO || mp.state.phase() != Phase::Parked {
                 continue;
             }
-            stack_trim.whole.fetch_add(1, Ordering::Relaxed);
+            self.whole.fetch_add(1, Ordering::Relaxed);
             if kind & Wait::LONG != 0 {
-                self.wake(who);
+                wake(who);
                 woken += 1;
                 if woken == WOKEN {
                     break;
@@ -104,21 +101,21 @@ impl Vp {
                 );
             }
         }
-        stack_trim.after.store(last, Ordering::Relaxed);
+        self.after.store(last, Ordering::Relaxed);
         true
     }
 }
 
 /// Whether the wait of the calling microprocess, which has just returned from it, was long.
 pub(crate) fn is_due() -> bool {
-    carrier::current_mp().is_some_and(|mp| mp.wait_kind.load(Ordering::Relaxed) & Wait::LONG != 0)
+    gs_record::current_mp().is_some_and(|mp| mp.wait_kind.load(Ordering::Relaxed) & Wait::LONG != 0)
 }
 
 /// Gives back the memory of the calling microprocess's stack below what is in use.
 #[cold]
 #[inline(never)]
 pub(crate) fn give_stack_back() {
-    let Some(mp) = carrier::current_mp() else { return };
+    let Some(mp) = gs_record::current_mp() else { return };
     let here = 0u8;
     let used = mp.slot_end().addr() - (&raw const here).addr();
     // SAFETY: a running microprocess keeps nothing below its stack pointer but the frames of the

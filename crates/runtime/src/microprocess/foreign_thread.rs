@@ -1,4 +1,4 @@
-//! State of a 1:1 kernel thread ([`crate::lifecycle::one_to_one`]) that a microprocess has in its
+//! State of a 1:1 kernel thread ([`crate::api::one_to_one`]) that a microprocess has in its
 //! record: it can be cancelled, it may mask that, and its scope hands it a deadline.
 //!
 //! Deadline and mask are there on every kernel thread: they are the caller's own doing.
@@ -6,12 +6,80 @@
 use std::cell::Cell;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use crate::lifecycle::scope::ScopeData;
-use crate::wait::park::ForeignThread;
+use crate::microprocess::wake_flag::WakeFlag;
+use crate::process::futex;
+
+const EMPTY: u32 = 0;
+const PERMIT: u32 = 1;
+const PARKED: u32 = 2;
+
+/// The parker of a kernel thread that runs no virtual processor.
+#[derive(Debug)]
+pub(crate) struct ForeignThread {
+    word: AtomicU32,
+    /// The user's park token, as a microprocess has one.
+    pub(crate) token: AtomicU32,
+    /// By the wakers of the future that it drives.
+    pub(crate) wake_flag: WakeFlag,
+    pub(crate) id: u64,
+    pub(crate) one_to_one: OneToOne,
+}
+
+impl ForeignThread {
+    fn new() -> ForeignThread {
+        // The top bit is never set in a microprocess's id.
+        static NEXT: AtomicU64 = AtomicU64::new(1 << 63);
+        ForeignThread {
+            word: AtomicU32::new(EMPTY),
+            token: AtomicU32::new(0),
+            wake_flag: WakeFlag::new(),
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            one_to_one: OneToOne::new(),
+        }
+    }
+
+    pub(crate) fn park(&self, deadline: Option<Instant>) {
+        if self.word.compare_exchange(PERMIT, EMPTY, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+            return;
+        }
+        // As in `park_micro`.
+        let bound = scope_deadline().filter(|b| deadline.is_none_or(|d| *b < d));
+        if self.word.compare_exchange(EMPTY, PARKED, Ordering::Acquire, Ordering::Acquire).is_ok() {
+            futex::wait(&self.word, PARKED, bound.or(deadline));
+        }
+        if bound.is_some_and(|b| Instant::now() >= b) {
+            cancel_self();
+        }
+        // Permit or timeout or spurious: whatever is there is consumed.
+        self.word.swap(EMPTY, Ordering::Acquire);
+    }
+
+    pub(crate) fn wake(&self) {
+        if self.word.swap(PERMIT, Ordering::Release) == PARKED {
+            futex::wake_one(&self.word);
+        }
+    }
+}
+
+thread_local! {
+    static FOREIGN: Cell<Option<Arc<ForeignThread>>> = const { Cell::new(None) };
+}
+
+pub(crate) fn foreign() -> Arc<ForeignThread> {
+    FOREIGN
+        .try_with(|slot| {
+            let parker = slot.take().unwrap_or_else(|| Arc::new(ForeignThread::new()));
+            slot.set(Some(parker.clone()));
+            parker
+        })
+        // During the thread's TLS destruction a fresh one serves: nobody else can hold the old
+        // one's permit.
+        .unwrap_or_else(|_| Arc::new(ForeignThread::new()))
+}
 
 const NEITHER: u8 = 0;
 const RUNS: u8 = 1;
@@ -29,14 +97,15 @@ pub(crate) struct OneToOne {
 /// Its own half. Without destructors: destructors of other thread-locals come here.
 struct Own {
     who: Cell<Option<NonNull<ForeignThread>>>,
-    scope: Cell<Option<NonNull<ScopeData>>>,
+    /// When the scope that it is a child of cancels it.
+    scope_deadline: Cell<Option<Instant>>,
     masked: Cell<u32>,
     deadline: Cell<Option<Instant>>,
 }
 
 thread_local! {
     static OWN: Own = const {
-        Own { who: Cell::new(None), scope: Cell::new(None), masked: Cell::new(0), deadline: Cell::new(None) }
+        Own { who: Cell::new(None), scope_deadline: Cell::new(None), masked: Cell::new(0), deadline: Cell::new(None) }
     };
 }
 
@@ -75,20 +144,20 @@ impl OneToOne {
 /// Runs `f` as the work of the calling 1:1 kernel thread.
 pub(crate) fn run_one_to_one<R>(
     who: &ForeignThread,
-    scope: Option<NonNull<ScopeData>>,
+    scope_deadline: Option<Instant>,
     deadline: Option<Instant>,
     f: impl FnOnce() -> R,
 ) -> R {
     OWN.with(|own| {
         own.who.set(Some(NonNull::from(who)));
-        own.scope.set(scope);
+        own.scope_deadline.set(scope_deadline);
         own.deadline.set(deadline);
     });
     let value = f();
     // What comes now, thread-local destructors, is not cut short.
     OWN.with(|own| {
         own.who.set(None);
-        own.scope.set(None);
+        own.scope_deadline.set(None);
     });
     who.one_to_one.life.store(ENDED, Ordering::Release);
     value
@@ -150,11 +219,9 @@ pub(crate) fn set_deadline(deadline: Option<Instant>) {
 
 /// When the scope that it is a child of cancels it; none if it is cancelled already.
 pub(crate) fn scope_deadline() -> Option<Instant> {
-    let scope = with_own(|own, shared| {
-        own.scope.get().filter(|_| !shared.cancelled.load(Ordering::Relaxed))
-    })??;
-    // SAFETY: the scope waits for its child, which is alive: it asks.
-    unsafe { scope.as_ref() }.deadline()
+    with_own(|own, shared| {
+        own.scope_deadline.get().filter(|_| !shared.cancelled.load(Ordering::Relaxed))
+    })?
 }
 
 /// What becomes readable when the calling kernel thread is cancelled; none if it cannot be, is

@@ -11,8 +11,8 @@ use kumihimo_resource::id::{Kind, Serial};
 use kumihimo_resource::serials::Serials;
 use kumihimo_resource::table::{Table, table};
 
+use crate::microprocess::id_prefix::PREFIX;
 use crate::microprocess::record::Mp;
-use crate::observe::debug::KUMIHIMO_DEBUG;
 
 static SERIALS: Serials = Serials::new();
 /// Whose a slot is, or was last.
@@ -21,13 +21,7 @@ static RECORDS: Chunks<AtomicPtr<Mp>> = Chunks::new();
 /// Before the first microprocess begins.
 pub(crate) fn begin(table: &Table) {
     let prefix = table.id(Kind::MICROPROCESS, Serial::from_bits(0));
-    KUMIHIMO_DEBUG.prefix.store(prefix.bits().get(), Ordering::Relaxed);
-}
-
-/// The id of the microprocess of that serial. Async-signal-safe.
-#[inline]
-pub(crate) fn id(generation: u64) -> u64 {
-    KUMIHIMO_DEBUG.prefix.load(Ordering::Relaxed) | generation
+    PREFIX.store(prefix.bits().get(), Ordering::Relaxed);
 }
 
 /// For a record that is about to be made, and is then [`made`]. `None`: there are no more.

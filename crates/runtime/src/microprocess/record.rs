@@ -15,12 +15,11 @@ use kumihimo_queue::{Links, Node};
 use kumihimo_resource::id::{Printed, Serial};
 use kumihimo_resource::locking::Claim;
 
-use crate::lifecycle::scope::ScopeData;
-use crate::microprocess::identity;
+use crate::microprocess::id_prefix;
 use crate::microprocess::state::{Phase, State, Wake};
+use crate::microprocess::sticky_state::Sticky;
+use crate::microprocess::wait_reason::Wait;
 use crate::microprocess::wake_flag::WakeFlag;
-use crate::scheduler::carrier::KernelThread;
-use crate::upcall::sticky::Sticky;
 
 const NO_INHERITANCE: u8 = 0xff;
 
@@ -65,7 +64,7 @@ pub(crate) struct Mp {
     /// Its scope has a deadline.
     pub(crate) bounded: Cell<bool>,
     /// The scope that waits for its end.
-    pub(crate) scope: Cell<Option<NonNull<ScopeData>>>,
+    pub(crate) scope: Cell<Option<NonNull<ScopeHead>>>,
     /// When its timer is due, on the instance's clock. For reports.
     pub(crate) timer_at: AtomicU64,
     /// In a pool: the next one there.
@@ -77,7 +76,7 @@ pub(crate) struct Mp {
     pub(crate) label: [AtomicU8; 47],
     /// Where its context is [`Context::NULL`]: the kernel thread on which it waits for its turn.
     /// An address for debuggers: the thread may have ended.
-    pub(crate) waits_on: Cell<*const KernelThread>,
+    pub(crate) waits_on: Cell<*const ()>,
     /// Its queue entry there.
     pub(crate) ticket: Cell<Ticket>,
     /// Calls of dlopen and dlclose that it is in. By the running one.
@@ -93,6 +92,12 @@ pub(crate) struct Mp {
     pub(crate) claim: Claim,
     /// The record that was made after this one: see [`crate::memory::pool::for_each`].
     pub(crate) newer: AtomicPtr<Mp>,
+}
+
+/// The part of a scope that the records of its children lead to: the first field of the scope's
+/// data.
+pub(crate) struct ScopeHead {
+    pub(crate) deadline: Option<Instant>,
 }
 
 /// What a policy that is not static is told.
@@ -243,7 +248,7 @@ impl Mp {
     /// threads.
     #[inline]
     pub(crate) fn id(&self) -> u64 {
-        identity::id(self.state.generation())
+        id_prefix::id(self.state.generation())
     }
 
     /// The larger of its own and the inherited priority.
@@ -269,7 +274,22 @@ impl Mp {
         self.scope
             .get()
             .filter(|_| self.bounded.get())
-            .and_then(|scope| unsafe { scope.as_ref() }.deadline())
+            .and_then(|scope| unsafe { scope.as_ref() }.deadline)
+    }
+
+    /// What it waits for, as of its last wait.
+    pub(crate) fn waits_for(&self) -> Option<Wait> {
+        Wait::decode(
+            self.wait_kind.load(Ordering::Relaxed),
+            self.wait_object.load(Ordering::Relaxed),
+        )
+    }
+
+    /// The label as text, for reports.
+    pub(crate) fn name_text(&self) -> String {
+        let mut label = [0; 47];
+        let n = self.label(&mut label);
+        if n == 0 { "(no name)".into() } else { String::from_utf8_lossy(&label[..n]).into_owned() }
     }
 
     pub(crate) fn set_label(&self, name: Option<&str>) {
@@ -307,7 +327,7 @@ impl Ref {
     }
 
     pub(crate) fn id(self) -> u64 {
-        identity::id(self.generation)
+        id_prefix::id(self.generation)
     }
 
     #[inline]

@@ -17,12 +17,13 @@
 //!
 //! A suspended microprocess runs no further. It may stay parked, but no carrier switches to it:
 //! ```text
-//!   LIVE, PARKED    -- 10 request_suspend:  + SUSPEND_REQUESTED (SR below)
-//!   LIVE   + SR     -- 11 commit_suspend -> SUSPENDED   by the carrier that would switch to it, or
-//!                                                       has just left it
-//!   PARKED + SR -- 3 wake ------------> SUSPENDED it would be runnable now, and is not queued
-//!   SUSPENDED -- 12 resume ---------> LIVE - SR; the resuming thread queues it LIVE, PARKED -- 12
-//!   resume: - SR SUSPENDED -- 7 abandon ---------> ABANDONED
+//!   LIVE, PARKED  -- 10 request_suspend:  + SUSPEND_REQUESTED (SR below)
+//!   LIVE   + SR   -- 11 commit_suspend -> SUSPENDED   by the carrier that would switch to it, or
+//!                                                     has just left it
+//!   PARKED + SR   -- 3 wake ------------> SUSPENDED   it would be runnable now; it is not queued
+//!   SUSPENDED     -- 12 resume ---------> LIVE        - SR; the resuming thread queues it
+//!   LIVE, PARKED  -- 12 resume:           - SR
+//!   SUSPENDED     -- 7 abandon ---------> ABANDONED
 //! ```
 //!
 //! LIVE is running or queued: which of the two is known to the carrier alone and is nobody else's
@@ -34,10 +35,7 @@
 //! that has just left its stack; 4 the microprocess; 3, 8, 10 and 12 any thread; 7 the end of the
 //! runtime. The thread that moves PARKED or SUSPENDED to LIVE has the duty to queue it.
 
-#[cfg(loom)]
-use loom::sync::atomic::{AtomicU64, Ordering};
-#[cfg(not(loom))]
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::loom::atomic::{AtomicU64, Ordering};
 
 const FREE: u64 = 0;
 const LIVE: u64 = 1;
@@ -199,13 +197,8 @@ impl State {
         let word = self.0.load(Ordering::Relaxed);
         debug_assert_eq!(word & PHASE, LIVE);
         let done = (word & !FLAGS) | DONE;
-        // Coherence puts a waker's read-modify-write of the LIVE word before this store, and the
-        // next load here reads this store or later. loom does not know that order between a store
-        // and a concurrent read-modify-write, and has to be told.
-        #[cfg(not(loom))]
-        self.0.store(done, Ordering::Release);
-        #[cfg(loom)]
-        self.0.swap(done, Ordering::AcqRel);
+        // The next load here reads this store or later, whatever a waker does at this moment.
+        crate::loom::store_release(&self.0, done);
     }
 
     /// 5 taken back: it has something to do after all. Only by the carrier that has just called

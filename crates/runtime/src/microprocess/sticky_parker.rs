@@ -11,11 +11,9 @@
 //! by read-modify-write operations on one word ([`crate::microprocess::state`]), so the waker that
 //! takes it out of PARKED sees that it sleeps here.
 
-#[cfg(loom)]
-use loom::sync::atomic::{AtomicU32, Ordering};
-#[cfg(not(loom))]
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
+
+use crate::loom::atomic::{AtomicU32, Ordering};
 
 const AWAKE: u32 = 0;
 const ASLEEP: u32 = 1;
@@ -56,8 +54,7 @@ impl StickyParker {
         // Release: what the waker did. After this the microprocess may end: only the address is
         // used.
         self.0.store(WOKEN, Ordering::Release);
-        #[cfg(not(loom))]
-        crate::process::futex::wake_one(&self.0);
+        crate::loom::futex_wake_one(&self.0);
         true
     }
 
@@ -72,10 +69,7 @@ impl StickyParker {
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 return false;
             }
-            #[cfg(not(loom))]
-            crate::process::futex::wait(&self.0, ASLEEP, deadline);
-            #[cfg(loom)]
-            loom::thread::yield_now();
+            crate::loom::futex_wait(&self.0, ASLEEP, deadline);
         }
     }
 }

@@ -1,10 +1,7 @@
 //! The word by which the wakers of a future notify its driver ([`crate::wait::future`]), apart from
 //! the user's park token.
 
-#[cfg(loom)]
-use loom::sync::atomic::{AtomicU32, Ordering};
-#[cfg(not(loom))]
-use std::sync::atomic::{AtomicU32, Ordering};
+use crate::loom::atomic::{AtomicU32, Ordering};
 
 /// CALLED where nobody drives a future.
 #[derive(Debug)]

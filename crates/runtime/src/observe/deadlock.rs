@@ -11,53 +11,55 @@ use std::time::Duration;
 
 use kumihimo_resource::id::Printed;
 
-use crate::api::runtime::OnDeadlock;
+use crate::config::OnDeadlock;
 use crate::memory::pool;
-use crate::microprocess::record::Mp;
 use crate::microprocess::state::Phase;
+use crate::microprocess::wait_reason::Wait;
 use crate::observe::dump;
 use crate::scheduler::instance::Instance;
-use crate::wait::park::Wait;
 
 const QUIET_PERIOD: Duration = Duration::from_secs(1);
 /// Lines of a report.
 const SHOWN: usize = 20;
 
-/// Whether the last VP that goes to sleep, or the timekeeper, should look again, and when. Called
-/// with all VPs idle.
-pub(crate) fn next_look(instance: &Instance) -> Option<Duration> {
-    if instance.settings.on_deadlock == OnDeadlock::Ignore
-        || instance.deadlock_seen.load(Ordering::Relaxed)
-        // Those that wait in the runtime, on their kernel threads, are as others that do.
-        || instance.kernel.bound() != instance.sticky.waiting.load(Ordering::Relaxed)
-        || instance.living() == 0
-    {
-        return None;
+impl Instance {
+    /// Whether the last VP that goes to sleep, or the timekeeper, should look again, and when.
+    /// Called with all VPs idle.
+    pub(crate) fn next_deadlock_look(&self) -> Option<Duration> {
+        if self.settings.on_deadlock == OnDeadlock::Ignore
+            || self.deadlock_seen.load(Ordering::Relaxed)
+            // Those that wait in the runtime, on their kernel threads, are as others that do.
+            || self.kernel.bound() != self.sticky.waiting.load(Ordering::Relaxed)
+            || self.living() == 0
+        {
+            return None;
+        }
+        // Seen twice, a second apart, with no switch in between: the number of switches is the
+        // mark.
+        let mark = self
+            .vps
+            .iter()
+            .map(|v| v.counters.switches.load(Ordering::Relaxed))
+            .fold(1, u64::wrapping_add);
+        let now = self.now();
+        // Acquire: a reader that finds the mark also finds its time.
+        if self.deadlock_mark.load(Ordering::Acquire) != mark {
+            self.deadlock_since.store(now, Ordering::Relaxed);
+            self.deadlock_mark.store(mark, Ordering::Release);
+            return Some(QUIET_PERIOD);
+        }
+        let waited =
+            Duration::from_nanos(now.saturating_sub(self.deadlock_since.load(Ordering::Relaxed)));
+        if waited < QUIET_PERIOD {
+            return Some(QUIET_PERIOD - waited);
+        }
+        // The walk over all of them comes last, and once in each silence: nothing but a switch, and
+        // then another silence, changes its outcome.
+        if !somebody_may_wake() && !self.deadlock_seen.swap(true, Ordering::Relaxed) {
+            report(self);
+        }
+        None
     }
-    // Seen twice, a second apart, with no switch in between: the number of switches is the mark.
-    let mark = instance
-        .vps
-        .iter()
-        .map(|v| v.counters.switches.load(Ordering::Relaxed))
-        .fold(1, u64::wrapping_add);
-    let now = instance.now();
-    // Acquire: a reader that finds the mark also finds its time.
-    if instance.deadlock_mark.load(Ordering::Acquire) != mark {
-        instance.deadlock_since.store(now, Ordering::Relaxed);
-        instance.deadlock_mark.store(mark, Ordering::Release);
-        return Some(QUIET_PERIOD);
-    }
-    let waited =
-        Duration::from_nanos(now.saturating_sub(instance.deadlock_since.load(Ordering::Relaxed)));
-    if waited < QUIET_PERIOD {
-        return Some(QUIET_PERIOD - waited);
-    }
-    // The walk over all of them comes last, and once in each silence: nothing but a switch, and
-    // then another silence, changes its outcome.
-    if !somebody_may_wake() && !instance.deadlock_seen.swap(true, Ordering::Relaxed) {
-        report(instance);
-    }
-    None
 }
 
 /// Somebody waits for the clock, a descriptor or a future, on whatever VP, or is runnable but not
@@ -74,16 +76,12 @@ fn somebody_may_wake() -> bool {
             Phase::Parked if mp.state.is_suspended() => true,
             Phase::Parked => {
                 mp.wait_kind.load(Ordering::Relaxed) & Wait::TIMED != 0
-                    || matches!(waits_for(mp), Some(Wait::Io(_) | Wait::Future | Wait::Gate(_)))
+                    || matches!(mp.waits_for(), Some(Wait::Io(_) | Wait::Future | Wait::Gate(_)))
             }
             _ => false,
         };
     });
     found
-}
-
-pub(crate) fn waits_for(mp: &Mp) -> Option<Wait> {
-    Wait::decode(mp.wait_kind.load(Ordering::Relaxed), mp.wait_object.load(Ordering::Relaxed))
 }
 
 fn report(instance: &Instance) {
@@ -95,10 +93,10 @@ fn report(instance: &Instance) {
         }
         total += 1;
         if waiting.len() < SHOWN {
-            let what = waits_for(mp).map_or_else(|| "nothing known".into(), |w| w.to_string());
+            let what = mp.waits_for().map_or_else(|| "nothing known".into(), |w| w.to_string());
             waiting.push((
                 mp.reference(),
-                format!("  microprocess {} {} waits for {what}", Printed(mp.id()), dump::name(mp)),
+                format!("  microprocess {} {} waits for {what}", Printed(mp.id()), mp.name_text()),
             ));
         }
     });

@@ -2,7 +2,7 @@
 //!
 //! [`KUMIHIMO_DEBUG`] is found by its symbol and needs no debug information; `gdb/kumihimo.py` is
 //! its reader, and embedded into programs that are built with debug information
-//! (`.debug_gdb_scripts`). Nothing here is read by the runtime itself but the head of the list.
+//! (`.debug_gdb_scripts`). Nothing here is read by the runtime itself.
 #![debugger_visualizer(gdb_script_file = "../../gdb/kumihimo.py")]
 
 use std::mem::offset_of;
@@ -11,16 +11,17 @@ use std::sync::atomic::{AtomicPtr, AtomicU64};
 use kumihimo_arch::cpu;
 use kumihimo_arch::stack::Class;
 use kumihimo_events::{Slot, slot};
-use kumihimo_resource::id::{Id, Kind, Location, Serial};
 
+use crate::kernel_thread::gs_record::KernelThread;
+use crate::memory::pool::OLDEST;
+use crate::microprocess::id_prefix::PREFIX;
 use crate::microprocess::record::Mp;
-use crate::scheduler::carrier::KernelThread;
 use crate::scheduler::vp::Vp;
 
 /// Counts changes of [`Root`], of what its offsets lead to, of the phases in `state.rs`, of the
-/// encoding of [`crate::wait::park::Wait`] and of what a switch leaves on the stack. The script
-/// names the version that it reads.
-pub const VERSION: u32 = 2;
+/// encoding of [`crate::microprocess::wait_reason::Wait`] and of what a switch leaves on the stack.
+/// The script names the version that it reads.
+pub const VERSION: u32 = 3;
 
 /// The root. Offsets are bytes from the beginning of what they are named after.
 #[repr(C)]
@@ -33,12 +34,12 @@ pub struct Root {
     pub version: u32,
     /// Bytes of this.
     pub size: u32,
-    /// What the id of each microprocess begins with; the rest is the serial in its state. Stored
-    /// once, before there are any.
-    pub prefix: AtomicU64,
-    /// The first of all records; each leads to the next one.
+    /// Leads to what the id of each microprocess begins with; the rest is the serial in its state.
+    /// Stored once, before there are any.
+    pub prefix: &'static AtomicU64,
+    /// Leads to the address of the first of all records; each leads to the next one.
     #[allow(private_interfaces)]
-    pub(crate) oldest: AtomicPtr<Mp>,
+    pub(crate) oldest: &'static AtomicPtr<Mp>,
     /// The first instruction of a microprocess that has not begun.
     pub first_step: unsafe extern "C" fn(),
     /// Bytes of a stack slot, by class.
@@ -118,10 +119,6 @@ const fn slot_sizes() -> [u64; Class::COUNT] {
     sizes
 }
 
-/// Of an address space without a number.
-const NOWHERE: u64 =
-    Id::new(Location::NOWHERE, Kind::MICROPROCESS, Serial::from_bits(0)).bits().get();
-
 /// The one of this process. `used`: a linker that sees no reader keeps it all the same.
 #[used]
 #[unsafe(no_mangle)]
@@ -129,8 +126,8 @@ pub static KUMIHIMO_DEBUG: Root = Root {
     magic: *b"KUMIDBG\0",
     version: VERSION,
     size: size_of::<Root>() as u32,
-    prefix: AtomicU64::new(NOWHERE),
-    oldest: AtomicPtr::new(std::ptr::null_mut()),
+    prefix: &PREFIX,
+    oldest: &OLDEST,
     first_step: cpu::FIRST_STEP,
     slot_sizes: slot_sizes(),
     record: Record {

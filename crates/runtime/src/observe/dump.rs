@@ -11,18 +11,16 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use kumihimo_backtrace::unwind::call_of;
 use kumihimo_backtrace::{From, STACK, Symbols, Trace, Walker};
-use kumihimo_events::Slot;
-use kumihimo_events::sched::ThreadState;
 use kumihimo_resource::id::Printed;
 
 use crate::kernel_thread::no_events::lock;
 use crate::memory::pool;
 use crate::microprocess::record::{Mp, Ref};
 use crate::microprocess::state::Phase;
-use crate::observe::deadlock;
-use crate::scheduler::carrier::ANNOUNCED;
 use crate::scheduler::instance::{self, Instance};
-use crate::upcall::handoff;
+use crate::scheduler::thread_place;
+use crate::scheduler::thread_place::ThreadPlace;
+use crate::wait::blocking::blocking;
 
 /// Writes what every microprocess of the running runtime is doing: id, name, state (what it waits
 /// for, or on which kernel thread it runs or is blocked), priority and backtrace.
@@ -44,7 +42,7 @@ use crate::upcall::handoff;
 /// # Panics
 /// If `out` does.
 pub fn dump(out: &mut (impl Write + Send)) -> io::Result<()> {
-    handoff::blocking(|| apart(|walks| write_all(out, walks)))
+    blocking(|| apart(|walks| write_all(out, walks)))
 }
 
 /// Runs `f` on a kernel thread of its own, with `true`; if there is none to be had, here, with
@@ -104,7 +102,7 @@ pub(crate) fn write_all(out: &mut impl Write, walks: bool) -> io::Result<()> {
         };
         n += 1;
         let Observed { who, text, trace } = seen;
-        writeln!(out, "microprocess {} {}: {text}", Printed(who.id()), name(mp))?;
+        writeln!(out, "microprocess {} {}: {text}", Printed(who.id()), mp.name_text())?;
         if let (Some(trace), Some(symbols)) = (trace, &mut symbols) {
             out.write_all(render(&trace, symbols).as_bytes())?;
         }
@@ -122,7 +120,7 @@ pub(crate) fn one(who: Ref) -> Option<String> {
         instance::visit(|instance| instance.and_then(|i| see(i, who.mp, Some(&mut walker))))?;
     let trace = seen.trace.map_or_else(String::new, |trace| render(&trace, &mut symbols));
     (seen.who == who).then(|| {
-        format!("microprocess {} {}: {}\n{trace}", Printed(who.id()), name(who.mp), seen.text)
+        format!("microprocess {} {}: {}\n{trace}", Printed(who.id()), who.mp.name_text(), seen.text)
     })
 }
 
@@ -169,12 +167,6 @@ fn head(instance: &Instance) -> String {
     )
 }
 
-pub(crate) fn name(mp: &Mp) -> String {
-    let mut label = [0; 47];
-    let n = mp.label(&mut label);
-    if n == 0 { "(no name)".into() } else { String::from_utf8_lossy(&label[..n]).into_owned() }
-}
-
 fn see(instance: &Instance, mp: &'static Mp, walker: Option<&mut Walker>) -> Option<Observed> {
     let who = mp.reference();
     let phase = mp.state.phase();
@@ -184,17 +176,16 @@ fn see(instance: &Instance, mp: &'static Mp, walker: Option<&mut Walker>) -> Opt
     let (state, trace) = if phase == Phase::Suspended {
         ("suspended until it is resumed".into(), walker.and_then(|walker| still(who, walker)))
     } else if phase == Phase::Parked {
-        let what =
-            deadlock::waits_for(mp).map_or_else(|| "nothing known".into(), |wait| wait.to_string());
+        let what = mp.waits_for().map_or_else(|| "nothing known".into(), |wait| wait.to_string());
         // One that is sticky waits on its kernel thread, where its registers are.
-        let place = on(instance, who).filter(|_| mp.sticky.parker.is_asleep());
+        let place = thread_place::on(instance, who).filter(|_| mp.sticky.parker.is_asleep());
         let trace = walker.and_then(|walker| match place {
             Some(place) => place.trace(instance, who, walker),
             None => still(who, walker),
         });
         (format!("waits for {what}"), trace)
     } else {
-        match on(instance, who) {
+        match thread_place::on(instance, who) {
             Some(place) => {
                 (place.to_string(), walker.and_then(|walker| place.trace(instance, who, walker)))
             }
@@ -223,7 +214,7 @@ fn see(instance: &Instance, mp: &'static Mp, walker: Option<&mut Walker>) -> Opt
 }
 
 /// The saved stack pointer. Others write it while they switch: read like
-/// [`crate::wait::park::prefetch_stack`] does.
+/// [`crate::microprocess::prefetch::prefetch_stack`] does.
 fn context(mp: &'static Mp) -> usize {
     // SAFETY: records live for ever, and a context is one word.
     unsafe { AtomicPtr::from_ptr(mp.context.get().cast::<*mut u8>()) }
@@ -241,31 +232,6 @@ fn still(who: Ref, walker: &mut Walker) -> Option<Trace> {
     walker.walk(low..top, || who.is_alive().then(|| From::Saved(context(who.mp))))
 }
 
-/// The kernel thread that a microprocess is on.
-pub(crate) struct ThreadPlace {
-    pub(crate) tid: u32,
-    /// The number of its slot.
-    pub(crate) index: u32,
-    /// The VP under it; none: bound without.
-    pub(crate) vp: Option<u32>,
-    /// Where in the kernel it is, if it is there.
-    pub(crate) call: Option<i64>,
-}
-
-impl std::fmt::Display for ThreadPlace {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.vp {
-            Some(vp) => write!(f, "runs on kernel thread {} (VP {vp})", self.tid)?,
-            None => write!(f, "bound to kernel thread {} without a VP", self.tid)?,
-        }
-        match self.call {
-            Some(-1) => write!(f, ", which is stopped or faults"),
-            Some(call) => write!(f, ", blocked in system call {call}"),
-            None => Ok(()),
-        }
-    }
-}
-
 impl ThreadPlace {
     /// From the registers that the kernel shows of a thread that sleeps; one that runs is asked, in
     /// a signal handler.
@@ -280,50 +246,6 @@ impl ThreadPlace {
         // It may be another's turn by now, or the scheduler's.
         (who.is_alive() && (low..top).contains(&stack.pointer())).then(|| stack.trace(walker))
     }
-}
-
-/// Whether a kernel thread that carries no virtual processor has a microprocess all the same:
-/// bound, or in user mode, its VP being lent or claimed at this moment. The slot of one that has
-/// none to run keeps the last one's id.
-pub(crate) fn has_microprocess(slot: &Slot) -> bool {
-    let state = ThreadState::read(slot.state.load(Ordering::Relaxed));
-    state.is_some_and(|(state, bound)| bound || state == ThreadState::User)
-}
-
-/// The VP that a kernel thread's microprocess runs on. None where it is away: a VP that nobody took
-/// yet serves it no more than one that somebody did.
-pub(crate) fn vp_under(instance: &Instance, slot: &Slot) -> Option<u32> {
-    let is_away = ThreadState::read(slot.state.load(Ordering::Relaxed))
-        == Some((ThreadState::Sleeping, true));
-    (0..instance.vps.len() as u32).find(|vp| slot.carries(*vp)).filter(|_| !is_away)
-}
-
-/// Where a LIVE one is, as the shared page has it; none if it is queued.
-pub(crate) fn on(instance: &Instance, who: Ref) -> Option<ThreadPlace> {
-    shown(instance, |word| word == who.id())
-}
-
-/// As [`on`]; also where it is about to run, or to be found suspended.
-pub(crate) fn on_or_announced(instance: &Instance, who: Ref) -> Option<ThreadPlace> {
-    shown(instance, |word| word & !ANNOUNCED == who.id())
-}
-
-fn shown(instance: &Instance, is: impl Fn(u64) -> bool) -> Option<ThreadPlace> {
-    instance.kernel.slots().zip(1..).find_map(|(slot, index): (&Slot, u32)| {
-        let tid = slot.tid.load(Ordering::Acquire);
-        if tid == 0 || !is(slot.microprocess.load(Ordering::Relaxed)) {
-            return None;
-        }
-        // An idle one shows nobody. (To ask whether its VP sleeps would be to ask too late: it may
-        // be another one's by then.)
-        let vp = vp_under(instance, slot);
-        (vp.is_some() || has_microprocess(slot)).then(|| ThreadPlace {
-            tid,
-            index,
-            vp,
-            call: call_of(tid).map(|(_, call)| call),
-        })
-    })
 }
 
 /// The dump for [`crate::observe::dump_signal`]: to standard error, in one piece.

@@ -5,14 +5,14 @@ mod families;
 use std::sync::atomic::Ordering;
 
 use kumihimo_arch::tls;
+use kumihimo_events::source::Kind as Events;
 
-use crate::api::runtime::Events;
 use crate::memory::pool;
 use crate::process::board;
 use crate::process::mode::{Mode, mode};
 use crate::scheduler::instance::{self, Instance};
 use crate::syscall::direct_read::AnchorMetrics;
-use crate::syscall::syscall_batch::BatchMetrics;
+use crate::wait::syscall_batch::BatchMetrics;
 
 /// A snapshot of the running runtime's counters. Counters of VPs that run meanwhile may be a moment
 /// old.

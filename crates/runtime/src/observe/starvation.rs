@@ -13,13 +13,13 @@ use kumihimo_events::sched::Starved;
 use kumihimo_events::{Kernel, Slot};
 use kumihimo_resource::id::Printed;
 
-use crate::api::runtime::OnDeadlock;
+use crate::config::OnDeadlock;
+use crate::kernel_thread::gs_record::ANNOUNCED;
 use crate::memory::pool;
 use crate::microprocess::identity;
 use crate::microprocess::state::Phase;
-use crate::observe::dump;
-use crate::scheduler::carrier::ANNOUNCED;
 use crate::scheduler::instance::Instance;
+use crate::scheduler::thread_place;
 
 /// The patience before a report where a call may still return.
 const LONG: Duration = Duration::from_secs(5);
@@ -68,7 +68,7 @@ impl Instance {
         let mut live = 0;
         pool::for_each(|mp| live += usize::from(mp.state.phase() == Phase::Live));
         let on_kernel_threads =
-            self.kernel.slots().filter(|slot| dump::has_microprocess(slot)).count();
+            self.kernel.slots().filter(|slot| thread_place::has_microprocess(slot)).count();
         live.saturating_sub(on_kernel_threads)
     }
 
@@ -91,7 +91,7 @@ impl Instance {
         let holds = self
             .vp_in(slot)
             .map_or_else(String::new, |vp| format!(", and holds virtual processor {vp}"));
-        let (id, name, tid) = (Printed(mp.id()), dump::name(mp), slot.tid.load(Ordering::Relaxed));
+        let (id, name, tid) = (Printed(mp.id()), mp.name_text(), slot.tid.load(Ordering::Relaxed));
         Some(format!("  microprocess {id} {name} on kernel thread {tid}: {place}{holds}\n"))
     }
 }

@@ -5,7 +5,15 @@
 //! May use `kernel_thread` and `microprocess`.
 
 #[cfg(not(loom))]
+pub(crate) mod common_level;
+#[cfg(not(loom))]
+pub(crate) mod core_claim;
+#[cfg(not(loom))]
 pub(crate) mod placement;
 pub(crate) mod priority_order;
 #[cfg(not(loom))]
 pub(crate) mod priority_requests;
+#[cfg(not(loom))]
+pub(crate) mod turn_clock;
+#[cfg(not(loom))]
+pub(crate) mod turn_wait;

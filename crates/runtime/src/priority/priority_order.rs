@@ -24,11 +24,7 @@
 //! Where all microprocesses have one level nothing is shown and nobody looks: see
 //! `vp/rebalance.rs`.
 
-#[cfg(not(loom))]
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
-
-#[cfg(loom)]
-use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+use crate::loom::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 
 /// A level as it is shown: one more than the level, so that 0 is none.
 pub(crate) type Rank = u32;

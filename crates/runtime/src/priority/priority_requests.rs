@@ -3,15 +3,8 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use kumihimo_events::sched::Event;
-use kumihimo_policy::Why;
-use kumihimo_queue::Origin;
-
 use crate::kernel_thread::no_events::lock;
 use crate::microprocess::record::Ref;
-use crate::microprocess::state::Phase;
-use crate::scheduler::instance::Instance;
-use crate::scheduler::vp::Vp;
 
 /// So many entries of a list that nobody serves are looked through for doubles.
 const MANY: usize = 256;
@@ -53,50 +46,20 @@ impl PriorityRequests {
         self.pending.load(Ordering::Relaxed)
     }
 
-    /// By the owner of the VP.
-    pub(crate) fn serve(&self, vp: &Vp) {
+    /// What was asked for since the last call; none if nothing was. By the owner of the VP.
+    pub(crate) fn take(&self) -> Option<Vec<(Ref, usize)>> {
         if !self.pending() {
-            return;
+            return None;
         }
         self.pending.store(false, Ordering::Relaxed);
-        let list = std::mem::take(&mut *lock(&self.list)).of;
-        // What the neighbour gave away is this VP's to take, and nobody else's to look through.
-        if let Some(taker) = vp.queue().exchange() {
-            vp.instance().wake_idle(taker);
-        }
-        for (who, before) in list {
-            if !who.is_alive() {
-                continue;
-            }
-            if vp.running().is_some_and(|mp| std::ptr::eq(mp, who.mp)) {
-                vp.relevel(who.mp);
-            // SAFETY: records live for ever; `remove` finds out by itself whether it is in this
-            // VP's Protect Queue.
-            } else if unsafe { vp.queue().remove(who.item()) } {
-                vp.make_ready(who.mp, Why::Reprioritised, Origin::Wake);
-            } else if who.mp.state.phase() == Phase::Live
-                && before + 1 < 2 * vp.instance().vps.len()
-            {
-                // It may have been given to another VP: in the ring that is the next one, which may
-                // give it on at that moment. If it has run meanwhile its placement has used the new
-                // priority.
-                vp.instance().reprioritise(vp.index + 1, who, before + 1);
-            }
-        }
+        Some(std::mem::take(&mut *lock(&self.list)).of)
     }
-}
 
-impl Instance {
-    /// The priority of a microprocess has changed, and it may run, or be queued, on VP `at`, which
-    /// places it anew at its next step.
-    pub(crate) fn reprioritise(&self, at: usize, who: Ref, before: usize) {
-        let at = at % self.vps.len();
-        let vp = &self.vps[at];
-        lock(&vp.priority_requests.list).add(who, before);
+    /// Adds a request. True: there was none, and the VP is to be notified.
+    #[must_use]
+    pub(crate) fn add(&self, who: Ref, before: usize) -> bool {
+        lock(&self.list).add(who, before);
         // Release: the owner that sees it sees the new priority.
-        if !vp.priority_requests.pending.swap(true, Ordering::Release) {
-            self.kernel.raise(at as u32, Event::Changed);
-            vp.idle.wake();
-        }
+        !self.pending.swap(true, Ordering::Release)
     }
 }

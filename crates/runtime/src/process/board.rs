@@ -18,8 +18,7 @@ use kumihimo_arbiter::seat::{Bounds, Seat};
 use kumihimo_arbiter::share::Share;
 use kumihimo_arbiter::tell::{Receiver, Tell};
 
-use crate::idle::remote_wake;
-use crate::resource::membership;
+use crate::process::{clock, cores};
 
 /// Cells of a row.
 const CELLS: usize = 64;
@@ -39,11 +38,26 @@ pub(crate) struct BoardMembership {
 
 static BOARD: OnceLock<BoardMembership> = OnceLock::new();
 
+/// What the board needs of this address space's place on the machine.
+pub(crate) struct Machine {
+    /// The run-time directory, or why there is none.
+    pub(crate) directory: fn() -> Result<PathBuf, String>,
+    /// Notifies the address space of that number. Never blocks, allocates nothing.
+    pub(crate) tell: fn(u16),
+}
+
+static MACHINE: OnceLock<Machine> = OnceLock::new();
+
+/// Before the board is used: how it reaches the machine.
+pub(crate) fn register(machine: Machine) {
+    let _ = MACHINE.set(machine);
+}
+
 /// Joins, the first time, for a runtime with so many virtual processors. Blocks the kernel thread:
 /// some hundred microseconds.
 fn membership_of(vps: usize) -> &'static BoardMembership {
     BOARD.get_or_init(|| {
-        let cells = vps.max(remote_wake::cores().len()).clamp(1, CELLS);
+        let cells = vps.max(cores::cores().len()).clamp(1, CELLS);
         joined(cells).unwrap_or_else(|why| BoardMembership {
             member: Arc::new(Member::private(Row::private(CELLS))),
             seat: None,
@@ -75,11 +89,12 @@ pub fn path_in(directory: impl FnOnce() -> Result<PathBuf, String>) -> Result<Pa
 }
 
 fn joined(cells: usize) -> Result<BoardMembership, String> {
-    let path = path_in(|| Ok(membership::holder()?.directory().to_owned()))?;
+    let machine = MACHINE.get().ok_or("no runtime has begun in this process")?;
+    let path = path_in(machine.directory)?;
     let board = Board::open(&path).map_err(|e| e.to_string())?;
     let found = std::fs::metadata(&path).map_err(|e| format!("board {}: {e}", path.display()))?;
     let name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
-    let member = Member::join(board, name.trim_end(), cells, remote_wake::monotonic(), &ToControl)
+    let member = Member::join(board, name.trim_end(), cells, clock::monotonic(), &ToControl)
         .map_err(|e| e.to_string())?;
     let seat = member
         .board()
@@ -127,7 +142,9 @@ impl Tell for ToControl {
         if let Some(number) =
             receiver.ear.checked_sub(1).and_then(|number| u16::try_from(number).ok())
         {
-            membership::tell(number);
+            if let Some(machine) = MACHINE.get() {
+                (machine.tell)(number);
+            }
         }
     }
 }
@@ -159,7 +176,7 @@ pub(crate) fn has_rules() -> bool {
 /// This address space may not run at all now.
 pub(crate) fn is_barred() -> bool {
     BOARD.get().is_some_and(|membership| {
-        membership.member.has_share() && membership.member.is_barred(remote_wake::monotonic())
+        membership.member.has_share() && membership.member.is_barred(clock::monotonic())
     })
 }
 
@@ -227,7 +244,7 @@ impl BoardSeats {
         if !takes_part {
             return if membership.member.has_share() { seat(usize::MAX, true) } else { None };
         }
-        let cores = remote_wake::cores();
+        let cores = cores::cores();
         let core = *cores.get(vp % cores.len().max(1))? as usize;
         let cores = cores.iter().map(|core| *core as usize);
         seat(core, self.vps <= cores.len()).map(|seat| seat.with_cores(cores))
@@ -244,19 +261,19 @@ impl Drop for BoardSeats {
 
 /// This address space's row: there others post, and call its virtual processors.
 #[must_use]
-pub fn row() -> Row {
+pub(crate) fn row() -> Row {
     membership_of(1).member.row()
 }
 
 /// The board that this address space is at, and its row there; `None`: it is at none.
 #[must_use]
-pub fn seat() -> Option<(u128, u32)> {
+pub(crate) fn seat() -> Option<(u128, u32)> {
     membership_of(1).seat
 }
 
 /// The row of another address space, if it is at the same board.
 #[must_use]
-pub fn neighbour(board: u128, row: u32) -> Option<Row> {
+pub(crate) fn neighbour(board: u128, row: u32) -> Option<Row> {
     let membership = membership_of(1);
     let (own, _) = membership.seat?;
     if own == board { membership.member.neighbour(u16::try_from(row).ok()?) } else { None }
@@ -276,7 +293,7 @@ pub(crate) fn others() -> u32 {
 /// Whether another address space has a core, and runs there what is not of this level. Out of date
 /// at once.
 pub(crate) fn is_another_level_there(level: u8) -> bool {
-    let cores = remote_wake::cores().iter().map(|core| *core as usize);
+    let cores = cores::cores().iter().map(|core| *core as usize);
     BOARD.get().is_some_and(|membership| membership.member.is_another_level_there(level, cores))
 }
 

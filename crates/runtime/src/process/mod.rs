@@ -4,9 +4,8 @@
 //! The room imports nothing of the crate. Data flows upward only: the rooms above ask, and nothing
 //! here calls back.
 
-#[cfg(not(loom))]
 pub mod board;
-#[cfg(not(loom))]
+pub(crate) mod clock;
+pub(crate) mod cores;
 pub(crate) mod futex;
-#[cfg(not(loom))]
 pub(crate) mod mode;

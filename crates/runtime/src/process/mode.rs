@@ -1,7 +1,6 @@
 //! What microprocesses are in this process: user-level threads, or kernel threads 1:1.
 
-use std::fmt;
-use std::io;
+use std::{fmt, io};
 
 use kumihimo_arch::{HAS_MICROPROCESSES, tls};
 

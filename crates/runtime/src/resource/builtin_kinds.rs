@@ -14,18 +14,16 @@ use kumihimo_policy::Priority;
 use kumihimo_resource::id::{Kind, Serial};
 use kumihimo_resource::table::{Command, Error, Row, Table, Usage};
 
-use crate::api::thread::Builder;
-use crate::lifecycle::priority;
 use crate::lifecycle::suspend;
+use crate::lifecycle::thread_builder::Builder;
 use crate::memory::pool;
-use crate::microprocess::identity;
 use crate::microprocess::record::{Mp, Ref};
 use crate::microprocess::state::Phase;
-use crate::observe::deadlock;
-use crate::observe::dump;
-use crate::scheduler::instance;
+use crate::microprocess::wait_reason::Wait;
+use crate::microprocess::waiter::Waiter;
+use crate::microprocess::{id_prefix, identity};
+use crate::scheduler::{instance, reprioritise};
 use crate::wait::cancel;
-use crate::wait::park::{Wait, Waiter};
 
 /// What `open` of a microprocess takes: what it runs, and how it begins. Taken out.
 pub struct Begin {
@@ -50,7 +48,7 @@ pub(crate) fn define(table: &Table) {
 
 fn find(kind: Kind, serial: Serial) -> Result<Ref, Error> {
     let stale = || Error::Stale(kumihimo_resource::table::table().id(kind, serial));
-    let found = identity::find(identity::id(serial.bits())).map(Mp::reference);
+    let found = identity::find(id_prefix::id(serial.bits())).map(Mp::reference);
     found.filter(|who| who.generation == serial.bits() && who.is_alive()).ok_or_else(stale)
 }
 
@@ -77,7 +75,9 @@ impl Microprocesses {
         match who.mp.state.phase() {
             Phase::Suspended => "suspended".into(),
             Phase::Parked => {
-                let what = deadlock::waits_for(who.mp)
+                let what = who
+                    .mp
+                    .waits_for()
                     .map_or_else(|| "nothing known".into(), |wait| wait.to_string());
                 format!("waits for {what}{suspended}")
             }
@@ -113,7 +113,7 @@ impl Row for Microprocesses {
 
     fn read(&self, serial: Serial, into: &mut Vec<u8>) -> Result<usize, Error> {
         let who = find(Kind::MICROPROCESS, serial)?;
-        Ok(said(&format!("{} {}", dump::name(who.mp), Self::state(who)), into))
+        Ok(said(&format!("{} {}", who.mp.name_text(), Self::state(who)), into))
     }
 
     fn control(&self, serial: Serial, command: &Command<'_>) -> Result<(), Error> {
@@ -206,7 +206,7 @@ impl Row for Part {
         match (self, command) {
             (Part::Share, Command::Priority(level)) => {
                 let level = Priority::new(*level).map_err(|e| Error::Invalid(e.to_string()))?;
-                priority::set(who, level);
+                reprioritise::set(who, level);
                 Ok(())
             }
             (_, other) => Err(Error::Invalid(format!("a {} knows no {other:?}", self.kind()))),

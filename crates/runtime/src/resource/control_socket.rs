@@ -15,19 +15,17 @@ use kumihimo_machine::answer::{
 use kumihimo_resource::id::{Id, Kind, Serial};
 use kumihimo_resource::table::{Command, Error, table};
 
-use crate::idle::remote_wake;
-use crate::kernel_thread::kernel_slice;
+use crate::kernel_thread::{affinity, kernel_slice};
 use crate::lifecycle::suspend::{self, Suspended};
 use crate::memory::pool;
 use crate::microprocess::identity;
 use crate::microprocess::record::{Mp, Ref};
 use crate::microprocess::state::Phase;
-use crate::observe::deadlock;
-use crate::observe::dump;
-use crate::observe::metrics;
+use crate::observe::{dump, metrics};
 use crate::process::board;
 use crate::process::mode::{Mode, mode};
 use crate::scheduler::instance::{self, Instance};
+use crate::scheduler::thread_place;
 
 /// The process as the control socket sees it, whichever runtime runs.
 #[derive(Debug)]
@@ -46,8 +44,8 @@ impl Threads {
     fn of(instance: &Instance) -> Threads {
         let on = |slot: &Slot| {
             let tid = slot.tid.load(Ordering::Acquire);
-            let vp = dump::vp_under(instance, slot);
-            let has = vp.is_some() || dump::has_microprocess(slot);
+            let vp = thread_place::vp_under(instance, slot);
+            let has = vp.is_some() || thread_place::has_microprocess(slot);
             let id = slot.microprocess.load(Ordering::Relaxed);
             (tid != 0 && has)
                 .then_some((id, OnThread { tid: tid as i32, vp: vp.map(|vp| vp as u16) }))
@@ -74,10 +72,10 @@ impl Threads {
             Phase::Free | Phase::Done | Phase::Abandoned => return None,
         };
         let waits_for = match phase {
-            Phase::Parked => deadlock::waits_for(mp).map(|wait| wait.to_string()),
+            Phase::Parked => mp.waits_for().map(|wait| wait.to_string()),
             _ => None,
         };
-        let name = (mp.label_len.load(Ordering::Acquire) != 0).then(|| dump::name(mp));
+        let name = (mp.label_len.load(Ordering::Acquire) != 0).then(|| mp.name_text());
         let seen = Microprocess {
             id: Id::from_bits(who.id())?,
             name,
@@ -146,7 +144,7 @@ impl Answer for ControlSocket {
 
     fn told(&self, from: u32) {
         instance::visit(|instance| instance.map(Instance::told));
-        remote_wake::keep_off(from);
+        affinity::keep_off(from);
     }
 
     fn space(&self) -> Space {

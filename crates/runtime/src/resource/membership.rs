@@ -18,8 +18,10 @@ use kumihimo_resource::serials::Generations;
 use kumihimo_resource::table::{self, Table};
 
 use crate::environment;
+use crate::kernel_thread::fork;
 use crate::kernel_thread::no_events::lock;
 use crate::microprocess::identity;
+use crate::process::board;
 use crate::resource::builtin_kinds;
 use crate::resource::control_socket::ControlSocket;
 
@@ -41,7 +43,7 @@ static MEMBER: OnceLock<Member> = OnceLock::new();
 /// `InvalidInput`: this process has begun with another locking design.
 pub(crate) fn begin(locking: Option<Locking>) -> io::Result<()> {
     let member = MEMBER.get_or_init(|| {
-        crate::kernel_thread::fork::watch();
+        fork::install_membership(forget);
         let off = std::env::var_os("KUMI_MACHINE").is_some_and(|off| off == "off");
         let taken = if off {
             Err("KUMI_MACHINE=off".to_owned())
@@ -52,6 +54,10 @@ pub(crate) fn begin(locking: Option<Locking>) -> io::Result<()> {
             Ok(number) => (Some(Arc::new(number)), None),
             Err(why) => (None, Some(why)),
         };
+        board::register(board::Machine {
+            directory: || Ok(holder()?.directory().to_owned()),
+            tell,
+        });
         let (location, generations) = number.as_ref().map_or_else(
             || (Location::NOWHERE, Generations::unclaimed()),
             |number| {

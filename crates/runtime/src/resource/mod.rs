@@ -4,6 +4,7 @@
 //! Requests from outside come in at `control_socket` and go through the table. May use `observe`
 //! and what it may use.
 
+pub(crate) mod board_access;
 pub mod builtin_kinds;
 pub(crate) mod control_socket;
 pub mod kind_table;

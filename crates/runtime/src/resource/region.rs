@@ -4,118 +4,21 @@
 //! never unmapped; larger ones are the kernel's, by mmap(2). The paper's load is 4 KB (P3, 5.2.1
 //! (2)).
 
-use std::cell::{Cell, RefCell};
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
-use std::sync::{Mutex, Once};
+use std::sync::Once;
 
 use kumihimo_resource::id::{Id, Kind, Serial};
-use kumihimo_resource::table::{Error, Row, Usage, has_whole_kinds};
+use kumihimo_resource::table::{Error, Row, Usage};
 
 use crate::kernel_thread::no_events::{NoEvents, lock};
+use crate::memory::region_cache::{FREE, KEPT, PAGE, Piece, map, refill, size_of};
 use crate::resource::kind_table::Entries;
 use crate::resource::membership::table;
 use crate::scheduler::carrier::Carrier;
 
-const PAGE: usize = 4096;
-/// Sizes that are cut from slabs: 1, 2, 4, 8 and 16 pages.
-const SIZES: usize = 5;
-const SLAB: usize = 2 << 20;
-/// What a VP keeps of each size.
-const KEPT: usize = 64;
-
 static REGIONS: Entries<usize> = Entries::new(Kind::REGION);
-/// Free regions that no VP keeps, by size.
-static FREE: [Mutex<Vec<Piece>>; SIZES] = [const { Mutex::new(Vec::new()) }; SIZES];
-
-/// Memory that nobody uses.
-#[derive(Clone, Copy, Debug)]
-struct Piece(NonNull<u8>);
-
-// SAFETY: it is memory of a slab, and the owner of the piece has it alone.
-unsafe impl Send for Piece {}
-
-/// One VP's free regions. Owner only.
-#[derive(Debug, Default)]
-pub(crate) struct RegionCache {
-    free: [RefCell<Vec<Piece>>; SIZES],
-    /// Not where the locking design has one list for all.
-    shared: Cell<bool>,
-}
-
-impl RegionCache {
-    pub(crate) fn new() -> RegionCache {
-        RegionCache { free: Default::default(), shared: Cell::new(has_whole_kinds()) }
-    }
-
-    fn take(&self, size: usize) -> Option<Piece> {
-        self.free[size].borrow_mut().pop()
-    }
-
-    /// What there is too much of comes back.
-    fn give(&self, size: usize, piece: Piece) -> Vec<Piece> {
-        if self.shared.get() {
-            return vec![piece];
-        }
-        let mut free = self.free[size].borrow_mut();
-        free.push(piece);
-        if free.len() > KEPT { free.split_off(KEPT / 2) } else { Vec::new() }
-    }
-
-    /// Everything back to the process: the runtime ends.
-    pub(crate) fn clear(&self) {
-        for (size, free) in self.free.iter().enumerate() {
-            lock(&FREE[size]).append(&mut free.borrow_mut());
-        }
-    }
-}
-
-/// A kernel thread that outlives its runtime keeps the VPs until then.
-impl Drop for RegionCache {
-    fn drop(&mut self) {
-        self.clear();
-    }
-}
-
-fn size_of(bytes: usize) -> Option<usize> {
-    let size = bytes.div_ceil(PAGE).max(1).next_power_of_two().ilog2() as usize;
-    (size < SIZES).then_some(size)
-}
-
-/// Some of one size: from those that nobody keeps, or from a new slab.
-#[cold]
-fn refill(size: usize, n: usize) -> io::Result<Vec<Piece>> {
-    let mut free = lock(&FREE[size]);
-    if free.is_empty() {
-        let slab = map(SLAB)?;
-        let bytes = PAGE << size;
-        // SAFETY: within the slab.
-        free.extend((0..SLAB / bytes).rev().map(|i| Piece(unsafe { slab.add(i * bytes) })));
-    }
-    let rest = free.len().saturating_sub(n);
-    Ok(free.split_off(rest))
-}
-
-fn map(bytes: usize) -> io::Result<NonNull<u8>> {
-    // SAFETY: new, anonymous, private memory.
-    let at = unsafe {
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        libc::mmap(
-            std::ptr::null_mut(),
-            bytes,
-            protection,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-            -1,
-            0,
-        )
-    };
-    if at == libc::MAP_FAILED {
-        let e = io::Error::last_os_error();
-        return Err(io::Error::new(e.kind(), format!("a memory region of {bytes} bytes: {e}")));
-    }
-    Ok(NonNull::new(at.cast()).expect("mmap gives no null"))
-}
 
 /// Memory of one's own: zeroed, page-aligned, a resource of the address space with an id. Given
 /// back when it is dropped.

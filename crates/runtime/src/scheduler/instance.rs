@@ -6,27 +6,28 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use kumihimo_arch::tls;
-use kumihimo_events::Kernel;
-use kumihimo_events::kernel;
 use kumihimo_events::limit::Limit;
 use kumihimo_events::source::Kind as Source;
+use kumihimo_events::{Kernel, kernel};
 use kumihimo_queue::{Set, Taker};
 use kumihimo_resource::table::{Table, table};
 use kumihimo_trace::Session;
 
-use crate::api::runtime::Settings;
+use crate::config::Settings;
 use crate::kernel_thread::no_events::{NoEvents, lock};
 use crate::memory::pool::SlotKind;
 use crate::memory::stack_trim::StackTrim;
+use crate::microprocess::foreign_thread::ForeignThread;
 use crate::microprocess::record::Mp;
+use crate::microprocess::sticky_state;
+use crate::priority::common_level::CommonLevel;
 use crate::priority::placement::Placer;
 use crate::process::board::BoardSeats;
-use crate::scheduler::vp::{CommonLevel, Vp};
+use crate::process::clock;
+use crate::scheduler::vp::Vp;
+use crate::syscall::batch_config::BatchConfig;
 use crate::syscall::direct_read::DirectRead;
-use crate::syscall::syscall_batch::BatchConfig;
 use crate::trace_hooks;
-use crate::upcall::sticky;
-use crate::wait::park::ForeignThread;
 
 /// So many runnable ones are enough to wake another VP, however little it had to do when it was
 /// woken last.
@@ -52,7 +53,7 @@ pub(crate) struct Instance {
     pub(crate) idle_vps: AtomicUsize,
     stop: AtomicBool,
     pub(crate) blocking_inline: AtomicU64,
-    pub(crate) sticky: sticky::Counts,
+    pub(crate) sticky: sticky_state::StickyCounts,
     pub(crate) spawned_outside: AtomicU64,
     /// 1:1 kernel threads in place of microprocesses: those that ended, and those that may be
     /// alive.
@@ -135,7 +136,7 @@ pub(crate) fn hears_of_sleeps() -> bool {
 impl Instance {
     pub(crate) fn new(settings: Settings, placer: Placer) -> io::Result<Arc<Instance>> {
         let queues = Set::new(settings.design, settings.vps, settings.capacity);
-        let default_kind = settings.default_kind()?;
+        let default_kind = SlotKind::for_stack(settings.stack_size, false)?;
         let kernel = Kernel::open(kernel::Settings {
             vps: settings.vps as u32,
             concurrency: settings.concurrency.unwrap_or(settings.vps),
@@ -150,7 +151,7 @@ impl Instance {
         let trace = trace_hooks::open(&settings, placer.name())?;
         let mut failure = None;
         crate::process::board::set_share(settings.share);
-        let instance = Arc::new_cyclic(|weak| {
+        let instance = Arc::new_cyclic(|weak: &Weak<Instance>| {
             let vps: Vec<Vp> = (0..settings.vps)
                 .map_while(|i| {
                     // SAFETY: the VP's carrier is the only user; the set lies in the same
@@ -158,7 +159,7 @@ impl Instance {
                     let queue = unsafe { queues.local(i) };
                     Vp::new(
                         i,
-                        weak.as_ptr(),
+                        weak.as_ptr().cast(),
                         &seats,
                         queue,
                         settings.design,
@@ -177,12 +178,12 @@ impl Instance {
                 trace: trace.clone(),
                 default_kind,
                 clock: Instant::now(),
-                epoch: crate::idle::remote_wake::monotonic(),
+                epoch: clock::monotonic(),
                 stuck_vps: AtomicUsize::new(0),
                 idle_vps: AtomicUsize::new(0),
                 stop: AtomicBool::new(false),
                 blocking_inline: AtomicU64::new(0),
-                sticky: sticky::Counts::default(),
+                sticky: sticky_state::StickyCounts::default(),
                 spawned_outside: AtomicU64::new(0),
                 ended_outside: AtomicU64::new(0),
                 one_to_one_threads: Mutex::default(),
@@ -356,7 +357,9 @@ impl Instance {
 
     /// Puts it into the injector of VP `to`, and wakes that if it sleeps.
     pub(crate) fn put(&self, to: usize, mp: &'static Mp) {
-        trace_hooks::injected(self, to, mp);
+        trace_hooks::injected(&self.trace, to, mp, || {
+            self.placer.level_of(mp).unwrap_or(mp.level.get())
+        });
         // SAFETY: the caller holds it; records live for ever. Its state LIVE and "in no queue" are
         // the caller's to know.
         let first = unsafe { self.queues.inject(to, std::ptr::NonNull::from(mp)) };
@@ -438,5 +441,13 @@ impl Instance {
     /// 1:1 mode: this machine's libc gives no blocks.
     pub(crate) fn one_to_one() -> bool {
         tls::get().kind() == tls::Kind::Kernel
+    }
+}
+
+impl Vp {
+    #[inline(always)]
+    pub(crate) fn instance(&self) -> &Instance {
+        // SAFETY: an instance outlives its VPs.
+        unsafe { &*self.instance.cast::<Instance>() }
     }
 }

@@ -6,5 +6,10 @@
 //! use the rooms from `idle` and `syscall` down.
 
 pub(crate) mod carrier;
+pub(crate) mod idling;
 pub(crate) mod instance;
+pub(crate) mod posts;
+pub(crate) mod reprioritise;
+pub(crate) mod switch;
+pub(crate) mod thread_place;
 pub(crate) mod vp;

@@ -16,41 +16,36 @@ mod ready;
 mod rebalance;
 
 use std::cell::{Cell, UnsafeCell};
-use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use kumihimo_arbiter::row::Row;
 use kumihimo_arch::{cpu, tls};
-use kumihimo_policy::{Priority, Why};
-use kumihimo_queue::{Design, Origin, Owner, Place};
+use kumihimo_policy::Why;
+use kumihimo_queue::{Design, Owner};
 use kumihimo_trace::ring::Ring;
 
 use crate::idle::busy_poll::BusyPoll;
+use crate::idle::poller::Poller;
 use crate::idle::sleep::Idle;
 use crate::idle::timer::{BATCH, Timers};
 use crate::idle::yield_core::YieldCore;
+use crate::kernel_thread::gs_record;
 use crate::memory::pool::VpPool;
+use crate::memory::region_cache::RegionCache;
+use crate::microprocess::after_switch::AfterSwitch;
+use crate::microprocess::prefetch;
 use crate::microprocess::record::Mp;
 use crate::microprocess::state::Park;
+use crate::priority::common_level::CommonLevel;
+use crate::priority::core_claim::CoreClaim;
 use crate::priority::priority_order::PublishedLevels;
 use crate::priority::priority_requests::PriorityRequests;
+use crate::priority::turn_clock::{SLOW_STEPS_EVERY, TurnClock};
+use crate::priority::turn_wait::TurnWait;
 use crate::process::board::BoardSeats;
-use crate::resource::region;
-use crate::scheduler::carrier::{self, Carrier};
-use crate::scheduler::instance::Instance;
-use crate::syscall::syscall_batch::BatchQueue;
-use crate::trace_hooks;
-use crate::upcall::timekeeper::TurnClock;
-use crate::upcall::turn_wait::TurnWait;
-use crate::wait::park;
-use crate::wait::readiness::Poller;
-pub(crate) use core_claim::BOOK_AT_LATEST;
-pub(crate) use rebalance::CommonLevel;
+use crate::syscall::batch_queue::BatchQueue;
 
-/// Switches between two looks at what costs time to look at (clock, requests), at most; fewer where
-/// those that run take their time, so that about [`quantum::LOOK_EVERY`] passes between two looks.
-const SLOW_STEPS_EVERY: u32 = 61;
 /// Nanoseconds between two system calls that ask for ready descriptors while there is something to
 /// run.
 const POLL_EVERY: u64 = 100_000;
@@ -60,23 +55,6 @@ const WARM_LINES: usize = 5;
 
 /// How far below its record the stack pointer of one is, at most, that has not run yet.
 const FRESH: usize = 384;
-
-/// What the leaving microprocess wants done with itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AfterSwitch {
-    /// Nothing: nobody left (an idle carrier), or it is taken care of.
-    Nothing,
-    /// It is runnable: back into the queue.
-    Requeue(Why),
-    /// It is runnable and goes before the others of its level (its child runs first).
-    RequeueFront,
-    /// It sleeps, unless a permit is there.
-    Park,
-    /// It has ended.
-    Finish,
-    /// It is suspended.
-    Suspend,
-}
 
 /// Counters with one writer, the carrier; anyone may read.
 #[derive(Default)]
@@ -98,45 +76,46 @@ pub(crate) struct Vp {
     // Owner's half. First what every switch touches.
     /// Where others call its VPs, and post what came for them.
     pub(crate) row: Row,
-    queue: Owner<Mp>,
+    pub(super) queue: Owner<Mp>,
     /// Level of the running one.
     pub(crate) level: Cell<u8>,
     /// See [`rebalance`].
-    common_level: CommonLevel,
-    after_switch: Cell<AfterSwitch>,
+    pub(super) common_level: CommonLevel,
+    pub(super) after_switch: Cell<AfterSwitch>,
     pub(crate) left_by: Cell<*const Mp>,
-    countdown: Cell<u32>,
+    pub(super) countdown: Cell<u32>,
     /// What the countdown begins with.
-    look_every: Cell<u32>,
-    looked_ns: Cell<u64>,
-    polled_ns: Cell<u64>,
+    pub(super) look_every: Cell<u32>,
+    pub(super) looked_ns: Cell<u64>,
+    pub(super) polled_ns: Cell<u64>,
     /// Nothing may be queued, and the timekeeper was notified of that: see
     /// [`crate::upcall::timekeeper`].
     pub(crate) alone: Cell<bool>,
     /// As of the last look: another VP sleeps and is rested.
-    may_share: Cell<bool>,
+    pub(super) may_share: Cell<bool>,
     /// When it last woke up.
     pub(crate) up_since: Cell<u64>,
-    keeps_account: bool,
-    fsgsbase: bool,
-    standing_offset: isize,
+    pub(super) keeps_account: bool,
+    pub(super) fsgsbase: bool,
+    pub(super) standing_offset: isize,
     /// See [`tls::Tls::lines`].
-    block_lines: Box<[isize]>,
+    pub(super) block_lines: Box<[isize]>,
     /// A yielding microprocess may be queued before its context is left: no other thread takes from
     /// this queue, and its run time is not needed.
-    queues_early: bool,
+    pub(super) queues_early: bool,
     /// Why the running one should give way at the next switch point, if it should.
     pub(crate) resched: Cell<Option<Why>>,
     pub(crate) index: usize,
-    instance: *const Instance,
+    /// Its instance: an address here; `instance.rs` gives it the type.
+    pub(super) instance: *const (),
     pub(crate) counters: Counters,
-    since_ns: Cell<u64>,
+    pub(super) since_ns: Cell<u64>,
     /// Where nobody is timed at a switch: the number of switches at the last look, and since when
     /// it is the same (0: not yet known).
-    turn: Cell<(u64, u64)>,
-    timers: UnsafeCell<Timers>,
+    pub(super) turn: Cell<(u64, u64)>,
+    pub(super) timers: UnsafeCell<Timers>,
     pub(crate) pool: VpPool,
-    pub(crate) regions: region::RegionCache,
+    pub(crate) regions: RegionCache,
     pub(crate) poller: Poller,
     pub(crate) busy_poll: BusyPoll,
     pub(crate) yield_core: YieldCore,
@@ -152,7 +131,7 @@ pub(crate) struct Vp {
     // Shared half.
     pub(crate) published: PublishedLevels,
     pub(crate) idle: Idle,
-    core_claim: core_claim::CoreClaim,
+    pub(super) core_claim: CoreClaim,
     pub(crate) priority_requests: PriorityRequests,
 }
 
@@ -162,238 +141,10 @@ unsafe impl Sync for Vp {}
 // SAFETY: as above.
 unsafe impl Send for Vp {}
 
-// ---- THE
-// loop ------------------------------------------------------------------------------------------
-
-impl Carrier {
-    /// The running microprocess leaves and the next one comes. Returns when the caller is
-    /// continued, perhaps elsewhere.
-    #[inline(always)]
-    pub(crate) fn leave(self, after: AfterSwitch) -> Carrier {
-        let vp = self.vp();
-        vp.look_around();
-        vp.run_batch_if_due();
-        match vp.pick() {
-            Some(next) => self.switch(next, after),
-            None => self.switch_to_idle(after),
-        }
-    }
-
-    /// The running microprocess lets those of its level, or above, go first. Comes back at once if
-    /// there are none.
-    pub(crate) fn give_way(self, why: Why) -> Carrier {
-        let vp = self.vp();
-        vp.look_around();
-        vp.resched.set(None);
-        let level = vp.level.get();
-        trace_hooks::gives_way(vp, why);
-        match vp.pick_at_least(level) {
-            None => {
-                if !vp.is_common_level(level) {
-                    vp.publish_continuing();
-                    // Asked to reschedule it would come here again, and nobody is there to leave
-                    // to.
-                    if vp.has_lost_core() {
-                        return self.switch_to_idle(AfterSwitch::Requeue(why));
-                    }
-                }
-                self
-            }
-            Some(next)
-                if vp.queues_early && vp.is_common_level(level) && next.level.get() == level =>
-            {
-                // Queued before its context is left: nobody but this VP takes it out, and not
-                // before the switch. Neither `surplus` nor `rebalance` is called in between.
-                // SAFETY: the running microprocess is ours; records live for ever.
-                unsafe {
-                    vp.queue.push(
-                        NonNull::new_unchecked(self.kernel_thread().current.get().cast_mut()),
-                        Place::back(level),
-                        Origin::Yield,
-                    )
-                };
-                self.switch_without_rebalance(next, AfterSwitch::Nothing)
-            }
-            Some(next) => self.switch(next, AfterSwitch::Requeue(why)),
-        }
-    }
-
-    /// The running microprocess lets those of a higher level go first, if there are any (still).
-    #[cold]
-    fn give_way_to_higher(self) -> Carrier {
-        let vp = self.vp();
-        vp.look_around();
-        vp.resched.set(None);
-        let level = vp.level.get();
-        trace_hooks::gives_way(vp, Why::Outranked);
-        if vp.has_lost_core() {
-            return self.switch_to_idle(AfterSwitch::Requeue(Why::Outranked));
-        }
-        let next = if level < Priority::HIGHEST.get() { vp.pick_at_least(level + 1) } else { None };
-        match next {
-            None => {
-                vp.publish_continuing();
-                self
-            }
-            Some(next) => self.switch(next, AfterSwitch::Requeue(Why::Outranked)),
-        }
-    }
-
-    /// `next` continues here, now. It is the caller's to run.
-    #[inline(always)]
-    pub(crate) fn switch(self, next: &'static Mp, after: AfterSwitch) -> Carrier {
-        if !self.vp().is_common_level(next.level.get()) {
-            self.vp().publish_running(next);
-        }
-        self.switch_without_rebalance(next, after)
-    }
-
-    #[inline(always)]
-    fn switch_without_rebalance(self, next: &'static Mp, after: AfterSwitch) -> Carrier {
-        self.kernel_thread().announce(next);
-        if next.state.is_suspended() {
-            return self.switch_to_another(next, after);
-        }
-        self.switch_to_runnable(next, after)
-    }
-
-    /// It was announced, and is not suspended.
-    #[inline(always)]
-    pub(crate) fn switch_to_runnable(self, next: &'static Mp, after: AfterSwitch) -> Carrier {
-        let vp = self.vp();
-        let fs = if next.fs.get() == 0 { self.kernel_thread().fs } else { next.fs.get() };
-        if next.waits_elsewhere() {
-            return self.promise(next, after);
-        }
-        vp.account_for(next);
-        vp.level.set(next.level.get());
-        self.kernel_thread().show(next);
-        // SAFETY: `next` was taken out of a queue (or is new): its context is complete and it is
-        // ours alone.
-        unsafe { self.cross(next, *next.context.get(), fs, after) }
-    }
-
-    /// Nothing is runnable: to the kernel thread's own stack.
-    #[inline(always)]
-    pub(crate) fn switch_to_idle(self, after: AfterSwitch) -> Carrier {
-        let kt = self.kernel_thread();
-        let (context, fs) = (kt.idle.get(), kt.fs);
-        // SAFETY: the carrier's own context was saved when it ran its first microprocess, and
-        // waits.
-        unsafe { self.cross(std::ptr::null(), *context, fs, after) }
-    }
-
-    /// What the one that left wanted done. First thing on the new stack.
-    #[inline(always)]
-    pub(crate) fn arrive(self) -> Carrier {
-        // A kernel thread that lost its VP inside `blocking` comes to its own stack without one.
-        if !self.has_vp() {
-            return self;
-        }
-        let vp = self.vp();
-        let after = vp.after_switch.replace(AfterSwitch::Nothing);
-        // The two most frequent ones by themselves: branches are predicted better than a jump
-        // through a table.
-        if after == AfterSwitch::Nothing {
-            return self;
-        }
-        // SAFETY: something is to be done with it, so it is a record, which lives for ever; its
-        // context is saved and it is ours alone.
-        let by = unsafe { &*vp.left_by.get() };
-        if after == AfterSwitch::Park {
-            vp.commit_park(by);
-        } else {
-            self.arrive_otherwise(after, by);
-        }
-        self
-    }
-
-    // Not inlined: the frame of `leave` stays small.
-    #[inline(never)]
-    fn arrive_otherwise(&self, after: AfterSwitch, by: &'static Mp) {
-        let vp = self.vp();
-        match after {
-            AfterSwitch::Nothing | AfterSwitch::Park => {}
-            AfterSwitch::Requeue(why) => vp.make_ready(by, why, Origin::Yield),
-            AfterSwitch::RequeueFront => vp.make_ready_front(by),
-            AfterSwitch::Finish => crate::lifecycle::join::after_finish(self, by),
-            AfterSwitch::Suspend => vp.suspend_after_switch(by),
-        }
-    }
-}
-
-// ---- Steps of the
-// loop ------------------------------------------------------------------------------------------
-
-impl Carrier {
-    /// The switch proper.
-    ///
-    /// # Safety
-    /// `to` is the saved context of `next` (null: of this kernel thread itself), complete and ours;
-    /// `fs` is its FS base.
-    #[inline(always)]
-    unsafe fn cross(
-        self,
-        next: *const Mp,
-        to: cpu::Context,
-        fs: usize,
-        after: AfterSwitch,
-    ) -> Carrier {
-        // The mask stays: the microprocess that continues here has the right, and `arrive` on the
-        // other side makes it a `Carrier` again.
-        let this = std::mem::ManuallyDrop::new(self);
-        let (vp, kt) = (this.vp(), this.kernel_thread());
-        debug_assert_eq!(kt.slot().depth(), 1);
-        let me = kt.current.replace(next);
-        trace_hooks::switched(vp, me, next, after);
-        vp.after_switch.set(after);
-        vp.left_by.set(me);
-        bump(&vp.counters.switches);
-        let (save, own_fs) = if me.is_null() {
-            (kt.idle.get(), kt.fs)
-        } else {
-            // SAFETY: the running microprocess's record.
-            let me = unsafe { &*me };
-            (me.context.get(), if me.fs.get() == 0 { kt.fs } else { me.fs.get() })
-        };
-        // SAFETY: the caller's promise. The old context is published (queued, parked, freed) by
-        // `arrive` only, on the new stack.
-        unsafe {
-            if fs == own_fs {
-                cpu::switch_same(save, to);
-            } else if vp.fsgsbase {
-                cpu::switch_fs(save, to, fs);
-            } else {
-                cpu::switch_prctl(save, to, fs);
-            }
-            Carrier::here().arrive()
-        }
-    }
-
-    /// A switch point inside something that does not block: gives way if something of a higher
-    /// level came, or the quantum is over.
-    #[inline]
-    pub(crate) fn switch_point(self) -> Carrier {
-        let vp = self.vp();
-        let n = vp.countdown.get();
-        if n == 0 {
-            vp.slow_steps();
-        } else {
-            vp.countdown.set(n - 1);
-        }
-        match vp.resched.get() {
-            Some(_) if self.must_suspend() => self.leave(AfterSwitch::Suspend),
-            Some(Why::Outranked) => self.give_way_to_higher(),
-            Some(why) => self.give_way(why),
-            None => self,
-        }
-    }
-}
-
 impl Vp {
     pub(crate) fn new(
         index: usize,
-        instance: *const Instance,
+        instance: *const (),
         seats: &BoardSeats,
         queue: Owner<Mp>,
         design: Design,
@@ -402,7 +153,7 @@ impl Vp {
         Ok(Vp {
             keeps_account,
             fsgsbase: cpu::fsgsbase(),
-            standing_offset: carrier::standing_offset(),
+            standing_offset: gs_record::standing_offset(),
             block_lines: tls::get().lines().into(),
             queues_early: design != Design::Steal && !keeps_account,
             index,
@@ -424,14 +175,14 @@ impl Vp {
             queue,
             timers: UnsafeCell::new(Timers::default()),
             pool: VpPool::new(),
-            regions: region::RegionCache::new(),
+            regions: RegionCache::new(),
             poller: Poller::new(index)?,
             busy_poll: BusyPoll::default(),
             yield_core: YieldCore::default(),
             counters: Counters::default(),
             published: PublishedLevels::new(),
             idle: Idle::new(seats.row, index)?,
-            core_claim: core_claim::CoreClaim::new(seats.seat_of(index)),
+            core_claim: CoreClaim::new(seats.seat_of(index)),
             row: seats.row,
             priority_requests: PriorityRequests::default(),
             turn_clock: TurnClock::new(),
@@ -447,17 +198,11 @@ impl Vp {
         Vp { core_claim: self.core_claim.traced(trace.as_ref()), trace, ..self }
     }
 
-    #[inline(always)]
-    pub(crate) fn instance(&self) -> &Instance {
-        // SAFETY: an instance outlives its VPs.
-        unsafe { &*self.instance }
-    }
-
     /// The microprocess that runs here. Owner only.
     #[inline(always)]
     pub(crate) fn running(&self) -> Option<&'static Mp> {
         // SAFETY: the owner runs on the kernel thread that carries this VP: not foreign.
-        unsafe { carrier::running_here() }
+        unsafe { gs_record::running_here() }
     }
 
     /// The one that leaves, in the middle of a switch.
@@ -505,7 +250,7 @@ impl Vp {
         let now = self.instance().now();
         self.pace(now);
         self.may_share.set(self.instance().any_idle() && self.instance().any_worth_waking(now));
-        self.priority_requests.serve(self);
+        self.serve_priority_requests();
         self.idle.cell.note_look(self.instance().on_clock(now));
         self.take_posts();
         self.ring_at_look(now);
@@ -524,9 +269,8 @@ impl Vp {
         if self.poller.is_used() && now.saturating_sub(self.polled_ns.get()) >= POLL_EVERY {
             self.polled_ns.set(now);
             // The few that go first make small batches.
-            self.poller.poll_ready(
-                quantum::ready_go_first(now) && !self.instance().batch_config.gathers(),
-            );
+            self.poller
+                .poll_ready(Vp::ready_go_first(now) && !self.instance().batch_config.gathers());
         }
         if self.may_share.get() {
             // A woken one stays with those that woke it; not for ever beside a VP that has nothing
@@ -550,7 +294,7 @@ impl Vp {
         loop {
             let n = self.timers().pop_due(now, &mut due);
             for who in due[..n].iter_mut().filter_map(Option::take) {
-                park::prefetch_stack(who.mp);
+                prefetch::prefetch_stack(who.mp);
                 self.wake(who);
             }
             if n < BATCH {
@@ -580,26 +324,26 @@ impl Vp {
         let next = unsafe { &*item.as_ptr() };
         // SAFETY: as above.
         let stack = unsafe { *next.context.get() }.stack_pointer();
-        park::prefetch(stack);
+        prefetch::prefetch(stack);
         for line in 1..WARM_LINES {
-            park::prefetch(stack.wrapping_add(line * 64));
+            prefetch::prefetch(stack.wrapping_add(line * 64));
         }
         let block = next.fs.get() as *const u8;
-        park::prefetch(block.wrapping_offset(self.standing_offset));
+        prefetch::prefetch(block.wrapping_offset(self.standing_offset));
         // One that has hardly a frame yet begins, and perhaps ends at once: then it goes through
         // its whole block.
         if std::ptr::from_ref(next).addr().wrapping_sub(stack.addr()) < FRESH && !block.is_null() {
             for line in &self.block_lines {
-                park::prefetch(block.wrapping_offset(*line));
+                prefetch::prefetch(block.wrapping_offset(*line));
             }
         }
         if let Some(after) = next.links.peek_next() {
-            park::prefetch(after.as_ptr().cast());
+            prefetch::prefetch(after.as_ptr().cast());
         }
     }
 
     #[inline]
-    fn pick_at_least(&self, level: u8) -> Option<&'static Mp> {
+    pub(super) fn pick_at_least(&self, level: u8) -> Option<&'static Mp> {
         // SAFETY: queued items are records.
         self.queue.pop_at_least(level).map(|(item, _)| unsafe { &*item.as_ptr() })
     }
@@ -627,7 +371,7 @@ impl Vp {
     }
 
     #[inline]
-    fn commit_park(&self, mp: &'static Mp) {
+    pub(super) fn commit_park(&self, mp: &'static Mp) {
         match mp.state.commit_park() {
             Park::Parked => {}
             Park::Permit => self.woken_before(mp),

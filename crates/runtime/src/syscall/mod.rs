@@ -3,5 +3,8 @@
 //! A microprocess leaves its call with the virtual processor, which runs the batch when it pays.
 //! May use the rooms from `memory` down.
 
-pub mod direct_read;
-pub mod syscall_batch;
+pub(crate) mod batch_config;
+pub(crate) mod batch_queue;
+pub(crate) mod direct_read;
+pub(crate) mod last_reads;
+pub(crate) mod trial;

@@ -4,8 +4,11 @@
 //! `kumihimo_events` calls in here; the answers act on VPs through `scheduler`. May use `scheduler`
 //! and what it may use.
 
+pub(crate) mod bound;
 pub(crate) mod handoff;
 pub(crate) mod preempt;
+pub(crate) mod regain;
 pub(crate) mod sticky;
 pub(crate) mod timekeeper;
 pub(crate) mod turn_wait;
+pub(crate) mod user_scheduler;

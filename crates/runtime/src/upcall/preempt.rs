@@ -31,14 +31,14 @@ use kumihimo_events::sched::Event;
 use kumihimo_policy::Why;
 use libc::ucontext_t;
 
+use crate::kernel_thread::gs_record::{KernelThread, Standing, standing};
 use crate::memory::pool;
 use crate::microprocess::record::Mp;
 use crate::priority::placement::SHORT;
-use crate::scheduler::carrier::{Carrier, KernelThread, Standing, standing};
+use crate::scheduler::carrier::Carrier;
 use crate::scheduler::vp::bump;
 use crate::trace_hooks;
-use crate::upcall::handoff;
-use crate::upcall::sticky;
+use crate::upcall::{handoff, sticky};
 
 /// So many attempts to inject a call, within a millisecond.
 const MAX_INJECT_ATTEMPTS: u32 = 4;
@@ -185,7 +185,7 @@ extern "C" fn upcall() {
 /// or a queued microprocess, goes before the caller.
 #[cold]
 #[inline(never)]
-pub(crate) fn deliver() {
+fn deliver() {
     // In a loop and not by the end of a `Carrier`: at a high rate each would otherwise begin within
     // the former, and the stack end.
     loop {
@@ -227,6 +227,12 @@ pub(crate) fn deliver() {
 }
 
 impl KernelThread {
+    /// Acts on the events raised for the calling kernel thread, if it may: see [`deliver`].
+    #[inline(always)]
+    pub(crate) fn deliver() {
+        deliver();
+    }
+
     /// Where turns are short, they are timed from here. Masked.
     pub(crate) fn time_short_turns(&self) {
         if self.instance().placer.has_short_turns() {
@@ -239,7 +245,7 @@ impl Carrier {
     fn preempted(self, raised: u32) -> Carrier {
         let vp = self.vp();
         let Some(mp) = self.running() else { return self };
-        trace_hooks::told(vp, raised);
+        trace_hooks::told(&vp.trace, raised);
         vp.notice(if raised & Event::Changed.bit() != 0 {
             Why::Reprioritised
         } else {

@@ -24,126 +24,23 @@
 //! counted its blocks there (voluntary switches, getrusage(2)), and the count is read where it
 //! waits in the runtime.
 
-use std::cell::Cell;
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use crate::kernel_thread::gs_record::{KernelThread, Standing, set_standing, standing};
 use crate::microprocess::record::Mp;
 use crate::microprocess::state::{Park, Wake};
-use crate::microprocess::sticky_parker::StickyParker;
-use crate::scheduler::carrier::{
-    Carrier, KernelThread, Standing, cpu_time, set_standing, standing,
-};
+use crate::microprocess::sticky_state::{Reason, WEIGHT};
+use crate::microprocess::wait_reason::Wait;
+use crate::process::clock::cpu_time;
+use crate::scheduler::carrier::Carrier;
 use crate::scheduler::instance::Instance;
+use crate::scheduler::thread_place;
 use crate::trace_hooks;
-use crate::upcall::handoff;
-use crate::wait::park::Wait;
+use crate::upcall::bound;
 
-/// A second block makes it sticky if it comes within so many nanoseconds of its own run time.
-const WITHIN: u64 = 10_000_000;
-/// The weight of its blocks elsewhere when it becomes sticky, and the most that it has. Halved at
-/// each wait in the runtime; at 0 it goes back. A change costs about what five waits on the kernel
-/// thread cost more than on a VP.
-const WEIGHT: u8 = 16;
 /// So many times in a row it yields before it is asked whether it still blocks elsewhere.
 const YIELDS: u8 = 64;
-
-/// Why a microprocess is sticky.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Reason {
-    /// It blocked twice within [`WITHIN`].
-    Often = 1,
-    /// No kernel thread was left that could have taken its VP over, or handed it one.
-    NoSpare = 2,
-}
-
-impl Reason {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Reason::Often => "blocks often in calls that the runtime does not know",
-            Reason::NoSpare => "no kernel thread was left",
-        }
-    }
-}
-
-/// What is kept of a microprocess. Cells are its own.
-#[derive(Debug)]
-pub(crate) struct Sticky {
-    pub(crate) parker: StickyParker,
-    /// [`Reason`]; 0: it is not. Anybody may read.
-    reason: AtomicU8,
-    weight: Cell<u8>,
-    yields: Cell<u8>,
-    /// It has blocked elsewhere since it was on a VP.
-    has_blocked: Cell<bool>,
-    /// CPU time of its kernel thread: at that block; while it is sticky, when it became so.
-    since: Cell<u64>,
-    /// Voluntary switches of its kernel thread as of the last look.
-    switches: Cell<u64>,
-}
-
-impl Sticky {
-    pub(crate) fn new() -> Sticky {
-        Sticky {
-            parker: StickyParker::new(),
-            reason: AtomicU8::new(0),
-            weight: Cell::new(0),
-            yields: Cell::new(0),
-            has_blocked: Cell::new(false),
-            since: Cell::new(0),
-            switches: Cell::new(0),
-        }
-    }
-
-    /// Another life begins.
-    pub(crate) fn begin(&self) {
-        self.has_blocked.set(false);
-    }
-
-    /// Why it is sticky, if it is. By anybody; out of date at once.
-    pub(crate) fn reason(&self) -> Option<Reason> {
-        match self.reason.load(Ordering::Relaxed) {
-            1 => Some(Reason::Often),
-            2 => Some(Reason::NoSpare),
-            _ => None,
-        }
-    }
-
-    /// It has blocked elsewhere. True: not for the first time lately.
-    fn blocked_again(&self, now: u64) -> bool {
-        // On another kernel thread since, it is as if that was long ago.
-        if self.has_blocked.replace(true) && now.wrapping_sub(self.since.get()) <= WITHIN {
-            return true;
-        }
-        self.since.set(now);
-        false
-    }
-
-    /// What it did since the last look: so many voluntary switches of its kernel thread, of which
-    /// the last wait in the runtime was one. Whether it blocks elsewhere still; and how often it
-    /// did.
-    fn weigh(&self, now: u64) -> (bool, u64) {
-        let since = now.saturating_sub(self.switches.replace(now)).saturating_sub(1);
-        let weight = (u64::from(self.weight.get() / 2) + since).min(u64::from(WEIGHT)) as u8;
-        self.weight.set(weight);
-        (weight != 0, since)
-    }
-}
-
-/// Of one runtime.
-#[derive(Debug, Default)]
-pub(crate) struct Counts {
-    /// Those that are sticky.
-    pub(crate) now: AtomicUsize,
-    /// Of these, those that wait in the runtime.
-    pub(crate) waiting: AtomicUsize,
-    /// Times that one became sticky, or ceased to be.
-    pub(crate) changes: AtomicU64,
-    /// Times that those that are sticky slept in the kernel elsewhere than in the runtime, as of
-    /// their last waits there.
-    pub(crate) sleeps: AtomicU64,
-}
 
 /// Decides whether `mp`, the caller or the microprocess that was interrupted on this kernel thread,
 /// goes on without a VP after a block elsewhere, and why. Async-signal-safe.
@@ -163,7 +60,7 @@ pub(crate) fn reason(instance: &Instance, mp: &Mp) -> Option<Reason> {
 /// Async-signal-safe.
 pub(crate) fn begin(instance: &Instance, kt: &KernelThread, mp: &Mp, reason: Reason) {
     debug_assert!(kt.vp.get().is_null());
-    trace_hooks::sticks(instance, kt, mp, true);
+    trace_hooks::sticks(&instance.trace, kt.tid(), mp, true);
     let own = &mp.sticky;
     // One that only lacks a spare goes back as soon as it waits in the runtime.
     own.weight.set(if reason == Reason::Often { WEIGHT } else { 1 });
@@ -198,7 +95,7 @@ pub(crate) fn end(instance: &Instance, kt: &KernelThread, mp: &Mp) {
     instance.sticky.now.fetch_sub(1, Ordering::Relaxed);
     instance.sticky.changes.fetch_add(1, Ordering::Relaxed);
     set_standing(Standing::OnVp);
-    trace_hooks::sticks(instance, kt, mp, false);
+    trace_hooks::sticks(&instance.trace, kt.tid(), mp, false);
 }
 
 /// Whether it has to have a VP before it goes on in its own code.
@@ -213,7 +110,8 @@ pub(crate) fn current() -> Option<(&'static KernelThread, &'static Mp)> {
     }
     // SAFETY: sticky: GS is set, and stays: without a VP the caller keeps its kernel thread, which
     // outlives the caller's use of this: it cannot end while a microprocess is bound to it.
-    let (kt, mp) = unsafe { (KernelThread::here(), crate::scheduler::carrier::running_here()) };
+    let (kt, mp) =
+        unsafe { (KernelThread::here(), crate::kernel_thread::gs_record::running_here()) };
     mp.map(|mp| (kt, mp))
 }
 
@@ -221,7 +119,7 @@ pub(crate) fn current() -> Option<(&'static KernelThread, &'static Mp)> {
 #[cold]
 pub(crate) fn leave(kt: &KernelThread, mp: &'static Mp) -> Carrier {
     end(kt.instance(), kt, mp);
-    handoff::return_to_vp()
+    bound::return_to_vp()
 }
 
 /// The caller enters the runtime: if it is sticky and was recalled, on a VP from here.
@@ -326,13 +224,10 @@ impl Instance {
             return;
         }
         for (index, slot) in (1..).zip(self.kernel.slots()) {
-            let is_without = !slot.has_vp() && crate::observe::dump::has_microprocess(slot);
+            let is_without = !slot.has_vp() && thread_place::has_microprocess(slot);
             if is_without && slot.tid.load(Ordering::Relaxed) != 0 {
                 self.kernel.call_back(index);
             }
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -10,15 +10,17 @@
 //! processor (descriptors, timers) is then watched from here, so that they wait no longer than they
 //! would beside one that switches.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use kumihimo_events::preempt::Means;
 use kumihimo_events::sched::{Event, Tick};
 
+use crate::priority::core_claim::BOOK_AT_LATEST;
+use crate::priority::turn_clock::NEVER;
 use crate::process::board;
 use crate::scheduler::instance::Instance;
-use crate::scheduler::vp::{BOOK_AT_LATEST, Vp};
+use crate::scheduler::vp::Vp;
 
 /// Looks at the time where no quantum says otherwise.
 const LONGEST: u64 = 10_000_000;
@@ -28,107 +30,6 @@ const SHORTEST: u64 = 50_000;
 const REMIND_AFTER: u64 = 3_000_000;
 /// So much later than announced, somebody else looks.
 const OVERDUE: u64 = 10_000_000;
-/// No time on the instance's clock.
-const NEVER: u64 = u64::MAX;
-
-/// What the keeper of the time knows and tells of a virtual processor.
-#[derive(Debug)]
-pub(crate) struct TurnClock {
-    /// Number of switches at the last scan, and the begin of the turn that was under way then.
-    /// Written by the timekeeper.
-    switches: AtomicU64,
-    since: AtomicU64,
-    /// When a turn was ended, until the microprocess gives way or is seen to go on; else [`NEVER`].
-    /// Written by the timekeeper.
-    ended: AtomicU64,
-    /// When its bell rang last.
-    rung: AtomicU64,
-    /// The turn that began at that number of switches is over. Taken by the carrier.
-    over: AtomicU64,
-    /// At that number of switches nothing else was queued, nor came since. By the carrier.
-    alone: AtomicU64,
-    /// At that number of switches one began, or went on that had been preempted: see
-    /// [`Vp::note_may_run_long`]. By the carrier.
-    went_on: AtomicU64,
-    /// How long the running one may run, where the policy decides that for each anew. By the
-    /// carrier.
-    pub(crate) quantum: AtomicU64,
-    /// How often Preempted or Changed was acted upon. By its carrier.
-    pub(crate) answers: AtomicU64,
-    /// Number of switches at which its descriptors were last given to be watched: of interest as
-    /// long as there was no further one.
-    watched: AtomicU64,
-    /// When its first timer is due; none: [`NEVER`]. By its carrier.
-    timer: AtomicU64,
-}
-
-impl TurnClock {
-    pub(crate) fn new() -> TurnClock {
-        TurnClock {
-            switches: AtomicU64::new(u64::MAX),
-            since: AtomicU64::new(0),
-            ended: AtomicU64::new(NEVER),
-            rung: AtomicU64::new(0),
-            over: AtomicU64::new(u64::MAX),
-            alone: AtomicU64::new(u64::MAX),
-            went_on: AtomicU64::new(u64::MAX),
-            quantum: AtomicU64::new(NEVER),
-            answers: AtomicU64::new(0),
-            watched: AtomicU64::new(u64::MAX),
-            timer: AtomicU64::new(NEVER),
-        }
-    }
-
-    /// Looks at it, `now`. True: there was a switch since the last look, and another turn has
-    /// begun.
-    fn notice(&self, switches: u64, now: u64) -> bool {
-        let seen = self.switches.swap(switches, Ordering::Relaxed);
-        if seen == switches {
-            return false;
-        }
-        let ended = self.ended.swap(NEVER, Ordering::Relaxed);
-        // The microprocess that followed when the last turn was ended runs since then. The time of
-        // any other switch is not known.
-        let followed = ended != NEVER && switches == seen.wrapping_add(1);
-        self.since.store(if followed { ended } else { now }, Ordering::Relaxed);
-        true
-    }
-
-    /// Ends the turn, `now`. If the microprocess goes on, its next turn begins.
-    fn end(&self, now: u64) {
-        self.over.store(self.switches.load(Ordering::Relaxed), Ordering::Relaxed);
-        self.ended.store(now, Ordering::Relaxed);
-        self.since.store(now, Ordering::Relaxed);
-    }
-
-    /// The microprocess with the turn is seen to run on, whether the turn was ended or not.
-    fn goes_on(&self) {
-        self.ended.store(NEVER, Ordering::Relaxed);
-    }
-
-    /// What is `now` left of the turn, where it lasts for a `quantum`.
-    fn left(&self, quantum: u64, now: u64) -> u64 {
-        quantum.saturating_sub(now.saturating_sub(self.since.load(Ordering::Relaxed)))
-    }
-
-    /// A timer was armed for `at`. Owner only.
-    #[inline]
-    pub(crate) fn sooner(&self, at: u64) {
-        if at < self.timer.load(Ordering::Relaxed) {
-            self.timer.store(at, Ordering::Relaxed);
-        }
-    }
-
-    /// Whether its first timer was to fire by `now`.
-    pub(crate) fn is_timer_due(&self, now: u64) -> bool {
-        self.timer.load(Ordering::Relaxed) <= now
-    }
-
-    /// The first timer now. Owner only.
-    pub(crate) fn note_timer(&self, first: Option<u64>) {
-        self.timer.store(first.unwrap_or(NEVER), Ordering::Relaxed);
-    }
-}
 
 impl Instance {
     /// [`UserScheduler::tick`](kumihimo_events::sched::UserScheduler::tick).
@@ -166,11 +67,8 @@ impl Instance {
 
     /// Nobody runs, but others may write on the board.
     fn rescan(&self) -> Option<Duration> {
-        let look = if crate::idle::remote_wake::is_used() {
-            crate::observe::deadlock::next_look(self)
-        } else {
-            None
-        };
+        let look =
+            if crate::idle::remote_wake::is_used() { self.next_deadlock_look() } else { None };
         if board::others() == 0 {
             return look;
         }
@@ -328,6 +226,3 @@ impl Vp {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

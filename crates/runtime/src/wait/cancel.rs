@@ -12,10 +12,11 @@
 
 use std::time::Instant;
 
+use crate::kernel_thread::gs_record::current_mp;
 use crate::microprocess::foreign_thread;
 use crate::microprocess::record::Mp;
-use crate::scheduler::carrier::current_mp;
-use crate::wait::park::{self, Who};
+use crate::microprocess::waiter::{Waiter, Who};
+use crate::upcall::regain::switch_point;
 
 /// The payload with which a cancelled microprocess unwinds; `JoinHandle::join` returns it in its
 /// `Err`.
@@ -60,7 +61,7 @@ pub fn point() {
         std::panic::resume_unwind(Box::new(Cancelled));
     }
     if mp.is_some() {
-        park::switch_point();
+        switch_point();
     }
 }
 
@@ -94,7 +95,7 @@ pub fn masked<R>(f: impl FnOnce() -> R) -> R {
 }
 
 /// Requests the cancellation of a microprocess, and ends its wait so that it sees the request.
-pub(crate) fn request(who: &park::Waiter) {
+pub(crate) fn request(who: &Waiter) {
     let asked = match who.who() {
         Who::Micro(who) => who.mp.state.cancel(who.generation),
         Who::Foreign(thread) => thread.one_to_one.cancel(),

@@ -14,10 +14,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use crate::api::thread;
+use crate::microprocess::foreign_thread::ForeignThread;
+use crate::microprocess::wait_reason::Wait;
+use crate::microprocess::waiter::{Waiter, Who};
 use crate::microprocess::wake_flag::WakeFlag;
-use crate::wait::cancel;
-use crate::wait::park::{self, ForeignThread, Wait, Waiter, Who};
+use crate::process::clock;
+use crate::wait::{cancel, park, sleep};
 
 /// Runs `future` on the caller until it is ready.
 ///
@@ -51,7 +53,7 @@ pub fn block_on<F: IntoFuture>(future: F) -> F::Output {
 /// # Panics
 /// As [`block_on`].
 pub fn block_on_timeout<F: IntoFuture>(future: F, time: Duration) -> Option<F::Output> {
-    drive(future.into_future(), Some(thread::after(time)))
+    drive(future.into_future(), Some(clock::after(time)))
 }
 
 /// As [`block_on`], at most until `deadline`: then the future is dropped, and there is `None`.
@@ -80,7 +82,7 @@ fn drive<F: Future>(future: F, deadline: Option<Instant>) -> Option<F::Output> {
         while !driving.0.take() && !cancel::would_unwind() {
             if deadline.is_some_and(|d| Instant::now() >= d) {
                 if !waited {
-                    thread::yield_now();
+                    sleep::yield_now();
                 }
                 return None;
             }
@@ -88,7 +90,7 @@ fn drive<F: Future>(future: F, deadline: Option<Instant>) -> Option<F::Output> {
             waited = true;
         }
         // A future that wakes itself, or polls with deadlines in the past, would starve the others.
-        if waited { cancel::point() } else { thread::yield_now() }
+        if waited { cancel::point() } else { sleep::yield_now() }
     }
 }
 

@@ -14,9 +14,11 @@ use std::time::{Duration, Instant};
 
 use kumihimo_policy::Why;
 
-use crate::scheduler::carrier::{Carrier, current_mp};
+use crate::kernel_thread::gs_record::current_mp;
+use crate::microprocess::wait_reason::Wait;
+use crate::scheduler::carrier::Carrier;
 use crate::scheduler::instance::{self, Instance};
-use crate::wait::park::{self, Wait};
+use crate::wait::park;
 
 const PLACES: usize = 1024;
 static HOLDERS: [AtomicU64; PLACES] = [const { AtomicU64::new(0) }; PLACES];

@@ -14,7 +14,7 @@
 #[cfg(not(feature = "tracing"))]
 mod off {
     use crate::microprocess::record::{Mp, Ref};
-    use crate::wait::park::Wait;
+    use crate::microprocess::wait_reason::Wait;
 
     pub(crate) struct WaitSpan;
 
@@ -36,6 +36,7 @@ mod off {
 
 #[cfg(not(feature = "tracing"))]
 pub(crate) use off::*;
+
 #[cfg(feature = "tracing")]
 pub(crate) use on::*;
 
@@ -49,10 +50,11 @@ mod on {
     use tracing::level_filters::LevelFilter;
     use tracing::{Span, debug, debug_span, trace};
 
+    use crate::kernel_thread::gs_record::{KernelThread, Standing};
     use crate::microprocess::record::{Mp, Ref};
-    use crate::scheduler::carrier::{self, KernelThread, Standing};
+    use crate::microprocess::wait_reason::Wait;
+    use crate::scheduler::carrier::{self};
     use crate::wait::cancel;
-    use crate::wait::park::Wait;
 
     thread_local! {
         /// A subscriber is being called.
@@ -75,12 +77,12 @@ mod on {
         if std::thread::panicking() {
             return false;
         }
-        if carrier::standing() == Standing::Foreign {
+        if gs_record::standing() == Standing::Foreign {
             return true;
         }
         // SAFETY: not foreign: GS is set.
         let masked = unsafe { KernelThread::here() }.slot().depth() != 0;
-        !masked && carrier::current_mp().is_some_and(|mp| mp.fs.get() != 0)
+        !masked && gs_record::current_mp().is_some_and(|mp| mp.fs.get() != 0)
     }
 
     /// A wait, told when it is over: [`Wait`] as text, and nanoseconds.

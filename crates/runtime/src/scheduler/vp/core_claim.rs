@@ -13,21 +13,19 @@
 //! Where that makes the address space count otherwise (its share is used up, or feedback), all its
 //! VPs hear *Changed*, and ask again.
 
-use std::cell::{Cell, UnsafeCell};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
 use kumihimo_arbiter::row::{Bed, Caller};
 use kumihimo_arbiter::seat::{Holds, Outcome, Seat};
 use kumihimo_events::sched::Event;
 use kumihimo_policy::Priority;
-use kumihimo_trace::ring::Ring;
 
 use super::Vp;
 use crate::idle::remote_wake;
-use crate::process::board;
-use crate::scheduler::carrier::KernelThread;
+use crate::kernel_thread::gs_record::KernelThread;
+use crate::priority::core_claim::BOOK_AT_LATEST;
+use crate::process::{board, clock, cores};
 use crate::scheduler::instance::Instance;
 use crate::trace_hooks;
 
@@ -36,43 +34,6 @@ use crate::trace_hooks;
 const RING_EVERY: u64 = 1_000_000;
 /// Nanoseconds between two bookings: each is a system call, some 0.2 us.
 const BOOK_EVERY: u64 = 1_000_000;
-/// After so many one that computes is interrupted to book, where that makes a difference.
-pub(crate) const BOOK_AT_LATEST: u64 = 4_000_000;
-
-/// The owner's half.
-pub(crate) struct CoreClaim {
-    /// None: it takes no part.
-    seat: Option<UnsafeCell<Seat>>,
-    /// By anyone.
-    holds: Option<Holds>,
-    /// The core is another's: nothing runs here.
-    lost: Cell<bool>,
-    /// When CPU time was booked last, on the instance's clock. By the carrier; anyone may read.
-    booked: AtomicU64,
-    /// When it last rang at a look at the clock.
-    rang: Cell<u64>,
-    /// The kernel knows by now that what runs here is of a low level:
-    /// [`crate::kernel_thread::kernel_slice`]. By the carrier; anyone may read.
-    is_low: AtomicBool,
-}
-
-impl CoreClaim {
-    pub(crate) fn new(seat: Option<Seat>) -> CoreClaim {
-        let holds = seat.as_ref().map(Seat::holds);
-        let (booked, is_low) = (AtomicU64::new(0), AtomicBool::new(false));
-        let (lost, rang) = (Cell::new(false), Cell::new(0));
-        CoreClaim { seat: seat.map(UnsafeCell::new), holds, lost, booked, rang, is_low }
-    }
-
-    /// With what it changes at the board noted there.
-    pub(super) fn traced(self, trace: Option<&Arc<Ring>>) -> CoreClaim {
-        let note = |seat: Seat| match trace {
-            Some(ring) => seat.noted(trace_hooks::changes(ring)),
-            None => seat,
-        };
-        CoreClaim { seat: self.seat.map(|seat| note(seat.into_inner()).into()), ..self }
-    }
-}
 
 impl Instance {
     /// Others did something on the board that concerns a VP here, perhaps: one that runs takes a
@@ -126,18 +87,18 @@ impl Vp {
     /// it is at home; else for one that is free, or held by the lowest.
     fn choose_core(&self, seat: &mut Seat, level: u8, now: u64) {
         if let Some(core) = seat.better_core(level, self.home_core().is_none(), now) {
-            trace_hooks::leaves_core(self, seat);
+            trace_hooks::leaves_core(&self.trace, seat);
             seat.move_to(core);
         }
     }
 
     #[cold]
     fn ask(&self, level: u8) {
-        let now = remote_wake::monotonic();
+        let now = clock::monotonic();
         let Some(seat) = self.seat() else { return self.core_claim.lost.set(false) };
         self.choose_core(seat, level, now);
         let waits = seat.runs(level, now) == Outcome::Wait;
-        trace_hooks::asked(self, seat, level, !waits, true);
+        trace_hooks::asked(&self.trace, seat, level, !waits, true);
         self.core_claim.lost.set(waits);
         if waits {
             self.resched_now();
@@ -149,9 +110,8 @@ impl Vp {
     /// rings by itself: woken before, it would lie down again.
     #[inline]
     pub(crate) fn ring_at_look(&self, now: u64) {
-        let shares_one = self.core_claim.seat.is_some()
-            && remote_wake::cores().len() == 1
-            && board::shares_cores();
+        let shares_one =
+            self.core_claim.seat.is_some() && cores::cores().len() == 1 && board::shares_cores();
         let waits = shares_one
             && now.saturating_sub(self.core_claim.rang.get()) < RING_EVERY
             && !remote_wake::is_unflushed_above(self.level.get());
@@ -187,7 +147,7 @@ impl Vp {
     pub(crate) fn leave_core_after<T>(&self, rings: impl FnOnce() -> T) -> T {
         self.core_claim.lost.set(false);
         let Some(seat) = self.seat() else { return rings() };
-        trace_hooks::leaves_core(self, seat);
+        trace_hooks::leaves_core(&self.trace, seat);
         let mut rang = None;
         seat.idle_after(|| rang = Some(rings()));
         rang.expect("it was called")
@@ -229,11 +189,11 @@ impl Vp {
             }
             self.look_around();
             let Some(level) = self.queue().waiting() else { return self.leave_core() };
-            let now = remote_wake::monotonic();
+            let now = clock::monotonic();
             let Some(seat) = self.seat() else { return self.core_claim.lost.set(false) };
             self.choose_core(seat, level, now);
             let has = seat.runs(level, now) == Outcome::Go || seat.look(now) == Outcome::Go;
-            trace_hooks::asked(self, seat, level, has, false);
+            trace_hooks::asked(&self.trace, seat, level, has, false);
             if has {
                 return self.core_claim.lost.set(false);
             }

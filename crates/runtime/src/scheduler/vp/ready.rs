@@ -25,14 +25,14 @@ impl Vp {
                 self.adopt(mp);
             } else {
                 let place = self.place(mp, Why::Woken);
-                trace_hooks::ready(self, mp, place.level, Why::Woken);
+                trace_hooks::ready(&self.trace, self.index, mp, place.level, Why::Woken);
                 self.push_without_rebalance(mp, place, Origin::Wake);
             }
         }
     }
 
     #[cold]
-    pub(super) fn woken_before(&self, mp: &'static Mp) {
+    pub(in crate::scheduler) fn woken_before(&self, mp: &'static Mp) {
         self.make_ready(mp, Why::Woken, Origin::Wake);
     }
 
@@ -40,13 +40,13 @@ impl Vp {
     #[inline]
     pub(crate) fn make_ready(&self, mp: &'static Mp, why: Why, origin: Origin) {
         let place = self.place(mp, why);
-        trace_hooks::ready(self, mp, place.level, why);
+        trace_hooks::ready(&self.trace, self.index, mp, place.level, why);
         self.push(mp, place, origin);
     }
 
-    pub(super) fn make_ready_front(&self, mp: &'static Mp) {
+    pub(in crate::scheduler) fn make_ready_front(&self, mp: &'static Mp) {
         let place = self.place(mp, Why::Yielded);
-        trace_hooks::ready(self, mp, place.level, Why::Yielded);
+        trace_hooks::ready(&self.trace, self.index, mp, place.level, Why::Yielded);
         self.push(mp, Place { front: true, ..place }, Origin::Yield);
     }
 
@@ -69,7 +69,7 @@ impl Vp {
     /// A woken microprocess goes before the others of its level. The caller is about to leave, and
     /// rebalances then.
     pub(crate) fn push_front(&self, mp: &'static Mp, place: Place) {
-        trace_hooks::ready(self, mp, place.level, Why::Woken);
+        trace_hooks::ready(&self.trace, self.index, mp, place.level, Why::Woken);
         self.push_without_rebalance(mp, Place { front: true, ..place }, Origin::Wake);
     }
 
@@ -83,7 +83,12 @@ impl Vp {
     }
 
     #[inline]
-    pub(super) fn push_without_rebalance(&self, mp: &'static Mp, place: Place, origin: Origin) {
+    pub(in crate::scheduler) fn push_without_rebalance(
+        &self,
+        mp: &'static Mp,
+        place: Place,
+        origin: Origin,
+    ) {
         if place.level > self.level.get() && self.running().is_some() {
             self.resched_now();
         }
@@ -109,7 +114,7 @@ impl Vp {
     /// take it. A single offered item is no reason to wake a kernel thread (a short-lived child is
     /// back sooner): idle VPs that are up, or look in, will find it.
     #[cold]
-    pub(super) fn given_away(&self, taker: Taker) {
+    pub(in crate::scheduler) fn given_away(&self, taker: Taker) {
         if taker != Taker::Any || !self.queue.is_empty() {
             self.instance().wake_idle(taker);
         }

@@ -7,51 +7,22 @@
 //! comparison with it is all that it costs.
 
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::Ordering;
 
 use kumihimo_events::sched::Event;
 use kumihimo_policy::Why;
 use kumihimo_queue::{Origin, Place};
 
 use super::Vp;
+use crate::kernel_thread::gs_record::KernelThread;
 use crate::microprocess::record::Mp;
+use crate::priority::common_level::{LEVELS, NO_LEVEL};
 use crate::priority::priority_order::{
     self, NONE, OwnQueue, PublishedLevels, PublishedTable, Rank, rank,
 };
 use crate::process::board;
-use crate::scheduler::carrier::KernelThread;
 use crate::scheduler::instance::Instance;
 use crate::trace_hooks;
-
-/// No level was used yet.
-const NO_LEVEL: u8 = 0xfe;
-/// More than one was: for good.
-const LEVELS: u8 = 0xff;
-
-/// The level that all have, as far as known.
-#[derive(Debug)]
-pub(crate) struct CommonLevel(AtomicU8);
-
-impl CommonLevel {
-    pub(crate) const fn new() -> CommonLevel {
-        CommonLevel(AtomicU8::new(NO_LEVEL))
-    }
-
-    /// Something of this level is there. True: by that levels differ from here on.
-    #[inline]
-    fn diverges_at(&self, level: u8) -> bool {
-        let seen = self.0.load(Ordering::Relaxed);
-        if seen == level || seen == LEVELS {
-            return false;
-        }
-        match self.0.compare_exchange(NO_LEVEL, level, Ordering::Relaxed, Ordering::Relaxed) {
-            Ok(_) => false,
-            Err(now) if now == level => false,
-            // SeqCst: see `sticky::begin`.
-            Err(_) => self.0.swap(LEVELS, Ordering::SeqCst) != LEVELS,
-        }
-    }
-}
 
 impl Instance {
     /// Something of this level is there. Whether levels differ.
@@ -129,10 +100,10 @@ impl Instance {
     pub(crate) fn send(&self, to: usize, mp: &'static Mp, level: u8) {
         // Once it is in it may run, end, and be another.
         let id = mp.id();
-        let begin = |to| trace_hooks::sent(self, to, id, level);
+        let begin = |to| trace_hooks::sent(&self.trace, to, id, level);
         let put = |to| {
             self.put(to, mp);
-            trace_hooks::put(self, to, id);
+            trace_hooks::put(&self.trace, to, id);
         };
         priority_order::send(self, to, rank(level), begin, put, |vp| self.force_step(vp));
     }
@@ -217,10 +188,10 @@ impl Vp {
 
     /// One of this level is the next to run here, or runs on.
     #[cold]
-    pub(super) fn publish_running(&self, mp: &Mp) {
+    pub(in crate::scheduler) fn publish_running(&self, mp: &Mp) {
         let level = mp.level.get();
         if self.instance().note_level(level) {
-            trace_hooks::begins_step(self);
+            trace_hooks::begins_step(&self.trace);
             // What comes in from here on is compared with this one, and not with the one that
             // leaves: nobody would look again at what is shown already.
             self.level.set(level);
@@ -229,7 +200,7 @@ impl Vp {
                 self.take_injected();
             }
             let step_taken = self.rebalance(rank(level));
-            trace_hooks::step_taken(self, Some(mp), step_taken);
+            self.note_step(Some(mp), step_taken);
             self.ask_for_core(level);
             // On the kernel thread's own stack no microprocess runs yet that could have been asked
             // to reschedule.
@@ -241,7 +212,7 @@ impl Vp {
 
     /// The running one does not leave.
     #[cold]
-    pub(super) fn publish_continuing(&self) {
+    pub(in crate::scheduler) fn publish_continuing(&self) {
         if let Some(mp) = self.running() {
             self.publish_running(mp);
         }
@@ -257,14 +228,19 @@ impl Vp {
     /// Nothing is runnable here.
     pub(crate) fn publish_idle(&self) {
         if self.is_common_level(LEVELS) {
-            trace_hooks::begins_step(self);
-            trace_hooks::step_taken(self, None, self.rebalance(NONE));
+            trace_hooks::begins_step(&self.trace);
+            self.note_step(None, self.rebalance(NONE));
         }
     }
 
     /// Its level may make a difference.
     #[cold]
-    pub(super) fn push_and_rebalance(&self, mp: &'static Mp, place: Place, origin: Origin) {
+    pub(in crate::scheduler) fn push_and_rebalance(
+        &self,
+        mp: &'static Mp,
+        place: Place,
+        origin: Origin,
+    ) {
         self.push_without_rebalance(mp, place, origin);
         if self.instance().note_level(place.level) {
             self.rebalance_now();
@@ -272,7 +248,7 @@ impl Vp {
     }
 
     /// In the middle of whatever the running one does.
-    pub(super) fn rebalance_now(&self) {
+    pub(in crate::scheduler) fn rebalance_now(&self) {
         if self.is_common_level(LEVELS) && self.running().is_some() {
             self.rebalance(rank(self.level.get()));
         }
@@ -280,6 +256,16 @@ impl Vp {
 
     fn rebalance(&self, runs: Rank) -> (Rank, bool) {
         priority_order::rebalance(self.instance(), self.index, runs, &mut &*self)
+    }
+
+    /// Notes for the trace that a step was taken: what waits, and whether this VP had been asked.
+    #[inline(always)]
+    fn note_step(&self, mp: Option<&Mp>, (waits, asked): (Rank, bool)) {
+        trace_hooks::step_taken(&self.trace, mp, (waits, asked), || {
+            let is_it = |level| rank(level) == waits;
+            self.queue.given().is_some_and(|(_, level)| is_it(level))
+                || self.queue.held().is_some_and(is_it)
+        });
     }
 
     fn resched_if_outranked(&self) {
@@ -310,7 +296,7 @@ impl Vp {
     }
 
     /// One that another VP has handed over, from the injector.
-    pub(super) fn adopt(&self, mp: &'static Mp) {
+    pub(in crate::scheduler) fn adopt(&self, mp: &'static Mp) {
         let level = mp.level.get();
         if self.instance().placer.static_level(mp).is_some_and(|now| now != level) {
             // Its priority has changed on the way.

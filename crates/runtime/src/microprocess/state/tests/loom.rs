@@ -1,7 +1,8 @@
-use super::*;
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicUsize;
+
+use super::*;
 
 struct Shared {
     state: State,

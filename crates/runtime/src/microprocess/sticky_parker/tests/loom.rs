@@ -1,8 +1,9 @@
-use super::*;
-use crate::microprocess::state::{Park, Resume, State, Suspend, Wake};
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicUsize;
 use loom::thread::{JoinHandle, spawn};
+
+use super::*;
+use crate::microprocess::state::{Park, Resume, State, Suspend, Wake};
 
 struct One {
     state: State,

@@ -1,8 +1,9 @@
-use super::*;
-use crate::microprocess::state::{Park, State, Wake};
 use loom::sync::atomic::AtomicBool;
 use loom::sync::{Arc, Notify};
 use loom::thread::{JoinHandle, spawn};
+
+use super::*;
+use crate::microprocess::state::{Park, State, Wake};
 
 /// A driver, and the run queue in front of it.
 struct Driver {

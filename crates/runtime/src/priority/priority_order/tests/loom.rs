@@ -1,8 +1,7 @@
 //! Two VPs, or a VP and a sender, act at the same time: at least one sees the other.
 
-use loom::sync::Arc;
-use loom::sync::Mutex;
 use loom::sync::atomic::{AtomicUsize, Ordering};
+use loom::sync::{Arc, Mutex};
 
 use super::{NONE, OwnQueue, PublishedLevels, PublishedTable, Rank, rank, rebalance, send};
 

@@ -3,16 +3,18 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::thread::Result;
 use std::time::{Duration, Instant};
 
-use super::{Result, Thread, after};
+use crate::api::handle::Thread;
+use crate::api::one_to_one;
+use crate::kernel_thread::gs_record::current_mp;
 use crate::lifecycle::join;
-use crate::lifecycle::one_to_one;
 use crate::lifecycle::spawn::{self, Started};
 use crate::microprocess::record::Ref;
-use crate::scheduler::carrier::current_mp;
+use crate::microprocess::waiter::{Waiter, Who};
+use crate::process::clock::after;
 use crate::wait::cancel;
-use crate::wait::park::{Waiter, Who};
 
 pub(crate) struct Micro<T> {
     /// A microprocess.
@@ -27,7 +29,7 @@ unsafe impl<T> Send for Micro<T> {}
 unsafe impl<T> Sync for Micro<T> {}
 
 impl<T> Micro<T> {
-    pub(super) fn new(started: Started<T>, name: Option<Arc<str>>) -> Micro<T> {
+    pub(crate) fn new(started: Started<T>, name: Option<Arc<str>>) -> Micro<T> {
         Micro { thread: Thread { who: Waiter::of(started.who), name }, outcome: started.outcome }
     }
 

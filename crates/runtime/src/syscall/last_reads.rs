@@ -8,7 +8,6 @@ use std::cell::Cell;
 use std::os::fd::RawFd;
 
 use crate::microprocess::record::Mp;
-use crate::scheduler::carrier::Carrier;
 
 /// Files whose last read is remembered, by the low bits of their descriptors.
 const FILES: usize = 8;
@@ -22,28 +21,19 @@ struct Last {
 }
 
 /// Owner only. Hints: a descriptor may have been closed since, and its number be another file's.
-pub(super) struct LastReads([Cell<Last>; FILES]);
+pub(crate) struct LastReads([Cell<Last>; FILES]);
 
 impl LastReads {
-    pub(super) fn new() -> LastReads {
+    pub(crate) fn new() -> LastReads {
         LastReads([const { Cell::new(Last { fd: -1, to: 0, by: std::ptr::null() }) }; FILES])
     }
 
     /// Notes a read, and says whether it begins where that of another microprocess has ended.
-    fn note(&self, fd: RawFd, at: u64, len: usize, by: *const Mp) -> bool {
+    pub(crate) fn note(&self, fd: RawFd, at: u64, len: usize, by: *const Mp) -> bool {
         let place = &self.0[fd as usize % FILES];
         let last = place.replace(Last { fd, to: at.wrapping_add(len as u64), by });
         last.fd == fd && last.to == at && !std::ptr::eq(last.by, by)
     }
-}
-
-/// Whether the caller's read of `len` bytes at `at` begins where the last one of another
-/// microprocess on this virtual processor has ended: see `shared` of [`call`](super::call). False
-/// on a foreign kernel thread. Notes the read.
-#[inline]
-pub fn follows_another(fd: RawFd, at: u64, len: usize) -> bool {
-    let Some(carrier) = Carrier::current().filter(Carrier::is_running) else { return false };
-    carrier.vp().syscall_batch.last_reads.note(fd, at, len, carrier.kernel_thread().current.get())
 }
 
 #[cfg(test)]

@@ -1,99 +1,26 @@
 //! Scopes: microprocesses that may borrow, since their scope waits for them; that are cancelled
 //! together; that share a deadline.
 
-use std::fmt;
-use std::io;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
+use std::thread::Result;
 use std::time::{Duration, Instant};
+use std::{fmt, io};
 
-use crate::api::thread::{Builder, JoinHandle, Result, Thread, after};
-use crate::kernel_thread::no_events::lock;
-use crate::wait::cancel;
-use crate::wait::park::{self, Wait, Waiter};
-
-/// What scope, children and handles share. Lies in the frame of [`scope`].
-pub(crate) struct ScopeData {
-    running: AtomicUsize,
-    /// Children that panicked; those of them whose outcome was taken.
-    panicked: AtomicUsize,
-    handled: AtomicUsize,
-    /// See [`Scope::tolerate_panics`].
-    tolerant: AtomicBool,
-    owner: Waiter,
-    deadline: Option<Instant>,
-    /// For `cancel`: the living children, and those that have ended since the list was last swept.
-    children: Mutex<Children>,
-}
-
-#[derive(Default)]
-struct Children {
-    list: Vec<Thread>,
-    cancelled: bool,
-    sweep_at: usize,
-}
+use crate::api::handle::Thread;
+use crate::api::join_handle::JoinHandle;
+use crate::lifecycle::scope_data::ScopeData;
+use crate::lifecycle::thread_builder::Builder;
+use crate::microprocess::wait_reason::Wait;
+use crate::process::clock::after;
+use crate::wait::{cancel, park};
 
 /// A scope for microprocesses that borrow. See [`scope`].
 pub struct Scope<'scope, 'env: 'scope> {
     data: ScopeData,
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
-}
-
-impl ScopeData {
-    pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.deadline
-    }
-
-    /// The last thing that a child does with the scope: its closure, what that borrowed and (if
-    /// nobody will take it) its outcome are gone.
-    pub(crate) fn child_ends(&self, panicked: bool) {
-        if panicked {
-            self.panicked.fetch_add(1, Ordering::Relaxed);
-        }
-        // The owner may leave the scope, and `self` be gone, as soon as the count is 0.
-        let owner = self.owner.clone();
-        if self.running.fetch_sub(1, Ordering::Release) == 1 {
-            owner.wake();
-        }
-    }
-
-    /// A child's panic that the caller gets does not make the scope panic.
-    fn note_outcome<T>(&self, outcome: Result<T>) -> Result<T> {
-        if outcome.as_ref().is_err_and(|payload| !payload.is::<cancel::Cancelled>()) {
-            // Counted once the child has ended, which may be a moment after its outcome could be
-            // taken.
-            self.handled.fetch_add(1, Ordering::Relaxed);
-        }
-        outcome
-    }
-
-    fn has_unhandled(&self) -> bool {
-        !self.tolerant.load(Ordering::Relaxed)
-            && self.panicked.load(Ordering::Relaxed) > self.handled.load(Ordering::Relaxed)
-    }
-
-    fn enrol(&self, child: &Thread) {
-        let mut children = lock(&self.children);
-        if children.cancelled {
-            child.cancel();
-        }
-        if children.list.len() >= children.sweep_at.max(64) {
-            children.list.retain(Thread::is_alive);
-            children.sweep_at = children.list.len() * 2;
-        }
-        children.list.push(child.clone());
-    }
-
-    fn cancel(&self) {
-        let mut children = lock(&self.children);
-        children.cancelled = true;
-        for child in children.list.drain(..) {
-            child.cancel();
-        }
-    }
 }
 
 /// Runs `f` with a scope in which microprocesses can be spawned that borrow from outside it.
@@ -117,15 +44,7 @@ where
     F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,
 {
     let scope = Scope {
-        data: ScopeData {
-            running: AtomicUsize::new(0),
-            panicked: AtomicUsize::new(0),
-            handled: AtomicUsize::new(0),
-            tolerant: AtomicBool::new(false),
-            owner: park::current(),
-            deadline,
-            children: Mutex::default(),
-        },
+        data: ScopeData::new(park::current(), deadline),
         scope: PhantomData,
         env: PhantomData,
     };
@@ -265,7 +184,7 @@ impl Builder {
         // the outcome inside 'scope.
         match unsafe { self.spawn_in(Some(data), f) } {
             Ok(handle) => {
-                data.enrol(handle.thread());
+                data.enrol(handle.thread().waiter());
                 Ok(ScopedJoinHandle { handle, data })
             }
             Err(e) => {

@@ -36,16 +36,16 @@ const PAYS: u64 = 90;
 
 /// The clock of a kernel thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Reading {
+pub(crate) struct Reading {
     /// Whose time it is: times of two of them mean nothing together.
-    pub(super) thread: usize,
+    pub(crate) thread: usize,
     /// Nanoseconds that it has been on a core.
-    pub(super) on_core: u64,
+    pub(crate) on_core: u64,
 }
 
 /// Of one virtual processor. Owner only.
 #[derive(Debug, Default)]
-pub(super) struct Trial {
+pub(crate) struct Trial {
     /// For which setting of the policy: another one begins anew.
     of: Cell<u32>,
     /// How many descriptors were waited for when it began: of many more a few say nothing.
@@ -65,7 +65,7 @@ impl Trial {
     /// Counts a call that could wait for a batch, and says whether it is to. `of` is the number of
     /// the policy's setting; `crowd`, how many descriptors are waited for.
     #[inline]
-    pub(super) fn in_batches(&self, of: u32, crowd: u32, now: impl FnOnce() -> Reading) -> bool {
+    pub(crate) fn in_batches(&self, of: u32, crowd: u32, now: impl FnOnce() -> Reading) -> bool {
         let left = self.left.get();
         if left == 0 || self.of.get() != of {
             self.step(of, crowd, now());

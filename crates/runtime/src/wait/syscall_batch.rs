@@ -10,247 +10,31 @@
 //! it sleeps. A microprocess that waits for a batch is not cancelled meanwhile: the wait is
 //! bounded, and the call's buffers are borrowed until it is over.
 
-mod adjacent;
-mod trial;
-
-use std::cell::{Cell, UnsafeCell};
 use std::io;
+use std::os::fd::RawFd;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicU8, Ordering};
 
-use kumihimo_batch::{
-    Backend, Batch, Call, Costs, Counters, Decision, KINDS, Kind, LARGEST, Op, Plain, Policy,
-    Situation,
-};
+use kumihimo_batch::{Call, Decision, Kind, LARGEST, Op, Policy, Situation};
 
-use crate::environment;
+use crate::microprocess::after_switch::AfterSwitch;
 use crate::microprocess::record::{Mp, Ref};
-use crate::scheduler::carrier::{self, Carrier};
+use crate::microprocess::wait_reason::Wait;
+use crate::process::clock::cpu_time;
+use crate::scheduler::carrier::Carrier;
 use crate::scheduler::instance::Instance;
-use crate::scheduler::vp::{AfterSwitch, Vp};
-use crate::wait::park::Wait;
-use adjacent::LastReads;
-use trial::{Reading, Trial};
+use crate::scheduler::vp::Vp;
+use crate::syscall::batch_config;
+use crate::syscall::batch_config::WORTHWHILE_FROM;
+use crate::syscall::batch_queue::DEADLINE;
+use crate::syscall::trial::Reading;
 
-pub use adjacent::follows_another;
 pub use kumihimo_batch::order::{FIRST_COME, Order};
 pub use kumihimo_batch::{Address, Message, Op as SystemCall};
 
-/// Nanoseconds that a call waits for its batch to start, at most; on a virtual processor whose
-/// microprocesses never leave, until these are interrupted.
-const DEADLINE: u64 = 50_000;
 /// Calls of a lower level that enter together, where levels differ: what becomes runnable meanwhile
 /// waits for no more than these.
 const STEP: usize = 16;
-
-/// Nanoseconds over which it is told whether traffic is thin: where more than one part in `SPARE`
-/// was idle. Longer than a few that come by chance at once keep everybody busy.
-const LOOK_EVERY: u64 = 20_000_000;
-const SPARE: u64 = 20;
-
-/// How many have to be there (waiting, runnable, the caller) before a call of each kind is worth a
-/// thought: one load on the way of every call.
-static WORTHWHILE_FROM: [AtomicU8; KINDS] = [const { AtomicU8::new(NEVER) }; KINDS];
-const NEVER: u8 = u8::MAX;
-/// As long as costs are not known: a program that never has as many pays for no measurement.
-const MEASURE_FROM: u8 = 8;
-
-/// How batches are made: for tests and experiments, a back end of one's own.
-pub type MakeBackend = Arc<dyn Fn() -> Box<dyn Backend> + Send + Sync>;
-
-/// The instance's part: policy, and what calls cost here.
-pub(crate) struct BatchConfig {
-    /// [`Policy::to_word`]. Relaxed: it decides about each call alone.
-    policy: AtomicU32,
-    /// How often the policy was set.
-    settings: AtomicU32,
-    make: Option<MakeBackend>,
-    costs: OnceLock<Costs>,
-    /// Why there is no uring.
-    refused: OnceLock<String>,
-    /// Batches that came second to their virtual processor, for the next one that has none. Held
-    /// while one is opened, so that there are few; and none is closed while the runtime runs: the
-    /// kernel wakes every kernel thread that ever used a uring when that is closed
-    /// (`io_ring_exit_work`), and a sleep that is interrupted so ends early (EINTR) if its kernel
-    /// thread's return is told by a trap.
-    spares: Mutex<Vec<Batch>>,
-}
-
-impl BatchConfig {
-    pub(crate) fn new(policy: Policy, make: Option<MakeBackend>) -> BatchConfig {
-        let batch_config = BatchConfig {
-            policy: AtomicU32::new(0),
-            settings: AtomicU32::new(0),
-            make,
-            costs: OnceLock::new(),
-            refused: OnceLock::new(),
-            spares: Mutex::default(),
-        };
-        batch_config.set_policy(policy);
-        batch_config
-    }
-
-    pub(crate) fn policy(&self) -> Policy {
-        Policy::of_word(self.policy.load(Ordering::Relaxed))
-    }
-
-    /// From the next call on.
-    pub(crate) fn set_policy(&self, policy: Policy) {
-        self.policy.store(policy.to_word(), Ordering::Relaxed);
-        self.settings.fetch_add(1, Ordering::Relaxed);
-        for kind in Kind::ALL {
-            let gate = match policy {
-                _ if kind.is_always_plain() => NEVER,
-                Policy::Off => NEVER,
-                Policy::Adaptive => self.pays_from(kind),
-                Policy::Fixed(_) | Policy::Paper => 0,
-            };
-            WORTHWHILE_FROM[kind as usize].store(gate, Ordering::Relaxed);
-        }
-    }
-
-    /// Whether calls are gathered, though each by itself might be served sooner.
-    pub(crate) fn gathers(&self) -> bool {
-        matches!(self.policy(), Policy::Fixed(_) | Policy::Paper)
-    }
-
-    /// How many make a batch that is cheaper than plain calls.
-    fn pays_from(&self, kind: Kind) -> u8 {
-        let Some(costs) = self.costs.get() else { return MEASURE_FROM };
-        let pays = Policy::Adaptive.gathers_from(kind, costs);
-        pays.filter(|&n| n <= LARGEST).map_or(NEVER, |n| n as u8)
-    }
-
-    /// A batch for one virtual processor. Allocates, makes system calls, and waits while another
-    /// one is opened: not while masked.
-    fn open(&self) -> Box<Batch> {
-        let mut spares = self.spares.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(batch) = spares.pop() {
-            return Box::new(batch);
-        }
-        let backend: Box<dyn Backend> = match &self.make {
-            Some(make) => make(),
-            None if environment::uring_is_off() => {
-                let _ = self.refused.set("KUMI_URING=off".to_owned());
-                Box::new(Plain)
-            }
-            None => {
-                let (backend, refused) = kumihimo_batch::open(LARGEST as u32);
-                if let Some(why) = refused {
-                    let _ = self.refused.set(why.to_string());
-                }
-                backend
-            }
-        };
-        let mut batch = Box::new(Batch::new(backend));
-        if self.lacks_costs() {
-            // Without descriptors nothing is known, and nothing is batched but for merging.
-            self.costs.get_or_init(|| Costs::measure(&mut batch).unwrap_or_else(|_| Costs::none()));
-            self.set_policy(self.policy());
-        }
-        batch
-    }
-
-    /// One that its virtual processor had no need of.
-    fn keep(&self, batch: Box<Batch>) {
-        self.spares.lock().unwrap_or_else(PoisonError::into_inner).push(*batch);
-    }
-
-    fn lacks_costs(&self) -> bool {
-        self.costs.get().is_none() && matches!(self.policy(), Policy::Adaptive | Policy::Paper)
-    }
-
-    /// What calls cost, once that was measured; before, nothing is known to pay.
-    fn costs(&self) -> &Costs {
-        static UNKNOWN: Costs = Costs { entry: 0.0, kinds: [None; KINDS] };
-        self.costs.get().unwrap_or(&UNKNOWN)
-    }
-}
-
-/// The virtual processor's part. Owner only, but for the counters.
-pub(crate) struct BatchQueue {
-    /// How many wait. Looked at in every switch.
-    pub(crate) waiting: Cell<u32>,
-    /// The highest level among them.
-    level: Cell<u8>,
-    /// When the first began to wait.
-    since: Cell<u64>,
-    calls: UnsafeCell<[NonNull<Call<'static>>; LARGEST]>,
-    who: UnsafeCell<[Option<Ref>; LARGEST]>,
-    batch: UnsafeCell<Option<Box<Batch>>>,
-    /// Calls so far, and those of them that may be batched: the paper's alpha.
-    asked: Cell<u64>,
-    batchable: Cell<u64>,
-    trial: Trial,
-    /// There was time to spare lately: batches could save some of it, and would make callers wait
-    /// for each other.
-    thin: Cell<bool>,
-    /// When that was looked at, and how long the virtual processor had been idle by then.
-    looked: Cell<(u64, u64)>,
-    last_reads: LastReads,
-    pub(crate) counters: Counters,
-}
-
-impl BatchQueue {
-    pub(crate) fn new() -> BatchQueue {
-        BatchQueue {
-            waiting: Cell::new(0),
-            level: Cell::new(0),
-            since: Cell::new(0),
-            calls: UnsafeCell::new([NonNull::dangling(); LARGEST]),
-            who: UnsafeCell::new([const { None }; LARGEST]),
-            batch: UnsafeCell::new(None),
-            asked: Cell::new(0),
-            batchable: Cell::new(0),
-            trial: Trial::default(),
-            thin: Cell::new(true),
-            looked: Cell::new((0, 0)),
-            last_reads: LastReads::new(),
-            counters: Counters::default(),
-        }
-    }
-
-    fn is_open(&self) -> bool {
-        // SAFETY: the owner's; the borrow ends here.
-        unsafe { (*self.batch.get()).is_some() }
-    }
-
-    /// By when the first has to enter.
-    #[inline]
-    pub(crate) fn deadline(&self) -> Option<u64> {
-        (self.waiting.get() > 0).then(|| self.since.get() + DEADLINE)
-    }
-
-    fn add(&self, call: NonNull<Call<'static>>, who: Ref, level: u8, now: impl FnOnce() -> u64) {
-        let n = self.waiting.get();
-        if n == 0 {
-            self.since.set(now());
-            self.level.set(level);
-        }
-        self.level.set(self.level.get().max(level));
-        // SAFETY: the owner's; no borrow is kept. There is room: a full batch is run before anybody
-        // else is let in.
-        unsafe {
-            (*self.calls.get())[n as usize] = call;
-            (*self.who.get())[n as usize] = Some(who);
-        }
-        self.waiting.set(n + 1);
-    }
-
-    /// At a look at the clock: whether traffic is thin.
-    pub(crate) fn look(&self, now: u64, idle: u64) {
-        let (at, before) = self.looked.get();
-        if now.saturating_sub(at) >= LOOK_EVERY {
-            self.thin.set((idle - before) * SPARE > now - at);
-            self.looked.set((now, idle));
-        }
-    }
-
-    fn share(&self) -> f64 {
-        self.batchable.get() as f64 / self.asked.get().max(1) as f64
-    }
-}
 
 /// Makes a system call for the calling microprocess: alone and at once, or in a batch. `shared`:
 /// others use the same object, so calls may become one.
@@ -263,7 +47,8 @@ impl BatchQueue {
 /// As the system call; `WouldBlock` where it would have had to wait.
 #[inline]
 pub fn call(op: Op<'_>, shared: bool) -> io::Result<usize> {
-    if WORTHWHILE_FROM[op.kind() as usize].load(Ordering::Relaxed) == NEVER && !shared {
+    if WORTHWHILE_FROM[op.kind() as usize].load(Ordering::Relaxed) == batch_config::NEVER && !shared
+    {
         return alone(op);
     }
     call_together(op, shared)
@@ -343,19 +128,6 @@ fn wait(carrier: Carrier, mp: &'static Mp) {
     }
 }
 
-impl BatchQueue {
-    /// Takes `batch` into use, unless there is one by now. What is left over.
-    fn install(&self, batch: Box<Batch>) -> Option<Box<Batch>> {
-        // SAFETY: the owner's; the borrow ends here.
-        let place = unsafe { &mut *self.batch.get() };
-        if place.is_some() {
-            return Some(batch);
-        }
-        *place = Some(batch);
-        None
-    }
-}
-
 /// What is to be done about a call.
 enum Verdict {
     /// Made at once.
@@ -383,7 +155,7 @@ impl Carrier {
         {
             return Verdict::Plain;
         }
-        if batch_config.lacks_costs() && gate != NEVER {
+        if batch_config.lacks_costs() && gate != batch_config::NEVER {
             // The first that may be worth it has the costs measured.
             return Verdict::Prepare;
         }
@@ -419,7 +191,7 @@ impl Carrier {
     #[cold]
     fn reading(&self) -> Reading {
         // Each kernel thread that lives has a base of its own.
-        Reading { thread: self.kernel_thread().fs, on_core: carrier::cpu_time() }
+        Reading { thread: self.kernel_thread().fs, on_core: cpu_time() }
     }
 }
 
@@ -482,7 +254,7 @@ impl Vp {
             who[..n].rotate_left(now);
             for who in woken[..now].iter_mut().filter_map(Option::take) {
                 if but.is_none_or(|me| !std::ptr::eq(me, who.mp)) {
-                    crate::wait::park::prefetch_stack(who.mp);
+                    crate::microprocess::prefetch::prefetch_stack(who.mp);
                     self.wake(who);
                 }
             }
@@ -605,4 +377,13 @@ impl Instance {
         .to_owned();
         sum
     }
+}
+
+/// Whether the caller's read of `len` bytes at `at` begins where the last one of another
+/// microprocess on this virtual processor has ended: see `shared` of [`call`](super::call). False
+/// on a foreign kernel thread. Notes the read.
+#[inline]
+pub fn follows_another(fd: RawFd, at: u64, len: usize) -> bool {
+    let Some(carrier) = Carrier::current().filter(Carrier::is_running) else { return false };
+    carrier.vp().syscall_batch.last_reads.note(fd, at, len, carrier.kernel_thread().current.get())
 }

@@ -12,14 +12,17 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Result as Outcome;
 use std::time::Instant;
 
-use crate::api::runtime::DEFAULT_STACK;
-use crate::api::thread::{Inner, JoinHandle, Thread};
-use crate::lifecycle::scope::ScopeData;
+use crate::api::handle::{Thread, current};
+use crate::config::DEFAULT_STACK;
+use crate::lifecycle::scope_data::ScopeData;
 use crate::lifecycle::spawn;
+use crate::memory::pool::SlotKind;
 use crate::microprocess::foreign_thread;
+use crate::microprocess::foreign_thread::ForeignThread;
+use crate::microprocess::wait_reason::Wait;
+use crate::microprocess::waiter::Waiter;
 use crate::scheduler::instance;
-use crate::wait::cancel;
-use crate::wait::park::{self, Wait, Waiter};
+use crate::wait::{cancel, park};
 
 struct Completion<T> {
     state: Mutex<Progress<T>>,
@@ -31,7 +34,7 @@ struct Progress<T> {
     finished: bool,
     detached: bool,
     /// Itself, once it runs.
-    thread: Option<Arc<park::ForeignThread>>,
+    thread: Option<Arc<ForeignThread>>,
     /// The waiters for its end.
     waiters: Vec<Waiter>,
 }
@@ -57,7 +60,7 @@ pub(crate) unsafe fn spawn<F, T>(
     stack_size: Option<usize>,
     scope: Option<&ScopeData>,
     f: F,
-) -> io::Result<JoinHandle<T>>
+) -> io::Result<Handle<T>>
 where
     F: FnOnce() -> T + Send,
     T: Send,
@@ -66,9 +69,6 @@ where
     // SAFETY: scope data are atomics and locks, and live until `child_ends`.
     unsafe impl Send for Shared {}
     impl Shared {
-        fn get(&self) -> Option<NonNull<ScopeData>> {
-            self.0
-        }
         fn end(self, panicked: bool) {
             if let Some(scope) = self.0 {
                 // SAFETY: the scope waits for this call.
@@ -79,7 +79,7 @@ where
     let stack = stack_size.unwrap_or(DEFAULT_STACK);
     // The same bound as in the other modes, so that a program's errors do not depend on the
     // machine.
-    crate::api::runtime::kind(stack, true)?;
+    SlotKind::for_stack(stack, true)?;
     let instance = instance::visit(|instance| {
         let instance = instance
             .ok_or_else(|| io::Error::other("the runtime has ended: nothing can be spawned"))?;
@@ -100,17 +100,18 @@ where
         waiters: Vec::new(),
     };
     let cell = Arc::new(Completion { state: Mutex::new(state), begun: Condvar::new() });
-    let deadline = cancel::earlier(cancel::deadline(), scope.and_then(ScopeData::deadline));
+    let scope_deadline = scope.and_then(ScopeData::deadline);
+    let deadline = cancel::earlier(cancel::deadline(), scope_deadline);
     let (child, scope) = (cell.clone(), Shared(scope.map(NonNull::from)));
     // It may outlive its runtime.
     let (runtime, on_panic) = (Arc::downgrade(&instance), instance.settings.on_panic.clone());
     let body = move || {
-        let me = park::foreign();
+        let me = foreign_thread::foreign();
         foreign_thread::begin_one_to_one(&me);
         child.lock().thread = Some(me.clone());
         child.begun.notify_all();
         let (outcome, panicked) =
-            foreign_thread::run_one_to_one(&me, scope.get(), deadline, || {
+            foreign_thread::run_one_to_one(&me, scope_deadline, deadline, || {
                 let outcome = catch_unwind(AssertUnwindSafe(f));
                 let panicked = outcome
                     .as_ref()
@@ -143,7 +144,7 @@ where
     drop(state);
     instance.register_one_to_one(&thread);
     let thread = Thread::foreign(thread, label);
-    Ok(JoinHandle { inner: Inner::Kernel(Handle { cell, thread, kernel: Some(kernel) }) })
+    Ok(Handle { cell, thread, kernel: Some(kernel) })
 }
 
 impl<T> Handle<T> {
@@ -159,7 +160,7 @@ impl<T> Handle<T> {
     pub(crate) fn wait(&self, deadline: Option<Instant>) -> bool {
         let me = park::current();
         assert!(
-            self.thread.id() != crate::api::thread::current().id(),
+            self.thread.id() != current().id(),
             "failed to join thread: a microprocess cannot wait for its own end"
         );
         loop {
