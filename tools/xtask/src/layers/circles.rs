@@ -71,7 +71,9 @@ fn shortest(graph: &Graph, circle: &BTreeSet<usize>, start: usize) -> Vec<Step> 
 /// A small set of imports without which no circle remains (P. Eades, X. Lin, W. F. Smyth, "A fast
 /// and effective heuristic for the feedback arc set problem", 1993), the weakest first.
 pub fn cuts(graph: &Graph, circle: &BTreeSet<usize>) -> Vec<Step> {
-    let is_inside = |(from, to): &&Step| circle.contains(from) && circle.contains(to);
+    let is_inside = |(from, to): &&Step| {
+        circle.contains(from) && circle.contains(to) && !graph.are_kin(*from, *to)
+    };
     let steps: Vec<Step> = graph.edges.keys().filter(is_inside).copied().collect();
     let weight = |step: &Step| graph.edges[step].count;
     let mut left: BTreeSet<usize> = circle.clone();

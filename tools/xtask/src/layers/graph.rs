@@ -87,9 +87,22 @@ impl Graph {
         self.name == name || self.package == name || ends(folder) || folder == name
     }
 
-    /// Modules that a module imports from.
+    /// Modules that a module imports from, its own parents and children left out: a module and its
+    /// submodules are one concept in several files.
     pub fn targets(&self, module: usize) -> impl Iterator<Item = usize> {
-        self.edges.range((module, 0)..=(module, usize::MAX)).map(|((_, to), _)| *to)
+        self.edges
+            .range((module, 0)..=(module, usize::MAX))
+            .map(|((_, to), _)| *to)
+            .filter(move |to| !self.are_kin(module, *to))
+    }
+
+    /// Whether one of both is inside the other.
+    pub fn are_kin(&self, one: usize, other: usize) -> bool {
+        let (one, other) = (&self.modules[one], &self.modules[other]);
+        let contains = |outer: &str, inner: &str| {
+            outer == ROOT || inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with("::"))
+        };
+        contains(one, other) || contains(other, one)
     }
 
     /// Sets of at least two modules that import from each other, directly or by way of others.

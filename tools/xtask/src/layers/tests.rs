@@ -225,6 +225,21 @@ fn parent_imports_from_a_child_only_what_its_code_uses() {
 }
 
 #[test]
+fn module_and_its_submodule_form_no_circle() {
+    let files = [
+        ("lib.rs", "mod a; mod b; pub struct Root;"),
+        ("a.rs", "mod child; pub struct Thing; pub fn run() { child::run(&crate::Root) }"),
+        ("a/child.rs", "use super::Thing; pub fn run(_: &crate::Root) -> Thing { Thing }"),
+        ("b.rs", "pub struct Other;"),
+    ];
+    assert_eq!(check("circles 0\nlargest 0\n", &files), "");
+    let mut by_a_third = files;
+    by_a_third[2].1 = "pub fn run(_: &crate::Root) -> crate::b::Other { crate::b::Other }";
+    by_a_third[3].1 = "use crate::a::Thing; pub struct Other; pub struct Both(Thing);";
+    assert_eq!(check("circles 0\nlargest 0\n", &by_a_third), "", "the child is a module apart");
+}
+
+#[test]
 fn macro_arguments_and_definitions_count() {
     let files = [
         ("lib.rs", "mod a; mod b; mod c; #[macro_use] mod macros;"),
