@@ -25,7 +25,7 @@ mod real {
     use std::io;
     use std::sync::OnceLock;
 
-    use crate::Refused;
+    use crate::Unavailable;
 
     const CMD_PRIVATE_EXPEDITED: i64 = 1 << 3;
     const CMD_REGISTER_PRIVATE_EXPEDITED: i64 = 1 << 4;
@@ -44,8 +44,8 @@ mod real {
     ///
     /// # Errors
     /// Both are refused. Then no VP can be taken over from a kernel thread that did not agree.
-    pub fn probe() -> Result<Barrier, Refused> {
-        static FOUND: OnceLock<Result<Barrier, Refused>> = OnceLock::new();
+    pub fn probe() -> Result<Barrier, Unavailable> {
+        static FOUND: OnceLock<Result<Barrier, Unavailable>> = OnceLock::new();
         FOUND
             .get_or_init(|| {
                 // Idempotent; inherited by fork and lost at exec.
@@ -54,7 +54,7 @@ mod real {
                 };
                 match on_each_cpu() {
                     Ok(()) => Ok(Barrier::EachCpu),
-                    Err(affinity) => Err(Refused::new(
+                    Err(affinity) => Err(Unavailable::new(
                         format!(
                             "membarrier: {membarrier}; in its place, sched_setaffinity: {affinity}"
                         ),

@@ -48,10 +48,10 @@ pub use crate::slot::{
     CLAIMING, LENT, WANT_BLOCKED as WANTS_BLOCKED, WANT_UNBLOCKED as WANTS_UNBLOCKED,
 };
 
-use crate::Refused;
+use crate::Unavailable;
 pub(crate) use follow::Followed;
 use follow::Follower;
-use load::{OWNER_PRIVATE, Object, SeatMaps, refused};
+use load::{OWNER_PRIVATE, Object, SeatMaps, unavailable};
 use pinned::Store;
 use ring::Ring;
 use sys::{Mapping, errno};
@@ -68,7 +68,7 @@ pub const MOST_SLOTS: u32 = 1 << 20;
 /// thread is attached.
 #[derive(Debug)]
 pub struct Bpf {
-    program: Program,
+    program: Loaded,
     memory: Mapping,
     ring: Ring,
     seat: u32,
@@ -103,7 +103,7 @@ impl Way {
 }
 
 #[derive(Debug)]
-enum Program {
+enum Loaded {
     Filter(OwnedFd),
     Tracepoint(Follower),
 }
@@ -135,7 +135,7 @@ impl Bpf {
     ///
     /// # Errors
     /// What was refused and how to allow it.
-    pub fn open(slots: u32) -> Result<Bpf, Refused> {
+    pub fn open(slots: u32) -> Result<Bpf, Unavailable> {
         if sys::may_load() { Bpf::load(slots) } else { Bpf::take(&Store::system(), slots) }
     }
 
@@ -143,29 +143,29 @@ impl Bpf {
     ///
     /// # Errors
     /// As for [`Bpf::open`].
-    pub fn load(slots: u32) -> Result<Bpf, Refused> {
+    pub fn load(slots: u32) -> Result<Bpf, Unavailable> {
         check(slots)?;
         let maps = SeatMaps::new(slots)?;
         let object = Object::load(1, &maps)?;
         object.give(0, &maps, OWNER_PRIVATE)?;
-        Bpf::new(Program::Filter(object.program), maps, 0, slots, None)
+        Bpf::new(Loaded::Filter(object.program), maps, 0, slots, None)
     }
 
     /// As [`load`](Bpf::load), but at the scheduler's tracepoint ([`Way::Switch`]).
     ///
     /// # Errors
     /// As for [`Bpf::open`]; or the kernel cannot: Linux 6.18 is needed.
-    pub fn load_switch(slots: u32) -> Result<Bpf, Refused> {
+    pub fn load_switch(slots: u32) -> Result<Bpf, Unavailable> {
         check(slots)?;
         if !sys::may_load() {
-            return Err(Refused::new(
+            return Err(Unavailable::new(
                 "KUMI_BPF=switch takes no seat, and this process has not CAP_BPF and CAP_PERFMON to load the program",
                 format!("{}, the latter with KUMI_BPF=thread", load::capabilities()),
             ));
         }
         let maps = SeatMaps::new(slots)?;
         let follower = Follower::load(&maps, slots)?;
-        Bpf::new(Program::Tracepoint(follower), maps, 0, slots, None)
+        Bpf::new(Loaded::Tracepoint(follower), maps, 0, slots, None)
     }
 
     /// Takes a free seat of an installed object. Its memory is all zero but for the header, its
@@ -173,24 +173,24 @@ impl Bpf {
     ///
     /// # Errors
     /// As for [`Bpf::open`].
-    pub fn take(store: &Store, slots: u32) -> Result<Bpf, Refused> {
+    pub fn take(store: &Store, slots: u32) -> Result<Bpf, Unavailable> {
         check(slots)?;
         let seat = store.take(slots)?;
-        Bpf::new(Program::Filter(seat.program), seat.maps, seat.number, seat.slots, Some(seat.lock))
+        Bpf::new(Loaded::Filter(seat.program), seat.maps, seat.number, seat.slots, Some(seat.lock))
     }
 
     fn new(
-        program: Program,
+        program: Loaded,
         maps: SeatMaps,
         seat: u32,
         slots: u32,
         lock: Option<OwnedFd>,
-    ) -> Result<Bpf, Refused> {
+    ) -> Result<Bpf, Unavailable> {
         let length = (slots as usize + 1) * SLOT_SIZE;
         let memory = Mapping::new(maps.page.as_fd(), 0, length, true)
-            .map_err(|e| refused("mapping the slots", &e))?;
+            .map_err(|e| unavailable("mapping the slots", &e))?;
         let ring =
-            Ring::new(maps.buffer).map_err(|e| refused("mapping the BPF ring buffer", &e))?;
+            Ring::new(maps.buffer).map_err(|e| unavailable("mapping the BPF ring buffer", &e))?;
         let header = Header::new(slots, seat);
         // SAFETY: `length` writable bytes that only this process has mapped (the lock of the seat;
         // nobody else can reach a private map), and no reference to them exists yet. Page aligned.
@@ -205,7 +205,8 @@ impl Bpf {
         let bpf = Bpf { program, memory, ring, seat, slots, traps, lock };
         // What is refused to this thread now would be refused to others later. Not enabled, so it
         // cannot trap.
-        bpf.attach_if(slots, false).map_err(|(step, error)| bpf.refused_attach(step, &error))?;
+        bpf.attach_if(slots, false)
+            .map_err(|(step, error)| bpf.attach_unavailable(step, &error))?;
         Ok(bpf)
     }
 
@@ -248,8 +249,8 @@ impl Bpf {
         let kept = match &self.program {
             // A thread that the scheduler meets on its way to here has no VP in its slot yet:
             // nothing is reported for it.
-            Program::Tracepoint(follower) => Kept::Followed(follower.follow(slot)?),
-            Program::Filter(program) => {
+            Loaded::Tracepoint(follower) => Kept::Followed(follower.follow(slot)?),
+            Loaded::Filter(program) => {
                 // Disabled: without its filter it would trap at every switch. The link keeps it
                 // alive.
                 let event = sys::switch_event(self.traps).map_err(|e| ("perf_event_open", e))?;
@@ -265,7 +266,7 @@ impl Bpf {
         Ok(Attached { kept })
     }
 
-    fn refused_attach(&self, step: &str, error: &io::Error) -> Refused {
+    fn attach_unavailable(&self, step: &str, error: &io::Error) -> Unavailable {
         let why = format!("{step} for a kernel thread: {}", errno(error));
         let remedy = match (step, error.raw_os_error()) {
             ("perf_event_open", Some(libc::EACCES | libc::EPERM)) if !sys::may_load() => format!(
@@ -279,9 +280,9 @@ impl Bpf {
                     load::capabilities()
                 )
             }
-            _ => refused(step, error).remedy,
+            _ => unavailable(step, error).remedy,
         };
-        Refused { why, remedy }
+        Unavailable { why, remedy }
     }
 
     /// Readable when there is a record: for epoll. Waking is prompt: about 13 us until a sleeping
@@ -319,7 +320,7 @@ impl Bpf {
     /// may come a moment after: it is sent from an interrupt of the core that the thread left
     /// (kernel/bpf/helpers.c, bpf_task_work_irq), and the thread may be back by then, elsewhere.
     pub fn traps_at_once(&self) -> bool {
-        matches!(self.program, Program::Filter(_))
+        matches!(self.program, Loaded::Filter(_))
     }
 
     /// Blocked only, and no SIGTRAP at all, for the threads attached from now on: detaching may
@@ -330,16 +331,16 @@ impl Bpf {
     }
 }
 
-fn check(slots: u32) -> Result<(), Refused> {
+fn check(slots: u32) -> Result<(), Unavailable> {
     if slots == 0 || slots > MOST_SLOTS {
-        return Err(Refused::new(
+        return Err(Unavailable::new(
             format!("{slots} slots"),
             format!("ask for 1 to {MOST_SLOTS} slots"),
         ));
     }
     if sys::kernel() < (5, 15) {
         let (major, minor) = sys::kernel();
-        return Err(Refused::new(
+        return Err(Unavailable::new(
             format!(
                 "Linux {major}.{minor} cannot tell one thread's perf event from another's in BPF (bpf_cookie)"
             ),

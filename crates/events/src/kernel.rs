@@ -19,18 +19,18 @@ use std::sync::atomic::{
 };
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-use crate::corrupt::corrupt;
+use crate::fatal::fatal;
 use crate::limit::Limit;
 use crate::page::Page;
 use crate::pool::Pool;
-use crate::preempt::{Bells, Means};
+use crate::preempt::{Doorbells, Means};
 use crate::record::{Record, Recorder, Step};
+use crate::return_queue::Waiter;
 use crate::sched::{Answer, Event, UserScheduler};
 use crate::slot::{Claim, NO_PRIORITY, Slot};
 use crate::source::{self, EventSource, Kind};
 use crate::thread::AWAY;
 use crate::timekeeper::Timekeeper;
-use crate::turn::Turn;
 use crate::watchdog::Watchdog;
 use crate::{barrier, slot, trap};
 
@@ -72,36 +72,36 @@ pub struct Kernel {
     /// Highest slot ever used.
     pub(crate) high: AtomicU32,
     /// There is a barrier for claims from threads that may be on their cores: see [`barrier`].
-    may_claim: bool,
+    has_barrier: bool,
     /// The source tells of returns, and the handler of its traps is in place.
     wants_returns: AtomicBool,
-    said_no_barrier: AtomicBool,
-    pub(crate) keep: AtomicUsize,
+    reported_no_barrier: AtomicBool,
+    pub(crate) concurrency: AtomicUsize,
     /// Kernel threads that wait in the pool and can carry: a copy of the pool's count, readable
     /// without its lock.
     pub(crate) spares: AtomicUsize,
     pool: Mutex<Pool>,
     pub(crate) ended: Condvar,
-    /// Slot of the thread that looks on behalf of a source that does not report by itself; 0: none.
-    pub(crate) on_watch: AtomicU32,
+    /// Slot of the thread that polls on behalf of a source that does not report by itself; 0: none.
+    pub(crate) poller: AtomicU32,
     /// Slot of the kernel thread that carries each VP; 0: none.
     pub(crate) carriers: Box<[AtomicU32]>,
     /// Slot of the kernel thread that each VP was handed to, until it carries it; 0: none.
     pub(crate) handed: Box<[AtomicU32]>,
     pub(crate) bound: AtomicUsize,
-    /// By slot: whether its kernel thread waits for a VP.
-    pub(crate) turns: Box<[Turn]>,
-    /// How many do.
-    pub(crate) waiters: AtomicUsize,
+    /// The return queue: by slot, the wait of its kernel thread for a VP.
+    pub(crate) waiters: Box<[Waiter]>,
+    /// The number of kernel threads that wait in the return queue.
+    pub(crate) waiter_count: AtomicUsize,
     pub(crate) hand_offs: AtomicU64,
-    /// Times that a waiting kernel thread woke only to examine whether its turn can come.
+    /// Times that a waiter of the return queue woke only to poll whether its VP can come.
     pub(crate) looks: AtomicU64,
     pub(crate) exhausted: AtomicU64,
     /// The last attempt to start a kernel thread failed.
     pub(crate) is_short: AtomicBool,
     /// Priority with which each VP was [`call`](Kernel::call)ed.
     called: Box<[AtomicI32]>,
-    pub(crate) bells: Bells,
+    pub(crate) doorbells: Doorbells,
     pub(crate) timekeeper: Timekeeper,
     recorder: Option<Recorder>,
     pub(crate) watchdog: Watchdog,
@@ -124,7 +124,7 @@ pub struct Counts {
     pub bound: usize,
     /// VPs that went on under another kernel thread.
     pub hand_offs: u64,
-    /// Times that a kernel thread that waits for a VP woke only to examine whether it can come.
+    /// Times that a kernel thread that waits for a VP woke only to poll whether the VP can come.
     pub looks: u64,
     /// Times that a kernel thread was wanted and not to be had.
     pub exhausted: u64,
@@ -175,14 +175,14 @@ impl Kernel {
         let call = unsafe { owned(libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK))? };
         watch_for(epoll.as_fd(), call.as_fd(), CALL)?;
         source.register(epoll.as_fd())?;
-        if source.tells_return(0) {
+        if source.reports_returns(0) {
             trap::install()?;
         }
-        let bells = Bells::open(settings.preempt, source.kind(), page.slots())?;
+        let doorbells = Doorbells::open(settings.preempt, source.kind(), page.slots())?;
         Ok(Arc::new(Kernel {
-            bells,
+            doorbells,
             timekeeper: Timekeeper::default(),
-            wants_returns: AtomicBool::new(source.tells_return(0)),
+            wants_returns: AtomicBool::new(source.reports_returns(0)),
             source,
             scheduler: OnceLock::new(),
             epoll,
@@ -190,20 +190,20 @@ impl Kernel {
             vps: settings.vps,
             limit,
             high: AtomicU32::new(0),
-            may_claim: barrier::probe().is_ok(),
-            said_no_barrier: AtomicBool::new(false),
-            keep: AtomicUsize::new(settings.concurrency),
+            has_barrier: barrier::probe().is_ok(),
+            reported_no_barrier: AtomicBool::new(false),
+            concurrency: AtomicUsize::new(settings.concurrency),
             spares: AtomicUsize::new(0),
             pool: Mutex::new(Pool::new(page.slots())),
             watchdog: Watchdog::new(settings.vps, page.slots()),
-            turns: (0..=page.slots()).map(|_| Turn::new()).collect(),
+            waiters: (0..=page.slots()).map(|_| Waiter::new()).collect(),
             page,
             ended: Condvar::new(),
-            on_watch: AtomicU32::new(0),
+            poller: AtomicU32::new(0),
             carriers: (0..settings.vps).map(|_| AtomicU32::new(0)).collect(),
             handed: (0..settings.vps).map(|_| AtomicU32::new(0)).collect(),
             bound: AtomicUsize::new(0),
-            waiters: AtomicUsize::new(0),
+            waiter_count: AtomicUsize::new(0),
             hand_offs: AtomicU64::new(0),
             looks: AtomicU64::new(0),
             exhausted: AtomicU64::new(0),
@@ -310,9 +310,9 @@ impl Kernel {
             hand_offs: self.hand_offs.load(Ordering::Relaxed),
             looks: self.looks.load(Ordering::Relaxed),
             exhausted: self.exhausted.load(Ordering::Relaxed),
-            rung: self.bells.rung.load(Ordering::Relaxed),
-            not_rung: self.bells.refused.load(Ordering::Relaxed),
-            misbehaved: self.watchdog.accused.iter().map(|n| n.load(Ordering::Relaxed)).sum(),
+            rung: self.doorbells.rung.load(Ordering::Relaxed),
+            not_rung: self.doorbells.failed.load(Ordering::Relaxed),
+            misbehaved: self.watchdog.violations.iter().map(|n| n.load(Ordering::Relaxed)).sum(),
             overridden: self.watchdog.overridden.load(Ordering::Acquire),
             ..Counts::default()
         };
@@ -335,7 +335,7 @@ impl Kernel {
     /// P0's `set_concurrency`: how many unbound kernel threads the pool keeps from now on. Those
     /// too many end.
     pub fn set_concurrency(&self, n: usize) {
-        self.keep.store(n, Ordering::Relaxed);
+        self.concurrency.store(n, Ordering::Relaxed);
         // It lingers, ends, and wakes the next one if there are still too many.
         self.wake_one();
     }
@@ -352,7 +352,7 @@ impl Kernel {
         }
         pool.push(slot::token(vp), priority);
         drop(pool);
-        self.guard();
+        self.start_watchdog();
         self.wake_one();
         Ok(())
     }
@@ -392,18 +392,18 @@ impl Kernel {
         if pool.dismissed {
             return false;
         }
-        if !self.may_claim {
-            self.no_barrier();
+        if !self.has_barrier {
+            self.report_no_barrier();
             return false;
         }
         pool.available() > pool.ready.len()
             || self.start(&mut pool).inspect_err(|e| self.exhausted(e)).is_ok()
     }
 
-    /// Said once.
+    /// Reports once that no hand-off is safe here.
     #[cold]
-    fn no_barrier(&self) {
-        if !self.said_no_barrier.swap(true, Ordering::Relaxed)
+    fn report_no_barrier(&self) {
+        if !self.reported_no_barrier.swap(true, Ordering::Relaxed)
             && let Err(refused) = barrier::probe()
         {
             eprintln!(
@@ -416,8 +416,8 @@ impl Kernel {
     /// runs in user mode without looking, by an interruption ([`crate::preempt`]). Takes a lock: by
     /// callers that are masked, or no microprocesses, or in a handler outside of the runtime.
     pub fn raise(&self, vp: u32, event: Event) {
-        // Pairs with the fence in `KernelThread::take`: the thread that takes the VP now sees what
-        // the caller queued before, or its slot is seen here.
+        // Pairs with the fence in `KernelThread::install_vp`: the thread that takes the VP now sees
+        // what the caller queued before, or its slot is seen here.
         fence(Ordering::SeqCst);
         let index = self.carriers[vp as usize].load(Ordering::Relaxed);
         if index == 0 {
@@ -430,20 +430,21 @@ impl Kernel {
         // A thread that finds the bit set relies on the setter to have rung, and on the timekeeper
         // to ring again.
         if slot.pending.fetch_or(event.bit(), Ordering::SeqCst) & event.bit() == 0 {
-            self.bells.ring(index, slot);
+            self.doorbells.ring(index, slot);
         }
     }
 
     /// Whether something is raised for the carrier of `vp` and not yet delivered.
     #[must_use]
     pub fn is_raised(&self, vp: u32) -> bool {
-        self.carrier(vp).is_some_and(Slot::is_told_of)
+        self.carrier(vp).is_some_and(Slot::has_pending)
     }
 
-    /// The waiters for `vp` go on without: it does not come round. Async-signal-safe.
-    pub fn excuse(&self, vp: u32) {
+    /// Ends the waits for `vp` on the kernel threads of returned microprocesses, which go on
+    /// without a VP: `vp` is stalled. Async-signal-safe.
+    pub fn release_waiters(&self, vp: u32) {
         let high = self.high.load(Ordering::Relaxed) as usize;
-        self.turns.iter().take(high + 1).for_each(|turn| turn.excuse(vp));
+        self.waiters.iter().take(high + 1).for_each(|waiter| waiter.release(vp));
     }
 
     /// Interrupts the microprocess on the kernel thread of slot `index`, if it has no VP: the user
@@ -452,14 +453,14 @@ impl Kernel {
     pub fn call_back(&self, index: u32) {
         let slot = self.page.slot(index);
         slot.pending.fetch_or(Event::Preempted.bit(), Ordering::SeqCst);
-        self.bells.ring(index, slot);
+        self.doorbells.ring(index, slot);
     }
 
-    /// Rings once more for what is raised.
-    pub fn remind(&self, vp: u32) {
+    /// Rings the doorbell of the carrier of `vp` once more for a raised event, unless it is masked.
+    pub fn ring_again(&self, vp: u32) {
         let index = self.carriers[vp as usize].load(Ordering::Relaxed);
         if index != 0 && !self.page.slot(index).is_masked() {
-            self.bells.ring(index, self.page.slot(index));
+            self.doorbells.ring(index, self.page.slot(index));
         }
     }
 
@@ -479,7 +480,7 @@ impl Kernel {
     /// How kernel threads are interrupted.
     #[must_use]
     pub fn preemption(&self) -> Means {
-        self.bells.means()
+        self.doorbells.means()
     }
 
     /// Tells [`UserScheduler::ready`] once when `fd` becomes readable from now on.
@@ -508,7 +509,7 @@ impl Kernel {
     }
 
     /// Notes that the kernel thread of slot `index` carries `vp` no longer. False: it did not.
-    pub(crate) fn carried_until_now(&self, vp: u32, index: u32) -> bool {
+    pub(crate) fn clear_carrier(&self, vp: u32, index: u32) -> bool {
         // Relaxed: the slot's `vp` orders it, or the pool's lock.
         self.carriers[vp as usize]
             .compare_exchange(index, 0, Ordering::Relaxed, Ordering::Relaxed)
@@ -536,22 +537,22 @@ impl Kernel {
             return;
         };
         // Against a VP that there is not, or that is not here: nobody would have it, or two.
-        let vp = slot::vp_of(token, self.vps).filter(|vp| self.carried_until_now(*vp, index));
+        let vp = slot::vp_of(token, self.vps).filter(|vp| self.clear_carrier(*vp, index));
         let Some(vp) = vp else {
-            corrupt(format_args!(
+            fatal(format_args!(
                 "slot {index} gave up {token:#x}, which its kernel thread does not carry"
             ));
         };
         // Unless it is back by now, and has noted that.
         let _ = slot.state.compare_exchange(state, AWAY, Ordering::Relaxed, Ordering::Relaxed);
         self.source.end(index, time);
-        self.keep_an_eye_on_the_handler();
+        self.check_trap_handler();
         self.hand_offs.fetch_add(1, Ordering::Relaxed);
         self.record(Step::Sleeps, index, None);
         self.record(Step::Blocked, index, None);
-        self.watchdog.ask(vp);
+        self.watchdog.begin_blocked(vp);
         let answer = scheduler.blocked(vp);
-        if self.watchdog.answered(vp) {
+        if self.watchdog.finish_blocked(vp) {
             self.lock().stuck -= 1;
         }
         if let Answer::Next(priority) = answer {
@@ -582,12 +583,12 @@ impl Kernel {
         self.wants_returns.load(Ordering::Relaxed)
     }
 
-    /// Once the application has put its own handler in the place of ours it gets no more of our
-    /// traps, beyond those on their way.
-    fn keep_an_eye_on_the_handler(&self) {
-        trap::follow_the_application();
+    /// Requests no more traps once the application has replaced our handler. It still gets those on
+    /// their way.
+    fn check_trap_handler(&self) {
+        trap::update_signal_masks();
         if !self.wants_returns()
-            || trap::is_ours()
+            || trap::is_installed()
             || !self.wants_returns.swap(false, Ordering::Relaxed)
         {
             return;

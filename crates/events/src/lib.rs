@@ -12,11 +12,7 @@
 pub mod barrier;
 #[cfg(not(loom))]
 pub mod bpf;
-#[cfg(not(loom))]
-pub mod callers;
-mod corrupt;
-#[cfg(not(loom))]
-mod held_up;
+mod fatal;
 #[cfg(not(loom))]
 pub mod kernel;
 #[cfg(not(loom))]
@@ -31,9 +27,7 @@ mod pool;
 pub mod preempt;
 #[cfg(not(loom))]
 pub mod record;
-#[cfg(not(loom))]
-mod refused;
-mod say;
+pub mod return_queue;
 #[cfg(not(loom))]
 pub mod sched;
 pub mod slot;
@@ -41,13 +35,19 @@ pub mod slot;
 pub mod source;
 #[cfg(not(loom))]
 mod starvation;
+mod stderr_signal_safe;
 #[cfg(not(loom))]
 mod thread;
+#[cfg(not(loom))]
+pub mod thread_sampler;
 #[cfg(not(loom))]
 mod timekeeper;
 #[cfg(not(loom))]
 pub mod trap;
-pub mod turn;
+#[cfg(not(loom))]
+mod unavailable;
+#[cfg(not(loom))]
+mod vp_wait;
 #[cfg(not(loom))]
 pub mod watch;
 #[cfg(not(loom))]
@@ -59,11 +59,11 @@ mod whole;
 pub use kernel::Kernel;
 #[cfg(not(loom))]
 pub use record::{Record, Step};
-#[cfg(not(loom))]
-pub use refused::Refused;
 pub use slot::{Claim, Slot};
 #[cfg(not(loom))]
 pub use thread::KernelThread;
+#[cfg(not(loom))]
+pub use unavailable::Unavailable;
 
 #[cfg(not(loom))]
 pub(crate) use std::{hint, sync::atomic};

@@ -22,12 +22,12 @@ pub struct Limit {
     /// The most kernel threads, including those that carry VPs.
     pub threads: usize,
     /// The source of the limit.
-    pub binds: Binds,
+    pub source: LimitSource,
 }
 
 /// The source of a [`Limit`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Binds {
+pub enum LimitSource {
     /// The program or its user, through the setting of this name.
     Asked(&'static str),
     /// No limit of the machine is lower than the built-in default.
@@ -53,7 +53,7 @@ impl Limit {
     /// A limit that was requested through the setting `name`.
     #[must_use]
     pub fn asked(threads: usize, name: &'static str) -> Limit {
-        Limit { threads, binds: Binds::Asked(name) }
+        Limit { threads, source: LimitSource::Asked(name) }
     }
 
     /// The limit that this machine imposes on this process now. Blocks the kernel thread while it
@@ -62,43 +62,43 @@ impl Limit {
     #[must_use]
     pub fn of_machine() -> Limit {
         let least = machine().into_iter().min_by_key(|(threads, _)| *threads);
-        let (threads, binds) =
-            least.filter(|(threads, _)| *threads < MOST).unwrap_or((MOST, Binds::Nothing));
-        Limit { threads: threads.max(1) as usize, binds }
+        let (threads, source) =
+            least.filter(|(threads, _)| *threads < MOST).unwrap_or((MOST, LimitSource::Nothing));
+        Limit { threads: threads.max(1) as usize, source }
     }
 }
 
 /// The limit that probably caused a failed thread creation, in words. Empty if none is known.
 #[must_use]
 pub(crate) fn likely_cause() -> String {
-    let full = machine().into_iter().find(|(_, binds)| match binds {
-        Binds::Group { most, has, .. } => has >= most,
-        Binds::Processes(_) => true,
+    let full = machine().into_iter().find(|(_, source)| match source {
+        LimitSource::Group { most, has, .. } => has >= most,
+        LimitSource::Processes(_) => true,
         _ => false,
     });
-    full.map_or_else(String::new, |(_, binds)| binds.to_string())
+    full.map_or_else(String::new, |(_, source)| source.to_string())
 }
 
 /// Every limit of the machine, each with the number of threads that it allows.
-fn machine() -> Vec<(u64, Binds)> {
+fn machine() -> Vec<(u64, LimitSource)> {
     let mut all = Vec::new();
     if let Some(most) = getrlimit(Resource::Nofile).current {
-        all.push(((most / 2).max(LEAST_FOR_DESCRIPTORS), Binds::Descriptors(most)));
+        all.push(((most / 2).max(LEAST_FOR_DESCRIPTORS), LimitSource::Descriptors(most)));
     }
     // The kernel does not apply it to root (kernel/fork.c, copy_process).
     if let Some(most) = getrlimit(Resource::Nproc).current.filter(|_| !getuid().is_root()) {
-        all.push((most, Binds::Processes(most)));
+        all.push((most, LimitSource::Processes(most)));
     }
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     for path in groups(&read("/proc/self/mountinfo"), &read("/proc/self/cgroup")) {
         let number = |name| fs::read_to_string(path.join(name)).ok()?.trim().parse::<u64>().ok();
         // An unlimited group reads "max", which is not a number.
         if let (Some(most), Some(has)) = (number("pids.max"), number("pids.current")) {
-            all.push((most.saturating_sub(has), Binds::Group { path, most, has }));
+            all.push((most.saturating_sub(has), LimitSource::Group { path, most, has }));
         }
     }
     if let Ok(most) = read("/proc/sys/kernel/threads-max").trim().parse() {
-        all.push((most, Binds::Machine(most)));
+        all.push((most, LimitSource::Machine(most)));
     }
     all
 }
@@ -145,25 +145,25 @@ fn mounted(line: &str, unified: bool) -> Option<(&str, &str)> {
 
 impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} kernel threads ({})", self.threads, self.binds)
+        write!(f, "{} kernel threads ({})", self.threads, self.source)
     }
 }
 
-impl fmt::Display for Binds {
+impl fmt::Display for LimitSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Binds::Asked(name) => f.write_str(name),
-            Binds::Nothing => f.write_str("KUMI_KERNEL_THREADS allows more"),
-            Binds::Descriptors(most) => {
+            LimitSource::Asked(name) => f.write_str(name),
+            LimitSource::Nothing => f.write_str("KUMI_KERNEL_THREADS allows more"),
+            LimitSource::Descriptors(most) => {
                 write!(f, "half of the {most} descriptors; ulimit -n allows more")
             }
-            Binds::Processes(most) => {
+            LimitSource::Processes(most) => {
                 write!(f, "the {most} processes and threads of this user; ulimit -u allows more")
             }
-            Binds::Group { path, most, has } => {
+            LimitSource::Group { path, most, has } => {
                 write!(f, "pids.max of {}: {most}, of which {has} are there", path.display())
             }
-            Binds::Machine(most) => write!(f, "/proc/sys/kernel/threads-max: {most}"),
+            LimitSource::Machine(most) => write!(f, "/proc/sys/kernel/threads-max: {most}"),
         }
     }
 }
@@ -198,12 +198,13 @@ mod tests {
     fn default_limit_is_positive_and_names_its_source() {
         let limit = Limit::of_machine();
         assert!((1..=MOST as usize).contains(&limit.threads), "{limit}");
-        assert_eq!(limit.threads == MOST as usize, limit.binds == Binds::Nothing, "{limit}");
+        assert_eq!(limit.threads == MOST as usize, limit.source == LimitSource::Nothing, "{limit}");
     }
 
     #[test]
     fn display_names_the_source() {
-        let of = Limit { threads: 3, binds: Binds::Group { path: "/g".into(), most: 9, has: 6 } };
+        let of =
+            Limit { threads: 3, source: LimitSource::Group { path: "/g".into(), most: 9, has: 6 } };
         assert_eq!(of.to_string(), "3 kernel threads (pids.max of /g: 9, of which 6 are there)");
         assert_eq!(Limit::asked(7, "KUMI_X").to_string(), "7 kernel threads (KUMI_X)");
     }

@@ -32,7 +32,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use crate::Refused;
+use crate::Unavailable;
 use crate::watch::{self, Tid, this_tid};
 
 const PAGE: usize = 4096;
@@ -85,19 +85,19 @@ impl Perf {
     ///
     /// # Errors
     /// Which step the machine refuses, and what would allow it.
-    pub fn probe() -> Result<Perf, Refused> {
+    pub fn probe() -> Result<Perf, Unavailable> {
         let perf = Perf(());
         watch::readable().map_err(|e| {
-            Refused::new(
+            Unavailable::new(
                 format!("/proc/self/task/{}/stat cannot be read: {e}", this_tid()),
                 "mount procfs on /proc (mount -t proc proc /proc)",
             )
         })?;
         let watched = open()
-            .map_err(|e| refused_open(&e))
-            .and_then(|fd| map(fd).map_err(|e| refused_map(&e)))?;
+            .map_err(|e| open_unavailable(&e))
+            .and_then(|fd| map(fd).map_err(|e| map_unavailable(&e)))?;
         let odd = |what: &str| {
-            Err(Refused::new(
+            Err(Unavailable::new(
                 format!("perf_event_open works, but {what}"),
                 "a Linux kernel (4.3 or later, 4.1 for its buffer) that is not an imitation",
             ))
@@ -208,37 +208,37 @@ fn nap(watched: &Watched, arm: impl Fn(&Watched), times: impl IntoIterator<Item 
     })
 }
 
-fn refused_open(e: &io::Error) -> Refused {
+fn open_unavailable(e: &io::Error) -> Unavailable {
     let paranoid = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").ok();
     let paranoid = paranoid.and_then(|text| text.trim().parse::<i32>().ok());
     match (e.raw_os_error(), paranoid) {
-        (Some(libc::EACCES | libc::EPERM), Some(level @ 3..)) => Refused::new(
+        (Some(libc::EACCES | libc::EPERM), Some(level @ 3..)) => Unavailable::new(
             format!("perf_event_open: {e}; kernel.perf_event_paranoid is {level}"),
             "sysctl kernel.perf_event_paranoid=2, or CAP_PERFMON (setcap cap_perfmon+ep PROGRAM)",
         ),
-        (Some(libc::EACCES | libc::EPERM), _) => Refused::new(
+        (Some(libc::EACCES | libc::EPERM), _) => Unavailable::new(
             format!(
                 "perf_event_open: {e}, although kernel.perf_event_paranoid would allow it: a seccomp filter or a security module"
             ),
             "allow perf_event_open in the container's seccomp profile",
         ),
-        (Some(libc::ENOSYS), _) => Refused::new(
+        (Some(libc::ENOSYS), _) => Unavailable::new(
             format!("perf_event_open: {e}: a kernel without perf events, or a seccomp filter"),
             "allow perf_event_open in the container's seccomp profile, or a kernel with CONFIG_PERF_EVENTS",
         ),
-        (Some(libc::EMFILE | libc::ENFILE), _) => Refused::new(
+        (Some(libc::EMFILE | libc::ENFILE), _) => Unavailable::new(
             format!("perf_event_open: {e}"),
             "a higher limit of open files (ulimit -n)",
         ),
-        _ => Refused::new(
+        _ => Unavailable::new(
             format!("perf_event_open: {e}"),
             "a Linux kernel 4.3 or later with CONFIG_PERF_EVENTS",
         ),
     }
 }
 
-fn refused_map(e: &io::Error) -> Refused {
-    Refused::new(e.to_string(), "ulimit -l 65536, or sysctl kernel.perf_event_mlock_kb=4096")
+fn map_unavailable(e: &io::Error) -> Unavailable {
+    Unavailable::new(e.to_string(), "ulimit -l 65536, or sysctl kernel.perf_event_mlock_kb=4096")
 }
 
 // The lowest three bits of `data_tail` say what it is meant to say.

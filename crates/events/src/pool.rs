@@ -121,16 +121,16 @@ fn wait_exactly(epoll: i32, events: &mut [libc::epoll_event], time: Option<Durat
     usize::try_from(n).unwrap_or(0)
 }
 
-/// What a source has told, for when it has let go of its locks: the user scheduler may be long in
-/// answering.
+/// Slots that a source reported, delivered after the source has released its locks: the user
+/// scheduler may take long to answer.
 #[derive(Default)]
-struct Told {
+struct BlockedBatch {
     slots: [u32; 32],
     n: usize,
 }
 
-impl Told {
-    fn note(&mut self, index: u32, kernel: &Kernel) {
+impl BlockedBatch {
+    fn push(&mut self, index: u32, kernel: &Kernel) {
         match self.slots.get_mut(self.n) {
             Some(place) => (*place, self.n) = (index, self.n + 1),
             // Without allocating: what sleeps may hold the allocator's lock.
@@ -138,18 +138,18 @@ impl Told {
         }
     }
 
-    fn all(&self, kernel: &Kernel) {
+    fn deliver(&self, kernel: &Kernel) {
         for index in &self.slots[..self.n] {
             kernel.blocked(*index);
         }
     }
 }
 
-/// A panic of a kernel thread in the pool would take its VP, or the wait for others', with it: the
-/// process ends, with what it said.
-struct Whole;
+/// Aborts the process when a kernel thread of the pool panics: its VP, or the wait for reports,
+/// would be lost with it.
+struct AbortOnPanic;
 
-impl Drop for Whole {
+impl Drop for AbortOnPanic {
     fn drop(&mut self) {
         if std::thread::panicking() {
             std::process::abort();
@@ -176,7 +176,7 @@ impl Kernel {
             Ok(handle) => {
                 self.is_short.store(false, Ordering::Relaxed);
                 pool.threads += 1;
-                self.begin_to_wait(pool);
+                self.enter_waiting(pool);
                 // Ended ones are let go of here, so that the list does not grow with the number of
                 // blocks.
                 pool.handles.retain(|t| !t.is_finished());
@@ -209,7 +209,7 @@ impl Kernel {
 
     /// The life of a kernel thread: wait in the pool, carry a VP, lose it, wait again.
     fn live(self: Arc<Kernel>, index: u32) {
-        let _whole = Whole;
+        let _abort = AbortOnPanic;
         // SAFETY: integers only. Timers are coalesced over 50 us otherwise (prctl(2),
         // PR_SET_TIMERSLACK).
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1u64) };
@@ -220,7 +220,7 @@ impl Kernel {
         if let Some(scheduler) = self.user() {
             scheduler.thread(&thread, &mut || self.work(&thread, &*scheduler));
         } else {
-            self.end_to_wait(&mut self.lock());
+            self.leave_waiting(&mut self.lock());
         }
         let slot = thread.slot();
         slot.tid.store(0, Ordering::Relaxed);
@@ -247,7 +247,7 @@ impl Kernel {
             }) {
                 self.exhausted(&in_source(self.source.kind(), &e));
             }
-            thread.take(token);
+            thread.install_vp(token);
             self.record(Step::Resumed, thread.index(), None);
             scheduler.resumed(vp, thread);
             self.source.end(thread.index(), slot.times.load(Ordering::Relaxed));
@@ -257,7 +257,7 @@ impl Kernel {
             }
         }
         self.source.detach(thread.index());
-        self.bells.end(thread.index(), slot);
+        self.doorbells.retire(thread.index(), slot);
     }
 
     fn attach(&self, thread: &KernelThread) {
@@ -273,7 +273,7 @@ impl Kernel {
         if pool.dismissed {
             return false;
         }
-        self.begin_to_wait(&mut pool);
+        self.enter_waiting(&mut pool);
         self.record(Step::Reclaimed, thread.index(), None);
         true
     }
@@ -293,8 +293,8 @@ impl Kernel {
             // Blocks that were reported while the pool was empty are handled before the VP that was
             // passed on.
             let now = Instant::now();
-            if !self.look(thread.index(), Some(now)) {
-                self.listen(Some(Duration::ZERO));
+            if !self.poll_sources(thread.index(), Some(now)) {
+                self.wait_events(Some(Duration::ZERO));
             }
         }
         let mut lingers_until = None;
@@ -303,34 +303,34 @@ impl Kernel {
             let mut pool = self.lock();
             self.take_called(&mut pool);
             if let Some(ready) = pool.ready.pop() {
-                self.end_to_wait(&mut pool);
+                self.leave_waiting(&mut pool);
                 slot.state.store(ThreadState::Runnable as u32, Ordering::Relaxed);
                 self.record(Step::Called, thread.index(), u8::try_from(ready.priority).ok());
                 let more = !pool.ready.is_empty();
-                self.appoint(&mut pool);
+                self.ensure_spare(&mut pool);
                 let was_last = pool.available() == 0;
                 drop(pool);
                 if was_last
-                    && self.waiters.load(Ordering::Relaxed) != 0
+                    && self.waiter_count.load(Ordering::Relaxed) != 0
                     && let Some(scheduler) = self.user()
                 {
                     scheduler.no_spare();
                 }
                 // For the others that are ready, or to look in the caller's place.
-                if more || self.looks() {
+                if more || self.needs_poll() {
                     self.wake_one();
                 }
                 return Some((ready.token, ready.priority));
             }
             let now = Instant::now();
-            let superfluous = pool.available() > self.kept();
+            let superfluous = pool.available() > self.min_spares();
             let until = *lingers_until.get_or_insert(now + LINGER);
             if pool.dismissed || superfluous && now >= until {
-                self.end_to_wait(&mut pool);
-                let another = pool.waiting > if pool.dismissed { 0 } else { self.kept() };
+                self.leave_waiting(&mut pool);
+                let another = pool.waiting > if pool.dismissed { 0 } else { self.min_spares() };
                 drop(pool);
                 // The caller may have been the one that looked.
-                if another || self.looks() {
+                if another || self.needs_poll() {
                     self.wake_one();
                 }
                 return None;
@@ -338,31 +338,32 @@ impl Kernel {
             drop(pool);
             slot.state.store(ThreadState::Sleeping as u32, Ordering::Relaxed);
             let until = superfluous.then_some(until);
-            if !self.look(thread.index(), until) {
-                self.listen(until.map(|u| u.saturating_duration_since(now)));
+            if !self.poll_sources(thread.index(), until) {
+                self.wait_events(until.map(|u| u.saturating_duration_since(now)));
             }
         }
     }
 
-    fn begin_to_wait(&self, pool: &mut Pool) {
+    fn enter_waiting(&self, pool: &mut Pool) {
         pool.waiting += 1;
         self.spares.store(pool.available(), Ordering::Relaxed);
     }
 
-    fn end_to_wait(&self, pool: &mut Pool) {
+    fn leave_waiting(&self, pool: &mut Pool) {
         pool.waiting -= 1;
         self.spares.store(pool.available(), Ordering::Relaxed);
     }
 
-    /// So many stay: one at least where somebody has to hear.
-    fn kept(&self) -> usize {
-        self.keep.load(Ordering::Relaxed).max(usize::from(self.source.tells()))
+    /// The number of unbound kernel threads that stay: at least one where the source reports
+    /// blocks.
+    fn min_spares(&self) -> usize {
+        self.concurrency.load(Ordering::Relaxed).max(usize::from(self.source.reports_blocks()))
     }
 
-    /// Somebody waits, now that the caller leaves the pool: for what is ready already, and for the
-    /// next event.
-    fn appoint(self: &Arc<Kernel>, pool: &mut Pool) {
-        let wanted = pool.ready.len() + usize::from(self.source.tells());
+    /// Ensures that another thread waits when the caller leaves the pool: for the VPs that are
+    /// ready already, and for the next event.
+    fn ensure_spare(self: &Arc<Kernel>, pool: &mut Pool) {
+        let wanted = pool.ready.len() + usize::from(self.source.reports_blocks());
         if pool.dismissed {
             return;
         }
@@ -383,21 +384,22 @@ impl Kernel {
         carrying + pool.ready.len() < self.vps as usize
     }
 
-    /// Sleeps until a source or a caller wakes it, or the time is over, and takes in what there is.
-    fn listen(&self, time: Option<Duration>) {
+    /// Sleeps until a source or a caller wakes the thread, or `time` has passed, and handles the
+    /// events.
+    fn wait_events(&self, time: Option<Duration>) {
         const MOST: usize = 16;
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; MOST];
         let n = wait_exactly(self.epoll.as_raw_fd(), &mut events, time);
-        self.take_in(&events[..n]);
+        self.handle_events(&events[..n]);
     }
 
-    fn take_in(&self, events: &[libc::epoll_event]) {
+    fn handle_events(&self, events: &[libc::epoll_event]) {
         for event in events {
             match u32::try_from(event.u64) {
                 Ok(data) => {
-                    let mut told = Told::default();
-                    self.source.told(data, &self.page, &mut |index| told.note(index, self));
-                    told.all(self);
+                    let mut batch = BlockedBatch::default();
+                    self.source.drain(data, &self.page, &mut |index| batch.push(index, self));
+                    batch.deliver(self);
                 }
                 Err(_) if event.u64 & READY != 0 => {
                     let vp = event.u64 as u32;
@@ -415,19 +417,20 @@ impl Kernel {
         }
     }
 
-    /// For sources that have to look by themselves: one of the waiting threads does, and sleeps
-    /// between two looks. False: it is not needed, or another thread does.
-    fn look(&self, me: u32, until: Option<Instant>) -> bool {
+    /// Polls the sources that do not report by themselves, and runs the timekeeper's tick. One of
+    /// the waiting threads does so, and sleeps between two polls. Returns false if there is nothing
+    /// to poll, or another thread polls.
+    fn poll_sources(&self, me: u32, until: Option<Instant>) -> bool {
         // Both ways acquire and release: one that found it taken has said before what there is to
         // look for.
-        if self.on_watch.compare_exchange(0, me, Ordering::AcqRel, Ordering::Acquire).is_err() {
+        if self.poller.compare_exchange(0, me, Ordering::AcqRel, Ordering::Acquire).is_err() {
             // Nothing but the release.
-            self.on_watch.fetch_or(0, Ordering::AcqRel);
+            self.poller.fetch_or(0, Ordering::AcqRel);
             return false;
         }
-        let mut told = Told::default();
-        let pause = self.source.look(&self.page, &mut |index| told.note(index, self));
-        told.all(self);
+        let mut batch = BlockedBatch::default();
+        let pause = self.source.poll(&self.page, &mut |index| batch.push(index, self));
+        batch.deliver(self);
         let (tick, rests) = match self.tick() {
             Tick::Again(after) => (Some(after), false),
             Tick::Rest(after) => (after, pause.is_none()),
@@ -440,18 +443,18 @@ impl Kernel {
             until.map_or(pause, |u| pause.min(u.saturating_duration_since(Instant::now())))
         });
         if !rests && time.is_some() {
-            self.listen(time);
+            self.wait_events(time);
         }
         // Not if it was taken from the caller, which was long in coming.
-        let _ = self.on_watch.compare_exchange(me, 0, Ordering::AcqRel, Ordering::Acquire);
+        let _ = self.poller.compare_exchange(me, 0, Ordering::AcqRel, Ordering::Acquire);
         // At rest any woken thread is to look: the call may not come to the caller. An earlier one,
         // to a thread that found the watch taken, is seen.
-        if rests && time.is_some() && !self.is_time_kept() {
-            self.listen(time);
+        if rests && time.is_some() && !self.is_timekeeper_running() {
+            self.wait_events(time);
         }
         // Something may have come up between the look and this: the thread that saw it relied on
         // the caller.
-        found || pause.is_some() || self.looks()
+        found || pause.is_some() || self.needs_poll()
     }
 
     /// Nobody waits any more, and those that carry end when they have put their VP down.

@@ -2,7 +2,7 @@
 //! interrupted in user mode.
 //!
 //! [`Kernel::raise`](crate::Kernel::raise) sets a bit in the carrier's slot, which is enough for
-//! one that enters the user scheduler soon, and rings its *bell*:
+//! one that enters the user scheduler soon, and rings its *doorbell*:
 //!
 //! - **clock**: a task-clock perf event (`sigtrap`), armed for one overflow by
 //!   `PERF_EVENT_IOC_REFRESH`. Ten microseconds of the kernel thread's own time later it overflows,
@@ -29,14 +29,14 @@ use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use crate::refused::Refused;
-use crate::say::say;
 use crate::slot::Slot;
 use crate::source::Kind;
+use crate::stderr_signal_safe::print_signal_safe;
 use crate::trap;
+use crate::unavailable::Unavailable;
 
-/// Marks our traps: `si_perf_data`.
-pub const BELL: u64 = 0x4b55_4d49_4245_4c4c;
+/// `si_perf_data` of our preemption traps, `si_value` of our preemption signals.
+pub const DOORBELL: u64 = 0x4b55_4d49_4245_4c4c;
 /// The least that the kernel takes for a clock of its own timer (kernel/events/core.c,
 /// `perf_swevent_start_hrtimer`), nanoseconds.
 const PERIOD: u64 = 10_000;
@@ -123,9 +123,9 @@ pub(crate) fn is_debugged() -> bool {
 ///
 /// # Errors
 /// Why there is none, and what would allow it.
-pub fn probe() -> Result<(), Refused> {
-    clock(0, Counts::UserMode).map(drop).map_err(|e| {
-        Refused::new(
+pub fn probe() -> Result<(), Unavailable> {
+    clock(0, ClockScope::UserMode).map(drop).map_err(|e| {
+        Unavailable::new(
             format!("perf_event_open of a task clock with sigtrap: {e}"),
             "Linux 5.13 or later and sysctl kernel.perf_event_paranoid=2 (or CAP_PERFMON); until then a signal preempts, which may \
              interrupt system calls",
@@ -161,44 +161,45 @@ pub fn choose(wanted: Option<Means>, source: Kind) -> io::Result<(Means, Option<
     })
 }
 
-/// In which time a clock overflows.
+/// The CPU time that a clock counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Counts {
+enum ClockScope {
     /// At once, wherever its kernel thread is. Refused to the unprivileged where
     /// kernel.perf_event_paranoid is 2 or more.
     Everywhere,
     UserMode,
 }
 
-impl Counts {
+impl ClockScope {
     const fn period(self) -> u64 {
         match self {
-            Counts::Everywhere => PERIOD,
-            Counts::UserMode => PERIOD_IN_USER_MODE,
+            ClockScope::Everywhere => PERIOD,
+            ClockScope::UserMode => PERIOD_IN_USER_MODE,
         }
     }
 }
 
-/// The bells of a kernel's kernel threads.
+/// The doorbells of a kernel's kernel threads.
 #[derive(Debug)]
-pub(crate) struct Bells {
+pub(crate) struct Doorbells {
     means: Means,
-    counts: Counts,
+    scope: ClockScope,
     /// By slot: the descriptor of its clock.
     clocks: Box<[AtomicI32]>,
-    /// By slot: it is in execve(2), and what interrupts it would come to the new program.
-    silent: Box<[AtomicBool]>,
-    /// Held while one is rung or taken away: the kernel thread is alive meanwhile, and the
-    /// descriptor its.
-    ringing: Mutex<()>,
+    /// By slot: whether interruptions are disabled, because the thread is in execve(2), whose new
+    /// program has no handler.
+    disabled: Box<[AtomicBool]>,
+    /// Held while a doorbell is rung or closed: the kernel thread is alive meanwhile and owns the
+    /// descriptor.
+    ring_lock: Mutex<()>,
     pub(crate) rung: AtomicU64,
-    pub(crate) refused: AtomicU64,
-    said: AtomicBool,
+    pub(crate) failed: AtomicU64,
+    reported: AtomicBool,
 }
 
-impl Bells {
+impl Doorbells {
     /// For slots 1 to `slots`, beside an event source of `kind`; `wanted`, or the best there is.
-    pub(crate) fn open(wanted: Option<Means>, kind: Kind, slots: u32) -> io::Result<Bells> {
+    pub(crate) fn open(wanted: Option<Means>, kind: Kind, slots: u32) -> io::Result<Doorbells> {
         let (means, _) = choose(wanted, kind)?;
         match means {
             Means::Clock => trap::install()?,
@@ -206,16 +207,16 @@ impl Bells {
             Means::Off => {}
         }
         let clocks = if means == Means::Clock { slots as usize + 1 } else { 0 };
-        let is_allowed = means == Means::Clock && clock(0, Counts::Everywhere).is_ok();
-        Ok(Bells {
+        let is_allowed = means == Means::Clock && clock(0, ClockScope::Everywhere).is_ok();
+        Ok(Doorbells {
             means,
-            counts: if is_allowed { Counts::Everywhere } else { Counts::UserMode },
+            scope: if is_allowed { ClockScope::Everywhere } else { ClockScope::UserMode },
             clocks: (0..clocks).map(|_| AtomicI32::new(NONE)).collect(),
-            silent: (0..=slots).map(|_| AtomicBool::new(false)).collect(),
-            ringing: Mutex::default(),
+            disabled: (0..=slots).map(|_| AtomicBool::new(false)).collect(),
+            ring_lock: Mutex::default(),
             rung: AtomicU64::new(0),
-            refused: AtomicU64::new(0),
-            said: AtomicBool::new(false),
+            failed: AtomicU64::new(0),
+            reported: AtomicBool::new(false),
         })
     }
 
@@ -229,48 +230,48 @@ impl Bells {
         if self.means == Means::Off {
             return;
         }
-        let _alive = self.ringing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alive = self.ring_lock.lock().unwrap_or_else(PoisonError::into_inner);
         let tid = slot.tid.load(Ordering::Relaxed) as i32;
         if tid == 0 {
             return;
         }
         let done = match self.means {
             // The application would get it.
-            _ if !self.is_heard() || self.is_silent(index) => {
+            _ if !self.has_handler() || self.is_disabled(index) => {
                 Err(io::ErrorKind::Unsupported.into())
             }
             Means::Clock => self.clock_of(index, tid).and_then(arm),
-            Means::Signal(signal) => send(signal, tid, BELL),
+            Means::Signal(signal) => send(signal, tid, DOORBELL),
             Means::Off => Ok(()),
         };
         // Without (no descriptor left, say) it is preempted at its next switch point.
-        let count = if done.is_ok() { &self.rung } else { &self.refused };
+        let count = if done.is_ok() { &self.rung } else { &self.failed };
         count.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Sends kernel thread `tid`, if `slot` is still its own, the signal that preempts where
-    /// signals do, with another `value`. For [`crate::callers`].
+    /// signals do, with another `value`. For [`crate::thread_sampler`].
     pub(crate) fn send_to(&self, slot: &Slot, tid: i32, value: u64) -> io::Result<()> {
         let signal = if let Means::Signal(signal) = self.means { signal } else { DEFAULT_SIGNAL };
         trap::install_signal(signal)?;
-        let _alive = self.ringing.lock().unwrap_or_else(PoisonError::into_inner);
-        if slot.tid.load(Ordering::Relaxed) as i32 != tid || !trap::is_signal_ours(signal) {
+        let _alive = self.ring_lock.lock().unwrap_or_else(PoisonError::into_inner);
+        if slot.tid.load(Ordering::Relaxed) as i32 != tid || !trap::is_signal_installed(signal) {
             return Err(io::ErrorKind::NotFound.into());
         }
         send(signal, tid, value)
     }
 
     /// Whether our handler is in place.
-    fn is_heard(&self) -> bool {
+    fn has_handler(&self) -> bool {
         let ours = match self.means {
-            Means::Clock => trap::is_ours(),
-            Means::Signal(signal) => trap::is_signal_ours(signal),
+            Means::Clock => trap::is_installed(),
+            Means::Signal(signal) => trap::is_signal_installed(signal),
             Means::Off => true,
         };
-        if !ours && !self.said.swap(true, Ordering::Relaxed) {
+        if !ours && !self.reported.swap(true, Ordering::Relaxed) {
             let (means, sigtrap) =
                 (self.means, if self.means == Means::Clock { ", SIGTRAP" } else { "" });
-            say(format_args!(
+            print_signal_safe(format_args!(
                 "kumihimo: the signal that preempts ({means}{sigtrap}) was given another handler after the runtime started: microprocesses give way at \
                  switch points only; install such a handler before, and it gets its own signals, or choose another (KUMI_PREEMPT=signal=N)\n"
             ));
@@ -284,19 +285,19 @@ impl Bells {
         if fd != NONE {
             return Ok(fd);
         }
-        let fd = clock(tid, self.counts)?.into_raw_fd();
+        let fd = clock(tid, self.scope)?.into_raw_fd();
         // Release: the handler on that kernel thread uses it.
         place.store(fd, Ordering::Release);
         Ok(fd)
     }
 
-    /// By the kernel thread of slot `index` itself: after that time, and from now on. Takes a lock,
-    /// as [`ring`](Bells::ring) does.
-    pub(crate) fn ring_in(&self, index: u32, slot: &Slot, nanoseconds: u64) {
-        if self.means != Means::Clock || !self.is_heard() || self.is_silent(index) {
+    /// Rings once `nanoseconds` of the thread's own CPU time have passed. Called by the kernel
+    /// thread of slot `index` itself. Takes a lock, as [`ring`](Doorbells::ring) does.
+    pub(crate) fn ring_after(&self, index: u32, slot: &Slot, nanoseconds: u64) {
+        if self.means != Means::Clock || !self.has_handler() || self.is_disabled(index) {
             return;
         }
-        let _alive = self.ringing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alive = self.ring_lock.lock().unwrap_or_else(PoisonError::into_inner);
         // Without a clock the timekeeper rings.
         let _ = self.clock_of(index, slot.tid.load(Ordering::Relaxed) as i32).and_then(|fd| {
             set_period(fd, nanoseconds)?;
@@ -304,34 +305,34 @@ impl Bells {
         });
     }
 
-    /// By the kernel thread of slot `index` itself: once more, after `nanoseconds`.
-    /// Async-signal-safe. False: it cannot.
-    pub(crate) fn again(&self, index: u32, nanoseconds: u64) -> bool {
+    /// Rings once more after `nanoseconds`. Returns false if there is no clock. Called by the
+    /// kernel thread of slot `index` itself. Async-signal-safe.
+    pub(crate) fn rearm_after(&self, index: u32, nanoseconds: u64) -> bool {
         let fd = self.clocks.get(index as usize).map_or(NONE, |fd| fd.load(Ordering::Acquire));
         fd != NONE
-            && !self.is_silent(index)
+            && !self.is_disabled(index)
             && set_period(fd, nanoseconds).and_then(|()| arm(fd)).is_ok()
     }
 
-    /// By the kernel thread of slot `index` itself, after [`again`](Bells::again): the next one is
-    /// soon. Async-signal-safe.
-    pub(crate) fn soon(&self, index: u32) {
+    /// Restores the usual period after [`rearm_after`](Doorbells::rearm_after). Called by the
+    /// kernel thread of slot `index` itself. Async-signal-safe.
+    pub(crate) fn restore_period(&self, index: u32) {
         let fd = self.clocks.get(index as usize).map_or(NONE, |fd| fd.load(Ordering::Acquire));
         if fd != NONE {
-            let _ = set_period(fd, self.counts.period());
+            let _ = set_period(fd, self.scope.period());
         }
     }
 
-    fn is_silent(&self, index: u32) -> bool {
-        self.silent[index as usize].load(Ordering::Relaxed)
+    fn is_disabled(&self, index: u32) -> bool {
+        self.disabled[index as usize].load(Ordering::Relaxed)
     }
 
-    /// By the kernel thread of slot `index` itself: from here on it is not interrupted, or again.
-    /// What has rung already has been told when this returns. Takes a lock, as
-    /// [`ring`](Bells::ring) does.
-    pub(crate) fn silence(&self, index: u32, is: bool) {
-        let _ringing = self.ringing.lock().unwrap_or_else(PoisonError::into_inner);
-        self.silent[index as usize].store(is, Ordering::Relaxed);
+    /// Disables or enables interruptions of the kernel thread of slot `index`, which calls this
+    /// itself. A doorbell that rang before is delivered when this returns. Takes a lock, as
+    /// [`ring`](Doorbells::ring) does.
+    pub(crate) fn set_disabled(&self, index: u32, is: bool) {
+        let _ringing = self.ring_lock.lock().unwrap_or_else(PoisonError::into_inner);
+        self.disabled[index as usize].store(is, Ordering::Relaxed);
         let fd = self.clocks.get(index as usize).map_or(NONE, |fd| fd.load(Ordering::Relaxed));
         if is && fd != NONE {
             disarm(fd);
@@ -344,12 +345,12 @@ impl Bells {
         if self.clocks.get(index as usize).is_none_or(|fd| fd.load(Ordering::Relaxed) == NONE) {
             return true;
         }
-        let Ok(_alive) = self.ringing.try_lock() else { return false };
-        self.take_clock(index);
+        let Ok(_alive) = self.ring_lock.try_lock() else { return false };
+        self.close_clock(index);
         true
     }
 
-    fn take_clock(&self, index: u32) {
+    fn close_clock(&self, index: u32) {
         let fd =
             self.clocks.get(index as usize).map_or(NONE, |fd| fd.swap(NONE, Ordering::Relaxed));
         if fd != NONE {
@@ -361,16 +362,16 @@ impl Bells {
         }
     }
 
-    /// By the kernel thread of slot `index`: nobody rings for it any more, and nobody takes its
-    /// number for its own.
-    pub(crate) fn end(&self, index: u32, slot: &Slot) {
-        let _alive = self.ringing.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Retires the doorbell of the kernel thread of slot `index`, which calls this at its end: no
+    /// other thread rings it any more, or takes its thread ID for that of a carrier.
+    pub(crate) fn retire(&self, index: u32, slot: &Slot) {
+        let _alive = self.ring_lock.lock().unwrap_or_else(PoisonError::into_inner);
         slot.tid.store(0, Ordering::Relaxed);
-        self.take_clock(index);
+        self.close_clock(index);
     }
 }
 
-impl Drop for Bells {
+impl Drop for Doorbells {
     fn drop(&mut self) {
         for fd in &self.clocks {
             let fd = fd.load(Ordering::Relaxed);
@@ -384,7 +385,7 @@ impl Drop for Bells {
 }
 
 /// A clock of kernel thread `tid` (0: the caller), not armed.
-fn clock(tid: i32, counts: Counts) -> io::Result<OwnedFd> {
+fn clock(tid: i32, scope: ClockScope) -> io::Result<OwnedFd> {
     // struct perf_event_attr up to sig_data (PERF_ATTR_SIZE_VER7).
     #[repr(C)]
     #[derive(Default)]
@@ -408,14 +409,14 @@ fn clock(tid: i32, counts: Counts) -> io::Result<OwnedFd> {
     const REMOVE_ON_EXEC: u64 = 1 << 36;
     const SIGTRAP: u64 = 1 << 37;
     const FD_CLOEXEC: u64 = 1 << 3;
-    let excluded = if counts == Counts::UserMode { EXCLUDE_KERNEL } else { 0 };
+    let excluded = if scope == ClockScope::UserMode { EXCLUDE_KERNEL } else { 0 };
     let attr = Attr {
         kind: SOFTWARE,
         size: size_of::<Attr>() as u32,
         config: TASK_CLOCK,
-        period: counts.period(),
+        period: scope.period(),
         flags: DISABLED | excluded | EXCLUDE_HV | REMOVE_ON_EXEC | SIGTRAP,
-        sig_data: BELL,
+        sig_data: DOORBELL,
         ..Attr::default()
     };
     let (any_core, no_group) = (-1i64, -1i64);

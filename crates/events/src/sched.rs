@@ -36,8 +36,8 @@ impl Event {
 pub enum Tick {
     /// Somebody runs: after this.
     Again(Duration),
-    /// Nobody runs: when [`Kernel::keep_time`](crate::Kernel::keep_time) is called, or after this
-    /// at the latest.
+    /// No microprocess runs: when [`Kernel::start_timekeeper`](crate::Kernel::start_timekeeper) is
+    /// called, or after this at the latest.
     Rest(Option<Duration>),
 }
 
@@ -99,7 +99,7 @@ pub enum Answer {
     Next(Option<u8>),
     /// There is nothing to run: no kernel thread is used. The virtual processor is nobody's until
     /// [`Kernel::resume`](crate::kernel::Kernel::resume),
-    /// [`Kernel::call`](crate::kernel::Kernel::call) or [`KernelThread::take_up`].
+    /// [`Kernel::call`](crate::kernel::Kernel::call) or [`KernelThread::acquire_vp`].
     Nothing,
 }
 
@@ -122,7 +122,7 @@ pub trait UserScheduler: Send + Sync {
 
     /// *Unblocked*: the calling kernel thread is back from a sleep, its microprocess about to go on
     /// in user mode. In a signal handler: only what signal-safety(7) allows. It may wait there for
-    /// its turn ([`KernelThread::await_turn`]).
+    /// its turn ([`KernelThread::wait_for_vp`]).
     fn unblocked(&self);
 
     /// *Preempted* and *Changed*, one or both ([`Event::bit`]): on the stack of the running
@@ -173,9 +173,10 @@ pub trait UserScheduler: Send + Sync {
         true
     }
 
-    /// The last kernel thread has left the pool, and no other is to be had: a thread that waits for
-    /// a VP may wait for a sleeping one ([`Kernel::excuse`](crate::Kernel::excuse)). On a kernel
-    /// thread of the pool.
+    /// The last kernel thread has left the pool, and no other can be started: a thread that waits
+    /// for a VP may wait for a sleeping carrier
+    /// ([`Kernel::release_waiters`](crate::Kernel::release_waiters)). Called on a kernel thread of
+    /// the pool.
     fn no_spare(&self) {}
 
     /// What [`Kernel::watch_once`](crate::Kernel::watch_once) was asked to watch for `vp` is ready.

@@ -31,7 +31,7 @@
 
 use crate::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering, compiler_fence};
 use crate::barrier;
-use crate::corrupt::{Patience, corrupt};
+use crate::fatal::{BoundedBackoff, fatal};
 
 /// In `vp`: a spare is taking the VP over.
 pub const CLAIMING: u64 = 1;
@@ -214,7 +214,7 @@ impl Slot {
 
     /// Whether an event waits. By any kernel thread; out of date at once.
     #[cfg(not(loom))]
-    pub(crate) fn is_told_of(&self) -> bool {
+    pub(crate) fn has_pending(&self) -> bool {
         self.pending.load(Ordering::Relaxed) & !crate::watchdog::PROBE != 0
     }
 
@@ -230,7 +230,7 @@ impl Slot {
     /// cannot be known.
     #[cold]
     fn settled(&self, token: u64) -> bool {
-        let mut patience = Patience::default();
+        let mut backoff = BoundedBackoff::default();
         loop {
             let vp = self.vp.load(Ordering::Acquire);
             if vp == 0 {
@@ -248,8 +248,8 @@ impl Slot {
                 continue;
             }
             // The claimer is between its compare-exchange and its answer.
-            if vp | LENT != token | CLAIMING | LENT || !patience.moment() {
-                corrupt(format_args!(
+            if vp | LENT != token | CLAIMING | LENT || !backoff.snooze() {
+                fatal(format_args!(
                     "a slot says {vp:#x} where its kernel thread carries {token:#x}"
                 ));
             }

@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 use std::time::Duration;
 
 use crate::page::Page;
-use crate::refused::Refused;
+use crate::unavailable::Unavailable;
 
 mod bpf;
 mod fallback;
@@ -59,7 +59,7 @@ impl fmt::Display for Kind {
 /// What each source says of this machine, best first: none, or why it refuses. Opens each once:
 /// some milliseconds.
 #[must_use]
-pub fn probe() -> [(Kind, Option<Refused>); 4] {
+pub fn probe() -> [(Kind, Option<Unavailable>); 4] {
     Kind::ALL.map(|kind| (kind, open_one(kind, 1).err()))
 }
 
@@ -67,7 +67,7 @@ pub fn probe() -> [(Kind, Option<Refused>); 4] {
 /// when they are back.
 ///
 /// Kernel threads that wait in the pool sleep in epoll_wait(2) on what the source registered;
-/// whichever is woken asks [`told`](EventSource::told) and goes on with the virtual processor
+/// whichever is woken asks [`drain`](EventSource::drain) and goes on with the virtual processor
 /// itself: nobody stands between cause and successor.
 pub trait EventSource: fmt::Debug + Send + Sync {
     /// Which one it is.
@@ -108,8 +108,8 @@ pub trait EventSource: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// As [`attach`](EventSource::attach): then nobody is told of this kernel thread's sleeps. A
-    /// source that [tells of returns](EventSource::tells_return) is asked in a signal handler too,
-    /// and keeps to signal-safety(7).
+    /// source that [reports returns](EventSource::reports_returns) is asked in a signal handler
+    /// too, and keeps to signal-safety(7).
     fn begin(&self, _index: u32, _time: u64, _epoll: BorrowedFd<'_>) -> io::Result<()> {
         Ok(())
     }
@@ -126,24 +126,24 @@ pub trait EventSource: fmt::Debug + Send + Sync {
     /// wanted. By the carrier; cheap.
     fn rest(&self, _index: u32, _rests: bool) {}
 
-    /// After a wake-up with `data`: calls `blocked` with the index of each slot whose kernel thread
-    /// may sleep with its virtual processor. The claimer checks them. Any number of kernel threads
-    /// may call it at a time.
-    fn told(&self, _data: u32, _page: &Page, _blocked: &mut dyn FnMut(u32)) {}
+    /// Drains the reports after a wake-up with `data`: calls `blocked` with the index of each slot
+    /// whose kernel thread may sleep with its virtual processor. The claimer checks them. Any
+    /// number of kernel threads may call it at a time.
+    fn drain(&self, _data: u32, _page: &Page, _blocked: &mut dyn FnMut(u32)) {}
 
-    /// A source that has to look by itself: looks, and says when it wants to look again. One kernel
-    /// thread at a time calls it.
-    fn look(&self, _page: &Page, _blocked: &mut dyn FnMut(u32)) -> Option<Duration> {
+    /// Polls the carriers of a source that does not report by itself, and returns the time until
+    /// the next poll. Called by one kernel thread at a time.
+    fn poll(&self, _page: &Page, _blocked: &mut dyn FnMut(u32)) -> Option<Duration> {
         None
     }
 
-    /// Whether it has to be asked to [`look`](EventSource::look).
-    fn looks(&self) -> bool {
+    /// Whether [`poll`](EventSource::poll) must be called.
+    fn needs_poll(&self) -> bool {
         false
     }
 
-    /// Whether it ever tells of a block by itself: then somebody has to be waiting all the time.
-    fn tells(&self) -> bool {
+    /// Whether the source ever reports a block by itself, so that a spare must always wait.
+    fn reports_blocks(&self) -> bool {
         true
     }
 
@@ -155,7 +155,7 @@ pub trait EventSource: fmt::Debug + Send + Sync {
 
     /// Whether, for slot `index` (0: for any that begins now), it also tells of the return, by
     /// SIGTRAP ([`crate::trap`]). There has to be a handler then, or it would end the process.
-    fn tells_return(&self, _index: u32) -> bool {
+    fn reports_returns(&self, _index: u32) -> bool {
         false
     }
 }
@@ -164,13 +164,14 @@ pub trait EventSource: fmt::Debug + Send + Sync {
 ///
 /// # Errors
 /// The one asked for is refused: why, and what would enable it.
-pub fn open(wanted: Option<Kind>, slots: u32) -> Result<Box<dyn EventSource>, Refused> {
+pub fn open(wanted: Option<Kind>, slots: u32) -> Result<Box<dyn EventSource>, Unavailable> {
     match wanted {
         Some(kind) => open_one(kind, slots),
-        None => Kind::ALL
-            .into_iter()
-            .find_map(|kind| open_one(kind, slots).ok())
-            .ok_or_else(|| Refused::new("no event source", "this cannot be: `off` needs nothing")),
+        None => {
+            Kind::ALL.into_iter().find_map(|kind| open_one(kind, slots).ok()).ok_or_else(|| {
+                Unavailable::new("no event source", "this cannot be: `off` needs nothing")
+            })
+        }
     }
 }
 
@@ -178,10 +179,13 @@ pub fn open(wanted: Option<Kind>, slots: u32) -> Result<Box<dyn EventSource>, Re
 ///
 /// # Errors
 /// The machine refuses it.
-pub fn open_one(kind: Kind, slots: u32) -> Result<Box<dyn EventSource>, Refused> {
+pub fn open_one(kind: Kind, slots: u32) -> Result<Box<dyn EventSource>, Unavailable> {
     if !kumihimo_arch::HAS_MICROPROCESSES && kind != Kind::Off {
         let why = kumihimo_arch::tls::get().why();
-        return Err(Refused::new(format!("no use for events: {why}"), "x86_64 Linux with glibc"));
+        return Err(Unavailable::new(
+            format!("no use for events: {why}"),
+            "x86_64 Linux with glibc",
+        ));
     }
     Ok(match kind {
         Kind::Bpf => {

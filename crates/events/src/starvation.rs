@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::kernel::Kernel;
 use crate::sched::{Starved, UserScheduler};
 use crate::slot::Slot;
-use crate::watch::{self, CpuClock, Place, Tid};
+use crate::watch::{self, CpuClock, Tid, WaitSite};
 
 /// The time without progress before starvation is reported.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -22,7 +22,7 @@ pub(crate) struct Starvation {
     /// CPU time of all kernel threads, and the number of hand-offs.
     progress: Option<(u64, u64)>,
     age: Duration,
-    said: bool,
+    reported: bool,
 }
 
 impl Kernel {
@@ -37,16 +37,16 @@ impl Kernel {
     /// The carrier of an idle `vp` should then serve that VP
     /// ([`KernelThread::pass_on`](crate::KernelThread::pass_on)).
     #[must_use]
-    pub fn is_another_in_need(&self, vp: u32) -> bool {
+    pub fn has_unserved_vp(&self, vp: u32) -> bool {
         self.is_short_of_threads()
             && (0..self.vps).filter(|other| *other != vp).any(|other| {
                 let index = self.carriers[other as usize].load(Ordering::Relaxed);
-                index == 0 || self.sleeps_untold(index).is_some()
+                index == 0 || self.sleeps_unreported(index).is_some()
             })
     }
 
     /// The thread ID of the carrier in slot `index`, if it sleeps outside of the user scheduler.
-    fn sleeps_untold(&self, index: u32) -> Option<Tid> {
+    fn sleeps_unreported(&self, index: u32) -> Option<Tid> {
         let slot = self.page.slot(index);
         if self.watchdog.rests(index) || slot.is_masked() {
             return None;
@@ -55,35 +55,35 @@ impl Kernel {
     }
 
     /// One scan by the watchdog, `elapsed` after the previous one.
-    pub(crate) fn look_for_starvation(
+    pub(crate) fn scan_for_starvation(
         &self,
         seen: &mut Starvation,
         elapsed: Duration,
         scheduler: &dyn UserScheduler,
     ) {
         let progress =
-            self.ran_if_all_sleep().map(|ran| (ran, self.hand_offs.load(Ordering::Relaxed)));
+            self.cpu_time_if_all_sleep().map(|ran| (ran, self.hand_offs.load(Ordering::Relaxed)));
         if progress.is_none() || seen.progress != progress {
             (seen.progress, seen.age) = (progress, Duration::ZERO);
             return;
         }
         seen.age += elapsed;
-        if seen.age >= PATIENCE && !seen.said {
+        if seen.age >= PATIENCE && !seen.reported {
             let mut sleepers = self.slots().filter(|slot| slot.tid.load(Ordering::Relaxed) != 0);
             let for_good =
-                sleepers.all(|slot| Kernel::place_of(slot).is_some_and(|place| place.is_for_good));
-            seen.said = scheduler.starved(Starved { since: seen.age, for_good });
+                sleepers.all(|slot| Kernel::wait_site(slot).is_some_and(|place| place.is_endless));
+            seen.reported = scheduler.starved(Starved { since: seen.age, for_good });
         }
     }
 
     /// The place in the kernel where the thread of `slot` sleeps, if it does.
     #[must_use]
-    pub fn place_of(slot: &Slot) -> Option<Place> {
-        Place::of(slot.tid.load(Ordering::Relaxed) as Tid)
+    pub fn wait_site(slot: &Slot) -> Option<WaitSite> {
+        WaitSite::of(slot.tid.load(Ordering::Relaxed) as Tid)
     }
 
     /// CPU time of all kernel threads, if every one sleeps outside of the user scheduler.
-    fn ran_if_all_sleep(&self) -> Option<u64> {
+    fn cpu_time_if_all_sleep(&self) -> Option<u64> {
         if !self.is_short_of_threads() {
             return None;
         }
@@ -94,7 +94,7 @@ impl Kernel {
             .filter(|index| *index != 0);
         // Carriers first: there are few of them.
         for index in carriers {
-            self.sleeps_untold(index)?;
+            self.sleeps_unreported(index)?;
         }
         let mut ran = 0u64;
         for slot in self.slots() {

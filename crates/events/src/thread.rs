@@ -4,13 +4,13 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-use crate::callers;
-use crate::corrupt::{Patience, corrupt};
+use crate::fatal::{BoundedBackoff, fatal};
 use crate::kernel::Kernel;
 use crate::record::Step;
+use crate::return_queue::{self, Offer, Ticket, Waiter};
 use crate::sched::{BOUND, Event, ThreadState, UserScheduler};
 use crate::slot::{self, Slot, WANT_BLOCKED, WANT_UNBLOCKED};
-use crate::turn::{self, Offer, Ticket, Turn};
+use crate::thread_sampler;
 
 /// In a slot's state: blocked, with its microprocess.
 pub(crate) const AWAY: u32 = ThreadState::Sleeping as u32 | BOUND;
@@ -21,13 +21,13 @@ pub struct KernelThread {
     kernel: Arc<Kernel>,
     index: u32,
     token: Cell<u64>,
-    /// How often in a row its bell rang where it could not be told.
-    vain: Cell<u32>,
+    /// The number of doorbells in a row that interrupted code where no call could be injected.
+    failed_interrupts: Cell<u32>,
     /// It has just passed its VP on and is on its way to the pool.
     passed_on: Cell<bool>,
-    /// It rings its own bell after so many nanoseconds of its own CPU time, again and again; 0: it
-    /// does not.
-    rings_itself: Cell<u64>,
+    /// The interval of its own CPU time, in nanoseconds, after which it rings its own doorbell; 0:
+    /// it does not.
+    self_ring_interval: Cell<u64>,
 }
 
 impl KernelThread {
@@ -36,9 +36,9 @@ impl KernelThread {
             kernel,
             index,
             token: Cell::new(0),
-            vain: Cell::new(0),
+            failed_interrupts: Cell::new(0),
             passed_on: Cell::new(false),
-            rings_itself: Cell::new(0),
+            self_ring_interval: Cell::new(0),
         }
     }
 
@@ -72,7 +72,7 @@ impl KernelThread {
         slot::vp_of(self.token.get(), self.kernel.vps)
     }
 
-    pub(crate) fn take(&self, token: u64) {
+    pub(crate) fn install_vp(&self, token: u64) {
         let slot = self.slot();
         let vp = slot::vp_of(token, self.kernel.vps).expect("a token of this kernel's");
         let returns =
@@ -93,7 +93,7 @@ impl KernelThread {
         slot.install(token);
         // See `Kernel::raise`.
         fence(Ordering::SeqCst);
-        self.kernel.watchdog.stir();
+        self.kernel.watchdog.wake_if_asleep();
     }
 
     /// By the user scheduler, on the calling kernel thread: microprocess `id` runs here from now
@@ -114,11 +114,11 @@ impl KernelThread {
         slot.state.store(ThreadState::User as u32, Ordering::Relaxed);
     }
 
-    /// The calling kernel thread, masked, puts its VP down (P0: `yield`, first part). It is then
-    /// nobody's: the caller gives it to someone ([`Kernel::resume`], [`Kernel::hand`]).
-    pub fn put_down(&self) {
+    /// Releases the VP of the calling kernel thread, which is masked (P0: `yield`, first part). The
+    /// VP has no carrier then: the caller gives it to one ([`Kernel::resume`], [`Kernel::hand`]).
+    pub fn release_vp(&self) {
         if let Some(vp) = self.vp() {
-            let _ = self.kernel.carried_until_now(vp, self.index);
+            let _ = self.kernel.clear_carrier(vp, self.index);
         }
         self.slot().remove();
         self.token.set(0);
@@ -129,11 +129,11 @@ impl KernelThread {
     pub fn note_lost(&self) {
         if let Some(vp) = self.vp() {
             // The thread that took it records that at once.
-            let mut patience = Patience::default();
+            let mut backoff = BoundedBackoff::default();
             while self.kernel.carriers[vp as usize].load(Ordering::Relaxed) == self.index {
-                if !patience.moment() {
+                if !backoff.snooze() {
                     let index = self.index;
-                    corrupt(format_args!(
+                    fatal(format_args!(
                         "slot {index} has no VP where its kernel thread carries {vp}, and nobody took it"
                     ));
                 }
@@ -145,9 +145,9 @@ impl KernelThread {
         self.kernel.record(Step::Unblocked, self.index, None);
     }
 
-    /// The calling kernel thread, masked, without a VP, its microprocess bound to it, takes `vp`
-    /// up, which is nobody's. Async-signal-safe.
-    pub fn take_up(&self, vp: u32) {
+    /// Acquires `vp`, which has no carrier, for the calling kernel thread, which is masked, has no
+    /// VP and has a microprocess bound to it. Async-signal-safe.
+    pub fn acquire_vp(&self, vp: u32) {
         debug_assert_eq!(self.token.get(), 0);
         self.take_bound(slot::token(vp));
     }
@@ -156,11 +156,11 @@ impl KernelThread {
     /// if its event source allocates nothing for that; a spare then always waits in the pool.
     #[must_use]
     pub fn may_stand_aside(&self) -> bool {
-        self.kernel.source.tells_return(self.index)
+        self.kernel.source.reports_returns(self.index)
     }
 
     /// The calling kernel thread, masked, its microprocess bound to it, gives its VP to the next
-    /// thread that comes to the pool, and is about to [`await_turn`](KernelThread::await_turn).
+    /// thread that comes to the pool, and is about to [`wait_for_vp`](KernelThread::wait_for_vp).
     /// Async-signal-safe where [`may_stand_aside`](KernelThread::may_stand_aside) is true.
     pub fn stand_aside(&self) {
         let Some(vp) = self.vp() else { return };
@@ -169,17 +169,17 @@ impl KernelThread {
         self.kernel.bound.fetch_add(1, Ordering::Relaxed);
         self.kernel.hand_offs.fetch_add(1, Ordering::Relaxed);
         slot.state.store(ThreadState::Runnable as u32 | BOUND, Ordering::Relaxed);
-        self.put_down();
+        self.release_vp();
         self.kernel.call(vp, None);
     }
 
     /// Leaves the VP of the calling kernel thread to the pool, because the VP is idle and another
-    /// one needs a carrier ([`Kernel::is_another_in_need`]). The caller, masked and without a
+    /// one needs a carrier ([`Kernel::has_unserved_vp`]). The caller, masked and without a
     /// microprocess, then goes to the pool and serves that VP first.
     pub fn pass_on(&self) {
         let Some(vp) = self.vp() else { return };
         self.kernel.hand_offs.fetch_add(1, Ordering::Relaxed);
-        self.put_down();
+        self.release_vp();
         self.kernel.leave_called(vp, None);
         self.passed_on.set(true);
     }
@@ -193,7 +193,7 @@ impl KernelThread {
             // Said when the next one fails in the pool: here it would be in a signal handler.
             self.kernel.exhausted.fetch_add(1, Ordering::Relaxed);
         }
-        self.take(token);
+        self.install_vp(token);
         self.slot().state.store(ThreadState::User as u32 | BOUND, Ordering::Relaxed);
     }
 
@@ -202,39 +202,41 @@ impl KernelThread {
         self.kernel.watchdog.rest(self.index, rests);
         if !rests {
             fence(Ordering::SeqCst);
-            self.kernel.watchdog.stir();
+            self.kernel.watchdog.wake_if_asleep();
         }
         self.kernel.source.rest(self.index, rests);
     }
 
     /// Whether this kernel thread waits for a VP, or may yet be given one, in
-    /// [`await_turn`](KernelThread::await_turn).
+    /// [`wait_for_vp`](KernelThread::wait_for_vp).
     #[must_use]
-    pub fn turn(&self) -> &Turn {
-        &self.kernel.turns[self.index as usize]
+    pub fn waiter(&self) -> &Waiter {
+        &self.kernel.waiters[self.index as usize]
     }
 
-    /// As [`Turn::begin`]; returns what [`Kernel::hand`] wants.
+    /// As [`Waiter::begin`], with the ticket for [`Kernel::hand`].
     #[must_use]
-    pub fn begin_turn(&self, of: Option<u32>) -> Option<Ticket> {
-        self.turn().begin(of).map(|round| Ticket { thread: self.index, round })
+    pub fn begin_wait(&self, vp: Option<u32>) -> Option<Ticket> {
+        self.waiter().begin(vp).map(|generation| Ticket { thread: self.index, generation })
     }
 
-    /// Waits, masked, until somebody [`hand`](Kernel::hand)s this kernel thread a VP: true.
-    /// False: it was [excused](Kernel::excuse), or `stuck` said, on one of the looks that are taken
-    /// now and then, that it had better go on without. Async-signal-safe if `stuck` is. Blocks the
-    /// kernel thread.
-    pub fn await_turn(&self, stuck: impl Fn() -> bool) -> bool {
-        let waiters = &self.kernel.waiters;
-        waiters.fetch_add(1, Ordering::Relaxed);
+    /// Waits, masked, until another thread [`hand`](Kernel::hand)s this kernel thread a VP, and
+    /// returns true. Returns false if the wait was [released](Kernel::release_waiters), or a
+    /// periodic poll of `stuck` returned true. Async-signal-safe if `stuck` is. Blocks the kernel
+    /// thread.
+    pub fn wait_for_vp(&self, stuck: impl Fn() -> bool) -> bool {
+        let waiting = &self.kernel.waiter_count;
+        waiting.fetch_add(1, Ordering::Relaxed);
         let look = || {
             self.kernel.looks.fetch_add(1, Ordering::Relaxed);
             stuck()
         };
-        let handed = self.turn().wait(|| turn::look_every(waiters.load(Ordering::Relaxed)), look);
-        waiters.fetch_sub(1, Ordering::Relaxed);
+        let handed = self
+            .waiter()
+            .wait(|| return_queue::poll_interval(waiting.load(Ordering::Relaxed)), look);
+        waiting.fetch_sub(1, Ordering::Relaxed);
         if handed {
-            self.take_bound(self.turn().token());
+            self.take_bound(self.waiter().token());
         }
         handed
     }
@@ -264,16 +266,15 @@ impl KernelThread {
         mine
     }
 
-    /// The calling kernel thread, without a VP, goes on as any other of the machine's, with its
-    /// microprocess: it owns no event from here, neither the source's nor a bell.
-    /// Async-signal-safe.
-    pub fn go_without(&self) {
+    /// Detaches the calling kernel thread, which has no VP, with its microprocess: from here it
+    /// owns no perf event, neither the source's nor that of its doorbell. Async-signal-safe.
+    pub fn detach(&self) {
         debug_assert_eq!(self.token.get(), 0);
-        self.rings_itself.set(0);
+        self.self_ring_interval.set(0);
         self.kernel.source.leave(self.index);
         // A thread that rings for it just now requests it to take a VP; then it is closed when that
         // was given up.
-        let _ = self.kernel.bells.close(self.index);
+        let _ = self.kernel.doorbells.close(self.index);
         self.slot().state.store(ThreadState::User as u32 | BOUND, Ordering::Relaxed);
     }
 
@@ -295,39 +296,42 @@ impl KernelThread {
         self.slot().pending.fetch_and(!crate::watchdog::PROBE, Ordering::Relaxed);
     }
 
-    /// Its bell has rung.
+    /// Handles a doorbell that rang.
     ///
     /// # Safety
     /// In a signal handler on this kernel thread, with the context that the kernel gave it.
-    pub(crate) unsafe fn rung(&self, context: *mut libc::ucontext_t) {
+    pub(crate) unsafe fn on_doorbell(&self, context: *mut libc::ucontext_t) {
         /// Before the second attempt, nanoseconds. Much less, and a slow machine does nothing but
         /// attempt.
         const FIRST: u64 = 50_000;
         const DOUBLED: u32 = 5;
         // SAFETY: the caller's promise.
         unsafe {
-            callers::answer_the_bell(self.slot().tid.load(Ordering::Relaxed) as i32, context)
+            thread_sampler::record_on_doorbell(
+                self.slot().tid.load(Ordering::Relaxed) as i32,
+                context,
+            )
         };
         let Some(scheduler) = self.scheduler() else { return };
         if self.token.get() == 0 {
-            self.rings_itself.set(0);
+            self.self_ring_interval.set(0);
         }
-        let own = self.rings_itself.get();
+        let own = self.self_ring_interval.get();
         if own != 0 {
             self.slot().pending.fetch_or(Event::Preempted.bit(), Ordering::Relaxed);
         }
-        let vain = self.vain.get();
+        let vain = self.failed_interrupts.get();
         // SAFETY: the caller's promise.
-        if !self.slot().is_told_of() || unsafe { scheduler.interrupted(context, vain) } {
+        if !self.slot().has_pending() || unsafe { scheduler.interrupted(context, vain) } {
             if vain != 0 {
-                self.vain.set(0);
-                self.kernel.bells.soon(self.index);
+                self.failed_interrupts.set(0);
+                self.kernel.doorbells.restore_period(self.index);
             }
             if own != 0 {
-                self.kernel.bells.again(self.index, own);
+                self.kernel.doorbells.rearm_after(self.index, own);
             }
-        } else if self.kernel.bells.again(self.index, FIRST << vain.min(DOUBLED)) {
-            self.vain.set(vain + 1);
+        } else if self.kernel.doorbells.rearm_after(self.index, FIRST << vain.min(DOUBLED)) {
+            self.failed_interrupts.set(vain + 1);
         }
     }
 
@@ -335,15 +339,15 @@ impl KernelThread {
     /// many nanoseconds of its own CPU time, if it can have a clock; until it carries no VP. Only
     /// by the calling kernel thread, masked; takes a lock.
     pub fn ring_every(&self, nanoseconds: u64) {
-        self.rings_itself.set(nanoseconds);
-        self.kernel.bells.ring_in(self.index, self.slot(), nanoseconds);
+        self.self_ring_interval.set(nanoseconds);
+        self.kernel.doorbells.ring_after(self.index, self.slot(), nanoseconds);
     }
 
-    /// Is not interrupted from here on, or again: for execve(2), whose new program has no handler.
-    /// Only by the calling kernel thread; takes a lock: masked, or where the user scheduler has
-    /// nothing interrupted.
-    pub fn silence(&self, is: bool) {
-        self.kernel.bells.silence(self.index, is);
+    /// Disables interruptions of the calling kernel thread, or enables them again: for execve(2),
+    /// whose new program has no handler. Takes a lock: the caller is masked, or the user scheduler
+    /// has nothing interrupted.
+    pub fn disable_interrupts(&self, is: bool) {
+        self.kernel.doorbells.set_disabled(self.index, is);
     }
 
     /// Tells the user scheduler what waited for the slot to be unmasked ([`Slot::exit`]).
@@ -366,28 +370,28 @@ impl KernelThread {
 impl Kernel {
     /// Hands the VP of the calling kernel thread, `from`, to the one that waits for it with
     /// `ticket`, which the caller took out of a run queue. That kernel thread may have ended, or
-    /// wait for another turn: see [`Offer::HasLeft`].
+    /// wait with another ticket: see [`Offer::Switchable`].
     pub fn hand(&self, ticket: Ticket, from: &KernelThread) -> Offer {
         let token = from.token();
         debug_assert!(token != 0);
-        let turn = &self.turns[ticket.thread as usize];
-        let offer = turn.offer(ticket.round);
-        if offer != Offer::Taken {
+        let waiter = &self.waiters[ticket.thread as usize];
+        let offer = waiter.offer(ticket.generation);
+        if offer != Offer::Accepted {
             return offer;
         }
-        from.put_down();
-        // It may be long in getting a core: see `is_held_up`.
+        from.release_vp();
+        // It may be long in getting a core: see `is_vp_stalled`.
         if let Some(vp) = slot::vp_of(token, self.vps) {
             self.handed[vp as usize].store(ticket.thread, Ordering::Relaxed);
         }
         self.hand_offs.fetch_add(1, Ordering::Relaxed);
-        turn.hand(token);
+        waiter.hand(token);
         offer
     }
 
     /// Whether the waiter with `ticket` went on without a VP. Out of date at once.
     #[must_use]
-    pub fn is_astray(&self, ticket: Ticket) -> bool {
-        self.turns[ticket.thread as usize].is_astray()
+    pub fn is_detached(&self, ticket: Ticket) -> bool {
+        self.waiters[ticket.thread as usize].is_detached()
     }
 }

@@ -2,13 +2,13 @@
 //! [`tick`](UserScheduler::tick), as long as something runs.
 //!
 //! ```text
-//!   NOBODY ── keep_time ───────────────> KEPT
-//!   KEPT   ── Tick::Rest(None) ────────> NOBODY
-//!   KEPT   ── Tick::Rest(Some) ────────> RESTS
-//!   RESTS  ── keep_time, Tick::Again ──> KEPT
+//!   STOPPED ── start_timekeeper ──────────────> RUNNING
+//!   RUNNING ── Tick::Rest(None) ──────────────> STOPPED
+//!   RUNNING ── Tick::Rest(Some) ──────────────> RESTING
+//!   RESTING ── start_timekeeper, Tick::Again ─> RUNNING
 //! ```
-//! At rest no particular thread has the watch: the thread of the pool that [`Kernel::keep_time`]
-//! wakes takes it.
+//! At rest the tick belongs to no particular thread: the thread of the pool that
+//! [`Kernel::start_timekeeper`] wakes runs it.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -16,13 +16,13 @@ use crate::kernel::Kernel;
 use crate::preempt::Means;
 use crate::sched::Tick;
 
-/// Nobody runs anything.
-const NOBODY: u8 = 0;
-/// As `NOBODY`, but the user scheduler wants to be asked again some time.
-const RESTS: u8 = 1;
-const KEPT: u8 = 2;
+/// No microprocess runs.
+const STOPPED: u8 = 0;
+/// As `STOPPED`, but the user scheduler has asked for a later tick.
+const RESTING: u8 = 1;
+const RUNNING: u8 = 2;
 
-/// Whether the time is kept.
+/// The state of the timekeeper.
 #[derive(Debug, Default)]
 pub(crate) struct Timekeeper(AtomicU8);
 
@@ -33,53 +33,57 @@ impl Timekeeper {
 }
 
 impl Kernel {
-    /// From here the user scheduler is asked for the [`tick`](crate::sched::UserScheduler::tick),
-    /// until it says that it may rest. Cheap if it is already.
-    pub fn keep_time(&self) {
-        // Nobody is to be interrupted, or nobody waits in the pool to do it.
-        if self.bells.means() != Means::Off
-            && !self.timekeeper.is(KEPT)
-            && self.timekeeper.0.swap(KEPT, Ordering::SeqCst) != KEPT
+    /// Starts the timekeeper: it calls [`tick`](crate::sched::UserScheduler::tick) until that
+    /// returns [`Tick::Rest`]. Cheap if it runs already.
+    pub fn start_timekeeper(&self) {
+        // Without preemption there is no quantum to end.
+        if self.doorbells.means() != Means::Off
+            && !self.timekeeper.is(RUNNING)
+            && self.timekeeper.0.swap(RUNNING, Ordering::SeqCst) != RUNNING
         {
             self.wake_one();
         }
     }
 
-    /// Makes the timekeeper look now, and not when it wanted to look again.
-    pub fn hurry(&self) {
+    /// Makes the timekeeper call the tick now instead of at the time that the last tick returned.
+    pub fn wake_timekeeper(&self) {
         self.wake_one();
     }
 
-    /// Whether the time is kept, and not at rest.
-    pub(crate) fn is_time_kept(&self) -> bool {
-        self.timekeeper.is(KEPT)
+    /// Whether the timekeeper runs and is not at rest.
+    pub(crate) fn is_timekeeper_running(&self) -> bool {
+        self.timekeeper.is(RUNNING)
     }
 
-    /// The user scheduler's tick, if anybody wants it.
+    /// Calls the user scheduler's tick, unless the timekeeper is stopped.
     pub(crate) fn tick(&self) -> Tick {
         let state = &self.timekeeper.0;
-        let Some(scheduler) = self.user().filter(|_| !self.timekeeper.is(NOBODY)) else {
+        let Some(scheduler) = self.user().filter(|_| !self.timekeeper.is(STOPPED)) else {
             return Tick::Rest(None);
         };
         let mut tick = scheduler.tick();
         if matches!(tick, Tick::Rest(_)) {
-            state.store(RESTS, Ordering::SeqCst);
-            // Against `keep_time` in between: it found it kept, and relied on the caller.
+            state.store(RESTING, Ordering::SeqCst);
+            // Against `start_timekeeper` in between: it found the timekeeper running, and relied on
+            // the caller.
             tick = scheduler.tick();
         }
         match tick {
-            Tick::Again(_) if !self.timekeeper.is(KEPT) => state.store(KEPT, Ordering::SeqCst),
+            Tick::Again(_) if !self.timekeeper.is(RUNNING) => {
+                state.store(RUNNING, Ordering::SeqCst)
+            }
             Tick::Again(_) | Tick::Rest(Some(_)) => {}
-            // Not if somebody wants it again since: he wakes another one.
+            // Fails if it was started since: the starting thread wakes another one.
             Tick::Rest(None) => {
-                let _ = state.compare_exchange(RESTS, NOBODY, Ordering::SeqCst, Ordering::Relaxed);
+                let _ =
+                    state.compare_exchange(RESTING, STOPPED, Ordering::SeqCst, Ordering::Relaxed);
             }
         }
         tick
     }
 
-    /// Whether somebody of the pool has to look by himself.
-    pub(crate) fn looks(&self) -> bool {
-        self.source.looks() || !self.timekeeper.is(NOBODY)
+    /// Whether a thread of the pool must poll the source or run the tick.
+    pub(crate) fn needs_poll(&self) -> bool {
+        self.source.needs_poll() || !self.timekeeper.is(STOPPED)
     }
 }

@@ -7,9 +7,9 @@
 //!
 //! But another signal may interrupt the call, and the trap is delivered first, being synchronous:
 //! then our SA_RESTART decides that the call is made again, although the other handler may be there
-//! to end it. So that one waits (the mask) until ours has seen to it (`interrupt`). So too where a
-//! bell rings in the middle of a call: as a trap that was due in the kernel, or as a signal
-//! (`is_to_be_made_again`). One that comes after that look, and before the call is made again,
+//! to end it. So that one waits (the mask) until ours has seen to it (`fail_restarted_call`). So
+//! too where a doorbell rings in the middle of a call: as a trap that was due in the kernel, or as
+//! a signal (`restarts_call`). One that comes after that look, and before the call is made again,
 //! comes too late, as it does between any handler and such a call. What a signal without any
 //! handler interrupts, SIGSTOP say, is EINTR for calls that no handler lets go on (signal(7)): as
 //! in a program that handles SIGCONT.
@@ -22,9 +22,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use kumihimo_arch::{cpu, interrupted};
 
 use crate::bpf::SIG_DATA;
-use crate::callers;
-use crate::preempt::BELL;
+use crate::preempt::DOORBELL;
 use crate::thread::KernelThread;
+use crate::thread_sampler;
 
 /// Where the record that GS points to on a kernel thread of the pool has the address of its
 /// [`KernelThread`]: the user scheduler's promise.
@@ -42,7 +42,7 @@ const DATA: usize = 24;
 const SIGNALS: usize = 65;
 
 /// What the application had installed for a signal, for those that are not ours: handler and flags.
-static FORMER: [[AtomicUsize; 2]; SIGNALS] =
+static PREVIOUS: [[AtomicUsize; 2]; SIGNALS] =
     [const { [AtomicUsize::new(libc::SIG_DFL), AtomicUsize::new(0)] }; SIGNALS];
 
 /// Installs the handler of SIGTRAP, once a process, beside an earlier one of the application's,
@@ -51,7 +51,7 @@ static FORMER: [[AtomicUsize; 2]; SIGNALS] =
 /// # Errors
 /// What sigaction(2) says.
 pub fn install() -> io::Result<()> {
-    install_for(libc::SIGTRAP, trapped)
+    install_for(libc::SIGTRAP, on_sigtrap)
 }
 
 /// As [`install`], for preemption by `signal`.
@@ -59,7 +59,7 @@ pub fn install() -> io::Result<()> {
 /// # Errors
 /// What sigaction(2) says.
 pub(crate) fn install_signal(signal: i32) -> io::Result<()> {
-    install_for(signal, signalled)
+    install_for(signal, on_preempt_signal)
 }
 
 type Handler = extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void);
@@ -71,20 +71,20 @@ fn install_for(signal: i32, handler: Handler) -> io::Result<()> {
     if *installed >> (signal - 1) & 1 == 1 {
         return Ok(());
     }
-    let action = action(handler, dropped());
+    let action = action(handler, discarded_signals());
     // SAFETY: zeroed like `action`.
-    let mut former: libc::sigaction = unsafe { std::mem::zeroed() };
+    let mut previous: libc::sigaction = unsafe { std::mem::zeroed() };
     // SAFETY: two live actions; the handler is async-signal-safe.
-    if unsafe { libc::sigaction(signal, &action, &mut former) } != 0 {
+    if unsafe { libc::sigaction(signal, &action, &mut previous) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    let place = &FORMER[signal as usize];
-    place[0].store(former.sa_sigaction, Ordering::Relaxed);
-    place[1].store(former.sa_flags as usize, Ordering::Relaxed);
+    let place = &PREVIOUS[signal as usize];
+    place[0].store(previous.sa_sigaction, Ordering::Relaxed);
+    place[1].store(previous.sa_flags as usize, Ordering::Relaxed);
     *installed |= 1 << (signal - 1);
-    // This one is not dropped any more: the others' handlers hold it back, so that what it is sent
-    // to ask is answered by whatever they interrupted.
-    fit(*installed, dropped());
+    // The kernel does not discard this signal any more: the other handlers block it, so that a
+    // sample request is answered by the code that they interrupted.
+    update_masks(*installed, discarded_signals());
     Ok(())
 }
 
@@ -102,7 +102,7 @@ fn action(handler: Handler, open: u64) -> libc::sigaction {
     unsafe { libc::sigfillset(&mut action.sa_mask) };
     // ... for faults, which would be no reports otherwise, ...
     let faults = [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGABRT];
-    let open = IGNORED.into_iter().filter(|signal| open >> (signal - 1) & 1 == 1);
+    let open = IGNORED_BY_DEFAULT.into_iter().filter(|signal| open >> (signal - 1) & 1 == 1);
     for signal in faults.into_iter().chain(open) {
         // SAFETY: as above. ... and for what nobody handles.
         unsafe { libc::sigdelset(&mut action.sa_mask, signal) };
@@ -114,7 +114,7 @@ fn action(handler: Handler, open: u64) -> libc::sigaction {
 /// held back. Then it looks for another kernel thread that takes them, and whichever it finds has
 /// its system call interrupted: EINTR, for no reason that the program could know of (seen with
 /// SIGCHLD).
-fn dropped() -> u64 {
+fn discarded_signals() -> u64 {
     let is_dropped = |signal: i32| {
         // SAFETY: all zeros is a valid sigaction.
         let mut now: libc::sigaction = unsafe { std::mem::zeroed() };
@@ -122,32 +122,32 @@ fn dropped() -> u64 {
         let asked = unsafe { libc::sigaction(signal, std::ptr::null(), &mut now) } == 0;
         asked && matches!(now.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN)
     };
-    IGNORED
+    IGNORED_BY_DEFAULT
         .into_iter()
         .filter(|signal| is_dropped(*signal))
         .fold(0, |all, signal| all | 1 << (signal - 1))
 }
 
 /// Ignored by default (signal(7)).
-const IGNORED: [i32; 4] = [libc::SIGCHLD, libc::SIGCONT, libc::SIGURG, libc::SIGWINCH];
+const IGNORED_BY_DEFAULT: [i32; 4] = [libc::SIGCHLD, libc::SIGCONT, libc::SIGURG, libc::SIGWINCH];
 
-/// The application may have begun or ceased to handle one of those. At every 64th call, for about a
-/// microsecond.
-pub(crate) fn follow_the_application() {
+/// Updates the masks of our handlers after the application began or ceased to handle one of the
+/// ignored signals. Acts at every 64th call, for about a microsecond.
+pub(crate) fn update_signal_masks() {
     static CALLS: AtomicUsize = AtomicUsize::new(0);
     if CALLS.fetch_add(1, Ordering::Relaxed) % 64 != 63 {
         return;
     }
-    let open = dropped();
+    let open = discarded_signals();
     let Ok(installed) = INSTALLED.try_lock().map(|installed| *installed) else { return };
-    fit(installed, open);
+    update_masks(installed, open);
 }
 
 /// Our handlers, as far as they are installed, hold back what is handled by now, and no more what
 /// is not.
-fn fit(installed: u64, open: u64) {
+fn update_masks(installed: u64, open: u64) {
     for signal in (1..=64).filter(|signal| installed >> (signal - 1) & 1 == 1) {
-        let handler: Handler = if signal == libc::SIGTRAP { trapped } else { signalled };
+        let handler: Handler = if signal == libc::SIGTRAP { on_sigtrap } else { on_preempt_signal };
         // SAFETY: all zeros is a valid sigaction.
         let mut now: libc::sigaction = unsafe { std::mem::zeroed() };
         // SAFETY: a live action to be written.
@@ -156,8 +156,9 @@ fn fit(installed: u64, open: u64) {
         }
         // SAFETY: a live set.
         let held = |signal| unsafe { libc::sigismember(&now.sa_mask, signal) } == 1;
-        let fits =
-            IGNORED.into_iter().all(|signal| held(signal) != (open >> (signal - 1) & 1 == 1));
+        let fits = IGNORED_BY_DEFAULT
+            .into_iter()
+            .all(|signal| held(signal) != (open >> (signal - 1) & 1 == 1));
         if now.sa_sigaction == handler as *const () as usize && !fits {
             // SAFETY: a live action; the same handler.
             unsafe { libc::sigaction(signal, &action(handler, open), std::ptr::null_mut()) };
@@ -166,8 +167,12 @@ fn fit(installed: u64, open: u64) {
 }
 
 /// Of the preemption signal.
-extern "C" fn signalled(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: as in `trapped`.
+extern "C" fn on_preempt_signal(
+    signal: i32,
+    info: *mut libc::siginfo_t,
+    context: *mut libc::c_void,
+) {
+    // SAFETY: as in `on_sigtrap`.
     let errno = unsafe { *libc::__errno_location() };
     // SAFETY: the kernel's siginfo_t; one with this code has a value.
     let value = unsafe {
@@ -177,46 +182,50 @@ extern "C" fn signalled(signal: i32, info: *mut libc::siginfo_t, context: *mut l
             0
         }
     };
-    let ours = value == BELL;
-    if (ours || callers::is_asked(value)) && is_to_be_made_again(context.cast()) {
+    let ours = value == DOORBELL;
+    if (ours || thread_sampler::is_request(value)) && restarts_call(context.cast()) {
         // SAFETY: what the kernel gave us.
-        unsafe { interrupt(context.cast()) };
+        unsafe { fail_restarted_call(context.cast()) };
     }
-    if callers::is_asked(value) {
+    if thread_sampler::is_request(value) {
         // SAFETY: the kernel's context.
-        unsafe { callers::answer(value, context.cast()) };
+        unsafe { thread_sampler::record(value, context.cast()) };
     } else if ours && cpu::gs_base() != 0 {
         // It may have been on its way to a kernel thread that has left the pool.
         // SAFETY: sent to
         // kernel threads of the pool only, where GS, if set, points to such a record; the kernel's
         // context.
-        unsafe { (*cpu::gs_word::<GS_THREAD>().cast::<KernelThread>()).rung(context.cast()) };
+        unsafe {
+            (*cpu::gs_word::<GS_THREAD>().cast::<KernelThread>()).on_doorbell(context.cast())
+        };
     } else if !ours {
         // SAFETY: as the kernel called us.
-        unsafe { pass_on(signal, info, context) };
+        unsafe { chain_to_previous(signal, info, context) };
     }
-    // SAFETY: as in `trapped`.
+    // SAFETY: as in `on_sigtrap`.
     unsafe { *libc::__errno_location() = errno };
 }
 
-extern "C" fn trapped(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+extern "C" fn on_sigtrap(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: this kernel thread's errno, or that of the microprocess on it: the interrupted code
     // may be about to read it.
     let errno = unsafe { *libc::__errno_location() };
     // SAFETY: the kernel's siginfo_t, 128 bytes.
     let (code, data) = unsafe { ((*info).si_code, info.byte_add(DATA).cast::<u64>().read()) };
     let data = if matches!(code, TRAP_PERF | SI_KERNEL) { data } else { 0 };
-    if (data == BELL || data == SIG_DATA) && cpu::gs_base() == 0 {
+    if (data == DOORBELL || data == SIG_DATA) && cpu::gs_base() == 0 {
         // Of an event that was closed and lives on, in a child of fork(2); or rung for the kernel
         // thread that had this one's slot before.
-    } else if data == BELL {
+    } else if data == DOORBELL {
         // First: a call may be injected where it goes on.
-        if is_to_be_made_again(context.cast()) {
+        if restarts_call(context.cast()) {
             // SAFETY: what the kernel gave us.
-            unsafe { interrupt(context.cast()) };
+            unsafe { fail_restarted_call(context.cast()) };
         }
         // SAFETY: as below; the kernel's context.
-        unsafe { (*cpu::gs_word::<GS_THREAD>().cast::<KernelThread>()).rung(context.cast()) };
+        unsafe {
+            (*cpu::gs_word::<GS_THREAD>().cast::<KernelThread>()).on_doorbell(context.cast())
+        };
     } else if data == SIG_DATA {
         // SAFETY: only kernel threads of the pool are attached, between `attach` and `detach`,
         // where GS is set and its record has the address there; the kernel thread is the one that
@@ -231,26 +240,26 @@ extern "C" fn trapped(signal: i32, info: *mut libc::siginfo_t, context: *mut lib
         {
             scheduler.unblocked();
         }
-        if in_time || is_to_be_made_again(context.cast()) {
+        if in_time || restarts_call(context.cast()) {
             // SAFETY: what the kernel gave us.
-            unsafe { interrupt(context.cast()) };
+            unsafe { fail_restarted_call(context.cast()) };
         }
     } else {
         // SAFETY: as the kernel called us.
-        unsafe { pass_on(signal, info, context) };
+        unsafe { chain_to_previous(signal, info, context) };
     }
     // SAFETY: as above; a handler returns on the kernel thread where it began.
     unsafe { *libc::__errno_location() = errno };
 }
 
 /// Whether the handler of SIGTRAP is (still) ours. About 100 ns.
-pub fn is_ours() -> bool {
-    handles(libc::SIGTRAP, trapped)
+pub fn is_installed() -> bool {
+    handles(libc::SIGTRAP, on_sigtrap)
 }
 
 /// Whether the handler of the preemption signal is (still) ours.
-pub(crate) fn is_signal_ours(signal: i32) -> bool {
-    handles(signal, signalled)
+pub(crate) fn is_signal_installed(signal: i32) -> bool {
+    handles(signal, on_preempt_signal)
 }
 
 fn handles(signal: i32, handler: Handler) -> bool {
@@ -262,7 +271,7 @@ fn handles(signal: i32, handler: Handler) -> bool {
 }
 
 /// See [`interrupted::restarts_call`].
-fn is_to_be_made_again(context: *const libc::ucontext_t) -> bool {
+fn restarts_call(context: *const libc::ucontext_t) -> bool {
     // SAFETY: the kernel's context of the running handler.
     unsafe { interrupted::restarts_call(context) }
 }
@@ -272,7 +281,7 @@ fn is_to_be_made_again(context: *const libc::ucontext_t) -> bool {
 ///
 /// # Safety
 /// In one of our handlers, with the context that the kernel gave it.
-unsafe fn interrupt(context: *mut libc::ucontext_t) {
+unsafe fn fail_restarted_call(context: *mut libc::ucontext_t) {
     // SAFETY: the caller's promise. A call to be restarted was just made: one that crosses a page
     // boundary counts as none.
     if !unsafe { interrupted::is_at_call(context) } {
@@ -309,16 +318,17 @@ unsafe fn interrupt(context: *mut libc::ucontext_t) {
 
 /// # Safety
 /// In a handler of `signal`, with what the kernel gave it.
-unsafe fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    let former = &FORMER[signal as usize];
-    let (handler, flags) = (former[0].load(Ordering::Relaxed), former[1].load(Ordering::Relaxed));
+unsafe fn chain_to_previous(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    let previous = &PREVIOUS[signal as usize];
+    let (handler, flags) =
+        (previous[0].load(Ordering::Relaxed), previous[1].load(Ordering::Relaxed));
     // What the kernel raises for an instruction (a breakpoint, a step) cannot be ignored: the
     // kernel thread could not go on.
     // SAFETY: the kernel's.
     let is_fault = unsafe { (*info).si_code } > libc::SI_USER;
     match handler {
         libc::SIG_IGN if !is_fault => {}
-        libc::SIG_DFL if IGNORED.contains(&signal) => {}
+        libc::SIG_DFL if IGNORED_BY_DEFAULT.contains(&signal) => {}
         libc::SIG_DFL | libc::SIG_IGN => {
             // A breakpoint without a debugger: the process ends as it would without us, by the same
             // signal.
@@ -365,13 +375,13 @@ mod tests {
         // SAFETY: a handler that does nothing.
         unsafe { libc::signal(libc::SIGCHLD, nothing as *const () as usize) };
         for _ in 0..64 {
-            follow_the_application();
+            update_signal_masks();
         }
         assert!(holds(libc::SIGCHLD) && !holds(libc::SIGWINCH));
         // SAFETY: as it was.
         unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
         for _ in 0..64 {
-            follow_the_application();
+            update_signal_masks();
         }
         assert!(!holds(libc::SIGCHLD));
     }

@@ -109,40 +109,40 @@ fn state(tid: Tid) -> io::Result<u8> {
 
 /// The place in the kernel where a thread sleeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct WaitSite {
     /// The kernel function, from /proc/PID/wchan.
     pub function: String,
     /// The number of the system call, from /proc/PID/syscall. Empty if that is not readable.
     pub call: String,
     /// Whether it waits in futex(2) without a timeout.
-    pub is_for_good: bool,
+    pub is_endless: bool,
 }
 
-impl Place {
+impl WaitSite {
     /// The place of thread `tid` of this process; `None` if it does not sleep. Blocks the kernel
     /// thread while it reads /proc.
     #[must_use]
-    pub fn of(tid: Tid) -> Option<Place> {
+    pub fn of(tid: Tid) -> Option<WaitSite> {
         if !is_asleep(tid) {
             return None;
         }
         let ask = |what: &str| {
             std::fs::read_to_string(format!("/proc/self/task/{tid}/{what}")).unwrap_or_default()
         };
-        Some(Place::from(&ask("wchan"), &ask("syscall")))
+        Some(WaitSite::from(&ask("wchan"), &ask("syscall")))
     }
 
-    fn from(function: &str, call: &str) -> Place {
+    fn from(function: &str, call: &str) -> WaitSite {
         let mut words = call.split_whitespace();
         let number = words.next().unwrap_or_default();
         let is_futex = number.parse() == Ok(libc::SYS_futex);
         // The fourth argument points to the timeout; null means none.
-        let is_for_good = is_futex && words.nth(3) == Some("0x0");
-        Place { function: function.trim().to_owned(), call: number.to_owned(), is_for_good }
+        let is_endless = is_futex && words.nth(3) == Some("0x0");
+        WaitSite { function: function.trim().to_owned(), call: number.to_owned(), is_endless }
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for WaitSite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "asleep in {}, system call {}", self.function, self.call)
     }
@@ -157,15 +157,15 @@ fn state_in(text: &[u8]) -> Option<u8> {
 
 /// What a [`Watch`] is told of a slot at each look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Watching {
+pub struct WatchedThread {
     /// Whether a claim of the slot may succeed ([`Slot::is_open`](crate::Slot::is_open)).
     pub open: bool,
     /// The kernel thread that carries the VP.
     pub tid: Tid,
 }
 
-/// Where a [`Watch`] gets its answers: [`Proc`], or a made-up one.
-pub trait Sight {
+/// The answers that a [`Watch`] needs: [`ProcProbe`], or a fake in tests.
+pub trait ThreadProbe {
     /// In ns, monotonic.
     fn now(&mut self) -> u64;
     /// As [`CpuClock::read`].
@@ -176,9 +176,9 @@ pub trait Sight {
 
 /// The kernel's answers about the kernel threads of this process.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Proc;
+pub struct ProcProbe;
 
-impl Sight for Proc {
+impl ThreadProbe for ProcProbe {
     fn now(&mut self) -> u64 {
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: a timespec to be written. Cannot fail.
@@ -225,21 +225,21 @@ impl Watch {
     /// ran for less than half of the time since the last look, and sleeps now; again at every look
     /// as long as that stays so. The result: how long to wait before the next one.
     ///
-    /// Costs one [`Sight::cpu_time`] for each open slot, one [`Sight::sleeps`] for each of these
-    /// that ran so little. Asleep is told at the second look at the earliest. Not only where
-    /// nothing ran at all: one that wakes again and again for a moment would keep its virtual
+    /// Costs one [`ThreadProbe::cpu_time`] for each open slot, one [`ThreadProbe::sleeps`] for each
+    /// of these that ran so little. Asleep is told at the second look at the earliest. Not only
+    /// where nothing ran at all: one that wakes again and again for a moment would keep its virtual
     /// processor for ever.
     ///
     /// Slots may come and go between two looks, and stand elsewhere: one that was not there the
     /// last time is only remembered.
     pub fn look(
         &mut self,
-        slots: &[Watching],
-        sight: &mut impl Sight,
+        slots: &[WatchedThread],
+        probe: &mut impl ThreadProbe,
         mut asleep: impl FnMut(usize),
     ) -> Duration {
         self.seen.resize(slots.len(), None);
-        let now = sight.now();
+        let now = probe.now();
         let half = now.saturating_sub(std::mem::replace(&mut self.at, now)) / 2;
         let mut found = false;
         for (i, (slot, seen)) in slots.iter().zip(&mut self.seen).enumerate() {
@@ -248,11 +248,11 @@ impl Watch {
                 continue;
             }
             // One that has ended has no clock, and nothing is told of it.
-            let Some(time) = sight.cpu_time(slot.tid) else { continue };
+            let Some(time) = probe.cpu_time(slot.tid) else { continue };
             *seen = Some((slot.tid, time));
             let ran_little = before
                 .is_some_and(|(tid, then)| tid == slot.tid && time.saturating_sub(then) <= half);
-            if ran_little && sight.sleeps(slot.tid) {
+            if ran_little && probe.sleeps(slot.tid) {
                 found = true;
                 asleep(i);
             }
@@ -348,14 +348,14 @@ mod tests {
 
     /// Thread `i` is `threads[i]`: CPU time (none: ended), sleeps. 100 ns go by from look to look.
     #[derive(Default)]
-    struct MadeUp {
+    struct FakeProbe {
         threads: Vec<(Option<u64>, bool)>,
         now: u64,
         clocks_read: usize,
         states_read: usize,
     }
 
-    impl Sight for MadeUp {
+    impl ThreadProbe for FakeProbe {
         fn now(&mut self) -> u64 {
             self.now += 100;
             self.now
@@ -370,82 +370,82 @@ mod tests {
         }
     }
 
-    fn look(watch: &mut Watch, slots: &[Watching], sight: &mut MadeUp) -> Vec<usize> {
+    fn look(watch: &mut Watch, slots: &[WatchedThread], probe: &mut FakeProbe) -> Vec<usize> {
         let mut found = Vec::new();
-        watch.look(slots, sight, |i| found.push(i));
+        watch.look(slots, probe, |i| found.push(i));
         found
     }
 
-    const OPEN: Watching = Watching { open: true, tid: 0 };
-    const SHUT: Watching = Watching { open: false, tid: 0 };
+    const OPEN: WatchedThread = WatchedThread { open: true, tid: 0 };
+    const SHUT: WatchedThread = WatchedThread { open: false, tid: 0 };
 
     #[test]
     fn only_one_that_is_open_and_hardly_runs_and_sleeps_is_told_and_again_while_so() {
-        let mut sight = MadeUp { threads: vec![(Some(5), true)], ..MadeUp::default() };
+        let mut probe = FakeProbe { threads: vec![(Some(5), true)], ..FakeProbe::default() };
         let mut watch = Watch::new();
-        assert_eq!(look(&mut watch, &[OPEN], &mut sight), []);
-        assert_eq!(look(&mut watch, &[OPEN], &mut sight), [0]);
-        assert_eq!(look(&mut watch, &[OPEN], &mut sight), [0]);
+        assert_eq!(look(&mut watch, &[OPEN], &mut probe), []);
+        assert_eq!(look(&mut watch, &[OPEN], &mut probe), [0]);
+        assert_eq!(look(&mut watch, &[OPEN], &mut probe), [0]);
         // It was awake for a moment. (With nobody asked then, one that napped again and again kept
         // its VP.)
-        sight.threads[0].0 = Some(55);
-        assert_eq!(look(&mut watch, &[OPEN], &mut sight), [0]);
+        probe.threads[0].0 = Some(55);
+        assert_eq!(look(&mut watch, &[OPEN], &mut probe), [0]);
         // It ran most of the time: nobody asks for its state.
-        sight.threads[0].0 = Some(106);
-        let asked = sight.states_read;
-        assert_eq!(look(&mut watch, &[OPEN], &mut sight), []);
-        assert_eq!(sight.states_read, asked);
+        probe.threads[0].0 = Some(106);
+        let asked = probe.states_read;
+        assert_eq!(look(&mut watch, &[OPEN], &mut probe), []);
+        assert_eq!(probe.states_read, asked);
         // Waits for a CPU: stands still and does not sleep.
-        sight.threads[0].1 = false;
-        assert_eq!(look(&mut watch, &[OPEN], &mut sight), []);
-        assert_eq!(sight.states_read, asked + 1);
+        probe.threads[0].1 = false;
+        assert_eq!(look(&mut watch, &[OPEN], &mut probe), []);
+        assert_eq!(probe.states_read, asked + 1);
         // Has ended.
-        sight.threads[0] = (None, true);
-        assert_eq!(look(&mut watch, &[OPEN], &mut sight), []);
+        probe.threads[0] = (None, true);
+        assert_eq!(look(&mut watch, &[OPEN], &mut probe), []);
     }
 
     #[test]
     fn a_shut_slot_costs_nothing_and_is_forgotten() {
-        let mut sight = MadeUp { threads: vec![(Some(5), true)], ..MadeUp::default() };
+        let mut probe = FakeProbe { threads: vec![(Some(5), true)], ..FakeProbe::default() };
         let mut watch = Watch::new();
-        assert_eq!(look(&mut watch, &[OPEN], &mut sight), []);
-        let read = sight.clocks_read;
-        assert_eq!(look(&mut watch, &[SHUT], &mut sight), []);
-        assert_eq!(sight.clocks_read, read);
+        assert_eq!(look(&mut watch, &[OPEN], &mut probe), []);
+        let read = probe.clocks_read;
+        assert_eq!(look(&mut watch, &[SHUT], &mut probe), []);
+        assert_eq!(probe.clocks_read, read);
         // It was shut in between: what it did since is not known.
-        assert_eq!(look(&mut watch, &[OPEN], &mut sight), []);
-        assert_eq!(look(&mut watch, &[OPEN], &mut sight), [0]);
+        assert_eq!(look(&mut watch, &[OPEN], &mut probe), []);
+        assert_eq!(look(&mut watch, &[OPEN], &mut probe), [0]);
     }
 
     #[test]
     fn another_carrier_with_the_same_time_is_another() {
-        let mut sight =
-            MadeUp { threads: vec![(Some(5), true), (Some(5), true)], ..MadeUp::default() };
+        let mut probe =
+            FakeProbe { threads: vec![(Some(5), true), (Some(5), true)], ..FakeProbe::default() };
         let mut watch = Watch::new();
-        let other = Watching { open: true, tid: 1 };
-        assert_eq!(look(&mut watch, &[OPEN, SHUT], &mut sight), []);
-        assert_eq!(look(&mut watch, &[other, OPEN], &mut sight), []);
-        assert_eq!(look(&mut watch, &[other, OPEN], &mut sight), [0, 1]);
+        let other = WatchedThread { open: true, tid: 1 };
+        assert_eq!(look(&mut watch, &[OPEN, SHUT], &mut probe), []);
+        assert_eq!(look(&mut watch, &[other, OPEN], &mut probe), []);
+        assert_eq!(look(&mut watch, &[other, OPEN], &mut probe), [0, 1]);
     }
 
     #[test]
     fn the_period_doubles_while_nothing_is_found() {
-        let mut sight = MadeUp { threads: vec![(Some(5), false)], ..MadeUp::default() };
+        let mut probe = FakeProbe { threads: vec![(Some(5), false)], ..FakeProbe::default() };
         let mut watch = Watch::new();
         for _ in 1..Watch::CALM {
-            assert_eq!(watch.look(&[OPEN], &mut sight, |_| ()).as_micros(), 100);
+            assert_eq!(watch.look(&[OPEN], &mut probe, |_| ()).as_micros(), 100);
         }
         let slots = [OPEN, SHUT, OPEN, SHUT, SHUT];
-        let periods = slots.map(|slot| watch.look(&[slot], &mut sight, |_| ()).as_micros());
+        let periods = slots.map(|slot| watch.look(&[slot], &mut probe, |_| ()).as_micros());
         assert_eq!(periods, [200, 400, 800, 1600, 1600]);
-        sight.threads[0].1 = true;
+        probe.threads[0].1 = true;
         let mut found = 0;
         assert_eq!(
-            watch.look(&[OPEN], &mut sight, |_| found += 1).as_micros(),
+            watch.look(&[OPEN], &mut probe, |_| found += 1).as_micros(),
             1600,
             "only remembered"
         );
-        assert_eq!(watch.look(&[OPEN], &mut sight, |_| found += 1).as_micros(), 100);
+        assert_eq!(watch.look(&[OPEN], &mut probe, |_| found += 1).as_micros(), 100);
         assert_eq!(found, 1);
     }
 
@@ -458,12 +458,12 @@ mod tests {
             reader.read_to_end(&mut Vec::new()).expect("the end")
         });
         // The second one is this thread, which runs.
-        let slots =
-            [told.recv().expect("it tells"), this_tid()].map(|tid| Watching { open: true, tid });
+        let slots = [told.recv().expect("it tells"), this_tid()]
+            .map(|tid| WatchedThread { open: true, tid });
         let mut watch = Watch::new();
         let mut found = Vec::new();
         while found.is_empty() {
-            watch.look(&slots, &mut Proc, |i| found.push(i));
+            watch.look(&slots, &mut ProcProbe, |i| found.push(i));
             std::thread::yield_now();
         }
         assert_eq!(found, [0]);

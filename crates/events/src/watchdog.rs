@@ -21,7 +21,7 @@
 //!   overridden: as the first.
 //!
 //! *Written off*: the scheduler's data of that VP are in use, so nobody else may carry it. But
-//! nobody waits for it either: [`Kernel::is_held_up`] says that it is, and the user scheduler is
+//! nobody waits for it either: [`Kernel::is_vp_stalled`] says that it is, and the user scheduler is
 //! told ([`overridden`](crate::sched::UserScheduler::overridden)), so that what would go there goes
 //! elsewhere. Both end when the mask is cleared, or the answer comes.
 //!
@@ -32,33 +32,33 @@
 mod distrust;
 mod report;
 
-pub use distrust::{Case, Distrust, OnMisbehaviour};
+pub use distrust::{Distrust, OnMisbehaviour, Violation};
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::corrupt::{Patience, corrupt};
+use crate::fatal::{BoundedBackoff, fatal};
 use crate::kernel::Kernel;
-use crate::say::say;
 use crate::sched::{Event, UserScheduler};
 use crate::slot::Slot;
 use crate::starvation::Starvation;
+use crate::stderr_signal_safe::print_signal_safe;
 use crate::watch::{self, CpuClock, Tid};
 
 /// In [`Slot::pending`]: no event, only to be taken by the next outermost unmask.
 pub(crate) const PROBE: u32 = 1 << 16;
 
-/// In [`OfVp::asked`]: it was overridden.
-const TOO_LATE: u64 = 1 << 63;
+/// In [`VpRecord::blocked_call`]: it was overridden.
+const OVERRIDDEN: u64 = 1 << 63;
 
 /// What is known of a VP.
 #[derive(Debug, Default)]
-struct OfVp {
-    /// `blocked` is under way: the caller's tid, and in the upper half the number of the call; 0:
-    /// it is not.
-    asked: AtomicU64,
+struct VpRecord {
+    /// The call of `blocked` under way: the caller's thread ID, and in the upper half the number of
+    /// the call; 0: none.
+    blocked_call: AtomicU64,
     calls: AtomicU32,
     /// Preempted was raised since it was last looked at.
     raised: AtomicBool,
@@ -67,9 +67,9 @@ struct OfVp {
 }
 
 /// In [`Alarm`].
-const UP: u32 = 0;
-const LIES: u32 = 1;
-const OVER: u32 = 2;
+const AWAKE: u32 = 0;
+const ASLEEP: u32 = 1;
+const ENDED: u32 = 2;
 
 /// The futex word on which the watchdog sleeps.
 #[derive(Debug)]
@@ -112,13 +112,13 @@ impl Alarm {
 pub(crate) struct Watchdog {
     on: AtomicU8,
     bound: AtomicU64,
-    vps: Box<[OfVp]>,
+    vps: Box<[VpRecord]>,
     /// By slot: how often it has begun and ended to rest; odd: it rests.
     rests: Box<[AtomicU32]>,
     alarm: Arc<Alarm>,
     started: AtomicBool,
     thread: Mutex<Option<JoinHandle<()>>>,
-    pub(crate) accused: [AtomicU64; 4],
+    pub(crate) violations: [AtomicU64; 4],
     /// Those found so far that are overridden.
     to_override: AtomicU64,
     /// The same, once the user scheduler was told, so that nothing goes where it would stay.
@@ -130,12 +130,12 @@ impl Watchdog {
         let watchdog = Watchdog {
             on: AtomicU8::new(0),
             bound: AtomicU64::new(0),
-            vps: (0..vps).map(|_| OfVp::default()).collect(),
+            vps: (0..vps).map(|_| VpRecord::default()).collect(),
             rests: (0..=slots).map(|_| AtomicU32::new(0)).collect(),
-            alarm: Arc::new(Alarm(AtomicU32::new(UP))),
+            alarm: Arc::new(Alarm(AtomicU32::new(AWAKE))),
             started: AtomicBool::new(false),
             thread: Mutex::default(),
-            accused: [const { AtomicU64::new(0) }; 4],
+            violations: [const { AtomicU64::new(0) }; 4],
             to_override: AtomicU64::new(0),
             overridden: AtomicU64::new(0),
         };
@@ -164,8 +164,9 @@ impl Watchdog {
         Duration::from_nanos(self.bound.load(Ordering::Relaxed) / 4)
     }
 
-    /// By the owner of slot `index`. After it: a fence, and [`stir`](Watchdog::stir), if it does
-    /// not rest.
+    /// Notes that the kernel thread of slot `index` rests, or no longer. Called by that thread,
+    /// which afterwards executes a fence and calls [`wake_if_asleep`](Watchdog::wake_if_asleep) if
+    /// it does not rest.
     pub(crate) fn rest(&self, index: u32, rests: bool) {
         let word = &self.rests[index as usize];
         let next = word.load(Ordering::Relaxed).wrapping_add(1);
@@ -177,17 +178,23 @@ impl Watchdog {
         self.rests[index as usize].load(Ordering::Relaxed) & 1 == 1
     }
 
-    /// Somebody runs again, said before a sequentially consistent fence. Async-signal-safe.
+    /// Wakes the watchdog if it sleeps. The caller runs again, and noted that before a sequentially
+    /// consistent fence. Async-signal-safe.
     #[inline]
-    pub(crate) fn stir(&self) {
-        if self.alarm.0.load(Ordering::Relaxed) == LIES {
-            self.get_up();
+    pub(crate) fn wake_if_asleep(&self) {
+        if self.alarm.0.load(Ordering::Relaxed) == ASLEEP {
+            self.wake();
         }
     }
 
     #[cold]
-    fn get_up(&self) {
-        if self.alarm.0.compare_exchange(LIES, UP, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+    fn wake(&self) {
+        if self
+            .alarm
+            .0
+            .compare_exchange(ASLEEP, AWAKE, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok()
+        {
             self.alarm.wake();
         }
     }
@@ -200,18 +207,18 @@ impl Watchdog {
         self.vps[vp as usize].written_off.load(Ordering::Relaxed)
     }
 
-    /// The calling kernel thread, which has `vp`, is about to call `blocked`.
-    pub(crate) fn ask(&self, vp: u32) {
+    /// Notes that the calling kernel thread, which has `vp`, is about to call `blocked`.
+    pub(crate) fn begin_blocked(&self, vp: u32) {
         let of = &self.vps[vp as usize];
         let number = u64::from(of.calls.fetch_add(1, Ordering::Relaxed) & 0x3fff_ffff) + 1;
-        of.asked.store(number << 32 | watch::this_tid() as u64, Ordering::Relaxed);
+        of.blocked_call.store(number << 32 | watch::this_tid() as u64, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        self.stir();
+        self.wake_if_asleep();
     }
 
-    /// It has answered. True: after it was overridden.
-    pub(crate) fn answered(&self, vp: u32) -> bool {
-        self.vps[vp as usize].asked.swap(0, Ordering::Relaxed) & TOO_LATE != 0
+    /// Notes that `blocked` has returned. Returns true if the call was overridden meanwhile.
+    pub(crate) fn finish_blocked(&self, vp: u32) -> bool {
+        self.vps[vp as usize].blocked_call.swap(0, Ordering::Relaxed) & OVERRIDDEN != 0
     }
 
     /// Waits for the watchdog's end.
@@ -225,7 +232,7 @@ impl Watchdog {
     }
 
     fn end(&self) {
-        self.alarm.0.store(OVER, Ordering::SeqCst);
+        self.alarm.0.store(ENDED, Ordering::SeqCst);
         self.alarm.wake();
     }
 }
@@ -236,7 +243,7 @@ impl Drop for Watchdog {
     }
 }
 
-/// How much time somebody had while something did not change.
+/// The time that a thread ran and slept while a suspicion did not change.
 #[derive(Clone, Copy, Debug, Default)]
 struct Age {
     cpu: u64,
@@ -268,18 +275,18 @@ impl Age {
     }
 }
 
-/// What is suspected of a VP, in one way.
+/// One kind of suspicion against a VP.
 #[derive(Debug, Default)]
 struct Suspicion {
     /// As long as it is this, it is the same one.
     what: Option<[u64; 4]>,
     age: Age,
-    said: bool,
+    reported: bool,
 }
 
 impl Suspicion {
     fn begin(&mut self, what: [u64; 4], tid: Tid) {
-        *self = Suspicion { what: Some(what), age: Age::begin(tid), said: false };
+        *self = Suspicion { what: Some(what), age: Age::begin(tid), reported: false };
     }
 
     fn drop(&mut self) {
@@ -290,9 +297,9 @@ impl Suspicion {
 #[derive(Debug, Default)]
 struct Suspect {
     masked: Suspicion,
-    asked: Suspicion,
+    blocked_call: Suspicion,
     runs_on: Suspicion,
-    robbed: Suspicion,
+    vp_missing: Suspicion,
 }
 
 /// The accused thread.
@@ -309,18 +316,18 @@ impl Kernel {
     pub fn distrust(self: &Arc<Kernel>, distrust: Distrust) {
         self.watchdog.set(distrust);
         if self.carriers.iter().any(|index| index.load(Ordering::Relaxed) != 0) {
-            self.guard();
+            self.start_watchdog();
         }
     }
 
     /// How often `case` was found.
     #[must_use]
-    pub fn accused(&self, case: Case) -> u64 {
-        self.watchdog.accused[case as usize].load(Ordering::Acquire)
+    pub fn violations(&self, case: Violation) -> u64 {
+        self.watchdog.violations[case as usize].load(Ordering::Acquire)
     }
 
-    /// Somebody looks from here.
-    pub(crate) fn guard(self: &Arc<Kernel>) {
+    /// Starts the watchdog's thread, once and only if the configuration asks for reports.
+    pub(crate) fn start_watchdog(self: &Arc<Kernel>) {
         let watchdog = &self.watchdog;
         if watchdog.started.load(Ordering::Relaxed)
             || !watchdog.does(OnMisbehaviour::Report)
@@ -343,25 +350,23 @@ impl Kernel {
         }
     }
 
-    /// One look. False: nobody runs.
-    fn look_for_misbehaviour(
-        self: &Arc<Kernel>,
-        suspects: &mut Vec<Suspect>,
-        elapsed: Duration,
-    ) -> bool {
+    /// Scans all VPs once. Returns false if none runs.
+    fn scan_vps(self: &Arc<Kernel>, suspects: &mut Vec<Suspect>, elapsed: Duration) -> bool {
         let Some(scheduler) = self.user() else { return true };
         suspects.resize_with(self.vps as usize, Suspect::default);
         let elapsed = elapsed.min(self.watchdog.pace() * 2).as_nanos() as u64;
         let mut runs = false;
         for (vp, suspect) in (0u32..).zip(suspects) {
-            runs |= self.look_at_answer(vp, &mut suspect.asked, elapsed);
-            runs |= self.look_at_carrier(vp, suspect, elapsed, &*scheduler);
+            runs |= self.check_blocked_call(vp, &mut suspect.blocked_call, elapsed);
+            runs |= self.check_carrier(vp, suspect, elapsed, &*scheduler);
             let off = self.watchdog.does(OnMisbehaviour::Override)
-                && (suspect.masked.said || suspect.asked.said);
+                && (suspect.masked.reported || suspect.blocked_call.reported);
             if self.watchdog.vps[vp as usize].written_off.swap(off, Ordering::Relaxed) != off {
                 scheduler.overridden(vp, off);
                 if !off {
-                    say(format_args!("kumihimo: watchdog: virtual processor {vp} goes on\n"));
+                    print_signal_safe(format_args!(
+                        "kumihimo: watchdog: virtual processor {vp} goes on\n"
+                    ));
                 }
             }
             self.watchdog
@@ -371,24 +376,25 @@ impl Kernel {
         runs
     }
 
-    fn somebody_runs(&self) -> bool {
+    fn is_any_vp_running(&self) -> bool {
         let rests = |index: u32| self.watchdog.rests(index);
         let carried = self
             .carriers
             .iter()
             .map(|index| index.load(Ordering::Relaxed))
             .any(|index| index != 0 && !rests(index));
-        carried || self.watchdog.vps.iter().any(|of| of.asked.load(Ordering::Relaxed) != 0)
+        carried || self.watchdog.vps.iter().any(|of| of.blocked_call.load(Ordering::Relaxed) != 0)
     }
 
-    /// Blocked never answered?
-    fn look_at_answer(
+    /// Checks for [`Violation::BlockedNeverAnswered`].
+    fn check_blocked_call(
         self: &Arc<Kernel>,
         vp: u32,
         suspicion: &mut Suspicion,
         elapsed: u64,
     ) -> bool {
-        let asked = self.watchdog.vps[vp as usize].asked.load(Ordering::Relaxed) & !TOO_LATE;
+        let asked =
+            self.watchdog.vps[vp as usize].blocked_call.load(Ordering::Relaxed) & !OVERRIDDEN;
         let tid = asked as Tid;
         if asked == 0 {
             suspicion.drop();
@@ -398,17 +404,20 @@ impl Kernel {
             let index = (1..=self.page.slots())
                 .find(|index| self.page.slot(*index).tid.load(Ordering::Relaxed) == tid as u32);
             let slot = index.map(|index| (index, self.page.slot(index)));
-            self.accuse(Case::BlockedNeverAnswered, &Culprit { vp, tid, slot, age: suspicion.age });
-            suspicion.said = true;
+            self.report_violation(
+                Violation::BlockedNeverAnswered,
+                &Culprit { vp, tid, slot, age: suspicion.age },
+            );
+            suspicion.reported = true;
             if self.watchdog.does(OnMisbehaviour::Override) {
-                self.replace_who_was_asked(vp, asked, index);
+                self.replace_unresponsive(vp, asked, index);
             }
         }
         asked != 0
     }
 
-    /// The other three.
-    fn look_at_carrier(
+    /// Checks for the other three violations.
+    fn check_carrier(
         self: &Arc<Kernel>,
         vp: u32,
         suspect: &mut Suspect,
@@ -421,7 +430,7 @@ impl Kernel {
         if index == 0 || rests & 1 == 1 {
             suspect.masked.drop();
             suspect.runs_on.drop();
-            suspect.robbed.drop();
+            suspect.vp_missing.drop();
             return false;
         }
         let slot = self.page.slot(index);
@@ -429,10 +438,10 @@ impl Kernel {
             (slot.tid.load(Ordering::Relaxed) as Tid, slot.times.load(Ordering::Relaxed));
         let raised = of.raised.swap(false, Ordering::Relaxed)
             || slot.pending.load(Ordering::Relaxed) & Event::Preempted.bit() != 0;
-        self.look_for_its_vp(vp, (index, slot), &mut suspect.robbed, elapsed);
+        self.check_slot_vp(vp, (index, slot), &mut suspect.vp_missing, elapsed);
         if !slot.is_masked() {
             suspect.masked.drop();
-            self.look_at_the_running(vp, (index, slot), raised, suspect, elapsed, scheduler);
+            self.check_preempted(vp, (index, slot), raised, suspect, elapsed, scheduler);
             return true;
         }
         // Another microprocess is loaded, too: the scheduler works.
@@ -446,12 +455,15 @@ impl Kernel {
             masked.begin(what, tid);
         } else if self.is_due(masked, tid, elapsed, |age| age.ran.max(age.slept)) {
             let case = if masked.age.ran >= masked.age.slept {
-                Case::MaskNeverCleared
+                Violation::MaskNeverCleared
             } else {
-                Case::SchedulerBlocked
+                Violation::SchedulerBlocked
             };
-            self.accuse(case, &Culprit { vp, tid, slot: Some((index, slot)), age: masked.age });
-            masked.said = true;
+            self.report_violation(
+                case,
+                &Culprit { vp, tid, slot: Some((index, slot)), age: masked.age },
+            );
+            masked.reported = true;
         }
         true
     }
@@ -459,7 +471,7 @@ impl Kernel {
     /// A thread that takes a VP out of a slot records at once that it carries it. Else the slot was
     /// overwritten, and if its kernel thread now sleeps in a system call, neither that thread nor a
     /// source will find out.
-    fn look_for_its_vp(
+    fn check_slot_vp(
         &self,
         vp: u32,
         (index, slot): (u32, &Slot),
@@ -476,16 +488,18 @@ impl Kernel {
             suspicion.age.more(tid, elapsed);
             let is_still_its =
                 self.carriers[vp as usize].load(Ordering::Relaxed) == index && !slot.has_vp();
-            if is_still_its && suspicion.age.ran + suspicion.age.slept >= Patience::NANOSECONDS {
-                corrupt(format_args!(
+            if is_still_its
+                && suspicion.age.ran + suspicion.age.slept >= BoundedBackoff::NANOSECONDS
+            {
+                fatal(format_args!(
                     "slot {index} has no VP where its kernel thread carries {vp}, and nobody took it"
                 ));
             }
         }
     }
 
-    /// No yield after Preempted?
-    fn look_at_the_running(
+    /// Checks for [`Violation::NoYield`].
+    fn check_preempted(
         self: &Arc<Kernel>,
         vp: u32,
         (index, slot): (u32, &Slot),
@@ -513,15 +527,15 @@ impl Kernel {
             return;
         }
         if self.is_due(runs_on, tid, elapsed, |age| age.ran) {
-            self.accuse(
-                Case::NoYield,
+            self.report_violation(
+                Violation::NoYield,
                 &Culprit { vp, tid, slot: Some((index, slot)), age: runs_on.age },
             );
-            runs_on.said = true;
+            runs_on.reported = true;
         }
-        if runs_on.said && self.watchdog.does(OnMisbehaviour::Override) {
+        if runs_on.reported && self.watchdog.does(OnMisbehaviour::Override) {
             // At every look until it is done: it may be masked for a moment.
-            self.have_taken(index);
+            self.take_from_running(index);
         }
     }
 
@@ -532,34 +546,34 @@ impl Kernel {
         elapsed: u64,
         time: fn(&Age) -> u64,
     ) -> bool {
-        if suspicion.said {
+        if suspicion.reported {
             return false;
         }
         suspicion.age.more(tid, elapsed);
         time(&suspicion.age) >= self.watchdog.bound.load(Ordering::Relaxed)
     }
 
-    /// The VP of slot `index` goes to a spare, which takes it itself: that asks the user scheduler,
-    /// for which the watchdog does not wait.
-    fn have_taken(self: &Arc<Kernel>, index: u32) {
+    /// Has a spare take the VP of slot `index` away from its running carrier. The spare calls the
+    /// user scheduler, for which the watchdog does not wait.
+    fn take_from_running(self: &Arc<Kernel>, index: u32) {
         if self.prepare() {
             self.lock().overruled.push(index);
             self.wake_one();
         } else {
-            say(format_args!(
+            print_signal_safe(format_args!(
                 "kumihimo: watchdog: no kernel thread can take its virtual processor over\n"
             ));
         }
     }
 
-    /// The thread that was asked, and does not answer, no longer counts as waiting, and is no
-    /// timekeeper.
-    fn replace_who_was_asked(self: &Arc<Kernel>, vp: u32, asked: u64, index: Option<u32>) {
+    /// Replaces the thread whose call of `blocked` does not return: it no longer counts as waiting,
+    /// and no longer polls.
+    fn replace_unresponsive(self: &Arc<Kernel>, vp: u32, asked: u64, index: Option<u32>) {
         let mut pool = self.lock();
         // Under the lock: a thread that answers from here on takes itself off the count under it.
-        let word = &self.watchdog.vps[vp as usize].asked;
+        let word = &self.watchdog.vps[vp as usize].blocked_call;
         if word
-            .compare_exchange(asked, asked | TOO_LATE, Ordering::Relaxed, Ordering::Relaxed)
+            .compare_exchange(asked, asked | OVERRIDDEN, Ordering::Relaxed, Ordering::Relaxed)
             .is_err()
         {
             return;
@@ -570,7 +584,7 @@ impl Kernel {
         }
         drop(pool);
         if let Some(index) = index {
-            let _ = self.on_watch.compare_exchange(index, 0, Ordering::AcqRel, Ordering::Relaxed);
+            let _ = self.poller.compare_exchange(index, 0, Ordering::AcqRel, Ordering::Relaxed);
         }
         self.wake_one();
     }
@@ -591,28 +605,32 @@ fn live(kernel: &Weak<Kernel>, alarm: &Alarm) {
     while let Some(kernel) = kernel.upgrade() {
         let elapsed = last.elapsed();
         last += elapsed;
-        let runs = kernel.look_for_misbehaviour(&mut suspects, elapsed);
+        let runs = kernel.scan_vps(&mut suspects, elapsed);
         if let Some(scheduler) = kernel.user() {
-            kernel.look_for_starvation(&mut starvation, elapsed, &*scheduler);
+            kernel.scan_for_starvation(&mut starvation, elapsed, &*scheduler);
         }
         let pace = kernel.watchdog.pace();
         idle = if runs { 0 } else { idle + 1 };
         if idle < 2 {
             drop(kernel);
-            alarm.wait(UP, Some(pace));
-        } else if alarm.0.compare_exchange(UP, LIES, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+            alarm.wait(AWAKE, Some(pace));
+        } else if alarm
+            .0
+            .compare_exchange(AWAKE, ASLEEP, Ordering::SeqCst, Ordering::SeqCst)
+            .is_ok()
+        {
             // Against those that began to run before they could see it.
             fence(Ordering::SeqCst);
-            let runs = kernel.somebody_runs();
+            let runs = kernel.is_any_vp_running();
             drop(kernel);
             if !runs {
-                alarm.wait(LIES, None);
+                alarm.wait(ASLEEP, None);
             }
-            let _ = alarm.0.compare_exchange(LIES, UP, Ordering::SeqCst, Ordering::SeqCst);
+            let _ = alarm.0.compare_exchange(ASLEEP, AWAKE, Ordering::SeqCst, Ordering::SeqCst);
             idle = 0;
             last = Instant::now();
         }
-        if alarm.0.load(Ordering::SeqCst) == OVER {
+        if alarm.0.load(Ordering::SeqCst) == ENDED {
             return;
         }
     }

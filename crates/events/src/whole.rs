@@ -1,5 +1,5 @@
-//! Models of a whole hand-off: a returning kernel thread, a spare, and an injector run
-//! concurrently. [`crate::slot`] and [`crate::turn`] have models of their own protocols.
+//! Models of a complete hand-off: a returning kernel thread, a spare, and an injector run
+//! concurrently. [`crate::slot`] and [`crate::return_queue`] have models of their own protocols.
 //!
 //! Invariants: a VP has one owner at a time (its carrier or the pool), its first timer fires once,
 //! and each entry of its injector runs once.
@@ -8,11 +8,11 @@ use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 
 use crate::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use crate::return_queue::{Offer, Waiter};
 use crate::slot::{Claim, Slot, token};
-use crate::turn::{Offer, Turn};
 
 const VP: u64 = token(3);
-/// Bits of [`Whole::injector`]: an entry from another thread, and those of the two microprocesses.
+/// Bits of [`World::injector`]: an entry from another thread, and those of the two microprocesses.
 const OUTSIDE: u32 = 1;
 const MICROPROCESS: u32 = 2;
 
@@ -26,12 +26,12 @@ struct Contents {
 /// A kernel thread and the context of its microprocess (0: none).
 struct Thread {
     slot: Slot,
-    turn: Turn,
+    waiter: Waiter,
     context: AtomicU64,
-    round: AtomicU32,
+    generation: AtomicU32,
 }
 
-struct Whole {
+struct World {
     threads: [Thread; 2],
     contents: UnsafeCell<Contents>,
     injector: AtomicU32,
@@ -40,19 +40,19 @@ struct Whole {
 }
 
 // SAFETY: the models check that accesses are ordered; loom's cell panics on a race.
-unsafe impl Sync for Whole {}
+unsafe impl Sync for World {}
 // SAFETY: as above.
-unsafe impl Send for Whole {}
+unsafe impl Send for World {}
 
-impl Whole {
-    fn new() -> Arc<Whole> {
+impl World {
+    fn new() -> Arc<World> {
         let thread = || Thread {
             slot: Slot::new(),
-            turn: Turn::new(),
+            waiter: Waiter::new(),
             context: AtomicU64::new(0),
-            round: AtomicU32::new(0),
+            generation: AtomicU32::new(0),
         };
-        Arc::new(Whole {
+        Arc::new(World {
             threads: [thread(), thread()],
             contents: UnsafeCell::new(Contents { timer_is_due: true, fired: 0, ran: 0 }),
             injector: AtomicU32::new(0),
@@ -97,11 +97,11 @@ impl Whole {
         if entry != OUTSIDE {
             let thread = &self.threads[usize::from(entry != MICROPROCESS)];
             if thread.context.load(Ordering::Acquire) == 0 {
-                match thread.turn.offer(thread.round.load(Ordering::Relaxed)) {
-                    Offer::Taken => panic!("no thread waits in these models"),
+                match thread.waiter.offer(thread.generation.load(Ordering::Relaxed)) {
+                    Offer::Accepted => panic!("no thread waits in these models"),
                     // The thread adds another one when it enters the runtime.
-                    Offer::WentOn => return,
-                    Offer::HasLeft => assert_ne!(thread.context.load(Ordering::Relaxed), 0),
+                    Offer::EntryDropped => return,
+                    Offer::Switchable => assert_ne!(thread.context.load(Ordering::Relaxed), 0),
                 }
             }
         }
@@ -149,71 +149,71 @@ fn check(bound: usize, model: impl Fn() + Send + Sync + 'static) {
 #[test]
 fn microprocess_becomes_sticky_while_a_spare_takes_its_vp() {
     check(3, || {
-        let whole = Whole::new();
-        whole.threads[0].slot.install(VP);
-        whole.threads[0].slot.unmask();
+        let world = World::new();
+        world.threads[0].slot.install(VP);
+        world.threads[0].slot.unmask();
         // The event source lends it, on the sleeper's core.
-        assert!(whole.threads[0].slot.lend());
+        assert!(world.threads[0].slot.lend());
         let spare = {
-            let whole = whole.clone();
-            loom::thread::spawn(move || match whole.threads[0].slot.accept() {
+            let world = world.clone();
+            loom::thread::spawn(move || match world.threads[0].slot.accept() {
                 Claim::Taken(taken) => {
                     assert_eq!(taken, VP);
-                    whole.run();
+                    world.run();
                 }
-                Claim::Refused => whole.take_from_pool(),
+                Claim::Refused => world.take_from_pool(),
             })
         };
         let outside = {
-            let whole = whole.clone();
-            loom::thread::spawn(move || whole.inject(OUTSIDE))
+            let world = world.clone();
+            loom::thread::spawn(move || world.inject(OUTSIDE))
         };
-        let one = &whole.threads[0];
+        let one = &world.threads[0];
         let is_sticky = !one.slot.enter(VP);
         if is_sticky {
             // It waits in the runtime: its context is saved, and its thread enters the pool.
             one.context.store(7, Ordering::Release);
-            whole.inject(MICROPROCESS);
+            world.inject(MICROPROCESS);
         } else {
             // It runs on and ends.
             one.slot.remove();
-            whole.run();
+            world.run();
         }
         spare.join().unwrap();
         outside.join().unwrap();
-        whole.check(1 + u32::from(is_sticky));
+        world.check(1 + u32::from(is_sticky));
     });
 }
 
 /// Both kernel threads of a full pool went on without a VP and now enter the runtime. One must
 /// become the carrier, and each microprocess runs once. (Each thread waited for the other one.)
 #[test]
-fn astray_threads_of_a_full_pool_carry_the_vp_again() {
+fn detached_threads_of_a_full_pool_carry_the_vp_again() {
     check(2, || {
-        let whole = Whole::new();
-        whole.is_ready.store(1, Ordering::Relaxed);
-        for (thread, entry) in whole.threads.iter().zip([MICROPROCESS, MICROPROCESS << 1]) {
-            let round = thread.turn.begin(Some(0)).expect("a new entry");
-            thread.round.store(round, Ordering::Relaxed);
-            whole.injector.fetch_or(entry, Ordering::Relaxed);
-            thread.turn.excuse(0);
-            assert!(thread.turn.is_astray());
+        let world = World::new();
+        world.is_ready.store(1, Ordering::Relaxed);
+        for (thread, entry) in world.threads.iter().zip([MICROPROCESS, MICROPROCESS << 1]) {
+            let generation = thread.waiter.begin(Some(0)).expect("a new entry");
+            thread.generation.store(generation, Ordering::Relaxed);
+            world.injector.fetch_or(entry, Ordering::Relaxed);
+            thread.waiter.release(0);
+            assert!(thread.waiter.is_detached());
         }
-        let enter = |whole: &Whole, index: usize| {
-            let thread = &whole.threads[index];
+        let enter = |world: &World, index: usize| {
+            let thread = &world.threads[index];
             thread.context.store(7, Ordering::Release);
-            if thread.turn.leave() {
-                whole.take_from_pool();
+            if thread.waiter.leave() {
+                world.take_from_pool();
             } else {
-                whole.inject(MICROPROCESS << index);
+                world.inject(MICROPROCESS << index);
             }
         };
         let other = {
-            let whole = whole.clone();
-            loom::thread::spawn(move || enter(&whole, 1))
+            let world = world.clone();
+            loom::thread::spawn(move || enter(&world, 1))
         };
-        enter(&whole, 0);
+        enter(&world, 0);
         other.join().unwrap();
-        whole.check(2);
+        world.check(2);
     });
 }

@@ -7,7 +7,7 @@
 use std::fs;
 use std::sync::OnceLock;
 
-use crate::Refused;
+use crate::Unavailable;
 
 const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
 
@@ -26,13 +26,13 @@ pub(super) struct Traced {
 
 /// The offset in bytes of `task_struct.__state`. The first call that finds it reads about 5 MB,
 /// some milliseconds.
-pub(super) fn state_offset() -> Result<u32, Refused> {
+pub(super) fn state_offset() -> Result<u32, Unavailable> {
     static FOUND: OnceLock<u32> = OnceLock::new();
     if let Some(offset) = FOUND.get() {
         return Ok(*offset);
     }
     let offset = member_offset(&vmlinux()?, b"task_struct", b"__state").ok_or_else(|| {
-        Refused::new(
+        Unavailable::new(
             format!("no task_struct.__state in {VMLINUX}"),
             "Linux 5.15 or newer with CONFIG_DEBUG_INFO_BTF=y",
         )
@@ -41,13 +41,13 @@ pub(super) fn state_offset() -> Result<u32, Refused> {
 }
 
 /// The first call that finds them reads as much.
-pub(super) fn traced() -> Result<Traced, Refused> {
+pub(super) fn traced() -> Result<Traced, Unavailable> {
     static FOUND: OnceLock<Traced> = OnceLock::new();
     if let Some(traced) = FOUND.get() {
         return Ok(*traced);
     }
     let traced = find_traced(&vmlinux()?).ok_or_else(|| {
-        Refused::new(
+        Unavailable::new(
             format!("no program at a tracepoint can send a signal by task work here ({VMLINUX})"),
             "Linux 6.18 or newer, or KUMI_BPF=thread",
         )
@@ -55,9 +55,9 @@ pub(super) fn traced() -> Result<Traced, Refused> {
     Ok(*FOUND.get_or_init(|| traced))
 }
 
-fn vmlinux() -> Result<Vec<u8>, Refused> {
+fn vmlinux() -> Result<Vec<u8>, Unavailable> {
     fs::read(VMLINUX).map_err(|error| {
-        Refused::new(
+        Unavailable::new(
             format!("the kernel's type information cannot be read: {VMLINUX}: {}", super::sys::errno(&error)),
             "a kernel with CONFIG_DEBUG_INFO_BTF=y (Debian 11, Ubuntu 20.10, Fedora 31 and newer have it), and /sys mounted",
         )

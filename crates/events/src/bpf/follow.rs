@@ -10,10 +10,10 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 
-use super::load::{SeatMaps, Symbol, create, map, number, refused};
+use super::load::{SeatMaps, Symbol, create, map, number, unavailable};
 use super::sys::{self, Map, Use};
 use super::{btf, object};
-use crate::Refused;
+use crate::Unavailable;
 
 /// Attached while it lives.
 #[derive(Debug)]
@@ -34,10 +34,10 @@ pub(crate) struct Followed {
 }
 
 impl Follower {
-    pub(super) fn load(maps: &SeatMaps, slots: u32) -> Result<Follower, Refused> {
+    pub(super) fn load(maps: &SeatMaps, slots: u32) -> Result<Follower, Unavailable> {
         let kernel = btf::traced()?;
-        let types =
-            sys::types_load(&types::blob()).map_err(|e| refused("loading type information", &e))?;
+        let types = sys::types_load(&types::blob())
+            .map_err(|e| unavailable("loading type information", &e))?;
         let storage = map(sys::MAP_TASK_STORAGE, "kumi_threads", 4, 4, 0);
         let described = Some((types.as_fd(), [types::U32, types::U32]));
         let threads =
@@ -69,10 +69,10 @@ impl Follower {
         let of =
             Use::Tracepoint { id: kernel.sched_switch, types: Some((types.as_fd(), &functions)) };
         let switch = attach(&instructions, object::SWITCH.name, &of)
-            .map_err(|e| refused("attaching the BPF program to sched_switch", &e))?;
+            .map_err(|e| unavailable("attaching the BPF program to sched_switch", &e))?;
         let of = Use::Tracepoint { id: kernel.sched_process_exec, types: None };
         let exec = attach(&object::EXEC.with(find), object::EXEC.name, &of)
-            .map_err(|e| refused("attaching the BPF program to sched_process_exec", &e))?;
+            .map_err(|e| unavailable("attaching the BPF program to sched_process_exec", &e))?;
         Ok(Follower { threads: Arc::new(threads), _works: works, _switch: switch, _exec: exec })
     }
 

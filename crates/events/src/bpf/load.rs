@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use super::sys::{self, Map, Use, errno};
 use super::{SLOT_SIZE, btf, object};
-use crate::Refused;
+use crate::Unavailable;
 
 /// In `owners`: no seat there.
 pub(super) const OWNER_NONE: u32 = u32::MAX;
@@ -68,7 +68,7 @@ pub(super) struct SeatMaps {
 }
 
 impl SeatMaps {
-    pub(super) fn new(slots: u32) -> Result<SeatMaps, Refused> {
+    pub(super) fn new(slots: u32) -> Result<SeatMaps, Unavailable> {
         let page = create("the slots", &page(slots + 1))?;
         // A slot has at most one record that was not read, unless its thread reclaims its VP and
         // sleeps again meanwhile: room for two of 16 bytes each.
@@ -88,7 +88,7 @@ pub(super) struct Object {
 
 impl Object {
     /// For up to `seats` processes, each with maps like `template`'s. No seat has an owner yet.
-    pub(super) fn load(seats: u32, template: &SeatMaps) -> Result<Object, Refused> {
+    pub(super) fn load(seats: u32, template: &SeatMaps) -> Result<Object, Unavailable> {
         let of = |name, inner: &OwnedFd| {
             let outer = map(sys::MAP_ARRAY_OF_MAPS, name, 4, 4, seats);
             create("the map of maps", &Map { inner: Some(inner.as_fd()), ..outer })
@@ -98,7 +98,7 @@ impl Object {
         let owners = create("the owners", &map(sys::MAP_ARRAY, "kumi_owners", 4, 4, seats))?;
         for seat in 0..seats {
             sys::map_set(owners.as_fd(), seat, OWNER_NONE)
-                .map_err(|e| refused("setting an owner", &e))?;
+                .map_err(|e| unavailable("setting an owner", &e))?;
         }
         let state = btf::state_offset()?;
         let instructions = object::FILTER.with(|symbol| match symbol {
@@ -111,15 +111,15 @@ impl Object {
             ),
         });
         let program = sys::program_load(&instructions, object::FILTER.name, &Use::Event)
-            .map_err(|e| refused("loading the BPF program", &e))?;
+            .map_err(|e| unavailable("loading the BPF program", &e))?;
         Ok(Object { program, pages, buffers, owners })
     }
 
     /// Puts maps into a seat; from then on the program serves it.
-    pub(super) fn give(&self, seat: u32, maps: &SeatMaps, owner: u32) -> Result<(), Refused> {
+    pub(super) fn give(&self, seat: u32, maps: &SeatMaps, owner: u32) -> Result<(), Unavailable> {
         let set = |outer: &OwnedFd, value| {
             sys::map_set(outer.as_fd(), seat, value)
-                .map_err(|e| refused(&format!("filling seat {seat}"), &e))
+                .map_err(|e| unavailable(&format!("filling seat {seat}"), &e))
         };
         set(&self.pages, number(&maps.page))?;
         set(&self.buffers, number(&maps.buffer))?;
@@ -140,8 +140,8 @@ fn page(entries: u32) -> Map<'static> {
     Map { flags: sys::MMAPABLE, ..map(sys::MAP_ARRAY, "kumi_page", 4, SLOT_SIZE as u32, entries) }
 }
 
-pub(super) fn create(what: &str, map: &Map<'_>) -> Result<OwnedFd, Refused> {
-    sys::map_create(map).map_err(|e| refused(&format!("creating a BPF map for {what}"), &e))
+pub(super) fn create(what: &str, map: &Map<'_>) -> Result<OwnedFd, Unavailable> {
+    sys::map_create(map).map_err(|e| unavailable(&format!("creating a BPF map for {what}"), &e))
 }
 
 /// Whether `fd` is a page map as we make them; if so, its highest slot.
@@ -157,7 +157,7 @@ pub(super) fn page_slots(fd: BorrowedFd<'_>) -> io::Result<u32> {
 }
 
 /// What to do about a step's errno.
-pub(super) fn refused(step: &str, error: &io::Error) -> Refused {
+pub(super) fn unavailable(step: &str, error: &io::Error) -> Unavailable {
     let why = format!("{step}: {}", errno(error));
     let remedy = match error.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) if !sys::may_load() => capabilities(),
@@ -176,7 +176,7 @@ pub(super) fn refused(step: &str, error: &io::Error) -> Refused {
         Some(libc::EMFILE) => "a higher limit of open files: `ulimit -n 65536`".to_owned(),
         _ => "Linux 5.15 or newer; if it is, this is a defect of Kumihimo: report this line with `uname -r`".to_owned(),
     };
-    Refused { why, remedy }
+    Unavailable { why, remedy }
 }
 
 /// How this program comes to load, or to need not.

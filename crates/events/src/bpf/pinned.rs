@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use super::load::{self, OWNER_NONE, OWNER_PRIVATE, Object, SeatMaps};
 use super::sys::{self, errno};
 use super::{MOST_SLOTS, check, object, status};
-use crate::Refused;
+use crate::Unavailable;
 
 pub use status::{Seat, Status};
 
@@ -38,7 +38,7 @@ pub struct Store {
 }
 
 /// A seat, taken.
-pub(super) struct Taken {
+pub(super) struct TakenSeat {
     pub(super) program: OwnedFd,
     pub(super) maps: SeatMaps,
     pub(super) number: u32,
@@ -50,9 +50,9 @@ pub(super) struct Taken {
 ///
 /// # Errors
 /// No such user.
-pub fn user(text: &str) -> Result<u32, Refused> {
+pub fn user(text: &str) -> Result<u32, Unavailable> {
     let unknown = || {
-        Refused::new(
+        Unavailable::new(
             format!("no user {text:?}"),
             "the name or number of a user: see `getent passwd`",
         )
@@ -88,29 +88,29 @@ pub(super) fn this_user() -> u32 {
 }
 
 /// A step on a path that failed.
-fn failed(step: &str, path: &Path, error: &io::Error) -> Refused {
+fn failed(step: &str, path: &Path, error: &io::Error) -> Unavailable {
     let remedy = match error.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => "root's rights: `sudo kumi events ...`",
         Some(libc::ENOENT) => "`sudo kumi events install`",
         Some(libc::ENODEV) => "a kernel with CONFIG_BPF_SYSCALL=y",
         _ => "`sudo kumi events uninstall`, then install again",
     };
-    Refused::new(format!("{step} {}: {}", path.display(), errno(error)), remedy)
+    Unavailable::new(format!("{step} {}: {}", path.display(), errno(error)), remedy)
 }
 
 fn path_text(path: &Path) -> CString {
     CString::new(path.as_os_str().as_bytes()).expect("paths here are made of names without a zero")
 }
 
-fn get(path: &Path) -> Result<OwnedFd, Refused> {
+fn get(path: &Path) -> Result<OwnedFd, Unavailable> {
     sys::pinned(&path_text(path)).map_err(|e| failed("opening", path, &e))
 }
 
-fn pin(object: &OwnedFd, path: &Path) -> Result<(), Refused> {
+fn pin(object: &OwnedFd, path: &Path) -> Result<(), Unavailable> {
     sys::pin(object.as_fd(), &path_text(path)).map_err(|e| failed("pinning", path, &e))
 }
 
-fn directory(path: &Path, mode: u32) -> Result<(), Refused> {
+fn directory(path: &Path, mode: u32) -> Result<(), Unavailable> {
     match DirBuilder::new().mode(mode).create(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
             Err(failed("making the directory", path, &error))
@@ -172,7 +172,7 @@ impl Store {
         }
     }
 
-    fn mount(&self, said: &mut Vec<String>) -> Result<(), Refused> {
+    fn mount(&self, said: &mut Vec<String>) -> Result<(), Unavailable> {
         let parent = self.parent();
         if !self.mounted().map_err(|e| failed("statfs of", parent, &e))? {
             let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
@@ -206,7 +206,7 @@ impl Store {
         Ok(())
     }
 
-    fn opened(&self) -> Result<Object, Refused> {
+    fn opened(&self) -> Result<Object, Unavailable> {
         let get = |name| get(&self.root.join(name));
         Ok(Object {
             program: get("program")?,
@@ -231,15 +231,18 @@ impl Store {
         user: Option<u32>,
         seats: u32,
         slots: Option<u32>,
-    ) -> Result<Vec<String>, Refused> {
+    ) -> Result<Vec<String>, Unavailable> {
         // SAFETY: takes nothing, cannot fail.
         if unsafe { libc::geteuid() } != 0 || !sys::may_load() {
-            return Err(Refused::new("installing needs root", "`sudo kumi events install ...`"));
+            return Err(Unavailable::new(
+                "installing needs root",
+                "`sudo kumi events install ...`",
+            ));
         }
         check(slots.unwrap_or(DEFAULT_SLOTS))?;
         if user.is_none() && self.seats()?.is_empty() {
             let why = "nothing is installed yet, and no user is named";
-            return Err(Refused::new(why, "`kumi events install --user NAME`"));
+            return Err(Unavailable::new(why, "`kumi events install --user NAME`"));
         }
         let mut said = Vec::new();
         self.mount(&mut said)?;
@@ -255,7 +258,7 @@ impl Store {
         }
         let total: u32 = wanted.values().sum();
         if total > MOST_SEATS {
-            return Err(Refused::new(
+            return Err(Unavailable::new(
                 format!("{total} seats, of {MOST_SEATS} at most"),
                 "fewer --seats",
             ));
@@ -320,7 +323,7 @@ impl Store {
     }
 
     /// How many seats each user has, unusable ones included.
-    fn seats(&self) -> Result<BTreeMap<u32, u32>, Refused> {
+    fn seats(&self) -> Result<BTreeMap<u32, u32>, Unavailable> {
         let of = |path: &Path| numbered(path).map_err(|e| failed("reading", path, &e));
         let mut all = BTreeMap::new();
         for user in of(&self.root.join("seats"))? {
@@ -329,7 +332,7 @@ impl Store {
         Ok(all)
     }
 
-    fn fill(&self, object: &Object, user: u32, seats: u32, slots: u32) -> Result<u32, Refused> {
+    fn fill(&self, object: &Object, user: u32, seats: u32, slots: u32) -> Result<u32, Unavailable> {
         let place = self.seats_of(user);
         directory(&place, 0o755)?;
         let mut whole = 0;
@@ -347,7 +350,7 @@ impl Store {
                 fs::remove_dir_all(&path).map_err(|e| failed("removing", &path, &e))?;
                 if seat < MOST_SEATS {
                     sys::map_set(object.owners.as_fd(), seat, OWNER_NONE)
-                        .map_err(|e| load::refused("emptying a seat", &e))?;
+                        .map_err(|e| load::unavailable("emptying a seat", &e))?;
                 }
             }
         }
@@ -355,13 +358,13 @@ impl Store {
         for _ in whole..seats {
             let seat = loop {
                 let Some(seat) = free.next() else {
-                    return Err(Refused::new(
+                    return Err(Unavailable::new(
                         "no seat is free",
                         "`kumi events uninstall`, then install again with fewer",
                     ));
                 };
                 let owner = sys::map_get(object.owners.as_fd(), seat)
-                    .map_err(|e| load::refused("reading an owner", &e))?;
+                    .map_err(|e| load::unavailable("reading an owner", &e))?;
                 if owner == OWNER_NONE {
                     break seat;
                 }
@@ -384,7 +387,7 @@ impl Store {
         Ok(seats.saturating_sub(whole))
     }
 
-    fn clear(&self) -> Result<(), Refused> {
+    fn clear(&self) -> Result<(), Unavailable> {
         for name in ["program", "pages", "buffers", "owners", "seats"] {
             let path = self.root.join(name);
             // Neither follows symbolic links, which users can make in their seats.
@@ -405,7 +408,7 @@ impl Store {
     ///
     /// # Errors
     /// Not root.
-    pub fn uninstall(&self) -> Result<bool, Refused> {
+    pub fn uninstall(&self) -> Result<bool, Unavailable> {
         match fs::symlink_metadata(&self.root) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
             Err(error) => return Err(failed("stat of", &self.root, &error)),
@@ -422,12 +425,12 @@ impl Store {
     }
 
     /// The first free seat of this user.
-    pub(super) fn take(&self, slots: u32) -> Result<Taken, Refused> {
+    pub(super) fn take(&self, slots: u32) -> Result<TakenSeat, Unavailable> {
         let user = this_user();
         let place = self.seats_of(user);
         let seats = numbered(&place).map_err(|e| failed("reading", &place, &e))?;
         if seats.is_empty() {
-            return Err(Refused::new(
+            return Err(Unavailable::new(
                 format!(
                     "no CAP_BPF and CAP_PERFMON, and no seat of user {user} in {}",
                     self.root.display()
@@ -440,12 +443,12 @@ impl Store {
             let path = place.join(number.to_string());
             let file = open_directory(&path).map_err(|e| failed("opening the seat", &path, &e))?;
             match sys::lock(file.as_fd(), false) {
-                Ok(true) => return Taken::new(&path, number, slots, file.into()),
+                Ok(true) => return TakenSeat::new(&path, number, slots, file.into()),
                 Ok(false) => {}
                 Err(error) => return Err(failed("locking the seat", &path, &error)),
             }
         }
-        Err(Refused::new(
+        Err(Unavailable::new(
             format!(
                 "all {count} seats of user {user} are taken (`kumi events status` lists the holders)"
             ),
@@ -454,13 +457,13 @@ impl Store {
     }
 }
 
-impl Taken {
-    fn new(path: &Path, number: u32, slots: u32, lock: OwnedFd) -> Result<Taken, Refused> {
+impl TakenSeat {
+    fn new(path: &Path, number: u32, slots: u32, lock: OwnedFd) -> Result<TakenSeat, Unavailable> {
         let again = "`sudo kumi events install`, from this version's kumi";
         let program = get(&path.join("program"))?;
         let name = sys::program_name(program.as_fd()).map_err(|e| failed("asking", path, &e))?;
         if name != object::FILTER.name {
-            return Err(Refused::new(
+            return Err(Unavailable::new(
                 format!("the installed program is {name}, this build's is {}", object::FILTER.name),
                 again,
             ));
@@ -469,17 +472,17 @@ impl Taken {
         let has = load::page_slots(maps.page.as_fd())
             .map_err(|e| failed("asking", &path.join("page"), &e))?;
         if has < slots || has > MOST_SLOTS {
-            return Err(Refused::new(
+            return Err(Unavailable::new(
                 format!("the seats installed have {has} slots, {slots} are needed"),
                 format!("`sudo kumi events install --slots {slots}`"),
             ));
         }
-        Ok(Taken { program, maps, number, slots: has, lock })
+        Ok(TakenSeat { program, maps, number, slots: has, lock })
     }
 }
 
 /// To the user, for him alone.
-fn give_away(path: &Path, user: u32) -> Result<(), Refused> {
+fn give_away(path: &Path, user: u32) -> Result<(), Unavailable> {
     let mode = if path.is_dir() { 0o700 } else { 0o600 };
     fs::set_permissions(path, Permissions::from_mode(mode))
         .map_err(|e| failed("chmod of", path, &e))?;

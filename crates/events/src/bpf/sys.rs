@@ -275,7 +275,7 @@ fn without_signals<T>(load: impl FnOnce() -> T) -> T {
 }
 
 #[repr(C)]
-struct Object {
+struct ObjectAttr {
     path: u64,
     fd: u32,
     flags: u32,
@@ -283,7 +283,7 @@ struct Object {
 
 /// Gives a map or program a path on a bpffs; it lives as long as the path.
 pub(super) fn pin(object: BorrowedFd<'_>, path: &CStr) -> io::Result<()> {
-    let mut attr = Object { path: path.as_ptr() as u64, fd: number(object), flags: 0 };
+    let mut attr = ObjectAttr { path: path.as_ptr() as u64, fd: number(object), flags: 0 };
     // SAFETY: `path` is terminated and lives through the call.
     unsafe { bpf(BPF_OBJ_PIN, &mut attr).map(|_| ()) }
 }
@@ -291,7 +291,7 @@ pub(super) fn pin(object: BorrowedFd<'_>, path: &CStr) -> io::Result<()> {
 /// Opens what was pinned. Needs the right to read and write the file, no capability (since
 /// Linux 6.0).
 pub(super) fn pinned(path: &CStr) -> io::Result<OwnedFd> {
-    let mut attr = Object { path: path.as_ptr() as u64, fd: 0, flags: 0 };
+    let mut attr = ObjectAttr { path: path.as_ptr() as u64, fd: 0, flags: 0 };
     // SAFETY: as above; the result is a new descriptor.
     unsafe { bpf(BPF_OBJ_GET, &mut attr).map(|fd| owned(fd)) }
 }

@@ -129,33 +129,33 @@ impl EventSource for Fallback {
         self.of(index).rest(index, rests);
     }
 
-    fn told(&self, data: u32, page: &Page, blocked: &mut dyn FnMut(u32)) {
+    fn drain(&self, data: u32, page: &Page, blocked: &mut dyn FnMut(u32)) {
         match self.other().filter(|_| data != 0) {
-            Some(other) => other.told(data, page, blocked),
-            None => self.first.told(data, page, blocked),
+            Some(other) => other.drain(data, page, blocked),
+            None => self.first.drain(data, page, blocked),
         }
     }
 
-    fn look(&self, page: &Page, blocked: &mut dyn FnMut(u32)) -> Option<Duration> {
-        let first = self.first.look(page, blocked);
-        let other = self.other().and_then(|other| other.look(page, blocked));
+    fn poll(&self, page: &Page, blocked: &mut dyn FnMut(u32)) -> Option<Duration> {
+        let first = self.first.poll(page, blocked);
+        let other = self.other().and_then(|other| other.poll(page, blocked));
         first.into_iter().chain(other).min()
     }
 
-    fn looks(&self) -> bool {
-        self.first.looks() || self.other().is_some_and(EventSource::looks)
+    fn needs_poll(&self) -> bool {
+        self.first.needs_poll() || self.other().is_some_and(EventSource::needs_poll)
     }
 
-    fn tells(&self) -> bool {
-        self.first.tells()
+    fn reports_blocks(&self) -> bool {
+        self.first.reports_blocks()
     }
 
     fn lends(&self, index: u32) -> bool {
         self.of(index).lends(index)
     }
 
-    fn tells_return(&self, index: u32) -> bool {
-        self.of(index).tells_return(index)
+    fn reports_returns(&self, index: u32) -> bool {
+        self.of(index).reports_returns(index)
     }
 }
 
@@ -165,9 +165,9 @@ mod tests {
 
     /// A source that is refused from the third thread on, as `bpf` is after setuid(2).
     #[derive(Debug)]
-    struct GivenUp;
+    struct RefusedLater;
 
-    impl EventSource for GivenUp {
+    impl EventSource for RefusedLater {
         fn kind(&self) -> Kind {
             Kind::Bpf
         }
@@ -184,14 +184,14 @@ mod tests {
             true
         }
 
-        fn tells_return(&self, _index: u32) -> bool {
+        fn reports_returns(&self, _index: u32) -> bool {
             true
         }
     }
 
     #[test]
     fn refused_threads_use_the_second_source_and_earlier_ones_keep_the_first() {
-        let source = Fallback::new(Box::new(GivenUp), 8);
+        let source = Fallback::new(Box::new(RefusedLater), 8);
         // SAFETY: no pointers.
         let epoll = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
         assert!(epoll >= 0);
@@ -209,8 +209,8 @@ mod tests {
             return;
         }
         assert!(matches!(source.fallback(), Some(Kind::Perf | Kind::Watch)));
-        assert!(source.lends(1) && source.tells_return(1) && source.tells_return(2));
-        assert!(!source.lends(3) && !source.tells_return(3));
+        assert!(source.lends(1) && source.reports_returns(1) && source.reports_returns(2));
+        assert!(!source.lends(3) && !source.reports_returns(3));
         // The slot is reused by a thread that may use the first source.
         source.by_other[2].store(true, Ordering::Relaxed);
         source.attach(2).expect("it may");

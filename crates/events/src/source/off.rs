@@ -11,7 +11,7 @@ impl EventSource for Off {
         Kind::Off
     }
 
-    fn tells(&self) -> bool {
+    fn reports_blocks(&self) -> bool {
         false
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// What a user scheduler did not do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Case {
+pub enum Violation {
     /// Its kernel thread runs and runs, masked.
     MaskNeverCleared,
     /// [`UserScheduler::blocked`](crate::sched::UserScheduler::blocked) does not return.
@@ -16,13 +16,13 @@ pub enum Case {
     SchedulerBlocked,
 }
 
-impl fmt::Display for Case {
+impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Case::MaskNeverCleared => "mask never cleared",
-            Case::BlockedNeverAnswered => "Blocked never answered",
-            Case::NoYield => "no yield after Preempted",
-            Case::SchedulerBlocked => "user scheduler itself blocked",
+            Violation::MaskNeverCleared => "mask never cleared",
+            Violation::BlockedNeverAnswered => "Blocked never answered",
+            Violation::NoYield => "no yield after Preempted",
+            Violation::SchedulerBlocked => "user scheduler itself blocked",
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Whether it is of any use to wait for a virtual processor.
+//! Decides whether a returning thread should keep waiting for its virtual processor.
 
 use std::sync::atomic::Ordering;
 
@@ -8,23 +8,23 @@ use crate::slot::Slot;
 use crate::watch;
 
 impl Kernel {
-    /// Whether `vp` is unlikely to come round to what runs next: it has no carrier, and the next
-    /// one may be at a lock that a microprocess holds (malloc's, or the C library's for its list of
-    /// threads), starting a kernel thread; or its kernel thread sleeps, in the user scheduler (P0
-    /// 3.3.2) or unreported. For [`await_turn`](crate::KernelThread::await_turn): true at times
-    /// where nothing is wrong. Async-signal-safe.
+    /// Whether `vp` is stalled: it is unlikely to run what is queued next. It has no carrier, and
+    /// the next one may wait for a lock that a microprocess holds (malloc's, or the C library's for
+    /// its list of threads), starting a kernel thread. Or its carrier sleeps, in the user scheduler
+    /// (P0 3.3.2) or unreported. For [`wait_for_vp`](crate::KernelThread::wait_for_vp): also true
+    /// at times where nothing is wrong. Async-signal-safe.
     #[must_use]
-    pub fn is_held_up(&self, vp: u32) -> bool {
+    pub fn is_vp_stalled(&self, vp: u32) -> bool {
         let sleeps = |slot: &Slot| watch::sleeps(slot.tid.load(Ordering::Relaxed) as watch::Tid);
         let carrier = self.carrier(vp).filter(|slot| slot.carries(vp));
         self.watchdog.is_written_off(vp)
-            || carrier.is_none_or(sleeps) && !self.is_somebody_coming(vp)
+            || carrier.is_none_or(sleeps) && !self.has_awake_successor(vp)
     }
 
-    /// Whether the kernel thread that `vp` was handed to, or one of the pool, is awake and waits
-    /// for a core at most: it takes what is to be carried as soon as it has one. Async-signal-safe.
-    fn is_somebody_coming(&self, vp: u32) -> bool {
-        // Each costs a look into /proc: of many that linger in the pool these are enough.
+    /// Whether the kernel thread that `vp` was handed to, or a thread of the pool, is awake and
+    /// lacks a core at most: it will carry the VP as soon as it has one. Async-signal-safe.
+    fn has_awake_successor(&self, vp: u32) -> bool {
+        // Each check reads /proc: of many threads that linger in the pool these are enough.
         const MOST: usize = 8;
         let is_in_pool = |slot: &&Slot| {
             let state = ThreadState::read(slot.state.load(Ordering::Relaxed));

@@ -1,0 +1,466 @@
+//! Return queue: kernel threads that came back from a sleep without their virtual processor.
+//!
+//! The microprocess of such a thread is in a run queue, as any runnable one. Its context is in use,
+//! however: it stands in the signal handler of its kernel thread. So the scheduler that picks the
+//! entry hands the VP to this kernel thread instead of switching (P0, figure 6: the returning
+//! kernel thread goes on, the other one enters the pool). A microprocess thereby changes kernel
+//! threads only where it switches by itself.
+//!
+//! A [`Waiter`] is one kernel thread's state in the queue, a [`Ticket`] its entry in a run queue:
+//!
+//! ```text
+//!            begin()          offer()                 hand()
+//!   NONE ─────────────> QUEUED ───────> OFFERED ───────────────> HANDED ──> NONE  (it has its VP)
+//!                        │  ^
+//!               give_up()│  │ begin() again: the entry is still in the queue
+//!             or release()v │
+//!                    DETACHED ─── offer(): the entry was picked and is dropped ──> NONE
+//!                    DETACHED ─── leave(): the entry is that of any runnable one ──> NONE
+//! ```
+//! *Detached*: the thread goes on without a VP until it next enters the runtime. The VP cannot
+//! come, because its kernel thread sleeps inside the user scheduler, perhaps for a lock that this
+//! very microprocess holds (malloc's, say), or because all kernel threads are in use. When it
+//! enters the runtime, the microprocess leaves its stack and its kernel thread, which may be the
+//! only one that could carry a VP. The scheduler that picks the entry then switches to the
+//! microprocess.
+//!
+//! The thread may wait again, with another microprocess, while a scheduler still holds the entry of
+//! the one that left. So each new entry carries a *generation*, which an offer names.
+//!
+//! A waiter periodically polls whether a VP can still come. The interval grows with the number of
+//! waiters, so that the total rate of polls is constant.
+
+use crate::atomic::{AtomicU32, AtomicU64, Ordering};
+
+const NONE: u32 = 0;
+const QUEUED: u32 = 1;
+const OFFERED: u32 = 2;
+const HANDED: u32 = 3;
+const DETACHED: u32 = 4;
+
+/// The low bits of [`Waiter::state`] hold the phase, the others the generation.
+const PHASE: u32 = 7;
+const GENERATION: u32 = PHASE + 1;
+
+/// The time between two polls of all waiters together, in nanoseconds.
+const POLL_INTERVAL: u64 = 2_000_000;
+
+/// The time that one of `waiters` waiters sleeps between two polls, in nanoseconds.
+pub(crate) fn poll_interval(waiters: usize) -> u64 {
+    POLL_INTERVAL.saturating_mul(waiters.max(1) as u64)
+}
+
+/// In [`Waiter::vp`]: no virtual processor.
+const NO_VP: u32 = u32::MAX;
+
+/// A run queue's entry for a microprocess that waits on its kernel thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ticket {
+    pub(crate) thread: u32,
+    pub(crate) generation: u32,
+}
+
+impl Ticket {
+    /// The ticket of no kernel thread.
+    pub const NONE: Ticket = Ticket { thread: 0, generation: 0 };
+
+    /// The index of the kernel thread.
+    #[must_use]
+    pub fn thread(self) -> u32 {
+        self.thread
+    }
+}
+
+/// The outcome of [`Waiter::offer`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Offer {
+    /// The thread waits and accepts the VP, which must follow.
+    Accepted,
+    /// The thread went on without a VP. The entry is dropped: the microprocess is in no queue.
+    EntryDropped,
+    /// The microprocess has left the thread since, and can be switched to.
+    Switchable,
+}
+
+/// A kernel thread's wait for a VP.
+#[derive(Debug, Default)]
+pub struct Waiter {
+    /// Phase and generation.
+    state: AtomicU32,
+    /// The VP whose stall ends the wait ([`release`](Waiter::release)), or [`NO_VP`].
+    vp: AtomicU32,
+    token: AtomicU64,
+}
+
+impl Waiter {
+    /// A thread that does not wait.
+    #[must_use]
+    pub fn new() -> Waiter {
+        Waiter { state: AtomicU32::new(NONE), vp: AtomicU32::new(NO_VP), token: AtomicU64::new(0) }
+    }
+
+    /// Begins a wait. Returns the generation of the new entry that the caller must put into a run
+    /// queue, or `None` if the previous entry is still in one. `vp` is the VP in whose queue the
+    /// entry stands, if [`Kernel::release_waiters`](crate::Kernel::release_waiters) may end the
+    /// wait. Called by the waiter.
+    #[must_use]
+    pub fn begin(&self, vp: Option<u32>) -> Option<u32> {
+        self.vp.store(vp.unwrap_or(NO_VP), Ordering::Relaxed);
+        // Release: the offering thread sees what the microprocess did. DETACHED -> QUEUED unless
+        // the entry is dropped at this moment.
+        if self.step(DETACHED, QUEUED) {
+            return None;
+        }
+        let state = self.state.load(Ordering::Relaxed);
+        debug_assert_eq!(state & PHASE, NONE);
+        let generation = (state & !PHASE).wrapping_add(GENERATION);
+        self.state.store(generation | QUEUED, Ordering::Release);
+        Some(generation)
+    }
+
+    /// Steps from one phase to the next within the generation. Called by the waiter, since only the
+    /// waiter begins a generation.
+    fn step(&self, from: u32, to: u32) -> bool {
+        let generation = self.state.load(Ordering::Relaxed) & !PHASE;
+        self.state
+            .compare_exchange(
+                generation | from,
+                generation | to,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            )
+            .is_ok()
+    }
+
+    /// Whether the microprocess may still be in a run queue although it goes on without a VP.
+    /// Called by the waiter; out of date at once elsewhere.
+    #[must_use]
+    pub fn is_detached(&self) -> bool {
+        self.state.load(Ordering::Relaxed) & PHASE == DETACHED
+    }
+
+    /// Ends the wait without a VP. Returns false if a VP was offered, which comes at once. Called
+    /// by the waiter.
+    fn give_up(&self) -> bool {
+        self.step(QUEUED, DETACHED)
+    }
+
+    /// Ends the wait if it is one for `vp`. The waiter may get its VP all the same. Called by any
+    /// thread.
+    pub(crate) fn release(&self, vp: u32) {
+        // Acquire: `vp` is that of this generation, or of a later one, where the exchange fails.
+        let state = self.state.load(Ordering::Acquire);
+        let detached = state & !PHASE | DETACHED;
+        if state & PHASE == QUEUED
+            && self.vp.load(Ordering::Relaxed) == vp
+            && self
+                .state
+                .compare_exchange(state, detached, Ordering::AcqRel, Ordering::Acquire)
+                .is_ok()
+        {
+            wake(&self.state);
+        }
+    }
+
+    /// Turns the entry of a detached thread into that of a runnable microprocess. Called on the
+    /// thread's own stack, after the microprocess's context was written. Returns false if the entry
+    /// has been dropped, so that a new one is needed.
+    #[must_use]
+    pub fn leave(&self) -> bool {
+        // Release: a scheduler that reads `Switchable` also sees the context.
+        self.step(DETACHED, NONE)
+    }
+
+    /// Offers a VP to the thread. Called by the scheduler that took the entry of `generation` out
+    /// of a run queue and found no context in it. After [`Offer::Accepted`], [`hand`](Waiter::hand)
+    /// must follow.
+    pub fn offer(&self, generation: u32) -> Offer {
+        loop {
+            // Acquire: the context of a microprocess that has left is visible.
+            let state = self.state.load(Ordering::Acquire);
+            let (next, offer) = match state ^ generation {
+                QUEUED => (OFFERED, Offer::Accepted),
+                // Dropped: from now on the waiter has no entry in any queue.
+                DETACHED => (NONE, Offer::EntryDropped),
+                // A generation has one entry, which the caller holds: the thread is in no phase of
+                // the generation any more.
+                _ => return Offer::Switchable,
+            };
+            let exchanged = self.state.compare_exchange(
+                state,
+                generation | next,
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            );
+            if exchanged.is_ok() {
+                return offer;
+            }
+            // The waiter changed the phase in between.
+            crate::hint::spin_loop();
+        }
+    }
+
+    /// Hands the VP over. Called by the offering thread.
+    pub fn hand(&self, token: u64) {
+        self.token.store(token, Ordering::Relaxed);
+        // Only the offering thread leaves the phase OFFERED.
+        let generation = self.state.load(Ordering::Relaxed) & !PHASE;
+        // Release: the VP's contents go with it. After this the waiter may be gone: only the
+        // address is used.
+        self.state.store(generation | HANDED, Ordering::Release);
+        wake(&self.state);
+    }
+
+    /// The VP that was handed over last, as a token.
+    #[must_use]
+    pub fn token(&self) -> u64 {
+        self.token.load(Ordering::Relaxed)
+    }
+
+    /// Waits after [`begin`](Waiter::begin). Returns true once a VP was handed over, or false if
+    /// the wait was [released](Waiter::release) or a poll of `stuck` returned true. `every` returns
+    /// the time between two polls in nanoseconds. Called by the waiter.
+    pub(crate) fn wait(&self, every: impl Fn() -> u64, stuck: impl Fn() -> bool) -> bool {
+        loop {
+            let state = self.state.load(Ordering::Acquire);
+            let phase = state & PHASE;
+            if phase == HANDED {
+                self.state.store(state & !PHASE | NONE, Ordering::Relaxed);
+                return true;
+            }
+            // Released; the entry may have been dropped since.
+            if phase == DETACHED || phase == NONE {
+                return false;
+            }
+            if !sleep(&self.state, state, every()) && phase == QUEUED && stuck() && self.give_up() {
+                return false;
+            }
+        }
+    }
+}
+
+/// Sleeps while `word` is `expected`. Returns false on a timeout.
+#[cfg(not(loom))]
+fn sleep(word: &AtomicU32, expected: u32, nanoseconds: u64) -> bool {
+    let (seconds, rest) = (nanoseconds / 1_000_000_000, nanoseconds % 1_000_000_000);
+    let time = libc::timespec { tv_sec: seconds as libc::time_t, tv_nsec: rest as libc::c_long };
+    let op = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+    // SAFETY: a live word and a live timespec.
+    let r = unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), op, expected, &raw const time) };
+    // SAFETY: this thread's errno.
+    r == 0 || unsafe { *libc::__errno_location() } != libc::ETIMEDOUT
+}
+
+#[cfg(not(loom))]
+fn wake(word: &AtomicU32) {
+    let op = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
+    // SAFETY: FUTEX_WAKE only uses the address as a key; it reads and writes nothing there.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), op, 1) };
+}
+
+#[cfg(loom)]
+fn sleep(_word: &AtomicU32, _expected: u32, _nanoseconds: u64) -> bool {
+    loom::thread::yield_now();
+    false
+}
+
+#[cfg(loom)]
+fn wake(_word: &AtomicU32) {}
+
+#[cfg(all(test, loom))]
+mod models {
+    use super::*;
+    use loom::sync::Arc;
+
+    /// The waiter gives up while its entry is being picked: it gets the VP, or the picker keeps it,
+    /// and the entry is counted right.
+    #[test]
+    fn entry_is_picked_while_the_waiter_gives_up() {
+        loom::model(|| {
+            let waiter = Arc::new(Waiter::new());
+            let generation = waiter.begin(Some(0)).expect("a new entry");
+            let picker = {
+                let waiter = waiter.clone();
+                loom::thread::spawn(move || {
+                    let taken = waiter.offer(generation) == Offer::Accepted;
+                    if taken {
+                        waiter.hand(4);
+                    }
+                    taken
+                })
+            };
+            let is_detached = waiter.give_up();
+            if is_detached {
+                // Later it wants one after all: a new entry only if the old one was dropped.
+                let new_entry = waiter.begin(Some(0)).is_some();
+                let taken = picker.join().unwrap();
+                assert_eq!(new_entry, !taken, "one entry, and one offer for it");
+                if taken {
+                    assert!(waiter.wait(|| poll_interval(1), || false));
+                }
+            } else {
+                assert!(picker.join().unwrap());
+                assert!(waiter.wait(|| poll_interval(1), || false));
+                assert_eq!(waiter.token(), 4);
+            }
+        });
+    }
+
+    /// A detached thread leaves while a scheduler picks its entry. Either the entry is dropped and
+    /// the thread adds a new one, or the entry stays valid and the scheduler finds the context.
+    #[test]
+    fn entry_is_picked_while_the_thread_leaves() {
+        loom::model(|| {
+            let waiter = Arc::new(Waiter::new());
+            let context = Arc::new(AtomicU64::new(0));
+            let generation = waiter.begin(Some(0)).expect("a new entry");
+            assert!(waiter.give_up());
+            let picker = {
+                let (waiter, context) = (waiter.clone(), context.clone());
+                loom::thread::spawn(move || {
+                    if context.load(Ordering::Acquire) != 0 {
+                        return true;
+                    }
+                    match waiter.offer(generation) {
+                        Offer::Accepted => panic!("the waiter has left the phase QUEUED"),
+                        Offer::EntryDropped => false,
+                        Offer::Switchable => {
+                            assert_eq!(
+                                context.load(Ordering::Relaxed),
+                                7,
+                                "what to switch to is there"
+                            );
+                            true
+                        }
+                    }
+                })
+            };
+            context.store(7, Ordering::Release);
+            let has_entry = waiter.leave();
+            // The thread waits again, with another microprocess.
+            let next = waiter.begin(Some(0)).expect("a new entry");
+            assert!(
+                waiter.offer(next) == Offer::Accepted,
+                "the former entry does not count for it"
+            );
+            assert_eq!(has_entry, picker.join().unwrap(), "it is switched to once");
+        });
+    }
+
+    /// Another thread releases the waiter while its entry is being picked: the waiter goes on in
+    /// any case, with a VP exactly if the picker handed it over.
+    #[test]
+    fn entry_is_picked_while_the_waiter_is_released() {
+        loom::model(|| {
+            let waiter = Arc::new(Waiter::new());
+            let generation = waiter.begin(Some(0)).expect("a new entry");
+            let picker = {
+                let waiter = waiter.clone();
+                loom::thread::spawn(move || {
+                    let taken = waiter.offer(generation) == Offer::Accepted;
+                    if taken {
+                        waiter.hand(4);
+                    }
+                    taken
+                })
+            };
+            let releaser = {
+                let waiter = waiter.clone();
+                loom::thread::spawn(move || waiter.release(0))
+            };
+            let has_vp = waiter.wait(|| poll_interval(1), || false);
+            assert_eq!(has_vp, picker.join().unwrap());
+            releaser.join().unwrap();
+        });
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    /// Longer than any test.
+    const SECONDS: u64 = 1_000_000_000_000;
+
+    #[test]
+    fn waiter_receives_the_vp_that_is_handed_over() {
+        let waiter = Arc::new(Waiter::new());
+        let generation = waiter.begin(Some(0)).expect("a new entry");
+        let other = waiter.clone();
+        let picker = std::thread::spawn(move || {
+            assert_eq!(other.offer(generation), Offer::Accepted);
+            other.hand(8);
+        });
+        assert!(waiter.wait(|| poll_interval(1), || false));
+        assert_eq!(waiter.token(), 8);
+        picker.join().expect("no panic");
+    }
+
+    /// (With a constant interval, four hundred waiters took the cores from their VPs.)
+    #[test]
+    fn poll_rate_does_not_depend_on_the_number_of_waiters() {
+        const SECOND: u64 = 1_000_000_000;
+        for waiters in [1, 10, 100, 1_000, 100_000] {
+            let polls = waiters as u64 * SECOND / poll_interval(waiters);
+            assert_eq!(polls, 500, "{waiters} waiters");
+        }
+        assert_eq!(poll_interval(0), POLL_INTERVAL);
+    }
+
+    #[test]
+    fn released_waiter_goes_on_without_a_vp() {
+        let waiter = Arc::new(Waiter::new());
+        let generation = waiter.begin(Some(1)).expect("a new entry");
+        waiter.release(0);
+        assert!(!waiter.is_detached(), "it waits for another VP");
+        let other = waiter.clone();
+        let thread = std::thread::spawn(move || other.wait(|| SECONDS, || false));
+        waiter.release(1);
+        assert!(!thread.join().expect("no panic"));
+        assert!(waiter.is_detached() && waiter.offer(generation) == Offer::EntryDropped);
+        // No VP whose stall would end the wait.
+        let generation = waiter.begin(None).expect("a new entry");
+        waiter.release(1);
+        assert!(
+            !waiter.is_detached()
+                && waiter.give_up()
+                && waiter.offer(generation) == Offer::EntryDropped
+        );
+        // Released, and its entry is dropped before the waiter runs.
+        let generation = waiter.begin(Some(1)).expect("a new entry");
+        waiter.release(1);
+        assert!(
+            waiter.offer(generation) == Offer::EntryDropped && !waiter.wait(|| SECONDS, || false)
+        );
+    }
+
+    #[test]
+    fn stuck_waiter_goes_on_and_its_entry_is_dropped_once() {
+        let waiter = Waiter::new();
+        let generation = waiter.begin(Some(0)).expect("a new entry");
+        assert!(!waiter.wait(|| poll_interval(1), || true));
+        assert_eq!(waiter.begin(Some(0)), None, "the entry is still queued");
+        assert!(!waiter.wait(|| poll_interval(1), || true));
+        assert_eq!(waiter.offer(generation), Offer::EntryDropped);
+        let generation = waiter.begin(Some(0)).expect("the entry was dropped");
+        assert!(!waiter.wait(|| poll_interval(1), || true));
+        assert!(waiter.leave(), "the entry is that of the microprocess now");
+        assert_eq!(waiter.offer(generation), Offer::Switchable);
+    }
+
+    /// (The next microprocess on the thread accepted the offer, and the former one was lost.)
+    #[test]
+    fn left_entry_does_not_count_for_the_next_wait() {
+        let waiter = Waiter::new();
+        let left = waiter.begin(Some(0)).expect("a new entry");
+        assert!(waiter.give_up() && waiter.leave());
+        let next = waiter.begin(Some(0)).expect("a new entry");
+        assert_eq!(waiter.offer(left), Offer::Switchable);
+        assert!(waiter.give_up());
+        assert_eq!(waiter.offer(left), Offer::Switchable);
+        assert!(waiter.is_detached());
+        assert_eq!(waiter.offer(next), Offer::EntryDropped);
+    }
+}
