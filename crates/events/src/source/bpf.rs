@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::{EventSource, Kind};
-use crate::bpf::{Bpf, Followed, Kept, Way};
-use crate::kernel::watch_for;
-use crate::page::Page;
-use crate::preempt::is_debugged;
-use crate::unavailable::Unavailable;
+use crate::handoff::page::Page;
+use crate::linux::bpf::{Bpf, Followed, Kept, Way};
+use crate::pool::kernel::watch_for;
+use crate::preempt::doorbell::is_debugged;
+use crate::report::unavailable::Unavailable;
 
 /// In [`BpfSource::links`]: not attached.
 const NONE: i32 = -1;

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::{EventSource, Kind, open_one};
-use crate::page::Page;
+use crate::handoff::page::Page;
 
 #[derive(Debug)]
 pub(super) struct Fallback {

@@ -14,11 +14,11 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::{EventSource, Kind};
-use crate::barrier;
-use crate::kernel::watch_for;
-use crate::page::Page;
-use crate::perf::{Perf, Watched};
-use crate::unavailable::Unavailable;
+use crate::handoff::barrier;
+use crate::handoff::page::Page;
+use crate::linux::perf::{Perf, Watched};
+use crate::pool::kernel::watch_for;
+use crate::report::unavailable::Unavailable;
 
 /// From a bell for nothing until it is made ready again, while bells for sleeps are frequent ...
 const SHORTEST: Duration = Duration::from_micros(200);

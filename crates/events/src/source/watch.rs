@@ -7,10 +7,10 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use super::{EventSource, Kind};
-use crate::barrier;
-use crate::page::Page;
-use crate::unavailable::Unavailable;
-use crate::watch::{self, ProcProbe, Tid, Watch, WatchedThread};
+use crate::handoff::barrier;
+use crate::handoff::page::Page;
+use crate::linux::watch::{self, ProcProbe, Tid, Watch, WatchedThread};
+use crate::report::unavailable::Unavailable;
 
 #[derive(Debug, Default)]
 pub(super) struct WatchSource {

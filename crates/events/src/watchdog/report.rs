@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use kumihimo_resource::id::Printed;
 
-use super::{Culprit, OnMisbehaviour, Violation};
-use crate::kernel::Kernel;
-use crate::preempt;
-use crate::stderr_signal_safe::{print_signal_safe, write_signal_safe};
-use crate::thread_sampler;
-use crate::watch::{Tid, WaitSite};
+use super::config::{OnMisbehaviour, Violation};
+use super::scan::Culprit;
+use crate::linux::watch::{Tid, WaitSite};
+use crate::pool::kernel::Kernel;
+use crate::preempt::{doorbell, thread_sampler};
+use crate::report::stderr_signal_safe::{print_signal_safe, write_signal_safe};
 
 fn what_to_do(case: Violation) -> &'static str {
     match case {
@@ -109,7 +109,7 @@ impl Kernel {
             ));
         }
         // A debugger shows it, and would stop at the signal.
-        if index == 0 || preempt::is_debugged() {
+        if index == 0 || doorbell::is_debugged() {
             return;
         }
         match thread_sampler::sample(thread_sampler::TIMEOUT, |value| {
