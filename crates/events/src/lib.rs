@@ -13,9 +13,12 @@
 //! `pool`, `watchdog`. A room uses lower ones only (`layers.txt`). Under loom only the first two are
 //! compiled: they hold the protocols that have models.
 
+#![cfg_attr(loom, allow(dead_code))] // The models leave out the rooms that call the rest.
+
 mod handoff;
 #[cfg(not(loom))]
 mod linux;
+mod loom;
 #[cfg(not(loom))]
 mod pool;
 #[cfg(not(loom))]
@@ -38,18 +41,3 @@ pub use {
     pool::{kernel, record, sched, trap},
     preempt::thread_sampler,
 };
-
-#[cfg(not(loom))]
-pub(crate) use std::{hint, sync::atomic};
-
-#[cfg(loom)]
-pub(crate) use loom::hint;
-
-#[cfg(loom)]
-pub(crate) mod atomic {
-    pub(crate) use loom::sync::atomic::*;
-    /// The membarrier of the model is a fence on both sides.
-    pub(crate) fn compiler_fence(order: Ordering) {
-        fence(order);
-    }
-}

@@ -15,12 +15,10 @@
 //! [`Slot::enter`](crate::Slot::enter), which has none. Changing the page tables is no way: where
 //! the CPU can flush others' (INVLPGB), nothing interrupts them.
 
-use crate::atomic::{Ordering, fence};
+use crate::loom::atomic::{self, Ordering, fence};
 
-#[cfg(not(loom))]
 pub use real::{Barrier, probe};
 
-#[cfg(not(loom))]
 mod real {
     use std::io;
     use std::sync::OnceLock;
@@ -87,7 +85,7 @@ mod real {
         }
     }
 
-    fn affinity() -> io::Result<Cpus> {
+    pub(super) fn affinity() -> io::Result<Cpus> {
         let mut cpus: Cpus = [0; WORDS];
         // SAFETY: as many bytes as it says.
         match unsafe {
@@ -98,7 +96,7 @@ mod real {
         }
     }
 
-    fn on_each_cpu() -> io::Result<()> {
+    pub(super) fn on_each_cpu() -> io::Result<()> {
         let own = affinity()?;
         // The kernel cuts this down to the CPUs that the cpuset allows: the other kernel threads
         // run nowhere else.
@@ -133,80 +131,12 @@ mod real {
             );
         }
     }
-
-    #[cfg(test)]
-    mod tests {
-        use super::*;
-        use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence};
-
-        /// Store, look at the other's store: never do both miss it. One side has a compiler barrier
-        /// only, so without `heavy` a store buffer makes both miss it within some thousand rounds
-        /// on two cores.
-        fn never_both_miss(rounds: u64, heavy: impl Fn()) {
-            // Far apart: the stores go to different cache lines.
-            let (mine, theirs) = (
-                Box::new([const { AtomicU64::new(0) }; 32]),
-                Box::new([const { AtomicU64::new(0) }; 32]),
-            );
-            let (seen, answered, stop) =
-                (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
-            std::thread::scope(|scope| {
-                scope.spawn(|| {
-                    let mut round = 0;
-                    while !stop.load(Ordering::Relaxed) {
-                        if mine[16].load(Ordering::Acquire) == round {
-                            std::hint::spin_loop();
-                            continue;
-                        }
-                        round += 1;
-                        theirs[0].store(round, Ordering::Relaxed);
-                        compiler_fence(Ordering::SeqCst);
-                        seen.store(mine[0].load(Ordering::Relaxed), Ordering::Relaxed);
-                        answered.store(round, Ordering::Release);
-                    }
-                });
-                for round in 1..=rounds {
-                    mine[16].store(round, Ordering::Release);
-                    // It takes the other one some 100 ns to notice.
-                    (0..round * 7 % 61).for_each(|_| std::hint::spin_loop());
-                    mine[0].store(round, Ordering::Relaxed);
-                    heavy();
-                    let saw = theirs[0].load(Ordering::Relaxed) == round;
-                    while answered.load(Ordering::Acquire) != round {
-                        std::thread::yield_now();
-                    }
-                    let both_missed = !saw && seen.load(Ordering::Relaxed) != round;
-                    if both_missed {
-                        stop.store(true, Ordering::Relaxed);
-                        panic!("round {round}: both missed the other's store");
-                    }
-                }
-                stop.store(true, Ordering::Relaxed);
-            });
-        }
-
-        #[test]
-        fn whichever_this_machine_has() {
-            probe().expect("one of the two");
-            never_both_miss(20_000, everywhere);
-        }
-
-        #[test]
-        fn on_each_cpu_orders_and_leaves_the_affinity_as_it_was() {
-            let before = affinity().expect("affinity");
-            never_both_miss(500, || on_each_cpu().expect("affinity"));
-            assert_eq!(affinity().expect("affinity"), before);
-        }
-    }
 }
 
 /// The cheap side: between a store and a load that must not pass it.
 #[inline(always)]
 pub fn light() {
-    #[cfg(not(loom))]
-    crate::atomic::compiler_fence(Ordering::SeqCst);
-    #[cfg(loom)]
-    fence(Ordering::SeqCst);
+    atomic::compiler_fence(Ordering::SeqCst);
 }
 
 /// The dear side. Blocks the kernel thread for 1-2 us, or longer ([`Barrier::EachCpu`]).
@@ -214,8 +144,12 @@ pub fn light() {
 /// # Panics
 /// If the machine allows neither way, of which [`probe`] says so beforehand.
 pub fn heavy() {
-    #[cfg(not(loom))]
-    real::everywhere();
+    if cfg!(not(loom)) {
+        real::everywhere();
+    }
     // What came before and after it in this kernel thread.
     fence(Ordering::SeqCst);
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

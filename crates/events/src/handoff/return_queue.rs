@@ -30,7 +30,10 @@
 //! A waiter periodically polls whether a VP can still come. The interval grows with the number of
 //! waiters, so that the total rate of polls is constant.
 
-use crate::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::loom::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::loom::{futex, hint};
 
 const NONE: u32 = 0;
 const QUEUED: u32 = 1;
@@ -159,7 +162,7 @@ impl Waiter {
                 .compare_exchange(state, detached, Ordering::AcqRel, Ordering::Acquire)
                 .is_ok()
         {
-            wake(&self.state);
+            futex::wake(&self.state);
         }
     }
 
@@ -197,7 +200,7 @@ impl Waiter {
                 return offer;
             }
             // The waiter changed the phase in between.
-            crate::hint::spin_loop();
+            hint::spin_loop();
         }
     }
 
@@ -209,7 +212,7 @@ impl Waiter {
         // Release: the VP's contents go with it. After this the waiter may be gone: only the
         // address is used.
         self.state.store(generation | HANDED, Ordering::Release);
-        wake(&self.state);
+        futex::wake(&self.state);
     }
 
     /// The VP that was handed over last, as a token.
@@ -233,40 +236,17 @@ impl Waiter {
             if phase == DETACHED || phase == NONE {
                 return false;
             }
-            if !sleep(&self.state, state, every()) && phase == QUEUED && stuck() && self.give_up() {
+            let timeout = Some(Duration::from_nanos(every()));
+            if !futex::wait(&self.state, state, timeout)
+                && phase == QUEUED
+                && stuck()
+                && self.give_up()
+            {
                 return false;
             }
         }
     }
 }
-
-/// Sleeps while `word` is `expected`. Returns false on a timeout.
-#[cfg(not(loom))]
-fn sleep(word: &AtomicU32, expected: u32, nanoseconds: u64) -> bool {
-    let (seconds, rest) = (nanoseconds / 1_000_000_000, nanoseconds % 1_000_000_000);
-    let time = libc::timespec { tv_sec: seconds as libc::time_t, tv_nsec: rest as libc::c_long };
-    let op = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
-    // SAFETY: a live word and a live timespec.
-    let r = unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), op, expected, &raw const time) };
-    // SAFETY: this thread's errno.
-    r == 0 || unsafe { *libc::__errno_location() } != libc::ETIMEDOUT
-}
-
-#[cfg(not(loom))]
-fn wake(word: &AtomicU32) {
-    let op = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
-    // SAFETY: FUTEX_WAKE only uses the address as a key; it reads and writes nothing there.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), op, 1) };
-}
-
-#[cfg(loom)]
-fn sleep(_word: &AtomicU32, _expected: u32, _nanoseconds: u64) -> bool {
-    loom::thread::yield_now();
-    false
-}
-
-#[cfg(loom)]
-fn wake(_word: &AtomicU32) {}
 
 #[cfg(all(test, loom))]
 mod tests {

@@ -29,8 +29,8 @@
 //! The slot lies in the shared page ([`crate::page`]): whatever is read from it is checked before
 //! it is used, and it holds no addresses.
 
-use crate::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering, compiler_fence};
 use crate::handoff::barrier;
+use crate::loom::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering, compiler_fence};
 use crate::report::fatal::{BoundedBackoff, fatal};
 
 /// In `vp`: a spare is taking the VP over.
@@ -42,6 +42,9 @@ pub const LENT: u64 = 2;
 pub const WANT_BLOCKED: u32 = 1;
 /// In `wanted`: Unblocked is to be told, by SIGTRAP on the way back.
 pub const WANT_UNBLOCKED: u32 = 2;
+
+/// In `pending`: no event, but the watchdog's probe, which the next outermost unmask takes.
+pub(crate) const PROBE: u32 = 1 << 16;
 
 /// Where `vp` lies in a [`Slot`], for debuggers.
 pub const VP_AT: usize = std::mem::offset_of!(Slot, vp);
@@ -96,8 +99,8 @@ pub struct Slot {
     pub(crate) times: AtomicU64,
 }
 
-#[cfg(not(loom))]
-const _: () = {
+// Atomics of loom have another size.
+const _: () = if cfg!(not(loom)) {
     use std::mem::offset_of;
     assert!(size_of::<Slot>() == 256);
     assert!(
@@ -213,9 +216,8 @@ impl Slot {
     }
 
     /// Whether an event waits. By any kernel thread; out of date at once.
-    #[cfg(not(loom))]
     pub(crate) fn has_pending(&self) -> bool {
-        self.pending.load(Ordering::Relaxed) & !crate::watchdog::scan::PROBE != 0
+        self.pending.load(Ordering::Relaxed) & !PROBE != 0
     }
 
     /// How many times it is masked. For the owning kernel thread.

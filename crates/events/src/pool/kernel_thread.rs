@@ -293,7 +293,7 @@ impl KernelThread {
     /// The slot was unmasked where nothing can be told: what was raised waits on. For the watchdog,
     /// which else would think that it never was. Only by the calling kernel thread.
     pub fn leave_raised(&self) {
-        self.slot().pending.fetch_and(!crate::watchdog::scan::PROBE, Ordering::Relaxed);
+        self.slot().pending.fetch_and(!slot::PROBE, Ordering::Relaxed);
     }
 
     /// Handles a doorbell that rang.

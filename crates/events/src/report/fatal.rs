@@ -6,6 +6,7 @@
 
 use std::fmt;
 
+use crate::loom::hint;
 use crate::report::stderr_signal_safe::print_signal_safe;
 
 /// Reports a corrupt shared page and aborts. A panic would unwind through code that may touch the
@@ -34,17 +35,13 @@ impl BoundedBackoff {
     const NAPS: u32 = 5000;
     const SPINS: u32 = 1000;
     /// The same bound, for a thread that polls.
-    #[cfg(not(loom))]
     pub(crate) const NANOSECONDS: u64 = BoundedBackoff::NAPS as u64 * 1_000_000;
 
     /// Waits for one step. Returns false once the bound is reached. Async-signal-safe.
     pub(crate) fn snooze(&mut self) -> bool {
         self.0 += 1;
-        #[cfg(loom)]
-        loom::thread::yield_now();
-        #[cfg(not(loom))]
         if self.0 < BoundedBackoff::SPINS {
-            std::hint::spin_loop();
+            hint::spin_loop();
         } else {
             let time = libc::timespec { tv_sec: 0, tv_nsec: 1_000_000 };
             // SAFETY: a live timespec; an interrupted sleep is only shorter.

@@ -35,16 +35,14 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::config::{Distrust, OnMisbehaviour, Violation};
-use crate::handoff::slot::Slot;
+use crate::handoff::slot::{PROBE, Slot};
 use crate::linux::watch::{self, CpuClock, Tid};
+use crate::loom::futex;
 use crate::pool::kernel::Kernel;
 use crate::pool::sched::{Event, UserScheduler};
 use crate::report::fatal::{BoundedBackoff, fatal};
 use crate::report::stderr_signal_safe::print_signal_safe;
 use crate::watchdog::starvation::Starvation;
-
-/// In [`Slot::pending`]: no event, only to be taken by the next outermost unmask.
-pub(crate) const PROBE: u32 = 1 << 16;
 
 /// In [`VpRecord::blocked_call`]: it was overridden.
 const OVERRIDDEN: u64 = 1 << 63;
@@ -72,34 +70,12 @@ const ENDED: u32 = 2;
 struct Alarm(AtomicU32);
 
 impl Alarm {
-    fn wait(&self, expected: u32, time: Option<Duration>) {
-        let time = time.map(|t| libc::timespec {
-            tv_sec: t.as_secs() as i64,
-            tv_nsec: i64::from(t.subsec_nanos()),
-        });
-        let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-        // SAFETY: a live word; no time or a live one.
-        unsafe {
-            libc::syscall(
-                libc::SYS_futex,
-                self.0.as_ptr(),
-                libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
-                expected,
-                time,
-            )
-        };
+    fn wait(&self, expected: u32, timeout: Option<Duration>) {
+        futex::wait(&self.0, expected, timeout);
     }
 
     fn wake(&self) {
-        // SAFETY: FUTEX_WAKE uses the address as a key only.
-        unsafe {
-            libc::syscall(
-                libc::SYS_futex,
-                self.0.as_ptr(),
-                libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
-                1,
-            )
-        };
+        futex::wake(&self.0);
     }
 }
 

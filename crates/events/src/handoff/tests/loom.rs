@@ -7,9 +7,9 @@
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 
-use crate::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use crate::handoff::return_queue::{Offer, Waiter};
 use crate::handoff::slot::{Claim, Slot, token};
+use crate::loom::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 const VP: u64 = token(3);
 /// Bits of [`World::injector`]: an entry from another thread, and those of the two microprocesses.
