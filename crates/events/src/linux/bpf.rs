@@ -31,17 +31,22 @@
 //! - 72: u64, CLOCK_MONOTONIC in ns, when the VP was last lent.
 //! - 128..256: the user scheduler's own.
 
+mod abi;
 mod btf;
 mod follow;
 mod load;
 mod object;
 pub mod pinned;
+mod program;
 mod ring;
 mod status;
 mod sys;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+pub use abi::{MOST_SLOTS, SIG_DATA, SLOT_SIZE};
+pub use status::{Seat, Status};
 
 pub use crate::handoff::page::{Header, MAGIC, VERSION};
 pub use crate::handoff::slot::{
@@ -51,18 +56,10 @@ pub use crate::handoff::slot::{
 use crate::report::unavailable::Unavailable;
 pub(crate) use follow::Followed;
 use follow::Follower;
-use load::{OWNER_PRIVATE, Object, SeatMaps, unavailable};
+use load::{OWNER_PRIVATE, Object, SeatMaps, check, unavailable};
 use pinned::Store;
 use ring::Ring;
 use sys::{Mapping, errno};
-
-/// Bytes of a slot.
-pub const SLOT_SIZE: usize = 256;
-/// `si_perf_data` of our SIGTRAPs (`si_code` is TRAP_PERF, 6), or `si_value` (SI_KERNEL, 128),
-/// which is in the same place: any other SIGTRAP is not ours.
-pub const SIG_DATA: u64 = 0x4b55_4d49_5452_4150;
-/// The most slots one process can have.
-pub const MOST_SLOTS: u32 = 1 << 20;
 
 /// A loaded object and one seat of it. Dropped: the seat is free, and the program goes once no
 /// thread is attached.
@@ -329,23 +326,4 @@ impl Bpf {
     pub fn without_traps(&mut self) {
         self.traps = false;
     }
-}
-
-fn check(slots: u32) -> Result<(), Unavailable> {
-    if slots == 0 || slots > MOST_SLOTS {
-        return Err(Unavailable::new(
-            format!("{slots} slots"),
-            format!("ask for 1 to {MOST_SLOTS} slots"),
-        ));
-    }
-    if sys::kernel() < (5, 15) {
-        let (major, minor) = sys::kernel();
-        return Err(Unavailable::new(
-            format!(
-                "Linux {major}.{minor} cannot tell one thread's perf event from another's in BPF (bpf_cookie)"
-            ),
-            "Linux 5.15 or newer",
-        ));
-    }
-    Ok(())
 }

@@ -22,11 +22,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use crate::handoff::page::Page;
 use crate::handoff::return_queue::Waiter;
 use crate::handoff::slot::{Claim, NO_PRIORITY, Slot};
+use crate::handoff::thread_state::{AWAY, Event};
+use crate::linux::epoll::watch_for;
 use crate::linux::limit::Limit;
-use crate::pool::kernel_thread::AWAY;
 use crate::pool::life::Pool;
 use crate::pool::record::{Record, Recorder, Step};
-use crate::pool::sched::{Answer, Event, UserScheduler};
+use crate::pool::sched::{Answer, UserScheduler};
 use crate::pool::timekeeper::Timekeeper;
 use crate::preempt::doorbell::{Doorbells, Means};
 use crate::report::fatal::fatal;
@@ -236,23 +237,6 @@ unsafe fn owned(fd: i32) -> io::Result<OwnedFd> {
     }
     // SAFETY: the caller's promise.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-/// Wakes the waiters on `epoll`, one a time, when `fd` becomes readable.
-///
-/// # Errors
-/// What epoll_ctl(2) says.
-pub fn watch_for(epoll: BorrowedFd<'_>, fd: BorrowedFd<'_>, data: u64) -> io::Result<()> {
-    // Edge-triggered: one wake-up of one waiter for each cause. The woken thread takes all there
-    // is.
-    let mut event = libc::epoll_event { events: (libc::EPOLLIN | libc::EPOLLET) as u32, u64: data };
-    // SAFETY: a live event.
-    match unsafe {
-        libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd.as_raw_fd(), &mut event)
-    } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
 }
 
 impl Kernel {

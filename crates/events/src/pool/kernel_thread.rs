@@ -6,14 +6,12 @@ use std::sync::atomic::{Ordering, fence};
 
 use crate::handoff::return_queue::{self, Offer, Ticket, Waiter};
 use crate::handoff::slot::{self, Slot, WANT_BLOCKED, WANT_UNBLOCKED};
+use crate::handoff::thread_state::{AWAY, BOUND, Event, ThreadState};
 use crate::pool::kernel::Kernel;
 use crate::pool::record::Step;
-use crate::pool::sched::{BOUND, Event, ThreadState, UserScheduler};
+use crate::pool::sched::UserScheduler;
 use crate::preempt::thread_sampler;
 use crate::report::fatal::{BoundedBackoff, fatal};
-
-/// In a slot's state: blocked, with its microprocess.
-pub(crate) const AWAY: u32 = ThreadState::Sleeping as u32 | BOUND;
 
 /// A kernel thread of the pool, as the user scheduler sees it. Lives as long as the kernel thread.
 #[derive(Debug)]

@@ -12,11 +12,12 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::handoff::slot::{self, NO_PRIORITY};
+use crate::handoff::thread_state::ThreadState;
 use crate::linux::limit;
 use crate::pool::kernel::{Kernel, READY};
 use crate::pool::kernel_thread::KernelThread;
 use crate::pool::record::Step;
-use crate::pool::sched::{ThreadState, Tick, UserScheduler};
+use crate::pool::sched::{Tick, UserScheduler};
 use crate::source::Kind;
 
 /// Stack of a kernel thread: the idle part of a user scheduler, signal frames and what std's thread

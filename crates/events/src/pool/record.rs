@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::handoff::slot::NO_PRIORITY;
-use crate::pool::sched::ThreadState;
+use crate::handoff::thread_state::ThreadState;
 
 /// The steps of figure 6, numbered as there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

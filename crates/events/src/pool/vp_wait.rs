@@ -3,9 +3,9 @@
 use std::sync::atomic::Ordering;
 
 use crate::handoff::slot::Slot;
+use crate::handoff::thread_state::ThreadState;
 use crate::linux::watch;
 use crate::pool::kernel::Kernel;
-use crate::pool::sched::ThreadState;
 
 impl Kernel {
     /// Whether `vp` is stalled: it is unlikely to run what is queued next. It has no carrier, and

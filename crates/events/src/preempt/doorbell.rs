@@ -30,6 +30,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::handoff::slot::Slot;
+use crate::linux::debugger::is_debugged;
 use crate::pool::trap;
 use crate::report::stderr_signal_safe::print_signal_safe;
 use crate::report::unavailable::Unavailable;
@@ -111,12 +112,6 @@ fn may_preempt(signal: i32) -> bool {
     (1..=libc::SIGRTMAX()).contains(&signal)
         && !taken.contains(&signal)
         && (signal < 32 || signal >= libc::SIGRTMIN())
-}
-
-/// Whether a debugger is attached: it would stop the process at every SIGTRAP (ptrace(2)).
-pub(crate) fn is_debugged() -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    status.lines().filter_map(|l| l.strip_prefix("TracerPid:")).any(|pid| pid.trim() != "0")
 }
 
 /// Tries a clock on the calling kernel thread.

@@ -7,11 +7,12 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use super::{EventSource, Kind};
+use super::event_source::EventSource;
+use super::kind::Kind;
 use crate::handoff::page::Page;
 use crate::linux::bpf::{Bpf, Followed, Kept, Way};
-use crate::pool::kernel::watch_for;
-use crate::preempt::doorbell::is_debugged;
+use crate::linux::debugger::is_debugged;
+use crate::linux::epoll::watch_for;
 use crate::report::unavailable::Unavailable;
 
 /// In [`BpfSource::links`]: not attached.

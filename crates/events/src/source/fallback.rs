@@ -11,14 +11,20 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::{EventSource, Kind, open_one};
+use super::event_source::EventSource;
+use super::kind::Kind;
 use crate::handoff::page::Page;
+use crate::report::unavailable::Unavailable;
+
+type Opener = fn(Kind, u32) -> Result<Box<dyn EventSource>, Unavailable>;
 
 #[derive(Debug)]
 pub(super) struct Fallback {
     /// Registers with epoll data 0.
     first: Box<dyn EventSource>,
     slots: u32,
+    /// Opens another source (`super::open_one`).
+    open: Opener,
     epoll: OnceLock<OwnedFd>,
     /// Opened at the first refusal of `first`. `None` inside: no other source is available either.
     other: OnceLock<Option<Box<dyn EventSource>>>,
@@ -27,9 +33,9 @@ pub(super) struct Fallback {
 }
 
 impl Fallback {
-    pub(super) fn new(first: Box<dyn EventSource>, slots: u32) -> Fallback {
+    pub(super) fn new(first: Box<dyn EventSource>, slots: u32, open: Opener) -> Fallback {
         let by_other = (0..=slots).map(|_| AtomicBool::new(false)).collect();
-        Fallback { first, slots, epoll: OnceLock::new(), other: OnceLock::new(), by_other }
+        Fallback { first, slots, open, epoll: OnceLock::new(), other: OnceLock::new(), by_other }
     }
 
     fn other(&self) -> Option<&dyn EventSource> {
@@ -52,7 +58,7 @@ impl Fallback {
                 .skip_while(|kind| *kind != first)
                 .skip(1)
                 .filter(|kind| *kind != Kind::Off);
-            let opened = worse.map(|kind| open_one(kind, self.slots)).find_map(Result::ok);
+            let opened = worse.map(|kind| (self.open)(kind, self.slots)).find_map(Result::ok);
             let opened = opened
                 .filter(|other| epoll.is_some_and(|epoll| other.register(epoll.as_fd()).is_ok()));
             let then = match &opened {

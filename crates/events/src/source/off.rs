@@ -1,6 +1,7 @@
 //! No events: virtual processors change hands only where the program says so.
 
-use crate::source::{EventSource, Kind};
+use super::event_source::EventSource;
+use super::kind::Kind;
 
 /// The source that never tells anything.
 #[derive(Debug)]

@@ -13,11 +13,12 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::{EventSource, Kind};
+use super::event_source::EventSource;
+use super::kind::Kind;
 use crate::handoff::barrier;
 use crate::handoff::page::Page;
+use crate::linux::epoll::watch_for;
 use crate::linux::perf::{Perf, Watched};
-use crate::pool::kernel::watch_for;
 use crate::report::unavailable::Unavailable;
 
 /// From a bell for nothing until it is made ready again, while bells for sleeps are frequent ...

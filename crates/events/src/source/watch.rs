@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use super::{EventSource, Kind};
+use super::event_source::EventSource;
+use super::kind::Kind;
 use crate::handoff::barrier;
 use crate::handoff::page::Page;
 use crate::linux::watch::{self, ProcProbe, Tid, Watch, WatchedThread};

@@ -11,9 +11,10 @@ use kumihimo_resource::id::Printed;
 
 use super::config::{OnMisbehaviour, Violation};
 use super::scan::Culprit;
+use crate::linux::debugger::is_debugged;
 use crate::linux::watch::{Tid, WaitSite};
 use crate::pool::kernel::Kernel;
-use crate::preempt::{doorbell, thread_sampler};
+use crate::preempt::thread_sampler;
 use crate::report::stderr_signal_safe::{print_signal_safe, write_signal_safe};
 
 fn what_to_do(case: Violation) -> &'static str {
@@ -109,7 +110,7 @@ impl Kernel {
             ));
         }
         // A debugger shows it, and would stop at the signal.
-        if index == 0 || doorbell::is_debugged() {
+        if index == 0 || is_debugged() {
             return;
         }
         match thread_sampler::sample(thread_sampler::TIMEOUT, |value| {

@@ -36,10 +36,11 @@ use std::time::{Duration, Instant};
 
 use super::config::{Distrust, OnMisbehaviour, Violation};
 use crate::handoff::slot::{PROBE, Slot};
+use crate::handoff::thread_state::Event;
 use crate::linux::watch::{self, CpuClock, Tid};
 use crate::loom::futex;
 use crate::pool::kernel::Kernel;
-use crate::pool::sched::{Event, UserScheduler};
+use crate::pool::sched::UserScheduler;
 use crate::report::fatal::{BoundedBackoff, fatal};
 use crate::report::stderr_signal_safe::print_signal_safe;
 use crate::watchdog::starvation::Starvation;

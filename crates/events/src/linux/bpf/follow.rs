@@ -10,7 +10,8 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 
-use super::load::{SeatMaps, Symbol, create, map, number, unavailable};
+use super::load::{SeatMaps, create, map, number, unavailable};
+use super::program::Symbol;
 use super::sys::{self, Map, Use};
 use super::{btf, object};
 use crate::report::unavailable::Unavailable;

@@ -19,12 +19,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use super::load::{self, OWNER_NONE, OWNER_PRIVATE, Object, SeatMaps};
+use super::abi::MOST_SLOTS;
+use super::load::{self, OWNER_NONE, OWNER_PRIVATE, Object, SeatMaps, check};
+use super::object;
 use super::sys::{self, errno};
-use super::{MOST_SLOTS, check, object, status};
 use crate::report::unavailable::Unavailable;
-
-pub use status::{Seat, Status};
 
 /// The most seats there can be, of all users together.
 pub const MOST_SEATS: u32 = 1024;
@@ -417,11 +416,6 @@ impl Store {
         self.clear()?;
         fs::remove_dir(&self.root).map_err(|e| failed("removing", &self.root, &e))?;
         Ok(true)
-    }
-
-    /// What is installed, and what the machine allows.
-    pub fn status(&self) -> Status {
-        status::status(self)
     }
 
     /// The first free seat of this user.

@@ -53,7 +53,14 @@ impl Status {
     }
 }
 
-pub(super) fn status(store: &Store) -> Status {
+impl Store {
+    /// What is installed, and what the machine allows.
+    pub fn status(&self) -> Status {
+        status(self)
+    }
+}
+
+fn status(store: &Store) -> Status {
     let mut seats = Vec::new();
     let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
     for user in numbered(&store.root.join("seats")).unwrap_or_default() {

@@ -28,7 +28,7 @@ impl EventSource for RefusedLater {
 
 #[test]
 fn refused_threads_use_the_second_source_and_earlier_ones_keep_the_first() {
-    let source = Fallback::new(Box::new(RefusedLater), 8);
+    let source = Fallback::new(Box::new(RefusedLater), 8, crate::source::open_one);
     // SAFETY: no pointers.
     let epoll = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
     assert!(epoll >= 0);
