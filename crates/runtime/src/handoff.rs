@@ -18,8 +18,8 @@ use std::sync::atomic::Ordering;
 use kumihimo_arch::cpu::{self, Context};
 use kumihimo_arch::overflow;
 use kumihimo_events as events;
+use kumihimo_events::return_queue::Offer;
 use kumihimo_events::sched::{Answer, Starved, Tick, UserScheduler};
-use kumihimo_events::turn::Offer;
 
 use crate::carrier::{Carrier, KernelThread, Standing, set_standing, standing};
 use crate::instance::Instance;
@@ -55,7 +55,7 @@ impl UserScheduler for Instance {
         // SAFETY: a kernel thread of the pool: GS is set, its slot masked once.
         let kt = unsafe { KernelThread::here() };
         kt.now_carries(&raw const self.vps[vp as usize]);
-        self.kernel.keep_time();
+        self.kernel.start_timekeeper();
         // SAFETY: as above.
         unsafe { Carrier::here() }.run();
         // Nor when it carries a VP again, until it has chosen.
@@ -139,7 +139,7 @@ impl UserScheduler for Instance {
 
     fn no_spare(&self) {
         if !self.has_levels() {
-            (0..self.vps.len()).for_each(|vp| self.kernel.excuse(vp as u32));
+            (0..self.vps.len()).for_each(|vp| self.kernel.release_waiters(vp as u32));
         }
     }
 
@@ -177,7 +177,7 @@ fn await_turn(instance: &Instance, mp: &'static Mp) {
     let thread = kt.events();
     let patience = &instance.vps[home].patience;
     loop {
-        if let Some(ticket) = thread.begin_turn(Some(home as u32)) {
+        if let Some(ticket) = thread.begin_wait(Some(home as u32)) {
             // SAFETY: the running microprocess is ours, and so is its context, which is not in use:
             // a scheduler that picks its entry finds that it waits here.
             unsafe { *mp.context.get() = Context::NULL };
@@ -186,7 +186,7 @@ fn await_turn(instance: &Instance, mp: &'static Mp) {
             tracing::unblocked(instance, kt, mp);
             instance.inject(home, mp);
         }
-        let handed = thread.await_turn(|| patience.is_over(instance, home, mp));
+        let handed = thread.wait_for_vp(|| patience.is_over(instance, home, mp));
         // It was excused together with all others that wait for that VP, but must not run.
         if handed || !mp.state.is_suspended() {
             break;
@@ -253,20 +253,20 @@ impl Carrier {
         let kernel = &self.vp().instance().kernel;
         kt.announce(next);
         // One that went on without is not held by that: it is when it wants a VP again.
-        if next.state.is_suspended() && !kernel.is_astray(ticket) && self.vp().hold(next) {
+        if next.state.is_suspended() && !kernel.is_detached(ticket) && self.vp().hold(next) {
             return Some(self);
         }
         // It has its own kernel thread, where it is seen.
         kt.shows_nobody();
         match kernel.hand(ticket, kt.events()) {
-            Offer::Taken => {
+            Offer::Accepted => {
                 kt.put_down();
                 // Masked, as in the pool.
                 std::mem::forget(self);
                 return None;
             }
-            Offer::HasLeft => return self.go_on_with(next),
-            Offer::WentOn => {}
+            Offer::Switchable => return self.go_on_with(next),
+            Offer::EntryDropped => {}
         }
         // It went on without: the entry is dropped, and the VP comes round again, so that it need
         // not compute beside it any more.
@@ -292,7 +292,7 @@ fn publish_bound(instance: &Instance, kt: &KernelThread) {
     let has_entry = left != Context::NULL && {
         mp.leaves_its_thread(left);
         // After that it may run on another thread at once.
-        kt.events().turn().leave()
+        kt.events().waiter().leave()
     };
     if !has_entry {
         tracing::unblocked(instance, kt, mp);
@@ -427,7 +427,7 @@ unsafe fn leave_bound(mp: &'static Mp) -> Carrier {
     // SAFETY: a microprocess: GS is set.
     let kt = unsafe { KernelThread::here() };
     // A scheduler that holds its queue entry must not switch to it before it has left this stack.
-    let save = if kt.events().turn().is_astray() { kt.left.as_ptr() } else { mp.context.get() };
+    let save = if kt.events().waiter().is_detached() { kt.left.as_ptr() } else { mp.context.get() };
     let (to, fs) = (kt.idle.get(), kt.fs);
     let own_fs = if mp.fs.get() == 0 { fs } else { mp.fs.get() };
     // SAFETY: the kernel thread's own context waits in `Carrier::run`; it publishes this

@@ -1,8 +1,8 @@
 //! How long a thread waits for its turn on a VP: until the VP is held up.
 //!
 //! What is known of it is kept with the VP and not by each waiter: one waiter looks for all, so
-//! that the looks come as often with a thousand waiters as with one ([`kumihimo_events::turn`] says
-//! how often).
+//! that the looks come as often with a thousand waiters as with one
+//! ([`kumihimo_events::return_queue`] says how often).
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -44,11 +44,11 @@ pub(crate) struct Patience {
 
 impl Patience {
     /// Whether VP number `index` makes no switch although it should: it is held up
-    /// ([`Kernel::is_held_up`](kumihimo_events::Kernel::is_held_up)), not idle; or the running
-    /// microprocess is to give way and does not, since it may spin for what a waiter holds where it
-    /// cannot be interrupted. That another one has its turn is no reason, nor a moment's sleep: the
-    /// waiter would compute beside it, on more kernel threads than there are VPs, so that the VPs'
-    /// own get a core more rarely still.
+    /// ([`Kernel::is_vp_stalled`](kumihimo_events::Kernel::is_vp_stalled)), not idle; or the
+    /// running microprocess is to give way and does not, since it may spin for what a waiter holds
+    /// where it cannot be interrupted. That another one has its turn is no reason, nor a moment's
+    /// sleep: the waiter would compute beside it, on more kernel threads than there are VPs, so
+    /// that the VPs' own get a core more rarely still.
     ///
     /// If so, all others that wait for it go on, too. By one of them, `mp`. Async-signal-safe.
     pub(crate) fn is_over(&self, instance: &Instance, index: usize, mp: &Mp) -> bool {
@@ -61,7 +61,7 @@ impl Patience {
         let is_over = self.look(instance, index, suspended);
         self.looks.store(false, Ordering::Release);
         if is_over && !suspended {
-            instance.kernel.excuse(index as u32);
+            instance.kernel.release_waiters(index as u32);
         }
         is_over
     }
@@ -86,7 +86,7 @@ impl Patience {
             return false;
         }
         let held_up = self.held_up.load(Ordering::Relaxed);
-        if !vp.idle.cell.is_sleeping() && kernel.is_held_up(index as u32) {
+        if !vp.idle.cell.is_sleeping() && kernel.is_vp_stalled(index as u32) {
             self.held_up.store(held_up.saturating_add(1), Ordering::Relaxed);
             return held_up + 1 >= if suspended { ENOUGH_SUSPENDED } else { ENOUGH };
         }

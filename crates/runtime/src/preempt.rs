@@ -59,7 +59,7 @@ fn silence(is: bool) {
         // preempted, and so the holder of the bells' lock is not.
         unsafe {
             let kt = KernelThread::stay();
-            kt.events().silence(is);
+            kt.events().disable_interrupts(is);
             kt.leave_alone();
         }
     }
