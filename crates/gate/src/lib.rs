@@ -2,62 +2,60 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 
 #[cfg(not(loom))]
-mod bell;
+mod call_chain;
 #[cfg(not(loom))]
-mod board;
-#[cfg(not(loom))]
-mod call;
-#[cfg(not(loom))]
-mod chain;
+mod client_link;
 #[cfg(not(loom))]
 #[doc(hidden)]
 pub mod codec;
 #[cfg(not(loom))]
-mod entered;
+mod endpoint;
 #[cfg_attr(loom, allow(dead_code))]
 mod error;
 #[cfg(not(loom))]
 mod gate;
 #[cfg(not(loom))]
-mod hello;
-#[cfg(not(loom))]
-mod hosted;
-#[cfg(not(loom))]
-mod knock;
+mod handshake;
 #[doc(hidden)]
 pub mod lane;
 #[cfg(not(loom))]
 mod link;
 #[cfg(not(loom))]
-mod looks;
+mod link_index;
+#[cfg(not(loom))]
+mod link_poller;
 #[cfg(not(loom))]
 mod memory;
 #[cfg(all(test, not(loom)))]
 mod memory_tests;
 #[cfg(not(loom))]
+mod message;
+#[cfg(not(loom))]
+mod notifier;
+#[cfg(not(loom))]
 mod options;
 #[cfg(not(loom))]
 mod packet;
 #[cfg(not(loom))]
-mod passed;
-#[cfg(not(loom))]
-mod port;
-#[cfg(not(loom))]
-mod porter;
+mod received_regions;
 #[cfg(not(loom))]
 mod region;
 #[cfg(not(loom))]
-mod regions;
+mod region_table;
+#[cfg(not(loom))]
+mod resource_entry;
 #[cfg(not(loom))]
 mod serve;
 #[cfg(not(loom))]
-mod side;
+mod server_link;
+#[cfg(not(loom))]
+mod service;
 #[cfg(not(loom))]
 mod stream;
 #[cfg(not(loom))]
-mod types;
+mod type_hash;
 #[cfg(not(loom))]
-mod wire;
+mod wake_address;
 
 pub use error::{Error, ErrorKind};
 #[cfg(not(loom))]

@@ -19,12 +19,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown};
 
-use crate::hello::{put_error, told};
+use crate::handshake::record::{decode_error, encode_error};
 use crate::packet::{Record, send};
 use crate::{Error, ErrorKind};
 
-/// For so long a full socket is waited for: the other side's porter does nothing but take what is
-/// there.
+/// Time to wait for room in a full socket. The other side's link poller only receives.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 const RING: u8 = 0x10;
@@ -32,7 +31,7 @@ const REGION: u8 = 0x11;
 const FORGET: u8 = 0x12;
 const BYE: u8 = 0x13;
 
-/// The other end, as the kernel says.
+/// The process at the other end, as the kernel reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Peer {
     /// Its effective user when it connected, or listened.
@@ -58,9 +57,9 @@ impl Peer {
     }
 }
 
-/// What comes over a link.
+/// A record received over a link.
 #[derive(Debug)]
-pub(crate) enum Said {
+pub(crate) enum LinkRecord {
     Ring,
     Region { id: u64, length: u64 },
     Forget { id: u64 },
@@ -68,23 +67,23 @@ pub(crate) enum Said {
 }
 
 /// `None`: nothing that follows the protocol. Whether a descriptor is with it is part of that.
-pub(crate) fn parse(record: &Record) -> Option<Said> {
+pub(crate) fn parse(record: &Record) -> Option<LinkRecord> {
     let (bytes, with) = (record.bytes(), record.descriptor.is_some());
     let number = |at: usize| {
         bytes.get(at..at + 8).and_then(|eight| eight.try_into().ok()).map(u64::from_le_bytes)
     };
     match (bytes[0], bytes.len(), with) {
-        (RING, 1, false) => Some(Said::Ring),
-        (REGION, 17, true) => Some(Said::Region { id: number(1)?, length: number(9)? }),
-        (FORGET, 9, false) => Some(Said::Forget { id: number(1)? }),
-        (BYE, _, false) => told(&bytes[1..]).map(Said::Bye),
+        (RING, 1, false) => Some(LinkRecord::Ring),
+        (REGION, 17, true) => Some(LinkRecord::Region { id: number(1)?, length: number(9)? }),
+        (FORGET, 9, false) => Some(LinkRecord::Forget { id: number(1)? }),
+        (BYE, _, false) => decode_error(&bytes[1..]).map(LinkRecord::Bye),
         _ => None,
     }
 }
 
-/// The socket, and the process at its other end.
+/// The socket of a link, and the process at its other end.
 #[derive(Debug)]
-pub(crate) struct Line {
+pub(crate) struct Connection {
     /// This process's number for it.
     pub(crate) id: u64,
     pub(crate) peer: Peer,
@@ -92,7 +91,7 @@ pub(crate) struct Line {
     /// This side has ended it.
     pub(crate) closed: AtomicBool,
     pub(crate) descriptors: Arc<Descriptors>,
-    /// By which the socket is known.
+    /// Inode of the socket, which identifies it.
     pub(crate) inode: u64,
 }
 
@@ -100,66 +99,67 @@ pub(crate) fn inode(socket: &impl AsFd) -> u64 {
     rustix::fs::fstat(socket).map_or(0, |stat| stat.st_ino)
 }
 
-impl Drop for Line {
+impl Drop for Connection {
     fn drop(&mut self) {
         // A number that is another descriptor's by now is not ours to close.
-        if self.is_whole() {
+        if self.owns_descriptor() {
             // SAFETY: once, and nobody has it afterwards.
             unsafe { ManuallyDrop::drop(&mut self.socket) };
         }
     }
 }
 
-impl Line {
-    /// Whether the descriptor is still the socket's. Code in this process that closes descriptors
-    /// of others is no event that epoll(7) reports.
-    pub(crate) fn is_whole(&self) -> bool {
+impl Connection {
+    /// Whether the descriptor still refers to the socket. Code in this process that closes
+    /// descriptors of others causes no event of epoll(7).
+    pub(crate) fn owns_descriptor(&self) -> bool {
         inode(&*self.socket) == self.inode
     }
 
-    /// Ends it: the porter, which sees its end, tells [`End::gone`](crate::porter::End::gone).
-    pub(crate) fn cut(&self, why: &Error) {
+    /// Ends the link. The link poller detects its end and calls
+    /// [`LinkHandler::closed`](crate::link_poller::LinkHandler::closed).
+    pub(crate) fn close(&self, why: &Error) {
         if self.descriptors.are_forgotten() || self.closed.swap(true, Ordering::Relaxed) {
             return;
         }
         let mut record = vec![BYE];
-        put_error(&mut record, why);
+        encode_error(&mut record, why);
         // A peer that does not take it sees the end all the same.
         let _ = send(&*self.socket, &record, None, false);
         let _ = shutdown(&*self.socket, Shutdown::Both);
     }
 }
 
-/// One's hold of a link. Dropping it closes the link.
+/// This side's hold of a link. Dropping it closes the link.
 ///
 /// In a fork's child it is the parent's: nothing is sent, and dropping it does nothing.
 #[derive(Debug)]
 pub(crate) struct Link {
-    pub(crate) line: Arc<Line>,
+    pub(crate) connection: Arc<Connection>,
 }
 
 impl Link {
     /// This process's number for it, which no other link gets.
     pub(crate) fn id(&self) -> u64 {
-        self.line.id
+        self.connection.id
     }
 
     pub(crate) fn peer(&self) -> Peer {
-        self.line.peer
+        self.connection.peer
     }
 
-    /// Wakes the other side's porter, which calls `End::rang`. Never waits: where the socket is
-    /// full there are rings that it has not seen, and where the other side is gone `End::gone` says
-    /// so. One system call.
+    /// Wakes the other side's link poller, which calls `LinkHandler::rung`. One system call, which
+    /// never waits: a full socket holds rings that are not yet received, and the end of the other
+    /// side is reported by `LinkHandler::closed`.
     pub(crate) fn ring(&self) {
-        if !self.line.descriptors.are_forgotten() {
-            let _ = send(&*self.line.socket, &[RING], None, false);
+        if !self.connection.descriptors.are_forgotten() {
+            let _ = send(&*self.connection.socket, &[RING], None, false);
         }
     }
 
-    /// Passes memory: `End::region` of the other side. Blocks the kernel thread while the socket is
-    /// full, 5 s at most. Requests do not wait for it: one that names a region may be there before
-    /// the region is.
+    /// Passes memory to the other side's `LinkHandler::region_passed`. Blocks the kernel thread
+    /// while the socket is full, 5 s at most. A request that names the region may arrive before the
+    /// region does.
     ///
     /// # Errors
     /// `Gone`, `TimedOut`; `Exhausted`: too many descriptors are on their way.
@@ -172,36 +172,36 @@ impl Link {
         let mut record = vec![REGION];
         record.extend_from_slice(&id.to_le_bytes());
         record.extend_from_slice(&length.to_le_bytes());
-        self.say(&record, Some(fd))
+        self.send_record(&record, Some(fd))
     }
 
-    /// That a region passed before is not used any more: `End::forgotten` of the other side. As
-    /// [`pass_region`](Link::pass_region).
+    /// Tells the other side's `LinkHandler::region_forgotten` that a region is no longer used.
+    /// Blocks as [`pass_region`](Link::pass_region) does.
     ///
     /// # Errors
     /// `Gone`, `TimedOut`.
     pub(crate) fn forget_region(&self, id: u64) -> Result<(), Error> {
         let mut record = vec![FORGET];
         record.extend_from_slice(&id.to_le_bytes());
-        self.say(&record, None)
+        self.send_record(&record, None)
     }
 
-    /// Ends the link, and tells the other side why. `End::gone` is called on both sides. Does not
-    /// wait.
+    /// Ends the link, and sends the reason to the other side. `LinkHandler::closed` is called on
+    /// both sides. Does not wait.
     pub(crate) fn close(&self, why: &Error) {
-        self.line.cut(why);
+        self.connection.close(why);
     }
 
-    fn say(&self, record: &[u8], with: Option<BorrowedFd<'_>>) -> Result<(), Error> {
+    fn send_record(&self, record: &[u8], with: Option<BorrowedFd<'_>>) -> Result<(), Error> {
         let deadline = Instant::now() + PATIENCE;
         let gone = |why: &str| {
             Error::new(ErrorKind::Gone, format!("the other side of link {} {why}", self.id()))
         };
-        if self.line.descriptors.are_forgotten() {
+        if self.connection.descriptors.are_forgotten() {
             return Err(gone("is the parent's: a fork's child connects anew, after exec"));
         }
         loop {
-            match send(&*self.line.socket, record, with, false) {
+            match send(&*self.connection.socket, record, with, false) {
                 Ok(()) => return Ok(()),
                 Err(Errno::AGAIN) => {}
                 Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => {
@@ -219,7 +219,7 @@ impl Link {
                 }
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            let mut fds = [PollFd::new(&*self.line.socket, PollFlags::OUT)];
+            let mut fds = [PollFd::new(&*self.connection.socket, PollFlags::OUT)];
             match poll(&mut fds, Timespec::try_from(left).ok().as_ref()) {
                 Ok(0) => {
                     let text = format!(
@@ -239,6 +239,6 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        self.line.cut(&Error::new(ErrorKind::Gone, "the other side has closed the link"));
+        self.connection.close(&Error::new(ErrorKind::Gone, "the other side has closed the link"));
     }
 }

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use rustix::fs::{MemfdFlags, SealFlags, memfd_create};
 
-use crate::memory::{self, Access, Memory, Pages, SIZE};
+use crate::memory::{self, Access, Memory, Pages, SIZE_SEALS};
 use crate::{Error, ErrorKind, Region, RegionMut};
 
 const LEN: usize = 8192;
@@ -53,15 +53,18 @@ fn memory_is_the_same_on_both_sides_and_ends_with_them() {
 fn what_is_not_sealed_memory_of_that_size_is_refused() {
     malformed(Memory::map(memfd(LEN, SealFlags::empty()).as_fd(), LEN), "seals");
     for missing in [SealFlags::SHRINK, SealFlags::GROW, SealFlags::SEAL] {
-        malformed(Memory::map(memfd(LEN, SIZE - missing).as_fd(), LEN), "seals");
+        malformed(Memory::map(memfd(LEN, SIZE_SEALS - missing).as_fd(), LEN), "seals");
     }
     for len in [0, 1, 4096, LEN - 1, LEN + 1, 2 * LEN] {
-        malformed(Memory::map(memfd(len, SIZE).as_fd(), LEN), &format!("it has {len} bytes"));
+        malformed(Memory::map(memfd(len, SIZE_SEALS).as_fd(), LEN), &format!("it has {len} bytes"));
     }
-    malformed(Memory::map(memfd(LEN, SIZE).as_fd(), usize::MAX), "the most");
-    malformed(Memory::map(memfd(LEN, SIZE | SealFlags::WRITE).as_fd(), LEN), "for writing");
-    malformed(Memory::map(memfd(LEN, SIZE | SealFlags::FUTURE_WRITE).as_fd(), LEN), "for writing");
-    Memory::map(memfd(LEN, SIZE).as_fd(), LEN).unwrap();
+    malformed(Memory::map(memfd(LEN, SIZE_SEALS).as_fd(), usize::MAX), "the most");
+    malformed(Memory::map(memfd(LEN, SIZE_SEALS | SealFlags::WRITE).as_fd(), LEN), "for writing");
+    malformed(
+        Memory::map(memfd(LEN, SIZE_SEALS | SealFlags::FUTURE_WRITE).as_fd(), LEN),
+        "for writing",
+    );
+    Memory::map(memfd(LEN, SIZE_SEALS).as_fd(), LEN).unwrap();
 }
 
 #[test]
@@ -88,9 +91,9 @@ fn what_is_no_memfd_is_refused() {
         | MemfdFlags::HUGE_2MB;
     if let Ok(fd) = memfd_create("kumihimo-test", flags)
         && rustix::fs::ftruncate(&fd, 2 << 20).is_ok()
-        && rustix::fs::fcntl_add_seals(&fd, SIZE | SealFlags::WRITE).is_ok()
+        && rustix::fs::fcntl_add_seals(&fd, SIZE_SEALS | SealFlags::WRITE).is_ok()
     {
-        malformed(memory::check(fd.as_fd(), 2 << 20, SIZE), "ordinary pages");
+        malformed(memory::check(fd.as_fd(), 2 << 20, SIZE_SEALS), "ordinary pages");
         malformed(Region::receive(fd, 2 << 20), "ordinary pages");
     }
 }
@@ -100,7 +103,7 @@ fn too_much_is_refused_before_anything_is_made() {
     let exhausted =
         |result: Result<(), Error>| assert_eq!(result.unwrap_err().kind(), ErrorKind::Exhausted);
     exhausted(Memory::create("kumihimo-test", usize::MAX, Pages::AsTouched).map(drop));
-    exhausted(Memory::create("kumihimo-test", memory::MOST + 1, Pages::AsTouched).map(drop));
+    exhausted(Memory::create("kumihimo-test", memory::MOST_BYTES + 1, Pages::AsTouched).map(drop));
     exhausted(RegionMut::new(Region::MOST + 1).map(drop));
 }
 
@@ -258,13 +261,13 @@ fn a_region_stays_as_it_is() {
 
 #[test]
 fn what_can_still_be_changed_is_no_region() {
-    malformed(Region::receive(memfd(LEN, SIZE), LEN), "seals");
-    malformed(Region::receive(memfd(LEN, SIZE | SealFlags::FUTURE_WRITE), LEN), "seals");
+    malformed(Region::receive(memfd(LEN, SIZE_SEALS), LEN), "seals");
+    malformed(Region::receive(memfd(LEN, SIZE_SEALS | SealFlags::FUTURE_WRITE), LEN), "seals");
     malformed(
-        Region::receive(memfd(LEN, (SIZE | SealFlags::WRITE) - SealFlags::SEAL), LEN),
+        Region::receive(memfd(LEN, (SIZE_SEALS | SealFlags::WRITE) - SealFlags::SEAL), LEN),
         "seals",
     );
-    Region::receive(memfd(LEN, SIZE | SealFlags::WRITE), LEN).unwrap();
+    Region::receive(memfd(LEN, SIZE_SEALS | SealFlags::WRITE), LEN).unwrap();
 }
 
 /// What somebody else, say a forked child, can still write is not the region, but was copied.

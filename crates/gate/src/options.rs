@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::porter::EVERYBODY;
+use crate::link_poller::EVERY_USER;
 
 /// Where the two sides of a call run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -112,7 +112,7 @@ impl Options {
     /// Server: lets every user call.
     #[must_use]
     pub fn allow_everybody(mut self) -> Options {
-        self.allowed.push(EVERYBODY);
+        self.allowed.push(EVERY_USER);
         self
     }
 

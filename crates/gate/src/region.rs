@@ -9,11 +9,11 @@ use std::sync::Arc;
 use rustix::fs::SealFlags;
 use rustix::io::Errno;
 
-use crate::memory::{self, Access, MOST, Memory, Pages};
+use crate::memory::{self, Access, MOST_BYTES, Memory, Pages};
 use crate::{Error, ErrorKind};
 
 /// It stays as it is.
-const FINAL: SealFlags = memory::SIZE.union(SealFlags::WRITE);
+const FINAL_SEALS: SealFlags = memory::SIZE_SEALS.union(SealFlags::WRITE);
 
 /// Bytes that nobody can change any more, in memory that address spaces share: a memfd sealed
 /// against writing. Passed through a gate, only its descriptor is; nothing is copied. A clone is
@@ -30,7 +30,7 @@ struct Sealed {
 
 impl Region {
     /// Most bytes of a region: 1 GiB.
-    pub const MOST: usize = MOST;
+    pub const MOST: usize = MOST_BYTES;
 
     /// A region of these bytes: one copy.
     ///
@@ -61,14 +61,15 @@ impl Region {
     /// `Malformed`: it is no memfd, can still be changed, has another size, or more than
     /// [`Region::MOST`]. `Exhausted`, `Io`: what the operating system says.
     pub fn receive(fd: OwnedFd, len: usize) -> Result<Region, Error> {
-        memory::check(fd.as_fd(), len, FINAL)?;
+        memory::check(fd.as_fd(), len, FINAL_SEALS)?;
         let memory = Memory::of(fd.as_fd(), len, Access::Read, Pages::AsTouched)?;
         Ok(Region(Arc::new(Sealed { memory, fd })))
     }
 
     /// Of a file of ours that is complete.
     fn sealed(fd: OwnedFd, len: usize) -> Result<Region, Error> {
-        let fd = if memory::seal(fd.as_fd(), FINAL)? { fd } else { sealed_copy(fd.as_fd(), len)? };
+        let fd =
+            if memory::seal(fd.as_fd(), FINAL_SEALS)? { fd } else { sealed_copy(fd.as_fd(), len)? };
         let memory = Memory::of(fd.as_fd(), len, Access::Read, Pages::AsTouched)?;
         Ok(Region(Arc::new(Sealed { memory, fd })))
     }
@@ -193,7 +194,7 @@ fn sealed_copy(from: BorrowedFd<'_>, len: usize) -> Result<OwnedFd, Error> {
             Err(errno) => return Err(unwritten(errno)),
         }
     }
-    match memory::seal(to.as_fd(), FINAL)? {
+    match memory::seal(to.as_fd(), FINAL_SEALS)? {
         true => Ok(to),
         false => Err(unwritten(Errno::BUSY)),
     }

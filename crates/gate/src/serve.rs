@@ -9,38 +9,38 @@ use std::time::{Duration, Instant};
 use kumihimo_runtime::{cancel, intake, membership, park, runtime, thread};
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::bell::Bell;
 use crate::codec::{Codec, Typed};
-use crate::entered::{self, Entered};
-use crate::hello::{Hello, Size};
-use crate::hosted::Hosted;
-use crate::lane::{Chain, Geometry, Host, ReplyHeader};
+use crate::handshake::record::{Hello, LaneSize};
+use crate::lane::{Chain, Geometry, ReplyHeader, ServerEnd};
 use crate::link::Peer;
+use crate::link_poller::{self, Admission, Admitted, LinkPoller};
+use crate::message::{IN_REGION, RequestKind, Status};
+use crate::notifier::Notifier;
 use crate::options::Options;
-use crate::port::{Next, Port, Request};
-use crate::porter::{self, Admitted, Door, Porter};
-use crate::wire::{ELSEWHERE, Kind, Status};
-use crate::{Error, ErrorKind, Region, board, chain, looks, types};
+use crate::resource_entry::{self, ResourceEntry};
+use crate::server_link::ServerLink;
+use crate::service::{Request, Service, Work};
+use crate::{Error, ErrorKind, Region, call_chain, link_index, type_hash, wake_address};
 
 /// A gate that is served. Dropping it closes the gate: nobody finds it any more, and callers are
 /// told that it is gone.
 #[derive(Debug)]
 pub struct Serving {
-    port: Arc<Port>,
-    entered: Option<Entered>,
+    service: Arc<Service>,
+    resource_entry: Option<ResourceEntry>,
 }
 
 impl Serving {
     /// The gate's name.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.port.name
+        &self.service.name
     }
 
     /// Requests handled so far.
     #[must_use]
     pub fn handled(&self) -> u64 {
-        self.port.handled.load(Ordering::Relaxed)
+        self.service.handled.load(Ordering::Relaxed)
     }
 
     /// Serves until the process ends.
@@ -53,24 +53,24 @@ impl Serving {
     /// microprocess; a cancellation point.
     #[must_use]
     pub fn wait(self) -> Error {
-        while !self.port.is_closed_or_tells(&park::current()) {
+        while !self.service.notify_when_closed(&park::current()) {
             park::park(park::Wait::Gate(0), None);
             cancel::point();
         }
         Error::new(
             ErrorKind::Gone,
-            format!("gate {:?} was ended from outside, by its id", self.port.name),
+            format!("gate {:?} was ended from outside, by its id", self.service.name),
         )
     }
 }
 
 impl Drop for Serving {
     fn drop(&mut self) {
-        if porter::is_child() {
-            return std::mem::forget(self.entered.take());
+        if link_poller::in_forked_child() {
+            return std::mem::forget(self.resource_entry.take());
         }
-        self.port.hide();
-        self.port.close();
+        self.service.unpublish();
+        self.service.close();
     }
 }
 
@@ -118,7 +118,7 @@ impl Context<'_> {
         let Request { link, cell, .. } = self.request;
         link.is_gone()
             || cancel::requested()
-            || link.port.alone && link.port.is_unwanted(link, *cell)
+            || link.service.single && link.service.is_abandoned(link, *cell)
     }
 
     /// The regions that came with the request, in order. Blocks the microprocess until they are
@@ -128,11 +128,11 @@ impl Context<'_> {
     /// `Malformed`: what was passed can still be changed, or is not of the size said. `Gone`: the
     /// caller has ended.
     pub fn regions(&self) -> Result<Vec<Region>, Error> {
-        let skipped = usize::from(self.request.header.flags & ELSEWHERE != 0);
+        let skipped = usize::from(self.request.header.flags & IN_REGION != 0);
         let numbers =
             self.request.header.regions[skipped..].iter().take_while(|number| **number != 0);
         numbers
-            .map(|number| self.request.link.side.regions.get(u64::from(*number), false))
+            .map(|number| self.request.link.endpoint.regions.get(u64::from(*number), false))
             .collect()
     }
 }
@@ -157,16 +157,16 @@ pub(crate) fn open(
     name: &str,
     options: &Options,
     types: Option<u64>,
-    alone: bool,
+    single: bool,
 ) -> Result<Serving, Error> {
-    opened(name, options, types, alone).map_err(|e| e.of_gate(name))
+    opened(name, options, types, single).map_err(|e| e.of_gate(name))
 }
 
 fn opened(
     name: &str,
     options: &Options,
     types: Option<u64>,
-    alone: bool,
+    single: bool,
 ) -> Result<Serving, Error> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     Error::unless_supported()?;
@@ -181,116 +181,120 @@ fn opened(
     })?;
     let space = u32::from(number.location().space());
     let word = space << 20 | NEXT.fetch_add(1, Ordering::Relaxed) & 0xf_ffff;
-    let port = Arc::new(Port::new(name, word, alone, options));
-    let door = Arc::new(Entrance { port: port.clone(), geometry, types });
-    let entry = Porter::of_process().serve(&number, name, &options.allowed, door)?;
-    *kumihimo_runtime::lock(&port.entry) = Some(entry);
-    let entered = Some(entered::gate(name, port.clone()));
-    Ok(Serving { port, entered })
+    let service = Arc::new(Service::new(name, word, single, options));
+    let admission = Arc::new(GateAdmission { service: service.clone(), geometry, types });
+    let published = LinkPoller::of_process().publish(&number, name, &options.allowed, admission)?;
+    *kumihimo_runtime::lock(&service.published) = Some(published);
+    let resource_entry = Some(resource_entry::gate(name, service.clone()));
+    Ok(Serving { service, resource_entry })
 }
 
 /// Lets callers in.
-struct Entrance {
-    port: Arc<Port>,
+struct GateAdmission {
+    service: Arc<Service>,
     geometry: Geometry,
     types: Option<u64>,
 }
 
-impl Door for Entrance {
+impl Admission for GateAdmission {
     fn admits(&self, peer: Peer, hello: &Hello) -> Result<Admitted, Error> {
-        self.port.has_room(peer)?;
+        self.service.check_room(peer)?;
         if hello.types.is_some() != self.types.is_some() {
             let (has, wants) =
                 if self.types.is_some() { ("typed", "bytes") } else { ("bytes", "typed") };
             let text = format!(
                 "gate {:?} takes {has} requests, and the caller makes {wants} ones: call it as it is served",
-                self.port.name
+                self.service.name
             );
             return Err(Error::new(ErrorKind::Version, text));
         }
         if let (Some(own), Some(theirs)) = (self.types, hello.types)
-            && !types::agree(own, theirs)
+            && !type_hash::agree(own, theirs)
         {
             let text = format!(
                 "gate {:?} serves other types than the caller calls it with: name them, as in Gate::<(u32, u32), u32>::connect (a literal is an i32)",
-                self.port.name
+                self.service.name
             );
             return Err(Error::new(ErrorKind::Version, text));
         }
-        let (host, lane) = Host::create("kumihimo-lane", self.geometry)?;
-        let bit = looks::next_bit();
-        let bell = Bell::new(board::peer(hello.seat), bit, hello.placement);
-        let hosted = Hosted::new(self.port.clone(), host, bell, peer);
-        let size = Size { cells: self.geometry.cells(), inline: self.geometry.inline() };
+        let (host, lane) = ServerEnd::create("kumihimo-lane", self.geometry)?;
+        let bit = link_index::next_bit();
+        let notifier = Notifier::new(wake_address::peer(hello.wake_address), bit, hello.placement);
+        let server_link = ServerLink::new(self.service.clone(), host, notifier, peer);
+        let size = LaneSize { cells: self.geometry.cells(), inline: self.geometry.inline() };
         Ok(Admitted {
             size,
-            seat: board::seat(bit),
+            wake_address: wake_address::own(bit),
             lane,
             opened: Box::new(move |link| {
-                hosted.begin(link, bit);
-                hosted
+                server_link.begin(link, bit);
+                server_link
             }),
         })
     }
 }
 
 /// Microprocesses that handle requests, each one at a time.
-pub(crate) struct Pool {
-    port: Arc<Port>,
+pub(crate) struct WorkerPool {
+    service: Arc<Service>,
     handler: Box<Handler>,
     streams: bool,
 }
 
-impl Pool {
+impl WorkerPool {
     pub(crate) fn start(
         serving: &Serving,
         handler: Box<Handler>,
         streams: bool,
     ) -> Result<(), Error> {
-        Pool::grow(&Arc::new(Pool { port: serving.port.clone(), handler, streams }))
+        WorkerPool::grow(&Arc::new(WorkerPool {
+            service: serving.service.clone(),
+            handler,
+            streams,
+        }))
     }
 
-    fn grow(pool: &Arc<Pool>) -> Result<(), Error> {
+    fn grow(pool: &Arc<WorkerPool>) -> Result<(), Error> {
         let its = pool.clone();
-        let name = format!("gate {}", pool.port.name);
-        let builder = thread::Builder::new().name(name).priority(pool.port.first_level());
+        let name = format!("gate {}", pool.service.name);
+        let builder = thread::Builder::new().name(name).priority(pool.service.initial_priority());
         builder.spawn(move || its.work()).map(drop).map_err(|e| {
             Error::new(
                 ErrorKind::Exhausted,
-                format!("gate {:?}: no microprocess for its requests: {e}", pool.port.name),
+                format!("gate {:?}: no microprocess for its requests: {e}", pool.service.name),
             )
         })
     }
 
-    fn work(self: &Arc<Pool>) {
-        struct Leaves<'a>(&'a Arc<Pool>, usize);
-        impl Drop for Leaves<'_> {
+    fn work(self: &Arc<WorkerPool>) {
+        struct LeaveOnDrop<'a>(&'a Arc<WorkerPool>, usize);
+        impl Drop for LeaveOnDrop<'_> {
             fn drop(&mut self) {
-                self.0.port.leave(self.1);
+                self.0.service.leave(self.1);
                 // One that was cancelled in the middle of a request may have been the last.
-                if std::thread::panicking() && !self.0.port.is_closed() {
-                    let _ = Pool::grow(self.0);
+                if std::thread::panicking() && !self.0.service.is_closed() {
+                    let _ = WorkerPool::grow(self.0);
                 }
             }
         }
-        let leaves = Leaves(self, self.port.join());
+        let worker = LeaveOnDrop(self, self.service.join());
         let (mut asked, mut answer) = (Vec::new(), Vec::new());
         loop {
-            let (next, more) = self.port.receive(leaves.1, true);
+            let (next, more) = self.service.receive(worker.1, true);
             let request = match next {
-                Next::Handle(request) => request,
-                Next::Surplus => return,
+                Work::Handle(request) => request,
+                Work::Surplus => return,
                 // Perhaps by a thread that must not wait for that.
-                Next::Closed => return thread::blocking(|| self.port.hide()),
+                Work::Closed => return thread::blocking(|| self.service.unpublish()),
             };
             if more {
                 // Where it fails this one goes on alone; the next request tries again.
-                let _ = Pool::grow(self);
+                let _ = WorkerPool::grow(self);
             }
-            let since = self.port.begins().then(intake::monotonic);
+            let since = self.service.begin_handler().then(intake::monotonic);
             self.handle(&request, &mut asked, &mut answer);
             if let Some(since) = since {
-                self.port.took(intake::monotonic().saturating_sub(since));
+                self.service.record_duration(intake::monotonic().saturating_sub(since));
             }
             // Cancelled while it handled that: it is of no use for another.
             cancel::point();
@@ -298,10 +302,10 @@ impl Pool {
     }
 
     /// Streams are asked for where streams are served.
-    fn suits(&self, request: &Request) -> Result<(), Error> {
-        let asks = request.header.kind == Kind::Stream as u8;
+    fn check_kind(&self, request: &Request) -> Result<(), Error> {
+        let asks = request.header.kind == RequestKind::Stream as u8;
         if asks == self.streams {
-            return if asks { request.link.stream_begins(request.cell) } else { Ok(()) };
+            return if asks { request.link.begin_stream(request.cell) } else { Ok(()) };
         }
         let (has, how) = if self.streams {
             ("streams", "Gate::stream")
@@ -310,42 +314,42 @@ impl Pool {
         };
         Err(Error::new(
             ErrorKind::Invalid,
-            format!("gate {:?} serves {has}: use {how}", self.port.name),
+            format!("gate {:?} serves {has}: use {how}", self.service.name),
         ))
     }
 
     fn handle(&self, request: &Request, asked: &mut Vec<u8>, answer: &mut Vec<u8>) {
         let Request { link, cell, header, .. } = request;
         answer.clear();
-        let outcome = guarded(|| {
-            self.suits(request)?;
-            let whole = taken(request, asked)?;
-            if header.kind == Kind::Send as u8 {
+        let outcome = catch_panic(|| {
+            self.check_kind(request)?;
+            let whole = read_request(request, asked)?;
+            if header.kind == RequestKind::Send as u8 {
                 // It has been taken: more is not promised.
                 link.reply(*cell, &ReplyHeader::default(), &[])?;
             }
             let job = Job { request, context: Context { request } };
             let payload = whole.as_deref().unwrap_or(asked);
-            chain::within(&header.chain, self.port.word, || {
+            call_chain::within(&header.chain, self.service.word, || {
                 within_deadline(header.deadline, || (self.handler)(payload, &job, answer))
             })
         });
-        let mut answers = header.kind != Kind::Send as u8;
-        if self.streams && header.kind == Kind::Stream as u8 {
+        let mut answers = header.kind != RequestKind::Send as u8;
+        if self.streams && header.kind == RequestKind::Stream as u8 {
             if outcome.is_err() {
                 // The cell is the caller's until it asks again.
                 let _ = link.await_turn(*cell);
             }
-            answers = link.stream_ends(*cell);
+            answers = link.end_stream(*cell);
         }
         if answers {
-            answered(request, outcome, answer);
+            send_reply(request, outcome, answer);
         }
     }
 }
 
 /// Copies a request out of its lane; a large one is a region.
-fn taken(request: &Request, asked: &mut Vec<u8>) -> Result<Option<Region>, Error> {
+fn read_request(request: &Request, asked: &mut Vec<u8>) -> Result<Option<Region>, Error> {
     let Request { link, header, .. } = request;
     if header.deadline != 0 && header.deadline <= intake::monotonic() {
         return Err(Error::new(
@@ -353,30 +357,30 @@ fn taken(request: &Request, asked: &mut Vec<u8>) -> Result<Option<Region>, Error
             "the deadline had passed before the request was handled",
         ));
     }
-    link.payload(request, asked)?;
-    link.port.takes("a request", asked.len())?;
-    if header.flags & ELSEWHERE == 0 {
+    link.read_payload(request, asked)?;
+    link.service.check_size("a request", asked.len())?;
+    if header.flags & IN_REGION == 0 {
         return Ok(None);
     }
-    let whole = link.side.regions.get(u64::from(header.regions[0]), false)?;
-    link.port.takes("a request", whole.len())?;
+    let whole = link.endpoint.regions.get(u64::from(header.regions[0]), false)?;
+    link.service.check_size("a request", whole.len())?;
     Ok(Some(whole))
 }
 
 /// Sends the reply, or what went wrong.
-fn answered(request: &Request, outcome: Outcome, answer: &[u8]) {
+fn send_reply(request: &Request, outcome: Outcome, answer: &[u8]) {
     let Request { link, cell, header, .. } = request;
-    let status = if header.kind == Kind::Stream as u8 { Status::End } else { Status::Done };
+    let status = if header.kind == RequestKind::Stream as u8 { Status::End } else { Status::Done };
     let in_time = header.deadline == 0 || intake::monotonic() < header.deadline;
     let sent = outcome.and_then(|regions| {
         // What the handler waited for may have ended at the deadline, whatever it makes of that.
         if !in_time {
             return Err(Error::new(ErrorKind::TimedOut, "the handler ended after the deadline"));
         }
-        link.port.takes("a reply", answer.len())?;
+        link.service.check_size("a reply", answer.len())?;
         if answer.len() <= link.inline() {
             let regions =
-                if regions.is_empty() { Default::default() } else { link.pass(&regions)? };
+                if regions.is_empty() { Default::default() } else { link.pass_regions(&regions)? };
             return link.reply(
                 *cell,
                 &ReplyHeader { status: status.number(), regions, ..ReplyHeader::default() },
@@ -384,15 +388,15 @@ fn answered(request: &Request, outcome: Outcome, answer: &[u8]) {
             );
         }
         let whole: Vec<Region> = std::iter::once(Region::copy_of(answer)?).chain(regions).collect();
-        let regions = link.pass(&whole)?;
+        let regions = link.pass_regions(&whole)?;
         link.reply(
             *cell,
-            &ReplyHeader { status: Status::Elsewhere.number(), regions, ..ReplyHeader::default() },
+            &ReplyHeader { status: Status::InRegion.number(), regions, ..ReplyHeader::default() },
             &[],
         )
     });
     if let Err(error) = sent {
-        link.refuse(*cell, &error);
+        link.reply_error(*cell, &error);
     }
 }
 
@@ -401,7 +405,7 @@ fn within_deadline<R>(deadline: u64, f: impl FnOnce() -> R) -> R {
 }
 
 /// A panic is the caller's to hear of, and ends nothing here.
-fn guarded(f: impl FnOnce() -> Outcome) -> Outcome {
+fn catch_panic(f: impl FnOnce() -> Outcome) -> Outcome {
     catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|payload| {
         if payload.is::<cancel::Cancelled>() {
             return Err(Error::new(ErrorKind::Cancelled, "the handler was cancelled"));
@@ -429,17 +433,17 @@ pub struct Server<Q, R> {
 pub struct Item<Q> {
     /// What is asked.
     pub request: Q,
-    held: Option<Held>,
+    received: Option<ReceivedRequest>,
 }
 
-struct Held {
+struct ReceivedRequest {
     request: Request,
     before: Chain,
 }
 
-impl std::fmt::Debug for Held {
+impl std::fmt::Debug for ReceivedRequest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Held").finish_non_exhaustive()
+        f.debug_struct("ReceivedRequest").finish_non_exhaustive()
     }
 }
 
@@ -450,17 +454,17 @@ impl<Q> Item<Q> {
     /// Never: an item that is there has not been answered.
     #[must_use]
     pub fn context(&self) -> Context<'_> {
-        let held = self.held.as_ref().expect("not answered yet");
-        Context { request: &held.request }
+        let received = self.received.as_ref().expect("not answered yet");
+        Context { request: &received.request }
     }
 }
 
 impl<Q> Drop for Item<Q> {
     fn drop(&mut self) {
-        if let Some(held) = self.held.take() {
-            chain::leave(held.before);
-            held.request.link.refuse(
-                held.request.cell,
+        if let Some(received) = self.received.take() {
+            call_chain::leave(received.before);
+            received.request.link.reply_error(
+                received.request.cell,
                 &Error::new(ErrorKind::Cancelled, "the server dropped the request"),
             );
         }
@@ -470,7 +474,7 @@ impl<Q> Drop for Item<Q> {
 impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Server<Q, R> {
     pub(crate) fn open(name: &str, options: &Options) -> Result<Server<Q, R>, Error> {
         Ok(Server {
-            serving: open(name, options, Some(types::of::<Q, R>()), true)?,
+            serving: open(name, options, Some(type_hash::of::<Q, R>()), true)?,
             me: None,
             _types: PhantomData,
         })
@@ -489,34 +493,37 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Server<Q,
     /// `Gone`: the gate was closed. A request that is not of type `Q` is refused here and not
     /// returned.
     pub fn receive(&mut self) -> Result<Item<Q>, Error> {
-        let port = &self.serving.port;
+        let service = &self.serving.service;
         let current = park::current().id();
         let me = match self.me {
             Some((who, me)) if who == current => me,
             before => {
                 if let Some((_, me)) = before {
-                    port.leave(me);
+                    service.leave(me);
                 }
-                let me = port.join();
+                let me = service.join();
                 self.me = Some((current, me));
                 me
             }
         };
         let mut asked = Vec::new();
         loop {
-            let Next::Handle(request) = port.receive(me, false).0 else {
-                thread::blocking(|| port.hide());
-                return Err(port.closed());
+            let Work::Handle(request) = service.receive(me, false).0 else {
+                thread::blocking(|| service.unpublish());
+                return Err(service.closed_error());
             };
-            port.begins();
-            let taken = taken(&request, &mut asked)
+            service.begin_handler();
+            let taken = read_request(&request, &mut asked)
                 .and_then(|whole| Typed::<Q>::decode(whole.as_deref().unwrap_or(&asked)));
             match taken {
                 Ok(value) => {
-                    let before = chain::enter(&request.header.chain, port.word);
-                    return Ok(Item { request: value, held: Some(Held { request, before }) });
+                    let before = call_chain::enter(&request.header.chain, service.word);
+                    return Ok(Item {
+                        request: value,
+                        received: Some(ReceivedRequest { request, before }),
+                    });
                 }
-                Err(error) => request.link.refuse(request.cell, &error),
+                Err(error) => request.link.reply_error(request.cell, &error),
             }
         }
     }
@@ -527,12 +534,12 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Server<Q,
     /// `Gone`: the caller has ended. `Invalid`, `TooLarge`: the reply cannot be sent; the caller is
     /// told.
     pub fn reply(&mut self, mut item: Item<Q>, reply: &R) -> Result<(), Error> {
-        let Some(Held { request, before }) = item.held.take() else { return Ok(()) };
-        chain::leave(before);
+        let Some(ReceivedRequest { request, before }) = item.received.take() else { return Ok(()) };
+        call_chain::leave(before);
         let mut answer = Vec::with_capacity(64);
         let encoded = Typed::<R>::encode(reply, &mut answer);
         let failed = encoded.clone();
-        answered(&request, encoded.map(|()| Vec::new()), &answer);
+        send_reply(&request, encoded.map(|()| Vec::new()), &answer);
         failed
     }
 
@@ -550,7 +557,7 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Server<Q,
 impl<Q, R> Drop for Server<Q, R> {
     fn drop(&mut self) {
         if let Some((_, me)) = self.me.take() {
-            self.serving.port.leave(me);
+            self.serving.service.leave(me);
         }
     }
 }

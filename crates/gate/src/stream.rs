@@ -8,12 +8,12 @@ use std::time::Instant;
 use kumihimo_runtime::cancel;
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::call::Client;
+use crate::client_link::ClientLink;
 use crate::codec::{Codec, Typed};
-use crate::gate::Inner;
+use crate::gate::Client;
 use crate::lane::{CellNo, ReplyHeader};
+use crate::message::{RequestKind, Status};
 use crate::serve::Job;
-use crate::wire::{Kind, Status};
 use crate::{Error, ErrorKind, Region};
 
 /// Where a handler sends the items of a stream.
@@ -42,25 +42,25 @@ impl<'a, R: Serialize + DeserializeOwned> Sink<'a, R> {
         let request = self.job.request;
         let mut bytes = Vec::with_capacity(64);
         Typed::<R>::encode(item, &mut bytes)?;
-        request.link.port.takes("an item", bytes.len())?;
+        request.link.service.check_size("an item", bytes.len())?;
         let (mut regions, mut payload) = (Default::default(), &bytes[..]);
         if payload.len() > request.link.inline() {
-            regions = request.link.pass(&[Region::copy_of(payload)?])?;
+            regions = request.link.pass_regions(&[Region::copy_of(payload)?])?;
             payload = &[];
         }
-        self.turn()?;
+        self.await_turn()?;
         // An item that lies elsewhere is told by its region.
         let header =
             ReplyHeader { status: Status::Item.number(), regions, ..ReplyHeader::default() };
-        request.link.item(request.cell, &header, payload)
+        request.link.send_item(request.cell, &header, payload)
     }
 
     /// The cell is here again: what ends the stream can be said.
     pub(crate) fn end(&self) -> Result<(), Error> {
-        self.turn()
+        self.await_turn()
     }
 
-    fn turn(&self) -> Result<(), Error> {
+    fn await_turn(&self) -> Result<(), Error> {
         let request = self.job.request;
         if request.link.await_turn(request.cell) {
             return Ok(());
@@ -71,11 +71,11 @@ impl<'a, R: Serialize + DeserializeOwned> Sink<'a, R> {
 
 /// The items of a stream, as they come. Dropping it tells the server that no more are wanted.
 pub struct Stream<R> {
-    client: Arc<Client>,
+    client: Arc<ClientLink>,
     /// Until the stream is over.
     cell: Option<CellNo>,
     /// Asked for, and not yet taken.
-    asked: bool,
+    requested: bool,
     _item: PhantomData<fn() -> R>,
 }
 
@@ -86,11 +86,11 @@ impl<R> std::fmt::Debug for Stream<R> {
 }
 
 impl<R> Stream<R> {
-    pub(crate) fn begin(inner: &Inner, asked: &[u8]) -> Result<Stream<R>, Error> {
-        let ask = inner.ask(Kind::Stream, asked, &[], None)?;
+    pub(crate) fn begin(inner: &Client, requested: &[u8]) -> Result<Stream<R>, Error> {
+        let request = inner.request(RequestKind::Stream, requested, &[], None)?;
         let client = inner.client()?;
-        let cell = client.ask(&ask)?;
-        Ok(Stream { client, cell: Some(cell), asked: true, _item: PhantomData })
+        let cell = client.submit(&request)?;
+        Ok(Stream { client, cell: Some(cell), requested: true, _item: PhantomData })
     }
 }
 
@@ -106,24 +106,24 @@ impl<R: Serialize + DeserializeOwned> Stream<R> {
             );
             return Err(Error::new(ErrorKind::TimedOut, text));
         }
-        if !self.asked {
-            self.client.ask_next(cell)?;
+        if !self.requested {
+            self.client.request_next(cell)?;
         }
         // Until the reply is there the cell is not ours to give back.
         self.cell = None;
         self.client.wait(cell, deadline)?;
-        self.asked = false;
+        self.requested = false;
         let mut bytes = Vec::new();
-        let taken = self.client.taken(cell);
+        let guard = self.client.guard(cell);
         let header = self.client.take_reply(cell, &mut bytes)?;
-        let header = self.client.check(header, &bytes)?;
+        let header = self.client.check_status(header, &bytes)?;
         if Status::of(header.status) != Some(Status::Item) {
             return Ok(None);
         }
-        self.cell = Some(taken.keep());
+        self.cell = Some(guard.into_cell());
         if header.regions[0] != 0 {
-            let whole = self.client.side.regions.get(u64::from(header.regions[0]), true)?;
-            self.client.takes(whole.len())?;
+            let whole = self.client.endpoint.regions.get(u64::from(header.regions[0]), true)?;
+            self.client.check_reply_size(whole.len())?;
             return Typed::<R>::decode(&whole).map(Some);
         }
         Typed::<R>::decode(&bytes).map(Some)
@@ -149,7 +149,7 @@ impl<R> Stream<R> {
     /// No more items are wanted.
     fn leave(&mut self) {
         let Some(cell) = self.cell.take() else { return };
-        if self.asked { self.client.abandon(cell) } else { self.client.stop(cell) }
+        if self.requested { self.client.abandon(cell) } else { self.client.stop_stream(cell) }
     }
 }
 

@@ -11,8 +11,8 @@ use crate::memory::Memory;
 
 /// A lane and, mapped once more, its memory as words.
 struct Open {
-    host: Host,
-    caller: Caller,
+    host: ServerEnd,
+    caller: ClientEnd,
     memory: Memory,
     _fd: OwnedFd,
 }
@@ -20,8 +20,8 @@ struct Open {
 impl Open {
     fn new(cells: u32, inline: u32) -> Open {
         let geometry = Geometry::checked(cells, inline).unwrap();
-        let (host, fd) = Host::create("kumihimo-test", geometry).unwrap();
-        let caller = Caller::open(fd.as_fd(), geometry).unwrap();
+        let (host, fd) = ServerEnd::create("kumihimo-test", geometry).unwrap();
+        let caller = ClientEnd::open(fd.as_fd(), geometry).unwrap();
         let memory = Memory::map(fd.as_fd(), geometry.bytes()).unwrap();
         Open { host, caller, memory, _fd: fd }
     }
@@ -80,7 +80,7 @@ fn set(word: &AtomicU32, value: u32) {
     word.store(value, Ordering::Relaxed);
 }
 
-/// Words of a head: see `Head`.
+/// Words of a head: see `CellHead`.
 const SERIAL: usize = 0;
 const SHAPE: usize = 1;
 const LEN: usize = 2;
@@ -126,11 +126,11 @@ fn each_wrong_word_of_a_reply_is_named() {
     let cases: [Wrong; 6] = [
         ("names no cell of 2", |lane, _| set(lane.reply(0), ring::LAP | 2)),
         ("names no cell of 2", |lane, cell| {
-            set(lane.reply(0), ring::LAP | cell::Entry::cancel(cell.0.into(), 1).0)
+            set(lane.reply(0), ring::LAP | cell::RingEntry::cancel(cell.0.into(), 1).0)
         }),
-        ("waits for none", |lane, _| set(lane.reply(0), ring::LAP | cell::Entry::new(1, 1).0)),
+        ("waits for none", |lane, _| set(lane.reply(0), ring::LAP | cell::RingEntry::new(1, 1).0)),
         ("waits for none", |lane, cell| {
-            set(lane.reply(0), ring::LAP | cell::Entry::new(cell.0.into(), 2).0)
+            set(lane.reply(0), ring::LAP | cell::RingEntry::new(cell.0.into(), 2).0)
         }),
         ("513 bytes of 512", |lane, cell| set(lane.head(cell.index(), LEN), 513)),
         ("bytes of 512", |lane, cell| set(lane.head(cell.index(), LEN), u32::MAX)),
@@ -150,7 +150,7 @@ fn each_wrong_word_of_a_reply_is_named() {
 /// are.
 #[test]
 fn a_cancel_of_nothing_is_refused() {
-    let cancel = |cell, serial| ring::LAP | cell::Entry::cancel(cell, serial).0;
+    let cancel = |cell, serial| ring::LAP | cell::RingEntry::cancel(cell, serial).0;
     for (cell, more) in [(1, 0), (0, 1), (0, u32::MAX), (2, 0)] {
         let lane = Open::new(2, 512);
         let served = lane.served();
@@ -208,7 +208,7 @@ fn scribble(lane: &Open, state: &mut u64) {
     let value = random(state);
     let cell = (value >> 32) as usize % cells;
     let near_right =
-        cell::Entry::new(cell as u32, (value >> 40) as u32 % 8).0 | (value as u32 & ring::LAP);
+        cell::RingEntry::new(cell as u32, (value >> 40) as u32 % 8).0 | (value as u32 & ring::LAP);
     match random(state) % 8 {
         0 => set(lane.request(value as usize % geometry.requests()), near_right),
         1 => set(lane.reply(value as usize % geometry.replies()), near_right),
@@ -316,7 +316,7 @@ fn noise_is_no_lane() {
         }
         if from == 0 {
             assert_eq!(
-                Caller::open(fd.as_fd(), geometry).err().map(|e| e.kind()),
+                ClientEnd::open(fd.as_fd(), geometry).err().map(|e| e.kind()),
                 Some(ErrorKind::Malformed)
             );
             continue;
@@ -330,14 +330,14 @@ fn noise_is_no_lane() {
         ]) {
             set(word, says);
         }
-        let caller = Caller::open(fd.as_fd(), geometry).expect("its beginning is right");
+        let caller = ClientEnd::open(fd.as_fd(), geometry).expect("its beginning is right");
         // A client waits for nothing yet: no reply is right.
         let popped = caller.pop_replies(usize::MAX, |reply| panic!("{reply:?}"));
         assert!(
             popped.is_ok_and(|n| n == 0)
                 || words[geometry.replies_at() / 4].load(Ordering::Relaxed) & ring::LAP != 0
         );
-        let host = Host::new(place::Lane::open(fd.as_fd(), geometry).unwrap());
+        let host = ServerEnd::new(memory::LaneMemory::open(fd.as_fd(), geometry).unwrap());
         for _ in 0..64 {
             if host.pop_requests(usize::MAX, |_| {}).is_err() {
                 break;
@@ -349,11 +349,11 @@ fn noise_is_no_lane() {
 #[test]
 fn another_geometry_than_the_memory_has_is_refused() {
     let right = Geometry::checked(8, 1024).unwrap();
-    let (_host, fd) = Host::create("kumihimo-test", right).unwrap();
+    let (_host, fd) = ServerEnd::create("kumihimo-test", right).unwrap();
     for (cells, inline) in [(16, 1024), (4, 1024), (8, 128), (8, 2048)] {
         let wrong = Geometry::checked(cells, inline).unwrap();
         assert_eq!(
-            Caller::open(fd.as_fd(), wrong).err().map(|e| e.kind()),
+            ClientEnd::open(fd.as_fd(), wrong).err().map(|e| e.kind()),
             Some(ErrorKind::Malformed)
         );
     }
@@ -363,7 +363,7 @@ fn another_geometry_than_the_memory_has_is_refused() {
         .find(|other| *other != right && other.bytes() == right.bytes());
     if let Some(alike) = alike {
         assert!(
-            Caller::open(fd.as_fd(), alike)
+            ClientEnd::open(fd.as_fd(), alike)
                 .err()
                 .is_some_and(|e| e.to_string().contains("begins with"))
         );

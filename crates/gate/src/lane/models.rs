@@ -6,8 +6,8 @@ use loom::sync::atomic::Ordering;
 use loom::thread;
 
 use super::atomic::AtomicU32;
-use super::free::Free;
-use super::place::Lane;
+use super::free_list::FreeList;
+use super::memory::LaneMemory;
 use super::ring::{Consumer, Producer};
 use super::*;
 
@@ -139,9 +139,9 @@ fn a_place_is_free_when_its_turn_comes() {
 #[test]
 fn a_free_cell_is_taken_once() {
     bounded(3, || {
-        let free = Arc::new(Free::new(2));
+        let free = Arc::new(FreeList::new(2));
         let taken: Arc<Vec<AtomicU32>> = entries(2);
-        let hold = |free: &Free, taken: &[AtomicU32]| {
+        let hold = |free: &FreeList, taken: &[AtomicU32]| {
             let cell = free.take()?;
             assert_eq!(taken[cell as usize].swap(1, Ordering::Relaxed), 0, "taken twice");
             Some(cell)
@@ -165,18 +165,18 @@ fn a_free_cell_is_taken_once() {
     });
 }
 
-fn lane() -> (Host, Caller) {
-    let lane = Lane::new(Geometry::checked(1, 128).unwrap());
-    (Host::new(lane.clone()), Caller::new(lane))
+fn lane() -> (ServerEnd, ClientEnd) {
+    let lane = LaneMemory::new(Geometry::checked(1, 128).unwrap());
+    (ServerEnd::new(lane.clone()), ClientEnd::new(lane))
 }
 
-fn call(caller: &Caller, cell: CellNo, byte: u8) {
+fn call(caller: &ClientEnd, cell: CellNo, byte: u8) {
     caller.write(cell, &RequestHeader { tag: byte.into(), ..Default::default() }, &[byte]).unwrap();
     caller.push_request(cell).unwrap();
 }
 
 /// Answers what is there; returns the tags of requests and how many cancels it was told of.
-fn serve(host: &Host) -> (Vec<u64>, usize) {
+fn serve(host: &ServerEnd) -> (Vec<u64>, usize) {
     let (mut came, mut cancels) = (Vec::new(), 0);
     host.pop_requests(8, |incoming| match incoming {
         Incoming::Request(request) => came.push(request),
@@ -198,7 +198,7 @@ fn serve(host: &Host) -> (Vec<u64>, usize) {
     (came.iter().map(|request| request.header.tag).collect(), cancels)
 }
 
-fn take_reply(caller: &Caller, byte: u8) -> bool {
+fn take_reply(caller: &ClientEnd, byte: u8) -> bool {
     let mut came = None;
     caller.pop_replies(8, |reply| came = Some(reply)).unwrap();
     let Some(reply) = came else { return false };

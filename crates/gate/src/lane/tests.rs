@@ -11,13 +11,13 @@ use proptest::prelude::*;
 use super::*;
 use crate::ErrorKind;
 
-fn lane(cells: u32, inline: u32) -> (Host, Caller) {
+fn lane(cells: u32, inline: u32) -> (ServerEnd, ClientEnd) {
     let geometry = Geometry::checked(cells, inline).expect("a possible geometry");
-    let (host, fd) = Host::create("kumihimo-test", geometry).expect("a lane");
-    (host, Caller::open(fd.as_fd(), geometry).expect("the same lane"))
+    let (host, fd) = ServerEnd::create("kumihimo-test", geometry).expect("a lane");
+    (host, ClientEnd::open(fd.as_fd(), geometry).expect("the same lane"))
 }
 
-fn requests(host: &Host) -> Vec<Request> {
+fn requests(host: &ServerEnd) -> Vec<IncomingRequest> {
     let mut came = Vec::new();
     host.pop_requests(usize::MAX, |incoming| match incoming {
         Incoming::Request(request) => came.push(request),
@@ -27,7 +27,7 @@ fn requests(host: &Host) -> Vec<Request> {
     came
 }
 
-fn replies(caller: &Caller) -> Vec<Reply> {
+fn replies(caller: &ClientEnd) -> Vec<IncomingReply> {
     let mut came = Vec::new();
     caller
         .pop_replies(usize::MAX, |reply| came.push(reply))
@@ -347,7 +347,7 @@ fn many_callers_many_servers() {
                     }
                     while came[cell.index()].load(Ordering::Acquire) != tag {
                         in_time();
-                        let put = |reply: Reply| {
+                        let put = |reply: IncomingReply| {
                             came[reply.cell.index()].store(reply.header.tag, Ordering::Release)
                         };
                         if caller.pop_replies(usize::MAX, put).unwrap() == 0 {

@@ -3,20 +3,20 @@
 use super::*;
 
 /// Another process of this program.
-struct Other {
+struct PeerProcess {
     process: Child,
     says: Option<ChildStdin>,
     hears: BufReader<ChildStdout>,
 }
 
-impl Other {
-    fn begin(room: &Room, role: &str) -> Other {
-        Other::begin_as(0, room, role)
+impl PeerProcess {
+    fn begin(room: &TestDirectory, role: &str) -> PeerProcess {
+        PeerProcess::begin_as(0, room, role)
     }
 
-    fn begin_as(uid: u32, room: &Room, role: &str) -> Other {
+    fn begin_as(uid: u32, room: &TestDirectory, role: &str) -> PeerProcess {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["porter::tests::processes::other_process", "--exact", "--nocapture"]);
+        command.args(["link_poller::tests::processes::peer_process", "--exact", "--nocapture"]);
         command.env("KUMI_GATE_ROLE", role).env("KUMI_GATE_ROOM", &room.0);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         if uid != 0 {
@@ -24,7 +24,7 @@ impl Other {
         }
         let mut process = command.spawn().expect("this program again");
         let (says, hears) = (process.stdin.take(), BufReader::new(process.stdout.take().unwrap()));
-        Other { process, says, hears }
+        PeerProcess { process, says, hears }
     }
 
     /// What it says next, past libtest's own lines.
@@ -56,7 +56,7 @@ impl Other {
     }
 }
 
-impl Drop for Other {
+impl Drop for PeerProcess {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
@@ -74,20 +74,22 @@ fn wait_for_end() {
 
 /// What the other process does; no test where nobody asks for it.
 #[test]
-fn other_process() {
+fn peer_process() {
     let (Ok(role), Some(path)) =
         (std::env::var("KUMI_GATE_ROLE"), std::env::var_os("KUMI_GATE_ROOM"))
     else {
         return;
     };
-    let room = std::mem::ManuallyDrop::new(Room(path.into()));
+    let room = std::mem::ManuallyDrop::new(TestDirectory(path.into()));
     match role.split_once(' ').unwrap_or((&role, "")) {
         ("serve", allowed) => serves(&room, allowed.parse().ok()),
         ("call", name) => calls(&room, name),
-        ("knock", name) => {
+        ("connect", name) => {
             let machine = Machine::at(&room.0).map_err(Error::from);
-            match machine.and_then(|machine| Porter::new().knock(&machine, &hello(name), LONG)) {
-                Ok(knocked) => say(format!("in {:?}", knocked.peer.uid)),
+            match machine
+                .and_then(|machine| LinkPoller::new().connect(&machine, &hello(name), LONG))
+            {
+                Ok(established) => say(format!("in {:?}", established.peer.uid)),
                 Err(why) => say(format!("{:?} {why}", why.kind())),
             }
         }
@@ -98,24 +100,25 @@ fn other_process() {
 }
 
 /// Says what it is told, and answers rings.
-fn serves(room: &Room, allowed: Option<u32>) {
-    let (porter, number, (desk, told)) = (Porter::new(), room.number(), desk());
-    let _clock = porter.serve(&number, "clock", &Vec::from_iter(allowed), desk.clone()).unwrap();
-    let shut = porter.serve(&number, "shut", &[], desk).unwrap();
+fn serves(room: &TestDirectory, allowed: Option<u32>) {
+    let (poller, number, (test_gate, told)) = (LinkPoller::new(), room.number(), test_gate());
+    let _clock =
+        poller.publish(&number, "clock", &Vec::from_iter(allowed), test_gate.clone()).unwrap();
+    let shut = poller.publish(&number, "shut", &[], test_gate).unwrap();
     say("ready");
     std::thread::spawn(move || {
         let mut links = Vec::new();
         for told in told {
             match told {
-                Told::Opened(link) => {
+                Notification::Opened(link) => {
                     say(format!("opened {:?} {:?}", link.peer().uid, link.peer().pid));
                     links.push(link);
                 }
-                Told::Rang => {
+                Notification::Rang => {
                     say("rang");
                     links.iter().for_each(Link::ring);
                 }
-                Told::Gone(why) => say(format!("gone {:?} {why}", why.kind())),
+                Notification::Gone(why) => say(format!("gone {:?} {why}", why.kind())),
                 other => say(format!("{other:?}")),
             }
         }
@@ -124,8 +127,8 @@ fn serves(room: &Room, allowed: Option<u32>) {
     drop(shut);
 }
 
-fn calls(room: &Room, name: &str) {
-    let (link, told) = linked(&Porter::new(), room, name);
+fn calls(room: &TestDirectory, name: &str) {
+    let (link, told) = linked(&LinkPoller::new(), room, name);
     link.ring();
     say("linked");
     wait_for_end();
@@ -134,92 +137,95 @@ fn calls(room: &Room, name: &str) {
 
 #[test]
 fn two_processes_shake_hands_ring_and_pass_memory() {
-    let room = Room::new();
-    let mut server = Other::begin(&room, "serve");
+    let room = TestDirectory::new();
+    let mut server = PeerProcess::begin(&room, "serve");
     assert_eq!(server.line(), "ready");
-    let porter = Porter::new();
-    let wanted = Hello { size: Size { cells: 4, inline: 256 }, ..hello("clock") };
-    let knocked = porter.knock(&room.machine(), &wanted, LONG).unwrap();
-    assert_eq!(knocked.welcome.size, Size { cells: 8, inline: 256 });
-    assert_eq!(knocked.welcome.seat, Some(Seat { board: 1, row: 2, bit: 3 }));
-    assert_eq!(knocked.peer.pid, Some(server.process.id()));
+    let poller = LinkPoller::new();
+    let wanted = Hello { size: LaneSize { cells: 4, inline: 256 }, ..hello("clock") };
+    let established = poller.connect(&room.machine(), &wanted, LONG).unwrap();
+    assert_eq!(established.welcome.size, LaneSize { cells: 8, inline: 256 });
+    assert_eq!(established.welcome.wake_address, Some(WakeAddress { board: 1, row: 2, bit: 3 }));
+    assert_eq!(established.peer.pid, Some(server.process.id()));
     let mut lane = [0; LANE.len()];
-    rustix::io::pread(&knocked.lane, &mut lane[..], 0).unwrap();
+    rustix::io::pread(&established.lane, &mut lane[..], 0).unwrap();
     assert_eq!(lane, LANE);
     let uid = rustix::process::geteuid().as_raw();
     assert_eq!(server.line(), format!("opened {uid} Some({})", std::process::id()));
-    drop(knocked);
+    drop(established);
     assert!(server.line().starts_with("gone Gone"));
 
-    let (link, told) = linked(&porter, &room, "clock");
+    let (link, told) = linked(&poller, &room, "clock");
     assert!(server.line().starts_with("opened"));
     for _ in 0..10 {
         link.ring();
         assert_eq!(server.line(), "rang");
-        assert!(matches!(next(&told), Told::Rang));
+        assert!(matches!(next(&told), Notification::Rang));
     }
     link.pass_region(7, memory(b"payload").as_fd(), 7).unwrap();
     link.forget_region(7).unwrap();
-    assert_eq!(server.line(), format!("{:?}", Told::Region(7, 7, b"payload".into())));
+    assert_eq!(server.line(), format!("{:?}", Notification::Region(7, 7, b"payload".into())));
     assert_eq!(server.line(), "Forgotten(7)");
     link.close(&Error::new(ErrorKind::Cancelled, "enough"));
     assert_eq!(server.line(), "gone Cancelled enough");
     assert_eq!(gone(&told).kind(), ErrorKind::Gone);
     assert_eq!(link.forget_region(7).unwrap_err().kind(), ErrorKind::Gone);
     link.ring();
-    let nobody = porter.knock(&room.machine(), &hello("nobody"), LONG).unwrap_err();
+    let nobody = poller.connect(&room.machine(), &hello("nobody"), LONG).unwrap_err();
     assert!(
         nobody.kind() == ErrorKind::NotFound && nobody.to_string().contains("nobody"),
         "{nobody}"
     );
     server.ends_well();
     assert_eq!(
-        porter.knock(&room.machine(), &hello("clock"), LONG).unwrap_err().kind(),
+        poller.connect(&room.machine(), &hello("clock"), LONG).unwrap_err().kind(),
         ErrorKind::NotFound
     );
 }
 
 #[test]
 fn a_killed_servers_name_goes_to_the_next_and_its_callers_hear_of_it() {
-    let room = Room::new();
-    let mut server = Other::begin(&room, "serve");
+    let room = TestDirectory::new();
+    let mut server = PeerProcess::begin(&room, "serve");
     assert_eq!(server.line(), "ready");
-    let (porter, number, (desk, served)) = (Porter::new(), room.number(), desk());
-    let in_use = porter.serve(&number, "clock", &[], desk.clone()).err().unwrap();
+    let (poller, number, (test_gate, served)) = (LinkPoller::new(), room.number(), test_gate());
+    let in_use = poller.publish(&number, "clock", &[], test_gate.clone()).err().unwrap();
     assert_eq!(in_use.kind(), ErrorKind::InUse);
     assert!(in_use.to_string().contains(&server.process.id().to_string()), "{in_use}");
-    let callers: Vec<_> = (0..20).map(|_| linked(&porter, &room, "clock")).collect();
+    let callers: Vec<_> = (0..20).map(|_| linked(&poller, &room, "clock")).collect();
     server.kill();
     for (_, told) in &callers {
         assert_eq!(gone(told).kind(), ErrorKind::Gone);
     }
-    let serving = porter.serve(&number, "clock", &[], desk.clone()).unwrap();
-    assert_eq!(porter.serve(&number, "clock", &[], desk).err().unwrap().kind(), ErrorKind::InUse);
+    let serving = poller.publish(&number, "clock", &[], test_gate.clone()).unwrap();
+    assert_eq!(
+        poller.publish(&number, "clock", &[], test_gate).err().unwrap().kind(),
+        ErrorKind::InUse
+    );
     // To itself, too.
-    let (link, told) = linked(&porter, &room, "clock");
+    let (link, told) = linked(&poller, &room, "clock");
     let its = opened(&served);
     link.ring();
-    assert!(matches!(next(&served), Told::Rang));
+    assert!(matches!(next(&served), Notification::Rang));
     its.ring();
-    assert!(matches!(next(&told), Told::Rang));
+    assert!(matches!(next(&told), Notification::Rang));
     // Links outlive the name.
     drop(serving);
     assert_eq!(
-        porter.knock(&room.machine(), &hello("clock"), LONG).unwrap_err().kind(),
+        poller.connect(&room.machine(), &hello("clock"), LONG).unwrap_err().kind(),
         ErrorKind::NotFound
     );
     link.ring();
-    assert!(matches!(next(&served), Told::Rang));
+    assert!(matches!(next(&served), Notification::Rang));
     drop(its);
     assert_eq!(gone(&told).to_string(), "the other side has closed the link");
 }
 
 #[test]
 fn a_killed_caller_is_gone() {
-    let room = Room::new();
-    let (porter, number, (desk, told)) = (Porter::new(), room.number(), desk());
-    let _serving = porter.serve(&number, "clock", &[], desk).unwrap();
-    let mut caller = Other::begin(&room, "call clock");
+    let room = TestDirectory::new();
+    let (poller, number, (test_gate, told)) = (LinkPoller::new(), room.number(), test_gate());
+    let _serving = poller.publish(&number, "clock", &[], test_gate).unwrap();
+    let mut caller = PeerProcess::begin(&room, "call clock");
     let link = opened(&told);
     assert_eq!(link.peer().pid, Some(caller.process.id()));
     assert_eq!(caller.line(), "linked");
@@ -229,18 +235,18 @@ fn a_killed_caller_is_gone() {
 
 #[test]
 fn rings_never_wait_for_a_stopped_process() {
-    let room = Room::new();
-    let mut server = Other::begin(&room, "serve");
+    let room = TestDirectory::new();
+    let mut server = PeerProcess::begin(&room, "serve");
     assert_eq!(server.line(), "ready");
-    let porter = Porter::new();
-    let (link, told) = linked(&porter, &room, "clock");
+    let poller = LinkPoller::new();
+    let (link, told) = linked(&poller, &room, "clock");
     assert!(server.line().starts_with("opened"));
     server.signal(libc::SIGSTOP);
     // More than any socket's buffer takes.
     (0..10_000).for_each(|_| link.ring());
     server.signal(libc::SIGCONT);
     assert_eq!(server.line(), "rang");
-    assert!(matches!(next(&told), Told::Rang));
+    assert!(matches!(next(&told), Notification::Rang));
 }
 
 #[test]
@@ -252,22 +258,22 @@ fn other_users_come_in_where_they_are_allowed() {
     const OWNER: u32 = 54321;
     const GUEST: u32 = 54322;
     const STRANGER: u32 = 54323;
-    let room = Room::new();
+    let room = TestDirectory::new();
     chown(&room.0, Some(OWNER), None).unwrap();
-    let said = |uid, what: &str| Other::begin_as(uid, &room, what).line();
-    let mut shut = Other::begin_as(OWNER, &room, "serve");
+    let said = |uid, what: &str| PeerProcess::begin_as(uid, &room, what).line();
+    let mut shut = PeerProcess::begin_as(OWNER, &room, "serve");
     assert_eq!(shut.line(), "ready");
-    assert!(said(GUEST, "knock clock").starts_with("Io"), "the directory is shut");
+    assert!(said(GUEST, "connect clock").starts_with("Io"), "the directory is shut");
     shut.kill();
-    let mut server = Other::begin_as(OWNER, &room, &format!("serve {GUEST}"));
+    let mut server = PeerProcess::begin_as(OWNER, &room, &format!("serve {GUEST}"));
     assert_eq!(server.line(), "ready");
     for uid in [0, OWNER, GUEST] {
-        assert_eq!(said(uid, "knock clock"), format!("in {OWNER}"));
+        assert_eq!(said(uid, "connect clock"), format!("in {OWNER}"));
         assert!(server.line().starts_with(&format!("opened {uid} ")));
         assert!(server.line().starts_with("gone"));
     }
     for (uid, name) in [(GUEST, "shut"), (STRANGER, "shut"), (STRANGER, "clock")] {
-        let text = said(uid, &format!("knock {name}"));
+        let text = said(uid, &format!("connect {name}"));
         assert!(text.starts_with("NotPermitted") && text.contains(&uid.to_string()), "{text}");
         assert!(text.contains(&OWNER.to_string()), "{text}");
     }
@@ -278,19 +284,19 @@ fn count(of: &str) -> usize {
     fs::read_dir(format!("/proc/self/{of}")).unwrap().count()
 }
 
-/// The mask of the porter's kernel thread.
+/// The mask of the poller's kernel thread.
 fn blocked() -> u64 {
     let tasks = fs::read_dir("/proc/self/task").unwrap().map(|one| one.unwrap().path());
-    let porter = tasks.filter(|path| {
+    let poller = tasks.filter(|path| {
         fs::read_to_string(path.join("comm")).is_ok_and(|name| name == "kumi-gates\n")
     });
-    let status = fs::read_to_string(porter.last().expect("it is there").join("status")).unwrap();
+    let status = fs::read_to_string(poller.last().expect("it is there").join("status")).unwrap();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap();
     u64::from_str_radix(mask.trim(), 16).unwrap()
 }
 
 /// In a process that does nothing else.
-fn a_thousand(room: &Room) {
+fn a_thousand(room: &TestDirectory) {
     let limit = rustix::process::Rlimit { current: Some(8192), maximum: Some(8192) };
     if let Err(e) = rustix::process::setrlimit(rustix::process::Resource::Nofile, limit) {
         say(format!("skip {e}"));
@@ -298,11 +304,11 @@ fn a_thousand(room: &Room) {
     }
     let number = room.number();
     let (machine, (descriptors, threads)) = (room.machine(), (count("fd"), count("task")));
-    let porter = Porter::new();
+    let poller = LinkPoller::new();
     for _ in 0..3 {
-        let (desk, told) = desk();
-        let serving = porter.serve(&number, "clock", &[], desk).unwrap();
-        let callers: Vec<_> = (0..1_000).map(|_| linked(&porter, room, "clock")).collect();
+        let (test_gate, told) = test_gate();
+        let serving = poller.publish(&number, "clock", &[], test_gate).unwrap();
+        let callers: Vec<_> = (0..1_000).map(|_| linked(&poller, room, "clock")).collect();
         let hosts: Vec<_> = callers.iter().map(|_| opened(&told)).collect();
         assert_eq!(count("task"), threads + 1);
         for signal in [
@@ -315,10 +321,10 @@ fn a_thousand(room: &Room) {
         ] {
             assert_ne!(blocked() & 1 << (signal - 1), 0, "signal {signal}");
         }
-        assert_eq!(count("fd"), descriptors + 3 + 2_000, "epoll, bell, listener, and two ends");
+        assert_eq!(count("fd"), descriptors + 3 + 2_000, "epoll, wakeup, listener, and two ends");
         callers.iter().for_each(|(link, _)| link.ring());
         for _ in &hosts {
-            assert!(matches!(next(&told), Told::Rang));
+            assert!(matches!(next(&told), Notification::Rang));
         }
         drop(serving);
         for (link, told) in callers {
@@ -338,8 +344,8 @@ fn a_thousand(room: &Room) {
 
 #[test]
 fn a_thousand_links_leave_nothing() {
-    let room = Room::new();
-    let mut other = Other::begin(&room, "thousand");
+    let room = TestDirectory::new();
+    let mut other = PeerProcess::begin(&room, "thousand");
     let said = other.line();
     if let Some(why) = said.strip_prefix("skip") {
         let text = format!("\n[skip] a_thousand_links_leave_nothing: descriptors: {why}\n");
@@ -353,23 +359,23 @@ fn a_thousand_links_leave_nothing() {
 /// there is turned away.
 #[test]
 fn gates_that_come_and_go_at_once() {
-    let room = Room::new();
-    let (porter, number) = (Porter::new(), room.number());
+    let room = TestDirectory::new();
+    let (poller, number) = (LinkPoller::new(), room.number());
     std::thread::scope(|scope| {
         for n in 0..4 {
-            let (porter, number, room) = (&porter, &number, &room);
+            let (poller, number, room) = (&poller, &number, &room);
             scope.spawn(move || {
                 let name = format!("gate {n}");
-                for round in 0..200 {
-                    let (desk, told) = desk();
+                for poll_loop in 0..200 {
+                    let (test_gate, told) = test_gate();
                     let allowed = [54321];
-                    let allowed = if (n + round) % 3 == 0 { &allowed[..] } else { &[] };
-                    let serving = porter.serve(number, &name, allowed, desk).unwrap();
-                    let (link, _) = linked(porter, room, &name);
+                    let allowed = if (n + poll_loop) % 3 == 0 { &allowed[..] } else { &[] };
+                    let serving = poller.publish(number, &name, allowed, test_gate).unwrap();
+                    let (link, _) = linked(poller, room, &name);
                     let its = opened(&told);
                     link.ring();
-                    assert!(matches!(next(&told), Told::Rang));
-                    if round % 2 == 0 {
+                    assert!(matches!(next(&told), Notification::Rang));
+                    if poll_loop % 2 == 0 {
                         drop((serving, link));
                     } else {
                         drop((its, serving));
@@ -381,22 +387,22 @@ fn gates_that_come_and_go_at_once() {
     });
     assert_eq!(room.machine().gates().unwrap(), []);
     assert!(!room.0.join(format!("{}.gates", number.location().space())).exists());
-    until(|| porter.lock().running.is_none(), || "the kernel thread has not ended".into());
-    assert_eq!(porter.refused().0, 0);
+    until(|| poller.lock().running.is_none(), || "the kernel thread has not ended".into());
+    assert_eq!(poller.refused().0, 0);
 }
 
 /// Its child lives on when it is killed.
-fn forks(room: &Room) {
-    let porter = Porter::of_process();
-    let (number, (desk, _told)) = (room.number(), desk());
-    let serving = porter.serve(&number, "forked", &[], desk.clone()).unwrap();
-    let (link, told) = linked(porter, room, "clock");
+fn forks(room: &TestDirectory) {
+    let poller = LinkPoller::of_process();
+    let (number, (test_gate, _told)) = (room.number(), test_gate());
+    let serving = poller.publish(&number, "forked", &[], test_gate.clone()).unwrap();
+    let (link, told) = linked(poller, room, "clock");
     // SAFETY: the child uses what the test looks at, and never returns; glibc lets it allocate.
     if unsafe { libc::fork() } == 0 {
         number.forget_in_child();
         let refused = [
-            porter.serve(&number, "more", &[], desk).err().unwrap(),
-            porter.knock(&room.machine(), &hello("clock"), LONG).unwrap_err(),
+            poller.publish(&number, "more", &[], test_gate).err().unwrap(),
+            poller.connect(&room.machine(), &hello("clock"), LONG).unwrap_err(),
         ];
         assert!(
             refused.iter().all(|e| e.kind() == ErrorKind::Io && e.to_string().contains("fork"))
@@ -417,15 +423,15 @@ fn forks(room: &Room) {
 
 #[test]
 fn a_forks_child_is_not_its_parent() {
-    let room = Room::new();
-    let (porter, number, (desk, told)) = (Porter::new(), room.number(), desk());
-    let _serving = porter.serve(&number, "clock", &[], desk.clone()).unwrap();
-    let mut parent = Other::begin(&room, "fork");
+    let room = TestDirectory::new();
+    let (poller, number, (test_gate, told)) = (LinkPoller::new(), room.number(), test_gate());
+    let _serving = poller.publish(&number, "clock", &[], test_gate.clone()).unwrap();
+    let mut parent = PeerProcess::begin(&room, "fork");
     let link = opened(&told);
     assert_eq!(parent.line(), "child");
     link.ring();
     assert!(told.try_recv().is_err(), "the child has not ended the link, and rings nobody");
     parent.kill();
     assert_eq!(gone(&told).kind(), ErrorKind::Gone);
-    porter.serve(&number, "forked", &[], desk).unwrap();
+    poller.publish(&number, "forked", &[], test_gate).unwrap();
 }

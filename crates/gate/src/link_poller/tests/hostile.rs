@@ -3,22 +3,22 @@
 use super::*;
 
 /// A server of the test's, and one of another make.
-struct Served {
-    room: Room,
-    porter: Arc<Porter>,
+struct TestServer {
+    room: TestDirectory,
+    poller: Arc<LinkPoller>,
     number: Arc<Number>,
-    told: Receiver<Told>,
-    _serving: Serving,
+    told: Receiver<Notification>,
+    _serving: Published,
 }
 
-fn served() -> Served {
-    let (room, porter, (desk, told)) = (Room::new(), Porter::new(), desk());
+fn served() -> TestServer {
+    let (room, poller, (test_gate, told)) = (TestDirectory::new(), LinkPoller::new(), test_gate());
     let number = room.number();
-    let serving = porter.serve(&number, "clock", &[], desk).unwrap();
-    Served { room, porter, number, told, _serving: serving }
+    let serving = poller.publish(&number, "clock", &[], test_gate).unwrap();
+    TestServer { room, poller, number, told, _serving: serving }
 }
 
-impl Served {
+impl TestServer {
     /// Connected; nothing is said yet.
     fn raw(&self) -> OwnedFd {
         let number = self.number.location().space();
@@ -69,7 +69,7 @@ fn another_version_is_named_on_both_sides() {
     record[4..6].copy_from_slice(&7_u16.to_le_bytes());
     send(&raw, &record, None, true).unwrap();
     let here = refused(&raw);
-    let (count, there) = served.porter.refused();
+    let (count, there) = served.poller.refused();
     assert_eq!((count, &there.unwrap().1), (1, &here));
     assert_eq!(here.kind(), ErrorKind::Version);
     assert!(
@@ -80,12 +80,12 @@ fn another_version_is_named_on_both_sides() {
     for (types, kind) in [(0, ErrorKind::Version), (1, ErrorKind::Panicked)] {
         let wanted = Hello { types: Some(types), ..hello("clock") };
         assert_eq!(
-            served.porter.knock(&served.room.machine(), &wanted, LONG).unwrap_err().kind(),
+            served.poller.connect(&served.room.machine(), &wanted, LONG).unwrap_err().kind(),
             kind
         );
     }
     let other = Hello { types: Some(2), ..hello("clock") };
-    served.porter.knock(&served.room.machine(), &other, LONG).unwrap();
+    served.poller.connect(&served.room.machine(), &other, LONG).unwrap();
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn callers_that_send_garbage_are_told_so_and_cut() {
     let raw = served.raw();
     send(&raw, &Hello { name: "other".into(), ..hello("") }.encode(), None, true).unwrap();
     assert_eq!(refused(&raw).kind(), ErrorKind::NotFound);
-    assert_eq!(served.porter.refused().0, 11);
+    assert_eq!(served.poller.refused().0, 11);
     let (raw, _link) = served.raw_link();
     drop(raw);
     assert_eq!(gone(&served.told).kind(), ErrorKind::Gone);
@@ -168,7 +168,7 @@ fn descriptors_that_nobody_asked_for_are_closed() {
 fn one_that_says_nothing_is_cut_and_keeps_nobody_out() {
     let served = served();
     let silent: Vec<_> = (0..300).map(|_| served.raw()).collect();
-    let (_link, _told) = linked(&served.porter, &served.room, "clock");
+    let (_link, _told) = linked(&served.poller, &served.room, "clock");
     opened(&served.told);
     // The first made room for others, the last had its time.
     assert_eq!(refused(&silent[0]).kind(), ErrorKind::Exhausted);
@@ -177,7 +177,7 @@ fn one_that_says_nothing_is_cut_and_keeps_nobody_out() {
 
 /// A server that answers with these bytes and so many descriptors.
 fn answered(bytes: &[u8], descriptors: usize) -> Error {
-    let room = Room::new();
+    let room = TestDirectory::new();
     let gates = Gates::open(room.number()).unwrap();
     gates.bind("clock").unwrap();
     std::thread::scope(|scope| {
@@ -193,13 +193,14 @@ fn answered(bytes: &[u8], descriptors: usize) -> Error {
                 n => send_with(&raw, bytes, n),
             }
         });
-        Porter::new().knock(&room.machine(), &hello("clock"), LONG).unwrap_err()
+        LinkPoller::new().connect(&room.machine(), &hello("clock"), LONG).unwrap_err()
     })
 }
 
 #[test]
 fn servers_that_answer_garbage_are_errors() {
-    let welcome = Welcome { link: 1, size: Size { cells: 8, inline: 64 }, seat: None }.encode();
+    let welcome =
+        Welcome { link: 1, size: LaneSize { cells: 8, inline: 64 }, wake_address: None }.encode();
     let mut other = welcome.clone();
     other[4..6].copy_from_slice(&7_u16.to_le_bytes());
     let version = answered(&other, 1);
@@ -230,31 +231,31 @@ fn servers_that_answer_garbage_are_errors() {
 
 #[test]
 fn a_server_that_does_not_answer_is_a_timeout() {
-    let room = Room::new();
+    let room = TestDirectory::new();
     let gates = Gates::open(room.number()).unwrap();
     gates.bind("clock").unwrap();
-    let knock = || {
-        Porter::new()
-            .knock(&room.machine(), &hello("clock"), Duration::from_millis(50))
+    let connect = || {
+        LinkPoller::new()
+            .connect(&room.machine(), &hello("clock"), Duration::from_millis(50))
             .unwrap_err()
     };
-    let late = knock();
+    let late = connect();
     assert!(late.kind() == ErrorKind::TimedOut && late.to_string().contains("clock"), "{late}");
 }
 
 /// Its notification panics.
 struct Panics;
 
-impl End for Panics {
-    fn rang(&self) {
+impl LinkHandler for Panics {
+    fn rung(&self) {
         panic!("as it was told");
     }
 
-    fn region(&self, _: u64, _: OwnedFd, _: u64) {}
+    fn region_passed(&self, _: u64, _: OwnedFd, _: u64) {}
 
-    fn forgotten(&self, _: u64) {}
+    fn region_forgotten(&self, _: u64) {}
 
-    fn gone(&self, _: Error) {
+    fn closed(&self, _: Error) {
         panic!("as it was told");
     }
 }
@@ -262,15 +263,15 @@ impl End for Panics {
 #[test]
 fn panic_of_a_receiver_ends_only_its_link() {
     let served = served();
-    let (other, others) = linked(&served.porter, &served.room, "clock");
+    let (other, others) = linked(&served.poller, &served.room, "clock");
     let its = opened(&served.told);
-    let knocked = served.porter.knock(&served.room.machine(), &hello("clock"), LONG).unwrap();
+    let established = served.poller.connect(&served.room.machine(), &hello("clock"), LONG).unwrap();
     let mut link = None;
     let opens = |its| {
         link = Some(its);
-        Arc::new(Panics) as Arc<dyn End>
+        Arc::new(Panics) as Arc<dyn LinkHandler>
     };
-    served.porter.link(knocked, opens).unwrap();
+    served.poller.attach(established, opens).unwrap();
     opened(&served.told).ring();
     assert_eq!(
         gone(&served.told).kind(),
@@ -278,6 +279,6 @@ fn panic_of_a_receiver_ends_only_its_link() {
         "this side's own hold was dropped at once"
     );
     its.ring();
-    assert!(matches!(next(&others), Told::Rang));
+    assert!(matches!(next(&others), Notification::Rang));
     drop((other, link));
 }

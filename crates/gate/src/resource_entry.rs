@@ -9,53 +9,54 @@ use kumihimo_resource::table::{Command, Error, Row, Usage};
 use kumihimo_runtime::entries::Entries;
 use kumihimo_runtime::membership;
 
-/// How a gate or a link is seen and ended from outside. The table keeps it, so it does not own its
-/// [`Entered`].
-pub(crate) trait Shown: Send + Sync {
+/// Shows the state of a gate or link, and ends it, for the resource table. The table keeps it, so
+/// it does not own its [`ResourceEntry`].
+pub(crate) trait Inspect: Send + Sync {
     /// Its state, in a line: the caller, and how often. Called while nothing else of the kind can
     /// be looked at: it takes no lock, and does not block.
     fn state(&self) -> String;
-    /// It is asked to end, by a thread that has its id. It ends later, on another kernel thread or
-    /// microprocess: with locking design `kind` all resources of its kind are locked meanwhile, so
-    /// no [`Entered`] is made or dropped here. [`Link::close`](crate::link::Link::close) is right.
+    /// Begins the end of the gate or link, for a thread that has its id. It ends later, on another
+    /// kernel thread or microprocess. Locking design `kind` locks all resources of the kind
+    /// meanwhile, so this makes and drops no [`ResourceEntry`];
+    /// [`Link::close`](crate::link::Link::close) is allowed.
     fn cancel(&self);
 }
 
-static GATES: Entries<Arc<dyn Shown>> = Entries::new(Kind::GATE);
-static LINKS: Entries<Arc<dyn Shown>> = Entries::new(Kind::LINK);
+static GATES: Entries<Arc<dyn Inspect>> = Entries::new(Kind::GATE);
+static LINKS: Entries<Arc<dyn Inspect>> = Entries::new(Kind::LINK);
 
-/// A place in the table, until it is dropped.
-pub(crate) struct Entered {
-    of: &'static Entries<Arc<dyn Shown>>,
+/// An entry in the resource table, until it is dropped.
+pub(crate) struct ResourceEntry {
+    of: &'static Entries<Arc<dyn Inspect>>,
     /// None where the table is full: it works all the same, and nobody finds it there.
     serial: Option<Serial>,
 }
 
 /// A gate called `name`.
-pub(crate) fn gate(name: &str, shown: Arc<dyn Shown>) -> Entered {
-    let entered = Entered::open(&GATES, shown);
-    if let (Some(id), Ok(name)) = (entered.id(), Name::new(Kind::GATE, name)) {
+pub(crate) fn gate(name: &str, resource: Arc<dyn Inspect>) -> ResourceEntry {
+    let entry = ResourceEntry::open(&GATES, resource);
+    if let (Some(id), Ok(name)) = (entry.id(), Name::new(Kind::GATE, name)) {
         // An application may have given that name to another gate: this one is found by its id
         // then.
         let _ = membership::table().name(&name, id);
     }
-    entered
+    entry
 }
 
 /// One side of a link.
-pub(crate) fn link(shown: Arc<dyn Shown>) -> Entered {
-    Entered::open(&LINKS, shown)
+pub(crate) fn link(resource: Arc<dyn Inspect>) -> ResourceEntry {
+    ResourceEntry::open(&LINKS, resource)
 }
 
-impl Entered {
-    fn open(of: &'static Entries<Arc<dyn Shown>>, shown: Arc<dyn Shown>) -> Entered {
+impl ResourceEntry {
+    fn open(of: &'static Entries<Arc<dyn Inspect>>, resource: Arc<dyn Inspect>) -> ResourceEntry {
         static ONCE: Once = Once::new();
         ONCE.call_once(|| {
             let table = membership::table();
-            let _ = table.define(&Kinds::Gates);
-            let _ = table.define(&Kinds::Links);
+            let _ = table.define(&GateRow::Gates);
+            let _ = table.define(&GateRow::Links);
         });
-        Entered { of, serial: of.open(shown).ok() }
+        ResourceEntry { of, serial: of.open(resource).ok() }
     }
 
     pub(crate) fn id(&self) -> Option<Id> {
@@ -63,13 +64,13 @@ impl Entered {
     }
 }
 
-impl std::fmt::Debug for Entered {
+impl std::fmt::Debug for ResourceEntry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Entered").field("id", &self.id()).finish()
+        f.debug_struct("ResourceEntry").field("id", &self.id()).finish()
     }
 }
 
-impl Drop for Entered {
+impl Drop for ResourceEntry {
     fn drop(&mut self) {
         if let Some(serial) = self.serial {
             let _ = self.of.close(serial);
@@ -77,31 +78,31 @@ impl Drop for Entered {
     }
 }
 
-enum Kinds {
+enum GateRow {
     Gates,
     Links,
 }
 
-impl Kinds {
-    fn entries(&self) -> &'static Entries<Arc<dyn Shown>> {
+impl GateRow {
+    fn entries(&self) -> &'static Entries<Arc<dyn Inspect>> {
         match self {
-            Kinds::Gates => &GATES,
-            Kinds::Links => &LINKS,
+            GateRow::Gates => &GATES,
+            GateRow::Links => &LINKS,
         }
     }
 }
 
-impl Row for Kinds {
+impl Row for GateRow {
     fn kind(&self) -> Kind {
         match self {
-            Kinds::Gates => Kind::GATE,
-            Kinds::Links => Kind::LINK,
+            GateRow::Gates => Kind::GATE,
+            GateRow::Links => Kind::LINK,
         }
     }
 
     /// How it is.
     fn read(&self, serial: Serial, into: &mut Vec<u8>) -> Result<usize, Error> {
-        let state = self.entries().with(serial, |shown| shown.state())?;
+        let state = self.entries().with(serial, |resource| resource.state())?;
         into.extend_from_slice(state.as_bytes());
         Ok(state.len())
     }
@@ -111,8 +112,8 @@ impl Row for Kinds {
         match command {
             Command::Cancel => {
                 // Its own lock is not held while it is told.
-                let shown = self.entries().with(serial, |shown| shown.clone())?;
-                shown.cancel();
+                let resource = self.entries().with(serial, |resource| resource.clone())?;
+                resource.cancel();
                 Ok(())
             }
             other => Err(Error::Invalid(format!("a {} knows no {other:?}", self.kind()))),
@@ -120,7 +121,7 @@ impl Row for Kinds {
     }
 
     fn usage(&self, each: &mut dyn FnMut(Usage)) {
-        self.entries().usage(each, |shown| shown.state());
+        self.entries().usage(each, |resource| resource.state());
     }
 }
 
@@ -135,7 +136,7 @@ mod tests {
     #[derive(Default)]
     struct Clock(AtomicBool);
 
-    impl Shown for Clock {
+    impl Inspect for Clock {
         fn state(&self) -> String {
             if self.0.load(Ordering::Relaxed) {
                 "ending".into()

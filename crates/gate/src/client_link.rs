@@ -1,4 +1,4 @@
-//! The client's end of a link: calls under way, and those that wait for a cell.
+//! The client's side of a link: calls under way, and callers that wait for a free cell.
 
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
@@ -11,86 +11,87 @@ use kumihimo_arbiter::row;
 use kumihimo_runtime::park::{self, Wait, Waiter};
 use kumihimo_runtime::{cancel, intake, lock, thread};
 
-use crate::bell::Bell;
-use crate::entered::Shown;
-use crate::lane::{CHAIN, Caller, CellNo, REGIONS, ReplyHeader, RequestHeader};
+use crate::endpoint::{Endpoint, HasEndpoint};
+use crate::lane::{CHAIN, CellNo, ClientEnd, REGIONS, ReplyHeader, RequestHeader};
 use crate::link::Link;
-use crate::looks::Looked;
-use crate::passed::Passed;
-use crate::porter;
-use crate::side::{Side, Sided};
-use crate::wire::{ELSEWHERE, Kind, Status};
-use crate::{Error, ErrorKind, Region, chain};
+use crate::link_index::IndexedLink;
+use crate::link_poller;
+use crate::message::{IN_REGION, RequestKind, Status};
+use crate::notifier::Notifier;
+use crate::region_table::RegionTable;
+use crate::resource_entry::Inspect;
+use crate::{Error, ErrorKind, Region, call_chain};
 
-/// Nobody waits.
+/// No call is under way.
 const IDLE: u32 = 0;
-/// Its taker waits for the reply.
-const WAITS: u32 = 1;
-/// The reply is there.
-const THERE: u32 = 2;
-/// No caller waits any more, or ever did: the thread that takes the reply in gives the cell back.
-const LEFT: u32 = 3;
-/// The link is gone, and no reply comes.
+/// The taker of the cell waits for the reply.
+const WAITING: u32 = 1;
+/// The reply has come.
+const REPLIED: u32 = 2;
+/// No caller waits for the reply. The thread that pops it gives the cell back.
+const ABANDONED: u32 = 3;
+/// The link has ended, and no reply comes.
 const GONE: u32 = 4;
-/// As LEFT, and the other side was asked to end a stream.
-const STOPS: u32 = 5;
+/// As ABANDONED, and the server was asked to end a stream.
+const STOPPING: u32 = 5;
 
-/// What this side keeps of a call under way, by cell.
-struct Slot {
+/// The client's record of a call under way, one for each cell.
+struct ReplySlot {
     state: AtomicU32,
-    /// The waiter, and what came. The thread that makes `state` what it is has them: the taker of
-    /// the cell before WAITS, the thread that ends that until it has done so, then the taker again.
-    held: UnsafeCell<(Option<Waiter>, ReplyHeader)>,
-    /// What is under way names regions. Its taker's, then the thread's that gives the cell back.
-    names: AtomicBool,
+    /// The waiter, and the header of its reply. The taker of the cell owns both before WAITING; the
+    /// thread that ends WAITING owns them until it has done so; then the taker again.
+    contents: UnsafeCell<(Option<Waiter>, ReplyHeader)>,
+    /// Whether the call names regions. Owned by the taker of the cell, then by the thread that
+    /// gives the cell back.
+    names_regions: AtomicBool,
 }
 
-// SAFETY: `state` says which thread has `held`; each change of it that hands `held` over is a
-// release, and read with acquire.
-unsafe impl Sync for Slot {}
+// SAFETY: `state` says which thread has `contents`; each change of it that hands `contents` over is
+// a release, and read with acquire.
+unsafe impl Sync for ReplySlot {}
 
-/// A request, as callers make it.
-pub(crate) struct Ask<'a> {
-    pub(crate) kind: Kind,
+/// A request before it is written into a cell.
+pub(crate) struct OutgoingRequest<'a> {
+    pub(crate) kind: RequestKind,
     pub(crate) payload: &'a [u8],
     pub(crate) regions: &'a [Region],
     pub(crate) deadline: Option<Instant>,
     pub(crate) priority: Option<u8>,
 }
 
-/// A cell of the caller's. Given back when it is dropped, also while the caller unwinds.
-pub(crate) struct Taken<'a> {
-    client: &'a Client,
+/// Owns a taken cell, and gives it back when it is dropped, also while the caller unwinds.
+pub(crate) struct CellGuard<'a> {
+    client: &'a ClientLink,
     pub(crate) cell: CellNo,
 }
 
-impl Taken<'_> {
-    /// It is somebody else's to give back.
-    pub(crate) fn keep(self) -> CellNo {
+impl CellGuard<'_> {
+    /// The cell without its guard: another owner gives it back.
+    pub(crate) fn into_cell(self) -> CellNo {
         std::mem::ManuallyDrop::new(self).cell
     }
 }
 
-impl Drop for Taken<'_> {
+impl Drop for CellGuard<'_> {
     fn drop(&mut self) {
         self.client.give_back(self.cell);
     }
 }
 
-pub(crate) struct Client {
+pub(crate) struct ClientLink {
     /// The gate's name, and whose it is: address space and process.
     pub(crate) gate: Box<str>,
     pub(crate) space: u16,
     /// Bytes of the largest reply that is taken.
-    most: usize,
-    caller: Caller,
-    slots: Box<[Slot]>,
-    bell: Bell,
-    pub(crate) side: Side,
+    largest_reply: usize,
+    caller: ClientEnd,
+    slots: Box<[ReplySlot]>,
+    notifier: Notifier,
+    pub(crate) endpoint: Endpoint,
     /// Why it is gone.
     gone: OnceLock<Error>,
     is_gone: AtomicBool,
-    passed: Mutex<Passed>,
+    region_table: Mutex<RegionTable>,
     /// Those that wait for a free cell, and how many they are.
     queue: Mutex<VecDeque<Waiter>>,
     queued: AtomicUsize,
@@ -98,44 +99,44 @@ pub(crate) struct Client {
     taking: Mutex<()>,
 }
 
-impl Client {
+impl ClientLink {
     pub(crate) fn new(
         gate: &str,
         space: u16,
-        most: usize,
-        caller: Caller,
-        bell: Bell,
-    ) -> Arc<Client> {
-        let slot = || Slot {
+        largest_reply: usize,
+        caller: ClientEnd,
+        notifier: Notifier,
+    ) -> Arc<ClientLink> {
+        let slot = || ReplySlot {
             state: AtomicU32::new(IDLE),
-            held: UnsafeCell::new((None, ReplyHeader::default())),
-            names: AtomicBool::new(false),
+            contents: UnsafeCell::new((None, ReplyHeader::default())),
+            names_regions: AtomicBool::new(false),
         };
         let slots = (0..caller.geometry().cells()).map(|_| slot()).collect();
-        Arc::new(Client {
+        Arc::new(ClientLink {
             gate: gate.into(),
             space,
-            most,
+            largest_reply,
             caller,
             slots,
-            bell,
-            side: Side::default(),
+            notifier,
+            endpoint: Endpoint::default(),
             gone: OnceLock::new(),
             is_gone: AtomicBool::new(false),
-            passed: Mutex::default(),
+            region_table: Mutex::default(),
             queue: Mutex::default(),
             queued: AtomicUsize::new(0),
             taking: Mutex::new(()),
         })
     }
 
-    pub(crate) fn begin(self: &Arc<Client>, link: Link, bit: u32) {
-        self.side.begin(self, link, bit, self.bell.keeps_to_cores());
+    pub(crate) fn begin(self: &Arc<ClientLink>, link: Link, bit: u32) {
+        self.endpoint.begin(self, link, bit, self.notifier.keeps_to_cores());
     }
 
     /// Nobody calls through it any more.
     pub(crate) fn close(&self) {
-        self.side.cut(&Error::new(ErrorKind::Gone, "the client has closed the gate"));
+        self.endpoint.close(&Error::new(ErrorKind::Gone, "the client has closed the gate"));
     }
 
     pub(crate) fn is_gone(&self) -> bool {
@@ -146,7 +147,7 @@ impl Client {
         self.caller.geometry().inline() as usize
     }
 
-    fn why_gone(&self) -> Error {
+    fn closed_error(&self) -> Error {
         let why = self.gone.get().map_or_else(|| "it has ended".to_owned(), ToString::to_string);
         let kind = self.gone.get().map_or(ErrorKind::Gone, Error::kind);
         let kind = if kind == ErrorKind::Malformed { kind } else { ErrorKind::Gone };
@@ -194,10 +195,10 @@ impl Client {
             let ends = self.is_gone() || cancel::would_unwind() || over();
             if ends && was_called {
                 // Its call was for a cell that somebody else can have.
-                self.call_queued();
+                self.wake_queued();
             }
             if self.is_gone() {
-                return Err(self.why_gone());
+                return Err(self.closed_error());
             }
             cancel::point();
             if over() {
@@ -212,25 +213,25 @@ impl Client {
     }
 
     /// A cell of the caller's, for as long as it has that.
-    pub(crate) fn taken(&self, cell: CellNo) -> Taken<'_> {
-        Taken { client: self, cell }
+    pub(crate) fn guard(&self, cell: CellNo) -> CellGuard<'_> {
+        CellGuard { client: self, cell }
     }
 
     pub(crate) fn give_back(&self, cell: CellNo) {
         let slot = &self.slots[cell.index()];
-        if slot.names.swap(false, Ordering::Relaxed) {
-            lock(&self.passed).release(cell);
+        if slot.names_regions.swap(false, Ordering::Relaxed) {
+            lock(&self.region_table).release(cell);
         }
         slot.state.store(IDLE, Ordering::Relaxed);
         let _ = self.caller.give_back(cell);
         fence(Ordering::SeqCst);
         if self.queued.load(Ordering::Relaxed) != 0 {
-            self.call_queued();
+            self.wake_queued();
         }
     }
 
     #[cold]
-    fn call_queued(&self) {
+    fn wake_queued(&self) {
         let first = {
             let mut queue = lock(&self.queue);
             let first = queue.pop_front();
@@ -245,7 +246,7 @@ impl Client {
     }
 
     /// The numbers by which the other side knows these regions; passes those that it does not have.
-    fn pass(&self, cell: CellNo, regions: &[Region]) -> Result<[u32; REGIONS], Error> {
+    fn pass_regions(&self, cell: CellNo, regions: &[Region]) -> Result<[u32; REGIONS], Error> {
         let mut numbers = [0; REGIONS];
         if regions.len() > REGIONS {
             let text = format!(
@@ -256,66 +257,70 @@ impl Client {
             return Err(Error::new(ErrorKind::Invalid, text));
         }
         for (number, region) in numbers.iter_mut().zip(regions) {
-            *number = self.pass_one(cell, region)?;
+            *number = self.pass_region(cell, region)?;
         }
         Ok(numbers)
     }
 
-    fn pass_one(&self, cell: CellNo, region: &Region) -> Result<u32, Error> {
-        self.slots[cell.index()].names.store(true, Ordering::Relaxed);
+    fn pass_region(&self, cell: CellNo, region: &Region) -> Result<u32, Error> {
+        self.slots[cell.index()].names_regions.store(true, Ordering::Relaxed);
         let (number, oldest) = {
-            let mut passed = lock(&self.passed);
-            if let Some(number) = passed.find(cell, region) {
+            let mut region_table = lock(&self.region_table);
+            if let Some(number) = region_table.find(cell, region) {
                 return Ok(number);
             }
-            passed.make_room()
+            region_table.make_room()
         };
-        let link = self.side.link.get().ok_or_else(|| self.why_gone())?;
+        let link = self.endpoint.link.get().ok_or_else(|| self.closed_error())?;
         thread::blocking(|| {
             if let Some(old) = oldest {
                 let _ = link.forget_region(u64::from(old));
             }
             link.pass_region(u64::from(number), region.as_fd(), region.len() as u64)
         })?;
-        lock(&self.passed).keep(cell, region, number);
+        lock(&self.region_table).keep(cell, region, number);
         Ok(number)
     }
 
     /// Makes a call and waits for the reply; `reply` has its payload afterwards. Blocks the
     /// microprocess. A cancellation point: the other side is told.
-    pub(crate) fn call(&self, ask: &Ask<'_>, reply: &mut Vec<u8>) -> Result<ReplyHeader, Error> {
-        let cell = self.ask(ask)?;
-        self.wait(cell, ask.deadline)?;
-        let taken = self.taken(cell);
+    pub(crate) fn call(
+        &self,
+        request: &OutgoingRequest<'_>,
+        reply: &mut Vec<u8>,
+    ) -> Result<ReplyHeader, Error> {
+        let cell = self.submit(request)?;
+        self.wait(cell, request.deadline)?;
+        let guard = self.guard(cell);
         let header = self.take_reply(cell, reply)?;
-        drop(taken);
-        self.check(header, reply)
+        drop(guard);
+        self.check_status(header, reply)
     }
 
-    /// As [`call`](Client::call) that nobody waits for. Blocks the microprocess while all cells are
-    /// in use.
-    pub(crate) fn send(&self, ask: &Ask<'_>) -> Result<(), Error> {
-        self.ask(ask).map(drop)
+    /// As [`call`](ClientLink::call) that nobody waits for. Blocks the microprocess while all cells
+    /// are in use.
+    pub(crate) fn send(&self, request: &OutgoingRequest<'_>) -> Result<(), Error> {
+        self.submit(request).map(drop)
     }
 
     /// Takes a cell and puts the request before the other side.
-    pub(crate) fn ask(&self, ask: &Ask<'_>) -> Result<CellNo, Error> {
+    pub(crate) fn submit(&self, request: &OutgoingRequest<'_>) -> Result<CellNo, Error> {
         if self.is_gone() {
-            return Err(self.why_gone());
+            return Err(self.closed_error());
         }
-        if chain::current().words().len() == CHAIN {
+        if call_chain::current().words().len() == CHAIN {
             let text = format!(
                 "gate {:?} would be called through {CHAIN} others that wait for it: the calls go round in a circle",
                 self.gate
             );
             return Err(Error::new(ErrorKind::Deadlock, text));
         }
-        let taken = self.take_cell(ask.deadline).map(|cell| self.taken(cell))?;
-        let cell = taken.cell;
-        let mut regions = self.pass(cell, ask.regions)?;
-        let (mut flags, mut payload) = (0, ask.payload);
+        let guard = self.take_cell(request.deadline).map(|cell| self.guard(cell))?;
+        let cell = guard.cell;
+        let mut regions = self.pass_regions(cell, request.regions)?;
+        let (mut flags, mut payload) = (0, request.payload);
         if payload.len() > self.inline() {
-            if ask.regions.len() == REGIONS {
+            if request.regions.len() == REGIONS {
                 let text = format!(
                     "gate {:?}: {} bytes beside {REGIONS} regions, and {} fit",
                     self.gate,
@@ -326,84 +331,89 @@ impl Client {
             }
             let whole = Region::copy_of(payload)?;
             regions.rotate_right(1);
-            regions[0] = self.pass_one(cell, &whole)?;
-            (flags, payload) = (ELSEWHERE, &[]);
+            regions[0] = self.pass_region(cell, &whole)?;
+            (flags, payload) = (IN_REGION, &[]);
         }
-        self.push(cell, ask, flags, regions, payload)?;
-        Ok(taken.keep())
+        self.push(cell, request, flags, regions, payload)?;
+        Ok(guard.into_cell())
     }
 
     fn push(
         &self,
         cell: CellNo,
-        ask: &Ask<'_>,
+        request: &OutgoingRequest<'_>,
         flags: u8,
         regions: [u32; REGIONS],
         payload: &[u8],
     ) -> Result<(), Error> {
-        if porter::is_child() {
-            return Err(porter::of_parent());
+        if link_poller::in_forked_child() {
+            return Err(link_poller::forked_child_error());
         }
-        let chain = chain::current();
+        let chain = call_chain::current();
         let header = RequestHeader {
-            kind: ask.kind as u8,
+            kind: request.kind as u8,
             flags,
-            priority: ask.priority.unwrap_or_else(|| park::current().priority()).min(63),
-            deadline: ask.deadline.map_or(0, on_clock),
+            priority: request.priority.unwrap_or_else(|| park::current().priority()).min(63),
+            deadline: request.deadline.map_or(0, to_monotonic),
             tag: 0,
             regions,
             chain,
         };
         self.caller.write(cell, &header, payload)?;
         let slot = &self.slots[cell.index()];
-        if ask.kind == Kind::Send {
-            slot.state.store(LEFT, Ordering::Relaxed);
+        if request.kind == RequestKind::Send {
+            slot.state.store(ABANDONED, Ordering::Relaxed);
         } else {
-            // SAFETY: the cell is ours, and nobody waits in it: `held` is the taker's.
-            unsafe { (*slot.held.get()).0 = Some(park::current()) };
+            // SAFETY: the cell is ours, and nobody waits in it: `contents` is the taker's.
+            unsafe { (*slot.contents.get()).0 = Some(park::current()) };
             // Release: the thread that ends the wait finds the waiter.
-            slot.state.store(WAITS, Ordering::Release);
+            slot.state.store(WAITING, Ordering::Release);
         }
         self.caller.push_request(cell)?;
-        self.bell.pushed(&self.side.link);
+        self.notifier.notify(&self.endpoint.link);
         // The end of the link looks at all cells that are lent: at this one too, or it is seen
         // here.
         fence(Ordering::SeqCst);
         if self.is_gone() {
-            self.fail(cell);
+            self.fail_wait(cell);
         }
         Ok(())
     }
 
     /// Asks for the next item of a stream, in its cell, which this side has.
-    pub(crate) fn ask_next(&self, cell: CellNo) -> Result<(), Error> {
-        let ask =
-            Ask { kind: Kind::Next, payload: &[], regions: &[], deadline: None, priority: None };
-        self.push(cell, &ask, 0, [0; REGIONS], &[])
+    pub(crate) fn request_next(&self, cell: CellNo) -> Result<(), Error> {
+        let request = OutgoingRequest {
+            kind: RequestKind::Next,
+            payload: &[],
+            regions: &[],
+            deadline: None,
+            priority: None,
+        };
+        self.push(cell, &request, 0, [0; REGIONS], &[])
     }
 
     /// Ends a stream whose cell this side has: the thread that takes the answer in gives the cell
     /// back. Without that its handler would wait for ever, and send what it has left to the next
     /// stream in this cell.
-    pub(crate) fn stop(&self, cell: CellNo) {
-        if porter::is_child() {
+    pub(crate) fn stop_stream(&self, cell: CellNo) {
+        if link_poller::in_forked_child() {
             return;
         }
-        let header = RequestHeader { kind: Kind::Stop as u8, ..RequestHeader::default() };
+        let header = RequestHeader { kind: RequestKind::Stop as u8, ..RequestHeader::default() };
         // Before the push: the answer may come at once.
-        self.slots[cell.index()].state.store(STOPS, Ordering::Relaxed);
+        self.slots[cell.index()].state.store(STOPPING, Ordering::Relaxed);
         let pushed =
             self.caller.write(cell, &header, &[]).and_then(|()| self.caller.push_request(cell));
         if pushed.is_err() {
             return self.give_back(cell);
         }
-        self.bell.pushed(&self.side.link);
+        self.notifier.notify(&self.endpoint.link);
     }
 
     /// Nobody wants what came in a cell that is this side's again.
-    fn put_away(&self, cell: CellNo, header: ReplyHeader) {
+    fn discard_reply(&self, cell: CellNo, header: ReplyHeader) {
         if Status::of(header.status) == Some(Status::Item) {
-            self.stop(cell)
+            self.stop_stream(cell)
         } else {
             self.give_back(cell)
         }
@@ -411,22 +421,22 @@ impl Client {
 
     /// Nobody waits any more for what was asked in a cell, which is not the caller's any more.
     pub(crate) fn abandon(&self, cell: CellNo) {
-        if porter::is_child() {
+        if link_poller::in_forked_child() {
             return;
         }
         let slot = &self.slots[cell.index()];
         // Before it is left: from then on the thread that takes the reply in gives the cell back,
         // and a cancel must not come to its next request.
-        if slot.state.load(Ordering::Acquire) == WAITS && self.caller.push_cancel(cell) {
-            self.bell.pushed(&self.side.link);
+        if slot.state.load(Ordering::Acquire) == WAITING && self.caller.push_cancel(cell) {
+            self.notifier.notify(&self.endpoint.link);
         }
         // GONE: lent for ever, which is as long as the link's memory.
-        if slot.state.compare_exchange(WAITS, LEFT, Ordering::AcqRel, Ordering::Acquire)
-            == Err(THERE)
+        if slot.state.compare_exchange(WAITING, ABANDONED, Ordering::AcqRel, Ordering::Acquire)
+            == Err(REPLIED)
         {
-            // SAFETY: THERE: `held` is the taker's again, which is the leaving thread.
-            let header = unsafe { (*slot.held.get()).1 };
-            self.put_away(cell, header);
+            // SAFETY: REPLIED: `contents` is the taker's again, which is the leaving thread.
+            let header = unsafe { (*slot.contents.get()).1 };
+            self.discard_reply(cell, header);
         }
     }
 
@@ -435,13 +445,13 @@ impl Client {
         let slot = &self.slots[cell.index()];
         loop {
             match slot.state.load(Ordering::Acquire) {
-                THERE => return Ok(()),
+                REPLIED => return Ok(()),
                 // Lent for ever: the lane ends with the link.
-                GONE => return Err(self.why_gone()),
+                GONE => return Err(self.closed_error()),
                 _ => {}
             }
             park::park(Wait::Gate(self.space), deadline);
-            if slot.state.load(Ordering::Acquire) != WAITS {
+            if slot.state.load(Ordering::Acquire) != WAITING {
                 continue;
             }
             let cancelled = cancel::would_unwind();
@@ -459,13 +469,13 @@ impl Client {
     }
 
     /// Whether a reply may have so many bytes.
-    pub(crate) fn takes(&self, len: usize) -> Result<(), Error> {
-        if len <= self.most {
+    pub(crate) fn check_reply_size(&self, len: usize) -> Result<(), Error> {
+        if len <= self.largest_reply {
             return Ok(());
         }
         let text = format!(
             "gate {:?}: a reply of {len} bytes, and {} are the most: Options::largest",
-            self.gate, self.most
+            self.gate, self.largest_reply
         );
         Err(Error::new(ErrorKind::TooLarge, text))
     }
@@ -477,13 +487,13 @@ impl Client {
         reply: &mut Vec<u8>,
     ) -> Result<ReplyHeader, Error> {
         let slot = &self.slots[cell.index()];
-        debug_assert_eq!(slot.state.load(Ordering::Relaxed), THERE);
-        // SAFETY: THERE, seen with acquire by `wait`: `held` is the taker's again.
-        let header = unsafe { (*slot.held.get()).1 };
+        debug_assert_eq!(slot.state.load(Ordering::Relaxed), REPLIED);
+        // SAFETY: REPLIED, seen with acquire by `wait`: `contents` is the taker's again.
+        let header = unsafe { (*slot.contents.get()).1 };
         self.caller.read_reply(cell, reply)?;
-        if Status::of(header.status) == Some(Status::Elsewhere) {
-            let whole = self.side.regions.get(u64::from(header.regions[0]), true)?;
-            self.takes(whole.len())?;
+        if Status::of(header.status) == Some(Status::InRegion) {
+            let whole = self.endpoint.regions.get(u64::from(header.regions[0]), true)?;
+            self.check_reply_size(whole.len())?;
             reply.clear();
             reply.extend_from_slice(&whole);
         }
@@ -491,7 +501,11 @@ impl Client {
     }
 
     /// What went wrong on the other side.
-    pub(crate) fn check(&self, header: ReplyHeader, reply: &[u8]) -> Result<ReplyHeader, Error> {
+    pub(crate) fn check_status(
+        &self,
+        header: ReplyHeader,
+        reply: &[u8],
+    ) -> Result<ReplyHeader, Error> {
         match Status::of(header.status) {
             Some(Status::Failed(kind)) => {
                 let text = String::from_utf8_lossy(reply);
@@ -506,20 +520,20 @@ impl Client {
                         self.gate, header.status
                     ),
                 );
-                self.side.cut(&why);
+                self.endpoint.close(&why);
                 Err(why)
             }
         }
     }
 
     /// No reply will come in this cell.
-    fn fail(&self, cell: CellNo) {
+    fn fail_wait(&self, cell: CellNo) {
         let _one = lock(&self.taking);
         let slot = &self.slots[cell.index()];
-        if slot.state.compare_exchange(WAITS, GONE, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-            // SAFETY: we have ended WAITS, and `taking` keeps out other threads that take replies
-            // in; the taker does not look at `held` any more.
-            let who = unsafe { (*slot.held.get()).0.clone() };
+        if slot.state.compare_exchange(WAITING, GONE, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+            // SAFETY: we have ended WAITING, and `taking` keeps out other threads that take replies
+            // in; the taker does not look at `contents` any more.
+            let who = unsafe { (*slot.contents.get()).0.clone() };
             if let Some(who) = who {
                 who.wake();
             }
@@ -534,30 +548,30 @@ impl Client {
 }
 
 /// A deadline as all address spaces tell the time; never 0.
-fn on_clock(deadline: Instant) -> u64 {
+fn to_monotonic(deadline: Instant) -> u64 {
     let left = deadline.saturating_duration_since(Instant::now());
     intake::monotonic().saturating_add(u64::try_from(left.as_nanos()).unwrap_or(u64::MAX)).max(1)
 }
 
-impl Looked for Client {
-    fn look(&self) {
+impl IndexedLink for ClientLink {
+    fn poll(&self) {
         let mut left = Vec::new();
         let popped = {
             let _one = lock(&self.taking);
             self.caller.pop_replies(usize::MAX, |reply| {
                 let slot = &self.slots[reply.cell.index()];
-                if slot.state.load(Ordering::Acquire) == WAITS {
+                if slot.state.load(Ordering::Acquire) == WAITING {
                     // SAFETY: this side's record of a cell whose reply is being taken in: only we
-                    // end WAITS with a reply, and a leaving caller does not look at `held`. A
-                    // waiting one takes nothing before THERE.
+                    // end WAITING with a reply, and a leaving caller does not look at `contents`. A
+                    // waiting one takes nothing before REPLIED.
                     let who = unsafe {
-                        let held = slot.held.get();
-                        (*held).1 = reply.header;
-                        (*held).0.clone()
+                        let contents = slot.contents.get();
+                        (*contents).1 = reply.header;
+                        (*contents).0.clone()
                     };
                     if slot
                         .state
-                        .compare_exchange(WAITS, THERE, Ordering::AcqRel, Ordering::Acquire)
+                        .compare_exchange(WAITING, REPLIED, Ordering::AcqRel, Ordering::Acquire)
                         .is_ok()
                     {
                         if let Some(who) = who {
@@ -569,55 +583,58 @@ impl Looked for Client {
                 // GONE: a reply behind the link's end. Its taker is still to see that, and the cell
                 // is nobody's any more.
                 match slot.state.load(Ordering::Acquire) {
-                    LEFT => left.push((reply.cell, reply.header)),
+                    ABANDONED => left.push((reply.cell, reply.header)),
                     // Whatever it says: a server that answers this with an item is not asked again.
-                    STOPS => left.push((reply.cell, ReplyHeader::default())),
+                    STOPPING => left.push((reply.cell, ReplyHeader::default())),
                     _ => {}
                 }
             })
         };
-        left.into_iter().for_each(|(cell, header)| self.put_away(cell, header));
+        left.into_iter().for_each(|(cell, header)| self.discard_reply(cell, header));
         if let Err(why) = popped {
-            self.side.cut(&why);
+            self.endpoint.close(&why);
         }
     }
 
-    fn tell(&self, caller: row::Caller) {
-        self.bell.tell(caller, &self.side.link);
+    fn flush(&self, caller: row::Caller) {
+        self.notifier.flush(caller, &self.endpoint.link);
     }
 
     fn expects(&self, core: u32) -> Option<u64> {
-        self.bell.expects(core)
+        self.notifier.expects(core)
     }
 }
 
-impl Shown for Client {
+impl Inspect for ClientLink {
     fn state(&self) -> String {
-        let whose =
-            self.side.link.get().map_or("nobody yet".to_owned(), |link| link.peer().to_string());
+        let whose = self
+            .endpoint
+            .link
+            .get()
+            .map_or("nobody yet".to_owned(), |link| link.peer().to_string());
         format!("calls gate {} of {whose}: {} under way", self.gate, self.under_way())
     }
 
     fn cancel(&self) {
-        self.side.cut(&Error::new(ErrorKind::Gone, "the link was cancelled from outside"));
+        self.endpoint.close(&Error::new(ErrorKind::Gone, "the link was cancelled from outside"));
     }
 }
 
-impl Sided for Client {
-    fn side(&self) -> &Side {
-        &self.side
+impl HasEndpoint for ClientLink {
+    fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
     }
 
-    fn gone(&self, why: Error) {
+    fn end_with(&self, why: Error) {
         // What was answered before the end is taken in.
-        self.look();
-        self.side.regions.end(&why);
+        self.poll();
+        self.endpoint.regions.end(&why);
         let _ = self.gone.set(why);
         self.is_gone.store(true, Ordering::Release);
         fence(Ordering::SeqCst);
         let lent: Vec<CellNo> = self.caller.lent().collect();
-        lent.into_iter().for_each(|cell| self.fail(cell));
-        self.side.end();
+        lent.into_iter().for_each(|cell| self.fail_wait(cell));
+        self.endpoint.end();
         let queued: Vec<Waiter> = {
             let mut queue = lock(&self.queue);
             self.queued.store(0, Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! The server's end of a link.
+//! The server's side of a link.
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;
@@ -9,55 +9,60 @@ use kumihimo_arbiter::row::Caller;
 use kumihimo_runtime::park::{self, Wait, Waiter};
 use kumihimo_runtime::{cancel, lock};
 
-use crate::bell::Bell;
-use crate::entered::Shown;
-use crate::lane::{CellNo, Host, Incoming, REGIONS, ReplyHeader};
+use crate::endpoint::{Endpoint, HasEndpoint};
+use crate::lane::{CellNo, Incoming, REGIONS, ReplyHeader, ServerEnd};
 use crate::link::{Link, Peer};
-use crate::looks::Looked;
-use crate::port::{Port, Request};
-use crate::porter;
-use crate::side::{Side, Sided};
-use crate::wire::{Kind, Status};
+use crate::link_index::IndexedLink;
+use crate::link_poller;
+use crate::message::{RequestKind, Status};
+use crate::notifier::Notifier;
+use crate::resource_entry::Inspect;
+use crate::service::{Request, Service};
 use crate::{Error, ErrorKind, Region};
 
-/// Of a stream that is handled: whose its cell is. Its items go out one at a time, each when the
-/// client has asked for it.
-enum Turn {
-    /// The client has asked, and the cell is the handler's to answer in.
+/// Ownership of the cell of a stream. The handler sends one item each time the client has asked for
+/// it.
+enum StreamTurn {
+    /// The client has asked for an item, and the handler owns the cell.
     Asked,
-    /// It wants no more; the cell is the handler's to say so.
+    /// The client wants no more items; the handler owns the cell and answers in it.
     Stop,
-    /// The client has it, or an item is on its way there.
+    /// The client owns the cell, or an item is on its way there.
     Away,
     /// As `Away`, and the handler waits.
     Waits(Waiter),
 }
 
-/// One client of a gate.
-pub(crate) struct Hosted {
-    me: Weak<Hosted>,
-    pub(crate) port: Arc<Port>,
-    host: Host,
-    bell: Bell,
+/// The link to one client of a gate.
+pub(crate) struct ServerLink {
+    me: Weak<ServerLink>,
+    pub(crate) service: Arc<Service>,
+    lane: ServerEnd,
+    notifier: Notifier,
     pub(crate) peer: Peer,
-    pub(crate) side: Side,
+    pub(crate) endpoint: Endpoint,
     gone: AtomicBool,
-    /// The streams that are handled, by cell. A request to one that is not there is answered at
-    /// once, by the thread that looks.
-    streams: Mutex<HashMap<CellNo, Turn>>,
+    /// The streams that are handled, by cell. A request for the next item of another stream is
+    /// answered at once, by the polling thread.
+    streams: Mutex<HashMap<CellNo, StreamTurn>>,
     /// Names of the regions that this side passes.
     next_region: AtomicU32,
 }
 
-impl Hosted {
-    pub(crate) fn new(port: Arc<Port>, host: Host, bell: Bell, peer: Peer) -> Arc<Hosted> {
-        Arc::new_cyclic(|me| Hosted {
+impl ServerLink {
+    pub(crate) fn new(
+        service: Arc<Service>,
+        lane: ServerEnd,
+        notifier: Notifier,
+        peer: Peer,
+    ) -> Arc<ServerLink> {
+        Arc::new_cyclic(|me| ServerLink {
             me: me.clone(),
-            port,
-            host,
-            bell,
+            service,
+            lane,
+            notifier,
             peer,
-            side: Side::default(),
+            endpoint: Endpoint::default(),
             gone: AtomicBool::new(false),
             streams: Mutex::default(),
             next_region: AtomicU32::new(1),
@@ -65,10 +70,10 @@ impl Hosted {
     }
 
     /// The handshake is over.
-    pub(crate) fn begin(self: &Arc<Hosted>, link: Link, bit: u32) {
-        self.side.begin(self, link, bit, self.bell.keeps_to_cores());
-        if !self.port.linked(self) {
-            self.cut(&self.port.closed());
+    pub(crate) fn begin(self: &Arc<ServerLink>, link: Link, bit: u32) {
+        self.endpoint.begin(self, link, bit, self.notifier.keeps_to_cores());
+        if !self.service.add_link(self) {
+            self.close(&self.service.closed_error());
         }
     }
 
@@ -76,17 +81,17 @@ impl Hosted {
         self.gone.load(Ordering::Acquire)
     }
 
-    /// The most that lies in a cell.
+    /// Bytes of payload that fit into a cell.
     pub(crate) fn inline(&self) -> usize {
-        self.host.geometry().inline() as usize
+        self.lane.geometry().inline() as usize
     }
 
     /// The payload of a request, which may lie in a region: `regions[0]` then.
-    pub(crate) fn payload(&self, request: &Request, to: &mut Vec<u8>) -> Result<(), Error> {
-        self.host.read_request(request.cell, to)
+    pub(crate) fn read_payload(&self, request: &Request, to: &mut Vec<u8>) -> Result<(), Error> {
+        self.lane.read_request(request.cell, to)
     }
 
-    /// Answers. What is too large for the cell is the caller's to pass otherwise.
+    /// Answers a request. The payload fits into the cell: larger ones go by a region.
     pub(crate) fn reply(
         &self,
         cell: CellNo,
@@ -94,18 +99,18 @@ impl Hosted {
         payload: &[u8],
     ) -> Result<(), Error> {
         if self.is_gone() {
-            return Err(gone(&self.port.name));
+            return Err(gone(&self.service.name));
         }
-        if porter::is_child() {
-            return Err(porter::of_parent());
+        if link_poller::in_forked_child() {
+            return Err(link_poller::forked_child_error());
         }
-        self.host.push_reply(cell, header, payload)?;
-        self.bell.pushed(&self.side.link);
+        self.lane.push_reply(cell, header, payload)?;
+        self.notifier.notify(&self.endpoint.link);
         Ok(())
     }
 
-    /// Answers with an error. Nothing is left to be done if that fails: the link is gone.
-    pub(crate) fn refuse(&self, cell: CellNo, error: &Error) {
+    /// Answers a request with an error. A failure means that the link has ended.
+    pub(crate) fn reply_error(&self, cell: CellNo, error: &Error) {
         let header =
             ReplyHeader { status: Status::Failed(error.kind()).number(), ..ReplyHeader::default() };
         let text = error.to_string();
@@ -117,9 +122,9 @@ impl Hosted {
     }
 
     /// Passes regions with a reply; their numbers.
-    pub(crate) fn pass(&self, regions: &[Region]) -> Result<[u32; REGIONS], Error> {
+    pub(crate) fn pass_regions(&self, regions: &[Region]) -> Result<[u32; REGIONS], Error> {
         let mut numbers = [0; REGIONS];
-        let Some(link) = self.side.link.get() else { return Err(gone(&self.port.name)) };
+        let Some(link) = self.endpoint.link.get() else { return Err(gone(&self.service.name)) };
         for (number, region) in numbers.iter_mut().zip(regions) {
             *number = self.next_region.fetch_add(1, Ordering::Relaxed).max(1);
             let (link, fd, len) = (link, region.as_fd(), region.len() as u64);
@@ -129,28 +134,28 @@ impl Hosted {
         Ok(numbers)
     }
 
-    /// The stream in `cell` begins: the request itself asks for the first item.
+    /// Begins the stream in `cell`: the request itself asks for the first item.
     ///
     /// # Errors
     /// `Malformed`: the one before in this cell is not over, and the client has not waited for its
     /// end. The link is cut.
-    pub(crate) fn stream_begins(&self, cell: CellNo) -> Result<(), Error> {
-        if lock(&self.streams).insert(cell, Turn::Asked).is_none() {
+    pub(crate) fn begin_stream(&self, cell: CellNo) -> Result<(), Error> {
+        if lock(&self.streams).insert(cell, StreamTurn::Asked).is_none() {
             return Ok(());
         }
         let why = Error::new(
             ErrorKind::Malformed,
             format!(
                 "the client of gate {:?} began a stream in the cell of one that is not over",
-                self.port.name
+                self.service.name
             ),
         );
-        self.cut(&why);
+        self.close(&why);
         Err(why)
     }
 
-    /// Until the client asks for the next item of the stream in `cell`. False: it wants no more.
-    /// Blocks the microprocess.
+    /// Waits until the client asks for the next item of the stream in `cell`. False: it wants no
+    /// more. Blocks the microprocess.
     pub(crate) fn await_turn(&self, cell: CellNo) -> bool {
         loop {
             {
@@ -161,9 +166,9 @@ impl Hosted {
                     return false;
                 }
                 match streams.get_mut(&cell) {
-                    Some(Turn::Asked) => return true,
-                    Some(Turn::Stop) | None => return false,
-                    Some(turn) => *turn = Turn::Waits(park::current()),
+                    Some(StreamTurn::Asked) => return true,
+                    Some(StreamTurn::Stop) | None => return false,
+                    Some(turn) => *turn = StreamTurn::Waits(park::current()),
                 }
             }
             park::park(Wait::Gate(0), None);
@@ -171,7 +176,7 @@ impl Hosted {
     }
 
     /// Sends an item of the stream in `cell`, whose turn it is.
-    pub(crate) fn item(
+    pub(crate) fn send_item(
         &self,
         cell: CellNo,
         header: &ReplyHeader,
@@ -179,61 +184,62 @@ impl Hosted {
     ) -> Result<(), Error> {
         // Before the reply: the client may ask for the next one at once.
         if let Some(turn) = lock(&self.streams).get_mut(&cell) {
-            *turn = Turn::Away;
+            *turn = StreamTurn::Away;
         }
         self.reply(cell, header, payload)
     }
 
-    /// The stream in `cell` is over. Whether the cell is the handler's, which has to answer in it
-    /// then.
+    /// Ends the stream in `cell`. Returns whether the handler owns the cell and has to answer in
+    /// it.
     #[must_use]
-    pub(crate) fn stream_ends(&self, cell: CellNo) -> bool {
-        matches!(lock(&self.streams).remove(&cell), Some(Turn::Asked | Turn::Stop))
+    pub(crate) fn end_stream(&self, cell: CellNo) -> bool {
+        matches!(lock(&self.streams).remove(&cell), Some(StreamTurn::Asked | StreamTurn::Stop))
     }
 
-    /// The client has given the cell of a stream back. False: no such stream is handled.
-    fn asked(&self, cell: CellNo, now: Turn) -> bool {
+    /// Records that the client has given the cell of a stream back. False: no such stream is
+    /// handled.
+    fn give_turn(&self, cell: CellNo, now: StreamTurn) -> bool {
         let before = match lock(&self.streams).get_mut(&cell) {
             Some(turn) => std::mem::replace(turn, now),
             None => return false,
         };
-        if let Turn::Waits(who) = before {
+        if let StreamTurn::Waits(who) = before {
             who.wake();
         }
         true
     }
 
     /// Ends the link.
-    pub(crate) fn cut(&self, why: &Error) {
-        self.side.cut(why);
+    pub(crate) fn close(&self, why: &Error) {
+        self.endpoint.close(why);
     }
 }
 
-impl Looked for Hosted {
-    fn look(&self) {
+impl IndexedLink for ServerLink {
+    fn poll(&self) {
         let Some(me) = self.me.upgrade() else { return };
         let mut cancelled = Vec::new();
         let mut refused = Vec::new();
         let mut over = Vec::new();
         let mut failure = None;
-        self.port.take_in(|put| {
-            let popped = self.host.pop_requests(usize::MAX, |incoming| match incoming {
+        self.service.enqueue(|put| {
+            let popped = self.lane.pop_requests(usize::MAX, |incoming| match incoming {
                 Incoming::Request(request)
-                    if request.header.kind == Kind::Next as u8
-                        || request.header.kind == Kind::Stop as u8 =>
+                    if request.header.kind == RequestKind::Next as u8
+                        || request.header.kind == RequestKind::Stop as u8 =>
                 {
-                    let turn = if request.header.kind == Kind::Next as u8 {
-                        Turn::Asked
+                    let turn = if request.header.kind == RequestKind::Next as u8 {
+                        StreamTurn::Asked
                     } else {
-                        Turn::Stop
+                        StreamTurn::Stop
                     };
-                    if !self.asked(request.cell, turn) {
+                    if !self.give_turn(request.cell, turn) {
                         over.push(request.cell);
                     }
                 }
                 Incoming::Request(request) => {
                     let chain = request.header.chain.words();
-                    if self.port.alone && chain.contains(&self.port.word) {
+                    if self.service.single && chain.contains(&self.service.word) {
                         refused.push(request.cell);
                     } else {
                         let (cell, serial, header) = (request.cell, request.serial, request.header);
@@ -247,66 +253,71 @@ impl Looked for Hosted {
         for cell in refused {
             let text = format!(
                 "gate {:?} was called by its own server, which would wait for itself: serve it with several handlers",
-                self.port.name
+                self.service.name
             );
-            self.refuse(cell, &Error::new(ErrorKind::Deadlock, text));
+            self.reply_error(cell, &Error::new(ErrorKind::Deadlock, text));
         }
         for cell in over {
-            self.refuse(
+            self.reply_error(
                 cell,
                 &Error::new(ErrorKind::Cancelled, "the stream is over: its handler was cancelled"),
             );
         }
         for (cell, serial) in cancelled {
-            if let Some(request) = self.port.cancel(&me, cell, serial) {
-                self.refuse(
+            if let Some(request) = self.service.cancel(&me, cell, serial) {
+                self.reply_error(
                     request.cell,
                     &Error::new(ErrorKind::Cancelled, "cancelled before it was handled"),
                 );
             }
         }
         if let Some(why) = failure {
-            self.cut(&why);
+            self.close(&why);
         }
     }
 
-    fn tell(&self, caller: Caller) {
-        self.bell.tell(caller, &self.side.link);
+    fn flush(&self, caller: Caller) {
+        self.notifier.flush(caller, &self.endpoint.link);
     }
 
     fn expects(&self, core: u32) -> Option<u64> {
-        self.bell.expects(core)
+        self.notifier.expects(core)
     }
 }
 
-impl Sided for Hosted {
-    fn side(&self) -> &Side {
-        &self.side
+impl HasEndpoint for ServerLink {
+    fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
     }
 
-    fn gone(&self, why: Error) {
+    fn end_with(&self, why: Error) {
         self.gone.store(true, Ordering::Release);
-        self.side.regions.end(&why);
-        self.side.end();
+        self.endpoint.regions.end(&why);
+        self.endpoint.end();
         if let Some(me) = self.me.upgrade() {
-            self.port.forget(&me);
+            self.service.remove_link(&me);
         }
         let waiting = std::mem::take(&mut *lock(&self.streams));
         for turn in waiting.into_values() {
-            if let Turn::Waits(who) = turn {
+            if let StreamTurn::Waits(who) = turn {
                 who.wake();
             }
         }
     }
 }
 
-impl Shown for Hosted {
+impl Inspect for ServerLink {
     fn state(&self) -> String {
-        format!("serves gate {} to {}: {} under way", self.port.name, self.peer, self.host.in_use())
+        format!(
+            "serves gate {} to {}: {} under way",
+            self.service.name,
+            self.peer,
+            self.lane.in_use()
+        )
     }
 
     fn cancel(&self) {
-        self.cut(&Error::new(ErrorKind::Gone, "the link was cancelled from outside"));
+        self.close(&Error::new(ErrorKind::Gone, "the link was cancelled from outside"));
     }
 }
 

@@ -2,21 +2,21 @@
 //! protocol, only of places.
 
 use super::atomic::AtomicU32;
-use super::cell::Head;
+use super::cell::CellHead;
 use super::geometry::Geometry;
 
 #[cfg(not(loom))]
-pub(super) use shared::Lane;
+pub(super) use mapped::LaneMemory;
 
 #[cfg(not(loom))]
-mod shared {
+mod mapped {
     use std::os::fd::{BorrowedFd, OwnedFd};
     use std::slice;
     use std::sync::atomic::Ordering;
 
-    use super::super::cell::{HEAD, NEAR, malformed};
+    use super::super::cell::{HEAD, HEAD_PAYLOAD, malformed};
     use super::super::copy;
-    use super::{AtomicU32, Geometry, Head};
+    use super::{AtomicU32, CellHead, Geometry};
     use crate::Error;
     use crate::memory::{Memory, Pages};
 
@@ -27,19 +27,19 @@ mod shared {
 
     /// The memory of a lane.
     #[derive(Debug)]
-    pub(in super::super) struct Lane {
+    pub(in super::super) struct LaneMemory {
         memory: Memory,
         geometry: Geometry,
     }
 
-    impl Lane {
+    impl LaneMemory {
         pub(in super::super) fn create(
             name: &str,
             geometry: Geometry,
-        ) -> Result<(Lane, OwnedFd), Error> {
+        ) -> Result<(LaneMemory, OwnedFd), Error> {
             let (memory, fd) = Memory::create(name, geometry.bytes(), Pages::AsTouched)?;
-            let lane = Lane { memory, geometry };
-            for (word, says) in lane.words(0, 5).iter().zip(lane.says()) {
+            let lane = LaneMemory { memory, geometry };
+            for (word, says) in lane.words(0, 5).iter().zip(lane.header()) {
                 word.store(says, Ordering::Relaxed);
             }
             Ok((lane, fd))
@@ -48,21 +48,21 @@ mod shared {
         pub(in super::super) fn open(
             fd: BorrowedFd<'_>,
             geometry: Geometry,
-        ) -> Result<Lane, Error> {
-            let lane = Lane { memory: Memory::map(fd, geometry.bytes())?, geometry };
+        ) -> Result<LaneMemory, Error> {
+            let lane = LaneMemory { memory: Memory::map(fd, geometry.bytes())?, geometry };
             let found: Vec<u32> =
                 lane.words(0, 5).iter().map(|word| word.load(Ordering::Relaxed)).collect();
-            if found != lane.says() {
+            if found != lane.header() {
                 return Err(malformed(format_args!(
                     "its memory begins with {found:x?}, not with {:x?}",
-                    lane.says()
+                    lane.header()
                 )));
             }
             Ok(lane)
         }
 
         /// What the memory begins with.
-        fn says(&self) -> [u32; 5] {
+        fn header(&self) -> [u32; 5] {
             [MAGIC[0], MAGIC[1], VERSION, self.geometry.cells(), self.geometry.inline()]
         }
 
@@ -84,47 +84,47 @@ mod shared {
         /// # Panics
         /// If there is no such cell.
         #[inline]
-        pub(in super::super) fn head(&self, cell: u32) -> &Head {
+        pub(in super::super) fn head(&self, cell: u32) -> &CellHead {
             assert!(cell < self.geometry.cells());
             // SAFETY: there is such a cell, so its head lies in the mapping, which lives as long as
             // `self`; it is aligned, since heads begin with a page. It consists of atomics, so
             // others may write it.
-            unsafe { &*self.at(self.geometry.heads() + HEAD * cell as usize).cast::<Head>() }
+            unsafe { &*self.at(self.geometry.heads() + HEAD * cell as usize).cast::<CellHead>() }
         }
 
         /// # Panics
         /// If there is no such cell, or the payload is longer than the lane's `inline`.
         #[inline]
         pub(in super::super) fn write_payload(&self, cell: u32, payload: &[u8]) {
-            if payload.len() <= NEAR {
-                copy::into_words(&self.head(cell).near, payload);
+            if payload.len() <= HEAD_PAYLOAD {
+                copy::into_words(&self.head(cell).payload, payload);
             } else {
-                let to = self.far(cell, payload.len());
-                // SAFETY: `far` has seen to it that these bytes are in the mapping, and no
+                let to = self.overflow(cell, payload.len());
+                // SAFETY: `overflow` has seen to it that these bytes are in the mapping, and no
                 // reference to them is ever made.
                 unsafe { copy::into_shared(to, payload) }
             }
         }
 
         /// # Panics
-        /// As [`write_payload`](Lane::write_payload).
+        /// As [`write_payload`](LaneMemory::write_payload).
         #[inline]
         pub(in super::super) fn read_payload(&self, cell: u32, len: usize, to: &mut Vec<u8>) {
-            if len <= NEAR {
-                copy::out_of_words(&self.head(cell).near, len, to);
+            if len <= HEAD_PAYLOAD {
+                copy::out_of_words(&self.head(cell).payload, len, to);
             } else {
-                let from = self.far(cell, len);
-                // SAFETY: `far` has seen to it that these bytes are in the mapping.
+                let from = self.overflow(cell, len);
+                // SAFETY: `overflow` has seen to it that these bytes are in the mapping.
                 unsafe { copy::out_of_shared(from, len, to) }
             }
         }
 
         /// Where a payload of this length lies that is too long for the head.
         #[inline]
-        fn far(&self, cell: u32, len: usize) -> *mut u8 {
-            let stride = self.geometry.far_stride();
+        fn overflow(&self, cell: u32, len: usize) -> *mut u8 {
+            let stride = self.geometry.overflow_stride();
             assert!(cell < self.geometry.cells() && len <= stride);
-            self.at(self.geometry.far() + stride * cell as usize)
+            self.at(self.geometry.overflow() + stride * cell as usize)
         }
 
         /// Words of a ring or of the beginning.
@@ -147,23 +147,23 @@ mod shared {
 /// What stands for it in the models; clones are the same lane.
 #[cfg(loom)]
 #[derive(Clone)]
-pub(super) struct Lane(std::sync::Arc<Parts>);
+pub(super) struct LaneMemory(std::sync::Arc<Parts>);
 
 #[cfg(loom)]
 struct Parts {
     geometry: Geometry,
     requests: Box<[AtomicU32]>,
     replies: Box<[AtomicU32]>,
-    heads: Box<[Head]>,
+    heads: Box<[CellHead]>,
 }
 
 #[cfg(loom)]
-impl Lane {
-    pub(super) fn new(geometry: Geometry) -> Lane {
+impl LaneMemory {
+    pub(super) fn new(geometry: Geometry) -> LaneMemory {
         let ring = |n| (0..n).map(|_| AtomicU32::new(0)).collect();
-        let heads = (0..geometry.cells()).map(|_| Head::new()).collect();
+        let heads = (0..geometry.cells()).map(|_| CellHead::new()).collect();
         let (requests, replies) = (ring(geometry.requests()), ring(geometry.replies()));
-        Lane(std::sync::Arc::new(Parts { geometry, requests, replies, heads }))
+        LaneMemory(std::sync::Arc::new(Parts { geometry, requests, replies, heads }))
     }
     pub(super) fn geometry(&self) -> Geometry {
         self.0.geometry
@@ -174,15 +174,17 @@ impl Lane {
     pub(super) fn replies(&self) -> &[AtomicU32] {
         &self.0.replies
     }
-    pub(super) fn head(&self, cell: u32) -> &Head {
+    pub(super) fn head(&self, cell: u32) -> &CellHead {
         &self.0.heads[cell as usize]
     }
     pub(super) fn write_payload(&self, cell: u32, payload: &[u8]) {
         let Some(byte) = payload.first() else { return };
-        self.head(cell).near[0].store(u64::from(*byte), super::atomic::Ordering::Relaxed);
+        self.head(cell).payload[0].store(u64::from(*byte), super::atomic::Ordering::Relaxed);
     }
     pub(super) fn read_payload(&self, cell: u32, len: usize, to: &mut Vec<u8>) {
-        *to =
-            vec![self.head(cell).near[0].load(super::atomic::Ordering::Relaxed) as u8; len.min(1)];
+        *to = vec![
+            self.head(cell).payload[0].load(super::atomic::Ordering::Relaxed) as u8;
+            len.min(1)
+        ];
     }
 }

@@ -1,5 +1,5 @@
-//! Memory that the other side has passed: it comes by the socket, requests and replies name it by
-//! number.
+//! Regions that the other side has passed. They come over the socket; requests and replies name
+//! them by number.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -11,26 +11,27 @@ use kumihimo_runtime::park::{self, Wait, Waiter};
 
 use crate::{Error, ErrorKind, Region};
 
-/// Of one link at a time: each takes a mapping.
+/// Most regions of one link: each takes a mapping.
 const MOST: usize = 1024;
-/// Memory is sent before what names it: only the porter's turn is waited for.
+/// Time to wait for a region. It is sent before the request that names it, so only the link
+/// poller's turn is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Default)]
-pub(crate) struct Regions {
-    state: Mutex<State>,
+pub(crate) struct ReceivedRegions {
+    state: Mutex<ReceivedState>,
 }
 
 #[derive(Default)]
-struct State {
+struct ReceivedState {
     of: HashMap<u64, Result<Region, Error>>,
     waiting: Vec<Waiter>,
     ended: Option<Error>,
 }
 
-impl Regions {
-    /// One has come. By the porter.
-    pub(crate) fn came(&self, id: u64, fd: OwnedFd, length: u64) {
+impl ReceivedRegions {
+    /// Adds a region that has come. Called by the link poller.
+    pub(crate) fn insert(&self, id: u64, fd: OwnedFd, length: u64) {
         let region = usize::try_from(length)
             .map_err(|_| Error::new(ErrorKind::TooLarge, format!("a region of {length} bytes")))
             .and_then(|length| Region::receive(fd, length));
@@ -55,7 +56,7 @@ impl Regions {
         drop(gone);
     }
 
-    /// The link is gone.
+    /// Ends all waits: the link has ended.
     pub(crate) fn end(&self, why: &Error) {
         let waiting = {
             let mut state = lock(&self.state);

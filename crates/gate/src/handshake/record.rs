@@ -1,19 +1,16 @@
-//! The handshake of a link: the client says what it wants, the server says what it gets, or why
-//! not.
-//!
-//! Records of fixed layout, little-endian, each one packet:
+//! The records of the handshake, of fixed layout, little-endian, each one packet:
 //! ```text
-//! 0  magic "KUMI"   4  version u16   6  what it is u8
-//! hello    7  1: types are told  8  types u64  16  size  24  seat
-//!          46  placement u8      47  length of the name u8  48  name
-//! welcome  7  0                  8  link u64   16  size  24  seat  46  0
+//! 0  magic "KUMI"   4  version u16   6  type of record u8
+//! hello    7  1: types are given  8  types u64  16  size  24  address
+//!          46  placement u8       47  length of the name u8  48  name
+//! welcome  7  0                   8  link u64   16  size  24  address  46  0
 //!          and with it a descriptor: the lane
-//! refused  7  kind of error u8   8  length of the text u16  10  text
+//! refused  7  kind of error u8    8  length of the text u16  10  text
 //! size: cells u32, inline u32 (0, 0: no wish)
-//! seat: 1: there is one u8, board u128, row u32, bit u8
+//! address: 1: there is one u8, board u128, row u32, bit u8
 //! ```
-//! The first seven bytes and all of `refused` stay as they are in every version, so that two
-//! versions can tell each other what they are.
+//! The first seven bytes and all of `refused` are the same in every version, so that two versions
+//! can tell each other which they are.
 
 use kumihimo_machine::gates::check_name;
 
@@ -35,17 +32,17 @@ const LONGEST_TEXT: usize = LONGEST - 10;
 
 /// How large a lane is, as it is told: the receiver checks it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Size {
+pub(crate) struct LaneSize {
     /// 0: as the server likes.
     pub(crate) cells: u32,
     /// Bytes of payload in each; 0: as the server likes.
     pub(crate) inline: u32,
 }
 
-/// Where an address space lies down. Which board it is the file says (device and inode); nobody is
-/// believed more than that it woke the wrong ones.
+/// Where an address space waits for posts. The board is identified by its file (device and inode).
+/// A false address only wakes the wrong process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Seat {
+pub(crate) struct WakeAddress {
     pub(crate) board: u128,
     pub(crate) row: u32,
     /// What is posted there for this link, below 64.
@@ -59,8 +56,8 @@ pub(crate) struct Hello {
     pub(crate) name: String,
     /// What stands for the types of request and reply; `None`: raw bytes.
     pub(crate) types: Option<u64>,
-    pub(crate) size: Size,
-    pub(crate) seat: Option<Seat>,
+    pub(crate) size: LaneSize,
+    pub(crate) wake_address: Option<WakeAddress>,
     /// Where both sides are to run.
     pub(crate) placement: Placement,
 }
@@ -70,8 +67,8 @@ pub(crate) struct Hello {
 pub(crate) struct Welcome {
     /// The server's number for the link.
     pub(crate) link: u64,
-    pub(crate) size: Size,
-    pub(crate) seat: Option<Seat>,
+    pub(crate) size: LaneSize,
+    pub(crate) wake_address: Option<WakeAddress>,
 }
 
 fn header(what: u8, then: u8) -> Vec<u8> {
@@ -82,12 +79,19 @@ fn header(what: u8, then: u8) -> Vec<u8> {
     record
 }
 
-fn put_rest(record: &mut Vec<u8>, first: u64, size: Size, seat: Option<Seat>, last: u8) {
+fn put_fields(
+    record: &mut Vec<u8>,
+    first: u64,
+    size: LaneSize,
+    wake_address: Option<WakeAddress>,
+    last: u8,
+) {
     record.extend_from_slice(&first.to_le_bytes());
     record.extend_from_slice(&size.cells.to_le_bytes());
     record.extend_from_slice(&size.inline.to_le_bytes());
-    record.push(seat.is_some().into());
-    let Seat { board, row, bit } = seat.unwrap_or(Seat { board: 0, row: 0, bit: 0 });
+    record.push(wake_address.is_some().into());
+    let WakeAddress { board, row, bit } =
+        wake_address.unwrap_or(WakeAddress { board: 0, row: 0, bit: 0 });
     record.extend_from_slice(&board.to_le_bytes());
     record.extend_from_slice(&row.to_le_bytes());
     record.extend_from_slice(&[bit, last]);
@@ -109,7 +113,7 @@ fn malformed(what: &str) -> Error {
 }
 
 /// The kind of record, of those of this version.
-fn kind_of(record: &[u8], from: &str) -> Result<u8, Error> {
+fn record_kind(record: &[u8], from: &str) -> Result<u8, Error> {
     if record.len() < 8 || record[..4] != MAGIC {
         return Err(malformed(&format!("what {from} says")));
     }
@@ -133,21 +137,27 @@ fn flag(byte: u8, from: &str) -> Result<bool, Error> {
     }
 }
 
-fn size_and_seat(record: &[u8], from: &str) -> Result<(Size, Option<Seat>), Error> {
-    let size = Size {
+fn size_and_address(record: &[u8], from: &str) -> Result<(LaneSize, Option<WakeAddress>), Error> {
+    let size = LaneSize {
         cells: u32::from_le_bytes(at(record, 16)),
         inline: u32::from_le_bytes(at(record, 20)),
     };
     let (board, row) = (u128::from_le_bytes(at(record, 25)), u32::from_le_bytes(at(record, 41)));
-    let seat = Seat { board, row, bit: record[45] & 63 };
-    Ok((size, flag(record[24], from)?.then_some(seat)))
+    let wake_address = WakeAddress { board, row, bit: record[45] & 63 };
+    Ok((size, flag(record[24], from)?.then_some(wake_address)))
 }
 
 impl Hello {
     /// As a record. The name is one that [`check_name`] allows.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut record = header(HELLO, self.types.is_some().into());
-        put_rest(&mut record, self.types.unwrap_or(0), self.size, self.seat, self.placement as u8);
+        put_fields(
+            &mut record,
+            self.types.unwrap_or(0),
+            self.size,
+            self.wake_address,
+            self.placement as u8,
+        );
         record.push(self.name.len() as u8);
         record.extend_from_slice(self.name.as_bytes());
         record
@@ -157,7 +167,7 @@ impl Hello {
     /// `Version`, `Malformed`.
     pub(crate) fn decode(record: &[u8]) -> Result<Hello, Error> {
         const FROM: &str = "the caller";
-        let what = kind_of(record, FROM)?;
+        let what = record_kind(record, FROM)?;
         if what != HELLO
             || record.len() < FIXED + 1
             || record.len() != FIXED + 1 + usize::from(record[FIXED])
@@ -165,20 +175,20 @@ impl Hello {
             return Err(malformed("what the caller says"));
         }
         let types = flag(record[7], FROM)?.then_some(u64::from_le_bytes(at(record, 8)));
-        let (size, seat) = size_and_seat(record, FROM)?;
+        let (size, wake_address) = size_and_address(record, FROM)?;
         let name =
             str::from_utf8(&record[FIXED + 1..]).map_err(|_| malformed("the name of a gate"))?;
         check_name(name).map_err(|e| Error::new(ErrorKind::Malformed, e.to_string()))?;
         let placement =
             Placement::from_number(record[46]).ok_or_else(|| malformed("what the caller says"))?;
-        Ok(Hello { name: name.to_owned(), types, size, seat, placement })
+        Ok(Hello { name: name.to_owned(), types, size, wake_address, placement })
     }
 }
 
 impl Welcome {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut record = header(WELCOME, 0);
-        put_rest(&mut record, self.link, self.size, self.seat, 0);
+        put_fields(&mut record, self.link, self.size, self.wake_address, 0);
         record
     }
 
@@ -188,12 +198,14 @@ impl Welcome {
     /// `Version`, `Malformed`; what it refuses with, of any kind.
     pub(crate) fn decode(record: &[u8]) -> Result<Welcome, Error> {
         const FROM: &str = "the server";
-        match kind_of(record, FROM)? {
+        match record_kind(record, FROM)? {
             WELCOME if record.len() == FIXED && record[7] == 0 => {
-                let (size, seat) = size_and_seat(record, FROM)?;
-                Ok(Welcome { link: u64::from_le_bytes(at(record, 8)), size, seat })
+                let (size, wake_address) = size_and_address(record, FROM)?;
+                Ok(Welcome { link: u64::from_le_bytes(at(record, 8)), size, wake_address })
             }
-            REFUSED => Err(told(&record[7..]).unwrap_or_else(|| malformed("what the server says"))),
+            REFUSED => {
+                Err(decode_error(&record[7..]).unwrap_or_else(|| malformed("what the server says")))
+            }
             _ => Err(malformed("what the server says")),
         }
     }
@@ -203,12 +215,12 @@ impl Welcome {
 pub(crate) fn refusal(error: &Error) -> Vec<u8> {
     let mut record = header(REFUSED, 0);
     record.pop();
-    put_error(&mut record, error);
+    encode_error(&mut record, error);
     record
 }
 
 /// An error, to be told to the other side: kind, length, text.
-pub(crate) fn put_error(record: &mut Vec<u8>, error: &Error) {
+pub(crate) fn encode_error(record: &mut Vec<u8>, error: &Error) {
     let text = error.to_string();
     let end =
         (0..=text.len().min(LONGEST_TEXT)).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
@@ -219,7 +231,7 @@ pub(crate) fn put_error(record: &mut Vec<u8>, error: &Error) {
 }
 
 /// What was told. A kind that a later version has is taken for `Io`. `None`: nothing of the sort.
-pub(crate) fn told(record: &[u8]) -> Option<Error> {
+pub(crate) fn decode_error(record: &[u8]) -> Option<Error> {
     let (kind, length, text) = match record {
         [kind, low, high, text @ ..] => (*kind, u16::from_le_bytes([*low, *high]), text),
         _ => return None,
@@ -243,19 +255,20 @@ mod tests {
         Hello {
             name: "clock".into(),
             types: Some(7),
-            size: Size { cells: 1024, inline: 4096 },
-            seat: Some(Seat { board: 1 << 100, row: 3, bit: 9 }),
+            size: LaneSize { cells: 1024, inline: 4096 },
+            wake_address: Some(WakeAddress { board: 1 << 100, row: 3, bit: 9 }),
             placement: Placement::Spin,
         }
     }
 
     #[test]
     fn what_is_said_is_heard() {
-        let welcome = Welcome { link: u64::MAX, size: Size { cells: 2, inline: 64 }, seat: None };
+        let welcome =
+            Welcome { link: u64::MAX, size: LaneSize { cells: 2, inline: 64 }, wake_address: None };
         assert_eq!(Welcome::decode(&welcome.encode()), Ok(welcome));
         for one in [
             hello(),
-            Hello { types: None, seat: None, ..hello() },
+            Hello { types: None, wake_address: None, ..hello() },
             Hello { name: "x".repeat(200), ..hello() },
         ] {
             assert_eq!(Hello::decode(&one.encode()), Ok(one));

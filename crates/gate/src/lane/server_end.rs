@@ -4,9 +4,11 @@
 use std::os::fd::OwnedFd;
 
 use super::atomic::{AtomicU32, Ordering};
-use super::cell::{CellNo, Entry, ReplyHeader, RequestHeader, malformed, not_held, too_large};
+use super::cell::{
+    CellNo, ReplyHeader, RequestHeader, RingEntry, malformed, too_large, wrong_state,
+};
 use super::geometry::Geometry;
-use super::place::Lane;
+use super::memory::LaneMemory;
 use super::ring::{Consumer, Producer};
 use crate::Error;
 
@@ -16,7 +18,7 @@ const AWAY: u32 = 0;
 const HERE: u32 = 1;
 
 /// What the server keeps of a cell, out of the client's reach.
-struct Own {
+struct ServerCell {
     state: AtomicU32,
     /// Of the request that came last.
     serial: AtomicU32,
@@ -24,14 +26,15 @@ struct Own {
     len: AtomicU32,
     /// 1: it was not cancelled. A client cancels the last request of a cell, once; so entries that
     /// nothing is to be done for cannot go on for ever.
-    whole: AtomicU32,
+    not_cancelled: AtomicU32,
 }
 
-/// The server's side of a lane. Requests are [popped](Host::pop_requests) by any thread; the one
-/// that handles a request [reads](Host::read_request) it and [replies](Host::push_reply), once.
-pub struct Host {
-    lane: Lane,
-    own: Box<[Own]>,
+/// The server's side of a lane. Requests are [popped](ServerEnd::pop_requests) by any thread; the
+/// one that handles a request [reads](ServerEnd::read_request) it and
+/// [replies](ServerEnd::push_reply), once.
+pub struct ServerEnd {
+    lane: LaneMemory,
+    own: Box<[ServerCell]>,
     requests: Consumer,
     replies: Producer,
 }
@@ -40,7 +43,7 @@ pub struct Host {
 #[derive(Clone, Copy, Debug)]
 pub enum Incoming {
     /// A request, to be answered.
-    Request(Request),
+    Request(IncomingRequest),
     /// Nobody waits for the reply to this request any more. It is still to be answered, with
     /// anything.
     Cancel {
@@ -53,7 +56,7 @@ pub enum Incoming {
 
 /// A request that came.
 #[derive(Clone, Copy, Debug)]
-pub struct Request {
+pub struct IncomingRequest {
     /// In which cell.
     pub cell: CellNo,
     /// Which of this cell's, as the client counts.
@@ -64,7 +67,7 @@ pub struct Request {
     pub header: RequestHeader,
 }
 
-impl Host {
+impl ServerEnd {
     /// A new lane, and the descriptor by which the client opens it. `name` is seen in
     /// `/proc/PID/maps`.
     ///
@@ -72,17 +75,21 @@ impl Host {
     /// `Exhausted`: no memory, address space or descriptors for it. `Io`: what memfd_create(2)
     /// says, for instance where it is not allowed.
     #[cfg(not(loom))]
-    pub fn create(name: &str, geometry: Geometry) -> Result<(Host, OwnedFd), Error> {
-        let (lane, fd) = Lane::create(name, geometry)?;
-        Ok((Host::new(lane), fd))
+    pub fn create(name: &str, geometry: Geometry) -> Result<(ServerEnd, OwnedFd), Error> {
+        let (lane, fd) = LaneMemory::create(name, geometry)?;
+        Ok((ServerEnd::new(lane), fd))
     }
 
-    pub(super) fn new(lane: Lane) -> Host {
+    pub(super) fn new(lane: LaneMemory) -> ServerEnd {
         let word = || AtomicU32::new(0);
-        let own =
-            |_| Own { state: AtomicU32::new(AWAY), serial: word(), len: word(), whole: word() };
+        let own = |_| ServerCell {
+            state: AtomicU32::new(AWAY),
+            serial: word(),
+            len: word(),
+            not_cancelled: word(),
+        };
         let own = (0..lane.geometry().cells()).map(own).collect();
-        Host { lane, own, requests: Consumer::new(), replies: Producer::new() }
+        ServerEnd { lane, own, requests: Consumer::new(), replies: Producer::new() }
     }
 
     /// How large the lane is.
@@ -107,7 +114,7 @@ impl Host {
     pub fn pop_requests(&self, most: usize, mut f: impl FnMut(Incoming)) -> Result<usize, Error> {
         let geometry = self.geometry();
         self.requests.drain(self.lane.requests(), most, |entry| {
-            let entry = Entry(entry);
+            let entry = RingEntry(entry);
             let cell = entry.cell();
             let Some(own) = self.own.get(cell as usize) else {
                 return Err(malformed(format_args!(
@@ -120,12 +127,12 @@ impl Host {
             let no = CellNo(cell as u16);
             if entry.cancels() {
                 let serial = own.serial.load(Ordering::Relaxed);
-                if own.whole.load(Ordering::Relaxed) == 0 || !entry.is_of(serial) {
+                if own.not_cancelled.load(Ordering::Relaxed) == 0 || !entry.is_of(serial) {
                     return Err(malformed(format_args!(
                         "cell {cell} has no request that the cancel in it can be of"
                     )));
                 }
-                own.whole.store(0, Ordering::Relaxed);
+                own.not_cancelled.store(0, Ordering::Relaxed);
                 // Else it has been answered meanwhile.
                 if here {
                     f(Incoming::Cancel { cell: no, serial });
@@ -146,9 +153,9 @@ impl Host {
             }
             own.serial.store(serial, Ordering::Relaxed);
             own.len.store(len, Ordering::Relaxed);
-            own.whole.store(1, Ordering::Relaxed);
+            own.not_cancelled.store(1, Ordering::Relaxed);
             own.state.store(HERE, Ordering::Release);
-            f(Incoming::Request(Request { cell: no, serial, len, header }));
+            f(Incoming::Request(IncomingRequest { cell: no, serial, len, header }));
             Ok(())
         })
     }
@@ -189,7 +196,7 @@ impl Host {
         // Before the push: the next request may come at once. Relaxed: the popping thread has
         // acquired what the client acquired from the push.
         own.state.store(AWAY, Ordering::Relaxed);
-        self.replies.push(self.lane.replies(), Entry::new(cell.0.into(), serial).0);
+        self.replies.push(self.lane.replies(), RingEntry::new(cell.0.into(), serial).0);
         Ok(())
     }
 
@@ -206,9 +213,9 @@ impl Host {
 
     /// This side's record of a cell that holds a request.
     #[inline]
-    fn own(&self, cell: CellNo) -> Result<&Own, Error> {
+    fn own(&self, cell: CellNo) -> Result<&ServerCell, Error> {
         let own =
             self.own.get(cell.index()).filter(|own| own.state.load(Ordering::Acquire) == HERE);
-        own.ok_or_else(|| not_held(cell))
+        own.ok_or_else(|| wrong_state(cell))
     }
 }

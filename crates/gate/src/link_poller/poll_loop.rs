@@ -1,4 +1,4 @@
-//! The porter's rounds: what its kernel thread does with what it waits for.
+//! The loop of the link poller's kernel thread.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
@@ -12,59 +12,67 @@ use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
 
 use super::{
-    Admitted, BELL, EVERYBODY, End, Entry, FIRST, LISTENER, Porter, Running, State, guarded,
+    Admitted, EVERY_USER, FIRST, LISTENER, LinkHandler, LinkPoller, PollThread, PolledLink,
+    PollerState, WAKEUP, catch_panic,
 };
 use kumihimo_runtime::board;
 
-use crate::hello::{Hello, Welcome, refusal};
-use crate::link::{Link, Peer, Said, parse};
+use crate::handshake::record::{Hello, Welcome, refusal};
+use crate::link::{Link, LinkRecord, Peer, parse};
 use crate::packet::{Packet, receive, send};
 use crate::{Error, ErrorKind};
 
-/// A caller says what it wants within this.
+/// Time for a client to send its hello.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// So many callers may be about to say it; for one more, the one that takes longest is cut ...
-const MOST_CALLERS: usize = 256;
-/// ... unless it has had less than this.
+/// Clients that have connected and sent no hello, at most. One more evicts the oldest ...
+const MAX_PENDING: usize = 256;
+/// ... once that has had this time.
 const GRACE: Duration = Duration::from_millis(50);
-/// Let in at one turn.
-const LET_IN: usize = 16;
-/// Heard of one link at one turn.
-const HEARD: usize = 64;
-/// Where no descriptor is left, it is tried again after this.
+/// Clients accepted in one turn.
+const ACCEPT_BATCH: usize = 16;
+/// Records received from one link in one turn.
+const RECORD_BATCH: usize = 64;
+/// Pause before the next accept where no descriptor is left.
 const PAUSE: Duration = Duration::from_millis(100);
 const EVENTS: usize = 64;
-/// So often it is seen whether all sockets are still there.
-const CHECK: Duration = Duration::from_secs(2);
+/// Interval of the check that all sockets are still open.
+const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
-/// A client that has connected and said nothing yet.
-struct Caller {
+/// A client that has connected and not yet sent its hello.
+struct PendingClient {
     socket: Kept,
     peer: Peer,
     begun: Instant,
 }
 
-pub(super) struct Rounds {
-    porter: Arc<Porter>,
-    running: Arc<Running>,
-    /// By number, and so by the time at which they came.
-    callers: BTreeMap<u64, Caller>,
-    /// Nobody is let in before.
-    closed_until: Option<Instant>,
-    /// When the sockets are looked at next.
-    check: Instant,
-    /// When all virtual processors that sleep are to look around again.
-    stirs_at: Instant,
+pub(super) struct PollLoop {
+    poller: Arc<LinkPoller>,
+    running: Arc<PollThread>,
+    /// By number, and so in the order in which they connected.
+    pending: BTreeMap<u64, PendingClient>,
+    /// No client is accepted before this time.
+    paused_until: Option<Instant>,
+    /// Time of the next check of the sockets.
+    check_at: Instant,
+    /// Time at which all sleeping VPs are told to look around again.
+    stir_at: Instant,
 }
 
-impl Rounds {
-    pub(super) fn new(porter: Arc<Porter>, running: Arc<Running>) -> Rounds {
+impl PollLoop {
+    pub(super) fn new(poller: Arc<LinkPoller>, running: Arc<PollThread>) -> PollLoop {
         let now = Instant::now();
-        let (check, stirs_at) = (now + CHECK, now + board::STIR);
-        Rounds { porter, running, callers: BTreeMap::new(), closed_until: None, check, stirs_at }
+        let (check_at, stir_at) = (now + CHECK_INTERVAL, now + board::STIR);
+        PollLoop {
+            poller,
+            running,
+            pending: BTreeMap::new(),
+            paused_until: None,
+            check_at,
+            stir_at,
+        }
     }
 
-    /// Until there is no gate and no link.
+    /// Runs until no gate and no link is left.
     pub(super) fn run(mut self) {
         let mut events = Vec::with_capacity(EVENTS);
         loop {
@@ -72,16 +80,16 @@ impl Rounds {
             for event in events.drain(..) {
                 // What the upper half leaves behind is dropped here too, and may panic: the other
                 // gates and links go on.
-                let _ = guarded(|| match event.data.u64() {
-                    BELL => drop(rustix::io::read(&self.running.bell, &mut [0; 8])),
-                    LISTENER => self.let_in(),
-                    number if self.callers.contains_key(&number) => self.greet(number),
-                    number => self.hear(number),
+                let _ = catch_panic(|| match event.data.u64() {
+                    WAKEUP => drop(rustix::io::read(&self.running.wakeup, &mut [0; 8])),
+                    LISTENER => self.accept(),
+                    number if self.pending.contains_key(&number) => self.receive_hello(number),
+                    number => self.receive_link(number),
                 });
             }
-            self.cut_the_late();
-            self.check();
-            if self.porter.ends() {
+            self.expire_pending();
+            self.check_sockets();
+            if self.poller.stop_if_unused() {
                 return;
             }
         }
@@ -89,17 +97,17 @@ impl Rounds {
 
     fn wait(&mut self, events: &mut Vec<epoll::Event>) {
         let now = Instant::now();
-        let late = self.callers.first_key_value().map(|(_, first)| first.begun + PATIENCE);
+        let late = self.pending.first_key_value().map(|(_, first)| first.begun + PATIENCE);
         // What lies on the board can have been overwritten, and a call lost by that: no virtual
         // processor sets a timer of its own against it.
-        if now >= self.stirs_at {
-            self.stirs_at = now + board::STIR;
+        if now >= self.stir_at {
+            self.stir_at = now + board::STIR;
             board::stir();
         }
         let deadline = late
             .into_iter()
-            .chain(self.closed_until)
-            .chain([self.stirs_at, self.check.max(now)])
+            .chain(self.paused_until)
+            .chain([self.stir_at, self.check_at.max(now)])
             .min();
         // Rounded up, so that it is past when we wake.
         let left = deadline
@@ -114,14 +122,14 @@ impl Rounds {
             // No memory.
             Err(_) => std::thread::sleep(PAUSE),
         }
-        if self.closed_until.is_some_and(|until| until <= Instant::now()) {
-            self.closed_until = None;
+        if self.paused_until.is_some_and(|until| until <= Instant::now()) {
+            self.paused_until = None;
             self.listen(epoll::EventFlags::IN);
         }
     }
 
     fn listen(&self, to: epoll::EventFlags) {
-        if let Some(gates) = &self.porter.lock().gates {
+        if let Some(gates) = &self.poller.lock().gates {
             let _ = epoll::modify(
                 &self.running.epoll,
                 &**gates,
@@ -131,50 +139,51 @@ impl Rounds {
         }
     }
 
-    /// New clients wait until then.
-    fn close_until(&mut self, until: Instant) {
-        self.closed_until = Some(until);
+    /// Stops accepting clients until then.
+    fn pause_until(&mut self, until: Instant) {
+        self.paused_until = Some(until);
         self.listen(epoll::EventFlags::empty());
     }
 
-    fn let_in(&mut self) {
-        for _ in 0..LET_IN {
+    fn accept(&mut self) {
+        for _ in 0..ACCEPT_BATCH {
             let now = Instant::now();
-            if self.callers.len() >= MOST_CALLERS
-                && let Some(first) = self.callers.first_entry()
+            if self.pending.len() >= MAX_PENDING
+                && let Some(first) = self.pending.first_entry()
             {
                 let until = first.get().begun + GRACE;
                 if until > now {
-                    return self.close_until(until);
+                    return self.pause_until(until);
                 }
-                let Caller { socket, peer, .. } = first.remove();
+                let PendingClient { socket, peer, .. } = first.remove();
                 let text = "too many are about to connect: try again";
                 self.refuse(&socket, peer, Error::new(ErrorKind::Exhausted, text));
             }
             // The lock is held so that nobody has the listener when its last gate goes.
             let accepted = {
-                let state = self.porter.lock();
+                let state = self.poller.lock();
                 let Some(gates) = &state.gates else { return };
                 accept_with(&**gates, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
-                    .map(|socket| Kept::new(socket, &self.porter.descriptors))
+                    .map(|socket| Kept::new(socket, &self.poller.descriptors))
             };
             let socket = match accepted {
                 Ok(socket) => socket,
                 Err(Errno::INTR | Errno::CONNABORTED) => continue,
                 Err(Errno::AGAIN) => return,
-                Err(_) => return self.close_until(now + PAUSE),
+                Err(_) => return self.pause_until(now + PAUSE),
             };
             // Refused, if the kernel does not say which process it is.
             let Ok(peer) = Peer::of(&socket) else { continue };
-            let state = self.porter.lock();
-            let admits = state.doors.values().any(|served| state.admits(&served.allowed, peer.uid));
+            let state = self.poller.lock();
+            let admits =
+                state.served.values().any(|served| state.admits(&served.allowed, peer.uid));
             let why = (!admits).then(|| state.denied(None, peer.uid));
             drop(state);
             if let Some(why) = why {
                 self.refuse(&socket, peer, why);
                 continue;
             }
-            let number = self.porter.number();
+            let number = self.poller.next_number();
             if epoll::add(
                 &self.running.epoll,
                 &socket,
@@ -183,40 +192,40 @@ impl Rounds {
             )
             .is_ok()
             {
-                self.callers.insert(number, Caller { socket, peer, begun: now });
+                self.pending.insert(number, PendingClient { socket, peer, begun: now });
             }
         }
     }
 
     fn refuse(&self, socket: &Kept, peer: Peer, why: Error) {
         let _ = send(socket, &refusal(&why), None, false);
-        self.porter.refused.fetch_add(1, Ordering::Relaxed);
-        self.porter.lock().last_refused = Some((peer, why));
+        self.poller.refused.fetch_add(1, Ordering::Relaxed);
+        self.poller.lock().last_refused = Some((peer, why));
     }
 
-    fn cut_the_late(&mut self) {
+    fn expire_pending(&mut self) {
         let now = Instant::now();
-        while let Some(first) = self.callers.first_entry() {
+        while let Some(first) = self.pending.first_entry() {
             if first.get().begun + PATIENCE > now {
                 break;
             }
-            let Caller { socket, peer, .. } = first.remove();
+            let PendingClient { socket, peer, .. } = first.remove();
             let text = format!("a caller says what it wants within {} s", PATIENCE.as_secs());
             self.refuse(&socket, peer, Error::new(ErrorKind::TimedOut, text));
         }
     }
 
-    /// A caller says what it wants, or is gone.
-    fn greet(&mut self, number: u64) {
+    /// Receives a client's hello, or the end of its connection.
+    fn receive_hello(&mut self, number: u64) {
         let received = {
-            let Some(caller) = self.callers.get(&number) else { return };
+            let Some(caller) = self.pending.get(&number) else { return };
             receive(&caller.socket, false)
         };
         if matches!(received, Err(Errno::AGAIN | Errno::INTR)) {
             return;
         }
         // Whatever it is, it has said it.
-        let Some(Caller { socket, peer, .. }) = self.callers.remove(&number) else { return };
+        let Some(PendingClient { socket, peer, .. }) = self.pending.remove(&number) else { return };
         let wrong =
             |what: &str| Err(Error::new(ErrorKind::Malformed, format!("the caller sent {what}")));
         let hello = match received {
@@ -234,10 +243,10 @@ impl Rounds {
     }
 
     fn admit(&self, peer: Peer, hello: &Hello) -> Result<Admitted, Error> {
-        let door = {
-            let state = self.porter.lock();
-            match state.doors.get(&hello.name) {
-                Some(served) if state.admits(&served.allowed, peer.uid) => served.door.clone(),
+        let admission = {
+            let state = self.poller.lock();
+            match state.served.get(&hello.name) {
+                Some(served) if state.admits(&served.allowed, peer.uid) => served.admission.clone(),
                 Some(_) => return Err(state.denied(Some(&hello.name), peer.uid)),
                 None => {
                     let text =
@@ -246,79 +255,85 @@ impl Rounds {
                 }
             }
         };
-        guarded(|| door.admits(peer, hello))?
+        catch_panic(|| admission.admits(peer, hello))?
     }
 
     fn begin(&self, number: u64, socket: Kept, peer: Peer, admitted: Admitted) {
-        let Admitted { size, seat, lane, opened } = admitted;
-        let welcome = Welcome { link: number, size, seat };
+        let Admitted { size, wake_address, lane, opened } = admitted;
+        let welcome = Welcome { link: number, size, wake_address };
         if send(&socket, &welcome.encode(), Some(lane.as_fd()), false).is_err() {
             // It is gone, or gets no descriptor: then it sees the end.
             return;
         }
         drop(lane);
-        let line = self.porter.line(number, peer, socket);
-        let link = Link { line: line.clone() };
-        match guarded(|| opened(link)) {
+        let connection = self.poller.new_connection(number, peer, socket);
+        let link = Link { connection: connection.clone() };
+        match catch_panic(|| opened(link)) {
             // It is waited for under the number that it has already.
-            Ok(end) => drop(self.porter.lock().links.insert(number, Entry { line, end })),
-            Err(why) => line.cut(&why),
+            Ok(end) => {
+                drop(self.poller.lock().links.insert(number, PolledLink { connection, end }))
+            }
+            Err(why) => connection.close(&why),
         }
     }
 
-    /// The other side of a link says something, or is gone.
-    fn hear(&self, number: u64) {
+    /// Receives what has come on a link, or its end.
+    fn receive_link(&self, number: u64) {
         if number < FIRST {
             return;
         }
-        let Some(Entry { line, end }) = self.porter.lock().links.get(&number).cloned() else {
+        let Some(PolledLink { connection, end }) = self.poller.lock().links.get(&number).cloned()
+        else {
             return;
         };
-        if let Err(why) = heard(&line.socket, &*end) {
+        if let Err(why) = receive_records(&connection.socket, &*end) {
             // Once: the thread that removes it notifies.
-            if self.porter.lock().links.remove(&number).is_none() {
+            if self.poller.lock().links.remove(&number).is_none() {
                 return;
             }
-            let _ = epoll::delete(&self.running.epoll, &*line.socket);
-            let here = line.closed.load(Ordering::Relaxed);
+            let _ = epoll::delete(&self.running.epoll, &*connection.socket);
+            let here = connection.closed.load(Ordering::Relaxed);
             let why = if here {
                 Error::new(ErrorKind::Gone, "this side has closed the link")
             } else {
                 why
             };
-            line.cut(&why);
-            let _ = guarded(|| end.gone(why));
+            connection.close(&why);
+            let _ = catch_panic(|| end.closed(why));
         }
     }
 
-    /// Ends links whose sockets were closed by somebody whose they are not: nothing would ever be
-    /// heard of them.
-    fn check(&mut self) {
+    /// Ends links whose sockets were closed by other code of this process: epoll(7) reports nothing
+    /// more of them.
+    fn check_sockets(&mut self) {
         let now = Instant::now();
-        if now < self.check {
+        if now < self.check_at {
             return;
         }
-        self.check = now + CHECK;
-        let lost: Vec<Entry> = {
-            let links = &mut self.porter.lock().links;
-            links.extract_if(|_, entry| !entry.line.is_whole()).map(|(_, entry)| entry).collect()
+        self.check_at = now + CHECK_INTERVAL;
+        let lost: Vec<PolledLink> = {
+            let links = &mut self.poller.lock().links;
+            links
+                .extract_if(|_, entry| !entry.connection.owns_descriptor())
+                .map(|(_, entry)| entry)
+                .collect()
         };
-        for Entry { line, end } in lost {
+        for PolledLink { connection, end } in lost {
             // The number may be another descriptor's by now: nothing is sent there.
-            line.closed.store(true, Ordering::Relaxed);
+            connection.closed.store(true, Ordering::Relaxed);
             let text =
                 "somebody in this process has closed the socket of the link, which is not theirs";
-            let _ = guarded(|| end.gone(Error::new(ErrorKind::Gone, text)));
+            let _ = catch_panic(|| end.closed(Error::new(ErrorKind::Gone, text)));
         }
     }
 }
 
-impl State {
+impl PollerState {
     fn admits(&self, allowed: &[u32], uid: u32) -> bool {
         uid == 0
             || self.gates.as_ref().is_some_and(|gates| gates.owner() == uid)
             || allowed.contains(&uid)
-            || allowed.contains(&EVERYBODY)
+            || allowed.contains(&EVERY_USER)
     }
 
     fn denied(&self, name: Option<&str>, uid: u32) -> Error {
@@ -334,18 +349,18 @@ impl State {
     }
 }
 
-/// All that has come, or as much as is fair to the other links.
+/// Receives all pending records of a link, up to a batch that is fair to the other links.
 ///
 /// # Errors
-/// Why the link is over.
-fn heard(socket: &Kept, end: &dyn End) -> Result<(), Error> {
+/// The reason for which the link ends.
+fn receive_records(socket: &Kept, end: &dyn LinkHandler) -> Result<(), Error> {
     let mut rang = false;
     let over = || Error::new(ErrorKind::Gone, "the other side of the link has ended");
     let malformed = |what: &str| {
         Error::new(ErrorKind::Malformed, format!("{what} came over the link, and it is cut"))
     };
     let mut why = Ok(());
-    for _ in 0..HEARD {
+    for _ in 0..RECORD_BATCH {
         let record = match receive(socket, false) {
             Ok(Packet::Record(record)) => record,
             Err(Errno::AGAIN | Errno::INTR) => break,
@@ -364,13 +379,15 @@ fn heard(socket: &Kept, end: &dyn End) -> Result<(), Error> {
             }
         };
         let told = match (parse(&record), record.descriptor) {
-            (Some(Said::Ring), _) => {
+            (Some(LinkRecord::Ring), _) => {
                 rang = true;
                 Ok(())
             }
-            (Some(Said::Region { id, length }), Some(fd)) => guarded(|| end.region(id, fd, length)),
-            (Some(Said::Forget { id }), _) => guarded(|| end.forgotten(id)),
-            (Some(Said::Bye(said)), _) => Err(said),
+            (Some(LinkRecord::Region { id, length }), Some(fd)) => {
+                catch_panic(|| end.region_passed(id, fd, length))
+            }
+            (Some(LinkRecord::Forget { id }), _) => catch_panic(|| end.region_forgotten(id)),
+            (Some(LinkRecord::Bye(said)), _) => Err(said),
             _ => Err(malformed("a record that does not follow the protocol")),
         };
         if told.is_err() {
@@ -379,5 +396,5 @@ fn heard(socket: &Kept, end: &dyn End) -> Result<(), Error> {
         }
     }
     // Also before the end: replies may be there that the ring is about.
-    if rang { guarded(|| end.rang()).and(why) } else { why }
+    if rang { catch_panic(|| end.rung()).and(why) } else { why }
 }

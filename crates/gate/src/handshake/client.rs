@@ -1,4 +1,4 @@
-//! The caller's half of the handshake.
+//! The client's half of the handshake.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -10,17 +10,17 @@ use kumihimo_machine::{Error as Unreachable, Machine};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
-use crate::hello::{Hello, Welcome};
+use crate::handshake::record::{Hello, Welcome};
 use crate::link::Peer;
 use crate::packet::{Packet, receive, send};
 use crate::{Error, ErrorKind};
 
-/// A holder that ends just as it is asked has a successor, or none: so often one looks again.
+/// A server that ends just as it is asked has a successor or none; the lookup is repeated so often.
 const ATTEMPTS: u32 = 5;
 
-/// A server that has let us in. Dropping it closes the connection.
+/// A connection whose server has admitted this client. Dropping it closes the connection.
 #[derive(Debug)]
-pub(crate) struct Knocked {
+pub(crate) struct Established {
     pub(crate) welcome: Welcome,
     /// The memory of the lane, unchecked: size and seals are the other side's word.
     pub(crate) lane: OwnedFd,
@@ -63,17 +63,17 @@ fn of_io(errno: Option<i32>) -> ErrorKind {
     }
 }
 
-/// Finds the gate and shakes hands. Blocks the kernel thread, for `within` at most.
+/// Finds the gate and performs the handshake. Blocks the kernel thread, for `within` at most.
 ///
 /// # Errors
 /// `NotFound`, `NotPermitted`, `Version`, `TimedOut`, `Malformed`, `Exhausted`, `Invalid`, `Io`;
 /// what the server refuses with.
-pub(crate) fn knock(
+pub(crate) fn connect(
     machine: &Machine,
     descriptors: &Arc<Descriptors>,
     hello: &Hello,
     within: Duration,
-) -> Result<Knocked, Error> {
+) -> Result<Established, Error> {
     let name = &hello.name;
     let not_found = || {
         let path = machine.path().display();
@@ -102,7 +102,7 @@ fn shake_hands(
     peer: Peer,
     hello: &Hello,
     deadline: Instant,
-) -> Result<Knocked, Error> {
+) -> Result<Established, Error> {
     let name = &hello.name;
     let whose = peer.pid.map_or("its process".to_owned(), |pid| format!("process {pid}"));
     let io = |e: Errno| Error::of_system(&format!("gate {name:?}"), e);
@@ -155,5 +155,5 @@ fn shake_hands(
             format!("gate {name:?}: {whose} lets us in without passing memory"),
         )
     })?;
-    Ok(Knocked { welcome, lane, peer, socket })
+    Ok(Established { welcome, lane, peer, socket })
 }

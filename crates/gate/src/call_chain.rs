@@ -1,5 +1,5 @@
-//! The gates through which the running microprocess was called: what it calls in turn says so, and
-//! a call that can never end is found out.
+//! Call chain: the gates through which the running microprocess was called. A request carries it,
+//! so that a circle of calls is detected.
 
 use std::cell::Cell;
 

@@ -8,7 +8,7 @@ const NONE: u32 = u32::MAX;
 
 /// A stack of cells (R. K. Treiber, "Systems programming: coping with parallelism", IBM RJ
 /// 5118, 1986). Lock-free. All cells are free at first.
-pub(super) struct Free {
+pub(super) struct FreeList {
     /// Lower half: the top cell. Upper half: counts changes, so that a top which went and came back
     /// is not taken for one that stayed.
     top: Padded<AtomicU64>,
@@ -16,12 +16,12 @@ pub(super) struct Free {
     below: Box<[AtomicU32]>,
 }
 
-impl Free {
-    pub(super) fn new(cells: u32) -> Free {
+impl FreeList {
+    pub(super) fn new(cells: u32) -> FreeList {
         let below = (0..cells)
             .map(|cell| AtomicU32::new(if cell + 1 < cells { cell + 1 } else { NONE }))
             .collect();
-        Free { top: Padded(AtomicU64::new(0)), below }
+        FreeList { top: Padded(AtomicU64::new(0)), below }
     }
 
     #[inline]

@@ -4,10 +4,12 @@
 use std::os::fd::BorrowedFd;
 
 use super::atomic::{AtomicU32, Ordering};
-use super::cell::{CellNo, Entry, ReplyHeader, RequestHeader, malformed, not_held, too_large};
-use super::free::Free;
+use super::cell::{
+    CellNo, ReplyHeader, RequestHeader, RingEntry, malformed, too_large, wrong_state,
+};
+use super::free_list::FreeList;
 use super::geometry::Geometry;
-use super::place::Lane;
+use super::memory::LaneMemory;
 use super::ring::{Consumer, Producer};
 use crate::Error;
 
@@ -23,7 +25,7 @@ const CANCELLED: u32 = 3;
 const ANSWERED: u32 = 4;
 
 /// What the client keeps of a cell, out of the server's reach.
-struct Own {
+struct ClientCell {
     state: AtomicU32,
     /// Of the request that was written last.
     serial: AtomicU32,
@@ -31,22 +33,23 @@ struct Own {
     len: AtomicU32,
 }
 
-/// The client's side of a lane. A cell goes its way: [take](Caller::take_cell),
-/// [write](Caller::write), [push](Caller::push_request), perhaps [cancel](Caller::push_cancel);
-/// [pop](Caller::pop_replies), [read](Caller::read_reply), [give back](Caller::give_back). The
-/// taker of a cell does all of this but the pop, which any thread does for all; it may leave the
-/// rest to the thread that pops the reply, if it has pushed all that it wants to.
-pub struct Caller {
-    lane: Lane,
-    own: Box<[Own]>,
-    free: Free,
+/// The client's side of a lane. A cell goes its way: [take](ClientEnd::take_cell),
+/// [write](ClientEnd::write), [push](ClientEnd::push_request), perhaps
+/// [cancel](ClientEnd::push_cancel); [pop](ClientEnd::pop_replies), [read](ClientEnd::read_reply),
+/// [give back](ClientEnd::give_back). The taker of a cell does all of this but the pop, which any
+/// thread does for all; it may leave the rest to the thread that pops the reply, if it has pushed
+/// all that it wants to.
+pub struct ClientEnd {
+    lane: LaneMemory,
+    own: Box<[ClientCell]>,
+    free: FreeList,
     requests: Producer,
     replies: Consumer,
 }
 
 /// A reply that came.
 #[derive(Clone, Copy, Debug)]
-pub struct Reply {
+pub struct IncomingReply {
     /// Whose.
     pub cell: CellNo,
     /// Bytes of payload, not above what the lane takes.
@@ -55,7 +58,7 @@ pub struct Reply {
     pub header: ReplyHeader,
 }
 
-impl Caller {
+impl ClientEnd {
     /// Of a lane that the server made, by this descriptor and these numbers from it. The descriptor
     /// is not needed after this.
     ///
@@ -63,20 +66,20 @@ impl Caller {
     /// `Malformed`: it is no sealed memfd of that size, or no lane. `Exhausted`, `Io`: what the
     /// operating system says.
     #[cfg(not(loom))]
-    pub fn open(fd: BorrowedFd<'_>, geometry: Geometry) -> Result<Caller, Error> {
-        Lane::open(fd, geometry).map(Caller::new)
+    pub fn open(fd: BorrowedFd<'_>, geometry: Geometry) -> Result<ClientEnd, Error> {
+        LaneMemory::open(fd, geometry).map(ClientEnd::new)
     }
 
-    pub(super) fn new(lane: Lane) -> Caller {
+    pub(super) fn new(lane: LaneMemory) -> ClientEnd {
         let cells = lane.geometry().cells();
         let word = || AtomicU32::new(0);
         let own = (0..cells)
-            .map(|_| Own { state: AtomicU32::new(FREE), serial: word(), len: word() })
+            .map(|_| ClientCell { state: AtomicU32::new(FREE), serial: word(), len: word() })
             .collect();
-        Caller {
+        ClientEnd {
             lane,
             own,
-            free: Free::new(cells),
+            free: FreeList::new(cells),
             requests: Producer::new(),
             replies: Consumer::new(),
         }
@@ -124,7 +127,7 @@ impl Caller {
         // what the server acquired from the push.
         own.state.store(LENT, Ordering::Relaxed);
         let serial = own.serial.load(Ordering::Relaxed);
-        self.requests.push(self.lane.requests(), Entry::new(cell.0.into(), serial).0);
+        self.requests.push(self.lane.requests(), RingEntry::new(cell.0.into(), serial).0);
         Ok(())
     }
 
@@ -144,7 +147,7 @@ impl Caller {
             // If the reply is popped just now, the server drops this: the request has been
             // answered.
             let serial = own.serial.load(Ordering::Relaxed);
-            self.requests.push(self.lane.requests(), Entry::cancel(cell.0.into(), serial).0);
+            self.requests.push(self.lane.requests(), RingEntry::cancel(cell.0.into(), serial).0);
         }
         lent
     }
@@ -163,10 +166,14 @@ impl Caller {
     /// # Errors
     /// `Malformed`, with what was wrong. Those before it were passed on.
     #[inline]
-    pub fn pop_replies(&self, most: usize, mut f: impl FnMut(Reply)) -> Result<usize, Error> {
+    pub fn pop_replies(
+        &self,
+        most: usize,
+        mut f: impl FnMut(IncomingReply),
+    ) -> Result<usize, Error> {
         let geometry = self.geometry();
         self.replies.drain(self.lane.replies(), most, |entry| {
-            let entry = Entry(entry);
+            let entry = RingEntry(entry);
             let cell = entry.cell();
             let Some(own) = self.own.get(cell as usize).filter(|_| !entry.cancels()) else {
                 return Err(malformed(format_args!(
@@ -186,7 +193,7 @@ impl Caller {
             let (len, header) = self.lane.head(cell).read_reply(cell, geometry.inline())?;
             own.len.store(len, Ordering::Relaxed);
             own.state.store(ANSWERED, Ordering::Release);
-            f(Reply { cell: CellNo(cell as u16), len, header });
+            f(IncomingReply { cell: CellNo(cell as u16), len, header });
             Ok(())
         })
     }
@@ -235,11 +242,11 @@ impl Caller {
 
     /// This side's record of a cell that is in one of these states.
     #[inline]
-    fn own(&self, cell: CellNo, states: &[u32]) -> Result<&Own, Error> {
+    fn own(&self, cell: CellNo, states: &[u32]) -> Result<&ClientCell, Error> {
         let own = self
             .own
             .get(cell.index())
             .filter(|own| states.contains(&own.state.load(Ordering::Acquire)));
-        own.ok_or_else(|| not_held(cell))
+        own.ok_or_else(|| wrong_state(cell))
     }
 }

@@ -1,5 +1,5 @@
-//! The porter, with other processes at the other end: this test program again, told by the
-//! environment what to be.
+//! Tests of the link poller with other processes at the other end: this test program again, with
+//! its role in the environment.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -18,7 +18,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::net::{SocketFlags, accept_with};
 
 use super::*;
-use crate::hello::{Welcome, refusal};
+use crate::handshake::record::{Welcome, refusal};
 use crate::options::Placement;
 use crate::packet::{LONGEST, Packet, receive, send};
 
@@ -30,17 +30,17 @@ const LONG: Duration = Duration::from_secs(30);
 const LANE: &[u8] = b"the lane";
 
 /// A run-time directory of one test's.
-struct Room(PathBuf);
+struct TestDirectory(PathBuf);
 
-impl Room {
-    fn new() -> Room {
+impl TestDirectory {
+    fn new() -> TestDirectory {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name =
             format!("kumi-gate-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let path = std::env::temp_dir().join(name);
         fs::create_dir(&path).expect("a directory for the test");
         fs::set_permissions(&path, PermissionsExt::from_mode(0o700)).expect("it is ours");
-        Room(path)
+        TestDirectory(path)
     }
 
     fn number(&self) -> Arc<Number> {
@@ -52,7 +52,7 @@ impl Room {
     }
 }
 
-impl Drop for Room {
+impl Drop for TestDirectory {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
@@ -61,7 +61,7 @@ impl Drop for Room {
 /// What one is told of a link.
 #[derive(Debug)]
 #[allow(dead_code, reason = "the other process says what Debug makes of them")]
-enum Told {
+enum Notification {
     Opened(Link),
     Rang,
     Region(u64, u64, Vec<u8>),
@@ -69,32 +69,32 @@ enum Told {
     Gone(Error),
 }
 
-struct Ear(Sender<Told>);
+struct Recorder(Sender<Notification>);
 
-impl End for Ear {
-    fn rang(&self) {
-        let _ = self.0.send(Told::Rang);
+impl LinkHandler for Recorder {
+    fn rung(&self) {
+        let _ = self.0.send(Notification::Rang);
     }
 
-    fn region(&self, id: u64, fd: OwnedFd, length: u64) {
+    fn region_passed(&self, id: u64, fd: OwnedFd, length: u64) {
         let mut bytes = vec![0; usize::try_from(length.min(64)).unwrap()];
         fs::File::from(fd).read_exact_at(&mut bytes, 0).unwrap();
-        let _ = self.0.send(Told::Region(id, length, bytes));
+        let _ = self.0.send(Notification::Region(id, length, bytes));
     }
 
-    fn forgotten(&self, id: u64) {
-        let _ = self.0.send(Told::Forgotten(id));
+    fn region_forgotten(&self, id: u64) {
+        let _ = self.0.send(Notification::Forgotten(id));
     }
 
-    fn gone(&self, why: Error) {
-        let _ = self.0.send(Told::Gone(why));
+    fn closed(&self, why: Error) {
+        let _ = self.0.send(Notification::Gone(why));
     }
 }
 
-/// A door that admits all clients with the right to come in.
-struct Desk(Mutex<Sender<Told>>);
+/// Admits all clients that have access.
+struct TestGate(Mutex<Sender<Notification>>);
 
-impl Door for Desk {
+impl Admission for TestGate {
     fn admits(&self, _: Peer, hello: &Hello) -> Result<Admitted, Error> {
         match hello.types {
             Some(0) => return Err(Error::new(ErrorKind::Version, "other types")),
@@ -103,12 +103,12 @@ impl Door for Desk {
         }
         let told = self.0.lock().unwrap().clone();
         Ok(Admitted {
-            size: Size { cells: 8, inline: hello.size.inline },
-            seat: Some(Seat { board: 1, row: 2, bit: 3 }),
+            size: LaneSize { cells: 8, inline: hello.size.inline },
+            wake_address: Some(WakeAddress { board: 1, row: 2, bit: 3 }),
             lane: memory(LANE),
             opened: Box::new(move |link| {
-                let _ = told.send(Told::Opened(link));
-                Arc::new(Ear(told))
+                let _ = told.send(Notification::Opened(link));
+                Arc::new(Recorder(told))
             }),
         })
     }
@@ -120,52 +120,56 @@ fn memory(bytes: &[u8]) -> OwnedFd {
     fd
 }
 
-fn desk() -> (Arc<Desk>, Receiver<Told>) {
+fn test_gate() -> (Arc<TestGate>, Receiver<Notification>) {
     let (tells, told) = channel();
-    (Arc::new(Desk(Mutex::new(tells))), told)
+    (Arc::new(TestGate(Mutex::new(tells))), told)
 }
 
 fn hello(name: &str) -> Hello {
     Hello {
         name: name.into(),
         types: None,
-        size: Size { cells: 0, inline: 64 },
-        seat: None,
+        size: LaneSize { cells: 0, inline: 64 },
+        wake_address: None,
         placement: Placement::default(),
     }
 }
 
 /// Connects and begins the link.
-fn linked(porter: &Arc<Porter>, room: &Room, name: &str) -> (Link, Receiver<Told>) {
-    let knocked = porter.knock(&room.machine(), &hello(name), LONG).unwrap();
+fn linked(
+    poller: &Arc<LinkPoller>,
+    room: &TestDirectory,
+    name: &str,
+) -> (Link, Receiver<Notification>) {
+    let established = poller.connect(&room.machine(), &hello(name), LONG).unwrap();
     let (tells, told) = channel();
     let mut link = None;
-    porter
-        .link(knocked, |its| {
+    poller
+        .attach(established, |its| {
             link = Some(its);
-            Arc::new(Ear(tells))
+            Arc::new(Recorder(tells))
         })
         .unwrap();
     (link.unwrap(), told)
 }
 
-fn next(told: &Receiver<Told>) -> Told {
+fn next(told: &Receiver<Notification>) -> Notification {
     told.recv_timeout(LONG).expect("it is told something")
 }
 
-fn opened(told: &Receiver<Told>) -> Link {
+fn opened(told: &Receiver<Notification>) -> Link {
     match next(told) {
-        Told::Opened(link) => link,
+        Notification::Opened(link) => link,
         other => panic!("{other:?}"),
     }
 }
 
 /// Past rings.
-fn gone(told: &Receiver<Told>) -> Error {
+fn gone(told: &Receiver<Notification>) -> Error {
     loop {
         match next(told) {
-            Told::Rang => {}
-            Told::Gone(why) => {
+            Notification::Rang => {}
+            Notification::Gone(why) => {
                 assert!(told.try_recv().is_err(), "it is told once, and last");
                 return why;
             }

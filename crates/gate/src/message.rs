@@ -6,7 +6,7 @@ use crate::ErrorKind;
 /// What a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Kind {
+pub(crate) enum RequestKind {
     /// A reply.
     Call = 0,
     /// Nothing: the cell comes back when the request is taken.
@@ -20,14 +20,14 @@ pub(crate) enum Kind {
 }
 
 /// The payload lies in the first region, and in the cell how long it is.
-pub(crate) const ELSEWHERE: u8 = 1;
+pub(crate) const IN_REGION: u8 = 1;
 
 /// How a request went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Status {
     Done,
     /// Done, and the payload lies in the first region.
-    Elsewhere,
+    InRegion,
     /// An item of a stream: more may follow.
     Item,
     /// The stream is over.
@@ -41,7 +41,7 @@ impl Status {
     pub(crate) fn number(self) -> u32 {
         match self {
             Status::Done => 0,
-            Status::Elsewhere => 1,
+            Status::InRegion => 1,
             Status::Item => 2,
             Status::End => 3,
             Status::Failed(kind) => FAILED + u32::from(kind.number()),
@@ -52,7 +52,7 @@ impl Status {
     pub(crate) fn of(number: u32) -> Option<Status> {
         Some(match number {
             0 => Status::Done,
-            1 => Status::Elsewhere,
+            1 => Status::InRegion,
             2 => Status::Item,
             3 => Status::End,
             _ => Status::Failed(ErrorKind::of_number(
@@ -70,7 +70,7 @@ mod tests {
     fn what_is_written_is_read() {
         let failed = (0..).map_while(ErrorKind::of_number).map(Status::Failed);
         for status in
-            [Status::Done, Status::Elsewhere, Status::Item, Status::End].into_iter().chain(failed)
+            [Status::Done, Status::InRegion, Status::Item, Status::End].into_iter().chain(failed)
         {
             assert_eq!(Status::of(status.number()), Some(status));
         }
