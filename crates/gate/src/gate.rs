@@ -8,18 +8,22 @@ use kumihimo_machine::Machine;
 use kumihimo_runtime::{cancel, lock, membership, runtime, thread};
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::client_link::{ClientLink, OutgoingRequest};
-use crate::codec::{Codec, Typed};
-use crate::endpoint::HasEndpoint;
+use crate::client::client_link::{ClientLink, OutgoingRequest};
+use crate::client::stream::Stream;
+use crate::error::{Error, ErrorKind};
 use crate::handshake::record::{Hello, LaneSize};
 use crate::lane::{ClientEnd, Geometry, ReplyHeader};
-use crate::link_poller::{self, LinkPoller};
-use crate::message::{IN_REGION, RequestKind, Status};
-use crate::notifier::Notifier;
+use crate::link::endpoint::HasEndpoint;
+use crate::link::link_poller::{self, LinkPoller};
+use crate::link::notifier::Notifier;
+use crate::link::{link_index, wake_address};
 use crate::options::Options;
-use crate::serve::{self, Server, Serving, WorkerPool};
-use crate::stream::{Sink, Stream};
-use crate::{Error, ErrorKind, Region, link_index, type_hash, wake_address};
+use crate::region::sealed::Region;
+use crate::server::serve::{self, Server, Serving, WorkerPool};
+use crate::server::sink::Sink;
+use crate::wire::codec::{Codec, Typed};
+use crate::wire::message::{IN_REGION, RequestKind, Status};
+use crate::wire::type_hash;
 
 /// The caller's hold of a gate: requests of type `Q`, replies of type `R`, both any serde type.
 /// Cheap to clone and to share; all clones have one lane, and calls of any number of microprocesses

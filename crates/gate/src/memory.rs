@@ -11,7 +11,7 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
-use crate::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind};
 
 /// Most bytes of one mapping. The file of a peer is not larger than it says, but may be larger than
 /// anybody wants to have mapped.
@@ -261,3 +261,6 @@ fn pages_may_be_refused() -> bool {
         fs::read("/proc/sys/vm/overcommit_memory").is_ok_and(|mode| mode.starts_with(b"2"))
     })
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

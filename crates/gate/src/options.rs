@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::link_poller::EVERY_USER;
+/// Stands for every user; no user has this number.
+pub(crate) const EVERY_USER: u32 = u32::MAX;
 
 /// Where the two sides of a call run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

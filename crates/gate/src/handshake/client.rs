@@ -10,10 +10,10 @@ use kumihimo_machine::{Error as Unreachable, Machine};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
+use crate::error::{Error, ErrorKind};
 use crate::handshake::record::{Hello, Welcome};
-use crate::link::Peer;
-use crate::packet::{Packet, receive, send};
-use crate::{Error, ErrorKind};
+use crate::wire::packet::{Packet, receive, send};
+use crate::wire::peer::Peer;
 
 /// A server that ends just as it is asked has a successor or none; the lookup is repeated so often.
 const ATTEMPTS: u32 = 5;
@@ -26,41 +26,6 @@ pub(crate) struct Established {
     pub(crate) lane: OwnedFd,
     pub(crate) peer: Peer,
     pub(crate) socket: Kept,
-}
-
-impl From<Unreachable> for Error {
-    fn from(error: Unreachable) -> Error {
-        let kind = match &error {
-            Unreachable::Refused(_) => ErrorKind::NotPermitted,
-            Unreachable::Gone(_) => ErrorKind::Gone,
-            Unreachable::Stopped(_) | Unreachable::Timeout(_) => ErrorKind::TimedOut,
-            Unreachable::InUse(_) => ErrorKind::InUse,
-            Unreachable::Exhausted(_) => ErrorKind::Exhausted,
-            Unreachable::Invalid(_) => ErrorKind::Invalid,
-            Unreachable::Protocol(_) => ErrorKind::Malformed,
-            Unreachable::Io(_, e) => of_io(e.raw_os_error()),
-            _ => ErrorKind::Io,
-        };
-        Error::new(kind, error.to_string())
-    }
-}
-
-impl Error {
-    /// What the operating system says to `what`.
-    pub(crate) fn of_system(what: &str, e: Errno) -> Error {
-        Unreachable::io(what)(e).into()
-    }
-}
-
-/// What an error of the system means here.
-fn of_io(errno: Option<i32>) -> ErrorKind {
-    match errno {
-        Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS | libc::ENOSPC) => {
-            ErrorKind::Exhausted
-        }
-        Some(libc::EACCES | libc::EPERM) => ErrorKind::NotPermitted,
-        _ => ErrorKind::Io,
-    }
 }
 
 /// Finds the gate and performs the handshake. Blocks the kernel thread, for `within` at most.

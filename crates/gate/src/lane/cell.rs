@@ -2,7 +2,7 @@
 //! has it checked.
 
 use super::atomic::{AtomicU32, AtomicU64, Ordering};
-use crate::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind};
 
 /// Most words of a chain of calls.
 pub const CHAIN: usize = if cfg!(loom) { 1 } else { 15 };

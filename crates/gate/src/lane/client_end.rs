@@ -11,7 +11,7 @@ use super::free_list::FreeList;
 use super::geometry::Geometry;
 use super::memory::LaneMemory;
 use super::ring::{Consumer, Producer};
-use crate::Error;
+use crate::error::Error;
 
 /// Nobody has it.
 const FREE: u32 = 0;

@@ -1,7 +1,7 @@
 //! How large a lane is, and where its parts lie.
 
 use super::cell::{HEAD, HEAD_PAYLOAD};
-use crate::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind};
 
 /// Most cells of a lane: an entry has 16 bits for a cell.
 const MOST_CELLS: u32 = 1 << 16;

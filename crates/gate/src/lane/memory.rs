@@ -17,7 +17,7 @@ mod mapped {
     use super::super::cell::{HEAD, HEAD_PAYLOAD, malformed};
     use super::super::copy;
     use super::{AtomicU32, CellHead, Geometry};
-    use crate::Error;
+    use crate::error::Error;
     use crate::memory::{Memory, Pages};
 
     /// "KUMILANE" as the machine stores it, in two words.

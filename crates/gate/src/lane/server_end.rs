@@ -10,7 +10,7 @@ use super::cell::{
 use super::geometry::Geometry;
 use super::memory::LaneMemory;
 use super::ring::{Consumer, Producer};
-use crate::Error;
+use crate::error::Error;
 
 /// The client has it.
 const AWAY: u32 = 0;
