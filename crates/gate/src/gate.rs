@@ -14,13 +14,17 @@ use crate::error::{Error, ErrorKind};
 use crate::handshake::record::{Hello, LaneSize};
 use crate::lane::{ClientEnd, Geometry, ReplyHeader};
 use crate::link::endpoint::HasEndpoint;
-use crate::link::link_poller::{self, LinkPoller};
+use crate::link::fork;
+use crate::link::link_poller::LinkPoller;
 use crate::link::notifier::Notifier;
 use crate::link::{link_index, wake_address};
 use crate::options::Options;
 use crate::region::sealed::Region;
-use crate::server::serve::{self, Server, Serving, WorkerPool};
+use crate::server::request::{Context, Job};
+use crate::server::server_loop::Server;
+use crate::server::serving::{self, Serving};
 use crate::server::sink::Sink;
+use crate::server::worker_pool::WorkerPool;
 use crate::wire::codec::{Codec, Typed};
 use crate::wire::message::{IN_REGION, RequestKind, Status};
 use crate::wire::type_hash;
@@ -128,8 +132,8 @@ impl Client {
             );
             return Err(Error::new(ErrorKind::TooLarge, text));
         }
-        if link_poller::in_forked_child() {
-            return Err(link_poller::forked_child_error());
+        if fork::in_forked_child() {
+            return Err(fork::forked_child_error());
         }
         // What the clock does not reach is no deadline.
         let deadline = cancel::earlier(
@@ -162,7 +166,7 @@ fn reply_regions(client: &ClientLink, header: &ReplyHeader) -> Result<Vec<Region
 
 impl Drop for Client {
     fn drop(&mut self) {
-        if !link_poller::in_forked_child() {
+        if !fork::in_forked_child() {
             lock(&self.client).close();
         }
     }
@@ -326,7 +330,7 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Gate<Q, R
         name: &str,
         handler: impl Fn(Q) -> R + Send + Sync + 'static,
     ) -> Result<Serving, Error> {
-        Gate::serve_with(name, &Options::new(), move |request, _: &serve::Context<'_>| {
+        Gate::serve_with(name, &Options::new(), move |request, _: &Context<'_>| {
             Ok(handler(request))
         })
     }
@@ -339,7 +343,7 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Gate<Q, R
     pub fn serve_with(
         name: &str,
         options: &Options,
-        handler: impl Fn(Q, &serve::Context<'_>) -> Result<R, Error> + Send + Sync + 'static,
+        handler: impl Fn(Q, &Context<'_>) -> Result<R, Error> + Send + Sync + 'static,
     ) -> Result<Serving, Error> {
         Gate::<Q, R>::serve_regions(name, options, move |request, context| {
             handler(request, context).map(|reply| (reply, Vec::new()))
@@ -353,13 +357,10 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Gate<Q, R
     pub fn serve_regions(
         name: &str,
         options: &Options,
-        handler: impl Fn(Q, &serve::Context<'_>) -> Result<(R, Vec<Region>), Error>
-        + Send
-        + Sync
-        + 'static,
+        handler: impl Fn(Q, &Context<'_>) -> Result<(R, Vec<Region>), Error> + Send + Sync + 'static,
     ) -> Result<Serving, Error> {
-        let serving = serve::open(name, options, Some(type_hash::of::<Q, R>()), false)?;
-        let handler = move |asked: &[u8], job: &serve::Job<'_>, answer: &mut Vec<u8>| {
+        let serving = serving::open(name, options, Some(type_hash::of::<Q, R>()), false)?;
+        let handler = move |asked: &[u8], job: &Job<'_>, answer: &mut Vec<u8>| {
             let (reply, regions) = handler(Typed::<Q>::decode(asked)?, &job.context)?;
             Typed::<R>::encode(&reply, answer)?;
             Ok(regions)
@@ -377,8 +378,8 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Gate<Q, R
         options: &Options,
         handler: impl Fn(Q, &Sink<'_, R>) -> Result<(), Error> + Send + Sync + 'static,
     ) -> Result<Serving, Error> {
-        let serving = serve::open(name, options, Some(type_hash::of::<Q, R>()), false)?;
-        let handler = move |asked: &[u8], job: &serve::Job<'_>, _: &mut Vec<u8>| {
+        let serving = serving::open(name, options, Some(type_hash::of::<Q, R>()), false)?;
+        let handler = move |asked: &[u8], job: &Job<'_>, _: &mut Vec<u8>| {
             let sink = Sink::new(job);
             handler(Typed::<Q>::decode(asked)?, &sink)?;
             sink.end()?;
@@ -511,13 +512,13 @@ impl RawGate {
     pub fn serve(
         name: &str,
         options: &Options,
-        handler: impl Fn(&[u8], &serve::Context<'_>, &mut Vec<u8>) -> Result<Vec<Region>, Error>
+        handler: impl Fn(&[u8], &Context<'_>, &mut Vec<u8>) -> Result<Vec<Region>, Error>
         + Send
         + Sync
         + 'static,
     ) -> Result<Serving, Error> {
-        let serving = serve::open(name, options, None, false)?;
-        let handler = move |asked: &[u8], job: &serve::Job<'_>, answer: &mut Vec<u8>| {
+        let serving = serving::open(name, options, None, false)?;
+        let handler = move |asked: &[u8], job: &Job<'_>, answer: &mut Vec<u8>| {
             handler(asked, &job.context, answer)
         };
         WorkerPool::start(&serving, Box::new(handler), false)?;

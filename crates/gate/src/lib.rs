@@ -38,7 +38,11 @@ pub use options::{Options, Placement};
 #[cfg(not(loom))]
 pub use region::sealed::{Region, RegionMut};
 #[cfg(not(loom))]
-pub use server::serve::{Context, Item, Server, Serving};
+pub use server::request::Context;
+#[cfg(not(loom))]
+pub use server::server_loop::{Item, Server};
+#[cfg(not(loom))]
+pub use server::serving::Serving;
 #[cfg(not(loom))]
 pub use server::sink::Sink;
 #[cfg(not(loom))]

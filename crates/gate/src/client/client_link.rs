@@ -15,8 +15,8 @@ use crate::call_chain;
 use crate::error::{Error, ErrorKind};
 use crate::lane::{CHAIN, CellNo, ClientEnd, REGIONS, ReplyHeader, RequestHeader};
 use crate::link::endpoint::{Endpoint, HasEndpoint};
+use crate::link::fork;
 use crate::link::link_index::IndexedLink;
-use crate::link::link_poller;
 use crate::link::notifier::Notifier;
 use crate::link::socket::Link;
 use crate::region::region_table::RegionTable;
@@ -348,8 +348,8 @@ impl ClientLink {
         regions: [u32; REGIONS],
         payload: &[u8],
     ) -> Result<(), Error> {
-        if link_poller::in_forked_child() {
-            return Err(link_poller::forked_child_error());
+        if fork::in_forked_child() {
+            return Err(fork::forked_child_error());
         }
         let chain = call_chain::current();
         let header = RequestHeader {
@@ -398,7 +398,7 @@ impl ClientLink {
     /// back. Without that its handler would wait for ever, and send what it has left to the next
     /// stream in this cell.
     pub(crate) fn stop_stream(&self, cell: CellNo) {
-        if link_poller::in_forked_child() {
+        if fork::in_forked_child() {
             return;
         }
         let header = RequestHeader { kind: RequestKind::Stop as u8, ..RequestHeader::default() };
@@ -423,7 +423,7 @@ impl ClientLink {
 
     /// Nobody waits any more for what was asked in a cell, which is not the caller's any more.
     pub(crate) fn abandon(&self, cell: CellNo) {
-        if link_poller::in_forked_child() {
+        if fork::in_forked_child() {
             return;
         }
         let slot = &self.slots[cell.index()];

@@ -7,121 +7,40 @@
 //! that violates the protocol is closed. The thread begins with the first gate or link and ends
 //! with the last.
 
-use std::collections::HashMap;
-use std::mem::ManuallyDrop;
-use std::os::fd::OwnedFd;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use kumihimo_machine::Machine;
-use kumihimo_machine::descriptors::{Descriptors, Kept};
+use kumihimo_machine::descriptors::Kept;
 use kumihimo_machine::gates::{Gates, check_name};
 use kumihimo_machine::space::Number;
-use kumihimo_runtime::{Locked, intake, lock};
+use kumihimo_runtime::intake;
 use nix::sys::signal::{SigSet, SigmaskHow};
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;
 
 use crate::error::{Error, ErrorKind};
 use crate::handshake::client::{self, Established};
-use crate::handshake::record::{Hello, LaneSize, WakeAddress};
-use crate::link::socket::{Connection, Link, inode};
-use crate::wire::peer::Peer;
+use crate::handshake::record::Hello;
+use crate::link::fork;
+use crate::link::socket::Link;
 
 mod poll_loop;
+mod state;
 #[cfg(test)]
 mod tests;
+
+pub(crate) use state::{Admission, Admitted, LinkHandler, LinkPoller};
+use state::{LISTENER, PollThread, PolledLink, PollerState, ServedGate, WAKEUP};
 
 /// Stack of the kernel thread, which runs admission and link handlers.
 const STACK: usize = 256 << 10;
 
-/// Numbers of what is waited for; those of callers and links come after.
-const WAKEUP: u64 = 0;
-const LISTENER: u64 = 1;
-const FIRST: u64 = 2;
-
-/// Decides whether a gate admits a new client.
-pub(crate) trait Admission: Send + Sync {
-    /// Admits or refuses a client whose user has access. Called on the poller's kernel thread with
-    /// no lock held; does not block. A panic becomes the client's error.
-    ///
-    /// # Errors
-    /// Sent to the client as it is.
-    fn admits(&self, peer: Peer, hello: &Hello) -> Result<Admitted, Error>;
-}
-
-/// What an admitted client receives.
-pub(crate) struct Admitted {
-    pub(crate) size: LaneSize,
-    pub(crate) wake_address: Option<WakeAddress>,
-    /// The memory of the lane, sealed.
-    pub(crate) lane: OwnedFd,
-    /// Called after the client has received its welcome, with this side's hold of the link; dropped
-    /// if the client has gone. Called on the poller's kernel thread.
-    pub(crate) opened: Box<dyn FnOnce(Link) -> Arc<dyn LinkHandler> + Send>,
-}
-
-/// Receives the events of a link. Methods are called on the poller's kernel thread, one at a time,
-/// with no lock held, and do not block. A panic ends the link.
-pub(crate) trait LinkHandler: Send + Sync {
-    /// The other side rings: the lane may hold new entries. One call may stand for several rings.
-    fn rung(&self);
-    /// The other side passes memory. Size and seals are unchecked.
-    fn region_passed(&self, id: u64, fd: OwnedFd, length: u64);
-    /// The other side no longer uses that memory.
-    fn region_forgotten(&self, id: u64);
-    /// The link has ended, by either side: the reason that the other side sent, `Gone` or
-    /// `Malformed`. Called once and last.
-    fn closed(&self, why: Error);
-}
-
-struct ServedGate {
-    admission: Arc<dyn Admission>,
-    /// Beside the owner of the run-time directory and root.
-    allowed: Arc<[u32]>,
-}
-
-/// A link that the poller serves.
-#[derive(Clone)]
-struct PolledLink {
-    connection: Arc<Connection>,
-    end: Arc<dyn LinkHandler>,
-}
-
-/// The descriptors that the kernel thread waits on.
-struct PollThread {
-    epoll: Kept,
-    wakeup: Kept,
-}
-
-#[derive(Default)]
-struct PollerState {
-    /// While a gate is served. Never kept by anybody else when the last gate goes: its socket is
-    /// removed when this is dropped.
-    gates: Option<Arc<Gates>>,
-    served: HashMap<String, ServedGate>,
-    links: HashMap<u64, PolledLink>,
-    running: Option<Arc<PollThread>>,
-    last_refused: Option<(Peer, Error)>,
-}
-
-impl PollerState {
-    /// Wakes the kernel thread, so that it ends if nothing is left to serve.
-    fn wake_thread(&self) {
-        if let Some(running) = &self.running {
-            let _ = rustix::io::write(&running.wakeup, &1_u64.to_ne_bytes());
-        }
-    }
-}
-
-/// See the [module](self).
-pub(crate) struct LinkPoller {
-    state: Mutex<PollerState>,
-    descriptors: Arc<Descriptors>,
-    next: AtomicU64,
-    refused: AtomicU64,
+/// Makes a gate findable until it is dropped. Existing links stay.
+pub(crate) struct Published {
+    poller: Arc<LinkPoller>,
+    name: String,
 }
 
 impl std::fmt::Debug for Published {
@@ -130,44 +49,14 @@ impl std::fmt::Debug for Published {
     }
 }
 
-/// Makes a gate findable until it is dropped. Existing links stay.
-pub(crate) struct Published {
-    poller: Arc<LinkPoller>,
-    name: String,
-}
-
 static PROCESS_POLLER: OnceLock<Arc<LinkPoller>> = OnceLock::new();
-static IN_FORKED_CHILD: AtomicBool = AtomicBool::new(false);
-
-/// Whether this process is a fork's child of a process with gates. Its gates are the parent's: it
-/// must not write to their lanes, and their locks may be held by kernel threads that it does not
-/// have.
-pub(crate) fn in_forked_child() -> bool {
-    IN_FORKED_CHILD.load(Ordering::Relaxed)
-}
-
-/// The error for calls in a fork's child.
-pub(crate) fn forked_child_error() -> Error {
-    let text =
-        "this process is a fork's child, whose gates are its parent's: execute a program first";
-    Error::new(ErrorKind::Io, text)
-}
 
 impl LinkPoller {
-    pub(crate) fn new() -> Arc<LinkPoller> {
-        Arc::new(LinkPoller {
-            state: Mutex::default(),
-            descriptors: Descriptors::new(),
-            next: AtomicU64::new(FIRST),
-            refused: AtomicU64::new(0),
-        })
-    }
-
     /// The poller of this process. In a fork's child it closes all its descriptors and does nothing
     /// more.
     pub(crate) fn of_process() -> &'static Arc<LinkPoller> {
         extern "C" fn in_child() {
-            IN_FORKED_CHILD.store(true, Ordering::Relaxed);
+            fork::note_forked_child();
             if let Some(poller) = PROCESS_POLLER.get() {
                 poller.forget_in_child();
             }
@@ -293,40 +182,6 @@ impl LinkPoller {
         begun
     }
 
-    /// How many callers were refused, and the last of them.
-    #[cfg(test)]
-    pub(crate) fn refused(&self) -> (u64, Option<(Peer, Error)>) {
-        (self.refused.load(Ordering::Relaxed), self.lock().last_refused.clone())
-    }
-
-    fn new_connection(&self, id: u64, peer: Peer, socket: Kept) -> Arc<Connection> {
-        let (closed, descriptors, inode) =
-            (AtomicBool::new(false), self.descriptors.clone(), inode(&socket));
-        Arc::new(Connection {
-            id,
-            peer,
-            socket: ManuallyDrop::new(socket),
-            closed,
-            descriptors,
-            inode,
-        })
-    }
-
-    fn next_number(&self) -> u64 {
-        self.next.fetch_add(1, Ordering::Relaxed)
-    }
-
-    fn lock(&self) -> Locked<'_, PollerState> {
-        lock(&self.state)
-    }
-
-    fn check_not_forked(&self) -> Result<(), Error> {
-        if self.descriptors.are_forgotten() {
-            return Err(forked_child_error());
-        }
-        Ok(())
-    }
-
     /// The kernel thread, started if it does not run.
     fn poll_thread(
         self: &Arc<LinkPoller>,
@@ -360,16 +215,6 @@ impl LinkPoller {
         state.running = Some(running.clone());
         Ok(running)
     }
-
-    /// Ends the kernel thread if no gate and no link is left. The next one starts a new thread.
-    fn stop_if_unused(&self) -> bool {
-        let mut state = self.lock();
-        let ends = state.served.is_empty() && state.links.is_empty();
-        if ends {
-            state.running = None;
-        }
-        ends
-    }
 }
 
 impl Drop for Published {
@@ -401,14 +246,4 @@ impl Drop for Published {
 
 fn io(e: Errno) -> Error {
     Error::of_system("gates of this process", e)
-}
-
-/// Runs a handler's code, and turns its panic into an error.
-fn catch_panic<R>(f: impl FnOnce() -> R) -> Result<R, Error> {
-    catch_unwind(AssertUnwindSafe(f)).map_err(|_| {
-        Error::new(
-            ErrorKind::Panicked,
-            "the receiver of a link panicked: see standard error of that process",
-        )
-    })
 }

@@ -12,13 +12,14 @@ use kumihimo_runtime::{cancel, lock};
 use crate::error::{Error, ErrorKind};
 use crate::lane::{CellNo, Incoming, REGIONS, ReplyHeader, ServerEnd};
 use crate::link::endpoint::{Endpoint, HasEndpoint};
+use crate::link::fork;
 use crate::link::link_index::IndexedLink;
-use crate::link::link_poller;
 use crate::link::notifier::Notifier;
 use crate::link::socket::Link;
 use crate::region::sealed::Region;
 use crate::resource_entry::Inspect;
-use crate::server::service::{Request, Service};
+use crate::server::request_queue;
+use crate::server::service::{self, ServedClient};
 use crate::wire::message::{RequestKind, Status};
 use crate::wire::peer::Peer;
 
@@ -34,6 +35,11 @@ enum StreamTurn {
     /// As `Away`, and the handler waits.
     Waits(Waiter),
 }
+
+/// The service of a gate.
+pub(crate) type Service = service::Service<ServerLink>;
+/// A request of one of its clients.
+pub(crate) type Request = request_queue::Request<ServerLink>;
 
 /// The link to one client of a gate.
 pub(crate) struct ServerLink {
@@ -103,8 +109,8 @@ impl ServerLink {
         if self.is_gone() {
             return Err(gone(&self.service.name));
         }
-        if link_poller::in_forked_child() {
-            return Err(link_poller::forked_child_error());
+        if fork::in_forked_child() {
+            return Err(fork::forked_child_error());
         }
         self.lane.push_reply(cell, header, payload)?;
         self.notifier.notify(&self.endpoint.link);
@@ -210,9 +216,14 @@ impl ServerLink {
         }
         true
     }
+}
 
-    /// Ends the link.
-    pub(crate) fn close(&self, why: &Error) {
+impl ServedClient for ServerLink {
+    fn peer(&self) -> Peer {
+        self.peer
+    }
+
+    fn close(&self, why: &Error) {
         self.endpoint.close(why);
     }
 }

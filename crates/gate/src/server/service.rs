@@ -1,120 +1,59 @@
-//! A served gate: what has come and waits, and the microprocesses that handle it.
+//! A served gate: its queued requests, and the workers that handle them.
 //!
-//! Requests wait by priority. A receiver takes the highest; a microprocess that has handled one
-//! takes the next without a switch, if there is one. As long as something waits and a worker is
-//! free, exactly one is *on its way*, and calls the next one when it has arrived: a burst of
-//! requests that are handled in a moment is handled by one of them, and one that blocks in its
-//! handler holds no other up.
+//! A worker is a microprocess. It takes the queued request of the highest priority, and takes the
+//! next one without a switch when it has handled that. As long as requests are queued and a worker
+//! is idle, exactly one worker is woken for them, and wakes the next one when it has taken its
+//! request. So a burst of brief requests is handled by one worker, and a handler that blocks delays
+//! no other request.
 //!
-//! A worker runs at the priority of what it handles (P0, section 4). If none is free, the one that
-//! handles the lowest inherits the highest that waits.
+//! A worker runs at the priority of its request (P0, section 4). If none is idle, the worker of the
+//! lowest priority inherits the highest priority in the queue.
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
+use kumihimo_arbiter::row::Caller;
 use kumihimo_policy::Priority;
 use kumihimo_runtime::park::{self, Wait, Waiter};
 use kumihimo_runtime::thread::Thread;
 use kumihimo_runtime::{Locked, lock, thread};
 
 use crate::error::{Error, ErrorKind};
-use crate::lane::{CellNo, LEVELS, RequestHeader};
-use crate::link::link_index;
-use crate::link::link_poller;
+use crate::lane::CellNo;
+use crate::link::link_poller::Published;
+use crate::link::{fork, link_index};
 use crate::options::Options;
 use crate::resource_entry::Inspect;
-use crate::server::server_link::ServerLink;
+use crate::server::request_queue::{Request, RequestQueue};
 use crate::wire::message::RequestKind;
 use crate::wire::peer::Peer;
-use kumihimo_arbiter::row::Caller;
-use std::sync::Arc;
-
-/// A request from a client's link, to be handled.
-pub(crate) struct Request {
-    pub(crate) link: Arc<ServerLink>,
-    pub(crate) cell: CellNo,
-    pub(crate) serial: u32,
-    pub(crate) header: RequestHeader,
-}
-
-/// Requests by priority, first come first served among equals.
-struct PriorityQueue {
-    some: u64,
-    of: [VecDeque<Request>; LEVELS as usize],
-}
-
-impl Default for PriorityQueue {
-    fn default() -> PriorityQueue {
-        PriorityQueue { some: 0, of: std::array::from_fn(|_| VecDeque::new()) }
-    }
-}
-
-impl PriorityQueue {
-    fn push(&mut self, request: Request) {
-        let level = request.header.priority & (LEVELS - 1);
-        self.some |= 1 << level;
-        self.of[usize::from(level)].push_back(request);
-    }
-
-    fn highest(&self) -> Option<u8> {
-        63_u8.checked_sub(self.some.leading_zeros() as u8)
-    }
-
-    fn pop(&mut self) -> Option<Request> {
-        let level = self.highest()?;
-        let requests = &mut self.of[usize::from(level)];
-        let first = requests.pop_front();
-        if requests.is_empty() {
-            self.some &= !(1 << level);
-        }
-        first
-    }
-
-    fn len(&self) -> usize {
-        self.of.iter().map(VecDeque::len).sum()
-    }
-
-    /// Those that are not to be kept, taken out.
-    fn remove(&mut self, is_gone: impl Fn(&Request) -> bool) -> Vec<Request> {
-        let mut gone = Vec::new();
-        for (level, requests) in self.of.iter_mut().enumerate() {
-            let (out, kept) = requests.drain(..).partition::<VecDeque<_>, _>(&is_gone);
-            gone.extend(out);
-            *requests = kept;
-            if requests.is_empty() {
-                self.some &= !(1 << level);
-            }
-        }
-        gone
-    }
-}
 
 /// A microprocess that handles requests of the gate.
-struct Worker {
-    who: Waiter,
+struct Worker<L> {
+    waiter: Waiter,
     thread: Thread,
-    /// The priority that it was given.
+    /// The priority that it has.
     level: u8,
-    /// That was while it slept, or was about to.
+    /// The priority was set while it slept, or was about to.
     priority_set_asleep: bool,
-    state: WorkerState,
+    state: WorkerState<L>,
 }
 
-enum WorkerState {
-    /// It has nothing to handle, and sleeps or is about to.
-    Waits,
-    /// It was called, for a request of this priority.
-    Comes(u8),
-    /// It handles this one.
-    Handles(CurrentRequest),
-    /// It does something of its own.
+/// The state of a worker.
+enum WorkerState<L> {
+    /// It has no request, and sleeps or is about to.
+    Idle,
+    /// It was woken for a request of this priority.
+    Called(u8),
+    /// It handles this request.
+    Handling(CurrentRequest<L>),
+    /// It is between two requests, or a loop that has answered its request.
     Away,
 }
 
 /// The request that a worker handles.
-struct CurrentRequest {
-    link: Arc<ServerLink>,
+struct CurrentRequest<L> {
+    link: Arc<L>,
     cell: CellNo,
     serial: u32,
     stream: bool,
@@ -122,8 +61,8 @@ struct CurrentRequest {
     abandoned: bool,
 }
 
-impl CurrentRequest {
-    fn is_it(&self, link: &Arc<ServerLink>, cell: CellNo, serial: u32) -> bool {
+impl<L> CurrentRequest<L> {
+    fn is_it(&self, link: &Arc<L>, cell: CellNo, serial: u32) -> bool {
         // A stream asks again and again in its cell, each time with a higher serial. What was asked
         // before it was another's there.
         let since = serial.wrapping_sub(self.serial);
@@ -132,21 +71,33 @@ impl CurrentRequest {
     }
 }
 
-#[derive(Default)]
-struct ServiceState {
-    incoming: PriorityQueue,
-    workers: Vec<Option<Worker>>,
-    /// Those that wait; the last one has waited for the shortest.
-    waiting: Vec<usize>,
-    /// The waiter for the gate's end.
+/// The queue and the workers of a service.
+struct ServiceState<L> {
+    incoming: RequestQueue<L>,
+    workers: Vec<Option<Worker<L>>>,
+    /// Idle workers; the last one has been idle for the shortest time.
+    idle: Vec<usize>,
+    /// Woken when the gate closes.
     closed_waiter: Option<Waiter>,
     closed: bool,
 }
 
+impl<L> Default for ServiceState<L> {
+    fn default() -> ServiceState<L> {
+        ServiceState {
+            incoming: RequestQueue::default(),
+            workers: Vec::new(),
+            idle: Vec::new(),
+            closed_waiter: None,
+            closed: false,
+        }
+    }
+}
+
 /// The next step of a worker.
-pub(crate) enum Work {
+pub(crate) enum Work<L> {
     /// Handle this.
-    Handle(Request),
+    Handle(Request<L>),
     /// End: the gate is closed.
     Closed,
     /// End: more wait than are needed.
@@ -156,11 +107,20 @@ pub(crate) enum Work {
 /// Idle workers that a pool keeps.
 const IDLE_KEPT: usize = 64;
 
-pub(crate) struct Service {
+/// The link to a client, as its service uses it.
+pub(crate) trait ServedClient: Send + Sync + 'static {
+    /// The process at its other end.
+    fn peer(&self) -> Peer;
+    /// Ends the link.
+    fn close(&self, why: &Error);
+}
+
+/// A served gate, whose links to clients are of type `L`.
+pub(crate) struct Service<L> {
     pub(crate) name: Box<str>,
     /// The gate's number in call chains, unique on the machine while the gate lives.
     pub(crate) word: u32,
-    /// Servers at most.
+    /// Most workers.
     limit: usize,
     /// One worker serves the gate: a call to the gate from its own handler would never end.
     pub(crate) single: bool,
@@ -168,20 +128,26 @@ pub(crate) struct Service {
     fixed_priority: Option<Priority>,
     /// Bytes of the largest request that is taken, and reply that is sent.
     pub(crate) most: usize,
-    state: Mutex<ServiceState>,
+    state: Mutex<ServiceState<L>>,
     /// Recent handlers were brief, so that their replies can be announced together.
     handlers_are_brief: AtomicBool,
     /// Requests handled so far.
     pub(crate) handled: AtomicU64,
-    links: Mutex<LinkList>,
+    links: Mutex<LinkList<L>>,
     /// Makes the gate findable while it exists.
-    pub(crate) published: Mutex<Option<link_poller::Published>>,
+    pub(crate) published: Mutex<Option<Published>>,
 }
 
-#[derive(Default)]
-struct LinkList {
-    of: Vec<Weak<ServerLink>>,
+/// The links of the gate's clients.
+struct LinkList<L> {
+    of: Vec<Weak<L>>,
     closed: bool,
+}
+
+impl<L> Default for LinkList<L> {
+    fn default() -> LinkList<L> {
+        LinkList { of: Vec::new(), closed: false }
+    }
 }
 
 /// Limit for one gate.
@@ -191,8 +157,8 @@ const MAX_LINKS_OF_OTHERS: usize = 256;
 /// Links of all gates of this process.
 static LINK_COUNT: AtomicUsize = AtomicUsize::new(0);
 
-impl Service {
-    pub(crate) fn new(name: &str, word: u32, single: bool, options: &Options) -> Service {
+impl<L: ServedClient> Service<L> {
+    pub(crate) fn new(name: &str, word: u32, single: bool, options: &Options) -> Service<L> {
         let limit = if single { 1 } else { options.handlers };
         Service {
             name: name.into(),
@@ -219,7 +185,7 @@ impl Service {
     pub(crate) fn join(&self) -> usize {
         let thread = thread::current();
         let worker = Worker {
-            who: park::current(),
+            waiter: park::current(),
             level: thread.priority().get(),
             priority_set_asleep: false,
             thread,
@@ -241,7 +207,7 @@ impl Service {
     /// Removes a worker.
     pub(crate) fn leave(&self, me: usize) {
         let mut state = lock(&self.state);
-        state.waiting.retain(|at| *at != me);
+        state.idle.retain(|at| *at != me);
         let worker = state.workers[me].take();
         // What it was on its way to, or would have taken next, is another's now.
         self.wake_worker(&mut state);
@@ -251,7 +217,7 @@ impl Service {
 
     /// Queues what has come on a link. `fill` runs under the lock of the service, so that no worker
     /// that goes to sleep misses a request.
-    pub(crate) fn enqueue(&self, fill: impl FnOnce(&mut dyn FnMut(Request))) {
+    pub(crate) fn enqueue(&self, fill: impl FnOnce(&mut dyn FnMut(Request<L>))) {
         let mut state = lock(&self.state);
         let incoming = &mut state.incoming;
         fill(&mut |request| incoming.push(request));
@@ -260,24 +226,24 @@ impl Service {
 
     /// Wakes an idle worker for the highest queued request. Where none is idle, the worker of the
     /// lowest priority inherits that of the request.
-    fn wake_worker(&self, state: &mut ServiceState) {
+    fn wake_worker(&self, state: &mut ServiceState<L>) {
         let Some(highest) = state.incoming.highest() else { return };
         let comes = state.workers.iter().flatten().filter_map(|worker| match worker.state {
-            WorkerState::Comes(level) => Some(level),
+            WorkerState::Called(level) => Some(level),
             _ => None,
         });
         if comes.max() >= Some(highest) {
             return;
         }
-        if let Some(at) = state.waiting.pop() {
+        if let Some(at) = state.idle.pop() {
             let worker = state.workers[at].as_mut().expect("a waiting one serves");
-            worker.state = WorkerState::Comes(highest);
+            worker.state = WorkerState::Called(highest);
             if self.fixed_priority.is_none() && worker.level != highest {
                 worker.level = highest;
                 worker.priority_set_asleep = true;
-                worker.who.set_priority_asleep(Priority::new(highest).unwrap_or_default());
+                worker.waiter.set_priority_asleep(Priority::new(highest).unwrap_or_default());
             }
-            worker.who.wake();
+            worker.waiter.wake();
             return;
         }
         if state.workers.iter().flatten().count() < self.limit {
@@ -296,22 +262,22 @@ impl Service {
         }
     }
 
-    fn set_worker_priority(&self, worker: &mut Worker, level: u8) {
+    fn set_worker_priority(&self, worker: &mut Worker<L>, level: u8) {
         if self.fixed_priority.is_none() && (worker.level != level || worker.priority_set_asleep) {
             worker.level = level;
             worker.priority_set_asleep = false;
-            worker.who.set_priority(Priority::new(level).unwrap_or_default());
+            worker.waiter.set_priority(Priority::new(level).unwrap_or_default());
         }
     }
 
     /// The next request for worker `me`; blocks the microprocess until there is one. Ends the
     /// request that it handled before. `pool`: the worker may be told to end as surplus. The second
     /// value is true where no other worker is free and the limit allows one more.
-    pub(crate) fn receive(&self, me: usize, pool: bool) -> (Work, bool) {
+    pub(crate) fn receive(&self, me: usize, pool: bool) -> (Work<L>, bool) {
         let mut state = self.state(me, WorkerState::Away);
         loop {
             // A fork's child has copies of what waits here for its parent.
-            if state.closed || link_poller::in_forked_child() {
+            if state.closed || fork::in_forked_child() {
                 return (Work::Closed, false);
             }
             if kumihimo_runtime::cancel::would_unwind() {
@@ -327,7 +293,7 @@ impl Service {
                 let stream = request.header.kind == RequestKind::Stream as u8;
                 let state = &mut *state;
                 let worker = state.workers[me].as_mut().expect("it serves");
-                worker.state = WorkerState::Handles(CurrentRequest {
+                worker.state = WorkerState::Handling(CurrentRequest {
                     link,
                     cell,
                     serial,
@@ -337,31 +303,31 @@ impl Service {
                 self.set_worker_priority(worker, level);
                 self.wake_worker(state);
                 let living = state.workers.iter().flatten().count();
-                return (Work::Handle(request), state.waiting.is_empty() && living < self.limit);
+                return (Work::Handle(request), state.idle.is_empty() && living < self.limit);
             }
-            if pool && state.waiting.len() >= IDLE_KEPT {
+            if pool && state.idle.len() >= IDLE_KEPT {
                 return (Work::Surplus, false);
             }
-            if !state.waiting.contains(&me) {
-                state.waiting.push(me);
-                state.workers[me].as_mut().expect("it serves").state = WorkerState::Waits;
+            if !state.idle.contains(&me) {
+                state.idle.push(me);
+                state.workers[me].as_mut().expect("it serves").state = WorkerState::Idle;
             }
             drop(state);
             park::park(Wait::Gate(0), None);
             kumihimo_runtime::cancel::point();
             state = lock(&self.state);
             let worker = state.workers[me].as_mut().expect("it serves");
-            if matches!(worker.state, WorkerState::Comes(_)) {
+            if matches!(worker.state, WorkerState::Called(_)) {
                 worker.state = WorkerState::Away;
             }
         }
     }
 
-    fn state(&self, me: usize, doing: WorkerState) -> Locked<'_, ServiceState> {
+    fn state(&self, me: usize, doing: WorkerState<L>) -> Locked<'_, ServiceState<L>> {
         let mut state = lock(&self.state);
         let before =
             state.workers[me].as_mut().map(|worker| std::mem::replace(&mut worker.state, doing));
-        if let Some(WorkerState::Handles(handled)) = before {
+        if let Some(WorkerState::Handling(handled)) = before {
             // Perhaps the last of a link that is gone, which is not to end under the lock.
             drop(state);
             drop(handled);
@@ -372,15 +338,10 @@ impl Service {
 
     /// Cancels a request that its caller has abandoned. A pool's worker that handles it is
     /// cancelled; a loop sees it by `is_abandoned`; a queued request is returned, to be answered.
-    pub(crate) fn cancel(
-        &self,
-        link: &Arc<ServerLink>,
-        cell: CellNo,
-        serial: u32,
-    ) -> Option<Request> {
+    pub(crate) fn cancel(&self, link: &Arc<L>, cell: CellNo, serial: u32) -> Option<Request<L>> {
         let mut state = lock(&self.state);
         for worker in state.workers.iter_mut().flatten() {
-            if let WorkerState::Handles(handled) = &mut worker.state
+            if let WorkerState::Handling(handled) = &mut worker.state
                 && handled.is_it(link, cell, serial)
             {
                 handled.abandoned = true;
@@ -391,16 +352,16 @@ impl Service {
                 return None;
             }
         }
-        let is_it = |request: &Request| {
+        let is_it = |request: &Request<L>| {
             Arc::ptr_eq(&request.link, link) && request.cell == cell && request.serial == serial
         };
         state.incoming.remove(is_it).pop()
     }
 
     /// Whether the request that is handled in this cell was abandoned by its caller.
-    pub(crate) fn is_abandoned(&self, link: &ServerLink, cell: CellNo) -> bool {
+    pub(crate) fn is_abandoned(&self, link: &L, cell: CellNo) -> bool {
         lock(&self.state).workers.iter().flatten().any(|worker| match &worker.state {
-            WorkerState::Handles(handled) => {
+            WorkerState::Handling(handled) => {
                 handled.abandoned && std::ptr::eq(&*handled.link, link) && handled.cell == cell
             }
             _ => false,
@@ -427,7 +388,7 @@ impl Service {
                 .of
                 .iter()
                 .filter_map(Weak::upgrade)
-                .filter(|link| link.peer.uid == peer.uid)
+                .filter(|link| link.peer().uid == peer.uid)
                 .count()
         };
         if peer.uid != rustix::process::geteuid().as_raw() && others() >= MAX_LINKS_OF_OTHERS {
@@ -447,7 +408,7 @@ impl Service {
     }
 
     /// Adds a client's link. False: the gate is closed.
-    pub(crate) fn add_link(&self, link: &Arc<ServerLink>) -> bool {
+    pub(crate) fn add_link(&self, link: &Arc<L>) -> bool {
         let mut links = lock(&self.links);
         links.of.push(Arc::downgrade(link));
         LINK_COUNT.fetch_add(1, Ordering::Relaxed);
@@ -455,11 +416,11 @@ impl Service {
     }
 
     /// Removes a link: drops its queued requests and cancels its handlers.
-    pub(crate) fn remove_link(&self, link: &Arc<ServerLink>) {
+    pub(crate) fn remove_link(&self, link: &Arc<L>) {
         let gone = {
             let mut state = lock(&self.state);
             for worker in state.workers.iter().flatten() {
-                if matches!(&worker.state, WorkerState::Handles(of) if Arc::ptr_eq(&of.link, link))
+                if matches!(&worker.state, WorkerState::Handling(of) if Arc::ptr_eq(&of.link, link))
                     && !self.single
                 {
                     worker.thread.cancel();
@@ -508,7 +469,7 @@ impl Service {
         let (waiting, gone) = {
             let mut state = lock(&self.state);
             state.closed = true;
-            let workers = state.workers.iter().flatten().map(|worker| worker.who.clone());
+            let workers = state.workers.iter().flatten().map(|worker| worker.waiter.clone());
             let waiting: Vec<Waiter> = workers.chain(state.closed_waiter.clone()).collect();
             (waiting, state.incoming.remove(|_| true))
         };
@@ -559,7 +520,7 @@ const SAMPLED: u64 = 16;
 /// A handler that takes less is brief, in nanoseconds.
 const BRIEF: u64 = 5_000;
 
-impl Inspect for Service {
+impl<L: ServedClient> Inspect for Service<L> {
     fn state(&self) -> String {
         // Where somebody has the lock, there is nothing to be said of what it guards.
         let links =
@@ -576,7 +537,7 @@ impl Inspect for Service {
     }
 }
 
-impl std::fmt::Debug for Service {
+impl<L> std::fmt::Debug for Service<L> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Service").field("name", &self.name).finish_non_exhaustive()
     }

@@ -7,7 +7,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use crate::error::{Error, ErrorKind};
 use crate::lane::ReplyHeader;
 use crate::region::sealed::Region;
-use crate::server::serve::Job;
+use crate::server::request::Job;
 use crate::wire::codec::{Codec, Typed};
 use crate::wire::message::Status;
 

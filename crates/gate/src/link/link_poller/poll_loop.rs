@@ -1,35 +1,25 @@
 //! The loop of the link poller's kernel thread.
 
-use std::collections::BTreeMap;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use kumihimo_machine::descriptors::Kept;
+use kumihimo_runtime::board;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
 
-use super::{
-    Admitted, FIRST, LISTENER, LinkHandler, LinkPoller, PollThread, PolledLink, PollerState,
-    WAKEUP, catch_panic,
+use super::state::{
+    Admitted, FIRST, LISTENER, LinkHandler, LinkPoller, PollThread, PolledLink, WAKEUP, catch_panic,
 };
-use kumihimo_runtime::board;
-
 use crate::error::{Error, ErrorKind};
-use crate::handshake::record::{Hello, Welcome, refusal};
+use crate::handshake::record::{Hello, Welcome};
+use crate::handshake::server::{self, PendingClient, PendingClients};
 use crate::link::socket::{Link, LinkRecord, parse};
-use crate::options::EVERY_USER;
-use crate::wire::packet::{Packet, receive, send};
+use crate::wire::packet::{Packet, receive};
 use crate::wire::peer::Peer;
 
-/// Time for a client to send its hello.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// Clients that have connected and sent no hello, at most. One more evicts the oldest ...
-const MAX_PENDING: usize = 256;
-/// ... once that has had this time.
-const GRACE: Duration = Duration::from_millis(50);
 /// Clients accepted in one turn.
 const ACCEPT_BATCH: usize = 16;
 /// Records received from one link in one turn.
@@ -40,18 +30,11 @@ const EVENTS: usize = 64;
 /// Interval of the check that all sockets are still open.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
-/// A client that has connected and not yet sent its hello.
-struct PendingClient {
-    socket: Kept,
-    peer: Peer,
-    begun: Instant,
-}
-
+/// The loop, with the clients whose handshake is under way.
 pub(super) struct PollLoop {
     poller: Arc<LinkPoller>,
     running: Arc<PollThread>,
-    /// By number, and so in the order in which they connected.
-    pending: BTreeMap<u64, PendingClient>,
+    pending: PendingClients,
     /// No client is accepted before this time.
     paused_until: Option<Instant>,
     /// Time of the next check of the sockets.
@@ -67,7 +50,7 @@ impl PollLoop {
         PollLoop {
             poller,
             running,
-            pending: BTreeMap::new(),
+            pending: PendingClients::default(),
             paused_until: None,
             check_at,
             stir_at,
@@ -85,7 +68,7 @@ impl PollLoop {
                 let _ = catch_panic(|| match event.data.u64() {
                     WAKEUP => drop(rustix::io::read(&self.running.wakeup, &mut [0; 8])),
                     LISTENER => self.accept(),
-                    number if self.pending.contains_key(&number) => self.receive_hello(number),
+                    number if self.pending.contains(number) => self.receive_hello(number),
                     number => self.receive_link(number),
                 });
             }
@@ -99,14 +82,15 @@ impl PollLoop {
 
     fn wait(&mut self, events: &mut Vec<epoll::Event>) {
         let now = Instant::now();
-        let late = self.pending.first_key_value().map(|(_, first)| first.begun + PATIENCE);
         // What lies on the board can have been overwritten, and a call lost by that: no virtual
         // processor sets a timer of its own against it.
         if now >= self.stir_at {
             self.stir_at = now + board::STIR;
             board::stir();
         }
-        let deadline = late
+        let deadline = self
+            .pending
+            .deadline()
             .into_iter()
             .chain(self.paused_until)
             .chain([self.stir_at, self.check_at.max(now)])
@@ -150,16 +134,10 @@ impl PollLoop {
     fn accept(&mut self) {
         for _ in 0..ACCEPT_BATCH {
             let now = Instant::now();
-            if self.pending.len() >= MAX_PENDING
-                && let Some(first) = self.pending.first_entry()
-            {
-                let until = first.get().begun + GRACE;
-                if until > now {
-                    return self.pause_until(until);
-                }
-                let PendingClient { socket, peer, .. } = first.remove();
-                let text = "too many are about to connect: try again";
-                self.refuse(&socket, peer, Error::new(ErrorKind::Exhausted, text));
+            match self.pending.make_room(now) {
+                Ok(None) => {}
+                Ok(Some((evicted, why))) => self.refuse(&evicted.socket, evicted.peer, why),
+                Err(until) => return self.pause_until(until),
             }
             // The lock is held so that nobody has the listener when its last gate goes.
             let accepted = {
@@ -194,50 +172,28 @@ impl PollLoop {
             )
             .is_ok()
             {
-                self.pending.insert(number, PendingClient { socket, peer, begun: now });
+                self.pending.insert(number, socket, peer, now);
             }
         }
     }
 
     fn refuse(&self, socket: &Kept, peer: Peer, why: Error) {
-        let _ = send(socket, &refusal(&why), None, false);
+        server::refuse(socket, &why);
         self.poller.refused.fetch_add(1, Ordering::Relaxed);
         self.poller.lock().last_refused = Some((peer, why));
     }
 
     fn expire_pending(&mut self) {
         let now = Instant::now();
-        while let Some(first) = self.pending.first_entry() {
-            if first.get().begun + PATIENCE > now {
-                break;
-            }
-            let PendingClient { socket, peer, .. } = first.remove();
-            let text = format!("a caller says what it wants within {} s", PATIENCE.as_secs());
-            self.refuse(&socket, peer, Error::new(ErrorKind::TimedOut, text));
+        while let Some((expired, why)) = self.pending.pop_expired(now) {
+            self.refuse(&expired.socket, expired.peer, why);
         }
     }
 
-    /// Receives a client's hello, or the end of its connection.
+    /// Receives a client's hello, and admits or refuses it.
     fn receive_hello(&mut self, number: u64) {
-        let received = {
-            let Some(caller) = self.pending.get(&number) else { return };
-            receive(&caller.socket, false)
-        };
-        if matches!(received, Err(Errno::AGAIN | Errno::INTR)) {
-            return;
-        }
-        // Whatever it is, it has said it.
-        let Some(PendingClient { socket, peer, .. }) = self.pending.remove(&number) else { return };
-        let wrong =
-            |what: &str| Err(Error::new(ErrorKind::Malformed, format!("the caller sent {what}")));
-        let hello = match received {
-            Ok(Packet::Record(record)) if record.descriptor.is_none() => {
-                Hello::decode(record.bytes())
-            }
-            Ok(Packet::Record(_) | Packet::NoRoom) => wrong("a descriptor with its first record"),
-            Ok(Packet::Wrong(what)) => wrong(what),
-            Ok(Packet::End) | Err(_) => return,
-        };
+        let Some((client, hello)) = self.pending.receive_hello(number) else { return };
+        let PendingClient { socket, peer, .. } = client;
         match hello.and_then(|hello| self.admit(peer, &hello)) {
             Ok(admitted) => self.begin(number, socket, peer, admitted),
             Err(why) => self.refuse(&socket, peer, why),
@@ -263,11 +219,9 @@ impl PollLoop {
     fn begin(&self, number: u64, socket: Kept, peer: Peer, admitted: Admitted) {
         let Admitted { size, wake_address, lane, opened } = admitted;
         let welcome = Welcome { link: number, size, wake_address };
-        if send(&socket, &welcome.encode(), Some(lane.as_fd()), false).is_err() {
-            // It is gone, or gets no descriptor: then it sees the end.
+        if server::admit(&socket, &welcome, lane).is_err() {
             return;
         }
-        drop(lane);
         let connection = self.poller.new_connection(number, peer, socket);
         let link = Link { connection: connection.clone() };
         match catch_panic(|| opened(link)) {
@@ -327,27 +281,6 @@ impl PollLoop {
                 "somebody in this process has closed the socket of the link, which is not theirs";
             let _ = catch_panic(|| end.closed(Error::new(ErrorKind::Gone, text)));
         }
-    }
-}
-
-impl PollerState {
-    fn admits(&self, allowed: &[u32], uid: u32) -> bool {
-        uid == 0
-            || self.gates.as_ref().is_some_and(|gates| gates.owner() == uid)
-            || allowed.contains(&uid)
-            || allowed.contains(&EVERY_USER)
-    }
-
-    fn denied(&self, name: Option<&str>, uid: u32) -> Error {
-        let what = name.map_or("the gates".to_owned(), |name| format!("gate {name:?}"));
-        let owner = self
-            .gates
-            .as_ref()
-            .map_or(String::new(), |gates| format!(" of user {}", gates.owner()));
-        Error::new(
-            ErrorKind::NotPermitted,
-            format!("{what}{owner} let user {uid} not in: its server has to allow it"),
-        )
     }
 }
 

@@ -18,9 +18,11 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::net::{SocketFlags, accept_with};
 
 use super::*;
+use crate::handshake::record::{LaneSize, WakeAddress};
 use crate::handshake::record::{Welcome, refusal};
 use crate::options::Placement;
 use crate::wire::packet::{LONGEST, Packet, receive, send};
+use crate::wire::peer::Peer;
 
 mod hostile;
 mod processes;
