@@ -60,10 +60,20 @@ fn is_any_sticky() -> bool {
     now().sticky != 0
 }
 
-/// Yields until it is so.
+/// After this long the wait is taken for a hang, and its state is reported, once. Nothing fails for
+/// it: the bound on tests without progress ends a true hang.
+const REPORT_AFTER: Duration = Duration::from_secs(20);
+
+/// Yields until `is` holds.
 fn until(is: impl Fn() -> bool) {
+    let (start, mut reported) = (Instant::now(), false);
     while !is() {
         thread::yield_now();
+        if !reported && start.elapsed() > REPORT_AFTER {
+            reported = true;
+            eprintln!("not so after {REPORT_AFTER:?}: {:?}", now());
+            dump(&mut std::io::stderr()).expect("standard error takes all");
+        }
     }
 }
 

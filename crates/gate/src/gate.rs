@@ -8,17 +8,26 @@ use kumihimo_machine::Machine;
 use kumihimo_runtime::{cancel, lock, membership, runtime, thread};
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::bell::Bell;
-use crate::call::{Ask, Client};
-use crate::codec::{Codec, Typed};
-use crate::hello::{Hello, Size};
-use crate::lane::{Caller, Geometry, ReplyHeader};
+use crate::client::client_link::{ClientLink, OutgoingRequest};
+use crate::client::stream::Stream;
+use crate::error::{Error, ErrorKind};
+use crate::handshake::record::{Hello, LaneSize};
+use crate::lane::{ClientEnd, Geometry, ReplyHeader};
+use crate::link::endpoint::HasEndpoint;
+use crate::link::fork;
+use crate::link::link_poller::LinkPoller;
+use crate::link::notifier::Notifier;
+use crate::link::{link_index, wake_address};
 use crate::options::Options;
-use crate::porter::{self, End, Porter};
-use crate::serve::{self, Pool, Server, Serving};
-use crate::stream::{Sink, Stream};
-use crate::wire::{ELSEWHERE, Kind, Status};
-use crate::{Error, ErrorKind, Region, board, looks, types};
+use crate::region::sealed::Region;
+use crate::server::request::{Context, Job};
+use crate::server::server_loop::Server;
+use crate::server::serving::{self, Serving};
+use crate::server::sink::Sink;
+use crate::server::worker_pool::WorkerPool;
+use crate::wire::codec::{Codec, Typed};
+use crate::wire::message::{IN_REGION, RequestKind, Status};
+use crate::wire::type_hash;
 
 /// The caller's hold of a gate: requests of type `Q`, replies of type `R`, both any serde type.
 /// Cheap to clone and to share; all clones have one lane, and calls of any number of microprocesses
@@ -47,7 +56,7 @@ use crate::{Error, ErrorKind, Region, board, looks, types};
 /// it the caller gets an error of kind `Gone` and cannot know which; the next call connects to the
 /// server that the gate has then.
 pub struct Gate<Q, R> {
-    inner: Arc<Inner>,
+    inner: Arc<Client>,
     _types: PhantomData<fn(Q) -> R>,
 }
 
@@ -64,20 +73,20 @@ impl<Q, R> std::fmt::Debug for Gate<Q, R> {
 }
 
 /// The connection, which is made anew when the server was replaced.
-pub(crate) struct Inner {
+pub(crate) struct Client {
     name: Box<str>,
     options: Options,
     /// What stands for the types; none for bytes.
     types: Option<u64>,
-    client: Mutex<Arc<Client>>,
+    client: Mutex<Arc<ClientLink>>,
     /// One at a time connects.
     connecting: Mutex<()>,
 }
 
-impl Inner {
-    fn connect(name: &str, options: &Options, types: Option<u64>) -> Result<Arc<Inner>, Error> {
+impl Client {
+    fn connect(name: &str, options: &Options, types: Option<u64>) -> Result<Arc<Client>, Error> {
         let client = Mutex::new(connect(name, options, types)?);
-        Ok(Arc::new(Inner {
+        Ok(Arc::new(Client {
             name: name.into(),
             options: options.clone(),
             types,
@@ -86,13 +95,13 @@ impl Inner {
         }))
     }
 
-    pub(crate) fn client(&self) -> Result<Arc<Client>, Error> {
+    pub(crate) fn client(&self) -> Result<Arc<ClientLink>, Error> {
         let client = lock(&self.client).clone();
         if client.is_gone() { self.reconnect() } else { Ok(client) }
     }
 
     #[cold]
-    fn reconnect(&self) -> Result<Arc<Client>, Error> {
+    fn reconnect(&self) -> Result<Arc<ClientLink>, Error> {
         // Kernel threads wait for each other here; a microprocess would keep its virtual processor
         // from others.
         thread::blocking(|| {
@@ -108,13 +117,13 @@ impl Inner {
         })
     }
 
-    pub(crate) fn ask<'a>(
+    pub(crate) fn request<'a>(
         &self,
-        kind: Kind,
+        kind: RequestKind,
         payload: &'a [u8],
         regions: &'a [Region],
         within: Option<Duration>,
-    ) -> Result<Ask<'a>, Error> {
+    ) -> Result<OutgoingRequest<'a>, Error> {
         if payload.len() > self.options.most {
             let (len, most) = (payload.len(), self.options.most);
             let text = format!(
@@ -123,15 +132,15 @@ impl Inner {
             );
             return Err(Error::new(ErrorKind::TooLarge, text));
         }
-        if porter::is_child() {
-            return Err(porter::of_parent());
+        if fork::in_forked_child() {
+            return Err(fork::forked_child_error());
         }
         // What the clock does not reach is no deadline.
         let deadline = cancel::earlier(
             within.and_then(|time| Instant::now().checked_add(time)),
             cancel::deadline(),
         );
-        Ok(Ask { kind, payload, regions, deadline, priority: self.options.priority })
+        Ok(OutgoingRequest { kind, payload, regions, deadline, priority: self.options.priority })
     }
 
     /// The reply's payload and regions.
@@ -142,22 +151,22 @@ impl Inner {
         within: Option<Duration>,
         reply: &mut Vec<u8>,
     ) -> Result<Vec<Region>, Error> {
-        let ask = self.ask(Kind::Call, payload, regions, within)?;
+        let request = self.request(RequestKind::Call, payload, regions, within)?;
         let client = self.client()?;
-        let header = client.call(&ask, reply)?;
-        passed(&client, &header)
+        let header = client.call(&request, reply)?;
+        reply_regions(&client, &header)
     }
 }
 
-fn passed(client: &Client, header: &ReplyHeader) -> Result<Vec<Region>, Error> {
-    let skipped = usize::from(Status::of(header.status) == Some(Status::Elsewhere));
+fn reply_regions(client: &ClientLink, header: &ReplyHeader) -> Result<Vec<Region>, Error> {
+    let skipped = usize::from(Status::of(header.status) == Some(Status::InRegion));
     let numbers = header.regions[skipped..].iter().take_while(|number| **number != 0);
-    numbers.map(|number| client.side.regions.get(u64::from(*number), true)).collect()
+    numbers.map(|number| client.endpoint.regions.get(u64::from(*number), true)).collect()
 }
 
-impl Drop for Inner {
+impl Drop for Client {
     fn drop(&mut self) {
-        if !porter::is_child() {
+        if !fork::in_forked_child() {
             lock(&self.client).close();
         }
     }
@@ -166,40 +175,40 @@ impl Drop for Inner {
 /// No clock of the kernel is asked for more.
 const LONGEST: Duration = Duration::from_secs(1 << 30);
 
-fn connect(name: &str, options: &Options, types: Option<u64>) -> Result<Arc<Client>, Error> {
+fn connect(name: &str, options: &Options, types: Option<u64>) -> Result<Arc<ClientLink>, Error> {
     connected(name, options, types).map_err(|e| e.of_gate(name))
 }
 
-fn connected(name: &str, options: &Options, types: Option<u64>) -> Result<Arc<Client>, Error> {
+fn connected(name: &str, options: &Options, types: Option<u64>) -> Result<Arc<ClientLink>, Error> {
     Error::unless_supported()?;
     runtime::ensure()
         .map_err(|e| Error::new(ErrorKind::Io, format!("gate {name:?}: no runtime: {e}")))?;
     // So that the server sees the caller, and is on the same board.
     let _ = membership::table();
-    let bit = looks::next_bit();
+    let bit = link_index::next_bit();
     let hello = Hello {
         name: name.to_owned(),
         types,
-        size: Size::default(),
-        seat: board::seat(bit),
+        size: LaneSize::default(),
+        wake_address: wake_address::own(bit),
         placement: options.placement,
     };
-    let porter = Porter::of_process();
+    let poller = LinkPoller::of_process();
     let machine = options.directory.as_deref().map_or_else(Machine::mine, Machine::at)?;
-    let knocked =
-        thread::blocking(|| porter.knock(&machine, &hello, options.patience.min(LONGEST)))?;
-    let welcome = knocked.welcome;
+    let established =
+        thread::blocking(|| poller.connect(&machine, &hello, options.patience.min(LONGEST)))?;
+    let welcome = established.welcome;
     let geometry = Geometry::checked(welcome.size.cells, welcome.size.inline)?;
-    let caller = Caller::open(std::os::fd::AsFd::as_fd(&knocked.lane), geometry)?;
-    let bell = Bell::new(board::peer(welcome.seat), bit, options.placement);
+    let caller = ClientEnd::open(std::os::fd::AsFd::as_fd(&established.lane), geometry)?;
+    let notifier = Notifier::new(wake_address::peer(welcome.wake_address), bit, options.placement);
     let space = machine.gate(name).ok().flatten().unwrap_or(0);
-    let client = Client::new(name, space, options.most, caller, bell);
-    porter.link(knocked, |link| {
+    let client = ClientLink::new(name, space, options.most, caller, notifier);
+    poller.attach(established, |link| {
         client.begin(link, bit);
         client.clone()
     })
     // It is looked at already.
-    .inspect_err(|why| client.gone(why.clone()))?;
+    .inspect_err(|why| client.end_with(why.clone()))?;
     Ok(client)
 }
 
@@ -220,7 +229,7 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Gate<Q, R
     /// As `connect`.
     pub fn connect_with(name: &str, options: &Options) -> Result<Gate<Q, R>, Error> {
         Ok(Gate {
-            inner: Inner::connect(name, options, Some(types::of::<Q, R>()))?,
+            inner: Client::connect(name, options, Some(type_hash::of::<Q, R>()))?,
             _types: PhantomData,
         })
     }
@@ -293,8 +302,8 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Gate<Q, R
     pub fn send(&self, request: &Q) -> Result<(), Error> {
         let mut asked = Vec::with_capacity(64);
         Typed::<Q>::encode(request, &mut asked)?;
-        let ask = self.inner.ask(Kind::Send, &asked, &[], None)?;
-        self.inner.client()?.send(&ask)
+        let request = self.inner.request(RequestKind::Send, &asked, &[], None)?;
+        self.inner.client()?.send(&request)
     }
 
     /// Asks for a stream: the server's items come one by one, as they are taken.
@@ -321,7 +330,7 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Gate<Q, R
         name: &str,
         handler: impl Fn(Q) -> R + Send + Sync + 'static,
     ) -> Result<Serving, Error> {
-        Gate::serve_with(name, &Options::new(), move |request, _: &serve::Context<'_>| {
+        Gate::serve_with(name, &Options::new(), move |request, _: &Context<'_>| {
             Ok(handler(request))
         })
     }
@@ -334,7 +343,7 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Gate<Q, R
     pub fn serve_with(
         name: &str,
         options: &Options,
-        handler: impl Fn(Q, &serve::Context<'_>) -> Result<R, Error> + Send + Sync + 'static,
+        handler: impl Fn(Q, &Context<'_>) -> Result<R, Error> + Send + Sync + 'static,
     ) -> Result<Serving, Error> {
         Gate::<Q, R>::serve_regions(name, options, move |request, context| {
             handler(request, context).map(|reply| (reply, Vec::new()))
@@ -348,18 +357,15 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Gate<Q, R
     pub fn serve_regions(
         name: &str,
         options: &Options,
-        handler: impl Fn(Q, &serve::Context<'_>) -> Result<(R, Vec<Region>), Error>
-        + Send
-        + Sync
-        + 'static,
+        handler: impl Fn(Q, &Context<'_>) -> Result<(R, Vec<Region>), Error> + Send + Sync + 'static,
     ) -> Result<Serving, Error> {
-        let serving = serve::open(name, options, Some(types::of::<Q, R>()), false)?;
-        let handler = move |asked: &[u8], job: &serve::Job<'_>, answer: &mut Vec<u8>| {
+        let serving = serving::open(name, options, Some(type_hash::of::<Q, R>()), false)?;
+        let handler = move |asked: &[u8], job: &Job<'_>, answer: &mut Vec<u8>| {
             let (reply, regions) = handler(Typed::<Q>::decode(asked)?, &job.context)?;
             Typed::<R>::encode(&reply, answer)?;
             Ok(regions)
         };
-        Pool::start(&serving, Box::new(handler), false)?;
+        WorkerPool::start(&serving, Box::new(handler), false)?;
         Ok(serving)
     }
 
@@ -372,14 +378,14 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Gate<Q, R
         options: &Options,
         handler: impl Fn(Q, &Sink<'_, R>) -> Result<(), Error> + Send + Sync + 'static,
     ) -> Result<Serving, Error> {
-        let serving = serve::open(name, options, Some(types::of::<Q, R>()), false)?;
-        let handler = move |asked: &[u8], job: &serve::Job<'_>, _: &mut Vec<u8>| {
+        let serving = serving::open(name, options, Some(type_hash::of::<Q, R>()), false)?;
+        let handler = move |asked: &[u8], job: &Job<'_>, _: &mut Vec<u8>| {
             let sink = Sink::new(job);
             handler(Typed::<Q>::decode(asked)?, &sink)?;
             sink.end()?;
             Ok(Vec::new())
         };
-        Pool::start(&serving, Box::new(handler), true)?;
+        WorkerPool::start(&serving, Box::new(handler), true)?;
         Ok(serving)
     }
 
@@ -410,7 +416,7 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Gate<Q, R
 /// and other languages.
 #[derive(Clone)]
 pub struct RawGate {
-    inner: Arc<Inner>,
+    inner: Arc<Client>,
 }
 
 impl std::fmt::Debug for RawGate {
@@ -433,7 +439,7 @@ impl RawGate {
     /// # Errors
     /// As there.
     pub fn connect_with(name: &str, options: &Options) -> Result<RawGate, Error> {
-        Ok(RawGate { inner: Inner::connect(name, options, None)? })
+        Ok(RawGate { inner: Client::connect(name, options, None)? })
     }
 
     /// As [`Gate::call`]; `reply` has the reply and nothing else afterwards.
@@ -489,8 +495,8 @@ impl RawGate {
     /// # Errors
     /// As there.
     pub fn send(&self, request: &[u8]) -> Result<(), Error> {
-        let ask = self.inner.ask(Kind::Send, request, &[], None)?;
-        self.inner.client()?.send(&ask)
+        let request = self.inner.request(RequestKind::Send, request, &[], None)?;
+        self.inner.client()?.send(&request)
     }
 
     /// Calls of this client that are under way.
@@ -506,18 +512,18 @@ impl RawGate {
     pub fn serve(
         name: &str,
         options: &Options,
-        handler: impl Fn(&[u8], &serve::Context<'_>, &mut Vec<u8>) -> Result<Vec<Region>, Error>
+        handler: impl Fn(&[u8], &Context<'_>, &mut Vec<u8>) -> Result<Vec<Region>, Error>
         + Send
         + Sync
         + 'static,
     ) -> Result<Serving, Error> {
-        let serving = serve::open(name, options, None, false)?;
-        let handler = move |asked: &[u8], job: &serve::Job<'_>, answer: &mut Vec<u8>| {
+        let serving = serving::open(name, options, None, false)?;
+        let handler = move |asked: &[u8], job: &Job<'_>, answer: &mut Vec<u8>| {
             handler(asked, &job.context, answer)
         };
-        Pool::start(&serving, Box::new(handler), false)?;
+        WorkerPool::start(&serving, Box::new(handler), false)?;
         Ok(serving)
     }
 }
 
-const _: () = assert!(ELSEWHERE == 1);
+const _: () = assert!(IN_REGION == 1);

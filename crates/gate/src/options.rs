@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::porter::EVERYBODY;
+/// Stands for every user; no user has this number.
+pub(crate) const EVERY_USER: u32 = u32::MAX;
 
 /// Where the two sides of a call run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -112,7 +113,7 @@ impl Options {
     /// Server: lets every user call.
     #[must_use]
     pub fn allow_everybody(mut self) -> Options {
-        self.allowed.push(EVERYBODY);
+        self.allowed.push(EVERY_USER);
         self
     }
 

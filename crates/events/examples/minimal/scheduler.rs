@@ -39,8 +39,8 @@ use kumihimo_arch::cpu::{self, Context};
 use kumihimo_arch::stack::{self, Class, RECORD};
 use kumihimo_arch::{overflow, tls};
 use kumihimo_events::kernel::Settings;
+use kumihimo_events::return_queue::{Offer, Ticket};
 use kumihimo_events::sched::{Answer, Event, UserScheduler};
-use kumihimo_events::turn::{Offer, Ticket};
 use kumihimo_events::{Kernel, KernelThread, Slot, Step, trap};
 use list::List;
 
@@ -390,7 +390,7 @@ impl Scheduler {
         let mut queue = lock(&self.queue);
         let Some(level) = self.next_level(&mut queue, thread.vp()?) else {
             // Somebody may have it by now: here it only has to be forgotten.
-            thread.put_down();
+            thread.release_vp();
             return None;
         };
         let list = &mut queue.levels[usize::from(level)];
@@ -439,11 +439,11 @@ impl Scheduler {
     fn await_turn(&self, here: &Carrier, in_user_code: bool) {
         let (mp, thread) = (here.current.get().expect("it runs"), here.thread);
         thread.note_lost();
-        let unattended = if thread.turn().is_astray() { None } else { self.take_unattended() };
+        let unattended = if thread.waiter().is_detached() { None } else { self.take_unattended() };
         if let Some(vp) = unattended {
-            thread.take_up(vp);
+            thread.acquire_vp(vp);
         } else {
-            if let Some(ticket) = thread.begin_turn(None) {
+            if let Some(ticket) = thread.begin_wait(None) {
                 mp.waits_on.set(Some(ticket));
                 let _ = self.returned.fetch_update(SeqCst, SeqCst, |newest| {
                     // SAFETY: null or a microprocess, which lives for ever.
@@ -452,9 +452,9 @@ impl Scheduler {
                 });
             }
             self.announce(mp.priority());
-            if !thread
-                .await_turn(|| in_user_code && (0..self.vps).all(|vp| self.kernel.is_held_up(vp)))
-            {
+            if !thread.wait_for_vp(|| {
+                in_user_code && (0..self.vps).all(|vp| self.kernel.is_vp_stalled(vp))
+            }) {
                 return;
             }
         }
@@ -504,7 +504,7 @@ impl UserScheduler for Scheduler {
         while let Some(next) = self.next(thread) {
             if let Some(ticket) = next.waits_on.get() {
                 self.kernel.record(Step::Continued, ticket.thread(), Some(next.priority()));
-                if self.kernel.hand(ticket, thread) == Offer::Taken {
+                if self.kernel.hand(ticket, thread) == Offer::Accepted {
                     return;
                 }
                 continue; // It went on without, and will be back.

@@ -9,35 +9,36 @@ use std::time::Duration;
 
 use kumihimo_resource::id::Printed;
 
-use super::{Case, Culprit, OnMisbehaviour};
-use crate::callers;
-use crate::kernel::Kernel;
-use crate::preempt;
-use crate::say::{say, write_out};
-use crate::watch::{Place, Tid};
+use super::config::{OnMisbehaviour, Violation};
+use super::scan::Culprit;
+use crate::linux::debugger::is_debugged;
+use crate::linux::watch::{Tid, WaitSite};
+use crate::pool::kernel::Kernel;
+use crate::preempt::thread_sampler;
+use crate::report::stderr_signal_safe::{print_signal_safe, write_signal_safe};
 
-fn what_to_do(case: Case) -> &'static str {
+fn what_to_do(case: Violation) -> &'static str {
     match case {
-        Case::MaskNeverCleared => {
+        Violation::MaskNeverCleared => {
             "it must leave its NoEvents guard, or its policy or scheduler a loop"
         }
-        Case::BlockedNeverAnswered => "UserScheduler::blocked must return",
-        Case::NoYield => {
+        Violation::BlockedNeverAnswered => "UserScheduler::blocked must return",
+        Violation::NoYield => {
             "something waits that goes before it: it must come to a switch point, or let itself be interrupted"
         }
-        Case::SchedulerBlocked => {
+        Violation::SchedulerBlocked => {
             "nothing may wait in the kernel inside a NoEvents guard, a policy or a scheduler (KernelThread::rest says that it means to)"
         }
     }
 }
 
-fn what_is_done(case: Case, on: OnMisbehaviour) -> &'static str {
+fn what_is_done(case: Violation, on: OnMisbehaviour) -> &'static str {
     match (on, case) {
         (OnMisbehaviour::End, _) => "the process ends",
-        (OnMisbehaviour::Override, Case::NoYield) => {
+        (OnMisbehaviour::Override, Violation::NoYield) => {
             "its virtual processor goes on under another kernel thread"
         }
-        (OnMisbehaviour::Override, Case::BlockedNeverAnswered) => {
+        (OnMisbehaviour::Override, Violation::BlockedNeverAnswered) => {
             "another kernel thread takes its place, and what can goes to other virtual processors"
         }
         (OnMisbehaviour::Override, _) => {
@@ -48,13 +49,13 @@ fn what_is_done(case: Case, on: OnMisbehaviour) -> &'static str {
 }
 
 /// The code that violates the event protocol.
-enum Accused<'a> {
+enum Offender<'a> {
     Scheduler,
     Microprocess { id: Printed, name: &'a str },
 }
 
 /// Allocates nothing.
-impl fmt::Display for Accused<'_> {
+impl fmt::Display for Offender<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Scheduler => f.write_str("the user scheduler"),
@@ -65,7 +66,7 @@ impl fmt::Display for Accused<'_> {
 
 impl Kernel {
     /// Says it; and ends the process, if that is wanted.
-    pub(super) fn accuse(&self, case: Case, culprit: &Culprit<'_>) {
+    pub(super) fn report_violation(&self, case: Violation, culprit: &Culprit<'_>) {
         let on = self.watchdog.on();
         let Culprit { vp, tid, slot, age } = culprit;
         let (ran, slept) = (Duration::from_nanos(age.ran), Duration::from_nanos(age.slept));
@@ -79,12 +80,12 @@ impl Kernel {
         };
         let name =
             if n == 0 { "(no name)" } else { std::str::from_utf8(&name[..n]).unwrap_or("?") };
-        let accused = if case == Case::BlockedNeverAnswered || id == 0 {
-            Accused::Scheduler
+        let accused = if case == Violation::BlockedNeverAnswered || id == 0 {
+            Offender::Scheduler
         } else {
-            Accused::Microprocess { id: Printed(id), name }
+            Offender::Microprocess { id: Printed(id), name }
         };
-        say(format_args!(
+        print_signal_safe(format_args!(
             "kumihimo: watchdog: {case}: virtual processor {vp}: kernel thread {tid} (slot {index}), {accused}: for {ran:.3?} in user mode and {slept:.3?} \
              asleep; {}; {} (KUMI_WATCHDOG)\n",
             what_to_do(case),
@@ -98,26 +99,28 @@ impl Kernel {
         self.watchdog
             .to_override
             .fetch_add(u64::from(on == OnMisbehaviour::Override), Ordering::Relaxed);
-        self.watchdog.accused[case as usize].fetch_add(1, Ordering::Release);
+        self.watchdog.violations[case as usize].fetch_add(1, Ordering::Release);
     }
 
     /// Where the kernel thread is, in the kernel and in its program.
     fn say_where(&self, tid: Tid, index: u32) {
-        if let Some(Place { function, call, .. }) = Place::of(tid) {
-            say(format_args!("  it sleeps in the kernel: {function}, system call {call}\n"));
+        if let Some(WaitSite { function, call, .. }) = WaitSite::of(tid) {
+            print_signal_safe(format_args!(
+                "  it sleeps in the kernel: {function}, system call {call}\n"
+            ));
         }
         // A debugger shows it, and would stop at the signal.
-        if index == 0 || preempt::is_debugged() {
+        if index == 0 || is_debugged() {
             return;
         }
-        match callers::ask(callers::PATIENCE, |value| {
-            self.bells.send_to(self.page.slot(index), tid, value)
+        match thread_sampler::sample(thread_sampler::TIMEOUT, |value| {
+            self.doorbells.send_to(self.page.slot(index), tid, value)
         }) {
             Ok(stack) => {
-                say(format_args!("  stack of kernel thread {tid}:\n"));
-                write_out(stack.render().as_bytes());
+                print_signal_safe(format_args!("  stack of kernel thread {tid}:\n"));
+                write_signal_safe(stack.render().as_bytes());
             }
-            Err(why) => say(format_args!("  its stack is not to be had: {why}\n")),
+            Err(why) => print_signal_safe(format_args!("  its stack is not to be had: {why}\n")),
         }
     }
 }

@@ -2,7 +2,7 @@
 //! has it checked.
 
 use super::atomic::{AtomicU32, AtomicU64, Ordering};
-use crate::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind};
 
 /// Most words of a chain of calls.
 pub const CHAIN: usize = if cfg!(loom) { 1 } else { 15 };
@@ -12,7 +12,7 @@ pub const REGIONS: usize = if cfg!(loom) { 1 } else { 4 };
 pub const LEVELS: u8 = 64;
 /// Bytes of payload that the head of a cell takes; more lie elsewhere. So many callers with little
 /// to say touch few pages.
-pub(super) const NEAR: usize = if cfg!(loom) { 8 } else { 128 };
+pub(super) const HEAD_PAYLOAD: usize = if cfg!(loom) { 8 } else { 128 };
 /// Bytes of the head of a cell.
 pub(super) const HEAD: usize = 256;
 
@@ -30,7 +30,7 @@ impl CellNo {
 
 /// What lies in shared memory. Only atomics: others write it at any time.
 #[repr(C, align(64))]
-pub(super) struct Head {
+pub(super) struct CellHead {
     /// Which request of this cell it is.
     serial: AtomicU32,
     /// Kind, flags, priority, depth of the chain: a byte each.
@@ -44,19 +44,19 @@ pub(super) struct Head {
     /// The first four words share a line with all the above.
     chain: [AtomicU32; CHAIN],
     #[cfg(not(loom))]
-    _kept: [AtomicU32; 5],
-    pub(super) near: [AtomicU64; NEAR / 8],
+    _reserved: [AtomicU32; 5],
+    pub(super) payload: [AtomicU64; HEAD_PAYLOAD / 8],
 }
 
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<Head>() == HEAD);
+const _: () = assert!(size_of::<CellHead>() == HEAD);
 
 #[cfg(loom)]
-impl Head {
-    pub(super) fn new() -> Head {
+impl CellHead {
+    pub(super) fn new() -> CellHead {
         let word = || AtomicU32::new(0);
         let long = || AtomicU64::new(0);
-        Head {
+        CellHead {
             serial: word(),
             shape: word(),
             len: word(),
@@ -65,7 +65,7 @@ impl Head {
             tag: long(),
             regions: std::array::from_fn(|_| word()),
             chain: std::array::from_fn(|_| word()),
-            near: std::array::from_fn(|_| long()),
+            payload: std::array::from_fn(|_| long()),
         }
     }
 }
@@ -134,7 +134,7 @@ pub struct ReplyHeader {
     pub regions: [u32; REGIONS],
 }
 
-impl Head {
+impl CellHead {
     /// Relaxed, as all here: the entry of the ring orders it.
     pub(super) fn write_request(&self, serial: u32, len: u32, header: &RequestHeader) {
         let shape = [header.kind, header.flags, header.priority, header.chain.depth];
@@ -226,7 +226,7 @@ pub(super) fn malformed(what: std::fmt::Arguments<'_>) -> Error {
 
 /// What this side was asked to do with a cell that it does not have.
 #[cold]
-pub(super) fn not_held(cell: CellNo) -> Error {
+pub(super) fn wrong_state(cell: CellNo) -> Error {
     Error::new(
         ErrorKind::Invalid,
         format!(
@@ -250,19 +250,19 @@ pub(super) fn too_large(len: usize, inline: u32) -> Error {
 /// An entry of a ring, without its lap bit: 16 bits of cell, 14 bits of serial, and whether it
 /// cancels.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Entry(pub(super) u32);
+pub(super) struct RingEntry(pub(super) u32);
 
 const CANCEL: u32 = 1 << 30;
 const SERIAL_BITS: u32 = (1 << 14) - 1;
 
-impl Entry {
+impl RingEntry {
     #[inline]
-    pub(super) fn new(cell: u32, serial: u32) -> Entry {
-        Entry(cell | (serial & SERIAL_BITS) << 16)
+    pub(super) fn new(cell: u32, serial: u32) -> RingEntry {
+        RingEntry(cell | (serial & SERIAL_BITS) << 16)
     }
     #[inline]
-    pub(super) fn cancel(cell: u32, serial: u32) -> Entry {
-        Entry(Entry::new(cell, serial).0 | CANCEL)
+    pub(super) fn cancel(cell: u32, serial: u32) -> RingEntry {
+        RingEntry(RingEntry::new(cell, serial).0 | CANCEL)
     }
     /// Not above 65,535, and so perhaps above what the lane has.
     #[inline]

@@ -87,7 +87,7 @@ impl Consumer {
         most: usize,
         mut f: impl FnMut(u32) -> Result<(), E>,
     ) -> Result<usize, E> {
-        let Some(_turn) = Turn::take(&self.busy) else { return Ok(0) };
+        let Some(_turn) = ConsumerGuard::take(&self.busy) else { return Ok(0) };
         // Relaxed: only written by the thread that has the turn.
         let mut head = self.head.load(Ordering::Relaxed);
         for n in 0..most {
@@ -105,19 +105,19 @@ impl Consumer {
 }
 
 /// The right to consume, until it is dropped.
-struct Turn<'a>(&'a AtomicBool);
+struct ConsumerGuard<'a>(&'a AtomicBool);
 
-impl Turn<'_> {
+impl ConsumerGuard<'_> {
     #[inline]
-    fn take(busy: &AtomicBool) -> Option<Turn<'_>> {
+    fn take(busy: &AtomicBool) -> Option<ConsumerGuard<'_>> {
         // Acquire: the head, and all pops before, of the thread that had it last.
         let free = !busy.load(Ordering::Relaxed);
         (free && busy.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok())
-            .then(|| Turn(busy))
+            .then(|| ConsumerGuard(busy))
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for ConsumerGuard<'_> {
     #[inline]
     fn drop(&mut self) {
         self.0.store(false, Ordering::Release);

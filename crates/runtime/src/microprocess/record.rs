@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use kumihimo_arch::cpu::Context;
 use kumihimo_arch::stack::{self, Class};
-use kumihimo_events::turn::Ticket;
+use kumihimo_events::return_queue::Ticket;
 use kumihimo_queue::{Links, Node};
 use kumihimo_resource::id::{Printed, Serial};
 use kumihimo_resource::locking::Claim;

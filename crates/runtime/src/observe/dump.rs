@@ -242,7 +242,7 @@ impl ThreadPlace {
                 call_of(self.tid).map(|(from, _)| from).filter(|_| who.is_alive())
             });
         }
-        let stack = instance.kernel.interrupt_for_its_stack(self.tid as i32)?;
+        let stack = instance.kernel.sample_stack(self.tid as i32)?;
         // It may be another's turn by now, or the scheduler's.
         (who.is_alive() && (low..top).contains(&stack.pointer())).then(|| stack.trace(walker))
     }

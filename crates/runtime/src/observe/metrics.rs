@@ -181,7 +181,7 @@ impl Instance {
             kernel_threads: kernel.threads,
             spares: kernel.waiting,
             kernel_thread_limit: self.kernel.limit().threads,
-            kernel_thread_limit_by: self.kernel.limit().binds.to_string(),
+            kernel_thread_limit_by: self.kernel.limit().source.to_string(),
             hand_offs: kernel.hand_offs,
             looks: kernel.looks,
             events: self.kernel.source().name(),

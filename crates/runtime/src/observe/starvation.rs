@@ -86,7 +86,7 @@ impl Instance {
     fn sleeper(&self, slot: &Slot) -> Option<String> {
         let id = slot.microprocess.load(Ordering::Relaxed);
         let mp = identity::find(id & !ANNOUNCED)?;
-        let place = Kernel::place_of(slot)
+        let place = Kernel::wait_site(slot)
             .map_or_else(|| "no longer asleep".to_owned(), |place| place.to_string());
         let holds = self
             .vp_in(slot)

@@ -105,7 +105,7 @@ impl Vp {
         let instance = self.instance();
         instance.kernel.is_short_of_threads()
             && instance.now().saturating_sub(since) >= SERVED
-            && instance.kernel.is_another_in_need(self.index as u32)
+            && instance.kernel.has_unserved_vp(self.index as u32)
     }
 
     /// Waits until there is something to do. May return nothing, for no reason.
@@ -132,7 +132,7 @@ impl Vp {
             self.sleep(nap, now)
         };
         instance.idle_vps.fetch_sub(1, Ordering::SeqCst);
-        instance.kernel.keep_time();
+        instance.kernel.start_timekeeper();
         let idle = &self.counters.idle_ns;
         idle.store(idle.load(Ordering::Relaxed) + (up - since), Ordering::Relaxed);
         self.note_peer_turn(answered, up - since);

@@ -20,7 +20,7 @@ pub(crate) fn publish_bound(instance: &Instance, kt: &KernelThread) {
     let has_entry = left != Context::NULL && {
         mp.leaves_its_thread(left);
         // After that it may run on another thread at once.
-        kt.events().turn().leave()
+        kt.events().waiter().leave()
     };
     if !has_entry {
         trace_hooks::unblocked(&instance.trace, kt.tid(), mp);
@@ -60,7 +60,7 @@ pub(crate) unsafe fn leave_bound(mp: &'static Mp) -> Carrier {
     // SAFETY: a microprocess: GS is set.
     let kt = unsafe { KernelThread::here() };
     // A scheduler that holds its queue entry must not switch to it before it has left this stack.
-    let save = if kt.events().turn().is_astray() { kt.left.as_ptr() } else { mp.context.get() };
+    let save = if kt.events().waiter().is_detached() { kt.left.as_ptr() } else { mp.context.get() };
     let (to, fs) = (kt.idle.get(), kt.fs);
     let own_fs = if mp.fs.get() == 0 { fs } else { mp.fs.get() };
     // SAFETY: the kernel thread's own context waits in `Carrier::run`; it publishes this

@@ -15,7 +15,7 @@
 use std::sync::atomic::Ordering;
 
 use kumihimo_arch::cpu::Context;
-use kumihimo_events::turn::Offer;
+use kumihimo_events::return_queue::Offer;
 
 use crate::kernel_thread::gs_record::{KernelThread, Standing, standing};
 use crate::microprocess::after_switch::AfterSwitch;
@@ -45,7 +45,7 @@ pub(crate) fn await_turn(instance: &Instance, mp: &'static Mp) {
     let home = usize::from(mp.home.load(Ordering::Relaxed)) % instance.vps.len();
     let thread = kt.events();
     loop {
-        if let Some(ticket) = thread.begin_turn(Some(home as u32)) {
+        if let Some(ticket) = thread.begin_wait(Some(home as u32)) {
             // SAFETY: the running microprocess is ours, and so is its context, which is not in use:
             // a scheduler that picks its entry finds that it waits here.
             unsafe { *mp.context.get() = Context::NULL };
@@ -54,7 +54,7 @@ pub(crate) fn await_turn(instance: &Instance, mp: &'static Mp) {
             trace_hooks::unblocked(&instance.trace, kt.tid(), mp);
             instance.inject(home, mp);
         }
-        let handed = thread.await_turn(|| instance.turn_wait_is_over(home, mp));
+        let handed = thread.wait_for_vp(|| instance.turn_wait_is_over(home, mp));
         // It was excused together with all others that wait for that VP, but must not run.
         if handed || !mp.state.is_suspended() {
             break;
@@ -121,20 +121,20 @@ impl Carrier {
         let kernel = &self.vp().instance().kernel;
         kt.announce(next);
         // One that went on without is not suspended by that: it is when it wants a VP again.
-        if next.state.is_suspended() && !kernel.is_astray(ticket) && self.vp().try_suspend(next) {
+        if next.state.is_suspended() && !kernel.is_detached(ticket) && self.vp().try_suspend(next) {
             return Some(self);
         }
         // It has its own kernel thread, where it is seen.
         kt.clear_shown();
         match kernel.hand(ticket, kt.events()) {
-            Offer::Taken => {
+            Offer::Accepted => {
                 kt.detach_vp();
                 // Masked, as in the pool.
                 std::mem::forget(self);
                 return None;
             }
-            Offer::HasLeft => return self.go_on_with(next),
-            Offer::WentOn => {}
+            Offer::Switchable => return self.go_on_with(next),
+            Offer::EntryDropped => {}
         }
         // It went on without: the entry is dropped, and the VP comes round again, so that it need
         // not compute beside it any more.

@@ -62,7 +62,7 @@ fn silence(is: bool) {
         // preempted, and so the holder of the bells' lock is not.
         unsafe {
             let kt = KernelThread::begin_guard();
-            kt.events().silence(is);
+            kt.events().disable_interrupts(is);
             kt.end_guard();
         }
     }

@@ -72,7 +72,7 @@ pub(crate) fn begin(instance: &Instance, kt: &KernelThread, mp: &Mp, reason: Rea
     instance.sticky.now.fetch_add(1, Ordering::SeqCst);
     instance.sticky.changes.fetch_add(1, Ordering::Relaxed);
     kt.keep_to_no_core();
-    kt.events().go_without();
+    kt.events().detach();
     set_standing(Standing::Sticky);
     // A thread that makes levels differ counts the sticky ones afterwards: one of both sees the
     // other.

@@ -121,7 +121,7 @@ impl Instance {
             if now.saturating_sub(turn.rung.load(Ordering::Relaxed)) >= REMIND_AFTER {
                 turn.goes_on();
                 turn.rung.store(now, Ordering::Relaxed);
-                self.kernel.remind(index);
+                self.kernel.ring_again(index);
             }
             return pace;
         }
@@ -198,7 +198,7 @@ impl Vp {
         if timer < instance.tick_at.load(Ordering::Relaxed) {
             // Once: until it looks the next one need not ask.
             instance.tick_at.store(timer, Ordering::Relaxed);
-            instance.kernel.hurry();
+            instance.kernel.wake_timekeeper();
         }
     }
 

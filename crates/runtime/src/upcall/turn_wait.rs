@@ -11,7 +11,7 @@ use crate::scheduler::instance::Instance;
 
 impl Instance {
     /// Whether VP number `index` makes no switch although it should: it is held up
-    /// ([`Kernel::is_held_up`](kumihimo_events::Kernel::is_held_up)), not idle; or the running
+    /// ([`Kernel::is_vp_stalled`](kumihimo_events::Kernel::is_vp_stalled)), not idle; or the running
     /// microprocess is to give way and does not, since it may spin for what a waiter holds where it
     /// cannot be interrupted. That another one has its turn is no reason, nor a moment's sleep: the
     /// waiter would compute beside it, on more kernel threads than there are VPs, so that the VPs'
@@ -29,11 +29,11 @@ impl Instance {
             let switches = vp.counters.switches.load(Ordering::Relaxed);
             let seen = Seen { now: self.now(), switches, carrier, should };
             vp.turn_wait.is_over(seen, suspended, || {
-                !vp.idle.cell.is_sleeping() && kernel.is_held_up(index as u32)
+                !vp.idle.cell.is_sleeping() && kernel.is_vp_stalled(index as u32)
             })
         });
         if is_over && !suspended {
-            kernel.excuse(index as u32);
+            kernel.release_waiters(index as u32);
         }
         is_over
     }

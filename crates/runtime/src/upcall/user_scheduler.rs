@@ -37,7 +37,7 @@ impl UserScheduler for Instance {
         // SAFETY: a kernel thread of the pool: GS is set, its slot masked once.
         let kt = unsafe { KernelThread::here() };
         kt.attach_vp(&raw const self.vps[vp as usize]);
-        self.kernel.keep_time();
+        self.kernel.start_timekeeper();
         // SAFETY: as above.
         unsafe { Carrier::here() }.run();
         // Nor when it carries a VP again, until it has chosen.
@@ -121,7 +121,7 @@ impl UserScheduler for Instance {
 
     fn no_spare(&self) {
         if !self.has_levels() {
-            (0..self.vps.len()).for_each(|vp| self.kernel.excuse(vp as u32));
+            (0..self.vps.len()).for_each(|vp| self.kernel.release_waiters(vp as u32));
         }
     }
 

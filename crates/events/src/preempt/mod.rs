@@ -1,0 +1,12 @@
+//! Preemption: interrupts a kernel thread that runs in user mode.
+//!
+//! - [`doorbell`]: perf clocks and signals that interrupt a thread, so that it enters the scheduler.
+//! - [`thread_sampler`]: copies the stack of an interrupted thread.
+//!
+//! A caller rings a doorbell; the signal handler (`pool::trap`) runs on the interrupted thread and
+//! calls the user scheduler. The room uses `source`, `linux`, `handoff` and `report`.
+
+pub mod doorbell;
+pub mod thread_sampler;
+
+pub use doorbell::*;

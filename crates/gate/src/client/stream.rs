@@ -1,0 +1,106 @@
+//! Streams: replies one after the other, each when the caller asks for it. So memory is bounded by
+//! one item, and a slow caller slows its server down.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Instant;
+
+use kumihimo_runtime::cancel;
+use serde::{Serialize, de::DeserializeOwned};
+
+use crate::client::client_link::ClientLink;
+use crate::error::{Error, ErrorKind};
+use crate::gate::Client;
+use crate::lane::CellNo;
+use crate::wire::codec::{Codec, Typed};
+use crate::wire::message::{RequestKind, Status};
+
+/// The items of a stream, as they come. Dropping it tells the server that no more are wanted.
+pub struct Stream<R> {
+    client: Arc<ClientLink>,
+    /// Until the stream is over.
+    cell: Option<CellNo>,
+    /// Asked for, and not yet taken.
+    requested: bool,
+    _item: PhantomData<fn() -> R>,
+}
+
+impl<R> std::fmt::Debug for Stream<R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Stream").finish_non_exhaustive()
+    }
+}
+
+impl<R> Stream<R> {
+    pub(crate) fn begin(inner: &Client, requested: &[u8]) -> Result<Stream<R>, Error> {
+        let request = inner.request(RequestKind::Stream, requested, &[], None)?;
+        let client = inner.client()?;
+        let cell = client.submit(&request)?;
+        Ok(Stream { client, cell: Some(cell), requested: true, _item: PhantomData })
+    }
+}
+
+impl<R: Serialize + DeserializeOwned> Stream<R> {
+    fn take(&mut self, cell: CellNo) -> Result<Option<R>, Error> {
+        // Here, since items may come so fast that no wait for one ends otherwise.
+        cancel::point();
+        let deadline = cancel::deadline();
+        if deadline.is_some_and(|at| Instant::now() >= at) {
+            let text = format!(
+                "gate {:?}: the deadline came between two items of the stream",
+                self.client.gate
+            );
+            return Err(Error::new(ErrorKind::TimedOut, text));
+        }
+        if !self.requested {
+            self.client.request_next(cell)?;
+        }
+        // Until the reply is there the cell is not ours to give back.
+        self.cell = None;
+        self.client.wait(cell, deadline)?;
+        self.requested = false;
+        let mut bytes = Vec::new();
+        let guard = self.client.guard(cell);
+        let header = self.client.take_reply(cell, &mut bytes)?;
+        let header = self.client.check_status(header, &bytes)?;
+        if Status::of(header.status) != Some(Status::Item) {
+            return Ok(None);
+        }
+        self.cell = Some(guard.into_cell());
+        if header.regions[0] != 0 {
+            let whole = self.client.endpoint.regions.get(u64::from(header.regions[0]), true)?;
+            self.client.check_reply_size(whole.len())?;
+            return Typed::<R>::decode(&whole).map(Some);
+        }
+        Typed::<R>::decode(&bytes).map(Some)
+    }
+}
+
+impl<R: Serialize + DeserializeOwned> Iterator for Stream<R> {
+    type Item = Result<R, Error>;
+
+    /// Waits for the next item. Blocks the microprocess; a cancellation point. After an error or
+    /// the end there is no more.
+    fn next(&mut self) -> Option<Result<R, Error>> {
+        let cell = self.cell?;
+        let taken = self.take(cell);
+        if taken.is_err() {
+            self.leave();
+        }
+        taken.transpose()
+    }
+}
+
+impl<R> Stream<R> {
+    /// No more items are wanted.
+    fn leave(&mut self) {
+        let Some(cell) = self.cell.take() else { return };
+        if self.requested { self.client.abandon(cell) } else { self.client.stop_stream(cell) }
+    }
+}
+
+impl<R> Drop for Stream<R> {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
