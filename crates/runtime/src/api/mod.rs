@@ -1,6 +1,7 @@
 //! The user's interface: threads and their handles, and the builder that starts a runtime.
 //!
-//! Nothing of the crate imports this room except the crate's root, which re-exports it.
+//! Calls come in here and go down: `spawn` to `lifecycle`, waits to `wait`, the builder to
+//! `scheduler`. Only the crate's root imports this room, and re-exports it. May use all rooms.
 
 pub(crate) mod handle;
 pub(crate) mod join_handle;

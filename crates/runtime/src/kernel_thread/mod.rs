@@ -1,4 +1,5 @@
-//! Kernel threads of the runtime: masking of events, time slices, and what fork(2) leaves of them.
+//! Kernel threads of the runtime: the record behind GS, masking of events, cores, time slices, and
+//! what fork(2) leaves of them.
 //!
 //! Every lock of the runtime is taken through `no_events`, which keeps the virtual processor in
 //! place. May use `microprocess` and `process`.

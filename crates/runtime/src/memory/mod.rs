@@ -1,5 +1,5 @@
-//! Memory between two uses: microprocess slots and memory regions that no one uses, and the return
-//! of unused stack memory to the kernel.
+//! Memory between two uses: free microprocess slots and memory regions, and the return of unused
+//! stack memory to the kernel.
 //!
 //! Each virtual processor keeps short lists; they exchange batches with lists of the process. May
 //! use `kernel_thread`, `microprocess` and `process`.

@@ -1,4 +1,4 @@
-//! Free memory regions: a short list of each small size with every VP, cut from slabs that are never
+//! Free memory regions: each VP has a short list of each small size, cut from slabs that are never
 //! unmapped.
 
 use std::cell::{Cell, RefCell};

@@ -1,9 +1,9 @@
 //! Microprocesses as records: the state word, the record, ids, and the words through which wakers
 //! reach a microprocess.
 //!
-//! A waker changes the state word; whoever moves it to LIVE queues the record in the rooms above.
-//! The modules that are shared between kernel threads have loom models in `tests/loom.rs`. May use
-//! `process`.
+//! A waker changes the state word; the thread that moves it to LIVE queues the record in the rooms
+//! above. The modules that are shared between kernel threads have loom models in `tests/loom.rs`.
+//! May use `process` and `loom`.
 
 #[cfg(not(loom))]
 pub(crate) mod after_switch;

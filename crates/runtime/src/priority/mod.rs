@@ -1,5 +1,5 @@
-//! Which microprocess goes first: the policy's placement, the order of priorities over all virtual
-//! processors, and requests to change a priority.
+//! Which microprocess goes first, and for how long: the policy's placement, the order of priorities
+//! over all virtual processors, requests to change a priority, turns, and the claim on a core.
 //!
 //! The protocols here work on published levels and traits; `scheduler` applies them to its queues.
 //! May use `kernel_thread` and `microprocess`.

@@ -1,8 +1,8 @@
 //! How long a thread waits for its turn on a VP: until the VP is held up.
 //!
 //! What is known of it is kept with the VP and not by each waiter: one waiter looks for all, so
-//! that the looks come as often with a thousand waiters as with one ([`kumihimo_events::return_queue`] says
-//! how often).
+//! that the looks come as often with a thousand waiters as with one
+//! ([`kumihimo_events::return_queue`] says how often).
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 

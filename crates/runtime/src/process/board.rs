@@ -141,10 +141,9 @@ impl Tell for ToControl {
     fn tell(&self, receiver: Receiver) {
         if let Some(number) =
             receiver.ear.checked_sub(1).and_then(|number| u16::try_from(number).ok())
+            && let Some(machine) = MACHINE.get()
         {
-            if let Some(machine) = MACHINE.get() {
-                (machine.tell)(number);
-            }
+            (machine.tell)(number);
         }
     }
 }

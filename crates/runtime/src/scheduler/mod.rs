@@ -3,7 +3,7 @@
 //!
 //! The holder of a `Carrier` may touch its VP; other threads inject records and call the VP.
 //! Methods of `Vp`, `Carrier` and `Instance` that need more than this room are defined above. May
-//! use the rooms from `idle` and `syscall` down.
+//! use the rooms from `syscall` down.
 
 pub(crate) mod carrier;
 pub(crate) mod idling;

@@ -1,14 +1,10 @@
-//! The virtual processor, and THE loop.
+//! The virtual processor.
 //!
-//! A VP runs microprocesses one at a time. It has no stack of its own: the loop's body runs on the
-//! stack of the microprocess that leaves ([`Carrier::leave`], [`Carrier::give_way`]), picks the
-//! next one and switches to it directly; what is to be done with the one that left is done on the
-//! stack of the one that came ([`Carrier::arrive`]), because only then is its context complete and
-//! its stack free for others. Only when nothing is runnable does the VP go to its kernel thread's
-//! own stack ([`crate::idle::sleep`]).
+//! A VP runs microprocesses one at a time. It has no stack of its own: `switch.rs` has the loop,
+//! which runs on the stacks of the microprocesses, and `idling.rs` what it does without work.
 //!
-//! Owner's half: plain cells, touched by the holder of the [`Carrier`]. Shared half: atomics,
-//! touched by any thread.
+//! Owner's half: plain cells, touched by the holder of the `Carrier`. Shared half: atomics, touched
+//! by any thread.
 
 mod core_claim;
 mod quantum;

@@ -11,11 +11,11 @@ use crate::scheduler::instance::Instance;
 
 impl Instance {
     /// Whether VP number `index` makes no switch although it should: it is held up
-    /// ([`Kernel::is_vp_stalled`](kumihimo_events::Kernel::is_vp_stalled)), not idle; or the running
-    /// microprocess is to give way and does not, since it may spin for what a waiter holds where it
-    /// cannot be interrupted. That another one has its turn is no reason, nor a moment's sleep: the
-    /// waiter would compute beside it, on more kernel threads than there are VPs, so that the VPs'
-    /// own get a core more rarely still.
+    /// ([`Kernel::is_vp_stalled`](kumihimo_events::Kernel::is_vp_stalled)), not idle; or the
+    /// running microprocess is to give way and does not, since it may spin for what a waiter holds
+    /// where it cannot be interrupted. That another one has its turn is no reason, nor a moment's
+    /// sleep: the waiter would compute beside it, on more kernel threads than there are VPs, so
+    /// that the VPs' own get a core more rarely still.
     ///
     /// If so, all others that wait for it go on, too. By one of them, `mp`. Async-signal-safe.
     pub(crate) fn turn_wait_is_over(&self, index: usize, mp: &Mp) -> bool {
