@@ -5,8 +5,8 @@
 //!
 //! Where to begin reading: `scheduler/switch.rs`, the loop; `microprocess/state.rs`, the state word
 //! of a microprocess; `lifecycle/spawn.rs` and `lifecycle/join.rs`, the way in and out;
-//! `scheduler/idling.rs` and `idle/sleep.rs`, how a VP sleeps and is woken; `upcall/handoff.rs`, how
-//! it changes kernel threads.
+//! `scheduler/idling.rs` and `idle/sleep.rs`, how a VP sleeps and is woken; `upcall/handoff.rs`,
+//! how it changes kernel threads.
 //!
 //! A type lies as low as its fields allow. Methods that need a higher room are in an `impl` block
 //! there: `Vp`, `Carrier`, `KernelThread`, `Instance` and `Waiter` have such blocks.

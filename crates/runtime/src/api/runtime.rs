@@ -12,10 +12,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use kumihimo_arch::{overflow, tls};
+use kumihimo_events::limit::Limit;
 use kumihimo_policy::{Policy, Priority, RoundRobin};
 use kumihimo_resource::id::Printed;
 
-use crate::api::handle::Thread;
+use crate::api::handle::{Thread, current};
+use crate::config::{MAX_VPS, Settings};
 use crate::environment;
 use crate::kernel_thread::fork;
 use crate::lifecycle::spawn::{self, SpawnRequest};
@@ -28,20 +30,7 @@ use crate::resource::membership;
 use crate::scheduler::instance::{self, Instance};
 use crate::upcall::preempt;
 
-pub use kumihimo_queue::{Capacity, Design};
-
-/// Stack of the microprocess that [`Runtime::run`] makes, in bytes, as a main thread has it.
-const MAIN_STACK: usize = 8 << 20;
-
-/// What a panic hook of the runtime gets: the microprocess that panicked and the payload.
-pub type OnPanic = Arc<dyn Fn(&Thread, &(dyn Any + Send)) + Send + Sync>;
-
-use crate::api::handle::current;
-use crate::config::DEFAULT_DESIGN;
-use crate::config::DEFAULT_STACK;
-use crate::config::MAX_VPS;
-use crate::config::OnDeadlock;
-use crate::config::Settings;
+pub use crate::config::{DEFAULT_DESIGN, DEFAULT_STACK, OnDeadlock};
 pub use crate::observe::dump::dump;
 pub use crate::observe::metrics::{Metrics, VpMetrics, metrics};
 pub use crate::process::mode::{Mode, mode};
@@ -49,11 +38,17 @@ pub use crate::syscall::direct_read::AnchorMetrics;
 pub use crate::wait::syscall_batch::{BatchMetrics, set_batch_policy};
 pub use kumihimo_arbiter::share::{Share, ShareError};
 pub use kumihimo_batch::{Backend, Policy as BatchPolicy};
-use kumihimo_events::limit::Limit;
 pub use kumihimo_events::preempt::Means as Preemption;
 pub use kumihimo_events::source::Kind as Events;
 pub use kumihimo_events::watchdog::{Distrust, OnMisbehaviour};
+pub use kumihimo_queue::{Capacity, Design};
 pub use kumihimo_resource::locking::Locking;
+
+/// Stack of the microprocess that [`Runtime::run`] makes, in bytes, as a main thread has it.
+const MAIN_STACK: usize = 8 << 20;
+
+/// What a panic hook of the runtime gets: the microprocess that panicked and the payload.
+pub type OnPanic = Arc<dyn Fn(&Thread, &(dyn Any + Send)) + Send + Sync>;
 
 /// Settings of a [`Runtime`].
 ///

@@ -7,5 +7,6 @@ pub(crate) mod join;
 pub(crate) mod scope_data;
 pub(crate) mod shutdown;
 pub(crate) mod spawn;
+pub(crate) mod startup;
 pub(crate) mod suspend;
 pub(crate) mod thread_builder;

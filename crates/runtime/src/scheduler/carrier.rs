@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use kumihimo_arch::cpu::{self};
+use kumihimo_arch::cpu;
 
 use crate::kernel_thread::gs_record::{KernelThread, Standing, current_mp, standing};
 use crate::microprocess::record::Mp;

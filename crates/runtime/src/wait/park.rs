@@ -12,8 +12,7 @@ use std::time::Instant;
 use kumihimo_policy::Priority;
 use kumihimo_resource::id::Kind;
 
-use crate::kernel_thread::gs_record;
-use crate::kernel_thread::gs_record::Standing;
+use crate::kernel_thread::gs_record::{self, Standing};
 use crate::microprocess::after_switch::AfterSwitch;
 use crate::microprocess::foreign_thread::foreign;
 use crate::microprocess::record::{Mp, Ref};

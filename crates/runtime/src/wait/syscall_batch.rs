@@ -29,6 +29,7 @@ use crate::syscall::batch_config::WORTHWHILE_FROM;
 use crate::syscall::batch_queue::DEADLINE;
 use crate::syscall::trial::Reading;
 
+pub use crate::config::MakeBackend;
 pub use kumihimo_batch::order::{FIRST_COME, Order};
 pub use kumihimo_batch::{Address, Message, Op as SystemCall};
 

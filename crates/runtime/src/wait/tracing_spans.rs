@@ -50,10 +50,9 @@ mod on {
     use tracing::level_filters::LevelFilter;
     use tracing::{Span, debug, debug_span, trace};
 
-    use crate::kernel_thread::gs_record::{KernelThread, Standing};
+    use crate::kernel_thread::gs_record::{self, KernelThread, Standing};
     use crate::microprocess::record::{Mp, Ref};
     use crate::microprocess::wait_reason::Wait;
-    use crate::scheduler::carrier::{self};
     use crate::wait::cancel;
 
     thread_local! {
