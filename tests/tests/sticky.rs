@@ -211,6 +211,24 @@ fn it_is_woken_by_whatever_it_waits_for() {
     });
 }
 
+/// A joiner enrols, and leaves its kernel thread for a VP before it parks: on the VP where the
+/// microprocess that it waits for ends just then, it is woken all the same.
+#[test]
+fn joiner_that_goes_back_to_a_vp_is_woken() {
+    each("joiner_that_goes_back_to_a_vp_is_woken", || {
+        let one = thread::spawn(|| {
+            let mut outside = Outside::new();
+            for round in 0..30 {
+                outside.stick();
+                while is_any_sticky() {
+                    assert_eq!(thread::spawn(move || round).join().expect("no panic"), round);
+                }
+            }
+        });
+        one.join().expect("no panic");
+    });
+}
+
 #[test]
 fn a_lock_from_before_is_given_back_after() {
     each("a_lock_from_before_is_given_back_after", || {

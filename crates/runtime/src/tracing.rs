@@ -140,7 +140,7 @@ fn note_switch(ring: &Ring, me: Option<&Mp>, next: Option<&Mp>, left: Left) {
         Left::Nothing => Cause::None as u8,
         Left::GaveWay(why) => cause(why),
         Left::ToFront => Cause::ChildFirst as u8,
-        Left::Ended => Cause::Ended as u8,
+        Left::Ended | Left::EndedToJoiner => Cause::Ended as u8,
         Left::Parked => {
             record.wait = me.map_or(0, |me| me.wait_kind.load(Relaxed) & Wait::KIND);
             Cause::Parked as u8

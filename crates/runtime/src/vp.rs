@@ -74,6 +74,8 @@ pub(crate) enum Left {
     Parked,
     /// It has ended.
     Ended,
+    /// It has ended, and the microprocess that runs next is a joiner that it has woken.
+    EndedToJoiner,
     /// It is suspended.
     Held,
 }
@@ -312,7 +314,10 @@ impl Carrier {
             Left::Nothing | Left::Parked => {}
             Left::GaveWay(why) => vp.make_ready(by, why, Origin::Yield),
             Left::ToFront => vp.make_ready_front(by),
-            Left::Ended => crate::join::left(self, by),
+            Left::Ended => crate::join::left(self, by, None),
+            Left::EndedToJoiner => {
+                crate::join::left(self, by, Some(self.kernel_thread().current.get()));
+            }
             Left::Held => vp.left_to_hold(by),
         }
     }
