@@ -2,9 +2,6 @@
 
 use std::fmt;
 
-use kumihimo_machine::Error as Unreachable;
-use rustix::io::Errno;
-
 /// Why a gate could not be served, found or called. Says what happened, to which gate, and what to
 /// do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,12 +83,6 @@ impl Error {
         Error { kind, text: text.into() }
     }
 
-    /// An error where the architecture has no gates.
-    pub(crate) fn unless_supported() -> Result<(), Error> {
-        kumihimo_runtime::supports("gates")
-            .map_err(|e| Error::new(ErrorKind::Unsupported, e.to_string()))
-    }
-
     /// Names the gate, where the text does not.
     pub(crate) fn of_gate(self, name: &str) -> Error {
         if self.text.contains(&format!("{name:?}")) {
@@ -114,38 +105,3 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
-
-impl From<Unreachable> for Error {
-    fn from(error: Unreachable) -> Error {
-        let kind = match &error {
-            Unreachable::Refused(_) => ErrorKind::NotPermitted,
-            Unreachable::Gone(_) => ErrorKind::Gone,
-            Unreachable::Stopped(_) | Unreachable::Timeout(_) => ErrorKind::TimedOut,
-            Unreachable::InUse(_) => ErrorKind::InUse,
-            Unreachable::Exhausted(_) => ErrorKind::Exhausted,
-            Unreachable::Invalid(_) => ErrorKind::Invalid,
-            Unreachable::Protocol(_) => ErrorKind::Malformed,
-            Unreachable::Io(_, e) => of_io(e.raw_os_error()),
-            _ => ErrorKind::Io,
-        };
-        Error::new(kind, error.to_string())
-    }
-}
-
-impl Error {
-    /// What the operating system says to `what`.
-    pub(crate) fn of_system(what: &str, e: Errno) -> Error {
-        Unreachable::io(what)(e).into()
-    }
-}
-
-/// What an error of the system means here.
-fn of_io(errno: Option<i32>) -> ErrorKind {
-    match errno {
-        Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS | libc::ENOSPC) => {
-            ErrorKind::Exhausted
-        }
-        Some(libc::EACCES | libc::EPERM) => ErrorKind::NotPermitted,
-        _ => ErrorKind::Io,
-    }
-}

@@ -400,7 +400,7 @@ impl ClientLink {
         cell: CellNo,
         reply: &mut Vec<u8>,
     ) -> Result<ReplyHeader, Error> {
-        // SAFETY: the cell is the caller's, for whom `wait` has seen the reply.
+        // SAFETY: the cell is the caller's, and `wait` has seen the reply.
         let header = unsafe { self.slots[cell.index()].header() };
         self.lane.read_reply(cell, reply)?;
         if Status::of(header.status) == Some(Status::InRegion) {

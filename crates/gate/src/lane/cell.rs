@@ -1,18 +1,18 @@
 //! A cell: what a request or a reply says besides its payload, as both sides share it and as each
 //! has it checked.
 
-use super::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::error::{Error, ErrorKind};
+use crate::loom::{AtomicU32, AtomicU64, MODEL, Ordering};
 
 /// Most words of a chain of calls.
-pub const CHAIN: usize = if cfg!(loom) { 1 } else { 15 };
+pub const CHAIN: usize = if MODEL { 1 } else { 15 };
 /// Most regions of a request or reply.
-pub const REGIONS: usize = if cfg!(loom) { 1 } else { 4 };
+pub const REGIONS: usize = if MODEL { 1 } else { 4 };
 /// Priorities are 0 to 63.
 pub const LEVELS: u8 = 64;
 /// Bytes of payload that the head of a cell takes; more lie elsewhere. So many callers with little
 /// to say touch few pages.
-pub(super) const HEAD_PAYLOAD: usize = if cfg!(loom) { 8 } else { 128 };
+pub(super) const HEAD_PAYLOAD: usize = if MODEL { 8 } else { 128 };
 /// Bytes of the head of a cell.
 pub(super) const HEAD: usize = 256;
 
@@ -29,6 +29,7 @@ impl CellNo {
 }
 
 /// What lies in shared memory. Only atomics: others write it at any time.
+#[derive(Default)]
 #[repr(C, align(64))]
 pub(super) struct CellHead {
     /// Which request of this cell it is.
@@ -43,32 +44,11 @@ pub(super) struct CellHead {
     regions: [AtomicU32; REGIONS],
     /// The first four words share a line with all the above.
     chain: [AtomicU32; CHAIN],
-    #[cfg(not(loom))]
     _reserved: [AtomicU32; 5],
     pub(super) payload: [AtomicU64; HEAD_PAYLOAD / 8],
 }
 
-#[cfg(not(loom))]
-const _: () = assert!(size_of::<CellHead>() == HEAD);
-
-#[cfg(loom)]
-impl CellHead {
-    pub(super) fn new() -> CellHead {
-        let word = || AtomicU32::new(0);
-        let long = || AtomicU64::new(0);
-        CellHead {
-            serial: word(),
-            shape: word(),
-            len: word(),
-            status: word(),
-            deadline: long(),
-            tag: long(),
-            regions: std::array::from_fn(|_| word()),
-            chain: std::array::from_fn(|_| word()),
-            payload: std::array::from_fn(|_| long()),
-        }
-    }
-}
+const _: () = assert!(MODEL || size_of::<CellHead>() == HEAD);
 
 /// The gates through which a request came: those whose handlers wait for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,9 +1,5 @@
 //! The client's side of a lane.
 
-#[cfg(not(loom))]
-use std::os::fd::BorrowedFd;
-
-use super::atomic::{AtomicU32, Ordering};
 use super::cell::{
     CellNo, ReplyHeader, RequestHeader, RingEntry, malformed, too_large, wrong_state,
 };
@@ -12,6 +8,7 @@ use super::geometry::Geometry;
 use super::memory::LaneMemory;
 use super::ring::{Consumer, Producer};
 use crate::error::Error;
+use crate::loom::{AtomicU32, Ordering};
 
 /// Nobody has it.
 const FREE: u32 = 0;
@@ -59,17 +56,6 @@ pub struct IncomingReply {
 }
 
 impl ClientEnd {
-    /// Of a lane that the server made, by this descriptor and these numbers from it. The descriptor
-    /// is not needed after this.
-    ///
-    /// # Errors
-    /// `Malformed`: it is no sealed memfd of that size, or no lane. `Exhausted`, `Io`: what the
-    /// operating system says.
-    #[cfg(not(loom))]
-    pub fn open(fd: BorrowedFd<'_>, geometry: Geometry) -> Result<ClientEnd, Error> {
-        LaneMemory::open(fd, geometry).map(ClientEnd::new)
-    }
-
     pub(super) fn new(lane: LaneMemory) -> ClientEnd {
         let cells = lane.geometry().cells();
         let word = || AtomicU32::new(0);

@@ -22,7 +22,8 @@
 //! All this holds if the other side keeps to the protocol. If not, entries are overwritten, and the
 //! consumer finds nonsense or nothing.
 
-use super::atomic::{AtomicBool, AtomicU32, Ordering, Padded};
+use super::padded::Padded;
+use crate::loom::{AtomicBool, AtomicU32, Ordering};
 
 /// The bit of an entry that says in which lap it was written.
 pub(super) const LAP: u32 = 1 << 31;

@@ -1,9 +1,5 @@
 //! The server's side of a lane.
 
-#[cfg(not(loom))]
-use std::os::fd::OwnedFd;
-
-use super::atomic::{AtomicU32, Ordering};
 use super::cell::{
     CellNo, ReplyHeader, RequestHeader, RingEntry, malformed, too_large, wrong_state,
 };
@@ -11,6 +7,7 @@ use super::geometry::Geometry;
 use super::memory::LaneMemory;
 use super::ring::{Consumer, Producer};
 use crate::error::Error;
+use crate::loom::{AtomicU32, Ordering};
 
 /// The client has it.
 const AWAY: u32 = 0;
@@ -68,18 +65,6 @@ pub struct IncomingRequest {
 }
 
 impl ServerEnd {
-    /// A new lane, and the descriptor by which the client opens it. `name` is seen in
-    /// `/proc/PID/maps`.
-    ///
-    /// # Errors
-    /// `Exhausted`: no memory, address space or descriptors for it. `Io`: what memfd_create(2)
-    /// says, for instance where it is not allowed.
-    #[cfg(not(loom))]
-    pub fn create(name: &str, geometry: Geometry) -> Result<(ServerEnd, OwnedFd), Error> {
-        let (lane, fd) = LaneMemory::create(name, geometry)?;
-        Ok((ServerEnd::new(lane), fd))
-    }
-
     pub(super) fn new(lane: LaneMemory) -> ServerEnd {
         let word = || AtomicU32::new(0);
         let own = |_| ServerCell {

@@ -5,11 +5,11 @@ use loom::sync::Arc;
 use loom::sync::atomic::Ordering;
 use loom::thread;
 
-use super::super::atomic::AtomicU32;
 use super::super::free_list::FreeList;
 use super::super::memory::LaneMemory;
 use super::super::ring::{Consumer, Producer};
 use super::super::*;
+use crate::loom::AtomicU32;
 
 /// Bounds what is too large to be explored whole.
 fn bounded(preemptions: usize, f: impl Fn() + Sync + Send + 'static) {

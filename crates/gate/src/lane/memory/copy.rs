@@ -8,7 +8,7 @@
 //! compiler has to assume of them whatever Rust code could do, for instance a loop over relaxed
 //! atomic bytes.
 
-use super::atomic::{AtomicU64, Ordering};
+use crate::loom::{AtomicU64, Ordering};
 
 /// Into the words of a cell's head; what remains of the last word is zero.
 ///
