@@ -20,7 +20,8 @@ use crate::options::Options;
 /// Longest time to wait for the server: the kernel's clocks take no more.
 const LONGEST: Duration = Duration::from_secs(1 << 30);
 
-/// Connects to gate `name`. `types` is the hash of its types; `None` for bytes. Blocks the microprocess.
+/// Connects to gate `name`. `types` is the hash of its types; `None` for bytes. Blocks the
+/// microprocess.
 ///
 /// # Errors
 /// See [`Gate::connect`](crate::Gate::connect).

@@ -1,5 +1,5 @@
-//! The memory of a lane, and the places of its parts: rings, heads of cells, payloads. Their meaning
-//! is the protocol's.
+//! The memory of a lane, and where its parts lie: rings, heads of cells, payloads. What they mean
+//! is left to the protocol.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::slice;
