@@ -17,7 +17,7 @@
 //! In terms of happens-before: the claim of a place acquires all claims before it (the
 //! read-modify-writes of `tail` are a release sequence), among them that of the cell's second
 //! entry; that one follows the pop of its first, and a pop follows all pops of places before it
-//! (`busy`). The model `a_place_is_free_when_its_turn_comes` fails without.
+//! (`busy`). The model `ring_place_is_popped_before_its_reuse` fails without.
 //!
 //! All this holds if the other side keeps to the protocol. If not, entries are overwritten, and the
 //! consumer finds nonsense or nothing.
