@@ -19,9 +19,9 @@ use crate::server::worker_pool::WorkerPool;
 use crate::wire::codec::{Codec, Typed};
 use crate::wire::type_hash;
 
-/// The caller's hold of a gate: requests of type `Q`, replies of type `R`, both any serde type.
-/// Cheap to clone and to share; all clones have one lane, and calls of any number of microprocesses
-/// are under way at once.
+/// The client of a gate: requests of type `Q`, replies of type `R`, both any serde type. Cheap to
+/// clone and to share; all clones have one lane, and calls of any number of microprocesses are
+/// under way at once.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -42,9 +42,9 @@ use crate::wire::type_hash;
 /// # }
 /// ```
 ///
-/// *At most once*: a request is handled once or not at all. When the server ends in the middle of
-/// it the caller gets an error of kind `Gone` and cannot know which; the next call connects to the
-/// server that the gate has then.
+/// *At most once*: a request is handled once or not at all. When the server ends during a call, the
+/// caller gets an error of kind `Gone` and cannot know which; the next call connects to the server
+/// that the gate has then.
 pub struct Gate<Q, R> {
     client: Arc<Client>,
     _types: PhantomData<fn(Q) -> R>,
@@ -66,14 +66,14 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Gate<Q, R
     /// Connects to the gate of this name. Blocks the microprocess while it does.
     ///
     /// # Errors
-    /// `NotFound`: nobody serves it. `NotPermitted`: not this user. `Version`: the server is of
-    /// another version of Kumihimo, or serves bytes. `TimedOut`: the server is stopped, or answers
-    /// nobody. `Exhausted`: descriptors, memory.
+    /// `NotFound`: the gate is not served. `NotPermitted`: not this user. `Version`: the server is
+    /// of another version of Kumihimo, or serves bytes. `TimedOut`: the server is stopped, or does
+    /// not answer. `Exhausted`: descriptors, memory.
     pub fn connect(name: &str) -> Result<Gate<Q, R>, Error> {
         Gate::connect_with(name, &Options::new())
     }
 
-    /// As [`connect`](Gate::connect), otherwise than by default.
+    /// As [`connect`](Gate::connect), with options.
     ///
     /// # Errors
     /// As `connect`.
@@ -85,8 +85,9 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Gate<Q, R
     }
 
     /// Calls: the request is handled at the caller's priority, and the reply comes back. Blocks the
-    /// microprocess; a cancellation point, at which the server is told. On a kernel thread that is
-    /// no microprocess it blocks that. Ends at the deadline of an enclosing scope at the latest.
+    /// microprocess; a cancellation point: cancellation reaches the handler. On a kernel thread
+    /// that is no microprocess it blocks that. Ends at the deadline of an enclosing scope at the
+    /// latest.
     ///
     /// # Errors
     /// `Gone`: the server ended; the request may or may not have been carried out. `TimedOut`;
@@ -135,9 +136,8 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Gate<Q, R
         Ok((Typed::<R>::decode(&reply)?, back))
     }
 
-    /// Sends a request that nobody waits for: it is handled at most once, and what goes wrong with
-    /// it nobody hears. Blocks the microprocess only while as many as the lane takes are on their
-    /// way.
+    /// Sends a request without a reply: it is handled at most once, and its errors are not
+    /// reported. Blocks the microprocess only while the lane has no free cell.
     ///
     /// # Errors
     /// `Gone`, `TooLarge`, `Invalid`.
@@ -145,7 +145,7 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Gate<Q, R
         self.client.send(&encoded(request)?)
     }
 
-    /// Asks for a stream: the server's items come one by one, as they are taken.
+    /// Requests a stream: the server's items come one by one, as they are taken.
     ///
     /// # Errors
     /// As [`call`](Gate::call), for what goes wrong before the first item.
@@ -153,12 +153,12 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Gate<Q, R
         Stream::begin(&self.client, &encoded(request)?)
     }
 
-    /// Serves: `handler` is called for each request, in a microprocess at the caller's priority;
-    /// those are kept and used again, as many as requests are handled at once. Until the returned
-    /// value is dropped. Does not block.
+    /// Serves: `handler` is called for each request, in a microprocess at the caller's priority.
+    /// The microprocesses are kept and used again, as many as requests are handled at once. Ends
+    /// when the returned value is dropped. Does not block.
     ///
-    /// A handler that panics fails its caller with `Panicked`, and no other. One whose caller has
-    /// cancelled is cancelled.
+    /// A handler that panics fails its caller with `Panicked`, and no other. A handler whose caller
+    /// has cancelled is cancelled.
     ///
     /// # Errors
     /// `InUse`: a process that lives serves a gate of this name. `Invalid`: the name. `Exhausted`;
@@ -172,7 +172,7 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Gate<Q, R
         })
     }
 
-    /// As [`serve`](Gate::serve), otherwise than by default: the handler learns the caller, and may
+    /// As [`serve`](Gate::serve), with options. The handler gets the caller's [`Context`], and may
     /// fail.
     ///
     /// # Errors
@@ -226,7 +226,7 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Gate<Q, R
         Ok(serving)
     }
 
-    /// Serves by a loop of one's own: [`Server::receive`], [`Server::reply_and_receive`].
+    /// Serves by a loop of the application: [`Server::receive`], [`Server::reply_and_receive`].
     ///
     /// # Errors
     /// As [`serve`](Gate::serve).
@@ -234,7 +234,7 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Gate<Q, R
         Server::open(name, &Options::new())
     }
 
-    /// As [`listen`](Gate::listen), otherwise than by default.
+    /// As [`listen`](Gate::listen), with options.
     ///
     /// # Errors
     /// As `serve`.
@@ -249,8 +249,7 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Gate<Q, R
     }
 }
 
-/// The caller's hold of a gate that takes and gives bytes, as they are: for codecs of one's own,
-/// and other languages.
+/// The client of a gate that takes and returns bytes, as they are: for other codecs and languages.
 #[derive(Clone)]
 pub struct RawGate {
     client: Arc<Client>,

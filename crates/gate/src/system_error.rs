@@ -23,19 +23,19 @@ impl From<Unreachable> for Error {
 }
 
 impl Error {
-    /// An error where the architecture has no gates.
+    /// Fails where the architecture has no gates.
     pub(crate) fn unless_supported() -> Result<(), Error> {
         kumihimo_runtime::supports("gates")
             .map_err(|e| Error::new(ErrorKind::Unsupported, e.to_string()))
     }
 
-    /// What the operating system says to `what`.
+    /// An error of the operating system during `what`.
     pub(crate) fn of_system(what: &str, e: Errno) -> Error {
         Unreachable::io(what)(e).into()
     }
 }
 
-/// What an error of the system means here.
+/// The kind for an error of the system.
 fn of_io(errno: Option<i32>) -> ErrorKind {
     match errno {
         Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS | libc::ENOSPC) => {

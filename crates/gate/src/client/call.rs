@@ -47,7 +47,7 @@ impl Client {
 
     /// Calls: writes the request into a cell of the lane, pushes it, waits, and reads the reply.
     /// `reply` has the reply's payload afterwards; its regions are returned. Blocks the
-    /// microprocess; a cancellation point, at which the server is told.
+    /// microprocess; a cancellation point: cancellation reaches the handler.
     ///
     /// # Errors
     /// See [`Gate::call`](crate::Gate::call).

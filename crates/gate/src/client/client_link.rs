@@ -59,7 +59,7 @@ impl Drop for CellGuard<'_> {
 }
 
 pub(crate) struct ClientLink {
-    /// The gate's name, and whose it is: address space and process.
+    /// The gate's name, and the address space that serves it.
     pub(crate) gate: Box<str>,
     pub(crate) space: u16,
     /// Bytes of the largest reply that is taken.
@@ -73,7 +73,7 @@ pub(crate) struct ClientLink {
     is_gone: AtomicBool,
     region_table: Mutex<RegionTable>,
     queue: CellQueue,
-    /// One at a time takes replies in, and no notified thread goes away without.
+    /// Held while a thread takes replies in. A thread that was notified waits for it.
     taking: Mutex<()>,
 }
 
@@ -106,7 +106,7 @@ impl ClientLink {
         self.endpoint.begin(self, link, bit, self.notifier.keeps_to_cores());
     }
 
-    /// Nobody calls through it any more.
+    /// Ends the link: the gate was closed by its client.
     pub(crate) fn close(&self) {
         self.endpoint.close(&Error::new(ErrorKind::Gone, "the client has closed the gate"));
     }
@@ -132,7 +132,7 @@ impl ClientLink {
         )
     }
 
-    /// A cell of one's own. Blocks the microprocess while all are in use.
+    /// Takes a cell. Blocks the microprocess while all are in use.
     fn take_cell(&self, deadline: Option<Instant>) -> Result<CellNo, Error> {
         if let Some(cell) = self.lane.take_cell() {
             return Ok(cell);
@@ -140,7 +140,7 @@ impl ClientLink {
         let me = park::current();
         loop {
             self.queue.push(&me);
-            // A thread that gives one back looks for queued callers after that.
+            // A thread that gives a cell back checks for queued callers after that.
             fence(Ordering::SeqCst);
             let found = self.lane.take_cell();
             let over = || deadline.is_some_and(|at| Instant::now() >= at);
@@ -172,7 +172,7 @@ impl ClientLink {
         }
     }
 
-    /// A cell of the caller's, for as long as it has that.
+    /// The guard of a cell that the caller has.
     pub(crate) fn guard(&self, cell: CellNo) -> CellGuard<'_> {
         CellGuard { link: self, cell }
     }
@@ -188,7 +188,7 @@ impl ClientLink {
         }
     }
 
-    /// The numbers by which the other side knows these regions; passes those that it does not have.
+    /// The numbers under which the server has these regions. Passes those that it does not have.
     fn pass_regions(&self, cell: CellNo, regions: &[Region]) -> Result<[u32; REGIONS], Error> {
         let mut numbers = [0; REGIONS];
         if regions.len() > REGIONS {
@@ -287,8 +287,8 @@ impl ClientLink {
         }
         self.lane.push_request(cell)?;
         self.notifier.notify(&self.endpoint.link);
-        // The end of the link looks at all cells that are lent: at this one too, or it is seen
-        // here.
+        // Either the end of the link, which fails all cells that are lent, finds this one, or the
+        // end is seen here.
         fence(Ordering::SeqCst);
         if self.is_gone() {
             self.fail_wait(cell);
@@ -329,7 +329,7 @@ impl ClientLink {
         self.notifier.notify(&self.endpoint.link);
     }
 
-    /// Nobody wants what came in a cell that is this side's again.
+    /// Discards a reply without a waiter.
     fn discard_reply(&self, cell: CellNo, header: ReplyHeader) {
         if Status::of(header.status) == Some(Status::Item) {
             self.stop_stream(cell)
@@ -338,14 +338,14 @@ impl ClientLink {
         }
     }
 
-    /// Nobody waits any more for what was asked in a cell, which is not the caller's any more.
+    /// Abandons the call of a cell. The cell is no longer the caller's.
     pub(crate) fn abandon(&self, cell: CellNo) {
         if fork::in_forked_child() {
             return;
         }
         let slot = &self.slots[cell.index()];
-        // Before it is left: from then on the thread that takes the reply in gives the cell back,
-        // and a cancel must not come to its next request.
+        // Before `abandon`: from then on the thread that takes the reply in gives the cell back,
+        // and a cancel must not reach its next request.
         if slot.is_waiting() && self.lane.push_cancel(cell) {
             self.notifier.notify(&self.endpoint.link);
         }
@@ -354,7 +354,7 @@ impl ClientLink {
         }
     }
 
-    /// Until the reply is there. On an error the cell is no longer the caller's.
+    /// Waits until the reply has come. After an error the cell is no longer the caller's.
     pub(crate) fn wait(&self, cell: CellNo, deadline: Option<Instant>) -> Result<(), Error> {
         let slot = &self.slots[cell.index()];
         loop {
@@ -382,7 +382,7 @@ impl ClientLink {
         }
     }
 
-    /// Whether a reply may have so many bytes.
+    /// Checks the size of a reply.
     pub(crate) fn check_reply_size(&self, len: usize) -> Result<(), Error> {
         if len <= self.largest_reply {
             return Ok(());
@@ -394,7 +394,7 @@ impl ClientLink {
         Err(Error::new(ErrorKind::TooLarge, text))
     }
 
-    /// What came in a cell that is this side's again.
+    /// Reads the reply in a cell, which is the caller's again.
     pub(crate) fn take_reply(
         &self,
         cell: CellNo,
@@ -412,7 +412,7 @@ impl ClientLink {
         Ok(header)
     }
 
-    /// What went wrong on the other side.
+    /// Turns a reply's status into a result.
     pub(crate) fn check_status(
         &self,
         header: ReplyHeader,
@@ -445,7 +445,7 @@ impl ClientLink {
         numbers.map(|number| self.endpoint.regions.get(u64::from(*number), true)).collect()
     }
 
-    /// No reply will come in this cell.
+    /// Ends the wait in a cell: no reply will come.
     fn fail_wait(&self, cell: CellNo) {
         let _one = lock(&self.taking);
         // SAFETY: `taking` keeps out all others.
@@ -454,12 +454,12 @@ impl ClientLink {
 
     /// How many calls are under way.
     pub(crate) fn under_way(&self) -> usize {
-        // Of a link that is gone none is, though its cells stay lent.
+        // None of a link that is gone, though its cells stay lent.
         if self.is_gone() { 0 } else { self.lane.in_use() }
     }
 }
 
-/// A deadline as all address spaces tell the time; never 0.
+/// A deadline on CLOCK_MONOTONIC, which all address spaces share; never 0.
 fn to_monotonic(deadline: Instant) -> u64 {
     let left = deadline.saturating_duration_since(Instant::now());
     intake::monotonic().saturating_add(u64::try_from(left.as_nanos()).unwrap_or(u64::MAX)).max(1)
@@ -514,7 +514,7 @@ impl HasEndpoint for ClientLink {
     }
 
     fn end_with(&self, why: Error) {
-        // What was answered before the end is taken in.
+        // Replies from before the end are taken in.
         self.poll();
         self.endpoint.regions.end(&why);
         let _ = self.gone.set(why);

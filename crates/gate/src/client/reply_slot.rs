@@ -48,8 +48,8 @@ pub(super) struct ReplySlot {
     names_regions: AtomicBool,
 }
 
-// SAFETY: `state` says which thread has `contents`; each change of it that hands `contents` over is
-// a release, and read with acquire.
+// SAFETY: `state` determines which thread has `contents`; each change of it that hands `contents`
+// over is a release, and read with acquire.
 unsafe impl Sync for ReplySlot {}
 
 impl ReplySlot {
@@ -162,10 +162,10 @@ impl ReplySlot {
         }
         match self.state.load(Ordering::Acquire) {
             ABANDONED => Some(header),
-            // Whatever the reply says: a server that answers this with an item is not asked again.
+            // Whatever its status: a server that answers this with an item is not asked again.
             STOPPING => Some(ReplyHeader::default()),
-            // GONE: a reply behind the link's end. Its taker is still to see that, and nobody has
-            // the cell any more.
+            // GONE: a reply behind the link's end. Its taker is still to see that, and the cell is
+            // lost.
             _ => None,
         }
     }

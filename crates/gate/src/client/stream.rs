@@ -15,12 +15,12 @@ use crate::lane::CellNo;
 use crate::wire::codec::{Codec, Typed};
 use crate::wire::message::{RequestKind, Status};
 
-/// The items of a stream, as they come. Dropping it tells the server that no more are wanted.
+/// The items of a stream, as they come. Dropping it ends the stream on the server.
 pub struct Stream<R> {
     link: Arc<ClientLink>,
-    /// Until the stream is over.
+    /// The cell, until the stream has ended.
     cell: Option<CellNo>,
-    /// Asked for, and not yet taken.
+    /// The next item was requested, and not yet taken.
     requested: bool,
     _item: PhantomData<fn() -> R>,
 }
@@ -42,7 +42,7 @@ impl<R> Stream<R> {
 
 impl<R: Serialize + DeserializeOwned> Stream<R> {
     fn take(&mut self, cell: CellNo) -> Result<Option<R>, Error> {
-        // Here, since items may come so fast that no wait for one ends otherwise.
+        // Checked here, since a wait may never block where items come fast.
         cancel::point();
         let deadline = cancel::deadline();
         if deadline.is_some_and(|at| Instant::now() >= at) {
@@ -92,7 +92,7 @@ impl<R: Serialize + DeserializeOwned> Iterator for Stream<R> {
 }
 
 impl<R> Stream<R> {
-    /// No more items are wanted.
+    /// Ends the stream.
     fn leave(&mut self) {
         let Some(cell) = self.cell.take() else { return };
         if self.requested { self.link.abandon(cell) } else { self.link.stop_stream(cell) }

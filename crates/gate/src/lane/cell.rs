@@ -1,5 +1,4 @@
-//! A cell: what a request or a reply says besides its payload, as both sides share it and as each
-//! has it checked.
+//! A cell: the header of a request or a reply, in shared memory and as each side has checked it.
 
 use crate::error::{Error, ErrorKind};
 use crate::loom::{AtomicU32, AtomicU64, MODEL, Ordering};
@@ -10,8 +9,8 @@ pub const CHAIN: usize = if MODEL { 1 } else { 15 };
 pub const REGIONS: usize = if MODEL { 1 } else { 4 };
 /// Priorities are 0 to 63.
 pub const LEVELS: u8 = 64;
-/// Bytes of payload that the head of a cell takes; more lie elsewhere. So many callers with little
-/// to say touch few pages.
+/// Bytes of payload that fit into the head of a cell; longer ones lie in the overflow area. So
+/// brief calls touch few pages.
 pub(super) const HEAD_PAYLOAD: usize = if MODEL { 8 } else { 128 };
 /// Bytes of the head of a cell.
 pub(super) const HEAD: usize = 256;
@@ -28,7 +27,8 @@ impl CellNo {
     }
 }
 
-/// What lies in shared memory. Only atomics: others write it at any time.
+/// The head of a cell in shared memory. All words are atomics, as the other side writes them at any
+/// time.
 #[derive(Default)]
 #[repr(C, align(64))]
 pub(super) struct CellHead {
@@ -84,12 +84,12 @@ impl Chain {
     }
 }
 
-/// What a request says besides its payload.
+/// The header of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestHeader {
-    /// What is asked for; the lane does not look at it.
+    /// The kind of request; opaque to the lane.
     pub kind: u8,
-    /// The lane does not look at them.
+    /// Opaque to the lane.
     pub flags: u8,
     /// The caller's priority, below [`LEVELS`].
     pub priority: u8,
@@ -97,16 +97,16 @@ pub struct RequestHeader {
     pub deadline: u64,
     /// The lane does not look at it.
     pub tag: u64,
-    /// The numbers of regions that go with it, 0: none. The lane does not look at them.
+    /// The numbers of the regions that go with it, 0: none. Opaque to the lane.
     pub regions: [u32; REGIONS],
     /// The gates through which it came.
     pub chain: Chain,
 }
 
-/// What a reply says besides its payload.
+/// The header of a reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReplyHeader {
-    /// How it went; the lane does not look at it.
+    /// The outcome; opaque to the lane.
     pub status: u32,
     /// The lane does not look at it.
     pub tag: u64,
@@ -195,7 +195,7 @@ impl CellHead {
     }
 }
 
-/// What the other side did.
+/// The error for a breach of the protocol by the other side.
 #[cold]
 pub(super) fn malformed(what: std::fmt::Arguments<'_>) -> Error {
     Error::new(
@@ -204,7 +204,7 @@ pub(super) fn malformed(what: std::fmt::Arguments<'_>) -> Error {
     )
 }
 
-/// What this side was asked to do with a cell that it does not have.
+/// The error for an operation on a cell in the wrong state.
 #[cold]
 pub(super) fn wrong_state(cell: CellNo) -> Error {
     Error::new(
@@ -216,7 +216,7 @@ pub(super) fn wrong_state(cell: CellNo) -> Error {
     )
 }
 
-/// A payload that is too long for the lane.
+/// The error for a payload that is too long for the lane.
 #[cold]
 pub(super) fn too_large(len: usize, inline: u32) -> Error {
     Error::new(

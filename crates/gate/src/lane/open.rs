@@ -9,7 +9,7 @@ use super::server_end::ServerEnd;
 use crate::error::Error;
 
 impl ClientEnd {
-    /// Of a lane that the server made, by this descriptor and these numbers from it. The descriptor
+    /// Opens a lane that the server has created, from its descriptor and geometry. The descriptor
     /// is not needed after this.
     ///
     /// # Errors
