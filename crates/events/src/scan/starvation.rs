@@ -8,8 +8,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::handoff::slot::Slot;
-use crate::linux::watch::{self, CpuClock, Tid, WaitSite};
+use crate::linux::watch::{self, CpuClock, Tid};
 use crate::pool::kernel::Kernel;
 use crate::pool::sched::{Starved, UserScheduler};
 
@@ -26,34 +25,6 @@ pub(crate) struct Starvation {
 }
 
 impl Kernel {
-    /// Whether the last attempt to start a kernel thread failed and the pool is empty. A snapshot.
-    /// Async-signal-safe.
-    #[must_use]
-    pub fn is_short_of_threads(&self) -> bool {
-        self.is_short.load(Ordering::Relaxed) && !self.has_spare()
-    }
-
-    /// Whether kernel threads are short and a VP other than `vp` has no carrier, or a sleeping one.
-    /// The carrier of an idle `vp` should then serve that VP
-    /// ([`KernelThread::pass_on`](crate::KernelThread::pass_on)).
-    #[must_use]
-    pub fn has_unserved_vp(&self, vp: u32) -> bool {
-        self.is_short_of_threads()
-            && (0..self.vps).filter(|other| *other != vp).any(|other| {
-                let index = self.carriers[other as usize].load(Ordering::Relaxed);
-                index == 0 || self.sleeps_unreported(index).is_some()
-            })
-    }
-
-    /// The thread ID of the carrier in slot `index`, if it sleeps outside of the user scheduler.
-    fn sleeps_unreported(&self, index: u32) -> Option<Tid> {
-        let slot = self.page.slot(index);
-        if self.watchdog.rests(index) || slot.is_masked() {
-            return None;
-        }
-        Some(slot.tid.load(Ordering::Relaxed) as Tid).filter(|tid| watch::is_asleep(*tid))
-    }
-
     /// One scan by the watchdog, `elapsed` after the previous one.
     pub(crate) fn scan_for_starvation(
         &self,
@@ -74,12 +45,6 @@ impl Kernel {
                 sleepers.all(|slot| Kernel::wait_site(slot).is_some_and(|place| place.is_endless));
             seen.reported = scheduler.starved(Starved { since: seen.age, for_good });
         }
-    }
-
-    /// The place in the kernel where the thread of `slot` sleeps, if it does.
-    #[must_use]
-    pub fn wait_site(slot: &Slot) -> Option<WaitSite> {
-        WaitSite::of(slot.tid.load(Ordering::Relaxed) as Tid)
     }
 
     /// CPU time of all kernel threads, if every one sleeps outside of the user scheduler.
