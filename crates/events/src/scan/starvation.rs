@@ -14,36 +14,65 @@ use crate::pool::sched::{Starved, UserScheduler};
 
 /// The time without progress before starvation is reported.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// The longest time between two scans. A scan reads two files of /proc for each kernel thread.
+const LONGEST_INTERVAL: Duration = Duration::from_secs(8);
 
 /// The watchdog's state between two scans.
 #[derive(Debug, Default)]
 pub(crate) struct Starvation {
     /// CPU time of all kernel threads, and the number of hand-offs.
     progress: Option<(u64, u64)>,
+    /// The time without progress.
     age: Duration,
+    /// The time since the last scan.
+    unscanned: Duration,
+    /// The time between the last scan and the next one: it grows with the age.
+    interval: Duration,
     reported: bool,
 }
 
+impl Starvation {
+    /// Whether a scan is due, `elapsed` after the previous call. None is once the user scheduler
+    /// needs no further report.
+    fn is_due(&mut self, elapsed: Duration) -> bool {
+        self.unscanned += elapsed;
+        !self.reported && self.unscanned >= self.interval
+    }
+
+    /// Notes what a scan found. Returns the time without progress if that is to be reported.
+    fn note(&mut self, progress: Option<(u64, u64)>) -> Option<Duration> {
+        let elapsed = std::mem::take(&mut self.unscanned);
+        if progress.is_none() || self.progress != progress {
+            *self = Starvation { progress, ..Starvation::default() };
+            return None;
+        }
+        self.age += elapsed;
+        if self.age < PATIENCE {
+            return None;
+        }
+        self.interval = (self.age / 2).min(LONGEST_INTERVAL);
+        Some(self.age)
+    }
+}
+
 impl Kernel {
-    /// One scan by the watchdog, `elapsed` after the previous one.
+    /// One pass of the watchdog, `elapsed` after the previous one.
     pub(crate) fn scan_for_starvation(
         &self,
         seen: &mut Starvation,
         elapsed: Duration,
         scheduler: &dyn UserScheduler,
     ) {
-        let progress =
-            self.cpu_time_if_all_sleep().map(|ran| (ran, self.hand_offs.load(Ordering::Relaxed)));
-        if progress.is_none() || seen.progress != progress {
-            (seen.progress, seen.age) = (progress, Duration::ZERO);
+        if !seen.is_due(elapsed) {
             return;
         }
-        seen.age += elapsed;
-        if seen.age >= PATIENCE && !seen.reported {
+        let progress =
+            self.cpu_time_if_all_sleep().map(|ran| (ran, self.hand_offs.load(Ordering::Relaxed)));
+        if let Some(since) = seen.note(progress) {
             let mut sleepers = self.slots().filter(|slot| slot.tid.load(Ordering::Relaxed) != 0);
             let for_good =
-                sleepers.all(|slot| Kernel::wait_site(slot).is_some_and(|place| place.is_endless));
-            seen.reported = scheduler.starved(Starved { since: seen.age, for_good });
+                sleepers.all(|slot| Kernel::wait_site(slot).is_some_and(|site| site.is_endless));
+            seen.reported = scheduler.starved(Starved { since, for_good });
         }
     }
 
@@ -75,3 +104,6 @@ impl Kernel {
         Some(ran)
     }
 }
+
+#[cfg(test)]
+mod tests;
