@@ -277,9 +277,8 @@ fn default_limit_is_the_machines() {
             let runtime = Runtime::builder().vps(1).build().expect("a runtime");
             let found = runtime.run(|| {
                 let now = metrics().expect("it runs");
-                (!one_to_one()).then(|| (now.kernel_thread_limit, now.kernel_thread_limit_by))
+                (!one_to_one()).then_some((now.kernel_thread_limit, now.kernel_thread_limit_by))
             });
-            drop(runtime);
             let Some(found) = found else { return };
             if Limit::of_machine() == before {
                 assert_eq!(found, (before.threads, before.source.to_string()));
