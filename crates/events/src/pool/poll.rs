@@ -80,7 +80,8 @@ impl BlockedBatch {
 }
 
 impl Kernel {
-    /// Tells [`UserScheduler::ready`] once when `fd` becomes readable from now on.
+    /// Calls [`ready`](crate::sched::UserScheduler::ready) once when `fd` becomes readable from now
+    /// on.
     ///
     /// # Errors
     /// What epoll_ctl(2) says.
