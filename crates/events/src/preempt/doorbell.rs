@@ -31,7 +31,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::handoff::slot::Slot;
 use crate::linux::debugger::is_debugged;
-use crate::pool::trap;
+use crate::preempt::signal_handler::{self, Handlers};
 use crate::report::stderr_signal_safe::print_signal_safe;
 use crate::report::unavailable::Unavailable;
 use crate::source::Kind;
@@ -178,6 +178,7 @@ impl ClockScope {
 #[derive(Debug)]
 pub(crate) struct Doorbells {
     means: Means,
+    handlers: Handlers,
     scope: ClockScope,
     /// By slot: the descriptor of its clock.
     clocks: Box<[AtomicI32]>,
@@ -194,17 +195,24 @@ pub(crate) struct Doorbells {
 
 impl Doorbells {
     /// For slots 1 to `slots`, beside an event source of `kind`; `wanted`, or the best there is.
-    pub(crate) fn open(wanted: Option<Means>, kind: Kind, slots: u32) -> io::Result<Doorbells> {
+    /// Installs one of `handlers`.
+    pub(crate) fn open(
+        wanted: Option<Means>,
+        kind: Kind,
+        slots: u32,
+        handlers: Handlers,
+    ) -> io::Result<Doorbells> {
         let (means, _) = choose(wanted, kind)?;
         match means {
-            Means::Clock => trap::install()?,
-            Means::Signal(signal) => trap::install_signal(signal)?,
+            Means::Clock => signal_handler::install(libc::SIGTRAP, handlers.trap)?,
+            Means::Signal(signal) => signal_handler::install(signal, handlers.signal)?,
             Means::Off => {}
         }
         let clocks = if means == Means::Clock { slots as usize + 1 } else { 0 };
         let is_allowed = means == Means::Clock && clock(0, ClockScope::Everywhere).is_ok();
         Ok(Doorbells {
             means,
+            handlers,
             scope: if is_allowed { ClockScope::Everywhere } else { ClockScope::UserMode },
             clocks: (0..clocks).map(|_| AtomicI32::new(NONE)).collect(),
             disabled: (0..=slots).map(|_| AtomicBool::new(false)).collect(),
@@ -248,9 +256,9 @@ impl Doorbells {
     /// signals do, with another `value`. For [`crate::thread_sampler`].
     pub(crate) fn send_to(&self, slot: &Slot, tid: i32, value: u64) -> io::Result<()> {
         let signal = if let Means::Signal(signal) = self.means { signal } else { DEFAULT_SIGNAL };
-        trap::install_signal(signal)?;
+        signal_handler::install(signal, self.handlers.signal)?;
         let _alive = self.ring_lock.lock().unwrap_or_else(PoisonError::into_inner);
-        if slot.tid.load(Ordering::Relaxed) as i32 != tid || !trap::is_signal_installed(signal) {
+        if slot.tid.load(Ordering::Relaxed) as i32 != tid || !signal_handler::is_installed(signal) {
             return Err(io::ErrorKind::NotFound.into());
         }
         send(signal, tid, value)
@@ -259,8 +267,8 @@ impl Doorbells {
     /// Whether our handler is in place.
     fn has_handler(&self) -> bool {
         let ours = match self.means {
-            Means::Clock => trap::is_installed(),
-            Means::Signal(signal) => trap::is_signal_installed(signal),
+            Means::Clock => signal_handler::is_installed(libc::SIGTRAP),
+            Means::Signal(signal) => signal_handler::is_installed(signal),
             Means::Off => true,
         };
         if !ours && !self.reported.swap(true, Ordering::Relaxed) {
