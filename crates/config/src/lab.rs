@@ -64,9 +64,10 @@ pub(crate) fn store<T>(place: &mut Option<T>, value: Option<T>) -> bool {
 pub const KEYS: [Key; 11] = [
     Key {
         name: "tls",
-        allowed: "clone, donor or kernel",
+        allowed: "clone, donor, kernel or fail",
         default: "the first that passes its self-test",
-        effect: "thread-local storage of microprocesses (kernel: 1:1 kernel threads)",
+        effect: "thread-local storage of microprocesses (kernel: 1:1 kernel threads; fail: \
+                 as if the self-test failed)",
         read: |lab, text| store(&mut lab.tls, Tls::parse(text)),
     },
     Key {

@@ -34,9 +34,9 @@ pub use span::{ShownSpan, span};
 pub use table::{Config, Line, Origin, Setting, VARIABLES};
 pub use typo::{is_test_variable, misspelled};
 pub use values::{
-    Arbiter, Batch, Bpf, DEFAULT_PREEMPT_SIGNAL, Dlopen, Events, FsBase, Guard, LARGEST_BATCH,
-    Locking, MAX_KERNEL_THREADS, MAX_STACK, MAX_VPS, MachineDir, OnMisbehaviour, Preempt, Queue,
-    Share, TRACE_RECORDS, Tls, Watchdog, dump_signal, is_dump_signal,
+    Arbiter, Batch, Bpf, DEFAULT_PREEMPT_SIGNAL, DUMP_SIGNALS, Dlopen, Events, FsBase, Guard,
+    LARGEST_BATCH, Locking, MAX_KERNEL_THREADS, MAX_STACK, MAX_VPS, MachineDir, OnMisbehaviour,
+    Preempt, Queue, Share, TRACE_RECORDS, Tls, Watchdog, dump_signal, is_dump_signal,
 };
 
 #[cfg(test)]

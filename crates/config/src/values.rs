@@ -73,6 +73,8 @@ words! {
         Donor = "donor",
         /// None: microprocesses are kernel threads, 1:1.
         Kernel = "kernel",
+        /// None, as where the self-test of blocks fails.
+        Fail = "fail",
     }
 }
 
@@ -353,8 +355,8 @@ const SIGNALS: [(&str, i32); 9] = [
     ("PWR", libc::SIGPWR),
 ];
 
-pub(crate) const DUMP_SIGNALS: &str =
-    "HUP, INT, QUIT, USR1, USR2, TERM, URG, WINCH, PWR or RTMIN+N";
+/// What `KUMI_DUMP_SIGNAL` accepts.
+pub const DUMP_SIGNALS: &str = "HUP, INT, QUIT, USR1, USR2, TERM, URG, WINCH, PWR or RTMIN+N";
 
 /// The number of the signal that asks for a dump: a name, with or without SIG, or `RTMIN+N`.
 #[must_use]
