@@ -365,7 +365,7 @@ fn no_variable_is_outside_of_the_table() {
         unknown.extend(own.map(|name| format!("{path}: {name}")));
         let is_test = path.split('/').any(|part| part.contains("test"));
         for name in accepted.iter().filter(|_| !is_test) {
-            for read in [r#"var(""#, r#"var_os(""#, r#"getenv(""#] {
+            for read in [r#"::var(""#, r#"::var_os(""#, r#"getenv(""#] {
                 if text.contains(&format!("{read}{name}\"")) {
                     reads.push(format!("{path}: {name}"));
                 }
