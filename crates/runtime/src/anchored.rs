@@ -12,7 +12,6 @@ use std::sync::{Arc, OnceLock};
 use kumihimo_batch::Anchor;
 
 use crate::carrier::Carrier;
-use crate::environment;
 use crate::handoff::blocking;
 use crate::park::{self, Wait};
 
@@ -58,8 +57,8 @@ pub fn read_at(file: BorrowedFd<'_>, into: &mut [u8], at: u64) -> Option<io::Res
 
 impl Anchored {
     fn start(&self) -> bool {
-        let started = if environment::uring_is_off() {
-            Err(io::Error::other("KUMI_URING=off"))
+        let started = if kumihimo_config::get().lab.uring == Some(false) {
+            Err(io::Error::other("KUMI_LAB=uring=off"))
         } else {
             blocking(Anchor::start)
         };

@@ -37,7 +37,6 @@ mod ebb;
 #[cfg(not(loom))]
 pub mod entries;
 #[cfg(not(loom))]
-mod environment;
 #[cfg(not(loom))]
 mod fork;
 #[cfg(not(loom))]

@@ -25,7 +25,6 @@ use kumihimo_batch::{
 };
 
 use crate::carrier::{self, Carrier};
-use crate::environment;
 use crate::instance::Instance;
 use crate::park::Wait;
 use crate::record::{Mp, Ref};
@@ -131,8 +130,8 @@ impl Wrapping {
         }
         let backend: Box<dyn Backend> = match &self.make {
             Some(make) => make(),
-            None if environment::uring_is_off() => {
-                let _ = self.refused.set("KUMI_URING=off".to_owned());
+            None if kumihimo_config::get().lab.uring == Some(false) => {
+                let _ = self.refused.set("KUMI_LAB=uring=off".to_owned());
                 Box::new(Plain)
             }
             None => {

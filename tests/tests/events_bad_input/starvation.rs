@@ -171,7 +171,7 @@ fn environment_variable_sets_the_limit() {
         let text = std::env::var("KUMI_KERNEL_THREADS").expect("the parent sets it");
         return match Runtime::builder().vps(1).build() {
             Err(e) => {
-                let wanted = "a number of kernel threads is wanted, 1 to 1048576";
+                let wanted = "expected a number of kernel threads, 1 to 1048576";
                 assert_eq!(e.to_string(), format!("KUMI_KERNEL_THREADS={text}: {wanted}"));
                 assert_ne!(text, "77");
             }

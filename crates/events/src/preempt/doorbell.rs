@@ -61,7 +61,7 @@ pub enum Means {
 
 /// The preemption signal where nobody says otherwise: ignored by default, and hardly used (Go took
 /// it for the same reasons).
-pub const DEFAULT_SIGNAL: i32 = libc::SIGURG;
+pub const DEFAULT_SIGNAL: i32 = kumihimo_config::DEFAULT_PREEMPT_SIGNAL;
 
 impl Means {
     /// `clock`, `off`, `signal`, or `signal=N` with the number of a signal.
@@ -69,20 +69,18 @@ impl Means {
     /// # Errors
     /// What is wanted instead.
     pub fn from_name(text: &str) -> Result<Means, String> {
-        let wrong =
-            |why: &str| Err(format!("{text:?}: {why}; clock, signal, signal=N or off is wanted"));
-        match text.split_once('=') {
-            None if text == "clock" => Ok(Means::Clock),
-            None if text == "signal" => Ok(Means::Signal(DEFAULT_SIGNAL)),
-            None if text == "off" => Ok(Means::Off),
-            Some(("signal", number)) => match number.parse() {
-                Ok(signal) if may_preempt(signal) => Ok(Means::Signal(signal)),
-                Ok(_) => wrong(
-                    "no signal for this: a fault, SIGTRAP, one that cannot be caught, or one of the C library's own",
-                ),
-                Err(_) => wrong("no number"),
-            },
-            _ => wrong("unknown"),
+        let asked = kumihimo_config::Preempt::parse(text).map(Means::from);
+        asked.ok_or_else(|| format!("{text:?}: expected {}", kumihimo_config::Preempt::ALLOWED))
+    }
+}
+
+/// As `KUMI_PREEMPT` asks.
+impl From<kumihimo_config::Preempt> for Means {
+    fn from(asked: kumihimo_config::Preempt) -> Means {
+        match asked {
+            kumihimo_config::Preempt::Clock => Means::Clock,
+            kumihimo_config::Preempt::Signal(number) => Means::Signal(number),
+            kumihimo_config::Preempt::Off => Means::Off,
         }
     }
 }
@@ -95,23 +93,6 @@ impl fmt::Display for Means {
             Means::Off => f.write_str("off"),
         }
     }
-}
-
-/// Whether a handler of `signal` can be ours.
-fn may_preempt(signal: i32) -> bool {
-    let taken = [
-        libc::SIGKILL,
-        libc::SIGSTOP,
-        libc::SIGSEGV,
-        libc::SIGBUS,
-        libc::SIGILL,
-        libc::SIGFPE,
-        libc::SIGABRT,
-        libc::SIGTRAP,
-    ];
-    (1..=libc::SIGRTMAX()).contains(&signal)
-        && !taken.contains(&signal)
-        && (signal < 32 || signal >= libc::SIGRTMIN())
 }
 
 /// Tries a clock on the calling kernel thread.
