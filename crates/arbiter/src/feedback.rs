@@ -9,7 +9,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::span::{Shown, span};
+use kumihimo_config::{ShownSpan, span};
 
 /// When address spaces sink and rise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +92,7 @@ impl FromStr for Rule {
 /// As [`FromStr`] reads it: the time of all quanta together.
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{},{}", Shown(Duration::from_nanos(self.budget())), self.depth)
+        write!(f, "{},{}", ShownSpan(Duration::from_nanos(self.budget())), self.depth)
     }
 }
 

@@ -41,7 +41,6 @@ pub mod seat;
 #[cfg(not(loom))]
 pub mod share;
 #[cfg(not(loom))]
-mod span;
 #[cfg(not(loom))]
 pub mod tell;
 #[cfg(not(loom))]

@@ -11,7 +11,7 @@ use crate::plain;
 use crate::request::{Request, What};
 
 /// Calls in one batch, at most: what comes meanwhile waits behind them.
-pub const LARGEST: usize = 64;
+pub const LARGEST: usize = kumihimo_config::LARGEST_BATCH;
 
 /// Bytes that merged calls move together, at most: what one datagram holds.
 const TOGETHER: usize = 64 << 10;

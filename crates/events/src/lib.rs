@@ -10,8 +10,8 @@
 //! `examples/minimal` is a user scheduler of its own, to begin one's own from.
 //!
 //! The modules live in rooms, from low to high: `report`, `handoff`, `linux`, `source`, `preempt`,
-//! `pool`, `watchdog`. A room uses lower ones only (`layers.txt`). Under loom only the first two are
-//! compiled: they hold the protocols that have models.
+//! `pool`, `watchdog`. A room uses lower ones only (`layers.txt`). Under loom only the first two
+//! are compiled: they hold the protocols that have models.
 
 #![cfg_attr(loom, allow(dead_code))] // The models leave out the rooms that call the rest.
 
@@ -20,10 +20,14 @@ mod handoff;
 mod linux;
 mod loom;
 #[cfg(not(loom))]
+mod open;
+#[cfg(not(loom))]
 mod pool;
 #[cfg(not(loom))]
 pub mod preempt;
 mod report;
+#[cfg(not(loom))]
+mod scan;
 #[cfg(not(loom))]
 pub mod source;
 #[cfg(not(loom))]
@@ -35,6 +39,7 @@ pub use report::unavailable::Unavailable;
 #[cfg(not(loom))]
 pub use {
     linux::{bpf, limit, perf, watch},
+    pool::counts::Counts,
     pool::kernel::Kernel,
     pool::kernel_thread::KernelThread,
     pool::record::{Record, Step},

@@ -18,7 +18,8 @@ use kumihimo_events::preempt::Means;
 use kumihimo_events::sched::{Answer, Event, UserScheduler};
 use kumihimo_events::source::{self, Kind};
 use kumihimo_events::{Kernel, KernelThread};
-use scheduler::{Handle, Scheduler, check, yield_now};
+use scheduler::handle::Handle;
+use scheduler::{Scheduler, check, yield_now};
 
 /// The pool keeps one; nobody is interrupted.
 fn settings(source: Kind, vps: u32, max_threads: usize) -> Settings {

@@ -1,27 +1,23 @@
-//! What can go wrong with a gate.
+//! Errors of gates.
 
 use std::fmt;
 
-use kumihimo_machine::Error as Unreachable;
-use rustix::io::Errno;
-
-/// Why a gate could not be served, found or called. Says what happened, to which gate, and what to
-/// do.
+/// An error of a gate: what happened, to which gate, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     kind: ErrorKind,
     text: String,
 }
 
-/// What kind of thing went wrong.
+/// The kind of an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// Nobody serves a gate of this name.
+    /// No process serves a gate of this name.
     NotFound,
     /// A gate of this name is served already, by a process that lives.
     InUse,
-    /// This user may not.
+    /// This user has no access.
     NotPermitted,
     /// The other side speaks another version of the protocol, or serves other types.
     Version,
@@ -34,7 +30,7 @@ pub enum ErrorKind {
     Cancelled,
     /// The request or the reply is larger than the gate takes.
     TooLarge,
-    /// What came does not follow the protocol, or is not of the type expected.
+    /// A peer violates the protocol, or a value is not of the type expected.
     Malformed,
     /// The handler panicked.
     Panicked,
@@ -44,13 +40,13 @@ pub enum ErrorKind {
     Exhausted,
     /// A wrong argument.
     Invalid,
-    /// What the operating system says.
+    /// An error of the operating system.
     Io,
     /// This machine has no gates: microprocesses are kernel threads on its architecture.
     Unsupported,
 }
 
-/// By number, as address spaces tell each other: part of the protocol, so the order never changes.
+/// Kinds by their number in the protocol: the order never changes.
 const KINDS: [ErrorKind; 15] = [
     ErrorKind::NotFound,
     ErrorKind::InUse,
@@ -80,16 +76,10 @@ impl ErrorKind {
 }
 
 impl Error {
-    /// Of this kind, told by this text: what a handler fails with.
+    /// An error of this kind with this text, for a handler to fail with.
     #[must_use]
     pub fn new(kind: ErrorKind, text: impl Into<String>) -> Error {
         Error { kind, text: text.into() }
-    }
-
-    /// An error where the architecture has no gates.
-    pub(crate) fn unless_supported() -> Result<(), Error> {
-        kumihimo_runtime::supports("gates")
-            .map_err(|e| Error::new(ErrorKind::Unsupported, e.to_string()))
     }
 
     /// Names the gate, where the text does not.
@@ -114,38 +104,3 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
-
-impl From<Unreachable> for Error {
-    fn from(error: Unreachable) -> Error {
-        let kind = match &error {
-            Unreachable::Refused(_) => ErrorKind::NotPermitted,
-            Unreachable::Gone(_) => ErrorKind::Gone,
-            Unreachable::Stopped(_) | Unreachable::Timeout(_) => ErrorKind::TimedOut,
-            Unreachable::InUse(_) => ErrorKind::InUse,
-            Unreachable::Exhausted(_) => ErrorKind::Exhausted,
-            Unreachable::Invalid(_) => ErrorKind::Invalid,
-            Unreachable::Protocol(_) => ErrorKind::Malformed,
-            Unreachable::Io(_, e) => of_io(e.raw_os_error()),
-            _ => ErrorKind::Io,
-        };
-        Error::new(kind, error.to_string())
-    }
-}
-
-impl Error {
-    /// What the operating system says to `what`.
-    pub(crate) fn of_system(what: &str, e: Errno) -> Error {
-        Unreachable::io(what)(e).into()
-    }
-}
-
-/// What an error of the system means here.
-fn of_io(errno: Option<i32>) -> ErrorKind {
-    match errno {
-        Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS | libc::ENOSPC) => {
-            ErrorKind::Exhausted
-        }
-        Some(libc::EACCES | libc::EPERM) => ErrorKind::NotPermitted,
-        _ => ErrorKind::Io,
-    }
-}

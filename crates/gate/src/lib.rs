@@ -1,18 +1,22 @@
 //! Calls between address spaces at the price of a hand-off (P0, section 4).
 #![deny(unsafe_op_in_unsafe_fn)]
+#![cfg_attr(loom, allow(dead_code))]
 
+// Rooms, from low to high: lane, region, wire, handshake, link, client and server.
+mod error;
+#[doc(hidden)]
+pub mod lane;
+mod loom;
+
+// Above the lane, nothing is modelled.
 #[cfg(not(loom))]
 mod call_chain;
 #[cfg(not(loom))]
 mod client;
-#[cfg_attr(loom, allow(dead_code))]
-mod error;
 #[cfg(not(loom))]
 mod gate;
 #[cfg(not(loom))]
 mod handshake;
-#[doc(hidden)]
-pub mod lane;
 #[cfg(not(loom))]
 mod link;
 #[cfg(not(loom))]
@@ -26,25 +30,22 @@ mod resource_entry;
 #[cfg(not(loom))]
 mod server;
 #[cfg(not(loom))]
+mod system_error;
+#[cfg(not(loom))]
 mod wire;
 
-#[cfg(not(loom))]
-pub use client::stream::Stream;
 pub use error::{Error, ErrorKind};
-#[cfg(not(loom))]
-pub use gate::{Gate, RawGate};
-#[cfg(not(loom))]
-pub use options::{Options, Placement};
-#[cfg(not(loom))]
-pub use region::sealed::{Region, RegionMut};
-#[cfg(not(loom))]
-pub use server::request::Context;
-#[cfg(not(loom))]
-pub use server::server_loop::{Item, Server};
-#[cfg(not(loom))]
-pub use server::serving::Serving;
-#[cfg(not(loom))]
-pub use server::sink::Sink;
 #[cfg(not(loom))]
 #[doc(hidden)]
 pub use wire::codec;
+#[cfg(not(loom))]
+pub use {
+    client::stream::Stream,
+    gate::{Gate, RawGate},
+    options::{Options, Placement},
+    region::sealed::{Region, RegionMut},
+    server::request::Context,
+    server::server_loop::{Item, Server},
+    server::serving::Serving,
+    server::sink::Sink,
+};

@@ -13,13 +13,13 @@ use rustix::process::{Resource, getrlimit};
 
 use crate::error::{Error, ErrorKind};
 
-/// Most bytes of one mapping. The file of a peer is not larger than it says, but may be larger than
-/// anybody wants to have mapped.
+/// Most bytes of one mapping. A peer's file has the size that it states, which may be larger than
+/// is acceptable.
 pub(crate) const MOST_BYTES: usize = 1 << 30;
-/// What a memfd lies on, other than huge pages, which can run out while they are mapped (SIGBUS
-/// again).
+/// The file system of a memfd of ordinary pages. Huge pages can run out while they are mapped
+/// (SIGBUS again).
 const TMPFS_MAGIC: i64 = 0x0102_1994;
-/// It stays as large as it is, and as sealed.
+/// Seals that fix the size, and the seals.
 pub(crate) const SIZE_SEALS: SealFlags =
     SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
@@ -32,7 +32,7 @@ pub(crate) enum Pages {
     Now,
 }
 
-/// What may be done through a mapping.
+/// The access through a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     Read,
@@ -82,7 +82,7 @@ impl Memory {
         Memory::of(fd, bytes, Access::Write, Pages::AsTouched)
     }
 
-    /// Maps so many bytes of a file that has them for good.
+    /// Maps `len` bytes of a file whose size is final.
     pub(crate) fn of(
         fd: BorrowedFd<'_>,
         len: usize,
@@ -230,7 +230,7 @@ fn malformed_memory(what: &str) -> Error {
     )
 }
 
-/// What the kernel says to a request for memory.
+/// The error for a system call that has failed for shared memory.
 #[cold]
 fn system_error(call: &str, bytes: usize, errno: Errno) -> Error {
     let (kind, todo) = match errno {
@@ -252,9 +252,9 @@ fn last_errno() -> Errno {
     Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)
 }
 
-/// Whether touching a page may fail for want of memory that was promised to nobody: a memfd
-/// reserves none, and under strict accounting (vm.overcommit_memory=2) its pages are then refused
-/// one by one, by SIGBUS. Asked once.
+/// Whether touching a page may fail for want of unreserved memory: a memfd reserves none, and under
+/// strict accounting (vm.overcommit_memory=2) its pages are then refused one by one, by SIGBUS.
+/// Read once.
 fn pages_may_be_refused() -> bool {
     static STRICT: OnceLock<bool> = OnceLock::new();
     *STRICT.get_or_init(|| {

@@ -14,11 +14,11 @@ pub enum Placement {
     /// that sleeps gets the caller's core.
     #[default]
     Adaptive = 0,
-    /// The server's microprocess runs on the caller's core, which the caller leaves to it; nobody
-    /// spins.
+    /// The server's microprocess runs on the caller's core, which the caller leaves to it; neither
+    /// side spins.
     Handoff = 1,
-    /// A wake-up at once, wherever the kernel's scheduler likes; nobody spins. As between processes
-    /// that know nothing of each other.
+    /// A wake-up at once, wherever the kernel's scheduler chooses; neither side spins. As between
+    /// processes without a common board.
     Scheduled = 2,
     /// Both sides spin, for a millisecond at most. For two cores that have nothing else to do.
     Spin = 3,

@@ -12,8 +12,8 @@ use kumihimo_runtime::membership;
 /// Shows the state of a gate or link, and ends it, for the resource table. The table keeps it, so
 /// it does not own its [`ResourceEntry`].
 pub(crate) trait Inspect: Send + Sync {
-    /// Its state, in a line: the caller, and how often. Called while nothing else of the kind can
-    /// be looked at: it takes no lock, and does not block.
+    /// Its state, in a line: the peer, and the number of calls. Called while all of its kind are
+    /// locked: it takes no lock, and does not block.
     fn state(&self) -> String;
     /// Begins the end of the gate or link, for a thread that has its id. It ends later, on another
     /// kernel thread or microprocess. Locking design `kind` locks all resources of the kind
@@ -28,7 +28,7 @@ static LINKS: Entries<Arc<dyn Inspect>> = Entries::new(Kind::LINK);
 /// An entry in the resource table, until it is dropped.
 pub(crate) struct ResourceEntry {
     of: &'static Entries<Arc<dyn Inspect>>,
-    /// None where the table is full: it works all the same, and nobody finds it there.
+    /// `None` where the table is full: the gate or link works, without an id.
     serial: Option<Serial>,
 }
 
@@ -36,8 +36,8 @@ pub(crate) struct ResourceEntry {
 pub(crate) fn gate(name: &str, resource: Arc<dyn Inspect>) -> ResourceEntry {
     let entry = ResourceEntry::open(&GATES, resource);
     if let (Some(id), Ok(name)) = (entry.id(), Name::new(Kind::GATE, name)) {
-        // An application may have given that name to another gate: this one is found by its id
-        // then.
+        // The application may have given that name to another gate: this one is then found by its
+        // id alone.
         let _ = membership::table().name(&name, id);
     }
     entry
@@ -111,7 +111,7 @@ impl Row for GateRow {
     fn control(&self, serial: Serial, command: &Command<'_>) -> Result<(), Error> {
         match command {
             Command::Cancel => {
-                // Its own lock is not held while it is told.
+                // `cancel` is called without the lock of the entry.
                 let resource = self.entries().with(serial, |resource| resource.clone())?;
                 resource.cancel();
                 Ok(())

@@ -71,7 +71,7 @@ use row::{Member, Row};
 use steal::StealQueue;
 
 /// Most VPs that a [`Set`] has.
-pub const MAX_VPS: usize = 1024;
+pub const MAX_VPS: usize = kumihimo_config::MAX_VPS;
 
 /// Which design of run queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -100,6 +100,17 @@ impl Design {
     /// The design of that name.
     pub fn from_name(name: &str) -> Option<Design> {
         Design::ALL.into_iter().find(|d| d.name() == name)
+    }
+}
+
+/// As `KUMI_LAB=queue=...` asks.
+impl From<kumihimo_config::Queue> for Design {
+    fn from(queue: kumihimo_config::Queue) -> Design {
+        match queue {
+            kumihimo_config::Queue::Ring => Design::Ring,
+            kumihimo_config::Queue::Locked => Design::Locked,
+            kumihimo_config::Queue::Steal => Design::Steal,
+        }
     }
 }
 

@@ -14,8 +14,6 @@
 
 #[cfg(not(loom))]
 mod config;
-#[cfg(not(loom))]
-mod environment;
 mod loom;
 #[cfg(not(loom))]
 mod trace_hooks;

@@ -29,18 +29,17 @@ static LAST: Mutex<Weak<Session>> = Mutex::new(Weak::new());
 
 /// Begins the trace that `settings` or the environment ask for.
 pub(crate) fn open(settings: &Settings, policy: &str) -> io::Result<Option<Arc<Session>>> {
-    let asked =
-        || std::env::var_os("KUMI_TRACE").filter(|path| !path.is_empty()).map(PathBuf::from);
-    let Some(path) = settings.trace.clone().or_else(asked) else { return Ok(None) };
+    let config = kumihimo_config::get();
+    let Some(path) = settings.trace.clone().or_else(|| config.trace.clone()) else {
+        return Ok(None);
+    };
     // So that programs that begin others have a file each.
     let output = match path.to_str() {
         Some(text) => PathBuf::from(text.replace("%p", &std::process::id().to_string())),
         None => path,
     };
-    let records = match settings.trace_buffer {
-        Some(records) => records,
-        None => records_from_environment()?,
-    };
+    let records =
+        settings.trace_buffer.or(config.lab.trace_buffer).unwrap_or(session::DEFAULT_RECORDS);
     let program = std::env::current_exe()
         .ok()
         .and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
@@ -62,16 +61,6 @@ pub(crate) fn open(settings: &Settings, policy: &str) -> io::Result<Option<Arc<S
     *LAST.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&session);
     at_exit();
     Ok(Some(session))
-}
-
-fn records_from_environment() -> io::Result<usize> {
-    match std::env::var("KUMI_TRACE_BUFFER") {
-        Ok(text) => text.parse().map_err(|_| {
-            let text = format!("KUMI_TRACE_BUFFER={text}: a number of records is wanted");
-            io::Error::new(io::ErrorKind::InvalidInput, text)
-        }),
-        Err(_) => Ok(session::DEFAULT_RECORDS),
-    }
 }
 
 /// A runtime that nobody ends (the default one; `std::process::exit`) ends its trace with the
@@ -142,7 +131,7 @@ fn note_switch(ring: &Ring, me: Option<&Mp>, next: Option<&Mp>, after: AfterSwit
         AfterSwitch::Nothing => Cause::None as u8,
         AfterSwitch::Requeue(why) => cause(why),
         AfterSwitch::RequeueFront => Cause::ChildFirst as u8,
-        AfterSwitch::Finish => Cause::Ended as u8,
+        AfterSwitch::Finish | AfterSwitch::FinishToJoiner => Cause::Ended as u8,
         AfterSwitch::Park => {
             record.wait = me.map_or(0, |me| me.wait_kind.load(Relaxed) & Wait::KIND);
             Cause::Parked as u8

@@ -150,5 +150,5 @@ impl Drop for Page {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;

@@ -85,16 +85,12 @@ pub enum Way {
 }
 
 impl Way {
-    /// As `KUMI_BPF` asks for: `thread` (where it is not set, too) or `switch`.
-    ///
-    /// # Errors
-    /// Another value: what is wanted.
-    pub fn asked() -> Result<Way, String> {
-        match std::env::var_os("KUMI_BPF") {
-            None => Ok(Way::Thread),
-            Some(text) if text == "thread" => Ok(Way::Thread),
-            Some(text) if text == "switch" => Ok(Way::Switch),
-            Some(text) => Err(format!("KUMI_BPF={}: thread or switch is wanted", text.display())),
+    /// As `KUMI_LAB=bpf=...` asks for: `thread` (also where it is not set) or `switch`.
+    #[must_use]
+    pub fn asked() -> Way {
+        match kumihimo_config::get().lab.bpf {
+            None | Some(kumihimo_config::Bpf::Thread) => Way::Thread,
+            Some(kumihimo_config::Bpf::Switch) => Way::Switch,
         }
     }
 }
@@ -156,8 +152,8 @@ impl Bpf {
         check(slots)?;
         if !sys::may_load() {
             return Err(Unavailable::new(
-                "KUMI_BPF=switch takes no seat, and this process has not CAP_BPF and CAP_PERFMON to load the program",
-                format!("{}, the latter with KUMI_BPF=thread", load::capabilities()),
+                "KUMI_LAB=bpf=switch takes no seat, and this process has not CAP_BPF and CAP_PERFMON to load the program",
+                format!("{}, the latter with KUMI_LAB=bpf=thread", load::capabilities()),
             ));
         }
         let maps = SeatMaps::new(slots)?;

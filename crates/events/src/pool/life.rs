@@ -3,21 +3,20 @@
 //! Spares wait in one epoll set, the one that came last first (`ep_poll` queues at the head), so
 //! that caches are warm and the superfluous ones are those that time out.
 
-use std::collections::BinaryHeap;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::handoff::slot::{self, NO_PRIORITY};
+use crate::handoff::slot;
 use crate::handoff::thread_state::ThreadState;
 use crate::linux::limit;
-use crate::pool::kernel::{Kernel, READY};
+use crate::pool::kernel::Kernel;
 use crate::pool::kernel_thread::KernelThread;
+use crate::pool::ready_list::Pool;
 use crate::pool::record::Step;
-use crate::pool::sched::{Tick, UserScheduler};
+use crate::pool::sched::UserScheduler;
 use crate::source::Kind;
 
 /// Stack of a kernel thread: the idle part of a user scheduler, signal frames and what std's thread
@@ -27,123 +26,8 @@ const KERNEL_STACK: usize = 256 << 10;
 /// one costs about what a hundred hand-offs do.
 const LINGER: Duration = Duration::from_millis(100);
 
-/// A virtual processor that waits for a kernel thread.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Ready {
-    pub(crate) priority: i32,
-    /// Earlier ones first among equals.
-    age: std::cmp::Reverse<u64>,
-    pub(crate) token: u64,
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct Pool {
-    /// All, and those that wait.
-    pub(crate) threads: usize,
-    pub(crate) waiting: usize,
-    pub(crate) dismissed: bool,
-    pub(crate) ready: BinaryHeap<Ready>,
-    age: u64,
-    /// Slots whose kernel threads said that they will be away.
-    pub(crate) lent: Vec<u32>,
-    /// Slots whose VPs are taken from them, although they run: see [`crate::watchdog`].
-    pub(crate) overruled: Vec<u32>,
-    /// Of those that wait: they wait for an answer of the user scheduler's that was given up.
-    pub(crate) stuck: usize,
-    pub(crate) free_slots: Vec<u32>,
-    pub(crate) handles: Vec<JoinHandle<()>>,
-}
-
-impl Pool {
-    pub(crate) fn new(slots: u32) -> Pool {
-        // Taken from the end: low indices first, so that the pages in use are few.
-        Pool { free_slots: (1..=slots).rev().collect(), ..Pool::default() }
-    }
-
-    pub(crate) fn next_lent(&mut self) -> Option<u32> {
-        (!self.lent.is_empty()).then(|| self.lent.remove(0))
-    }
-
-    /// Those that wait and can carry.
-    pub(crate) fn available(&self) -> usize {
-        self.waiting - self.stuck
-    }
-
-    pub(crate) fn push(&mut self, token: u64, priority: Option<u8>) {
-        self.age += 1;
-        let age = std::cmp::Reverse(self.age);
-        self.ready.push(Ready { priority: priority.map_or(NO_PRIORITY, i32::from), age, token });
-    }
-}
-
 fn in_source(kind: Kind, e: &io::Error) -> io::Error {
     io::Error::new(e.kind(), format!("events from {kind}: {e}"))
-}
-
-/// epoll_pwait2(2), Linux 5.11; before that a millisecond is the least that epoll_wait knows. Not
-/// ppoll(2) on the epoll set: that asks the perf events in it, which forget that they rang.
-fn wait_exactly(epoll: i32, events: &mut [libc::epoll_event], time: Option<Duration>) -> usize {
-    static IS_OLD: AtomicBool = AtomicBool::new(false);
-    let most = events.len() as i32;
-    if let Some(time) = time
-        && !IS_OLD.load(Ordering::Relaxed)
-    {
-        let time = libc::timespec {
-            tv_sec: time.as_secs() as i64,
-            tv_nsec: i64::from(time.subsec_nanos()),
-        };
-        let no_mask = std::ptr::null::<libc::sigset_t>();
-        // SAFETY: room for `most` events, and a live timespec.
-        let n = unsafe {
-            libc::syscall(
-                libc::SYS_epoll_pwait2,
-                epoll,
-                events.as_mut_ptr(),
-                most,
-                &raw const time,
-                no_mask,
-                0usize,
-            )
-        };
-        if n >= 0 {
-            return n as usize;
-        }
-        // SAFETY: this thread's errno. ENOSYS, or whatever a seccomp filter returns for an unknown
-        // call: asking again would wait for nothing.
-        if unsafe { *libc::__errno_location() } == libc::EINTR {
-            return 0;
-        }
-        IS_OLD.store(true, Ordering::Relaxed);
-    }
-    let timeout =
-        time.map_or(-1, |t| i32::try_from(t.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX));
-    // SAFETY: room for `most` events.
-    let n = unsafe { libc::epoll_wait(epoll, events.as_mut_ptr(), most, timeout) };
-    usize::try_from(n).unwrap_or(0)
-}
-
-/// Slots that a source reported, delivered after the source has released its locks: the user
-/// scheduler may take long to answer.
-#[derive(Default)]
-struct BlockedBatch {
-    slots: [u32; 32],
-    n: usize,
-}
-
-impl BlockedBatch {
-    fn push(&mut self, index: u32, kernel: &Kernel) {
-        match self.slots.get_mut(self.n) {
-            Some(place) => (*place, self.n) = (index, self.n + 1),
-            // Without allocating: what sleeps may hold the allocator's lock.
-            None => kernel.blocked(index),
-        }
-    }
-
-    fn deliver(&self, kernel: &Kernel) {
-        for index in &self.slots[..self.n] {
-            kernel.blocked(*index);
-        }
-    }
 }
 
 /// Aborts the process when a kernel thread of the pool panics: its VP, or the wait for reports,
@@ -383,79 +267,6 @@ impl Kernel {
         let away = pool.threads - pool.waiting;
         let carrying = away.saturating_sub(self.bound.load(Ordering::Relaxed));
         carrying + pool.ready.len() < self.vps as usize
-    }
-
-    /// Sleeps until a source or a caller wakes the thread, or `time` has passed, and handles the
-    /// events.
-    fn wait_events(&self, time: Option<Duration>) {
-        const MOST: usize = 16;
-        let mut events = [libc::epoll_event { events: 0, u64: 0 }; MOST];
-        let n = wait_exactly(self.epoll.as_raw_fd(), &mut events, time);
-        self.handle_events(&events[..n]);
-    }
-
-    fn handle_events(&self, events: &[libc::epoll_event]) {
-        for event in events {
-            match u32::try_from(event.u64) {
-                Ok(data) => {
-                    let mut batch = BlockedBatch::default();
-                    self.source.drain(data, &self.page, &mut |index| batch.push(index, self));
-                    batch.deliver(self);
-                }
-                Err(_) if event.u64 & READY != 0 => {
-                    let vp = event.u64 as u32;
-                    if let Some(scheduler) = self.user().filter(|_| vp < self.vps) {
-                        scheduler.ready(vp);
-                    }
-                }
-                Err(_) => {
-                    let mut n = 0u64;
-                    // SAFETY: 8 live bytes; EAGAIN is fine.
-                    unsafe { libc::read(self.call.as_raw_fd(), (&raw mut n).cast(), 8) };
-                    self.take_lent();
-                }
-            }
-        }
-    }
-
-    /// Polls the sources that do not report by themselves, and runs the timekeeper's tick. One of
-    /// the waiting threads does so, and sleeps between two polls. Returns false if there is nothing
-    /// to poll, or another thread polls.
-    fn poll_sources(&self, me: u32, until: Option<Instant>) -> bool {
-        // Both ways acquire and release: one that found it taken has said before what there is to
-        // look for.
-        if self.poller.compare_exchange(0, me, Ordering::AcqRel, Ordering::Acquire).is_err() {
-            // Nothing but the release.
-            self.poller.fetch_or(0, Ordering::AcqRel);
-            return false;
-        }
-        let mut batch = BlockedBatch::default();
-        let pause = self.source.poll(&self.page, &mut |index| batch.push(index, self));
-        batch.deliver(self);
-        let (tick, rests) = match self.tick() {
-            Tick::Again(after) => (Some(after), false),
-            Tick::Rest(after) => (after, pause.is_none()),
-        };
-        let pause = [pause, tick].into_iter().flatten().min();
-        // What was found is to be carried, by the caller first of all.
-        let found = !self.lock().ready.is_empty();
-        let sleeps = pause.filter(|_| !found);
-        let time = sleeps.map(|pause| {
-            until.map_or(pause, |u| pause.min(u.saturating_duration_since(Instant::now())))
-        });
-        if !rests && time.is_some() {
-            self.wait_events(time);
-        }
-        // Not if it was taken from the caller, which was long in coming.
-        let _ = self.poller.compare_exchange(me, 0, Ordering::AcqRel, Ordering::Acquire);
-        // At rest any woken thread is to look: the call may not come to the caller. An earlier one,
-        // to a thread that found the watch taken, is seen.
-        if rests && time.is_some() && !self.is_timekeeper_running() {
-            self.wait_events(time);
-        }
-        // Something may have come up between the look and this: the thread that saw it relied on
-        // the caller.
-        found || pause.is_some() || self.needs_poll()
     }
 
     /// Nobody waits any more, and those that carry end when they have put their VP down.

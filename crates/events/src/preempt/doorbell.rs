@@ -31,7 +31,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::handoff::slot::Slot;
 use crate::linux::debugger::is_debugged;
-use crate::pool::trap;
+use crate::preempt::signal_handler::{self, Handlers};
 use crate::report::stderr_signal_safe::print_signal_safe;
 use crate::report::unavailable::Unavailable;
 use crate::source::Kind;
@@ -61,7 +61,7 @@ pub enum Means {
 
 /// The preemption signal where nobody says otherwise: ignored by default, and hardly used (Go took
 /// it for the same reasons).
-pub const DEFAULT_SIGNAL: i32 = libc::SIGURG;
+pub const DEFAULT_SIGNAL: i32 = kumihimo_config::DEFAULT_PREEMPT_SIGNAL;
 
 impl Means {
     /// `clock`, `off`, `signal`, or `signal=N` with the number of a signal.
@@ -69,20 +69,18 @@ impl Means {
     /// # Errors
     /// What is wanted instead.
     pub fn from_name(text: &str) -> Result<Means, String> {
-        let wrong =
-            |why: &str| Err(format!("{text:?}: {why}; clock, signal, signal=N or off is wanted"));
-        match text.split_once('=') {
-            None if text == "clock" => Ok(Means::Clock),
-            None if text == "signal" => Ok(Means::Signal(DEFAULT_SIGNAL)),
-            None if text == "off" => Ok(Means::Off),
-            Some(("signal", number)) => match number.parse() {
-                Ok(signal) if may_preempt(signal) => Ok(Means::Signal(signal)),
-                Ok(_) => wrong(
-                    "no signal for this: a fault, SIGTRAP, one that cannot be caught, or one of the C library's own",
-                ),
-                Err(_) => wrong("no number"),
-            },
-            _ => wrong("unknown"),
+        let asked = kumihimo_config::Preempt::parse(text).map(Means::from);
+        asked.ok_or_else(|| format!("{text:?}: expected {}", kumihimo_config::Preempt::ALLOWED))
+    }
+}
+
+/// As `KUMI_PREEMPT` asks.
+impl From<kumihimo_config::Preempt> for Means {
+    fn from(asked: kumihimo_config::Preempt) -> Means {
+        match asked {
+            kumihimo_config::Preempt::Clock => Means::Clock,
+            kumihimo_config::Preempt::Signal(number) => Means::Signal(number),
+            kumihimo_config::Preempt::Off => Means::Off,
         }
     }
 }
@@ -95,23 +93,6 @@ impl fmt::Display for Means {
             Means::Off => f.write_str("off"),
         }
     }
-}
-
-/// Whether a handler of `signal` can be ours.
-fn may_preempt(signal: i32) -> bool {
-    let taken = [
-        libc::SIGKILL,
-        libc::SIGSTOP,
-        libc::SIGSEGV,
-        libc::SIGBUS,
-        libc::SIGILL,
-        libc::SIGFPE,
-        libc::SIGABRT,
-        libc::SIGTRAP,
-    ];
-    (1..=libc::SIGRTMAX()).contains(&signal)
-        && !taken.contains(&signal)
-        && (signal < 32 || signal >= libc::SIGRTMIN())
 }
 
 /// Tries a clock on the calling kernel thread.
@@ -178,6 +159,7 @@ impl ClockScope {
 #[derive(Debug)]
 pub(crate) struct Doorbells {
     means: Means,
+    handlers: Handlers,
     scope: ClockScope,
     /// By slot: the descriptor of its clock.
     clocks: Box<[AtomicI32]>,
@@ -194,17 +176,24 @@ pub(crate) struct Doorbells {
 
 impl Doorbells {
     /// For slots 1 to `slots`, beside an event source of `kind`; `wanted`, or the best there is.
-    pub(crate) fn open(wanted: Option<Means>, kind: Kind, slots: u32) -> io::Result<Doorbells> {
+    /// Installs one of `handlers`.
+    pub(crate) fn open(
+        wanted: Option<Means>,
+        kind: Kind,
+        slots: u32,
+        handlers: Handlers,
+    ) -> io::Result<Doorbells> {
         let (means, _) = choose(wanted, kind)?;
         match means {
-            Means::Clock => trap::install()?,
-            Means::Signal(signal) => trap::install_signal(signal)?,
+            Means::Clock => signal_handler::install(libc::SIGTRAP, handlers.trap)?,
+            Means::Signal(signal) => signal_handler::install(signal, handlers.signal)?,
             Means::Off => {}
         }
         let clocks = if means == Means::Clock { slots as usize + 1 } else { 0 };
         let is_allowed = means == Means::Clock && clock(0, ClockScope::Everywhere).is_ok();
         Ok(Doorbells {
             means,
+            handlers,
             scope: if is_allowed { ClockScope::Everywhere } else { ClockScope::UserMode },
             clocks: (0..clocks).map(|_| AtomicI32::new(NONE)).collect(),
             disabled: (0..=slots).map(|_| AtomicBool::new(false)).collect(),
@@ -248,9 +237,9 @@ impl Doorbells {
     /// signals do, with another `value`. For [`crate::thread_sampler`].
     pub(crate) fn send_to(&self, slot: &Slot, tid: i32, value: u64) -> io::Result<()> {
         let signal = if let Means::Signal(signal) = self.means { signal } else { DEFAULT_SIGNAL };
-        trap::install_signal(signal)?;
+        signal_handler::install(signal, self.handlers.signal)?;
         let _alive = self.ring_lock.lock().unwrap_or_else(PoisonError::into_inner);
-        if slot.tid.load(Ordering::Relaxed) as i32 != tid || !trap::is_signal_installed(signal) {
+        if slot.tid.load(Ordering::Relaxed) as i32 != tid || !signal_handler::is_installed(signal) {
             return Err(io::ErrorKind::NotFound.into());
         }
         send(signal, tid, value)
@@ -259,8 +248,8 @@ impl Doorbells {
     /// Whether our handler is in place.
     fn has_handler(&self) -> bool {
         let ours = match self.means {
-            Means::Clock => trap::is_installed(),
-            Means::Signal(signal) => trap::is_signal_installed(signal),
+            Means::Clock => signal_handler::is_installed(libc::SIGTRAP),
+            Means::Signal(signal) => signal_handler::is_installed(signal),
             Means::Off => true,
         };
         if !ours && !self.reported.swap(true, Ordering::Relaxed) {

@@ -16,10 +16,6 @@ use kumihimo_arch::interrupted;
 use kumihimo_backtrace::{From, Symbols, Trace, Walker};
 use rustix::thread::Timespec;
 
-use crate::linux::watch;
-use crate::pool::kernel::Kernel;
-use crate::preempt::doorbell::Means;
-
 /// The upper half of the value of our signals; the lower half is the number of the request.
 const REQUEST_MARK: u64 = 0x4b55_4d4c << 32;
 /// Bytes of the stack that are copied, from the innermost frame on.
@@ -155,35 +151,20 @@ pub(crate) fn sample(
     }
 }
 
-impl Kernel {
-    /// Samples the stack of the kernel thread `tid` of the pool, which runs in user mode, by the
-    /// means of preemption. Blocks the calling kernel thread for 200 ms at most. `None`: the thread
-    /// sleeps, has left the pool, got no core, or preemption is off.
-    #[must_use]
-    pub fn sample_stack(&self, tid: i32) -> Option<StackSample> {
-        static ONE: Mutex<()> = Mutex::new(());
-        let (index, slot) = self.index_of(tid)?;
-        let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_there = || slot.tid.load(Ordering::Relaxed) as i32 == tid && !watch::is_asleep(tid);
-        let gone = || std::io::Error::from(std::io::ErrorKind::NotFound);
-        let stack = match self.doorbells.means() {
-            Means::Off => None,
-            Means::Signal(_) => {
-                let send = |value| {
-                    if is_there() { self.doorbells.send_to(slot, tid, value) } else { Err(gone()) }
-                };
-                sample(DOORBELL_TIMEOUT, send).ok()
-            }
-            Means::Clock => {
-                DOORBELL_TARGET.store(tid, Ordering::Release);
-                let ring =
-                    |_| is_there().then(|| self.doorbells.ring(index, slot)).ok_or_else(gone);
-                sample(DOORBELL_TIMEOUT, ring).ok()
-            }
-        };
-        DOORBELL_TARGET.store(0, Ordering::Relaxed);
-        stack
+/// As [`sample`], of a thread that runs in user mode, for a short time, one after the other.
+/// `target` is its thread ID if `send` rings its doorbell.
+pub(crate) fn sample_running(
+    target: Option<i32>,
+    send: impl Fn(u64) -> std::io::Result<()>,
+) -> Option<StackSample> {
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(tid) = target {
+        DOORBELL_TARGET.store(tid, Ordering::Release);
     }
+    let stack = sample(DOORBELL_TIMEOUT, send).ok();
+    DOORBELL_TARGET.store(0, Ordering::Relaxed);
+    stack
 }
 
 impl StackSample {

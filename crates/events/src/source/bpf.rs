@@ -31,9 +31,7 @@ pub(super) struct BpfSource {
 
 impl BpfSource {
     pub(super) fn open(slots: u32) -> Result<BpfSource, Unavailable> {
-        let way =
-            Way::asked().map_err(|why| Unavailable::new(why, "KUMI_BPF=thread, or nothing"))?;
-        let mut bpf = match way {
+        let mut bpf = match Way::asked() {
             Way::Thread => Bpf::open(slots)?,
             Way::Switch => Bpf::load_switch(slots)?,
         };

@@ -19,7 +19,8 @@ pub trait EventSource: fmt::Debug + Send + Sync {
     /// Which one it is.
     fn kind(&self) -> Kind;
 
-    /// The one that tells of those kernel threads to which the kernel refuses it, if there are any.
+    /// The second source, which serves the kernel threads to which the kernel refuses this one.
+    /// `None` until the first refusal, and where no second source is available.
     fn fallback(&self) -> Option<Kind> {
         None
     }

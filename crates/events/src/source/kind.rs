@@ -37,6 +37,18 @@ impl Kind {
     }
 }
 
+/// As `KUMI_EVENTS` asks.
+impl From<kumihimo_config::Events> for Kind {
+    fn from(asked: kumihimo_config::Events) -> Kind {
+        match asked {
+            kumihimo_config::Events::Bpf => Kind::Bpf,
+            kumihimo_config::Events::Perf => Kind::Perf,
+            kumihimo_config::Events::Watch => Kind::Watch,
+            kumihimo_config::Events::Off => Kind::Off,
+        }
+    }
+}
+
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())

@@ -69,28 +69,21 @@ impl Distrust {
     /// # Errors
     /// What is wanted instead.
     pub fn from_name(text: &str) -> Result<Distrust, String> {
-        let wrong = |why: &str| {
-            Err(format!(
-                "{text:?}: {why}; off, report, override or end is wanted, or one of these with milliseconds: report=200"
-            ))
+        let asked = kumihimo_config::Watchdog::parse(text).map(Distrust::from);
+        asked.ok_or_else(|| format!("{text:?}: expected {}", kumihimo_config::Watchdog::ALLOWED))
+    }
+}
+
+/// As `KUMI_WATCHDOG` asks.
+impl From<kumihimo_config::Watchdog> for Distrust {
+    fn from(asked: kumihimo_config::Watchdog) -> Distrust {
+        let on = match asked.on {
+            kumihimo_config::OnMisbehaviour::Ignore => OnMisbehaviour::Ignore,
+            kumihimo_config::OnMisbehaviour::Report => OnMisbehaviour::Report,
+            kumihimo_config::OnMisbehaviour::Override => OnMisbehaviour::Override,
+            kumihimo_config::OnMisbehaviour::End => OnMisbehaviour::End,
         };
-        let (name, bound) =
-            text.split_once('=').map_or((text, None), |(name, bound)| (name, Some(bound)));
-        let on = match name {
-            "off" => OnMisbehaviour::Ignore,
-            "report" => OnMisbehaviour::Report,
-            "override" => OnMisbehaviour::Override,
-            "end" => OnMisbehaviour::End,
-            _ => return wrong("unknown"),
-        };
-        match bound.map(str::parse) {
-            None => Ok(Distrust { on, ..Distrust::default() }),
-            Some(Ok(ms)) if (Distrust::LEAST..=Distrust::MOST).contains(&ms) => {
-                Ok(Distrust { on, bound: Duration::from_millis(ms) })
-            }
-            Some(Ok(_)) => wrong("100 ms to an hour can be had"),
-            Some(Err(_)) => wrong("no number"),
-        }
+        Distrust { on, bound: asked.bound.unwrap_or(Distrust::default().bound) }
     }
 }
 

@@ -1,17 +1,17 @@
 //! The client's side of a link: calls under way, and callers that wait for a free cell.
 
-use std::cell::UnsafeCell;
-use std::collections::VecDeque;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use kumihimo_arbiter::row;
-use kumihimo_runtime::park::{self, Wait, Waiter};
+use kumihimo_runtime::park::{self, Wait};
 use kumihimo_runtime::{cancel, lock, remote_wake, thread};
 
 use crate::call_chain;
+use crate::client::cell_queue::CellQueue;
+use crate::client::reply_slot::{ReplySlot, WaitEnd};
 use crate::error::{Error, ErrorKind};
 use crate::lane::{CHAIN, CellNo, ClientEnd, REGIONS, ReplyHeader, RequestHeader};
 use crate::link::endpoint::{Endpoint, HasEndpoint};
@@ -24,34 +24,6 @@ use crate::region::sealed::Region;
 use crate::resource_entry::Inspect;
 use crate::wire::message::{IN_REGION, RequestKind, Status};
 
-/// No call is under way.
-const IDLE: u32 = 0;
-/// The taker of the cell waits for the reply.
-const WAITING: u32 = 1;
-/// The reply has come.
-const REPLIED: u32 = 2;
-/// No caller waits for the reply. The thread that pops it gives the cell back.
-const ABANDONED: u32 = 3;
-/// The link has ended, and no reply comes.
-const GONE: u32 = 4;
-/// As ABANDONED, and the server was asked to end a stream.
-const STOPPING: u32 = 5;
-
-/// The client's record of a call under way, one for each cell.
-struct ReplySlot {
-    state: AtomicU32,
-    /// The waiter, and the header of its reply. The taker of the cell owns both before WAITING; the
-    /// thread that ends WAITING owns them until it has done so; then the taker again.
-    contents: UnsafeCell<(Option<Waiter>, ReplyHeader)>,
-    /// Whether the call names regions. Owned by the taker of the cell, then by the thread that
-    /// gives the cell back.
-    names_regions: AtomicBool,
-}
-
-// SAFETY: `state` says which thread has `contents`; each change of it that hands `contents` over is
-// a release, and read with acquire.
-unsafe impl Sync for ReplySlot {}
-
 /// A request before it is written into a cell.
 pub(crate) struct OutgoingRequest<'a> {
     pub(crate) kind: RequestKind,
@@ -63,11 +35,17 @@ pub(crate) struct OutgoingRequest<'a> {
 
 /// Owns a taken cell, and gives it back when it is dropped, also while the caller unwinds.
 pub(crate) struct CellGuard<'a> {
-    client: &'a ClientLink,
-    pub(crate) cell: CellNo,
+    link: &'a ClientLink,
+    cell: CellNo,
 }
 
 impl CellGuard<'_> {
+    /// Pushes the request that was written into the cell. The cell is the server's from then on.
+    pub(crate) fn push(self, kind: RequestKind) -> Result<CellNo, Error> {
+        self.link.push(self.cell, kind)?;
+        Ok(self.into_cell())
+    }
+
     /// The cell without its guard: another owner gives it back.
     pub(crate) fn into_cell(self) -> CellNo {
         std::mem::ManuallyDrop::new(self).cell
@@ -76,17 +54,17 @@ impl CellGuard<'_> {
 
 impl Drop for CellGuard<'_> {
     fn drop(&mut self) {
-        self.client.give_back(self.cell);
+        self.link.give_back(self.cell);
     }
 }
 
 pub(crate) struct ClientLink {
-    /// The gate's name, and whose it is: address space and process.
+    /// The gate's name, and the address space that serves it.
     pub(crate) gate: Box<str>,
     pub(crate) space: u16,
     /// Bytes of the largest reply that is taken.
     largest_reply: usize,
-    caller: ClientEnd,
+    lane: ClientEnd,
     slots: Box<[ReplySlot]>,
     notifier: Notifier,
     pub(crate) endpoint: Endpoint,
@@ -94,10 +72,8 @@ pub(crate) struct ClientLink {
     gone: OnceLock<Error>,
     is_gone: AtomicBool,
     region_table: Mutex<RegionTable>,
-    /// Those that wait for a free cell, and how many they are.
-    queue: Mutex<VecDeque<Waiter>>,
-    queued: AtomicUsize,
-    /// One at a time takes replies in, and no notified thread goes away without.
+    queue: CellQueue,
+    /// Held while a thread takes replies in. A thread that was notified waits for it.
     taking: Mutex<()>,
 }
 
@@ -106,28 +82,22 @@ impl ClientLink {
         gate: &str,
         space: u16,
         largest_reply: usize,
-        caller: ClientEnd,
+        lane: ClientEnd,
         notifier: Notifier,
     ) -> Arc<ClientLink> {
-        let slot = || ReplySlot {
-            state: AtomicU32::new(IDLE),
-            contents: UnsafeCell::new((None, ReplyHeader::default())),
-            names_regions: AtomicBool::new(false),
-        };
-        let slots = (0..caller.geometry().cells()).map(|_| slot()).collect();
+        let slots = (0..lane.geometry().cells()).map(|_| ReplySlot::new()).collect();
         Arc::new(ClientLink {
             gate: gate.into(),
             space,
             largest_reply,
-            caller,
+            lane,
             slots,
             notifier,
             endpoint: Endpoint::default(),
             gone: OnceLock::new(),
             is_gone: AtomicBool::new(false),
             region_table: Mutex::default(),
-            queue: Mutex::default(),
-            queued: AtomicUsize::new(0),
+            queue: CellQueue::default(),
             taking: Mutex::new(()),
         })
     }
@@ -136,7 +106,7 @@ impl ClientLink {
         self.endpoint.begin(self, link, bit, self.notifier.keeps_to_cores());
     }
 
-    /// Nobody calls through it any more.
+    /// Ends the link: the gate was closed by its client.
     pub(crate) fn close(&self) {
         self.endpoint.close(&Error::new(ErrorKind::Gone, "the client has closed the gate"));
     }
@@ -146,7 +116,7 @@ impl ClientLink {
     }
 
     pub(crate) fn inline(&self) -> usize {
-        self.caller.geometry().inline() as usize
+        self.lane.geometry().inline() as usize
     }
 
     fn closed_error(&self) -> Error {
@@ -162,42 +132,30 @@ impl ClientLink {
         )
     }
 
-    /// A cell of one's own. Blocks the microprocess while all are in use.
+    /// Takes a cell. Blocks the microprocess while all are in use.
     fn take_cell(&self, deadline: Option<Instant>) -> Result<CellNo, Error> {
-        if let Some(cell) = self.caller.take_cell() {
+        if let Some(cell) = self.lane.take_cell() {
             return Ok(cell);
         }
         let me = park::current();
         loop {
-            {
-                let mut queue = lock(&self.queue);
-                self.queued.fetch_add(1, Ordering::SeqCst);
-                queue.push_back(me.clone());
-            }
-            // A thread that gives one back looks for queued callers after that.
+            self.queue.push(&me);
+            // A thread that gives a cell back checks for queued callers after that.
             fence(Ordering::SeqCst);
-            let found = self.caller.take_cell();
+            let found = self.lane.take_cell();
             let over = || deadline.is_some_and(|at| Instant::now() >= at);
             if found.is_none() && !self.is_gone() {
                 park::park(Wait::Gate(self.space), deadline);
             }
-            let found = found.or_else(|| self.caller.take_cell());
-            let was_called = {
-                let mut queue = lock(&self.queue);
-                let at = queue.iter().position(|one| *one == me);
-                if let Some(at) = at {
-                    queue.remove(at);
-                    self.queued.fetch_sub(1, Ordering::SeqCst);
-                }
-                at.is_none()
-            };
+            let found = found.or_else(|| self.lane.take_cell());
+            let was_woken = !self.queue.remove(&me);
             if let Some(cell) = found {
                 return Ok(cell);
             }
             let ends = self.is_gone() || cancel::would_unwind() || over();
-            if ends && was_called {
-                // Its call was for a cell that somebody else can have.
-                self.wake_queued();
+            if ends && was_woken {
+                // The cell that it was woken for goes to the next caller.
+                self.queue.wake_first();
             }
             if self.is_gone() {
                 return Err(self.closed_error());
@@ -214,40 +172,23 @@ impl ClientLink {
         }
     }
 
-    /// A cell of the caller's, for as long as it has that.
+    /// The guard of a cell that the caller has.
     pub(crate) fn guard(&self, cell: CellNo) -> CellGuard<'_> {
-        CellGuard { client: self, cell }
+        CellGuard { link: self, cell }
     }
 
     pub(crate) fn give_back(&self, cell: CellNo) {
-        let slot = &self.slots[cell.index()];
-        if slot.names_regions.swap(false, Ordering::Relaxed) {
+        if self.slots[cell.index()].reset() {
             lock(&self.region_table).release(cell);
         }
-        slot.state.store(IDLE, Ordering::Relaxed);
-        let _ = self.caller.give_back(cell);
+        let _ = self.lane.give_back(cell);
         fence(Ordering::SeqCst);
-        if self.queued.load(Ordering::Relaxed) != 0 {
-            self.wake_queued();
+        if !self.queue.is_empty() {
+            self.queue.wake_first();
         }
     }
 
-    #[cold]
-    fn wake_queued(&self) {
-        let first = {
-            let mut queue = lock(&self.queue);
-            let first = queue.pop_front();
-            if first.is_some() {
-                self.queued.fetch_sub(1, Ordering::SeqCst);
-            }
-            first
-        };
-        if let Some(who) = first {
-            who.wake();
-        }
-    }
-
-    /// The numbers by which the other side knows these regions; passes those that it does not have.
+    /// The numbers under which the server has these regions. Passes those that it does not have.
     fn pass_regions(&self, cell: CellNo, regions: &[Region]) -> Result<[u32; REGIONS], Error> {
         let mut numbers = [0; REGIONS];
         if regions.len() > REGIONS {
@@ -265,7 +206,7 @@ impl ClientLink {
     }
 
     fn pass_region(&self, cell: CellNo, region: &Region) -> Result<u32, Error> {
-        self.slots[cell.index()].names_regions.store(true, Ordering::Relaxed);
+        self.slots[cell.index()].set_names_regions();
         let (number, oldest) = {
             let mut region_table = lock(&self.region_table);
             if let Some(number) = region_table.find(cell, region) {
@@ -284,29 +225,12 @@ impl ClientLink {
         Ok(number)
     }
 
-    /// Makes a call and waits for the reply; `reply` has its payload afterwards. Blocks the
-    /// microprocess. A cancellation point: the other side is told.
-    pub(crate) fn call(
+    /// Takes a cell and writes the request into it. Blocks the microprocess while all cells are in
+    /// use.
+    pub(crate) fn write_request(
         &self,
         request: &OutgoingRequest<'_>,
-        reply: &mut Vec<u8>,
-    ) -> Result<ReplyHeader, Error> {
-        let cell = self.submit(request)?;
-        self.wait(cell, request.deadline)?;
-        let guard = self.guard(cell);
-        let header = self.take_reply(cell, reply)?;
-        drop(guard);
-        self.check_status(header, reply)
-    }
-
-    /// As [`call`](ClientLink::call) that nobody waits for. Blocks the microprocess while all cells
-    /// are in use.
-    pub(crate) fn send(&self, request: &OutgoingRequest<'_>) -> Result<(), Error> {
-        self.submit(request).map(drop)
-    }
-
-    /// Takes a cell and puts the request before the other side.
-    pub(crate) fn submit(&self, request: &OutgoingRequest<'_>) -> Result<CellNo, Error> {
+    ) -> Result<CellGuard<'_>, Error> {
         if self.is_gone() {
             return Err(self.closed_error());
         }
@@ -336,22 +260,9 @@ impl ClientLink {
             regions[0] = self.pass_region(cell, &whole)?;
             (flags, payload) = (IN_REGION, &[]);
         }
-        self.push(cell, request, flags, regions, payload)?;
-        Ok(guard.into_cell())
-    }
-
-    fn push(
-        &self,
-        cell: CellNo,
-        request: &OutgoingRequest<'_>,
-        flags: u8,
-        regions: [u32; REGIONS],
-        payload: &[u8],
-    ) -> Result<(), Error> {
         if fork::in_forked_child() {
             return Err(fork::forked_child_error());
         }
-        let chain = call_chain::current();
         let header = RequestHeader {
             kind: request.kind as u8,
             flags,
@@ -359,22 +270,25 @@ impl ClientLink {
             deadline: request.deadline.map_or(0, to_monotonic),
             tag: 0,
             regions,
-            chain,
+            chain: call_chain::current(),
         };
-        self.caller.write(cell, &header, payload)?;
+        self.lane.write(cell, &header, payload)?;
+        Ok(guard)
+    }
+
+    /// Pushes the request that was written into a cell, and notifies the server.
+    fn push(&self, cell: CellNo, kind: RequestKind) -> Result<(), Error> {
         let slot = &self.slots[cell.index()];
-        if request.kind == RequestKind::Send {
-            slot.state.store(ABANDONED, Ordering::Relaxed);
+        if kind == RequestKind::Send {
+            slot.begin_without_waiter();
         } else {
-            // SAFETY: the cell is ours, and nobody waits in it: `contents` is the taker's.
-            unsafe { (*slot.contents.get()).0 = Some(park::current()) };
-            // Release: the thread that ends the wait finds the waiter.
-            slot.state.store(WAITING, Ordering::Release);
+            // SAFETY: the cell is the caller's, and its request is still to be pushed.
+            unsafe { slot.begin_wait(park::current()) };
         }
-        self.caller.push_request(cell)?;
+        self.lane.push_request(cell)?;
         self.notifier.notify(&self.endpoint.link);
-        // The end of the link looks at all cells that are lent: at this one too, or it is seen
-        // here.
+        // Either the end of the link, which fails all cells that are lent, finds this one, or the
+        // end is seen here.
         fence(Ordering::SeqCst);
         if self.is_gone() {
             self.fail_wait(cell);
@@ -384,14 +298,17 @@ impl ClientLink {
 
     /// Asks for the next item of a stream, in its cell, which this side has.
     pub(crate) fn request_next(&self, cell: CellNo) -> Result<(), Error> {
-        let request = OutgoingRequest {
-            kind: RequestKind::Next,
-            payload: &[],
-            regions: &[],
-            deadline: None,
-            priority: None,
+        if fork::in_forked_child() {
+            return Err(fork::forked_child_error());
+        }
+        let header = RequestHeader {
+            kind: RequestKind::Next as u8,
+            priority: park::current().priority().min(63),
+            chain: call_chain::current(),
+            ..RequestHeader::default()
         };
-        self.push(cell, &request, 0, [0; REGIONS], &[])
+        self.lane.write(cell, &header, &[])?;
+        self.push(cell, RequestKind::Next)
     }
 
     /// Ends a stream whose cell this side has: the thread that takes the answer in gives the cell
@@ -403,16 +320,16 @@ impl ClientLink {
         }
         let header = RequestHeader { kind: RequestKind::Stop as u8, ..RequestHeader::default() };
         // Before the push: the answer may come at once.
-        self.slots[cell.index()].state.store(STOPPING, Ordering::Relaxed);
+        self.slots[cell.index()].begin_stop();
         let pushed =
-            self.caller.write(cell, &header, &[]).and_then(|()| self.caller.push_request(cell));
+            self.lane.write(cell, &header, &[]).and_then(|()| self.lane.push_request(cell));
         if pushed.is_err() {
             return self.give_back(cell);
         }
         self.notifier.notify(&self.endpoint.link);
     }
 
-    /// Nobody wants what came in a cell that is this side's again.
+    /// Discards a reply without a waiter.
     fn discard_reply(&self, cell: CellNo, header: ReplyHeader) {
         if Status::of(header.status) == Some(Status::Item) {
             self.stop_stream(cell)
@@ -421,39 +338,34 @@ impl ClientLink {
         }
     }
 
-    /// Nobody waits any more for what was asked in a cell, which is not the caller's any more.
+    /// Abandons the call of a cell. The cell is no longer the caller's.
     pub(crate) fn abandon(&self, cell: CellNo) {
         if fork::in_forked_child() {
             return;
         }
         let slot = &self.slots[cell.index()];
-        // Before it is left: from then on the thread that takes the reply in gives the cell back,
-        // and a cancel must not come to its next request.
-        if slot.state.load(Ordering::Acquire) == WAITING && self.caller.push_cancel(cell) {
+        // Before `abandon`: from then on the thread that takes the reply in gives the cell back,
+        // and a cancel must not reach its next request.
+        if slot.is_waiting() && self.lane.push_cancel(cell) {
             self.notifier.notify(&self.endpoint.link);
         }
-        // GONE: lent for ever, which is as long as the link's memory.
-        if slot.state.compare_exchange(WAITING, ABANDONED, Ordering::AcqRel, Ordering::Acquire)
-            == Err(REPLIED)
-        {
-            // SAFETY: REPLIED: `contents` is the taker's again, which is the leaving thread.
-            let header = unsafe { (*slot.contents.get()).1 };
+        if let Some(header) = slot.abandon() {
             self.discard_reply(cell, header);
         }
     }
 
-    /// Until the reply is there. On an error the cell is no longer the caller's.
+    /// Waits until the reply has come. After an error the cell is no longer the caller's.
     pub(crate) fn wait(&self, cell: CellNo, deadline: Option<Instant>) -> Result<(), Error> {
         let slot = &self.slots[cell.index()];
         loop {
-            match slot.state.load(Ordering::Acquire) {
-                REPLIED => return Ok(()),
+            match slot.wait_end() {
+                Some(WaitEnd::Replied) => return Ok(()),
                 // Lent for ever: the lane ends with the link.
-                GONE => return Err(self.closed_error()),
-                _ => {}
+                Some(WaitEnd::Gone) => return Err(self.closed_error()),
+                None => {}
             }
             park::park(Wait::Gate(self.space), deadline);
-            if slot.state.load(Ordering::Acquire) != WAITING {
+            if !slot.is_waiting() {
                 continue;
             }
             let cancelled = cancel::would_unwind();
@@ -470,7 +382,7 @@ impl ClientLink {
         }
     }
 
-    /// Whether a reply may have so many bytes.
+    /// Checks the size of a reply.
     pub(crate) fn check_reply_size(&self, len: usize) -> Result<(), Error> {
         if len <= self.largest_reply {
             return Ok(());
@@ -482,17 +394,15 @@ impl ClientLink {
         Err(Error::new(ErrorKind::TooLarge, text))
     }
 
-    /// What came in a cell that is this side's again.
+    /// Reads the reply in a cell, which is the caller's again.
     pub(crate) fn take_reply(
         &self,
         cell: CellNo,
         reply: &mut Vec<u8>,
     ) -> Result<ReplyHeader, Error> {
-        let slot = &self.slots[cell.index()];
-        debug_assert_eq!(slot.state.load(Ordering::Relaxed), REPLIED);
-        // SAFETY: REPLIED, seen with acquire by `wait`: `contents` is the taker's again.
-        let header = unsafe { (*slot.contents.get()).1 };
-        self.caller.read_reply(cell, reply)?;
+        // SAFETY: the cell is the caller's, and `wait` has seen the reply.
+        let header = unsafe { self.slots[cell.index()].header() };
+        self.lane.read_reply(cell, reply)?;
         if Status::of(header.status) == Some(Status::InRegion) {
             let whole = self.endpoint.regions.get(u64::from(header.regions[0]), true)?;
             self.check_reply_size(whole.len())?;
@@ -502,7 +412,7 @@ impl ClientLink {
         Ok(header)
     }
 
-    /// What went wrong on the other side.
+    /// Turns a reply's status into a result.
     pub(crate) fn check_status(
         &self,
         header: ReplyHeader,
@@ -528,28 +438,28 @@ impl ClientLink {
         }
     }
 
-    /// No reply will come in this cell.
+    /// The regions that came with a reply.
+    pub(crate) fn reply_regions(&self, header: &ReplyHeader) -> Result<Vec<Region>, Error> {
+        let skipped = usize::from(Status::of(header.status) == Some(Status::InRegion));
+        let numbers = header.regions[skipped..].iter().take_while(|number| **number != 0);
+        numbers.map(|number| self.endpoint.regions.get(u64::from(*number), true)).collect()
+    }
+
+    /// Ends the wait in a cell: no reply will come.
     fn fail_wait(&self, cell: CellNo) {
         let _one = lock(&self.taking);
-        let slot = &self.slots[cell.index()];
-        if slot.state.compare_exchange(WAITING, GONE, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-            // SAFETY: we have ended WAITING, and `taking` keeps out other threads that take replies
-            // in; the taker does not look at `contents` any more.
-            let who = unsafe { (*slot.contents.get()).0.clone() };
-            if let Some(who) = who {
-                who.wake();
-            }
-        }
+        // SAFETY: `taking` keeps out all others.
+        unsafe { self.slots[cell.index()].fail() };
     }
 
     /// How many calls are under way.
     pub(crate) fn under_way(&self) -> usize {
-        // Of a link that is gone none is, though its cells stay lent.
-        if self.is_gone() { 0 } else { self.caller.in_use() }
+        // None of a link that is gone, though its cells stay lent.
+        if self.is_gone() { 0 } else { self.lane.in_use() }
     }
 }
 
-/// A deadline as all address spaces tell the time; never 0.
+/// A deadline on CLOCK_MONOTONIC, which all address spaces share; never 0.
 fn to_monotonic(deadline: Instant) -> u64 {
     let left = deadline.saturating_duration_since(Instant::now());
     remote_wake::monotonic()
@@ -562,35 +472,11 @@ impl IndexedLink for ClientLink {
         let mut left = Vec::new();
         let popped = {
             let _one = lock(&self.taking);
-            self.caller.pop_replies(usize::MAX, |reply| {
+            self.lane.pop_replies(usize::MAX, |reply| {
                 let slot = &self.slots[reply.cell.index()];
-                if slot.state.load(Ordering::Acquire) == WAITING {
-                    // SAFETY: this side's record of a cell whose reply is being taken in: only we
-                    // end WAITING with a reply, and a leaving caller does not look at `contents`. A
-                    // waiting one takes nothing before REPLIED.
-                    let who = unsafe {
-                        let contents = slot.contents.get();
-                        (*contents).1 = reply.header;
-                        (*contents).0.clone()
-                    };
-                    if slot
-                        .state
-                        .compare_exchange(WAITING, REPLIED, Ordering::AcqRel, Ordering::Acquire)
-                        .is_ok()
-                    {
-                        if let Some(who) = who {
-                            who.wake();
-                        }
-                        return;
-                    }
-                }
-                // GONE: a reply behind the link's end. Its taker is still to see that, and the cell
-                // is nobody's any more.
-                match slot.state.load(Ordering::Acquire) {
-                    ABANDONED => left.push((reply.cell, reply.header)),
-                    // Whatever it says: a server that answers this with an item is not asked again.
-                    STOPPING => left.push((reply.cell, ReplyHeader::default())),
-                    _ => {}
+                // SAFETY: popped just now; `taking` keeps out all others.
+                if let Some(header) = unsafe { slot.deliver(reply.header) } {
+                    left.push((reply.cell, header));
                 }
             })
         };
@@ -630,20 +516,15 @@ impl HasEndpoint for ClientLink {
     }
 
     fn end_with(&self, why: Error) {
-        // What was answered before the end is taken in.
+        // Replies from before the end are taken in.
         self.poll();
         self.endpoint.regions.end(&why);
         let _ = self.gone.set(why);
         self.is_gone.store(true, Ordering::Release);
         fence(Ordering::SeqCst);
-        let lent: Vec<CellNo> = self.caller.lent().collect();
+        let lent: Vec<CellNo> = self.lane.lent().collect();
         lent.into_iter().for_each(|cell| self.fail_wait(cell));
         self.endpoint.end();
-        let queued: Vec<Waiter> = {
-            let mut queue = lock(&self.queue);
-            self.queued.store(0, Ordering::SeqCst);
-            queue.drain(..).collect()
-        };
-        queued.iter().for_each(Waiter::wake);
+        self.queue.wake_all();
     }
 }

@@ -8,5 +8,9 @@
 //!
 //! Uses `link`, `handshake`, `wire`, `region` and `lane`; nothing of `server`.
 
-pub(crate) mod client_link;
+pub(crate) mod call;
+mod cell_queue;
+mod client_link;
+mod connect;
+mod reply_slot;
 pub(crate) mod stream;

@@ -8,19 +8,19 @@ use std::time::Instant;
 use kumihimo_runtime::cancel;
 use serde::{Serialize, de::DeserializeOwned};
 
+use crate::client::call::Client;
 use crate::client::client_link::ClientLink;
 use crate::error::{Error, ErrorKind};
-use crate::gate::Client;
 use crate::lane::CellNo;
 use crate::wire::codec::{Codec, Typed};
 use crate::wire::message::{RequestKind, Status};
 
-/// The items of a stream, as they come. Dropping it tells the server that no more are wanted.
+/// The items of a stream, as they come. Dropping it ends the stream on the server.
 pub struct Stream<R> {
-    client: Arc<ClientLink>,
-    /// Until the stream is over.
+    link: Arc<ClientLink>,
+    /// The cell, until the stream has ended.
     cell: Option<CellNo>,
-    /// Asked for, and not yet taken.
+    /// The next item was requested, and not yet taken.
     requested: bool,
     _item: PhantomData<fn() -> R>,
 }
@@ -32,44 +32,44 @@ impl<R> std::fmt::Debug for Stream<R> {
 }
 
 impl<R> Stream<R> {
-    pub(crate) fn begin(inner: &Client, requested: &[u8]) -> Result<Stream<R>, Error> {
-        let request = inner.request(RequestKind::Stream, requested, &[], None)?;
-        let client = inner.client()?;
-        let cell = client.submit(&request)?;
-        Ok(Stream { client, cell: Some(cell), requested: true, _item: PhantomData })
+    pub(crate) fn begin(client: &Client, payload: &[u8]) -> Result<Stream<R>, Error> {
+        let request = client.request(RequestKind::Stream, payload, &[], None)?;
+        let link = client.link()?;
+        let cell = link.write_request(&request)?.push(request.kind)?;
+        Ok(Stream { link, cell: Some(cell), requested: true, _item: PhantomData })
     }
 }
 
 impl<R: Serialize + DeserializeOwned> Stream<R> {
     fn take(&mut self, cell: CellNo) -> Result<Option<R>, Error> {
-        // Here, since items may come so fast that no wait for one ends otherwise.
+        // Checked here, since a wait may never block where items come fast.
         cancel::point();
         let deadline = cancel::deadline();
         if deadline.is_some_and(|at| Instant::now() >= at) {
             let text = format!(
                 "gate {:?}: the deadline came between two items of the stream",
-                self.client.gate
+                self.link.gate
             );
             return Err(Error::new(ErrorKind::TimedOut, text));
         }
         if !self.requested {
-            self.client.request_next(cell)?;
+            self.link.request_next(cell)?;
         }
         // Until the reply is there the cell is not ours to give back.
         self.cell = None;
-        self.client.wait(cell, deadline)?;
+        self.link.wait(cell, deadline)?;
         self.requested = false;
         let mut bytes = Vec::new();
-        let guard = self.client.guard(cell);
-        let header = self.client.take_reply(cell, &mut bytes)?;
-        let header = self.client.check_status(header, &bytes)?;
+        let guard = self.link.guard(cell);
+        let header = self.link.take_reply(cell, &mut bytes)?;
+        let header = self.link.check_status(header, &bytes)?;
         if Status::of(header.status) != Some(Status::Item) {
             return Ok(None);
         }
         self.cell = Some(guard.into_cell());
         if header.regions[0] != 0 {
-            let whole = self.client.endpoint.regions.get(u64::from(header.regions[0]), true)?;
-            self.client.check_reply_size(whole.len())?;
+            let whole = self.link.endpoint.regions.get(u64::from(header.regions[0]), true)?;
+            self.link.check_reply_size(whole.len())?;
             return Typed::<R>::decode(&whole).map(Some);
         }
         Typed::<R>::decode(&bytes).map(Some)
@@ -92,10 +92,10 @@ impl<R: Serialize + DeserializeOwned> Iterator for Stream<R> {
 }
 
 impl<R> Stream<R> {
-    /// No more items are wanted.
+    /// Ends the stream.
     fn leave(&mut self) {
         let Some(cell) = self.cell.take() else { return };
-        if self.requested { self.client.abandon(cell) } else { self.client.stop_stream(cell) }
+        if self.requested { self.link.abandon(cell) } else { self.link.stop_stream(cell) }
     }
 }
 

@@ -78,7 +78,7 @@ fn shake_hands(
         )
     };
     match send(&socket, &hello.encode(), None, false) {
-        // It may have said why before it closed.
+        // The server may have sent a refusal before it closed the socket.
         Ok(()) | Err(Errno::PIPE | Errno::CONNRESET) => {}
         Err(e) => return Err(io(e)),
     }

@@ -18,8 +18,8 @@ use crate::error::{Error, ErrorKind};
 use crate::options::Placement;
 use crate::wire::error_record::{decode_error, encode_error};
 
-/// Of all that two processes of a link tell each other: these records, those of
-/// [`link`](crate::link::socket), and what is in a lane.
+/// Version of the protocol between two processes: these records, those of
+/// [`link`](crate::link::socket), and the contents of a lane.
 pub(crate) const VERSION: u16 = 1;
 
 const MAGIC: [u8; 4] = *b"KUMI";
@@ -27,7 +27,7 @@ const HELLO: u8 = 1;
 const WELCOME: u8 = 2;
 const REFUSED: u8 = 3;
 const FIXED: usize = 47;
-/// How large a lane is, as it is told: the receiver checks it.
+/// The size of a lane in a record, which its receiver checks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LaneSize {
     /// 0: as the server likes.
@@ -46,12 +46,12 @@ pub(crate) struct WakeAddress {
     pub(crate) bit: u8,
 }
 
-/// What the caller wants.
+/// The request of a client for a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hello {
     /// The gate.
     pub(crate) name: String,
-    /// What stands for the types of request and reply; `None`: raw bytes.
+    /// The hash of the types of request and reply; `None`: raw bytes.
     pub(crate) types: Option<u64>,
     pub(crate) size: LaneSize,
     pub(crate) wake_address: Option<WakeAddress>,
@@ -59,7 +59,7 @@ pub(crate) struct Hello {
     pub(crate) placement: Placement,
 }
 
-/// What it gets, beside the lane.
+/// The server's answer to an admitted client, beside the lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Welcome {
     /// The server's number for the link.
@@ -189,7 +189,7 @@ impl Welcome {
         record
     }
 
-    /// What the server answers.
+    /// Decodes the server's answer.
     ///
     /// # Errors
     /// `Version`, `Malformed`; what it refuses with, of any kind.

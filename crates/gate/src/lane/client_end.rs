@@ -1,9 +1,5 @@
 //! The client's side of a lane.
 
-#[cfg(not(loom))]
-use std::os::fd::BorrowedFd;
-
-use super::atomic::{AtomicU32, Ordering};
 use super::cell::{
     CellNo, ReplyHeader, RequestHeader, RingEntry, malformed, too_large, wrong_state,
 };
@@ -12,19 +8,20 @@ use super::geometry::Geometry;
 use super::memory::LaneMemory;
 use super::ring::{Consumer, Producer};
 use crate::error::Error;
+use crate::loom::{AtomicU32, Ordering};
 
-/// Nobody has it.
+/// It is free.
 const FREE: u32 = 0;
 /// Its taker has it.
 const TAKEN: u32 = 1;
 /// The server has it.
 const LENT: u32 = 2;
-/// The server has it, and is told that it need not answer in earnest.
+/// The server has it, and was sent a cancel.
 const CANCELLED: u32 = 3;
 /// Its taker has it, with a reply.
 const ANSWERED: u32 = 4;
 
-/// What the client keeps of a cell, out of the server's reach.
+/// The client's private record of a cell, out of the server's reach.
 struct ClientCell {
     state: AtomicU32,
     /// Of the request that was written last.
@@ -47,29 +44,18 @@ pub struct ClientEnd {
     replies: Consumer,
 }
 
-/// A reply that came.
+/// A reply that has come.
 #[derive(Clone, Copy, Debug)]
 pub struct IncomingReply {
-    /// Whose.
+    /// Its cell.
     pub cell: CellNo,
     /// Bytes of payload, not above what the lane takes.
     pub len: u32,
-    /// What it says besides.
+    /// Its header.
     pub header: ReplyHeader,
 }
 
 impl ClientEnd {
-    /// Of a lane that the server made, by this descriptor and these numbers from it. The descriptor
-    /// is not needed after this.
-    ///
-    /// # Errors
-    /// `Malformed`: it is no sealed memfd of that size, or no lane. `Exhausted`, `Io`: what the
-    /// operating system says.
-    #[cfg(not(loom))]
-    pub fn open(fd: BorrowedFd<'_>, geometry: Geometry) -> Result<ClientEnd, Error> {
-        LaneMemory::open(fd, geometry).map(ClientEnd::new)
-    }
-
     pub(super) fn new(lane: LaneMemory) -> ClientEnd {
         let cells = lane.geometry().cells();
         let word = || AtomicU32::new(0);
@@ -131,8 +117,8 @@ impl ClientEnd {
         Ok(())
     }
 
-    /// Tells the server that nobody waits for the reply any more, which it sends all the same.
-    /// `false`: the reply is there already, or the request was cancelled before.
+    /// Cancels a request: the server learns that its reply is not awaited, and replies all the
+    /// same. `false`: the reply has come already, or the request was cancelled before.
     ///
     /// This must have returned before the cell is given back, also by another thread for a caller
     /// that left: a cancel that comes behind the cell's next request is taken for a breach of the
@@ -152,16 +138,16 @@ impl ClientEnd {
         lent
     }
 
-    /// Whether there are replies: two loads. While somebody pops, it may be wrong either way; that
-    /// one looks again before it sleeps.
+    /// Whether there are replies: two loads. The answer may be wrong while another thread pops,
+    /// which checks again before it sleeps.
     #[inline]
     pub fn has_replies(&self) -> bool {
         self.replies.has_some(self.lane.replies())
     }
 
     /// Pops up to `most` replies. From `f` on, or earlier, each belongs to the taker of its cell
-    /// again. Returns how many; 0 also if somebody else pops just now. Waits for nobody; `f` must
-    /// not pop, nor switch.
+    /// again. Returns the number; 0 also if another thread pops. Never waits; `f` must not pop, nor
+    /// switch.
     ///
     /// # Errors
     /// `Malformed`, with what was wrong. Those before it were passed on.
@@ -198,7 +184,7 @@ impl ClientEnd {
         })
     }
 
-    /// Copies the payload of a reply that was popped; `to` has then nothing else.
+    /// Copies the payload of a reply that was popped into `to`, replacing what that holds.
     ///
     /// # Errors
     /// `Invalid`: there is no reply in this cell.
@@ -221,13 +207,13 @@ impl ClientEnd {
         Ok(())
     }
 
-    /// The cells that are lent: whose takers will wait in vain if the server is no more. A look at
-    /// each, for when that is so.
+    /// The cells that are lent: their takers wait in vain if the server has ended. Examines every
+    /// cell.
     pub fn lent(&self) -> impl Iterator<Item = CellNo> + '_ {
         self.in_state(|state| matches!(state, LENT | CANCELLED))
     }
 
-    /// How many cells are not free. A look at each.
+    /// How many cells are not free. Examines every cell.
     pub fn in_use(&self) -> usize {
         self.in_state(|state| state != FREE).count()
     }
@@ -240,7 +226,7 @@ impl ClientEnd {
             .map(|(_, no)| CellNo(no))
     }
 
-    /// This side's record of a cell that is in one of these states.
+    /// The record of a cell that is in one of these states.
     #[inline]
     fn own(&self, cell: CellNo, states: &[u32]) -> Result<&ClientCell, Error> {
         let own = self

@@ -1,7 +1,8 @@
 //! The client's free cells: the one that was given back last is taken first, so that a lane of many
 //! cells touches few pages.
 
-use super::atomic::{AtomicU32, AtomicU64, Ordering, Padded};
+use super::padded::Padded;
+use crate::loom::{AtomicU32, AtomicU64, Ordering};
 
 /// No cell.
 const NONE: u32 = u32::MAX;

@@ -90,7 +90,6 @@ impl Geometry {
     }
 
     /// Where the ring of requests begins.
-    #[cfg(not(loom))]
     pub(super) fn requests_at(self) -> usize {
         PAGE as usize
     }

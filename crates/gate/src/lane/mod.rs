@@ -18,14 +18,15 @@
 //! that goes to sleep asks [`ClientEnd::has_replies`] or [`ServerEnd::has_requests`] once more
 //! after `Cell::lie_down`, which ends in one. So one of the two sees the other.
 
-mod atomic;
 mod cell;
 mod client_end;
-#[cfg(not(loom))]
-mod copy;
 mod free_list;
 mod geometry;
+#[cfg_attr(loom, path = "model_memory.rs")]
 mod memory;
+#[cfg(not(loom))]
+mod open;
+mod padded;
 mod ring;
 mod server_end;
 #[cfg(test)]

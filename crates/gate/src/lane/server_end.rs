@@ -1,9 +1,5 @@
 //! The server's side of a lane.
 
-#[cfg(not(loom))]
-use std::os::fd::OwnedFd;
-
-use super::atomic::{AtomicU32, Ordering};
 use super::cell::{
     CellNo, ReplyHeader, RequestHeader, RingEntry, malformed, too_large, wrong_state,
 };
@@ -11,13 +7,14 @@ use super::geometry::Geometry;
 use super::memory::LaneMemory;
 use super::ring::{Consumer, Producer};
 use crate::error::Error;
+use crate::loom::{AtomicU32, Ordering};
 
 /// The client has it.
 const AWAY: u32 = 0;
 /// It holds a request that is not yet answered.
 const HERE: u32 = 1;
 
-/// What the server keeps of a cell, out of the client's reach.
+/// The server's private record of a cell, out of the client's reach.
 struct ServerCell {
     state: AtomicU32,
     /// Of the request that came last.
@@ -39,12 +36,12 @@ pub struct ServerEnd {
     replies: Producer,
 }
 
-/// What came from the client.
+/// An entry from the client.
 #[derive(Clone, Copy, Debug)]
 pub enum Incoming {
     /// A request, to be answered.
     Request(IncomingRequest),
-    /// Nobody waits for the reply to this request any more. It is still to be answered, with
+    /// The reply to this request is not awaited any more. The request is still to be answered, with
     /// anything.
     Cancel {
         /// Its cell.
@@ -54,32 +51,20 @@ pub enum Incoming {
     },
 }
 
-/// A request that came.
+/// A request that has come.
 #[derive(Clone, Copy, Debug)]
 pub struct IncomingRequest {
-    /// In which cell.
+    /// Its cell.
     pub cell: CellNo,
     /// Which of this cell's, as the client counts.
     pub serial: u32,
     /// Bytes of payload, not above what the lane takes.
     pub len: u32,
-    /// What it says besides.
+    /// Its header.
     pub header: RequestHeader,
 }
 
 impl ServerEnd {
-    /// A new lane, and the descriptor by which the client opens it. `name` is seen in
-    /// `/proc/PID/maps`.
-    ///
-    /// # Errors
-    /// `Exhausted`: no memory, address space or descriptors for it. `Io`: what memfd_create(2)
-    /// says, for instance where it is not allowed.
-    #[cfg(not(loom))]
-    pub fn create(name: &str, geometry: Geometry) -> Result<(ServerEnd, OwnedFd), Error> {
-        let (lane, fd) = LaneMemory::create(name, geometry)?;
-        Ok((ServerEnd::new(lane), fd))
-    }
-
     pub(super) fn new(lane: LaneMemory) -> ServerEnd {
         let word = || AtomicU32::new(0);
         let own = |_| ServerCell {
@@ -97,16 +82,16 @@ impl ServerEnd {
         self.lane.geometry()
     }
 
-    /// Whether something came: two loads. While somebody pops, it may be wrong either way; that one
-    /// looks again before it sleeps.
+    /// Whether there are entries: two loads. The answer may be wrong while another thread pops,
+    /// which checks again before it sleeps.
     #[inline]
     pub fn has_requests(&self) -> bool {
         self.requests.has_some(self.lane.requests())
     }
 
-    /// Pops up to `most` entries, requests and cancels. Returns how many; 0 also if somebody else
-    /// pops just now. Cancels that came too late count, but are not passed on. Waits for nobody;
-    /// `f` must not pop, nor switch.
+    /// Pops up to `most` entries, requests and cancels. Returns the number; 0 also if another
+    /// thread pops. Cancels that came too late count, but are not passed on. Never waits; `f` must
+    /// not pop, nor switch.
     ///
     /// # Errors
     /// `Malformed`, with what was wrong. Those before it were passed on.
@@ -160,8 +145,8 @@ impl ServerEnd {
         })
     }
 
-    /// Copies the payload of a request that has no reply yet; `to` has then nothing else. The
-    /// client may change it until it is copied: copy it once.
+    /// Copies the payload of a request that has no reply yet into `to`, replacing what that holds.
+    /// The client may change it until it is copied: copy it once.
     ///
     /// # Errors
     /// `Invalid`: there is no request in this cell.
@@ -206,12 +191,12 @@ impl ServerEnd {
         self.own(cell).ok().map(|own| own.serial.load(Ordering::Relaxed))
     }
 
-    /// How many requests have no reply yet. A look at each cell.
+    /// How many requests have no reply yet. Examines every cell.
     pub fn in_use(&self) -> usize {
         self.own.iter().filter(|own| own.state.load(Ordering::Acquire) == HERE).count()
     }
 
-    /// This side's record of a cell that holds a request.
+    /// The record of a cell that holds a request.
     #[inline]
     fn own(&self, cell: CellNo) -> Result<&ServerCell, Error> {
         let own =

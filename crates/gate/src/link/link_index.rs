@@ -59,7 +59,7 @@ impl IndexEntry {
             debug_assert!(installed, "gates are the only ones");
         });
         bucket(bit).push(of.clone());
-        // What was put there before now was posted for nobody.
+        // Posts from before now were seen by no VP.
         remote_wake::notify(bit);
         IndexEntry { bit, of, _kept: keeps_to_cores.then(KeepToCores::new) }
     }
@@ -79,7 +79,7 @@ impl Drop for IndexEntry {
             let at = links.iter().position(|one| Arc::ptr_eq(one, &self.of));
             at.map(|at| links.swap_remove(at))
         };
-        // Not under the lock: it may have been the last but one.
+        // Dropped without the lock: it may be the last reference but one.
         drop(gone);
     }
 }

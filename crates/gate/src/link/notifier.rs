@@ -34,8 +34,9 @@ impl Notifier {
         Notifier { peer, placement, bucket, pending: AtomicBool::new(false) }
     }
 
-    /// Whether a call finds the other side on the core that the caller leaves to it only if neither
-    /// side moves. Two that spin want two cores, and a thread that is woken anywhere keeps to none.
+    /// Whether both sides keep to their cores, so that a call finds the other side on the core that
+    /// its caller leaves to it. Two sides that spin need two cores, and a thread that is woken
+    /// anywhere keeps to none.
     pub(crate) fn keeps_to_cores(&self) -> bool {
         matches!(self.placement, Placement::Adaptive | Placement::Handoff)
     }
@@ -74,7 +75,7 @@ impl Notifier {
         }
     }
 
-    /// How long to spin on `core` for what the other side may send.
+    /// How long to spin on `core` for entries of the other side.
     pub(crate) fn expects(&self, core: u32) -> Option<u64> {
         match self.placement {
             Placement::Spin => Some(SPIN_LONG),

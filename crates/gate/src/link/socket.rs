@@ -40,7 +40,7 @@ pub(crate) enum LinkRecord {
     Bye(Error),
 }
 
-/// `None`: nothing that follows the protocol. Whether a descriptor is with it is part of that.
+/// The record, if it follows the protocol. Whether a descriptor is with it is part of that.
 pub(crate) fn parse(record: &Record) -> Option<LinkRecord> {
     let (bytes, with) = (record.bytes(), record.descriptor.is_some());
     let number = |at: usize| {
@@ -77,7 +77,7 @@ impl Drop for Connection {
     fn drop(&mut self) {
         // A number that is another descriptor's by now is not ours to close.
         if self.owns_descriptor() {
-            // SAFETY: once, and nobody has it afterwards.
+            // SAFETY: once, and not used afterwards.
             unsafe { ManuallyDrop::drop(&mut self.socket) };
         }
     }
@@ -98,7 +98,7 @@ impl Connection {
         }
         let mut record = vec![BYE];
         encode_error(&mut record, why);
-        // A peer that does not take it sees the end all the same.
+        // A peer that does not receive it sees the end all the same.
         let _ = send(&*self.socket, &record, None, false);
         let _ = shutdown(&*self.socket, Shutdown::Both);
     }

@@ -30,7 +30,7 @@ pub(crate) fn malformed<T>(result: Result<T, Error>, says: &str) {
 }
 
 #[test]
-fn memory_is_the_same_on_both_sides_and_ends_with_them() {
+fn both_mappings_share_memory_and_unmap_it() {
     let (one, fd) = Memory::create("kumihimo-both", LEN, Pages::Now).unwrap();
     let two = Memory::map(fd.as_fd(), LEN).unwrap();
     assert_ne!(one.start(), two.start());
@@ -51,7 +51,7 @@ fn memory_is_the_same_on_both_sides_and_ends_with_them() {
 }
 
 #[test]
-fn what_is_not_sealed_memory_of_that_size_is_refused() {
+fn memory_of_the_wrong_seals_or_size_is_refused() {
     malformed(Memory::map(memfd(LEN, SealFlags::empty()).as_fd(), LEN), "seals");
     for missing in [SealFlags::SHRINK, SealFlags::GROW, SealFlags::SEAL] {
         malformed(Memory::map(memfd(LEN, SIZE_SEALS - missing).as_fd(), LEN), "seals");
@@ -69,7 +69,7 @@ fn what_is_not_sealed_memory_of_that_size_is_refused() {
 }
 
 #[test]
-fn what_is_no_memfd_is_refused() {
+fn descriptor_other_than_a_memfd_is_refused() {
     let (pipe, _other) = std::io::pipe().unwrap();
     let pipe = OwnedFd::from(pipe);
     let null = OwnedFd::from(fs::File::open("/dev/null").unwrap());
@@ -100,7 +100,7 @@ fn what_is_no_memfd_is_refused() {
 }
 
 #[test]
-fn too_much_is_refused_before_anything_is_made() {
+fn excessive_size_is_refused_before_creation() {
     let exhausted =
         |result: Result<(), Error>| assert_eq!(result.unwrap_err().kind(), ErrorKind::Exhausted);
     exhausted(Memory::create("kumihimo-test", usize::MAX, Pages::AsTouched).map(drop));
@@ -143,7 +143,7 @@ fn refused_memfd(errno: i32, f: impl FnOnce() + Send) {
 }
 
 #[test]
-fn a_memfd_that_is_refused_is_a_clear_error() {
+fn refused_memfd_create_is_a_clear_error() {
     for errno in [libc::ENOSYS, libc::EPERM] {
         refused_memfd(errno, || {
             let regions = [Region::copy_of(b"one").map(drop), RegionMut::new(5).map(drop)];
@@ -161,7 +161,7 @@ fn a_memfd_that_is_refused_is_a_clear_error() {
 
 /// In a process of its own, whose limits nobody else has.
 #[test]
-fn limits_of_the_process_are_clear_errors() {
+fn process_limits_are_clear_errors() {
     if let Some(limit) = std::env::var_os("KUMI_TEST_LIMIT") {
         use rustix::process::{Resource, Rlimit, setrlimit};
         let set = |resource, most| {
@@ -192,7 +192,7 @@ fn limits_of_the_process_are_clear_errors() {
     for limit in limits {
         let mut again = Command::new(std::env::current_exe().unwrap());
         again.args([
-            "memory::tests::limits_of_the_process_are_clear_errors",
+            "memory::tests::process_limits_are_clear_errors",
             "--exact",
             "--test-threads=1",
         ]);

@@ -67,11 +67,11 @@ impl ReceivedRegions {
         waiting.iter().for_each(Waiter::wake);
     }
 
-    /// One that a request or reply names, which may come a moment later than that. `take`: it is
+    /// A region that a request or reply names; it may come a moment later than that. `take`: it is
     /// not named again. Blocks the microprocess, for 10 s at most; a cancellation point.
     ///
     /// # Errors
-    /// `Malformed`: it is no sealed memory of the size said, or does not come. `Gone`.
+    /// `Malformed`: it is no sealed memory of the stated size, or does not come. `Gone`.
     pub(crate) fn get(&self, id: u64, take: bool) -> Result<Region, Error> {
         let deadline = Instant::now() + PATIENCE;
         loop {

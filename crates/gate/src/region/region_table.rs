@@ -11,7 +11,7 @@ use crate::region::sealed::Region;
 pub(crate) struct RegionTable {
     of: Vec<PassedRegion>,
     next: u32,
-    /// Numbers that calls under way name.
+    /// Numbers that calls under way name, by cell.
     by_cell: HashMap<CellNo, Vec<u32>>,
 }
 
@@ -22,12 +22,12 @@ struct PassedRegion {
     users: u32,
 }
 
-/// So many, and bytes, are kept over there and here, unless more are in use.
+/// Most regions, and bytes, that are kept for both sides, unless more are in use.
 const KEPT: usize = 256;
 const KEPT_BYTES: usize = 128 << 20;
 
 impl RegionTable {
-    /// The number of a region that the other side has; the request in `cell` names it from now on.
+    /// The number of a region that the other side has. The request in `cell` names it from now on.
     pub(crate) fn find(&mut self, cell: CellNo, region: &Region) -> Option<u32> {
         let at = self.of.iter().position(|passed| passed.region.is_same(region))?;
         let mut found = self.of.remove(at);
@@ -38,7 +38,7 @@ impl RegionTable {
         Some(number)
     }
 
-    /// A number for one that is to be passed, and the one that is to be forgotten for it.
+    /// A number for a new region, and that of the region to forget for it.
     pub(crate) fn make_room(&mut self) -> (u32, Option<u32>) {
         self.next = self.next.wrapping_add(1).max(1);
         let bytes: usize = self.of.iter().map(|passed| passed.region.len()).sum();
@@ -47,13 +47,13 @@ impl RegionTable {
         (self.next, unused.flatten().map(|at| self.of.remove(at).number))
     }
 
-    /// It was passed; the request in `cell` names it from now on.
+    /// Adds a region that was passed. The request in `cell` names it from now on.
     pub(crate) fn keep(&mut self, cell: CellNo, region: &Region, number: u32) {
         self.of.push(PassedRegion { region: region.clone(), number, users: 1 });
         self.by_cell.entry(cell).or_default().push(number);
     }
 
-    /// What was in `cell` is over.
+    /// Releases the regions of the call in `cell`.
     pub(crate) fn release(&mut self, cell: CellNo) {
         for number in self.by_cell.remove(&cell).unwrap_or_default() {
             if let Some(passed) = self.of.iter_mut().find(|passed| passed.number == number) {

@@ -12,12 +12,12 @@ use rustix::io::Errno;
 use crate::error::{Error, ErrorKind};
 use crate::memory::{self, Access, MOST_BYTES, Memory, Pages};
 
-/// It stays as it is.
+/// Seals that make the contents final.
 const FINAL_SEALS: SealFlags = memory::SIZE_SEALS.union(SealFlags::WRITE);
 
-/// Bytes that nobody can change any more, in memory that address spaces share: a memfd sealed
-/// against writing. Passed through a gate, only its descriptor is; nothing is copied. A clone is
-/// the same region, and costs a count. Freed when the last address space that has it lets it go.
+/// Immutable bytes in memory that address spaces share: a memfd sealed against writing. Passed
+/// through a gate, only its descriptor is; nothing is copied. A clone is the same region, and costs
+/// a count. Freed when the last address space drops it.
 ///
 /// [`RegionMut`] is one that is still being written.
 #[derive(Clone)]
@@ -55,7 +55,8 @@ impl Region {
         region.seal()
     }
 
-    /// What a peer passed, which it says has so many bytes. Only the pages that are read cost time.
+    /// A region that a peer has passed, of the size that it states. Only the pages that are read
+    /// cost time.
     ///
     /// # Errors
     /// `Malformed`: it is no memfd, can still be changed, has another size, or more than
@@ -95,7 +96,7 @@ impl AsRef<[u8]> for Region {
 }
 
 impl Region {
-    /// Whether it is a clone of the other, or the other way round.
+    /// Whether both are clones of one region.
     pub(crate) fn is_same(&self, other: &Region) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -114,7 +115,7 @@ impl fmt::Debug for Region {
     }
 }
 
-/// A region to be: bytes that its owner writes, in place. Nobody else has them until they are
+/// A region that is still being written, in place. It is private to its owner until it is
 /// [sealed](RegionMut::seal).
 pub struct RegionMut {
     memory: Memory,
@@ -138,8 +139,8 @@ impl RegionMut {
         self.fd.as_fd()
     }
 
-    /// Makes it a region, which nobody can change any more. If a child was forked meanwhile that
-    /// still has the bytes mapped, this takes a copy.
+    /// Makes it a [`Region`], which is immutable. If a child was forked meanwhile that still has
+    /// the bytes mapped, this takes a copy.
     ///
     /// # Errors
     /// `Exhausted`: no address space; or no memory for the copy.
@@ -177,8 +178,8 @@ impl fmt::Debug for RegionMut {
     }
 }
 
-/// A file that nobody has mapped, with the bytes of one that somebody else can still write. By the
-/// kernel's copies: in ours those writes would be a race.
+/// A file without mappings, with the bytes of one that another process can still write. Copied by
+/// the kernel: in this process those writes would be a race.
 #[cold]
 fn sealed_copy(from: BorrowedFd<'_>, len: usize) -> Result<OwnedFd, Error> {
     let to = memory::new_file("kumihimo-region", len)?;

@@ -18,7 +18,7 @@ impl Inspect for Clock {
 }
 
 #[test]
-fn a_gate_is_found_by_name_read_and_ended() {
+fn gate_is_found_by_name_read_and_cancelled() {
     let clock = Arc::new(Clock::default());
     let (gate, link) = (gate("a clock", clock.clone()), link(Arc::new(Clock::default())));
     let (id, other) = (gate.id().unwrap(), link.id().unwrap());

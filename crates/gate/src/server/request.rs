@@ -10,7 +10,7 @@ use crate::region::sealed::Region;
 use crate::server::server_link::Request;
 use crate::wire::message::{IN_REGION, RequestKind, Status};
 
-/// The caller, and how it called.
+/// The caller of a request, and the properties of its call.
 pub struct Context<'a> {
     pub(super) request: &'a Request,
 }
@@ -22,7 +22,7 @@ impl std::fmt::Debug for Context<'_> {
 }
 
 impl Context<'_> {
-    /// The calling process's user, as the kernel says.
+    /// The user of the calling process, from the kernel.
     #[must_use]
     pub fn uid(&self) -> u32 {
         self.request.link.peer.uid
@@ -46,9 +46,8 @@ impl Context<'_> {
         (self.request.header.deadline != 0).then(|| from_monotonic(self.request.header.deadline))
     }
 
-    /// Whether the caller has gone away or wants no reply any more. A handler of a pool is
-    /// cancelled then, too; a loop of one's own is not, and is told of the request that it received
-    /// last.
+    /// Whether the caller has ended or abandoned the request. A handler of a pool is cancelled
+    /// then, too. A loop is not cancelled; this reports on the request that it received last.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         let Request { link, cell, .. } = self.request;
@@ -57,11 +56,11 @@ impl Context<'_> {
             || link.service.single && link.service.is_abandoned(link, *cell)
     }
 
-    /// The regions that came with the request, in order. Blocks the microprocess until they are
-    /// there.
+    /// The regions that were passed with the request, in order. Blocks the microprocess until they
+    /// have come.
     ///
     /// # Errors
-    /// `Malformed`: what was passed can still be changed, or is not of the size said. `Gone`: the
+    /// `Malformed`: a region is unsealed, or has another size than its caller states. `Gone`: the
     /// caller has ended.
     pub fn regions(&self) -> Result<Vec<Region>, Error> {
         let skipped = usize::from(self.request.header.flags & IN_REGION != 0);
@@ -78,7 +77,7 @@ pub(crate) fn from_monotonic(deadline: u64) -> Instant {
     Instant::now() + Duration::from_nanos(deadline.saturating_sub(remote_wake::monotonic()))
 }
 
-/// What a handler gives back: the payload is in the buffer that it was handed.
+/// The outcome of a handler: its regions; the payload is in the buffer that it was passed.
 pub(crate) type Outcome = Result<Vec<Region>, Error>;
 /// A handler, without its types.
 pub(crate) type Handler = dyn Fn(&[u8], &Job<'_>, &mut Vec<u8>) -> Outcome + Send + Sync;
@@ -89,7 +88,8 @@ pub(crate) struct Job<'a> {
     pub(crate) context: Context<'a>,
 }
 
-/// Copies a request out of its lane; a large one is a region.
+/// Copies the payload of a request out of its cell. Returns the region that holds it if it is too
+/// large for that.
 pub(crate) fn read_request(
     request: &Request,
     payload: &mut Vec<u8>,
@@ -111,7 +111,7 @@ pub(crate) fn read_request(
     Ok(Some(whole))
 }
 
-/// Sends the reply, or what went wrong.
+/// Sends the reply, or the error of the handler.
 pub(crate) fn send_reply(request: &Request, outcome: Outcome, reply: &[u8]) {
     let Request { link, cell, header, .. } = request;
     let status = if header.kind == RequestKind::Stream as u8 { Status::End } else { Status::Done };

@@ -20,13 +20,13 @@ use crate::wire::type_hash;
 #[derive(Debug)]
 pub struct Server<Q, R> {
     serving: Serving,
-    /// The member that has joined, and as which.
+    /// The microprocess that has joined as a worker, and its index.
     me: Option<(u64, usize)>,
     _types: PhantomData<fn(Q) -> R>,
 }
 
-/// A request that a [`Server`] has received and not yet answered. Dropping it tells the caller that
-/// it was dropped.
+/// A request that a [`Server`] has received and not yet answered. Dropping it fails the caller with
+/// `Cancelled`.
 #[derive(Debug)]
 pub struct Item<Q> {
     /// What is asked.
@@ -141,8 +141,8 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Server<Q,
         failed
     }
 
-    /// Answers a request and waits for the next one, in one call (P0, section 4): the caller's core
-    /// goes over to the waiter for the reply.
+    /// Answers a request and waits for the next one, in one call (P0, section 4): the core of this
+    /// server goes over to the caller that waits for the reply.
     ///
     /// # Errors
     /// As [`receive`](Server::receive). That the caller of the first has ended is no error.

@@ -281,8 +281,8 @@ impl<L: ServedClient> Service<L> {
                 return (Work::Closed, false);
             }
             if kumihimo_runtime::cancel::would_unwind() {
-                // Perhaps since its last request was answered: the next one is not to suffer for
-                // it. From here on nobody cancels it on account of one.
+                // It may have been cancelled after its last request was answered, which must not
+                // affect the next one. From here on no request cancels it.
                 drop(state);
                 kumihimo_runtime::cancel::point();
                 state = lock(&self.state);
@@ -522,7 +522,7 @@ const BRIEF: u64 = 5_000;
 
 impl<L: ServedClient> Inspect for Service<L> {
     fn state(&self) -> String {
-        // Where somebody has the lock, there is nothing to be said of what it guards.
+        // A lock that another thread holds is not waited for.
         let links =
             self.links.try_lock().map_or("some".to_owned(), |links| links.of.len().to_string());
         let wait = self

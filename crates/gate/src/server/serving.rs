@@ -18,8 +18,7 @@ use crate::server::server_link::{ServerLink, Service};
 use crate::wire::peer::Peer;
 use crate::wire::type_hash;
 
-/// A gate that is served. Dropping it closes the gate: nobody finds it any more, and callers are
-/// told that it is gone.
+/// A gate that is served. Dropping it closes the gate: its name is removed, and callers get `Gone`.
 #[derive(Debug)]
 pub struct Serving {
     pub(super) service: Arc<Service>,
@@ -44,9 +43,9 @@ impl Serving {
         std::mem::forget(self);
     }
 
-    /// Serves until the gate is ended from outside (by its id: `kumi cancel`,
-    /// [`Neighbour::act`](kumihimo_machine::Neighbour::act)), and says so: `Gone`. Blocks the
-    /// microprocess; a cancellation point.
+    /// Serves until the gate is ended from outside by its id (`kumi cancel`,
+    /// [`Neighbour::act`](kumihimo_machine::Neighbour::act)), and returns that as `Gone`. Blocks
+    /// the microprocess; a cancellation point.
     #[must_use]
     pub fn wait(self) -> Error {
         while !self.service.notify_when_closed(&park::current()) {
@@ -107,7 +106,7 @@ fn opened(
     Ok(Serving { service, resource_entry })
 }
 
-/// Lets callers in.
+/// Admits clients to a gate.
 struct GateAdmission {
     pub(super) service: Arc<Service>,
     geometry: Geometry,

@@ -11,7 +11,7 @@ use crate::server::request::Job;
 use crate::wire::codec::{Codec, Typed};
 use crate::wire::message::Status;
 
-/// Where a handler sends the items of a stream.
+/// The sink of a stream: a handler sends its items here.
 pub struct Sink<'a, R> {
     job: &'a Job<'a>,
     _item: PhantomData<fn(R)>,
@@ -28,7 +28,7 @@ impl<'a, R: Serialize + DeserializeOwned> Sink<'a, R> {
         Sink { job, _item: PhantomData }
     }
 
-    /// Sends an item as soon as the caller wants it. Blocks the microprocess until then.
+    /// Sends an item when the caller has asked for it. Blocks the microprocess until then.
     ///
     /// # Errors
     /// `Cancelled`: the caller wants no more, or has ended. `Invalid`, `TooLarge`: it cannot be
@@ -44,13 +44,13 @@ impl<'a, R: Serialize + DeserializeOwned> Sink<'a, R> {
             payload = &[];
         }
         self.await_turn()?;
-        // An item that lies elsewhere is told by its region.
+        // The header's region holds an item that is too large for the cell.
         let header =
             ReplyHeader { status: Status::Item.number(), regions, ..ReplyHeader::default() };
         request.link.send_item(request.cell, &header, payload)
     }
 
-    /// The cell is here again: what ends the stream can be said.
+    /// Waits until the handler has the cell, in which the end of the stream is sent.
     pub(crate) fn end(&self) -> Result<(), Error> {
         self.await_turn()
     }

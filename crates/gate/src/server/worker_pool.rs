@@ -16,7 +16,7 @@ use crate::server::service::Work;
 use crate::server::serving::Serving;
 use crate::wire::message::RequestKind;
 
-/// Microprocesses that handle requests, each one at a time.
+/// Microprocesses that handle the requests of a gate, one each at a time.
 pub(crate) struct WorkerPool {
     service: Arc<Service>,
     handler: Box<Handler>,
@@ -53,7 +53,7 @@ impl WorkerPool {
         impl Drop for LeaveOnDrop<'_> {
             fn drop(&mut self) {
                 self.0.service.leave(self.1);
-                // One that was cancelled in the middle of a request may have been the last.
+                // A worker that was cancelled in its handler may have been the last one.
                 if std::thread::panicking() && !self.0.service.is_closed() {
                     let _ = WorkerPool::grow(self.0);
                 }
@@ -66,11 +66,11 @@ impl WorkerPool {
             let request = match next {
                 Work::Handle(request) => request,
                 Work::Surplus => return,
-                // Perhaps by a thread that must not wait for that.
+                // `close` leaves that to this worker: its thread may not block.
                 Work::Closed => return thread::blocking(|| self.service.unpublish()),
             };
             if more {
-                // Where it fails this one goes on alone; the next request tries again.
+                // On failure this worker goes on alone, and the next request tries again.
                 let _ = WorkerPool::grow(self);
             }
             let since = self.service.begin_handler().then(remote_wake::monotonic);
@@ -78,7 +78,7 @@ impl WorkerPool {
             if let Some(since) = since {
                 self.service.record_duration(remote_wake::monotonic().saturating_sub(since));
             }
-            // Cancelled while it handled that: it is of no use for another.
+            // A worker that was cancelled with its request handles no other one.
             cancel::point();
         }
     }
@@ -107,7 +107,7 @@ impl WorkerPool {
             self.check_kind(request)?;
             let whole = read_request(request, payload_buffer)?;
             if header.kind == RequestKind::Send as u8 {
-                // It has been taken: more is not promised.
+                // A one-way request is answered when it is taken.
                 link.reply(*cell, &ReplyHeader::default(), &[])?;
             }
             let job = Job { request, context: Context { request } };
@@ -119,7 +119,7 @@ impl WorkerPool {
         let mut answers = header.kind != RequestKind::Send as u8;
         if self.streams && header.kind == RequestKind::Stream as u8 {
             if outcome.is_err() {
-                // The cell is the caller's until it asks again.
+                // The caller owns the cell until it asks for the next item.
                 let _ = link.await_turn(*cell);
             }
             answers = link.end_stream(*cell);
@@ -134,7 +134,7 @@ fn within_deadline<R>(deadline: u64, f: impl FnOnce() -> R) -> R {
     if deadline == 0 { f() } else { thread::scope_until(from_monotonic(deadline), |_| f()) }
 }
 
-/// A panic is the caller's to hear of, and ends nothing here.
+/// Runs a handler, and turns its panic into an error for the caller.
 fn catch_panic(f: impl FnOnce() -> Outcome) -> Outcome {
     catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|payload| {
         if payload.is::<cancel::Cancelled>() {

@@ -1,8 +1,8 @@
-//! How values become bytes and come back: postcard for types, nothing for bytes.
+//! The encoding of values: postcard for types, none for bytes.
 //!
-//! postcard's bytes do not say of which type they are. What was encoded as another type is
-//! `Malformed` where the difference shows, and else a wrong value: both sides have to agree, and a
-//! type that changes needs another gate name.
+//! postcard's bytes do not contain their type. A value of another type is `Malformed` where the
+//! difference shows, and otherwise a wrong value: both sides have to agree, and a type that changes
+//! needs another gate name.
 
 use std::marker::PhantomData;
 
@@ -10,7 +10,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::error::{Error, ErrorKind};
 
-/// How values of one type go through a gate.
+/// The encoding of values of one type.
 pub trait Codec {
     /// The type.
     type Value;
@@ -18,7 +18,7 @@ pub trait Codec {
     /// Appends the bytes of a value.
     ///
     /// # Errors
-    /// `Invalid`: the value says that it cannot be encoded. `to` is then as it was.
+    /// `Invalid`: the value refuses to be encoded. `to` is then unchanged.
     fn encode(value: &Self::Value, to: &mut Vec<u8>) -> Result<(), Error>;
 
     /// The value of just these bytes.
@@ -81,7 +81,7 @@ impl Codec for Raw {
 /// Encodes into the beginning of a buffer; returns how many bytes it took.
 ///
 /// # Errors
-/// `TooLarge`: the buffer is too small. `Invalid`: the value says that it cannot be encoded.
+/// `TooLarge`: the buffer is too small. `Invalid`: the value refuses to be encoded.
 pub fn encode_into<T: Serialize>(value: &T, to: &mut [u8]) -> Result<usize, Error> {
     let room = to.len();
     match postcard::to_slice(value, to) {
@@ -97,7 +97,7 @@ pub fn encode_into<T: Serialize>(value: &T, to: &mut [u8]) -> Result<usize, Erro
     }
 }
 
-/// Where postcard puts what it encodes.
+/// The buffer to which postcard appends.
 struct Append<'a>(&'a mut Vec<u8>);
 
 impl postcard::ser_flavors::Flavor for Append<'_> {

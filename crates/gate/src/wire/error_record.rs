@@ -6,7 +6,7 @@ use crate::wire::packet::LONGEST;
 /// The text of a refusal is cut after this.
 pub(crate) const LONGEST_TEXT: usize = LONGEST - 10;
 
-/// An error, to be told to the other side: kind, length, text.
+/// Appends an error to a record: kind, length, text.
 pub(crate) fn encode_error(record: &mut Vec<u8>, error: &Error) {
     let text = error.to_string();
     let end =
@@ -17,7 +17,7 @@ pub(crate) fn encode_error(record: &mut Vec<u8>, error: &Error) {
     record.extend_from_slice(text.as_bytes());
 }
 
-/// What was told. A kind that a later version has is taken for `Io`. `None`: nothing of the sort.
+/// Decodes an error. An unknown kind, of a later version, becomes `Io`. `None`: malformed.
 pub(crate) fn decode_error(record: &[u8]) -> Option<Error> {
     let (kind, length, text) = match record {
         [kind, low, high, text @ ..] => (*kind, u16::from_le_bytes([*low, *high]), text),

@@ -12,11 +12,11 @@ use rustix::net::{
 
 /// The longest record: what is longer is none of ours.
 pub(crate) const LONGEST: usize = 1024;
-/// Room for more than is ever right, so that what is too much is seen; the kernel closes what is
-/// beyond.
+/// Room for more descriptors than a valid record has, so that an excess is detected; the kernel
+/// closes those beyond.
 const DESCRIPTORS: usize = 4;
 
-/// What came.
+/// A received packet.
 #[derive(Debug)]
 #[expect(
     clippy::large_enum_variant,
@@ -69,7 +69,7 @@ pub(crate) fn send(
     }
 }
 
-/// The next record. `wait`: as long as the socket's time limit says, or a signal comes.
+/// Receives the next record. `wait`: as long as the socket's time limit allows, or until a signal.
 pub(crate) fn receive(socket: impl AsFd, wait: bool) -> Result<Packet, Errno> {
     let flags =
         RecvFlags::CMSG_CLOEXEC | if wait { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
@@ -79,8 +79,8 @@ pub(crate) fn receive(socket: impl AsFd, wait: bool) -> Result<Packet, Errno> {
     let mut again = true;
     let received = loop {
         match recvmsg(&socket, &mut [IoSliceMut::new(&mut record.bytes)], &mut ancillary, flags) {
-            // It was closed before all was read there. That is told once and first, though what it
-            // has sent is still to be had.
+            // The peer closed it before all was read there. This is reported once and first, though
+            // records of the peer may still be queued.
             Err(Errno::CONNRESET) if again => again = false,
             Err(Errno::CONNRESET) => return Ok(Packet::End),
             Err(e) => return Err(e),

@@ -1,6 +1,6 @@
-//! What stands for the types of a gate in the handshake, so that two sides that mean different ones
-//! are told apart before they misread each other: a literal `2` is an `i32` where nothing else says
-//! so, and as an `i32` it is other bytes than as a `u32`.
+//! The hash of a gate's types in the handshake, so that two sides with different types are told
+//! apart before they misread each other: a literal `2` is an `i32` where nothing else determines
+//! its type, and an `i32` has other bytes than a `u32`.
 //!
 //! Only types whose name is the same in every program can be compared: numbers, `bool`, `char`,
 //! `String`, and tuples, arrays, `Vec`, `Option` and `Result` of these. Any other, an application's
@@ -16,7 +16,7 @@ const KNOWN: [(&str, &str); 6] = [
     ("isize", "i64"),
 ];
 
-/// Of requests `Q` and replies `R`; 0: not known.
+/// The hash for requests `Q` and replies `R`; 0: unknown.
 pub(crate) fn of<Q, R>() -> u64 {
     let mut name = std::any::type_name::<fn(Q) -> R>().to_owned();
     for (full, short) in KNOWN {
@@ -25,13 +25,13 @@ pub(crate) fn of<Q, R>() -> u64 {
     if name.contains("::") {
         return 0;
     }
-    // FNV-1a, which needs no more than to tell apart; never 0.
+    // FNV-1a: it only has to distinguish. Never 0.
     name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
     }) | 1
 }
 
-/// Whether one side can mean what the other does.
+/// Whether two hashes can stand for the same types.
 pub(crate) fn agree(one: u64, other: u64) -> bool {
     one == other || one == 0 || other == 0
 }

@@ -1,5 +1,5 @@
 //! Kernel threads instead of microprocesses, where the machine's C library gives no TLS blocks (a
-//! static binary, another libc) or `KUMI_TLS=kernel` asks for it.
+//! static binary, another libc) or `KUMI_LAB=tls=kernel` asks for it.
 //!
 //! The same handles, scopes and types; every wait blocks its kernel thread, as foreign threads
 //! always do. What is lost: see CAVEATS.md, "Kernel threads 1:1".

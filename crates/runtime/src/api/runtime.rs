@@ -5,6 +5,7 @@
 
 use std::any::Any;
 use std::io;
+use std::num::NonZero;
 use std::panic::resume_unwind;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -18,7 +19,6 @@ use kumihimo_resource::id::Printed;
 
 use crate::api::handle::{Thread, current};
 use crate::config::{MAX_VPS, Settings};
-use crate::environment;
 use crate::kernel_thread::fork;
 use crate::lifecycle::spawn::{self, SpawnRequest};
 use crate::lifecycle::{join, shutdown};
@@ -47,17 +47,24 @@ pub use kumihimo_resource::locking::Locking;
 /// Stack of the microprocess that [`Runtime::run`] makes, in bytes, as a main thread has it.
 const MAIN_STACK: usize = 8 << 20;
 
+/// Exit code of a process whose implicit runtime cannot be configured: that of a panic, which is
+/// how other failures of such a start end `thread::spawn`.
+const START_FAILED: i32 = 101;
+
 /// What a panic hook of the runtime gets: the microprocess that panicked and the payload.
 pub type OnPanic = Arc<dyn Fn(&Thread, &(dyn Any + Send)) + Send + Sync>;
 
 /// Settings of a [`Runtime`].
 ///
-/// `KUMI_VPS`, `KUMI_QUEUE` and `KUMI_LOCKING` in the environment stand in for `vps`, `queue` and
-/// `locking` where the program does not set them.
+/// Variables of the environment apply where the program does not call the setting of the same
+/// meaning: `KUMI_VPS`, `KUMI_EVENTS`, `KUMI_PREEMPT`, `KUMI_KERNEL_THREADS`, `KUMI_STACK`,
+/// `KUMI_TRACE`, `KUMI_SHARE`, `KUMI_WATCHDOG`, `KUMI_DUMP_SIGNAL`, and for tests and experiments
+/// `KUMI_LAB=key=value,...`. `kumi doctor` lists them. A value that means nothing is an error of
+/// [`build`](Builder::build), also where the program calls the setting.
 ///
 /// The first runtime of a process also joins the machine: it takes a number in the user's run-time
 /// directory and answers at a control socket there (`kumihimo::machine`). Where that cannot be, or
-/// with `KUMI_MACHINE=off`, it runs as well, and nobody sees it from outside.
+/// with `KUMI_DIR=off`, it runs as well, and nobody sees it from outside.
 #[must_use]
 pub struct Builder {
     vps: Option<usize>,
@@ -65,6 +72,7 @@ pub struct Builder {
     policy: Box<dyn Policy>,
     batch: Option<BatchPolicy>,
     sticky: Option<bool>,
+    stack_size: Option<usize>,
     settings: Settings,
 }
 
@@ -93,6 +101,7 @@ impl Builder {
             policy: Box::new(RoundRobin::default()),
             batch: None,
             sticky: None,
+            stack_size: None,
             settings: Settings {
                 vps: 1,
                 design: DEFAULT_DESIGN,
@@ -122,8 +131,8 @@ impl Builder {
     }
 
     /// When system calls of several microprocesses enter the kernel together: see
-    /// [`wrapped`](crate::wait::syscall_batch). `KUMI_BATCH` in the environment stands in for
-    /// it.
+    /// [`wrapped`](crate::wait::syscall_batch). `KUMI_LAB=batch=...` applies where the program does not
+    /// call this.
     pub fn batch(mut self, policy: BatchPolicy) -> Builder {
         self.batch = Some(policy);
         self
@@ -131,7 +140,7 @@ impl Builder {
 
     /// The back end that makes the system calls of a batch, one for each virtual processor: for
     /// tests and experiments. By default a uring where the kernel allows it, else plain calls
-    /// (always with `KUMI_URING=off`).
+    /// (always with `KUMI_LAB=uring=off`).
     pub fn batch_back_end(
         mut self,
         make: impl Fn() -> Box<dyn Backend> + Send + Sync + 'static,
@@ -162,7 +171,7 @@ impl Builder {
     /// How the resource table keeps its resources from being used by two at once. Default:
     /// [`Locking::default`]. The first runtime of the process decides, unless it had a socket,
     /// file, mailbox or region before that; another design later is an error of `build`.
-    /// `KUMI_LOCKING` stands in where the program does not say.
+    /// `KUMI_LAB=locking=...` applies where the program does not call this.
     pub fn locking(mut self, design: Locking) -> Builder {
         self.settings.locking = Some(design);
         self
@@ -188,9 +197,9 @@ impl Builder {
     }
 
     /// Usable stack of microprocesses whose own builder says nothing, in bytes. At least the
-    /// machine's minimum is used.
+    /// machine's minimum is used. `KUMI_STACK` applies where the program does not call this.
     pub fn stack_size(mut self, bytes: usize) -> Builder {
-        self.settings.stack_size = bytes;
+        self.stack_size = Some(bytes);
         self
     }
 
@@ -288,7 +297,8 @@ impl Builder {
 
     /// How many records the trace's buffers hold, one buffer a VP and one more, 24 bytes a record:
     /// 8 to 2^24, rounded up to a power of two. What finds no room is lost, counted, and shown in
-    /// the trace. Default 32,768. `KUMI_TRACE_BUFFER` stands in.
+    /// the trace. Default 32,768. `KUMI_LAB=trace_buffer=...` applies where the program does not
+    /// call this.
     pub fn trace_buffer(mut self, records: usize) -> Builder {
         self.settings.trace_buffer = Some(records);
         self
@@ -309,8 +319,8 @@ impl Builder {
     /// sockets and locks, a C library) keeps its kernel thread and has no virtual processor, until
     /// it waits in the runtime again: such a block then costs what it costs a thread, where one
     /// that is told to the runtime costs ten times as much. Never where microprocesses of different
-    /// levels are there. Default: yes. `KUMI_STICKY=off` or `on` stands in where the program does
-    /// not say.
+    /// levels are there. Default: yes. `KUMI_LAB=sticky=off` or `on` applies where the program
+    /// does not call this.
     pub fn sticky(mut self, is: bool) -> Builder {
         self.sticky = Some(is);
         self
@@ -333,13 +343,12 @@ impl Builder {
     /// millisecond.
     ///
     /// # Errors
-    /// `InvalidInput`: zero VPs or more than 1,024, a stack beyond 1 GiB, a `KUMI_VPS`,
-    /// `KUMI_QUEUE`, `KUMI_EVENTS`, `KUMI_BPF`, `KUMI_STICKY`, `KUMI_KERNEL_THREADS`, `KUMI_SHARE`,
-    /// `KUMI_TRACE_BUFFER` or `KUMI_DUMP_SIGNAL` that means nothing, a trace buffer out of range, a
-    /// dump signal that is none or has a handler already. `AlreadyExists`: a runtime runs in this
-    /// process (also when called from a microprocess of it). `Unsupported`: in a process forked
-    /// from one that ran a runtime. `WouldBlock`: no kernel threads were to be had for half a
-    /// second. Else what the kernel says: no threads, descriptors or memory.
+    /// `InvalidInput`: a variable of the environment with a value that means nothing, or of an
+    /// earlier version; zero VPs or more than 1,024, a stack beyond 1 GiB, a trace buffer out of
+    /// range, a dump signal that is none or has a handler already. `AlreadyExists`: a runtime runs
+    /// in this process (also when called from a microprocess of it). `Unsupported`: in a process
+    /// forked from one that ran a runtime. `WouldBlock`: no kernel threads were to be had for half
+    /// a second. Else what the kernel says: no threads, descriptors or memory.
     pub fn build(self) -> io::Result<Runtime> {
         Ok(Runtime { instance: Some(self.start()?) })
     }
@@ -352,43 +361,28 @@ impl Builder {
                 "this process was forked from one that ran a runtime: call exec before starting another",
             ));
         }
-        self.settings.vps = match self.vps {
-            Some(n) => n,
-            None => environment::vps()?,
-        };
+        let config = kumihimo_config::check()?;
+        self.settings.vps = self.vps.or(config.vps).unwrap_or_else(default_vps);
         if !(1..=MAX_VPS).contains(&self.settings.vps) {
             return Err(invalid(format!(
                 "{} virtual processors: 1 to {MAX_VPS} are possible",
                 self.settings.vps
             )));
         }
-        self.settings.design = match self.design {
-            Some(d) => d,
-            None => environment::design()?,
-        };
-        self.settings.batch = match self.batch {
-            Some(policy) => policy,
-            None => environment::batch()?,
-        };
-        if self.settings.events.is_none() {
-            self.settings.events = environment::events()?;
-        }
-        environment::bpf()?;
-        if self.settings.limit.is_none() {
-            self.settings.limit = environment::kernel_threads()?;
-        }
-        if self.settings.preempt.is_none() {
-            self.settings.preempt = environment::preemption()?;
-        }
-        if self.settings.distrust.is_none() {
-            self.settings.distrust = environment::distrust()?;
-        }
-        self.settings.sticky = match self.sticky {
-            Some(is) => is,
-            None => environment::sticky()?,
-        };
-        if self.settings.share.is_none() {
-            self.settings.share = environment::share()?;
+        let lab = &config.lab;
+        let settings = &mut self.settings;
+        settings.design = self.design.or(lab.queue.map(Design::from)).unwrap_or(DEFAULT_DESIGN);
+        settings.batch = self.batch.or(lab.batch.map(BatchPolicy::from)).unwrap_or_default();
+        settings.sticky = self.sticky.or(lab.sticky).unwrap_or(true);
+        settings.stack_size = self.stack_size.or(config.stack).unwrap_or(DEFAULT_STACK);
+        settings.events = settings.events.or(config.events.map(Events::from));
+        settings.preempt = settings.preempt.or(config.preempt.map(Preemption::from));
+        settings.distrust = settings.distrust.or(config.watchdog.map(Distrust::from));
+        settings.share = settings.share.or(config.share.map(Share::from));
+        settings.locking = settings.locking.or(lab.locking.map(Locking::from));
+        if settings.limit.is_none() {
+            let threads = config.kernel_threads;
+            settings.limit = threads.map(|n| Limit::asked(n, "KUMI_KERNEL_THREADS"));
         }
         let running = || {
             io::Error::new(
@@ -399,10 +393,11 @@ impl Builder {
         if instance::running() {
             return Err(running());
         }
-        if self.settings.locking.is_none() {
-            self.settings.locking = environment::locking()?;
-        }
         once_per_process()?;
+        if let (None, Some(bytes)) = (self.stack_size, config.stack) {
+            SlotKind::for_stack(bytes, false)
+                .map_err(|e| invalid(format!("KUMI_STACK={bytes}: {e}")))?;
+        }
         membership::begin(self.settings.locking)?;
         dump_signal::prepare(self.settings.dump_signal)?;
         pool::MAX_SLOTS.store(self.settings.max_stacks, Ordering::Relaxed);
@@ -417,6 +412,11 @@ impl Builder {
         }
         Ok(instance)
     }
+}
+
+/// One virtual processor a core, as far as there may be as many.
+fn default_vps() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZero::get).min(MAX_VPS)
 }
 
 /// Handlers and self-tests that belong to the process and not to one runtime.
@@ -566,11 +566,18 @@ where
 /// The default runtime, started by the first spawn of a program that built none. Blocks the kernel
 /// thread, some milliseconds the first time.
 ///
+/// A variable of the environment with a value that means nothing ends the process: the program did
+/// not ask for a runtime, so it cannot be expected to handle the error.
+///
 /// # Errors
 /// As [`Builder::build`].
 pub fn ensure() -> io::Result<()> {
     if instance::running() {
         return Ok(());
+    }
+    if let Err(error) = kumihimo_config::check() {
+        eprintln!("kumihimo: {error}");
+        std::process::exit(START_FAILED);
     }
     static STARTING: Mutex<()> = Mutex::new(());
     let _one = STARTING.lock().unwrap_or_else(PoisonError::into_inner);

@@ -71,7 +71,7 @@ impl Carrier {
             if next.reference().wake() == Wake::Queue {
                 let place = vp.place(next, Why::Woken);
                 if vp.would_run_next(place.level) {
-                    self.switch(next, AfterSwitch::Finish);
+                    self.switch(next, AfterSwitch::FinishToJoiner);
                     return;
                 }
                 vp.push_front(next, place);
@@ -82,9 +82,13 @@ impl Carrier {
 }
 
 impl Carrier {
-    /// On the next stack: the ended one's is left.
+    /// On the next stack: the ended one's is left. `woken`: the joiner that [`Carrier::end`] has
+    /// woken and that runs here.
+    ///
+    /// Any other joiner is woken, also one that runs here: it may have enrolled after `end` looked,
+    /// and have come to this VP before it parked.
     #[inline]
-    pub(crate) fn after_finish(&self, mp: &'static Mp) {
+    pub(crate) fn after_finish(&self, mp: &'static Mp, woken: Option<*const Mp>) {
         let vp = self.vp();
         if mp.join.load(Ordering::Relaxed) == DETACHED && !mp.outcome_dropped.get() {
             vp.make_ready(mp, Why::Yielded, Origin::Yield);
@@ -107,14 +111,9 @@ impl Carrier {
                 vp.make_ready(mp, Why::Yielded, Origin::Yield);
                 return;
             }
-            // A waiter that `end` woke has seen nothing yet, and gets one permit too many.
-            waiter => {
-                if waiter & FOREIGN != 0
-                    || !std::ptr::eq(self.kernel_thread().current.get(), micro_waiter(waiter))
-                {
-                    wake(vp, waiter);
-                }
-            }
+            // A waiter that `end` woke has seen nothing yet, and would get one permit too many.
+            waiter if woken.is_some_and(|woken| woken.expose_provenance() == waiter) => {}
+            waiter => wake(vp, waiter),
         }
         if let Some(scope) = scope {
             // SAFETY: the scope waits for this call.

@@ -15,6 +15,8 @@ pub(crate) enum AfterSwitch {
     Park,
     /// It has ended.
     Finish,
+    /// It has ended, and the microprocess that runs next is a joiner that it has woken.
+    FinishToJoiner,
     /// It is suspended.
     Suspend,
 }

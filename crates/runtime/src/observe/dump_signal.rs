@@ -17,33 +17,6 @@ static CALL: AtomicI32 = AtomicI32::new(-1);
 /// The signal whose handler is installed.
 static INSTALLED: Mutex<Option<i32>> = Mutex::new(None);
 
-/// Names that `KUMI_DUMP_SIGNAL` may have, with or without SIG: those that no fault, job control or
-/// part of the runtime uses.
-const NAMES: [(&str, i32); 9] = [
-    ("HUP", libc::SIGHUP),
-    ("INT", libc::SIGINT),
-    ("QUIT", libc::SIGQUIT),
-    ("USR1", libc::SIGUSR1),
-    ("USR2", libc::SIGUSR2),
-    ("TERM", libc::SIGTERM),
-    ("URG", libc::SIGURG),
-    ("WINCH", libc::SIGWINCH),
-    ("PWR", libc::SIGPWR),
-];
-
-fn parse(text: &str) -> Option<i32> {
-    let name = text.strip_prefix("SIG").unwrap_or(text);
-    if let Some(n) = name.strip_prefix("RTMIN+") {
-        return n.parse().ok().and_then(|n| libc::SIGRTMIN().checked_add(n)).filter(|s| is_one(*s));
-    }
-    NAMES.iter().find(|(known, _)| *known == name).map(|(_, signal)| *signal)
-}
-
-fn is_one(signal: i32) -> bool {
-    NAMES.iter().any(|(_, known)| *known == signal)
-        || (libc::SIGRTMIN()..=libc::SIGRTMAX()).contains(&signal)
-}
-
 /// Installs what the program, or else the environment, asks for.
 ///
 /// # Errors
@@ -51,19 +24,15 @@ fn is_one(signal: i32) -> bool {
 /// `AlreadyExists`: it has a handler. Else what the kernel says.
 pub(crate) fn prepare(asked: Option<i32>) -> io::Result<()> {
     let invalid = |text: String| io::Error::new(io::ErrorKind::InvalidInput, text);
-    let known = || NAMES.map(|(name, _)| name).join(", ");
-    let signal = match (asked, std::env::var("KUMI_DUMP_SIGNAL")) {
-        (Some(signal), _) if is_one(signal) => signal,
-        (Some(signal), _) => {
+    let signal = match asked.or(kumihimo_config::get().dump_signal) {
+        Some(signal) if kumihimo_config::is_dump_signal(signal) => signal,
+        Some(signal) => {
             return Err(invalid(format!(
-                "dump_signal({signal}): one of {} or a real-time signal is wanted",
-                known()
+                "dump_signal({signal}): expected one of {}",
+                kumihimo_config::DUMP_SIGNALS
             )));
         }
-        (None, Ok(text)) => parse(&text).ok_or_else(|| {
-            invalid(format!("KUMI_DUMP_SIGNAL={text}: one of {} or RTMIN+n is wanted", known()))
-        })?,
-        (None, Err(_)) => return Ok(()),
+        None => return Ok(()),
     };
     let mut installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
     match *installed {
@@ -138,6 +107,3 @@ extern "C" fn on_signal(_: i32) {
 }
 
 static ONE: u64 = 1;
-
-#[cfg(test)]
-mod tests;

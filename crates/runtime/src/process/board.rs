@@ -2,8 +2,8 @@
 //! other address spaces can call them and share the cores with them.
 //!
 //! It joins with its first runtime, and stays as long as the process lives. Where it cannot, or is
-//! told not to (`KUMI_BOARD=off`), it has a row of its own, which nobody else sees: gates then wake
-//! each other through their sockets.
+//! told not to (`KUMI_ARBITER=none`), it has a row of its own, which nobody else sees: gates then
+//! wake each other through their sockets.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -17,6 +17,7 @@ use kumihimo_arbiter::row::{Cell, Reach, Row};
 use kumihimo_arbiter::seat::{Bounds, Seat};
 use kumihimo_arbiter::share::Share;
 use kumihimo_arbiter::tell::{Receiver, Tell};
+use kumihimo_config::Arbiter;
 
 use crate::process::{clock, cores};
 
@@ -66,25 +67,16 @@ fn membership_of(vps: usize) -> &'static BoardMembership {
     })
 }
 
-/// Where the board of those is whose run-time directory is `directory`: there, unless `KUMI_BOARD`
-/// names another place.
+/// Where the board of those is whose run-time directory is `directory`: there, unless
+/// `KUMI_ARBITER` names another place.
 ///
 /// # Errors
 /// Why they are at none.
 pub fn path_in(directory: impl FnOnce() -> Result<PathBuf, String>) -> Result<PathBuf, String> {
-    let chosen = std::env::var_os("KUMI_BOARD").filter(|value| !value.is_empty());
-    match chosen {
-        Some(off) if off == "off" => Err("KUMI_BOARD=off".into()),
-        Some(chosen) if chosen != "on" => {
-            let path = PathBuf::from(chosen);
-            let shown = path.display();
-            if path.is_absolute() {
-                Ok(path)
-            } else {
-                Err(format!("KUMI_BOARD={shown}: an absolute path is wanted, or off"))
-            }
-        }
-        _ => Ok(directory()?.join("board")),
+    match &kumihimo_config::get().arbiter {
+        Arbiter::NoBoard => Err("KUMI_ARBITER=none".into()),
+        Arbiter::BoardAt(path) => Ok(path.clone()),
+        Arbiter::On | Arbiter::Off => Ok(directory()?.join("board")),
     }
 }
 
@@ -102,11 +94,11 @@ fn joined(cells: usize) -> Result<BoardMembership, String> {
     Ok(BoardMembership { member: Arc::new(member), seat, alone: None })
 }
 
-/// Whether the cores are shared by priority with others at the board: unless `KUMI_ARBITER=off`.
+/// Whether the cores are shared by priority with others at the board: unless `KUMI_ARBITER` is
+/// `off` or `none`.
 #[must_use]
 pub fn arbitrates() -> bool {
-    static ARBITRATES: OnceLock<bool> = OnceLock::new();
-    *ARBITRATES.get_or_init(|| std::env::var_os("KUMI_ARBITER").is_none_or(|off| off != "off"))
+    matches!(kumihimo_config::get().arbiter, Arbiter::On | Arbiter::BoardAt(_))
 }
 
 /// Whether there is anybody to share them with. Two loads.

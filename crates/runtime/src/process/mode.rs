@@ -31,7 +31,7 @@ impl fmt::Display for Mode {
 /// once a runtime has begun.
 ///
 /// Kernel threads stand in on every architecture but x86_64, with a C library other than glibc, in
-/// static executables, with `KUMI_TLS=kernel`, and where the self-test of TLS blocks fails.
+/// static executables, with `KUMI_LAB=tls=kernel`, and where the self-test of TLS blocks fails.
 /// The first call examines the C library [0.3-1 ms].
 ///
 /// ```

@@ -3,7 +3,7 @@
 //!
 //! Begins with the first runtime of the process, or the first handle or mailbox if that is made
 //! before, and lasts as long as the process does: ids outlive a runtime. Without a number (no
-//! run-time directory that can be used, or `KUMI_MACHINE=off`) everything runs as with one, except
+//! run-time directory that can be used, or `KUMI_DIR=off`) everything runs as with one, except
 //! that nobody outside sees it; ids are then of address space 0.
 
 use std::io;
@@ -17,7 +17,6 @@ use kumihimo_resource::locking::Locking;
 use kumihimo_resource::serials::Generations;
 use kumihimo_resource::table::{self, Table};
 
-use crate::environment;
 use crate::kernel_thread::fork;
 use crate::kernel_thread::no_events::lock;
 use crate::microprocess::identity;
@@ -44,15 +43,9 @@ static MEMBER: OnceLock<Member> = OnceLock::new();
 pub(crate) fn begin(locking: Option<Locking>) -> io::Result<()> {
     let member = MEMBER.get_or_init(|| {
         fork::install_membership(forget);
-        let off = std::env::var_os("KUMI_MACHINE").is_some_and(|off| off == "off");
-        let taken = if off {
-            Err("KUMI_MACHINE=off".to_owned())
-        } else {
-            Number::take().map_err(|e| e.to_string())
-        };
-        let (number, mut alone) = match taken {
+        let (number, mut alone) = match Number::take() {
             Ok(number) => (Some(Arc::new(number)), None),
-            Err(why) => (None, Some(why)),
+            Err(why) => (None, Some(why.to_string())),
         };
         board::register(board::Machine {
             directory: || Ok(holder()?.directory().to_owned()),
@@ -99,7 +92,7 @@ pub(crate) fn begin(locking: Option<Locking>) -> io::Result<()> {
 pub fn table() -> &'static Table {
     if MEMBER.get().is_none() {
         // What is wrong with the environment is the first runtime's to say.
-        let _ = begin(environment::locking().ok().flatten());
+        let _ = begin(kumihimo_config::get().lab.locking.map(Locking::from));
     }
     table::table()
 }
@@ -114,7 +107,7 @@ pub(crate) fn forget() {
 /// This address space's number, by which others on the machine find it.
 ///
 /// # Errors
-/// Why it has none: no runtime has begun, `KUMI_MACHINE=off`, or what was in the way.
+/// Why it has none: no runtime has begun, `KUMI_DIR=off`, or what was in the way.
 pub fn number() -> Result<u16, String> {
     let member = MEMBER.get().ok_or_else(|| "no runtime has begun in this process".to_owned())?;
     match (&member.alone, &member.number) {

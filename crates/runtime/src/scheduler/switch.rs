@@ -169,7 +169,10 @@ impl Carrier {
             AfterSwitch::Nothing | AfterSwitch::Park => {}
             AfterSwitch::Requeue(why) => vp.make_ready(by, why, Origin::Yield),
             AfterSwitch::RequeueFront => vp.make_ready_front(by),
-            AfterSwitch::Finish => self.after_finish(by),
+            AfterSwitch::Finish => self.after_finish(by, None),
+            AfterSwitch::FinishToJoiner => {
+                self.after_finish(by, Some(self.kernel_thread().current.get()));
+            }
             AfterSwitch::Suspend => vp.suspend_after_switch(by),
         }
     }

@@ -6,7 +6,6 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use kumihimo_batch::{Backend, Batch, Costs, KINDS, Kind, LARGEST, Plain, Policy};
 
 use crate::config::MakeBackend;
-use crate::environment;
 
 /// How many have to be there (waiting, runnable, the caller) before a call of each kind is worth a
 /// thought: one load on the way of every call.
@@ -89,8 +88,8 @@ impl BatchConfig {
         }
         let backend: Box<dyn Backend> = match &self.make {
             Some(make) => make(),
-            None if environment::uring_is_off() => {
-                let _ = self.refused.set("KUMI_URING=off".to_owned());
+            None if kumihimo_config::get().lab.uring == Some(false) => {
+                let _ = self.refused.set("KUMI_LAB=uring=off".to_owned());
                 Box::new(Plain)
             }
             None => {

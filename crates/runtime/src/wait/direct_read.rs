@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering;
 
 use kumihimo_batch::Anchor;
 
-use crate::environment;
 use crate::microprocess::wait_reason::Wait;
 use crate::scheduler::carrier::Carrier;
 use crate::syscall::direct_read::DirectRead;
@@ -46,8 +45,8 @@ pub fn read_at(file: BorrowedFd<'_>, into: &mut [u8], at: u64) -> Option<io::Res
 
 impl DirectRead {
     fn start(&self) -> bool {
-        let started = if environment::uring_is_off() {
-            Err(io::Error::other("KUMI_URING=off"))
+        let started = if kumihimo_config::get().lab.uring == Some(false) {
+            Err(io::Error::other("KUMI_LAB=uring=off"))
         } else {
             blocking(Anchor::start)
         };

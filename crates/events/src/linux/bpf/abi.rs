@@ -6,4 +6,4 @@ pub const SLOT_SIZE: usize = 256;
 /// which is in the same place: any other SIGTRAP is not ours.
 pub const SIG_DATA: u64 = 0x4b55_4d49_5452_4150;
 /// The most slots one process can have.
-pub const MOST_SLOTS: u32 = 1 << 20;
+pub const MOST_SLOTS: u32 = kumihimo_config::MAX_KERNEL_THREADS as u32;

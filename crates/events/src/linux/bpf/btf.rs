@@ -49,7 +49,7 @@ pub(super) fn traced() -> Result<Traced, Unavailable> {
     let traced = find_traced(&vmlinux()?).ok_or_else(|| {
         Unavailable::new(
             format!("no program at a tracepoint can send a signal by task work here ({VMLINUX})"),
-            "Linux 6.18 or newer, or KUMI_BPF=thread",
+            "Linux 6.18 or newer, or KUMI_LAB=bpf=thread",
         )
     })?;
     Ok(*FOUND.get_or_init(|| traced))

@@ -1,4 +1,11 @@
+use std::io;
+
 use super::*;
+use crate::preempt::signal_handler::{self, update_signal_masks};
+
+fn install() -> io::Result<()> {
+    signal_handler::install(libc::SIGTRAP, HANDLERS.trap)
+}
 
 /// Whether our handler of SIGTRAP holds `signal` back.
 fn holds(signal: i32) -> bool {
@@ -33,7 +40,7 @@ fn what_nobody_handles_is_not_held_back() {
 #[test]
 fn a_signal_that_becomes_ours_later_is_held_back_at_once() {
     install().expect("a handler");
-    install_signal(libc::SIGURG).expect("a handler");
+    signal_handler::install(libc::SIGURG, HANDLERS.signal).expect("a handler");
     assert!(holds(libc::SIGURG));
 }
 

@@ -15,7 +15,7 @@ fn hello() -> Hello {
 }
 
 #[test]
-fn what_is_said_is_heard() {
+fn records_round_trip() {
     let welcome =
         Welcome { link: u64::MAX, size: LaneSize { cells: 2, inline: 64 }, wake_address: None };
     assert_eq!(Welcome::decode(&welcome.encode()), Ok(welcome));
@@ -33,7 +33,7 @@ fn what_is_said_is_heard() {
 }
 
 #[test]
-fn another_version_is_named() {
+fn version_mismatch_is_named() {
     let mut record = hello().encode();
     record[4..6].copy_from_slice(&9_u16.to_le_bytes());
     let error = Hello::decode(&record).unwrap_err();
@@ -49,7 +49,7 @@ fn another_version_is_named() {
 }
 
 #[test]
-fn long_texts_are_cut_at_a_character() {
+fn long_error_text_is_truncated_at_a_character() {
     let record = refusal(&Error::new(ErrorKind::Io, "\u{e9}".repeat(2000)));
     assert!(record.len() <= LONGEST);
     let error = Welcome::decode(&record).unwrap_err();
@@ -60,7 +60,7 @@ fn long_texts_are_cut_at_a_character() {
 }
 
 #[test]
-fn each_byte_too_few_or_too_many_is_malformed() {
+fn record_of_the_wrong_length_is_malformed() {
     let record = hello().encode();
     for length in 0..record.len() {
         assert_eq!(
@@ -79,7 +79,7 @@ fn each_byte_too_few_or_too_many_is_malformed() {
 
 proptest! {
     #[test]
-    fn anything_is_an_error_or_what_was_said(mut bytes in prop::collection::vec(any::<u8>(), 0..300), ours in any::<bool>()) {
+    fn arbitrary_bytes_decode_or_are_an_error(mut bytes in prop::collection::vec(any::<u8>(), 0..300), ours in any::<bool>()) {
         if ours && bytes.len() > 7 {
             bytes[..4].copy_from_slice(&MAGIC);
             let what = bytes[6] % 4;

@@ -36,7 +36,7 @@ fn replies(caller: &ClientEnd) -> Vec<IncomingReply> {
 }
 
 #[test]
-fn a_call_goes_there_and_back() {
+fn call_returns_its_reply() {
     let (host, caller) = lane(8, 4096);
     let mut bytes = Vec::new();
     for len in [0, 1, 7, 8, 9, 63, 64, 127, 128, 129, 130, 1000, 4095, 4096] {
@@ -79,7 +79,7 @@ fn a_call_goes_there_and_back() {
 }
 
 #[test]
-fn the_cell_that_was_given_back_last_is_taken_first() {
+fn cells_are_taken_last_in_first_out() {
     let (_host, caller) = lane(4, 128);
     let cells: Vec<_> = std::iter::from_fn(|| caller.take_cell()).collect();
     assert_eq!(cells.iter().map(|cell| cell.index()).collect::<Vec<_>>(), [0, 1, 2, 3]);
@@ -94,7 +94,7 @@ fn the_cell_that_was_given_back_last_is_taken_first() {
 }
 
 #[test]
-fn what_a_cell_is_not_ready_for_is_refused() {
+fn operations_in_the_wrong_cell_state_are_refused() {
     let (host, caller) = lane(2, 128);
     let (_other, wider) = lane(8, 128);
     let invalid = |result: Result<(), crate::Error>| {
@@ -282,7 +282,7 @@ fn run(cells: u32, steps: &[Step]) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
-    fn random_programs_do_what_the_model_says(cells in 0..4u32, steps in prop::collection::vec(step(), 1..300)) {
+    fn random_programs_match_the_model(cells in 0..4u32, steps in prop::collection::vec(step(), 1..300)) {
         run(1 << cells, &steps);
     }
 }
@@ -290,7 +290,7 @@ proptest! {
 /// Several kernel threads call, several serve; each reply is that of its request, and in the end
 /// all cells are there.
 #[test]
-fn many_callers_many_servers() {
+fn concurrent_callers_and_servers_lose_nothing() {
     const CALLS: u64 = 3000;
     let (host, caller) = lane(8, 256);
     let done = AtomicU64::new(0);

@@ -89,7 +89,7 @@ const LEN: usize = 2;
 type Wrong = (&'static str, fn(&Open, CellNo));
 
 #[test]
-fn each_wrong_word_of_a_request_is_named() {
+fn malformed_request_words_are_named() {
     let cases: [Wrong; 6] = [
         ("names no cell of 2", |lane, _| set(lane.request(0), ring::LAP | 2)),
         ("names no cell of 2", |lane, _| set(lane.request(0), ring::LAP | 0xffff)),
@@ -109,7 +109,7 @@ fn each_wrong_word_of_a_request_is_named() {
 }
 
 #[test]
-fn a_request_in_a_cell_that_has_one_is_refused() {
+fn second_request_in_an_unanswered_cell_is_refused() {
     let lane = Open::new(2, 512);
     let cell = lane.served();
     set(lane.request(1), lane.request(0).load(Ordering::Relaxed));
@@ -120,7 +120,7 @@ fn a_request_in_a_cell_that_has_one_is_refused() {
 }
 
 #[test]
-fn each_wrong_word_of_a_reply_is_named() {
+fn malformed_reply_words_are_named() {
     let answer =
         |lane: &Open, cell| lane.host.push_reply(cell, &ReplyHeader::default(), b"reply").unwrap();
     let cases: [Wrong; 6] = [
@@ -149,7 +149,7 @@ fn each_wrong_word_of_a_reply_is_named() {
 /// A cancel that crosses the reply is nothing wrong: see `late_cancels_are_dropped`. All others
 /// are.
 #[test]
-fn a_cancel_of_nothing_is_refused() {
+fn cancel_without_a_request_is_refused() {
     let cancel = |cell, serial| ring::LAP | cell::RingEntry::cancel(cell, serial).0;
     for (cell, more) in [(1, 0), (0, 1), (0, u32::MAX), (2, 0)] {
         let lane = Open::new(2, 512);
@@ -179,7 +179,7 @@ fn late_cancels_are_dropped() {
 
 /// A length that grows after it was checked changes nothing: the checked one counts.
 #[test]
-fn a_length_is_read_once() {
+fn payload_length_is_read_once() {
     let lane = Open::new(2, 512);
     let cell = lane.served();
     set(lane.head(cell.index(), LEN), u32::MAX);
@@ -223,7 +223,7 @@ fn scribble(lane: &Open, state: &mut u64) {
 /// Both sides work while a third scribbles over everything, all the time: every step ends, in `Ok`
 /// or `Malformed`. Lanes that are given up are made anew.
 #[test]
-fn a_peer_that_scribbles_gets_nothing_but_malformed() {
+fn peer_overwriting_the_lane_causes_only_malformed() {
     let seed = std::env::var("KUMI_SEED")
         .ok()
         .and_then(|seed| seed.parse().ok())
@@ -299,7 +299,7 @@ fn turn(lane: &Open) -> Result<u32, crate::Error> {
 
 /// Memory of nothing but noise, from the first word on: it is not opened, or serves nothing.
 #[test]
-fn noise_is_no_lane() {
+fn memory_without_the_header_is_refused() {
     let geometry = Geometry::checked(4, 128).unwrap();
     let mut state = 88_172_645_463_325_252;
     for round in 0..200 {
@@ -347,7 +347,7 @@ fn noise_is_no_lane() {
 }
 
 #[test]
-fn another_geometry_than_the_memory_has_is_refused() {
+fn geometry_other_than_the_memorys_is_refused() {
     let right = Geometry::checked(8, 1024).unwrap();
     let (_host, fd) = ServerEnd::create("kumihimo-test", right).unwrap();
     for (cells, inline) in [(16, 1024), (4, 1024), (8, 128), (8, 2048)] {

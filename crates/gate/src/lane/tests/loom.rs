@@ -5,11 +5,11 @@ use loom::sync::Arc;
 use loom::sync::atomic::Ordering;
 use loom::thread;
 
-use super::super::atomic::AtomicU32;
 use super::super::free_list::FreeList;
 use super::super::memory::LaneMemory;
 use super::super::ring::{Consumer, Producer};
 use super::super::*;
+use crate::loom::AtomicU32;
 
 /// Bounds what is too large to be explored whole.
 fn bounded(preemptions: usize, f: impl Fn() + Sync + Send + 'static) {
@@ -69,7 +69,7 @@ fn two_producers_one_consumer() {
 
 /// Two that want to consume: one turn at a time, each entry once.
 #[test]
-fn two_consumers_share() {
+fn two_consumers_pop_each_entry_once() {
     loom::model(|| {
         let ring = entries(2);
         let (producer, consumer) = (Producer::new(), Arc::new(Consumer::new()));
@@ -96,7 +96,7 @@ fn two_consumers_share() {
 /// over two laps. A producer that claims a place finds it popped: no entry is overwritten, no lap
 /// mistaken.
 #[test]
-fn a_place_is_free_when_its_turn_comes() {
+fn ring_place_is_popped_before_its_reuse() {
     bounded(3, || {
         let ring = entries(2);
         // What sends a cell back: its pop, and from there a release that its producer acquires.
@@ -137,7 +137,7 @@ fn a_place_is_free_when_its_turn_comes() {
 
 /// A cell is with one taker at a time, also if it goes and comes back while another looks (ABA).
 #[test]
-fn a_free_cell_is_taken_once() {
+fn free_cell_is_taken_once() {
     bounded(3, || {
         let free = Arc::new(FreeList::new(2));
         let taken: Arc<Vec<AtomicU32>> = entries(2);
@@ -210,7 +210,7 @@ fn take_reply(caller: &ClientEnd, byte: u8) -> bool {
 
 /// Request and reply carry what was written, in either order of looks.
 #[test]
-fn a_call_and_its_reply() {
+fn call_and_reply() {
     bounded(2, || {
         let (host, caller) = lane();
         let host = Arc::new(host);
@@ -235,7 +235,7 @@ fn a_call_and_its_reply() {
 /// A cancel races with the reply, and the cell with its next request: the request is answered once,
 /// and the cancel never meets the next one.
 #[test]
-fn cancel_against_reply() {
+fn cancel_races_with_reply() {
     bounded(2, || {
         let (host, caller) = lane();
         let host = Arc::new(host);

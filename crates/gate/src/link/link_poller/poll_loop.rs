@@ -63,8 +63,7 @@ impl PollLoop {
         loop {
             self.wait(&mut events);
             for event in events.drain(..) {
-                // What the upper half leaves behind is dropped here too, and may panic: the other
-                // gates and links go on.
+                // Handlers are dropped here too, and may panic: the other gates and links go on.
                 let _ = catch_panic(|| match event.data.u64() {
                     WAKEUP => drop(rustix::io::read(&self.running.wakeup, &mut [0; 8])),
                     LISTENER => self.accept(),
@@ -82,8 +81,8 @@ impl PollLoop {
 
     fn wait(&mut self, events: &mut Vec<epoll::Event>) {
         let now = Instant::now();
-        // What lies on the board can have been overwritten, and a call lost by that: no virtual
-        // processor sets a timer of its own against it.
+        // The board can have been overwritten, and a call lost by that: VPs set no timer of their
+        // own against it.
         if now >= self.stir_at {
             self.stir_at = now + board::RESCAN_INTERVAL;
             board::rescan();
@@ -139,7 +138,7 @@ impl PollLoop {
                 Ok(Some((evicted, why))) => self.refuse(&evicted.socket, evicted.peer, why),
                 Err(until) => return self.pause_until(until),
             }
-            // The lock is held so that nobody has the listener when its last gate goes.
+            // The lock is held so that no other thread has the listener when its last gate goes.
             let accepted = {
                 let state = self.poller.lock();
                 let Some(gates) = &state.gates else { return };
@@ -152,7 +151,7 @@ impl PollLoop {
                 Err(Errno::AGAIN) => return,
                 Err(_) => return self.pause_until(now + PAUSE),
             };
-            // Refused, if the kernel does not say which process it is.
+            // Refused if the kernel does not report its process.
             let Ok(peer) = Peer::of(&socket) else { continue };
             let state = self.poller.lock();
             let admits =
@@ -225,7 +224,7 @@ impl PollLoop {
         let connection = self.poller.new_connection(number, peer, socket);
         let link = Link { connection: connection.clone() };
         match catch_panic(|| opened(link)) {
-            // It is waited for under the number that it has already.
+            // The socket is in the epoll set under this number already.
             Ok(end) => {
                 drop(self.poller.lock().links.insert(number, PolledLink { connection, end }))
             }
@@ -275,7 +274,7 @@ impl PollLoop {
                 .collect()
         };
         for PolledLink { connection, end } in lost {
-            // The number may be another descriptor's by now: nothing is sent there.
+            // The number may be that of another descriptor by now: nothing is sent there.
             connection.closed.store(true, Ordering::Relaxed);
             let text =
                 "somebody in this process has closed the socket of the link, which is not theirs";
@@ -330,6 +329,6 @@ fn receive_records(socket: &Kept, end: &dyn LinkHandler) -> Result<(), Error> {
             break;
         }
     }
-    // Also before the end: replies may be there that the ring is about.
+    // Also before the end: a ring may announce replies.
     if rang { catch_panic(|| end.rung()).and(why) } else { why }
 }

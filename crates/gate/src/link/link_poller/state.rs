@@ -79,8 +79,8 @@ pub(super) struct PollThread {
 
 #[derive(Default)]
 pub(super) struct PollerState {
-    /// While a gate is served. Never kept by anybody else when the last gate goes: its socket is
-    /// removed when this is dropped.
+    /// The listener, while a gate is served. No other owner is left when the last gate goes: its
+    /// socket is removed when this is dropped.
     pub(super) gates: Option<Arc<Gates>>,
     pub(super) served: HashMap<String, ServedGate>,
     pub(super) links: HashMap<u64, PolledLink>,

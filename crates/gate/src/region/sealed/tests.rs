@@ -11,7 +11,7 @@ use crate::memory::{Access, Memory, Pages, SIZE_SEALS};
 use crate::region::sealed::{Region, RegionMut};
 
 #[test]
-fn a_region_is_what_was_written() {
+fn region_has_the_written_bytes() {
     for len in [0, 1, 4095, 4096, 4097, 1 << 20] {
         let bytes: Vec<u8> = (0..len).map(|i| (i % 251) as u8).collect();
         let one = Region::copy_of(&bytes).unwrap();
@@ -36,7 +36,7 @@ fn a_region_is_what_was_written() {
 
 /// By no way that the kernel has can a region change.
 #[test]
-fn a_region_stays_as_it_is() {
+fn sealed_region_cannot_be_changed() {
     use rustix::fs::FallocateFlags;
     let region = Region::copy_of(&[5; LEN]).unwrap();
     assert!(rustix::io::pwrite(&region, &[6], 0).is_err());
@@ -65,7 +65,7 @@ fn a_region_stays_as_it_is() {
 }
 
 #[test]
-fn what_can_still_be_changed_is_no_region() {
+fn unsealed_memory_is_refused_as_a_region() {
     malformed(Region::receive(memfd(LEN, SIZE_SEALS), LEN), "seals");
     malformed(Region::receive(memfd(LEN, SIZE_SEALS | SealFlags::FUTURE_WRITE), LEN), "seals");
     malformed(
@@ -77,7 +77,7 @@ fn what_can_still_be_changed_is_no_region() {
 
 /// What somebody else, say a forked child, can still write is not the region, but was copied.
 #[test]
-fn a_region_that_is_mapped_elsewhere_is_copied() {
+fn region_mapped_elsewhere_is_copied() {
     for len in [1, LEN, (1 << 16) + 5] {
         let mut written = RegionMut::new(len).unwrap();
         written.fill(3);
@@ -92,7 +92,7 @@ fn a_region_that_is_mapped_elsewhere_is_copied() {
 
 /// In a process of its own, so that nobody else's descriptors count.
 #[test]
-fn regions_leave_nothing_behind() {
+fn regions_leak_nothing() {
     if std::env::var_os("KUMI_TEST_LEAK").is_some() {
         let descriptors = || fs::read_dir("/proc/self/fd").unwrap().count();
         let maps = || fs::read_to_string("/proc/self/maps").unwrap().matches("memfd:").count();
@@ -111,11 +111,7 @@ fn regions_leave_nothing_behind() {
         return;
     }
     let mut again = Command::new(std::env::current_exe().unwrap());
-    again.args([
-        "region::sealed::tests::regions_leave_nothing_behind",
-        "--exact",
-        "--test-threads=1",
-    ]);
+    again.args(["region::sealed::tests::regions_leak_nothing", "--exact", "--test-threads=1"]);
     let output = again.env("KUMI_TEST_LEAK", "1").output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && text.contains("1 passed"), "{}: {text}", output.status);

@@ -24,7 +24,7 @@ fn question() -> impl Strategy<Value = Question> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
-    fn what_goes_in_comes_out(value in question(), before in prop::collection::vec(any::<u8>(), 0..9)) {
+    fn encoding_round_trips(value in question(), before in prop::collection::vec(any::<u8>(), 0..9)) {
         let mut bytes = before.clone();
         Typed::encode(&value, &mut bytes).unwrap();
         let mut buffer = [0; 1024];
@@ -41,7 +41,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_a_value_or_malformed(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn arbitrary_bytes_decode_or_are_malformed(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         if let Err(error) = Typed::<Question>::decode(&bytes) {
             prop_assert_eq!(error.kind(), ErrorKind::Malformed);
             prop_assert!(error.to_string().contains("Question"), "{}", error);
@@ -52,14 +52,14 @@ proptest! {
 
 /// A length that says more than there is allocates nothing near it.
 #[test]
-fn a_length_beyond_the_bytes_is_malformed() {
+fn length_beyond_the_bytes_is_malformed() {
     let bytes = [&[0xff; 9][..], &[1, 2, 3]].concat();
     assert_eq!(Typed::<Vec<u64>>::decode(&bytes).unwrap_err().kind(), ErrorKind::Malformed);
     assert_eq!(Typed::<String>::decode(&bytes).unwrap_err().kind(), ErrorKind::Malformed);
 }
 
 #[test]
-fn a_value_that_cannot_be_encoded_leaves_the_buffer() {
+fn unencodable_value_leaves_the_buffer_unchanged() {
     struct Never;
     impl Serialize for Never {
         fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn what_is_written_is_read() {
+fn status_round_trips() {
     let failed = (0..).map_while(ErrorKind::of_number).map(Status::Failed);
     for status in
         [Status::Done, Status::InRegion, Status::Item, Status::End].into_iter().chain(failed)

@@ -3,7 +3,7 @@ use super::*;
 struct Own;
 
 #[test]
-fn plain_types_are_told_apart_and_others_taken_for_any() {
+fn plain_types_differ_and_others_match_any() {
     assert_ne!(of::<u32, u32>(), of::<i32, u32>());
     assert_ne!(of::<(u32, String), ()>(), of::<(String, u32), ()>());
     assert_eq!(of::<usize, Vec<isize>>(), of::<u64, Vec<i64>>());

@@ -62,7 +62,7 @@ fn memories() -> usize {
 }
 
 #[test]
-fn another_version_is_named_on_both_sides() {
+fn version_mismatch_is_reported_on_both_sides() {
     let served = served();
     let raw = served.raw();
     let mut record = hello("clock").encode();
@@ -89,7 +89,7 @@ fn another_version_is_named_on_both_sides() {
 }
 
 #[test]
-fn callers_that_send_garbage_are_told_so_and_cut() {
+fn malformed_hello_is_refused() {
     let served = served();
     let good = hello("clock").encode();
     let garbage: [&[u8]; 5] =
@@ -118,7 +118,7 @@ fn callers_that_send_garbage_are_told_so_and_cut() {
 }
 
 #[test]
-fn links_over_which_garbage_comes_are_cut() {
+fn malformed_record_closes_the_link() {
     let served = served();
     let region = [&[0x11][..], &[0; 16]].concat();
     let records: [(&[u8], usize); 11] = [
@@ -149,7 +149,7 @@ fn links_over_which_garbage_comes_are_cut() {
 }
 
 #[test]
-fn descriptors_that_nobody_asked_for_are_closed() {
+fn unexpected_descriptors_are_closed() {
     let served = served();
     let leak = || memfd_create("leak", MemfdFlags::CLOEXEC).unwrap();
     let raws: Vec<_> = (0..20)
@@ -165,7 +165,7 @@ fn descriptors_that_nobody_asked_for_are_closed() {
 }
 
 #[test]
-fn one_that_says_nothing_is_cut_and_keeps_nobody_out() {
+fn silent_client_expires_and_blocks_no_other() {
     let served = served();
     let silent: Vec<_> = (0..300).map(|_| served.raw()).collect();
     let (_link, _told) = linked(&served.poller, &served.room, "clock");
@@ -198,7 +198,7 @@ fn answered(bytes: &[u8], descriptors: usize) -> Error {
 }
 
 #[test]
-fn servers_that_answer_garbage_are_errors() {
+fn malformed_welcome_is_an_error() {
     let welcome =
         Welcome { link: 1, size: LaneSize { cells: 8, inline: 64 }, wake_address: None }.encode();
     let mut other = welcome.clone();
@@ -230,7 +230,7 @@ fn servers_that_answer_garbage_are_errors() {
 }
 
 #[test]
-fn a_server_that_does_not_answer_is_a_timeout() {
+fn silent_server_times_out() {
     let room = TestDirectory::new();
     let gates = Gates::open(room.number()).unwrap();
     gates.bind("clock").unwrap();

@@ -187,7 +187,7 @@ fn two_processes_shake_hands_ring_and_pass_memory() {
 }
 
 #[test]
-fn a_killed_servers_name_goes_to_the_next_and_its_callers_hear_of_it() {
+fn killed_servers_name_is_free_and_its_clients_are_notified() {
     let room = TestDirectory::new();
     let mut server = PeerProcess::begin(&room, "serve");
     assert_eq!(server.line(), "ready");
@@ -225,7 +225,7 @@ fn a_killed_servers_name_goes_to_the_next_and_its_callers_hear_of_it() {
 }
 
 #[test]
-fn a_killed_caller_is_gone() {
+fn killed_client_ends_its_link() {
     let room = TestDirectory::new();
     let (poller, number, (test_gate, told)) = (LinkPoller::new(), room.number(), test_gate());
     let _serving = poller.publish(&number, "clock", &[], test_gate).unwrap();
@@ -238,7 +238,7 @@ fn a_killed_caller_is_gone() {
 }
 
 #[test]
-fn rings_never_wait_for_a_stopped_process() {
+fn rings_do_not_block_on_a_stopped_process() {
     let room = TestDirectory::new();
     let mut server = PeerProcess::begin(&room, "serve");
     assert_eq!(server.line(), "ready");
@@ -254,9 +254,9 @@ fn rings_never_wait_for_a_stopped_process() {
 }
 
 #[test]
-fn other_users_come_in_where_they_are_allowed() {
+fn other_users_connect_where_they_are_allowed() {
     if !rustix::process::geteuid().is_root() {
-        let text = b"\n[skip] other_users_come_in_where_they_are_allowed: only root can be several users\n";
+        let text = b"\n[skip] other_users_connect_where_they_are_allowed: only root can be several users\n";
         return std::io::stderr().write_all(text).unwrap();
     }
     const OWNER: u32 = 54321;
@@ -347,12 +347,12 @@ fn a_thousand(room: &TestDirectory) {
 }
 
 #[test]
-fn a_thousand_links_leave_nothing() {
+fn thousand_links_leak_nothing() {
     let room = TestDirectory::new();
     let mut other = PeerProcess::begin(&room, "thousand");
     let said = other.line();
     if let Some(why) = said.strip_prefix("skip") {
-        let text = format!("\n[skip] a_thousand_links_leave_nothing: descriptors: {why}\n");
+        let text = format!("\n[skip] thousand_links_leak_nothing: descriptors: {why}\n");
         return std::io::stderr().write_all(text.as_bytes()).unwrap();
     }
     assert_eq!(said, "well");
@@ -362,7 +362,7 @@ fn a_thousand_links_leave_nothing() {
 /// The listener and the kernel thread come and go all the time, and no caller of a gate that is
 /// there is turned away.
 #[test]
-fn gates_that_come_and_go_at_once() {
+fn gates_are_published_and_closed_concurrently() {
     let room = TestDirectory::new();
     let (poller, number) = (LinkPoller::new(), room.number());
     std::thread::scope(|scope| {
@@ -426,7 +426,7 @@ fn forks(room: &TestDirectory) {
 }
 
 #[test]
-fn a_forks_child_is_not_its_parent() {
+fn forked_child_leaves_its_parents_links_alone() {
     let room = TestDirectory::new();
     let (poller, number, (test_gate, told)) = (LinkPoller::new(), room.number(), test_gate());
     let _serving = poller.publish(&number, "clock", &[], test_gate.clone()).unwrap();

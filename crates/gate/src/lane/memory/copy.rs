@@ -8,7 +8,7 @@
 //! compiler has to assume of them whatever Rust code could do, for instance a loop over relaxed
 //! atomic bytes.
 
-use super::atomic::{AtomicU64, Ordering};
+use crate::loom::{AtomicU64, Ordering};
 
 /// Into the words of a cell's head; what remains of the last word is zero.
 ///
@@ -51,7 +51,7 @@ pub(super) fn out_of_words(from: &[AtomicU64], len: usize, to: &mut Vec<u8>) {
 /// Into shared memory.
 ///
 /// # Safety
-/// So many bytes at `to` are mapped, and in nothing that Rust code has a reference to.
+/// `from.len()` bytes at `to` are mapped, and Rust code has no reference to them.
 #[inline]
 pub(super) unsafe fn into_shared(to: *mut u8, from: &[u8]) {
     // SAFETY: mapped, as the caller promises; `from` is a slice.

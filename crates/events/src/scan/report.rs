@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use kumihimo_resource::id::Printed;
 
-use super::config::{OnMisbehaviour, Violation};
-use super::scan::Culprit;
+use super::suspicion::Culprit;
 use crate::linux::debugger::is_debugged;
 use crate::linux::watch::{Tid, WaitSite};
 use crate::pool::kernel::Kernel;
 use crate::preempt::thread_sampler;
 use crate::report::stderr_signal_safe::{print_signal_safe, write_signal_safe};
+use crate::watchdog::config::{OnMisbehaviour, Violation};
 
 fn what_to_do(case: Violation) -> &'static str {
     match case {

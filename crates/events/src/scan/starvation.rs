@@ -8,78 +8,72 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::handoff::slot::Slot;
-use crate::linux::watch::{self, CpuClock, Tid, WaitSite};
+use crate::linux::watch::{self, CpuClock, Tid};
 use crate::pool::kernel::Kernel;
 use crate::pool::sched::{Starved, UserScheduler};
 
 /// The time without progress before starvation is reported.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// The longest time between two scans. A scan reads two files of /proc for each kernel thread.
+const LONGEST_INTERVAL: Duration = Duration::from_secs(8);
 
 /// The watchdog's state between two scans.
 #[derive(Debug, Default)]
 pub(crate) struct Starvation {
     /// CPU time of all kernel threads, and the number of hand-offs.
     progress: Option<(u64, u64)>,
+    /// The time without progress.
     age: Duration,
+    /// The time since the last scan.
+    unscanned: Duration,
+    /// The time between the last scan and the next one: it grows with the age.
+    interval: Duration,
     reported: bool,
 }
 
-impl Kernel {
-    /// Whether the last attempt to start a kernel thread failed and the pool is empty. A snapshot.
-    /// Async-signal-safe.
-    #[must_use]
-    pub fn is_short_of_threads(&self) -> bool {
-        self.is_short.load(Ordering::Relaxed) && !self.has_spare()
+impl Starvation {
+    /// Whether a scan is due, `elapsed` after the previous call. None is once the user scheduler
+    /// needs no further report.
+    fn is_due(&mut self, elapsed: Duration) -> bool {
+        self.unscanned += elapsed;
+        !self.reported && self.unscanned >= self.interval
     }
 
-    /// Whether kernel threads are short and a VP other than `vp` has no carrier, or a sleeping one.
-    /// The carrier of an idle `vp` should then serve that VP
-    /// ([`KernelThread::pass_on`](crate::KernelThread::pass_on)).
-    #[must_use]
-    pub fn has_unserved_vp(&self, vp: u32) -> bool {
-        self.is_short_of_threads()
-            && (0..self.vps).filter(|other| *other != vp).any(|other| {
-                let index = self.carriers[other as usize].load(Ordering::Relaxed);
-                index == 0 || self.sleeps_unreported(index).is_some()
-            })
-    }
-
-    /// The thread ID of the carrier in slot `index`, if it sleeps outside of the user scheduler.
-    fn sleeps_unreported(&self, index: u32) -> Option<Tid> {
-        let slot = self.page.slot(index);
-        if self.watchdog.rests(index) || slot.is_masked() {
+    /// Notes what a scan found. Returns the time without progress if that is to be reported.
+    fn note(&mut self, progress: Option<(u64, u64)>) -> Option<Duration> {
+        let elapsed = std::mem::take(&mut self.unscanned);
+        if progress.is_none() || self.progress != progress {
+            *self = Starvation { progress, ..Starvation::default() };
             return None;
         }
-        Some(slot.tid.load(Ordering::Relaxed) as Tid).filter(|tid| watch::is_asleep(*tid))
+        self.age += elapsed;
+        if self.age < PATIENCE {
+            return None;
+        }
+        self.interval = (self.age / 2).min(LONGEST_INTERVAL);
+        Some(self.age)
     }
+}
 
-    /// One scan by the watchdog, `elapsed` after the previous one.
+impl Kernel {
+    /// One pass of the watchdog, `elapsed` after the previous one.
     pub(crate) fn scan_for_starvation(
         &self,
         seen: &mut Starvation,
         elapsed: Duration,
         scheduler: &dyn UserScheduler,
     ) {
-        let progress =
-            self.cpu_time_if_all_sleep().map(|ran| (ran, self.hand_offs.load(Ordering::Relaxed)));
-        if progress.is_none() || seen.progress != progress {
-            (seen.progress, seen.age) = (progress, Duration::ZERO);
+        if !seen.is_due(elapsed) {
             return;
         }
-        seen.age += elapsed;
-        if seen.age >= PATIENCE && !seen.reported {
+        let progress =
+            self.cpu_time_if_all_sleep().map(|ran| (ran, self.hand_offs.load(Ordering::Relaxed)));
+        if let Some(since) = seen.note(progress) {
             let mut sleepers = self.slots().filter(|slot| slot.tid.load(Ordering::Relaxed) != 0);
             let for_good =
-                sleepers.all(|slot| Kernel::wait_site(slot).is_some_and(|place| place.is_endless));
-            seen.reported = scheduler.starved(Starved { since: seen.age, for_good });
+                sleepers.all(|slot| Kernel::wait_site(slot).is_some_and(|site| site.is_endless));
+            seen.reported = scheduler.starved(Starved { since, for_good });
         }
-    }
-
-    /// The place in the kernel where the thread of `slot` sleeps, if it does.
-    #[must_use]
-    pub fn wait_site(slot: &Slot) -> Option<WaitSite> {
-        WaitSite::of(slot.tid.load(Ordering::Relaxed) as Tid)
     }
 
     /// CPU time of all kernel threads, if every one sleeps outside of the user scheduler.
@@ -110,3 +104,6 @@ impl Kernel {
         Some(ran)
     }
 }
+
+#[cfg(test)]
+mod tests;
