@@ -131,8 +131,8 @@ impl Builder {
     }
 
     /// When system calls of several microprocesses enter the kernel together: see
-    /// [`wrapped`](crate::wait::syscall_batch). `KUMI_LAB=batch=...` applies where the program does not
-    /// call this.
+    /// [`wrapped`](crate::wait::syscall_batch). `KUMI_LAB=batch=...` applies where the program does
+    /// not call this.
     pub fn batch(mut self, policy: BatchPolicy) -> Builder {
         self.batch = Some(policy);
         self
