@@ -56,6 +56,15 @@ pub fn is_child(name: &str) -> bool {
     std::env::var("KUMI_TEST_CHILD").is_ok_and(|child| child == name)
 }
 
+/// A variable for a child. Of `KUMI_LAB`, the pairs of this process stay where `value` does not
+/// replace them: a row of the matrix of fallbacks sets some.
+fn with_lab<'a>(name: &'a str, value: &str) -> (&'a str, String) {
+    match name {
+        "KUMI_LAB" => (name, kumihimo_config::lab_with(value)),
+        _ => (name, value.to_owned()),
+    }
+}
+
 /// Begins this test program once more, for the one test `name`, with pipes for its standard
 /// streams.
 ///
@@ -70,7 +79,7 @@ pub fn start(name: &str, environment: &[(&str, &str)]) -> Child {
         .env("ASAN_OPTIONS", "detect_leaks=0:handle_segv=0:handle_sigbus=0:handle_abort=0")
         .env("TSAN_OPTIONS", "handle_segv=0:handle_sigbus=0:handle_abort=0:report_bugs=0")
         .env_remove("RUST_BACKTRACE")
-        .envs(environment.iter().copied())
+        .envs(environment.iter().map(|&(name, value)| with_lab(name, value)))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -147,7 +156,7 @@ pub fn alone(name: &str, body: impl FnOnce()) {
     assert!(!ended.stdout.contains("running 0 tests"), "there is no test {name}");
 }
 
-/// Whether microprocesses are kernel threads here (`KUMI_TLS=kernel`, ThreadSanitizer, another
+/// Whether microprocesses are kernel threads here (`KUMI_LAB=tls=kernel`, ThreadSanitizer, another
 /// libc): asks the running runtime.
 ///
 /// # Panics

@@ -3,7 +3,8 @@
 /// Makes this process, which must be root's, that of user `id`, without any capability. False if it
 /// is not root's. For a process of the test's own.
 ///
-/// It joins no others on the machine from now on: nobody would remove what that leaves behind.
+/// It joins no other processes of the machine, unless its settings were read before: nobody would
+/// remove what that leaves behind.
 ///
 /// # Panics
 /// If it cannot be done.
@@ -21,7 +22,7 @@ pub fn become_user(id: u32) -> bool {
     }
     // SAFETY: nobody else in this process reads the environment at this moment: it runs one test,
     // which is here.
-    unsafe { std::env::set_var("KUMI_MACHINE", "off") };
+    unsafe { std::env::set_var("KUMI_DIR", "off") };
     let status = std::fs::read_to_string("/proc/self/status").expect("/proc");
     assert!(status.lines().any(|line| line == "CapEff:\t0000000000000000"), "{status}");
     true

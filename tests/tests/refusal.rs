@@ -254,10 +254,10 @@ fn watch_works_where_everything_is_refused() {
             tell.send(unsafe { libc::gettid() }).expect("it listens");
             reader.read_to_end(&mut Vec::new()).expect("the end")
         });
-        let slots = [watch::Watching { open: true, tid: told.recv().expect("it tells") }];
+        let slots = [watch::WatchedThread { open: true, tid: told.recv().expect("it tells") }];
         let (mut watch, mut found) = (watch::Watch::new(), false);
         while !found {
-            std::thread::sleep(watch.look(&slots, &mut watch::Proc, |_| found = true));
+            std::thread::sleep(watch.look(&slots, &mut watch::ProcProbe, |_| found = true));
         }
         drop(writer);
         thread.join().expect("no panic");

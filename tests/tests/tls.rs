@@ -544,7 +544,7 @@ fn the_end_of_a_forked_child_waits_for_nobody() {
 
 /// As `one_to_one`, in a process that has no runtime.
 fn one_to_one_child() -> bool {
-    std::env::var("KUMI_TLS").is_ok_and(|kind| kind == "kernel")
+    kumihimo_config::get().lab.tls == Some(kumihimo_config::Tls::Kernel)
 }
 
 #[test]

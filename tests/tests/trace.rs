@@ -335,14 +335,14 @@ fn a_buffer_size_that_means_nothing_is_an_error_of_build() {
     const NAME: &str = "a_buffer_size_that_means_nothing_is_an_error_of_build";
     if is_child(NAME) {
         let error = Builder::new().build().expect_err("refused").to_string();
-        assert!(error.contains("KUMI_TRACE_BUFFER=many"), "{error}");
+        assert!(error.contains("KUMI_LAB=trace_buffer=many"), "{error}");
         return;
     }
     let folder = Folder::new("many");
     let path = folder.file("x");
     let ended = again(
         NAME,
-        &[("KUMI_TRACE", path.to_str().expect("UTF-8")), ("KUMI_TRACE_BUFFER", "many")],
+        &[("KUMI_TRACE", path.to_str().expect("UTF-8")), ("KUMI_LAB", "trace_buffer=many")],
     );
     assert!(ended.status.success(), "{ended:?}");
 }

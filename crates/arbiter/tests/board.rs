@@ -83,7 +83,7 @@ fn refused(room: &Room, what: &str) {
         let error = error.expect_err("it is refused").to_string();
         assert!(error.contains(what), "{error}");
         assert!(error.contains(&room.path().display().to_string()), "{error}");
-        assert!(error.contains("KUMI_BOARD"), "{error}");
+        assert!(error.contains("KUMI_ARBITER"), "{error}");
     }
 }
 
@@ -233,8 +233,8 @@ fn another_user_is_refused() {
     for mode in [0o600, 0o644] {
         std::fs::set_permissions(room.path(), PermissionsExt::from_mode(mode)).expect("it is ours");
         let mut nobody = Other::start(&room.path(), "nobody");
-        nobody.expect("or set KUMI_BOARD to another path or to off");
-        nobody.expect("or set KUMI_BOARD to another path or to off");
+        nobody.expect("or set KUMI_ARBITER to another path or to none");
+        nobody.expect("or set KUMI_ARBITER to another path or to none");
         nobody.ends();
     }
     // And the other way round: root does not use what another user planted.

@@ -23,7 +23,7 @@
 //! - [`overflow`]: one clear line for a stack that is too small.
 //!
 //! Nothing here depends on scheduling. What a machine lacks is found out at run time and replaced
-//! ([`tls::Kind`], `KUMI_GUARD`, `KUMI_FSBASE`).
+//! ([`tls::Kind`], `KUMI_LAB=guard=...`, `KUMI_LAB=fsbase=...`).
 
 #[cfg(not(target_os = "linux"))]
 compile_error!(

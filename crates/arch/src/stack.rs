@@ -13,7 +13,7 @@
 //!
 //! Guards are made with `MADV_GUARD_INSTALL` (Linux 6.13): it needs no mapping of its own, so
 //! `vm.max_map_count` bounds nothing. Older kernels get `mprotect`, two mappings a slot.
-//! `KUMI_GUARD=mprotect` forces that way.
+//! `KUMI_LAB=guard=mprotect` forces that way.
 
 use std::fmt;
 use std::io;
@@ -430,7 +430,8 @@ pub fn guard_kind() -> &'static str {
 fn guard_how() -> u8 {
     match GUARD_HOW.load(Ordering::Relaxed) {
         0 => {
-            let forced = std::env::var_os("KUMI_GUARD").is_some_and(|v| v == "mprotect");
+            let asked = kumihimo_config::get().lab.guard;
+            let forced = asked == Some(kumihimo_config::Guard::Mprotect);
             let how = if forced { MPROTECT } else { probe_guard() };
             GUARD_HOW.fetch_max(how, Ordering::Relaxed);
             GUARD_HOW.load(Ordering::Relaxed)

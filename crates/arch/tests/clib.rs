@@ -520,15 +520,15 @@ fn all_at_once() {
 
 #[test]
 fn all_of_this_with_donors() {
-    again::all_with("all_of_this_with", &[("KUMI_TLS", "donor")]);
+    again::all_with("all_of_this_with", &[("KUMI_LAB", "tls=donor")]);
 }
 
 #[test]
 fn all_of_this_with_all_blocks_listed() {
-    again::all_with("all_of_this_with", &[("KUMI_DLOPEN", "listed")]);
+    again::all_with("all_of_this_with", &[("KUMI_LAB", "dlopen=listed")]);
 }
 
 #[test]
 fn all_of_this_without_fsgsbase() {
-    again::all_with("all_of_this_with", &[("KUMI_FSBASE", "arch_prctl")]);
+    again::all_with("all_of_this_with", &[("KUMI_LAB", "fsbase=arch_prctl")]);
 }

@@ -333,12 +333,12 @@ fn loading_does_not_leak_templates() {
 
 #[test]
 fn all_of_this_where_dlopen_passes_us_by() {
-    again::all_with("all_of_this_w", &[("KUMI_DLOPEN", "listed")]);
+    again::all_with("all_of_this_w", &[("KUMI_LAB", "dlopen=listed")]);
 }
 
 #[test]
 fn all_of_this_with_donors() {
-    again::all_with("all_of_this_w", &[("KUMI_TLS", "donor")]);
+    again::all_with("all_of_this_w", &[("KUMI_LAB", "tls=donor")]);
 }
 
 /// jemalloc's own variables leave gaps between those of libraries, in which the remains of a closed
@@ -347,5 +347,5 @@ fn all_of_this_with_donors() {
 fn all_of_this_beside_jemalloc() {
     let Some(library) = again::jemalloc() else { return again::skip("no libjemalloc.so.2 here") };
     again::all_with("all_of_this", &[("LD_PRELOAD", library)]);
-    again::all_with("all_of_this", &[("LD_PRELOAD", library), ("KUMI_DLOPEN", "listed")]);
+    again::all_with("all_of_this", &[("LD_PRELOAD", library), ("KUMI_LAB", "dlopen=listed")]);
 }

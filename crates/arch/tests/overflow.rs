@@ -46,7 +46,7 @@ fn overflow_is_one_clear_line() {
         unreachable!();
     }
     for kind in ["clone", "donor"] {
-        let out = again::once_more(NAME, &[("KUMI_TLS", kind)]);
+        let out = again::once_more(NAME, &[("KUMI_LAB", &format!("tls={kind}"))]);
         let text = again::text(&out.stderr);
         assert_eq!(signal_of(&out), Some(libc::SIGABRT), "{text}");
         let line = text.lines().find(|l| l.starts_with("kumihimo: ")).expect("a line of ours");

@@ -150,7 +150,7 @@ fn guards_stop_the_program() {
         return;
     }
     for (env, kind) in [("", ""), ("mprotect", "guards: mprotect")] {
-        let out = again::once_more(NAME, &[("KUMI_GUARD", env)]);
+        let out = again::once_more(NAME, &[("KUMI_LAB", &format!("guard={env}"))]);
         let signal = std::os::unix::process::ExitStatusExt::signal(&out.status);
         assert_eq!(signal, Some(libc::SIGSEGV), "{}", again::text(&out.stderr));
         assert!(again::text(&out.stdout).contains(kind), "{}", again::text(&out.stdout));
@@ -198,8 +198,9 @@ fn too_many_mappings_are_an_error_that_helps() {
         return again::skip("a sanitizer's shadow memory needs the address space");
     }
     again::alone("too_many_mappings_are_an_error_that_helps", || {
+        let lab = kumihimo_config::lab_with("guard=mprotect");
         // SAFETY: no other thread reads the environment in this process.
-        unsafe { std::env::set_var("KUMI_GUARD", "mprotect") };
+        unsafe { std::env::set_var("KUMI_LAB", lab) };
         let limit: usize = std::fs::read_to_string("/proc/sys/vm/max_map_count")
             .expect("a limit")
             .trim()

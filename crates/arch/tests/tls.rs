@@ -34,12 +34,12 @@ fn blocks_are_made_as_asked() {
     let best = tls::get().kind();
     for (asked, kind, why) in [
         ("", Kind::Clone, "a clone equals"),
-        ("clone", Kind::Clone, "KUMI_TLS=clone"),
-        ("donor", Kind::Donor, "KUMI_TLS=donor"),
-        ("kernel", Kind::Kernel, "KUMI_TLS=kernel"),
-        ("nonsense", Kind::Kernel, "none of clone, donor, kernel"),
+        ("clone", Kind::Clone, "KUMI_LAB=tls=clone"),
+        ("donor", Kind::Donor, "KUMI_LAB=tls=donor"),
+        ("kernel", Kind::Kernel, "KUMI_LAB=tls=kernel"),
+        ("fail", Kind::Kernel, "KUMI_LAB=tls=fail"),
     ] {
-        let out = again::once_more(NAME, &[("KUMI_TLS", asked)]);
+        let out = again::once_more(NAME, &[("KUMI_LAB", &format!("tls={asked}"))]);
         let text = again::text(&out.stdout);
         assert!(out.status.success(), "{text}{}", again::text(&out.stderr));
         if best == Kind::Kernel {
@@ -55,7 +55,7 @@ fn blocks_are_made_as_asked() {
 
 #[test]
 fn all_of_this_with_donors() {
-    again::all_with("all_of_this_with_donors", &[("KUMI_TLS", "donor")]);
+    again::all_with("all_of_this_with_donors", &[("KUMI_LAB", "tls=donor")]);
 }
 
 /// Lets this process, no longer root's, begin no further kernel thread; the limit that was, if the
@@ -90,7 +90,7 @@ fn allow_kernel_threads(limit: libc::rlimit) {
 
 fn passes_alone(name: &str) {
     needs_blocks!();
-    let out = again::once_more(name, &[("KUMI_TLS", "")]);
+    let out = again::once_more(name, &[("KUMI_LAB", "tls=")]);
     let text = again::text(&out.stdout);
     if text.contains("not limited") {
         return again::skip("RLIMIT_NPROC is not kept here");
@@ -149,7 +149,10 @@ fn blocks_are_cloned_beside_jemalloc() {
     needs_blocks!();
     let Some(library) = again::jemalloc() else { return again::skip("no libjemalloc.so.2 here") };
     for (asked, kind) in [("", "Clone"), ("donor", "Donor")] {
-        let out = again::once_more(NAME, &[("LD_PRELOAD", library), ("KUMI_TLS", asked)]);
+        let out = again::once_more(
+            NAME,
+            &[("LD_PRELOAD", library), ("KUMI_LAB", &format!("tls={asked}"))],
+        );
         let text = again::text(&out.stdout);
         assert!(text.contains(&format!("kind: {kind} ")), "{text}{}", again::text(&out.stderr));
     }

@@ -3,7 +3,7 @@
 use crate::op::{Op, Outcome};
 
 /// Calls in one batch, at most: what comes meanwhile waits behind them.
-pub const LARGEST: usize = 64;
+pub const LARGEST: usize = kumihimo_config::LARGEST_BATCH;
 
 /// A system call that waits for its batch.
 #[derive(Debug)]

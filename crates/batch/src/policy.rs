@@ -39,20 +39,24 @@ impl std::fmt::Display for BadPolicy {
 
 impl std::error::Error for BadPolicy {}
 
+/// As [`Display`](std::fmt::Display) shows it, or as `KUMI_LAB=batch=...` has it (`fixed:3`).
 impl std::str::FromStr for Policy {
     type Err = BadPolicy;
 
     fn from_str(text: &str) -> Result<Policy, BadPolicy> {
-        match text {
-            "adaptive" => Ok(Policy::Adaptive),
-            "paper" => Ok(Policy::Paper),
-            "off" => Ok(Policy::Off),
-            _ => {
-                let n = text.strip_prefix("fixed=").and_then(|n| n.parse().ok());
-                n.filter(|n| (1..=LARGEST).contains(n))
-                    .map(Policy::Fixed)
-                    .ok_or_else(|| BadPolicy(text.to_owned()))
-            }
+        let asked = kumihimo_config::Batch::parse(&text.replacen('=', ":", 1));
+        asked.map(Policy::from).ok_or_else(|| BadPolicy(text.to_owned()))
+    }
+}
+
+/// As `KUMI_LAB=batch=...` asks.
+impl From<kumihimo_config::Batch> for Policy {
+    fn from(asked: kumihimo_config::Batch) -> Policy {
+        match asked {
+            kumihimo_config::Batch::Adaptive => Policy::Adaptive,
+            kumihimo_config::Batch::Paper => Policy::Paper,
+            kumihimo_config::Batch::Fixed(n) => Policy::Fixed(n),
+            kumihimo_config::Batch::Off => Policy::Off,
         }
     }
 }

@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char, c_void};
 use std::mem::offset_of;
 use std::slice;
 
-use crate::error::Failed;
+use crate::error::Failure;
 
 /// Name, size, fields and their places.
 #[doc(hidden)]
@@ -25,13 +25,13 @@ impl Bytes {
     ///
     /// # Safety
     /// `self` is as it was initialised, or as this library left it.
-    pub(crate) unsafe fn take(&mut self) -> Result<Vec<u8>, Failed> {
+    pub(crate) unsafe fn take(&mut self) -> Result<Vec<u8>, Failure> {
         let Bytes { data, length, capacity } = *self;
         if data.is_null() && length == 0 && capacity == 0 {
             return Ok(Vec::new());
         }
         if data.is_null() || capacity == 0 || length > capacity || capacity > isize::MAX as usize {
-            return Err(Failed::invalid(
+            return Err(Failure::invalid(
                 "a kumi_bytes that is neither KUMI_BYTES_INIT nor what a function left in it",
             ));
         }
@@ -67,29 +67,32 @@ pub unsafe extern "C" fn kumi_bytes_free(bytes: *mut Bytes) {
 ///
 /// # Safety
 /// NULL, or valid for `'a`.
-pub(crate) unsafe fn given<'a, T>(pointer: *const T, what: &str) -> Result<&'a T, Failed> {
+pub(crate) unsafe fn non_null<'a, T>(pointer: *const T, what: &str) -> Result<&'a T, Failure> {
     aligned(pointer, what).and_then(|pointer| {
         // SAFETY: the caller's promise.
-        unsafe { pointer.as_ref() }.ok_or_else(|| Failed::invalid(format!("{what} is NULL")))
+        unsafe { pointer.as_ref() }.ok_or_else(|| Failure::invalid(format!("{what} is NULL")))
     })
 }
 
-/// As [`given`], to be changed.
+/// As [`non_null`], to be changed.
 ///
 /// # Safety
 /// NULL, or valid for `'a` and nobody else's meanwhile.
-pub(crate) unsafe fn lent<'a, T>(pointer: *mut T, what: &str) -> Result<&'a mut T, Failed> {
+pub(crate) unsafe fn non_null_mut<'a, T>(
+    pointer: *mut T,
+    what: &str,
+) -> Result<&'a mut T, Failure> {
     aligned(pointer, what).and_then(|_| {
         // SAFETY: the caller's promise.
-        unsafe { pointer.as_mut() }.ok_or_else(|| Failed::invalid(format!("{what} is NULL")))
+        unsafe { pointer.as_mut() }.ok_or_else(|| Failure::invalid(format!("{what} is NULL")))
     })
 }
 
-fn aligned<T>(pointer: *const T, what: &str) -> Result<*const T, Failed> {
+fn aligned<T>(pointer: *const T, what: &str) -> Result<*const T, Failure> {
     if pointer.is_aligned() {
         Ok(pointer)
     } else {
-        Err(Failed::invalid(format!("{what} is not aligned")))
+        Err(Failure::invalid(format!("{what} is not aligned")))
     }
 }
 
@@ -98,9 +101,9 @@ fn aligned<T>(pointer: *const T, what: &str) -> Result<*const T, Failed> {
 ///
 /// # Safety
 /// NULL, or valid to be written.
-pub(crate) unsafe fn emptied<'a, T>(out: *mut *mut T) -> Result<&'a mut *mut T, Failed> {
+pub(crate) unsafe fn cleared_out<'a, T>(out: *mut *mut T) -> Result<&'a mut *mut T, Failure> {
     let Some(_) = (!out.is_null()).then_some(()) else {
-        return Err(Failed::invalid("the place for the result is NULL"));
+        return Err(Failure::invalid("the place for the result is NULL"));
     };
     aligned(out, "the place for the result")?;
     // SAFETY: the caller's promise; written before a reference to it is made, as it may be
@@ -118,15 +121,15 @@ pub(crate) unsafe fn slice<'a>(
     data: *const c_void,
     length: usize,
     what: &str,
-) -> Result<&'a [u8], Failed> {
+) -> Result<&'a [u8], Failure> {
     if length == 0 {
         return Ok(&[]);
     }
     if data.is_null() {
-        return Err(Failed::invalid(format!("{what} is NULL, but has {length} bytes")));
+        return Err(Failure::invalid(format!("{what} is NULL, but has {length} bytes")));
     }
     if isize::try_from(length).is_err() {
-        return Err(Failed::invalid(format!(
+        return Err(Failure::invalid(format!(
             "{what} has {length} bytes: more than an address space"
         )));
     }
@@ -138,13 +141,13 @@ pub(crate) unsafe fn slice<'a>(
 ///
 /// # Safety
 /// NULL, or ended by a zero and unchanged for `'a`.
-pub(crate) unsafe fn text<'a>(text: *const c_char, what: &str) -> Result<&'a str, Failed> {
+pub(crate) unsafe fn text<'a>(text: *const c_char, what: &str) -> Result<&'a str, Failure> {
     if text.is_null() {
-        return Err(Failed::invalid(format!("{what} is NULL")));
+        return Err(Failure::invalid(format!("{what} is NULL")));
     }
     // SAFETY: the caller's promise.
     let text = unsafe { CStr::from_ptr(text) };
-    text.to_str().map_err(|e| Failed::invalid(format!("{what} is not UTF-8: {e}")))
+    text.to_str().map_err(|e| Failure::invalid(format!("{what} is not UTF-8: {e}")))
 }
 
 /// Name, size and places of the fields, which a test holds against the header.

@@ -44,29 +44,29 @@ pub(crate) fn kind(number: c_int) -> ErrorKind {
 }
 
 /// What a function of the interface failed with.
-pub(crate) struct Failed {
+pub(crate) struct Failure {
     pub(crate) number: c_int,
     pub(crate) text: String,
 }
 
-impl Failed {
-    pub(crate) fn new(number: c_int, text: impl Into<String>) -> Failed {
-        Failed { number, text: text.into() }
+impl Failure {
+    pub(crate) fn new(number: c_int, text: impl Into<String>) -> Failure {
+        Failure { number, text: text.into() }
     }
 
     /// A wrong argument.
-    pub(crate) fn invalid(text: impl Into<String>) -> Failed {
-        Failed::new(libc::EINVAL, text)
+    pub(crate) fn invalid(text: impl Into<String>) -> Failure {
+        Failure::new(libc::EINVAL, text)
     }
 }
 
-impl From<Error> for Failed {
-    fn from(error: Error) -> Failed {
-        Failed::new(number(error.kind()), error.to_string())
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::new(number(error.kind()), error.to_string())
     }
 }
 
-fn tell(text: String) {
+fn set_text(text: String) {
     let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
     // The old one is dropped when the place is free again.
     let old = TEXT.try_with(|place| place.replace(text));
@@ -75,24 +75,24 @@ fn tell(text: String) {
 
 /// Runs the body of a function of the interface: what it fails with becomes a number and the text,
 /// and nothing unwinds out of it.
-pub(crate) fn guarded(f: impl FnOnce() -> Result<(), Failed>) -> c_int {
+pub(crate) fn catch_failure(f: impl FnOnce() -> Result<(), Failure>) -> c_int {
     let failed = match catch_unwind(AssertUnwindSafe(f)) {
         Ok(Ok(())) => return 0,
         Ok(Err(failed)) => failed,
         Err(payload) if payload.is::<Cancelled>() => {
-            Failed::new(libc::ECANCELED, "the calling microprocess was cancelled")
+            Failure::new(libc::ECANCELED, "the calling microprocess was cancelled")
         }
         Err(payload) => {
-            let said = payload.downcast_ref::<&str>().map(|s| (*s).to_owned());
-            let said =
-                said.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_default();
-            Failed::new(
+            let message = payload.downcast_ref::<&str>().map(|s| (*s).to_owned());
+            let message =
+                message.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_default();
+            Failure::new(
                 libc::ENOTRECOVERABLE,
-                format!("a defect of the library: it panicked: {said}"),
+                format!("a defect of the library: it panicked: {message}"),
             )
         }
     };
-    tell(failed.text);
+    set_text(failed.text);
     failed.number
 }
 
@@ -118,12 +118,12 @@ mod tests {
 
     #[test]
     fn nothing_unwinds_and_the_text_stays() {
-        assert_eq!(guarded(|| Ok(())), 0);
-        assert_eq!(guarded(|| panic!("of the test, {}", 1)), libc::ENOTRECOVERABLE);
+        assert_eq!(catch_failure(|| Ok(())), 0);
+        assert_eq!(catch_failure(|| panic!("of the test, {}", 1)), libc::ENOTRECOVERABLE);
         // SAFETY: ours, ended by a zero.
         let text = unsafe { std::ffi::CStr::from_ptr(kumi_error_text()) }.to_str().expect("UTF-8");
         assert!(text.contains("of the test, 1"), "{text}");
-        assert_eq!(guarded(|| Err(Failed::invalid("a\0b"))), libc::EINVAL);
+        assert_eq!(catch_failure(|| Err(Failure::invalid("a\0b"))), libc::EINVAL);
         // SAFETY: as above.
         assert_eq!(unsafe { std::ffi::CStr::from_ptr(kumi_error_text()) }.to_bytes(), b"a b");
     }

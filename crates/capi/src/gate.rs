@@ -6,8 +6,8 @@ use std::time::Duration;
 use kumihimo::gate::{RawGate, Region as Shared};
 use kumihimo::thread;
 
-use crate::bytes::{self, Bytes, emptied, given, lent};
-use crate::error::{Failed, guarded};
+use crate::bytes::{self, Bytes, cleared_out, non_null, non_null_mut};
+use crate::error::{Failure, catch_failure};
 use crate::options::{self, RawOptions};
 use crate::region::{self, Region};
 
@@ -22,9 +22,9 @@ pub unsafe extern "C" fn kumi_gate_connect(
     name: *const c_char,
     options: *const RawOptions,
 ) -> c_int {
-    guarded(|| {
+    catch_failure(|| {
         // SAFETY: the interface's contract.
-        let out = unsafe { emptied(out) }?;
+        let out = unsafe { cleared_out(out) }?;
         // SAFETY: the interface's contract.
         let (name, options) =
             unsafe { (bytes::text(name, "the gate's name")?, options::read(options)?.0) };
@@ -43,13 +43,13 @@ pub unsafe extern "C" fn kumi_gate_call(
     reply: *mut Bytes,
     timeout_ns: i64,
 ) -> c_int {
-    guarded(|| {
+    catch_failure(|| {
         // SAFETY: the interface's contract.
         let (gate, request) =
-            unsafe { (given(gate, "gate")?, bytes::slice(request, length, "request")?) };
+            unsafe { (non_null(gate, "gate")?, bytes::slice(request, length, "request")?) };
         // SAFETY: the interface's contract.
         unsafe {
-            into(reply, |answer| match u64::try_from(timeout_ns) {
+            fill(reply, |answer| match u64::try_from(timeout_ns) {
                 Ok(time) => gate.0.call_within(request, answer, Duration::from_nanos(time)),
                 // Below zero: without end.
                 Err(_) => gate.0.call(request, answer),
@@ -62,15 +62,15 @@ pub unsafe extern "C" fn kumi_gate_call(
 ///
 /// # Safety
 /// As `kumi_bytes` in the interface's contract.
-unsafe fn into<R>(
+unsafe fn fill<R>(
     reply: *mut Bytes,
     call: impl FnOnce(&mut Vec<u8>) -> Result<R, kumihimo::gate::Error>,
-) -> Result<R, Failed> {
+) -> Result<R, Failure> {
     if reply.is_null() {
         return Ok(call(&mut Vec::new())?);
     }
     // SAFETY: the caller's promise.
-    let reply = unsafe { lent(reply, "reply") }?;
+    let reply = unsafe { non_null_mut(reply, "reply") }?;
     // SAFETY: the caller's promise. Should the call unwind, `reply` is empty and the buffer is
     // freed.
     let mut answer = unsafe { reply.take() }?;
@@ -96,15 +96,15 @@ pub unsafe extern "C" fn kumi_gate_call_regions(
     back_count: *mut usize,
     timeout_ns: i64,
 ) -> c_int {
-    guarded(|| {
+    catch_failure(|| {
         // SAFETY: the interface's contract.
         let (gate, request) =
-            unsafe { (given(gate, "gate")?, bytes::slice(request, length, "request")?) };
+            unsafe { (non_null(gate, "gate")?, bytes::slice(request, length, "request")?) };
         // SAFETY: the interface's contract.
         let passed = unsafe { region::listed(regions, count) }?;
         if back.is_null() != back_count.is_null() || !back.is_aligned() || !back_count.is_aligned()
         {
-            return Err(Failed::invalid("back and back_count: both or neither, aligned"));
+            return Err(Failure::invalid("back and back_count: both or neither, aligned"));
         }
         // SAFETY: the interface's contract: NULL, or the number of places that `back` has.
         let room = unsafe { back_count.as_ref() }.copied().unwrap_or(0);
@@ -113,8 +113,8 @@ pub unsafe extern "C" fn kumi_gate_call_regions(
             unsafe { *back_count = 0 };
         }
         // SAFETY: the interface's contract.
-        let came: Vec<Shared> = unsafe {
-            into(reply, |answer| match u64::try_from(timeout_ns) {
+        let received: Vec<Shared> = unsafe {
+            fill(reply, |answer| match u64::try_from(timeout_ns) {
                 Ok(time) => {
                     gate.0.call_with_within(request, &passed, answer, Duration::from_nanos(time))
                 }
@@ -122,7 +122,7 @@ pub unsafe extern "C" fn kumi_gate_call_regions(
                 Err(_) => gate.0.call_with(request, &passed, answer),
             })
         }?;
-        for (i, region) in came.into_iter().take(room).enumerate() {
+        for (i, region) in received.into_iter().take(room).enumerate() {
             // SAFETY: the interface's contract: `back` has `room` places.
             unsafe {
                 back.add(i).write(Region::sealed(region));
@@ -140,10 +140,10 @@ pub unsafe extern "C" fn kumi_gate_send(
     request: *const c_void,
     length: usize,
 ) -> c_int {
-    guarded(|| {
+    catch_failure(|| {
         // SAFETY: the interface's contract.
         let (gate, request) =
-            unsafe { (given(gate, "gate")?, bytes::slice(request, length, "request")?) };
+            unsafe { (non_null(gate, "gate")?, bytes::slice(request, length, "request")?) };
         Ok(gate.0.send(request)?)
     })
 }
@@ -151,7 +151,7 @@ pub unsafe extern "C" fn kumi_gate_send(
 /// Closes; NULL is nothing to do. See kumihimo.h.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_gate_close(gate: *mut Gate) {
-    guarded(|| {
+    catch_failure(|| {
         if !gate.is_null() {
             // SAFETY: the interface's contract: from `kumi_gate_connect`, and nobody has it any
             // more.

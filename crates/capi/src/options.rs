@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use kumihimo::gate::{Options, Placement};
 
-use crate::bytes::{Layout, given};
-use crate::error::Failed;
+use crate::bytes::{Layout, non_null};
+use crate::error::Failure;
 
 /// `KUMI_ALLOW_EVERYBODY`: every user may call.
 pub const ALLOW_EVERYBODY: u32 = 1;
@@ -41,9 +41,9 @@ const MOST_ALLOWED: usize = 4096;
 
 /// How handlers run, beside what the gate is told.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Hands {
+pub(crate) struct HandlerThreads {
     /// Kernel threads that run them; 0: microprocesses do.
-    pub(crate) threads: usize,
+    pub(crate) count: usize,
 }
 
 impl RawOptions {
@@ -57,14 +57,14 @@ impl RawOptions {
     ///
     /// # Safety
     /// Points to as many bytes as its first field says.
-    unsafe fn read(at: *const RawOptions) -> Result<RawOptions, Failed> {
+    unsafe fn read(at: *const RawOptions) -> Result<RawOptions, Failure> {
         // SAFETY: every version begins with its size.
-        let size = *unsafe { given(at.cast::<usize>(), "options") }?;
+        let size = *unsafe { non_null(at.cast::<usize>(), "options") }?;
         if !(LEAST..=MOST).contains(&size) {
             let text = format!(
                 "options of {size} bytes: begin with KUMI_OPTIONS_INIT, or call kumi_options_init"
             );
-            return Err(Failed::invalid(text));
+            return Err(Failure::invalid(text));
         }
         let known = size.min(size_of::<RawOptions>());
         for at_byte in known..size {
@@ -73,7 +73,7 @@ impl RawOptions {
                 let text = format!(
                     "options that this version of the library does not know: byte {at_byte} is set"
                 );
-                return Err(Failed::new(libc::E2BIG, text));
+                return Err(Failure::new(libc::E2BIG, text));
             }
         }
         let mut options = RawOptions::new();
@@ -85,7 +85,7 @@ impl RawOptions {
 
     /// # Safety
     /// `allow` has `allow_count` users.
-    unsafe fn options(&self) -> Result<(Options, Hands), Failed> {
+    unsafe fn options(&self) -> Result<(Options, HandlerThreads), Failure> {
         let mut options = Options::new();
         if self.in_flight != 0 {
             options = options.in_flight(self.in_flight);
@@ -97,7 +97,7 @@ impl RawOptions {
             options = options.largest(usize::try_from(self.largest).unwrap_or(usize::MAX));
         }
         if self.threads > 1024 {
-            return Err(Failed::invalid(format!(
+            return Err(Failure::invalid(format!(
                 "{} kernel threads for handlers: 1,024 are the most",
                 self.threads
             )));
@@ -114,16 +114,18 @@ impl RawOptions {
             2 => Placement::Scheduled,
             3 => Placement::Spin,
             other => {
-                return Err(Failed::invalid(format!("placement {other}: see enum kumi_placement")));
+                return Err(Failure::invalid(format!(
+                    "placement {other}: see enum kumi_placement"
+                )));
             }
         });
         match self.priority {
             -1 => {}
             priority @ 0..=63 => options = options.priority(priority as u8),
-            other => return Err(Failed::invalid(format!("priority {other}: 0 to 63, or -1"))),
+            other => return Err(Failure::invalid(format!("priority {other}: 0 to 63, or -1"))),
         }
         if self.flags & !(ALLOW_EVERYBODY | NO_INHERITANCE) != 0 || self.reserved != 0 {
-            return Err(Failed::invalid(format!(
+            return Err(Failure::invalid(format!(
                 "flags {:#x}: some have no meaning, or `reserved` is not 0",
                 self.flags
             )));
@@ -136,14 +138,14 @@ impl RawOptions {
             options = options.patience(Duration::from_nanos(self.patience_ns));
         }
         if self.allow_count > MOST_ALLOWED {
-            return Err(Failed::invalid(format!(
+            return Err(Failure::invalid(format!(
                 "{} users to allow: {MOST_ALLOWED} are the most",
                 self.allow_count
             )));
         }
         if self.allow_count != 0 {
             if self.allow.is_null() || !self.allow.is_aligned() {
-                return Err(Failed::invalid(
+                return Err(Failure::invalid(
                     "allow is NULL or not aligned, but allow_count is not 0",
                 ));
             }
@@ -151,7 +153,7 @@ impl RawOptions {
             let allowed = unsafe { std::slice::from_raw_parts(self.allow, self.allow_count) };
             options = allowed.iter().fold(options, |options, uid| options.allow(*uid));
         }
-        Ok((options, Hands { threads: self.threads as usize }))
+        Ok((options, HandlerThreads { count: self.threads as usize }))
     }
 }
 
@@ -159,9 +161,11 @@ impl RawOptions {
 ///
 /// # Safety
 /// NULL, or points to as many bytes as its first field says.
-pub(crate) unsafe fn read(options: *const RawOptions) -> Result<(Options, Hands), Failed> {
+pub(crate) unsafe fn read(
+    options: *const RawOptions,
+) -> Result<(Options, HandlerThreads), Failure> {
     if options.is_null() {
-        return Ok((Options::new(), Hands::default()));
+        return Ok((Options::new(), HandlerThreads::default()));
     }
     // SAFETY: the caller's promise.
     unsafe { RawOptions::read(options)?.options() }
@@ -170,12 +174,12 @@ pub(crate) unsafe fn read(options: *const RawOptions) -> Result<(Options, Hands)
 /// Sets all of `options` to the defaults, as the caller's header knows it: `size` is its `sizeof`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_options_init(options: *mut RawOptions, size: usize) -> i32 {
-    crate::error::guarded(|| {
+    crate::error::catch_failure(|| {
         if options.is_null() || !options.is_aligned() {
-            return Err(Failed::invalid("options is NULL or not aligned"));
+            return Err(Failure::invalid("options is NULL or not aligned"));
         }
         if !(LEAST..=MOST).contains(&size) {
-            return Err(Failed::invalid(format!(
+            return Err(Failure::invalid(format!(
                 "options of {size} bytes: pass sizeof(kumi_options)"
             )));
         }

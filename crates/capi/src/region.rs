@@ -5,8 +5,8 @@ use std::ffi::{c_int, c_void};
 use kumihimo::gate::{Region as Shared, RegionMut};
 use kumihimo::thread;
 
-use crate::bytes::{self, emptied, given, lent};
-use crate::error::{Failed, guarded};
+use crate::bytes::{self, cleared_out, non_null, non_null_mut};
+use crate::error::{Failure, catch_failure};
 
 /// `kumi_region`.
 #[derive(Debug)]
@@ -40,10 +40,10 @@ impl Region {
     }
 
     /// What can be passed.
-    pub(crate) fn shared(&self) -> Result<Shared, Failed> {
+    pub(crate) fn shared(&self) -> Result<Shared, Failure> {
         match &self.0 {
             State::Sealed(region) => Ok(region.clone()),
-            _ => Err(Failed::invalid("a region that is not sealed: kumi_region_seal comes first")),
+            _ => Err(Failure::invalid("a region that is not sealed: kumi_region_seal comes first")),
         }
     }
 }
@@ -55,16 +55,16 @@ impl Region {
 pub(crate) unsafe fn listed(
     regions: *const *const Region,
     count: usize,
-) -> Result<Vec<Shared>, Failed> {
+) -> Result<Vec<Shared>, Failure> {
     if count > MOST {
-        return Err(Failed::invalid(format!("{count} regions: {MOST} are the most")));
+        return Err(Failure::invalid(format!("{count} regions: {MOST} are the most")));
     }
     let mut passed = Vec::with_capacity(count);
     for i in 0..count {
         // SAFETY: the caller's promise.
         let region = unsafe {
-            given(
-                *given(regions, "the list of regions")
+            non_null(
+                *non_null(regions, "the list of regions")
                     .map(|first| std::ptr::from_ref(first).add(i))?,
                 "a region",
             )
@@ -81,9 +81,9 @@ pub unsafe extern "C" fn kumi_region_copy(
     data: *const c_void,
     length: usize,
 ) -> c_int {
-    guarded(|| {
+    catch_failure(|| {
         // SAFETY: the interface's contract.
-        let (out, data) = unsafe { (emptied(out)?, bytes::slice(data, length, "data")?) };
+        let (out, data) = unsafe { (cleared_out(out)?, bytes::slice(data, length, "data")?) };
         *out = Region::sealed(Shared::copy_of(data)?);
         Ok(())
     })
@@ -96,9 +96,9 @@ pub unsafe extern "C" fn kumi_region_new(
     length: usize,
     data: *mut *mut c_void,
 ) -> c_int {
-    guarded(|| {
+    catch_failure(|| {
         // SAFETY: the interface's contract.
-        let (out, data) = unsafe { (emptied(out)?, emptied(data)?) };
+        let (out, data) = unsafe { (cleared_out(out)?, cleared_out(data)?) };
         let mut region = RegionMut::new(length)?;
         *data = region.as_mut_ptr().cast();
         *out = Box::into_raw(Box::new(Region(State::Open(region))));
@@ -109,9 +109,9 @@ pub unsafe extern "C" fn kumi_region_new(
 /// Makes it one that nobody can change. See kumihimo.h.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_region_seal(region: *mut Region) -> c_int {
-    guarded(|| {
+    catch_failure(|| {
         // SAFETY: the interface's contract.
-        let region = unsafe { lent(region, "region") }?;
+        let region = unsafe { non_null_mut(region, "region") }?;
         match std::mem::replace(&mut region.0, State::Lost) {
             State::Open(open) => region.0 = State::Sealed(open.seal()?),
             other => region.0 = other,
@@ -127,17 +127,17 @@ pub unsafe extern "C" fn kumi_region_data(
     length: *mut usize,
 ) -> *const c_void {
     let mut data: *const c_void = std::ptr::null();
-    guarded(|| {
+    catch_failure(|| {
         // SAFETY: the interface's contract.
-        let region = unsafe { given(region, "region") }?;
+        let region = unsafe { non_null(region, "region") }?;
         let bytes: &[u8] = match &region.0 {
             State::Open(open) => open,
             State::Sealed(shared) => shared,
-            State::Lost => return Err(Failed::invalid("a region whose sealing has failed")),
+            State::Lost => return Err(Failure::invalid("a region whose sealing has failed")),
         };
         if !length.is_null() {
             // SAFETY: the interface's contract.
-            *unsafe { lent(length, "length") }? = bytes.len();
+            *unsafe { non_null_mut(length, "length") }? = bytes.len();
         }
         data = bytes.as_ptr().cast();
         Ok(())
@@ -148,7 +148,7 @@ pub unsafe extern "C" fn kumi_region_data(
 /// Lets it go; NULL is nothing to do. See kumihimo.h.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_region_free(region: *mut Region) {
-    guarded(|| {
+    catch_failure(|| {
         if !region.is_null() {
             // SAFETY: the interface's contract: a handle of ours, and nobody has it any more.
             let region = unsafe { Box::from_raw(region) };

@@ -10,8 +10,8 @@ use kumihimo::gate::{Context, Error, RawGate, Region as Shared, Serving as Open}
 use kumihimo::sync::mpsc;
 use kumihimo::thread;
 
-use crate::bytes::{self, Layout, emptied, given, lent};
-use crate::error::{Failed, guarded, kind};
+use crate::bytes::{self, Layout, cleared_out, non_null, non_null_mut};
+use crate::error::{Failure, catch_failure, kind};
 use crate::options::{self, RawOptions};
 use crate::region::Region;
 use crate::threads::Threads;
@@ -61,13 +61,13 @@ impl Caller {
 pub struct Reply {
     answer: *mut Vec<u8>,
     context: *const Context<'static>,
-    said: Option<String>,
+    message: Option<String>,
     regions: Vec<Shared>,
 }
 
 impl Reply {
     fn answer(&mut self) -> &mut Vec<u8> {
-        // SAFETY: `Hand::run` had it exclusively, and lent it for as long as `self` lives.
+        // SAFETY: `BoundHandler::run` had it exclusively, and lent it for as long as `self` lives.
         unsafe { &mut *self.answer }
     }
 
@@ -84,7 +84,7 @@ const _: () = {
 };
 
 /// A handler, with what it is called with.
-pub(crate) struct Hand {
+pub(crate) struct BoundHandler {
     function:
         unsafe extern "C" fn(*const c_void, usize, *mut Reply, *const Caller, *mut c_void) -> c_int,
     arg: *mut c_void,
@@ -93,20 +93,20 @@ pub(crate) struct Hand {
 
 // SAFETY: the interface's contract: the function may be called anywhere, several at once, and `arg`
 // with it.
-unsafe impl Send for Hand {}
+unsafe impl Send for BoundHandler {}
 // SAFETY: as above.
-unsafe impl Sync for Hand {}
+unsafe impl Sync for BoundHandler {}
 
 thread_local! {
-    /// The hand that runs on this microprocess or kernel thread, as a number.
-    static INSIDE: Cell<usize> = const { Cell::new(0) };
+    /// The handler that runs on this microprocess or kernel thread, as a number.
+    static CURRENT_HANDLER: Cell<usize> = const { Cell::new(0) };
 }
 
-impl Hand {
+impl BoundHandler {
     /// Lets C handle a request. Nothing unwinds out of it: its functions stop that.
     pub(crate) fn run(
         &self,
-        asked: &[u8],
+        request: &[u8],
         context: &Context<'_>,
         answer: &mut Vec<u8>,
     ) -> Result<Vec<Shared>, Error> {
@@ -114,27 +114,30 @@ impl Hand {
         let mut reply = Reply {
             answer,
             context: std::ptr::from_ref(context).cast(),
-            said: None,
+            message: None,
             regions: Vec::new(),
         };
-        let before = INSIDE.with(|inside| inside.replace(self.number()));
+        let before = CURRENT_HANDLER.with(|inside| inside.replace(self.number()));
         // SAFETY: the interface's contract; all pointers hold until it returns.
         let failed = unsafe {
             (self.function)(
-                asked.as_ptr().cast(),
-                asked.len(),
+                request.as_ptr().cast(),
+                request.len(),
                 &raw mut reply,
                 &raw const caller,
                 self.arg,
             )
         };
-        INSIDE.with(|inside| inside.set(before));
+        CURRENT_HANDLER.with(|inside| inside.set(before));
         if failed == 0 {
             return Ok(reply.regions);
         }
-        let said =
-            reply.said.unwrap_or_else(|| std::io::Error::from_raw_os_error(failed).to_string());
-        Err(Error::new(kind(failed), format!("the handler of gate {:?} failed: {said}", self.name)))
+        let message =
+            reply.message.unwrap_or_else(|| std::io::Error::from_raw_os_error(failed).to_string());
+        Err(Error::new(
+            kind(failed),
+            format!("the handler of gate {:?} failed: {message}", self.name),
+        ))
     }
 
     fn number(&self) -> usize {
@@ -147,8 +150,8 @@ impl Hand {
 pub struct Serving {
     open: Open,
     /// Ends when no handler runs or will.
-    over: mpsc::Receiver<()>,
-    hand: usize,
+    ended: mpsc::Receiver<()>,
+    handler: usize,
 }
 
 /// Serves. See kumihimo.h.
@@ -160,30 +163,30 @@ pub unsafe extern "C" fn kumi_gate_serve(
     handler: Handler,
     arg: *mut c_void,
 ) -> c_int {
-    guarded(|| {
+    catch_failure(|| {
         // SAFETY: the interface's contract.
-        let out = unsafe { emptied(out) }?;
+        let out = unsafe { cleared_out(out) }?;
         // SAFETY: the interface's contract.
-        let (name, (options, hands)) =
+        let (name, (options, threads)) =
             unsafe { (bytes::text(name, "the gate's name")?, options::read(options)?) };
-        let function = handler.ok_or_else(|| Failed::invalid("handler is NULL"))?;
-        let hand = Arc::new(Hand { function, arg, name: name.into() });
-        let number = hand.number();
-        let (ends, over) = mpsc::channel::<()>();
+        let function = handler.ok_or_else(|| Failure::invalid("handler is NULL"))?;
+        let bound = Arc::new(BoundHandler { function, arg, name: name.into() });
+        let number = bound.number();
+        let (ends, ended) = mpsc::channel::<()>();
         // The closure, and `ends` with it, is dropped by the last microprocess of the pool.
-        let open = if hands.threads == 0 {
-            RawGate::serve(name, &options, move |asked, context, answer| {
+        let open = if threads.count == 0 {
+            RawGate::serve(name, &options, move |request, context, answer| {
                 let _ends = &ends;
-                hand.run(asked, context, answer)
+                bound.run(request, context, answer)
             })?
         } else {
-            let threads = Threads::start(hand, hands.threads)?;
-            RawGate::serve(name, &options, move |asked, context, answer| {
+            let threads = Threads::start(bound, threads.count)?;
+            RawGate::serve(name, &options, move |request, context, answer| {
                 let _ends = &ends;
-                threads.run(asked, context, answer)
+                threads.run(request, context, answer)
             })?
         };
-        *out = Box::into_raw(Box::new(Serving { open, over, hand: number }));
+        *out = Box::into_raw(Box::new(Serving { open, ended, handler: number }));
         Ok(())
     })
 }
@@ -191,23 +194,23 @@ pub unsafe extern "C" fn kumi_gate_serve(
 /// Ends serving, and waits for the handlers that run. See kumihimo.h.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_serving_close(serving: *mut Serving) -> c_int {
-    guarded(|| {
+    catch_failure(|| {
         if serving.is_null() {
             return Ok(());
         }
         // SAFETY: the interface's contract: from `kumi_gate_serve`, not closed yet.
-        if INSIDE.with(Cell::get) == unsafe { given(serving, "serving") }?.hand {
-            return Err(Failed::new(
+        if CURRENT_HANDLER.with(Cell::get) == unsafe { non_null(serving, "serving") }?.handler {
+            return Err(Failure::new(
                 libc::EDEADLK,
                 "a handler closes its own gate, and would wait for itself",
             ));
         }
         // SAFETY: as above, and nobody has it any more.
-        let Serving { open, over, .. } = *unsafe { Box::from_raw(serving) };
+        let Serving { open, ended, .. } = *unsafe { Box::from_raw(serving) };
         // Until then C must keep what its handlers use, so there is no leaving earlier.
         thread::without_cancellation(|| {
             drop(open);
-            while over.recv().is_ok() {}
+            while ended.recv().is_ok() {}
         });
         Ok(())
     })
@@ -217,7 +220,7 @@ pub unsafe extern "C" fn kumi_serving_close(serving: *mut Serving) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_serving_handled(serving: *const Serving) -> u64 {
     // SAFETY: the interface's contract.
-    unsafe { given(serving, "serving") }.map_or(0, |serving| serving.open.handled())
+    unsafe { non_null(serving, "serving") }.map_or(0, |serving| serving.open.handled())
 }
 
 /// Sets the reply. See kumihimo.h.
@@ -227,9 +230,10 @@ pub unsafe extern "C" fn kumi_reply_set(
     data: *const c_void,
     length: usize,
 ) -> c_int {
-    guarded(|| {
+    catch_failure(|| {
         // SAFETY: the interface's contract.
-        let (reply, data) = unsafe { (lent(reply, "reply")?, bytes::slice(data, length, "data")?) };
+        let (reply, data) =
+            unsafe { (non_null_mut(reply, "reply")?, bytes::slice(data, length, "data")?) };
         let answer = reply.answer();
         answer.clear();
         reserve(answer, length)?;
@@ -245,19 +249,20 @@ pub unsafe extern "C" fn kumi_reply_append(
     data: *const c_void,
     length: usize,
 ) -> c_int {
-    guarded(|| {
+    catch_failure(|| {
         // SAFETY: the interface's contract.
-        let (reply, data) = unsafe { (lent(reply, "reply")?, bytes::slice(data, length, "data")?) };
+        let (reply, data) =
+            unsafe { (non_null_mut(reply, "reply")?, bytes::slice(data, length, "data")?) };
         reserve(reply.answer(), length)?;
         reply.answer().extend_from_slice(data);
         Ok(())
     })
 }
 
-fn reserve(answer: &mut Vec<u8>, more: usize) -> Result<(), Failed> {
+fn reserve(answer: &mut Vec<u8>, more: usize) -> Result<(), Failure> {
     answer
         .try_reserve(more)
-        .map_err(|e| Failed::new(libc::ENOMEM, format!("a reply of {more} bytes more: {e}")))
+        .map_err(|e| Failure::new(libc::ENOMEM, format!("a reply of {more} bytes more: {e}")))
 }
 
 /// Says why the handler fails. See kumihimo.h.
@@ -265,14 +270,14 @@ fn reserve(answer: &mut Vec<u8>, more: usize) -> Result<(), Failed> {
 pub unsafe extern "C" fn kumi_reply_fail(
     reply: *mut Reply,
     error: c_int,
-    said: *const c_char,
+    message: *const c_char,
 ) -> c_int {
     // SAFETY: the interface's contract.
-    if let Ok(reply) = unsafe { lent(reply, "reply") }
-        && !said.is_null()
+    if let Ok(reply) = unsafe { non_null_mut(reply, "reply") }
+        && !message.is_null()
     {
         // SAFETY: the interface's contract.
-        reply.said = Some(unsafe { CStr::from_ptr(said) }.to_string_lossy().into_owned());
+        reply.message = Some(unsafe { CStr::from_ptr(message) }.to_string_lossy().into_owned());
     }
     // A failure is none with 0.
     if error == 0 { libc::EREMOTEIO } else { error }
@@ -282,7 +287,9 @@ pub unsafe extern "C" fn kumi_reply_fail(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_reply_unwanted(reply: *const Reply) -> c_int {
     // SAFETY: the interface's contract.
-    c_int::from(unsafe { given(reply, "reply") }.is_ok_and(|reply| reply.context().is_cancelled()))
+    c_int::from(
+        unsafe { non_null(reply, "reply") }.is_ok_and(|reply| reply.context().is_cancelled()),
+    )
 }
 
 /// A region that came with the request. See kumihimo.h.
@@ -292,12 +299,12 @@ pub unsafe extern "C" fn kumi_request_region(
     index: usize,
     out: *mut *mut Region,
 ) -> c_int {
-    guarded(|| {
+    catch_failure(|| {
         // SAFETY: the interface's contract.
-        let (reply, out) = unsafe { (given(reply, "reply")?, emptied(out)?) };
+        let (reply, out) = unsafe { (non_null(reply, "reply")?, cleared_out(out)?) };
         let mut came = reply.context().regions()?;
         if index >= came.len() {
-            return Err(Failed::new(libc::ERANGE, format!("region {index} of {}", came.len())));
+            return Err(Failure::new(libc::ERANGE, format!("region {index} of {}", came.len())));
         }
         *out = Region::sealed(came.swap_remove(index));
         Ok(())
@@ -307,10 +314,10 @@ pub unsafe extern "C" fn kumi_request_region(
 /// Passes a region along with the reply. See kumihimo.h.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_reply_region(reply: *mut Reply, region: *const Region) -> c_int {
-    guarded(|| {
+    catch_failure(|| {
         // SAFETY: the interface's contract.
         let (reply, region) =
-            unsafe { (lent(reply, "reply")?, given(region, "region")?.shared()?) };
+            unsafe { (non_null_mut(reply, "reply")?, non_null(region, "region")?.shared()?) };
         reply.regions.push(region);
         Ok(())
     })

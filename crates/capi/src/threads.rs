@@ -7,20 +7,20 @@ use kumihimo::gate::{Context, Error, ErrorKind, Region};
 use kumihimo::sync::{mpmc, mpsc};
 use kumihimo::thread;
 
-use crate::error::Failed;
-use crate::serve::Hand;
+use crate::error::Failure;
+use crate::serve::BoundHandler;
 
 /// As a kernel thread's by default.
 const STACK: usize = 8 << 20;
 
-/// Kernel threads that run one hand's requests. They end when this is dropped.
+/// Kernel threads that run one handler's requests. They end when this is dropped.
 pub(crate) struct Threads {
     jobs: mpmc::Sender<Job>,
 }
 
 /// A request that a microprocess has, waiting, and lends to a kernel thread.
 struct Job {
-    asked: *const [u8],
+    request: *const [u8],
     context: *const Context<'static>,
     answer: *mut Vec<u8>,
     done: mpsc::Sender<Result<Vec<Region>, Error>>,
@@ -31,14 +31,14 @@ struct Job {
 unsafe impl Send for Job {}
 
 impl Threads {
-    pub(crate) fn start(hand: Arc<Hand>, count: usize) -> Result<Threads, Failed> {
-        let (jobs, todo) = mpmc::channel::<Job>();
+    pub(crate) fn start(handler: Arc<BoundHandler>, count: usize) -> Result<Threads, Failure> {
+        let (jobs, queue) = mpmc::channel::<Job>();
         for i in 0..count {
-            let (hand, todo) = (hand.clone(), todo.clone());
+            let (handler, queue) = (handler.clone(), queue.clone());
             let thread =
                 std::thread::Builder::new().name(format!("kumi-handler-{i}")).stack_size(STACK);
-            thread.spawn(move || work(&hand, &todo)).map_err(|e| {
-                Failed::new(
+            thread.spawn(move || work(&handler, &queue)).map_err(|e| {
+                Failure::new(
                     libc::EAGAIN,
                     format!("no kernel thread for the handlers of the gate: {e}"),
                 )
@@ -51,12 +51,12 @@ impl Threads {
     /// kernel thread has its memory.
     pub(crate) fn run(
         &self,
-        asked: &[u8],
+        request: &[u8],
         context: &Context<'_>,
         answer: &mut Vec<u8>,
     ) -> Result<Vec<Region>, Error> {
         let (done, outcome) = mpsc::channel();
-        let job = Job { asked, context: std::ptr::from_ref(context).cast(), answer, done };
+        let job = Job { request, context: std::ptr::from_ref(context).cast(), answer, done };
         thread::without_cancellation(|| {
             let gone = || {
                 Error::new(ErrorKind::Gone, "the kernel threads of the gate's handlers have ended")
@@ -67,11 +67,12 @@ impl Threads {
     }
 }
 
-fn work(hand: &Hand, todo: &mpmc::Receiver<Job>) {
-    while let Ok(Job { asked, context, answer, done }) = todo.recv() {
+fn work(handler: &BoundHandler, queue: &mpmc::Receiver<Job>) {
+    while let Ok(Job { request, context, answer, done }) = queue.recv() {
         // SAFETY: `Threads::run` waits for `done`, and has them until then; the answer nobody else
         // uses meanwhile.
-        let outcome = hand.run(unsafe { &*asked }, unsafe { &*context }, unsafe { &mut *answer });
+        let outcome =
+            handler.run(unsafe { &*request }, unsafe { &*context }, unsafe { &mut *answer });
         // The microprocess waits for it.
         let _ = done.send(outcome);
     }

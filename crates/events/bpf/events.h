@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* What the BPF programs and the user scheduler agree on. crates/events/src/bpf.rs has the same offsets. */
+/* What the BPF programs and the user scheduler agree on. crates/events/src/handoff/slot.rs has the same offsets. */
 #ifndef KUMIHIMO_EVENTS_H
 #define KUMIHIMO_EVENTS_H
 

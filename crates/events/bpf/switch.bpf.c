@@ -27,7 +27,7 @@ extern int bpf_task_work_schedule_resume_impl(void *task, struct work *work, voi
 extern int bpf_send_signal_task(void *task, int signal, int type, __u64 value);
 
 enum { SIGTRAP = 5, PIDTYPE_PID = 0 };
-/* SIG_DATA of src/bpf.rs: by this the handler knows the trap for ours. */
+/* SIG_DATA of src/linux/bpf/abi.rs: by this the handler knows the trap for ours. */
 #define SIG_DATA 0x4b554d4954524150ull
 
 #define READ_ONCE(word) (*(const volatile __typeof__(word) *)&(word))

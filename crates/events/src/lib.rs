@@ -8,74 +8,41 @@
 //! scheduler that violates the event protocol.
 //!
 //! `examples/minimal` is a user scheduler of its own, to begin one's own from.
+//!
+//! The modules live in rooms, from low to high: `report`, `handoff`, `linux`, `source`, `preempt`,
+//! `pool`, `watchdog`. A room uses lower ones only (`layers.txt`). Under loom only the first two
+//! are compiled: they hold the protocols that have models.
 
-pub mod barrier;
+#![cfg_attr(loom, allow(dead_code))] // The models leave out the rooms that call the rest.
+
+mod handoff;
 #[cfg(not(loom))]
-pub mod bpf;
+mod linux;
+mod loom;
 #[cfg(not(loom))]
-pub mod callers;
-mod corrupt;
-#[cfg(not(loom))]
-mod held_up;
-#[cfg(not(loom))]
-pub mod kernel;
-#[cfg(not(loom))]
-pub mod limit;
-#[cfg(not(loom))]
-pub mod page;
-#[cfg(not(loom))]
-pub mod perf;
+mod open;
 #[cfg(not(loom))]
 mod pool;
 #[cfg(not(loom))]
 pub mod preempt;
+mod report;
 #[cfg(not(loom))]
-pub mod record;
-#[cfg(not(loom))]
-mod refused;
-mod say;
-#[cfg(not(loom))]
-pub mod sched;
-pub mod slot;
+mod scan;
 #[cfg(not(loom))]
 pub mod source;
 #[cfg(not(loom))]
-mod starvation;
-#[cfg(not(loom))]
-mod thread;
-#[cfg(not(loom))]
-mod timekeeper;
-#[cfg(not(loom))]
-pub mod trap;
-pub mod turn;
-#[cfg(not(loom))]
-pub mod watch;
-#[cfg(not(loom))]
 pub mod watchdog;
-#[cfg(all(test, loom))]
-mod whole;
 
+pub use handoff::slot::{Claim, Slot};
+pub use handoff::{barrier, page, return_queue, slot};
+pub use report::unavailable::Unavailable;
 #[cfg(not(loom))]
-pub use kernel::Kernel;
-#[cfg(not(loom))]
-pub use record::{Record, Step};
-#[cfg(not(loom))]
-pub use refused::Refused;
-pub use slot::{Claim, Slot};
-#[cfg(not(loom))]
-pub use thread::KernelThread;
-
-#[cfg(not(loom))]
-pub(crate) use std::{hint, sync::atomic};
-
-#[cfg(loom)]
-pub(crate) use loom::hint;
-
-#[cfg(loom)]
-pub(crate) mod atomic {
-    pub(crate) use loom::sync::atomic::*;
-    /// The membarrier of the model is a fence on both sides.
-    pub(crate) fn compiler_fence(order: Ordering) {
-        fence(order);
-    }
-}
+pub use {
+    linux::{bpf, limit, perf, watch},
+    pool::counts::Counts,
+    pool::kernel::Kernel,
+    pool::kernel_thread::KernelThread,
+    pool::record::{Record, Step},
+    pool::{kernel, record, sched, trap},
+    preempt::thread_sampler,
+};

@@ -18,7 +18,8 @@ use kumihimo_events::preempt::Means;
 use kumihimo_events::sched::{Answer, Event, UserScheduler};
 use kumihimo_events::source::{self, Kind};
 use kumihimo_events::{Kernel, KernelThread};
-use scheduler::{Handle, Scheduler, check, yield_now};
+use scheduler::handle::Handle;
+use scheduler::{Scheduler, check, yield_now};
 
 /// The pool keeps one; nobody is interrupted.
 fn settings(source: Kind, vps: u32, max_threads: usize) -> Settings {
@@ -74,7 +75,7 @@ impl UserScheduler for Script {
     fn resumed(&self, _vp: u32, thread: &KernelThread) {
         let script = self.script.lock().expect("nobody panics").take();
         script.expect("resumed once")(thread);
-        thread.put_down();
+        thread.release_vp();
         self.done.store(true, SeqCst);
     }
 
@@ -146,10 +147,10 @@ fn events_wait_until_the_mask_is_cleared_and_are_told_once() {
 fn what_was_raised_for_a_former_carrier_is_not_told_to_the_next() {
     let told = told(|thread| {
         thread.kernel().raise(0, Event::Preempted);
-        thread.put_down();
+        thread.release_vp();
         // As one that comes back, waits, and is given the VP: it is told of its return, and not
         // preempted on top of that.
-        thread.take_up(0);
+        thread.acquire_vp(0);
         exit(thread);
         assert!(thread.slot().enter(thread.token()));
     });
@@ -159,16 +160,16 @@ fn what_was_raised_for_a_former_carrier_is_not_told_to_the_next() {
 #[test]
 fn each_look_of_a_waiter_is_counted() {
     let _ = told(|thread| {
-        thread.put_down();
-        assert!(thread.begin_turn(None).is_some());
+        thread.release_vp();
+        assert!(thread.begin_wait(None).is_some());
         let (looks, before) = (Cell::new(0), thread.kernel().counts().looks);
         let stuck = || {
             looks.set(looks.get() + 1);
             looks.get() == 3
         };
-        assert!(!thread.await_turn(stuck), "nobody hands a VP over");
+        assert!(!thread.wait_for_vp(stuck), "nobody hands a VP over");
         assert_eq!((looks.get(), thread.kernel().counts().looks - before), (3, 3));
-        thread.take_up(0);
+        thread.acquire_vp(0);
     });
 }
 

@@ -21,7 +21,7 @@ use kumihimo_events::limit::Limit;
 use kumihimo_events::preempt::Means;
 use kumihimo_events::sched::{Answer, UserScheduler};
 use kumihimo_events::source::{self, Kind};
-use kumihimo_events::watchdog::{Case, Distrust, OnMisbehaviour};
+use kumihimo_events::watchdog::{Distrust, OnMisbehaviour, Violation};
 use kumihimo_events::{Kernel, KernelThread};
 use scheduler::{Scheduler, check, masked, yield_now};
 
@@ -54,7 +54,7 @@ fn command(name: &str, mode: &str) -> Command {
 
 /// Runs the test `name` in a process of its own, once for each thing that can be done; returns what
 /// it said when `body` could go on.
-fn provoked(name: &str, case: Case, vp: u32, function: &str, body: impl FnOnce()) {
+fn provoked(name: &str, case: Violation, vp: u32, function: &str, body: impl FnOnce()) {
     if is_child() {
         return body();
     }
@@ -108,8 +108,8 @@ fn package(vps: u32) -> Arc<Scheduler> {
 }
 
 /// Others go on and on, switching and ending, after the accusation too; then `let_go`.
-fn others_go_on(package: &Arc<Scheduler>, case: Case, let_go: impl FnOnce()) {
-    until(|| package.kernel().accused(case) != 0);
+fn others_go_on(package: &Arc<Scheduler>, case: Violation, let_go: impl FnOnce()) {
+    until(|| package.kernel().violations(case) != 0);
     for _ in 0..100 {
         let other = package.spawn(20, || {
             yield_now();
@@ -152,7 +152,7 @@ fn stays_on_vp_0<B: FnOnce() + Send + 'static>(package: &Arc<Scheduler>, body: i
 fn a_mask_that_is_never_cleared() {
     provoked(
         "a_mask_that_is_never_cleared",
-        Case::MaskNeverCleared,
+        Violation::MaskNeverCleared,
         0,
         "spins_while_masked",
         || {
@@ -162,7 +162,7 @@ fn a_mask_that_is_never_cleared() {
                 let go = go.clone();
                 move || spins_while_masked(&go)
             });
-            others_go_on(&package, Case::MaskNeverCleared, || go.store(true, SeqCst));
+            others_go_on(&package, Violation::MaskNeverCleared, || go.store(true, SeqCst));
             package.wait();
         },
     );
@@ -175,19 +175,25 @@ fn reads_while_masked(mut pipe: &PipeReader) {
 
 #[test]
 fn a_scheduler_that_blocks() {
-    provoked("a_scheduler_that_blocks", Case::SchedulerBlocked, 0, "reads_while_masked", || {
-        let package = package(2);
-        let (reader, mut writer) = std::io::pipe().expect("a pipe");
-        let reader = Arc::new(reader);
-        stays_on_vp_0(&package, || {
-            let reader = reader.clone();
-            move || reads_while_masked(&reader)
-        });
-        others_go_on(&package, Case::SchedulerBlocked, || {
-            writer.write_all(&[0]).expect("a reader")
-        });
-        package.wait();
-    });
+    provoked(
+        "a_scheduler_that_blocks",
+        Violation::SchedulerBlocked,
+        0,
+        "reads_while_masked",
+        || {
+            let package = package(2);
+            let (reader, mut writer) = std::io::pipe().expect("a pipe");
+            let reader = Arc::new(reader);
+            stays_on_vp_0(&package, || {
+                let reader = reader.clone();
+                move || reads_while_masked(&reader)
+            });
+            others_go_on(&package, Violation::SchedulerBlocked, || {
+                writer.write_all(&[0]).expect("a reader")
+            });
+            package.wait();
+        },
+    );
 }
 
 #[inline(never)]
@@ -201,7 +207,7 @@ fn never_comes_to_a_switch_point(go: &AtomicBool) {
 fn one_that_does_not_yield_though_preempted() {
     provoked(
         "one_that_does_not_yield_though_preempted",
-        Case::NoYield,
+        Violation::NoYield,
         0,
         "never_comes_to_a_switch_point",
         || {
@@ -218,7 +224,7 @@ fn one_that_does_not_yield_though_preempted() {
             let high = package.spawn(50, move || go.store(true, SeqCst)).expect("memory");
             high.join().expect("no panic");
             low.expect("memory").join().expect("no panic");
-            assert_eq!(package.kernel().accused(Case::NoYield), 1);
+            assert_eq!(package.kernel().violations(Violation::NoYield), 1);
             assert!(package.kernel().counts().hand_offs > 0);
             package.wait();
         },
@@ -270,7 +276,7 @@ impl UserScheduler for Script {
             }
             thread.kernel().unbind();
         } else {
-            thread.put_down();
+            thread.release_vp();
         }
         if vp == 1 && times == 2 {
             self.may_answer.store(true, SeqCst);
@@ -286,7 +292,7 @@ impl UserScheduler for Script {
 fn blocked_that_is_never_answered() {
     provoked(
         "blocked_that_is_never_answered",
-        Case::BlockedNeverAnswered,
+        Violation::BlockedNeverAnswered,
         0,
         "does_not_answer",
         || {
@@ -304,7 +310,7 @@ fn blocked_that_is_never_answered() {
             kernel.init_sched(Arc::downgrade(&known));
             kernel.distrust(mode());
             kernel.resume(0, None).expect("a kernel thread");
-            until(|| kernel.accused(Case::BlockedNeverAnswered) != 0);
+            until(|| kernel.violations(Violation::BlockedNeverAnswered) != 0);
             kernel.resume(1, None).expect("a kernel thread");
             // Twice each: VP 1 although the thread that was to be told of it hangs, VP 0 once it
             // has answered.

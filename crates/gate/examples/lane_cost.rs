@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use kumihimo_gate::Region;
-use kumihimo_gate::lane::{Caller, Geometry, Host, Incoming, ReplyHeader, RequestHeader};
+use kumihimo_gate::lane::{ClientEnd, Geometry, Incoming, ReplyHeader, RequestHeader, ServerEnd};
 
 /// Best of several rounds, in nanoseconds for each of `n`.
 fn best(n: u32, mut f: impl FnMut()) -> f64 {
@@ -23,13 +23,13 @@ fn best(n: u32, mut f: impl FnMut()) -> f64 {
     best
 }
 
-fn lane() -> (Host, Caller) {
+fn lane() -> (ServerEnd, ClientEnd) {
     let geometry = Geometry::default();
-    let (host, fd) = Host::create("lane-cost", geometry).unwrap();
-    (host, Caller::open(fd.as_fd(), geometry).unwrap())
+    let (host, fd) = ServerEnd::create("lane-cost", geometry).unwrap();
+    (host, ClientEnd::open(fd.as_fd(), geometry).unwrap())
 }
 
-fn answer(host: &Host, bytes: &mut Vec<u8>) -> usize {
+fn answer(host: &ServerEnd, bytes: &mut Vec<u8>) -> usize {
     host.pop_requests(64, |incoming| {
         let Incoming::Request(request) = incoming else { return };
         host.read_request(request.cell, bytes).unwrap();
@@ -38,13 +38,13 @@ fn answer(host: &Host, bytes: &mut Vec<u8>) -> usize {
     .unwrap()
 }
 
-fn call(caller: &Caller, payload: &[u8]) {
+fn call(caller: &ClientEnd, payload: &[u8]) {
     let cell = caller.take_cell().unwrap();
     caller.write(cell, &RequestHeader::default(), payload).unwrap();
     caller.push_request(cell).unwrap();
 }
 
-fn collect(caller: &Caller, bytes: &mut Vec<u8>) -> usize {
+fn collect(caller: &ClientEnd, bytes: &mut Vec<u8>) -> usize {
     caller
         .pop_replies(64, |reply| {
             caller.read_reply(reply.cell, bytes).unwrap();

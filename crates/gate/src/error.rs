@@ -1,24 +1,23 @@
-//! What can go wrong with a gate.
+//! Errors of gates.
 
 use std::fmt;
 
-/// Why a gate could not be served, found or called. Says what happened, to which gate, and what to
-/// do.
+/// An error of a gate: what happened, to which gate, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     kind: ErrorKind,
     text: String,
 }
 
-/// What kind of thing went wrong.
+/// The kind of an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// Nobody serves a gate of this name.
+    /// No process serves a gate of this name.
     NotFound,
     /// A gate of this name is served already, by a process that lives.
     InUse,
-    /// This user may not.
+    /// This user has no access.
     NotPermitted,
     /// The other side speaks another version of the protocol, or serves other types.
     Version,
@@ -31,7 +30,7 @@ pub enum ErrorKind {
     Cancelled,
     /// The request or the reply is larger than the gate takes.
     TooLarge,
-    /// What came does not follow the protocol, or is not of the type expected.
+    /// A peer violates the protocol, or a value is not of the type expected.
     Malformed,
     /// The handler panicked.
     Panicked,
@@ -41,13 +40,13 @@ pub enum ErrorKind {
     Exhausted,
     /// A wrong argument.
     Invalid,
-    /// What the operating system says.
+    /// An error of the operating system.
     Io,
     /// This machine has no gates: microprocesses are kernel threads on its architecture.
     Unsupported,
 }
 
-/// By number, as address spaces tell each other: part of the protocol, so the order never changes.
+/// Kinds by their number in the protocol: the order never changes.
 const KINDS: [ErrorKind; 15] = [
     ErrorKind::NotFound,
     ErrorKind::InUse,
@@ -77,16 +76,10 @@ impl ErrorKind {
 }
 
 impl Error {
-    /// Of this kind, told by this text: what a handler fails with.
+    /// An error of this kind with this text, for a handler to fail with.
     #[must_use]
     pub fn new(kind: ErrorKind, text: impl Into<String>) -> Error {
         Error { kind, text: text.into() }
-    }
-
-    /// An error where the architecture has no gates.
-    pub(crate) fn unless_supported() -> Result<(), Error> {
-        kumihimo_runtime::supports("gates")
-            .map_err(|e| Error::new(ErrorKind::Unsupported, e.to_string()))
     }
 
     /// Names the gate, where the text does not.

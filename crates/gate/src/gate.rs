@@ -1,28 +1,27 @@
-//! A gate, as its callers see it.
+//! A gate, as its users see it: [`Gate`] with types, [`RawGate`] with bytes.
 
 use std::marker::PhantomData;
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
-use kumihimo_machine::Machine;
-use kumihimo_runtime::{cancel, lock, membership, runtime, thread};
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::bell::Bell;
-use crate::call::{Ask, Client};
-use crate::codec::{Codec, Typed};
-use crate::hello::{Hello, Size};
-use crate::lane::{Caller, Geometry, ReplyHeader};
+use crate::client::call::Client;
+use crate::client::stream::Stream;
+use crate::error::Error;
 use crate::options::Options;
-use crate::porter::{self, End, Porter};
-use crate::serve::{self, Pool, Server, Serving};
-use crate::stream::{Sink, Stream};
-use crate::wire::{ELSEWHERE, Kind, Status};
-use crate::{Error, ErrorKind, Region, board, looks, types};
+use crate::region::sealed::Region;
+use crate::server::request::{Context, Job};
+use crate::server::server_loop::Server;
+use crate::server::serving::{self, Serving};
+use crate::server::sink::Sink;
+use crate::server::worker_pool::WorkerPool;
+use crate::wire::codec::{Codec, Typed};
+use crate::wire::type_hash;
 
-/// The caller's hold of a gate: requests of type `Q`, replies of type `R`, both any serde type.
-/// Cheap to clone and to share; all clones have one lane, and calls of any number of microprocesses
-/// are under way at once.
+/// The client of a gate: requests of type `Q`, replies of type `R`, both any serde type. Cheap to
+/// clone and to share; all clones have one lane, and calls of any number of microprocesses are
+/// under way at once.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -43,191 +42,52 @@ use crate::{Error, ErrorKind, Region, board, looks, types};
 /// # }
 /// ```
 ///
-/// *At most once*: a request is handled once or not at all. When the server ends in the middle of
-/// it the caller gets an error of kind `Gone` and cannot know which; the next call connects to the
-/// server that the gate has then.
+/// *At most once*: a request is handled once or not at all. When the server ends during a call, the
+/// caller gets an error of kind `Gone` and cannot know which; the next call connects to the server
+/// that the gate has then.
 pub struct Gate<Q, R> {
-    inner: Arc<Inner>,
+    client: Arc<Client>,
     _types: PhantomData<fn(Q) -> R>,
 }
 
 impl<Q, R> Clone for Gate<Q, R> {
     fn clone(&self) -> Self {
-        Gate { inner: self.inner.clone(), _types: PhantomData }
+        Gate { client: self.client.clone(), _types: PhantomData }
     }
 }
 
 impl<Q, R> std::fmt::Debug for Gate<Q, R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Gate").field("name", &self.inner.name).finish_non_exhaustive()
+        f.debug_struct("Gate").field("name", &self.client.name).finish_non_exhaustive()
     }
-}
-
-/// The connection, which is made anew when the server was replaced.
-pub(crate) struct Inner {
-    name: Box<str>,
-    options: Options,
-    /// What stands for the types; none for bytes.
-    types: Option<u64>,
-    client: Mutex<Arc<Client>>,
-    /// One at a time connects.
-    connecting: Mutex<()>,
-}
-
-impl Inner {
-    fn connect(name: &str, options: &Options, types: Option<u64>) -> Result<Arc<Inner>, Error> {
-        let client = Mutex::new(connect(name, options, types)?);
-        Ok(Arc::new(Inner {
-            name: name.into(),
-            options: options.clone(),
-            types,
-            client,
-            connecting: Mutex::new(()),
-        }))
-    }
-
-    pub(crate) fn client(&self) -> Result<Arc<Client>, Error> {
-        let client = lock(&self.client).clone();
-        if client.is_gone() { self.reconnect() } else { Ok(client) }
-    }
-
-    #[cold]
-    fn reconnect(&self) -> Result<Arc<Client>, Error> {
-        // Kernel threads wait for each other here; a microprocess would keep its virtual processor
-        // from others.
-        thread::blocking(|| {
-            let _one = self.connecting.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            let client = lock(&self.client).clone();
-            if !client.is_gone() {
-                return Ok(client);
-            }
-            let new = connect(&self.name, &self.options, self.types)?;
-            let old = std::mem::replace(&mut *lock(&self.client), new.clone());
-            drop(old);
-            Ok(new)
-        })
-    }
-
-    pub(crate) fn ask<'a>(
-        &self,
-        kind: Kind,
-        payload: &'a [u8],
-        regions: &'a [Region],
-        within: Option<Duration>,
-    ) -> Result<Ask<'a>, Error> {
-        if payload.len() > self.options.most {
-            let (len, most) = (payload.len(), self.options.most);
-            let text = format!(
-                "gate {:?}: a request of {len} bytes, and {most} are the most: Options::largest",
-                self.name
-            );
-            return Err(Error::new(ErrorKind::TooLarge, text));
-        }
-        if porter::is_child() {
-            return Err(porter::of_parent());
-        }
-        // What the clock does not reach is no deadline.
-        let deadline = cancel::earlier(
-            within.and_then(|time| Instant::now().checked_add(time)),
-            cancel::deadline(),
-        );
-        Ok(Ask { kind, payload, regions, deadline, priority: self.options.priority })
-    }
-
-    /// The reply's payload and regions.
-    fn call(
-        &self,
-        payload: &[u8],
-        regions: &[Region],
-        within: Option<Duration>,
-        reply: &mut Vec<u8>,
-    ) -> Result<Vec<Region>, Error> {
-        let ask = self.ask(Kind::Call, payload, regions, within)?;
-        let client = self.client()?;
-        let header = client.call(&ask, reply)?;
-        passed(&client, &header)
-    }
-}
-
-fn passed(client: &Client, header: &ReplyHeader) -> Result<Vec<Region>, Error> {
-    let skipped = usize::from(Status::of(header.status) == Some(Status::Elsewhere));
-    let numbers = header.regions[skipped..].iter().take_while(|number| **number != 0);
-    numbers.map(|number| client.side.regions.get(u64::from(*number), true)).collect()
-}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        if !porter::is_child() {
-            lock(&self.client).close();
-        }
-    }
-}
-
-/// No clock of the kernel is asked for more.
-const LONGEST: Duration = Duration::from_secs(1 << 30);
-
-fn connect(name: &str, options: &Options, types: Option<u64>) -> Result<Arc<Client>, Error> {
-    connected(name, options, types).map_err(|e| e.of_gate(name))
-}
-
-fn connected(name: &str, options: &Options, types: Option<u64>) -> Result<Arc<Client>, Error> {
-    Error::unless_supported()?;
-    runtime::ensure()
-        .map_err(|e| Error::new(ErrorKind::Io, format!("gate {name:?}: no runtime: {e}")))?;
-    // So that the server sees the caller, and is on the same board.
-    let _ = membership::table();
-    let bit = looks::next_bit();
-    let hello = Hello {
-        name: name.to_owned(),
-        types,
-        size: Size::default(),
-        seat: board::seat(bit),
-        placement: options.placement,
-    };
-    let porter = Porter::of_process();
-    let machine = options.directory.as_deref().map_or_else(Machine::mine, Machine::at)?;
-    let knocked =
-        thread::blocking(|| porter.knock(&machine, &hello, options.patience.min(LONGEST)))?;
-    let welcome = knocked.welcome;
-    let geometry = Geometry::checked(welcome.size.cells, welcome.size.inline)?;
-    let caller = Caller::open(std::os::fd::AsFd::as_fd(&knocked.lane), geometry)?;
-    let bell = Bell::new(board::peer(welcome.seat), bit, options.placement);
-    let space = machine.gate(name).ok().flatten().unwrap_or(0);
-    let client = Client::new(name, space, options.most, caller, bell);
-    porter.link(knocked, |link| {
-        client.begin(link, bit);
-        client.clone()
-    })
-    // It is looked at already.
-    .inspect_err(|why| client.gone(why.clone()))?;
-    Ok(client)
 }
 
 impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Gate<Q, R> {
     /// Connects to the gate of this name. Blocks the microprocess while it does.
     ///
     /// # Errors
-    /// `NotFound`: nobody serves it. `NotPermitted`: not this user. `Version`: the server is of
-    /// another version of Kumihimo, or serves bytes. `TimedOut`: the server is stopped, or answers
-    /// nobody. `Exhausted`: descriptors, memory.
+    /// `NotFound`: the gate is not served. `NotPermitted`: not this user. `Version`: the server is
+    /// of another version of Kumihimo, or serves bytes. `TimedOut`: the server is stopped, or does
+    /// not answer. `Exhausted`: descriptors, memory.
     pub fn connect(name: &str) -> Result<Gate<Q, R>, Error> {
         Gate::connect_with(name, &Options::new())
     }
 
-    /// As [`connect`](Gate::connect), otherwise than by default.
+    /// As [`connect`](Gate::connect), with options.
     ///
     /// # Errors
     /// As `connect`.
     pub fn connect_with(name: &str, options: &Options) -> Result<Gate<Q, R>, Error> {
         Ok(Gate {
-            inner: Inner::connect(name, options, Some(types::of::<Q, R>()))?,
+            client: Client::connect(name, options, Some(type_hash::of::<Q, R>()))?,
             _types: PhantomData,
         })
     }
 
     /// Calls: the request is handled at the caller's priority, and the reply comes back. Blocks the
-    /// microprocess; a cancellation point, at which the server is told. On a kernel thread that is
-    /// no microprocess it blocks that. Ends at the deadline of an enclosing scope at the latest.
+    /// microprocess; a cancellation point: cancellation reaches the handler. On a kernel thread
+    /// that is no microprocess it blocks that. Ends at the deadline of an enclosing scope at the
+    /// latest.
     ///
     /// # Errors
     /// `Gone`: the server ended; the request may or may not have been carried out. `TimedOut`;
@@ -235,7 +95,9 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Gate<Q, R
     /// reply is not of type `R`; `TooLarge`; `Deadlock`: the call came back to a server that waits
     /// for it; what the handler failed with.
     pub fn call(&self, request: &Q) -> Result<R, Error> {
-        self.called(request, None)
+        let mut reply = Vec::new();
+        self.client.call(&encoded(request)?, &[], None, &mut reply)?;
+        Typed::<R>::decode(&reply)
     }
 
     /// As [`call`](Gate::call), with a time within which the reply has to come.
@@ -243,11 +105,9 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Gate<Q, R
     /// # Errors
     /// As `call`. After `TimedOut` the request may still be carried out.
     pub fn call_within(&self, request: &Q, time: Duration) -> Result<R, Error> {
-        self.called(request, Some(time))
-    }
-
-    fn called(&self, request: &Q, within: Option<Duration>) -> Result<R, Error> {
-        self.called_with(request, &[], within).map(|(reply, _)| reply)
+        let mut reply = Vec::new();
+        self.client.call(&encoded(request)?, &[], Some(time), &mut reply)?;
+        Typed::<R>::decode(&reply)
     }
 
     /// As [`call`](Gate::call), with regions that go along by reference, four at most; and those
@@ -256,7 +116,9 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Gate<Q, R
     /// # Errors
     /// As `call`; `Invalid`: too many.
     pub fn call_with(&self, request: &Q, regions: &[Region]) -> Result<(R, Vec<Region>), Error> {
-        self.called_with(request, regions, None)
+        let mut reply = Vec::new();
+        let back = self.client.call(&encoded(request)?, regions, None, &mut reply)?;
+        Ok((Typed::<R>::decode(&reply)?, back))
     }
 
     /// As [`call_with`](Gate::call_with), for so long at most.
@@ -269,50 +131,34 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Gate<Q, R
         regions: &[Region],
         time: Duration,
     ) -> Result<(R, Vec<Region>), Error> {
-        self.called_with(request, regions, Some(time))
-    }
-
-    fn called_with(
-        &self,
-        request: &Q,
-        regions: &[Region],
-        within: Option<Duration>,
-    ) -> Result<(R, Vec<Region>), Error> {
-        let (mut asked, mut reply) = (Vec::with_capacity(64), Vec::new());
-        Typed::<Q>::encode(request, &mut asked)?;
-        let back = self.inner.call(&asked, regions, within, &mut reply)?;
+        let mut reply = Vec::new();
+        let back = self.client.call(&encoded(request)?, regions, Some(time), &mut reply)?;
         Ok((Typed::<R>::decode(&reply)?, back))
     }
 
-    /// Sends a request that nobody waits for: it is handled at most once, and what goes wrong with
-    /// it nobody hears. Blocks the microprocess only while as many as the lane takes are on their
-    /// way.
+    /// Sends a request without a reply: it is handled at most once, and its errors are not
+    /// reported. Blocks the microprocess only while the lane has no free cell.
     ///
     /// # Errors
     /// `Gone`, `TooLarge`, `Invalid`.
     pub fn send(&self, request: &Q) -> Result<(), Error> {
-        let mut asked = Vec::with_capacity(64);
-        Typed::<Q>::encode(request, &mut asked)?;
-        let ask = self.inner.ask(Kind::Send, &asked, &[], None)?;
-        self.inner.client()?.send(&ask)
+        self.client.send(&encoded(request)?)
     }
 
-    /// Asks for a stream: the server's items come one by one, as they are taken.
+    /// Requests a stream: the server's items come one by one, as they are taken.
     ///
     /// # Errors
     /// As [`call`](Gate::call), for what goes wrong before the first item.
     pub fn stream(&self, request: &Q) -> Result<Stream<R>, Error> {
-        let mut asked = Vec::with_capacity(64);
-        Typed::<Q>::encode(request, &mut asked)?;
-        Stream::begin(&self.inner, &asked)
+        Stream::begin(&self.client, &encoded(request)?)
     }
 
-    /// Serves: `handler` is called for each request, in a microprocess at the caller's priority;
-    /// those are kept and used again, as many as requests are handled at once. Until the returned
-    /// value is dropped. Does not block.
+    /// Serves: `handler` is called for each request, in a microprocess at the caller's priority.
+    /// The microprocesses are kept and used again, as many as requests are handled at once. Ends
+    /// when the returned value is dropped. Does not block.
     ///
-    /// A handler that panics fails its caller with `Panicked`, and no other. One whose caller has
-    /// cancelled is cancelled.
+    /// A handler that panics fails its caller with `Panicked`, and no other. A handler whose caller
+    /// has cancelled is cancelled.
     ///
     /// # Errors
     /// `InUse`: a process that lives serves a gate of this name. `Invalid`: the name. `Exhausted`;
@@ -321,12 +167,12 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Gate<Q, R
         name: &str,
         handler: impl Fn(Q) -> R + Send + Sync + 'static,
     ) -> Result<Serving, Error> {
-        Gate::serve_with(name, &Options::new(), move |request, _: &serve::Context<'_>| {
+        Gate::serve_with(name, &Options::new(), move |request, _: &Context<'_>| {
             Ok(handler(request))
         })
     }
 
-    /// As [`serve`](Gate::serve), otherwise than by default: the handler learns the caller, and may
+    /// As [`serve`](Gate::serve), with options. The handler gets the caller's [`Context`], and may
     /// fail.
     ///
     /// # Errors
@@ -334,7 +180,7 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Gate<Q, R
     pub fn serve_with(
         name: &str,
         options: &Options,
-        handler: impl Fn(Q, &serve::Context<'_>) -> Result<R, Error> + Send + Sync + 'static,
+        handler: impl Fn(Q, &Context<'_>) -> Result<R, Error> + Send + Sync + 'static,
     ) -> Result<Serving, Error> {
         Gate::<Q, R>::serve_regions(name, options, move |request, context| {
             handler(request, context).map(|reply| (reply, Vec::new()))
@@ -348,18 +194,15 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Gate<Q, R
     pub fn serve_regions(
         name: &str,
         options: &Options,
-        handler: impl Fn(Q, &serve::Context<'_>) -> Result<(R, Vec<Region>), Error>
-        + Send
-        + Sync
-        + 'static,
+        handler: impl Fn(Q, &Context<'_>) -> Result<(R, Vec<Region>), Error> + Send + Sync + 'static,
     ) -> Result<Serving, Error> {
-        let serving = serve::open(name, options, Some(types::of::<Q, R>()), false)?;
-        let handler = move |asked: &[u8], job: &serve::Job<'_>, answer: &mut Vec<u8>| {
-            let (reply, regions) = handler(Typed::<Q>::decode(asked)?, &job.context)?;
-            Typed::<R>::encode(&reply, answer)?;
+        let serving = serving::open(name, options, Some(type_hash::of::<Q, R>()), false)?;
+        let handler = move |request: &[u8], job: &Job<'_>, reply: &mut Vec<u8>| {
+            let (value, regions) = handler(Typed::<Q>::decode(request)?, &job.context)?;
+            Typed::<R>::encode(&value, reply)?;
             Ok(regions)
         };
-        Pool::start(&serving, Box::new(handler), false)?;
+        WorkerPool::start(&serving, Box::new(handler), false)?;
         Ok(serving)
     }
 
@@ -372,18 +215,18 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Gate<Q, R
         options: &Options,
         handler: impl Fn(Q, &Sink<'_, R>) -> Result<(), Error> + Send + Sync + 'static,
     ) -> Result<Serving, Error> {
-        let serving = serve::open(name, options, Some(types::of::<Q, R>()), false)?;
-        let handler = move |asked: &[u8], job: &serve::Job<'_>, _: &mut Vec<u8>| {
+        let serving = serving::open(name, options, Some(type_hash::of::<Q, R>()), false)?;
+        let handler = move |request: &[u8], job: &Job<'_>, _: &mut Vec<u8>| {
             let sink = Sink::new(job);
-            handler(Typed::<Q>::decode(asked)?, &sink)?;
+            handler(Typed::<Q>::decode(request)?, &sink)?;
             sink.end()?;
             Ok(Vec::new())
         };
-        Pool::start(&serving, Box::new(handler), true)?;
+        WorkerPool::start(&serving, Box::new(handler), true)?;
         Ok(serving)
     }
 
-    /// Serves by a loop of one's own: [`Server::receive`], [`Server::reply_and_receive`].
+    /// Serves by a loop of the application: [`Server::receive`], [`Server::reply_and_receive`].
     ///
     /// # Errors
     /// As [`serve`](Gate::serve).
@@ -391,7 +234,7 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Gate<Q, R
         Server::open(name, &Options::new())
     }
 
-    /// As [`listen`](Gate::listen), otherwise than by default.
+    /// As [`listen`](Gate::listen), with options.
     ///
     /// # Errors
     /// As `serve`.
@@ -402,20 +245,19 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Gate<Q, R
     /// Calls of this client that are under way.
     #[must_use]
     pub fn under_way(&self) -> usize {
-        lock(&self.inner.client).under_way()
+        self.client.under_way()
     }
 }
 
-/// The caller's hold of a gate that takes and gives bytes, as they are: for codecs of one's own,
-/// and other languages.
+/// The client of a gate that takes and returns bytes, as they are: for other codecs and languages.
 #[derive(Clone)]
 pub struct RawGate {
-    inner: Arc<Inner>,
+    client: Arc<Client>,
 }
 
 impl std::fmt::Debug for RawGate {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RawGate").field("name", &self.inner.name).finish_non_exhaustive()
+        f.debug_struct("RawGate").field("name", &self.client.name).finish_non_exhaustive()
     }
 }
 
@@ -433,7 +275,7 @@ impl RawGate {
     /// # Errors
     /// As there.
     pub fn connect_with(name: &str, options: &Options) -> Result<RawGate, Error> {
-        Ok(RawGate { inner: Inner::connect(name, options, None)? })
+        Ok(RawGate { client: Client::connect(name, options, None)? })
     }
 
     /// As [`Gate::call`]; `reply` has the reply and nothing else afterwards.
@@ -441,7 +283,7 @@ impl RawGate {
     /// # Errors
     /// As there.
     pub fn call(&self, request: &[u8], reply: &mut Vec<u8>) -> Result<(), Error> {
-        self.inner.call(request, &[], None, reply).map(drop)
+        self.client.call(request, &[], None, reply).map(drop)
     }
 
     /// As [`Gate::call_within`].
@@ -454,7 +296,7 @@ impl RawGate {
         reply: &mut Vec<u8>,
         time: Duration,
     ) -> Result<(), Error> {
-        self.inner.call(request, &[], Some(time), reply).map(drop)
+        self.client.call(request, &[], Some(time), reply).map(drop)
     }
 
     /// As [`Gate::call_with`].
@@ -467,7 +309,7 @@ impl RawGate {
         regions: &[Region],
         reply: &mut Vec<u8>,
     ) -> Result<Vec<Region>, Error> {
-        self.inner.call(request, regions, None, reply)
+        self.client.call(request, regions, None, reply)
     }
 
     /// As [`Gate::call_with_within`].
@@ -481,7 +323,7 @@ impl RawGate {
         reply: &mut Vec<u8>,
         time: Duration,
     ) -> Result<Vec<Region>, Error> {
-        self.inner.call(request, regions, Some(time), reply)
+        self.client.call(request, regions, Some(time), reply)
     }
 
     /// As [`Gate::send`].
@@ -489,14 +331,13 @@ impl RawGate {
     /// # Errors
     /// As there.
     pub fn send(&self, request: &[u8]) -> Result<(), Error> {
-        let ask = self.inner.ask(Kind::Send, request, &[], None)?;
-        self.inner.client()?.send(&ask)
+        self.client.send(request)
     }
 
     /// Calls of this client that are under way.
     #[must_use]
     pub fn under_way(&self) -> usize {
-        lock(&self.inner.client).under_way()
+        self.client.under_way()
     }
 
     /// As [`Gate::serve`]: `handler` gets the request, and writes the reply into an empty buffer.
@@ -506,18 +347,24 @@ impl RawGate {
     pub fn serve(
         name: &str,
         options: &Options,
-        handler: impl Fn(&[u8], &serve::Context<'_>, &mut Vec<u8>) -> Result<Vec<Region>, Error>
+        handler: impl Fn(&[u8], &Context<'_>, &mut Vec<u8>) -> Result<Vec<Region>, Error>
         + Send
         + Sync
         + 'static,
     ) -> Result<Serving, Error> {
-        let serving = serve::open(name, options, None, false)?;
-        let handler = move |asked: &[u8], job: &serve::Job<'_>, answer: &mut Vec<u8>| {
-            handler(asked, &job.context, answer)
+        let serving = serving::open(name, options, None, false)?;
+        let handler = move |request: &[u8], job: &Job<'_>, reply: &mut Vec<u8>| {
+            handler(request, &job.context, reply)
         };
-        Pool::start(&serving, Box::new(handler), false)?;
+        WorkerPool::start(&serving, Box::new(handler), false)?;
         Ok(serving)
     }
 }
 
-const _: () = assert!(ELSEWHERE == 1);
+/// The bytes of a request.
+#[inline]
+fn encoded<Q: Serialize + DeserializeOwned>(request: &Q) -> Result<Vec<u8>, Error> {
+    let mut bytes = Vec::with_capacity(64);
+    Typed::<Q>::encode(request, &mut bytes)?;
+    Ok(bytes)
+}

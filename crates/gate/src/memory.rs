@@ -11,16 +11,17 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
-use crate::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind};
 
-/// Most bytes of one mapping. The file of a peer is not larger than it says, but may be larger than
-/// anybody wants to have mapped.
-pub(crate) const MOST: usize = 1 << 30;
-/// What a memfd lies on, other than huge pages, which can run out while they are mapped (SIGBUS
-/// again).
+/// Most bytes of one mapping. A peer's file has the size that it states, which may be larger than
+/// is acceptable.
+pub(crate) const MOST_BYTES: usize = 1 << 30;
+/// The file system of a memfd of ordinary pages. Huge pages can run out while they are mapped
+/// (SIGBUS again).
 const TMPFS_MAGIC: i64 = 0x0102_1994;
-/// It stays as large as it is, and as sealed.
-pub(crate) const SIZE: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+/// Seals that fix the size, and the seals.
+pub(crate) const SIZE_SEALS: SealFlags =
+    SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
 /// When the pages of a mapping are allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +32,7 @@ pub(crate) enum Pages {
     Now,
 }
 
-/// What may be done through a mapping.
+/// The access through a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     Read,
@@ -65,7 +66,7 @@ impl Memory {
     ) -> Result<(Memory, OwnedFd), Error> {
         let fd = new_file(name, bytes)?;
         // Nothing that a mapping could stand against.
-        seal(fd.as_fd(), SIZE)?;
+        seal(fd.as_fd(), SIZE_SEALS)?;
         let memory = Memory::of(fd.as_fd(), bytes, Access::Write, pages)?;
         Ok((memory, fd))
     }
@@ -77,11 +78,11 @@ impl Memory {
     /// `Malformed`: not a memfd, not sealed as it has to be, of another size, or larger than 1 GiB.
     /// `Exhausted`, `Io`: what the operating system says.
     pub(crate) fn map(fd: BorrowedFd<'_>, bytes: usize) -> Result<Memory, Error> {
-        check(fd, bytes, SIZE)?;
+        check(fd, bytes, SIZE_SEALS)?;
         Memory::of(fd, bytes, Access::Write, Pages::AsTouched)
     }
 
-    /// Maps so many bytes of a file that has them for good.
+    /// Maps `len` bytes of a file whose size is final.
     pub(crate) fn of(
         fd: BorrowedFd<'_>,
         len: usize,
@@ -101,9 +102,9 @@ impl Memory {
         let failed = at == libc::MAP_FAILED;
         let start = NonNull::new(at.cast::<u8>()).filter(|_| !failed);
         let Some(start) = start else {
-            return Err(match last() {
-                Errno::PERM | Errno::ACCESS => unsealed("it cannot be mapped for writing"),
-                errno => refused("mmap", len, errno),
+            return Err(match last_errno() {
+                Errno::PERM | Errno::ACCESS => malformed_memory("it cannot be mapped for writing"),
+                errno => system_error("mmap", len, errno),
             });
         };
         let memory = Memory { start, len };
@@ -125,12 +126,12 @@ impl Memory {
         if unsafe { libc::madvise(self.start.as_ptr().cast(), self.len, advice) } == 0 {
             return Ok(());
         }
-        match last() {
+        match last_errno() {
             // Before Linux 5.14: they come as they are touched.
             Errno::INVAL => Ok(()),
             // EFAULT: touching would have been a SIGBUS.
-            Errno::FAULT => Err(refused("madvise", self.len, Errno::NOMEM)),
-            errno => Err(refused("madvise", self.len, errno)),
+            Errno::FAULT => Err(system_error("madvise", self.len, Errno::NOMEM)),
+            errno => Err(system_error("madvise", self.len, errno)),
         }
     }
 
@@ -158,10 +159,10 @@ impl Drop for Memory {
 
 /// A memfd of this size, without seals against anything but execution.
 pub(crate) fn new_file(name: &str, bytes: usize) -> Result<OwnedFd, Error> {
-    if bytes > MOST {
+    if bytes > MOST_BYTES {
         return Err(Error::new(
             ErrorKind::Exhausted,
-            format!("{bytes} bytes of shared memory: {MOST} are the most"),
+            format!("{bytes} bytes of shared memory: {MOST_BYTES} are the most"),
         ));
     }
     // ftruncate(2) beyond it raises SIGXFSZ.
@@ -178,8 +179,9 @@ pub(crate) fn new_file(name: &str, bytes: usize) -> Result<OwnedFd, Error> {
         Err(Errno::INVAL) => create(flags),
         other => other,
     };
-    let fd = fd.map_err(|errno| refused("memfd_create", bytes, errno))?;
-    rustix::fs::ftruncate(&fd, bytes as u64).map_err(|errno| refused("ftruncate", bytes, errno))?;
+    let fd = fd.map_err(|errno| system_error("memfd_create", bytes, errno))?;
+    rustix::fs::ftruncate(&fd, bytes as u64)
+        .map_err(|errno| system_error("ftruncate", bytes, errno))?;
     Ok(fd)
 }
 
@@ -197,38 +199,40 @@ pub(crate) fn seal(fd: BorrowedFd<'_>, seals: SealFlags) -> Result<bool, Error> 
 
 /// A peer's descriptor is a memfd of just this size and has at least these seals.
 pub(crate) fn check(fd: BorrowedFd<'_>, bytes: usize, seals: SealFlags) -> Result<(), Error> {
-    if bytes > MOST {
-        return Err(unsealed(&format!("it should have {bytes} bytes, and {MOST} are the most")));
+    if bytes > MOST_BYTES {
+        return Err(malformed_memory(&format!(
+            "it should have {bytes} bytes, and {MOST_BYTES} are the most"
+        )));
     }
     // EINVAL: of a kind that has no seals. Those that have them and are no memfd, files on a tmpfs,
     // have F_SEAL_SEAL alone.
-    let found = rustix::fs::fcntl_get_seals(fd).map_err(|_| unsealed("it is no memfd"))?;
+    let found = rustix::fs::fcntl_get_seals(fd).map_err(|_| malformed_memory("it is no memfd"))?;
     if !found.contains(seals) {
-        return Err(unsealed(&format!("it has the seals {found:?}, not {seals:?}")));
+        return Err(malformed_memory(&format!("it has the seals {found:?}, not {seals:?}")));
     }
-    let system = rustix::fs::fstatfs(fd).map_err(|errno| refused("fstatfs", bytes, errno))?;
+    let system = rustix::fs::fstatfs(fd).map_err(|errno| system_error("fstatfs", bytes, errno))?;
     if system.f_type != TMPFS_MAGIC {
-        return Err(unsealed("it is not of ordinary pages"));
+        return Err(malformed_memory("it is not of ordinary pages"));
     }
     // After the seals: now the size stays.
-    let size = rustix::fs::fstat(fd).map_err(|errno| refused("fstat", bytes, errno))?.st_size;
+    let size = rustix::fs::fstat(fd).map_err(|errno| system_error("fstat", bytes, errno))?.st_size;
     if size != bytes as i64 {
-        return Err(unsealed(&format!("it has {size} bytes, not {bytes}")));
+        return Err(malformed_memory(&format!("it has {size} bytes, not {bytes}")));
     }
     Ok(())
 }
 
 #[cold]
-fn unsealed(what: &str) -> Error {
+fn malformed_memory(what: &str) -> Error {
     Error::new(
         ErrorKind::Malformed,
         format!("the descriptor that the other side passed is not memory to be shared: {what}"),
     )
 }
 
-/// What the kernel says to a request for memory.
+/// The error for a system call that has failed for shared memory.
 #[cold]
-fn refused(call: &str, bytes: usize, errno: Errno) -> Error {
+fn system_error(call: &str, bytes: usize, errno: Errno) -> Error {
     let (kind, todo) = match errno {
         Errno::NOMEM | Errno::NOSPC | Errno::DQUOT | Errno::FBIG => {
             (ErrorKind::Exhausted, "free memory, or raise the limits of memory and address space")
@@ -244,16 +248,19 @@ fn refused(call: &str, bytes: usize, errno: Errno) -> Error {
     Error::new(kind, format!("{bytes} bytes of shared memory: {call}: {errno}; {todo}"))
 }
 
-fn last() -> Errno {
+fn last_errno() -> Errno {
     Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)
 }
 
-/// Whether touching a page may fail for want of memory that was promised to nobody: a memfd
-/// reserves none, and under strict accounting (vm.overcommit_memory=2) its pages are then refused
-/// one by one, by SIGBUS. Asked once.
+/// Whether touching a page may fail for want of unreserved memory: a memfd reserves none, and under
+/// strict accounting (vm.overcommit_memory=2) its pages are then refused one by one, by SIGBUS.
+/// Read once.
 fn pages_may_be_refused() -> bool {
     static STRICT: OnceLock<bool> = OnceLock::new();
     *STRICT.get_or_init(|| {
         fs::read("/proc/sys/vm/overcommit_memory").is_ok_and(|mode| mode.starts_with(b"2"))
     })
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::porter::EVERYBODY;
+/// Stands for every user; no user has this number.
+pub(crate) const EVERY_USER: u32 = u32::MAX;
 
 /// Where the two sides of a call run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -13,11 +14,11 @@ pub enum Placement {
     /// that sleeps gets the caller's core.
     #[default]
     Adaptive = 0,
-    /// The server's microprocess runs on the caller's core, which the caller leaves to it; nobody
-    /// spins.
+    /// The server's microprocess runs on the caller's core, which the caller leaves to it; neither
+    /// side spins.
     Handoff = 1,
-    /// A wake-up at once, wherever the kernel's scheduler likes; nobody spins. As between processes
-    /// that know nothing of each other.
+    /// A wake-up at once, wherever the kernel's scheduler chooses; neither side spins. As between
+    /// processes without a common board.
     Scheduled = 2,
     /// Both sides spin, for a millisecond at most. For two cores that have nothing else to do.
     Spin = 3,
@@ -112,7 +113,7 @@ impl Options {
     /// Server: lets every user call.
     #[must_use]
     pub fn allow_everybody(mut self) -> Options {
-        self.allowed.push(EVERYBODY);
+        self.allowed.push(EVERY_USER);
         self
     }
 

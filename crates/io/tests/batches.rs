@@ -12,8 +12,8 @@ use std::time::Duration;
 use kumihimo_batch::fault::Faulty;
 use kumihimo_io::net::{UdpSocket, UnixStream};
 use kumihimo_runtime::runtime::{BatchMetrics, BatchPolicy, Builder, Preemption, Runtime, metrics};
+use kumihimo_runtime::syscall_batch::{self, SystemCall};
 use kumihimo_runtime::thread;
-use kumihimo_runtime::wrapped::{self, SystemCall};
 
 fn alone() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
@@ -418,7 +418,7 @@ fn calls_of_a_foreign_kernel_thread_are_plain() {
     let _alone = alone();
     let _runtime = runtime(BatchPolicy::Fixed(64)).build().unwrap();
     let (near, mut far) = std::os::unix::net::UnixStream::pair().unwrap();
-    let sent = wrapped::call(
+    let sent = syscall_batch::call(
         SystemCall::Send { socket: std::os::fd::AsFd::as_fd(&near), from: b"abc" },
         true,
     );
@@ -445,20 +445,22 @@ fn the_papers_policy_says_what_it_never_batches() {
 
 #[test]
 fn a_policy_that_is_none_is_an_error() {
+    const NAME: &str = "a_policy_that_is_none_is_an_error";
+    if std::env::var("KUMI_TEST_CHILD").is_ok_and(|child| child == NAME) {
+        let error = Runtime::builder().build().map(drop).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        let said = error.to_string();
+        assert!(said.starts_with("KUMI_LAB=batch=often: expected adaptive"), "{said}");
+        return;
+    }
+    let child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", NAME, "--nocapture"])
+        .env("KUMI_TEST_CHILD", NAME)
+        .env("KUMI_LAB", kumihimo_config::lab_with("batch=often"))
+        .output()
+        .unwrap();
+    assert!(child.status.success(), "{child:?}");
     let _alone = alone();
-    // SAFETY: the tests of this file take turns, and no other kernel thread reads the environment
-    // now.
-    unsafe { std::env::set_var("KUMI_BATCH", "often") };
-    let Err(error) = Runtime::builder().build() else {
-        panic!("a runtime under a policy that is none")
-    };
-    // SAFETY: as above.
-    unsafe { std::env::remove_var("KUMI_BATCH") };
-    assert_eq!(error.kind(), ErrorKind::InvalidInput);
-    assert!(
-        error.to_string().contains("KUMI_BATCH") && error.to_string().contains("adaptive"),
-        "{error}"
-    );
     let none = kumihimo_runtime::runtime::set_batch_policy(BatchPolicy::Off).unwrap_err();
     assert_eq!(none.kind(), ErrorKind::NotFound);
 }

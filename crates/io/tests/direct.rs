@@ -119,7 +119,7 @@ fn many_read_at_once_and_get_what_is_there() {
             None => assert_eq!(seen, AnchorMetrics::default()),
             Some(_) => assert!(!seen.runs && seen.reads == 0, "{seen:?}"),
         }
-        if std::env::var_os("KUMI_URING").is_some_and(|v| v == "off") {
+        if kumihimo_config::get().lab.uring == Some(false) {
             assert!(!seen.runs, "{seen:?}");
         }
     });

@@ -79,7 +79,7 @@ pub mod runtime {
 ///
 /// A process joins with its first microprocess: it takes a number in its user's run-time directory,
 /// which is part of all its ids, and answers at a socket there, on a kernel thread of its own.
-/// There is no daemon. `KUMI_DIR` names the directory, `KUMI_MACHINE=off` keeps out of it. The same
+/// There is no daemon. `KUMI_DIR` names the directory, `KUMI_DIR=off` keeps out of it. The same
 /// user, root, and those that [`allow`](machine::allow) lets in may ask.
 ///
 /// ```
@@ -145,17 +145,17 @@ pub mod machine {
 /// ```
 ///
 /// How the table keeps two from using one resource at once is chosen by the first runtime of the
-/// process: [`Builder::locking`](runtime::Builder::locking), `KUMI_LOCKING`.
+/// process: [`Builder::locking`](runtime::Builder::locking), `KUMI_LAB=locking=...`.
 pub mod resource {
     pub use kumihimo_resource::id::{Id, IdError, Kind, Serial};
     pub use kumihimo_resource::locking::{Locking, LockingError};
     pub use kumihimo_resource::names::{Change, Name, NameError, Watch};
     pub use kumihimo_resource::slots::{Missing, Slots};
     pub use kumihimo_resource::table::{Command, Error, Operation, Row, Table, Usage};
-    pub use kumihimo_runtime::entries::Entries;
+    pub use kumihimo_runtime::builtin_kinds::Begin;
+    pub use kumihimo_runtime::kind_table::Entries;
     pub use kumihimo_runtime::membership::table;
     pub use kumihimo_runtime::region::Region;
-    pub use kumihimo_runtime::rows::Begin;
 }
 
 #[cfg(target_os = "linux")]

@@ -21,7 +21,7 @@ fn the_earliest_deadline_runs_first() {
     sorted.sort_unstable();
     let mut ran = earliest_deadline::order(&due).unwrap();
     if !Runtime::builder().build().unwrap().run(|| thread::current().is_microprocess()) {
-        // Kernel threads instead of microprocesses (KUMI_TLS=kernel): the kernel orders them.
+        // Kernel threads instead of microprocesses (KUMI_LAB=tls=kernel): the kernel orders them.
         ran.sort_unstable();
     }
     assert_eq!(ran, sorted);

@@ -29,6 +29,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use kumihimo_config::MachineDir;
 use kumihimo_resource::id::{GENERATIONS, SPACES};
 use kumihimo_resource::serials::CLAIMED_AT_ONCE;
 use rustix::fs::{self, Access, AtFlags, FileType, FlockOperation, Mode, OFlags};
@@ -79,20 +80,22 @@ enum Unusable {
 impl Directory {
     /// The caller's: `$KUMI_DIR` if that is set. Else the first that is there already, or can be
     /// made, of `$XDG_RUNTIME_DIR/kumihimo`, `/run/user/UID/kumihimo`, `/dev/shm/kumihimo-UID` and
-    /// `/tmp/kumihimo-UID`. UID is the effective user's; a program that runs with another user's
-    /// rights than its caller's looks at no environment variable.
+    /// `/tmp/kumihimo-UID`. UID is the effective user's; a [privileged
+    /// program](kumihimo_config::is_privileged) ignores both variables.
     ///
     /// # Errors
     /// [`Error::Directory`]: none can be made; the one that is to be made is a symbolic link,
-    /// another user's, or can be written by others.
+    /// another user's, or can be written by others; `KUMI_DIR=off`; a setting that means nothing.
     pub fn mine() -> Result<Directory, Error> {
-        let trusted =
-            process::geteuid() == process::getuid() && process::getegid() == process::getgid();
-        let variable = |name| std::env::var_os(name).filter(|value| trusted && !value.is_empty());
-        if let Some(chosen) = variable("KUMI_DIR") {
-            return Directory::own(Path::new(&chosen));
+        let config = kumihimo_config::check().map_err(|e| Error::Directory(e.to_string()))?;
+        match &config.dir {
+            MachineDir::Off => Err(Error::Directory("KUMI_DIR=off".to_owned())),
+            MachineDir::At(chosen) => Directory::own(chosen),
+            MachineDir::Default => {
+                let session = kumihimo_config::trusted_variable("XDG_RUNTIME_DIR");
+                Directory::first_of(&places(process::geteuid().as_raw(), session))
+            }
         }
-        Directory::first_of(&places(process::geteuid().as_raw(), variable("XDG_RUNTIME_DIR")))
     }
 
     /// One that is there counts before one that has to be made: processes that are told of

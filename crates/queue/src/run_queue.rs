@@ -36,6 +36,17 @@ impl Design {
     }
 }
 
+/// As `KUMI_LAB=queue=...` asks.
+impl From<kumihimo_config::Queue> for Design {
+    fn from(queue: kumihimo_config::Queue) -> Design {
+        match queue {
+            kumihimo_config::Queue::Ring => Design::Ring,
+            kumihimo_config::Queue::Locked => Design::Locked,
+            kumihimo_config::Queue::Steal => Design::Steal,
+        }
+    }
+}
+
 /// The VPs that can take what has just become visible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taker {

@@ -18,7 +18,7 @@ use crate::part::waiver_queue::WAIVER_PLACES;
 use crate::run_queue::{Design, RunQueue};
 
 /// Most VPs that a [`Set`] has.
-pub const MAX_VPS: usize = 1024;
+pub const MAX_VPS: usize = kumihimo_config::MAX_VPS;
 
 enum DesignQueues<T: Node> {
     Ring(QueueArray<RingQueue<T>>),

@@ -72,6 +72,17 @@ impl FromStr for Locking {
     }
 }
 
+/// As `KUMI_LAB=locking=...` asks.
+impl From<kumihimo_config::Locking> for Locking {
+    fn from(design: kumihimo_config::Locking) -> Locking {
+        match design {
+            kumihimo_config::Locking::Kind => Locking::Kind,
+            kumihimo_config::Locking::Id => Locking::Id,
+            kumihimo_config::Locking::Vp => Locking::Vp,
+        }
+    }
+}
+
 /// The lock of one resource, where its kind keeps it: held for the time of one operation. Its
 /// holder must not lose its virtual processor.
 #[derive(Debug, Default)]

@@ -20,7 +20,7 @@ fn alone(name: &str, tls: &str) -> Output {
     let output = Command::new(program)
         .args(words)
         .env(CHILD, name)
-        .env("KUMI_TLS", tls)
+        .env("KUMI_LAB", kumihimo_config::lab_with(&format!("tls={tls}")))
         .env("KUMI_DIR", &folder)
         .output()
         .expect("the test again");
@@ -56,7 +56,9 @@ fn run_twice() {
 fn kernel_threads_that_were_asked_for_are_no_news() {
     const NAME: &str = "kernel_threads_that_were_asked_for_are_no_news";
     if is_child(NAME) {
-        assert!(matches!(mode(), Mode::KernelThreads { why } if why.contains("KUMI_TLS=kernel")));
+        assert!(
+            matches!(mode(), Mode::KernelThreads { why } if why.contains("KUMI_LAB=tls=kernel"))
+        );
         return run_twice();
     }
     let (out, err) = passes(&alone(NAME, "kernel"));
@@ -70,11 +72,11 @@ fn kernel_threads_that_nobody_asked_for_are_reported_once() {
     if is_child(NAME) {
         return run_twice();
     }
-    let (out, err) = passes(&alone(NAME, "nonsense"));
+    let (out, err) = passes(&alone(NAME, "fail"));
     assert!(out.contains("mode: kernel-threads"), "{out}");
     if kumihimo_arch::HAS_MICROPROCESSES {
         assert_eq!(
-            err.matches("kernel threads 1:1 in this process: KUMI_TLS=nonsense").count(),
+            err.matches("kernel threads 1:1 in this process: KUMI_LAB=tls=fail").count(),
             1,
             "{err}"
         );

@@ -117,7 +117,7 @@ impl Report {
         if self.lost > 0 {
             writeln!(
                 f,
-                "lost: {} records; a larger buffer (KUMI_TRACE_BUFFER) may help",
+                "lost: {} records; a larger buffer (kumi trace --buffer) may help",
                 self.lost
             )?;
         }

@@ -8,17 +8,13 @@ use std::process::{Command, Stdio};
 
 use crate::options::MountOptions;
 
-/// Set for the process that is to leave its terminal's session.
-const DETACHED: &str = "KUMI_MOUNT_DETACHED";
-
 /// Begins the server and returns once it serves.
 pub(crate) fn run(options: &MountOptions) -> Result<(), String> {
     let program = std::env::current_exe()
         .map_err(|e| format!("where kumi itself is cannot be found out: {e}"))?;
     let mut child = Command::new(program)
         .args(std::env::args_os().skip(1))
-        .arg("--foreground")
-        .env(DETACHED, "1")
+        .args(["--foreground", "--detached"])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
@@ -37,21 +33,17 @@ pub(crate) fn run(options: &MountOptions) -> Result<(), String> {
 }
 
 /// Leaves the session, where the server is in a process of its own.
-pub(crate) fn leave_session() {
-    if is_detached() {
+pub(crate) fn leave_session(is_detached: bool) {
+    if is_detached {
         // A group's leader cannot, and is where it wants to be.
         let _ = rustix::process::setsid();
     }
 }
 
-fn is_detached() -> bool {
-    std::env::var_os(DETACHED).is_some()
-}
-
-/// Lets go of the standard streams, which are those of the starting process: a pipe of its would
-/// never end. From here on messages go to the log.
-pub(crate) fn leave_streams(log: Option<&Path>) -> io::Result<()> {
-    if !is_detached() {
+/// Lets go of the standard streams, where the server is in a process of its own. They are those of
+/// the starting process, whose pipes would never end. Later messages go to the log.
+pub(crate) fn leave_streams(is_detached: bool, log: Option<&Path>) -> io::Result<()> {
+    if !is_detached {
         return Ok(());
     }
     let nowhere = OpenOptions::new().read(true).write(true).open("/dev/null")?;

@@ -28,6 +28,9 @@ pub struct ClockOptions {
     /// Where a server in the background, of which this is a part, has what there is to say
     #[arg(long, value_name = "FILE", hide = true)]
     log: Option<PathBuf>,
+    /// Whether it is a part of such a server
+    #[arg(long, hide = true)]
+    detached: bool,
 }
 
 /// The clock as a mount shows it: each read is a request.
@@ -46,6 +49,7 @@ pub(crate) fn service() -> Service {
 pub(crate) fn begin_apart(
     point: Option<&Path>,
     gate: Option<&str>,
+    is_detached: bool,
     log: Option<&Path>,
 ) -> Result<Option<Apart>, String> {
     let mut arguments: Vec<&OsStr> = vec!["serve".as_ref(), "clock".as_ref()];
@@ -57,6 +61,9 @@ pub(crate) fn begin_apart(
     }
     if arguments.len() == 2 {
         return Ok(None);
+    }
+    if is_detached {
+        arguments.push("--detached".as_ref());
     }
     if let Some(log) = log {
         arguments.extend(["--log".as_ref(), log.as_os_str()]);
@@ -76,7 +83,8 @@ pub(crate) fn run(options: ClockOptions) -> Result<(), String> {
         .map_err(|e| e.to_string())?;
     let Some(point) = options.mount else {
         println!("serving the clock at a gate, process {}", std::process::id());
-        background::leave_streams(options.log.as_deref()).map_err(|e| format!("the log: {e}"))?;
+        background::leave_streams(options.detached, options.log.as_deref())
+            .map_err(|e| format!("the log: {e}"))?;
         let (told, tells) = std::sync::mpsc::channel();
         signals.then(move || told.send(()).unwrap_or(()));
         let _ = tells.recv();
@@ -90,7 +98,8 @@ pub(crate) fn run(options: ClockOptions) -> Result<(), String> {
     };
     let device = mount::mount(&point, &how).map_err(|e| e.to_string())?;
     println!("mounted the clock at {}, process {}", point.display(), std::process::id());
-    background::leave_streams(options.log.as_deref()).map_err(|e| format!("the log: {e}"))?;
+    background::leave_streams(options.detached, options.log.as_deref())
+        .map_err(|e| format!("the log: {e}"))?;
     signals.then(move || mount::unmount(&point, true).unwrap_or(()));
     let mounts = vec![Mounted { service: Arc::new(service()), device: Arc::new(device) }];
     let ended = Organisation::Sequential.serve(Threads::Pool, mounts, Arc::new(|| {}));

@@ -25,6 +25,9 @@ pub struct MountOptions {
     /// Stay in the foreground, and say when requests are served
     #[arg(short, long)]
     pub(crate) foreground: bool,
+    /// Leave the terminal's session: for the process that serves in the background
+    #[arg(long, hide = true)]
+    pub(crate) detached: bool,
     /// In the background, append to this file what there is to say; nothing else hears of it
     #[arg(long, value_name = "FILE")]
     pub(crate) log: Option<PathBuf>,
@@ -120,18 +123,7 @@ pub enum Backing {
 }
 
 fn bytes(text: &str) -> Result<usize, String> {
-    let lower = text.to_ascii_lowercase();
-    let digits = lower.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let shift = match &lower[digits.len()..] {
-        "" | "b" => Some(0),
-        "k" | "kb" => Some(10),
-        "m" | "mb" => Some(20),
-        "g" | "gb" => Some(30),
-        _ => None,
-    };
-    let number = digits.parse::<usize>().ok();
-    let value = number.zip(shift).and_then(|(number, shift)| number.checked_mul(1 << shift));
-    match value {
+    match kumihimo_config::bytes(text) {
         Some(value) if value >= 1 << 20 => Ok(value),
         Some(_) => Err("1m at least".to_owned()),
         None => Err("a number of bytes is wanted, as 64m or 1g".to_owned()),
@@ -139,15 +131,7 @@ fn bytes(text: &str) -> Result<usize, String> {
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let number =
-        digits.parse::<u32>().map_err(|_| "a time is wanted, as 200us, 50ms or 1s".to_owned())?;
-    match &text[digits.len()..] {
-        "us" => Ok(Duration::from_micros(number.into())),
-        "ms" => Ok(Duration::from_millis(number.into())),
-        "s" => Ok(Duration::from_secs(number.into())),
-        _ => Err("a time is wanted, as 200us, 50ms or 1s".to_owned()),
-    }
+    kumihimo_config::span(text).ok_or_else(|| "a time is wanted, as 200us, 50ms or 1s".to_owned())
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

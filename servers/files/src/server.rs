@@ -20,7 +20,7 @@ const GRACE: Duration = Duration::from_secs(5);
 
 /// Serves until it is unmounted, or told to end by a signal.
 pub(crate) fn run(options: MountOptions) -> Result<(), String> {
-    background::leave_session();
+    background::leave_session(options.detached);
     // All of them before the first is mounted: to look at one that is mounted and not served yet
     // would wait for ever.
     let check = |point: &Path| mount::check_point(point).map_err(|e| e.to_string());
@@ -78,7 +78,8 @@ fn serve_store(
     let mut gate = None;
     let mut apart = None;
     if organisation.has_clock_apart() {
-        apart = clock::begin_apart(clock_point, options.gate.as_deref(), options.log.as_deref())?;
+        let (gate, log) = (options.gate.as_deref(), options.log.as_deref());
+        apart = clock::begin_apart(clock_point, gate, options.detached, log)?;
     } else {
         if let Some(at) = clock_point {
             let (device, point) = Point::mount(options, Path::new(clock::SOURCE), at, true)?;
@@ -94,7 +95,8 @@ fn serve_store(
     }
     let (shown, at) = (options.from.display(), points[0].0.display());
     println!("mounted {shown} ({kind}) at {at}: {}, process {}", organisation, std::process::id());
-    background::leave_streams(options.log.as_deref()).map_err(|e| format!("the log: {e}"))?;
+    background::leave_streams(options.detached, options.log.as_deref())
+        .map_err(|e| format!("the log: {e}"))?;
     let all: Vec<PathBuf> = points.iter().map(|point| point.0.clone()).collect();
     signals.then(move || end(&all, &*store));
     let served =

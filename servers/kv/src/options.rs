@@ -44,18 +44,8 @@ fn at_least_one(text: &str) -> Result<usize, String> {
 }
 
 fn bytes(text: &str) -> Result<usize, String> {
-    let lower = text.to_ascii_lowercase();
-    let digits = lower.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let shift = match &lower[digits.len()..] {
-        "" | "b" => Some(0),
-        "k" | "kb" => Some(10),
-        "m" | "mb" => Some(20),
-        "g" | "gb" => Some(30),
-        _ => None,
-    };
-    let number = digits.parse::<usize>().ok();
-    let value = number.zip(shift).and_then(|(number, shift)| number.checked_mul(1 << shift));
-    value.ok_or_else(|| "a number of bytes is wanted, as 1000000, 64m or 2g".to_owned())
+    kumihimo_config::bytes(text)
+        .ok_or_else(|| "a number of bytes is wanted, as 1000000, 64m or 2g".to_owned())
 }
 
 /// Serves until SIGTERM, SIGINT or `SHUTDOWN`. Prints where it listens once it does. Blocks the

@@ -1,5 +1,5 @@
 //! The thread package that the cases run on: Kumihimo's own, or, with
-//! `KUMI_TEST_SCHEDULER=minimal`, the user scheduler of one file in crates/events/examples/minimal,
+//! `KUMI_TEST_SCHEDULER=minimal`, the user scheduler in crates/events/examples/minimal,
 //! under which every wait of the others beside is a block in the kernel too.
 
 #[path = "../../../crates/events/examples/minimal/scheduler.rs"]
@@ -77,7 +77,7 @@ pub fn run<T: Send>(vps: usize, f: impl FnOnce() -> T + Send) -> T {
 /// A microprocess that was begun.
 pub enum JoinHandle<T> {
     Kumihimo(thread::JoinHandle<T>),
-    Minimal(scheduler::Handle<T>),
+    Minimal(scheduler::handle::Handle<T>),
 }
 
 impl<T> JoinHandle<T> {

@@ -5,8 +5,7 @@ use std::ffi::CString;
 
 use kumihimo::runtime::{Events, Runtime, metrics};
 use kumihimo::thread;
-use kumihimo_events::source::open_one;
-use kumihimo_tests::process::{alone, one_to_one};
+use kumihimo_tests::process::{again, alone, is_child, one_to_one};
 use kumihimo_tests::refusal::refuse;
 use kumihimo_tests::skip;
 use kumihimo_tests::user::become_user;
@@ -14,11 +13,15 @@ use kumihimo_tests::user::become_user;
 use crate::blocked::block;
 use crate::under::{end_at_a_panic, may};
 
-/// Without `KUMI_EVENTS`, which a whole suite may run under: works under the source that it finds,
-/// and returns it.
-fn chosen() -> &'static str {
-    // SAFETY: before the runtime begins.
+/// Begins a test in a process of its own, without `KUMI_EVENTS`, which a whole suite may run under.
+fn begin() {
+    // SAFETY: before the settings are read, and no other thread reads the environment.
     unsafe { std::env::remove_var("KUMI_EVENTS") };
+    end_at_a_panic();
+}
+
+/// Works under the source that it finds, and returns it.
+fn chosen() -> &'static str {
     let mut chosen = "";
     Runtime::builder().vps(1).build().expect("a runtime").run(|| {
         chosen = metrics().expect("it runs").events;
@@ -48,7 +51,7 @@ fn is_refused(source: Events, words: &[&str]) {
 /// Each refused call in turn, and then all of them, with what is chosen.
 fn refused_one_after_the_other(name: &str, errno: i32) {
     alone(name, || {
-        end_at_a_panic();
+        begin();
         let perf = may(name, Events::Perf);
         refuse(&[(libc::SYS_bpf, errno)]).expect("seccomp");
         is_refused(Events::Bpf, &["bpf"]);
@@ -74,7 +77,7 @@ fn bpf_and_perf_refused_with_enosys() {
 
 fn all_refused(name: &str, errno: i32) {
     alone(name, || {
-        end_at_a_panic();
+        begin();
         let calls = [libc::SYS_bpf, libc::SYS_perf_event_open, libc::SYS_membarrier];
         refuse(&calls.map(|call| (call, errno))).expect("seccomp");
         is_refused(Events::Bpf, &["bpf"]);
@@ -111,7 +114,7 @@ fn own_mounts() -> Option<()> {
 /// for this process.
 fn paranoid(name: &str, level: &str) {
     alone(name, || {
-        end_at_a_panic();
+        begin();
         if own_mounts().is_none() {
             return skip(name, "no mount namespace of its own (root)");
         }
@@ -154,7 +157,7 @@ fn perf_event_paranoid_4() {
 fn no_capability() {
     const NAME: &str = "refused::no_capability";
     alone(NAME, || {
-        end_at_a_panic();
+        begin();
         if !become_user(65534) {
             return skip(NAME, "not root");
         }
@@ -177,7 +180,7 @@ fn no_capability() {
 fn no_proc() {
     const NAME: &str = "refused::no_proc";
     alone(NAME, || {
-        end_at_a_panic();
+        begin();
         let bpf = may(NAME, Events::Bpf);
         if own_mounts().is_none() {
             return skip(NAME, "no mount namespace of its own (root)");
@@ -203,7 +206,7 @@ fn no_proc() {
 fn older_kernels_have_perf() {
     const NAME: &str = "refused::older_kernels_have_perf";
     alone(NAME, || {
-        end_at_a_panic();
+        begin();
         if !may(NAME, Events::Perf) {
             return;
         }
@@ -219,35 +222,35 @@ fn older_kernels_have_perf() {
     });
 }
 
-#[test]
-fn a_source_that_there_is_not() {
-    const NAME: &str = "refused::a_source_that_there_is_not";
-    alone(NAME, || {
-        // SAFETY: before the runtime begins.
-        unsafe { std::env::set_var("KUMI_EVENTS", "ptrace") };
-        let error = Runtime::builder().vps(1).build().expect_err("no such source");
-        assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
-        assert!(
-            error.to_string().contains("KUMI_EVENTS=ptrace: bpf, perf, watch or off is wanted"),
-            "{error}"
-        );
-        // The program's own word counts.
-        Runtime::builder().vps(1).events(Events::Watch).build().expect("a runtime").run(|| ());
-    });
+/// `build` fails with this error under these settings, whatever the program sets.
+fn build_fails(name: &str, setting: (&str, &str), expected: &str) {
+    if is_child(name) {
+        for builder in [Runtime::builder(), Runtime::builder().events(Events::Watch)] {
+            let error = builder.vps(1).build().expect_err("no such value");
+            assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
+            assert_eq!(error.to_string(), expected);
+        }
+        return;
+    }
+    let ended = again(name, &[setting]);
+    assert!(ended.status.success(), "{}", ended.told());
 }
 
-/// Where another source would do, too: nobody is to measure what he did not ask for.
+#[test]
+fn a_source_that_there_is_not() {
+    build_fails(
+        "refused::a_source_that_there_is_not",
+        ("KUMI_EVENTS", "ptrace"),
+        "KUMI_EVENTS=ptrace: expected bpf, perf, watch or off",
+    );
+}
+
+/// Also where another source would be used: nobody is to measure what was not asked for.
 #[test]
 fn a_way_of_bpf_that_there_is_not() {
-    const NAME: &str = "refused::a_way_of_bpf_that_there_is_not";
-    alone(NAME, || {
-        // SAFETY: before the runtime begins.
-        unsafe { std::env::set_var("KUMI_BPF", "tracepoint") };
-        let error = Runtime::builder().vps(1).build().expect_err("no such way");
-        assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
-        assert_eq!(error.to_string(), "KUMI_BPF=tracepoint: thread or switch is wanted");
-        assert!(
-            open_one(Events::Bpf, 1).expect_err("no such way").why.contains("KUMI_BPF=tracepoint")
-        );
-    });
+    build_fails(
+        "refused::a_way_of_bpf_that_there_is_not",
+        ("KUMI_LAB", "bpf=tracepoint"),
+        "KUMI_LAB=bpf=tracepoint: expected thread or switch for bpf",
+    );
 }

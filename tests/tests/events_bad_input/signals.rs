@@ -5,7 +5,7 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use kumihimo::thread;
-use kumihimo_events::preempt::BELL;
+use kumihimo_events::preempt::DOORBELL;
 use kumihimo_tests::process::{again, is_child, is_one_to_one};
 use kumihimo_tests::skip;
 
@@ -132,7 +132,7 @@ fn a_signal_interrupts_a_blocked_call_in_which_the_bell_rings() {
             let mut info: libc::siginfo_t = std::mem::zeroed();
             info.si_code = libc::SI_QUEUE;
             // Behind pid and uid: the value.
-            (&raw mut info).byte_add(24).cast::<u64>().write(BELL);
+            (&raw mut info).byte_add(24).cast::<u64>().write(DOORBELL);
             let (pid, tid) = (libc::getpid(), tid as i32);
             // In this order: alone it ends the call, and together with the other one it has to,
             // too.

@@ -584,8 +584,8 @@ fn another_user_calls() {
         drop((client, closed));
     };
     let client = || {
-        assert!(become_user(USER.parse().expect("a number")));
         let options = Options::new().directory(std::env::var_os("KUMI_DIR").expect("it is set"));
+        assert!(become_user(USER.parse().expect("a number")));
         let one = |name| match Gate::<u32, u32>::connect_with(name, &options)
             .and_then(|gate| gate.call(&1))
         {

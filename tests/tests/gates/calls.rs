@@ -533,9 +533,9 @@ fn in_every_event_source_and_without_a_board() {
         serve_on();
     };
     for events in ["off", "watch"] {
-        for board in ["off", "on"] {
+        for arbiter in ["none", "on"] {
             let name = "calls::in_every_event_source_and_without_a_board";
-            pair_with(name, &[("KUMI_EVENTS", events), ("KUMI_BOARD", board)], server, || {
+            pair_with(name, &[("KUMI_EVENTS", events), ("KUMI_ARBITER", arbiter)], server, || {
                 let next = Gate::<u32, u32>::connect("next").expect("it is there");
                 for n in 0..300 {
                     assert_eq!(next.call(&n).expect("a reply"), n + 1);

@@ -327,7 +327,7 @@ fn memory_that_can_still_be_changed_is_refused() {
         for fd in [unsealed.as_raw_fd(), null.as_raw_fd()] {
             send(links()[0], &record, Some(fd));
             let error = loop {
-                // Until the porter has taken it in.
+                // Until the link poller has taken it in.
                 match gate.call_with(&(), std::slice::from_ref(&region)) {
                     Ok((sum, _)) => assert_eq!(sum, 5000),
                     Err(error) => break error,

@@ -8,6 +8,7 @@ use std::path::Path;
 use kumihimo::resource::Locking;
 use kumihimo::runtime::{Mode, Share, mode};
 use kumihimo_arch::{cpu, stack, tls};
+use kumihimo_config::{MachineDir, Origin};
 use kumihimo_events::limit::Limit;
 use kumihimo_events::{preempt, source};
 use kumihimo_machine::client::Machine;
@@ -15,6 +16,7 @@ use kumihimo_machine::directory::Directory;
 use kumihimo_machine::space::Number;
 
 use crate::board::Seen;
+use crate::text::Plain;
 
 /// What is asked of it.
 #[derive(clap::Args)]
@@ -29,6 +31,7 @@ pub fn run(args: &Args) -> Result<(), String> {
     for (name, value) in crate::bench::machine::description().into_iter().chain(runtime()) {
         println!("{name:<24} {value}");
     }
+    settings();
     preemption(events());
     kernel_threads();
     batches();
@@ -40,12 +43,41 @@ pub fn run(args: &Args) -> Result<(), String> {
     if args.waits { waits::measure() } else { Ok(()) }
 }
 
+/// Each setting of this process, where it comes from and what it changes; and what is wrong with
+/// the environment.
+fn settings() {
+    if kumihimo_config::is_privileged() {
+        println!(
+            "{:<24} ignored: this program has rights of another user, or file capabilities",
+            "environment"
+        );
+    }
+    for line in kumihimo_config::describe() {
+        let origin = match line.origin {
+            Origin::Default => "default",
+            Origin::Environment => "environment",
+            Origin::Lab => "KUMI_LAB",
+            Origin::Refused => "default, its value is refused",
+            Origin::Privileged => "default, the environment is ignored",
+        };
+        println!("{:<24} {} ({origin}): {}", line.name, Plain(&line.value), line.effect);
+    }
+    if let Err(error) = kumihimo_config::check() {
+        for problem in error.problems() {
+            println!("{:<24} {problem}; no runtime begins", "refused setting");
+        }
+    }
+    for (name, setting) in kumihimo_config::misspelled() {
+        println!("{:<24} {} is not read: {setting} is similar", "unknown variable", Plain(&name));
+    }
+}
+
 /// Which event sources there are; of the others, why not and what would enable them. Changes
 /// nothing. Returns the one that a runtime would use now.
 fn events() -> source::Kind {
     let all = source::probe();
     let chosen = all.iter().find(|(_, refused)| refused.is_none()).map(|(kind, _)| *kind);
-    let asked = std::env::var("KUMI_EVENTS").ok().and_then(|text| source::Kind::from_name(&text));
+    let asked = kumihimo_config::get().events.map(source::Kind::from);
     for (kind, refused) in all {
         let name = format!("events: {kind}");
         match refused {
@@ -69,8 +101,7 @@ fn events() -> source::Kind {
 /// How a computing microprocess is preempted with event source `source`. Where that is not by the
 /// best means: why, and what would enable those.
 fn preemption(source: source::Kind) {
-    let asked =
-        std::env::var("KUMI_PREEMPT").ok().and_then(|text| preempt::Means::from_name(&text).ok());
+    let asked = kumihimo_config::get().preempt.map(preempt::Means::from);
     let off = match preempt::choose(asked, source) {
         Ok((_, off)) => off.map(str::to_owned),
         Err(e) => Some(format!("{e}; no runtime begins")),
@@ -105,16 +136,11 @@ fn preemption(source: source::Kind) {
 /// The limit on kernel threads of a runtime, and its source.
 fn kernel_threads() {
     let name = "kernel threads";
-    let asked = std::env::var("KUMI_KERNEL_THREADS");
-    let asked = asked
-        .map(|text| text.parse().map(|n| Limit::asked(n, "KUMI_KERNEL_THREADS")).map_err(|_| text));
-    match asked {
-        Ok(Ok(limit)) => println!("{name:<24} at most {limit}"),
-        Ok(Err(text)) => {
-            println!("{name:<24} none: KUMI_KERNEL_THREADS={text} is no number; no runtime begins")
-        }
-        Err(_) => println!("{name:<24} at most {}", Limit::of_machine()),
-    }
+    let limit = match kumihimo_config::get().kernel_threads {
+        Some(threads) => Limit::asked(threads, "KUMI_KERNEL_THREADS"),
+        None => Limit::of_machine(),
+    };
+    println!("{name:<24} at most {limit}");
 }
 
 /// How system calls enter the kernel together, and what that costs here.
@@ -163,11 +189,11 @@ fn mounts() {
 /// number as one that begins does, and gives it back.
 fn machine() {
     let (place, name) = ("run-time directory", "address space");
-    if std::env::var_os("KUMI_MACHINE").is_some_and(|off| off == "off") {
+    if kumihimo_config::get().dir == MachineDir::Off {
         println!(
-            "{name:<24} no: KUMI_MACHINE=off; microprocesses run, and nobody sees or steers them from outside"
+            "{name:<24} no: KUMI_DIR=off; microprocesses run, and nobody sees or steers them from outside"
         );
-        println!("{:<24} to enable: leave KUMI_MACHINE unset", "");
+        println!("{:<24} to enable: leave KUMI_DIR unset", "");
         return;
     }
     let taken = Directory::mine().and_then(|directory| {
@@ -178,7 +204,7 @@ fn machine() {
         Ok(number) => {
             let number = number.location().space();
             println!(
-                "{name:<24} yes: one that begins gets a number, as {number} just now, and is seen by kumi ps (unless KUMI_MACHINE=off)"
+                "{name:<24} yes: one that begins gets a number, as {number} just now, and is seen by kumi ps (unless KUMI_DIR=off)"
             );
         }
         Err(error) => {
@@ -191,12 +217,7 @@ fn machine() {
 /// Where those of this user share the cores, and whether they do so by priority. Makes no board.
 fn board() {
     let (name, arbiter) = ("board", "arbiter");
-    let directory = || {
-        if std::env::var_os("KUMI_MACHINE").is_some_and(|off| off == "off") {
-            return Err("KUMI_MACHINE=off".to_owned());
-        }
-        Ok(Machine::mine().map_err(|e| e.to_string())?.path().to_owned())
-    };
+    let directory = || Ok(Machine::mine().map_err(|e| e.to_string())?.path().to_owned());
     let seen = kumihimo_runtime::board::path_in(directory)
         .and_then(|path| Seen::at(&path).map(|seen| (path, seen)).map_err(|e| e.to_string()));
     let is_used = match seen {
@@ -206,7 +227,7 @@ fn board() {
                 |seen| seen.told(),
             );
             println!(
-                "{name:<24} yes: {} (KUMI_BOARD chooses another one); {there}",
+                "{name:<24} yes: {} (KUMI_ARBITER chooses another one); {there}",
                 path.display()
             );
             true
@@ -229,7 +250,7 @@ fn board() {
         (false, true) => println!("{arbiter:<24} of no use without a board"),
         (_, false) => {
             println!(
-                "{arbiter:<24} off: the kernel shares the cores among address spaces (KUMI_ARBITER=off; without: by priority)"
+                "{arbiter:<24} off: the kernel shares the cores among address spaces (KUMI_ARBITER; on: by priority)"
             )
         }
     }
@@ -238,21 +259,18 @@ fn board() {
 /// How much CPU time an address space may use.
 fn share() {
     let name = "CPU time";
-    match std::env::var("KUMI_SHARE").map(|text| text.parse::<Share>()) {
-        Ok(Ok(share)) => println!("{name:<24} {share} of a core (KUMI_SHARE)"),
-        Ok(Err(error)) => println!("{name:<24} none: KUMI_SHARE: {error}; no runtime begins"),
-        Err(_) => println!("{name:<24} as much as there is (KUMI_SHARE=50% and the like bound it)"),
+    match kumihimo_config::get().share.map(Share::from) {
+        Some(share) => println!("{name:<24} {share} of a core (KUMI_SHARE)"),
+        None => println!("{name:<24} as much as there is (KUMI_SHARE=50% and the like bound it)"),
     }
 }
 
 /// Why it is that one.
 fn why(path: &Path) -> &'static str {
-    let within = |name| {
-        std::env::var_os(name).is_some_and(|value| !value.is_empty() && path.starts_with(value))
-    };
-    if within("KUMI_DIR") {
+    let session = kumihimo_config::trusted_variable("XDG_RUNTIME_DIR");
+    if matches!(kumihimo_config::get().dir, MachineDir::At(_)) {
         "KUMI_DIR"
-    } else if within("XDG_RUNTIME_DIR") {
+    } else if session.is_some_and(|session| path.starts_with(session)) {
         "in XDG_RUNTIME_DIR; KUMI_DIR chooses another one"
     } else if path.starts_with("/run/user") {
         "that of your session; KUMI_DIR chooses another one"
@@ -264,15 +282,12 @@ fn why(path: &Path) -> &'static str {
 /// How resources are kept from being used by two at once.
 fn locking() {
     let name = "resource table";
-    match std::env::var("KUMI_LOCKING").map(|text| text.parse::<Locking>()) {
-        Ok(Ok(design)) => println!("{name:<24} locking design {design} (KUMI_LOCKING)"),
-        Ok(Err(error)) => println!("{name:<24} none: KUMI_LOCKING: {error}; no runtime begins"),
-        Err(_) => {
-            println!(
-                "{name:<24} locking design {} (used unless KUMI_LOCKING says otherwise)",
-                Locking::default()
-            );
-        }
+    match kumihimo_config::get().lab.locking.map(Locking::from) {
+        Some(design) => println!("{name:<24} locking design {design} (KUMI_LAB)"),
+        None => println!(
+            "{name:<24} locking design {} (used unless KUMI_LAB=locking=... says otherwise)",
+            Locking::default()
+        ),
     }
 }
 

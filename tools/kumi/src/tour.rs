@@ -141,7 +141,7 @@ fn machine() -> String {
 #[cfg(test)]
 static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
-/// Whether this machine, or KUMI_TLS=kernel, makes every microprocess a kernel thread.
+/// Whether this machine, or KUMI_LAB=tls=kernel, makes every microprocess a kernel thread.
 fn one_to_one() -> bool {
     kumihimo_arch::tls::get().kind() == kumihimo_arch::tls::Kind::Kernel
 }

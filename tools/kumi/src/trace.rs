@@ -110,7 +110,8 @@ fn trace(output: &Path, buffer: Option<usize>, program: &[OsString]) -> Result<E
             let (least, most) = session::RECORDS.into_inner();
             return Err(format!("--buffer {records}: {least} to {most} are possible"));
         }
-        command.env("KUMI_TRACE_BUFFER", records.to_string());
+        let lab = kumihimo_config::lab_with(&format!("trace_buffer={records}"));
+        command.env("KUMI_LAB", lab);
     }
     let mut child = command.spawn().map_err(|e| format!("{}: {e}", name.display()))?;
     let status = child.wait().map_err(|e| e.to_string())?;

@@ -20,18 +20,8 @@ fn doctor_with(settings: &[(&str, &str)]) -> String {
 fn command() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kumi"));
     command.arg("doctor");
-    for name in [
-        "KUMI_MACHINE",
-        "KUMI_LOCKING",
-        "KUMI_DIR",
-        "KUMI_BOARD",
-        "KUMI_ARBITER",
-        "KUMI_SHARE",
-        "KUMI_EVENTS",
-        "KUMI_PREEMPT",
-        "KUMI_KERNEL_THREADS",
-    ] {
-        command.env_remove(name);
+    for setting in &kumihimo_config::VARIABLES {
+        command.env_remove(setting.name);
     }
     command
 }
@@ -97,16 +87,16 @@ fn doctor_says_where_an_address_space_is_found() {
     assert_eq!(left, ["1", "next"]);
     std::fs::remove_dir_all(&folder).expect("ours");
 
-    let said = doctor_with(&[("KUMI_MACHINE", "off"), ("KUMI_DIR", place)]);
+    let said = doctor_with(&[("KUMI_DIR", "off")]);
     let (line, next) = about(&said, "address space");
-    assert!(line.contains(" no: KUMI_MACHINE=off") && next.contains("to enable: "), "{said}");
+    assert!(line.contains(" no: KUMI_DIR=off") && next.contains("to enable: "), "{said}");
     assert!(!folder.exists());
 
     let said = doctor_with(&[("KUMI_DIR", "relative")]);
     assert!(
         about(&said, "address space")
             .0
-            .contains(" no: run-time directory relative: an absolute path"),
+            .contains(" no: KUMI_DIR=relative: expected an absolute path, or off"),
         "{said}"
     );
 }
@@ -114,12 +104,8 @@ fn doctor_says_where_an_address_space_is_found() {
 #[test]
 fn doctor_says_the_locking_design() {
     for (settings, expected) in [
-        (&[][..], "locking design vp (used unless KUMI_LOCKING says otherwise)"),
-        (&[("KUMI_LOCKING", "kind")], "locking design kind (KUMI_LOCKING)"),
-        (
-            &[("KUMI_LOCKING", "loose")],
-            "none: KUMI_LOCKING: \"loose\" is no locking design: kind, id or vp is wanted",
-        ),
+        (&[][..], "locking design vp (used unless KUMI_LAB=locking=... says otherwise)"),
+        (&[("KUMI_LAB", "locking=kind")], "locking design kind (KUMI_LAB)"),
     ] {
         let said = doctor_with(settings);
         assert!(about(&said, "resource table").0.contains(expected), "{said}");
@@ -133,7 +119,7 @@ fn doctor_says_where_cores_are_shared() {
     let said = doctor_with(&[("KUMI_DIR", place)]);
     let line = about(&said, "board").0;
     assert!(
-        line.contains(&format!(" yes: {place}/board (KUMI_BOARD")) && line.contains("none yet"),
+        line.contains(&format!(" yes: {place}/board (KUMI_ARBITER")) && line.contains("none yet"),
         "{said}"
     );
     assert!(!folder.join("board").exists(), "it makes none");
@@ -143,28 +129,27 @@ fn doctor_says_where_cores_are_shared() {
     let said = doctor_with(&[("KUMI_DIR", place), ("KUMI_SHARE", "half")]);
     assert!(about(&said, "board").0.contains("it is no board"), "{said}");
     assert!(
-        about(&said, "CPU time").0.contains("none: KUMI_SHARE: \"half\" is no share"),
+        about(&said, "refused setting").0.contains("KUMI_SHARE=half: expected per cent"),
         "{said}"
     );
-    let said = doctor_with(&[
-        ("KUMI_DIR", place),
-        ("KUMI_BOARD", "off"),
-        ("KUMI_SHARE", "50%,hard"),
-        ("KUMI_ARBITER", "on"),
-    ]);
-    assert!(about(&said, "board").0.ends_with(" no: KUMI_BOARD=off"), "{said}");
-    assert!(about(&said, "arbiter").0.contains("of no use"), "{said}");
+    let said =
+        doctor_with(&[("KUMI_DIR", place), ("KUMI_SHARE", "50%,hard"), ("KUMI_ARBITER", "none")]);
+    assert!(about(&said, "board").0.ends_with(" no: KUMI_ARBITER=none"), "{said}");
+    assert!(about(&said, "arbiter").0.contains(" off: "), "{said}");
     assert!(about(&said, "CPU time").0.contains(" 50%,hard of a core (KUMI_SHARE)"), "{said}");
     std::fs::remove_dir_all(&folder).expect("ours");
 }
 
 #[test]
 fn doctor_says_in_one_word_which_mode_runs() {
-    let said = doctor_with(&[("KUMI_TLS", "kernel")]);
+    let said = doctor_with(&[("KUMI_LAB", "tls=kernel")]);
     let line = about(&said, "mode").0;
-    assert!(line.contains(" kernel-threads: ") && line.ends_with("(KUMI_TLS=kernel)"), "{said}");
+    assert!(
+        line.contains(" kernel-threads: ") && line.ends_with("(KUMI_LAB=tls=kernel)"),
+        "{said}"
+    );
     if kumihimo::runtime::mode() == kumihimo::runtime::Mode::Microprocesses {
-        let said = doctor_with(&[("KUMI_TLS", "")]);
+        let said = doctor();
         assert!(about(&said, "mode").0.ends_with(" microprocesses"), "{said}");
     }
 }
@@ -222,10 +207,6 @@ fn doctor_prints_the_limit_on_kernel_threads() {
         line(&[("KUMI_KERNEL_THREADS", "99")])
             .ends_with(" at most 99 kernel threads (KUMI_KERNEL_THREADS)")
     );
-    assert!(
-        line(&[("KUMI_KERNEL_THREADS", "a few")])
-            .contains("KUMI_KERNEL_THREADS=a few is no number")
-    );
     let limit = kumihimo_events::limit::Limit::of_machine();
     assert!(line(&[]).contains(" at most "), "{limit}");
     assert_eq!(
@@ -233,6 +214,39 @@ fn doctor_prints_the_limit_on_kernel_threads() {
         limit.threads == 10_000,
         "{limit}"
     );
+}
+
+#[test]
+fn doctor_prints_each_setting_with_its_origin_and_effect() {
+    let said = doctor_with(&[
+        ("KUMI_VPS", "3"),
+        ("KUMI_LAB", "queue=steal,tls=nonsense"),
+        ("KUMI_EVENTS", "ptrace"),
+        ("KUMI_BOARD", "off"),
+        ("KUMI_VPZ", "4"),
+        ("KUMI_MY_OWN_THING", "5"),
+    ]);
+    for setting in &kumihimo_config::VARIABLES {
+        assert!(about(&said, setting.name).0.ends_with(setting.effect), "{said}");
+    }
+    let starts = |name: &str, text: &str| {
+        let line = about(&said, name).0;
+        assert!(line[name.len()..].trim_start().starts_with(text), "{name}: {text}: {said}");
+    };
+    starts("KUMI_VPS", "3 (environment): ");
+    starts("KUMI_STACK", "160k (default): ");
+    starts("KUMI_EVENTS", "the first of bpf, perf, watch that the machine allows (default, its");
+    starts("lab queue", "steal (KUMI_LAB): ");
+    starts("lab sticky", "on (default): ");
+    starts("unknown variable", "KUMI_VPZ is not read: KUMI_VPS is similar");
+    assert!(!said.contains("KUMI_MY_OWN_THING"), "{said}");
+    for refused in [
+        "KUMI_EVENTS=ptrace: expected bpf, perf, watch or off; no runtime begins",
+        "KUMI_LAB=tls=nonsense: expected clone, donor, kernel or fail for tls; no runtime begins",
+        "KUMI_BOARD=off: this variable was replaced, set KUMI_ARBITER=none instead; no runtime",
+    ] {
+        assert!(said.contains(&format!("{:<24} {refused}", "refused setting")), "{said}");
+    }
 }
 
 #[test]

@@ -130,7 +130,8 @@ fn levels_row_keeps_the_order_of_priorities() {
     let trace = std::env::temp_dir().join(format!("kumihimo-levels-{}.json", std::process::id()));
     for events in ["bpf", "perf", "watch"] {
         let more = [port.to_owned()];
-        let traced = [("KUMI_TRACE", trace.as_os_str()), ("KUMI_TRACE_BUFFER", "1000000".as_ref())];
+        let lab = kumihimo_config::lab_with("trace_buffer=1000000");
+        let traced = [("KUMI_TRACE", trace.as_os_str()), ("KUMI_LAB", lab.as_ref())];
         match run_with("work=levels count=20 rounds=20", events, &more, &traced) {
             Err(why) => kumihimo_tests::skip(name, &format!("events={events}: {why}")),
             Ok(_) => {

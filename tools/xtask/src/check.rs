@@ -1,26 +1,27 @@
 //! `cargo xtask lint` and `cargo xtask check`: what must hold before a change is handed in.
 //!
-//! `lint` is what takes a few minutes: format, lints, prose, documentation, and that everything
-//! compiles with the minimum Rust version, and the library for other targets. `check` adds the
-//! scripts, licences, loom models, Miri and sanitizers, then runs every suite with the whole matrix
-//! of fallbacks.
+//! `lint` is what takes a few minutes: format, lints, prose, layers, documentation, and that
+//! everything compiles with the minimum Rust version, and the library for other targets. `check`
+//! adds the scripts, licences, loom models, Miri and sanitizers, then runs every suite with the
+//! whole matrix of fallbacks.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use crate::report::Report;
 use crate::workspace::{self, program};
-use crate::{Failure, cargo_test, msrv, portable, prose, test};
+use crate::{Failure, cargo_test, layers, msrv, portable, prose, test};
 
 /// The version of cargo-deny, which is built from source once.
 const CARGO_DENY: &str = "0.20.2";
 
 /// Scripts that shellcheck reads.
-const SCRIPTS: [&str; 9] = [
+const SCRIPTS: [&str; 10] = [
     "scripts/bpf-object",
     "scripts/chroots",
     "scripts/figures",
     "scripts/install-capi",
+    "scripts/layers",
     "scripts/lib.sh",
     "scripts/prose",
     "scripts/sanitize",
@@ -67,6 +68,7 @@ fn lints(report: &mut Report) -> Result<(), Failure> {
         report.skip("lints", "no clippy: rustup component add clippy");
     }
     prose::check(report)?;
+    layers::check(report)?;
     let mut docs = cargo(&["doc", "--workspace", "--no-deps"]);
     report.run_step("documentation builds", docs.env("RUSTDOCFLAGS", "-D warnings"))?;
     msrv::check(report)?;

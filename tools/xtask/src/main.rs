@@ -7,6 +7,8 @@
 mod bench_check;
 mod cargo_test;
 mod check;
+mod failure;
+mod layers;
 mod locking;
 mod msrv;
 mod portable;
@@ -20,8 +22,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-/// An error that ends a chore, in words.
-pub type Failure = Box<dyn std::error::Error + Send + Sync>;
+pub use failure::Failure;
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", about = "The project's own chores", arg_required_else_help = true)]
@@ -36,6 +37,8 @@ enum Command {
     Msrv,
     /// Check the language of comments, messages and names against a budget that only falls
     Prose(prose::Args),
+    /// Check which way the imports inside each crate run, and count circles of modules
+    Layers(layers::Args),
     /// Format, lints and documentation
     Lint,
     /// Everything that must hold before a change is handed in
@@ -56,6 +59,7 @@ fn main() -> ExitCode {
         Command::Portable(args) => portable::run(&args),
         Command::Msrv => msrv::run(),
         Command::Prose(args) => prose::run(&args),
+        Command::Layers(args) => layers::run(&args),
         Command::Lint => check::lint(),
         Command::Check => check::run(),
         Command::Test(args) => test::run(&args),

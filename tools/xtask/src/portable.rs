@@ -14,12 +14,13 @@ const TARGETS: [&str; 3] =
 const MUSL: &str = "x86_64-unknown-linux-musl";
 
 /// Crates whose unit tests have to pass there.
-const TESTED: [&str; 15] = [
+const TESTED: [&str; 16] = [
     "kumihimo",
     "kumihimo-arbiter",
     "kumihimo-arch",
     "kumihimo-backtrace",
     "kumihimo-batch",
+    "kumihimo-config",
     "kumihimo-events",
     "kumihimo-gate",
     "kumihimo-io",

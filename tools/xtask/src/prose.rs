@@ -85,11 +85,16 @@ fn sources() -> Result<Vec<(String, String)>, Failure> {
     let read = |file: &str| {
         Some((file.to_owned(), fs::read_to_string(workspace::root().join(file)).ok()?))
     };
-    Ok(String::from_utf8(listed.stdout)?
-        .lines()
-        .filter(|file| !is_rule(file))
-        .filter_map(read)
-        .collect())
+    let files = String::from_utf8(listed.stdout)?;
+    not_empty(files.lines().filter(|file| !is_rule(file)).filter_map(read).collect())
+}
+
+/// Refuses to check nothing.
+fn not_empty(sources: Vec<(String, String)>) -> Result<Vec<(String, String)>, Failure> {
+    if sources.is_empty() {
+        return Err("prose: git ls-files lists no Rust sources".into());
+    }
+    Ok(sources)
 }
 
 fn findings() -> Result<Vec<Finding>, Failure> {
@@ -203,5 +208,11 @@ mod tests {
             "{over}"
         );
         assert!(parse("words crates/a many").is_err() && parse("grammar crates/a 1").is_err());
+    }
+
+    #[test]
+    fn empty_list_of_sources_is_an_error() {
+        assert!(not_empty(Vec::new()).is_err());
+        assert!(not_empty(vec![("a.rs".to_owned(), String::new())]).is_ok());
     }
 }

@@ -45,7 +45,7 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const OR_ELSE: &str = "or set KUMI_BOARD to another path or to off";
+        const OR_ELSE: &str = "or set KUMI_ARBITER to another path or to none";
         match self {
             Error::Untrusted(path, what) => {
                 write!(f, "board {}: {what}, and is not used: remove it, {OR_ELSE}", path.display())

@@ -9,7 +9,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::rules::duration_text::{DurationText, parse_duration};
+use kumihimo_config::{ShownSpan, span};
 
 /// When address spaces sink and rise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,7 +83,7 @@ impl FromStr for Rule {
         let read = || {
             let (time, levels) = text.split_once(',')?;
             let levels = levels.parse().ok().filter(|_| !levels.starts_with('+'))?;
-            Rule::new(parse_duration(time)?, 1, levels)
+            Rule::new(span(time)?, 1, levels)
         };
         read().ok_or_else(|| RuleError(text.to_owned()))
     }
@@ -92,7 +92,7 @@ impl FromStr for Rule {
 /// As [`FromStr`] reads it: the time of all quanta together.
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{},{}", DurationText(Duration::from_nanos(self.budget())), self.depth)
+        write!(f, "{},{}", ShownSpan(Duration::from_nanos(self.budget())), self.depth)
     }
 }
 

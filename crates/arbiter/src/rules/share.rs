@@ -13,7 +13,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::rules::duration_text::{DurationText, parse_duration};
+use kumihimo_config::ShownSpan;
 
 /// Where a text says nothing else, as control groups have it.
 const PERIOD: Duration = Duration::from_millis(100);
@@ -105,29 +105,16 @@ impl FromStr for Share {
     type Err = ShareError;
 
     fn from_str(text: &str) -> Result<Share, ShareError> {
-        let read = || {
-            let mut parts = text.split(',');
-            let (whole, tenths) = {
-                let cores = parts.next()?.strip_suffix('%')?;
-                cores.split_once('.').unwrap_or((cores, "0"))
-            };
-            let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-            if !digits(whole) || !digits(tenths) || tenths.len() != 1 {
-                return None;
-            }
-            let per_mille =
-                whole.parse::<u32>().ok()?.checked_mul(10)?.checked_add(tenths.parse().ok()?)?;
-            let (mut period, mut hard) = (None, false);
-            for part in parts {
-                match part {
-                    "hard" if !hard => hard = true,
-                    other if period.is_none() && !hard => period = Some(parse_duration(other)?),
-                    _ => return None,
-                }
-            }
-            Share::new(per_mille, period.unwrap_or(PERIOD), hard)
-        };
-        read().ok_or_else(|| ShareError(text.to_owned()))
+        let asked = kumihimo_config::Share::parse(text);
+        asked.map(Share::from).ok_or_else(|| ShareError(text.to_owned()))
+    }
+}
+
+/// As `KUMI_SHARE` asks.
+impl From<kumihimo_config::Share> for Share {
+    fn from(asked: kumihimo_config::Share) -> Share {
+        let period = asked.period.unwrap_or(PERIOD);
+        Share::new(asked.per_mille, period, asked.hard).expect("the parser keeps to the ranges")
     }
 }
 
@@ -140,7 +127,7 @@ impl fmt::Display for Share {
         }
         write!(f, "%")?;
         if self.period() != PERIOD {
-            write!(f, ",{}", DurationText(self.period()))?;
+            write!(f, ",{}", ShownSpan(self.period()))?;
         }
         if self.hard { f.write_str(",hard") } else { Ok(()) }
     }

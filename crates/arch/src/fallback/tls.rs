@@ -3,6 +3,8 @@
 use std::io;
 use std::sync::OnceLock;
 
+use kumihimo_config::Tls as Asked;
+
 pub use crate::kind::Kind;
 
 /// The one answer of this architecture: [`Kind::Kernel`].
@@ -13,7 +15,7 @@ pub struct Tls {
 /// Reports that blocks cannot be built here, and why. Never panics.
 pub fn get() -> &'static Tls {
     static TLS: OnceLock<Tls> = OnceLock::new();
-    TLS.get_or_init(|| Tls { why: why(std::env::var("KUMI_TLS").unwrap_or_default().as_str()) })
+    TLS.get_or_init(|| Tls { why: why(kumihimo_config::get().lab.tls) })
 }
 
 /// As [`get`]: the answer never changes.
@@ -21,7 +23,7 @@ pub fn get_anew() -> &'static Tls {
     get()
 }
 
-fn why(asked: &str) -> String {
+fn why(asked: Option<Asked>) -> String {
     let here = match (cfg!(target_env = "musl"), std::env::consts::ARCH) {
         (true, arch) => format!("{arch} Linux with musl"),
         (false, arch) => format!("{arch} Linux"),
@@ -29,10 +31,9 @@ fn why(asked: &str) -> String {
     let reason =
         format!("microprocesses of their own need x86_64 Linux with glibc; this is {here}");
     match asked {
-        "" => reason,
-        "kernel" => format!("KUMI_TLS=kernel; and {reason}"),
-        "clone" | "donor" => format!("KUMI_TLS={asked} cannot be had: {reason}"),
-        other => format!("KUMI_TLS={other} is none of clone, donor, kernel; and {reason}"),
+        None => reason,
+        Some(Asked::Kernel) => format!("KUMI_LAB=tls=kernel; and {reason}"),
+        Some(asked) => format!("KUMI_LAB=tls={} cannot be had: {reason}", asked.name()),
     }
 }
 
@@ -129,7 +130,7 @@ mod tests {
 
     #[test]
     fn the_reason_names_the_requested_value() {
-        assert!(why("clone").starts_with("KUMI_TLS=clone cannot be had"));
-        assert!(why("nonsense").contains("none of clone, donor, kernel"));
+        assert!(why(Some(Asked::Clone)).starts_with("KUMI_LAB=tls=clone cannot be had"));
+        assert!(why(Some(Asked::Kernel)).starts_with("KUMI_LAB=tls=kernel; and "));
     }
 }

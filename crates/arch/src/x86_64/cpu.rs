@@ -161,11 +161,12 @@ pub unsafe fn switch_prctl(save: *mut Context, to: Context, fs: usize) {
 /// Whether FS and GS can be written without a system call: the kernel says so in AT_HWCAP2 bit 1
 /// (Linux 5.9).
 ///
-/// `KUMI_FSBASE=arch_prctl` forces the slow way.
+/// `KUMI_LAB=fsbase=arch_prctl` forces the slow way.
 pub fn fsgsbase() -> bool {
     static FOUND: OnceLock<bool> = OnceLock::new();
     *FOUND.get_or_init(|| {
-        let forced_off = std::env::var_os("KUMI_FSBASE").is_some_and(|v| v == "arch_prctl");
+        let asked = kumihimo_config::get().lab.fsbase;
+        let forced_off = asked == Some(kumihimo_config::FsBase::ArchPrctl);
         // SAFETY: getauxval only reads the auxiliary vector.
         let hwcap2 = unsafe { libc::getauxval(libc::AT_HWCAP2) };
         !forced_off && hwcap2 & 2 != 0

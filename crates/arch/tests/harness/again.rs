@@ -13,9 +13,24 @@ pub fn once_more(name: &str, env: &[(&str, &str)]) -> Output {
         // Sanitizers, if this is built with one, shall leave faults to the program.
         .env("ASAN_OPTIONS", "detect_leaks=0:handle_segv=0:handle_sigbus=0:handle_abort=0")
         .env("TSAN_OPTIONS", "handle_segv=0:handle_sigbus=0:handle_abort=0:report_bugs=0")
-        .envs(env.iter().copied())
+        .envs(with_lab("", env))
         .output()
         .expect("the test program again")
+}
+
+/// `env`, with the laboratory's settings of this process kept where `lab` and `env` do not replace
+/// them.
+fn with_lab<'a>(
+    lab: &str,
+    env: &'a [(&str, &str)],
+) -> impl Iterator<Item = (&'a str, String)> + use<'a> {
+    let base = [("KUMI_LAB", kumihimo_config::lab_with(lab))];
+    let lab = lab.to_owned();
+    let own = env.iter().map(move |&(name, value)| match name {
+        "KUMI_LAB" => (name, kumihimo_config::lab_with(&format!("{lab}{value}"))),
+        _ => (name, value.to_owned()),
+    });
+    base.into_iter().chain(own)
 }
 
 /// True in the process that `once_more` started for this test.
@@ -47,8 +62,7 @@ pub fn all_with(but: &str, env: &[(&str, &str)]) {
     let out = Command::new(exe)
         .args(["--skip", but])
         .env("KUMI_TEST_CHILD", "all")
-        .env_remove("KUMI_TLS")
-        .envs(env.iter().copied())
+        .envs(with_lab("tls=,", env))
         .output()
         .expect("the test program again");
     assert!(

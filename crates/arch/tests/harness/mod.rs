@@ -12,7 +12,7 @@ use kumihimo_arch::stack::{self, Class, RECORD};
 use kumihimo_arch::tls::{self, Tls};
 
 /// Ends a test where microprocesses cannot have blocks of their own (ThreadSanitizer,
-/// `KUMI_TLS=kernel`).
+/// `KUMI_LAB=tls=kernel`).
 #[macro_export]
 macro_rules! needs_blocks {
     () => {

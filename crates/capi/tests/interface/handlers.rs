@@ -13,7 +13,7 @@ use kumihimo::thread;
 use kumihimo_c::gate::{Gate, kumi_gate_call, kumi_gate_close, kumi_gate_connect};
 use kumihimo_c::options::{LAYOUT, RawOptions, kumi_options_init};
 use kumihimo_c::serve::{
-    Caller, Handler, Reply, Serving, kumi_gate_serve, kumi_reply_set, kumi_reply_unwanted,
+    Caller, Reply, Serving, kumi_gate_serve, kumi_reply_set, kumi_reply_unwanted,
     kumi_serving_close,
 };
 use kumihimo_tests::process::{again, is_child};
@@ -33,7 +33,24 @@ fn alone(test: &str, f: impl FnOnce()) {
     assert!(ended.status.success(), "{}", ended.told());
 }
 
-fn serve<T>(name: &str, threads: u32, handler: Handler, arg: &T) -> *mut Serving {
+/// A handler in Rust, which C calls with its address as the argument.
+trait Handle {
+    fn handle(&self, reply: *mut Reply) -> c_int;
+}
+
+extern "C" fn handle<H: Handle>(
+    _: *const c_void,
+    _: usize,
+    reply: *mut Reply,
+    _: *const Caller,
+    arg: *mut c_void,
+) -> c_int {
+    // SAFETY: the argument is the handler that `serve` was given.
+    unsafe { &*arg.cast::<H>() }.handle(reply)
+}
+
+/// Serves with a handler that outlives the gate.
+fn serve<H: Handle>(name: &str, threads: u32, handler: &H) -> *mut Serving {
     #[repr(align(16))]
     struct Room([u8; 256]);
     let mut room = Room([0; 256]);
@@ -41,13 +58,14 @@ fn serve<T>(name: &str, threads: u32, handler: Handler, arg: &T) -> *mut Serving
     let at = LAYOUT.2.iter().find(|(name, _)| *name == "threads").expect("a field").1;
     let name = CString::new(name).expect("a name");
     let mut serving = null_mut();
-    // SAFETY: the options have room, and `threads` is one of them; all else is valid, `arg` until
-    // the gate is closed.
+    // SAFETY: the options have room, and `threads` is one of them; all else is valid, the handler
+    // until the gate is closed.
     unsafe {
         assert_eq!(kumi_options_init(options, LAYOUT.1), 0);
         options.cast::<u8>().add(at).cast::<u32>().write(threads);
-        let arg = std::ptr::from_ref(arg).cast_mut().cast();
-        assert_eq!(kumi_gate_serve(&raw mut serving, name.as_ptr(), options, handler, arg), 0);
+        let arg = std::ptr::from_ref(handler).cast_mut().cast();
+        let name = name.as_ptr();
+        assert_eq!(kumi_gate_serve(&raw mut serving, name, options, Some(handle::<H>), arg), 0);
     }
     serving
 }
@@ -66,26 +84,20 @@ impl Slow {
     }
 }
 
-extern "C" fn slow(
-    _: *const c_void,
-    _: usize,
-    reply: *mut Reply,
-    _: *const Caller,
-    arg: *mut c_void,
-) -> c_int {
-    // SAFETY: what `serve` was given.
-    let its = unsafe { &*arg.cast::<Slow>() };
-    its.begun.send(()).expect("the test listens");
-    // Written in Rust it has cancellation points of its own, which C has not: none may unwind.
-    let waited = thread::without_cancellation(|| its.may_end.recv_timeout(LONG));
-    its.ended.store(waited.is_ok(), Ordering::Release);
-    // SAFETY: as the handler got it.
-    unsafe { kumi_reply_set(reply, c"late".as_ptr().cast(), 4) }
+impl Handle for Slow {
+    fn handle(&self, reply: *mut Reply) -> c_int {
+        self.begun.send(()).expect("the test listens");
+        // Written in Rust it has cancellation points of its own, which C has not: none may unwind.
+        let waited = thread::without_cancellation(|| self.may_end.recv_timeout(LONG));
+        self.ended.store(waited.is_ok(), Ordering::Release);
+        // SAFETY: as the handler got it.
+        unsafe { kumi_reply_set(reply, c"late".as_ptr().cast(), 4) }
+    }
 }
 
 fn close_waits(threads: u32) {
     let (its, begins, end) = Slow::new();
-    let serving = serve("slow", threads, Some(slow), &its);
+    let serving = serve("slow", threads, &its);
     std::thread::scope(|scope| {
         let caller = scope.spawn(|| {
             let mut reply = Vec::new();
@@ -125,16 +137,10 @@ struct Own(Mutex<*mut Serving>);
 // SAFETY: the interface's handles go to any thread.
 unsafe impl Sync for Own {}
 
-extern "C" fn closes(
-    _: *const c_void,
-    _: usize,
-    _: *mut Reply,
-    _: *const Caller,
-    arg: *mut c_void,
-) -> c_int {
-    // SAFETY: what `serve` was given; the gate is open while a handler runs.
-    unsafe {
-        kumi_serving_close(*(*arg.cast::<Own>()).0.lock().unwrap_or_else(PoisonError::into_inner))
+impl Handle for Own {
+    fn handle(&self, _: *mut Reply) -> c_int {
+        // SAFETY: the gate is open while a handler runs.
+        unsafe { kumi_serving_close(*self.0.lock().unwrap_or_else(PoisonError::into_inner)) }
     }
 }
 
@@ -143,7 +149,7 @@ fn a_handler_that_closes_its_own_gate() {
     alone("handlers::a_handler_that_closes_its_own_gate", || {
         for threads in [0, 1] {
             let own = Own(Mutex::new(null_mut()));
-            let serving = serve("own", threads, Some(closes), &own);
+            let serving = serve("own", threads, &own);
             *own.0.lock().unwrap_or_else(PoisonError::into_inner) = serving;
             let gate = RawGate::connect("own").expect("it is there");
             for _ in 0..3 {
@@ -162,35 +168,30 @@ struct Outer {
     got: mpsc::Sender<(c_int, c_int)>,
 }
 
-extern "C" fn outer(
-    _: *const c_void,
-    _: usize,
-    reply: *mut Reply,
-    _: *const Caller,
-    arg: *mut c_void,
-) -> c_int {
-    // SAFETY: what `serve` was given; the gate is open.
-    let (failed, unwanted, its) = unsafe {
-        let its = &*arg.cast::<Outer>();
-        let failed = kumi_gate_call(its.gate, null_mut(), 0, null_mut(), -1);
-        (failed, kumi_reply_unwanted(reply), its)
-    };
-    its.got.send((failed, unwanted)).expect("the test listens");
-    failed
+impl Handle for Outer {
+    fn handle(&self, reply: *mut Reply) -> c_int {
+        // SAFETY: the gate is open.
+        let (failed, unwanted) = unsafe {
+            let failed = kumi_gate_call(self.gate, null_mut(), 0, null_mut(), -1);
+            (failed, kumi_reply_unwanted(reply))
+        };
+        self.got.send((failed, unwanted)).expect("the test listens");
+        failed
+    }
 }
 
 #[test]
 fn cancellation_is_a_number_in_c() {
     alone("handlers::cancellation_is_a_number_in_c", || {
         let (its, begins, end) = Slow::new();
-        let inner = serve("slow", 0, Some(slow), &its);
+        let inner = serve("slow", 0, &its);
         let (got, gets) = mpsc::channel();
         let mut gate = null_mut();
         let (out, name, limit) = (&raw mut gate, c"slow".as_ptr(), std::ptr::null());
         // SAFETY: all is valid.
         assert_eq!(unsafe { kumi_gate_connect(out, name, limit) }, 0);
         let between = Outer { gate, got };
-        let serving = serve("outer", 0, Some(outer), &between);
+        let serving = serve("outer", 0, &between);
 
         let caller = thread::spawn(|| {
             RawGate::connect("outer").and_then(|gate| gate.call(b"", &mut Vec::new()))

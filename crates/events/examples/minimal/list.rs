@@ -1,6 +1,6 @@
 //! A queue of microprocesses.
 
-use super::Mp;
+use super::microprocess::Mp;
 
 /// First in, first out, linked through the microprocesses.
 #[derive(Clone, Copy, Default)]

@@ -17,11 +17,7 @@ use kumihimo_events::source::Kind;
 use scheduler::{Scheduler, check, yield_now};
 
 fn main() -> io::Result<()> {
-    let name = std::env::var("KUMI_EVENTS").ok();
-    let source = name.map(|name| {
-        Kind::from_name(&name).ok_or(format!("KUMI_EVENTS={name}: bpf, perf, watch or off"))
-    });
-    let source = source.transpose().map_err(io::Error::other)?;
+    let source = kumihimo_config::check()?.events.map(Kind::from);
     let package = Scheduler::open(Settings {
         vps: 2,
         concurrency: 1,

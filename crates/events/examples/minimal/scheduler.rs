@@ -20,85 +20,32 @@
 //! 3. *A thread that makes something runnable announces it* (`announce`) to a VP without a carrier,
 //!    or to the VP that runs the lowest priority.
 
-#[path = "list.rs"] // wherever this file is taken from
+#[path = "handle.rs"] // wherever this file is taken from
+pub mod handle;
+#[path = "list.rs"]
 mod list;
+#[path = "microprocess.rs"]
+mod microprocess;
 
 use std::cell::{Cell, UnsafeCell};
 use std::io;
 use std::marker::PhantomData;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
-use std::sync::atomic::{
-    AtomicPtr, AtomicU8, AtomicU64, Ordering::Relaxed, Ordering::SeqCst, fence,
-};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::Relaxed, Ordering::SeqCst, fence};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::Result as Outcome;
 use std::time::Duration;
 
 use kumihimo_arch::cpu::{self, Context};
-use kumihimo_arch::stack::{self, Class, RECORD};
+use kumihimo_arch::stack::{self, Class};
 use kumihimo_arch::{overflow, tls};
 use kumihimo_events::kernel::Settings;
+use kumihimo_events::return_queue::Offer;
 use kumihimo_events::sched::{Answer, Event, UserScheduler};
-use kumihimo_events::turn::{Offer, Ticket};
-use kumihimo_events::{Kernel, KernelThread, Slot, Step, trap};
+use kumihimo_events::{Kernel, KernelThread, Step, trap};
 use list::List;
+use microprocess::{LEVELS, Mp, NOT_QUEUED};
 
-/// Priorities are 0 (lowest) to 63.
-const LEVELS: usize = 64;
-const NOT_QUEUED: u8 = LEVELS as u8;
 const STACK: usize = 64 << 10;
-
-/// A microprocess. Never freed, only used again: allocators keep caches in its thread-local
-/// storage. Cells belong to its holder: its carrier while it runs, else the queue's lock.
-struct Mp {
-    context: UnsafeCell<Context>,
-    /// Its own block of thread-local storage, so that code which knows nothing of us is right on
-    /// any kernel thread.
-    fs: usize,
-    /// Both ends of what stack and block have together.
-    memory: (*mut u8, *mut u8),
-    body: UnsafeCell<Option<Box<dyn FnOnce() + Send>>>,
-    /// Of this life; 0 between two lives.
-    id: AtomicU64,
-    priority: AtomicU8,
-    level: Cell<u8>,
-    next: Cell<Option<&'static Mp>>,
-    joiner: Cell<Option<&'static Mp>>,
-    /// The kernel thread where it waits for its turn; none: its context can be continued anywhere.
-    waits_on: Cell<Option<Ticket>>,
-}
-
-// SAFETY: cells have one holder at a time, see above; hand-overs go through the queue's lock or
-// `returned`, which order them.
-unsafe impl Sync for Mp {}
-
-impl Mp {
-    fn create(class: Class) -> io::Result<&'static Mp> {
-        let mut end = [ptr::null_mut()];
-        stack::acquire(class, &mut end)?;
-        let low = end[0].wrapping_sub(class.slot_size()).wrapping_add(class.guard_size());
-        let memory = (low, end[0].wrapping_sub(RECORD));
-        // SAFETY: a fresh slot: zeroes, ours, and never unmapped.
-        let block = unsafe { tls::get().build(memory.0, memory.1)? };
-        Ok(Box::leak(Box::new(Mp {
-            context: UnsafeCell::new(Context::NULL),
-            fs: block as usize,
-            memory,
-            body: UnsafeCell::new(None),
-            id: AtomicU64::new(0),
-            priority: AtomicU8::new(0),
-            level: Cell::new(NOT_QUEUED),
-            next: Cell::new(None),
-            joiner: Cell::new(None),
-            waits_on: Cell::new(None),
-        })))
-    }
-
-    fn priority(&self) -> u8 {
-        self.priority.load(Relaxed)
-    }
-}
 
 /// First thing on a microprocess's stack.
 extern "C" fn first(mp: *mut u8) -> ! {
@@ -286,43 +233,6 @@ impl Scheduler {
         &self.kernel
     }
 
-    /// Begins a microprocess. From anywhere. An error: no memory for its stack. A priority above 63
-    /// panics.
-    pub fn spawn<T: Send + 'static>(
-        self: &Arc<Scheduler>,
-        priority: u8,
-        f: impl FnOnce() -> T + Send + 'static,
-    ) -> io::Result<Handle<T>> {
-        let outcome = Arc::new(Mutex::new(None));
-        let its = outcome.clone();
-        let body = move || *lock(&its) = Some(catch_unwind(AssertUnwindSafe(f)));
-        let masked = enter();
-        let used = lock(&self.queue).free.pop();
-        drop(masked);
-        // Unmasked: memory may make it wait.
-        let mp = used.map_or_else(|| Mp::create(self.class), Ok)?;
-        // SAFETY: it is ours, and nobody runs on its block and stack; `first` never returns.
-        unsafe {
-            let block = mp.fs as *mut u8;
-            if used.is_some() {
-                tls::get().recycle(block, mp.memory.0, mp.memory.1);
-            }
-            *mp.body.get() = Some(Box::new(body));
-            *mp.context.get() =
-                Context::prepare(tls::get().stack_top(block), first, ptr::from_ref(mp) as *mut u8);
-        }
-        mp.priority.store(valid(priority), Relaxed);
-        let _masked = enter();
-        let mut queue = lock(&self.queue);
-        let id = queue.last_id + 1;
-        (queue.last_id, queue.living) = (id, queue.living + 1);
-        mp.id.store(id, Relaxed);
-        self.push(&mut queue, mp);
-        drop(queue);
-        self.announce(priority);
-        Ok(Handle { scheduler: self.clone(), mp, id, outcome })
-    }
-
     /// Waits until no microprocess is left, and for the kernel threads' end. Not from a
     /// microprocess. Blocks the kernel thread.
     pub fn wait(&self) {
@@ -390,7 +300,7 @@ impl Scheduler {
         let mut queue = lock(&self.queue);
         let Some(level) = self.next_level(&mut queue, thread.vp()?) else {
             // Somebody may have it by now: here it only has to be forgotten.
-            thread.put_down();
+            thread.release_vp();
             return None;
         };
         let list = &mut queue.levels[usize::from(level)];
@@ -439,11 +349,11 @@ impl Scheduler {
     fn await_turn(&self, here: &Carrier, in_user_code: bool) {
         let (mp, thread) = (here.current.get().expect("it runs"), here.thread);
         thread.note_lost();
-        let unattended = if thread.turn().is_astray() { None } else { self.take_unattended() };
+        let unattended = if thread.waiter().is_detached() { None } else { self.take_unattended() };
         if let Some(vp) = unattended {
-            thread.take_up(vp);
+            thread.acquire_vp(vp);
         } else {
-            if let Some(ticket) = thread.begin_turn(None) {
+            if let Some(ticket) = thread.begin_wait(None) {
                 mp.waits_on.set(Some(ticket));
                 let _ = self.returned.fetch_update(SeqCst, SeqCst, |newest| {
                     // SAFETY: null or a microprocess, which lives for ever.
@@ -452,9 +362,9 @@ impl Scheduler {
                 });
             }
             self.announce(mp.priority());
-            if !thread
-                .await_turn(|| in_user_code && (0..self.vps).all(|vp| self.kernel.is_held_up(vp)))
-            {
+            if !thread.wait_for_vp(|| {
+                in_user_code && (0..self.vps).all(|vp| self.kernel.is_vp_stalled(vp))
+            }) {
                 return;
             }
         }
@@ -504,7 +414,7 @@ impl UserScheduler for Scheduler {
         while let Some(next) = self.next(thread) {
             if let Some(ticket) = next.waits_on.get() {
                 self.kernel.record(Step::Continued, ticket.thread(), Some(next.priority()));
-                if self.kernel.hand(ticket, thread) == Offer::Taken {
+                if self.kernel.hand(ticket, thread) == Offer::Accepted {
                     return;
                 }
                 continue; // It went on without, and will be back.
@@ -551,11 +461,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn valid(priority: u8) -> u8 {
-    assert!(usize::from(priority) < LEVELS, "priority {priority}: 0 to {} can be had", LEVELS - 1);
-    priority
-}
-
 /// Runs `f` masked: no event is told, and the VP stays even if `f` blocks. On a microprocess.
 pub fn masked<R>(f: impl FnOnce(&KernelThread) -> R) -> R {
     let _masked = enter().expect("a microprocess");
@@ -571,55 +476,4 @@ pub fn check() {
 /// Lets the others of the caller's priority, or above, go first.
 pub fn yield_now() {
     enter().map_or_else(std::thread::yield_now, |masked| masked.leave(Left::Yielded));
-}
-
-/// A microprocess that was begun. Dropped: it goes on by itself.
-pub struct Handle<T> {
-    scheduler: Arc<Scheduler>,
-    mp: &'static Mp,
-    id: u64,
-    outcome: Arc<Mutex<Option<Outcome<T>>>>,
-}
-
-impl<T> Handle<T> {
-    /// Waits for its end; an error is what it panicked with. Blocks the microprocess; elsewhere the
-    /// kernel thread.
-    pub fn join(self) -> Outcome<T> {
-        if let Some(masked) = enter() {
-            masked.leave(Left::Joins(self.mp, self.id));
-        } else {
-            let lives = |_: &mut Queue| self.mp.id.load(Relaxed) == self.id;
-            drop(self.scheduler.ended.wait_while(lock(&self.scheduler.queue), lives));
-        }
-        lock(&self.outcome).take().expect("it has ended")
-    }
-
-    /// Its priority from now on (event *Changed*). From anywhere. Nothing happens if it has ended;
-    /// a priority above 63 panics.
-    pub fn set_priority(&self, priority: u8) {
-        let _masked = enter();
-        let (scheduler, mp) = (&*self.scheduler, self.mp);
-        let mut queue = lock(&scheduler.queue);
-        if mp.id.load(Relaxed) != self.id {
-            return;
-        }
-        mp.priority.store(valid(priority), Relaxed);
-        let level = mp.level.get();
-        if level != NOT_QUEUED {
-            // All of its level once more, it among them.
-            let mut all = std::mem::take(&mut queue.levels[usize::from(level)]);
-            scheduler.levels.fetch_and(!(1 << level), Relaxed);
-            while let Some(mp) = all.pop() {
-                scheduler.push(&mut queue, mp);
-            }
-        }
-        drop(queue);
-        // With the one in `bind`: it is seen to run, or begins to with this priority.
-        fence(SeqCst);
-        let runs = |slot: &Slot| slot.microprocess.load(Relaxed) == self.id;
-        match (0..scheduler.vps).find(|vp| scheduler.kernel.carrier(*vp).is_some_and(runs)) {
-            Some(vp) => scheduler.kernel.raise(vp, Event::Changed),
-            None => scheduler.announce(priority),
-        }
-    }
 }

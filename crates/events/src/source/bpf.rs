@@ -7,12 +7,13 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use super::{EventSource, Kind};
-use crate::bpf::{Bpf, Followed, Kept, Way};
-use crate::kernel::watch_for;
-use crate::page::Page;
-use crate::preempt::is_debugged;
-use crate::refused::Refused;
+use super::event_source::EventSource;
+use super::kind::Kind;
+use crate::handoff::page::Page;
+use crate::linux::bpf::{Bpf, Followed, Kept, Way};
+use crate::linux::debugger::is_debugged;
+use crate::linux::epoll::watch_for;
+use crate::report::unavailable::Unavailable;
 
 /// In [`BpfSource::links`]: not attached.
 const NONE: i32 = -1;
@@ -29,9 +30,8 @@ pub(super) struct BpfSource {
 }
 
 impl BpfSource {
-    pub(super) fn open(slots: u32) -> Result<BpfSource, Refused> {
-        let way = Way::asked().map_err(|why| Refused::new(why, "KUMI_BPF=thread, or nothing"))?;
-        let mut bpf = match way {
+    pub(super) fn open(slots: u32) -> Result<BpfSource, Unavailable> {
+        let mut bpf = match Way::asked() {
             Way::Thread => Bpf::open(slots)?,
             Way::Switch => Bpf::load_switch(slots)?,
         };
@@ -115,7 +115,7 @@ impl EventSource for BpfSource {
         self.unlink(index);
     }
 
-    fn told(&self, _data: u32, _page: &Page, blocked: &mut dyn FnMut(u32)) {
+    fn drain(&self, _data: u32, _page: &Page, blocked: &mut dyn FnMut(u32)) {
         self.bpf.drain(|slot, _vp| blocked(slot));
     }
 
@@ -123,7 +123,7 @@ impl EventSource for BpfSource {
         true
     }
 
-    fn tells_return(&self, _index: u32) -> bool {
+    fn reports_returns(&self, _index: u32) -> bool {
         self.bpf.traps()
     }
 }

@@ -11,14 +11,20 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::{EventSource, Kind, open_one};
-use crate::page::Page;
+use super::event_source::EventSource;
+use super::kind::Kind;
+use crate::handoff::page::Page;
+use crate::report::unavailable::Unavailable;
+
+type Opener = fn(Kind, u32) -> Result<Box<dyn EventSource>, Unavailable>;
 
 #[derive(Debug)]
 pub(super) struct Fallback {
     /// Registers with epoll data 0.
     first: Box<dyn EventSource>,
     slots: u32,
+    /// Opens another source (`super::open_one`).
+    open: Opener,
     epoll: OnceLock<OwnedFd>,
     /// Opened at the first refusal of `first`. `None` inside: no other source is available either.
     other: OnceLock<Option<Box<dyn EventSource>>>,
@@ -27,9 +33,9 @@ pub(super) struct Fallback {
 }
 
 impl Fallback {
-    pub(super) fn new(first: Box<dyn EventSource>, slots: u32) -> Fallback {
+    pub(super) fn new(first: Box<dyn EventSource>, slots: u32, open: Opener) -> Fallback {
         let by_other = (0..=slots).map(|_| AtomicBool::new(false)).collect();
-        Fallback { first, slots, epoll: OnceLock::new(), other: OnceLock::new(), by_other }
+        Fallback { first, slots, open, epoll: OnceLock::new(), other: OnceLock::new(), by_other }
     }
 
     fn other(&self) -> Option<&dyn EventSource> {
@@ -52,7 +58,7 @@ impl Fallback {
                 .skip_while(|kind| *kind != first)
                 .skip(1)
                 .filter(|kind| *kind != Kind::Off);
-            let opened = worse.map(|kind| open_one(kind, self.slots)).find_map(Result::ok);
+            let opened = worse.map(|kind| (self.open)(kind, self.slots)).find_map(Result::ok);
             let opened = opened
                 .filter(|other| epoll.is_some_and(|epoll| other.register(epoll.as_fd()).is_ok()));
             let then = match &opened {
@@ -129,91 +135,35 @@ impl EventSource for Fallback {
         self.of(index).rest(index, rests);
     }
 
-    fn told(&self, data: u32, page: &Page, blocked: &mut dyn FnMut(u32)) {
+    fn drain(&self, data: u32, page: &Page, blocked: &mut dyn FnMut(u32)) {
         match self.other().filter(|_| data != 0) {
-            Some(other) => other.told(data, page, blocked),
-            None => self.first.told(data, page, blocked),
+            Some(other) => other.drain(data, page, blocked),
+            None => self.first.drain(data, page, blocked),
         }
     }
 
-    fn look(&self, page: &Page, blocked: &mut dyn FnMut(u32)) -> Option<Duration> {
-        let first = self.first.look(page, blocked);
-        let other = self.other().and_then(|other| other.look(page, blocked));
+    fn poll(&self, page: &Page, blocked: &mut dyn FnMut(u32)) -> Option<Duration> {
+        let first = self.first.poll(page, blocked);
+        let other = self.other().and_then(|other| other.poll(page, blocked));
         first.into_iter().chain(other).min()
     }
 
-    fn looks(&self) -> bool {
-        self.first.looks() || self.other().is_some_and(EventSource::looks)
+    fn needs_poll(&self) -> bool {
+        self.first.needs_poll() || self.other().is_some_and(EventSource::needs_poll)
     }
 
-    fn tells(&self) -> bool {
-        self.first.tells()
+    fn reports_blocks(&self) -> bool {
+        self.first.reports_blocks()
     }
 
     fn lends(&self, index: u32) -> bool {
         self.of(index).lends(index)
     }
 
-    fn tells_return(&self, index: u32) -> bool {
-        self.of(index).tells_return(index)
+    fn reports_returns(&self, index: u32) -> bool {
+        self.of(index).reports_returns(index)
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A source that is refused from the third thread on, as `bpf` is after setuid(2).
-    #[derive(Debug)]
-    struct GivenUp;
-
-    impl EventSource for GivenUp {
-        fn kind(&self) -> Kind {
-            Kind::Bpf
-        }
-
-        fn attach(&self, index: u32) -> io::Result<()> {
-            match index {
-                1 | 2 => Ok(()),
-                3 => Err(io::ErrorKind::PermissionDenied.into()),
-                _ => Err(io::Error::from_raw_os_error(libc::EMFILE)),
-            }
-        }
-
-        fn lends(&self, _index: u32) -> bool {
-            true
-        }
-
-        fn tells_return(&self, _index: u32) -> bool {
-            true
-        }
-    }
-
-    #[test]
-    fn refused_threads_use_the_second_source_and_earlier_ones_keep_the_first() {
-        let source = Fallback::new(Box::new(GivenUp), 8);
-        // SAFETY: no pointers.
-        let epoll = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
-        assert!(epoll >= 0);
-        // SAFETY: a fresh descriptor.
-        let epoll: OwnedFd = unsafe { std::os::fd::FromRawFd::from_raw_fd(epoll) };
-        source.register(epoll.as_fd()).expect("nothing to do");
-        source.attach(1).expect("it may");
-        assert!(
-            source.attach(4).is_err_and(|e| e.raw_os_error() == Some(libc::EMFILE)),
-            "a transient error"
-        );
-        assert_eq!(source.fallback(), None);
-        if source.attach(3).is_err() {
-            // This machine has neither perf nor procfs.
-            return;
-        }
-        assert!(matches!(source.fallback(), Some(Kind::Perf | Kind::Watch)));
-        assert!(source.lends(1) && source.tells_return(1) && source.tells_return(2));
-        assert!(!source.lends(3) && !source.tells_return(3));
-        // The slot is reused by a thread that may use the first source.
-        source.by_other[2].store(true, Ordering::Relaxed);
-        source.attach(2).expect("it may");
-        assert!(source.lends(2));
-    }
-}
+mod tests;

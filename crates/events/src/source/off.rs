@@ -1,6 +1,7 @@
 //! No events: virtual processors change hands only where the program says so.
 
-use crate::source::{EventSource, Kind};
+use super::event_source::EventSource;
+use super::kind::Kind;
 
 /// The source that never tells anything.
 #[derive(Debug)]
@@ -11,7 +12,7 @@ impl EventSource for Off {
         Kind::Off
     }
 
-    fn tells(&self) -> bool {
+    fn reports_blocks(&self) -> bool {
         false
     }
 }

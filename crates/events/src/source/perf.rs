@@ -13,12 +13,13 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::{EventSource, Kind};
-use crate::barrier;
-use crate::kernel::watch_for;
-use crate::page::Page;
-use crate::perf::{Perf, Watched};
-use crate::refused::Refused;
+use super::event_source::EventSource;
+use super::kind::Kind;
+use crate::handoff::barrier;
+use crate::handoff::page::Page;
+use crate::linux::epoll::watch_for;
+use crate::linux::perf::{Perf, Watched};
+use crate::report::unavailable::Unavailable;
 
 /// From a bell for nothing until it is made ready again, while bells for sleeps are frequent ...
 const SHORTEST: Duration = Duration::from_micros(200);
@@ -27,9 +28,9 @@ const LONGEST: Duration = Duration::from_micros(3200);
 /// So many bells for nothing in a row, and sleeps are no longer frequent.
 const CALM: u32 = 8;
 
-/// Bells that rang for nothing.
+/// Bells that rang for a mere preemption.
 #[derive(Debug, Default)]
-struct Silent {
+struct SpuriousBells {
     slots: Vec<u32>,
     /// When they are made ready again.
     due: Option<Instant>,
@@ -37,7 +38,7 @@ struct Silent {
     calm: u32,
 }
 
-impl Silent {
+impl SpuriousBells {
     fn delay(&self) -> Duration {
         LONGEST.min(SHORTEST * (1 << self.calm.saturating_sub(CALM).min(8)))
     }
@@ -49,23 +50,23 @@ pub(super) struct PerfSource {
     /// By slot.
     watched: Mutex<HashMap<u32, (u64, Arc<Watched>)>>,
     epoll: OnceLock<OwnedFd>,
-    silent: Mutex<Silent>,
+    spurious: Mutex<SpuriousBells>,
 }
 
 impl PerfSource {
-    pub(super) fn open() -> Result<PerfSource, Refused> {
+    pub(super) fn open() -> Result<PerfSource, Unavailable> {
         // The VP is taken from a carrier that may be on its way back on another core.
         barrier::probe()?;
         Ok(PerfSource {
             perf: Perf::probe()?,
             watched: Mutex::default(),
             epoll: OnceLock::new(),
-            silent: Mutex::default(),
+            spurious: Mutex::default(),
         })
     }
 
-    fn silent(&self) -> MutexGuard<'_, Silent> {
-        self.silent.lock().unwrap_or_else(PoisonError::into_inner)
+    fn spurious(&self) -> MutexGuard<'_, SpuriousBells> {
+        self.spurious.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn of(&self, index: u32) -> Option<Arc<Watched>> {
@@ -129,36 +130,36 @@ impl EventSource for PerfSource {
         }
     }
 
-    fn told(&self, index: u32, _page: &Page, blocked: &mut dyn FnMut(u32)) {
+    fn drain(&self, index: u32, _page: &Page, blocked: &mut dyn FnMut(u32)) {
         let Some(watched) = self.of(index) else { return };
         let sleeps = watched.sleeps();
-        let mut silent = self.silent();
+        let mut spurious = self.spurious();
         // A sleeping thread is asked again as well: the claim may be refused, and the next sleep
         // would go unnoticed.
-        silent.slots.push(index);
-        silent.calm = if sleeps { 0 } else { silent.calm.saturating_add(1) };
-        if silent.due.is_none() {
-            silent.due = Some(Instant::now() + silent.delay());
+        spurious.slots.push(index);
+        spurious.calm = if sleeps { 0 } else { spurious.calm.saturating_add(1) };
+        if spurious.due.is_none() {
+            spurious.due = Some(Instant::now() + spurious.delay());
         }
-        drop(silent);
+        drop(spurious);
         if sleeps {
             blocked(index);
         }
     }
 
-    fn looks(&self) -> bool {
-        self.silent().due.is_some()
+    fn needs_poll(&self) -> bool {
+        self.spurious().due.is_some()
     }
 
-    fn look(&self, _page: &Page, blocked: &mut dyn FnMut(u32)) -> Option<Duration> {
-        let mut silent = self.silent();
-        let left = silent.due?.saturating_duration_since(Instant::now());
+    fn poll(&self, _page: &Page, blocked: &mut dyn FnMut(u32)) -> Option<Duration> {
+        let mut spurious = self.spurious();
+        let left = spurious.due?.saturating_duration_since(Instant::now());
         if !left.is_zero() {
             return Some(left);
         }
-        silent.due = None;
-        let slots = std::mem::take(&mut silent.slots);
-        drop(silent);
+        spurious.due = None;
+        let slots = std::mem::take(&mut spurious.slots);
+        drop(spurious);
         for index in slots {
             if self.of(index).is_some_and(|watched| watched.is_away()) {
                 blocked(index);

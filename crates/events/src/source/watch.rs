@@ -6,11 +6,12 @@ use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use super::{EventSource, Kind};
-use crate::barrier;
-use crate::page::Page;
-use crate::refused::Refused;
-use crate::watch::{self, Proc, Tid, Watch, Watching};
+use super::event_source::EventSource;
+use super::kind::Kind;
+use crate::handoff::barrier;
+use crate::handoff::page::Page;
+use crate::linux::watch::{self, ProcProbe, Tid, Watch, WatchedThread};
+use crate::report::unavailable::Unavailable;
 
 #[derive(Debug, Default)]
 pub(super) struct WatchSource {
@@ -19,11 +20,11 @@ pub(super) struct WatchSource {
 }
 
 impl WatchSource {
-    pub(super) fn open() -> Result<WatchSource, Refused> {
+    pub(super) fn open() -> Result<WatchSource, Unavailable> {
         // The VP is taken from a carrier that may be on its way back on another core.
         barrier::probe()?;
         watch::readable().map_err(|e| {
-            Refused::new(
+            Unavailable::new(
                 format!("/proc/self/task/TID/stat: {e}"),
                 "mount procfs on /proc (mount -t proc proc /proc)",
             )
@@ -37,7 +38,7 @@ impl EventSource for WatchSource {
         Kind::Watch
     }
 
-    fn looks(&self) -> bool {
+    fn needs_poll(&self) -> bool {
         true
     }
 
@@ -53,16 +54,16 @@ impl EventSource for WatchSource {
             .retain(|one| *one != (index, time));
     }
 
-    fn look(&self, page: &Page, blocked: &mut dyn FnMut(u32)) -> Option<Duration> {
+    fn poll(&self, page: &Page, blocked: &mut dyn FnMut(u32)) -> Option<Duration> {
         let carriers = self.carriers.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let slots: Vec<_> = carriers
             .iter()
             .map(|(index, _)| {
                 let slot = page.slot(*index);
-                Watching { open: slot.is_open(), tid: slot.tid.load(Ordering::Relaxed) as Tid }
+                WatchedThread { open: slot.is_open(), tid: slot.tid.load(Ordering::Relaxed) as Tid }
             })
             .collect();
         let mut watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
-        Some(watch.look(&slots, &mut Proc, |i| blocked(carriers[i].0)))
+        Some(watch.look(&slots, &mut ProcProbe, |i| blocked(carriers[i].0)))
     }
 }

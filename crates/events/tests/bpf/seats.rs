@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 use std::thread;
 
-use kumihimo_events::Refused;
+use kumihimo_events::Unavailable;
 use kumihimo_events::bpf::pinned::Store;
 use kumihimo_events::bpf::{Bpf, Header, LENT, WANTS_BLOCKED, WANTS_UNBLOCKED};
 
@@ -87,7 +87,7 @@ impl Drop for Paranoid {
     }
 }
 
-fn remedy(result: Result<Bpf, Refused>) -> Refused {
+fn remedy(result: Result<Bpf, Unavailable>) -> Unavailable {
     match result {
         Ok(_) => panic!("it was expected to be refused"),
         Err(refused) => refused,

@@ -1,18 +1,17 @@
-//! A cell: what a request or a reply says besides its payload, as both sides share it and as each
-//! has it checked.
+//! A cell: the header of a request or a reply, in shared memory and as each side has checked it.
 
-use super::atomic::{AtomicU32, AtomicU64, Ordering};
-use crate::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind};
+use crate::loom::{AtomicU32, AtomicU64, MODEL, Ordering};
 
 /// Most words of a chain of calls.
-pub const CHAIN: usize = if cfg!(loom) { 1 } else { 15 };
+pub const CHAIN: usize = if MODEL { 1 } else { 15 };
 /// Most regions of a request or reply.
-pub const REGIONS: usize = if cfg!(loom) { 1 } else { 4 };
+pub const REGIONS: usize = if MODEL { 1 } else { 4 };
 /// Priorities are 0 to 63.
 pub const LEVELS: u8 = 64;
-/// Bytes of payload that the head of a cell takes; more lie elsewhere. So many callers with little
-/// to say touch few pages.
-pub(super) const NEAR: usize = if cfg!(loom) { 8 } else { 128 };
+/// Bytes of payload that fit into the head of a cell; longer ones lie in the overflow area. So
+/// brief calls touch few pages.
+pub(super) const HEAD_PAYLOAD: usize = if MODEL { 8 } else { 128 };
 /// Bytes of the head of a cell.
 pub(super) const HEAD: usize = 256;
 
@@ -28,9 +27,11 @@ impl CellNo {
     }
 }
 
-/// What lies in shared memory. Only atomics: others write it at any time.
+/// The head of a cell in shared memory. All words are atomics, as the other side writes them at any
+/// time.
+#[derive(Default)]
 #[repr(C, align(64))]
-pub(super) struct Head {
+pub(super) struct CellHead {
     /// Which request of this cell it is.
     serial: AtomicU32,
     /// Kind, flags, priority, depth of the chain: a byte each.
@@ -43,32 +44,11 @@ pub(super) struct Head {
     regions: [AtomicU32; REGIONS],
     /// The first four words share a line with all the above.
     chain: [AtomicU32; CHAIN],
-    #[cfg(not(loom))]
-    _kept: [AtomicU32; 5],
-    pub(super) near: [AtomicU64; NEAR / 8],
+    _reserved: [AtomicU32; 5],
+    pub(super) payload: [AtomicU64; HEAD_PAYLOAD / 8],
 }
 
-#[cfg(not(loom))]
-const _: () = assert!(size_of::<Head>() == HEAD);
-
-#[cfg(loom)]
-impl Head {
-    pub(super) fn new() -> Head {
-        let word = || AtomicU32::new(0);
-        let long = || AtomicU64::new(0);
-        Head {
-            serial: word(),
-            shape: word(),
-            len: word(),
-            status: word(),
-            deadline: long(),
-            tag: long(),
-            regions: std::array::from_fn(|_| word()),
-            chain: std::array::from_fn(|_| word()),
-            near: std::array::from_fn(|_| long()),
-        }
-    }
-}
+const _: () = assert!(MODEL || size_of::<CellHead>() == HEAD);
 
 /// The gates through which a request came: those whose handlers wait for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -104,12 +84,12 @@ impl Chain {
     }
 }
 
-/// What a request says besides its payload.
+/// The header of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestHeader {
-    /// What is asked for; the lane does not look at it.
+    /// The kind of request; opaque to the lane.
     pub kind: u8,
-    /// The lane does not look at them.
+    /// Opaque to the lane.
     pub flags: u8,
     /// The caller's priority, below [`LEVELS`].
     pub priority: u8,
@@ -117,16 +97,16 @@ pub struct RequestHeader {
     pub deadline: u64,
     /// The lane does not look at it.
     pub tag: u64,
-    /// The numbers of regions that go with it, 0: none. The lane does not look at them.
+    /// The numbers of the regions that go with it, 0: none. Opaque to the lane.
     pub regions: [u32; REGIONS],
     /// The gates through which it came.
     pub chain: Chain,
 }
 
-/// What a reply says besides its payload.
+/// The header of a reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReplyHeader {
-    /// How it went; the lane does not look at it.
+    /// The outcome; opaque to the lane.
     pub status: u32,
     /// The lane does not look at it.
     pub tag: u64,
@@ -134,7 +114,7 @@ pub struct ReplyHeader {
     pub regions: [u32; REGIONS],
 }
 
-impl Head {
+impl CellHead {
     /// Relaxed, as all here: the entry of the ring orders it.
     pub(super) fn write_request(&self, serial: u32, len: u32, header: &RequestHeader) {
         let shape = [header.kind, header.flags, header.priority, header.chain.depth];
@@ -215,7 +195,7 @@ impl Head {
     }
 }
 
-/// What the other side did.
+/// The error for a breach of the protocol by the other side.
 #[cold]
 pub(super) fn malformed(what: std::fmt::Arguments<'_>) -> Error {
     Error::new(
@@ -224,9 +204,9 @@ pub(super) fn malformed(what: std::fmt::Arguments<'_>) -> Error {
     )
 }
 
-/// What this side was asked to do with a cell that it does not have.
+/// The error for an operation on a cell in the wrong state.
 #[cold]
-pub(super) fn not_held(cell: CellNo) -> Error {
+pub(super) fn wrong_state(cell: CellNo) -> Error {
     Error::new(
         ErrorKind::Invalid,
         format!(
@@ -236,7 +216,7 @@ pub(super) fn not_held(cell: CellNo) -> Error {
     )
 }
 
-/// A payload that is too long for the lane.
+/// The error for a payload that is too long for the lane.
 #[cold]
 pub(super) fn too_large(len: usize, inline: u32) -> Error {
     Error::new(
@@ -250,19 +230,19 @@ pub(super) fn too_large(len: usize, inline: u32) -> Error {
 /// An entry of a ring, without its lap bit: 16 bits of cell, 14 bits of serial, and whether it
 /// cancels.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Entry(pub(super) u32);
+pub(super) struct RingEntry(pub(super) u32);
 
 const CANCEL: u32 = 1 << 30;
 const SERIAL_BITS: u32 = (1 << 14) - 1;
 
-impl Entry {
+impl RingEntry {
     #[inline]
-    pub(super) fn new(cell: u32, serial: u32) -> Entry {
-        Entry(cell | (serial & SERIAL_BITS) << 16)
+    pub(super) fn new(cell: u32, serial: u32) -> RingEntry {
+        RingEntry(cell | (serial & SERIAL_BITS) << 16)
     }
     #[inline]
-    pub(super) fn cancel(cell: u32, serial: u32) -> Entry {
-        Entry(Entry::new(cell, serial).0 | CANCEL)
+    pub(super) fn cancel(cell: u32, serial: u32) -> RingEntry {
+        RingEntry(RingEntry::new(cell, serial).0 | CANCEL)
     }
     /// Not above 65,535, and so perhaps above what the lane has.
     #[inline]

@@ -1,7 +1,7 @@
 //! How large a lane is, and where its parts lie.
 
-use super::cell::{HEAD, NEAR};
-use crate::{Error, ErrorKind};
+use super::cell::{HEAD, HEAD_PAYLOAD};
+use crate::error::{Error, ErrorKind};
 
 /// Most cells of a lane: an entry has 16 bits for a cell.
 const MOST_CELLS: u32 = 1 << 16;
@@ -75,7 +75,8 @@ impl Geometry {
 
     /// Bytes of memory, whole pages. Only pages that are touched cost memory.
     pub fn bytes(self) -> usize {
-        (self.far() + self.cells as usize * self.far_stride()).next_multiple_of(PAGE as usize)
+        (self.overflow() + self.cells as usize * self.overflow_stride())
+            .next_multiple_of(PAGE as usize)
     }
 
     /// Entries of the ring of requests: see [`Ring`](super::ring) on why 4 for each cell.
@@ -89,7 +90,6 @@ impl Geometry {
     }
 
     /// Where the ring of requests begins.
-    #[cfg(not(loom))]
     pub(super) fn requests_at(self) -> usize {
         PAGE as usize
     }
@@ -105,12 +105,12 @@ impl Geometry {
     }
 
     /// Where the payloads begin that are too long for the head of their cell.
-    pub(super) fn far(self) -> usize {
+    pub(super) fn overflow(self) -> usize {
         (self.heads() + HEAD * self.cells as usize).next_multiple_of(PAGE as usize)
     }
 
     /// Bytes of such a payload; none, if no payload is too long.
-    pub(super) fn far_stride(self) -> usize {
-        if self.inline as usize > NEAR { self.inline as usize } else { 0 }
+    pub(super) fn overflow_stride(self) -> usize {
+        if self.inline as usize > HEAD_PAYLOAD { self.inline as usize } else { 0 }
     }
 }

@@ -2,8 +2,8 @@
 //! other side.
 //!
 //! Only the entries are shared; the producers' tail and the consumers' head are private to their
-//! sides. An entry is a word whose top bit says in which lap of the ring it was written, so that
-//! zeroed memory is an empty ring and nobody ever clears an entry.
+//! sides. The top bit of an entry is the parity of the lap in which it was written, so that zeroed
+//! memory is an empty ring and entries are never cleared.
 //!
 //! # A ring never overflows
 //! Requests: a cell's entries are request, perhaps cancel, request, perhaps cancel, and so on. A
@@ -17,14 +17,15 @@
 //! In terms of happens-before: the claim of a place acquires all claims before it (the
 //! read-modify-writes of `tail` are a release sequence), among them that of the cell's second
 //! entry; that one follows the pop of its first, and a pop follows all pops of places before it
-//! (`busy`). The model `a_place_is_free_when_its_turn_comes` fails without.
+//! (`busy`). The model `ring_place_is_popped_before_its_reuse` fails without.
 //!
 //! All this holds if the other side keeps to the protocol. If not, entries are overwritten, and the
 //! consumer finds nonsense or nothing.
 
-use super::atomic::{AtomicBool, AtomicU32, Ordering, Padded};
+use super::padded::Padded;
+use crate::loom::{AtomicBool, AtomicU32, Ordering};
 
-/// The bit of an entry that says in which lap it was written.
+/// The bit of an entry for the lap in which it was written.
 pub(super) const LAP: u32 = 1 << 31;
 
 /// The lap bit of what is written at this position; 1 in the first lap. Positions wrap at 2^32, a
@@ -59,7 +60,7 @@ impl Producer {
 /// The consuming side.
 pub(super) struct Consumer {
     head: Padded<AtomicU32>,
-    /// Somebody consumes.
+    /// A thread consumes.
     busy: Padded<AtomicBool>,
 }
 
@@ -68,8 +69,8 @@ impl Consumer {
         Consumer { head: Padded(AtomicU32::new(0)), busy: Padded(AtomicBool::new(false)) }
     }
 
-    /// Whether there is an entry. It may be wrong while another thread consumes, which looks again
-    /// before it sleeps.
+    /// Whether there is an entry. The answer may be wrong while another thread consumes, which
+    /// checks again before it sleeps.
     #[inline]
     pub(super) fn has_some(&self, entries: &[AtomicU32]) -> bool {
         let head = self.head.load(Ordering::Relaxed);
@@ -77,9 +78,9 @@ impl Consumer {
         entry & LAP == lap(head, entries.len())
     }
 
-    /// Passes up to `most` entries on, without their lap bits, in their order; stops at an error,
-    /// behind its entry. Returns how many, 0 if somebody else is at it. An entry that is claimed
-    /// but not yet written holds those behind it up.
+    /// Passes up to `most` entries on, without their lap bits, in order; stops behind the entry of
+    /// an error. Returns the number, 0 if another thread consumes. An entry that is claimed and not
+    /// yet written delays those behind it.
     #[inline]
     pub(super) fn drain<E>(
         &self,
@@ -87,7 +88,7 @@ impl Consumer {
         most: usize,
         mut f: impl FnMut(u32) -> Result<(), E>,
     ) -> Result<usize, E> {
-        let Some(_turn) = Turn::take(&self.busy) else { return Ok(0) };
+        let Some(_turn) = ConsumerGuard::take(&self.busy) else { return Ok(0) };
         // Relaxed: only written by the thread that has the turn.
         let mut head = self.head.load(Ordering::Relaxed);
         for n in 0..most {
@@ -105,19 +106,19 @@ impl Consumer {
 }
 
 /// The right to consume, until it is dropped.
-struct Turn<'a>(&'a AtomicBool);
+struct ConsumerGuard<'a>(&'a AtomicBool);
 
-impl Turn<'_> {
+impl ConsumerGuard<'_> {
     #[inline]
-    fn take(busy: &AtomicBool) -> Option<Turn<'_>> {
+    fn take(busy: &AtomicBool) -> Option<ConsumerGuard<'_>> {
         // Acquire: the head, and all pops before, of the thread that had it last.
         let free = !busy.load(Ordering::Relaxed);
         (free && busy.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok())
-            .then(|| Turn(busy))
+            .then(|| ConsumerGuard(busy))
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for ConsumerGuard<'_> {
     #[inline]
     fn drop(&mut self) {
         self.0.store(false, Ordering::Release);

@@ -10,7 +10,7 @@ use kumihimo_resource::id::Id;
 use kumihimo_runtime::cancel;
 use kumihimo_runtime::park::{self, Waiter};
 use kumihimo_runtime::readiness::{Interest, Seen, Source};
-use kumihimo_runtime::wrapped::{self, Address, Message, SystemCall};
+use kumihimo_runtime::syscall_batch::{self, Address, Message, SystemCall};
 
 use crate::handles::Handle;
 
@@ -207,7 +207,8 @@ impl<S: AsFd> Socket<S> {
             return self.recv_vectored(kind, &mut [IoSliceMut::new(buf)]);
         }
         self.attempt(Interest::Read, |fd| {
-            let n = wrapped::call(SystemCall::Recv { socket: fd, into: buf, flags: 0 }, false)?;
+            let n =
+                syscall_batch::call(SystemCall::Recv { socket: fd, into: buf, flags: 0 }, false)?;
             // 0 is the end of the stream, which stays and makes no further edge.
             Ok(Done { value: n, dry: n != 0 && n < buf.len() })
         })
@@ -215,8 +216,11 @@ impl<S: AsFd> Socket<S> {
 
     pub(crate) fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
         self.attempt(Interest::Read, |fd| {
-            let n =
-                wrapped::alone(SystemCall::Recv { socket: fd, into: buf, flags: libc::MSG_PEEK })?;
+            let n = syscall_batch::alone(SystemCall::Recv {
+                socket: fd,
+                into: buf,
+                flags: libc::MSG_PEEK,
+            })?;
             // Whatever was seen is still there.
             Ok(Done { value: n, dry: false })
         })
@@ -233,8 +237,10 @@ impl<S: AsFd> Socket<S> {
         }
         self.attempt(Interest::Read, |fd| {
             let message = Message::new(bufs);
-            let n =
-                wrapped::call(SystemCall::RecvMessage { socket: fd, message: &message }, false)?;
+            let n = syscall_batch::call(
+                SystemCall::RecvMessage { socket: fd, message: &message },
+                false,
+            )?;
             let whole = kind == Kind::Tcp || !message.lost_control();
             Ok(Done { value: n, dry: whole && n != 0 && n < room })
         })
@@ -244,7 +250,7 @@ impl<S: AsFd> Socket<S> {
     pub(crate) fn send(&self, buf: &[u8]) -> io::Result<usize> {
         let shared = self.options.is_shared_by_senders();
         self.attempt(Interest::Write, |fd| {
-            let n = wrapped::call(SystemCall::Send { socket: fd, from: buf }, shared)?;
+            let n = syscall_batch::call(SystemCall::Send { socket: fd, from: buf }, shared)?;
             Ok(Done { value: n, dry: n < buf.len() })
         })
     }
@@ -253,8 +259,10 @@ impl<S: AsFd> Socket<S> {
     pub(crate) fn send_datagram(&self, to: Option<&Address>, buf: &[u8]) -> io::Result<usize> {
         let shared = self.options.is_shared_by_senders();
         self.attempt(Interest::Write, |fd| {
-            let value =
-                wrapped::call(SystemCall::SendDatagram { socket: fd, to, from: buf }, shared)?;
+            let value = syscall_batch::call(
+                SystemCall::SendDatagram { socket: fd, to, from: buf },
+                shared,
+            )?;
             Ok(Done { value, dry: false })
         })
     }
@@ -264,7 +272,8 @@ impl<S: AsFd> Socket<S> {
         let all: usize = bufs.iter().map(|b| b.len()).sum();
         let shared = self.options.is_shared_by_senders();
         self.attempt(Interest::Write, |fd| {
-            let n = wrapped::call(SystemCall::SendVectored { socket: fd, from: bufs }, shared)?;
+            let n =
+                syscall_batch::call(SystemCall::SendVectored { socket: fd, from: bufs }, shared)?;
             Ok(Done { value: n, dry: n < all })
         })
     }

@@ -5,7 +5,7 @@ use std::sync::{MutexGuard, Once};
 use kumihimo_resource::id::{Id, Kind, Serial};
 use kumihimo_resource::table::{Error, Row, Usage, has_whole_kinds, table};
 use kumihimo_runtime::NoEvents;
-use kumihimo_runtime::entries::Entries;
+use kumihimo_runtime::kind_table::Entries;
 
 /// How a mailbox is seen: clients whose request was not received, those whose request was, servers
 /// that wait.

@@ -162,17 +162,24 @@ impl Contender {
         }
         command.arg(bench).args(&self.args).arg("--vps").arg(vps.to_string());
         // Only where a cell says so: what the user set holds for all others.
+        let mut lab = Vec::new();
         match self.value("events") {
             None => {}
             // What a user gets without setting anything.
-            Some("default") => _ = command.env_remove("KUMI_EVENTS").env_remove("KUMI_BPF"),
+            Some("default") => {
+                command.env_remove("KUMI_EVENTS");
+                lab.push("bpf=".to_owned());
+            }
             Some(source) => _ = command.env("KUMI_EVENTS", source),
         }
         if let Some(way) = self.value("way") {
-            command.env("KUMI_BPF", way);
+            lab.push(format!("bpf={way}"));
         }
         if let Some(batch) = self.value("batch") {
-            command.env("KUMI_BATCH", batching(batch)?);
+            lab.push(format!("batch={}", batching(batch)?));
+        }
+        if !lab.is_empty() {
+            command.env("KUMI_LAB", kumihimo_config::lab_with(&lab.join(",")));
         }
         if let Some(arbiter) = self.value("arbiter") {
             command.env("KUMI_ARBITER", arbiter);
@@ -221,12 +228,12 @@ impl Contender {
     }
 }
 
-/// The value of `KUMI_BATCH` that a value of `batch` stands for.
+/// The value of `KUMI_LAB=batch=...` that a value of `batch` stands for.
 fn batching(batch: &str) -> Result<&'static str, String> {
     match batch {
         "adaptive" => Ok("adaptive"),
         // As many as a batch holds.
-        "forced" => Ok("fixed=64"),
+        "forced" => Ok("fixed:64"),
         "plain" => Ok("off"),
         other => Err(format!("batch={other}: no such batching")),
     }
@@ -341,13 +348,16 @@ mod tests {
                 .collect();
             Ok::<_, String>(all)
         };
-        assert_eq!(with("batch=forced").unwrap(), [("KUMI_BATCH".into(), Some("fixed=64".into()))]);
-        assert_eq!(with("batch=plain").unwrap(), [("KUMI_BATCH".into(), Some("off".into()))]);
+        assert_eq!(
+            with("batch=forced").unwrap(),
+            [("KUMI_LAB".into(), Some("batch=fixed:64".into()))]
+        );
+        assert_eq!(with("batch=plain").unwrap(), [("KUMI_LAB".into(), Some("batch=off".into()))]);
         assert_eq!(with("events=watch").unwrap(), [("KUMI_EVENTS".into(), Some("watch".into()))]);
-        assert_eq!(with("way=switch").unwrap(), [("KUMI_BPF".into(), Some("switch".into()))]);
+        assert_eq!(with("way=switch").unwrap(), [("KUMI_LAB".into(), Some("bpf=switch".into()))]);
         assert_eq!(
             with("events=default").unwrap(),
-            [("KUMI_BPF".into(), None), ("KUMI_EVENTS".into(), None)]
+            [("KUMI_EVENTS".into(), None), ("KUMI_LAB".into(), Some("".into()))]
         );
         assert_eq!(with("arbiter=on").unwrap(), [("KUMI_ARBITER".into(), Some("on".into()))]);
         assert_eq!(with("directory=/tmp/a").unwrap(), [("KUMI_DIR".into(), Some("/tmp/a".into()))]);

@@ -37,7 +37,7 @@ pub fn measure() -> Result<(), String> {
     let source = format!("event source {}, with a hand-off of the virtual processor", of.events);
     show("first waits", told, thread, &source);
     let why = match of.changes {
-        0 => "with a hand-off: KUMI_STICKY=off, or priority levels differ",
+        0 => "with a hand-off: KUMI_LAB=sticky=off, or priority levels differ",
         _ => "sticky: the microprocess keeps its kernel thread",
     };
     show("frequent waits", kept, thread, why);

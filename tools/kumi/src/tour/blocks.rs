@@ -80,7 +80,7 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
 
 /// Which source it was; of the better ones, why not, as `kumi doctor` says it.
 fn say_source(used: &str) {
-    if std::env::var_os("KUMI_EVENTS").is_some() {
+    if kumihimo_config::get().events.is_some() {
         return text::say(&format!("The source of events: {used}, as KUMI_EVENTS says."));
     }
     text::say(&format!(

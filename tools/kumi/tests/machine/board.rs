@@ -229,10 +229,10 @@ fn rule_of_feedback_applies_to_later_address_spaces() {
     assert!(code == 2 && complaints.contains("\"often\" is no rule of feedback"), "{complaints}");
     assert_eq!(View::open(&path).expect("a board").feedback(), None);
     // Where there is none, and where something else is.
-    let told = folder.command(&["board"]).env("KUMI_BOARD", "off").output().expect("kumi");
+    let told = folder.command(&["board"]).env("KUMI_ARBITER", "none").output().expect("kumi");
     assert!(
         told.status.code() == Some(1)
-            && String::from_utf8_lossy(&told.stderr).contains("KUMI_BOARD=off")
+            && String::from_utf8_lossy(&told.stderr).contains("KUMI_ARBITER=none")
     );
     std::fs::write(&path, "something else").expect("ours");
     let (code, _, complaints) = kumi(&["board"]);

@@ -126,6 +126,7 @@ impl Row {
     /// up its privileges may fall back from the default, and fails where the same is forced.
     pub fn environment(&self) -> Vec<(String, String)> {
         let mut all = Vec::new();
+        let mut lab: Vec<&str> = Vec::new();
         let mut set = |name: &str, value: &str| all.push((name.to_owned(), value.to_owned()));
         if self.switches != Kernel {
             if self.events != Bpf {
@@ -141,34 +142,31 @@ impl Row {
         }
         match self.batch {
             Adaptive => {}
-            FixedRing => {
-                set("KUMI_BATCH", "fixed=3");
-                set("KUMI_URING", "on");
-            }
-            FixedCalls => {
-                set("KUMI_BATCH", "fixed=3");
-                set("KUMI_URING", "off");
-            }
-            Batch::Off => set("KUMI_BATCH", "off"),
+            FixedRing => lab.extend(["batch=fixed:3", "uring=on"]),
+            FixedCalls => lab.extend(["batch=fixed:3", "uring=off"]),
+            Batch::Off => lab.push("batch=off"),
         }
         match self.switches {
             Cloned => {}
-            ArchPrctl => set("KUMI_FSBASE", "arch_prctl"),
-            Donor => set("KUMI_TLS", "donor"),
-            Kernel => set("KUMI_TLS", "kernel"),
+            ArchPrctl => lab.push("fsbase=arch_prctl"),
+            Donor => lab.push("tls=donor"),
+            Kernel => lab.push("tls=kernel"),
         }
         match self.queue {
             Ring => {}
-            Locked => set("KUMI_QUEUE", "locked"),
-            Steal => set("KUMI_QUEUE", "steal"),
+            Locked => lab.push("queue=locked"),
+            Steal => lab.push("queue=steal"),
         }
         if self.guard == Mprotect {
-            set("KUMI_GUARD", "mprotect");
+            lab.push("guard=mprotect");
         }
         match self.locking {
             Vp => {}
-            Kind => set("KUMI_LOCKING", "kind"),
-            Id => set("KUMI_LOCKING", "id"),
+            Kind => lab.push("locking=kind"),
+            Id => lab.push("locking=id"),
+        }
+        if !lab.is_empty() {
+            set("KUMI_LAB", &lab.join(","));
         }
         all
     }
@@ -259,9 +257,9 @@ mod tests {
 
     #[test]
     fn row_is_named_by_its_environment() {
-        assert_eq!(ROWS[16].to_string(), "KUMI_TLS=kernel");
-        let named = "KUMI_EVENTS=perf KUMI_BATCH=fixed=3 KUMI_URING=off \
-                     KUMI_TLS=donor KUMI_QUEUE=locked KUMI_LOCKING=kind";
+        assert_eq!(ROWS[16].to_string(), "KUMI_LAB=tls=kernel");
+        let named = "KUMI_EVENTS=perf \
+                     KUMI_LAB=batch=fixed:3,uring=off,tls=donor,queue=locked,locking=kind";
         assert_eq!(ROWS[3].to_string(), named);
     }
 }

@@ -12,7 +12,7 @@
 //!
 //! Nothing here is tied to a version of glibc: the tests pass with 2.35, 2.36, 2.39, 2.41 and 2.43,
 //! with cloned blocks in each. [`get`] decides at the first call, by a self-test;
-//! `KUMI_TLS=clone|donor|kernel` asks for less.
+//! `KUMI_LAB=tls=clone|donor|kernel` asks for less.
 //!
 //! What glibc's functions make of a block: pthread_self, mutexes of all ordinary kinds, keys,
 //! `pthread_getattr_np` and `pthread_getaffinity_np` work. The thread id in it is no kernel
@@ -26,6 +26,8 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+
+use kumihimo_config::Tls as Asked;
 
 pub use crate::kind::Kind;
 use crate::lock::Lock;
@@ -85,8 +87,8 @@ fn found() -> Option<&'static Tls> {
 /// Examines the C library at the first call, and remembers [0.3-1 ms; makes three short-lived
 /// kernel threads]. Never panics.
 ///
-/// `KUMI_TLS` may ask for `clone`, `donor` or `kernel`; what the machine cannot do falls to the
-/// next, and [`Tls::why`] says so.
+/// `KUMI_LAB=tls=...` may ask for `clone`, `donor` or `kernel`; what the machine cannot do falls to
+/// the next, and [`Tls::why`] says so.
 pub fn get() -> &'static Tls {
     found().unwrap_or_else(|| examine_unless(|_| true))
 }
@@ -127,24 +129,20 @@ impl Tls {
     }
 
     fn examine() -> Tls {
-        let asked = std::env::var("KUMI_TLS").unwrap_or_default();
+        let asked = kumihimo_config::get().lab.tls;
         let kernel = |why: String, state| Tls { kind: Kind::Kernel, why, inner: None, state };
         let short = |why: String| {
             let text = "no blocks at the moment; the next start of a runtime examines again";
             kernel(format!("{text}: {why}"), State::Short)
         };
-        let best = match asked.as_str() {
-            "" | "clone" => Kind::Clone,
-            "donor" => Kind::Donor,
-            "kernel" => return kernel("KUMI_TLS=kernel".into(), State::AsAsked),
-            other => {
-                return kernel(
-                    format!("KUMI_TLS={other} is none of clone, donor, kernel"),
-                    State::Degraded,
-                );
-            }
+        let mut why =
+            asked.map_or_else(String::new, |asked| format!("KUMI_LAB=tls={}", asked.name()));
+        let best = match asked {
+            None | Some(Asked::Clone) => Kind::Clone,
+            Some(Asked::Donor) => Kind::Donor,
+            Some(Asked::Kernel) => return kernel(why, State::AsAsked),
+            Some(Asked::Fail) => return kernel(why, State::Degraded),
         };
-        let mut why = if asked.is_empty() { String::new() } else { format!("KUMI_TLS={asked}") };
         if best == Kind::Clone {
             // Threads that load libraries meanwhile may make models differ for a moment.
             let examine = || Inner::examine(Kind::Clone);

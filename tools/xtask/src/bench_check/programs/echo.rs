@@ -17,7 +17,7 @@ const SLICES: usize = 5;
 pub fn measure(kumi: &Path, setting: &Setting) -> Result<Sample, Trouble> {
     let directory = Scratch::in_memory()?;
     let mut command = child(kumi, &directory, "echo", &["batch=adaptive"], 1);
-    command.env("KUMI_BATCH", "adaptive");
+    command.env("KUMI_LAB", "batch=adaptive");
     let mut server = Running::start(command, Cores::First)?;
     let port = server.hear_word("listening ")?;
     let mut command = Command::new(&setting.load);

@@ -77,10 +77,10 @@ pub(crate) fn wait_for_others() {
     unsafe { next_dlopen(std::ptr::null(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
 }
 
-/// Whether the program's calls of dlopen come through here. `KUMI_DLOPEN=listed` says no, for
-/// tests.
+/// Whether the program's calls of dlopen come through here. `KUMI_LAB=dlopen=listed` says
+/// no, for tests.
 pub(crate) fn interposed() -> bool {
-    if std::env::var_os("KUMI_DLOPEN").is_some_and(|v| v == "listed") {
+    if kumihimo_config::get().lab.dlopen == Some(kumihimo_config::Dlopen::Listed) {
         return false;
     }
     // SAFETY: the name is NUL-terminated.

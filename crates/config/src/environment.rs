@@ -1,0 +1,146 @@
+//! The configuration of this process.
+
+use std::ffi::{OsStr, OsString};
+use std::sync::OnceLock;
+
+use crate::error::{Error, Problem, Why};
+use crate::lab::{self, KEYS};
+use crate::refused::refused;
+use crate::table::{Config, LAB, Line, Origin, VARIABLES};
+
+/// What the environment held when it was parsed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Parsed {
+    pub(crate) config: Config,
+    pub(crate) error: Option<Error>,
+    /// Variables with a valid value, and the value.
+    given: Vec<(&'static str, String)>,
+    /// The same of the pairs of `KUMI_LAB`.
+    pairs: Vec<(&'static str, String)>,
+}
+
+impl Parsed {
+    /// Parses the variables that `lookup` finds.
+    pub(crate) fn of(lookup: impl Fn(&str) -> Option<OsString>) -> Parsed {
+        let mut parsed = Parsed::default();
+        let mut problems = Vec::new();
+        let value_of = |name: &str| lookup(name).filter(|value| !value.is_empty());
+        for setting in &VARIABLES {
+            let Some(value) = value_of(setting.name) else { continue };
+            if (setting.read)(&mut parsed.config, &value) {
+                parsed.given.push((setting.name, shown(&value)));
+            } else {
+                problems.push(Problem {
+                    variable: setting.name.to_owned(),
+                    value: shown(&value),
+                    why: Why::Expected(setting.allowed.to_owned()),
+                });
+            }
+        }
+        if let Some(list) = value_of(LAB).as_deref().and_then(OsStr::to_str) {
+            parsed.pairs = lab::read(&mut parsed.config.lab, list, &mut problems);
+        }
+        for old in refused() {
+            if let Some(value) = value_of(old.name) {
+                problems.push(old.problem(&value));
+            }
+        }
+        parsed.error = (!problems.is_empty()).then_some(Error { problems });
+        parsed
+    }
+
+    pub(crate) fn describe(&self, is_privileged: bool) -> Vec<Line> {
+        let problems = self.error.as_ref().map_or(&[][..], Error::problems);
+        let line = |name: String, given: Option<&str>, is_refused: bool, known: (&str, Origin)| {
+            let (default, origin) = known;
+            let origin = match given {
+                Some(_) => origin,
+                None if is_privileged => Origin::Privileged,
+                None if is_refused => Origin::Refused,
+                None => Origin::Default,
+            };
+            Line { name, value: given.unwrap_or(default).to_owned(), origin, effect: "" }
+        };
+        let find = |all: &'_ [(&'static str, String)], name: &str| {
+            all.iter().find(|(given, _)| *given == name).map(|(_, value)| value.clone())
+        };
+        let variables = VARIABLES.iter().map(|setting| {
+            let given = find(&self.given, setting.name);
+            let is_refused = problems.iter().any(|problem| problem.variable == setting.name);
+            let known = (setting.default, Origin::Environment);
+            let line = line(setting.name.to_owned(), given.as_deref(), is_refused, known);
+            Line { effect: setting.effect, ..line }
+        });
+        let keys = KEYS.iter().map(|key| {
+            let given = find(&self.pairs, key.name);
+            let is_refused = problems.iter().any(|problem| {
+                problem.variable == LAB && lab::pairs(&problem.value).any(|(k, _)| k == key.name)
+            });
+            let known = (key.default, Origin::Lab);
+            let line = line(format!("lab {}", key.name), given.as_deref(), is_refused, known);
+            Line { effect: key.effect, ..line }
+        });
+        variables.chain(keys).collect()
+    }
+}
+
+fn shown(value: &OsStr) -> String {
+    value.to_string_lossy().into_owned()
+}
+
+/// Parses the environment, the first time. Later changes of the environment have no effect; the
+/// child of a fork has its parent's result. The first call allocates: not in a signal handler.
+fn parsed() -> &'static Parsed {
+    static PARSED: OnceLock<Parsed> = OnceLock::new();
+    PARSED.get_or_init(|| {
+        if is_privileged() { Parsed::default() } else { Parsed::of(|name| std::env::var_os(name)) }
+    })
+}
+
+/// The settings of this process. A setting whose value is an error has its default.
+#[must_use]
+pub fn get() -> &'static Config {
+    &parsed().config
+}
+
+/// The settings of this process, if all of them are valid.
+///
+/// # Errors
+/// Which variables are not, and what is allowed.
+pub fn check() -> Result<&'static Config, &'static Error> {
+    let parsed = parsed();
+    match &parsed.error {
+        None => Ok(&parsed.config),
+        Some(error) => Err(error),
+    }
+}
+
+/// Each setting of this process: the variables first, then the keys of `KUMI_LAB`.
+#[must_use]
+pub fn describe() -> Vec<Line> {
+    parsed().describe(is_privileged())
+}
+
+/// Whether this process has rights that its caller may not have: the kernel sets `AT_SECURE` for
+/// programs that are set-user-id or set-group-id, or have file capabilities. Its environment is
+/// then not trusted.
+#[must_use]
+pub fn is_privileged() -> bool {
+    // SAFETY: getauxval only reads the auxiliary vector.
+    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+}
+
+/// A variable of another specification (`XDG_RUNTIME_DIR`), now. `None` in a [privileged
+/// process](is_privileged), and where it is unset or empty.
+#[must_use]
+pub fn trusted_variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !is_privileged() && !value.is_empty())
+}
+
+/// `KUMI_LAB` for a child process: the pairs of this process's own, with those of `pairs` in place
+/// of the ones of the same keys. A pair without a value (`tls=`) removes its key.
+#[must_use]
+pub fn lab_with(pairs: &str) -> String {
+    let own = std::env::var(LAB).unwrap_or_default();
+    lab::merge(&own, pairs)
+}

@@ -1,0 +1,43 @@
+//! Settings of a process, taken from environment variables that begin with `KUMI_`.
+//!
+//! The environment is parsed once, at the first call of [`get`] or [`check`]; the child of a fork
+//! keeps the result. Eleven variables are for users ([`Config`]); `KUMI_LAB` holds what exists for
+//! tests and experiments ([`Lab`]), as `key=value` pairs separated by commas. An empty variable
+//! counts as unset.
+//!
+//! A value outside of the grammar is an [`Error`] that names the variable, the value and what is
+//! allowed. So is a variable of an earlier version: the error names its successor. [`get`] uses
+//! the default in its place, so that code below the runtime always has a configuration; the start
+//! of a runtime calls [`check`] and fails.
+//!
+//! Set-id programs and programs with file capabilities (`AT_SECURE`, getauxval(3)) ignore all of
+//! these variables, because their caller is not trusted.
+//!
+//! This crate depends on no other of the workspace. Crates convert its plain types to their own.
+
+mod environment;
+mod error;
+mod lab;
+mod refused;
+mod size;
+mod span;
+mod table;
+mod typo;
+mod values;
+
+pub use environment::{check, describe, get, is_privileged, lab_with, trusted_variable};
+pub use error::{Error, Problem};
+pub use lab::{KEYS, Lab};
+pub use refused::refused_names;
+pub use size::bytes;
+pub use span::{ShownSpan, span};
+pub use table::{Config, Line, Origin, Setting, VARIABLES};
+pub use typo::{is_test_variable, misspelled};
+pub use values::{
+    Arbiter, Batch, Bpf, DEFAULT_PREEMPT_SIGNAL, DUMP_SIGNALS, Dlopen, Events, FsBase, Guard,
+    LARGEST_BATCH, Locking, MAX_KERNEL_THREADS, MAX_STACK, MAX_VPS, MachineDir, OnMisbehaviour,
+    Preempt, Queue, Share, TRACE_RECORDS, Tls, Watchdog, dump_signal, is_dump_signal,
+};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,18 @@
+//! Sizes in bytes, as settings and command lines write them.
+
+/// A number of bytes with an optional unit: `b`, `k`, `m` or `g`, the last three also with a `b`
+/// behind them, in either case. Units are powers of 1024. `None` for any other text, or where the
+/// size exceeds `usize`.
+#[must_use]
+pub fn bytes(text: &str) -> Option<usize> {
+    let lower = text.to_ascii_lowercase();
+    let digits = lower.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match &lower[digits.len()..] {
+        "" | "b" => 0,
+        "k" | "kb" => 10,
+        "m" | "mb" => 20,
+        "g" | "gb" => 30,
+        _ => return None,
+    };
+    digits.parse::<usize>().ok()?.checked_mul(1 << shift)
+}

@@ -1,0 +1,368 @@
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use crate::environment::Parsed;
+use crate::lab::merge;
+use crate::*;
+
+fn parsed(variables: &[(&str, &str)]) -> Parsed {
+    let all: HashMap<&str, &str> = variables.iter().copied().collect();
+    Parsed::of(|name| all.get(name).map(OsString::from))
+}
+
+/// The configuration; there must be no error.
+fn config(variables: &[(&str, &str)]) -> Config {
+    let parsed = parsed(variables);
+    assert_eq!(parsed.error, None, "{variables:?}");
+    parsed.config
+}
+
+fn error(variables: &[(&str, &str)]) -> String {
+    let parsed = parsed(variables);
+    parsed.error.unwrap_or_else(|| panic!("{variables:?} is no error")).to_string()
+}
+
+#[test]
+fn variables_are_the_eleven_settings_and_the_laboratory() {
+    let names: Vec<_> = VARIABLES.iter().map(|setting| setting.name).collect();
+    let expected = [
+        "KUMI_VPS",
+        "KUMI_EVENTS",
+        "KUMI_PREEMPT",
+        "KUMI_KERNEL_THREADS",
+        "KUMI_STACK",
+        "KUMI_TRACE",
+        "KUMI_DIR",
+        "KUMI_ARBITER",
+        "KUMI_SHARE",
+        "KUMI_WATCHDOG",
+        "KUMI_DUMP_SIGNAL",
+        "KUMI_LAB",
+    ];
+    assert_eq!(names, expected);
+    assert!(refused_names().all(|old| !names.contains(&old) && !is_test_variable(old)));
+}
+
+#[test]
+fn empty_environment_is_the_default() {
+    assert_eq!(config(&[]), Config::default());
+    let empty: Vec<_> =
+        VARIABLES.iter().map(|s| s.name).chain(refused_names()).map(|name| (name, "")).collect();
+    assert_eq!(config(&empty), Config::default(), "an empty variable counts as unset");
+}
+
+#[test]
+fn values_are_typed() {
+    assert_eq!(config(&[("KUMI_VPS", "1024")]).vps, Some(1024));
+    assert_eq!(config(&[("KUMI_EVENTS", "watch")]).events, Some(Events::Watch));
+    let preempt = |text| config(&[("KUMI_PREEMPT", text)]).preempt;
+    assert_eq!(preempt("clock"), Some(Preempt::Clock));
+    assert_eq!(preempt("signal"), Some(Preempt::Signal(libc::SIGURG)));
+    assert_eq!(preempt("signal=10"), Some(Preempt::Signal(10)));
+    assert_eq!(preempt("off"), Some(Preempt::Off));
+    assert_eq!(config(&[("KUMI_KERNEL_THREADS", "77")]).kernel_threads, Some(77));
+    assert_eq!(config(&[("KUMI_STACK", "64k")]).stack, Some(64 << 10));
+    assert_eq!(config(&[("KUMI_STACK", "1G")]).stack, Some(1 << 30));
+    assert_eq!(config(&[("KUMI_TRACE", "out-%p")]).trace, Some("out-%p".into()));
+    assert_eq!(config(&[("KUMI_DIR", "off")]).dir, MachineDir::Off);
+    assert_eq!(config(&[("KUMI_DIR", "/run/x")]).dir, MachineDir::At("/run/x".into()));
+    let arbiter = |text| config(&[("KUMI_ARBITER", text)]).arbiter;
+    assert_eq!(arbiter("on"), Arbiter::On);
+    assert_eq!(arbiter("off"), Arbiter::Off);
+    assert_eq!(arbiter("none"), Arbiter::NoBoard);
+    assert_eq!(arbiter("/run/board"), Arbiter::BoardAt("/run/board".into()));
+    let ms = Duration::from_millis;
+    assert_eq!(
+        config(&[("KUMI_SHARE", "12.5%,20ms,hard")]).share,
+        Some(Share { per_mille: 125, period: Some(ms(20)), hard: true })
+    );
+    assert_eq!(
+        config(&[("KUMI_WATCHDOG", "report=200")]).watchdog,
+        Some(Watchdog { on: OnMisbehaviour::Report, bound: Some(ms(200)) })
+    );
+    let signal = |text| config(&[("KUMI_DUMP_SIGNAL", text)]).dump_signal;
+    assert_eq!(signal("USR2"), Some(libc::SIGUSR2));
+    assert_eq!(signal("SIGQUIT"), Some(libc::SIGQUIT));
+    assert_eq!(signal("RTMIN+3"), Some(libc::SIGRTMIN() + 3));
+}
+
+#[test]
+fn paths_need_not_be_utf8() {
+    let path = OsString::from_vec(b"/tmp/\xff".to_vec());
+    for name in ["KUMI_TRACE", "KUMI_DIR", "KUMI_ARBITER"] {
+        let parsed = Parsed::of(|asked| (asked == name).then(|| path.clone()));
+        assert_eq!(parsed.error, None, "{name}");
+    }
+    let parsed = Parsed::of(|asked| (asked == "KUMI_LAB").then(|| path.clone()));
+    assert!(parsed.error.expect("no text").to_string().starts_with("KUMI_LAB=/tmp/"));
+}
+
+#[test]
+fn laboratory_has_all_its_keys() {
+    let list = "tls=donor,guard=mprotect,fsbase=arch_prctl,dlopen=listed,queue=steal,locking=id,\
+                bpf=switch,batch=fixed:3,uring=off,sticky=off,trace_buffer=8";
+    let lab = config(&[("KUMI_LAB", list)]).lab;
+    assert_eq!(lab.tls, Some(Tls::Donor));
+    assert_eq!(lab.guard, Some(Guard::Mprotect));
+    assert_eq!(lab.fsbase, Some(FsBase::ArchPrctl));
+    assert_eq!(lab.dlopen, Some(Dlopen::Listed));
+    assert_eq!(lab.queue, Some(Queue::Steal));
+    assert_eq!(lab.locking, Some(Locking::Id));
+    assert_eq!(lab.bpf, Some(Bpf::Switch));
+    assert_eq!(lab.batch, Some(Batch::Fixed(3)));
+    assert_eq!((lab.uring, lab.sticky, lab.trace_buffer), (Some(false), Some(false), Some(8)));
+    assert!(KEYS.iter().all(|key| list.contains(&format!("{}=", key.name))));
+    assert_eq!(config(&[("KUMI_LAB", "tls=,queue=")]), Config::default());
+}
+
+/// Values outside of the grammar of each setting.
+const BAD: [(&str, &[&str]); 10] = [
+    ("KUMI_VPS", &["0", "1025", "many", "-1", "+1", " 1", "1 ", "1.5", "99999999999999999999"]),
+    ("KUMI_EVENTS", &["ptrace", "BPF", "on", "bpf,perf"]),
+    (
+        "KUMI_PREEMPT",
+        &[
+            "signal=",
+            "signal=0",
+            "signal=5",
+            "signal=9",
+            "signal=11",
+            "signal=33",
+            "signal=65",
+            "signal=x",
+            "tick",
+            "clock=1",
+            "on",
+        ],
+    ),
+    ("KUMI_KERNEL_THREADS", &["0", "1048577", "a few", "-3"]),
+    ("KUMI_STACK", &["0", "1025m", "2g", "k", "1t", "-1", "1.5m", "64 k", "99999999999999999g"]),
+    ("KUMI_DIR", &["relative", "./x", "on", "Off"]),
+    ("KUMI_ARBITER", &["relative/board", "yes", "None"]),
+    (
+        "KUMI_SHARE",
+        &[
+            "50",
+            "%",
+            "0%",
+            "-5%",
+            "+5%",
+            "5.%",
+            ".5%",
+            "5.55%",
+            "102400.1%",
+            "99999999999%",
+            "50%,",
+            "50%,20",
+            "50%,0ms",
+            "50%,11s",
+            "50%,soft",
+            "50%,hard,20ms",
+            "50%,hard,hard",
+            "50%,20ms,30ms",
+            " 50%",
+            "half",
+        ],
+    ),
+    ("KUMI_WATCHDOG", &["on", "end=", "end=99", "end=x", "end=-1", "report=3600001", "=100"]),
+    ("KUMI_DUMP_SIGNAL", &["12", "SEGV", "KILL", "TRAP", "RTMIN+99", "RTMIN+-1", "RTMIN+", "usr2"]),
+];
+
+/// The same of the keys of `KUMI_LAB`.
+const BAD_PAIRS: [(&str, &[&str]); 11] = [
+    ("tls", &["nonsense", "Clone", "off"]),
+    ("guard", &["none", "on"]),
+    ("fsbase", &["slow"]),
+    ("dlopen", &["on"]),
+    ("queue", &["queue", "list"]),
+    ("locking", &["loose", "VP"]),
+    ("bpf", &["tracepoint"]),
+    ("batch", &["often", "fixed", "fixed:0", "fixed:65", "fixed:x", "fixed:", "fixed:+3", "on"]),
+    ("uring", &["yes", "1"]),
+    ("sticky", &["perhaps"]),
+    ("trace_buffer", &["many", "7", "16777217", "-8"]),
+];
+
+#[test]
+fn bad_value_is_an_error_that_names_variable_value_and_what_is_allowed() {
+    for (name, values) in BAD {
+        let setting = VARIABLES.iter().find(|setting| setting.name == name).expect("a setting");
+        for value in values {
+            let expected = format!("{name}={value}: expected {}", setting.allowed);
+            assert_eq!(error(&[(name, value)]), expected);
+            assert_eq!(parsed(&[(name, value)]).config, Config::default(), "the default instead");
+        }
+    }
+    // Every path is allowed in KUMI_TRACE, and KUMI_LAB is below.
+    assert_eq!(BAD.len(), VARIABLES.len() - 2);
+}
+
+#[test]
+fn bad_pair_is_an_error_that_names_key_value_and_what_is_allowed() {
+    for (name, values) in BAD_PAIRS {
+        let key = KEYS.iter().find(|key| key.name == name).expect("a key");
+        for value in values {
+            let expected = format!("KUMI_LAB={name}={value}: expected {} for {name}", key.allowed);
+            assert_eq!(error(&[("KUMI_LAB", &format!("{name}={value}"))]), expected);
+        }
+    }
+    assert_eq!(BAD_PAIRS.len(), KEYS.len());
+    for (list, pair, expected) in [
+        ("quue=ring", "quue=ring", "key=value pairs with the keys tls, guard,"),
+        ("ring", "ring", "key=value pairs with the keys tls"),
+        ("queue", "queue", "queue=VALUE, with ring, locked or steal as VALUE"),
+        ("queue=ring,queue=steal", "queue=steal", "queue once"),
+        ("queue=ring,", "", "key=value pairs"),
+        ("batch=fixed=3", "batch=fixed=3", "adaptive, paper, off or fixed:N"),
+    ] {
+        let said = error(&[("KUMI_LAB", list)]);
+        assert!(said.starts_with(&format!("KUMI_LAB={pair}: expected {expected}")), "{said}");
+    }
+}
+
+#[test]
+fn old_name_is_refused_with_its_successor() {
+    for (old, value, successor) in [
+        ("KUMI_MACHINE", "off", "KUMI_DIR=off"),
+        ("KUMI_BOARD", "off", "KUMI_ARBITER=none"),
+        ("KUMI_BOARD", "on", "KUMI_ARBITER=on"),
+        ("KUMI_BOARD", "/a/board", "KUMI_ARBITER=/a/board"),
+        ("KUMI_BATCH", "fixed=3", "KUMI_LAB=batch=fixed:3"),
+        ("KUMI_TLS", "kernel", "KUMI_LAB=tls=kernel"),
+        ("KUMI_GUARD", "mprotect", "KUMI_LAB=guard=mprotect"),
+        ("KUMI_FSBASE", "arch_prctl", "KUMI_LAB=fsbase=arch_prctl"),
+        ("KUMI_DLOPEN", "listed", "KUMI_LAB=dlopen=listed"),
+        ("KUMI_QUEUE", "steal", "KUMI_LAB=queue=steal"),
+        ("KUMI_LOCKING", "id", "KUMI_LAB=locking=id"),
+        ("KUMI_BPF", "switch", "KUMI_LAB=bpf=switch"),
+        ("KUMI_URING", "off", "KUMI_LAB=uring=off"),
+        ("KUMI_STICKY", "off", "KUMI_LAB=sticky=off"),
+        ("KUMI_TRACE_BUFFER", "64", "KUMI_LAB=trace_buffer=64"),
+    ] {
+        let expected =
+            format!("{old}={value}: this variable was replaced, set {successor} instead");
+        assert_eq!(error(&[(old, value)]), expected);
+        let (name, value) = successor.split_once('=').expect("an assignment");
+        // The successor is valid.
+        config(&[(name, value)]);
+    }
+    assert_eq!(
+        error(&[("KUMI_MACHINE", "on")]),
+        "KUMI_MACHINE=on: this variable was removed, unset it"
+    );
+}
+
+#[test]
+fn all_problems_are_reported_at_once() {
+    let said = error(&[("KUMI_VPS", "0"), ("KUMI_LAB", "queue=x,uring=y"), ("KUMI_TLS", "donor")]);
+    let parts: Vec<_> = said.split("; ").collect();
+    assert_eq!(parts.len(), 4, "{said}");
+    let names = ["KUMI_VPS=0: ", "KUMI_LAB=queue=x: ", "KUMI_LAB=uring=y: ", "KUMI_TLS=donor: "];
+    assert!(parts.iter().zip(names).all(|(part, name)| part.starts_with(name)), "{said}");
+}
+
+#[test]
+fn error_is_invalid_input_and_cannot_steer_a_terminal() {
+    let error = parsed(&[("KUMI_VPS", "\u{1b}[2J\n")]).error.expect("no number");
+    assert_eq!(error.problems().len(), 1);
+    let io = std::io::Error::from(&error);
+    assert_eq!(io.kind(), std::io::ErrorKind::InvalidInput);
+    assert!(io.to_string().starts_with("KUMI_VPS=\\u{1b}[2J\\n: expected"), "{io}");
+}
+
+#[test]
+fn pairs_for_a_child_replace_those_of_the_same_key() {
+    for (own, pairs, merged) in [
+        ("", "tls=donor", "tls=donor"),
+        ("queue=ring", "tls=donor", "queue=ring,tls=donor"),
+        ("queue=ring,tls=clone", "tls=donor", "queue=ring,tls=donor"),
+        ("queue=ring,tls=clone", "tls=", "queue=ring"),
+        ("queue=ring", "queue=", ""),
+        ("queue=ring", "", "queue=ring"),
+        ("", "", ""),
+    ] {
+        assert_eq!(merge(own, pairs), merged, "{own:?} {pairs:?}");
+    }
+}
+
+#[test]
+fn each_line_tells_value_and_origin() {
+    let all = parsed(&[("KUMI_VPS", "3"), ("KUMI_EVENTS", "x"), ("KUMI_LAB", "queue=steal,tls=x")]);
+    let lines = all.describe(false);
+    assert_eq!(lines.len(), VARIABLES.len() + KEYS.len());
+    let of = |name: &str| {
+        let line = lines.iter().find(|line| line.name == name).expect("a line");
+        assert!(!line.effect.is_empty() && !line.value.is_empty());
+        (line.value.as_str(), line.origin)
+    };
+    assert_eq!(of("KUMI_VPS"), ("3", Origin::Environment));
+    assert_eq!(of("KUMI_EVENTS").1, Origin::Refused);
+    assert_eq!(of("KUMI_STACK"), ("160k", Origin::Default));
+    assert_eq!(of("lab queue"), ("steal", Origin::Lab));
+    assert_eq!(of("lab tls").1, Origin::Refused);
+    assert_eq!(of("lab sticky"), ("on", Origin::Default));
+    let lines = Parsed::default().describe(true);
+    assert!(lines.iter().all(|line| line.origin == Origin::Privileged));
+}
+
+#[test]
+fn sizes() {
+    for (text, size) in [
+        ("0", Some(0)),
+        ("17b", Some(17)),
+        ("4k", Some(4096)),
+        ("4KB", Some(4096)),
+        ("3m", Some(3 << 20)),
+        ("2Gb", Some(2 << 30)),
+        ("", None),
+        ("m", None),
+        ("1t", None),
+        ("1 k", None),
+        ("-1", None),
+        ("18446744073709551615k", None),
+    ] {
+        assert_eq!(bytes(text), size, "{text}");
+    }
+}
+
+proptest! {
+    /// No value makes the parser panic; a value is either an error that names it, or changes the
+    /// configuration of its own variable only.
+    #[test]
+    fn any_value_is_an_error_that_names_it_or_a_setting(index in 0..VARIABLES.len(), value in ".{1,12}") {
+        let name = VARIABLES[index].name;
+        match parsed(&[(name, &value)]).error {
+            None => {
+                let described = parsed(&[(name, &value)]).describe(false);
+                let set = described.iter().filter(|line| line.origin != Origin::Default);
+                prop_assert!(set.clone().count() >= 1);
+                prop_assert!(set.clone().all(|l| l.name == name || name == "KUMI_LAB"));
+            }
+            Some(error) => {
+                prop_assert!(error.problems().iter().all(|problem| problem.variable == name));
+                let named = error.problems().iter().all(|problem| value.contains(&problem.value));
+                prop_assert!(named, "{}", error);
+            }
+        }
+    }
+
+    #[test]
+    fn any_pair_is_an_error_that_names_it_or_a_setting(index in 0..KEYS.len(), value in "[^,=]{1,12}") {
+        let pair = format!("{}={value}", KEYS[index].name);
+        if let Some(error) = parsed(&[("KUMI_LAB", &pair)]).error {
+            prop_assert_eq!(error.problems().len(), 1);
+            prop_assert_eq!(&error.problems()[0].value, &pair);
+        }
+    }
+
+    #[test]
+    fn numbers_within_the_range_are_taken(vps in 1usize..=1024, threads in 1usize..=1 << 20) {
+        let (vps_text, threads_text) = (vps.to_string(), threads.to_string());
+        let all = config(&[("KUMI_VPS", &vps_text), ("KUMI_KERNEL_THREADS", &threads_text)]);
+        prop_assert_eq!((all.vps, all.kernel_threads), (Some(vps), Some(threads)));
+    }
+}

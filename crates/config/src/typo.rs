@@ -1,0 +1,102 @@
+//! Variables that are probably misspelled settings.
+
+use crate::refused::refused_names;
+use crate::table::VARIABLES;
+
+/// The largest distance of a misspelling from the variable that was meant.
+const LARGEST: usize = 2;
+
+/// Variables of the project's tests, laboratory programs and examples, beside those that begin
+/// with `KUMI_TEST_`. The runtime reads none of them.
+const OF_TESTS: [&str; 15] = [
+    "KUMI_ARBITER_CHILD",
+    "KUMI_CLOCK",
+    "KUMI_CORE_IN",
+    "KUMI_CRASHES",
+    "KUMI_EXECED",
+    "KUMI_GATE_ROLE",
+    "KUMI_GATE_ROOM",
+    "KUMI_HOSTILE",
+    "KUMI_LEAK_MICROPROCESSES",
+    "KUMI_LIBRARY",
+    "KUMI_OF_THE_COMMAND",
+    "KUMI_SCRIBBLE",
+    "KUMI_SEED",
+    "KUMI_STRESS_SECONDS",
+    "KUMI_TRACED",
+];
+
+/// Whether `name` is a variable of the project's tests.
+#[must_use]
+pub fn is_test_variable(name: &str) -> bool {
+    name.starts_with("KUMI_TEST_") || OF_TESTS.contains(&name)
+}
+
+/// The variables of this process that resemble a setting without being one, each with the setting
+/// of the smallest edit distance. A variable that resembles none is the user's own.
+#[must_use]
+pub fn misspelled() -> Vec<(String, &'static str)> {
+    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    let mut all: Vec<_> =
+        names.filter_map(|name| meant(&name).map(|setting| (name, setting))).collect();
+    all.sort();
+    all
+}
+
+pub(crate) fn meant(name: &str) -> Option<&'static str> {
+    if !name.starts_with("KUMI_")
+        || is_test_variable(name)
+        || VARIABLES.iter().any(|setting| setting.name == name)
+        || refused_names().any(|refused| refused == name)
+    {
+        return None;
+    }
+    let distances = VARIABLES.iter().map(|setting| (distance(name, setting.name), setting.name));
+    distances.filter(|(n, _)| *n <= LARGEST).min_by_key(|(n, _)| *n).map(|(_, setting)| setting)
+}
+
+/// The Levenshtein distance of two names, in bytes.
+fn distance(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.bytes().enumerate() {
+            let above = row[j + 1];
+            row[j + 1] = (diagonal + usize::from(x != y)).min(above + 1).min(row[j] + 1);
+            diagonal = above;
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn misspelled_names_lead_to_the_setting() {
+        for (name, setting) in [
+            ("KUMI_VP", Some("KUMI_VPS")),
+            ("KUMI_EVENT", Some("KUMI_EVENTS")),
+            ("KUMI_KERNEL_THREAD", Some("KUMI_KERNEL_THREADS")),
+            ("KUMI_WATCHDGO", Some("KUMI_WATCHDOG")),
+            ("KUMI_LABS", Some("KUMI_LAB")),
+            ("KUMI_VPS", None),
+            ("KUMI_TRACED", None),
+            ("KUMI_TEST_SIDE", None),
+            ("KUMI_BOARD", None),
+            ("KUMI_MY_OWN_THING", None),
+            ("PATH", None),
+        ] {
+            assert_eq!(meant(name), setting, "{name}");
+        }
+    }
+
+    #[test]
+    fn distances() {
+        for (a, b, n) in [("", "", 0), ("", "ab", 2), ("kitten", "sitting", 3), ("ab", "ba", 2)] {
+            assert_eq!((distance(a, b), distance(b, a)), (n, n), "{a} {b}");
+        }
+    }
+}

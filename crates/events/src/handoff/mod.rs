@@ -1,0 +1,20 @@
+//! Hand-off: the protocol by which a virtual processor moves from one kernel thread to another.
+//!
+//! - [`slot`]: a kernel thread's record, with the claim that takes its VP over.
+//! - [`thread_state`]: the events and the thread states that a slot holds.
+//! - [`page`]: the shared page, an array of slots.
+//! - [`return_queue`]: returning threads that wait for a VP.
+//! - [`barrier`]: the asymmetric memory barrier of a claim.
+//!
+//! Carriers write slots; spares, event sources and the kernel read and claim them. The room uses
+//! `report` only. Its models (`tests/loom.rs` here and in the modules) run under loom.
+
+pub mod barrier;
+pub mod page;
+pub mod return_queue;
+pub mod slot;
+pub mod thread_state;
+#[cfg(all(test, loom))]
+mod tests {
+    mod loom;
+}

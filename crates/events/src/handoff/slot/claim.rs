@@ -1,0 +1,150 @@
+//! The protocol of a take-over: masking by the carrier, claims by other threads.
+
+use super::{CLAIMING, LENT, Slot};
+use crate::handoff::barrier;
+use crate::loom::atomic::{Ordering, compiler_fence};
+use crate::report::fatal::{BoundedBackoff, fatal};
+
+/// The outcome of [`Slot::claim`].
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claim {
+    /// The VP (its token) now belongs to the caller.
+    Taken(u64),
+    /// The carrier is back, or there was nothing, or another claimer was first.
+    Refused,
+}
+
+impl Slot {
+    /// From here the VP `token` is safe from being taken over, if it is still there: false if it
+    /// was lost. Only by the owning kernel thread. Nests.
+    ///
+    /// No fence: claimers interrupt the carrier's core ([`barrier::heavy`]), or lend while it is
+    /// off its core.
+    #[inline(always)]
+    #[must_use]
+    pub fn enter(&self, token: u64) -> bool {
+        self.mask();
+        self.check(token)
+    }
+
+    #[inline(always)]
+    fn check(&self, token: u64) -> bool {
+        let vp = self.vp.load(Ordering::Acquire);
+        if vp == token && vp != 0 { true } else { self.settled(token) }
+    }
+
+    /// The end of an [`enter`](Slot::enter). True if it was the outermost one and an event waits
+    /// for that.
+    #[inline(always)]
+    #[must_use]
+    pub fn exit(&self) -> bool {
+        let depth = self.masked.load(Ordering::Relaxed).wrapping_sub(1);
+        self.masked.store(depth, Ordering::Release);
+        compiler_fence(Ordering::SeqCst);
+        depth == 0 && self.pending.load(Ordering::Relaxed) != 0
+    }
+
+    /// Once the claimer has decided: whether VP `token` is the carrier's.
+    ///
+    /// # Panics
+    /// Aborts if the slot holds what nobody wrote: the shared page is corrupt, and whose the VP is
+    /// cannot be known.
+    #[cold]
+    fn settled(&self, token: u64) -> bool {
+        let mut backoff = BoundedBackoff::default();
+        loop {
+            let vp = self.vp.load(Ordering::Acquire);
+            if vp == 0 {
+                return false;
+            }
+            if vp == token {
+                return true;
+            }
+            if vp == token | LENT {
+                // Acquire: nobody had it meanwhile, but a spare may have looked.
+                if self.vp.compare_exchange(vp, token, Ordering::Acquire, Ordering::Relaxed).is_ok()
+                {
+                    return true;
+                }
+                continue;
+            }
+            // The claimer is between its compare-exchange and its answer.
+            if vp | LENT != token | CLAIMING | LENT || !backoff.snooze() {
+                fatal(format_args!(
+                    "a slot says {vp:#x} where its kernel thread carries {token:#x}"
+                ));
+            }
+        }
+    }
+
+    /// Whether a claim may succeed. By any kernel thread; out of date at once.
+    pub fn is_open(&self) -> bool {
+        let vp = self.vp.load(Ordering::Relaxed);
+        vp != 0 && vp & CLAIMING == 0 && self.masked.load(Ordering::Relaxed) == 0
+    }
+
+    /// From here the VP may be taken over at any moment. Only by the owning kernel thread, masked
+    /// once.
+    pub fn unmask(&self) {
+        self.masked.store(0, Ordering::Release);
+    }
+
+    /// Masked once more without looking for a VP. Only by the owning kernel thread.
+    #[inline(always)]
+    pub fn mask(&self) {
+        self.masked.store(self.masked.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        barrier::light();
+    }
+
+    /// Takes the VP over, unless its carrier is back. By any kernel thread. Blocks the kernel
+    /// thread for one heavy barrier.
+    pub fn claim(&self) -> Claim {
+        let vp = self.vp.load(Ordering::Relaxed);
+        if vp & LENT != 0 {
+            return self.accept();
+        }
+        if !self.is_open() {
+            return Claim::Refused;
+        }
+        if self
+            .vp
+            .compare_exchange(vp, vp | CLAIMING, Ordering::Acquire, Ordering::Relaxed)
+            .is_err()
+        {
+            return Claim::Refused;
+        }
+        barrier::heavy();
+        if self.masked.load(Ordering::Acquire) != 0 {
+            self.vp.store(vp, Ordering::Release);
+            return Claim::Refused;
+        }
+        self.vp.store(0, Ordering::Release);
+        Claim::Taken(vp)
+    }
+
+    /// Takes a VP over that the kernel's half found given up. By any kernel thread.
+    pub fn accept(&self) -> Claim {
+        let vp = self.vp.load(Ordering::Relaxed);
+        // Acquire: the carrier wrote the VP's contents before it slept, and the source wrote LENT
+        // on its core after that.
+        if vp & LENT != 0
+            && vp & CLAIMING == 0
+            && self.vp.compare_exchange(vp, 0, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        {
+            return Claim::Taken(vp & !LENT);
+        }
+        Claim::Refused
+    }
+
+    /// What a source in the kernel does when the carrier goes to sleep: the VP is anyone's. For the
+    /// carrier's own core only.
+    #[must_use]
+    pub fn lend(&self) -> bool {
+        let vp = self.vp.load(Ordering::Relaxed);
+        self.masked.load(Ordering::Relaxed) == 0
+            && vp != 0
+            && vp & (CLAIMING | LENT) == 0
+            && self.vp.compare_exchange(vp, vp | LENT, Ordering::Release, Ordering::Relaxed).is_ok()
+    }
+}

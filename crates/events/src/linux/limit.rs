@@ -1,0 +1,172 @@
+//! The limit on kernel threads of a process, and which setting of the machine imposes it.
+//!
+//! Sources: getrlimit(2), cgroups(7), proc_pid_mountinfo(5),
+//! Documentation/admin-guide/cgroup-v2.rst (pids).
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rustix::process::{Resource, getrlimit, getuid};
+
+/// The largest default. Beyond it a kernel thread costs more (kernel stack, scheduler entity) than
+/// the wait that it serves is worth; Go's runtime stops at the same number.
+const MOST: u64 = 10_000;
+/// The descriptor limit never lowers the default below this, since a sticky kernel thread owns no
+/// descriptor.
+const LEAST_FOR_DESCRIPTORS: u64 = 4_096;
+
+/// A limit on kernel threads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// The most kernel threads, including those that carry VPs.
+    pub threads: usize,
+    /// The source of the limit.
+    pub source: LimitSource,
+}
+
+/// The source of a [`Limit`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LimitSource {
+    /// The program or its user, through the setting of this name.
+    Asked(&'static str),
+    /// No limit of the machine is lower than the built-in default.
+    Nothing,
+    /// The process's limit of descriptors. Half of them are left to the program.
+    Descriptors(u64),
+    /// The user's limit of processes and threads.
+    Processes(u64),
+    /// A control group.
+    Group {
+        /// The group's directory.
+        path: PathBuf,
+        /// The group's `pids.max`.
+        most: u64,
+        /// The group's `pids.current`.
+        has: u64,
+    },
+    /// The kernel's setting `threads-max`.
+    Machine(u64),
+}
+
+impl Limit {
+    /// A limit that was requested through the setting `name`.
+    #[must_use]
+    pub fn asked(threads: usize, name: &'static str) -> Limit {
+        Limit { threads, source: LimitSource::Asked(name) }
+    }
+
+    /// The limit that this machine imposes on this process now. Blocks the kernel thread while it
+    /// reads small files of /proc and of the control groups. A file that cannot be read imposes no
+    /// limit.
+    #[must_use]
+    pub fn of_machine() -> Limit {
+        let least = machine().into_iter().min_by_key(|(threads, _)| *threads);
+        let (threads, source) =
+            least.filter(|(threads, _)| *threads < MOST).unwrap_or((MOST, LimitSource::Nothing));
+        Limit { threads: threads.max(1) as usize, source }
+    }
+}
+
+/// The limit that probably caused a failed thread creation, in words. Empty if none is known.
+#[must_use]
+pub(crate) fn likely_cause() -> String {
+    let full = machine().into_iter().find(|(_, source)| match source {
+        LimitSource::Group { most, has, .. } => has >= most,
+        LimitSource::Processes(_) => true,
+        _ => false,
+    });
+    full.map_or_else(String::new, |(_, source)| source.to_string())
+}
+
+/// Every limit of the machine, each with the number of threads that it allows.
+fn machine() -> Vec<(u64, LimitSource)> {
+    let mut all = Vec::new();
+    if let Some(most) = getrlimit(Resource::Nofile).current {
+        all.push(((most / 2).max(LEAST_FOR_DESCRIPTORS), LimitSource::Descriptors(most)));
+    }
+    // The kernel does not apply it to root (kernel/fork.c, copy_process).
+    if let Some(most) = getrlimit(Resource::Nproc).current.filter(|_| !getuid().is_root()) {
+        all.push((most, LimitSource::Processes(most)));
+    }
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    for path in groups(&read("/proc/self/mountinfo"), &read("/proc/self/cgroup")) {
+        let number = |name| fs::read_to_string(path.join(name)).ok()?.trim().parse::<u64>().ok();
+        // An unlimited group reads "max", which is not a number.
+        if let (Some(most), Some(has)) = (number("pids.max"), number("pids.current")) {
+            all.push((most.saturating_sub(has), LimitSource::Group { path, most, has }));
+        }
+    }
+    if let Ok(most) = read("/proc/sys/kernel/threads-max").trim().parse() {
+        all.push((most, LimitSource::Machine(most)));
+    }
+    all
+}
+
+/// The directories of the control groups that limit the process's number of threads, from the
+/// contents of its `mountinfo` and `cgroup` files.
+fn groups(mounts: &str, own: &str) -> Vec<PathBuf> {
+    let mut all = Vec::new();
+    for line in own.lines() {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { continue };
+        let unified = controllers.is_empty();
+        if !unified && controllers.split(',').all(|one| one != "pids") {
+            continue;
+        }
+        let Some((root, point)) = mounts.lines().find_map(|mount| mounted(mount, unified)) else {
+            continue;
+        };
+        let path = Path::new(path);
+        let inner = path.strip_prefix(root).or_else(|_| path.strip_prefix("/")).unwrap_or(path);
+        // Drops a trailing slash.
+        let bottom: PathBuf = Path::new(point).join(inner).components().collect();
+        all.extend(
+            bottom.ancestors().take_while(|folder| folder.starts_with(point)).map(Path::to_owned),
+        );
+    }
+    all
+}
+
+/// The root and the mount point of a line of mountinfo, if it mounts a hierarchy that counts
+/// threads.
+fn mounted(line: &str, unified: bool) -> Option<(&str, &str)> {
+    let (front, back) = line.split_once(" - ")?;
+    let mut back = back.split(' ');
+    let (kind, options) = (back.next()?, back.nth(1)?);
+    let counts = if unified {
+        kind == "cgroup2"
+    } else {
+        kind == "cgroup" && options.split(',').any(|o| o == "pids")
+    };
+    let mut front = front.split(' ').skip(3);
+    counts.then_some((front.next()?, front.next()?))
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} kernel threads ({})", self.threads, self.source)
+    }
+}
+
+impl fmt::Display for LimitSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LimitSource::Asked(name) => f.write_str(name),
+            LimitSource::Nothing => f.write_str("KUMI_KERNEL_THREADS allows more"),
+            LimitSource::Descriptors(most) => {
+                write!(f, "half of the {most} descriptors; ulimit -n allows more")
+            }
+            LimitSource::Processes(most) => {
+                write!(f, "the {most} processes and threads of this user; ulimit -u allows more")
+            }
+            LimitSource::Group { path, most, has } => {
+                write!(f, "pids.max of {}: {most}, of which {has} are there", path.display())
+            }
+            LimitSource::Machine(most) => write!(f, "/proc/sys/kernel/threads-max: {most}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

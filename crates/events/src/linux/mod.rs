@@ -1,0 +1,17 @@
+//! What Linux tells about kernel threads: bindings to its interfaces, without a policy of our own.
+//!
+//! - [`bpf`]: BPF programs that report when a thread leaves its core and returns.
+//! - [`perf`]: a perf event whose descriptor becomes readable when a thread leaves its core.
+//! - [`watch`]: CPU clocks, and thread states in /proc.
+//! - `epoll`, `debugger`: registration with epoll(7), and whether a debugger is attached.
+//! - [`limit`]: the limit on kernel threads that this machine imposes.
+//!
+//! Reports flow up to the event sources. The room uses `handoff` (the layout of the shared page)
+//! and `report`.
+
+pub mod bpf;
+pub(crate) mod debugger;
+pub(crate) mod epoll;
+pub mod limit;
+pub mod perf;
+pub mod watch;

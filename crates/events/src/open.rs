@@ -1,0 +1,108 @@
+//! Opens the kernel's half: builds the parts of each room and joins them.
+//!
+//! Functions that lower rooms call but do not import are registered here: the signal handlers and
+//! the watchdog's thread. The highest module: it uses all rooms.
+
+use std::io;
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
+
+use crate::handoff::barrier;
+use crate::handoff::page::Page;
+use crate::handoff::return_queue::Waiter;
+use crate::linux::epoll::watch_for;
+use crate::pool::kernel::{Kernel, NOT_CALLED, Settings};
+use crate::pool::poll::CALL;
+use crate::pool::ready_list::Pool;
+use crate::pool::record::Recorder;
+use crate::pool::timekeeper::Timekeeper;
+use crate::pool::trap;
+use crate::preempt::doorbell::Doorbells;
+use crate::preempt::signal_handler;
+use crate::scan::run::run;
+use crate::source::{self, Kind};
+use crate::watchdog::state::Watchdog;
+
+impl Kernel {
+    /// Opens an event source and the shared page. No kernel thread is started yet: see
+    /// [`init_sched`](Kernel::init_sched) and [`resume`](Kernel::resume).
+    ///
+    /// # Errors
+    /// `Unsupported`: the source asked for is refused, with the reason. Else what the kernel says:
+    /// no memory, no descriptors.
+    pub fn open(settings: Settings) -> io::Result<Arc<Kernel>> {
+        let mut limit = settings.limit;
+        limit.threads = limit.threads.max(settings.vps as usize);
+        let slots = u32::try_from(limit.threads).unwrap_or(u32::MAX - 1);
+        let source = source::open(settings.source, slots).map_err(|refused| {
+            let kind = settings.source.map_or("", Kind::name);
+            io::Error::new(
+                io::ErrorKind::Unsupported,
+                format!("event source {kind} (KUMI_EVENTS): {refused}"),
+            )
+        })?;
+        let page = match source.memory() {
+            // SAFETY: the source keeps it mapped, and lives as long as the page (fields of one
+            // struct, which drops `page` first).
+            Some((base, bytes)) => unsafe { Page::of(base, bytes)? },
+            None => Page::new(slots)?,
+        };
+        // SAFETY: integers only; fresh descriptors.
+        let epoll = unsafe { owned(libc::epoll_create1(libc::EPOLL_CLOEXEC))? };
+        // SAFETY: as above.
+        let call = unsafe { owned(libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK))? };
+        watch_for(epoll.as_fd(), call.as_fd(), CALL)?;
+        source.register(epoll.as_fd())?;
+        if source.reports_returns(0) {
+            signal_handler::install(libc::SIGTRAP, trap::HANDLERS.trap)?;
+        }
+        let doorbells =
+            Doorbells::open(settings.preempt, source.kind(), page.slots(), trap::HANDLERS)?;
+        Ok(Arc::new(Kernel {
+            doorbells,
+            timekeeper: Timekeeper::default(),
+            wants_returns: AtomicBool::new(source.reports_returns(0)),
+            source,
+            scheduler: OnceLock::new(),
+            epoll,
+            call,
+            vps: settings.vps,
+            limit,
+            high: AtomicU32::new(0),
+            has_barrier: barrier::probe().is_ok(),
+            reported_no_barrier: AtomicBool::new(false),
+            concurrency: AtomicUsize::new(settings.concurrency),
+            spares: AtomicUsize::new(0),
+            pool: Mutex::new(Pool::new(page.slots())),
+            watchdog: Watchdog::new(settings.vps, page.slots()),
+            watchdog_thread: run,
+            waiters: (0..=page.slots()).map(|_| Waiter::new()).collect(),
+            page,
+            ended: Condvar::new(),
+            poller: AtomicU32::new(0),
+            carriers: (0..settings.vps).map(|_| AtomicU32::new(0)).collect(),
+            handed: (0..settings.vps).map(|_| AtomicU32::new(0)).collect(),
+            bound: AtomicUsize::new(0),
+            waiter_count: AtomicUsize::new(0),
+            hand_offs: AtomicU64::new(0),
+            looks: AtomicU64::new(0),
+            exhausted: AtomicU64::new(0),
+            is_short: AtomicBool::new(false),
+            called: (0..settings.vps).map(|_| AtomicI32::new(NOT_CALLED)).collect(),
+            recorder: settings.record.then(Recorder::new),
+        }))
+    }
+}
+
+/// # Safety
+/// `fd` is fresh, or negative with errno set.
+unsafe fn owned(fd: i32) -> io::Result<OwnedFd> {
+    if fd < 0 {
+        let e = io::Error::last_os_error();
+        let text = format!("pool of kernel threads: {e}; raise the descriptor limit (ulimit -n)");
+        return Err(io::Error::new(e.kind(), text));
+    }
+    // SAFETY: the caller's promise.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}

@@ -1,0 +1,309 @@
+//! The pool of kernel threads: their life, and how one of them comes to carry a virtual processor.
+//!
+//! Spares wait in one epoll set, the one that came last first (`ep_poll` queues at the head), so
+//! that caches are warm and the superfluous ones are those that time out.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::handoff::slot;
+use crate::handoff::thread_state::ThreadState;
+use crate::linux::limit;
+use crate::pool::kernel::Kernel;
+use crate::pool::kernel_thread::KernelThread;
+use crate::pool::ready_list::Pool;
+use crate::pool::record::Step;
+use crate::pool::sched::UserScheduler;
+use crate::source::Kind;
+
+/// Stack of a kernel thread: the idle part of a user scheduler, signal frames and what std's thread
+/// start needs.
+const KERNEL_STACK: usize = 256 << 10;
+/// How long a kernel thread stays that the pool need not keep: blocks come in bursts, and making
+/// one costs about what a hundred hand-offs do.
+const LINGER: Duration = Duration::from_millis(100);
+
+fn in_source(kind: Kind, e: &io::Error) -> io::Error {
+    io::Error::new(e.kind(), format!("events from {kind}: {e}"))
+}
+
+/// Aborts the process when a kernel thread of the pool panics: its VP, or the wait for reports,
+/// would be lost with it.
+struct AbortOnPanic;
+
+impl Drop for AbortOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            std::process::abort();
+        }
+    }
+}
+
+impl Kernel {
+    /// One more kernel thread, which begins in the pool.
+    pub(crate) fn start(self: &Arc<Kernel>, pool: &mut Pool) -> io::Result<()> {
+        let slot = if pool.threads < self.limit.threads { pool.free_slots.pop() } else { None };
+        let Some(index) = slot else {
+            self.is_short.store(true, Ordering::Relaxed);
+            let text = format!("the limit of {} is reached", self.limit);
+            return Err(io::Error::new(io::ErrorKind::WouldBlock, text));
+        };
+        self.high.fetch_max(index, Ordering::Relaxed);
+        let kernel = self.clone();
+        let started = std::thread::Builder::new()
+            .name("kumihimo".into())
+            .stack_size(KERNEL_STACK)
+            .spawn(move || kernel.live(index));
+        match started {
+            Ok(handle) => {
+                self.is_short.store(false, Ordering::Relaxed);
+                pool.threads += 1;
+                self.enter_waiting(pool);
+                // Ended ones are let go of here, so that the list does not grow with the number of
+                // blocks.
+                pool.handles.retain(|t| !t.is_finished());
+                pool.handles.push(handle);
+                Ok(())
+            }
+            Err(e) => {
+                self.is_short.store(true, Ordering::Relaxed);
+                pool.free_slots.push(index);
+                Err(e)
+            }
+        }
+    }
+
+    /// Counted every time, said once.
+    #[cold]
+    pub(crate) fn exhausted(&self, what: &io::Error) {
+        if self.exhausted.fetch_add(1, Ordering::Relaxed) == 0 {
+            let is_refused = what.raw_os_error() == Some(libc::EAGAIN);
+            let cause = if is_refused { limit::likely_cause() } else { String::new() };
+            let comma = if cause.is_empty() { "" } else { ": " };
+            eprintln!(
+                "kumihimo: no further kernel thread for a virtual processor ({what}{comma}{cause}): a microprocess that \
+                 blocks now may hold its virtual processor up until it is back; raise KUMI_KERNEL_THREADS (or what the \
+                 program says in Builder::max_kernel_threads), ulimit -u or ulimit -n, or block in fewer microprocesses \
+                 at a time"
+            );
+        }
+    }
+
+    /// The life of a kernel thread: wait in the pool, carry a VP, lose it, wait again.
+    fn live(self: Arc<Kernel>, index: u32) {
+        let _abort = AbortOnPanic;
+        // SAFETY: integers only. Timers are coalesced over 50 us otherwise (prctl(2),
+        // PR_SET_TIMERSLACK).
+        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1u64) };
+        // SAFETY: takes nothing, cannot fail.
+        let tid = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
+        self.page.renew(index, tid);
+        let thread = KernelThread::new(self.clone(), index);
+        if let Some(scheduler) = self.user() {
+            scheduler.thread(&thread, &mut || self.work(&thread, &*scheduler));
+        } else {
+            self.leave_waiting(&mut self.lock());
+        }
+        let slot = thread.slot();
+        slot.tid.store(0, Ordering::Relaxed);
+        slot.state.store(ThreadState::Ended as u32, Ordering::Release);
+        let mut pool = self.lock();
+        pool.threads -= 1;
+        pool.free_slots.push(index);
+        drop(pool);
+        self.ended.notify_all();
+    }
+
+    fn work(self: &Arc<Kernel>, thread: &KernelThread, scheduler: &dyn UserScheduler) {
+        let slot = thread.slot();
+        // Without events it can carry all the same: what blocks on it holds its VP up. It tries
+        // again before it carries the next one.
+        self.attach(thread);
+        while let Some((token, priority)) = self.wait(thread) {
+            let vp = slot::vp_of(token, self.vps).expect("a token from the ready list");
+            slot.priority.store(priority, Ordering::Relaxed);
+            // After a refusal `attach` may switch the thread to the fallback source.
+            if let Err(e) = self.begin(thread).or_else(|_| {
+                self.source.attach(thread.index())?;
+                self.begin(thread)
+            }) {
+                self.exhausted(&in_source(self.source.kind(), &e));
+            }
+            thread.install_vp(token);
+            self.record(Step::Resumed, thread.index(), None);
+            scheduler.resumed(vp, thread);
+            self.source.end(thread.index(), slot.times.load(Ordering::Relaxed));
+            slot.state.store(ThreadState::Kernel as u32, Ordering::Relaxed);
+            if thread.token() != 0 || !self.go_to_pool(thread) {
+                break;
+            }
+        }
+        self.source.detach(thread.index());
+        self.doorbells.retire(thread.index(), slot);
+    }
+
+    fn attach(&self, thread: &KernelThread) {
+        if let Err(e) = self.source.attach(thread.index()) {
+            self.exhausted(&in_source(self.source.kind(), &e));
+        }
+    }
+
+    /// P0's `yield`, last part: false if the kernel thread is to end. It lingers in any case: see
+    /// [`wait`](Kernel::wait).
+    fn go_to_pool(&self, thread: &KernelThread) -> bool {
+        let mut pool = self.lock();
+        if pool.dismissed {
+            return false;
+        }
+        self.enter_waiting(&mut pool);
+        self.record(Step::Reclaimed, thread.index(), None);
+        true
+    }
+
+    /// The source shall tell of the calling kernel thread from here. With a source that tells of
+    /// returns, async-signal-safe where the source allows the kernel thread to carry at all.
+    pub(crate) fn begin(&self, thread: &KernelThread) -> io::Result<()> {
+        let time = thread.slot().times.fetch_add(1, Ordering::Relaxed) + 1;
+        self.source.begin(thread.index(), time, self.epoll.as_fd())
+    }
+
+    /// In the pool until there is a VP to carry; none: the kernel thread is to end, and is no
+    /// longer counted as waiting.
+    fn wait(self: &Arc<Kernel>, thread: &KernelThread) -> Option<(u64, i32)> {
+        let slot = thread.slot();
+        if thread.has_passed_on() {
+            // Blocks that were reported while the pool was empty are handled before the VP that was
+            // passed on.
+            let now = Instant::now();
+            if !self.poll_sources(thread.index(), Some(now)) {
+                self.wait_events(Some(Duration::ZERO));
+            }
+        }
+        let mut lingers_until = None;
+        loop {
+            slot.state.store(ThreadState::Kernel as u32, Ordering::Relaxed);
+            let mut pool = self.lock();
+            self.take_called(&mut pool);
+            if let Some(ready) = pool.ready.pop() {
+                self.leave_waiting(&mut pool);
+                slot.state.store(ThreadState::Runnable as u32, Ordering::Relaxed);
+                self.record(Step::Called, thread.index(), u8::try_from(ready.priority).ok());
+                let more = !pool.ready.is_empty();
+                self.ensure_spare(&mut pool);
+                let was_last = pool.available() == 0;
+                drop(pool);
+                if was_last
+                    && self.waiter_count.load(Ordering::Relaxed) != 0
+                    && let Some(scheduler) = self.user()
+                {
+                    scheduler.no_spare();
+                }
+                // For the others that are ready, or to look in the caller's place.
+                if more || self.needs_poll() {
+                    self.wake_one();
+                }
+                return Some((ready.token, ready.priority));
+            }
+            let now = Instant::now();
+            let superfluous = pool.available() > self.min_spares();
+            let until = *lingers_until.get_or_insert(now + LINGER);
+            if pool.dismissed || superfluous && now >= until {
+                self.leave_waiting(&mut pool);
+                let another = pool.waiting > if pool.dismissed { 0 } else { self.min_spares() };
+                drop(pool);
+                // The caller may have been the one that looked.
+                if another || self.needs_poll() {
+                    self.wake_one();
+                }
+                return None;
+            }
+            drop(pool);
+            slot.state.store(ThreadState::Sleeping as u32, Ordering::Relaxed);
+            let until = superfluous.then_some(until);
+            if !self.poll_sources(thread.index(), until) {
+                self.wait_events(until.map(|u| u.saturating_duration_since(now)));
+            }
+        }
+    }
+
+    fn enter_waiting(&self, pool: &mut Pool) {
+        pool.waiting += 1;
+        self.spares.store(pool.available(), Ordering::Relaxed);
+    }
+
+    fn leave_waiting(&self, pool: &mut Pool) {
+        pool.waiting -= 1;
+        self.spares.store(pool.available(), Ordering::Relaxed);
+    }
+
+    /// The number of unbound kernel threads that stay: at least one where the source reports
+    /// blocks.
+    fn min_spares(&self) -> usize {
+        self.concurrency.load(Ordering::Relaxed).max(usize::from(self.source.reports_blocks()))
+    }
+
+    /// Ensures that another thread waits when the caller leaves the pool: for the VPs that are
+    /// ready already, and for the next event.
+    fn ensure_spare(self: &Arc<Kernel>, pool: &mut Pool) {
+        let wanted = pool.ready.len() + usize::from(self.source.reports_blocks());
+        if pool.dismissed {
+            return;
+        }
+        if pool.available() < wanted {
+            // Those that block keep their VPs then until they are back.
+            let _ = self.start(pool).inspect_err(|e| self.exhausted(e));
+        } else if pool.available() == 0 && self.may_be_called(pool) {
+            // If there is none to be had, it is carried when the next one comes to the pool.
+            let _ = self.start(pool);
+        }
+    }
+
+    /// Whether there is a VP without a carrier, present or future: a caller of
+    /// [`call`](Kernel::call) cannot start a kernel thread.
+    fn may_be_called(&self, pool: &Pool) -> bool {
+        let away = pool.threads - pool.waiting;
+        let carrying = away.saturating_sub(self.bound.load(Ordering::Relaxed));
+        carrying + pool.ready.len() < self.vps as usize
+    }
+
+    /// Nobody waits any more, and those that carry end when they have put their VP down.
+    pub fn dismiss(&self) {
+        self.lock().dismissed = true;
+        // Each wakes the next one.
+        self.wake_one();
+    }
+
+    /// After [`dismiss`](Kernel::dismiss): waits until at most `rest` kernel threads are left, or
+    /// the time is over; returns how many are.
+    pub fn await_end(&self, rest: impl Fn() -> usize, time: Duration) -> usize {
+        let deadline = Instant::now() + time;
+        let mut pool = self.lock();
+        while pool.threads > rest() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            pool = self.ended.wait_timeout(pool, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        pool.threads
+    }
+
+    /// Joins those kernel threads that have ended, or are about to.
+    pub fn join(&self) {
+        self.watchdog.join();
+        let mut pool = self.lock();
+        let all_ended = pool.threads == 0;
+        let handles = std::mem::take(&mut pool.handles);
+        drop(pool);
+        for handle in handles {
+            // The last thing a kernel thread does is to say that it ends; the rest of its life
+            // takes microseconds.
+            if all_ended || handle.is_finished() {
+                let _ = handle.join();
+            }
+        }
+    }
+}

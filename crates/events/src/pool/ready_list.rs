@@ -1,0 +1,55 @@
+//! The pool's state under its lock: the ready list of VPs, and the counts of kernel threads.
+
+use std::collections::BinaryHeap;
+use std::thread::JoinHandle;
+
+use crate::handoff::slot::NO_PRIORITY;
+
+/// A virtual processor that waits for a kernel thread.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Ready {
+    pub(crate) priority: i32,
+    /// Earlier ones first among equals.
+    age: std::cmp::Reverse<u64>,
+    pub(crate) token: u64,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Pool {
+    /// All, and those that wait.
+    pub(crate) threads: usize,
+    pub(crate) waiting: usize,
+    pub(crate) dismissed: bool,
+    pub(crate) ready: BinaryHeap<Ready>,
+    age: u64,
+    /// Slots whose kernel threads said that they will be away.
+    pub(crate) lent: Vec<u32>,
+    /// Slots whose VPs are taken from them, although they run: see [`crate::watchdog`].
+    pub(crate) overruled: Vec<u32>,
+    /// Of those that wait: they wait for an answer of the user scheduler's that was given up.
+    pub(crate) stuck: usize,
+    pub(crate) free_slots: Vec<u32>,
+    pub(crate) handles: Vec<JoinHandle<()>>,
+}
+
+impl Pool {
+    pub(crate) fn new(slots: u32) -> Pool {
+        // Taken from the end: low indices first, so that the pages in use are few.
+        Pool { free_slots: (1..=slots).rev().collect(), ..Pool::default() }
+    }
+
+    pub(crate) fn next_lent(&mut self) -> Option<u32> {
+        (!self.lent.is_empty()).then(|| self.lent.remove(0))
+    }
+
+    /// Those that wait and can carry.
+    pub(crate) fn available(&self) -> usize {
+        self.waiting - self.stuck
+    }
+
+    pub(crate) fn push(&mut self, token: u64, priority: Option<u8>) {
+        self.age += 1;
+        let age = std::cmp::Reverse(self.age);
+        self.ready.push(Ready { priority: priority.map_or(NO_PRIORITY, i32::from), age, token });
+    }
+}

@@ -1,0 +1,48 @@
+//! What a caller sets of the watchdog, and the start of its thread.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+
+use crate::pool::kernel::Kernel;
+use crate::watchdog::config::{Distrust, OnMisbehaviour, Violation};
+
+impl Kernel {
+    /// How far the user scheduler is trusted, from now on.
+    pub fn distrust(self: &Arc<Kernel>, distrust: Distrust) {
+        self.watchdog.set(distrust);
+        if self.carriers.iter().any(|index| index.load(Ordering::Relaxed) != 0) {
+            self.start_watchdog();
+        }
+    }
+
+    /// How often `case` was found.
+    #[must_use]
+    pub fn violations(&self, case: Violation) -> u64 {
+        self.watchdog.violations[case as usize].load(Ordering::Acquire)
+    }
+
+    /// Starts the watchdog's thread, once and only if the configuration asks for reports.
+    pub(crate) fn start_watchdog(self: &Arc<Kernel>) {
+        let watchdog = &self.watchdog;
+        if watchdog.started.load(Ordering::Relaxed)
+            || !watchdog.does(OnMisbehaviour::Report)
+            || watchdog.started.swap(true, Ordering::Relaxed)
+        {
+            return;
+        }
+        let (kernel, alarm) = (Arc::downgrade(self), watchdog.alarm.clone());
+        let run = self.watchdog_thread;
+        let thread = std::thread::Builder::new()
+            .name("kumihimo-dog".into())
+            .stack_size(kumihimo_backtrace::STACK)
+            .spawn(move || run(&kernel, &alarm));
+        match thread {
+            Ok(thread) => {
+                *watchdog.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread)
+            }
+            Err(e) => eprintln!(
+                "kumihimo: no kernel thread for the watchdog ({e}): a user scheduler that is stuck is not found out"
+            ),
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Installs signal handlers beside those of the application, and decides on interrupted calls.
+//!
+//! The handlers themselves stand above (`pool::trap`) and are registered here, one for each signal.
+
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use kumihimo_arch::interrupted;
+
+/// Signals are numbered 1 to 64.
+const SIGNALS: usize = 65;
+
+/// What the application had installed for a signal, for those that are not ours: handler and flags.
+static PREVIOUS: [[AtomicUsize; 2]; SIGNALS] =
+    [const { [AtomicUsize::new(libc::SIG_DFL), AtomicUsize::new(0)] }; SIGNALS];
+
+/// The address of our handler for each signal; 0: none is installed.
+static OURS: [AtomicUsize; SIGNALS] = [const { AtomicUsize::new(0) }; SIGNALS];
+
+/// The handlers that [`crate::preempt`] installs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Handlers {
+    /// For SIGTRAP, from a perf clock or an event source.
+    pub(crate) trap: Handler,
+    /// For the preemption signal.
+    pub(crate) signal: Handler,
+}
+
+pub(crate) type Handler = extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void);
+
+static INSTALLED: Mutex<u64> = Mutex::new(0);
+
+/// Installs `handler` for `signal`, once a process, beside an earlier handler of the application's,
+/// which gets the signals that are not ours.
+///
+/// # Errors
+/// What sigaction(2) says.
+pub(crate) fn install(signal: i32, handler: Handler) -> io::Result<()> {
+    let mut installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
+    if *installed >> (signal - 1) & 1 == 1 {
+        return Ok(());
+    }
+    let action = action(handler as *const () as usize, discarded_signals());
+    // SAFETY: zeroed like `action`.
+    let mut previous: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: two live actions; the handler is async-signal-safe.
+    if unsafe { libc::sigaction(signal, &action, &mut previous) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    OURS[signal as usize].store(handler as *const () as usize, Ordering::Relaxed);
+    let place = &PREVIOUS[signal as usize];
+    place[0].store(previous.sa_sigaction, Ordering::Relaxed);
+    place[1].store(previous.sa_flags as usize, Ordering::Relaxed);
+    *installed |= 1 << (signal - 1);
+    // The kernel does not discard this signal any more: the other handlers block it, so that a
+    // sample request is answered by the code that they interrupted.
+    update_masks(*installed, discarded_signals());
+    Ok(())
+}
+
+/// How the kernel is to call `handler`; the signals of `open` (bit n-1 is signal n) are not held
+/// back meanwhile.
+fn action(handler: usize, open: u64) -> libc::sigaction {
+    // SAFETY: all zeros is a valid sigaction.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = handler;
+    // On the alternate stack: the microprocess's own may be nearly full. SA_RESTART for calls that
+    // another signal interrupts meanwhile.
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
+    // SAFETY: a live set. All, but for the C library's own two (set*id waits for every kernel
+    // thread), ...
+    unsafe { libc::sigfillset(&mut action.sa_mask) };
+    // ... for faults, which would be no reports otherwise, ...
+    let faults = [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGABRT];
+    let open = IGNORED_BY_DEFAULT.into_iter().filter(|signal| open >> (signal - 1) & 1 == 1);
+    for signal in faults.into_iter().chain(open) {
+        // SAFETY: as above. ... and for what nobody handles.
+        unsafe { libc::sigdelset(&mut action.sa_mask, signal) };
+    }
+    action
+}
+
+/// Signals that nobody handles and that do nothing: the kernel drops them, but not while they are
+/// held back. Then it looks for another kernel thread that takes them, and whichever it finds has
+/// its system call interrupted: EINTR, for no reason that the program could know of (seen with
+/// SIGCHLD).
+fn discarded_signals() -> u64 {
+    let is_dropped = |signal: i32| {
+        // SAFETY: all zeros is a valid sigaction.
+        let mut now: libc::sigaction = unsafe { std::mem::zeroed() };
+        // SAFETY: a live action to be written.
+        let asked = unsafe { libc::sigaction(signal, std::ptr::null(), &mut now) } == 0;
+        asked && matches!(now.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN)
+    };
+    IGNORED_BY_DEFAULT
+        .into_iter()
+        .filter(|signal| is_dropped(*signal))
+        .fold(0, |all, signal| all | 1 << (signal - 1))
+}
+
+/// Ignored by default (signal(7)).
+const IGNORED_BY_DEFAULT: [i32; 4] = [libc::SIGCHLD, libc::SIGCONT, libc::SIGURG, libc::SIGWINCH];
+
+/// Updates the masks of our handlers after the application began or ceased to handle one of the
+/// ignored signals. Acts at every 64th call, for about a microsecond.
+pub(crate) fn update_signal_masks() {
+    static CALLS: AtomicUsize = AtomicUsize::new(0);
+    if CALLS.fetch_add(1, Ordering::Relaxed) % 64 != 63 {
+        return;
+    }
+    let open = discarded_signals();
+    let Ok(installed) = INSTALLED.try_lock().map(|installed| *installed) else { return };
+    update_masks(installed, open);
+}
+
+/// Our handlers, as far as they are installed, hold back what is handled by now, and no more what
+/// is not.
+fn update_masks(installed: u64, open: u64) {
+    for signal in (1..=64).filter(|signal| installed >> (signal - 1) & 1 == 1) {
+        let handler = OURS[signal as usize].load(Ordering::Relaxed);
+        // SAFETY: all zeros is a valid sigaction.
+        let mut now: libc::sigaction = unsafe { std::mem::zeroed() };
+        // SAFETY: a live action to be written.
+        if unsafe { libc::sigaction(signal, std::ptr::null(), &mut now) } != 0 {
+            continue;
+        }
+        // SAFETY: a live set.
+        let held = |signal| unsafe { libc::sigismember(&now.sa_mask, signal) } == 1;
+        let fits = IGNORED_BY_DEFAULT
+            .into_iter()
+            .all(|signal| held(signal) != (open >> (signal - 1) & 1 == 1));
+        if now.sa_sigaction == handler && !fits {
+            // SAFETY: a live action; the same handler.
+            unsafe { libc::sigaction(signal, &action(handler, open), std::ptr::null_mut()) };
+        }
+    }
+}
+
+/// Whether the handler of `signal` is (still) ours. About 100 ns.
+pub(crate) fn is_installed(signal: i32) -> bool {
+    let ours = OURS[signal as usize].load(Ordering::Relaxed);
+    // SAFETY: all zeros is a valid sigaction.
+    let mut now: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: a live action to be written.
+    let asked = unsafe { libc::sigaction(signal, std::ptr::null(), &mut now) } == 0;
+    asked && ours != 0 && now.sa_sigaction == ours
+}
+
+/// See [`interrupted::restarts_call`].
+pub(crate) fn restarts_call(context: *const libc::ucontext_t) -> bool {
+    // SAFETY: the kernel's context of the running handler.
+    unsafe { interrupted::restarts_call(context) }
+}
+
+/// A signal waits whose handler lets no call be made again, and the call that was interrupted is
+/// about to be: EINTR, as if ours were not there.
+///
+/// # Safety
+/// In one of our handlers, with the context that the kernel gave it.
+pub(crate) unsafe fn fail_restarted_call(context: *mut libc::ucontext_t) {
+    // SAFETY: the caller's promise. A call to be restarted was just made: one that crosses a page
+    // boundary counts as none.
+    if !unsafe { interrupted::is_at_call(context) } {
+        return;
+    }
+    // SAFETY: all zeros is a valid set.
+    let mut waiting: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: a live set to be written.
+    if unsafe { libc::sigpending(&mut waiting) } != 0 {
+        return;
+    }
+    // The lowest one is delivered first, and decides.
+    for signal in 1..=libc::SIGRTMAX() {
+        // SAFETY: two live sets.
+        let comes = unsafe {
+            libc::sigismember(&waiting, signal) == 1
+                && libc::sigismember(&(*context).uc_sigmask, signal) == 0
+        };
+        // SAFETY: all zeros is a valid sigaction.
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        // SAFETY: a live action to be written.
+        if !comes || unsafe { libc::sigaction(signal, std::ptr::null(), &mut action) } != 0 {
+            continue;
+        }
+        if !matches!(action.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN) {
+            if action.sa_flags & libc::SA_RESTART == 0 {
+                // SAFETY: the kernel's context; the call was found above.
+                unsafe { interrupted::fail_call(context) };
+            }
+            return;
+        }
+    }
+}
+
+/// # Safety
+/// In a handler of `signal`, with what the kernel gave it.
+pub(crate) unsafe fn chain_to_previous(
+    signal: i32,
+    info: *mut libc::siginfo_t,
+    context: *mut libc::c_void,
+) {
+    let previous = &PREVIOUS[signal as usize];
+    let (handler, flags) =
+        (previous[0].load(Ordering::Relaxed), previous[1].load(Ordering::Relaxed));
+    // What the kernel raises for an instruction (a breakpoint, a step) cannot be ignored: the
+    // kernel thread could not go on.
+    // SAFETY: the kernel's.
+    let is_fault = unsafe { (*info).si_code } > libc::SI_USER;
+    match handler {
+        libc::SIG_IGN if !is_fault => {}
+        libc::SIG_DFL if IGNORED_BY_DEFAULT.contains(&signal) => {}
+        libc::SIG_DFL | libc::SIG_IGN => {
+            // A breakpoint without a debugger: the process ends as it would without us, by the same
+            // signal.
+            // SAFETY: plain calls; the signal is delivered when the handler returns and
+            // unblocks it.
+            unsafe {
+                libc::signal(signal, libc::SIG_DFL);
+                libc::raise(signal);
+            }
+        }
+        _ if flags & libc::SA_SIGINFO as usize != 0 => {
+            // SAFETY: the application's handler, installed with SA_SIGINFO.
+            let call: extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) =
+                unsafe { std::mem::transmute(handler) };
+            call(signal, info, context);
+        }
+        _ => {
+            // SAFETY: the application's handler, installed without SA_SIGINFO.
+            let call: extern "C" fn(i32) = unsafe { std::mem::transmute(handler) };
+            call(signal);
+        }
+    }
+}

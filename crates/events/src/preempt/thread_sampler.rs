@@ -1,0 +1,197 @@
+//! Thread sampler: copies the registers and the stack of a running kernel thread in a signal
+//! handler.
+//!
+//! The watchdog ([`crate::watchdog`]) sends its suspects a signal, wherever they are. A system call
+//! that the signal interrupts is restarted (SA_RESTART), except those that never are (signal(7):
+//! epoll_wait, nanosleep), which end with EINTR. A dump of all threads rings the doorbell that
+//! preempts ([`crate::preempt`]), with its reach and its limits. The handler makes one system call
+//! and takes no lock. The requesting thread unwinds the copy and resolves the symbols.
+
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use kumihimo_arch::interrupted;
+use kumihimo_backtrace::{From, Symbols, Trace, Walker};
+use rustix::thread::Timespec;
+
+/// The upper half of the value of our signals; the lower half is the number of the request.
+const REQUEST_MARK: u64 = 0x4b55_4d4c << 32;
+/// Bytes of the stack that are copied, from the innermost frame on.
+const MOST: usize = 64 << 10;
+/// The time after which a request to a thread that gets no core fails.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(2);
+/// The same for a request by doorbell: the thread may never return from the kernel.
+const DOORBELL_TIMEOUT: Duration = Duration::from_millis(200);
+/// In `REQUEST`, beside its number: the handler writes, or has written.
+const WRITING: u64 = 1 << 40;
+const WRITTEN: u64 = 1 << 41;
+
+/// The number of the open request; 0: none.
+static REQUEST: AtomicU64 = AtomicU64::new(0);
+/// The thread ID of the kernel thread that a doorbell samples, since a doorbell carries no number;
+/// 0: none.
+static DOORBELL_TARGET: AtomicI32 = AtomicI32::new(0);
+
+/// Written by the handler while the request is WRITING, and read by the requesting thread once it
+/// is WRITTEN.
+struct SampleBuffer(UnsafeCell<(Option<From>, usize, [u8; MOST])>);
+// SAFETY: handed over by REQUEST, which at most one handler turns to WRITING, and the asking
+// thread waits for WRITTEN, under the lock.
+unsafe impl Sync for SampleBuffer {}
+/// Registers, the number of bytes of the stack, and the bytes.
+static SAMPLE: SampleBuffer = SampleBuffer(UnsafeCell::new((None, 0, [0; MOST])));
+
+/// A copy of a kernel thread's stack.
+#[derive(Debug)]
+pub struct StackSample {
+    from: From,
+    copy: Vec<u8>,
+}
+
+/// Whether a signal with this value is a request.
+pub(crate) fn is_request(value: u64) -> bool {
+    value >> 32 == REQUEST_MARK >> 32
+}
+
+/// Records the sample if the doorbell of kernel thread `tid` was rung for one. Called in the
+/// handler.
+///
+/// # Safety
+/// `context` is what the kernel gave it.
+pub(crate) unsafe fn record_on_doorbell(tid: i32, context: *const libc::ucontext_t) {
+    if DOORBELL_TARGET.load(Ordering::Acquire) == tid {
+        let number = REQUEST.load(Ordering::Acquire);
+        if number != 0 && number & (WRITING | WRITTEN) == 0 {
+            // SAFETY: the caller's promise.
+            unsafe { record(REQUEST_MARK | number, context) };
+        }
+    }
+}
+
+/// Records registers and stack. Called in the handler.
+///
+/// # Safety
+/// `context` is what the kernel gave the handler of a signal with this value.
+pub(crate) unsafe fn record(value: u64, context: *const libc::ucontext_t) {
+    let number = value & !REQUEST_MARK;
+    // Late: the request was withdrawn.
+    if REQUEST
+        .compare_exchange(number, number | WRITING, Ordering::Acquire, Ordering::Relaxed)
+        .is_err()
+    {
+        return;
+    }
+    // SAFETY: the caller's promise.
+    let at = unsafe { interrupted::position(context) };
+    let stack_pointer = at.stack_pointer;
+    // SAFETY: this handler has turned the request to WRITING.
+    let (from, length, bytes) = unsafe { &mut *SAMPLE.0.get() };
+    *from = Some(From::Interrupted {
+        stack_pointer,
+        frame_pointer: at.frame_pointer,
+        pc: at.program_counter,
+    });
+    *length = kumihimo_backtrace::copy(stack_pointer, bytes);
+    REQUEST.store(number | WRITTEN, Ordering::Release);
+}
+
+/// Samples the kernel thread to which `send` sends its signal with the value given. Blocks for
+/// `timeout` at most, or four times that while the handler writes.
+///
+/// # Errors
+/// Why not.
+pub(crate) fn sample(
+    timeout: Duration,
+    send: impl Fn(u64) -> std::io::Result<()>,
+) -> Result<StackSample, String> {
+    static ONE: Mutex<u64> = Mutex::new(0);
+    let mut number = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    if REQUEST.load(Ordering::Acquire) != 0 {
+        return Err("another kernel thread did not come back from that question".into());
+    }
+    *number = (*number + 1) % (WRITING >> 8).min(u64::from(u32::MAX));
+    let request = *number + 1;
+    REQUEST.store(request, Ordering::Release);
+    if let Err(e) = send(REQUEST_MARK | request) {
+        REQUEST.store(0, Ordering::Relaxed);
+        return Err(e.to_string());
+    }
+    let since = Instant::now();
+    loop {
+        let state = REQUEST.load(Ordering::Acquire);
+        if state == request | WRITTEN {
+            // SAFETY: WRITTEN, and the lock is held: no handler writes until the next request.
+            let (from, length, bytes) = unsafe { &*SAMPLE.0.get() };
+            let stack = from.map(|from| StackSample { from, copy: bytes[..*length].to_vec() });
+            REQUEST.store(0, Ordering::Release);
+            return stack.ok_or_else(|| "it answered nothing".into());
+        }
+        if since.elapsed() > timeout {
+            // A writing handler needs a core; else the request is withdrawn. A handler that never
+            // ends blocks all further requests.
+            let is_withdrawn =
+                REQUEST.compare_exchange(request, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+            if is_withdrawn || since.elapsed() > timeout * 4 {
+                return Err("it did not come to answer (no core, or it blocks the signal)".into());
+            }
+        }
+        let again = Instant::now() + Duration::from_millis(2);
+        while let Some(left) =
+            again.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
+        {
+            // Not std's, which never ends where signals come faster than the kernel's timer slack
+            // (nanosleep(2)).
+            let _ = Timespec::try_from(left).map(|left| rustix::thread::nanosleep(&left));
+        }
+        // Again: one that finds another of the same number on its way is dropped (signal(7),
+        // standard signals). Those too many find nothing asked.
+        let _ = send(REQUEST_MARK | request);
+    }
+}
+
+/// As [`sample`], of a thread that runs in user mode, for a short time, one after the other.
+/// `target` is its thread ID if `send` rings its doorbell.
+pub(crate) fn sample_running(
+    target: Option<i32>,
+    send: impl Fn(u64) -> std::io::Result<()>,
+) -> Option<StackSample> {
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(tid) = target {
+        DOORBELL_TARGET.store(tid, Ordering::Release);
+    }
+    let stack = sample(DOORBELL_TIMEOUT, send).ok();
+    DOORBELL_TARGET.store(0, Ordering::Relaxed);
+    stack
+}
+
+impl StackSample {
+    /// The stack pointer: whose stack it is.
+    #[must_use]
+    pub fn pointer(&self) -> usize {
+        self.from.stack_pointer()
+    }
+
+    /// Its backtrace.
+    #[must_use]
+    pub fn trace(&self, walker: &mut Walker) -> Trace {
+        let mut trace = walker.walk_copy(self.from, &self.copy);
+        if let (true, From::Interrupted { pc, .. }) = (trace.frames.is_empty(), self.from) {
+            // The tables do not lead on: at least that.
+            trace.frames.push(pc as u64);
+        }
+        trace
+    }
+
+    /// Numbered lines, innermost first. Takes the dynamic linker's lock, and reads the debug
+    /// information of the files concerned.
+    pub(crate) fn render(&self) -> String {
+        let mut walker = Walker::of_all_loaded();
+        let trace = self.trace(&mut walker);
+        let mut text = String::new();
+        Symbols::new(walker.modules).render_all(&trace.frames, &mut text);
+        text
+    }
+}

@@ -1,0 +1,12 @@
+//! Reports of the crate: errors of unavailable services, fatal errors, and text on standard error.
+//!
+//! - [`unavailable`]: the error of a service of the kernel that this machine lacks.
+//! - `stderr_signal_safe`: writes to standard error in signal handlers.
+//! - `fatal`: aborts on a corrupt shared page.
+//!
+//! Text flows from here to standard error, and nothing flows back. The lowest room: it uses no
+//! other.
+
+pub(crate) mod fatal;
+pub(crate) mod stderr_signal_safe;
+pub mod unavailable;

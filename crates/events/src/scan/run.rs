@@ -1,0 +1,55 @@
+//! The watchdog's thread.
+
+use std::sync::Weak;
+use std::sync::atomic::{Ordering, fence};
+use std::time::Instant;
+
+use super::starvation::Starvation;
+use crate::pool::kernel::Kernel;
+use crate::watchdog::state::{ASLEEP, AWAKE, Alarm, ENDED};
+
+/// The life of the watchdog's thread: scans until the kernel's half or the watchdog ends.
+pub(crate) fn run(kernel: &Weak<Kernel>, alarm: &Alarm) {
+    // SAFETY: all zeros is a valid set.
+    let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: a live set. The application's signals are for its own kernel threads; the C library
+    // leaves its own out.
+    unsafe {
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &all, std::ptr::null_mut());
+    }
+    let (mut suspects, mut starvation, mut idle, mut last) =
+        (Vec::new(), Starvation::default(), 0, Instant::now());
+    while let Some(kernel) = kernel.upgrade() {
+        let elapsed = last.elapsed();
+        last += elapsed;
+        let runs = kernel.scan_vps(&mut suspects, elapsed);
+        if let Some(scheduler) = kernel.user() {
+            kernel.scan_for_starvation(&mut starvation, elapsed, &*scheduler);
+        }
+        let pace = kernel.watchdog.pace();
+        idle = if runs { 0 } else { idle + 1 };
+        if idle < 2 {
+            drop(kernel);
+            alarm.wait(AWAKE, Some(pace));
+        } else if alarm
+            .0
+            .compare_exchange(AWAKE, ASLEEP, Ordering::SeqCst, Ordering::SeqCst)
+            .is_ok()
+        {
+            // Against those that began to run before they could see it.
+            fence(Ordering::SeqCst);
+            let runs = kernel.is_any_vp_running();
+            drop(kernel);
+            if !runs {
+                alarm.wait(ASLEEP, None);
+            }
+            let _ = alarm.0.compare_exchange(ASLEEP, AWAKE, Ordering::SeqCst, Ordering::SeqCst);
+            idle = 0;
+            last = Instant::now();
+        }
+        if alarm.0.load(Ordering::SeqCst) == ENDED {
+            return;
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Starvation: the limit on kernel threads is reached and every kernel thread sleeps.
+//!
+//! No kernel thread is at fault, so none is overridden: each keeps its VP until its call returns.
+//! The calls may wait for a microprocess that itself waits for a VP, however, and then none
+//! returns. The watchdog, which is not a thread of the pool, detects the state
+//! ([`crate::watchdog`]); the user scheduler reports it.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::linux::watch::{self, CpuClock, Tid};
+use crate::pool::kernel::Kernel;
+use crate::pool::sched::{Starved, UserScheduler};
+
+/// The time without progress before starvation is reported.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// The longest time between two scans. A scan reads two files of /proc for each kernel thread.
+const LONGEST_INTERVAL: Duration = Duration::from_secs(8);
+
+/// The watchdog's state between two scans.
+#[derive(Debug, Default)]
+pub(crate) struct Starvation {
+    /// CPU time of all kernel threads, and the number of hand-offs.
+    progress: Option<(u64, u64)>,
+    /// The time without progress.
+    age: Duration,
+    /// The time since the last scan.
+    unscanned: Duration,
+    /// The time between the last scan and the next one: it grows with the age.
+    interval: Duration,
+    reported: bool,
+}
+
+impl Starvation {
+    /// Whether a scan is due, `elapsed` after the previous call. None is once the user scheduler
+    /// needs no further report.
+    fn is_due(&mut self, elapsed: Duration) -> bool {
+        self.unscanned += elapsed;
+        !self.reported && self.unscanned >= self.interval
+    }
+
+    /// Notes what a scan found. Returns the time without progress if that is to be reported.
+    fn note(&mut self, progress: Option<(u64, u64)>) -> Option<Duration> {
+        let elapsed = std::mem::take(&mut self.unscanned);
+        if progress.is_none() || self.progress != progress {
+            *self = Starvation { progress, ..Starvation::default() };
+            return None;
+        }
+        self.age += elapsed;
+        if self.age < PATIENCE {
+            return None;
+        }
+        self.interval = (self.age / 2).min(LONGEST_INTERVAL);
+        Some(self.age)
+    }
+}
+
+impl Kernel {
+    /// One pass of the watchdog, `elapsed` after the previous one.
+    pub(crate) fn scan_for_starvation(
+        &self,
+        seen: &mut Starvation,
+        elapsed: Duration,
+        scheduler: &dyn UserScheduler,
+    ) {
+        if !seen.is_due(elapsed) {
+            return;
+        }
+        let progress =
+            self.cpu_time_if_all_sleep().map(|ran| (ran, self.hand_offs.load(Ordering::Relaxed)));
+        if let Some(since) = seen.note(progress) {
+            let mut sleepers = self.slots().filter(|slot| slot.tid.load(Ordering::Relaxed) != 0);
+            let for_good =
+                sleepers.all(|slot| Kernel::wait_site(slot).is_some_and(|site| site.is_endless));
+            seen.reported = scheduler.starved(Starved { since, for_good });
+        }
+    }
+
+    /// CPU time of all kernel threads, if every one sleeps outside of the user scheduler.
+    fn cpu_time_if_all_sleep(&self) -> Option<u64> {
+        if !self.is_short_of_threads() {
+            return None;
+        }
+        let carriers = self
+            .carriers
+            .iter()
+            .map(|index| index.load(Ordering::Relaxed))
+            .filter(|index| *index != 0);
+        // Carriers first: there are few of them.
+        for index in carriers {
+            self.sleeps_unreported(index)?;
+        }
+        let mut ran = 0u64;
+        for slot in self.slots() {
+            let tid = slot.tid.load(Ordering::Relaxed) as Tid;
+            if tid != 0 {
+                ran = ran.wrapping_add(
+                    Some(tid)
+                        .filter(|tid| watch::is_asleep(*tid))
+                        .and_then(|tid| CpuClock::of(tid).read())?,
+                );
+            }
+        }
+        Some(ran)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,52 @@
+//! Opens an event source: the one asked for, or the best that the machine allows.
+
+use super::bpf::BpfSource;
+use super::event_source::EventSource;
+use super::fallback::Fallback;
+use super::kind::Kind;
+use super::off::Off;
+use super::perf::PerfSource;
+use super::watch::WatchSource;
+use crate::report::unavailable::Unavailable;
+
+/// What each source says of this machine, best first: none, or why it refuses. Opens each once:
+/// some milliseconds.
+#[must_use]
+pub fn probe() -> [(Kind, Option<Unavailable>); 4] {
+    Kind::ALL.map(|kind| (kind, open_one(kind, 1).err()))
+}
+
+/// The source asked for, or the best one that the machine allows.
+///
+/// # Errors
+/// The one asked for is refused: why, and what would enable it.
+pub fn open(wanted: Option<Kind>, slots: u32) -> Result<Box<dyn EventSource>, Unavailable> {
+    match wanted {
+        Some(kind) => open_one(kind, slots),
+        None => {
+            Kind::ALL.into_iter().find_map(|kind| open_one(kind, slots).ok()).ok_or_else(|| {
+                Unavailable::new("no event source", "this cannot be: `off` needs nothing")
+            })
+        }
+    }
+}
+
+/// Opens one of `kind`, for kernel threads with slots 1 to `slots`.
+///
+/// # Errors
+/// The machine refuses it.
+pub fn open_one(kind: Kind, slots: u32) -> Result<Box<dyn EventSource>, Unavailable> {
+    if !kumihimo_arch::HAS_MICROPROCESSES && kind != Kind::Off {
+        let why = kumihimo_arch::tls::get().why();
+        return Err(Unavailable::new(
+            format!("no use for events: {why}"),
+            "x86_64 Linux with glibc",
+        ));
+    }
+    Ok(match kind {
+        Kind::Bpf => Box::new(Fallback::new(Box::new(BpfSource::open(slots)?), slots, open_one)),
+        Kind::Perf => Box::new(PerfSource::open()?),
+        Kind::Watch => Box::new(WatchSource::open()?),
+        Kind::Off => Box::new(Off),
+    })
+}

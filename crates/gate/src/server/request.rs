@@ -1,0 +1,145 @@
+//! A request in a handler's hands: its caller, its payload, its reply.
+
+use std::time::{Duration, Instant};
+
+use kumihimo_runtime::{cancel, remote_wake};
+
+use crate::error::{Error, ErrorKind};
+use crate::lane::ReplyHeader;
+use crate::region::sealed::Region;
+use crate::server::server_link::Request;
+use crate::wire::message::{IN_REGION, RequestKind, Status};
+
+/// The caller of a request, and the properties of its call.
+pub struct Context<'a> {
+    pub(super) request: &'a Request,
+}
+
+impl std::fmt::Debug for Context<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Context").field("peer", &self.request.link.peer).finish_non_exhaustive()
+    }
+}
+
+impl Context<'_> {
+    /// The user of the calling process, from the kernel.
+    #[must_use]
+    pub fn uid(&self) -> u32 {
+        self.request.link.peer.uid
+    }
+
+    /// The calling process; `None` where it is in a pid namespace that this one cannot see into.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        self.request.link.peer.pid
+    }
+
+    /// The caller's priority, 0 to 63.
+    #[must_use]
+    pub fn priority(&self) -> u8 {
+        self.request.header.priority
+    }
+
+    /// Until when the caller waits.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        (self.request.header.deadline != 0).then(|| from_monotonic(self.request.header.deadline))
+    }
+
+    /// Whether the caller has ended or abandoned the request. A handler of a pool is cancelled
+    /// then, too. A loop is not cancelled; this reports on the request that it received last.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        let Request { link, cell, .. } = self.request;
+        link.is_gone()
+            || cancel::requested()
+            || link.service.single && link.service.is_abandoned(link, *cell)
+    }
+
+    /// The regions that were passed with the request, in order. Blocks the microprocess until they
+    /// have come.
+    ///
+    /// # Errors
+    /// `Malformed`: a region is unsealed, or has another size than its caller states. `Gone`: the
+    /// caller has ended.
+    pub fn regions(&self) -> Result<Vec<Region>, Error> {
+        let skipped = usize::from(self.request.header.flags & IN_REGION != 0);
+        let numbers =
+            self.request.header.regions[skipped..].iter().take_while(|number| **number != 0);
+        numbers
+            .map(|number| self.request.link.endpoint.regions.get(u64::from(*number), false))
+            .collect()
+    }
+}
+
+/// An absolute time of CLOCK_MONOTONIC as an `Instant`.
+pub(crate) fn from_monotonic(deadline: u64) -> Instant {
+    Instant::now() + Duration::from_nanos(deadline.saturating_sub(remote_wake::monotonic()))
+}
+
+/// The outcome of a handler: its regions; the payload is in the buffer that it was passed.
+pub(crate) type Outcome = Result<Vec<Region>, Error>;
+/// A handler, without its types.
+pub(crate) type Handler = dyn Fn(&[u8], &Job<'_>, &mut Vec<u8>) -> Outcome + Send + Sync;
+
+/// A request in a handler's hands.
+pub(crate) struct Job<'a> {
+    pub(crate) request: &'a Request,
+    pub(crate) context: Context<'a>,
+}
+
+/// Copies the payload of a request out of its cell. Returns the region that holds it if it is too
+/// large for that.
+pub(crate) fn read_request(
+    request: &Request,
+    payload: &mut Vec<u8>,
+) -> Result<Option<Region>, Error> {
+    let Request { link, header, .. } = request;
+    if header.deadline != 0 && header.deadline <= remote_wake::monotonic() {
+        return Err(Error::new(
+            ErrorKind::TimedOut,
+            "the deadline had passed before the request was handled",
+        ));
+    }
+    link.read_payload(request, payload)?;
+    link.service.check_size("a request", payload.len())?;
+    if header.flags & IN_REGION == 0 {
+        return Ok(None);
+    }
+    let whole = link.endpoint.regions.get(u64::from(header.regions[0]), false)?;
+    link.service.check_size("a request", whole.len())?;
+    Ok(Some(whole))
+}
+
+/// Sends the reply, or the error of the handler.
+pub(crate) fn send_reply(request: &Request, outcome: Outcome, reply: &[u8]) {
+    let Request { link, cell, header, .. } = request;
+    let status = if header.kind == RequestKind::Stream as u8 { Status::End } else { Status::Done };
+    let in_time = header.deadline == 0 || remote_wake::monotonic() < header.deadline;
+    let sent = outcome.and_then(|regions| {
+        // What the handler waited for may have ended at the deadline, whatever it makes of that.
+        if !in_time {
+            return Err(Error::new(ErrorKind::TimedOut, "the handler ended after the deadline"));
+        }
+        link.service.check_size("a reply", reply.len())?;
+        if reply.len() <= link.inline() {
+            let regions =
+                if regions.is_empty() { Default::default() } else { link.pass_regions(&regions)? };
+            return link.reply(
+                *cell,
+                &ReplyHeader { status: status.number(), regions, ..ReplyHeader::default() },
+                reply,
+            );
+        }
+        let whole: Vec<Region> = std::iter::once(Region::copy_of(reply)?).chain(regions).collect();
+        let regions = link.pass_regions(&whole)?;
+        link.reply(
+            *cell,
+            &ReplyHeader { status: Status::InRegion.number(), regions, ..ReplyHeader::default() },
+            &[],
+        )
+    });
+    if let Err(error) = sent {
+        link.reply_error(*cell, &error);
+    }
+}

@@ -1,0 +1,544 @@
+//! A served gate: its queued requests, and the workers that handle them.
+//!
+//! A worker is a microprocess. It takes the queued request of the highest priority, and takes the
+//! next one without a switch when it has handled that. As long as requests are queued and a worker
+//! is idle, exactly one worker is woken for them, and wakes the next one when it has taken its
+//! request. So a burst of brief requests is handled by one worker, and a handler that blocks delays
+//! no other request.
+//!
+//! A worker runs at the priority of its request (P0, section 4). If none is idle, the worker of the
+//! lowest priority inherits the highest priority in the queue.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+
+use kumihimo_arbiter::row::Caller;
+use kumihimo_policy::Priority;
+use kumihimo_runtime::park::{self, Wait, Waiter};
+use kumihimo_runtime::thread::Thread;
+use kumihimo_runtime::{Locked, lock, thread};
+
+use crate::error::{Error, ErrorKind};
+use crate::lane::CellNo;
+use crate::link::link_poller::Published;
+use crate::link::{fork, link_index};
+use crate::options::Options;
+use crate::resource_entry::Inspect;
+use crate::server::request_queue::{Request, RequestQueue};
+use crate::wire::message::RequestKind;
+use crate::wire::peer::Peer;
+
+/// A microprocess that handles requests of the gate.
+struct Worker<L> {
+    waiter: Waiter,
+    thread: Thread,
+    /// The priority that it has.
+    level: u8,
+    /// The priority was set while it slept, or was about to.
+    priority_set_asleep: bool,
+    state: WorkerState<L>,
+}
+
+/// The state of a worker.
+enum WorkerState<L> {
+    /// It has no request, and sleeps or is about to.
+    Idle,
+    /// It was woken for a request of this priority.
+    Called(u8),
+    /// It handles this request.
+    Handling(CurrentRequest<L>),
+    /// It is between two requests, or a loop that has answered its request.
+    Away,
+}
+
+/// The request that a worker handles.
+struct CurrentRequest<L> {
+    link: Arc<L>,
+    cell: CellNo,
+    serial: u32,
+    stream: bool,
+    /// No caller waits for the answer any more, and the handler was not cancelled.
+    abandoned: bool,
+}
+
+impl<L> CurrentRequest<L> {
+    fn is_it(&self, link: &Arc<L>, cell: CellNo, serial: u32) -> bool {
+        // A stream asks again and again in its cell, each time with a higher serial. What was asked
+        // before it was another's there.
+        let since = serial.wrapping_sub(self.serial);
+        let is_its = if self.stream { since < u32::MAX / 2 } else { since == 0 };
+        Arc::ptr_eq(&self.link, link) && self.cell == cell && is_its
+    }
+}
+
+/// The queue and the workers of a service.
+struct ServiceState<L> {
+    incoming: RequestQueue<L>,
+    workers: Vec<Option<Worker<L>>>,
+    /// Idle workers; the last one has been idle for the shortest time.
+    idle: Vec<usize>,
+    /// Woken when the gate closes.
+    closed_waiter: Option<Waiter>,
+    closed: bool,
+}
+
+impl<L> Default for ServiceState<L> {
+    fn default() -> ServiceState<L> {
+        ServiceState {
+            incoming: RequestQueue::default(),
+            workers: Vec::new(),
+            idle: Vec::new(),
+            closed_waiter: None,
+            closed: false,
+        }
+    }
+}
+
+/// The next step of a worker.
+pub(crate) enum Work<L> {
+    /// Handle this.
+    Handle(Request<L>),
+    /// End: the gate is closed.
+    Closed,
+    /// End: more wait than are needed.
+    Surplus,
+}
+
+/// Idle workers that a pool keeps.
+const IDLE_KEPT: usize = 64;
+
+/// The link to a client, as its service uses it.
+pub(crate) trait ServedClient: Send + Sync + 'static {
+    /// The process at its other end.
+    fn peer(&self) -> Peer;
+    /// Ends the link.
+    fn close(&self, why: &Error);
+}
+
+/// A served gate, whose links to clients are of type `L`.
+pub(crate) struct Service<L> {
+    pub(crate) name: Box<str>,
+    /// The gate's number in call chains, unique on the machine while the gate lives.
+    pub(crate) word: u32,
+    /// Most workers.
+    limit: usize,
+    /// One worker serves the gate: a call to the gate from its own handler would never end.
+    pub(crate) single: bool,
+    /// The priority of all handlers, where they do not inherit that of their callers.
+    fixed_priority: Option<Priority>,
+    /// Bytes of the largest request that is taken, and reply that is sent.
+    pub(crate) most: usize,
+    state: Mutex<ServiceState<L>>,
+    /// Recent handlers were brief, so that their replies can be announced together.
+    handlers_are_brief: AtomicBool,
+    /// Requests handled so far.
+    pub(crate) handled: AtomicU64,
+    links: Mutex<LinkList<L>>,
+    /// Makes the gate findable while it exists.
+    pub(crate) published: Mutex<Option<Published>>,
+}
+
+/// The links of the gate's clients.
+struct LinkList<L> {
+    of: Vec<Weak<L>>,
+    closed: bool,
+}
+
+impl<L> Default for LinkList<L> {
+    fn default() -> LinkList<L> {
+        LinkList { of: Vec::new(), closed: false }
+    }
+}
+
+/// Limit for one gate.
+const MAX_LINKS: usize = 4096;
+/// Limit for one gate and one user other than the server's own, so that other users find room too.
+const MAX_LINKS_OF_OTHERS: usize = 256;
+/// Links of all gates of this process.
+static LINK_COUNT: AtomicUsize = AtomicUsize::new(0);
+
+impl<L: ServedClient> Service<L> {
+    pub(crate) fn new(name: &str, word: u32, single: bool, options: &Options) -> Service<L> {
+        let limit = if single { 1 } else { options.handlers };
+        Service {
+            name: name.into(),
+            word,
+            limit: limit.max(1),
+            single,
+            fixed_priority: (!options.inherit).then(|| thread::current().priority()),
+            most: options.most,
+            state: Mutex::default(),
+            handlers_are_brief: AtomicBool::new(false),
+            handled: AtomicU64::new(0),
+            links: Mutex::default(),
+            published: Mutex::new(None),
+        }
+    }
+
+    /// The priority of a worker that has no request yet. It is replaced by that of its request,
+    /// which must not wait for the worker to be scheduled.
+    pub(crate) fn initial_priority(&self) -> Priority {
+        self.fixed_priority.unwrap_or(Priority::HIGHEST)
+    }
+
+    /// Adds the caller, a microprocess or a kernel thread, as a worker. Returns its index.
+    pub(crate) fn join(&self) -> usize {
+        let thread = thread::current();
+        let worker = Worker {
+            waiter: park::current(),
+            level: thread.priority().get(),
+            priority_set_asleep: false,
+            thread,
+            state: WorkerState::Away,
+        };
+        let mut state = lock(&self.state);
+        match state.workers.iter().position(Option::is_none) {
+            Some(at) => {
+                state.workers[at] = Some(worker);
+                at
+            }
+            None => {
+                state.workers.push(Some(worker));
+                state.workers.len() - 1
+            }
+        }
+    }
+
+    /// Removes a worker.
+    pub(crate) fn leave(&self, me: usize) {
+        let mut state = lock(&self.state);
+        state.idle.retain(|at| *at != me);
+        let worker = state.workers[me].take();
+        // What it was on its way to, or would have taken next, is another's now.
+        self.wake_worker(&mut state);
+        drop(state);
+        drop(worker);
+    }
+
+    /// Queues what has come on a link. `fill` runs under the lock of the service, so that no worker
+    /// that goes to sleep misses a request.
+    pub(crate) fn enqueue(&self, fill: impl FnOnce(&mut dyn FnMut(Request<L>))) {
+        let mut state = lock(&self.state);
+        let incoming = &mut state.incoming;
+        fill(&mut |request| incoming.push(request));
+        self.wake_worker(&mut state);
+    }
+
+    /// Wakes an idle worker for the highest queued request. Where none is idle, the worker of the
+    /// lowest priority inherits that of the request.
+    fn wake_worker(&self, state: &mut ServiceState<L>) {
+        let Some(highest) = state.incoming.highest() else { return };
+        let comes = state.workers.iter().flatten().filter_map(|worker| match worker.state {
+            WorkerState::Called(level) => Some(level),
+            _ => None,
+        });
+        if comes.max() >= Some(highest) {
+            return;
+        }
+        if let Some(at) = state.idle.pop() {
+            let worker = state.workers[at].as_mut().expect("a waiting one serves");
+            worker.state = WorkerState::Called(highest);
+            if self.fixed_priority.is_none() && worker.level != highest {
+                worker.level = highest;
+                worker.priority_set_asleep = true;
+                worker.waiter.set_priority_asleep(Priority::new(highest).unwrap_or_default());
+            }
+            worker.waiter.wake();
+            return;
+        }
+        if state.workers.iter().flatten().count() < self.limit {
+            // One more is on its way: the thread that took the last request saw that none was free.
+            return;
+        }
+        let lowest = state
+            .workers
+            .iter_mut()
+            .flatten()
+            .filter(|worker| !matches!(worker.state, WorkerState::Away));
+        if let Some(worker) =
+            lowest.min_by_key(|worker| worker.level).filter(|worker| worker.level < highest)
+        {
+            self.set_worker_priority(worker, highest);
+        }
+    }
+
+    fn set_worker_priority(&self, worker: &mut Worker<L>, level: u8) {
+        if self.fixed_priority.is_none() && (worker.level != level || worker.priority_set_asleep) {
+            worker.level = level;
+            worker.priority_set_asleep = false;
+            worker.waiter.set_priority(Priority::new(level).unwrap_or_default());
+        }
+    }
+
+    /// The next request for worker `me`; blocks the microprocess until there is one. Ends the
+    /// request that it handled before. `pool`: the worker may be told to end as surplus. The second
+    /// value is true where no other worker is free and the limit allows one more.
+    pub(crate) fn receive(&self, me: usize, pool: bool) -> (Work<L>, bool) {
+        let mut state = self.state(me, WorkerState::Away);
+        loop {
+            // A fork's child has copies of what waits here for its parent.
+            if state.closed || fork::in_forked_child() {
+                return (Work::Closed, false);
+            }
+            if kumihimo_runtime::cancel::would_unwind() {
+                // It may have been cancelled after its last request was answered, which must not
+                // affect the next one. From here on no request cancels it.
+                drop(state);
+                kumihimo_runtime::cancel::point();
+                state = lock(&self.state);
+            }
+            if let Some(request) = state.incoming.pop() {
+                let (link, cell, serial) = (request.link.clone(), request.cell, request.serial);
+                let level = request.header.priority;
+                let stream = request.header.kind == RequestKind::Stream as u8;
+                let state = &mut *state;
+                let worker = state.workers[me].as_mut().expect("it serves");
+                worker.state = WorkerState::Handling(CurrentRequest {
+                    link,
+                    cell,
+                    serial,
+                    stream,
+                    abandoned: false,
+                });
+                self.set_worker_priority(worker, level);
+                self.wake_worker(state);
+                let living = state.workers.iter().flatten().count();
+                return (Work::Handle(request), state.idle.is_empty() && living < self.limit);
+            }
+            if pool && state.idle.len() >= IDLE_KEPT {
+                return (Work::Surplus, false);
+            }
+            if !state.idle.contains(&me) {
+                state.idle.push(me);
+                state.workers[me].as_mut().expect("it serves").state = WorkerState::Idle;
+            }
+            drop(state);
+            park::park(Wait::Gate(0), None);
+            kumihimo_runtime::cancel::point();
+            state = lock(&self.state);
+            let worker = state.workers[me].as_mut().expect("it serves");
+            if matches!(worker.state, WorkerState::Called(_)) {
+                worker.state = WorkerState::Away;
+            }
+        }
+    }
+
+    fn state(&self, me: usize, doing: WorkerState<L>) -> Locked<'_, ServiceState<L>> {
+        let mut state = lock(&self.state);
+        let before =
+            state.workers[me].as_mut().map(|worker| std::mem::replace(&mut worker.state, doing));
+        if let Some(WorkerState::Handling(handled)) = before {
+            // Perhaps the last of a link that is gone, which is not to end under the lock.
+            drop(state);
+            drop(handled);
+            state = lock(&self.state);
+        }
+        state
+    }
+
+    /// Cancels a request that its caller has abandoned. A pool's worker that handles it is
+    /// cancelled; a loop sees it by `is_abandoned`; a queued request is returned, to be answered.
+    pub(crate) fn cancel(&self, link: &Arc<L>, cell: CellNo, serial: u32) -> Option<Request<L>> {
+        let mut state = lock(&self.state);
+        for worker in state.workers.iter_mut().flatten() {
+            if let WorkerState::Handling(handled) = &mut worker.state
+                && handled.is_it(link, cell, serial)
+            {
+                handled.abandoned = true;
+                if !self.single {
+                    // Under the lock: it cannot have gone on to another request.
+                    worker.thread.cancel();
+                }
+                return None;
+            }
+        }
+        let is_it = |request: &Request<L>| {
+            Arc::ptr_eq(&request.link, link) && request.cell == cell && request.serial == serial
+        };
+        state.incoming.remove(is_it).pop()
+    }
+
+    /// Whether the request that is handled in this cell was abandoned by its caller.
+    pub(crate) fn is_abandoned(&self, link: &L, cell: CellNo) -> bool {
+        lock(&self.state).workers.iter().flatten().any(|worker| match &worker.state {
+            WorkerState::Handling(handled) => {
+                handled.abandoned && std::ptr::eq(&*handled.link, link) && handled.cell == cell
+            }
+            _ => false,
+        })
+    }
+
+    /// Checks the limits on clients before another one is admitted.
+    ///
+    /// # Errors
+    /// `Exhausted`, `Gone`.
+    pub(crate) fn check_room(&self, peer: Peer) -> Result<(), Error> {
+        let links = lock(&self.links);
+        if links.closed {
+            return Err(self.closed_error());
+        }
+        let full = |what: &str| {
+            Err(Error::new(ErrorKind::Exhausted, format!("gate {:?}: {what}", self.name)))
+        };
+        if links.of.len() >= MAX_LINKS {
+            return full(&format!("{MAX_LINKS} clients are connected, which is the most"));
+        }
+        let others = || {
+            links
+                .of
+                .iter()
+                .filter_map(Weak::upgrade)
+                .filter(|link| link.peer().uid == peer.uid)
+                .count()
+        };
+        if peer.uid != rustix::process::geteuid().as_raw() && others() >= MAX_LINKS_OF_OTHERS {
+            return full(&format!(
+                "{MAX_LINKS_OF_OTHERS} clients of user {} are connected, which is the most",
+                peer.uid
+            ));
+        }
+        // Each takes a descriptor, and the application needs some too.
+        let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        if descriptors.is_some_and(|most| LINK_COUNT.load(Ordering::Relaxed) as u64 >= most / 2) {
+            return full(
+                "clients of this process have half of its descriptors: raise the limit (ulimit -n)",
+            );
+        }
+        Ok(())
+    }
+
+    /// Adds a client's link. False: the gate is closed.
+    pub(crate) fn add_link(&self, link: &Arc<L>) -> bool {
+        let mut links = lock(&self.links);
+        links.of.push(Arc::downgrade(link));
+        LINK_COUNT.fetch_add(1, Ordering::Relaxed);
+        !links.closed
+    }
+
+    /// Removes a link: drops its queued requests and cancels its handlers.
+    pub(crate) fn remove_link(&self, link: &Arc<L>) {
+        let gone = {
+            let mut state = lock(&self.state);
+            for worker in state.workers.iter().flatten() {
+                if matches!(&worker.state, WorkerState::Handling(of) if Arc::ptr_eq(&of.link, link))
+                    && !self.single
+                {
+                    worker.thread.cancel();
+                }
+            }
+            state.incoming.remove(|request| Arc::ptr_eq(&request.link, link))
+        };
+        drop(gone);
+        let mut links = lock(&self.links);
+        if let Some(at) =
+            links.of.iter().position(|one| std::ptr::eq(one.as_ptr(), Arc::as_ptr(link)))
+        {
+            links.of.swap_remove(at);
+            LINK_COUNT.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Checks the size of a request or reply.
+    ///
+    /// # Errors
+    /// `TooLarge`.
+    pub(crate) fn check_size(&self, what: &str, len: usize) -> Result<(), Error> {
+        if len <= self.most {
+            return Ok(());
+        }
+        let text = format!(
+            "{what} of {len} bytes, and {} are the most that the server takes: Options::largest",
+            self.most
+        );
+        Err(Error::new(ErrorKind::TooLarge, text))
+    }
+
+    /// The error for callers of a closed gate.
+    pub(crate) fn closed_error(&self) -> Error {
+        Error::new(ErrorKind::Gone, format!("gate {:?} was closed by its server", self.name))
+    }
+
+    /// Removes the gate's name. Blocks the kernel thread.
+    pub(crate) fn unpublish(&self) {
+        let published = lock(&self.published).take();
+        drop(published);
+    }
+
+    /// Takes no more requests: workers end when they next receive, and clients get `Gone`.
+    pub(crate) fn close(&self) {
+        let (waiting, gone) = {
+            let mut state = lock(&self.state);
+            state.closed = true;
+            let workers = state.workers.iter().flatten().map(|worker| worker.waiter.clone());
+            let waiting: Vec<Waiter> = workers.chain(state.closed_waiter.clone()).collect();
+            (waiting, state.incoming.remove(|_| true))
+        };
+        waiting.iter().for_each(Waiter::wake);
+        drop(gone);
+        let links: Vec<_> = {
+            let mut links = lock(&self.links);
+            links.closed = true;
+            links.of.iter().filter_map(Weak::upgrade).collect()
+        };
+        links.iter().for_each(|link| link.close(&self.closed_error()));
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        lock(&self.state).closed
+    }
+
+    /// Returns whether the service is closed. If it is not, `closed_waiter` is woken when it
+    /// closes.
+    pub(crate) fn notify_when_closed(&self, closed_waiter: &Waiter) -> bool {
+        let mut state = lock(&self.state);
+        if state.closed_waiter.is_none() {
+            state.closed_waiter = Some(closed_waiter.clone());
+        }
+        state.closed
+    }
+
+    /// Announces pending replies before a handler begins, unless recent handlers were brief.
+    /// Returns whether this handler is to be timed.
+    pub(crate) fn begin_handler(&self) -> bool {
+        let n = self.handled.fetch_add(1, Ordering::Relaxed);
+        if !self.handlers_are_brief.load(Ordering::Relaxed) {
+            link_index::flush(
+                kumihimo_runtime::remote_wake::core().map_or(Caller::Anywhere, Caller::Continues),
+            );
+        }
+        n.is_multiple_of(SAMPLED)
+    }
+
+    /// Records how long a timed handler took.
+    pub(crate) fn record_duration(&self, ns: u64) {
+        self.handlers_are_brief.store(ns < BRIEF, Ordering::Relaxed);
+    }
+}
+
+/// One handler of so many is timed.
+const SAMPLED: u64 = 16;
+/// A handler that takes less is brief, in nanoseconds.
+const BRIEF: u64 = 5_000;
+
+impl<L: ServedClient> Inspect for Service<L> {
+    fn state(&self) -> String {
+        // A lock that another thread holds is not waited for.
+        let links =
+            self.links.try_lock().map_or("some".to_owned(), |links| links.of.len().to_string());
+        let wait = self
+            .state
+            .try_lock()
+            .map_or("some".to_owned(), |state| state.incoming.len().to_string());
+        format!("{links} links, {} handled, {wait} wait", self.handled.load(Ordering::Relaxed))
+    }
+
+    fn cancel(&self) {
+        self.close();
+    }
+}
+
+impl<L> std::fmt::Debug for Service<L> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Service").field("name", &self.name).finish_non_exhaustive()
+    }
+}

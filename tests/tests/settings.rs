@@ -1,0 +1,377 @@
+//! Settings in the environment: each case in a process of its own, since a process reads them
+//! once.
+
+use std::collections::BTreeSet;
+use std::io::ErrorKind;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use kumihimo::gate::Gate;
+use kumihimo::runtime::Runtime;
+use kumihimo::thread;
+use kumihimo_runtime::board;
+use kumihimo_tests::place::Place;
+use kumihimo_tests::process::{Ended, again, alone, is_child, one_to_one};
+use kumihimo_tests::{root, skip};
+
+/// A user and group without privileges.
+const NOBODY: u32 = 65534;
+
+fn well(ended: &Ended) {
+    assert!(ended.status.success(), "{}", ended.told());
+}
+
+/// In the child: the error of `build`, which is the expected one.
+fn build_fails_as_expected() {
+    let error = Runtime::builder().vps(1).build().expect_err("refused");
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    assert_eq!(error.to_string(), std::env::var("KUMI_TEST_EXPECT").expect("it is set"));
+}
+
+#[test]
+fn bad_value_is_an_error_of_build() {
+    const NAME: &str = "bad_value_is_an_error_of_build";
+    if is_child(NAME) {
+        return build_fails_as_expected();
+    }
+    for (name, value) in [
+        ("KUMI_VPS", "0"),
+        ("KUMI_EVENTS", "ptrace"),
+        ("KUMI_PREEMPT", "signal=9"),
+        ("KUMI_KERNEL_THREADS", "many"),
+        ("KUMI_STACK", "2g"),
+        ("KUMI_DIR", "relative"),
+        ("KUMI_ARBITER", "relative"),
+        ("KUMI_SHARE", "half"),
+        ("KUMI_WATCHDOG", "end=99"),
+        ("KUMI_DUMP_SIGNAL", "KILL"),
+    ] {
+        let setting = kumihimo_config::VARIABLES.iter().find(|setting| setting.name == name);
+        let allowed = setting.expect("a setting").allowed;
+        let expected = format!("{name}={value}: expected {allowed}");
+        well(&again(NAME, &[(name, value), ("KUMI_TEST_EXPECT", &expected)]));
+    }
+    let expected = "KUMI_LAB=queue=list: expected ring, locked or steal for queue";
+    well(&again(NAME, &[("KUMI_LAB", "queue=list"), ("KUMI_TEST_EXPECT", expected)]));
+}
+
+#[test]
+fn old_name_is_an_error_of_build() {
+    const NAME: &str = "old_name_is_an_error_of_build";
+    if is_child(NAME) {
+        return build_fails_as_expected();
+    }
+    for (old, value, new) in [
+        ("KUMI_MACHINE", "off", "KUMI_DIR=off"),
+        ("KUMI_BOARD", "off", "KUMI_ARBITER=none"),
+        ("KUMI_BATCH", "fixed=3", "KUMI_LAB=batch=fixed:3"),
+    ] {
+        let expected = format!("{old}={value}: this variable was replaced, set {new} instead");
+        well(&again(NAME, &[(old, value), ("KUMI_TEST_EXPECT", &expected)]));
+    }
+}
+
+#[test]
+fn bad_value_ends_an_implicit_start() {
+    const NAME: &str = "bad_value_ends_an_implicit_start";
+    if is_child(NAME) {
+        match std::env::var("KUMI_TEST_PART").expect("it is set").as_str() {
+            "spawn" => _ = thread::spawn(|| ()).join(),
+            "builder" => _ = thread::Builder::new().spawn(|| ()),
+            _ => _ = Gate::serve("unreachable", |n: u32| n),
+        }
+        println!("it goes on");
+        return;
+    }
+    for part in ["spawn", "builder", "gate"] {
+        let ended = again(NAME, &[("KUMI_VPS", "many"), ("KUMI_TEST_PART", part)]);
+        assert_eq!(ended.status.code(), Some(101), "{}", ended.told());
+        assert!(
+            ended.stderr.contains("kumihimo: KUMI_VPS=many: expected a number of virtual")
+                && !ended.stdout.contains("it goes on"),
+            "{}",
+            ended.told()
+        );
+    }
+}
+
+#[test]
+fn builder_takes_precedence_over_the_environment() {
+    const NAME: &str = "builder_takes_precedence_over_the_environment";
+    if is_child(NAME) {
+        let vps = || kumihimo::runtime::metrics().expect("it runs").vps.len();
+        Runtime::builder().build().expect("a runtime").run(|| assert_eq!(vps(), 3));
+        Runtime::builder().vps(2).build().expect("a runtime").run(|| assert_eq!(vps(), 2));
+        return;
+    }
+    well(&again(NAME, &[("KUMI_VPS", "3")]));
+}
+
+/// Bytes of the calling microprocess's stack, as the C library knows them.
+fn own_stack() -> usize {
+    // SAFETY: attributes that the call fills, and that are destroyed afterwards.
+    unsafe {
+        let mut attributes: libc::pthread_attr_t = std::mem::zeroed();
+        assert_eq!(libc::pthread_getattr_np(libc::pthread_self(), &raw mut attributes), 0);
+        let (mut lowest, mut size) = (std::ptr::null_mut(), 0);
+        let done =
+            libc::pthread_attr_getstack(&raw const attributes, &raw mut lowest, &raw mut size);
+        assert_eq!(done, 0);
+        libc::pthread_attr_destroy(&raw mut attributes);
+        size
+    }
+}
+
+#[test]
+fn stack_size_is_that_of_the_environment() {
+    const NAME: &str = "stack_size_is_that_of_the_environment";
+    if is_child(NAME) {
+        let of = |builder: kumihimo::runtime::Builder| {
+            builder
+                .vps(1)
+                .build()
+                .expect("a runtime")
+                .run(|| (one_to_one(), thread::spawn(own_stack).join().expect("no panic")))
+        };
+        let (one_to_one, size) = of(Runtime::builder());
+        if one_to_one {
+            return skip(NAME, "microprocesses are kernel threads here");
+        }
+        assert!(size >= 1 << 20, "{size}");
+        let (_, size) = of(Runtime::builder().stack_size(100 << 10));
+        assert!(size < 1 << 20, "{size}");
+        return;
+    }
+    let ended = again(NAME, &[("KUMI_STACK", "1m")]);
+    well(&ended);
+    if ended.stderr.contains("[skip]") {
+        skip(NAME, "microprocesses are kernel threads here");
+    }
+}
+
+/// The TLS block takes a part of the largest slot.
+#[test]
+fn stack_that_no_slot_holds_is_an_error_that_names_the_variable() {
+    const NAME: &str = "stack_that_no_slot_holds_is_an_error_that_names_the_variable";
+    if is_child(NAME) {
+        let error = Runtime::builder().vps(1).build().expect_err("too large");
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        assert!(error.to_string().starts_with("KUMI_STACK=1073741824: "), "{error}");
+        return;
+    }
+    well(&again(NAME, &[("KUMI_STACK", "1g")]));
+}
+
+#[test]
+fn dir_off_leaves_the_process_out_of_the_machine() {
+    const NAME: &str = "dir_off_leaves_the_process_out_of_the_machine";
+    if is_child(NAME) {
+        Runtime::builder().vps(1).build().expect("a runtime").run(|| {
+            assert_eq!(kumihimo::machine::number(), Err("KUMI_DIR=off".to_owned()));
+            assert_eq!(thread::spawn(|| 7).join().expect("no panic"), 7);
+            assert_eq!(board::alone(), Some("KUMI_DIR=off"));
+        });
+        let error = kumihimo::machine::Machine::mine().expect_err("none");
+        assert_eq!(error.to_string(), "KUMI_DIR=off");
+        return;
+    }
+    well(&again(NAME, &[("KUMI_DIR", "off"), ("KUMI_ARBITER", "on")]));
+}
+
+#[test]
+fn arbiter_has_four_forms() {
+    const NAME: &str = "arbiter_has_four_forms";
+    if is_child(NAME) {
+        return Runtime::builder().vps(1).build().expect("a runtime").run(|| {
+            let at_a_board = board::seat().is_some();
+            println!("found: {at_a_board} {} {:?}", board::arbitrates(), board::alone());
+        });
+    }
+    let other = Place::new(&format!("{NAME}-other"));
+    let elsewhere = other.0.join("board");
+    let path = elsewhere.to_str().expect("text");
+    for (arbiter, found, is_in_dir) in [
+        ("on", "true true None", true),
+        ("off", "true false None", true),
+        ("none", "false false Some(\"KUMI_ARBITER=none\")", false),
+        (path, "true true None", false),
+    ] {
+        let place = Place::new(NAME);
+        let ended = again(NAME, &[("KUMI_DIR", place.path()), ("KUMI_ARBITER", arbiter)]);
+        well(&ended);
+        let expected = format!("found: {found}");
+        assert!(ended.stdout.contains(&expected), "{arbiter}: {}", ended.told());
+        assert_eq!(place.0.join("board").exists(), is_in_dir, "{arbiter}");
+        assert_eq!(elsewhere.exists(), arbiter == path, "{arbiter}");
+    }
+}
+
+#[test]
+fn later_changes_of_the_environment_have_no_effect() {
+    alone("later_changes_of_the_environment_have_no_effect", || {
+        assert_eq!(kumihimo_config::check().map(|config| config.vps), Ok(None));
+        // SAFETY: no other thread reads the environment in this process.
+        unsafe { std::env::set_var("KUMI_VPS", "many") };
+        assert_eq!(kumihimo_config::check().map(|config| config.vps), Ok(None));
+    });
+}
+
+/// A copy of this program that another user can run. `None`: the reason was given.
+fn copy(name: &str, folder: &Place) -> Option<PathBuf> {
+    // SAFETY: takes nothing.
+    if unsafe { libc::geteuid() } != 0 {
+        skip(name, "only root can make a privileged program");
+        return None;
+    }
+    let program = folder.0.join("program");
+    std::fs::copy(std::env::current_exe().expect("this program"), &program).expect("a copy");
+    std::fs::set_permissions(&folder.0, PermissionsExt::from_mode(0o755)).expect("its mode");
+    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).expect("its mode");
+    Some(program)
+}
+
+/// Runs the copy of this program, which has to see that it is privileged, as user `uid`.
+fn ignores_the_environment(name: &str, program: &Path, uid: u32) {
+    let output = Command::new(program)
+        .args(["--exact", name, "--nocapture", "--test-threads=1"])
+        .env("KUMI_TEST_CHILD", name)
+        .env("KUMI_VPS", "many")
+        .env("KUMI_BOARD", "off")
+        .env("KUMI_DIR", "/proc/nowhere")
+        .env("KUMI_LAB", "queue=steal")
+        .env("XDG_RUNTIME_DIR", "/proc/nowhere")
+        .uid(uid)
+        .output()
+        .expect("the copy of this program");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (said, complaints) = (text(&output.stdout), text(&output.stderr));
+    if said.contains("not privileged") {
+        return skip(name, "the file system of temporary files is mounted nosuid");
+    }
+    assert!(output.status.success() && said.contains("ignored"), "{said}{complaints}");
+}
+
+/// In the child.
+fn is_ignored() {
+    if !kumihimo_config::is_privileged() {
+        return println!("not privileged");
+    }
+    assert_eq!(kumihimo_config::check(), Ok(&kumihimo_config::Config::default()));
+    assert_eq!(kumihimo_config::trusted_variable("XDG_RUNTIME_DIR"), None);
+    let lines = kumihimo_config::describe();
+    assert!(lines.iter().all(|line| line.origin == kumihimo_config::Origin::Privileged));
+    // The Builder's own settings still count: this one is refused after the environment was read.
+    let error = Runtime::builder().vps(0).build().expect_err("none");
+    assert!(error.to_string().starts_with("0 virtual processors"), "{error}");
+    println!("ignored");
+}
+
+#[test]
+fn privileged_program_ignores_the_environment() {
+    const NAME: &str = "privileged_program_ignores_the_environment";
+    if is_child(NAME) {
+        return is_ignored();
+    }
+    let folder = Place::new(NAME);
+    let Some(program) = copy(NAME, &folder) else { return };
+    std::os::unix::fs::chown(&program, Some(NOBODY), None).expect("root may");
+    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o4755)).expect("its mode");
+    ignores_the_environment(NAME, &program, 0);
+}
+
+#[test]
+fn program_with_file_capabilities_ignores_the_environment() {
+    const NAME: &str = "program_with_file_capabilities_ignores_the_environment";
+    if is_child(NAME) {
+        return is_ignored();
+    }
+    let folder = Place::new(NAME);
+    let Some(program) = copy(NAME, &folder) else { return };
+    // struct vfs_cap_data: revision 2 with the effective bit, then permitted and inheritable of
+    // the first 32 and of the others (linux/capability.h). CAP_NET_BIND_SERVICE is bit 10.
+    let words: [u32; 5] = [0x0200_0001, 1 << 10, 0, 0, 0];
+    let value: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let path = std::ffi::CString::new(program.to_str().expect("text")).expect("no NUL");
+    // SAFETY: terminated texts and a live buffer of that length.
+    let done = unsafe {
+        let name = c"security.capability".as_ptr();
+        libc::setxattr(path.as_ptr(), name, value.as_ptr().cast(), value.len(), 0)
+    };
+    if done != 0 {
+        let error = std::io::Error::last_os_error();
+        return skip(NAME, &format!("setxattr of security.capability: {error}"));
+    }
+    ignores_the_environment(NAME, &program, NOBODY);
+}
+
+/// Files of the repository whose text names variables: sources, scripts and documents.
+fn texts(folder: &Path, all: &mut Vec<(PathBuf, String)>) {
+    for entry in std::fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        // Built, not ours, or history.
+        if ["target", ".git", "results", "rivals", "CHANGELOG.md"].contains(&name) {
+            continue;
+        }
+        if path.is_dir() {
+            texts(&path, all);
+        } else if let Ok(text) = std::fs::read_to_string(&path) {
+            all.push((path, text));
+        }
+    }
+}
+
+/// The names that begin with `KUMI_` in a text.
+fn names(text: &str) -> BTreeSet<&str> {
+    let begins = text.match_indices("KUMI_").map(|(at, _)| at);
+    let is_of_name = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
+    begins
+        .filter(|at| !text[..*at].ends_with(is_of_name))
+        .map(|at| text[at..].split(|c| !is_of_name(c)).next().unwrap_or_default())
+        .filter(|name| name.len() > "KUMI_".len())
+        .collect()
+}
+
+#[test]
+fn no_variable_is_outside_of_the_table() {
+    let accepted: BTreeSet<_> = kumihimo_config::VARIABLES.iter().map(|s| s.name).collect();
+    assert_eq!(accepted.len(), 12);
+    let header = root().join("crates/capi/include/kumihimo.h");
+    let header = std::fs::read_to_string(header).expect("the C header");
+    let macros = names(&header);
+    let mut all = Vec::new();
+    texts(&root(), &mut all);
+    assert!(all.len() > 500, "{}", all.len());
+    let mut unknown = Vec::new();
+    let mut reads = Vec::new();
+    for (path, text) in &all {
+        let path = path.strip_prefix(root()).expect("within").to_str().expect("text");
+        // The table and its tests, this test, and what shows names that are not ours.
+        let knows_others = path.starts_with("crates/config/")
+            || ["tests/tests/settings.rs", "tools/kumi/tests/doctor.rs"].contains(&path)
+            || path == "CAVEATS.md";
+        if knows_others {
+            continue;
+        }
+        let is_known = |name: &str| {
+            accepted.contains(name)
+                || macros.contains(name)
+                || kumihimo_config::is_test_variable(name)
+        };
+        // `KUMI_TEST_` and the like: a family of names.
+        let own = names(text).into_iter().filter(|name| !is_known(name) && !name.ends_with('_'));
+        unknown.extend(own.map(|name| format!("{path}: {name}")));
+        let is_test = path.split('/').any(|part| part.contains("test"));
+        for name in accepted.iter().filter(|_| !is_test) {
+            for read in [r#"::var(""#, r#"::var_os(""#, r#"getenv(""#] {
+                if text.contains(&format!("{read}{name}\"")) {
+                    reads.push(format!("{path}: {name}"));
+                }
+            }
+        }
+    }
+    assert!(unknown.is_empty(), "neither a setting nor a variable of tests: {unknown:#?}");
+    assert!(reads.is_empty(), "read outside of crates/config: {reads:#?}");
+}
