@@ -44,24 +44,21 @@ mod traits;
 pub(crate) mod address;
 mod halves;
 pub mod inherited;
-mod memory;
 mod options;
-mod serve;
+mod server;
 pub(crate) mod socket;
 mod tcp;
-mod trouble;
 mod udp;
 pub mod unix;
 mod unix_datagram;
 
 pub use halves::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, WriteHalf};
 pub use options::{Keepalive, SocketBuilder, UCred};
-pub use serve::{Listener, Server, Tally};
+pub use server::{Cause, Listener, Server, Tally, Trouble};
 pub use std::net::{
     AddrParseError, IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, SocketAddrV4, SocketAddrV6,
     ToSocketAddrs,
 };
 pub use tcp::{Incoming, TcpListener, TcpStream};
-pub use trouble::{Cause, Trouble};
 pub use udp::UdpSocket;
 pub use unix::{UnixDatagram, UnixListener, UnixStream};

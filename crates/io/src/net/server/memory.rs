@@ -1,10 +1,11 @@
-//! How much memory the process has resident.
+//! Resident memory of the process.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// An open /proc/self/statm (proc_pid_statm(5)): reading it needs no descriptor when there is none.
+/// An open /proc/self/statm (proc_pid_statm(5)): kept open so that it can be read when no
+/// descriptor is left.
 pub(super) struct Resident {
     statm: File,
     page: u64,
@@ -21,7 +22,7 @@ impl Resident {
         Ok(Resident { statm, page: page as u64 })
     }
 
-    /// 0 if it cannot be learned: nothing is refused then.
+    /// Resident bytes; 0 if the file cannot be read, which refuses nothing.
     pub(super) fn bytes(&self) -> u64 {
         let mut text = [0; 128];
         let n = self.statm.read_at(&mut text, 0).unwrap_or(0);

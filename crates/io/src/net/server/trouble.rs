@@ -1,37 +1,37 @@
-//! What goes wrong where connections are accepted.
+//! Reasons for which connections are refused or cannot be accepted.
 
 use std::fmt;
 use std::io::{self, ErrorKind};
 
-/// Why connections are refused, or not accepted for the moment.
+/// Reason why connections are refused, or temporarily not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cause {
-    /// As many are open as [`Server::connections`](super::Server::connections) allows.
+    /// The maximum of [`Server::connections`](super::Server::connections) is reached.
     Connections,
     /// The process has more memory resident than [`Server::memory`](super::Server::memory) allows.
     Memory,
     /// The process (`EMFILE`) or the machine (`ENFILE`) has no descriptor left.
     Descriptors,
-    /// The kernel has no memory for another one (`ENOBUFS`, `ENOMEM`): nothing is accepted for a
-    /// moment.
+    /// The kernel has no memory for another connection (`ENOBUFS`, `ENOMEM`): the accept loop
+    /// pauses.
     Kernel,
-    /// No microprocess can begin: a limit of the runtime's, or no memory for a stack.
+    /// No microprocess can start: a limit of the runtime is reached, or no memory for a stack.
     Microprocesses,
 }
 
-/// What [`Server::on_trouble`](super::Server::on_trouble) is told. As text: one line that says what
-/// happened, where, and what can be done.
+/// A report to the hook of [`Server::on_trouble`](super::Server::on_trouble). `Display` gives one
+/// line: what happened, at which listener, and what to do.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Trouble {
     /// The listener's address.
     pub listener: String,
-    /// Why.
+    /// The reason.
     pub cause: Cause,
-    /// How often since this cause was last told of, on any listener of the server.
+    /// Number of occurrences since the last report of this cause, over all listeners.
     pub count: u64,
-    /// More about it: the limit that is reached, or the error.
+    /// The limit that was reached, or the error.
     pub detail: String,
 }
 
@@ -58,11 +58,11 @@ impl fmt::Display for Trouble {
     }
 }
 
-/// What an error of accept(2) is about.
+/// The object that an error of accept(2) concerns.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Failure {
-    /// One connection, which is gone; the next one may be all right.
-    OfOne,
+    /// One connection, which is gone; the next one may succeed.
+    Connection,
     Descriptors,
     Memory,
     Deadline,
@@ -74,8 +74,8 @@ impl Failure {
         match e.raw_os_error() {
             Some(libc::EMFILE | libc::ENFILE) => Failure::Descriptors,
             Some(libc::ENOBUFS | libc::ENOMEM) => Failure::Memory,
-            // accept(2), "Error handling": errors of the new connection that are passed on. EPERM:
-            // a firewall's rule.
+            // Errors of the new connection, which Linux passes on (accept(2), "Error handling").
+            // EPERM: a firewall rule.
             Some(
                 libc::ECONNABORTED
                 | libc::ENETDOWN
@@ -87,7 +87,7 @@ impl Failure {
                 | libc::ENETUNREACH
                 | libc::ETIMEDOUT
                 | libc::EPERM,
-            ) => Failure::OfOne,
+            ) => Failure::Connection,
             None if e.kind() == ErrorKind::TimedOut => Failure::Deadline,
             _ => Failure::Final,
         }
@@ -95,27 +95,4 @@ impl Failure {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn errors_of_accept() {
-        let of = |n| Failure::of(&io::Error::from_raw_os_error(n));
-        for (n, failure) in [
-            (libc::EMFILE, Failure::Descriptors),
-            (libc::ENFILE, Failure::Descriptors),
-            (libc::ENOBUFS, Failure::Memory),
-            (libc::ENOMEM, Failure::Memory),
-            (libc::ECONNABORTED, Failure::OfOne),
-            (libc::EPERM, Failure::OfOne),
-            (libc::EBADF, Failure::Final),
-            (libc::EINVAL, Failure::Final),
-        ] {
-            assert_eq!(of(n), failure, "{n}");
-        }
-        assert_eq!(
-            Failure::of(&io::Error::new(ErrorKind::TimedOut, "the scope's")),
-            Failure::Deadline
-        );
-    }
-}
+mod tests;
