@@ -42,34 +42,39 @@ pub(crate) fn patient<T>(mut f: impl FnMut() -> io::Result<T>) -> io::Result<T> 
     }
 }
 
-/// What was found out about the open file. A plain value: Relaxed; every thread that finds it out
-/// writes the same.
+/// How an open file can be read and written without blocking a kernel thread. Determined at the
+/// first use. A plain value: Relaxed, since every thread that determines it stores the same.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Kind {
-    /// Nobody has asked yet.
+pub(crate) enum FileClass {
+    /// Not determined yet.
     Unknown,
     /// Cannot be polled.
     Stored,
-    /// As above, and an attempt would wait like a plain call, or is refused.
-    StoredUntried,
-    /// Can be polled; as far as is known it takes RWF_NOWAIT.
+    /// Cannot be polled, and an attempt with RWF_NOWAIT waits all the same, or is refused.
+    StoredWithoutNowait,
+    /// Can be polled; RWF_NOWAIT has not been refused so far.
     Polled,
     /// Can be polled, and refuses RWF_NOWAIT.
-    PolledUntried,
+    PolledWithoutNowait,
 }
 
-impl Kind {
-    fn of(mode: libc::mode_t) -> Kind {
+impl FileClass {
+    fn of(mode: libc::mode_t) -> FileClass {
         match mode & libc::S_IFMT {
-            libc::S_IFREG | libc::S_IFDIR | libc::S_IFBLK => Kind::Stored,
-            _ => Kind::Polled,
+            libc::S_IFREG | libc::S_IFDIR | libc::S_IFBLK => FileClass::Stored,
+            _ => FileClass::Polled,
         }
     }
 
-    fn from(n: u8) -> Kind {
-        [Kind::Unknown, Kind::Stored, Kind::StoredUntried, Kind::Polled, Kind::PolledUntried]
-            [usize::from(n)]
+    fn from(n: u8) -> FileClass {
+        [
+            FileClass::Unknown,
+            FileClass::Stored,
+            FileClass::StoredWithoutNowait,
+            FileClass::Polled,
+            FileClass::PolledWithoutNowait,
+        ][usize::from(n)]
     }
 }
 
@@ -87,10 +92,10 @@ impl Direct {
 #[derive(Debug)]
 pub(crate) struct Descriptor<S> {
     source: Source,
-    kind: AtomicU8,
+    class: AtomicU8,
     /// Waits although the open file has O_NONBLOCK.
     insists: bool,
-    /// A [`Direct`]. As `kind`.
+    /// A [`Direct`], with the ordering of `class`.
     direct: AtomicU8,
     handle: Handle,
     pub(crate) inner: S,
@@ -98,14 +103,14 @@ pub(crate) struct Descriptor<S> {
 
 impl<S: AsFd> Descriptor<S> {
     pub(crate) fn new(inner: S) -> Descriptor<S> {
-        Descriptor::of_kind(inner, Kind::Unknown)
+        Descriptor::with_class(inner, FileClass::Unknown)
     }
 
-    pub(crate) fn of_kind(inner: S, kind: Kind) -> Descriptor<S> {
+    pub(crate) fn with_class(inner: S, class: FileClass) -> Descriptor<S> {
         let source = Source::new(inner.as_fd().as_raw_fd());
         let handle = Handle::file(inner.as_fd().as_raw_fd());
-        let (kind, direct) = (AtomicU8::new(kind as u8), AtomicU8::new(Direct::UNASKED));
-        Descriptor { source, kind, insists: false, direct, handle, inner }
+        let (class, direct) = (AtomicU8::new(class as u8), AtomicU8::new(Direct::UNASKED));
+        Descriptor { source, class, insists: false, direct, handle, inner }
     }
 
     /// O_NONBLOCK was set without us: it waits all the same.
@@ -124,31 +129,31 @@ impl<S: AsFd> Descriptor<S> {
 
     /// What a look at the file by other ways has shown.
     pub(crate) fn learn(&self, mode: libc::mode_t) {
-        if self.known() != Kind::Unknown {
+        if self.known_class() != FileClass::Unknown {
             return;
         }
-        let mut kind = Kind::of(mode);
+        let mut class = FileClass::of(mode);
         // A direct read waits for the disk whatever it is told.
-        if kind == Kind::Stored
+        if class == FileClass::Stored
             && !sleeps_are_told()
             && flags(self.inner.as_fd()) & libc::O_DIRECT != 0
         {
-            kind = Kind::StoredUntried;
+            class = FileClass::StoredWithoutNowait;
         }
-        self.kind.store(kind as u8, Ordering::Relaxed);
+        self.class.store(class as u8, Ordering::Relaxed);
     }
 
-    fn known(&self) -> Kind {
-        Kind::from(self.kind.load(Ordering::Relaxed))
+    fn known_class(&self) -> FileClass {
+        FileClass::from(self.class.load(Ordering::Relaxed))
     }
 
-    pub(crate) fn kind(&self) -> io::Result<Kind> {
-        let known = self.known();
-        if known != Kind::Unknown {
+    pub(crate) fn class(&self) -> io::Result<FileClass> {
+        let known = self.known_class();
+        if known != FileClass::Unknown {
             return Ok(known);
         }
         self.learn(mode(self.inner.as_fd())?);
-        Ok(self.known())
+        Ok(self.known_class())
     }
 
     pub(crate) fn read(&self, buf: &mut [u8]) -> io::Result<usize> {
@@ -187,7 +192,7 @@ impl<S: AsFd> Descriptor<S> {
                 None => {}
             }
         } else if wrapped::follows_another(self.fd(), at, buf.len())
-            && self.kind()? == Kind::Stored
+            && self.class()? == FileClass::Stored
             && nowait_is_right()
         {
             cancel::point();
@@ -225,7 +230,7 @@ impl<S: AsFd> Descriptor<S> {
         // Of a pipe the flag means something else, and from a device a read may take what is meant
         // for the caller.
         let direct = flags(self.inner.as_fd()) & libc::O_DIRECT != 0
-            && matches!(self.kind(), Ok(Kind::Stored | Kind::StoredUntried))
+            && matches!(self.class(), Ok(FileClass::Stored | FileClass::StoredWithoutNowait))
             && self.takes_nowait();
         self.direct.store(if direct { Direct::YES } else { Direct::NO }, Ordering::Relaxed);
         direct
@@ -278,7 +283,7 @@ impl<S: AsFd> Descriptor<S> {
         let first = IoSlice::new(first);
         let empty = bufs.iter().all(|b| b.is_empty());
         self.transfer(Interest::Write, empty, None, |flags, at| {
-            let some = flags == 0 && self.known() == Kind::PolledUntried;
+            let some = flags == 0 && self.known_class() == FileClass::PolledWithoutNowait;
             let bufs = if some { std::slice::from_ref(&first) } else { bufs };
             // SAFETY: an `IoSlice` each, which has the layout of `iovec` and is valid for reads.
             unsafe {
@@ -318,16 +323,16 @@ impl<S: AsFd> Descriptor<S> {
                 i64::try_from(at).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?
             }
         };
-        match self.kind()? {
-            Kind::Polled | Kind::PolledUntried if !empty => {
+        match self.class()? {
+            FileClass::Polled | FileClass::PolledWithoutNowait if !empty => {
                 self.when_ready(interest, |flags| transfer(flags, at))
             }
             _ if sleeps_are_told() => patient(|| transfer(0, at)),
             // Buffered writes are copies into memory; few file systems take RWF_NOWAIT for them.
-            Kind::Stored if interest == Interest::Read && nowait_is_right() => {
+            FileClass::Stored if interest == Interest::Read && nowait_is_right() => {
                 match transfer(libc::RWF_NOWAIT, at) {
                     Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => {
-                        self.kind.store(Kind::StoredUntried as u8, Ordering::Relaxed);
+                        self.class.store(FileClass::StoredWithoutNowait as u8, Ordering::Relaxed);
                         thread::blocking(|| patient(|| transfer(0, at)))
                     }
                     Err(e)
@@ -353,7 +358,7 @@ impl<S: AsFd> Descriptor<S> {
         // Asked before everything else: whatever comes from here on ends the wait.
         let mut seen = self.source.seen(interest);
         loop {
-            let outcome = if self.known() == Kind::PolledUntried {
+            let outcome = if self.known_class() == FileClass::PolledWithoutNowait {
                 match poll(self.inner.as_fd(), interest, Some(Duration::ZERO)) {
                     // Somebody else may be faster.
                     Ok(true) => brief(|| attempt(0)),
@@ -367,9 +372,9 @@ impl<S: AsFd> Descriptor<S> {
                 Err(e) if e.kind() == ErrorKind::Interrupted => continue,
                 Err(e)
                     if e.raw_os_error() == Some(libc::EOPNOTSUPP)
-                        && self.known() == Kind::Polled =>
+                        && self.known_class() == FileClass::Polled =>
                 {
-                    self.kind.store(Kind::PolledUntried as u8, Ordering::Relaxed);
+                    self.class.store(FileClass::PolledWithoutNowait as u8, Ordering::Relaxed);
                     continue;
                 }
                 Err(e) if e.kind() == ErrorKind::WouldBlock && !self.is_nonblocking() => {}

@@ -7,7 +7,7 @@ use std::time::Duration;
 use kumihimo_runtime::readiness::Interest;
 
 use super::{PipeReader, PipeWriter};
-use crate::descriptor::{Descriptor, Kind, brief, poll};
+use crate::descriptor::{Descriptor, FileClass, brief, poll};
 use crate::fs::{File, copy_ranges};
 use crate::net::address::view;
 use crate::process::{ChildStderr, ChildStdin, ChildStdout};
@@ -76,8 +76,8 @@ fn known<A: ?Sized, T>(a: &A) -> Option<&T> {
 
 impl End<'_> {
     fn of(file: &File) -> End<'_> {
-        match file.0.kind() {
-            Ok(Kind::Stored | Kind::StoredUntried) => End::File(file),
+        match file.0.class() {
+            Ok(FileClass::Stored | FileClass::StoredWithoutNowait) => End::File(file),
             // A FIFO, or what splice(2) refuses.
             _ => End::Pipe(file),
         }

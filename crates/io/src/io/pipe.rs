@@ -3,7 +3,7 @@
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::process::Stdio;
 
-use crate::descriptor::{Descriptor, Kind};
+use crate::descriptor::{Descriptor, FileClass};
 
 /// `Read` for a type of ours and for references to it.
 macro_rules! reads {
@@ -51,7 +51,7 @@ macro_rules! pipe_end {
 
         impl From<$theirs> for $ours {
             fn from(end: $theirs) -> $ours {
-                $ours(Descriptor::of_kind(end, Kind::Polled))
+                $ours(Descriptor::with_class(end, FileClass::Polled))
             }
         }
 

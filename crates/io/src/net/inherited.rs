@@ -92,7 +92,7 @@ impl Inherited {
     ///
     /// # Errors
     /// `InvalidInput` if it is something else: says what it is. It stays here.
-    pub fn named<T: Kind>(&mut self, name: &str) -> io::Result<Option<T>> {
+    pub fn named<T: Inheritable>(&mut self, name: &str) -> io::Result<Option<T>> {
         let at = self.0.iter().position(|one| one.as_ref().is_some_and(|(n, _)| n == name));
         at.map_or(Ok(None), |at| self.at(at))
     }
@@ -101,7 +101,7 @@ impl Inherited {
     ///
     /// # Errors
     /// The same.
-    pub fn at<T: Kind>(&mut self, index: usize) -> io::Result<Option<T>> {
+    pub fn at<T: Inheritable>(&mut self, index: usize) -> io::Result<Option<T>> {
         let Some(Some((name, fd))) = self.0.get(index) else { return Ok(None) };
         let found = Found::of(fd.as_fd())
             .map_err(|e| not(name, index, &format!("no socket ({e})"), T::WHAT))?;
@@ -161,8 +161,8 @@ impl fmt::Display for Found {
     }
 }
 
-/// What can be handed over.
-pub trait Kind: From<OwnedFd> + sealed::Sealed {
+/// A socket type that can be handed over.
+pub trait Inheritable: From<OwnedFd> + sealed::Sealed {
     #[doc(hidden)]
     const WHAT: &'static str;
     #[doc(hidden)]
@@ -176,11 +176,11 @@ mod sealed {
     pub trait Sealed {}
 }
 
-macro_rules! kinds {
+macro_rules! inheritable {
     ($($socket:ident: $what:literal, $fits:expr;)*) => {
         $(
             impl sealed::Sealed for $socket {}
-            impl Kind for $socket {
+            impl Inheritable for $socket {
                 const WHAT: &'static str = $what;
                 fn fits(found: &Found) -> bool {
                     let fits: fn(&Found) -> bool = $fits;
@@ -198,7 +198,7 @@ macro_rules! kinds {
     };
 }
 
-kinds! {
+inheritable! {
     TcpListener: "a TCP socket that listens", |f| f.is_ip() && f.kind == Type::STREAM && f.listens;
     UnixListener: "a UNIX stream socket that listens", |f| f.domain == Domain::UNIX && f.kind == Type::STREAM && f.listens;
     UdpSocket: "a UDP socket", |f| f.is_ip() && f.kind == Type::DGRAM;

@@ -188,9 +188,9 @@ impl<S: AsFd> Socket<S> {
     }
 }
 
-/// How to tell that a read emptied the socket.
+/// Protocol family, which decides how a short read is interpreted.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum Family {
     Tcp,
     /// A read also ends at a message that carries descriptors or credentials; `MSG_CTRUNC` shows
     /// that one was there.
@@ -199,12 +199,12 @@ pub(crate) enum Kind {
 
 /// Both take `MSG_DONTWAIT`, so the descriptor itself need not be nonblocking.
 impl<S: AsFd> Socket<S> {
-    pub(crate) fn recv(&self, kind: Kind, buf: &mut [u8]) -> io::Result<usize> {
+    pub(crate) fn recv(&self, family: Family, buf: &mut [u8]) -> io::Result<usize> {
         if buf.is_empty() {
             return Ok(0);
         }
-        if kind == Kind::Unix {
-            return self.recv_vectored(kind, &mut [IoSliceMut::new(buf)]);
+        if family == Family::Unix {
+            return self.recv_vectored(family, &mut [IoSliceMut::new(buf)]);
         }
         self.attempt(Interest::Read, |fd| {
             let n = wrapped::call(SystemCall::Recv { socket: fd, into: buf, flags: 0 }, false)?;
@@ -224,7 +224,7 @@ impl<S: AsFd> Socket<S> {
 
     pub(crate) fn recv_vectored(
         &self,
-        kind: Kind,
+        family: Family,
         bufs: &mut [IoSliceMut<'_>],
     ) -> io::Result<usize> {
         let room: usize = bufs.iter().take(MAX_IOV).map(|b| b.len()).sum();
@@ -235,7 +235,7 @@ impl<S: AsFd> Socket<S> {
             let message = Message::new(bufs);
             let n =
                 wrapped::call(SystemCall::RecvMessage { socket: fd, message: &message }, false)?;
-            let whole = kind == Kind::Tcp || !message.lost_control();
+            let whole = family == Family::Tcp || !message.lost_control();
             Ok(Done { value: n, dry: whole && n != 0 && n < room })
         })
     }

@@ -10,7 +10,7 @@ use kumihimo_runtime::cancel;
 use kumihimo_runtime::readiness::{Interest, Source};
 
 use super::address::{bind_each, connect, each, resolve};
-use super::socket::{Done, Kind, Limit, Options, Socket, is_nonblocking, longest_backlog};
+use super::socket::{Done, Family, Limit, Options, Socket, is_nonblocking, longest_backlog};
 
 /// A TCP connection, as [`std::net::TcpStream`].
 pub struct TcpStream(Socket<std::net::TcpStream>);
@@ -18,7 +18,7 @@ pub struct TcpStream(Socket<std::net::TcpStream>);
 /// A TCP socket that listens, as [`std::net::TcpListener`].
 pub struct TcpListener(Socket<std::net::TcpListener>);
 
-stream_traits!(TcpStream, std::net::TcpStream, Kind::Tcp);
+stream_traits!(TcpStream, std::net::TcpStream, Family::Tcp);
 listener_traits!(TcpListener, std::net::TcpListener, TcpStream);
 
 impl TcpStream {

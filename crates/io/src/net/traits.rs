@@ -108,7 +108,7 @@ macro_rules! timeouts {
 /// Conversions of a stream, `Read` and `Write` for it and for references to it, timeouts and what
 /// else both stream types have.
 macro_rules! stream_traits {
-    ($ours:ident, $theirs:ty, $kind:expr) => {
+    ($ours:ident, $theirs:ty, $family:expr) => {
         descriptor_traits!($ours, $theirs);
         timeouts!($ours);
 
@@ -131,19 +131,19 @@ macro_rules! stream_traits {
 
         impl io::Read for &$ours {
             fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-                self.0.recv($kind, buf)
+                self.0.recv($family, buf)
             }
             fn read_vectored(&mut self, bufs: &mut [io::IoSliceMut<'_>]) -> io::Result<usize> {
-                self.0.recv_vectored($kind, bufs)
+                self.0.recv_vectored($family, bufs)
             }
         }
 
         impl io::Read for $ours {
             fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-                self.0.recv($kind, buf)
+                self.0.recv($family, buf)
             }
             fn read_vectored(&mut self, bufs: &mut [io::IoSliceMut<'_>]) -> io::Result<usize> {
-                self.0.recv_vectored($kind, bufs)
+                self.0.recv_vectored($family, bufs)
             }
         }
 

@@ -14,7 +14,7 @@ use kumihimo_runtime::cancel;
 use kumihimo_runtime::readiness::Interest;
 
 use super::address::{bind_at, connect_raw, stream_socket};
-use super::socket::{Done, Kind, Limit, Options, Socket, is_nonblocking, longest_backlog};
+use super::socket::{Done, Family, Limit, Options, Socket, is_nonblocking, longest_backlog};
 use kumihimo_runtime::thread::blocking;
 
 pub use super::unix_datagram::UnixDatagram;
@@ -26,7 +26,7 @@ pub struct UnixStream(Socket<std::os::unix::net::UnixStream>);
 /// A UNIX socket that listens, as [`std::os::unix::net::UnixListener`].
 pub struct UnixListener(Socket<std::os::unix::net::UnixListener>);
 
-stream_traits!(UnixStream, std::os::unix::net::UnixStream, Kind::Unix);
+stream_traits!(UnixStream, std::os::unix::net::UnixStream, Family::Unix);
 listener_traits!(UnixListener, std::os::unix::net::UnixListener, UnixStream);
 
 impl UnixStream {

@@ -9,7 +9,7 @@ use kumihimo_runtime::readiness::Interest;
 use kumihimo_runtime::{cancel, thread};
 use kumihimo_sync::{Mutex, PoisonError};
 
-use crate::descriptor::{Descriptor, Kind, patient, poll};
+use crate::descriptor::{Descriptor, FileClass, patient, poll};
 use crate::io::pipe::{pipe_end, reads, writes};
 
 /// What a child reads as its standard input, as [`std::process::ChildStdin`].
@@ -166,7 +166,7 @@ fn read_both(
 ) -> io::Result<()> {
     // Readable when one of them is. None: no descriptor is left for it, and a kernel thread waits.
     let set = epoll_set(&[out.inner.as_fd(), err.inner.as_fd()])
-        .map(|set| Descriptor::of_kind(set, Kind::Polled))
+        .map(|set| Descriptor::with_class(set, FileClass::Polled))
         .ok();
     let (mut out, mut err) = (Some(out), Some(err));
     loop {
