@@ -23,7 +23,7 @@ use kumihimo_runtime::wrapped::{self, SystemCall};
 use kumihimo_runtime::{anchored, cancel, thread};
 
 use crate::handles::Handle;
-use crate::net::socket::Limit;
+use crate::limit::Limit;
 
 /// Makes a call that may have to wait for a disk and seldom does. To say so before each
 /// (`blocking`) costs more than most of them take, so that is left to the event source, if there is

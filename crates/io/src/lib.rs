@@ -5,13 +5,14 @@
 //! waits for readiness and its virtual processor goes on. What has no readiness (files, paths) is a
 //! plain call: its kernel thread sleeps, and the virtual processor moves.
 
-// Its macros serve the other modules, too.
-#[macro_use]
-pub mod net;
 mod descriptor;
+mod fd_traits;
 pub mod fs;
 pub mod fuse;
 mod handles;
 pub mod io;
+mod limit;
+pub mod net;
 pub mod process;
 pub mod signal;
+mod type_view;

@@ -7,8 +7,11 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::SystemTime;
 
+use kumihimo_resource::id::Id;
+
 use super::{FileTimes, Metadata, OpenOptions, Permissions, call, long_call};
 use crate::descriptor::{Descriptor, patient};
+use crate::fd_traits::descriptor_traits;
 
 /// An open file, as [`std::fs::File`]. [`std::os::unix::fs::FileExt`] (`read_at`, `write_at`) is
 /// implemented for it. Through an `Arc<File>` one reads and writes by `&*file`: Rust lets std alone
@@ -36,6 +39,13 @@ impl From<File> for Stdio {
 }
 
 impl File {
+    /// ID of this handle in the resource table, of kind `file`. `None` if the table was full when
+    /// the handle was made.
+    #[must_use]
+    pub fn resource(&self) -> Option<Id> {
+        self.0.resource()
+    }
+
     /// Opens a file for reading.
     ///
     /// # Errors

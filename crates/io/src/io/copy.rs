@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use kumihimo_runtime::readiness::Interest;
 
-use super::{PipeReader, PipeWriter};
+use super::pipe::{PipeReader, PipeWriter};
 use crate::descriptor::{Descriptor, FileClass, brief, poll};
 use crate::fs::{File, copy_ranges};
-use crate::net::address::view;
 use crate::process::{ChildStderr, ChildStdin, ChildStdout};
+use crate::type_view::view;
 
 /// Copies all that `reader` has to `writer`, and returns the number of bytes.
 ///

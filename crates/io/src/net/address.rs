@@ -1,9 +1,7 @@
 //! From names and addresses to what the kernel takes, and connecting to it.
 
-use std::any::TypeId;
 use std::fmt::Display;
 use std::io::{self, ErrorKind};
-use std::marker::PhantomData;
 use std::mem::size_of;
 use std::net::{
     IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, TcpStream, ToSocketAddrs,
@@ -12,7 +10,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use kumihimo_runtime::readiness::{Interest, Source};
 
-use super::socket::Limit;
+use crate::limit::Limit;
+use crate::type_view::{type_id, view};
 use kumihimo_runtime::thread::blocking;
 
 /// All addresses that `addr` stands for.
@@ -49,39 +48,6 @@ fn is_numeric<A>(addr: &A) -> bool {
                 || view::<A, (&str, u16)>(addr).is_some_and(|(name, _)| host(name))
                 || view::<A, (String, u16)>(addr).is_some_and(|(name, _)| host(name))
         }
-}
-
-/// `addr` as what it is, if that is a `B`.
-///
-/// # Safety
-/// `A` and `B` may differ in their lifetimes: the caller keeps nothing of `B` for longer than
-/// `addr` is borrowed.
-pub(crate) unsafe fn view<A: ?Sized, B>(addr: &A) -> Option<&B> {
-    // SAFETY: the same type but for lifetimes, which are the caller's to see to.
-    (type_id::<A>() == type_id::<B>()).then(|| unsafe { &*std::ptr::from_ref(addr).cast::<B>() })
-}
-
-/// The type's id with all its lifetimes taken for `'static`: `A` may borrow, which `TypeId::of`
-/// does not allow.
-fn type_id<A: ?Sized>() -> TypeId {
-    trait Named {
-        fn id(&self) -> TypeId
-        where
-            Self: 'static;
-    }
-    impl<A: ?Sized> Named for PhantomData<A> {
-        fn id(&self) -> TypeId
-        where
-            Self: 'static,
-        {
-            TypeId::of::<A>()
-        }
-    }
-    let marker = PhantomData::<A>;
-    let named: &dyn Named = &marker;
-    // SAFETY: the same pointer and vtable. Nothing is read through it: the id does not depend on
-    // lifetimes.
-    unsafe { std::mem::transmute::<&dyn Named, &(dyn Named + 'static)>(named) }.id()
 }
 
 /// Tries `f` on each address until one succeeds; the last error otherwise.

@@ -2,21 +2,18 @@
 
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
-use std::net::Shutdown;
 use std::sync::Arc;
 
-use super::{TcpStream, UnixStream};
-
-/// The reading half of a stream that was lent: see [`TcpStream::split`].
+/// The reading half of a stream that was lent: see [`TcpStream::split`](super::TcpStream::split).
 #[derive(Clone, Copy, Debug)]
 pub struct ReadHalf<'a, S>(&'a S);
 
 /// The writing half of a stream that was lent. Its end does nothing: the stream is still there, and
-/// says [`shutdown`](TcpStream::shutdown).
+/// says [`shutdown`](super::TcpStream::shutdown).
 #[derive(Clone, Copy, Debug)]
 pub struct WriteHalf<'a, S>(&'a S);
 
-/// The reading half of a stream: see [`TcpStream::into_split`].
+/// The reading half of a stream: see [`TcpStream::into_split`](super::TcpStream::into_split).
 pub struct OwnedReadHalf<S>(Arc<S>);
 
 /// The writing half of a stream. **Dropping it ends the writing direction** (`Shutdown::Write`):
@@ -30,6 +27,20 @@ pub struct OwnedWriteHalf<S> {
 
 /// Two halves that are not of one stream; they are given back.
 pub struct ReuniteError<S>(pub OwnedReadHalf<S>, pub OwnedWriteHalf<S>);
+
+/// Borrows `stream` as its two halves.
+pub(super) fn borrowed<S>(stream: &S) -> (ReadHalf<'_, S>, WriteHalf<'_, S>) {
+    (ReadHalf(stream), WriteHalf(stream))
+}
+
+/// Splits `stream` into two halves; dropping the writing one calls `end`.
+pub(super) fn owned<S>(
+    stream: S,
+    end: fn(&S) -> io::Result<()>,
+) -> (OwnedReadHalf<S>, OwnedWriteHalf<S>) {
+    let stream = Arc::new(stream);
+    (OwnedReadHalf(stream.clone()), OwnedWriteHalf { stream, end: Some(end) })
+}
 
 impl<S> OwnedReadHalf<S> {
     /// The stream again, whole.
@@ -113,64 +124,62 @@ impl<S> fmt::Display for ReuniteError<S> {
 
 impl<S> std::error::Error for ReuniteError<S> {}
 
-macro_rules! reads {
-    ($half:ty) => {
-        impl<S> Read for $half
-        where
-            for<'s> &'s S: Read,
-        {
-            fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-                (&mut self.as_ref()).read(buf)
-            }
-            fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-                (&mut self.as_ref()).read_vectored(bufs)
-            }
-        }
-    };
+impl<S> Read for ReadHalf<'_, S>
+where
+    for<'s> &'s S: Read,
+{
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        (&mut self.as_ref()).read(buf)
+    }
+
+    fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        (&mut self.as_ref()).read_vectored(bufs)
+    }
 }
 
-macro_rules! writes {
-    ($half:ty) => {
-        impl<S> Write for $half
-        where
-            for<'s> &'s S: Write,
-        {
-            fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-                (&mut self.as_ref()).write(buf)
-            }
-            fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-                (&mut self.as_ref()).write_vectored(bufs)
-            }
-            fn flush(&mut self) -> io::Result<()> {
-                (&mut self.as_ref()).flush()
-            }
-        }
-    };
+impl<S> Read for OwnedReadHalf<S>
+where
+    for<'s> &'s S: Read,
+{
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        (&mut self.as_ref()).read(buf)
+    }
+
+    fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        (&mut self.as_ref()).read_vectored(bufs)
+    }
 }
 
-reads!(ReadHalf<'_, S>);
-reads!(OwnedReadHalf<S>);
-writes!(WriteHalf<'_, S>);
-writes!(OwnedWriteHalf<S>);
+impl<S> Write for WriteHalf<'_, S>
+where
+    for<'s> &'s S: Write,
+{
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        (&mut self.as_ref()).write(buf)
+    }
 
-macro_rules! split {
-    ($($stream:ident)*) => {
-        $(
-            impl $stream {
-                /// Lends the two directions out, for two microprocesses of a scope, say.
-                pub fn split(&self) -> (ReadHalf<'_, $stream>, WriteHalf<'_, $stream>) {
-                    (ReadHalf(self), WriteHalf(self))
-                }
+    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        (&mut self.as_ref()).write_vectored(bufs)
+    }
 
-                /// The two directions, each on its own. Dropping the writing half shuts down
-                /// writing; the descriptor is closed when both are gone.
-                pub fn into_split(self) -> (OwnedReadHalf<$stream>, OwnedWriteHalf<$stream>) {
-                    let stream = Arc::new(self);
-                    (OwnedReadHalf(stream.clone()), OwnedWriteHalf { stream, end: Some(|s| s.shutdown(Shutdown::Write)) })
-                }
-            }
-        )*
-    };
+    fn flush(&mut self) -> io::Result<()> {
+        (&mut self.as_ref()).flush()
+    }
 }
 
-split!(TcpStream UnixStream);
+impl<S> Write for OwnedWriteHalf<S>
+where
+    for<'s> &'s S: Write,
+{
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        (&mut self.as_ref()).write(buf)
+    }
+
+    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        (&mut self.as_ref()).write_vectored(bufs)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        (&mut self.as_ref()).flush()
+    }
+}

@@ -10,8 +10,8 @@ use kumihimo_runtime::cancel;
 use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
 
 use super::address::{bind_each, connect_on, each, resolve};
-use super::socket::Limit;
 use super::{TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixStream};
+use crate::limit::Limit;
 
 /// When the kernel asks whether a silent peer is still there, and when it takes it for gone
 /// (tcp(7)).
@@ -37,52 +37,41 @@ pub struct UCred {
     pub pid: Option<i32>,
 }
 
-macro_rules! buffers {
-    ($($socket:ident)*) => {
-        $(
-            impl $socket {
-                /// Size of the kernel's buffer for what has arrived, in bytes. The kernel doubles
-                /// it for its own needs and bounds it by `net.core.rmem_max`; a TCP listener hands
-                /// it down to what it accepts.
-                ///
-                /// # Errors
-                /// As setsockopt(2).
-                pub fn set_recv_buffer_size(&self, bytes: usize) -> io::Result<()> {
-                    SockRef::from(self).set_recv_buffer_size(bytes)
-                }
-
-                /// As the kernel counts it: twice what was asked for.
-                ///
-                /// # Errors
-                /// As getsockopt(2).
-                pub fn recv_buffer_size(&self) -> io::Result<usize> {
-                    SockRef::from(self).recv_buffer_size()
-                }
-
-                /// Size of the kernel's buffer for what is to be sent, in bytes: doubled, and
-                /// bounded by `net.core.wmem_max`.
-                ///
-                /// # Errors
-                /// As setsockopt(2).
-                pub fn set_send_buffer_size(&self, bytes: usize) -> io::Result<()> {
-                    SockRef::from(self).set_send_buffer_size(bytes)
-                }
-
-                /// As the kernel counts it: twice what was asked for.
-                ///
-                /// # Errors
-                /// As getsockopt(2).
-                pub fn send_buffer_size(&self) -> io::Result<usize> {
-                    SockRef::from(self).send_buffer_size()
-                }
-            }
-        )*
-    };
-}
-
-buffers!(TcpStream TcpListener UdpSocket UnixStream UnixListener UnixDatagram);
-
 impl TcpStream {
+    /// Sets the size of the kernel's receive buffer, in bytes. The kernel doubles it for its own
+    /// needs and bounds it by `net.core.rmem_max` (socket(7)).
+    ///
+    /// # Errors
+    /// As setsockopt(2).
+    pub fn set_recv_buffer_size(&self, bytes: usize) -> io::Result<()> {
+        SockRef::from(self).set_recv_buffer_size(bytes)
+    }
+
+    /// Size of the receive buffer as the kernel counts it: twice the size that was set.
+    ///
+    /// # Errors
+    /// As getsockopt(2).
+    pub fn recv_buffer_size(&self) -> io::Result<usize> {
+        SockRef::from(self).recv_buffer_size()
+    }
+
+    /// Sets the size of the kernel's send buffer, in bytes. The kernel doubles it and bounds it by
+    /// `net.core.wmem_max`.
+    ///
+    /// # Errors
+    /// As setsockopt(2).
+    pub fn set_send_buffer_size(&self, bytes: usize) -> io::Result<()> {
+        SockRef::from(self).set_send_buffer_size(bytes)
+    }
+
+    /// Size of the send buffer as the kernel counts it: twice the size that was set.
+    ///
+    /// # Errors
+    /// As getsockopt(2).
+    pub fn send_buffer_size(&self) -> io::Result<usize> {
+        SockRef::from(self).send_buffer_size()
+    }
+
     /// What closing does with data that has not been sent: `None`, the default: the kernel goes on
     /// sending, and closing does not wait. A time in whole seconds: closing waits so long, on the
     /// kernel thread; zero: data is dropped and the peer sees a reset.
@@ -133,6 +122,40 @@ impl TcpStream {
 }
 
 impl UnixStream {
+    /// Sets the size of the kernel's receive buffer, in bytes. The kernel doubles it for its own
+    /// needs and bounds it by `net.core.rmem_max` (socket(7)).
+    ///
+    /// # Errors
+    /// As setsockopt(2).
+    pub fn set_recv_buffer_size(&self, bytes: usize) -> io::Result<()> {
+        SockRef::from(self).set_recv_buffer_size(bytes)
+    }
+
+    /// Size of the receive buffer as the kernel counts it: twice the size that was set.
+    ///
+    /// # Errors
+    /// As getsockopt(2).
+    pub fn recv_buffer_size(&self) -> io::Result<usize> {
+        SockRef::from(self).recv_buffer_size()
+    }
+
+    /// Sets the size of the kernel's send buffer, in bytes. The kernel doubles it and bounds it by
+    /// `net.core.wmem_max`.
+    ///
+    /// # Errors
+    /// As setsockopt(2).
+    pub fn set_send_buffer_size(&self, bytes: usize) -> io::Result<()> {
+        SockRef::from(self).set_send_buffer_size(bytes)
+    }
+
+    /// Size of the send buffer as the kernel counts it: twice the size that was set.
+    ///
+    /// # Errors
+    /// As getsockopt(2).
+    pub fn send_buffer_size(&self) -> io::Result<usize> {
+        SockRef::from(self).send_buffer_size()
+    }
+
     /// The peer's identity; for a pair, that of its maker.
     ///
     /// # Errors
@@ -154,6 +177,151 @@ impl UnixStream {
             return Err(io::Error::last_os_error());
         }
         Ok(UCred { uid: cred.uid, gid: cred.gid, pid: Some(cred.pid).filter(|pid| *pid != 0) })
+    }
+}
+
+impl TcpListener {
+    /// Sets the size of the kernel's receive buffer, in bytes. The kernel doubles it for its own
+    /// needs and bounds it by `net.core.rmem_max` (socket(7)). Accepted
+    /// connections inherit it.
+    ///
+    /// # Errors
+    /// As setsockopt(2).
+    pub fn set_recv_buffer_size(&self, bytes: usize) -> io::Result<()> {
+        SockRef::from(self).set_recv_buffer_size(bytes)
+    }
+
+    /// Size of the receive buffer as the kernel counts it: twice the size that was set.
+    ///
+    /// # Errors
+    /// As getsockopt(2).
+    pub fn recv_buffer_size(&self) -> io::Result<usize> {
+        SockRef::from(self).recv_buffer_size()
+    }
+
+    /// Sets the size of the kernel's send buffer, in bytes. The kernel doubles it and bounds it by
+    /// `net.core.wmem_max`.
+    ///
+    /// # Errors
+    /// As setsockopt(2).
+    pub fn set_send_buffer_size(&self, bytes: usize) -> io::Result<()> {
+        SockRef::from(self).set_send_buffer_size(bytes)
+    }
+
+    /// Size of the send buffer as the kernel counts it: twice the size that was set.
+    ///
+    /// # Errors
+    /// As getsockopt(2).
+    pub fn send_buffer_size(&self) -> io::Result<usize> {
+        SockRef::from(self).send_buffer_size()
+    }
+}
+
+impl UdpSocket {
+    /// Sets the size of the kernel's receive buffer, in bytes. The kernel doubles it for its own
+    /// needs and bounds it by `net.core.rmem_max` (socket(7)).
+    ///
+    /// # Errors
+    /// As setsockopt(2).
+    pub fn set_recv_buffer_size(&self, bytes: usize) -> io::Result<()> {
+        SockRef::from(self).set_recv_buffer_size(bytes)
+    }
+
+    /// Size of the receive buffer as the kernel counts it: twice the size that was set.
+    ///
+    /// # Errors
+    /// As getsockopt(2).
+    pub fn recv_buffer_size(&self) -> io::Result<usize> {
+        SockRef::from(self).recv_buffer_size()
+    }
+
+    /// Sets the size of the kernel's send buffer, in bytes. The kernel doubles it and bounds it by
+    /// `net.core.wmem_max`.
+    ///
+    /// # Errors
+    /// As setsockopt(2).
+    pub fn set_send_buffer_size(&self, bytes: usize) -> io::Result<()> {
+        SockRef::from(self).set_send_buffer_size(bytes)
+    }
+
+    /// Size of the send buffer as the kernel counts it: twice the size that was set.
+    ///
+    /// # Errors
+    /// As getsockopt(2).
+    pub fn send_buffer_size(&self) -> io::Result<usize> {
+        SockRef::from(self).send_buffer_size()
+    }
+}
+
+impl UnixListener {
+    /// Sets the size of the kernel's receive buffer, in bytes. The kernel doubles it for its own
+    /// needs and bounds it by `net.core.rmem_max` (socket(7)).
+    ///
+    /// # Errors
+    /// As setsockopt(2).
+    pub fn set_recv_buffer_size(&self, bytes: usize) -> io::Result<()> {
+        SockRef::from(self).set_recv_buffer_size(bytes)
+    }
+
+    /// Size of the receive buffer as the kernel counts it: twice the size that was set.
+    ///
+    /// # Errors
+    /// As getsockopt(2).
+    pub fn recv_buffer_size(&self) -> io::Result<usize> {
+        SockRef::from(self).recv_buffer_size()
+    }
+
+    /// Sets the size of the kernel's send buffer, in bytes. The kernel doubles it and bounds it by
+    /// `net.core.wmem_max`.
+    ///
+    /// # Errors
+    /// As setsockopt(2).
+    pub fn set_send_buffer_size(&self, bytes: usize) -> io::Result<()> {
+        SockRef::from(self).set_send_buffer_size(bytes)
+    }
+
+    /// Size of the send buffer as the kernel counts it: twice the size that was set.
+    ///
+    /// # Errors
+    /// As getsockopt(2).
+    pub fn send_buffer_size(&self) -> io::Result<usize> {
+        SockRef::from(self).send_buffer_size()
+    }
+}
+
+impl UnixDatagram {
+    /// Sets the size of the kernel's receive buffer, in bytes. The kernel doubles it for its own
+    /// needs and bounds it by `net.core.rmem_max` (socket(7)).
+    ///
+    /// # Errors
+    /// As setsockopt(2).
+    pub fn set_recv_buffer_size(&self, bytes: usize) -> io::Result<()> {
+        SockRef::from(self).set_recv_buffer_size(bytes)
+    }
+
+    /// Size of the receive buffer as the kernel counts it: twice the size that was set.
+    ///
+    /// # Errors
+    /// As getsockopt(2).
+    pub fn recv_buffer_size(&self) -> io::Result<usize> {
+        SockRef::from(self).recv_buffer_size()
+    }
+
+    /// Sets the size of the kernel's send buffer, in bytes. The kernel doubles it and bounds it by
+    /// `net.core.wmem_max`.
+    ///
+    /// # Errors
+    /// As setsockopt(2).
+    pub fn set_send_buffer_size(&self, bytes: usize) -> io::Result<()> {
+        SockRef::from(self).set_send_buffer_size(bytes)
+    }
+
+    /// Size of the send buffer as the kernel counts it: twice the size that was set.
+    ///
+    /// # Errors
+    /// As getsockopt(2).
+    pub fn send_buffer_size(&self) -> io::Result<usize> {
+        SockRef::from(self).send_buffer_size()
     }
 }
 

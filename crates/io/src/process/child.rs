@@ -1,16 +1,17 @@
 //! A child that has begun.
 
-use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::process::{ExitStatus, Output, Stdio};
+use std::process::{ExitStatus, Output};
 use std::time::Duration;
 
+use kumihimo_resource::id::Id;
 use kumihimo_runtime::readiness::Interest;
 use kumihimo_runtime::{cancel, thread};
 use kumihimo_sync::{Mutex, PoisonError};
 
 use crate::descriptor::{Descriptor, FileClass, patient, poll};
-use crate::io::pipe::{pipe_end, reads, writes};
+use crate::fd_traits::{pipe_end, reads, writes};
 
 /// What a child reads as its standard input, as [`std::process::ChildStdin`].
 pub struct ChildStdin(pub(crate) Descriptor<std::process::ChildStdin>);
@@ -27,6 +28,33 @@ pipe_end!(ChildStderr, std::process::ChildStderr);
 writes!(ChildStdin);
 reads!(ChildStdout);
 reads!(ChildStderr);
+
+impl ChildStdin {
+    /// ID of this handle in the resource table, of kind `file`. `None` if the table was full when
+    /// the handle was made.
+    #[must_use]
+    pub fn resource(&self) -> Option<Id> {
+        self.0.resource()
+    }
+}
+
+impl ChildStdout {
+    /// ID of this handle in the resource table, of kind `file`. `None` if the table was full when
+    /// the handle was made.
+    #[must_use]
+    pub fn resource(&self) -> Option<Id> {
+        self.0.resource()
+    }
+}
+
+impl ChildStderr {
+    /// ID of this handle in the resource table, of kind `file`. `None` if the table was full when
+    /// the handle was made.
+    #[must_use]
+    pub fn resource(&self) -> Option<Id> {
+        self.0.resource()
+    }
+}
 
 /// A child process, as [`std::process::Child`].
 #[derive(Debug)]

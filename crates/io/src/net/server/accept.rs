@@ -85,13 +85,14 @@ impl Server {
             let text = format!("{} MiB are resident, {} allowed", now >> 20, self.memory >> 20);
             return Err((Cause::Memory, text));
         }
-        self.open
+        self.load
+            .open
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| {
                 (n < self.connections).then_some(n + 1)
             })
             .map_err(|n| (Cause::Connections, format!("{n} are open")))?;
         call.open.fetch_add(1, Ordering::SeqCst);
-        Ok(Connection { server: self, call, is_complete: false })
+        Ok(Connection { load: &self.load, call, is_complete: false })
     }
 
     /// Sends the refusal and ends the connection. Never waits.

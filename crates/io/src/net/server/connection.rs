@@ -1,4 +1,5 @@
-//! Accounting of the connections of one [`Server::serve`] call.
+//! Accounting of the connections of a server, and of one [`Server::serve`](super::Server::serve)
+//! call.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -7,7 +8,30 @@ use std::time::Instant;
 use kumihimo_runtime::cancel;
 use kumihimo_runtime::park::{self, Wait, Waiter};
 
-use super::{Server, Tally};
+/// Load and shutdown state that all `serve` calls of one server share.
+#[derive(Default)]
+pub(super) struct Load {
+    /// Open connections of all listeners.
+    pub(super) open: AtomicUsize,
+    /// Whether an end of draining is set. SeqCst, like the counts of connections: either the
+    /// draining thread sees the count, or the last connection sees this flag.
+    pub(super) draining: AtomicBool,
+}
+
+/// Outcomes of the connections of one [`Server::serve`](super::Server::serve) call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Tally {
+    /// Connections that ended by themselves, or were [idle](super::Server::idle) when draining
+    /// began.
+    pub served: u64,
+    /// Connections that ended by a panic. The others are unaffected.
+    pub panicked: u64,
+    /// Connections cancelled because they were still active when the time to drain had passed.
+    pub cancelled: u64,
+    /// Connections closed at once because a limit was reached.
+    pub refused: u64,
+}
 
 /// One call of `serve`. Lives in the frame of that call, which outlives every reference to it.
 pub(super) struct ServeCall {
@@ -67,13 +91,13 @@ impl Drop for AcceptGuard<'_> {
 }
 
 thread_local! {
-    /// Whether this connection's microprocess unwinds out of [`Server::idle`].
+    /// Whether this connection's microprocess unwinds out of [`Server::idle`](super::Server::idle).
     pub(super) static UNWINDS_FROM_IDLE: Cell<bool> = const { Cell::new(false) };
 }
 
 /// An open connection, counted as open for as long as this value lives.
 pub(super) struct Connection<'a> {
-    pub(super) server: &'a Server,
+    pub(super) load: &'a Load,
     pub(super) call: &'a ServeCall,
     /// Whether the connection's closure has returned.
     pub(super) is_complete: bool,
@@ -93,8 +117,10 @@ impl Drop for Connection<'_> {
         if let Some(count) = count {
             count.fetch_add(1, Ordering::Relaxed);
         }
-        self.server.open.fetch_sub(1, Ordering::Relaxed);
-        if self.call.open.fetch_sub(1, Ordering::SeqCst) == 1 && self.server.is_draining() {
+        self.load.open.fetch_sub(1, Ordering::Relaxed);
+        if self.call.open.fetch_sub(1, Ordering::SeqCst) == 1
+            && self.load.draining.load(Ordering::SeqCst)
+        {
             self.call.waiter.wake();
         }
     }

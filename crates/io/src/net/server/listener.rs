@@ -3,7 +3,8 @@
 use std::io;
 use std::os::fd::AsFd;
 
-use crate::net::{TcpListener, TcpStream, UnixListener, UnixStream, unix};
+use crate::net::tcp::{TcpListener, TcpStream};
+use crate::net::unix::{self, UnixListener, UnixStream};
 
 /// A listener that a [`Server`](super::Server) accepts from: [`TcpListener`] or [`UnixListener`].
 pub trait Listener: AsFd + Sync + sealed::Sealed {

@@ -17,7 +17,7 @@ mod trouble;
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,8 @@ use kumihimo_runtime::cancel::{self, Cancelled};
 use kumihimo_runtime::park::Waiter;
 use kumihimo_runtime::thread::{self, Thread};
 
-use connection::{AcceptGuard, ServeCall, UNWINDS_FROM_IDLE};
+pub use connection::Tally;
+use connection::{AcceptGuard, Load, ServeCall, UNWINDS_FROM_IDLE};
 pub use listener::Listener;
 use memory::Resident;
 pub use trouble::{Cause, Trouble};
@@ -62,11 +63,7 @@ pub struct Server {
     refusal: Vec<u8>,
     stack_size: Option<usize>,
     hook: Option<Box<Hook>>,
-    /// Connections of all listeners.
-    open: AtomicUsize,
-    /// Whether `state.until` is set. SeqCst, like the counts of connections: either the draining
-    /// thread sees the count, or the last connection sees this flag.
-    draining: AtomicBool,
+    load: Load,
     state: Mutex<State>,
     /// Connections inside [`idle`](Server::idle), by the IDs of their microprocesses.
     idle: Mutex<HashMap<u64, Thread>>,
@@ -82,20 +79,6 @@ struct State {
     serving: Vec<Waiter>,
     /// For each cause: time of the last report, and number of occurrences since.
     reported: [(Option<Instant>, u64); Cause::COUNT],
-}
-
-/// Outcomes of the connections of one [`Server::serve`] call.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Tally {
-    /// Connections that ended by themselves, or were [idle](Server::idle) when draining began.
-    pub served: u64,
-    /// Connections that ended by a panic. The others are unaffected.
-    pub panicked: u64,
-    /// Connections cancelled because they were still active when the time to drain had passed.
-    pub cancelled: u64,
-    /// Connections closed at once because a limit was reached.
-    pub refused: u64,
 }
 
 impl Default for Server {
@@ -115,8 +98,7 @@ impl Server {
             refusal: Vec::new(),
             stack_size: None,
             hook: None,
-            open: AtomicUsize::new(0),
-            draining: AtomicBool::new(false),
+            load: Load::default(),
             state: Mutex::default(),
             idle: Mutex::default(),
         }
@@ -240,7 +222,7 @@ impl Server {
         let until = Instant::now().checked_add(time);
         self.with(|state| {
             state.until = cancel::earlier(state.until, until);
-            self.draining.store(true, Ordering::SeqCst);
+            self.load.draining.store(true, Ordering::SeqCst);
             state.serving.iter().for_each(Waiter::wake);
         });
         for connection in self.with_idle(std::mem::take).into_values() {
@@ -251,7 +233,7 @@ impl Server {
     /// Whether draining has begun. A connection that would otherwise continue for ever should end
     /// after its current request.
     pub fn is_draining(&self) -> bool {
-        self.draining.load(Ordering::SeqCst)
+        self.load.draining.load(Ordering::SeqCst)
     }
 
     /// Runs `wait` and marks the connection as idle meanwhile, for example between two requests.
@@ -295,7 +277,7 @@ impl Server {
 
     /// Number of open connections, over all listeners.
     pub fn open(&self) -> usize {
-        self.open.load(Ordering::Relaxed)
+        self.load.open.load(Ordering::Relaxed)
     }
 
     fn until(&self) -> Option<Instant> {
