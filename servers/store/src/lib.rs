@@ -7,10 +7,10 @@
 #![forbid(unsafe_code)]
 
 mod disk;
-mod kinds;
 mod store;
+mod values;
 
 pub use disk::{DELAYED, Delayed, Disk, FileDisk, open_disk};
-pub use kinds::{Attributes, Caller, Changes, Entry, Kind, New, Stamp, Statistics, Time};
 pub use rustix::io::Errno;
-pub use store::{Handle, Listed, Node, Result, Seek, Store, XattrMode};
+pub use store::{Handle, Listed, Result, Seek, Store, XattrMode};
+pub use values::{Attributes, Caller, Changes, Entry, Kind, New, Node, Stamp, Statistics, Time};

@@ -2,14 +2,10 @@
 
 use rustix::io::Errno;
 
-use crate::kinds::{Attributes, Caller, Changes, Entry, Kind, New, Statistics};
+use crate::values::{Attributes, Caller, Changes, Entry, Kind, New, Node, Statistics};
 
 /// What a store says: an errno is what reaches the program that asked.
 pub type Result<T> = std::result::Result<T, Errno>;
-
-/// An inode's number in its store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Node(pub u64);
 
 /// An open file or directory, as the store numbers it. Stores that need none give 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use kumihimo_runtime::cancel;
 
-use super::{call, long_call};
+use super::call::{call, long_call};
 
 /// Bytes between two cancellation points: some milliseconds of a disk.
 const PART: usize = 16 << 20;

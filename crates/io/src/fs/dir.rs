@@ -2,13 +2,14 @@
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
+use std::fs::{FileType, Metadata};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, DirEntryExt};
 use std::path::{Path, PathBuf};
 
 use kumihimo_runtime::park::sleeps_are_told;
 
-use super::{FileType, Metadata, call};
+use super::call::call;
 
 /// Entries fetched in one `blocking`: the C library has some hundred of them ready at a time
 /// anyway.

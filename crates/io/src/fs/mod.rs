@@ -24,38 +24,22 @@
 //!
 //! [`thread::blocking`]: kumihimo_runtime::thread::blocking
 
+mod call;
 mod copy;
 mod dir;
 mod file;
-mod open;
 pub mod unix;
 
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-use kumihimo_runtime::cancel;
-use kumihimo_runtime::thread::blocking;
-
-use crate::descriptor::brief;
+use call::{call, long_call};
 
 pub use copy::copy;
 pub(crate) use copy::copy_ranges;
 pub use dir::{DirBuilder, DirEntry, ReadDir};
-pub use file::{File, TryLockError};
-pub use open::OpenOptions;
+pub use file::{File, OpenOptions, TryLockError};
 pub use std::fs::{FileTimes, FileType, Metadata, Permissions};
-
-/// A call with a path.
-fn call<T>(f: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-    cancel::point();
-    brief(f)
-}
-
-/// A call that walks or waits for long.
-fn long_call<T>(f: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-    cancel::point();
-    blocking(f)
-}
 
 /// All of a file.
 ///

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 
-use super::call;
+use super::call::call;
 
 pub use std::os::unix::fs::{
     DirBuilderExt, DirEntryExt, FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt,

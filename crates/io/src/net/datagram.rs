@@ -35,7 +35,8 @@ impl<S: AsFd> Socket<S> {
         })
     }
 
-    /// Sends over UDP. Datagrams of several microprocesses to one peer may leave in one system call.
+    /// Sends over UDP. Datagrams of several microprocesses to one peer may leave in one system
+    /// call.
     pub(super) fn send_datagram(&self, to: Option<&Address>, buf: &[u8]) -> io::Result<usize> {
         let shared = self.options.is_shared_by_senders();
         self.attempt(Interest::Write, |fd| {

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use kumihimo_ext2::{Ext2, OpenError, Settings};
 use kumihimo_store::{Disk, Store};
 
-use crate::clock;
+use super::clock;
+use super::disks::Memory;
+use super::images;
 use crate::compare::{Rules, Subject};
-use crate::disks::Memory;
-use crate::images;
 use crate::model::Limits;
 
 /// What the store complained of.

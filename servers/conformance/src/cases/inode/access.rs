@@ -2,7 +2,7 @@
 
 use rustix::fs::Access;
 
-use super::cases;
+use crate::cases::case::cases;
 
 cases! {
     fn of_what_is_there(t) {

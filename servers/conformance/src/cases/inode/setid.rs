@@ -2,7 +2,7 @@
 
 use rustix::fs::OFlags;
 
-use super::cases;
+use crate::cases::case::cases;
 
 cases! {
     fn write_by_root_leaves_them(t) {

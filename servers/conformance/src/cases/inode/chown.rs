@@ -1,6 +1,6 @@
 //! chown(2).
 
-use super::cases;
+use crate::cases::case::cases;
 
 cases! {
     fn both(t) {

@@ -2,7 +2,7 @@
 
 use rustix::fs::FileType;
 
-use super::cases;
+use crate::cases::case::cases;
 
 cases! {
     fn file(t) {

@@ -2,7 +2,7 @@
 
 use rustix::fs::XattrFlags;
 
-use super::cases;
+use crate::cases::case::cases;
 
 const ANY: XattrFlags = XattrFlags::empty();
 

@@ -2,7 +2,7 @@
 
 use rustix::fs::{AtFlags, OFlags, Timespec, UTIME_NOW, UTIME_OMIT, XattrFlags};
 
-use super::cases;
+use crate::cases::case::cases;
 
 const fn at(tv_sec: i64, tv_nsec: u32) -> Timespec {
     Timespec { tv_sec, tv_nsec: tv_nsec as _ }

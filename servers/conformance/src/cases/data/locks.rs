@@ -2,7 +2,7 @@
 
 use rustix::fs::{FlockOperation as How, OFlags};
 
-use super::cases;
+use crate::cases::case::cases;
 
 cases! {
     fn one_has_it(t) {

@@ -1,6 +1,6 @@
 //! mkdir(2), rmdir(2) and what a directory counts.
 
-use super::cases;
+use crate::cases::case::cases;
 
 cases! {
     fn make(t) {

@@ -2,7 +2,7 @@
 
 use rustix::fs::{Access, AtFlags, FileType, OFlags, Timespec, XattrFlags};
 
-use super::Case;
+use crate::cases::case::Case;
 use crate::trial::Trial;
 
 type Call = fn(&mut Trial, &str);

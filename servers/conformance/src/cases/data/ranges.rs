@@ -2,7 +2,7 @@
 
 use rustix::fs::{FallocateFlags as How, OFlags, SeekFrom};
 
-use super::cases;
+use crate::cases::case::cases;
 
 cases! {
     fn of_an_empty_file(t) {

@@ -2,7 +2,7 @@
 
 use rustix::fs::{OFlags, SeekFrom};
 
-use super::cases;
+use crate::cases::case::cases;
 
 cases! {
     fn beyond_the_end(t) {

@@ -2,7 +2,7 @@
 
 use rustix::fs::{FileType, OFlags, SeekFrom};
 
-use super::cases;
+use crate::cases::case::cases;
 
 cases! {
     fn each_kind(t) {

@@ -1,6 +1,8 @@
 //! Values that go in and out of a store.
 
-use crate::store::Node;
+/// An inode's number in its store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Node(pub u64);
 
 /// What an inode is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
