@@ -8,8 +8,8 @@ use std::time::Duration;
 use kumihimo::sync::Arc;
 use kumihimo_store::{Disk, FileDisk};
 
-use super::Mounted;
-use crate::environment::{Environment, Intake};
+use crate::environment::Environment;
+use crate::intake::{Intake, Mounted};
 
 /// The environment.
 pub(super) struct KernelThreads;

@@ -12,8 +12,8 @@ use kumihimo::sync::Arc;
 use kumihimo::thread;
 use kumihimo_store::{Disk, FileDisk};
 
-use super::Mounted;
-use crate::environment::{Environment, Intake};
+use crate::environment::Environment;
+use crate::intake::{Intake, Mounted};
 
 /// As the machine and the environment's variables have it.
 pub(super) fn runtime() -> io::Result<Runtime> {

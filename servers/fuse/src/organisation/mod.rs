@@ -10,16 +10,15 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-use kumihimo::fuse::Device;
 use kumihimo::sync::{Arc, Condvar, Mutex, PoisonError};
 use kumihimo_store::{Delayed, Disk, FileDisk};
 
 pub use processes::{Apart, apart};
 
-use crate::crew;
+use crate::chore::{CHORE_EVERY, Chore};
 use crate::environment::Environment;
-use crate::service::Service;
-use crate::threads::Threads;
+use crate::intake::Mounted;
+use crate::threads::{self, Threads};
 
 /// How a system server is divided into threads and processes (P1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,22 +46,6 @@ impl fmt::Display for Organisation {
         })
     }
 }
-
-/// A service and the channel of its mount.
-#[derive(Clone, Debug)]
-pub struct Mounted {
-    /// What is shown there.
-    pub service: Arc<Service>,
-    /// Where its requests come in.
-    pub device: Arc<Device>,
-}
-
-/// What is done now and then besides requests: the store writes back what is old. By a thread of
-/// the organisation.
-pub type Chore = Arc<dyn Fn() + Send + Sync>;
-
-/// How often the chore is done.
-pub const CHORE_EVERY: Duration = Duration::from_secs(1);
 
 impl Organisation {
     /// Whether the clock is a process of its own.
@@ -165,9 +148,9 @@ fn serve_in(
     };
     let crews: Vec<_> = groups
         .into_iter()
-        .map(|group| crew::begin(environment, threads, group))
+        .map(|group| threads::begin(environment, threads, group))
         .collect::<io::Result<_>>()?;
-    crews.into_iter().for_each(crew::Ended::wait);
+    crews.into_iter().for_each(threads::Ended::wait);
     *ended.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
     ended.1.notify_all();
     Ok(())

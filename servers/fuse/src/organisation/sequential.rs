@@ -8,10 +8,10 @@ use kumihimo::fuse::Device;
 use kumihimo::sync::{Mutex, PoisonError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::{CHORE_EVERY, Chore, Mounted};
-use crate::environment::{Buffer, received, send};
-use crate::service::Answer;
-use crate::wire::{Message, Reply};
+use crate::chore::{CHORE_EVERY, Chore};
+use crate::intake::{Buffer, Mounted, received, send};
+use crate::protocol::service::Answer;
+use crate::protocol::wire::{Message, Reply};
 
 /// The handler of a request has it, whichever way the request came.
 pub(super) static TURN: Mutex<()> = Mutex::new(());

@@ -10,8 +10,8 @@ use kumihimo::sync::Arc;
 use kumihimo::thread;
 use kumihimo_store::{Disk, FileDisk};
 
-use super::Mounted;
-use crate::environment::{Environment, Intake};
+use crate::environment::Environment;
+use crate::intake::{Intake, Mounted};
 
 /// One virtual processor for all of them.
 pub(super) fn runtime() -> io::Result<Runtime> {

@@ -1,8 +1,8 @@
 //! Cases about open files and their data.
 //!
 //! Each file covers one system call or property and exports `all`, its cases. A case receives the
-//! [`Trial`](crate::trial::Trial) of a fresh directory, and writes its observations there. Cases use
-//! the trial only, and no case uses another.
+//! [`Trial`](crate::trial::Trial) of a fresh directory, and writes its observations there. Cases
+//! use the trial only, and no case uses another.
 
 mod locks;
 mod open;

@@ -1,8 +1,8 @@
 //! Cases about names: directories, links, paths and renames.
 //!
 //! Each file covers one system call or property and exports `all`, its cases. A case receives the
-//! [`Trial`](crate::trial::Trial) of a fresh directory, and writes its observations there. Cases use
-//! the trial only, and no case uses another.
+//! [`Trial`](crate::trial::Trial) of a fresh directory, and writes its observations there. Cases
+//! use the trial only, and no case uses another.
 
 mod directories;
 mod link;

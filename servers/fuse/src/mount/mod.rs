@@ -1,5 +1,7 @@
 //! Mounting and unmounting: by mount(2) where that is allowed, else through fusermount3(1).
 
+pub mod mountinfo;
+
 use std::ffi::OsStr;
 use std::io::{self, ErrorKind, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -16,8 +18,6 @@ use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
 };
-
-use crate::mountinfo;
 
 /// The type that mounts of ours have.
 pub const KIND: &str = "fuse.kumi";

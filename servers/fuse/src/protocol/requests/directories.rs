@@ -7,8 +7,8 @@ use fuse_abi::linux::{
 use kumihimo_store::{Errno, Handle, Listed, Node, Result};
 use rustix::fs::OFlags;
 
-use crate::service::{Request, Service};
-use crate::wire::Reply;
+use crate::protocol::service::{Request, Service};
+use crate::protocol::wire::Reply;
 
 /// Bytes of a name's structure, without the name.
 const DIRENT: usize = size_of::<fuse_dirent>();

@@ -5,20 +5,14 @@ use std::io;
 
 use kumihimo::sync::Arc;
 use kumihimo::sync::atomic::{AtomicUsize, Ordering};
-use kumihimo::sync::mpsc::{self, Receiver, Sender};
+use kumihimo::sync::mpsc::Sender;
 
-use crate::environment::{Buffer, Environment, Intake};
-use crate::organisation::Mounted;
-use crate::per_file::Files;
-use crate::threads::Threads;
-use crate::uring;
-use crate::wire::Reply;
+use crate::environment::Environment;
+use crate::intake::{Buffer, Intake, Mounted};
+use crate::protocol::wire::Reply;
 
 /// More of a pool in waiting than these end: each that waits is one more to be woken for nothing.
 const IN_WAITING: usize = 3;
-/// Receivers for threads that belong to a file.
-const RECEIVERS: usize = 3;
-
 /// Is dropped when the thread that has it ends.
 pub(crate) type Alive = Sender<()>;
 
@@ -34,56 +28,25 @@ pub(crate) struct Crew {
     living: AtomicUsize,
 }
 
-/// Waits until the last thread has ended.
-pub(crate) struct Ended(Receiver<()>);
-
-impl Ended {
-    pub(crate) fn wait(self) {
-        // Nobody sends: an error says that all senders are gone.
-        let _ = self.0.recv();
-    }
-}
-
-/// Begins to serve mounts by threads that they have in common.
-pub(crate) fn begin(
-    environment: &Arc<dyn Environment>,
-    threads: Threads,
-    mounts: Vec<Mounted>,
-) -> io::Result<Ended> {
-    let (begun, most) = match threads {
-        Threads::Identical(n) => (n.get(), n.get()),
-        Threads::Pool => (1, environment.most()),
-        Threads::PerRequest => (1, 1),
-        Threads::PerFile => (RECEIVERS, RECEIVERS),
-    };
-    let by_uring: Vec<&Mounted> = mounts.iter().filter(|mount| uring::greet(mount)).collect();
-    let crew = Arc::new(Crew {
-        intakes: environment.intakes(&mounts, begun)?,
-        environment: Arc::clone(environment),
-        most,
-        waiting: AtomicUsize::new(0),
-        living: AtomicUsize::new(0),
-    });
-    let files = Arc::new(Files::default());
-    let (alive, ended) = mpsc::channel();
-    for mount in &by_uring {
-        uring::begin(&crew, mount, begun, &alive)?;
-    }
-    // With io_uring, what is left for the channel are messages that nobody waits for: one thread
-    // receives them.
-    for number in 0..if by_uring.is_empty() { begun } else { 1 } {
-        let (files, alive) = (Arc::clone(&files), alive.clone());
-        crew.begin(number, move |crew| match threads {
-            Threads::Identical(_) | Threads::Pool => crew.serve(number, &alive),
-            Threads::PerRequest => crew.hand_each_over(number, &alive),
-            Threads::PerFile => files.serve(crew, number, &alive),
-        })?;
-    }
-    Ok(Ended(ended))
-}
-
 impl Crew {
-    fn begin(
+    /// A crew without threads yet; `begun` of them will receive, and there will be `most` at a
+    /// time.
+    pub(super) fn new(
+        environment: &Arc<dyn Environment>,
+        mounts: &[Mounted],
+        begun: usize,
+        most: usize,
+    ) -> io::Result<Crew> {
+        Ok(Crew {
+            intakes: environment.intakes(mounts, begun)?,
+            environment: Arc::clone(environment),
+            most,
+            waiting: AtomicUsize::new(0),
+            living: AtomicUsize::new(0),
+        })
+    }
+
+    pub(super) fn begin(
         self: &Arc<Crew>,
         number: usize,
         body: impl FnOnce(&Arc<Crew>) + Send + 'static,
@@ -109,7 +72,7 @@ impl Crew {
 
     /// Receives and handles. The last waiting thread sees to it that another one waits, before it
     /// is occupied itself.
-    fn serve(self: &Arc<Crew>, number: usize, alive: &Alive) {
+    pub(super) fn serve(self: &Arc<Crew>, number: usize, alive: &Alive) {
         let (mut buffer, mut reply) = (Buffer::default(), Reply::default());
         let intake = self.intake(number);
         loop {
@@ -135,7 +98,7 @@ impl Crew {
     }
 
     /// A thread for each request.
-    fn hand_each_over(&self, number: usize, alive: &Alive) {
+    pub(super) fn hand_each_over(&self, number: usize, alive: &Alive) {
         let mut buffer = Buffer::default();
         let intake = self.intake(number);
         while let Some((mount, request)) = intake.receive(&mut buffer) {

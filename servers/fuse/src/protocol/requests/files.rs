@@ -9,8 +9,8 @@ use kumihimo::sync::atomic::Ordering;
 use kumihimo_store::{Errno, Handle, New, Result, Seek};
 use rustix::fs::OFlags;
 
-use crate::service::{Request, Service};
-use crate::wire::Reply;
+use crate::protocol::service::{Request, Service};
+use crate::protocol::wire::Reply;
 
 /// A request is looked at for an interruption after so many bytes each: so much more is done for
 /// nobody at most.

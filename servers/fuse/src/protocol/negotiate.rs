@@ -11,8 +11,8 @@ use kumihimo::sync::atomic::Ordering;
 use kumihimo_store::{Errno, Result};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::service::{Request, Service};
-use crate::wire::{Arguments, Reply};
+use crate::protocol::service::{Request, Service};
+use crate::protocol::wire::{Arguments, Reply};
 
 /// The largest write, and with it read, in one request: bytes.
 pub(crate) const MAX_WRITE: u32 = 1 << 20;
@@ -117,8 +117,8 @@ mod tests {
     use zerocopy::Immutable;
 
     use super::*;
-    use crate::service::{Answer, Settings};
-    use crate::wire::Message;
+    use crate::protocol::service::{Answer, Settings};
+    use crate::protocol::wire::Message;
 
     /// Asks as the kernel does; what was answered after the header.
     fn ask(service: &Service, op: Op, nodeid: u64, arguments: &[u8]) -> Vec<u8> {

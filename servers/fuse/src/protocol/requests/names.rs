@@ -6,8 +6,8 @@ use fuse_abi::linux::{
 };
 use kumihimo_store::{Errno, Kind, New, Result};
 
-use crate::service::{Request, Service};
-use crate::wire::Reply;
+use crate::protocol::service::{Request, Service};
+use crate::protocol::wire::Reply;
 
 /// `RENAME_NOREPLACE` of renameat2(2).
 const NOREPLACE: u32 = 1;

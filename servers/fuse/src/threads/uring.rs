@@ -7,12 +7,11 @@ use kumihimo::fuse::uring::{self, Entry};
 use kumihimo::sync::Arc;
 use kumihimo::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::crew::{Alive, Crew};
-use crate::environment::{Buffer, received, send};
-use crate::negotiate::MAX_WRITE;
-use crate::organisation::Mounted;
-use crate::service::Answer;
-use crate::wire::{Message, Reply};
+use super::crew::{Alive, Crew};
+use crate::intake::{Buffer, Mounted, received, send};
+use crate::protocol::negotiate::MAX_WRITE;
+use crate::protocol::service::Answer;
+use crate::protocol::wire::{Message, Reply};
 
 /// Answers the first request of a mount, which always comes through the channel, if more depends on
 /// it: whether the others come through io_uring.

@@ -8,8 +8,8 @@ use kumihimo::sync::Arc;
 use kumihimo::sync::atomic::{AtomicBool, AtomicU32};
 use kumihimo_store::{Caller, Errno, Node, Result, Store};
 
-use crate::interrupts::Interrupts;
-use crate::wire::{Arguments, Message, Reply};
+use crate::protocol::interrupts::Interrupts;
+use crate::protocol::wire::{Arguments, Message, Reply};
 
 /// How a store is shown.
 #[derive(Clone, Debug)]

@@ -9,7 +9,7 @@ mod xattrs;
 use fuse_abi::linux::{FUSE_ROOT_ID, fuse_attr, fuse_entry_out};
 use kumihimo_store::{Attributes, Entry, Time};
 
-use crate::service::Service;
+use crate::protocol::service::Service;
 
 /// As the wire has it: seconds as they are in two's complement.
 fn seconds(time: Time) -> u64 {

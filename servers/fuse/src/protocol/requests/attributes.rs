@@ -8,8 +8,8 @@ use fuse_abi::linux::{
 use kumihimo_store::{Attributes, Changes, Result, Stamp, Time};
 
 use super::attributes;
-use crate::service::{Request, Service};
-use crate::wire::Reply;
+use crate::protocol::service::{Request, Service};
+use crate::protocol::wire::Reply;
 
 impl Service {
     pub(crate) fn get_attributes(&self, request: &Request<'_>, reply: &mut Reply) -> Result<()> {

@@ -3,8 +3,8 @@
 use fuse_abi::linux::{fuse_getxattr_in, fuse_getxattr_out};
 use kumihimo_store::{Errno, Result, XattrMode};
 
-use crate::service::{Request, Service};
-use crate::wire::Reply;
+use crate::protocol::service::{Request, Service};
+use crate::protocol::wire::Reply;
 
 /// `XATTR_CREATE` and `XATTR_REPLACE` of setxattr(2).
 const CREATE: u32 = 1;

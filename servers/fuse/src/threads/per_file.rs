@@ -7,9 +7,9 @@ use fuse_abi::linux::{fuse_in_header, fuse_opcode as Op};
 use kumihimo::sync::mpsc::{self, Sender};
 use kumihimo::sync::{Arc, Mutex, PoisonError};
 
-use crate::crew::{Alive, Crew};
-use crate::environment::{Buffer, Intake};
-use crate::wire::{Message, Reply};
+use super::crew::{Alive, Crew};
+use crate::intake::{Buffer, Intake};
+use crate::protocol::wire::{Message, Reply};
 
 /// An open file: its mount, its inode, and the number that the store gave it. A store that numbers
 /// none has one thread for each inode that is open.
