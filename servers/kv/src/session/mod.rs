@@ -1,4 +1,11 @@
-//! What a connection is in the middle of, and how a command is run in it.
+//! The state of one connection between two commands, and the type of a command.
+//!
+//! A [`Command`] is a row of the table in `commands`; it receives the session and the arguments,
+//! and writes its reply into the session. `wait.rs` is a command that has to wait for an item.
+//!
+//! Uses the server, its clients and data. The commands and their dispatch stand above.
+
+pub mod wait;
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -7,16 +14,18 @@ use kumihimo::sync::Arc;
 use kumihimo::sync::atomic::Ordering::Relaxed;
 use kumihimo::thread::JoinHandle;
 
-use crate::channels::{Outbox, To};
 use crate::clients::Client;
-use crate::command::{self, Command};
-use crate::commands::lists::Wait;
-use crate::database::{Databases, Key};
-use crate::log::REFUSED;
-use crate::reply::{Reply, Version};
-use crate::request::Args;
+use crate::clients::channels::{Outbox, To};
+use crate::data::databases::Databases;
+use crate::data::key::Key;
+use crate::data::key::Time;
+use crate::protocol::reply::Reply;
+use crate::protocol::request::Args;
 use crate::server::Server;
-use crate::shard::Time;
+use wait::Wait;
+
+/// The name that `CLIENT LIST` shows for a client without a command yet.
+const FIRST_COMMAND: &str = "ping";
 
 /// A reply was written; or this error is the reply.
 pub type Answer = Result<(), Cow<'static, str>>;
@@ -31,6 +40,68 @@ pub enum After {
     Close,
     /// The end, without a reply to this one.
     Drop,
+}
+
+/// It may change data: refused while the log cannot be written.
+pub const WRITE: u8 = 1;
+/// It may take more memory: refused beyond `maxmemory`.
+pub const GROWS: u8 = 2;
+/// It reads data.
+pub const READ: u8 = 4;
+/// It takes the same time however much there is.
+pub const FAST: u8 = 8;
+/// It may be given in RESP2 by one that has subscribed.
+pub const SUBSCRIBED: u8 = 16;
+/// It may wait.
+pub const BLOCKING: u8 = 32;
+/// It concerns the server.
+pub const ADMIN: u8 = 64;
+/// It publishes or subscribes.
+pub const PUBSUB: u8 = 128;
+
+/// A command.
+pub struct Command {
+    /// In lower case.
+    pub name: &'static str,
+    /// How many words, the name included; negative: at least so many.
+    pub arity: i64,
+    /// What kind it is.
+    pub flags: u8,
+    /// Its first key, its last one (negative: from the end) and the step between them.
+    pub keys: (i64, i64, i64),
+    /// As `COMMAND DOCS` groups them.
+    pub group: &'static str,
+    /// What it does.
+    pub summary: &'static str,
+    /// Does it.
+    pub run: fn(&mut Session, Args<'_>) -> Answer,
+}
+
+impl Command {
+    /// Whether it may have so many words.
+    pub fn takes(&self, words: usize) -> bool {
+        if self.arity < 0 { words as i64 >= -self.arity } else { words as i64 == self.arity }
+    }
+
+    /// Whether it is of the kind `flag`.
+    pub fn has(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+
+    /// What kinds it is of, as `COMMAND` calls them.
+    pub fn kinds(&self) -> impl Iterator<Item = &'static str> + Clone {
+        let names = [
+            (WRITE, "write"),
+            (GROWS, "denyoom"),
+            (READ, "readonly"),
+            (FAST, "fast"),
+            (BLOCKING, "blocking"),
+            (ADMIN, "admin"),
+            (PUBSUB, "pubsub"),
+        ];
+        let flags = self.flags;
+        names.into_iter().filter_map(move |(flag, name)| (flags & flag != 0).then_some(name))
+    }
 }
 
 /// One connection's state.
@@ -62,13 +133,14 @@ pub struct Session {
     pub changed_from: Option<usize>,
     /// Commands run that the server has not counted yet.
     pub uncounted: u64,
-    last: &'static Command,
+    /// The command that ran last.
+    pub last: Option<&'static Command>,
 }
 
 impl Session {
     /// For `client`.
     pub fn new(server: &Arc<Server>, client: Arc<Client>) -> Session {
-        Session { client: Some(client), now: crate::database::now(), ..Session::replaying(server) }
+        Session { client: Some(client), now: crate::data::key::now(), ..Session::replaying(server) }
     }
 
     /// For commands from a log.
@@ -87,7 +159,7 @@ impl Session {
             patterns: BTreeSet::new(),
             changed_from: None,
             uncounted: 0,
-            last: command::find(b"ping").expect("there is one"),
+            last: None,
         }
     }
 
@@ -104,83 +176,6 @@ impl Session {
     /// How many channels and patterns it has subscribed to.
     pub fn subscriptions(&self) -> usize {
         self.channels.len() + self.patterns.len()
-    }
-
-    /// Runs one command; its reply is written behind the others.
-    pub fn run(&mut self, args: Args<'_>) {
-        if let Err(error) = self.try_run(args) {
-            self.reply.error(&error);
-        }
-    }
-
-    fn try_run(&mut self, args: Args<'_>) -> Answer {
-        let name = args.at(0);
-        if !self.last.name.as_bytes().eq_ignore_ascii_case(name) {
-            match command::find(name) {
-                Some(command) => self.last = command,
-                None => return self.unknown(args),
-            }
-        }
-        let command = self.last;
-        self.uncounted += 1;
-        if !command.takes(args.len()) {
-            return Err(wrong_arity(command.name));
-        }
-        if self.subscriptions() > 0
-            && self.reply.version == Version::Two
-            && !command.has(command::SUBSCRIBED)
-        {
-            return Err(format!(
-                "Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context",
-                command.name
-            )
-            .into());
-        }
-        if command.has(command::WRITE) {
-            let server = &self.server;
-            if command.has(command::GROWS) && server.is_full() {
-                return Err("OOM command not allowed when used memory > 'maxmemory'.".into());
-            }
-            if let Some(log) = server.databases.shared.log.get() {
-                if log.is_failing() {
-                    return Err(format!("{REFUSED}: {}", log.failure().unwrap_or_default()).into());
-                }
-                self.changed_from.get_or_insert(self.reply.bytes.len());
-            }
-        }
-        (command.run)(self, args)
-    }
-
-    fn unknown(&mut self, args: Args<'_>) -> Answer {
-        let name = args.at(0);
-        if name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:") {
-            // A browser that was lured into talking to us.
-            eprintln!("kv: a client speaks HTTP: cut off");
-            self.after = After::Drop;
-            return Ok(());
-        }
-        let mut shown = String::new();
-        for arg in args.from(1) {
-            if shown.len() >= 128 {
-                break;
-            }
-            let text = until_nul(&arg[..arg.len().min(128 - shown.len())]);
-            shown.push('\'');
-            shown.push_str(&text);
-            shown.push_str("' ");
-        }
-        let name = until_nul(&name[..name.len().min(128)]);
-        Err(format!("unknown command '{name}', with args beginning with: {shown}").into())
-    }
-
-    /// Runs a command from a log. Whether it can have been written there.
-    pub fn replay(&mut self, args: Args<'_>) -> bool {
-        self.run(args);
-        let failed = self.reply.bytes.first() == Some(&b'-')
-            || self.wait.take().is_some()
-            || self.after != After::Next;
-        self.reply.bytes.clear();
-        !failed
     }
 
     /// Tells a subscriber what was gathered: what is published meanwhile comes behind it.
@@ -209,7 +204,7 @@ impl Session {
         self.server.stats.commands.fetch_add(std::mem::take(&mut self.uncounted), Relaxed);
         if let Some(client) = &self.client {
             client.active.store(self.now, Relaxed);
-            client.told().command = self.last.name;
+            client.told().command = self.last.map_or(FIRST_COMMAND, |command| command.name);
         }
     }
 }

@@ -9,9 +9,9 @@ use bytes::BytesMut;
 use kumihimo::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 
 use crate::clients::Client;
-use crate::glob;
-use crate::reply::{Reply, Version};
-use crate::stream::Stream;
+use crate::clients::stream::Stream;
+use crate::data::glob;
+use crate::protocol::reply::{Reply, Version};
 
 /// What a subscriber may leave unread at most; and what for some time. Redis's default of
 /// `client-output-buffer-limit pubsub`.

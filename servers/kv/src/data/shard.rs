@@ -10,15 +10,10 @@ use hashbrown::HashTable;
 use kumihimo::sync::Arc;
 use kumihimo::sync::atomic::Ordering::Relaxed;
 
-use crate::blocked::Waiter;
-use crate::database::{Key, Shared};
-use crate::value::{End, List, Value, chunk};
-
-/// Milliseconds since 1970; `FOREVER` for what does not expire.
-pub type Time = u64;
-
-/// When something expires that does not.
-pub const FOREVER: Time = Time::MAX;
+use super::key::{FOREVER, Key, Time};
+use super::shared::Shared;
+use super::value::{End, List, Value, chunk};
+use super::waiter::Waiter;
 
 /// A key with its value.
 pub struct Entry {

@@ -1,70 +1,12 @@
-//! The commands there are.
+//! The table of commands, and `COMMAND`, which lists it.
 
-use crate::commands::{client, introspect, keys, lists, pubsub, server, strings};
-use crate::request::Args;
-use crate::session::{Answer, Session};
-
-/// It may change data: refused while the log cannot be written.
-pub const WRITE: u8 = 1;
-/// It may take more memory: refused beyond `maxmemory`.
-pub const GROWS: u8 = 2;
-/// It reads data.
-pub const READ: u8 = 4;
-/// It takes the same time however much there is.
-pub const FAST: u8 = 8;
-/// It may be given in RESP2 by one that has subscribed.
-pub const SUBSCRIBED: u8 = 16;
-/// It may wait.
-pub const BLOCKING: u8 = 32;
-/// It concerns the server.
-pub const ADMIN: u8 = 64;
-/// It publishes or subscribes.
-pub const PUBSUB: u8 = 128;
-
-/// A command.
-pub struct Command {
-    /// In lower case.
-    pub name: &'static str,
-    /// How many words, the name included; negative: at least so many.
-    pub arity: i64,
-    /// What kind it is.
-    pub flags: u8,
-    /// Its first key, its last one (negative: from the end) and the step between them.
-    pub keys: (i64, i64, i64),
-    /// As `COMMAND DOCS` groups them.
-    pub group: &'static str,
-    /// What it does.
-    pub summary: &'static str,
-    /// Does it.
-    pub run: fn(&mut Session, Args<'_>) -> Answer,
-}
-
-impl Command {
-    /// Whether it may have so many words.
-    pub fn takes(&self, words: usize) -> bool {
-        if self.arity < 0 { words as i64 >= -self.arity } else { words as i64 == self.arity }
-    }
-
-    /// Whether it is of the kind `flag`.
-    pub fn has(&self, flag: u8) -> bool {
-        self.flags & flag != 0
-    }
-
-    /// What kinds it is of, as `COMMAND` calls them.
-    pub fn kinds(&self) -> impl Iterator<Item = &'static str> + Clone {
-        let names = [
-            (WRITE, "write"),
-            (GROWS, "denyoom"),
-            (READ, "readonly"),
-            (FAST, "fast"),
-            (BLOCKING, "blocking"),
-            (ADMIN, "admin"),
-            (PUBSUB, "pubsub"),
-        ];
-        let flags = self.flags;
-        names.into_iter().filter_map(move |(flag, name)| (flags & flag != 0).then_some(name))
-    }
-}
+use super::{client, keys, lists, no_subcommand, pubsub, server, strings};
+use crate::protocol::reply::Reply;
+use crate::protocol::request::Args;
+use crate::session::{
+    ADMIN, Answer, BLOCKING, Command, FAST, GROWS, PUBSUB, READ, SUBSCRIBED, Session, WRITE,
+    wrong_arity,
+};
 
 /// The command of that name, in whatever case.
 pub fn find(name: &[u8]) -> Option<&'static Command> {
@@ -72,11 +14,6 @@ pub fn find(name: &[u8]) -> Option<&'static Command> {
     ALL.iter().find(|command| {
         command.name.len() == name.len() && command.name.as_bytes().eq_ignore_ascii_case(name)
     })
-}
-
-/// All of them.
-pub fn all() -> &'static [Command] {
-    ALL
 }
 
 type Run = fn(&mut Session, Args<'_>) -> Answer;
@@ -327,8 +264,76 @@ static ALL: &[Command] = &[
         "Tells of connections, and ends them",
         client::client,
     ),
-    new("command", (-1, 0, NONE), "server", "Tells of commands", introspect::command),
+    new("command", (-1, 0, NONE), "server", "Tells of commands", command),
     new("config", (-2, ADMIN, NONE), "server", "Tells of settings", server::config),
     new("info", (-1, 0, NONE), "server", "Tells of the server", server::info),
     new("shutdown", (-1, ADMIN, NONE), "server", "Ends the server", server::shutdown),
 ];
+
+/// `COMMAND [COUNT | LIST | INFO [name ...] | DOCS [name ...]]`
+pub fn command(session: &mut Session, args: Args<'_>) -> Answer {
+    let reply = &mut session.reply;
+    let Some(name) = args.get(1) else {
+        reply.array(ALL.len());
+        ALL.iter().for_each(|command| describe(reply, command));
+        return Ok(());
+    };
+    match name.to_ascii_lowercase().as_slice() {
+        b"count" if args.len() == 2 => reply.count(ALL.len()),
+        b"list" if args.len() == 2 => {
+            reply.set(ALL.len());
+            ALL.iter().for_each(|command| reply.bulk(command.name.as_bytes()));
+        }
+        b"info" if args.len() > 2 => {
+            reply.array(args.len() - 2);
+            for name in args.from(2) {
+                match find(name) {
+                    Some(command) => describe(reply, command),
+                    None => reply.null_array(),
+                }
+            }
+        }
+        b"info" => {
+            reply.array(ALL.len());
+            ALL.iter().for_each(|command| describe(reply, command));
+        }
+        b"docs" if args.len() > 2 => {
+            let found: Vec<_> = args.from(2).filter_map(find).collect();
+            reply.map(found.len());
+            found.into_iter().for_each(|command| document(reply, command));
+        }
+        b"docs" => {
+            reply.map(ALL.len());
+            ALL.iter().for_each(|command| document(reply, command));
+        }
+        b"count" => return Err(wrong_arity("command|count")),
+        b"list" => return Err(wrong_arity("command|list")),
+        _ => return Err(no_subcommand("COMMAND", name)),
+    }
+    Ok(())
+}
+
+/// Ten fields: name, arity, flags, keys, ACL categories, tips, key specifications, subcommands.
+fn describe(reply: &mut Reply, command: &Command) {
+    reply.array(10);
+    reply.bulk(command.name.as_bytes());
+    reply.integer(command.arity);
+    reply.set(command.kinds().count());
+    command.kinds().for_each(|kind| reply.simple(kind));
+    let (first, last, step) = command.keys;
+    [first, last, step].into_iter().for_each(|number| reply.integer(number));
+    reply.set(1);
+    reply.simple(&format!("@{}", command.group));
+    reply.array(0);
+    reply.array(0);
+    reply.array(0);
+}
+
+fn document(reply: &mut Reply, command: &Command) {
+    reply.bulk(command.name.as_bytes());
+    reply.map(2);
+    for (key, value) in [("summary", command.summary), ("group", command.group)] {
+        reply.bulk(key.as_bytes());
+        reply.bulk(value.as_bytes());
+    }
+}

@@ -1,4 +1,15 @@
-//! The connected clients, and what the others may know of them.
+//! The connected clients: their sockets, their properties as other clients see them, and their
+//! subscriptions.
+//!
+//! A connection enters through [`Clients::enter`] and leaves when its [`Presence`] drops.
+//! `stream.rs` is the socket; `channels.rs` delivers published messages into a subscriber's outbox,
+//! which a microprocess of its own writes to the socket, so that a publisher never waits for a
+//! reader.
+//!
+//! Uses the protocol and the data room's times and patterns; the server and sessions stand above.
+
+pub mod channels;
+pub mod stream;
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -7,10 +18,9 @@ use kumihimo::net::Shutdown;
 use kumihimo::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use kumihimo::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use crate::reply::Version;
-use crate::server::Server;
-use crate::shard::Time;
-use crate::stream::Stream;
+use crate::data::key::Time;
+use crate::protocol::reply::Version;
+use stream::Stream;
 
 /// A client, as others see it.
 pub struct Client {
@@ -127,16 +137,16 @@ struct State {
     ending: bool,
 }
 
-/// That a client is connected; dropped when it is not any more.
-pub struct Here {
-    server: Arc<Server>,
+/// The presence of a connected client; dropped when the connection has ended.
+pub struct Presence {
+    clients: Arc<Clients>,
     /// The client.
     pub client: Arc<Client>,
 }
 
-impl Drop for Here {
+impl Drop for Presence {
     fn drop(&mut self) {
-        let clients = &self.server.clients;
+        let clients = &self.clients;
         clients.lock().clients.remove(&self.client.id);
         clients.left.notify_all();
     }
@@ -147,15 +157,16 @@ impl Clients {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One more of `server`'s, unless there are `most` already, or the server is about to end.
+    /// Admits a client, unless `most` are connected already or the server is about to end.
     pub fn enter(
-        server: &Arc<Server>,
+        self: &Arc<Clients>,
+        most: usize,
         stream: &Arc<Stream>,
         (address, local): (String, String),
         now: Time,
-    ) -> Option<Here> {
-        let mut state = server.clients.lock();
-        if state.clients.len() >= server.settings.max_connections || state.ending {
+    ) -> Option<Presence> {
+        let mut state = self.lock();
+        if state.clients.len() >= most || state.ending {
             state.refused += 1;
             return None;
         }
@@ -176,7 +187,7 @@ impl Clients {
             stream: Arc::clone(stream),
         });
         state.clients.insert(client.id, Arc::clone(&client));
-        Some(Here { server: Arc::clone(server), client })
+        Some(Presence { clients: Arc::clone(self), client })
     }
 
     /// All of them, by age, but those whose end has been asked for.

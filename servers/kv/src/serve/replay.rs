@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use kumihimo::fs::File;
 use kumihimo::sync::Arc;
 
-use crate::request::{Found, Requests};
+use crate::protocol::request::{Found, Requests};
 use crate::server::Server;
 use crate::session::Session;
 

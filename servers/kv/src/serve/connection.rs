@@ -9,11 +9,13 @@ use kumihimo::sync::atomic::Ordering::Relaxed;
 use kumihimo::thread;
 
 use crate::clients::Client;
-use crate::database;
-use crate::request::{Found, Requests};
+use crate::clients::stream::Stream;
+use crate::commands::lists;
+use crate::data::key::now;
+use crate::protocol::request::{Found, Requests};
 use crate::server::Server;
+use crate::session::wait::Wait;
 use crate::session::{After, Session};
-use crate::stream::Stream;
 
 /// Replies are sent when nothing more is to be run, or when they are as long as this.
 const MOST_REPLY: usize = 64 << 10;
@@ -66,7 +68,7 @@ impl Drop for Connection {
 impl Connection {
     fn converse(&mut self) -> io::Result<()> {
         loop {
-            self.session.now = database::now();
+            self.session.now = now();
             self.run_all()?;
             self.send()?;
             match self.session.after {
@@ -154,7 +156,7 @@ impl Connection {
 
     /// Waits for an item for a `BLPOP`. Meanwhile another microprocess reads, so that the end of
     /// the connection is seen: an item must not go to a client that has gone.
-    fn wait(&mut self, wait: crate::commands::lists::Wait) -> io::Result<()> {
+    fn wait(&mut self, wait: Wait) -> io::Result<()> {
         let Connection { stream, session, requests, .. } = self;
         let waiter = Arc::clone(&wait.waiter);
         let client = session.client.clone();
@@ -176,7 +178,7 @@ impl Connection {
                 }
                 true
             });
-            wait.finish(session);
+            lists::finish(wait, session);
             reader.cancel();
             // Cancelled: nobody has gone.
             reader.join().unwrap_or(true)

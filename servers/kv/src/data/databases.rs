@@ -2,71 +2,15 @@
 //! their shards in order, so it happens at once.
 
 use std::hash::BuildHasher;
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use kumihimo::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use kumihimo::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use kumihimo::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::log::Log;
-use crate::shard::{Shard, Time};
+use super::key::{Key, SHARDS, Time};
+use super::shard::{Entry, Shard};
+use super::shared::Shared;
 
 /// How many databases there are, as Redis has them by default.
 pub const DATABASES: usize = 16;
-
-/// Enough that microprocesses on some dozen virtual processors seldom meet; a table that grows
-/// holds up a sixteenth of the keys.
-const SHARDS: usize = 16;
-
-/// What all shards share.
-#[derive(Default)]
-pub struct Shared {
-    memory: AtomicUsize,
-    peak: AtomicUsize,
-    /// Keys that have expired.
-    pub expired: AtomicU64,
-    /// Where changes are written down, once what was there is read.
-    pub log: OnceLock<Log>,
-}
-
-impl Shared {
-    /// Something takes `more` bytes now, after `less`.
-    pub fn count(&self, less: usize, more: usize) {
-        if more >= less {
-            let now = self.memory.fetch_add(more - less, Relaxed) + (more - less);
-            if now > self.peak.load(Relaxed) {
-                self.peak.fetch_max(now, Relaxed);
-            }
-        } else {
-            self.memory.fetch_sub(less - more, Relaxed);
-        }
-    }
-
-    /// What keys, values, tables, buffers and the log's backlog take, in bytes.
-    pub fn memory(&self) -> usize {
-        self.memory.load(Relaxed)
-    }
-
-    /// The most that it was.
-    pub fn peak(&self) -> usize {
-        self.peak.load(Relaxed)
-    }
-}
-
-/// A key, and where it belongs.
-#[derive(Clone, Copy)]
-pub struct Key<'k> {
-    /// Its name.
-    pub bytes: &'k [u8],
-    /// Unpredictable to clients: the hasher is seeded at start.
-    pub hash: u64,
-}
-
-impl Key<'_> {
-    fn shard(&self) -> usize {
-        // Neither the bits that choose the bucket nor those that mark it.
-        (self.hash >> 40) as usize % SHARDS
-    }
-}
 
 /// A row of shards. Line by line apart, so that locks do not share lines.
 #[repr(align(128))]
@@ -147,7 +91,7 @@ impl Databases {
         cursor: u64,
         count: usize,
         now: Time,
-        mut each: impl FnMut(&crate::shard::Entry),
+        mut each: impl FnMut(&Entry),
     ) -> u64 {
         let (mut shard, mut from) =
             ((cursor % SHARDS as u64) as usize, (cursor / SHARDS as u64) as usize);
@@ -198,9 +142,4 @@ impl Locked<'_> {
     pub fn shards(&mut self) -> impl Iterator<Item = &mut Shard> {
         self.0.iter_mut().flatten().map(|guard| &mut **guard)
     }
-}
-
-/// Milliseconds since 1970.
-pub fn now() -> Time {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis() as Time)
 }

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use kumihimo::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use crate::value::End;
+use crate::data::value::End;
 
 /// A waiter for an item.
 pub struct Waiter {
