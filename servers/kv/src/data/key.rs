@@ -8,8 +8,8 @@ pub type Time = u64;
 /// Expiry of an entry that never expires.
 pub const FOREVER: Time = Time::MAX;
 
-/// Shards of a database: enough that microprocesses on some dozen virtual processors seldom contend.
-/// A table that grows blocks a sixteenth of the keys.
+/// Shards of a database: enough that microprocesses on some dozen virtual processors seldom
+/// contend. A table that grows blocks a sixteenth of the keys.
 pub(super) const SHARDS: usize = 16;
 
 /// A key and its hash.

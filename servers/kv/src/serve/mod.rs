@@ -1,9 +1,9 @@
 //! The running server: start and end, accepting, and the connections.
 //!
 //! [`Server::start`] replays the append log (`replay.rs`), binds the listeners and starts the
-//! microprocesses: one for the log, one for expiry, one for each listener, and one for each accepted
-//! connection (`connection.rs`). A connection reads requests, runs them in its session, and writes
-//! the replies.
+//! microprocesses: one for the log, one for expiry, one for each listener, and one for each
+//! accepted connection (`connection.rs`). A connection reads requests, runs them in its session,
+//! and writes the replies.
 //!
 //! This is the top of the crate: it uses every other room, and only the command line uses it.
 

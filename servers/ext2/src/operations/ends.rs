@@ -4,10 +4,10 @@ use kumihimo::sync::{Arc, PoisonError};
 use kumihimo_store::{Errno, Kind};
 
 use crate::Ext2;
+use crate::change::transaction::{Outcome, Transaction};
 use crate::layout::inode::Fields;
 use crate::layout::put32;
-use crate::nodes::Inode;
-use crate::transaction::{Outcome, Transaction};
+use crate::memory::inodes::Inode;
 
 impl Ext2 {
     /// Ends an inode, if nothing needs it.

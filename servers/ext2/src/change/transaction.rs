@@ -4,8 +4,8 @@ use kumihimo::sync::{PoisonError, RwLockReadGuard};
 use kumihimo_store::Errno;
 
 use crate::Ext2;
-use crate::nodes::Inode;
-use crate::order::Thing;
+use crate::memory::inodes::Inode;
+use crate::memory::order::Thing;
 
 /// Why an operation did not come to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

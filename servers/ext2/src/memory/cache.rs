@@ -2,7 +2,8 @@
 //!
 //! A block that is being read is a state of its own, on which other readers wait; no lock is held
 //! while the disk works. Blocks that were modified stay until a commit has written them
-//! ([`commit`](crate::commit)); others make room when there are more than the memory allows.
+//! ([`commit`](crate::change::commit)); others make room when there are more than the memory
+//! allows.
 //!
 //! What was used again is kept, and what was used once makes room for it, in a quarter of the
 //! memory: else a reader of one large file, or a thousand random readers, would take from all
@@ -18,7 +19,7 @@ use kumihimo::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use kumihimo::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use kumihimo_store::{Disk, Errno};
 
-use crate::complaint::Complaints;
+use crate::memory::complaint::Complaints;
 
 /// Parts of the table, each with a lock of its own.
 const SHARDS: usize = 64;

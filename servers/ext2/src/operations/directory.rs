@@ -7,14 +7,14 @@ use kumihimo::sync::{Arc, PoisonError};
 use kumihimo_store::{Errno, Kind};
 
 use crate::Ext2;
-use crate::cache::Class;
-use crate::index::Index;
+use crate::change::transaction::{Outcome, Transaction};
 use crate::layout::dirent::{self, Entry};
 use crate::layout::inode::INDEX;
 use crate::layout::superblock::FILETYPE;
-use crate::nodes::Inode;
-use crate::order::Thing;
-use crate::transaction::{Outcome, Transaction};
+use crate::memory::cache::Class;
+use crate::memory::index::Index;
+use crate::memory::inodes::Inode;
+use crate::memory::order::Thing;
 
 /// An entry that was found.
 #[derive(Clone, Copy, Debug)]

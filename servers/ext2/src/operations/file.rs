@@ -5,11 +5,11 @@ use kumihimo::sync::{Arc, PoisonError};
 use kumihimo_store::{Errno, Kind, Time};
 
 use crate::Ext2;
-use crate::cache::Class;
+use crate::change::transaction::{Outcome, Transaction};
 use crate::layout::inode::{APPEND, IMMUTABLE};
 use crate::layout::superblock::LARGE_FILE;
-use crate::nodes::{Inode, State};
-use crate::transaction::{Outcome, Transaction};
+use crate::memory::cache::Class;
+use crate::memory::inodes::{Inode, State};
 
 /// Bytes that are read beyond what is asked for, where a file is read from front to back.
 const AHEAD: usize = 256 << 10;

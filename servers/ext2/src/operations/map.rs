@@ -7,10 +7,10 @@ use kumihimo::sync::Arc;
 use kumihimo_store::Errno;
 
 use crate::Ext2;
-use crate::cache::Class;
+use crate::change::transaction::{Outcome, Stop, Transaction};
 use crate::layout::{get32, put32};
-use crate::nodes::Inode;
-use crate::transaction::{Outcome, Stop, Transaction};
+use crate::memory::cache::Class;
+use crate::memory::inodes::Inode;
 
 /// Blocks of an inode that need no indirect block.
 const DIRECT: u64 = 12;

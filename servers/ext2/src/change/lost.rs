@@ -6,23 +6,17 @@
 //! of lost+found, where e2fsck itself would put it, and takes it out at the end. In memory it never
 //! is.
 
-use kumihimo::sync::{Arc, Mutex, PoisonError};
+use kumihimo::sync::{Arc, PoisonError};
 use kumihimo_store::Kind;
 
 use crate::Ext2;
+use crate::change::transaction::{Outcome, Stop};
 use crate::layout::dirent;
-use crate::nodes::{Inode, ROOT};
-use crate::order::Order;
-use crate::transaction::{Outcome, Stop};
+use crate::memory::inodes::ROOT;
+use crate::memory::order::Order;
 
 /// Room for the longest of these names: `#` and ten digits.
 const ENTRY: usize = 20;
-
-/// lost+found as it was found at open.
-#[derive(Default)]
-pub struct Lost {
-    directory: Mutex<Option<Arc<Inode>>>,
-}
 
 /// A block of lost+found, with the names and without.
 pub struct Shelter {

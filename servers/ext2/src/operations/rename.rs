@@ -4,13 +4,13 @@ use kumihimo::sync::{Arc, PoisonError};
 use kumihimo_store::{Errno, Kind, Node};
 
 use crate::Ext2;
-use crate::cache::Class;
-use crate::directory::{Near, Place};
+use crate::change::transaction::{Outcome, Stop, Transaction};
 use crate::layout::dirent;
-use crate::names::{Locked, MOST_LINKS};
-use crate::nodes::{Inode, ROOT};
-use crate::order::Thing;
-use crate::transaction::{Outcome, Stop, Transaction};
+use crate::memory::cache::Class;
+use crate::memory::inodes::{Inode, ROOT};
+use crate::memory::order::Thing;
+use crate::operations::directory::{Near, Place};
+use crate::operations::names::{Locked, MOST_LINKS};
 
 /// Directories above one another: on a damaged disk they may form a circle.
 const DEEPEST: usize = 1 << 16;

@@ -1,5 +1,5 @@
-//! Commits: everything modified goes to the disk, in phases ([`order`](crate::order)) with a flush
-//! after each.
+//! Commits: everything modified goes to the disk, in phases ([`order`](crate::memory::order)) with
+//! a flush after each.
 //!
 //! What is to be written is collected while no change is under way, which takes no time: blocks are
 //! shared, and copied by the next modification. Then changes go on.
@@ -12,29 +12,16 @@ use kumihimo::sync::{Arc, PoisonError};
 use kumihimo_store::Errno;
 
 use crate::Ext2;
-use crate::allocate::Resting;
-use crate::cache::{AT_ONCE, Class, Modified};
+use crate::change::lost::Shelter;
 use crate::layout::superblock::{LENGTH, PLACE};
-use crate::lost::Shelter;
-use crate::nodes::Inode;
-use crate::order::{FIRST, INODES, Order, Thing};
+use crate::memory::bitmaps::Resting;
+use crate::memory::cache::{AT_ONCE, Class, Modified};
+use crate::memory::inodes::Inode;
+use crate::memory::order::{FIRST, INODES, Order, Thing};
 
 /// Older than this nothing modified should get: the server of the store calls
 /// [`Ext2::write_back_old`] more often.
 const OLD: Duration = Duration::from_secs(5);
-
-/// What is under the lock of commits.
-pub struct Commits {
-    /// The last transaction that is on the disk.
-    done: u64,
-    last: Instant,
-}
-
-impl Default for Commits {
-    fn default() -> Commits {
-        Commits { done: 0, last: Instant::now() }
-    }
-}
 
 /// Everything that one commit writes.
 struct Snapshot {

@@ -9,7 +9,7 @@ use kumihimo_store::{
 use crate::Ext2;
 use crate::layout::dirent;
 use crate::layout::inode::{APPEND, IMMUTABLE, storable};
-use crate::nodes::{Inode, ROOT};
+use crate::memory::inodes::{Inode, ROOT};
 
 /// `O_ACCMODE`, `O_APPEND` and `O_TRUNC` of open(2).
 const ACCESS: u32 = 3;

@@ -4,8 +4,8 @@ use kumihimo::sync::{Arc, PoisonError};
 use kumihimo_store::{Errno, Kind, Seek};
 
 use crate::Ext2;
-use crate::cache::Class;
-use crate::nodes::Inode;
+use crate::memory::cache::Class;
+use crate::memory::inodes::Inode;
 
 /// `FALLOC_FL_*` of fallocate(2).
 const KEEP_SIZE: u32 = 1;

@@ -6,14 +6,14 @@ use kumihimo::sync::{Arc, PoisonError, RwLockWriteGuard};
 use kumihimo_store::{Caller, Entry, Errno, Kind, New, Node};
 
 use crate::Ext2;
-use crate::cache::Class;
-use crate::directory::{Near, Place};
-use crate::index::Index;
+use crate::change::transaction::{Outcome, Transaction};
 use crate::layout::dirent;
 use crate::layout::inode::{APPEND, FOR_DIRECTORIES, Fields, IMMUTABLE, INHERITED, blank};
-use crate::nodes::Inode;
-use crate::order::Thing;
-use crate::transaction::{Outcome, Transaction};
+use crate::memory::cache::Class;
+use crate::memory::index::Index;
+use crate::memory::inodes::Inode;
+use crate::memory::order::Thing;
+use crate::operations::directory::{Near, Place};
 
 /// Names that an inode may have: `EXT2_LINK_MAX`.
 pub const MOST_LINKS: u16 = 32_000;

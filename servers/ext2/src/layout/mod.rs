@@ -4,6 +4,7 @@
 pub mod dirent;
 pub mod group;
 pub mod inode;
+pub mod recognise;
 pub mod superblock;
 pub mod xattr;
 

@@ -5,13 +5,13 @@ use kumihimo::sync::{Arc, PoisonError};
 use kumihimo_store::{Errno, XattrMode};
 
 use crate::Ext2;
-use crate::cache::Class;
+use crate::change::transaction::{Outcome, Transaction};
 use crate::layout::inode::{APPEND, IMMUTABLE, attribute_room};
 use crate::layout::superblock::EXT_ATTR;
 use crate::layout::xattr::{self, Attribute};
 use crate::layout::{get32, put32};
-use crate::nodes::Inode;
-use crate::transaction::{Outcome, Transaction};
+use crate::memory::cache::Class;
+use crate::memory::inodes::Inode;
 
 /// `XATTR_SIZE_MAX` of linux/limits.h.
 const LARGEST: usize = 65536;
