@@ -44,26 +44,4 @@ impl Interrupts {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_one_that_was_interrupted_hears_of_it_once() {
-        let interrupts = Interrupts::default();
-        assert_eq!(interrupts.check(4), Ok(()));
-        interrupts.note(4);
-        assert_eq!(interrupts.check(6), Ok(()));
-        assert_eq!(interrupts.check(4), Err(Errno::INTR));
-        assert_eq!(interrupts.check(4), Ok(()));
-    }
-
-    #[test]
-    fn the_oldest_are_forgotten() {
-        let interrupts = Interrupts::default();
-        for unique in 0..=MOST as u64 {
-            interrupts.note(unique);
-        }
-        assert_eq!(interrupts.check(0), Ok(()));
-        assert_eq!(interrupts.check(1), Err(Errno::INTR));
-    }
-}
+mod tests;
