@@ -145,8 +145,8 @@ fn waits_of_the_runtime_take_it_back_to_a_virtual_processor() {
 }
 
 #[test]
-fn one_that_only_yields_goes_back() {
-    each("one_that_only_yields_goes_back", || {
+fn yielding_thread_returns_to_a_vp() {
+    each("yielding_thread_returns_to_a_vp", || {
         let one = thread::spawn(|| {
             Outside::new().stick();
             until(|| !is_any_sticky());
@@ -255,8 +255,8 @@ fn a_lock_from_before_is_given_back_after() {
 }
 
 #[test]
-fn it_is_cancelled_where_it_waits() {
-    each("it_is_cancelled_where_it_waits", || {
+fn sticky_wait_can_be_cancelled() {
+    each("sticky_wait_can_be_cancelled", || {
         for _ in 0..20 {
             let (_send, receive) = mpsc::channel::<()>();
             let one = thread::spawn(move || {
@@ -272,8 +272,8 @@ fn it_is_cancelled_where_it_waits() {
 }
 
 #[test]
-fn a_deadline_of_its_scope_ends_its_wait() {
-    each("a_deadline_of_its_scope_ends_its_wait", || {
+fn scope_deadline_ends_a_sticky_wait() {
+    each("scope_deadline_ends_a_sticky_wait", || {
         let (_send, receive) = mpsc::channel::<()>();
         let deadline = Instant::now() + Duration::from_millis(300);
         let ended = thread::scope_until(deadline, |scope| {
@@ -288,8 +288,8 @@ fn a_deadline_of_its_scope_ends_its_wait() {
 }
 
 #[test]
-fn suspended_it_goes_on_when_it_is_resumed() {
-    each("suspended_it_goes_on_when_it_is_resumed", || {
+fn suspended_sticky_thread_continues_after_resume() {
+    each("suspended_sticky_thread_continues_after_resume", || {
         let (send, receive) = mpsc::channel();
         let count = Arc::new(AtomicU64::new(0));
         let counts = count.clone();
@@ -318,11 +318,11 @@ fn suspended_it_goes_on_when_it_is_resumed() {
 /// By whatever stops one that runs in user mode. Where a kernel thread cannot wait for its turn in
 /// a signal handler, it stops when it enters the runtime.
 #[test]
-fn suspended_while_it_computes_it_stops() {
-    each("suspended_while_it_computes_it_stops", || {
+fn suspension_stops_a_computing_sticky_thread() {
+    each("suspension_stops_a_computing_sticky_thread", || {
         if now().events != "bpf" || now().preemption == "off" {
             return skip(
-                "suspended_while_it_computes_it_stops",
+                "suspension_stops_a_computing_sticky_thread",
                 "nothing stops it before it enters the runtime",
             );
         }
@@ -388,7 +388,7 @@ fn suspension_inside_blocking_stops_it_on_return() {
 
 /// And it is so from then on, whatever it waits in.
 #[test]
-fn nobody_is_where_levels_differ() {
+fn no_thread_is_sticky_where_levels_differ() {
     let with = |builder: Builder| builder.policy(FixedPriority).on_deadlock(OnDeadlock::Abort);
     let body = || {
         let stop = Arc::new(AtomicBool::new(false));
@@ -418,11 +418,11 @@ fn nobody_is_where_levels_differ() {
         stop.store(true, SeqCst);
         one.join().expect("no panic");
     };
-    under_each("nobody_is_where_levels_differ", with, body, well);
+    under_each("no_thread_is_sticky_where_levels_differ", with, body, well);
 }
 
 #[test]
-fn those_that_wait_for_each_other_are_reported() {
+fn sticky_deadlock_is_reported() {
     let body = || {
         let ((send, receive), (back, wait)) = (mpsc::channel::<()>(), mpsc::channel::<()>());
         let one = thread::spawn(move || {
@@ -443,7 +443,7 @@ fn those_that_wait_for_each_other_are_reported() {
         );
     };
     let with = |builder: Builder| builder.on_deadlock(OnDeadlock::Abort);
-    under_each("those_that_wait_for_each_other_are_reported", with, body, check);
+    under_each("sticky_deadlock_is_reported", with, body, check);
 }
 
 /// Those that come back from the kernel go on, and free a kernel thread each when they end.
@@ -471,11 +471,14 @@ fn a_limit_on_kernel_threads_is_no_deadlock() {
 
 /// Each sleep is counted: while it is told, by the source; else by the kernel, for its thread.
 #[test]
-fn no_sleep_is_forgotten() {
+fn every_sticky_sleep_is_counted() {
     const SLEEPS: u64 = 2_000;
-    each("no_sleep_is_forgotten", || {
+    each("every_sticky_sleep_is_counted", || {
         if now().events != "bpf" {
-            return skip("no_sleep_is_forgotten", "this source does not count those that it tells");
+            return skip(
+                "every_sticky_sleep_is_counted",
+                "this source does not count those that it tells",
+            );
         }
         let before = now();
         let one = thread::spawn(|| {
@@ -495,8 +498,8 @@ fn no_sleep_is_forgotten() {
 
 /// Neither the source's nor a bell: each would cost at every switch.
 #[test]
-fn its_kernel_thread_owns_no_event() {
-    each("its_kernel_thread_owns_no_event", || {
+fn sticky_kernel_thread_owns_no_event() {
+    each("sticky_kernel_thread_owns_no_event", || {
         const ALL: usize = 30;
         let stop = Arc::new(AtomicBool::new(false));
         let all: Vec<_> = (0..ALL)
@@ -531,7 +534,7 @@ fn its_kernel_thread_owns_no_event() {
 }
 
 #[test]
-fn off_means_off() {
+fn stickiness_can_be_switched_off() {
     let body = || {
         let one = thread::spawn(|| {
             let mut outside = Outside::new();
@@ -540,12 +543,12 @@ fn off_means_off() {
         one.join().expect("no panic");
         assert_eq!(now().changes, 0);
     };
-    under_each("off_means_off", |builder| builder.sticky(false), body, well);
+    under_each("stickiness_can_be_switched_off", |builder| builder.sticky(false), body, well);
 }
 
 #[test]
-fn a_setting_that_means_nothing() {
-    const NAME: &str = "a_setting_that_means_nothing";
+fn invalid_stickiness_setting_is_refused() {
+    const NAME: &str = "invalid_stickiness_setting_is_refused";
     if is_child(NAME) {
         let e = Runtime::builder().build().expect_err("a word");
         assert_eq!(e.to_string(), "KUMI_LAB=sticky=perhaps: expected on or off for sticky");

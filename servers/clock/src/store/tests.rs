@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn each_read_is_an_answer_of_its_own() {
+fn every_read_returns_a_fresh_time() {
     let clock = Clock::new();
     let node = clock.lookup(ROOT, b"monotonic").expect("it is there").attributes.node;
     let mut last = 0;
@@ -19,7 +19,7 @@ fn each_read_is_an_answer_of_its_own() {
 }
 
 #[test]
-fn a_listing_goes_on_where_it_stopped() {
+fn listing_resumes_at_its_offset() {
     let clock = Clock::new();
     let mut names = Vec::new();
     let mut from = 0;

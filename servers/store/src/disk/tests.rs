@@ -10,7 +10,7 @@ fn image(name: &str, bytes: &[u8]) -> std::path::PathBuf {
 }
 
 #[test]
-fn what_is_written_is_read_and_the_end_is_an_error() {
+fn written_data_is_read_back_and_the_end_is_an_error() {
     let path = image("ends", &[1; 8192]);
     let disk = open_disk(&path, true).expect("an image");
     assert_eq!(disk.size(), 8192);
@@ -37,7 +37,7 @@ fn one_server_at_a_time_writes() {
 }
 
 #[test]
-fn what_has_no_blocks_is_refused() {
+fn files_without_blocks_are_refused() {
     assert_eq!(
         open_disk(&std::env::temp_dir(), false).expect_err("a directory").kind(),
         ErrorKind::InvalidInput
@@ -53,7 +53,7 @@ fn what_has_no_blocks_is_refused() {
 }
 
 #[test]
-fn each_block_is_delayed_in_the_way_that_is_asked_for() {
+fn every_block_is_delayed_by_the_given_pause() {
     static WAITED: AtomicU64 = AtomicU64::new(0);
     let path = image("delayed", &[0; 10_000]);
     let wait = |time: Duration| {

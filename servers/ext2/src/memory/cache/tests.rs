@@ -48,7 +48,7 @@ fn held(cache: &Cache) -> usize {
 }
 
 #[test]
-fn one_full_scan_evicts_no_block_that_is_used_again() {
+fn full_scan_evicts_no_reused_block() {
     let cache = cache(4096);
     let often = 1_000_000..1_000_500;
     for block in often.clone().chain(often.clone()).chain(often.clone()) {
@@ -64,7 +64,7 @@ fn one_full_scan_evicts_no_block_that_is_used_again() {
 }
 
 #[test]
-fn what_is_read_at_once_is_read_once_however_little_room_there_is() {
+fn concurrent_reads_of_a_block_read_the_disk_once() {
     let cache = cache(256);
     let mut next = 0;
     let outcome = cache.read_range(70_000, 1000, 300, |index, bytes| {
@@ -79,7 +79,7 @@ fn what_is_read_at_once_is_read_once_however_little_room_there_is() {
 }
 
 #[test]
-fn what_is_on_its_way_takes_nobodys_room() {
+fn blocks_being_read_evict_no_other_block() {
     let cache = cache(4096);
     let often = 1_000_000..1_000_500;
     for block in often.clone().chain(often.clone()).chain(often.clone()) {
@@ -103,7 +103,7 @@ fn what_is_on_its_way_takes_nobodys_room() {
 }
 
 #[test]
-fn what_is_not_used_any_more_makes_room_for_what_is() {
+fn unused_blocks_are_evicted_first() {
     let cache = cache(4096);
     for round in 0..20 {
         // Each time others, and as many as there is room for by far.

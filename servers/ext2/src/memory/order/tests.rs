@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn what_contradicts_is_refused() {
+fn contradictory_order_is_refused() {
     let mut order = Order::default();
     let (a, b, c) = (Thing::Block(1), Thing::Inode(2), Thing::Block(3));
     assert!(order.demand(a, b) && order.demand(b, c));

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn the_one_that_was_interrupted_hears_of_it_once() {
+fn interrupted_request_is_notified_once() {
     let interrupts = Interrupts::default();
     assert_eq!(interrupts.check(4), Ok(()));
     interrupts.note(4);
@@ -11,7 +11,7 @@ fn the_one_that_was_interrupted_hears_of_it_once() {
 }
 
 #[test]
-fn the_oldest_are_forgotten() {
+fn oldest_interrupts_are_dropped() {
     let interrupts = Interrupts::default();
     for unique in 0..=MOST as u64 {
         interrupts.note(unique);

@@ -7,7 +7,7 @@ fn request(length: u32, arguments: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_too_short_is_no_request() {
+fn short_message_is_not_a_request() {
     let whole = request(43, b"ab\0");
     assert!(Message::whole(&whole).split().is_some());
     assert!(Message::whole(&whole[..42]).split().is_none());
@@ -21,7 +21,7 @@ fn what_is_too_short_is_no_request() {
 }
 
 #[test]
-fn arguments_in_pieces_are_taken_as_those_in_one() {
+fn split_arguments_parse_like_contiguous_ones() {
     let whole = request(56, b"\x07\0\0\0\0\0\0\0name\0da");
     let whole = &[&whole[..], b"t"].concat()[..56];
     let pieces = Request { header: &whole[..40], first: &whole[40..48], rest: &whole[48..] };
@@ -36,7 +36,7 @@ fn arguments_in_pieces_are_taken_as_those_in_one() {
 }
 
 #[test]
-fn an_error_takes_the_place_of_what_was_written() {
+fn error_replaces_a_partial_reply() {
     let mut reply = Reply::default();
     reply.begin(8);
     reply.extend(b"half");

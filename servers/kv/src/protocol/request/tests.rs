@@ -27,7 +27,7 @@ fn words(words: &[&str]) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn in_pieces_of_any_length_the_same() {
+fn requests_split_anywhere_parse_the_same() {
     let long = "x".repeat(10_000);
     let input = format!(
         "*1\r\n$4\r\nPING\r\n*-1\r\n*0\r\n\r\nset a 'b c'\r\n*3\r\n$3\r\nSET\r\n$0\r\n\r\n$10000\r\n{long}\r\nget \"\\x41\\n\"\n"
@@ -48,7 +48,7 @@ fn in_pieces_of_any_length_the_same() {
 }
 
 #[test]
-fn what_is_malformed_is_told_as_redis_tells_it() {
+fn malformed_requests_get_rediss_errors() {
     let long = "1".repeat(MAX_LINE + 1);
     let found = Found::Malformed("Protocol error: expected '$', got '\u{fffd}'".into());
     assert_eq!(cut(b"*1\r\n\xff\r\n", usize::MAX), (vec![], found));
@@ -81,7 +81,7 @@ fn what_is_malformed_is_told_as_redis_tells_it() {
 }
 
 #[test]
-fn a_length_that_was_announced_takes_no_memory() {
+fn announced_length_allocates_no_memory() {
     let mut requests = Requests::default();
     let mut input = &b"*2\r\n$3\r\nGET\r\n$536870912\r\nabc"[..];
     assert!(requests.fill(&mut input).expect("bytes in memory"));

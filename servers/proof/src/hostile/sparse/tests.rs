@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn what_was_compressed_expands() {
+fn compressed_image_expands() {
     let mut random = kumihimo_tests::Random(3);
     for _ in 0..200 {
         let mut image = Vec::new();

@@ -6,7 +6,7 @@ fn finds(ledger: &Ledger, place: &str, contents: &[u8]) -> Result<(), String> {
 }
 
 #[test]
-fn what_was_moved_goes_with_a_directory_that_it_may_still_be_in() {
+fn moved_file_is_lost_with_either_directory_it_may_be_in() {
     let mut ledger = Ledger::default();
     ledger.make(0, "/d/a");
     ledger.sync(1, "/d/a", b"synced");
