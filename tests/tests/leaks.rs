@@ -210,8 +210,8 @@ fn a_million_microprocesses_leave_nothing() {
 /// A thief on any microprocess's stack. (Queues with state in thread-local storage left 2 KB with
 /// each one that stole for the first time while it ended.)
 #[test]
-fn millions_that_may_be_stolen_leave_nothing() {
-    alone("millions_that_may_be_stolen_leave_nothing", || {
+fn millions_of_stealable_microprocesses_leave_nothing() {
+    alone("millions_of_stealable_microprocesses_leave_nothing", || {
         let total = microprocesses(if is_one_to_one() { 10_000 } else { 4_000_000 });
         Runtime::builder()
             .vps(2)

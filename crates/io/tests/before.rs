@@ -9,7 +9,7 @@ use kumihimo_runtime::thread;
 /// Ids of one process are of one address space, whichever resource came first; so it can be found
 /// from outside.
 #[test]
-fn a_socket_before_the_first_microprocess_is_of_the_same_address_space() {
+fn socket_opened_before_the_first_microprocess_shares_its_address_space_id() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let own = membership::number().unwrap_or(0);
     assert_eq!(listener.resource().expect("it is a resource").location().space(), own);

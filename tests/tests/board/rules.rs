@@ -242,8 +242,8 @@ fn waiting_goes_before_computing() {
 }
 
 #[test]
-fn nobody_waits_where_a_core_is_free() {
-    const NAME: &str = "rules::nobody_waits_where_a_core_is_free";
+fn no_address_space_waits_while_a_core_is_free() {
+    const NAME: &str = "rules::no_address_space_waits_while_a_core_is_free";
     if !watches_hogs(NAME) {
         return;
     }
@@ -271,8 +271,8 @@ fn nobody_waits_where_a_core_is_free() {
 }
 
 #[test]
-fn shares_that_mean_nothing_are_refused() {
-    const NAME: &str = "rules::shares_that_mean_nothing_are_refused";
+fn invalid_shares_are_refused() {
+    const NAME: &str = "rules::invalid_shares_are_refused";
     if is_child(NAME) {
         let error = Runtime::builder().build().expect_err("it means nothing");
         assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);

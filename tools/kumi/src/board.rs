@@ -238,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_of_it_is_shown_and_names_steer_nothing() {
+    fn board_is_shown_in_full_with_escaped_names() {
         let mut out = Vec::new();
         show(&mut out, &example()).unwrap();
         assert_eq!(
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_and_what_is_none() {
+    fn rules_are_parsed_and_others_refused() {
         assert_eq!(feedback("off"), Ok(Feedback(None)));
         assert_eq!(feedback("on"), Ok(Feedback(Some(Rule::default()))));
         let refused = feedback("often").expect_err("no rule");

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_family_is_told_once() {
+    fn metric_family_is_declared_once() {
         let switches = |n| {
             metric(
                 "kumihimo_vp_switches_total",
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_escapes_has_them() {
+    fn label_values_are_escaped() {
         let help = "a \\ and\na line";
         let seen = [(
             space(1, "/a\"b\\c\nd"),
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_prometheus_does_not_read_are_left_out() {
+    fn names_invalid_in_prometheus_are_left_out() {
         let seen = [(
             space(1, "/a"),
             vec![

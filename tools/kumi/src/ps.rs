@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_sticky_says_why() {
+    fn sticky_microprocess_shows_the_reason() {
         let mut one = example("1.1.1", State::Blocked);
         one.sticky = Some("blocks often".to_owned());
         let cell = |row: &Microprocess, column| {
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_as_they_are_shown() {
+    fn rows_are_formatted() {
         let mut row = example("12.42.7", State::Blocked);
         row.name = Some("a\x1b[31mb".to_owned());
         row.stopping = true;
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_address_space_swallows_its_parts() {
+    fn address_space_includes_its_parts() {
         let of: Vec<Target> =
             ["13/a", "12.1.1", "12", "13.1.1"].map(|text| text.parse().unwrap()).into();
         let wanted = by_space(&of);

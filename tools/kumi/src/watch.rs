@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_a_change_until_the_end() {
+    fn watch_prints_one_line_for_each_change() {
         let mut first = crate::ps::example("1.2.3", State::Waiting);
         first.name = Some("worker".to_owned());
         first.waits_for = Some("mutex".to_owned());

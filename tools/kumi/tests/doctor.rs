@@ -39,7 +39,7 @@ fn about<'a>(said: &'a str, what: &str) -> (&'a str, &'a str) {
 }
 
 #[test]
-fn doctor_says_what_is_refused_and_what_would_enable_it() {
+fn doctor_reports_refusals_and_how_to_enable_each() {
     let said = doctor();
     assert_eq!(said.matches("used unless KUMI_EVENTS says otherwise").count(), 1, "{said}");
     assert_eq!(said.matches("used unless KUMI_PREEMPT says otherwise").count(), 1, "{said}");
@@ -66,7 +66,7 @@ fn doctor_says_what_is_refused_and_what_would_enable_it() {
 }
 
 #[test]
-fn doctor_says_where_an_address_space_is_found() {
+fn doctor_reports_the_runtime_directory() {
     let folder = std::env::temp_dir().join(format!("kumi-doctor-{}", std::process::id()));
     let place = folder.to_str().expect("text");
     let said = doctor_with(&[("KUMI_DIR", place)]);
@@ -102,7 +102,7 @@ fn doctor_says_where_an_address_space_is_found() {
 }
 
 #[test]
-fn doctor_says_the_locking_design() {
+fn doctor_reports_the_locking_design() {
     for (settings, expected) in [
         (&[][..], "locking design vp (used unless KUMI_LAB=locking=... says otherwise)"),
         (&[("KUMI_LAB", "locking=kind")], "locking design kind (KUMI_LAB)"),
@@ -113,7 +113,7 @@ fn doctor_says_the_locking_design() {
 }
 
 #[test]
-fn doctor_says_where_cores_are_shared() {
+fn doctor_reports_where_cores_are_shared() {
     let folder = std::env::temp_dir().join(format!("kumi-doctor-board-{}", std::process::id()));
     let place = folder.to_str().expect("text");
     let said = doctor_with(&[("KUMI_DIR", place)]);
@@ -141,7 +141,7 @@ fn doctor_says_where_cores_are_shared() {
 }
 
 #[test]
-fn doctor_says_in_one_word_which_mode_runs() {
+fn doctor_reports_the_mode_in_one_word() {
     let said = doctor_with(&[("KUMI_LAB", "tls=kernel")]);
     let line = about(&said, "mode").0;
     assert!(

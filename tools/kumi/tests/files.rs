@@ -53,7 +53,7 @@ fn place(name: &str) -> PathBuf {
 }
 
 #[test]
-fn what_cannot_be_done_is_said_and_the_rest_goes_on() {
+fn failed_commands_are_reported_and_the_rest_runs() {
     let place = place("load");
     fs::create_dir_all(place.join("made/0")).unwrap();
     let mut load = Told::start(&["bench-files".as_ref(), &place, &place]);

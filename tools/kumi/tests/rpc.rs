@@ -141,7 +141,7 @@ fn one_of_high_priority_has_all_its_bursts() {
 }
 
 #[test]
-fn what_means_nothing_is_an_error() {
+fn invalid_plan_is_an_error() {
     let place = Place::new("errors");
     for (bench, args) in [
         ("rpc", &["side=middle"][..]),

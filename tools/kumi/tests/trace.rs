@@ -83,7 +83,7 @@ fn traces_that_do_not_belong_together_are_refused() {
 }
 
 #[test]
-fn lost_records_are_said_and_nothing_is_proved() {
+fn lost_records_are_reported_and_prove_nothing() {
     if one_to_one() {
         return;
     }
@@ -95,7 +95,7 @@ fn lost_records_are_said_and_nothing_is_proved() {
 }
 
 #[test]
-fn the_program_s_exit_code_is_ours() {
+fn trace_exits_with_the_programs_code() {
     let folder = Folder::new("code");
     for (script, code) in [("exit 3", 3), ("kill -KILL $$", 137)] {
         let (output, said) = kumi(&folder, &["sh", "-c", script]);
@@ -108,7 +108,7 @@ fn the_program_s_exit_code_is_ours() {
 }
 
 #[test]
-fn what_cannot_be_is_said_before_the_program_runs() {
+fn invalid_options_are_reported_before_the_program_runs() {
     let folder = Folder::new("refused");
     for (args, why) in [
         (["-o", "/no/such/folder/x", "touch", "ran"], "/no/such/folder/x"),

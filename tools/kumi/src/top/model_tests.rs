@@ -82,7 +82,7 @@ fn two_spaces() -> Model {
 }
 
 #[test]
-fn large_ones_are_folded_at_first() {
+fn large_address_spaces_start_folded() {
     let model = two_spaces();
     assert_eq!(shown(&model), ["space 3", "summary 3", "3.1.1", "3.2.1", "3.7.1", "space 5"]);
     assert_eq!(model.known[0].counts(), [1, 0, 1, 0, 1]);
@@ -107,7 +107,7 @@ fn folding_from_a_row_within_chooses_the_address_space() {
 }
 
 #[test]
-fn the_chosen_one_stays_chosen() {
+fn selection_follows_its_row() {
     let mut model = two_spaces();
     press(&mut model, "<down><down><down>");
     assert_eq!(short(model.microprocess().expect("one").id).to_string(), "3.2.1");
@@ -123,7 +123,7 @@ fn the_chosen_one_stays_chosen() {
 }
 
 #[test]
-fn rows_that_are_not_on_the_screen_are_not_wanted() {
+fn rows_outside_the_screen_are_not_requested() {
     let mut model = Model::default();
     model.fit(4);
     let some: Vec<(u32, State)> = (0..10).map(|slot| (slot, State::Waiting)).collect();
@@ -181,7 +181,7 @@ fn the_filter_shows_what_contains_it() {
 }
 
 #[test]
-fn wishes_are_about_the_chosen_one() {
+fn commands_apply_to_the_selection() {
     let mut model = two_spaces();
     assert_eq!(press(&mut model, "s"), None);
     assert!(
@@ -264,7 +264,7 @@ fn the_usage_table_has_rows_of_its_own() {
 }
 
 #[test]
-fn one_that_does_not_answer_keeps_its_place_and_its_rows() {
+fn silent_address_space_keeps_its_place_and_rows() {
     let mut model = two_spaces();
     let silent = Sight {
         number: 3,
@@ -280,7 +280,7 @@ fn one_that_does_not_answer_keeps_its_place_and_its_rows() {
 }
 
 #[test]
-fn a_directory_that_cannot_be_read_is_said() {
+fn unreadable_directory_is_reported() {
     let mut model = two_spaces();
     model.look(Look {
         at: Duration::ZERO,
@@ -294,7 +294,7 @@ fn a_directory_that_cannot_be_read_is_said() {
 }
 
 #[test]
-fn a_successor_in_the_same_number_starts_anew() {
+fn reused_id_starts_anew() {
     let mut model = two_spaces();
     let counted = |n| Metric {
         name: "kumihimo_vp_switches_total".to_owned(),

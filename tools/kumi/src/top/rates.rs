@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_counted_between_two_looks() {
+    fn rates_are_differences_between_two_samples() {
         let (one, other): (Id, Id) =
             ("1.space.0.1".parse().unwrap(), "1.space.0.2".parse().unwrap());
         let mut rates = Rates::default();

@@ -79,7 +79,7 @@ fn at_80_by_24() {
 }
 
 #[test]
-fn what_is_suspended_or_wrong_stands_out() {
+fn suspended_and_faulty_rows_are_highlighted() {
     let mut model = busy();
     press(&mut model, "j");
     let mut terminal = terminal(120, 24);
@@ -148,7 +148,7 @@ fn every_size_is_drawn_or_said_to_be_too_small() {
 }
 
 #[test]
-fn the_title_names_the_filter_and_the_last_line_what_was_said() {
+fn title_shows_the_filter_and_last_line_the_message() {
     let mut model = busy();
     let mut terminal = terminal(100, 24);
     press(&mut model, "/mutex");
@@ -181,7 +181,7 @@ fn help_explains_the_keys_at_80_by_24() {
 }
 
 #[test]
-fn names_steer_nothing() {
+fn names_cannot_control_the_terminal() {
     let mut model = Model::default();
     let mut one = sight(3, 2, &[(1, State::Running), (2, State::Running)]);
     let rows = one.microprocesses.as_mut().expect("some");
@@ -194,7 +194,7 @@ fn names_steer_nothing() {
 }
 
 #[test]
-fn nothing_to_show_is_said() {
+fn empty_view_is_explained() {
     let mut model = Model::default();
     let mut terminal = terminal(100, 24);
     assert_eq!(lines(&mut terminal, &mut model)[3], "looking ...");
@@ -205,7 +205,7 @@ fn nothing_to_show_is_said() {
 }
 
 #[test]
-fn one_that_does_not_answer_says_why() {
+fn silent_address_space_shows_the_reason() {
     let mut model = busy();
     let mut silent = sight(3, 0, &[]);
     silent.itself =
