@@ -94,7 +94,7 @@ fn both_priorities_are_served() {
 /// The floor, as the benchmark builds it.
 #[test]
 fn the_floor_echoes() {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benches/rivals/floor");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/rivals/floor");
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("rival-floor");
     let mut cc = Command::new("cc");
     cc.args(["-O2", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program);

@@ -1,5 +1,5 @@
 //! `rpc` and `priority` in small: our side as processes. What is asserted is that the work was
-//! done, and no time. (The rivals' test is in benches/rivals/rpc.)
+//! done, and no time. (The rivals' test is in lab/rivals/rpc.)
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};

@@ -101,7 +101,7 @@ fn licences(report: &mut Report) -> Result<(), Failure> {
     };
     // The rivals are no members of the workspace.
     let mut manifests = vec![PathBuf::from("Cargo.toml")];
-    manifests.extend(manifests_below(&workspace::root().join("benches/rivals"))?);
+    manifests.extend(manifests_below(&workspace::root().join("lab/rivals"))?);
     for manifest in manifests {
         let mut command = program(&deny.to_string_lossy());
         command.arg("--manifest-path").arg(&manifest);

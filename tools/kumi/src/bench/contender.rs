@@ -39,7 +39,7 @@ pub enum Runtime {
 
 impl Runtime {
     pub const RIVALS: [Runtime; 3] = [Runtime::Go, Runtime::Tokio, Runtime::Std];
-    /// Those whose sources are in benches/rivals.
+    /// Those whose sources are in lab/rivals.
     pub const BUILT: [Runtime; 7] = [
         Runtime::Go,
         Runtime::Tokio,

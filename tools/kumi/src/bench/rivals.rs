@@ -63,7 +63,7 @@ fn by_cargo(rival: Runtime) -> PathBuf {
 }
 
 fn build(rival: Runtime) -> Result<PathBuf, String> {
-    let source = repository().join("benches/rivals").join(rival.name());
+    let source = repository().join("lab/rivals").join(rival.name());
     let target = target(rival);
     if !source.is_dir() {
         return Err(format!(
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn the_rivals_sources_are_where_they_are_looked_for() {
         for rival in Runtime::BUILT {
-            assert!(repository().join("benches/rivals").join(rival.name()).is_dir());
+            assert!(repository().join("lab/rivals").join(rival.name()).is_dir());
         }
     }
 }

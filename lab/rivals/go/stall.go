@@ -17,7 +17,7 @@ import (
 	"unsafe"
 )
 
-// As in benches/stall.
+// As in lab/stall.
 const (
 	stallersInAll = 8
 	stallRate     = 2_000

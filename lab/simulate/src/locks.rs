@@ -85,7 +85,7 @@ pub struct Times {
 }
 
 impl Times {
-    /// Of the machine of the README's figures: `benches/results/resources/times.json`.
+    /// Of the machine of the README's figures: `lab/results/resources/times.json`.
     #[must_use]
     pub fn today() -> Times {
         let load = |kinds, total_ns, resource_ns| Load {
