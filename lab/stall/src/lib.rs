@@ -1,8 +1,9 @@
 //! `stall`, for every Rust contender: requests come from outside in open loop while eight others
 //! block in the kernel, or loop.
 //!
-//! The other side (`kumi bench-outside`) is a process of its own and the same for all: it sends the
-//! requests over Unix sockets, answers the stalls of `read` and `flock`, and serves the slow files.
+//! The other side (`kumi-lab bench-outside`) is a process of its own and the same for all: it sends
+//! the requests over Unix sockets, answers the stalls of `read` and `flock`, and serves the slow
+//! files.
 //! Both meet in one directory ([`Place`]).
 
 mod fault;

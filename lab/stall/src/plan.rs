@@ -106,7 +106,7 @@ impl Plan {
     /// If a number cannot be read.
     pub fn of(request: &Request) -> Result<Plan, String> {
         let dir = request.get("dir").ok_or(
-            "stall needs dir=, where `kumi bench-outside` waits; `kumi bench stall` starts both",
+            "stall needs dir=, where `kumi-lab bench-outside` waits; `kumi bench stall` starts both",
         )?;
         let count: usize = request.value("count", 0);
         if count == 0 {

@@ -4,7 +4,7 @@
 //! A work is the same for all contenders; they differ in what its bodies run on ([`Threads`]).
 //! Beside each work a clock ticks, so that a contender cannot win by stalling others. `redis`,
 //! `levels`, `http` and `long` need a process on the other side of their sockets,
-//! `kumi bench-peer`, which tells the port to connect to.
+//! `kumi-lab bench-peer`, which tells the port to connect to.
 
 mod clock;
 mod kernel_threads;

@@ -63,7 +63,7 @@ impl Kind {
         Kind::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// What `kumi bench-peer` is asked for to run this work; `None`: the work needs no peer.
+    /// What `kumi-lab bench-peer` is asked for to run this work; `None`: the work needs no peer.
     #[must_use]
     pub fn peer(self) -> Option<&'static str> {
         match self {
@@ -150,7 +150,7 @@ impl Plan {
         let port = request.value("port", 0);
         if let (Some(peer), 0) = (kind.peer(), port) {
             return Err(format!(
-                "work={name} needs port=, where `kumi bench-peer {peer}` listens; `kumi bench unwrapped` starts both"
+                "work={name} needs port=, where `kumi-lab bench-peer {peer}` listens; `kumi bench unwrapped` starts both"
             ));
         }
         let share = request.value("share", 1).max(1);
@@ -244,7 +244,9 @@ mod tests {
     #[test]
     fn unknown_works_and_missing_peers_are_errors() {
         assert!(plan("unwrapped").is_err() && plan("unwrapped work=nothing").is_err());
-        assert!(plan("unwrapped work=http").expect_err("no port").contains("kumi bench-peer http"));
+        assert!(
+            plan("unwrapped work=http").expect_err("no port").contains("kumi-lab bench-peer http")
+        );
     }
 
     #[test]

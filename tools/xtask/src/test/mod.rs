@@ -31,7 +31,7 @@ const LANES: usize = 3;
 const LONG: [&str; 8] = [
     "kumi/mount",
     "kumi/machine",
-    "kumi/tour",
+    "kumi-lab/tour",
     "kumihimo-tests/events",
     "kumihimo-tests/gates",
     "kumihimo-tests/preemption",
