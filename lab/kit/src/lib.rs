@@ -7,27 +7,20 @@
 //! `key:=value` only a note beside it.
 
 pub mod burst;
-mod counter;
-mod entries;
+mod counters;
 pub mod files;
-mod instructions;
-mod kernel_threads;
 mod late;
 mod measure;
 mod page;
 mod request;
 pub mod rpc;
-mod usage;
 pub mod work;
 
-pub use entries::Entries;
-pub use instructions::Instructions;
-pub use kernel_threads::{count_kernel_threads, kernel_threads};
+pub use counters::{Entries, Instructions, Usage, count_kernel_threads, kernel_threads};
 pub use late::Lateness;
 pub use measure::{CpuClock, Memory, per, raise_descriptors, sample};
 pub use page::{AwaitedPage, Provider};
 pub use request::{BadRequest, Request};
-pub use usage::Usage;
 
 /// Bodies that wait at the gate in `null-fork bulk`, sleepers in `timer`: one number for all.
 pub const CROWD: usize = 100_000;

@@ -36,19 +36,19 @@ enum Command {
     BenchChild(bench::child::Args),
     /// The load of `echo`, as a process of its own
     #[command(hide = true)]
-    BenchLoad(bench::load::Args),
+    BenchLoad(bench::load::echo::Args),
     /// The load of `priority-io`, as a process of its own
     #[command(hide = true)]
-    BenchPriorityLoad(bench::priority_load::Args),
+    BenchPriorityLoad(bench::load::priority::Args),
     /// The load of `servers`, as a process of its own
     #[command(hide = true)]
-    BenchFiles(bench::servers::Args),
+    BenchFiles(bench::runs::servers::Args),
     /// The other side of `stall`, as a process of its own
     #[command(hide = true)]
-    BenchOutside(bench::outside::Args),
+    BenchOutside(bench::load::outside::Args),
     /// The other side of `unwrapped`, as a process of its own
     #[command(hide = true)]
-    BenchPeer(bench::peer::Args),
+    BenchPeer(bench::load::peer::Args),
 }
 
 fn main() -> ExitCode {
@@ -57,11 +57,11 @@ fn main() -> ExitCode {
         Command::Tour(args) => tour::run(args),
         Command::Product(command) => return kumi::ended(command.run(Cli::command())),
         Command::BenchChild(args) => bench::child::run(args),
-        Command::BenchLoad(args) => bench::load::run(args),
-        Command::BenchPriorityLoad(args) => bench::priority_load::run(args),
-        Command::BenchFiles(args) => bench::servers::obey(args),
-        Command::BenchOutside(args) => bench::outside::run(args),
-        Command::BenchPeer(args) => bench::peer::run(args),
+        Command::BenchLoad(args) => bench::load::echo::run(args),
+        Command::BenchPriorityLoad(args) => bench::load::priority::run(args),
+        Command::BenchFiles(args) => bench::runs::servers::obey(args),
+        Command::BenchOutside(args) => bench::load::outside::run(args),
+        Command::BenchPeer(args) => bench::load::peer::run(args),
     };
     kumi::ended(done.map(|()| ExitCode::SUCCESS))
 }

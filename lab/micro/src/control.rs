@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use kumihimo::thread::{self, JoinHandle, Suspended};
 use kumihimo_bench_kit::{Lateness, Request, sample};
 
-use crate::echo::until_told;
-use crate::park::park_one;
+use crate::io::echo::until_told;
+use crate::threads::park::park_one;
 
 /// What it has for itself before it is asked again.
 const BETWEEN: Duration = Duration::from_millis(1);

@@ -1,36 +1,16 @@
 //! Our side of every benchmark. What `kumi bench` measures stands here, written as a user of
 //! Kumihimo would write it: only `floor` looks below the public interface.
 
-mod batch;
 mod control;
-mod echo;
-mod events;
-mod files;
-mod fork;
-mod holder;
-mod inversion;
-mod kernel_threads;
-mod mutex;
-mod park;
-mod preempt;
-mod preempted;
-mod priority;
-mod priority_io;
-mod queues;
-mod ready;
+mod io;
 mod resources;
 mod rpc;
-mod sieve;
-mod spread;
-mod stall;
-mod talk;
-mod timer;
+mod scheduling;
+mod threads;
 mod trace;
-mod transaction;
-mod unwrapped;
 mod variant;
 
-pub use park::park_one;
+pub use threads::park::park_one;
 
 use kumihimo::policy::{Feedback, FixedPriority, Policy, RoundRobin};
 use kumihimo::runtime;
@@ -53,46 +33,46 @@ pub fn default_queue() -> &'static str {
 pub fn run(request: &Request) -> Result<(), String> {
     let mut kernel_threads = None;
     let body: fn(&Request) = match request.bench.as_str() {
-        "yield" => talk::switch,
-        "null-fork" => fork::null_fork,
-        "message" => talk::message,
-        "sieve" => sieve::sieve,
-        "skynet" => fork::skynet,
-        "parked" => park::parked,
-        "mutex" => mutex::mutex,
-        "timer" => timer::timer,
-        "latency" => timer::latency,
-        "spread" => spread::spread,
-        "queues" => queues::queues,
-        "echo" => echo::serve,
-        "syscall-batch" => batch::batch,
-        "transaction" => transaction::transaction,
-        "priority-io" => priority_io::serve,
-        "files" => files::files,
-        "stall" => stall::stall,
+        "yield" => threads::talk::switch,
+        "null-fork" => threads::fork::null_fork,
+        "message" => threads::talk::message,
+        "sieve" => threads::sieve::sieve,
+        "skynet" => threads::fork::skynet,
+        "parked" => threads::park::parked,
+        "mutex" => threads::mutex::mutex,
+        "timer" => threads::timer::timer,
+        "latency" => threads::timer::latency,
+        "spread" => scheduling::spread::spread,
+        "queues" => scheduling::queues::queues,
+        "echo" => io::echo::serve,
+        "syscall-batch" => io::batch::batch,
+        "transaction" => io::transaction::transaction,
+        "priority-io" => io::priority_io::serve,
+        "files" => io::files::files,
+        "stall" => io::stall::stall,
         "resources" => resources::resources,
         "control" => control::control,
         "trace" => trace::hashing,
-        "events" => events::events,
-        "preempt" => preempt::preempt,
-        "priority-local" => ready::ready,
-        "spin-holder" => holder::spin_holder,
-        "kernel-threads" => kernel_threads::kernel_threads,
+        "events" => scheduling::events::events,
+        "preempt" => scheduling::preempt::preempt,
+        "priority-local" => scheduling::ready::ready,
+        "spin-holder" => scheduling::holder::spin_holder,
+        "kernel-threads" => io::kernel_threads::kernel_threads,
         "unwrapped" => {
             kernel_threads = kumihimo_bench_unwrapped::Plan::of(request)?.most_kernel_threads();
-            unwrapped::unwrapped
+            io::unwrapped::unwrapped
         }
         "rpc" => {
             said(rpc::plan(request))?;
             rpc::rpc
         }
         "priority" => {
-            said(priority::plan(request))?;
-            priority::priority
+            said(scheduling::priority::plan(request))?;
+            scheduling::priority::priority
         }
         "inversion" => {
-            said(inversion::check(request))?;
-            inversion::inversion
+            said(scheduling::inversion::check(request))?;
+            scheduling::inversion::inversion
         }
         other => return Err(format!("{other}: no such benchmark")),
     };
@@ -102,7 +82,7 @@ pub fn run(request: &Request) -> Result<(), String> {
     // failure.
     match request.get("events") {
         None | Some("default") => {}
-        Some(source) => events::check_source(source)?,
+        Some(source) => scheduling::events::check_source(source)?,
     }
     let mut builder = runtime::Builder::new().vps(request.vps).queue(queue);
     if let Some(most) = kernel_threads {
@@ -137,10 +117,10 @@ fn said<T>(done: Result<T, String>) -> Result<T, String> {
 /// `quantum=5ms` and `policy=fixed`; `None`: the default.
 fn policy(request: &Request) -> Result<Option<Box<dyn Policy>>, String> {
     if request.bench == "spin-holder" {
-        return Ok(Some(Box::new(RoundRobin::with_quantum(holder::QUANTUM))));
+        return Ok(Some(Box::new(RoundRobin::with_quantum(scheduling::holder::QUANTUM))));
     }
     if request.get("quantum").is_some() {
-        let quantum = preempt::quantum(request)
+        let quantum = scheduling::preempt::quantum(request)
             .ok_or("quantum: a number of milliseconds is wanted, as in 5ms")?;
         return Ok(Some(Box::new(RoundRobin::with_quantum(quantum))));
     }

@@ -12,7 +12,7 @@ use kumihimo::{sync, thread};
 use kumihimo_bench_kit::Request;
 use kumihimo_bench_kit::rpc::{Caller, Plan, Side, Slice, fail, serve, told};
 
-use crate::echo::until_told;
+use crate::io::echo::until_told;
 use crate::variant::Variant;
 
 /// What the request says.

@@ -5,7 +5,7 @@ use std::time::Instant;
 use kumihimo::runtime;
 use kumihimo_bench_kit::{Request, sample};
 
-use crate::queues::Files;
+use crate::scheduling::queues::Files;
 use crate::variant::Variant;
 
 pub fn hashing(request: &Request) {

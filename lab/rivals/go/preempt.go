@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// As in lab/micro/src/preempt.rs.
+// As in lab/micro/src/scheduling/preempt.rs.
 const hashedWords = (256 << 10) / 8
 
 func hashedData(seed uint64) []uint64 {

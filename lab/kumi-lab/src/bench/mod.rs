@@ -1,42 +1,21 @@
 //! `kumi bench`: contenders in turn, medians, tables, JSON, and the figures to reach.
+//!
+//! - `plan` says what runs: benchmarks, their cells, the contenders in each.
+//! - `contender` starts it; `load` are the other sides, `child` is our own side.
+//! - `runs` has the benchmarks that need more than a process which prints samples; [`rounds`] does
+//!   for all others. `simulate` computes rows instead of measuring them.
+//! - `report` makes rows, tables and charts of samples, `figures` the verdicts.
+//!
+//! Samples flow from contenders through `runs` to `report`; `figures` only reads rows.
 
-mod bars;
 pub mod child;
-mod connections;
 pub mod contender;
-mod control;
-mod directory;
-mod echo;
 mod figures;
-mod idle;
-pub mod inversion;
-pub mod kv;
 pub mod load;
-mod order;
-pub mod outside;
-pub mod pair;
-pub mod peer;
-mod place;
 mod plan;
-mod plot;
-mod priority;
-mod priority_io;
-pub mod priority_load;
-mod program;
-mod redis;
-mod report;
-mod resources;
-pub mod rivals;
-pub mod row;
-pub mod rpc;
-pub mod servers;
+pub mod report;
+pub mod runs;
 mod simulate;
-mod stall;
-mod stats;
-mod table;
-mod terminal;
-mod trace;
-mod unwrapped;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -45,7 +24,7 @@ use std::time::{Duration, Instant};
 use contender::{Contender, Missing, Programs, Trouble};
 use plan::Options;
 use report::Outcome;
-use row::Rows;
+use report::row::Rows;
 
 /// Without `--full` a benchmark starts no further round that would end later.
 const BUDGET: Duration = Duration::from_secs(50);
@@ -128,8 +107,11 @@ pub fn run(args: Args) -> Result<(), String> {
             args.name
         ));
     }
-    let programs =
-        if args.simulate { Programs::new() } else { rivals::programs(args.rivals, &names) };
+    let programs = if args.simulate {
+        Programs::new()
+    } else {
+        contender::rivals::programs(args.rivals, &names)
+    };
     // Opened now: an unwritable path should not cost an hour of measuring.
     let mut json = match &args.json {
         None => None,
@@ -149,7 +131,7 @@ pub fn run(args: Args) -> Result<(), String> {
         };
         print!("{}", outcome.plain());
         if let (Some(path), "resources") = (&args.write_times, name) {
-            resources::write_times(path, &outcome.rows)?;
+            runs::resources::write_times(path, &outcome.rows)?;
         }
         if let Some(file) = &mut json {
             file.write_all(outcome.json_lines().as_bytes()).map_err(|e| format!("--json: {e}"))?;
@@ -178,23 +160,23 @@ fn one(bench: &str, options: &Options, programs: &Programs) -> Outcome {
     let mut missing = Missing::default();
     let run = |contender: &Contender, vps| contender.run(programs, bench, vps);
     let mut samples = match bench {
-        "echo" => echo::run(options, programs, &mut missing),
-        "kv" => kv::run(options, programs, &mut missing),
-        "priority-io" => priority_io::run(options, programs, &mut missing),
-        "connections" => connections::run(options, programs, &mut missing),
-        "stall" => stall::run(options, programs, &mut missing),
-        "unwrapped" => unwrapped::run(options, programs, &mut missing),
-        "trace" => trace::run(options, programs, &mut missing),
-        "resources" => resources::run(options, programs, &mut missing),
-        "control" => control::run(options, programs, &mut missing),
-        "rpc" => rpc::run(options, programs, &mut missing),
-        "priority" => priority::run(options, programs, &mut missing),
-        "inversion" => inversion::run(options, programs, &mut missing),
-        "servers" => servers::run(options, programs, &mut missing),
+        "echo" => runs::sockets::echo::run(options, programs, &mut missing),
+        "kv" => runs::sockets::kv::run(options, programs, &mut missing),
+        "priority-io" => runs::sockets::priority_io::run(options, programs, &mut missing),
+        "connections" => runs::sockets::connections::run(options, programs, &mut missing),
+        "stall" => runs::stall::run(options, programs, &mut missing),
+        "unwrapped" => runs::unwrapped::run(options, programs, &mut missing),
+        "trace" => runs::trace::run(options, programs, &mut missing),
+        "resources" => runs::resources::run(options, programs, &mut missing),
+        "control" => runs::control::run(options, programs, &mut missing),
+        "rpc" => runs::rpc::run(options, programs, &mut missing),
+        "priority" => runs::priority::run(options, programs, &mut missing),
+        "inversion" => runs::inversion::run(options, programs, &mut missing),
+        "servers" => runs::servers::run(options, programs, &mut missing),
         _ => rounds(bench, options, &mut missing, run),
     };
     if bench == "events" {
-        samples.extend(idle::run(options, programs, &mut missing));
+        samples.extend(runs::idle::run(options, programs, &mut missing));
     }
     if bench == "priority-local" {
         samples.extend(preempted(options, programs, &mut missing));
@@ -211,8 +193,8 @@ fn one(bench: &str, options: &Options, programs: &Programs) -> Outcome {
     }
     eprintln!("  took {:.0} s", start.elapsed().as_secs_f64());
     let notes = match bench {
-        "servers" => servers::notes(&rows.rows()),
-        "unwrapped" => unwrapped::notes(options),
+        "servers" => runs::servers::notes(&rows.rows()),
+        "unwrapped" => runs::unwrapped::notes(options),
         _ => Vec::new(),
     };
     // A part of the work says nothing about figures that are of the whole.
@@ -233,8 +215,8 @@ fn rounds(
     bench: &str,
     options: &Options,
     missing: &mut Missing,
-    run: impl Fn(&Contender, usize) -> Result<Vec<row::Sample>, Trouble>,
-) -> Vec<row::Sample> {
+    run: impl Fn(&Contender, usize) -> Result<Vec<report::row::Sample>, Trouble>,
+) -> Vec<report::row::Sample> {
     let start = Instant::now();
     let budget = if bench == "servers" { SERVERS_BUDGET } else { BUDGET };
     let mut samples = Vec::new();
@@ -284,7 +266,11 @@ fn rounds(
 
 /// What `priority-local` is compared with, measured in the same minutes: the rows `preempted` of
 /// `events`, ours.
-fn preempted(options: &Options, programs: &Programs, missing: &mut Missing) -> Vec<row::Sample> {
+fn preempted(
+    options: &Options,
+    programs: &Programs,
+    missing: &mut Missing,
+) -> Vec<report::row::Sample> {
     let contender = plan::preempted(options);
     let mut samples = Vec::new();
     for _ in 0..options.runs {
@@ -305,10 +291,10 @@ fn preempted(options: &Options, programs: &Programs, missing: &mut Missing) -> V
 }
 
 /// P4's figure: one sample for each pair of runs in which both came to be even.
-fn locked_over_ring(rows: &Rows) -> Vec<row::Sample> {
+fn locked_over_ring(rows: &Rows) -> Vec<report::row::Sample> {
     let of =
         |metric: &str| rows.samples().filter(|s| s.identity.metric == metric).collect::<Vec<_>>();
-    let even = |s: &row::Sample| s.notes.get("even").is_none_or(|even| even == "1");
+    let even = |s: &report::row::Sample| s.notes.get("even").is_none_or(|even| even == "1");
     let pairs = of("locked").into_iter().zip(of("ring"));
     pairs
         .filter(|(locked, ring)| even(locked) && even(ring))
@@ -326,8 +312,8 @@ fn locked_over_ring(rows: &Rows) -> Vec<row::Sample> {
 
 #[cfg(test)]
 mod tests {
-    use super::row::Sample;
-    use super::row::tests::from;
+    use super::report::row::Sample;
+    use super::report::row::tests::from;
     use super::*;
 
     #[test]

@@ -12,10 +12,10 @@ use kumihimo_bench_simulate::{lesser_bear, tender};
 
 use super::figures::Verdict;
 use super::plan::Options;
+use super::report::row::{Identity, Rows, Sample};
+use super::report::stats::summary;
+use super::report::table;
 use super::report::{Note, Outcome};
-use super::row::{Identity, Rows, Sample};
-use super::stats::summary;
-use super::table;
 
 /// In place of a runtime: with built-in or given times, and with the paper's.
 const OURS: &str = "simulated";
@@ -339,7 +339,10 @@ mod tests {
             let outcome = one(name, &options(), None).unwrap();
             assert!(outcome.verdicts.iter().all(|v| v.reached), "{name}");
             assert!(outcome.json_lines().lines().count() > rows, "{name}");
-            assert!(!super::super::plot::plots(name, &outcome.rows).unwrap().is_empty(), "{name}");
+            assert!(
+                !super::super::report::plot::plots(name, &outcome.rows).unwrap().is_empty(),
+                "{name}"
+            );
             assert!(outcome.plain().contains("paper"));
         }
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use kumihimo_bench_kit::{Request, sample};
 
-/// As ours (lab/micro/src/preempt.rs).
+/// As ours (lab/micro/src/scheduling/preempt.rs).
 const WORDS: usize = (256 << 10) / 8;
 const PAIRS: usize = 5;
 

@@ -1,7 +1,7 @@
 //! Cells of calls between processes, and of one priority scale for several of them.
 
-use super::super::contender::{Contender, Runtime, own_cores};
 use super::{Cell, Plan, join};
+use crate::bench::contender::{Contender, Runtime, own_cores};
 
 /// Of `rpc`. Up to 64 callers are in the figures.
 const CALLERS: [usize; 4] = [1, 16, 64, 1024];

@@ -1,7 +1,7 @@
 //! Cells of `servers`: a file server in five organisations, and other servers of files.
 
-use super::super::contender::{Contender, Runtime};
 use super::{Cell, Plan, join};
+use crate::bench::contender::{Contender, Runtime};
 
 /// P1's three, and the two that it left open.
 pub const ORGANISATIONS: [&str; 5] =

@@ -2,8 +2,8 @@
 
 use kumihimo_bench_unwrapped::Kind;
 
-use super::super::contender::{Contender, Runtime, own_cores};
 use super::{Cell, Options, Plan, join};
+use crate::bench::contender::{Contender, Runtime, own_cores};
 
 /// Works, with the keys that tell cells of the same work apart.
 const WORKS: [&[&str]; 12] = [
