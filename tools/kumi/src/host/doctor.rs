@@ -283,7 +283,7 @@ fn why(path: &Path) -> &'static str {
 /// How resources are kept from being used by two at once.
 fn locking() {
     let name = "resource table";
-    match kumihimo_config::get().lab.locking.map(Locking::from) {
+    match kumihimo_config::get().lab.locking.and_then(|of| of.name().parse::<Locking>().ok()) {
         Some(design) => println!("{name:<24} locking design {design} (KUMI_LAB)"),
         None => println!(
             "{name:<24} locking design {} (used unless KUMI_LAB=locking=... says otherwise)",
