@@ -20,7 +20,7 @@ use kumihimo_tests::{Random, rounds, skip};
 use kumihimo_trace::exact::Inversion;
 use kumihimo_trace::{Report, Verdict, check};
 
-const DESIGNS: [Design; 3] = [Design::Ring, Design::Locked, Design::Steal];
+const DESIGNS: [Design; Design::ALL.len()] = Design::ALL;
 const VPS: usize = 3;
 
 fn level(n: u64) -> Priority {

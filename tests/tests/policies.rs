@@ -17,7 +17,7 @@ use kumihimo::thread::{self, ThreadId};
 use kumihimo_tests::process::{alone, one_to_one};
 use kumihimo_tests::skip;
 
-const DESIGNS: [Design; 3] = [Design::Ring, Design::Locked, Design::Steal];
+const DESIGNS: [Design; Design::ALL.len()] = Design::ALL;
 
 fn compute() {
     for n in 0..2000 {

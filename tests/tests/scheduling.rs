@@ -22,7 +22,7 @@ fn level(n: u8) -> Priority {
 /// touch of a page waits for the disk is blocked in the kernel, as it should be, and the next one
 /// runs before it (`exact.rs` claims the order with events, from a record of what was blocked).
 fn on_one_vp(name: &str, body: impl Fn() + Send + Sync + Copy) {
-    for design in [Design::Ring, Design::Locked, Design::Steal] {
+    for design in Design::ALL {
         let runtime = Runtime::builder()
             .vps(1)
             .queue(design)

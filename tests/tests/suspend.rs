@@ -12,7 +12,7 @@ use kumihimo::thread::{self, Builder, JoinHandle, Suspended};
 use kumihimo_tests::process::{alone, is_preempted, one_to_one};
 use kumihimo_tests::{Random, seed, skip};
 
-const DESIGNS: [Design; 3] = [Design::Ring, Design::Locked, Design::Steal];
+const DESIGNS: [Design; Design::ALL.len()] = Design::ALL;
 
 /// Runs `body` under each queue design, in a process of its own.
 fn each(name: &str, vps: usize, body: impl Fn() + Send + Sync + Copy) {

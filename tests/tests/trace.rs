@@ -82,7 +82,7 @@ fn states_never_overlap_and_counts_agree() {
         if !has_vps("states_never_overlap_and_counts_agree") {
             return;
         }
-        for queue in [runtime::Design::Ring, runtime::Design::Locked, runtime::Design::Steal] {
+        for queue in runtime::Design::ALL {
             let folder = Folder::new("counts");
             let path = folder.file("out.perfetto");
             let metrics = traced(&path).queue(queue).build().expect("a runtime").run(work);

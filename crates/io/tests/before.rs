@@ -15,10 +15,11 @@ fn socket_opened_before_the_first_microprocess_shares_its_address_space_id() {
     assert_eq!(listener.resource().expect("it is a resource").location().space(), own);
     // It began with the socket, and so did the locking design.
     let has = membership::table().locking();
-    let other = if has == Locking::Id { Locking::Kind } else { Locking::Id };
-    let refused =
-        Runtime::builder().locking(other).build().expect_err("the design is the process's");
-    assert_eq!(refused.kind(), std::io::ErrorKind::InvalidInput);
+    for other in Locking::ALL.into_iter().filter(|&other| other != has) {
+        let refused =
+            Runtime::builder().locking(other).build().expect_err("the design is the process's");
+        assert_eq!(refused.kind(), std::io::ErrorKind::InvalidInput);
+    }
     let one = thread::spawn(|| ());
     if let Some(id) = one.thread().id().resource() {
         assert_eq!(id.location().space(), own);

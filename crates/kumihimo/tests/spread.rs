@@ -23,7 +23,7 @@ fn yielding_microprocesses_spread_over_the_vps() {
         let line = "\n[skip] yielding_microprocesses_spread_over_the_vps: the kernel spreads its threads\n";
         return std::io::stderr().write_all(line.as_bytes()).unwrap();
     }
-    for design in [Design::Ring, Design::Locked, Design::Steal] {
+    for design in Design::ALL {
         Runtime::builder().vps(VPS).queue(design).build().unwrap().run(|| {
             let stop = Arc::new(AtomicBool::new(false));
             let crowd: Vec<_> = (0..CROWD)

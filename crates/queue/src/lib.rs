@@ -1,10 +1,10 @@
 //! Run queues of virtual processors (VPs).
 //!
-//! A [`Set`] owns the queues of all VPs, in one of three designs that are chosen at run time and
-//! measured against each other: [`Design::Ring`] (the papers' P4: no lock, no read-modify-write on
-//! the way of a context switch), [`Design::Locked`] (P4's conventional design) and
-//! [`Design::Steal`] (Chase-Lev deques). What the owner of a queue does goes through an [`Owner`];
-//! everybody else uses the `Set`.
+//! A [`Set`] owns the queues of all VPs, in the design [`Design::Ring`] (the papers' P4: no lock,
+//! no read-modify-write on the way of a context switch). With the feature `lab` there are two more
+//! for comparison, chosen at run time: `locked` (P4's conventional design) and `steal` (Chase-Lev
+//! deques). What the owner of a queue does goes through an [`Owner`]; everybody else uses the
+//! `Set`.
 //!
 //! # The course of a context switch
 //! ```text
@@ -44,15 +44,17 @@ extern crate std;
 use core::{marker::PhantomData, ptr::NonNull};
 
 mod atomic;
+#[cfg(feature = "lab")]
 pub mod deque;
 pub mod injector;
+#[cfg(feature = "lab")]
 pub mod locked;
 mod node;
 pub mod offer;
 pub mod protect;
 pub mod ring;
 mod row;
-#[cfg(not(loom))]
+#[cfg(all(feature = "lab", not(loom)))]
 pub mod steal;
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -64,10 +66,11 @@ pub use row::{Capacity, Stats};
 pub use waiver::WAIVER_PLACES;
 
 use injector::Injector;
+#[cfg(feature = "lab")]
 use locked::LockedQueue;
 use ring::RingQueue;
 use row::{Member, Row};
-#[cfg(not(loom))]
+#[cfg(all(feature = "lab", not(loom)))]
 use steal::StealQueue;
 
 /// Most VPs that a [`Set`] has.
@@ -79,38 +82,46 @@ pub enum Design {
     /// P4: Protect and Waiver Queues in a ring, no locks.
     Ring,
     /// P4's conventional design: removal from Waiver Queues under a lock.
+    #[cfg(feature = "lab")]
     Locked,
     /// Work stealing.
+    #[cfg(feature = "lab")]
     Steal,
 }
 
 impl Design {
-    /// All designs.
+    /// All designs of this build.
+    #[cfg(feature = "lab")]
     pub const ALL: [Design; 3] = [Design::Ring, Design::Locked, Design::Steal];
+    /// All designs of this build: without the feature `lab`, one.
+    #[cfg(not(feature = "lab"))]
+    pub const ALL: [Design; 1] = [Design::Ring];
 
     /// As written on a command line.
     pub const fn name(self) -> &'static str {
         match self {
             Design::Ring => "ring",
+            #[cfg(feature = "lab")]
             Design::Locked => "locked",
+            #[cfg(feature = "lab")]
             Design::Steal => "steal",
         }
     }
 
-    /// The design of that name.
+    /// Whether other threads take items straight out of an owner's queue.
+    pub const fn has_thieves(self) -> bool {
+        match self {
+            Design::Ring => false,
+            #[cfg(feature = "lab")]
+            Design::Locked => false,
+            #[cfg(feature = "lab")]
+            Design::Steal => true,
+        }
+    }
+
+    /// The design of that name, if this build has it.
     pub fn from_name(name: &str) -> Option<Design> {
         Design::ALL.into_iter().find(|d| d.name() == name)
-    }
-}
-
-/// As `KUMI_LAB=queue=...` asks.
-impl From<kumihimo_config::Queue> for Design {
-    fn from(queue: kumihimo_config::Queue) -> Design {
-        match queue {
-            kumihimo_config::Queue::Ring => Design::Ring,
-            kumihimo_config::Queue::Locked => Design::Locked,
-            kumihimo_config::Queue::Steal => Design::Steal,
-        }
     }
 }
 
@@ -205,9 +216,10 @@ pub enum AnyQueue<'a, T: Node> {
     /// P4.
     Ring(&'a RingQueue<T>),
     /// P4's conventional design.
+    #[cfg(feature = "lab")]
     Locked(&'a LockedQueue<T>),
     /// Work stealing.
-    #[cfg(not(loom))]
+    #[cfg(all(feature = "lab", not(loom)))]
     Steal(&'a StealQueue<T>),
 }
 
@@ -222,8 +234,9 @@ macro_rules! each {
     ($self:expr, $q:ident => $e:expr) => {
         match $self {
             AnyQueue::Ring($q) => $e,
+            #[cfg(feature = "lab")]
             AnyQueue::Locked($q) => $e,
-            #[cfg(not(loom))]
+            #[cfg(all(feature = "lab", not(loom)))]
             AnyQueue::Steal($q) => $e,
         }
     };
@@ -311,8 +324,9 @@ impl<T: Node> RunQueue<T> for AnyQueue<'_, T> {
 
 enum Rows<T: Node> {
     Ring(Row<RingQueue<T>>),
+    #[cfg(feature = "lab")]
     Locked(Row<LockedQueue<T>>),
-    #[cfg(not(loom))]
+    #[cfg(all(feature = "lab", not(loom)))]
     Steal(Row<StealQueue<T>>),
 }
 
@@ -343,16 +357,17 @@ impl<T: Node> Set<T> {
                 |vp| RingQueue::new(vp, n_vps, capacity, places),
                 RingQueue::join,
             )),
+            #[cfg(feature = "lab")]
             Design::Locked => Rows::Locked(Row::new(
                 n_vps,
                 |vp| LockedQueue::new(vp, n_vps, capacity, places),
                 LockedQueue::join,
             )),
-            #[cfg(not(loom))]
+            #[cfg(all(feature = "lab", not(loom)))]
             Design::Steal => {
                 Rows::Steal(Row::new(n_vps, |vp| StealQueue::new(vp, capacity), StealQueue::join))
             }
-            #[cfg(loom)]
+            #[cfg(all(feature = "lab", loom))]
             Design::Steal => panic!("crossbeam-deque is not modelled"),
         };
         Set { rows, n: n_vps }
@@ -368,8 +383,9 @@ impl<T: Node> Set<T> {
     pub fn design(&self) -> Design {
         match self.rows {
             Rows::Ring(_) => Design::Ring,
+            #[cfg(feature = "lab")]
             Rows::Locked(_) => Design::Locked,
-            #[cfg(not(loom))]
+            #[cfg(all(feature = "lab", not(loom)))]
             Rows::Steal(_) => Design::Steal,
         }
     }
@@ -378,8 +394,9 @@ impl<T: Node> Set<T> {
     fn queue(&self, vp: usize) -> AnyQueue<'_, T> {
         match &self.rows {
             Rows::Ring(row) => AnyQueue::Ring(row.get(vp)),
+            #[cfg(feature = "lab")]
             Rows::Locked(row) => AnyQueue::Locked(row.get(vp)),
-            #[cfg(not(loom))]
+            #[cfg(all(feature = "lab", not(loom)))]
             Rows::Steal(row) => AnyQueue::Steal(row.get(vp)),
         }
     }

@@ -283,6 +283,7 @@ impl Limit {
     }
 
     /// How many items a VP that has none should get.
+    #[cfg(feature = "lab")]
     pub(crate) fn portion<T: Node, Q: Member<T>>(&self, peers: &Peers<Q>) -> usize {
         match self.rule {
             Capacity::Fixed(n) => n.max(1),

@@ -4,6 +4,7 @@
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
+use kumihimo::resource::Locking;
 use kumihimo_tests::refusal::refuse;
 use kumihimo_tests::skip;
 
@@ -103,9 +104,11 @@ fn doctor_reports_the_runtime_directory() {
 
 #[test]
 fn doctor_reports_the_locking_design() {
+    let has_kind = "kind".parse::<Locking>().is_ok();
+    let kind = if has_kind { "kind (KUMI_LAB)" } else { "vp (used unless" };
     for (settings, expected) in [
         (&[][..], "locking design vp (used unless KUMI_LAB=locking=... says otherwise)"),
-        (&[("KUMI_LAB", "locking=kind")], "locking design kind (KUMI_LAB)"),
+        (&[("KUMI_LAB", "locking=kind")], &format!("locking design {kind}")),
     ] {
         let said = doctor_with(settings);
         assert!(about(&said, "resource table").0.contains(expected), "{said}");
@@ -220,7 +223,7 @@ fn doctor_prints_the_limit_on_kernel_threads() {
 fn doctor_prints_each_setting_with_its_origin_and_effect() {
     let said = doctor_with(&[
         ("KUMI_VPS", "3"),
-        ("KUMI_LAB", "queue=steal,tls=nonsense"),
+        ("KUMI_LAB", "queue=ring,tls=nonsense"),
         ("KUMI_EVENTS", "ptrace"),
         ("KUMI_BOARD", "off"),
         ("KUMI_VPZ", "4"),
@@ -236,7 +239,7 @@ fn doctor_prints_each_setting_with_its_origin_and_effect() {
     starts("KUMI_VPS", "3 (environment): ");
     starts("KUMI_STACK", "160k (default): ");
     starts("KUMI_EVENTS", "the first of bpf, perf, watch that the machine allows (default, its");
-    starts("lab queue", "steal (KUMI_LAB): ");
+    starts("lab queue", "ring (KUMI_LAB): ");
     starts("lab sticky", "on (default): ");
     starts("unknown variable", "KUMI_VPZ is not read: KUMI_VPS is similar");
     assert!(!said.contains("KUMI_MY_OWN_THING"), "{said}");
