@@ -26,7 +26,7 @@ help:
 
 run:
 	@scripts/setup run
-	cargo run --release -p kumi -- tour
+	cargo run --release -p kumi-lab -- tour
 
 test:
 	@scripts/setup test
@@ -45,7 +45,7 @@ chroots:
 
 bench:
 	@scripts/setup bench
-	GOTOOLCHAIN=local PATH="/usr/local/go/bin:$$PATH" cargo run --release -p kumi -- \
+	GOTOOLCHAIN=local PATH="/usr/local/go/bin:$$PATH" cargo run --release -p kumi-lab -- \
 		bench $(BENCH) $(BENCH_FLAGS) --json target/bench.jsonl --report target/bench
 
 # Fails where a row got slower than in BASE: make bench-check BASE=origin/main

@@ -312,8 +312,8 @@ mod tests {
     /// Kernel threads by name and state, with their stacks if there is a gdb that may look; and
     /// what it wrote, and that it is gone.
     #[test]
-    fn one_that_hangs_is_said_to_and_where() {
-        const NAME: &str = "process::tests::one_that_hangs_is_said_to_and_where";
+    fn hanging_program_is_reported_with_its_location() {
+        const NAME: &str = "process::tests::hanging_program_is_reported_with_its_location";
         if is_child(NAME) {
             let waits = std::thread::Builder::new().name("hangs".into()).spawn(waits_for_ever);
             return waits.expect("a kernel thread").join().expect("it does not end");

@@ -127,8 +127,8 @@ mod tests {
     }
 
     #[test]
-    fn the_later_one_counts() {
-        alone("refusal::tests::the_later_one_counts", || {
+    fn later_entry_for_a_call_wins() {
+        alone("refusal::tests::later_entry_for_a_call_wins", || {
             refuse(&[(libc::SYS_getppid, libc::EPERM)]).expect("seccomp");
             refuse(&[]).expect("an empty list refuses nothing");
             assert_eq!(errno_of(libc::SYS_getppid), libc::EPERM);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_system_call_is_a_panic() {
+    fn unknown_system_call_panics() {
         // Before anything is refused: this process goes on.
         for wrong in [
             (-1, libc::EPERM),

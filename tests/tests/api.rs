@@ -18,8 +18,8 @@ fn on_two(name: &str, body: impl FnOnce() + Send) {
 }
 
 #[test]
-fn a_program_that_sets_nothing_up() {
-    alone("a_program_that_sets_nothing_up", || {
+fn program_without_setup_uses_the_global_runtime() {
+    alone("program_without_setup_uses_the_global_runtime", || {
         assert!(metrics().is_none());
         let (sender, receiver) = mpsc::channel();
         for n in 0..10 {
@@ -127,8 +127,8 @@ fn names_ids_and_priorities() {
 }
 
 #[test]
-fn cancelling_is_seen_and_can_be_held_back() {
-    on_two("cancelling_is_seen_and_can_be_held_back", || {
+fn cancellation_is_observed_and_can_be_masked() {
+    on_two("cancellation_is_observed_and_can_be_masked", || {
         let steps = Arc::new(AtomicUsize::new(0));
         let seen = steps.clone();
         let one = thread::spawn(move || {
@@ -150,8 +150,8 @@ fn cancelling_is_seen_and_can_be_held_back() {
 }
 
 #[test]
-fn a_panic_is_told_to_the_runtimes_hook() {
-    alone("a_panic_is_told_to_the_runtimes_hook", || {
+fn panic_reaches_the_runtimes_hook() {
+    alone("panic_reaches_the_runtimes_hook", || {
         let told = Arc::new(StdMutex::new(Vec::new()));
         let hook = told.clone();
         let runtime = Runtime::builder().vps(2).on_panic(move |who, payload| {

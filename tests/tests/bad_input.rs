@@ -310,8 +310,8 @@ fn too_few_or_too_many_virtual_processors() {
 }
 
 #[test]
-fn settings_in_the_environment_that_mean_nothing() {
-    let name = "settings_in_the_environment_that_mean_nothing";
+fn invalid_environment_settings_are_refused() {
+    let name = "invalid_environment_settings_are_refused";
     if is_child(name) {
         let refused = Runtime::builder().build().expect_err("refused");
         assert_eq!(refused.kind(), ErrorKind::InvalidInput);
@@ -384,8 +384,8 @@ fn spawning_while_the_runtime_ends() {
 }
 
 #[test]
-fn one_that_never_ends_is_left_behind() {
-    alone("one_that_never_ends_is_left_behind", || {
+fn microprocess_that_never_ends_is_abandoned() {
+    alone("microprocess_that_never_ends_is_abandoned", || {
         let runtime = Runtime::builder()
             .vps(2)
             .shutdown_grace(Duration::from_millis(10))
@@ -413,8 +413,8 @@ fn one_that_never_ends_is_left_behind() {
 
 /// It goes on on its kernel thread, beside the next runtime, and ends there once it looks up.
 #[test]
-fn one_that_never_waits_is_left_behind() {
-    alone("one_that_never_waits_is_left_behind", || {
+fn microprocess_that_never_waits_is_abandoned() {
+    alone("microprocess_that_never_waits_is_abandoned", || {
         let runtime = Runtime::builder()
             .vps(2)
             .shutdown_grace(Duration::from_millis(10))
@@ -565,8 +565,8 @@ fn a_panic_hook_of_the_runtime_that_panics() {
 /// A microprocess that was away in the kernel, and on whose virtual processor another one computes
 /// meanwhile, is still the runtime's.
 #[test]
-fn a_panic_hook_hears_of_one_without_its_vp() {
-    alone("a_panic_hook_hears_of_one_without_its_vp", || {
+fn panic_hook_reports_a_microprocess_without_its_vp() {
+    alone("panic_hook_reports_a_microprocess_without_its_vp", || {
         static HEARD: AtomicU64 = AtomicU64::new(0);
         let heard = |_: &thread::Thread, _: &(dyn std::any::Any + Send)| {
             HEARD.fetch_add(1, SeqCst);

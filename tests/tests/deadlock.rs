@@ -83,8 +83,8 @@ fn a_sleep_is_no_deadlock() {
 
 /// Somebody may resume it; and when it is, it is seen again that all wait.
 #[test]
-fn waiting_for_one_that_is_suspended_is_no_deadlock() {
-    const NAME: &str = "waiting_for_one_that_is_suspended_is_no_deadlock";
+fn waiting_for_a_suspended_microprocess_is_no_deadlock() {
+    const NAME: &str = "waiting_for_a_suspended_microprocess_is_no_deadlock";
     alone(NAME, || {
         if is_one_to_one() {
             return skip(NAME, "kernel threads are not suspended");
@@ -194,8 +194,8 @@ fn a_wait_that_ended_before_its_deadline_hides_no_deadlock() {
 }
 
 #[test]
-fn a_descriptor_that_nobody_waits_for_hides_no_deadlock() {
-    is_reported("a_descriptor_that_nobody_waits_for_hides_no_deadlock", AT_THE_BARRIER, || {
+fn unwaited_descriptor_hides_no_deadlock() {
+    is_reported("unwaited_descriptor_hides_no_deadlock", AT_THE_BARRIER, || {
         let (mut near, mut far) = UnixStream::pair().expect("a pair");
         let reads = thread::spawn(move || {
             near.read_exact(&mut [0]).expect("it writes");
@@ -211,9 +211,9 @@ fn a_descriptor_that_nobody_waits_for_hides_no_deadlock() {
 /// Readers are counted and not known: unlike a writer, one that wants the lock again is not told
 /// so.
 #[test]
-fn a_reader_that_wants_to_write_is_a_deadlock() {
+fn reader_that_upgrades_to_writer_is_a_deadlock() {
     is_reported(
-        "a_reader_that_wants_to_write_is_a_deadlock",
+        "reader_that_upgrades_to_writer_is_a_deadlock",
         "main waits for the rwlock at 0x",
         || {
             let lock = RwLock::new(());

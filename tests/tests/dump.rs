@@ -74,8 +74,8 @@ fn is_told(said: &str, name: &str, state: &str, function: &str) {
 }
 
 #[test]
-fn those_that_are_suspended() {
-    const NAME: &str = "those_that_are_suspended";
+fn dump_lists_suspended_microprocesses() {
+    const NAME: &str = "dump_lists_suspended_microprocesses";
     alone(NAME, || {
         Runtime::builder().vps(1).build().expect("a runtime").run(|| {
             if metrics().expect("it runs").tls == "kernel" {
@@ -112,8 +112,8 @@ fn those_that_are_suspended() {
 }
 
 #[test]
-fn on_request_with_one_in_each_state() {
-    const NAME: &str = "on_request_with_one_in_each_state";
+fn dump_on_request_shows_every_state() {
+    const NAME: &str = "dump_on_request_shows_every_state";
     alone(NAME, || {
         Runtime::builder().vps(1).build().expect("a runtime").run(|| {
             if metrics().expect("it runs").tls == "kernel" {
@@ -187,8 +187,8 @@ fn on_request_with_one_in_each_state() {
 
 /// Stacks are read while their owners run on, end and begin anew.
 #[test]
-fn while_all_of_them_run_on() {
-    const NAME: &str = "while_all_of_them_run_on";
+fn dump_while_microprocesses_run() {
+    const NAME: &str = "dump_while_microprocesses_run";
     alone(NAME, || {
         let over = Arc::new(AtomicBool::new(false));
         let rounds = Arc::new(AtomicU64::new(0));
@@ -227,8 +227,8 @@ fn while_all_of_them_run_on() {
 
 /// Every virtual processor is busy for good: the dump needs none.
 #[test]
-fn by_a_signal_while_all_compute() {
-    const NAME: &str = "by_a_signal_while_all_compute";
+fn dump_by_signal_while_all_vps_compute() {
+    const NAME: &str = "dump_by_signal_while_all_vps_compute";
     if is_child(NAME) {
         return Runtime::builder().vps(1).build().expect("a runtime").run(|| {
             let parked = named("parks", parks_here);
@@ -269,8 +269,8 @@ fn by_a_signal_while_all_compute() {
 }
 
 #[test]
-fn at_a_deadlock() {
-    const NAME: &str = "at_a_deadlock";
+fn dump_at_a_deadlock() {
+    const NAME: &str = "dump_at_a_deadlock";
     if is_child(NAME) {
         let runtime =
             Runtime::builder().vps(2).on_deadlock(OnDeadlock::Abort).build().expect("a runtime");
@@ -293,8 +293,8 @@ fn at_a_deadlock() {
 extern "C" fn nothing(_: i32) {}
 
 #[test]
-fn signals_that_cannot_be_had() {
-    const NAME: &str = "signals_that_cannot_be_had";
+fn unusable_dump_signals_are_refused() {
+    const NAME: &str = "unusable_dump_signals_are_refused";
     if is_child(NAME) {
         let said = |builder: kumihimo::runtime::Builder| {
             builder.build().expect_err("not to be had").to_string()

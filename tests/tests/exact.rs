@@ -20,7 +20,7 @@ use kumihimo_tests::{Random, rounds, skip};
 use kumihimo_trace::priority_order::Inversion;
 use kumihimo_trace::{Report, Verdict, check};
 
-const DESIGNS: [Design; 3] = [Design::Ring, Design::Locked, Design::Steal];
+const DESIGNS: [Design; Design::ALL.len()] = Design::ALL;
 const VPS: usize = 3;
 
 fn level(n: u64) -> Priority {
@@ -147,8 +147,8 @@ fn load(
 }
 
 #[test]
-fn what_outranks_a_running_one_waits_for_a_few_steps_at_most() {
-    const NAME: &str = "what_outranks_a_running_one_waits_for_a_few_steps_at_most";
+fn higher_priority_waits_a_few_steps_at_most() {
+    const NAME: &str = "higher_priority_waits_a_few_steps_at_most";
     alone(NAME, || {
         for mut round in rounds(NAME) {
             let mut sent = 0;
@@ -208,8 +208,8 @@ impl Policy for Waits {
 /// (The checker counted that against the others, in design `steal`. On a very busy machine a kernel
 /// thread inside the scheduler can wait for the allocator's lock for the watchdog's whole second.)
 #[test]
-fn a_vp_that_is_overridden_makes_no_inversion() {
-    const NAME: &str = "a_vp_that_is_overridden_makes_no_inversion";
+fn overridden_vp_causes_no_inversion() {
+    const NAME: &str = "overridden_vp_causes_no_inversion";
     alone(NAME, || {
         if !has_vps(NAME) {
             return;
@@ -358,8 +358,8 @@ fn wake_from_outside_outranks_the_lowest() {
 /// One is woken from outside just as its VP goes from one of the highest level to one of the
 /// lowest, which never leaves.
 #[test]
-fn one_that_is_woken_in_the_middle_of_a_switch_outranks_the_next() {
-    const NAME: &str = "one_that_is_woken_in_the_middle_of_a_switch_outranks_the_next";
+fn wake_during_a_switch_outranks_the_next_microprocess() {
+    const NAME: &str = "wake_during_a_switch_outranks_the_next_microprocess";
     alone(NAME, || {
         const ROUNDS: u64 = 30_000;
         let runtime = Runtime::builder().vps(1).policy(FixedPriority).build().expect("a runtime");
@@ -429,8 +429,8 @@ fn one_that_is_woken_in_the_middle_of_a_switch_outranks_the_next() {
 /// A running one whose priority sinks below what is queued, wherever that is, gives way to it; and
 /// one that rises runs.
 #[test]
-fn a_running_one_that_sinks_gives_way_to_what_waits_elsewhere() {
-    const NAME: &str = "a_running_one_that_sinks_gives_way_to_what_waits_elsewhere";
+fn lowered_running_microprocess_yields_to_one_queued_on_another_vp() {
+    const NAME: &str = "lowered_running_microprocess_yields_to_one_queued_on_another_vp";
     alone(NAME, || {
         for design in DESIGNS {
             let runtime = Runtime::builder()

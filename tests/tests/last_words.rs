@@ -21,8 +21,8 @@ fn endless(depth: u64) -> u64 {
 }
 
 #[test]
-fn a_stack_overflow_says_whose_and_what_to_set() {
-    let name = "a_stack_overflow_says_whose_and_what_to_set";
+fn stack_overflow_report_names_the_microprocess_and_the_setting() {
+    let name = "stack_overflow_report_names_the_microprocess_and_the_setting";
     if is_child(name) {
         let size = std::env::var("SIZE").expect("given").parse().expect("a number");
         Runtime::builder().vps(2).build().expect("a runtime").run(|| {
@@ -72,8 +72,8 @@ extern "C" fn leave(_: libc::c_int) {
 }
 
 #[test]
-fn other_faults_keep_the_programs_handler() {
-    let name = "other_faults_keep_the_programs_handler";
+fn other_faults_reach_the_programs_handler() {
+    let name = "other_faults_reach_the_programs_handler";
     if is_child(name) {
         let install = || {
             // SAFETY: a handler of the right type.
@@ -236,8 +236,8 @@ fn a_panic_in_the_destructor_of_a_thread_local() {
 }
 
 #[test]
-fn a_result_that_nobody_takes_and_that_panics() {
-    let name = "a_result_that_nobody_takes_and_that_panics";
+fn unclaimed_result_that_panics_on_drop() {
+    let name = "unclaimed_result_that_panics_on_drop";
     if is_child(name) {
         Runtime::builder().vps(1).build().expect("a runtime").run(|| {
             let (done, dropped) =
@@ -267,8 +267,8 @@ fn a_result_that_nobody_takes_and_that_panics() {
 }
 
 #[test]
-fn a_panic_that_nobody_joins_is_reported() {
-    let name = "a_panic_that_nobody_joins_is_reported";
+fn unjoined_panic_is_reported() {
+    let name = "unjoined_panic_is_reported";
     if is_child(name) {
         Runtime::builder().vps(1).build().expect("a runtime").run(|| {
             let handle =

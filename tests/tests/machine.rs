@@ -88,8 +88,8 @@ fn stay() {
 }
 
 #[test]
-fn what_they_are_doing_is_seen() {
-    const NAME: &str = "what_they_are_doing_is_seen";
+fn states_of_microprocesses_are_visible() {
+    const NAME: &str = "states_of_microprocesses_are_visible";
     if !has_vps(NAME) {
         return;
     }
@@ -149,8 +149,8 @@ fn what_they_are_doing_is_seen() {
 
 /// Its virtual processor may still be where it was: nobody came for it yet.
 #[test]
-fn one_that_says_that_it_blocks_is_blocked_at_once() {
-    const NAME: &str = "one_that_says_that_it_blocks_is_blocked_at_once";
+fn declared_block_is_visible_at_once() {
+    const NAME: &str = "declared_block_is_visible_at_once";
     if !has_vps(NAME) {
         return;
     }
@@ -174,8 +174,8 @@ fn one_that_says_that_it_blocks_is_blocked_at_once() {
 }
 
 #[test]
-fn one_that_computes_is_stopped_and_goes_on() {
-    const NAME: &str = "one_that_computes_is_stopped_and_goes_on";
+fn computing_microprocess_is_suspended_and_resumed() {
+    const NAME: &str = "computing_microprocess_is_suspended_and_resumed";
     if !has_vps(NAME) || !is_preempted(NAME) {
         return;
     }
@@ -214,8 +214,8 @@ fn one_that_computes_is_stopped_and_goes_on() {
 
 /// Its ids are those by which others find it, whatever it did first.
 #[test]
-fn one_that_opened_a_socket_before_its_runtime_began() {
-    const NAME: &str = "one_that_opened_a_socket_before_its_runtime_began";
+fn address_space_with_a_socket_older_than_its_runtime() {
+    const NAME: &str = "address_space_with_a_socket_older_than_its_runtime";
     let early = is_child(NAME).then(|| kumihimo::net::UnixStream::pair().expect("a pair"));
     if !has_vps(NAME) {
         return;
@@ -235,8 +235,8 @@ fn one_that_opened_a_socket_before_its_runtime_began() {
 }
 
 #[test]
-fn cancel_ends_it() {
-    const NAME: &str = "cancel_ends_it";
+fn cancel_ends_the_microprocess() {
+    const NAME: &str = "cancel_ends_the_microprocess";
     if !has_vps(NAME) {
         return;
     }

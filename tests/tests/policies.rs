@@ -17,7 +17,7 @@ use kumihimo::thread::{self, ThreadId};
 use kumihimo_tests::process::{alone, one_to_one};
 use kumihimo_tests::skip;
 
-const DESIGNS: [Design; 3] = [Design::Ring, Design::Locked, Design::Steal];
+const DESIGNS: [Design; Design::ALL.len()] = Design::ALL;
 
 fn compute() {
     for n in 0..2000 {
@@ -61,8 +61,8 @@ impl Answers {
 /// some compute, and others block in all ways there are: on a socket, in the kernel (the VP goes on
 /// with the computing ones), asleep, and on a lock that a computing one holds.
 #[test]
-fn computing_ones_do_not_inherit_from_those_that_wait_for_input() {
-    const NAME: &str = "computing_ones_do_not_inherit_from_those_that_wait_for_input";
+fn computing_microprocesses_do_not_inherit_interactive_levels() {
+    const NAME: &str = "computing_microprocesses_do_not_inherit_interactive_levels";
     const FIRST: Duration = Duration::from_micros(300);
     alone(NAME, || {
         for (vps, design) in
@@ -175,8 +175,8 @@ fn computing_ones_do_not_inherit_from_those_that_wait_for_input() {
 
 /// As for SCHED_FIFO (sched(7)): an outranked one is still the first of its level.
 #[test]
-fn an_outranked_one_goes_on_before_its_equals() {
-    const NAME: &str = "an_outranked_one_goes_on_before_its_equals";
+fn outranked_microprocess_resumes_before_its_equals() {
+    const NAME: &str = "outranked_microprocess_resumes_before_its_equals";
     alone(NAME, || {
         for design in DESIGNS {
             let policies: [Box<dyn Policy>; 2] = [
@@ -230,8 +230,8 @@ fn an_outranked_one_goes_on_before_its_equals() {
 /// More that compute than there are VPs, all of one priority: each gets turn after turn, under each
 /// policy that has quanta.
 #[test]
-fn equals_that_compute_all_get_their_turns() {
-    const NAME: &str = "equals_that_compute_all_get_their_turns";
+fn computing_equals_all_get_turns() {
+    const NAME: &str = "computing_equals_all_get_turns";
     alone(NAME, || {
         for design in DESIGNS {
             let policies: [Box<dyn Policy>; 2] = [

@@ -22,7 +22,7 @@ fn level(n: u8) -> Priority {
 /// touch of a page waits for the disk is blocked in the kernel, as it should be, and the next one
 /// runs before it (`exact.rs` claims the order with events, from a record of what was blocked).
 fn on_one_vp(name: &str, body: impl Fn() + Send + Sync + Copy) {
-    for design in [Design::Ring, Design::Locked, Design::Steal] {
+    for design in Design::ALL {
         let runtime = Runtime::builder()
             .vps(1)
             .queue(design)
@@ -86,9 +86,9 @@ fn higher_priorities_run_first() {
 }
 
 #[test]
-fn a_queued_one_whose_priority_changes() {
-    alone("a_queued_one_whose_priority_changes", || {
-        on_one_vp("a_queued_one_whose_priority_changes", || {
+fn queued_microprocess_moves_when_its_priority_changes() {
+    alone("queued_microprocess_moves_when_its_priority_changes", || {
+        on_one_vp("queued_microprocess_moves_when_its_priority_changes", || {
             let log = Log::default();
             let all: Vec<_> = [10, 20, 30, 40]
                 .into_iter()
@@ -110,9 +110,9 @@ fn a_queued_one_whose_priority_changes() {
 }
 
 #[test]
-fn one_that_lowers_itself_lets_the_others_go_first() {
-    alone("one_that_lowers_itself_lets_the_others_go_first", || {
-        on_one_vp("one_that_lowers_itself_lets_the_others_go_first", || {
+fn lowering_ones_own_priority_lets_others_run() {
+    alone("lowering_ones_own_priority_lets_others_run", || {
+        on_one_vp("lowering_ones_own_priority_lets_others_run", || {
             let log = Log::default();
             let all = [50, 10]
                 .into_iter()
@@ -131,9 +131,9 @@ fn one_that_lowers_itself_lets_the_others_go_first() {
 }
 
 #[test]
-fn waking_a_higher_one_gives_way_to_it() {
-    alone("waking_a_higher_one_gives_way_to_it", || {
-        on_one_vp("waking_a_higher_one_gives_way_to_it", || {
+fn waking_a_higher_priority_yields_to_it() {
+    alone("waking_a_higher_priority_yields_to_it", || {
+        on_one_vp("waking_a_higher_priority_yields_to_it", || {
             let log = Log::default();
             let (sleeper, waker) = (log.clone(), log.clone());
             let high = at(50, move || {
@@ -461,8 +461,8 @@ fn unparking_before_the_time_is_over() {
 /// Without events nobody makes a computing one leave but its own switch points. What the other VP
 /// of the ring gives away comes to its turn all the same.
 #[test]
-fn those_given_to_one_that_computes_begin() {
-    alone("those_given_to_one_that_computes_begin", || {
+fn microprocesses_queued_at_a_computing_vp_start() {
+    alone("microprocesses_queued_at_a_computing_vp_start", || {
         let policy = RoundRobin::with_quantum(Duration::from_micros(100));
         let builder = Runtime::builder().vps(2).queue(Design::Ring).events(Events::Off);
         builder.policy(policy).build().expect("a runtime").run(|| {

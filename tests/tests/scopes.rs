@@ -159,8 +159,8 @@ fn waits<'scope>(s: &'scope Scope<'scope, '_>, ended: &'scope AtomicUsize) -> us
 }
 
 #[test]
-fn a_deadline_ends_the_children_whatever_they_wait_for() {
-    everywhere("a_deadline_ends_the_children_whatever_they_wait_for", || {
+fn deadline_ends_every_wait_of_the_children() {
+    everywhere("deadline_ends_every_wait_of_the_children", || {
         let ended = AtomicUsize::new(0);
         let began = Instant::now();
         let n = thread::scope_until(began + SOON, |s| waits(s, &ended));
@@ -172,8 +172,8 @@ fn a_deadline_ends_the_children_whatever_they_wait_for() {
 /// Inside the scope its owner waits for a child, a message or another scope, and goes on when the
 /// children are cancelled.
 #[test]
-fn a_deadline_ends_what_the_owner_waits_for() {
-    everywhere("a_deadline_ends_what_the_owner_waits_for", || {
+fn deadline_ends_the_owners_wait() {
+    everywhere("deadline_ends_the_owners_wait", || {
         thread::scope_until(Instant::now() + SOON, |s| {
             assert!(s.spawn(forever).join().expect_err("cancelled").is::<Cancelled>());
             let again = s.spawn(|| ()).join();
@@ -198,8 +198,8 @@ fn a_deadline_ends_what_the_owner_waits_for() {
 
 /// The owner may be a kernel thread of the program.
 #[test]
-fn a_kernel_thread_hands_a_deadline_down() {
-    everywhere("a_kernel_thread_hands_a_deadline_down", || {
+fn kernel_thread_passes_its_deadline_to_children() {
+    everywhere("kernel_thread_passes_its_deadline_to_children", || {
         let owner = std::thread::spawn(|| {
             thread::scope_until(Instant::now() + SOON, |s| {
                 assert!(s.spawn(forever).join().expect_err("cancelled").is::<Cancelled>());
@@ -212,8 +212,8 @@ fn a_kernel_thread_hands_a_deadline_down() {
 
 /// Held back by `without_cancellation` and by locks, which wait on without spinning.
 #[test]
-fn a_child_may_put_its_end_off() {
-    everywhere("a_child_may_put_its_end_off", || {
+fn child_can_mask_cancellation() {
+    everywhere("child_can_mask_cancellation", || {
         let lock = Mutex::new(0);
         let (sender, receiver) = mpsc::channel();
         let held = lock.lock().expect("not poisoned");
@@ -238,8 +238,8 @@ fn a_child_may_put_its_end_off() {
 /// A cancelled one that holds its end off passes a switch point inside `yield_now`, and may
 /// continue on another virtual processor there.
 #[test]
-fn yields_of_one_that_puts_its_end_off() {
-    alone("yields_of_one_that_puts_its_end_off", || {
+fn yields_under_masked_cancellation() {
+    alone("yields_under_masked_cancellation", || {
         Runtime::builder().vps(4).build().expect("a runtime").run(|| {
             let all: Vec<_> = (0..60u8)
                 .map(|n| {

@@ -53,8 +53,8 @@ fn bad_value_is_an_error_of_build() {
         let expected = format!("{name}={value}: expected {allowed}");
         well(&again(NAME, &[(name, value), ("KUMI_TEST_EXPECT", &expected)]));
     }
-    let expected = "KUMI_LAB=queue=list: expected ring, locked or steal for queue";
-    well(&again(NAME, &[("KUMI_LAB", "queue=list"), ("KUMI_TEST_EXPECT", expected)]));
+    let expected = "KUMI_LAB=bpf=list: expected thread or switch for bpf";
+    well(&again(NAME, &[("KUMI_LAB", "bpf=list"), ("KUMI_TEST_EXPECT", expected)]));
 }
 
 #[test]

@@ -137,8 +137,8 @@ fn a_storm_of_signals_on_alternate_stacks() {
 /// Where each signal adds the kernel's timer slack to what is left of a sleep, a storm makes it
 /// endless.
 #[test]
-fn a_storm_of_signals_ends_no_sleep_and_puts_off_none() {
-    alone("a_storm_of_signals_ends_no_sleep_and_puts_off_none", || {
+fn signal_storm_neither_ends_nor_extends_sleeps() {
+    alone("signal_storm_neither_ends_nor_extends_sleeps", || {
         let sleeps = || {
             for time in [50, 200, 1_000].map(Duration::from_micros).repeat(20) {
                 let begun = Instant::now();

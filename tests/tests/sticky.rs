@@ -1,7 +1,7 @@
 //! Microprocesses that wait in calls of which the runtime knows nothing, often: they keep their
 //! kernel threads, and are microprocesses all the same.
 
-use std::io::{PipeReader, PipeWriter, Read, Write};
+use std::io::{Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
@@ -12,6 +12,7 @@ use kumihimo::runtime::{Builder, Metrics, OnDeadlock, Runtime, dump, metrics};
 use kumihimo::sync::{Mutex, RwLock, mpsc};
 use kumihimo::thread::{self, Suspended};
 use kumihimo_events::source::{Kind, open_one};
+use kumihimo_tests::pipe_echo::PipeEcho;
 use kumihimo_tests::process::{Ended, again, is_child, one_to_one};
 use kumihimo_tests::skip;
 
@@ -86,52 +87,25 @@ fn until_one_waits_for(what: &str) {
     });
 }
 
-/// A kernel thread that answers, over pipes that the runtime knows nothing of.
-struct Outside {
-    to: PipeWriter,
-    from: PipeReader,
-}
+/// The byte that is asked with.
+const BYTE: u8 = 7;
 
-impl Outside {
-    fn new() -> Outside {
-        let ((mut asked, to), (from, mut answers)) = (pipe(), pipe());
-        std::thread::spawn(move || {
-            let mut byte = [0];
-            // It ends with the other end of either pipe.
-            while asked.read(&mut byte).is_ok_and(|n| n == 1) && answers.write_all(&byte).is_ok() {}
-        });
-        Outside { to, from }
+/// Asks until the caller, the only microprocess that does, is sticky.
+fn stick(outside: &mut PipeEcho) {
+    until(|| !is_any_sticky());
+    while !is_any_sticky() {
+        outside.ask(BYTE);
+        thread::yield_now();
     }
-
-    /// Asks, and waits for the answer.
-    fn ask(&mut self) {
-        let mut byte = [0];
-        self.to.write_all(&[7]).expect("somebody reads");
-        self.from.read_exact(&mut byte).expect("somebody writes");
-        assert_eq!(byte, [7]);
-    }
-
-    /// Until the caller, alone in this, is sticky.
-    fn stick(&mut self) {
-        until(|| !is_any_sticky());
-        while !is_any_sticky() {
-            self.ask();
-            thread::yield_now();
-        }
-    }
-}
-
-fn pipe() -> (PipeReader, PipeWriter) {
-    std::io::pipe().expect("descriptors")
 }
 
 #[test]
 fn waits_of_the_runtime_take_it_back_to_a_virtual_processor() {
     each("waits_of_the_runtime_take_it_back_to_a_virtual_processor", || {
         let one = thread::spawn(|| {
-            let mut outside = Outside::new();
+            let mut outside = PipeEcho::new();
             for _ in 0..20 {
-                outside.stick();
+                stick(&mut outside);
                 for _ in 0..10 {
                     thread::sleep(Duration::from_micros(50));
                 }
@@ -145,10 +119,10 @@ fn waits_of_the_runtime_take_it_back_to_a_virtual_processor() {
 }
 
 #[test]
-fn one_that_only_yields_goes_back() {
-    each("one_that_only_yields_goes_back", || {
+fn yielding_thread_returns_to_a_vp() {
+    each("yielding_thread_returns_to_a_vp", || {
         let one = thread::spawn(|| {
-            Outside::new().stick();
+            stick(&mut PipeEcho::new());
             until(|| !is_any_sticky());
         });
         one.join().expect("no panic");
@@ -166,9 +140,9 @@ fn it_is_woken_by_whatever_it_waits_for() {
         let rounds = Arc::new(AtomicU64::new(0));
         let counts = rounds.clone();
         let one = thread::spawn(move || {
-            let mut outside = Outside::new();
+            let mut outside = PipeEcho::new();
             // Before each wait, so that it has a reason to stay as it is.
-            let mut again = || (0..20).for_each(|_| outside.ask());
+            let mut again = || (0..20).for_each(|_| outside.ask(BYTE));
             for round in 0..30 {
                 again();
                 assert_eq!(receive.recv(), Ok(round));
@@ -217,9 +191,9 @@ fn it_is_woken_by_whatever_it_waits_for() {
 fn joiner_that_goes_back_to_a_vp_is_woken() {
     each("joiner_that_goes_back_to_a_vp_is_woken", || {
         let one = thread::spawn(|| {
-            let mut outside = Outside::new();
+            let mut outside = PipeEcho::new();
             for round in 0..30 {
-                outside.stick();
+                stick(&mut outside);
                 while is_any_sticky() {
                     assert_eq!(thread::spawn(move || round).join().expect("no panic"), round);
                 }
@@ -236,9 +210,9 @@ fn a_lock_from_before_is_given_back_after() {
         for round in 0..20 {
             let locks = lock.clone();
             let one = thread::spawn(move || {
-                let mut outside = Outside::new();
+                let mut outside = PipeEcho::new();
                 let mut guard = locks.lock().expect("no poison");
-                outside.stick();
+                stick(&mut outside);
                 *guard += 1;
                 drop(guard);
                 let mut guard = locks.lock().expect("no poison");
@@ -255,12 +229,12 @@ fn a_lock_from_before_is_given_back_after() {
 }
 
 #[test]
-fn it_is_cancelled_where_it_waits() {
-    each("it_is_cancelled_where_it_waits", || {
+fn sticky_wait_can_be_cancelled() {
+    each("sticky_wait_can_be_cancelled", || {
         for _ in 0..20 {
             let (_send, receive) = mpsc::channel::<()>();
             let one = thread::spawn(move || {
-                Outside::new().stick();
+                stick(&mut PipeEcho::new());
                 let _ = receive.recv();
             });
             until_one_waits_for("the channel");
@@ -272,13 +246,13 @@ fn it_is_cancelled_where_it_waits() {
 }
 
 #[test]
-fn a_deadline_of_its_scope_ends_its_wait() {
-    each("a_deadline_of_its_scope_ends_its_wait", || {
+fn scope_deadline_ends_a_sticky_wait() {
+    each("scope_deadline_ends_a_sticky_wait", || {
         let (_send, receive) = mpsc::channel::<()>();
         let deadline = Instant::now() + Duration::from_millis(300);
         let ended = thread::scope_until(deadline, |scope| {
             let one = scope.spawn(move || {
-                Outside::new().stick();
+                stick(&mut PipeEcho::new());
                 let _ = receive.recv();
             });
             one.join().is_err()
@@ -288,18 +262,18 @@ fn a_deadline_of_its_scope_ends_its_wait() {
 }
 
 #[test]
-fn suspended_it_goes_on_when_it_is_resumed() {
-    each("suspended_it_goes_on_when_it_is_resumed", || {
+fn suspended_sticky_thread_continues_after_resume() {
+    each("suspended_sticky_thread_continues_after_resume", || {
         let (send, receive) = mpsc::channel();
         let count = Arc::new(AtomicU64::new(0));
         let counts = count.clone();
         let one = thread::spawn(move || {
-            let mut outside = Outside::new();
-            outside.stick();
+            let mut outside = PipeEcho::new();
+            stick(&mut outside);
             for n in 0..20 {
                 assert_eq!(receive.recv(), Ok(n));
                 counts.fetch_add(1, SeqCst);
-                (0..20).for_each(|_| outside.ask());
+                (0..20).for_each(|_| outside.ask(BYTE));
             }
         });
         for n in 0..20 {
@@ -318,18 +292,18 @@ fn suspended_it_goes_on_when_it_is_resumed() {
 /// By whatever stops one that runs in user mode. Where a kernel thread cannot wait for its turn in
 /// a signal handler, it stops when it enters the runtime.
 #[test]
-fn suspended_while_it_computes_it_stops() {
-    each("suspended_while_it_computes_it_stops", || {
+fn suspension_stops_a_computing_sticky_thread() {
+    each("suspension_stops_a_computing_sticky_thread", || {
         if now().events != "bpf" || now().preemption == "off" {
             return skip(
-                "suspended_while_it_computes_it_stops",
+                "suspension_stops_a_computing_sticky_thread",
                 "nothing stops it before it enters the runtime",
             );
         }
         let (count, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let (counts, stops) = (count.clone(), stop.clone());
         let one = thread::spawn(move || {
-            Outside::new().stick();
+            stick(&mut PipeEcho::new());
             while !stops.load(SeqCst) {
                 counts.fetch_add(1, SeqCst);
             }
@@ -356,10 +330,10 @@ fn suspension_inside_blocking_stops_it_on_return() {
             (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let (counts, is_inside, goes) = (count.clone(), inside.clone(), go.clone());
         let one = thread::spawn(move || {
-            let mut outside = Outside::new();
-            outside.stick();
+            let mut outside = PipeEcho::new();
+            stick(&mut outside);
             for n in 1..=20 {
-                (0..4).for_each(|_| outside.ask());
+                (0..4).for_each(|_| outside.ask(BYTE));
                 thread::blocking(|| {
                     is_inside.store(n, SeqCst);
                     while goes.load(SeqCst) < n {
@@ -388,15 +362,15 @@ fn suspension_inside_blocking_stops_it_on_return() {
 
 /// And it is so from then on, whatever it waits in.
 #[test]
-fn nobody_is_where_levels_differ() {
+fn no_thread_is_sticky_where_levels_differ() {
     let with = |builder: Builder| builder.policy(FixedPriority).on_deadlock(OnDeadlock::Abort);
     let body = || {
         let stop = Arc::new(AtomicBool::new(false));
         let stops = stop.clone();
         let one = thread::spawn(move || {
-            let mut outside = Outside::new();
+            let mut outside = PipeEcho::new();
             while !stops.load(SeqCst) {
-                outside.ask();
+                outside.ask(BYTE);
                 thread::yield_now();
             }
         });
@@ -418,15 +392,15 @@ fn nobody_is_where_levels_differ() {
         stop.store(true, SeqCst);
         one.join().expect("no panic");
     };
-    under_each("nobody_is_where_levels_differ", with, body, well);
+    under_each("no_thread_is_sticky_where_levels_differ", with, body, well);
 }
 
 #[test]
-fn those_that_wait_for_each_other_are_reported() {
+fn sticky_deadlock_is_reported() {
     let body = || {
         let ((send, receive), (back, wait)) = (mpsc::channel::<()>(), mpsc::channel::<()>());
         let one = thread::spawn(move || {
-            Outside::new().stick();
+            stick(&mut PipeEcho::new());
             let _ = wait.recv();
             drop(send);
         });
@@ -443,7 +417,7 @@ fn those_that_wait_for_each_other_are_reported() {
         );
     };
     let with = |builder: Builder| builder.on_deadlock(OnDeadlock::Abort);
-    under_each("those_that_wait_for_each_other_are_reported", with, body, check);
+    under_each("sticky_deadlock_is_reported", with, body, check);
 }
 
 /// Those that come back from the kernel go on, and free a kernel thread each when they end.
@@ -471,11 +445,14 @@ fn a_limit_on_kernel_threads_is_no_deadlock() {
 
 /// Each sleep is counted: while it is told, by the source; else by the kernel, for its thread.
 #[test]
-fn no_sleep_is_forgotten() {
+fn every_sticky_sleep_is_counted() {
     const SLEEPS: u64 = 2_000;
-    each("no_sleep_is_forgotten", || {
+    each("every_sticky_sleep_is_counted", || {
         if now().events != "bpf" {
-            return skip("no_sleep_is_forgotten", "this source does not count those that it tells");
+            return skip(
+                "every_sticky_sleep_is_counted",
+                "this source does not count those that it tells",
+            );
         }
         let before = now();
         let one = thread::spawn(|| {
@@ -495,17 +472,17 @@ fn no_sleep_is_forgotten() {
 
 /// Neither the source's nor a bell: each would cost at every switch.
 #[test]
-fn its_kernel_thread_owns_no_event() {
-    each("its_kernel_thread_owns_no_event", || {
+fn sticky_kernel_thread_owns_no_event() {
+    each("sticky_kernel_thread_owns_no_event", || {
         const ALL: usize = 30;
         let stop = Arc::new(AtomicBool::new(false));
         let all: Vec<_> = (0..ALL)
             .map(|_| {
                 let stops = stop.clone();
                 thread::spawn(move || {
-                    let mut outside = Outside::new();
+                    let mut outside = PipeEcho::new();
                     while !stops.load(SeqCst) {
-                        (0..20).for_each(|_| outside.ask());
+                        (0..20).for_each(|_| outside.ask(BYTE));
                         thread::yield_now();
                     }
                 })
@@ -531,21 +508,21 @@ fn its_kernel_thread_owns_no_event() {
 }
 
 #[test]
-fn off_means_off() {
+fn stickiness_can_be_switched_off() {
     let body = || {
         let one = thread::spawn(|| {
-            let mut outside = Outside::new();
-            (0..2000).for_each(|_| outside.ask());
+            let mut outside = PipeEcho::new();
+            (0..2000).for_each(|_| outside.ask(BYTE));
         });
         one.join().expect("no panic");
         assert_eq!(now().changes, 0);
     };
-    under_each("off_means_off", |builder| builder.sticky(false), body, well);
+    under_each("stickiness_can_be_switched_off", |builder| builder.sticky(false), body, well);
 }
 
 #[test]
-fn a_setting_that_means_nothing() {
-    const NAME: &str = "a_setting_that_means_nothing";
+fn invalid_stickiness_setting_is_refused() {
+    const NAME: &str = "invalid_stickiness_setting_is_refused";
     if is_child(NAME) {
         let e = Runtime::builder().build().expect_err("a word");
         assert_eq!(e.to_string(), "KUMI_LAB=sticky=perhaps: expected on or off for sticky");

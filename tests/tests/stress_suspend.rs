@@ -330,8 +330,7 @@ fn round(mut random: Random, trace: PathBuf) {
     }));
     let builder =
         Runtime::builder().vps(1 + random.below(4) as usize).trace(trace).trace_buffer(1 << 18);
-    let builder =
-        builder.queue([Design::Ring, Design::Locked, Design::Steal][random.below(3) as usize]);
+    let builder = builder.queue(Design::ALL[random.below(3) as usize % Design::ALL.len()]);
     // One that is lost is waited for.
     let builder = builder.shutdown_grace(Duration::from_secs(3600)).on_deadlock(OnDeadlock::Abort);
     let builder = match random.below(3) {

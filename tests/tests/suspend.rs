@@ -12,7 +12,7 @@ use kumihimo::thread::{self, Builder, JoinHandle, Suspended};
 use kumihimo_tests::process::{alone, is_preempted, one_to_one};
 use kumihimo_tests::{Random, seed, skip};
 
-const DESIGNS: [Design; 3] = [Design::Ring, Design::Locked, Design::Steal];
+const DESIGNS: [Design; Design::ALL.len()] = Design::ALL;
 
 /// Runs `body` under each queue design, in a process of its own.
 fn each(name: &str, vps: usize, body: impl Fn() + Send + Sync + Copy) {
@@ -58,8 +58,8 @@ fn stands_still(count: &AtomicU64) {
 }
 
 #[test]
-fn one_that_computes() {
-    const NAME: &str = "one_that_computes";
+fn suspending_a_computing_microprocess() {
+    const NAME: &str = "suspending_a_computing_microprocess";
     if !is_preempted(NAME) {
         return;
     }
@@ -86,8 +86,8 @@ fn one_that_computes() {
 }
 
 #[test]
-fn one_that_is_queued_is_passed_over() {
-    each("one_that_is_queued_is_passed_over", 1, || {
+fn suspended_queued_microprocess_is_passed_over() {
+    each("suspended_queued_microprocess_is_passed_over", 1, || {
         let (low, done) = (Priority::new(10).expect("0 to 63"), Arc::new(AtomicU64::new(0)));
         let all: Vec<_> = (0..100u64)
             .map(|n| {
@@ -116,8 +116,8 @@ fn one_that_is_queued_is_passed_over() {
 }
 
 #[test]
-fn one_that_waits_is_not_woken() {
-    each("one_that_waits_is_not_woken", 2, || {
+fn suspended_waiter_is_not_woken() {
+    each("suspended_waiter_is_not_woken", 2, || {
         let (sender, receiver) = mpsc::channel::<u64>();
         let (got, seen) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let (to, times) = (got.clone(), seen.clone());
@@ -150,8 +150,8 @@ fn one_that_waits_is_not_woken() {
 
 /// In a system call of its own: it takes effect on the way back.
 #[test]
-fn one_that_is_blocked_in_the_kernel() {
-    each("one_that_is_blocked_in_the_kernel", 2, || {
+fn suspending_a_microprocess_blocked_in_the_kernel() {
+    each("suspending_a_microprocess_blocked_in_the_kernel", 2, || {
         let (mut reader, mut writer) = std::io::pipe().expect("a pipe");
         let count = Arc::new(AtomicU64::new(0));
         let counts = count.clone();
@@ -182,8 +182,8 @@ fn one_that_is_blocked_in_the_kernel() {
 
 /// It may come back before anybody took its virtual processor: it stops all the same.
 #[test]
-fn one_that_is_inside_blocking() {
-    each("one_that_is_inside_blocking", 1, || {
+fn suspending_a_microprocess_inside_blocking() {
+    each("suspending_a_microprocess_inside_blocking", 1, || {
         let (count, inside, go) =
             (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let (counts, is_inside, goes) = (count.clone(), inside.clone(), go.clone());
@@ -233,8 +233,8 @@ fn one_that_is_inside_blocking() {
 /// Join and scope wait for one that is suspended as for any other, and a cancelled one unwinds when
 /// it is resumed, and no sooner.
 #[test]
-fn those_that_are_waited_for() {
-    each("those_that_are_waited_for", 1, || {
+fn suspended_microprocess_that_others_wait_for() {
+    each("suspended_microprocess_that_others_wait_for", 1, || {
         let joined = thread::spawn(|| thread::current().suspend().expect("a microprocess"));
         while !joined.thread().is_suspended() {
             thread::yield_now();
@@ -297,8 +297,8 @@ fn oneself() {
 
 /// The slot has a successor by then, more often than not.
 #[test]
-fn one_that_has_ended_is_not_its_successor() {
-    each("one_that_has_ended_is_not_its_successor", 1, || {
+fn suspension_of_an_ended_id_spares_its_successor() {
+    each("suspension_of_an_ended_id_spares_its_successor", 1, || {
         let mut ended = Vec::new();
         for _ in 0..2_000 {
             let one = thread::spawn(|| ());
@@ -322,14 +322,14 @@ fn one_that_has_ended_is_not_its_successor() {
 
 /// They are resumed, unwind, and nobody waits for the grace time.
 #[test]
-fn those_that_are_suspended_at_the_end() {
+fn runtime_ends_with_suspended_microprocesses() {
     struct Dropped(Arc<AtomicU64>);
     impl Drop for Dropped {
         fn drop(&mut self) {
             self.0.fetch_add(1, SeqCst);
         }
     }
-    const NAME: &str = "those_that_are_suspended_at_the_end";
+    const NAME: &str = "runtime_ends_with_suspended_microprocesses";
     alone(NAME, || {
         for design in DESIGNS {
             let dropped = Arc::new(AtomicU64::new(0));

@@ -516,8 +516,8 @@ fn fork_in_a_microprocess() {
 /// Kernel threads begin and end all the time, and with that hold locks of std's that no child can
 /// wait for.
 #[test]
-fn the_end_of_a_forked_child_waits_for_nobody() {
-    alone("the_end_of_a_forked_child_waits_for_nobody", || {
+fn forked_child_exits_without_waiting() {
+    alone("forked_child_exits_without_waiting", || {
         Runtime::builder().vps(2).build().expect("a runtime").run(|| {
             let done = Arc::new(AtomicBool::new(false));
             let churn = || {
@@ -548,8 +548,8 @@ fn one_to_one_child() -> bool {
 }
 
 #[test]
-fn memory_of_one_is_freed_by_another() {
-    alone("memory_of_one_is_freed_by_another", || {
+fn memory_can_be_freed_by_another_microprocess() {
+    alone("memory_can_be_freed_by_another_microprocess", || {
         let (sender, receiver) = kumihimo::sync::mpmc::channel::<Vec<u8>>();
         everywhere(move |n, wait| {
             for round in 0..20u64 {
@@ -607,9 +607,9 @@ fn floating_point_control() {
 /// Everything that waits is a place where it may move; sums of what was done tell whether a
 /// microprocess was run twice or lost.
 #[test]
-fn moving_loses_and_doubles_nothing() {
+fn migration_neither_loses_nor_repeats_work() {
     thread_local!(static OWN: Cell<u64> = const { Cell::new(0) });
-    alone("moving_loses_and_doubles_nothing", || {
+    alone("migration_neither_loses_nor_repeats_work", || {
         let total = Arc::new(AtomicU64::new(0));
         let sum = total.clone();
         everywhere(move |n, wait| {

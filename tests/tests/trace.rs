@@ -82,7 +82,7 @@ fn states_never_overlap_and_counts_agree() {
         if !has_vps("states_never_overlap_and_counts_agree") {
             return;
         }
-        for queue in [runtime::Design::Ring, runtime::Design::Locked, runtime::Design::Steal] {
+        for queue in runtime::Design::ALL {
             let folder = Folder::new("counts");
             let path = folder.file("out.perfetto");
             let metrics = traced(&path).queue(queue).build().expect("a runtime").run(work);
@@ -160,9 +160,9 @@ fn names_states_and_events_are_in_the_file() {
 
 /// Two runtimes in one process: behind one another in one file.
 #[test]
-fn a_second_runtime_goes_behind_the_first() {
-    alone("a_second_runtime_goes_behind_the_first", || {
-        if !has_vps("a_second_runtime_goes_behind_the_first") {
+fn second_runtime_appends_to_the_trace() {
+    alone("second_runtime_appends_to_the_trace", || {
+        if !has_vps("second_runtime_appends_to_the_trace") {
             return;
         }
         let folder = Folder::new("two");
@@ -225,10 +225,10 @@ fn a_path_that_cannot_be_written_is_an_error_of_build() {
     });
 }
 
-const FULL: &str = "a_full_disk_is_said_at_the_end";
+const FULL: &str = "full_disk_is_reported_at_the_end";
 
 #[test]
-fn a_full_disk_is_said_at_the_end() {
+fn full_disk_is_reported_at_the_end() {
     if is_child(FULL) {
         assert!(traced(Path::new("/dev/full")).build().expect("a runtime").run(work).spawned > 0);
         return;
@@ -269,10 +269,10 @@ fn a_pipe_gets_the_trace_at_the_end() {
     });
 }
 
-const KILLED: &str = "what_a_killed_program_leaves_is_converted";
+const KILLED: &str = "trace_of_a_killed_program_can_be_converted";
 
 #[test]
-fn what_a_killed_program_leaves_is_converted() {
+fn trace_of_a_killed_program_can_be_converted() {
     if is_child(KILLED) {
         Builder::new().vps(2).build().expect("a runtime").run(|| {
             work();
@@ -310,10 +310,10 @@ fn what_a_killed_program_leaves_is_converted() {
     assert_eq!(report.overlaps, [""; 0], "{report}");
 }
 
-const LEFT: &str = "a_runtime_that_nobody_ends_is_traced_to_the_end_of_the_process";
+const LEFT: &str = "leaked_runtime_is_traced_to_process_exit";
 
 #[test]
-fn a_runtime_that_nobody_ends_is_traced_to_the_end_of_the_process() {
+fn leaked_runtime_is_traced_to_process_exit() {
     if is_child(LEFT) {
         thread::spawn(work).join().expect("no panic");
         return;
@@ -331,8 +331,8 @@ fn a_runtime_that_nobody_ends_is_traced_to_the_end_of_the_process() {
 }
 
 #[test]
-fn a_buffer_size_that_means_nothing_is_an_error_of_build() {
-    const NAME: &str = "a_buffer_size_that_means_nothing_is_an_error_of_build";
+fn invalid_buffer_size_fails_build() {
+    const NAME: &str = "invalid_buffer_size_fails_build";
     if is_child(NAME) {
         let error = Builder::new().build().expect_err("refused").to_string();
         assert!(error.contains("KUMI_LAB=trace_buffer=many"), "{error}");

@@ -96,9 +96,9 @@ fn holds_its_guard(go: &AtomicBool) {
 }
 
 #[test]
-fn a_guard_that_is_never_given_back() {
+fn leaked_guard_is_reported() {
     provoked(
-        "a_guard_that_is_never_given_back",
+        "leaked_guard_is_reported",
         "mask never cleared",
         "'keeper'",
         "holds_its_guard",
@@ -144,9 +144,9 @@ impl Policy for Waits {
 }
 
 #[test]
-fn a_policy_that_waits() {
+fn blocking_policy_is_reported() {
     provoked(
-        "a_policy_that_waits",
+        "blocking_policy_is_reported",
         "user scheduler itself blocked",
         "kernel thread",
         "waits_in_the_policy",
@@ -192,8 +192,8 @@ fn loops_without_a_switch_point(go: &AtomicBool) {
 }
 
 #[test]
-fn a_lean_one_that_never_gives_way() {
-    let name = "a_lean_one_that_never_gives_way";
+fn lean_microprocess_that_never_yields_is_reported() {
+    let name = "lean_microprocess_that_never_yields_is_reported";
     if open_one(Events::Watch, 1).is_err() {
         return skip(name, "event source watch is refused here");
     }
@@ -286,8 +286,8 @@ fn load() {
 }
 
 #[test]
-fn settings_that_mean_nothing() {
-    let name = "settings_that_mean_nothing";
+fn invalid_watchdog_settings_are_refused() {
+    let name = "invalid_watchdog_settings_are_refused";
     let is_loud = || std::env::var(MODE).is_ok_and(|mode| mode == "loud");
     if is_child(name) && is_loud() {
         let e = Builder::new().vps(1).build().expect_err("no such setting");

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_that_is_not_there_is_no_fault() {
+    fn unmapped_memory_reads_as_absent_without_a_fault() {
         for way in [by_call, by_file] {
             let (mut out, here) = ([0u8; 32], [7u64; 4]);
             assert_eq!(way(here.as_ptr().addr(), &mut out), Some(32));
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_comes_as_far_as_it_goes() {
+    fn read_stops_at_the_end_of_mapped_memory() {
         // SAFETY: two fresh pages, of which the second is given back.
         let page = unsafe {
             let two = libc::mmap(

@@ -308,14 +308,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stack_of_which_nothing_is_written_yet_has_no_frames() {
+    fn unused_stack_has_no_frames() {
         let mut walker = Walker::of_all_loaded();
         let trace = walker.walk_copy(From::Saved(0x1000), &[0; 4096]);
         assert!(trace.cut && trace.frames.is_empty(), "{trace:?}");
     }
 
     #[test]
-    fn what_proc_says_of_a_system_call() {
+    fn proc_syscall_line_is_parsed() {
         let text = "0 0x5 0x7f 0x2000 0x0 0x0 0x0 0x7ffc10 0x7f4c2e\n";
         assert_eq!(
             parse_call(text),

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_go_both_ways() {
+    fn error_numbers_convert_both_ways() {
         for (of, its) in NUMBERS {
             assert_eq!(number(of), its);
             assert_eq!(kind(its), of);
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_unwinds_and_the_text_stays() {
+    fn panics_stop_at_the_boundary_and_leave_their_text() {
         assert_eq!(catch_failure(|| Ok(())), 0);
         assert_eq!(catch_failure(|| panic!("of the test, {}", 1)), libc::ENOTRECOVERABLE);
         // SAFETY: ours, ended by a zero.

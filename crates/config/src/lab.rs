@@ -93,17 +93,31 @@ pub const KEYS: [Key; 11] = [
     },
     Key {
         name: "queue",
-        allowed: "ring, locked or steal",
+        allowed: if cfg!(feature = "lab-queue") {
+            "ring, locked or steal"
+        } else {
+            "ring (locked and steal need the feature `lab`)"
+        },
         default: "ring",
         effect: "design of the run queues (Builder::queue takes precedence)",
-        read: |lab, text| store(&mut lab.queue, Queue::parse(text)),
+        read: |lab, text| {
+            let has = |design: &Queue| cfg!(feature = "lab-queue") || *design == Queue::Ring;
+            store(&mut lab.queue, Queue::parse(text).filter(has))
+        },
     },
     Key {
         name: "locking",
-        allowed: "kind, id or vp",
+        allowed: if cfg!(feature = "lab-locking") {
+            "kind, id or vp"
+        } else {
+            "vp (kind and id need the feature `lab`)"
+        },
         default: "vp",
         effect: "locking design of the resource table (Builder::locking takes precedence)",
-        read: |lab, text| store(&mut lab.locking, Locking::parse(text)),
+        read: |lab, text| {
+            let has = |design: &Locking| cfg!(feature = "lab-locking") || *design == Locking::Vp;
+            store(&mut lab.locking, Locking::parse(text).filter(has))
+        },
     },
     Key {
         name: "bpf",

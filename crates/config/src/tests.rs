@@ -103,15 +103,16 @@ fn paths_need_not_be_utf8() {
 
 #[test]
 fn laboratory_has_all_its_keys() {
-    let list = "tls=donor,guard=mprotect,fsbase=arch_prctl,dlopen=listed,queue=steal,locking=id,\
+    // What a build without the designs for comparison has, too.
+    let list = "tls=donor,guard=mprotect,fsbase=arch_prctl,dlopen=listed,queue=ring,locking=vp,\
                 bpf=switch,batch=fixed:3,uring=off,sticky=off,trace_buffer=8";
     let lab = config(&[("KUMI_LAB", list)]).lab;
     assert_eq!(lab.tls, Some(Tls::Donor));
     assert_eq!(lab.guard, Some(Guard::Mprotect));
     assert_eq!(lab.fsbase, Some(FsBase::ArchPrctl));
     assert_eq!(lab.dlopen, Some(Dlopen::Listed));
-    assert_eq!(lab.queue, Some(Queue::Steal));
-    assert_eq!(lab.locking, Some(Locking::Id));
+    assert_eq!(lab.queue, Some(Queue::Ring));
+    assert_eq!(lab.locking, Some(Locking::Vp));
     assert_eq!(lab.bpf, Some(Bpf::Switch));
     assert_eq!(lab.batch, Some(Batch::Fixed(3)));
     assert_eq!((lab.uring, lab.sticky, lab.trace_buffer), (Some(false), Some(false), Some(8)));
@@ -214,14 +215,32 @@ fn bad_pair_is_an_error_that_names_key_value_and_what_is_allowed() {
     for (list, pair, expected) in [
         ("quue=ring", "quue=ring", "key=value pairs with the keys tls, guard,"),
         ("ring", "ring", "key=value pairs with the keys tls"),
-        ("queue", "queue", "queue=VALUE, with ring, locked or steal as VALUE"),
-        ("queue=ring,queue=steal", "queue=steal", "queue once"),
+        ("queue", "queue", "queue=VALUE, with ring"),
+        ("queue=ring,queue=ring", "queue=ring", "queue once"),
         ("queue=ring,", "", "key=value pairs"),
         ("batch=fixed=3", "batch=fixed=3", "adaptive, paper, off or fixed:N"),
     ] {
         let said = error(&[("KUMI_LAB", list)]);
         assert!(said.starts_with(&format!("KUMI_LAB={pair}: expected {expected}")), "{said}");
     }
+}
+
+#[test]
+fn designs_for_comparison_need_the_feature_lab() {
+    let key = |name: &str| KEYS.iter().find(|key| key.name == name).expect("a key").allowed;
+    for (list, has) in [
+        ("queue=locked", cfg!(feature = "lab-queue")),
+        ("queue=steal", cfg!(feature = "lab-queue")),
+        ("locking=kind", cfg!(feature = "lab-locking")),
+        ("locking=id", cfg!(feature = "lab-locking")),
+    ] {
+        let error = parsed(&[("KUMI_LAB", list)]).error;
+        assert_eq!(error.is_none(), has, "{list}");
+        let said = error.map_or_else(String::new, |error| error.to_string());
+        assert!(has || said.contains("the feature `lab`"), "{said}");
+    }
+    assert_eq!(key("queue").contains("feature"), !cfg!(feature = "lab-queue"));
+    assert_eq!(key("locking").contains("feature"), !cfg!(feature = "lab-locking"));
 }
 
 #[test]
@@ -291,7 +310,7 @@ fn pairs_for_a_child_replace_those_of_the_same_key() {
 
 #[test]
 fn each_line_tells_value_and_origin() {
-    let all = parsed(&[("KUMI_VPS", "3"), ("KUMI_EVENTS", "x"), ("KUMI_LAB", "queue=steal,tls=x")]);
+    let all = parsed(&[("KUMI_VPS", "3"), ("KUMI_EVENTS", "x"), ("KUMI_LAB", "queue=ring,tls=x")]);
     let lines = all.describe(false);
     assert_eq!(lines.len(), VARIABLES.len() + KEYS.len());
     let of = |name: &str| {
@@ -302,7 +321,7 @@ fn each_line_tells_value_and_origin() {
     assert_eq!(of("KUMI_VPS"), ("3", Origin::Environment));
     assert_eq!(of("KUMI_EVENTS").1, Origin::Refused);
     assert_eq!(of("KUMI_STACK"), ("160k", Origin::Default));
-    assert_eq!(of("lab queue"), ("steal", Origin::Lab));
+    assert_eq!(of("lab queue"), ("ring", Origin::Lab));
     assert_eq!(of("lab tls").1, Origin::Refused);
     assert_eq!(of("lab sticky"), ("on", Origin::Default));
     let lines = Parsed::default().describe(true);

@@ -67,11 +67,11 @@ fn talk(pairs: usize, rounds: usize) {
 }
 
 #[test]
-fn many_enter_together_and_it_is_counted() {
+fn many_calls_enter_the_kernel_together_and_are_counted() {
     let _alone = alone();
     runtime(BatchPolicy::Fixed(16)).build().unwrap().run(|| {
         talk(32, 20);
-        if !has_batches("many_enter_together_and_it_is_counted") {
+        if !has_batches("many_calls_enter_the_kernel_together_and_are_counted") {
             return;
         }
         let seen = seen();
@@ -90,7 +90,7 @@ fn many_enter_together_and_it_is_counted() {
 }
 
 #[test]
-fn one_alone_waits_for_nobody() {
+fn lone_call_enters_at_once() {
     let _alone = alone();
     for policy in
         [BatchPolicy::Fixed(64), BatchPolicy::Adaptive, BatchPolicy::Paper, BatchPolicy::Off]
@@ -100,7 +100,7 @@ fn one_alone_waits_for_nobody() {
 }
 
 #[test]
-fn thin_traffic_is_plain() {
+fn sparse_traffic_is_not_batched() {
     let _alone = alone();
     runtime(BatchPolicy::Adaptive).build().unwrap().run(|| {
         talk(1, 20);
@@ -109,7 +109,7 @@ fn thin_traffic_is_plain() {
 }
 
 #[test]
-fn a_call_waits_no_longer_beside_one_that_computes() {
+fn batched_call_is_not_delayed_by_a_computing_microprocess() {
     let _alone = alone();
     let runtime = runtime(BatchPolicy::Fixed(64)).build().unwrap();
     runtime.run(|| {
@@ -142,10 +142,10 @@ fn a_call_waits_no_longer_beside_one_that_computes() {
 }
 
 #[test]
-fn what_several_send_to_one_connection_is_merged_under_the_default_policy() {
+fn sends_of_several_microprocesses_to_one_connection_are_merged() {
     let _alone = alone();
     runtime(BatchPolicy::Adaptive).build().unwrap().run(|| {
-        if !has_batches("what_several_send_to_one_connection_is_merged_under_the_default_policy") {
+        if !has_batches("sends_of_several_microprocesses_to_one_connection_are_merged") {
             return;
         }
         let (near, mut far) = UnixStream::pair().unwrap();
@@ -176,10 +176,10 @@ fn what_several_send_to_one_connection_is_merged_under_the_default_policy() {
 }
 
 #[test]
-fn datagrams_of_several_are_merged_and_stay_datagrams() {
+fn merged_datagrams_keep_their_boundaries() {
     let _alone = alone();
     runtime(BatchPolicy::Adaptive).build().unwrap().run(|| {
-        if !has_batches("datagrams_of_several_are_merged_and_stay_datagrams") {
+        if !has_batches("merged_datagrams_keep_their_boundaries") {
             return;
         }
         let to = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -209,7 +209,7 @@ fn datagrams_of_several_are_merged_and_stay_datagrams() {
 }
 
 #[test]
-fn reads_of_several_that_follow_each_other_are_merged() {
+fn adjacent_reads_of_several_microprocesses_are_merged() {
     let _alone = alone();
     // Beside the build, where files are on a disk: one in memory only cannot be asked whether a
     // read would wait.
@@ -219,7 +219,7 @@ fn reads_of_several_that_follow_each_other_are_merged() {
         Arc::new((0..16 * 4096u32).map(|i| (i / 16 % 251) as u8).collect());
     std::fs::write(&path, &*contents).unwrap();
     runtime(BatchPolicy::Adaptive).build().unwrap().run(|| {
-        if !has_batches("reads_of_several_that_follow_each_other_are_merged") {
+        if !has_batches("adjacent_reads_of_several_microprocesses_are_merged") {
             return;
         }
         let file = Arc::new(kumihimo_io::fs::File::open(&path).unwrap());
@@ -245,7 +245,7 @@ fn reads_of_several_that_follow_each_other_are_merged() {
 /// Microprocesses are cancelled, panic, or come to their deadline wherever they are; what their
 /// buffers lay in is used again at once.
 #[test]
-fn nobody_leaves_a_buffer_with_the_kernel() {
+fn cancelled_call_leaves_no_buffer_with_the_kernel() {
     let _alone = alone();
     runtime(BatchPolicy::Fixed(64)).build().unwrap().run(|| {
         let ended = Arc::new(AtomicUsize::new(0));
@@ -295,7 +295,7 @@ fn nobody_leaves_a_buffer_with_the_kernel() {
 }
 
 #[test]
-fn a_kernel_that_fails_now_and_then_loses_nothing() {
+fn intermittent_kernel_errors_lose_no_data() {
     let _alone = alone();
     let seed = std::process::id().into();
     println!("seed {seed}");
@@ -339,7 +339,7 @@ fn a_kernel_that_fails_now_and_then_loses_nothing() {
 /// The kernel interrupts the sleep of every kernel thread that has used a uring when that is
 /// closed.
 #[test]
-fn of_those_that_are_opened_at_once_none_is_closed() {
+fn descriptors_opened_in_one_batch_stay_open() {
     struct Counted(Box<dyn kumihimo_batch::Backend>, Arc<AtomicUsize>);
     impl kumihimo_batch::Backend for Counted {
         fn name(&self) -> &'static str {
@@ -428,11 +428,11 @@ fn calls_of_a_foreign_kernel_thread_are_plain() {
 }
 
 #[test]
-fn the_papers_policy_says_what_it_never_batches() {
+fn papers_policy_reports_calls_that_it_never_batches() {
     let _alone = alone();
     runtime(BatchPolicy::Paper).build().unwrap().run(|| {
         talk(8, 10);
-        if !has_batches("the_papers_policy_says_what_it_never_batches") {
+        if !has_batches("papers_policy_reports_calls_that_it_never_batches") {
             return;
         }
         let said = seen().explained;
@@ -444,8 +444,8 @@ fn the_papers_policy_says_what_it_never_batches() {
 }
 
 #[test]
-fn a_policy_that_is_none_is_an_error() {
-    const NAME: &str = "a_policy_that_is_none_is_an_error";
+fn unknown_policy_is_an_error() {
+    const NAME: &str = "unknown_policy_is_an_error";
     if std::env::var("KUMI_TEST_CHILD").is_ok_and(|child| child == NAME) {
         let error = Runtime::builder().build().map(drop).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);

@@ -169,7 +169,7 @@ fn a_signal_is_waited_for() {
 /// A microprocess that waits can be cancelled; the child of a `status` that was is reaped later,
 /// and no descriptor stays open.
 #[test]
-fn cancelled_waits_leave_nothing() {
+fn cancelled_waits_leave_no_registration() {
     alone(|| {
         // The poll sets and all that is opened once.
         assert!(Command::new("true").status().unwrap().success());
@@ -223,7 +223,7 @@ fn cancelled_waits_leave_nothing() {
 
 /// What is opened is closed, whatever way it goes.
 #[test]
-fn no_descriptor_is_left() {
+fn calls_close_every_descriptor() {
     alone(|| {
         let round = || {
             let place = Place::new();
@@ -262,7 +262,7 @@ fn descriptors() -> Vec<String> {
 /// Two handles with one number: the second cannot join the same poll set, and waits on a kernel
 /// thread.
 #[test]
-fn two_handles_of_one_number() {
+fn two_handles_of_one_descriptor_both_wait() {
     alone(|| {
         let (reader, mut writer) = pipe().unwrap();
         let fd = reader.as_raw_fd();

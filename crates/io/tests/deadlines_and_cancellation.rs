@@ -28,7 +28,7 @@ fn pair() -> (TcpStream, TcpStream) {
 /// A call that waits in a scope whose deadline comes first says TimedOut, also to children; a
 /// socket's own timeout says WouldBlock.
 #[test]
-fn a_deadline_handed_down_ends_every_wait() {
+fn inherited_deadline_ends_every_wait() {
     inside(|| {
         let (mut stream, _other) = pair();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -90,11 +90,13 @@ fn anchor() -> AnchorMetrics {
 }
 
 #[test]
-fn many_read_at_once_and_get_what_is_there() {
+fn concurrent_direct_reads_return_the_files_contents() {
     const EACH: u64 = 200;
     let _alone = alone();
     let numbered = Numbered::new("many");
-    let Some(file) = numbered.open("many_read_at_once_and_get_what_is_there") else { return };
+    let Some(file) = numbered.open("concurrent_direct_reads_return_the_files_contents") else {
+        return;
+    };
     let file = Arc::new(file);
     runtime().build().unwrap().run(|| {
         let all: Vec<_> = (0..32u64)
@@ -151,10 +153,10 @@ fn ends_and_errors_are_those_of_pread() {
 
 /// The kernel has the buffer until the read is over, even if the reader is given up.
 #[test]
-fn one_that_is_cancelled_leaves_when_its_read_is_over() {
+fn cancelled_direct_read_returns_when_the_kernel_is_done() {
     let _alone = alone();
     let numbered = Numbered::new("cancelled");
-    let Some(file) = numbered.open("one_that_is_cancelled_leaves_when_its_read_is_over") else {
+    let Some(file) = numbered.open("cancelled_direct_read_returns_when_the_kernel_is_done") else {
         return;
     };
     let file = Arc::new(file);
@@ -186,10 +188,13 @@ fn one_that_is_cancelled_leaves_when_its_read_is_over() {
 }
 
 #[test]
-fn others_go_on_meanwhile_and_nothing_is_left() {
+fn direct_reads_let_other_microprocesses_run_and_leave_nothing() {
     let _alone = alone();
     let numbered = Numbered::new("others");
-    let Some(file) = numbered.open("others_go_on_meanwhile_and_nothing_is_left") else { return };
+    let Some(file) = numbered.open("direct_reads_let_other_microprocesses_run_and_leave_nothing")
+    else {
+        return;
+    };
     let file = Arc::new(file);
     let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
     let threads = || kumihimo_bench_kit::kernel_threads(std::process::id()).unwrap().len();

@@ -19,7 +19,7 @@ fn there(kind: Kind) -> HashMap<Id, String> {
 
 /// In and out of a runtime, one after the other: the table is the process's.
 #[test]
-fn they_come_and_go_with_their_handles() {
+fn resources_live_as_long_as_their_handles() {
     let body = || {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -45,7 +45,7 @@ fn they_come_and_go_with_their_handles() {
 }
 
 #[test]
-fn what_one_with_an_id_only_can_do() {
+fn id_alone_allows_reading_writing_and_shutdown() {
     let (mut near, mut far) = UnixStream::pair().unwrap();
     let id = near.resource().unwrap();
     table().name(&Name::new(Kind::SOCKET, "near").unwrap(), id).unwrap();

@@ -70,8 +70,8 @@ fn closing_while_another_waits() {
 }
 
 #[test]
-fn closed_behind_its_back() {
-    everywhere(hostile::closed_behind_its_back);
+fn descriptor_closed_by_other_code_fails_cleanly() {
+    everywhere(hostile::descriptor_closed_by_other_code_fails_cleanly);
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn datagrams_that_do_not_fit_or_arrive() {
 }
 
 #[test]
-fn datagrams_to_the_busy() {
+fn datagram_sender_waits_for_a_busy_receiver() {
     everywhere(datagrams::datagrams_wait_for_room);
     everywhere(datagrams::datagram_timeouts);
 }

@@ -55,8 +55,8 @@ fn successor() {
 /// Clients come all the time. Nobody is refused or cut off while the old server drains and its
 /// successor takes over.
 #[test]
-fn a_successor_takes_over_without_refusing_anybody() {
-    const TEST: &str = "a_successor_takes_over_without_refusing_anybody";
+fn successor_takes_over_without_refusing_a_connection() {
+    const TEST: &str = "successor_takes_over_without_refusing_a_connection";
     if is_child(TEST) {
         return successor();
     }
@@ -128,8 +128,8 @@ fn a_successor_takes_over_without_refusing_anybody() {
 /// Each is given out as what it is, by name or place; as anything else it is an error that says
 /// what it is.
 #[test]
-fn each_is_taken_as_what_it_is() {
-    const TEST: &str = "each_is_taken_as_what_it_is";
+fn inherited_socket_is_taken_as_its_own_type_only() {
+    const TEST: &str = "inherited_socket_is_taken_as_its_own_type_only";
     if is_child(TEST) {
         let mut all = inherited::take().unwrap();
         assert_eq!(all.names().collect::<Vec<_>>(), ["web", "web", "names", "log", "file", ""]);
@@ -205,8 +205,8 @@ fn each_is_taken_as_what_it_is() {
 
 /// What a confused or hostile environment says.
 #[test]
-fn variables_that_contradict_themselves() {
-    const TEST: &str = "variables_that_contradict_themselves";
+fn contradictory_variables_are_refused() {
+    const TEST: &str = "contradictory_variables_are_refused";
     if is_child(TEST) {
         match std::env::var("KUMI_TEST_EXPECT").unwrap().as_str() {
             "nothing" => assert!(inherited::take().unwrap().names().next().is_none()),
@@ -248,7 +248,7 @@ fn variables_that_contradict_themselves() {
 }
 
 #[test]
-fn what_cannot_be_handed_over() {
+fn invalid_names_cannot_be_handed_over() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     for name in ["a:b", "line\n", "\0"] {
         let e = inherited::hand_over(&mut Command::new("true"), &[(name, listener.as_fd())])

@@ -201,7 +201,7 @@ fn stories() -> Vec<State> {
 }
 
 #[test]
-fn nobody_waits_for_what_is_there() {
+fn ready_socket_never_leaves_a_waiter_asleep() {
     for story in stories() {
         let (stuck, states) = explore(story, Rules::Ours);
         assert!(stuck.is_none(), "{stuck:#?}");
@@ -210,7 +210,7 @@ fn nobody_waits_for_what_is_there() {
 }
 
 #[test]
-fn every_rule_is_needed() {
+fn dropping_any_rule_loses_a_wake() {
     for rules in
         [Rules::EndsDoNotLast, Rules::SeenTooLate, Rules::DrainedTooLate, Rules::EdgesAreConsumed]
     {

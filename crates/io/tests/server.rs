@@ -53,7 +53,7 @@ fn rest(mut stream: impl Read) -> Vec<u8> {
 }
 
 #[test]
-fn connections_under_way_end_in_peace() {
+fn draining_lets_active_connections_finish() {
     everywhere(|| {
         let server = Server::new();
         let (listener, at) = listen();
@@ -83,7 +83,7 @@ fn connections_under_way_end_in_peace() {
 }
 
 #[test]
-fn those_that_do_not_end_are_cancelled() {
+fn draining_cancels_connections_after_the_time() {
     everywhere(|| {
         let server = Server::new();
         let (listener, at) = listen();
@@ -106,7 +106,7 @@ fn those_that_do_not_end_are_cancelled() {
 /// A connection that waits for a request has nothing to lose; one with a request under way answers
 /// it.
 #[test]
-fn idle_connections_are_not_waited_for() {
+fn draining_cancels_idle_connections_at_once() {
     everywhere(|| {
         let server = Server::new();
         let (listener, at) = listen();
@@ -225,7 +225,7 @@ fn too_much_memory_in_use_refuses_connections() {
 }
 
 #[test]
-fn a_connection_that_panics_is_its_own_affair() {
+fn panicking_connection_leaves_others_running() {
     everywhere(|| {
         let server = Server::new();
         let (listener, at) = listen();
@@ -252,7 +252,7 @@ fn a_connection_that_panics_is_its_own_affair() {
 }
 
 #[test]
-fn the_deadline_of_a_scope_ends_it_all() {
+fn scope_deadline_drains_the_server() {
     inside(|| {
         let server = Server::new();
         let (listener, at) = listen();
@@ -274,7 +274,7 @@ fn the_deadline_of_a_scope_ends_it_all() {
 }
 
 #[test]
-fn cancelling_the_caller_ends_it_all() {
+fn cancelled_caller_cancels_its_connections() {
     inside(|| {
         let (listener, at) = listen();
         let serving =
@@ -289,7 +289,7 @@ fn cancelling_the_caller_ends_it_all() {
 
 /// Not a listener: an error, when those that are served have ended.
 #[test]
-fn a_listener_that_is_none() {
+fn socket_that_does_not_listen_is_an_error() {
     everywhere(|| {
         let (listener, at) = listen();
         let server = Server::new();

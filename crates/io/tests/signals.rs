@@ -86,7 +86,7 @@ fn ctrl_c_is_waited_for() {
 }
 
 #[test]
-fn what_cannot_be_waited_for() {
+fn uncatchable_signals_are_refused() {
     for number in [
         libc::SIGKILL,
         libc::SIGSTOP,

@@ -174,7 +174,7 @@ fn a_terminal() {
 
 /// Somebody else has set O_NONBLOCK: reads and writes wait all the same.
 #[test]
-fn nonblocking_by_others() {
+fn descriptors_set_nonblocking_by_others_still_wait() {
     let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
     theirs.set_nonblocking(true).unwrap();
     let theirs = OwnedFd::from(theirs);
@@ -225,7 +225,7 @@ fn closed_ones() {
 }
 
 #[test]
-fn others_go_on_beside_a_read() {
+fn read_of_stdin_lets_others_run() {
     let mut child = run("beside").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut from = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();
@@ -241,7 +241,7 @@ fn others_go_on_beside_a_read() {
 }
 
 #[test]
-fn the_holder_may_lock_again() {
+fn stdout_lock_is_reentrant() {
     let output = run("reentrant").output().unwrap();
     assert!(output.status.success());
     assert_eq!(said(&output.stdout), "again\nand again\nother\n");
@@ -249,7 +249,7 @@ fn the_holder_may_lock_again() {
 }
 
 #[test]
-fn the_end_of_the_program_flushes() {
+fn exit_flushes_stdout() {
     let output = run("unfinished").output().unwrap();
     assert!(output.stdout.ends_with(b"no end of line"));
 }

@@ -8,7 +8,7 @@ use kumihimo_runtime::runtime::Runtime;
 use kumihimo_runtime::thread;
 
 #[test]
-fn sockets_wait_in_the_next_runtime_too() {
+fn socket_can_wait_in_a_later_runtime() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
     let mut kept: Vec<(TcpStream, TcpStream)> = Vec::new();

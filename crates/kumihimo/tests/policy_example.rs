@@ -47,7 +47,7 @@ impl Policy for TooHigh {
 }
 
 #[test]
-fn a_policy_that_answers_out_of_range() {
+fn out_of_range_answers_of_a_policy_are_tolerated() {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     for fixed in [false, true] {
         let sum: u64 = Runtime::builder().policy(TooHigh { fixed }).build().unwrap().run(|| {

@@ -12,7 +12,7 @@ const CROWD: usize = 64;
 
 /// Those that only yield reach every VP: not only spawns and wake-ups are passed on.
 #[test]
-fn those_that_only_yield_spread() {
+fn yielding_microprocesses_spread_over_the_vps() {
     if Runtime::builder()
         .vps(1)
         .build()
@@ -20,10 +20,10 @@ fn those_that_only_yield_spread() {
         .run(|| runtime::metrics().unwrap().tls == "kernel")
     {
         // Past libtest's capture, which takes `print!` only: the scripts count it.
-        let line = "\n[skip] those_that_only_yield_spread: the kernel spreads its threads\n";
+        let line = "\n[skip] yielding_microprocesses_spread_over_the_vps: the kernel spreads its threads\n";
         return std::io::stderr().write_all(line.as_bytes()).unwrap();
     }
-    for design in [Design::Ring, Design::Locked, Design::Steal] {
+    for design in Design::ALL {
         Runtime::builder().vps(VPS).queue(design).build().unwrap().run(|| {
             let stop = Arc::new(AtomicBool::new(false));
             let crowd: Vec<_> = (0..CROWD)

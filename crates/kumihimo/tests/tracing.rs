@@ -73,7 +73,7 @@ impl Subscriber for Shared {
 }
 
 #[test]
-fn a_subscriber_that_waits_and_spawns_hears_of_all() {
+fn blocking_tracing_subscriber_receives_every_event() {
     let recorder = Arc::new(Recorder::default());
     tracing::subscriber::set_global_default(Shared(recorder.clone())).expect("the only one");
     let one_to_one =

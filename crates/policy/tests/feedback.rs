@@ -22,7 +22,7 @@ fn delay(info: &Info, placed: Placement) -> u64 {
 
 /// A microprocess that gives way to a higher level has not used anything up.
 #[test]
-fn one_that_is_outranked_does_not_sink() {
+fn outranked_microprocess_keeps_its_depth() {
     let policy = Feedback::new();
     let mut info = Info::new(1, Priority::DEFAULT);
     let placed = policy.place(&info, Why::Spawned);
@@ -166,7 +166,7 @@ fn simulate(policy: &impl Policy, loads: &[Load], until: u64) -> Vec<Seen> {
 }
 
 #[test]
-fn the_interactive_one_is_served_first_among_computations() {
+fn interactive_microprocess_runs_before_computations() {
     // Four computations without end, and one that runs 0.1 ms every 5 ms.
     let mut loads = vec![Load { run: u64::MAX / 2, wait: 0 }; 4];
     loads.push(Load { run: MS / 10, wait: 5 * MS });
@@ -180,7 +180,7 @@ fn the_interactive_one_is_served_first_among_computations() {
 }
 
 #[test]
-fn a_crowd_of_short_ones_does_not_starve_a_computation() {
+fn many_short_microprocesses_do_not_starve_a_computation() {
     // Together the short ones want 150 % of the processor, and each of them always rises.
     let mut loads = vec![Load { run: MS / 4, wait: 5 * MS }; 30];
     loads.push(Load { run: u64::MAX / 2, wait: 0 });

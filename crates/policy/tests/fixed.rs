@@ -11,7 +11,7 @@ const ALL: [Why; 5] =
     [Why::Spawned, Why::Woken, Why::Yielded, Why::QuantumOver, Why::Reprioritised];
 
 #[test]
-fn the_level_is_the_effective_priority_whatever_happened() {
+fn level_always_equals_the_effective_priority() {
     for level in 0..64 {
         for inherited in [None, Some(0), Some(40), Some(63)] {
             let mut info = Info::new(7, Priority::new(level).unwrap());
@@ -57,7 +57,7 @@ fn boxed_and_shared_policies_are_policies() {
 /// The worst that a policy can do is to choose badly: one that ignores priorities is still a
 /// policy.
 #[test]
-fn an_application_writes_its_own() {
+fn application_can_define_a_policy() {
     struct ById;
     impl Policy for ById {
         fn name(&self) -> &str {

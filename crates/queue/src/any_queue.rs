@@ -2,9 +2,10 @@
 
 use core::ptr::NonNull;
 
+#[cfg(feature = "lab")]
 use crate::design::locked::LockedQueue;
 use crate::design::ring::RingQueue;
-#[cfg(not(loom))]
+#[cfg(all(feature = "lab", not(loom)))]
 use crate::design::steal::StealQueue;
 use crate::node::{Node, Origin, Place};
 use crate::part::injector::Injector;
@@ -16,9 +17,10 @@ pub enum AnyQueue<'a, T: Node> {
     /// P4.
     Ring(&'a RingQueue<T>),
     /// P4's conventional design.
+    #[cfg(feature = "lab")]
     Locked(&'a LockedQueue<T>),
     /// Work stealing.
-    #[cfg(not(loom))]
+    #[cfg(all(feature = "lab", not(loom)))]
     Steal(&'a StealQueue<T>),
 }
 
@@ -33,8 +35,9 @@ macro_rules! each {
     ($self:expr, $q:ident => $e:expr) => {
         match $self {
             AnyQueue::Ring($q) => $e,
+            #[cfg(feature = "lab")]
             AnyQueue::Locked($q) => $e,
-            #[cfg(not(loom))]
+            #[cfg(all(feature = "lab", not(loom)))]
             AnyQueue::Steal($q) => $e,
         }
     };

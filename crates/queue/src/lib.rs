@@ -1,10 +1,10 @@
 //! Run queues of virtual processors (VPs).
 //!
-//! A [`Set`] owns the queues of all VPs, in one of three designs that are chosen at run time and
-//! measured against each other: [`Design::Ring`] (the papers' P4: no lock, no read-modify-write on
-//! the way of a context switch), [`Design::Locked`] (P4's conventional design) and
-//! [`Design::Steal`] (Chase-Lev deques). What the owner of a queue does goes through an [`Owner`];
-//! everybody else uses the `Set`.
+//! A [`Set`] owns the queues of all VPs, in the design [`Design::Ring`] (the papers' P4: no lock,
+//! no read-modify-write on the way of a context switch). With the feature `lab` there are two more
+//! for comparison, chosen at run time: `locked` (P4's conventional design) and `steal` (Chase-Lev
+//! deques). What the owner of a queue does goes through an [`Owner`]; everybody else uses the
+//! `Set`.
 //!
 //! # The course of a context switch
 //! ```text
@@ -54,14 +54,18 @@ mod tests;
 
 pub use any_queue::AnyQueue;
 pub use design::capacity::Capacity;
-#[cfg(not(loom))]
+#[cfg(feature = "lab")]
+pub use design::locked;
+pub use design::ring;
+#[cfg(all(feature = "lab", not(loom)))]
 pub use design::steal;
-pub use design::{locked, ring};
 pub use node::{LEVELS, Links, Node, Origin, Place};
 pub use owner::Owner;
 pub use part::injector::Chain;
 pub use part::shared_side::Stats;
 pub use part::waiver_queue::WAIVER_PLACES;
-pub use part::{deque, injector, protect_queue, surplus_slot, waiver_queue};
+#[cfg(feature = "lab")]
+pub use part::deque;
+pub use part::{injector, protect_queue, surplus_slot, waiver_queue};
 pub use run_queue::{Design, RunQueue, Taker};
 pub use set::{MAX_VPS, Set};

@@ -9,18 +9,21 @@
 #[cfg(not(loom))]
 pub(crate) use core::{
     cell::Cell,
-    hint::spin_loop,
-    sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, fence},
+    sync::atomic::{AtomicPtr, AtomicUsize, Ordering, fence},
 };
+/// For the lock of `locked`.
+#[cfg(all(feature = "lab", not(loom)))]
+pub(crate) use core::{hint::spin_loop, sync::atomic::AtomicBool};
 
 pub(crate) use core::sync::atomic::{AtomicBool as Flag, AtomicU32, AtomicU64};
 
 #[cfg(loom)]
 pub(crate) use ::loom::{
     cell::Cell,
-    hint::spin_loop,
-    sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, fence},
+    sync::atomic::{AtomicPtr, AtomicUsize, Ordering, fence},
 };
+#[cfg(all(feature = "lab", loom))]
+pub(crate) use ::loom::{hint::spin_loop, sync::atomic::AtomicBool};
 
 /// Keeps what two kernel threads write apart. 128: x86 prefetches lines in pairs.
 #[repr(align(128))]

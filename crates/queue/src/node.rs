@@ -136,7 +136,7 @@ impl<T> Links<T> {
     }
 
     /// Notes place and origin, in no Protect Queue yet. Holder only.
-    #[cfg(not(loom))] // only `steal` needs it
+    #[cfg(all(feature = "lab", not(loom)))] // only `steal` needs it
     #[inline]
     pub(crate) fn set(&self, place: Place, origin: Origin) {
         self.word.store(word(place.level, origin, place.key), Ordering::Relaxed);

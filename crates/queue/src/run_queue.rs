@@ -12,38 +12,46 @@ pub enum Design {
     /// P4: Protect and Waiver Queues in a ring, no locks.
     Ring,
     /// P4's conventional design: removal from Waiver Queues under a lock.
+    #[cfg(feature = "lab")]
     Locked,
     /// Work stealing.
+    #[cfg(feature = "lab")]
     Steal,
 }
 
 impl Design {
-    /// All designs.
+    /// All designs of this build.
+    #[cfg(feature = "lab")]
     pub const ALL: [Design; 3] = [Design::Ring, Design::Locked, Design::Steal];
+    /// All designs of this build: without the feature `lab`, one.
+    #[cfg(not(feature = "lab"))]
+    pub const ALL: [Design; 1] = [Design::Ring];
 
     /// As written on a command line.
     pub const fn name(self) -> &'static str {
         match self {
             Design::Ring => "ring",
+            #[cfg(feature = "lab")]
             Design::Locked => "locked",
+            #[cfg(feature = "lab")]
             Design::Steal => "steal",
         }
     }
 
-    /// The design of that name.
+    /// Whether other threads take items straight out of an owner's queue.
+    pub const fn has_thieves(self) -> bool {
+        match self {
+            Design::Ring => false,
+            #[cfg(feature = "lab")]
+            Design::Locked => false,
+            #[cfg(feature = "lab")]
+            Design::Steal => true,
+        }
+    }
+
+    /// The design of that name, if this build has it.
     pub fn from_name(name: &str) -> Option<Design> {
         Design::ALL.into_iter().find(|d| d.name() == name)
-    }
-}
-
-/// As `KUMI_LAB=queue=...` asks.
-impl From<kumihimo_config::Queue> for Design {
-    fn from(queue: kumihimo_config::Queue) -> Design {
-        match queue {
-            kumihimo_config::Queue::Ring => Design::Ring,
-            kumihimo_config::Queue::Locked => Design::Locked,
-            kumihimo_config::Queue::Steal => Design::Steal,
-        }
     }
 }
 

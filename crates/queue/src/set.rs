@@ -5,10 +5,11 @@ use core::ptr::NonNull;
 
 use crate::any_queue::{AnyQueue, each};
 use crate::design::capacity::Capacity;
+#[cfg(feature = "lab")]
 use crate::design::locked::LockedQueue;
 use crate::design::peers::{Peer, QueueArray};
 use crate::design::ring::RingQueue;
-#[cfg(not(loom))]
+#[cfg(all(feature = "lab", not(loom)))]
 use crate::design::steal::StealQueue;
 use crate::loom::Ordering;
 use crate::node::Node;
@@ -22,8 +23,9 @@ pub const MAX_VPS: usize = kumihimo_config::MAX_VPS;
 
 enum DesignQueues<T: Node> {
     Ring(QueueArray<RingQueue<T>>),
+    #[cfg(feature = "lab")]
     Locked(QueueArray<LockedQueue<T>>),
-    #[cfg(not(loom))]
+    #[cfg(all(feature = "lab", not(loom)))]
     Steal(QueueArray<StealQueue<T>>),
 }
 
@@ -54,18 +56,19 @@ impl<T: Node> Set<T> {
                 |vp| RingQueue::new(vp, n_vps, capacity, places),
                 RingQueue::join,
             )),
+            #[cfg(feature = "lab")]
             Design::Locked => DesignQueues::Locked(QueueArray::new(
                 n_vps,
                 |vp| LockedQueue::new(vp, n_vps, capacity, places),
                 LockedQueue::join,
             )),
-            #[cfg(not(loom))]
+            #[cfg(all(feature = "lab", not(loom)))]
             Design::Steal => DesignQueues::Steal(QueueArray::new(
                 n_vps,
                 |vp| StealQueue::new(vp, capacity),
                 StealQueue::join,
             )),
-            #[cfg(loom)]
+            #[cfg(all(feature = "lab", loom))]
             Design::Steal => panic!("crossbeam-deque is not modelled"),
         };
         Set { queues, n: n_vps }
@@ -81,8 +84,9 @@ impl<T: Node> Set<T> {
     pub fn design(&self) -> Design {
         match self.queues {
             DesignQueues::Ring(_) => Design::Ring,
+            #[cfg(feature = "lab")]
             DesignQueues::Locked(_) => Design::Locked,
-            #[cfg(not(loom))]
+            #[cfg(all(feature = "lab", not(loom)))]
             DesignQueues::Steal(_) => Design::Steal,
         }
     }
@@ -91,8 +95,9 @@ impl<T: Node> Set<T> {
     fn queue(&self, vp: usize) -> AnyQueue<'_, T> {
         match &self.queues {
             DesignQueues::Ring(row) => AnyQueue::Ring(row.get(vp)),
+            #[cfg(feature = "lab")]
             DesignQueues::Locked(row) => AnyQueue::Locked(row.get(vp)),
-            #[cfg(not(loom))]
+            #[cfg(all(feature = "lab", not(loom)))]
             DesignQueues::Steal(row) => AnyQueue::Steal(row.get(vp)),
         }
     }

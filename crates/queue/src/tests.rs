@@ -126,7 +126,7 @@ fn an_idle_vp_reaches_a_lone_child_and_the_owner_takes_it_back() {
 /// With a key and without; the item that is next to run goes, and no other.
 #[test]
 fn a_loosened_item_is_given_away_although_it_was_woken() {
-    for design in [Design::Ring, Design::Locked] {
+    for design in Design::ALL.into_iter().filter(|design| design.name() != "steal") {
         for place in [Place::back(9), Place::keyed(9, 3)] {
             let items = Items::new(3);
             let set = Set::new(design, 2, Capacity::Fixed(8));
@@ -193,7 +193,7 @@ fn nothing_is_given_to_a_neighbour_that_is_stuck() {
 
 #[test]
 fn woken_items_are_not_given_away() {
-    for design in [Design::Ring, Design::Locked] {
+    for design in Design::ALL.into_iter().filter(|design| design.name() != "steal") {
         let items = Items::new(64);
         let set = Set::new(design, 4, Capacity::Fixed(1));
         // SAFETY: one kernel thread plays all carriers; items are pushed while they are in no
@@ -297,5 +297,14 @@ fn absurd_numbers_of_vps_are_refused() {
             std::panic::catch_unwind(|| Set::<Item>::new(Design::Ring, n, Capacity::default()));
         assert!(made.is_err(), "{n}");
     }
-    assert_eq!(Set::<Item>::new(Design::Steal, crate::MAX_VPS, Capacity::default()).vps(), 1024);
+    let most = Design::ALL.map(|of| Set::<Item>::new(of, crate::MAX_VPS, Capacity::default()));
+    assert!(most.iter().all(|set| set.vps() == 1024));
+}
+
+#[test]
+fn designs_for_comparison_need_the_feature_lab() {
+    assert_eq!(Design::from_name("ring"), Some(Design::Ring));
+    for name in ["locked", "steal"] {
+        assert_eq!(Design::from_name(name).is_some(), cfg!(feature = "lab"), "{name}");
+    }
 }

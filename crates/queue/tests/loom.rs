@@ -11,12 +11,11 @@ use std::{
     },
 };
 
+#[cfg(feature = "lab")]
+use kumihimo_queue::deque::{Deque, Stolen};
 use kumihimo_queue::{
-    Capacity, Design, Links, Node, Origin, Owner, Place, Set, Taker,
-    deque::{Deque, Stolen},
-    injector::Injector,
-    surplus_slot::SurplusSlot,
-    waiver_queue::WaiverQueue,
+    Capacity, Design, Links, Node, Origin, Owner, Place, Set, Taker, injector::Injector,
+    surplus_slot::SurplusSlot, waiver_queue::WaiverQueue,
 };
 use loom::{cell::Cell, model::Builder, sync::atomic::AtomicBool, thread};
 
@@ -156,6 +155,7 @@ fn an_offer_goes_to_one() {
 
 /// The owner puts more than there are cells for, and takes, while two steal into queues of their
 /// own, one of which has something already.
+#[cfg(feature = "lab")]
 #[test]
 fn a_deque_gives_each_item_to_one() {
     check(Some(3), |others_first| {
@@ -340,6 +340,7 @@ fn ring_of_three() {
     transfer(Design::Ring, &[3, 2, 1], Some(3));
 }
 
+#[cfg(feature = "lab")]
 #[test]
 fn locked_two() {
     transfer(Design::Locked, &[3, 0], None);
@@ -347,6 +348,7 @@ fn locked_two() {
 }
 
 /// One owner and two that remove from it, all three under its lock.
+#[cfg(feature = "lab")]
 #[test]
 fn locked_three() {
     check(Some(3), |others_first| {
@@ -381,6 +383,7 @@ fn locked_three() {
 }
 
 /// The owner's turn at a full Waiver Queue, which a thief empties in the middle of it.
+#[cfg(feature = "lab")]
 #[test]
 fn what_is_emptied_meanwhile_makes_no_room() {
     check(None, move |others_first| {
@@ -429,7 +432,7 @@ fn sleeper(design: Design, items: usize) {
         for &item in &items.0 {
             own.push(item, Origin::Spawn);
         }
-        // Beyond the capacity of one for the ring's Waiver Queue; alone for the surplus slot.
+        // Beyond the capacity of one for the ring's Waiver Queue; alone for the Offer.
         let taker = own.0.surplus(true);
         assert!(matches!(taker, Some(Taker::Any | Taker::Vp(1))));
         let woken = sleeps.load(Ordering::Relaxed);
@@ -442,11 +445,13 @@ fn sleeper(design: Design, items: usize) {
 #[test]
 fn nobody_sleeps_while_a_waiver_queue_is_filled() {
     sleeper(Design::Ring, 3);
+    #[cfg(feature = "lab")]
     sleeper(Design::Locked, 3);
 }
 
 #[test]
 fn nobody_sleeps_while_an_offer_is_made() {
     sleeper(Design::Ring, 1);
+    #[cfg(feature = "lab")]
     sleeper(Design::Locked, 1);
 }

@@ -226,11 +226,13 @@ fn ring() {
     all(Design::Ring);
 }
 
+#[cfg(feature = "lab")]
 #[test]
 fn locked() {
     all(Design::Locked);
 }
 
+#[cfg(feature = "lab")]
 #[test]
 fn steal() {
     all(Design::Steal);

@@ -1,5 +1,5 @@
-//! How resources are kept from being used by two at once: three designs, chosen at start (P3, 4.3
-//! and 4.4, and its open problem).
+//! How resources are kept from being used by two at once: the design `vp` (P3's open problem) and,
+//! with the feature `lab`, P3's own two for comparison (4.3 and 4.4), chosen at start.
 //!
 //! - `kind`: lock of a resource: one lock a kind; the name tree: one lock; free slots and counters
 //!   of a kind: under the kind's lock.
@@ -20,8 +20,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Locking {
     /// One lock a kind.
+    #[cfg(feature = "lab")]
     Kind,
     /// One lock a resource.
+    #[cfg(feature = "lab")]
     Id,
     /// Nothing in common that needs one.
     #[default]
@@ -29,16 +31,37 @@ pub enum Locking {
 }
 
 impl Locking {
-    /// All of them, coarse to fine.
+    /// All designs of this build, coarse to fine.
+    #[cfg(feature = "lab")]
     pub const ALL: [Locking; 3] = [Locking::Kind, Locking::Id, Locking::Vp];
+    /// All designs of this build: without the feature `lab`, one.
+    #[cfg(not(feature = "lab"))]
+    pub const ALL: [Locking; 1] = [Locking::Vp];
+
+    /// Names of the designs that the feature `lab` adds.
+    const OF_LAB: [&'static str; 2] = ["kind", "id"];
 
     /// As [`FromStr`] reads it.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
+            #[cfg(feature = "lab")]
             Locking::Kind => "kind",
+            #[cfg(feature = "lab")]
             Locking::Id => "id",
             Locking::Vp => "vp",
+        }
+    }
+
+    /// Whether all resources of a kind share one lock.
+    #[inline]
+    pub(crate) const fn is_by_kind(self) -> bool {
+        match self {
+            #[cfg(feature = "lab")]
+            Locking::Kind => true,
+            #[cfg(feature = "lab")]
+            Locking::Id => false,
+            Locking::Vp => false,
         }
     }
 }
@@ -49,13 +72,17 @@ impl fmt::Display for Locking {
     }
 }
 
-/// A text that names no design.
+/// A text that names no design of this build.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockingError(String);
 
 impl fmt::Display for LockingError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} is no locking design: kind, id or vp is wanted", self.0)
+        let wanted = if cfg!(feature = "lab") { "kind, id or vp" } else { "vp" };
+        match Locking::OF_LAB.contains(&self.0.as_str()) {
+            true => write!(f, "{:?} needs the feature `lab`: {wanted} is wanted", self.0),
+            false => write!(f, "{:?} is no locking design: {wanted} is wanted", self.0),
+        }
     }
 }
 
@@ -69,17 +96,6 @@ impl FromStr for Locking {
             .into_iter()
             .find(|design| design.name() == text)
             .ok_or_else(|| LockingError(text.to_owned()))
-    }
-}
-
-/// As `KUMI_LAB=locking=...` asks.
-impl From<kumihimo_config::Locking> for Locking {
-    fn from(design: kumihimo_config::Locking) -> Locking {
-        match design {
-            kumihimo_config::Locking::Kind => Locking::Kind,
-            kumihimo_config::Locking::Id => Locking::Id,
-            kumihimo_config::Locking::Vp => Locking::Vp,
-        }
     }
 }
 
@@ -132,5 +148,26 @@ impl Drop for Claimed<'_> {
     #[inline]
     fn drop(&mut self) {
         self.0.0.store(false, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn designs_for_comparison_need_the_feature_lab() {
+        assert_eq!("vp".parse(), Ok(Locking::Vp));
+        for name in ["kind", "id"] {
+            match name.parse::<Locking>() {
+                Ok(design) => assert!(cfg!(feature = "lab") && design.name() == name),
+                Err(why) => {
+                    let wanted = format!("{name:?} needs the feature `lab`: vp is wanted");
+                    assert!(!cfg!(feature = "lab") && why.to_string() == wanted, "{why}");
+                }
+            }
+        }
+        let why = "loose".parse::<Locking>().unwrap_err().to_string();
+        assert!(why.starts_with("\"loose\" is no locking design: "), "{why}");
     }
 }

@@ -10,7 +10,9 @@ use std::fmt;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::id::{Id, KINDS, Kind};
+#[cfg(feature = "lab")]
+use crate::id::KINDS;
+use crate::id::{Id, Kind};
 use crate::locking::Locking;
 
 /// Bytes of the longest name.
@@ -210,7 +212,9 @@ impl Names {
     #[must_use]
     pub fn new(design: Locking) -> Names {
         let parts = match design {
+            #[cfg(feature = "lab")]
             Locking::Kind => 1,
+            #[cfg(feature = "lab")]
             Locking::Id => KINDS,
             Locking::Vp => PARTS,
         };
@@ -224,7 +228,9 @@ impl Names {
 
     fn place(&self, name: &Name) -> usize {
         match self.design {
+            #[cfg(feature = "lab")]
             Locking::Kind => 0,
+            #[cfg(feature = "lab")]
             Locking::Id => name.kind.row(),
             Locking::Vp => part(name, PARTS),
         }
@@ -233,7 +239,9 @@ impl Names {
     fn of(&self, id: Id) -> MutexGuard<'_, ById> {
         held(
             &self.of[match self.design {
+                #[cfg(feature = "lab")]
                 Locking::Kind => 0,
+                #[cfg(feature = "lab")]
                 Locking::Id => id.kind().row(),
                 Locking::Vp => part(&id, PARTS),
             }],

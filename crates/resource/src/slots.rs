@@ -82,7 +82,7 @@ impl<T> Slots<T> {
 
     fn part(&self, design: Locking, here: usize) -> &Part {
         let parts = self.parts.get_or_init(|| {
-            let n = if design == Locking::Kind { 1 } else { PARTS };
+            let n = if design.is_by_kind() { 1 } else { PARTS };
             (0..n).map(|_| Part::default()).collect()
         });
         &parts[here % parts.len()]
@@ -153,7 +153,7 @@ impl<T> Slots<T> {
         if let Some(next) = self.serials.next(serial, of) {
             let mut free = held(&part.free);
             free.push(next);
-            if free.len() > KEPT && design != Locking::Kind {
+            if free.len() > KEPT && !design.is_by_kind() {
                 let surplus = free.split_off(KEPT / 2);
                 drop(free);
                 self.give(surplus);

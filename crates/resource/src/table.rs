@@ -138,8 +138,8 @@ pub struct Usage {
 ///
 /// Called through the [`Table`] only, which has seen to it that nobody else is at the same resource
 /// (or kind: [`Locking`]). So a row takes no lock for that. It may come back to the table for other
-/// kinds and for names; for its own kind never, since with [`Locking::Kind`] it would wait for
-/// itself. A panic of it is the caller's, and leaves nothing locked. What is not defined is
+/// kinds and for names; for its own kind never, since with the locking design `kind` it would wait
+/// for itself. A panic of it is the caller's, and leaves nothing locked. What is not defined is
 /// answered with [`Error::Unsupported`].
 pub trait Row: Send + Sync {
     /// Which kind it is.
@@ -258,7 +258,7 @@ pub fn begin(
     let mut mine = Some((location, generations));
     let table = TABLE.get_or_init(|| {
         let (location, generations) = mine.take().expect("called once");
-        WHOLE_KINDS.store(locking == Locking::Kind, Ordering::Relaxed);
+        WHOLE_KINDS.store(locking.is_by_kind(), Ordering::Relaxed);
         Table::new(location, generations, locking)
     });
     if mine.is_none() { Ok(table) } else { Err(table) }
@@ -337,16 +337,19 @@ impl Table {
     #[inline]
     #[must_use]
     pub fn enter(&self, kind: Kind) -> Option<MutexGuard<'_, ()>> {
-        if self.locking == Locking::Kind { Some(self.enter_kind(kind)) } else { None }
+        if self.locking.is_by_kind() { Some(self.enter_kind(kind)) } else { None }
     }
 
     /// As [`enter`](Table::enter), for an operation of a thread that has the resource to itself
     /// anyway (its carrier): `id` takes its lock all the same.
+    #[cfg_attr(not(feature = "lab"), expect(unused_variables, reason = "`vp` takes no lock"))]
     #[inline]
     #[must_use]
     pub fn enter_own<'a>(&'a self, kind: Kind, claim: &'a Claim) -> Held<'a> {
         match self.locking {
+            #[cfg(feature = "lab")]
             Locking::Kind => Held::Kind(self.enter_kind(kind)),
+            #[cfg(feature = "lab")]
             Locking::Id => Held::Own(claim.take()),
             Locking::Vp => Held::Nothing,
         }
@@ -490,12 +493,12 @@ mod tests {
                 .downcast_mut::<Vec<u8>>()
                 .ok_or_else(|| Error::Invalid("a Vec<u8> is wanted".into()))?;
             self.slots
-                .open(Locking::Id, &self.generations, 0, std::mem::take(order))
+                .open(Locking::Vp, &self.generations, 0, std::mem::take(order))
                 .map_err(|_| Error::Full(self.kind))
         }
         fn close(&self, serial: Serial) -> Result<(), Error> {
             self.slots
-                .close(Locking::Id, &self.generations, 0, serial)
+                .close(Locking::Vp, &self.generations, 0, serial)
                 .map(drop)
                 .map_err(self.stale(serial))
         }
@@ -569,6 +572,7 @@ mod tests {
     }
 
     /// One lock a kind: a thread inside keeps the others of that kind out, and no other thread.
+    #[cfg(feature = "lab")]
     #[test]
     fn kinds_keep_out_their_own_only() {
         let (table, kind) = table(Locking::Kind);

@@ -23,7 +23,7 @@ import gdb.unwinder
 
 VERSION = 3
 FREE, LIVE, PARKED, DONE, ABANDONED, SUSPENDED = range(6)
-PERMIT, CANCELLED, SUSPENDED = 8, 16, 32
+PERMIT, CANCELLED, SUSPEND_REQUESTED = 8, 16, 32
 GENERATION_SHIFT = 8
 LENT = 2
 TIMED, KIND = 0x80, 0x1F
@@ -112,7 +112,8 @@ class Root:
             raise gdb.GdbError("kumi: the program's records are of version %d, this script reads %d" % (version, VERSION))
         data = read(at, size)
         prefix_at, oldest_at, self.first_step = struct.unpack_from("<QQQ", data, 16)
-        self.prefix, self.oldest = word(prefix_at), word(oldest_at)
+        # Not relocated yet in a program that has not started.
+        self.prefix, self.oldest = (word(at) if at else 0 for at in (prefix_at, oldest_at))
         self.slot_sizes = struct.unpack_from("<16Q", data, 40)
         names = RECORD.split()
         offset = 40 + 128
@@ -469,7 +470,7 @@ class Microprocesses(gdb.Command):
         SUBSTITUTE.show(None)
         snapshot = Snapshot()
         for mp in snapshot.microprocesses:
-            flags = "".join(text for bit, text in ((CANCELLED, ", cancelled"), (SUSPENDED, ", suspended")) if mp.flags & bit)
+            flags = "".join(text for bit, text in ((CANCELLED, ", cancelled"), (SUSPEND_REQUESTED, ", suspended")) if mp.flags & bit)
             print(
                 "microprocess %s %s: %s, priority %s, level %d%s"
                 % (mp.id, mp.name or "(no name)", mp.describe(snapshot.threads), mp.priority_text(), mp.level, flags)

@@ -45,7 +45,7 @@ fn a_tree_is_indexed() {
 }
 
 #[test]
-fn what_cannot_be_read_is_said() {
+fn unreadable_files_are_reported() {
     let ended = run(env!("CARGO_BIN_EXE_index"), &["/nonexistent/folder", "word"]);
     assert!(ended.status.success() && ended.stdout == "0 files, 0 words\n", "{ended:?}");
     assert!(ended.stderr.contains("/nonexistent/folder: No such file"), "{ended:?}");

@@ -125,7 +125,7 @@ fn the_client_keeps_its_connection() {
 }
 
 #[test]
-fn the_client_says_what_is_wrong() {
+fn client_reports_what_is_wrong() {
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let refused = run(CLIENT, &["1", &format!("http://{closed}/")]);
     assert!(!refused.status.success() && refused.stderr.contains("refused"), "{refused:?}");

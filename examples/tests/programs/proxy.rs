@@ -80,7 +80,7 @@ fn many_at_once() {
 }
 
 #[test]
-fn the_deadline_ends_what_is_silent() {
+fn deadline_ends_silent_connections() {
     // Nobody accepts: that it is connected is all that matters.
     let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
     let (mut server, address) = to(&upstream.local_addr().unwrap().to_string(), "0.05");
@@ -103,7 +103,7 @@ fn a_side_that_resets_ends_the_other() {
 }
 
 #[test]
-fn no_upstream_is_said() {
+fn missing_upstream_is_reported() {
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let (mut server, address) = to(&closed.to_string(), "3600");
     assert_eq!(rest(TcpStream::connect(address).unwrap()), "");

@@ -53,7 +53,7 @@ fn words_are_counted_in_a_real_server() {
 }
 
 #[test]
-fn no_server_is_said() {
+fn missing_server_is_reported() {
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     assert!(TcpStream::connect(closed).is_err());
     let refused = run(CLIENT, &[&closed.to_string()]);

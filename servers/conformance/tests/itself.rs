@@ -8,8 +8,8 @@ use kumihimo_conformance::{Image, Scratch, compare};
 use kumihimo_tests::{root, skip};
 
 #[test]
-fn the_kernels_ext2_is_like_itself() {
-    let name = "the_kernels_ext2_is_like_itself";
+fn kernels_ext2_agrees_with_itself() {
+    let name = "kernels_ext2_agrees_with_itself";
     if !rustix::process::geteuid().is_root() || !Image::can_be_made() {
         return skip(name, "not root, or no e2fsprogs here");
     }
@@ -25,8 +25,8 @@ fn the_kernels_ext2_is_like_itself() {
 }
 
 #[test]
-fn the_kernels_ext2_does_the_work() {
-    let name = "the_kernels_ext2_does_the_work";
+fn kernels_ext2_runs_the_workloads() {
+    let name = "kernels_ext2_runs_the_workloads";
     if !rustix::process::geteuid().is_root() || !Image::can_be_made() {
         return skip(name, "not root, or no e2fsprogs here");
     }

@@ -1,15 +1,16 @@
 //! The ext2 file system, revision 1, as a [`Store`](kumihimo_store::Store) on a
 //! [`Disk`](kumihimo_store::Disk): read and written as Linux does, and kept so that `e2fsck -p`
-//! repairs it without a question after a power cut (`order.rs` says how, without a journal), unless
-//! a directory was being renamed at that moment.
+//! repairs it without a question after a power cut (without a journal: see `memory/order.rs`),
+//! unless a directory was being renamed at that moment.
 //!
-//! - `layout`: what lies where on the disk. `open`: the checks on which all else relies; whatever
-//!   is read later is checked when it is read.
-//! - `cache`: blocks in memory. `nodes`: inodes in memory. `allocate`: what is free. `map`: where
-//!   a file's blocks are.
-//! - `transaction`, `order`, `commit`, `lost`: how changes reach the disk.
-//! - `file`, `space`, `directory`, `index`, `names`, `rename`, `xattrs`, `ends`: the operations.
-//!   `store`: all of it as a `Store`.
+//! Rooms, from low to high:
+//!
+//! - `layout`: structures on the disk.
+//! - `memory`: what is kept in memory of them, each behind a lock of its own.
+//! - `change`: how changes reach the disk, by transactions and commits.
+//! - `operations`: the operations of a store.
+//! - `open.rs`: the checks on which everything else relies. Whatever is read later is checked when
+//!   it is read.
 //!
 //! Locks, outermost first: `tree` (directories that move), an inode's `lock` (several: by rising
 //! number), the gate (shared by changes, exclusive for the moment in which a commit collects what
@@ -18,53 +19,37 @@
 //! gate in the rare case that something is not in memory which was read shortly before.
 #![forbid(unsafe_code)]
 
-mod allocate;
-mod cache;
-mod commit;
-mod complaint;
-mod directory;
-mod ends;
-mod file;
-mod index;
+mod change;
 mod layout;
-mod lost;
-mod map;
-mod names;
-mod nodes;
+mod memory;
 mod open;
-mod order;
-mod recognise;
-mod rename;
-mod space;
-mod store;
-mod transaction;
-mod xattrs;
+mod operations;
 
 use kumihimo::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use kumihimo::sync::{Arc, Mutex, RwLock};
 use kumihimo_store::{Errno, Time};
 
-pub use complaint::Listener;
+pub use memory::complaint::Listener;
 pub use open::{OpenError, Settings};
 
 /// An ext2 file system that is mounted.
 pub struct Ext2 {
     geometry: layout::group::Geometry,
     incompat: u32,
-    cache: cache::Cache,
-    allocator: allocate::Allocator,
-    nodes: nodes::Nodes,
-    order: Mutex<order::Order>,
+    cache: memory::cache::Cache,
+    allocator: memory::bitmaps::Allocator,
+    nodes: memory::inodes::Nodes,
+    order: Mutex<memory::order::Order>,
     gate: RwLock<()>,
     tree: Mutex<()>,
-    commits: Mutex<commit::Commits>,
-    lost: lost::Lost,
+    commits: Mutex<memory::commits::Commits>,
+    lost: memory::inodes::Lost,
     /// The number of the transaction that is open.
     transaction: AtomicU64,
     broken: AtomicBool,
     closed: AtomicBool,
     generation: AtomicU32,
-    complaints: Arc<complaint::Complaints>,
+    complaints: Arc<memory::complaint::Complaints>,
     now: fn() -> Time,
     read_only: bool,
     /// `s_state` as it was found.

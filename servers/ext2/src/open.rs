@@ -8,15 +8,15 @@ use kumihimo::sync::{Arc, Mutex, RwLock};
 use kumihimo_store::{Disk, Errno, Kind, Time};
 
 use crate::Ext2;
-use crate::allocate::Allocator;
-use crate::cache::Cache;
-use crate::complaint::{Complaints, Listener};
 use crate::layout::group::{self, DESCRIPTOR, Geometry};
+use crate::layout::recognise::{ENOUGH, recognise};
 use crate::layout::superblock::{
     CLEAN, ERRORS, HAS_JOURNAL, LENGTH, MAGIC, PLACE, SPARSE_SUPER, SPARSE_SUPER2, Superblock,
 };
-use crate::nodes::{Nodes, ROOT};
-use crate::recognise::{ENOUGH, recognise};
+use crate::memory::bitmaps::Allocator;
+use crate::memory::cache::Cache;
+use crate::memory::complaint::{Complaints, Listener};
+use crate::memory::inodes::{Nodes, ROOT};
 
 /// Larger ones are refused: 2 TiB.
 const LARGEST: u64 = 2 << 40;
@@ -313,7 +313,7 @@ impl Ext2 {
             gate: RwLock::new(()),
             tree: Mutex::new(()),
             commits: Mutex::default(),
-            lost: crate::lost::Lost::default(),
+            lost: crate::memory::inodes::Lost::default(),
             // The first: none is done.
             transaction: AtomicU64::new(1),
             broken: AtomicBool::new(false),

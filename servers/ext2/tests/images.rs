@@ -540,8 +540,8 @@ fn hash_trees_of_the_kernel() {
 }
 
 #[test]
-fn unclean_is_said_and_repaired() {
-    if !has_e2fsprogs("unclean_is_said_and_repaired") {
+fn unclean_image_is_reported_and_repaired() {
+    if !has_e2fsprogs("unclean_image_is_reported_and_repaired") {
         return;
     }
     let image = Image::made("unclean", 8 << 20, &["-b", "1024"]);
@@ -569,8 +569,8 @@ fn unclean_is_said_and_repaired() {
 }
 
 #[test]
-fn what_is_refused() {
-    if !has_e2fsprogs("what_is_refused") {
+fn unsupported_images_are_refused() {
+    if !has_e2fsprogs("unsupported_images_are_refused") {
         return;
     }
     let refused =

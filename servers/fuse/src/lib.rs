@@ -1,21 +1,18 @@
 //! Serves a [`Store`](kumihimo_store::Store) of files through FUSE, in five organisations.
 #![forbid(unsafe_code)]
 
-mod crew;
+mod chore;
 mod environment;
-mod interrupts;
+mod intake;
 pub mod mount;
-pub mod mountinfo;
-mod negotiate;
 mod organisation;
-mod per_file;
-mod requests;
-mod service;
+mod protocol;
 mod threads;
-mod uring;
-mod wire;
 
-pub use organisation::{Apart, CHORE_EVERY, Chore, Mounted, Organisation, apart};
-pub use service::{Answer, Service, Settings};
+pub use chore::{CHORE_EVERY, Chore};
+pub use intake::Mounted;
+pub use mount::mountinfo;
+pub use organisation::{Apart, Organisation, apart};
+pub use protocol::service::{Answer, Service, Settings};
+pub use protocol::wire::{Message, Reply};
 pub use threads::Threads;
-pub use wire::{Message, Reply};

@@ -2,8 +2,8 @@
 //! with a microprocess for each connection.
 //!
 //! Written as any user of Kumihimo would write it: plain blocking code, and nothing that users
-//! cannot import. A connection's loop (`connection.rs`) reads, runs every command that has arrived
-//! whole, and writes all replies at once.
+//! cannot import. A connection's loop (`serve/connection.rs`) reads, runs every command that has
+//! arrived whole, and writes all replies at once.
 //!
 //! ```
 //! use std::io::{Read, Write};
@@ -21,26 +21,17 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod blocked;
-mod channels;
 mod clients;
-mod command;
 mod commands;
-mod connection;
-mod database;
-mod glob;
+mod data;
 mod log;
 mod options;
-mod replay;
-mod reply;
-mod request;
+mod protocol;
+mod serve;
 mod server;
 mod session;
-mod shard;
-mod stream;
-mod value;
 
 pub use log::Sync;
 pub use options::{Options, run};
-pub use replay::Replayed;
-pub use server::{Running, Server, Settings};
+pub use serve::{Replayed, Running};
+pub use server::{Server, Settings};

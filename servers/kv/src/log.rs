@@ -12,7 +12,7 @@ use kumihimo::fs::{File, OpenOptions, TryLockError};
 use kumihimo::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use kumihimo::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use crate::reply::Reply;
+use crate::protocol::reply::Reply;
 
 /// When a change is safe on the disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]

@@ -1,25 +1,17 @@
-//! The server: what all connections share, how it begins and how it ends.
+//! The state that all connections share, and the settings.
 
-use std::io::{self, ErrorKind, Write};
 use std::net::SocketAddr;
-use std::os::unix::fs::FileTypeExt;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
+use std::time::Duration;
 
-use kumihimo::fs::{self, File};
-use kumihimo::net::{TcpListener, UnixListener, UnixStream};
 use kumihimo::sync::atomic::AtomicU64;
 use kumihimo::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
-use kumihimo::thread::{self, JoinHandle};
 
-use crate::channels::Channels;
 use crate::clients::Clients;
-use crate::connection;
-use crate::database::{Databases, now};
-use crate::log::{Log, Sync};
-use crate::replay::{Replayed, replay};
-use crate::shard::Time;
-use crate::stream::Stream;
+use crate::clients::channels::Channels;
+use crate::data::databases::Databases;
+use crate::data::key::{Time, now};
+use crate::log::Sync;
 
 /// How a server is to be.
 #[derive(Clone, Debug)]
@@ -51,14 +43,6 @@ impl Default for Settings {
     }
 }
 
-/// How often expired keys are looked for; a request for one before never sees it.
-const EXPIRE_EVERY: Duration = Duration::from_millis(100);
-/// How long clients may take to take their last replies when the server ends.
-const GRACE: Duration = Duration::from_secs(5);
-/// How long nobody is accepted after the machine refused a connection, at first and at most.
-const BACK_OFF: Duration = Duration::from_millis(10);
-const LONGEST_BACK_OFF: Duration = Duration::from_secs(1);
-
 /// What all connections share.
 pub struct Server {
     /// How it is to be.
@@ -66,14 +50,15 @@ pub struct Server {
     /// The data.
     pub databases: Databases,
     /// The connected clients.
-    pub clients: Clients,
+    pub clients: Arc<Clients>,
     /// Publish and subscribe.
     pub channels: Channels,
     /// What it did so far.
     pub stats: Stats,
     /// When it began.
     pub since: Time,
-    address: OnceLock<SocketAddr>,
+    /// Address of the TCP listener.
+    pub(crate) address: OnceLock<SocketAddr>,
     stopping: Mutex<bool>,
     stopped: Condvar,
 }
@@ -85,28 +70,12 @@ pub struct Stats {
     pub commands: AtomicU64,
 }
 
-/// A server that runs. Dropping it leaves it running.
-pub struct Running {
-    server: Arc<Server>,
-    acceptors: Vec<JoinHandle<()>>,
-    others: Vec<JoinHandle<()>>,
-    /// What was found in the append log.
-    pub replayed: Option<Replayed>,
-}
-
 impl Server {
-    /// Reads the log, listens, and serves in microprocesses of its own.
-    ///
-    /// # Errors
-    /// That nothing is to be listened to; as bind(2), spawning, and opening and reading the log.
-    /// Each names what it is about.
-    pub fn start(settings: Settings) -> io::Result<Running> {
-        if settings.listen.is_none() && settings.unix.is_none() {
-            return Err(io::Error::new(ErrorKind::InvalidInput, "nothing to listen to"));
-        }
-        let server = Arc::new(Server {
+    /// A server with empty databases.
+    pub(crate) fn new(settings: Settings) -> Server {
+        Server {
             databases: Databases::default(),
-            clients: Clients::default(),
+            clients: Arc::default(),
             channels: Channels::default(),
             stats: Stats::default(),
             since: now(),
@@ -114,61 +83,7 @@ impl Server {
             stopping: Mutex::new(false),
             stopped: Condvar::new(),
             settings,
-        });
-        let settings = &server.settings;
-        let about =
-            |what: String| move |e: io::Error| io::Error::new(e.kind(), format!("{what}: {e}"));
-        let tcp = settings
-            .listen
-            .map(|at| TcpListener::bind(at).map_err(about(at.to_string())))
-            .transpose()?;
-        if let Some(tcp) = &tcp {
-            server
-                .address
-                .get_or_init(|| tcp.local_addr().unwrap_or_else(|_| ([0, 0, 0, 0], 0).into()));
         }
-        let mut replayed = None;
-        let mut file = None;
-        if let Some(path) = &settings.append_log {
-            let about = about(path.display().to_string());
-            let found = Log::open(path).and_then(|file| Ok((replay(&server, &file, path)?, file)));
-            let (found, opened) = found.map_err(about)?;
-            server.databases.shared.log.get_or_init(|| Log::new(path, settings.sync));
-            file = Some((opened, found.good));
-            replayed = Some(found);
-        }
-        let unix = settings
-            .unix
-            .as_ref()
-            .map(|at| bind_unix(at).map_err(about(at.display().to_string())))
-            .transpose()?;
-        let mut running = Running {
-            server: Arc::clone(&server),
-            acceptors: Vec::new(),
-            others: Vec::new(),
-            replayed,
-        };
-        if let Some((file, good)) = file {
-            running.spawn("kv log", move |server| write_log(server, &file, good))?;
-        }
-        running.spawn("kv expiry", expire)?;
-        if let Some(tcp) = tcp {
-            running.accept(move || {
-                let (stream, from) = tcp.accept()?;
-                stream.set_nodelay(true)?;
-                let to = stream.local_addr()?;
-                Ok((Stream::Tcp(stream), (from.to_string(), to.to_string())))
-            })?;
-        }
-        if let Some(unix) = unix {
-            let name =
-                settings.unix.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
-            running.accept(move || {
-                let (stream, _) = unix.accept()?;
-                Ok((Stream::Unix(stream), (format!("{name}:0"), name.clone())))
-            })?;
-        }
-        Ok(running)
     }
 
     /// Where it listens for TCP; 0 if it does not.
@@ -189,145 +104,12 @@ impl Server {
     }
 
     /// Waits until it is asked to end, `time` at most. Whether it was.
-    fn stops_within(&self, time: Duration) -> bool {
+    pub(crate) fn stops_within(&self, time: Duration) -> bool {
         let stopping = self.stopping.lock().unwrap_or_else(PoisonError::into_inner);
         *self
             .stopped
             .wait_timeout_while(stopping, time, |stopping| !*stopping)
             .unwrap_or_else(PoisonError::into_inner)
             .0
-    }
-}
-
-impl Running {
-    fn spawn(&mut self, name: &str, body: impl FnOnce(&Server) + Send + 'static) -> io::Result<()> {
-        let server = Arc::clone(&self.server);
-        self.others
-            .push(thread::Builder::new().name(name.to_owned()).spawn(move || body(&server))?);
-        Ok(())
-    }
-
-    fn accept(
-        &mut self,
-        accept: impl Fn() -> io::Result<(Stream, (String, String))> + Send + 'static,
-    ) -> io::Result<()> {
-        let server = Arc::clone(&self.server);
-        let acceptor = thread::Builder::new().name("kv accept".to_owned());
-        self.acceptors.push(acceptor.spawn(move || accept_all(&server, accept))?);
-        Ok(())
-    }
-
-    /// The server.
-    pub fn server(&self) -> &Arc<Server> {
-        &self.server
-    }
-
-    /// Where it listens for TCP.
-    pub fn address(&self) -> Option<SocketAddr> {
-        self.server.address.get().copied()
-    }
-
-    /// Waits until the server is asked to end ([`Server::stop`], `SHUTDOWN`), then ends it: nobody
-    /// is let in any more, what has arrived is answered, the log is written to its end.
-    ///
-    /// # Errors
-    /// What could not be written to the log, which is lost.
-    pub fn wait(self) -> io::Result<()> {
-        let server = &self.server;
-        while !server.stops_within(Duration::MAX) {}
-        for acceptor in self.acceptors {
-            acceptor.cancel();
-            let _ = acceptor.join();
-        }
-        if let Some(path) = &server.settings.unix {
-            let _ = fs::remove_file(path);
-        }
-        server.clients.dismiss();
-        server.clients.wait(Instant::now() + GRACE);
-        let ended = server.databases.shared.log.get().map_or(Ok(()), Log::end);
-        for other in self.others {
-            let _ = other.join();
-        }
-        ended
-    }
-}
-
-/// Listens at `path`. A socket that an earlier server left there, and that nobody listens to, is
-/// removed.
-fn bind_unix(path: &Path) -> io::Result<UnixListener> {
-    match UnixListener::bind(path) {
-        Err(e) if e.kind() == ErrorKind::AddrInUse => {
-            let socket = fs::symlink_metadata(path)?.file_type().is_socket();
-            let refused = || {
-                UnixStream::connect(path).is_err_and(|e| e.kind() == ErrorKind::ConnectionRefused)
-            };
-            if !socket || !refused() {
-                return Err(e);
-            }
-            fs::remove_file(path)?;
-            UnixListener::bind(path)
-        }
-        bound => bound,
-    }
-}
-
-fn write_log(server: &Server, file: &File, good: u64) {
-    if let Some(log) = server.databases.shared.log.get() {
-        log.write(file, good);
-    }
-}
-
-fn expire(server: &Server) {
-    while !server.stops_within(EXPIRE_EVERY) {
-        server.databases.expire(now());
-    }
-}
-
-/// Accepts until it is cancelled.
-fn accept_all(server: &Arc<Server>, accept: impl Fn() -> io::Result<(Stream, (String, String))>) {
-    let mut back_off = BACK_OFF;
-    loop {
-        match accept() {
-            Ok((stream, addresses)) => {
-                if back_off > BACK_OFF {
-                    eprintln!("kv: accepting again");
-                    back_off = BACK_OFF;
-                }
-                let_in(server, stream, addresses);
-            }
-            // The client gave up while it waited.
-            Err(e)
-                if matches!(
-                    e.kind(),
-                    ErrorKind::ConnectionAborted
-                        | ErrorKind::InvalidInput
-                        | ErrorKind::NotConnected
-                ) => {}
-            // No descriptors, or no memory: present clients must end first. No waiting one is lost.
-            Err(e) => {
-                if back_off == BACK_OFF {
-                    eprintln!("kv: cannot accept: {e}; trying again");
-                }
-                thread::sleep(back_off);
-                back_off = (back_off * 2).min(LONGEST_BACK_OFF);
-            }
-        }
-    }
-}
-
-fn let_in(server: &Arc<Server>, stream: Stream, addresses: (String, String)) {
-    let stream = Arc::new(stream);
-    let refuse = |why: &str| {
-        // Room in a socket that is new: this does not wait.
-        let _ = (&*stream).write_all(format!("-ERR {why}\r\n").as_bytes());
-    };
-    let Some(here) = Clients::enter(server, &stream, addresses, now()) else {
-        return refuse("max number of clients reached");
-    };
-    let theirs = Arc::clone(server);
-    let spawned = thread::Builder::new().spawn(move || connection::serve(&theirs, &here.client));
-    if let Err(e) = spawned {
-        eprintln!("kv: no microprocess for a client: {e}");
-        refuse("max number of clients reached");
     }
 }

@@ -74,7 +74,7 @@ fn start(log: &str, sync: &str) -> Served {
 }
 
 #[test]
-fn everything_is_there_again() {
+fn restart_restores_everything() {
     let folder = Folder::new("again");
     for sync in ["always", "everysec", "no"] {
         let log = text(&folder.file(sync));
@@ -123,11 +123,11 @@ fn redis_reads_it_too() {
 }
 
 #[test]
-fn what_was_acknowledged_survives_kill_9() {
+fn acknowledged_changes_survive_kill_9() {
     let folder = Folder::new("kill");
     let log = text(&folder.file("log"));
     let acknowledged: Vec<AtomicU64> = (0..4).map(|_| AtomicU64::new(0)).collect();
-    for mut round in rounds("what_was_acknowledged_survives_kill_9") {
+    for mut round in rounds("acknowledged_changes_survive_kill_9") {
         let server = start(&log, "always");
         std::thread::scope(|scope| {
             for (i, acknowledged) in acknowledged.iter().enumerate() {
@@ -211,7 +211,7 @@ fn a_tail_cut_off_at_any_byte() {
 }
 
 #[test]
-fn a_tail_that_is_no_command() {
+fn malformed_tail_is_cut_off_and_kept() {
     let folder = Folder::new("corrupt");
     let log = folder.file("log");
     for tail in [
@@ -344,7 +344,7 @@ fn no_space_left_for_the_log() {
 }
 
 #[test]
-fn the_end_answers_what_has_arrived() {
+fn shutdown_answers_requests_that_have_arrived() {
     let folder = Folder::new("end");
     let log = text(&folder.file("log"));
     let server = start(&log, "everysec");

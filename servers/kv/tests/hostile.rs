@@ -16,11 +16,11 @@ fn lives(server: &Served) {
 }
 
 #[test]
-fn any_bytes_leave_it_alive() {
+fn server_survives_arbitrary_bytes() {
     let server = Served::start(&["--maxmemory", "64m"]);
     lives(&server);
     let before = (server.sockets(), server.memory());
-    for mut round in rounds("any_bytes_leave_it_alive") {
+    for mut round in rounds("server_survives_arbitrary_bytes") {
         let random = &mut round.random;
         let mut stream = TcpStream::connect(("127.0.0.1", server.port)).expect("it listens");
         let mut bytes = Vec::new();
@@ -111,7 +111,7 @@ fn a_line_without_end() {
 }
 
 #[test]
-fn one_that_never_reads_holds_little() {
+fn client_that_never_reads_holds_little_memory() {
     let server = Served::start(&[]);
     let mut client = server.client();
     let value = "x".repeat(1 << 20);
@@ -264,7 +264,7 @@ fn beyond_maxmemory_nothing_is_stored() {
 }
 
 #[test]
-fn what_cannot_be_listened_to_is_named() {
+fn unusable_address_is_named() {
     let folder = Folder::new("addresses");
     let server = Served::start(&[]);
     let file = folder.file("file");

@@ -45,7 +45,7 @@ fn first_waiter_is_served_first() {
 }
 
 #[test]
-fn an_item_does_not_go_to_one_that_has_gone() {
+fn disconnected_waiter_gets_no_item() {
     let server = Served::start(&[]);
     let mut other = server.client();
     for _ in 0..20 {
@@ -60,7 +60,7 @@ fn an_item_does_not_go_to_one_that_has_gone() {
 }
 
 #[test]
-fn what_comes_behind_one_that_waits_is_answered_later() {
+fn requests_behind_a_blocking_one_are_answered_later() {
     let server = Served::start(&[]);
     let (mut client, mut other) = (server.client(), server.client());
     client.send(b"*2\r\n$4\r\nECHO\r\n$1\r\na\r\n*3\r\n$5\r\nBLPOP\r\n$5\r\nqueue\r\n$1\r\n0\r\n*2\r\n$4\r\nECHO\r\n$1\r\nb\r\n");
@@ -178,7 +178,7 @@ fn clients_are_shown_and_killed() {
 }
 
 #[test]
-fn keys_expire_whether_somebody_looks_or_not() {
+fn keys_expire_without_being_read() {
     let server = Served::start(&[]);
     let mut client = server.client();
     client.ask(&["set", "looked-at", "x", "px", "30"]);

@@ -6,6 +6,7 @@
 //! last read unless it was set.
 
 mod apply;
+mod checked;
 mod listing;
 mod walk;
 
@@ -16,6 +17,8 @@ use kumihimo_store::{Attributes, Caller, Entry, Errno, Handle, Kind, Node, Resul
 use crate::clock;
 use crate::model::{Limits, Model};
 use crate::operations::Operation;
+pub use checked::Difference;
+use checked::{Both, Checked};
 use listing::Listing;
 
 /// A store under test.
@@ -58,18 +61,6 @@ pub struct Rules {
     /// Two refusals of the same operation that are both right: what the model says, what the store
     /// says.
     pub same: &'static [(Errno, Errno)],
-}
-
-/// What differed, in words.
-pub type Difference = String;
-
-type Checked<T = ()> = std::result::Result<T, Difference>;
-
-/// The same inode in both.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Both {
-    model: Node,
-    subject: Node,
 }
 
 #[derive(Debug)]

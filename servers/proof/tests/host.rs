@@ -87,8 +87,8 @@ fn let_through(operation: &Operation) -> Option<Operation> {
 }
 
 #[test]
-fn a_directory_of_this_machine_does_what_the_model_says() {
-    let name = "a_directory_of_this_machine_does_what_the_model_says";
+fn host_directory_behaves_like_the_model() {
+    let name = "host_directory_behaves_like_the_model";
     if !rustix::process::geteuid().is_root() {
         kumihimo_tests::skip(name, "devices, and files of others, are root's to make");
         return;

@@ -16,8 +16,8 @@ fn least() -> u64 {
 }
 
 #[test]
-fn damaged_images_are_refused_or_borne() {
-    let name = "damaged_images_are_refused_or_borne";
+fn damaged_images_are_refused_or_survived() {
+    let name = "damaged_images_are_refused_or_survived";
     if !images::programs(name) {
         return;
     }
@@ -81,8 +81,8 @@ fn damaged_images_are_refused_or_borne() {
 
 /// What a fuzzer begins with, and what was found once: all of it again.
 #[test]
-fn the_corpus_is_borne() {
-    let watchdog = Watchdog::new("the_corpus_is_borne");
+fn corpus_of_images_is_survived() {
+    let watchdog = Watchdog::new("corpus_of_images_is_survived");
     let corpus = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/image");
     let mut count = 0;
     for file in std::fs::read_dir(&corpus).expect("the corpus") {

@@ -103,8 +103,8 @@ fn power(image: &[u8], format: &Format, random: &mut Random, watchdog: &Watchdog
 }
 
 #[test]
-fn what_was_synced_outlives_a_power_cut() {
-    let name = "what_was_synced_outlives_a_power_cut";
+fn synced_data_survives_a_power_cut() {
+    let name = "synced_data_survives_a_power_cut";
     if !images::programs(name) {
         return;
     }
@@ -171,8 +171,8 @@ fn renamed_over(
 /// What a name led to stays until it leads elsewhere, with a name in lost+found meanwhile: also
 /// where lost+found has not been in memory for long. (Then it was gone before.)
 #[test]
-fn what_is_replaced_has_a_name_at_every_moment() {
-    if !images::programs("what_is_replaced_has_a_name_at_every_moment") {
+fn replaced_file_always_has_a_name() {
+    if !images::programs("replaced_file_always_has_a_name") {
         return;
     }
     let forgets_lost_and_found = |store: &dyn Store| {
@@ -190,9 +190,9 @@ fn what_is_replaced_has_a_name_at_every_moment() {
 /// The same where what is replaced has another name, and loses that as well before anything is on
 /// the disk. (Its inode was deleted first, while the disk's name still led there.)
 #[test]
-fn what_is_replaced_and_loses_its_other_name_is_there_until_its_successor_is() {
+fn replaced_file_without_another_name_survives_until_its_successor_is_durable() {
     if !images::programs(
-        "what_is_replaced_and_loses_its_other_name_is_there_until_its_successor_is",
+        "replaced_file_without_another_name_survives_until_its_successor_is_durable",
     ) {
         return;
     }
@@ -204,8 +204,8 @@ fn what_is_replaced_and_loses_its_other_name_is_there_until_its_successor_is() {
 /// A name that goes and comes again, in another block of its directory: what had it has the new one
 /// first. (Then the name was there twice, and only one of them was found.)
 #[test]
-fn a_name_that_comes_again_hides_nothing() {
-    if !images::programs("a_name_that_comes_again_hides_nothing") {
+fn reused_name_hides_no_file() {
+    if !images::programs("reused_name_hides_no_file") {
         return;
     }
     let image = FORMATS[0].image();

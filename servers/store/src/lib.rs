@@ -1,16 +1,16 @@
-//! What a file server stands on: the [`Store`] that it serves, and the [`Disk`] under it.
+//! The two interfaces of a file server: the [`Store`] that it serves, and the [`Disk`] below it.
 //!
-//! A store knows nothing of its server: no thread, no message, no file descriptor of `/dev/fuse`. A
-//! disk is block access as the server's organisation gives it. Both are called by whatever kind of
-//! thread the organisation has; locks are `kumihimo::sync`'s, which block the calling microprocess
-//! or kernel thread.
+//! A store is independent of its server: it has no threads, messages or descriptors of `/dev/fuse`.
+//! A disk is the block access that the server's organisation provides. Any kind of thread may call
+//! both; locks are those of `kumihimo::sync`, which block the calling microprocess or kernel
+//! thread.
 #![forbid(unsafe_code)]
 
 mod disk;
-mod kinds;
 mod store;
+mod values;
 
 pub use disk::{DELAYED, Delayed, Disk, FileDisk, open_disk};
-pub use kinds::{Attributes, Caller, Changes, Entry, Kind, New, Stamp, Statistics, Time};
 pub use rustix::io::Errno;
-pub use store::{Handle, Listed, Node, Result, Seek, Store, XattrMode};
+pub use store::{Handle, Listed, Result, Seek, Store, XattrMode};
+pub use values::{Attributes, Caller, Changes, Entry, Kind, New, Node, Stamp, Statistics, Time};

@@ -103,16 +103,16 @@ fn into_those_that_carry(name: &str, values: &[u64]) {
 }
 
 #[test]
-fn a_virtual_processor_that_there_is_not() {
+fn event_names_a_nonexistent_vp() {
     let values = [!(CLAIMING | LENT), token(2), token(1 << 20), token(1000) | LENT, u64::MAX];
-    into_those_that_carry("corrupt::a_virtual_processor_that_there_is_not", &values);
+    into_those_that_carry("corrupt::event_names_a_nonexistent_vp", &values);
 }
 
 /// Not with [`LENT`]: a slot that seems lent, or masked, is told of to nobody, and the VP stays
 /// with its sleeper until that is back.
 #[test]
-fn the_virtual_processor_of_another() {
-    into_those_that_carry("corrupt::the_virtual_processor_of_another", &[token(0), token(1)]);
+fn event_names_the_vp_of_another_thread() {
+    into_those_that_carry("corrupt::event_names_the_vp_of_another_thread", &[token(0), token(1)]);
 }
 
 #[test]
@@ -124,8 +124,8 @@ fn no_virtual_processor() {
 /// kernel thread nor any source comes to see it. (Its virtual processor was lost, with all that
 /// stood in its queue, and the process hung.)
 #[test]
-fn no_virtual_processor_and_its_kernel_thread_sleeps() {
-    const NAME: &str = "corrupt::no_virtual_processor_and_its_kernel_thread_sleeps";
+fn event_names_no_vp_and_its_thread_sleeps() {
+    const NAME: &str = "corrupt::event_names_no_vp_and_its_thread_sleeps";
     if is_child(NAME) {
         return with_vps(2, || {
             let sleeper = thread::spawn(|| {
@@ -149,8 +149,8 @@ fn no_virtual_processor_and_its_kernel_thread_sleeps() {
 }
 
 #[test]
-fn a_claim_that_nobody_made() {
-    scribbled("corrupt::a_claim_that_nobody_made", &[CLAIMING], |words, bits| {
+fn event_has_a_claim_that_was_never_made() {
+    scribbled("corrupt::event_has_a_claim_that_was_never_made", &[CLAIMING], |words, bits| {
         for slot in words.chunks_exact(WORDS).skip(1).filter(|slot| slot[VP].load(SeqCst) != 0) {
             slot[VP].fetch_or(bits, SeqCst);
         }

@@ -180,9 +180,9 @@ fn descriptors_run_out() {
 /// Without a descriptor /proc cannot be read. A microprocess that is released by one on the same VP
 /// must not wait for ever.
 #[test]
-fn blocks_are_told_where_no_descriptor_is_left() {
+fn blocks_are_reported_without_a_free_descriptor() {
     under(
-        "limits::blocks_are_told_where_no_descriptor_is_left",
+        "limits::blocks_are_reported_without_a_free_descriptor",
         &[Events::Perf, Events::Watch],
         |_| {
             with_vps(1, || {

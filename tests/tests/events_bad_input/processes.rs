@@ -54,8 +54,8 @@ fn exit_group_of_a_microprocess_while_others_are_blocked() {
 }
 
 #[test]
-fn exit_of_one_that_was_blocked_itself() {
-    let name = "processes::exit_of_one_that_was_blocked_itself";
+fn exit_by_a_microprocess_that_was_blocked() {
+    let name = "processes::exit_by_a_microprocess_that_was_blocked";
     exit_while_others_are_blocked(name, || {
         // Told at first, then sticky.
         for _ in 0..30 {

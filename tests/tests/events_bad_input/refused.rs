@@ -237,9 +237,9 @@ fn build_fails(name: &str, setting: (&str, &str), expected: &str) {
 }
 
 #[test]
-fn a_source_that_there_is_not() {
+fn unknown_event_source_is_refused() {
     build_fails(
-        "refused::a_source_that_there_is_not",
+        "refused::unknown_event_source_is_refused",
         ("KUMI_EVENTS", "ptrace"),
         "KUMI_EVENTS=ptrace: expected bpf, perf, watch or off",
     );
@@ -247,9 +247,9 @@ fn a_source_that_there_is_not() {
 
 /// Also where another source would be used: nobody is to measure what was not asked for.
 #[test]
-fn a_way_of_bpf_that_there_is_not() {
+fn unknown_bpf_mode_is_refused() {
     build_fails(
-        "refused::a_way_of_bpf_that_there_is_not",
+        "refused::unknown_bpf_mode_is_refused",
         ("KUMI_LAB", "bpf=tracepoint"),
         "KUMI_LAB=bpf=tracepoint: expected thread or switch for bpf",
     );

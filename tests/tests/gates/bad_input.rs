@@ -236,7 +236,7 @@ fn no_descriptors_are_left() {
 }
 
 #[test]
-fn no_descriptors_are_left_where_callers_come() {
+fn server_without_descriptors_refuses_callers() {
     let client = || {
         let mut server = Part::serving("server");
         let gate = next();
@@ -267,7 +267,7 @@ fn no_descriptors_are_left_where_callers_come() {
         hear();
     };
     play(
-        "bad_input::no_descriptors_are_left_where_callers_come",
+        "bad_input::server_without_descriptors_refuses_callers",
         &[("client", &client), ("server", &server)],
     );
 }
@@ -315,7 +315,7 @@ fn close_links() {
 }
 
 #[test]
-fn a_descriptor_that_is_closed_under_us() {
+fn gate_descriptor_closed_by_other_code() {
     let client = || {
         let _server = Part::serving("server");
         let holds = Gate::<u32, u32>::connect("holds").expect("it is there");
@@ -344,7 +344,7 @@ fn a_descriptor_that_is_closed_under_us() {
         serve_on();
     };
     play(
-        "bad_input::a_descriptor_that_is_closed_under_us",
+        "bad_input::gate_descriptor_closed_by_other_code",
         &[("client", &client), ("server", &server)],
     );
 }

@@ -212,7 +212,7 @@ fn sends() {
 }
 
 #[test]
-fn a_loop_of_ones_own() {
+fn server_runs_its_own_receive_loop() {
     let server = || {
         let mut server: Server<u32, u32> = Gate::listen("loop").expect("it serves");
         let loops = thread::spawn(move || {
@@ -225,7 +225,7 @@ fn a_loop_of_ones_own() {
         serve_on();
         drop(loops);
     };
-    pair("calls::a_loop_of_ones_own", server, || {
+    pair("calls::server_runs_its_own_receive_loop", server, || {
         let double = Gate::<u32, u32>::connect("loop").expect("it is there");
         thread::scope(|scope| {
             for i in 0..20 {
@@ -249,7 +249,7 @@ fn a_loop_of_ones_own() {
 
 /// A caller that waits no longer for its reply ends a handler of a pool, and no loop.
 #[test]
-fn a_loop_outlives_callers_that_wait_no_longer() {
+fn receive_loop_outlives_abandoned_calls() {
     let server = || {
         let mut server: Server<u64, u64> = Gate::listen("loop").expect("it serves");
         let loops = thread::spawn(move || {
@@ -268,7 +268,7 @@ fn a_loop_outlives_callers_that_wait_no_longer() {
         serve_on();
         drop(loops);
     };
-    pair("calls::a_loop_outlives_callers_that_wait_no_longer", server, || {
+    pair("calls::receive_loop_outlives_abandoned_calls", server, || {
         let echo = Gate::<u64, u64>::connect("loop").expect("it is there");
         for i in 0..100 {
             match echo.call_within(&(20 * i), Duration::from_millis(1)) {
@@ -353,8 +353,8 @@ fn handlers_that_panic_fail_their_caller_only() {
 }
 
 #[test]
-fn handlers_run_at_the_servers_priority_where_that_is_wanted() {
-    const NAME: &str = "calls::handlers_run_at_the_servers_priority_where_that_is_wanted";
+fn handlers_can_run_at_the_servers_priority() {
+    const NAME: &str = "calls::handlers_can_run_at_the_servers_priority";
     if !has_vps(NAME) {
         return;
     }
@@ -491,7 +491,7 @@ fn deadlines_and_cancellation_travel() {
 }
 
 #[test]
-fn calls_that_can_never_end_are_named() {
+fn deadlocked_calls_are_named() {
     let server = || {
         let mut server: Server<u32, String> = Gate::listen("itself").expect("it serves");
         let me = Gate::<u32, String>::connect("itself").expect("it is there");
@@ -518,7 +518,7 @@ fn calls_that_can_never_end_are_named() {
         serve_on();
         drop(loops);
     };
-    pair("calls::calls_that_can_never_end_are_named", server, || {
+    pair("calls::deadlocked_calls_are_named", server, || {
         let itself = Gate::<u32, String>::connect("itself").expect("it is there");
         assert_eq!(itself.call(&1).expect("a reply"), "Deadlock");
         let around = Gate::<u32, String>::connect("around").expect("it is there");

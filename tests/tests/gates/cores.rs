@@ -11,7 +11,7 @@ use kumihimo_tests::skip;
 use crate::pair::{pair, serve_on};
 use crate::parts::until;
 
-const NAME: &str = "cores::what_is_begun_while_there_are_links_may_run_anywhere";
+const NAME: &str = "cores::threads_started_beside_links_may_run_on_any_core";
 
 /// Of a `status` of /proc.
 fn cores(status: &str) -> String {
@@ -20,7 +20,7 @@ fn cores(status: &str) -> String {
 }
 
 #[test]
-fn what_is_begun_while_there_are_links_may_run_anywhere() {
+fn threads_started_beside_links_may_run_on_any_core() {
     let server = || {
         let _serving = Gate::serve("next", |n: u32| n + 1).expect("it serves");
         serve_on();

@@ -272,7 +272,7 @@ fn a_client_that_is_stopped_in_mid_call() {
 }
 
 #[test]
-fn a_gate_that_is_closed_tells_its_callers() {
+fn closed_gate_fails_its_callers() {
     let both = || {
         for _ in 0..20 {
             let (serving, begun, ended) = holds("closes");
@@ -297,5 +297,5 @@ fn a_gate_that_is_closed_tells_its_callers() {
         }
         until("nothing is left", || Held::now().links == 0 && Held::now().lanes == 0);
     };
-    play("dying::a_gate_that_is_closed_tells_its_callers", &[("both", &both)]);
+    play("dying::closed_gate_fails_its_callers", &[("both", &both)]);
 }

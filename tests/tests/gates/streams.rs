@@ -77,7 +77,7 @@ fn items_come_in_their_order_until_either_side_ends_it() {
 /// An item that nobody took is in the cell when its stream is left. Its handler ends, and the next
 /// stream in that cell is none of its business.
 #[test]
-fn one_that_is_left_with_an_item_on_its_way() {
+fn stream_dropped_with_an_item_in_flight() {
     let server = || {
         let (sent, ended) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
         let its = (sent.clone(), ended.clone());
@@ -95,7 +95,7 @@ fn one_that_is_left_with_an_item_on_its_way() {
         let _told = Gate::<(), (u32, u32)>::serve("told", tells).expect("it serves");
         serve_on();
     };
-    pair("streams::one_that_is_left_with_an_item_on_its_way", server, || {
+    pair("streams::stream_dropped_with_an_item_in_flight", server, || {
         let counts = Gate::<(), u32>::connect("counts").expect("it is there");
         let told = Gate::<(), (u32, u32)>::connect("told").expect("it is there");
         for i in 0..200 {
@@ -166,8 +166,8 @@ fn go_through(counts: &Arc<Gate<(u64, u64), Item>>, mut random: Random) {
 
 /// However each is left, all of its items are its own, and its handler ends.
 #[test]
-fn they_are_left_by_chance() {
-    const NAME: &str = "streams::they_are_left_by_chance";
+fn streams_dropped_at_random_points() {
+    const NAME: &str = "streams::streams_dropped_at_random_points";
     let server = || {
         struct Lives(Arc<AtomicU32>);
         impl Drop for Lives {

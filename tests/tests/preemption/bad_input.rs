@@ -252,8 +252,8 @@ const SIZE: usize = 40 << 10;
 
 /// Held back as long as the guard lives, and told at its end.
 #[test]
-fn a_guard_holds_it_back() {
-    const NAME: &str = "bad_input::a_guard_holds_it_back";
+fn guard_delays_preemption() {
+    const NAME: &str = "bad_input::guard_delays_preemption";
     alone(NAME, || {
         if !has_vps(NAME) || !is_preempted(NAME) {
             return;
@@ -285,8 +285,8 @@ fn a_guard_holds_it_back() {
 }
 
 #[test]
-fn what_is_no_way_to_preempt() {
-    const NAME: &str = "bad_input::what_is_no_way_to_preempt";
+fn unknown_preemption_mode_is_refused() {
+    const NAME: &str = "bad_input::unknown_preemption_mode_is_refused";
     if is_child(NAME) {
         let error = Runtime::builder().vps(1).build().expect_err("refused");
         assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);

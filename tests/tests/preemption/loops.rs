@@ -33,8 +33,8 @@ fn cpu_time() -> Duration {
 }
 
 #[test]
-fn one_that_never_waits_gives_way_to_its_equals() {
-    const NAME: &str = "loops::one_that_never_waits_gives_way_to_its_equals";
+fn endless_loop_gives_way_to_its_equals() {
+    const NAME: &str = "loops::endless_loop_gives_way_to_its_equals";
     alone(NAME, || {
         if !is_preempted(NAME) {
             return;
@@ -66,8 +66,8 @@ fn one_that_never_waits_gives_way_to_its_equals() {
 /// A lone microprocess is not interrupted without a reason; and a later one, however it comes, does
 /// not wait for ever.
 #[test]
-fn one_that_is_alone_is_left_in_peace_until_something_comes() {
-    const NAME: &str = "loops::one_that_is_alone_is_left_in_peace_until_something_comes";
+fn lone_microprocess_is_not_preempted_until_another_is_runnable() {
+    const NAME: &str = "loops::lone_microprocess_is_not_preempted_until_another_is_runnable";
     alone(NAME, || {
         if !has_vps(NAME) || !is_preempted(NAME) {
             return;
@@ -196,8 +196,8 @@ fn spinner_gives_way_while_the_holder_does_not_run() {
 /// however long that takes: no more compute at a time than there are virtual processors. (They went
 /// on without after 10 ms.)
 #[test]
-fn those_that_come_back_wait_for_their_turn() {
-    const NAME: &str = "loops::those_that_come_back_wait_for_their_turn";
+fn returning_threads_wait_for_their_turn() {
+    const NAME: &str = "loops::returning_threads_wait_for_their_turn";
     alone(NAME, || {
         if !tells_returns(NAME) || !is_preempted(NAME) {
             return;
@@ -228,8 +228,8 @@ fn those_that_come_back_wait_for_their_turn() {
 /// A microprocess that went on without a virtual processor that was held up comes back to it when
 /// it is well again.
 #[test]
-fn one_that_went_on_without_comes_back() {
-    const NAME: &str = "loops::one_that_went_on_without_comes_back";
+fn thread_that_continued_without_a_vp_returns_to_it() {
+    const NAME: &str = "loops::thread_that_continued_without_a_vp_returns_to_it";
     alone(NAME, || {
         if !tells_returns(NAME) || !is_preempted(NAME) {
             return;
@@ -391,8 +391,8 @@ fn kernel_threads_end_while_children_have_their_clocks() {
 /// The timekeeper rests while nothing runs. A neighbour on the machine is a reason to look up now
 /// and then, and none to sleep on when a loop begins.
 #[test]
-fn a_loop_that_begins_after_a_silence() {
-    const NAME: &str = "loops::a_loop_that_begins_after_a_silence";
+fn loop_that_starts_after_idling_is_preempted() {
+    const NAME: &str = "loops::loop_that_starts_after_idling_is_preempted";
     if !has_vps(NAME) || !is_preempted(NAME) {
         return;
     }

@@ -331,7 +331,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_can_be_named() {
+    fn names_and_ids_are_parsed() {
         let id: Id = "12.42.7".parse().unwrap();
         assert_eq!("12".parse(), Ok(Target::Space(Place::of(12))));
         let space: Id = "12.space.0.7".parse().unwrap();
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_name_says_what_is_wanted() {
+    fn invalid_name_reports_the_expected_form() {
         for (text, why) in [
             ("", "no address space"),
             ("0", "no address space"),
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn each_answers_in_order() {
+    fn answers_keep_the_order_of_requests() {
         for n in [0, 1, 2, 100] {
             let doubled: Vec<u32> =
                 each((0..n).collect(), |i| *i * 2).into_iter().map(|(_, twice)| twice).collect();

@@ -33,7 +33,8 @@ pub struct Man {
 /// Writes the completions of one shell to standard output.
 pub fn completions(args: Completions, mut command: clap::Command) -> Result<ExitCode, String> {
     let mut text = Vec::new();
-    clap_complete::generate(args.shell, &mut command, "kumi", &mut text);
+    let name = command.get_name().to_owned();
+    clap_complete::generate(args.shell, &mut command, name, &mut text);
     written(io::stdout().write_all(&text).map(|()| ExitCode::SUCCESS))
 }
 

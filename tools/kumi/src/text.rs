@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_that_steers_a_terminal_is_left() {
+    fn control_characters_are_removed() {
         assert_eq!(Plain("worker \u{e9}").to_string(), "worker \u{e9}");
         assert_eq!(
             Plain("\x1b[2Ja\nb\u{202e}c\u{9b}").to_string(),
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_as_people_type_them() {
+    fn typed_ids_are_parsed() {
         for (long, want) in [
             ("12.microprocess.42.7", "12.42.7"),
             ("12.vp.0.1", "12.vp.0.1"),

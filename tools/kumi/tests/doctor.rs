@@ -4,6 +4,7 @@
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
+use kumihimo::resource::Locking;
 use kumihimo_tests::refusal::refuse;
 use kumihimo_tests::skip;
 
@@ -39,7 +40,7 @@ fn about<'a>(said: &'a str, what: &str) -> (&'a str, &'a str) {
 }
 
 #[test]
-fn doctor_says_what_is_refused_and_what_would_enable_it() {
+fn doctor_reports_refusals_and_how_to_enable_each() {
     let said = doctor();
     assert_eq!(said.matches("used unless KUMI_EVENTS says otherwise").count(), 1, "{said}");
     assert_eq!(said.matches("used unless KUMI_PREEMPT says otherwise").count(), 1, "{said}");
@@ -66,7 +67,7 @@ fn doctor_says_what_is_refused_and_what_would_enable_it() {
 }
 
 #[test]
-fn doctor_says_where_an_address_space_is_found() {
+fn doctor_reports_the_runtime_directory() {
     let folder = std::env::temp_dir().join(format!("kumi-doctor-{}", std::process::id()));
     let place = folder.to_str().expect("text");
     let said = doctor_with(&[("KUMI_DIR", place)]);
@@ -102,10 +103,12 @@ fn doctor_says_where_an_address_space_is_found() {
 }
 
 #[test]
-fn doctor_says_the_locking_design() {
+fn doctor_reports_the_locking_design() {
+    let has_kind = "kind".parse::<Locking>().is_ok();
+    let kind = if has_kind { "kind (KUMI_LAB)" } else { "vp (used unless" };
     for (settings, expected) in [
         (&[][..], "locking design vp (used unless KUMI_LAB=locking=... says otherwise)"),
-        (&[("KUMI_LAB", "locking=kind")], "locking design kind (KUMI_LAB)"),
+        (&[("KUMI_LAB", "locking=kind")], &format!("locking design {kind}")),
     ] {
         let said = doctor_with(settings);
         assert!(about(&said, "resource table").0.contains(expected), "{said}");
@@ -113,7 +116,7 @@ fn doctor_says_the_locking_design() {
 }
 
 #[test]
-fn doctor_says_where_cores_are_shared() {
+fn doctor_reports_where_cores_are_shared() {
     let folder = std::env::temp_dir().join(format!("kumi-doctor-board-{}", std::process::id()));
     let place = folder.to_str().expect("text");
     let said = doctor_with(&[("KUMI_DIR", place)]);
@@ -141,7 +144,7 @@ fn doctor_says_where_cores_are_shared() {
 }
 
 #[test]
-fn doctor_says_in_one_word_which_mode_runs() {
+fn doctor_reports_the_mode_in_one_word() {
     let said = doctor_with(&[("KUMI_LAB", "tls=kernel")]);
     let line = about(&said, "mode").0;
     assert!(
@@ -220,7 +223,7 @@ fn doctor_prints_the_limit_on_kernel_threads() {
 fn doctor_prints_each_setting_with_its_origin_and_effect() {
     let said = doctor_with(&[
         ("KUMI_VPS", "3"),
-        ("KUMI_LAB", "queue=steal,tls=nonsense"),
+        ("KUMI_LAB", "queue=ring,tls=nonsense"),
         ("KUMI_EVENTS", "ptrace"),
         ("KUMI_BOARD", "off"),
         ("KUMI_VPZ", "4"),
@@ -236,7 +239,7 @@ fn doctor_prints_each_setting_with_its_origin_and_effect() {
     starts("KUMI_VPS", "3 (environment): ");
     starts("KUMI_STACK", "160k (default): ");
     starts("KUMI_EVENTS", "the first of bpf, perf, watch that the machine allows (default, its");
-    starts("lab queue", "steal (KUMI_LAB): ");
+    starts("lab queue", "ring (KUMI_LAB): ");
     starts("lab sticky", "on (default): ");
     starts("unknown variable", "KUMI_VPZ is not read: KUMI_VPS is similar");
     assert!(!said.contains("KUMI_MY_OWN_THING"), "{said}");

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::process::{Command, Stdio};
 
 #[test]
-fn serve_kv_says_where_it_listens_and_ends_when_told() {
+fn serve_kv_prints_its_address_and_ends_on_request() {
     let mut server = Command::new(env!("CARGO_BIN_EXE_kumi"))
         .args(["serve", "kv", "--listen", "127.0.0.1:0", "--maxmemory", "64m"])
         .stdout(Stdio::piped())
@@ -23,7 +23,7 @@ fn serve_kv_says_where_it_listens_and_ends_when_told() {
 }
 
 #[test]
-fn serve_kv_tells_what_can_be_set() {
+fn serve_kv_help_lists_every_option() {
     let output = Command::new(env!("CARGO_BIN_EXE_kumi"))
         .args(["serve", "kv", "--help"])
         .output()

@@ -3,6 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use kumihimo::runtime::Runtime;
+use kumihimo::thread;
+
 struct Folder(PathBuf);
 
 impl Folder {
@@ -30,9 +33,30 @@ fn kumi(folder: &Folder, args: &[&str]) -> (Output, String) {
     (output, said)
 }
 
-/// A program with a runtime: one of the benchmarks, in small.
-const PROGRAM: [&str; 8] =
-    [KUMI, "bench-child", "trace", "rounds=1", "--vps", "2", "--queue", "ring"];
+const TRACED: &str = "traced_program";
+
+/// `kumi trace ARGS` of a program with a runtime: of this one once more, for the test [`TRACED`].
+fn trace_program(folder: &Folder, args: &[&str]) -> (Output, String) {
+    let child = format!("KUMI_TEST_CHILD={TRACED}");
+    let own = std::env::current_exe().expect("this program");
+    let own = own.to_str().expect("a path in UTF-8");
+    let program = ["env", &child, own, "--exact", TRACED, "--nocapture", "--test-threads=1"];
+    kumi(folder, &[args, &program].concat())
+}
+
+/// Many microprocesses that yield, on two virtual processors; nothing unless it is to be traced.
+#[test]
+fn traced_program() {
+    if !kumihimo_tests::process::is_child(TRACED) {
+        return;
+    }
+    let runtime = Runtime::builder().vps(2).build().expect("a runtime");
+    runtime.run(|| {
+        let yields = || (0..50).for_each(|_| thread::yield_now());
+        let all: Vec<_> = (0..100).map(|_| thread::spawn(yields)).collect();
+        all.into_iter().for_each(|one| one.join().expect("no panic"));
+    });
+}
 
 fn one_to_one() -> bool {
     // One runtime at a time.
@@ -53,8 +77,7 @@ fn a_program_is_traced_and_checked() {
         return;
     }
     let folder = Folder::new("checked");
-    let (output, said) =
-        kumi(&folder, &[&["-o", "out", "--buffer", "1000000"][..], &PROGRAM].concat());
+    let (output, said) = trace_program(&folder, &["-o", "out", "--buffer", "1000000"]);
     assert!(output.status.success(), "{said}");
     assert!(said.contains(" 0 lost") && said.contains("https://ui.perfetto.dev"), "{said}");
     let (output, said) = kumi(&folder, &["check", "out"]);
@@ -69,9 +92,8 @@ fn traces_that_do_not_belong_together_are_refused() {
     }
     let folder = Folder::new("together");
     for file in ["a", "b"] {
-        let args = [&["-o", file, "--buffer", "1000000", "env", "KUMI_ARBITER=off"][..], &PROGRAM]
-            .concat();
-        let (output, said) = kumi(&folder, &args);
+        let args = ["-o", file, "--buffer", "1000000", "env", "KUMI_ARBITER=off"];
+        let (output, said) = trace_program(&folder, &args);
         assert!(output.status.success(), "{said}");
     }
     let (output, said) = kumi(&folder, &["check", "a", "b"]);
@@ -83,19 +105,19 @@ fn traces_that_do_not_belong_together_are_refused() {
 }
 
 #[test]
-fn lost_records_are_said_and_nothing_is_proved() {
+fn lost_records_are_reported_and_prove_nothing() {
     if one_to_one() {
         return;
     }
     let folder = Folder::new("lost");
-    let (output, said) = kumi(&folder, &[&["-o", "out", "--buffer", "8"][..], &PROGRAM].concat());
+    let (output, said) = trace_program(&folder, &["-o", "out", "--buffer", "8"]);
     assert!(output.status.success() && said.contains("a larger --buffer"), "{said}");
     let (output, said) = kumi(&folder, &["check", "out"]);
     assert_eq!(output.status.code(), Some(2), "{said}");
 }
 
 #[test]
-fn the_program_s_exit_code_is_ours() {
+fn trace_exits_with_the_programs_code() {
     let folder = Folder::new("code");
     for (script, code) in [("exit 3", 3), ("kill -KILL $$", 137)] {
         let (output, said) = kumi(&folder, &["sh", "-c", script]);
@@ -108,7 +130,7 @@ fn the_program_s_exit_code_is_ours() {
 }
 
 #[test]
-fn what_cannot_be_is_said_before_the_program_runs() {
+fn invalid_options_are_reported_before_the_program_runs() {
     let folder = Folder::new("refused");
     for (args, why) in [
         (["-o", "/no/such/folder/x", "touch", "ran"], "/no/such/folder/x"),

@@ -60,6 +60,9 @@ fn lints(report: &mut Report) -> Result<(), Failure> {
     if works(&["clippy", "--version"]) {
         let all = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
         report.run_step("lints", &mut cargo(&all))?;
+        let mut product = cargo(&["clippy"]);
+        product.args(test::product()).args(["--all-targets", "--", "-D", "warnings"]);
+        report.run_step("lints without the feature lab", &mut product)?;
         let tracing = ["clippy", "-p", "kumihimo-runtime", "-p", "kumihimo", "--all-targets"];
         let mut tracing = cargo(&tracing);
         tracing.args(["--features", "tracing", "--", "-D", "warnings"]);
@@ -101,7 +104,7 @@ fn licences(report: &mut Report) -> Result<(), Failure> {
     };
     // The rivals are no members of the workspace.
     let mut manifests = vec![PathBuf::from("Cargo.toml")];
-    manifests.extend(manifests_below(&workspace::root().join("benches/rivals"))?);
+    manifests.extend(manifests_below(&workspace::root().join("lab/rivals"))?);
     for manifest in manifests {
         let mut command = program(&deny.to_string_lossy());
         command.arg("--manifest-path").arg(&manifest);
@@ -152,6 +155,10 @@ fn models(report: &mut Report) -> Result<(), Failure> {
         if folder.join("tests/loom.rs").exists() {
             command.args(["--test", "loom"]);
         }
+        // The designs that exist for comparison have models too.
+        if text.lines().any(|line| line.starts_with("lab = ")) {
+            command.args(["--features", "lab"]);
+        }
         command.arg("--target-dir").arg(workspace::target().join("loom"));
         cargo_test::suite(report, &format!("loom {name}"), command.env("RUSTFLAGS", "--cfg loom"))?;
     }
@@ -167,6 +174,7 @@ fn miri(report: &mut Report) -> Result<(), Failure> {
     }
     let mut command = program("cargo");
     command.args(["+nightly", "miri", "test", "-p", "kumihimo-queue", "--lib", "--test", "stress"]);
+    command.args(["--features", "kumihimo-queue/lab"]);
     command.env("MIRIFLAGS", "-Zmiri-disable-isolation");
     command.arg("--target-dir").arg(workspace::target().join("miri"));
     cargo_test::suite(report, "miri kumihimo-queue", &mut command)

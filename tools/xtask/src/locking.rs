@@ -13,7 +13,7 @@ pub struct Args {
     #[arg(long, value_name = "PERCENT", value_parser = per_cent, allow_negative_numbers = true, conflicts_with = "results")]
     reduction: Option<f64>,
     /// Relate the count to the rows.jsonl in this directory, which `kumi bench resources` wrote
-    /// [default: benches/results/resources]
+    /// [default: lab/results/resources]
     #[arg(long, value_name = "DIR")]
     results: Option<PathBuf>,
 }
@@ -31,7 +31,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     let table = Table::count(&root)?;
     println!("{table}");
     let all = table.all();
-    let results = args.results.clone().unwrap_or_else(|| root.join("benches/results/resources"));
+    let results = args.results.clone().unwrap_or_else(|| root.join("lab/results/resources"));
     let rows = results.join("rows.jsonl");
     match args.reduction {
         Some(reduction) => print!("{}", Scaling::given(&all, reduction)),

@@ -62,7 +62,7 @@ fn connect(name: *const c_char, options: *const RawOptions) -> c_int {
 }
 
 #[test]
-fn nulls_and_texts() {
+fn null_pointers_and_malformed_texts_are_refused() {
     // SAFETY: what is NULL is checked.
     unsafe {
         refused(kumi_gate_connect(null_mut(), c"a".as_ptr(), null()), "NULL");
@@ -115,7 +115,7 @@ fn nulls_and_texts() {
 }
 
 #[test]
-fn options_that_are_wrong() {
+fn wrong_options_are_refused() {
     let mut memory = Memory::options();
     let check = |change: &dyn Fn(&mut Memory), says: &str| {
         let mut memory = Memory::options();

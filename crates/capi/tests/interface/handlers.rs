@@ -181,8 +181,8 @@ impl Handle for Outer {
 }
 
 #[test]
-fn cancellation_is_a_number_in_c() {
-    alone("handlers::cancellation_is_a_number_in_c", || {
+fn cancellation_returns_an_error_number_in_c() {
+    alone("handlers::cancellation_returns_an_error_number_in_c", || {
         let (its, begins, end) = Slow::new();
         let inner = serve("slow", 0, &its);
         let (got, gets) = mpsc::channel();

@@ -15,15 +15,15 @@ const DIALECTS: [(&str, &str, &str); 6] = [
 ];
 
 #[test]
-fn every_dialect_takes_it() {
-    let place = Place::new("every_dialect_takes_it");
+fn header_compiles_in_every_dialect() {
+    let place = Place::new("header_compiles_in_every_dialect");
     let source = place.0.join("it.c");
     let text = "#include <kumihimo.h>\n#include <kumihimo.h>\nint main(void) {\n\
         kumi_options options = KUMI_OPTIONS_INIT; kumi_bytes bytes = KUMI_BYTES_INIT; enum kumi_placement p = KUMI_SPIN;\n\
         return (int)(options.size + bytes.length + (size_t)p + KUMI_VERSION); }\n";
     std::fs::write(&source, text).expect("room");
     for (compiler, language, dialect) in DIALECTS {
-        if has("header::every_dialect_takes_it", compiler) {
+        if has("header::header_compiles_in_every_dialect", compiler) {
             let strict =
                 ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only", "-x", language];
             let command = &mut Command::new(compiler);
@@ -41,8 +41,8 @@ fn every_dialect_takes_it() {
 
 /// Sizes, places of fields, numbers: a program that does not compile if they differ.
 #[test]
-fn layouts_are_the_librarys() {
-    if !has("header::layouts_are_the_librarys", "cc") {
+fn header_layouts_match_the_library() {
+    if !has("header::header_layouts_match_the_library", "cc") {
         return;
     }
     let mut text = String::from("#include <kumihimo.h>\n");
@@ -65,7 +65,7 @@ fn layouts_are_the_librarys() {
         "_Static_assert(KUMI_NO_INHERITANCE == {}, \"\");\n",
         kumihimo_c::options::NO_INHERITANCE
     );
-    let place = Place::new("layouts_are_the_librarys");
+    let place = Place::new("header_layouts_match_the_library");
     let source = place.0.join("layouts.c");
     std::fs::write(&source, &text).expect("room");
     let command = &mut Command::new("cc");
@@ -78,8 +78,8 @@ fn layouts_are_the_librarys() {
 }
 
 #[test]
-fn every_function_is_in_both() {
-    if !has("header::every_function_is_in_both", "nm") {
+fn every_function_is_in_header_and_library() {
+    if !has("header::every_function_is_in_header_and_library", "nm") {
         return;
     }
     let header = std::fs::read_to_string(here().join("include/kumihimo.h")).expect("it is there");

@@ -184,9 +184,9 @@ fn c_calls_c_linked_statically() {
 
 /// The manual page can be read.
 #[test]
-fn the_manual_page_is_one() {
+fn manual_page_is_well_formed() {
     let page: PathBuf = here().join("man/kumihimo_gates.3");
-    if has("programs::the_manual_page_is_one", "man") {
+    if has("programs::manual_page_is_well_formed", "man") {
         let output = done(
             Command::new("man")
                 .arg("--warnings")

@@ -155,8 +155,8 @@ fn rust_calls_python() {
 
 /// The end of a program that leaves its gate open, while it is called.
 #[test]
-fn the_end_of_the_interpreter() {
-    let test = "python::the_end_of_the_interpreter";
+fn interpreter_exits_with_an_open_gate() {
+    let test = "python::interpreter_exits_with_an_open_gate";
     const LEAVES: &str = "import sys\nfrom gates import Server\nserver = Server('left', lambda request, caller: request)\n\
         print('serving', flush=True)\nsys.stdin.read()\n";
     if is_child(test) {

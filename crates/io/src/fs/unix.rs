@@ -1,16 +1,16 @@
-//! What Unix has besides: `std::os::unix::fs`.
+//! Unix extensions: `std::os::unix::fs`.
 
 use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 
-use super::call;
+use super::call::call;
 
 pub use std::os::unix::fs::{
     DirBuilderExt, DirEntryExt, FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt,
 };
 
-/// A symbolic link.
+/// Creates a symbolic link.
 ///
 /// # Errors
 /// As symlink(2).
@@ -18,7 +18,7 @@ pub fn symlink<P: AsRef<Path>, Q: AsRef<Path>>(original: P, link: Q) -> io::Resu
     call(|| std::os::unix::fs::symlink(original, link))
 }
 
-/// Changes owner and group; links are followed.
+/// Changes owner and group, following links.
 ///
 /// # Errors
 /// As chown(2).

@@ -1,80 +1,16 @@
 //! Anonymous pipes.
 
-use std::io::{self, IoSlice, IoSliceMut, Read, Write};
-use std::process::Stdio;
+use std::io;
 
-use crate::descriptor::{Descriptor, Kind};
+use kumihimo_resource::id::Id;
 
-/// `Read` for a type of ours and for references to it.
-macro_rules! reads {
-    ($ours:ident) => {
-        reads!(for &$ours);
-        reads!(for $ours);
-    };
-    (for $type:ty) => {
-        impl Read for $type {
-            fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-                self.0.read(buf)
-            }
-            fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-                self.0.read_vectored(bufs)
-            }
-        }
-    };
-}
+use crate::descriptor::Descriptor;
+use crate::fd_traits::{pipe_end, reads, writes};
 
-/// `Write` for a type of ours and for references to it.
-macro_rules! writes {
-    ($ours:ident) => {
-        writes!(for &$ours);
-        writes!(for $ours);
-    };
-    (for $type:ty) => {
-        impl Write for $type {
-            fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-                self.0.write(buf)
-            }
-            fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-                self.0.write_vectored(bufs)
-            }
-            fn flush(&mut self) -> io::Result<()> {
-                Ok(())
-            }
-        }
-    };
-}
-
-/// From and to std's type, and as a child's standard stream.
-macro_rules! pipe_end {
-    ($ours:ident, $theirs:ty) => {
-        descriptor_traits!($ours, $theirs);
-
-        impl From<$theirs> for $ours {
-            fn from(end: $theirs) -> $ours {
-                $ours(Descriptor::of_kind(end, Kind::Polled))
-            }
-        }
-
-        impl From<$ours> for $theirs {
-            fn from(end: $ours) -> $theirs {
-                end.0.inner
-            }
-        }
-
-        impl From<$ours> for Stdio {
-            fn from(end: $ours) -> Stdio {
-                end.0.inner.into()
-            }
-        }
-    };
-}
-
-pub(crate) use {pipe_end, reads, writes};
-
-/// The end of a pipe that is read, as [`std::io::PipeReader`].
+/// The reading end of a pipe, as [`std::io::PipeReader`].
 pub struct PipeReader(pub(crate) Descriptor<std::io::PipeReader>);
 
-/// The end of a pipe that is written, as [`std::io::PipeWriter`].
+/// The writing end of a pipe, as [`std::io::PipeWriter`].
 pub struct PipeWriter(pub(crate) Descriptor<std::io::PipeWriter>);
 
 pipe_end!(PipeReader, std::io::PipeReader);
@@ -82,8 +18,8 @@ pipe_end!(PipeWriter, std::io::PipeWriter);
 reads!(PipeReader);
 writes!(PipeWriter);
 
-/// A pipe. A read waits until there is something, and says 0 when all writers are gone; a write
-/// waits until there is room, may be short, and is `BrokenPipe` when all readers are gone.
+/// Creates a pipe. A read waits for data, and returns 0 when all writers are closed. A write waits
+/// for room, may be short, and fails with `BrokenPipe` when all readers are closed.
 ///
 /// # Errors
 /// No descriptor left.
@@ -93,6 +29,13 @@ pub fn pipe() -> io::Result<(PipeReader, PipeWriter)> {
 }
 
 impl PipeReader {
+    /// ID of this handle in the resource table, of kind `file`. `None` if the table was full when
+    /// the handle was made.
+    #[must_use]
+    pub fn resource(&self) -> Option<Id> {
+        self.0.resource()
+    }
+
     /// A second handle to the same end.
     ///
     /// # Errors
@@ -103,6 +46,13 @@ impl PipeReader {
 }
 
 impl PipeWriter {
+    /// ID of this handle in the resource table, of kind `file`. `None` if the table was full when
+    /// the handle was made.
+    #[must_use]
+    pub fn resource(&self) -> Option<Id> {
+        self.0.resource()
+    }
+
     /// A second handle to the same end.
     ///
     /// # Errors

@@ -1,41 +1,52 @@
-//! The two directions of a stream as two values, for two microprocesses.
+//! The two directions of a stream as separate values, for two microprocesses.
 
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
-use std::net::Shutdown;
 use std::sync::Arc;
 
-use super::{TcpStream, UnixStream};
-
-/// The reading half of a stream that was lent: see [`TcpStream::split`].
+/// The borrowed reading half of a stream: see [`TcpStream::split`](super::TcpStream::split).
 #[derive(Clone, Copy, Debug)]
 pub struct ReadHalf<'a, S>(&'a S);
 
-/// The writing half of a stream that was lent. Its end does nothing: the stream is still there, and
-/// says [`shutdown`](TcpStream::shutdown).
+/// The borrowed writing half of a stream. Dropping it has no effect on the connection: the stream
+/// still exists, and offers [`shutdown`](super::TcpStream::shutdown).
 #[derive(Clone, Copy, Debug)]
 pub struct WriteHalf<'a, S>(&'a S);
 
-/// The reading half of a stream: see [`TcpStream::into_split`].
+/// The reading half of a stream: see [`TcpStream::into_split`](super::TcpStream::into_split).
 pub struct OwnedReadHalf<S>(Arc<S>);
 
-/// The writing half of a stream. **Dropping it ends the writing direction** (`Shutdown::Write`):
-/// the other side reads to the end of what was written, while the reading half goes on reading.
-/// [`keep_open`](OwnedWriteHalf::keep_open) does without.
+/// The writing half of a stream. **Dropping it shuts down writing** (`Shutdown::Write`): the peer
+/// reads to the end of the data, while the reading half remains usable.
+/// [`keep_open`](OwnedWriteHalf::keep_open) drops it without a shutdown.
 pub struct OwnedWriteHalf<S> {
     stream: Arc<S>,
-    /// What ends the direction; none: nothing is to.
+    /// Function that shuts down writing; `None` after `keep_open` or `reunite`.
     end: Option<fn(&S) -> io::Result<()>>,
 }
 
-/// Two halves that are not of one stream; they are given back.
+/// The error of reuniting halves of different streams; contains both.
 pub struct ReuniteError<S>(pub OwnedReadHalf<S>, pub OwnedWriteHalf<S>);
 
+/// Borrows `stream` as its two halves.
+pub(super) fn borrowed<S>(stream: &S) -> (ReadHalf<'_, S>, WriteHalf<'_, S>) {
+    (ReadHalf(stream), WriteHalf(stream))
+}
+
+/// Splits `stream` into two halves; dropping the writing one calls `end`.
+pub(super) fn owned<S>(
+    stream: S,
+    end: fn(&S) -> io::Result<()>,
+) -> (OwnedReadHalf<S>, OwnedWriteHalf<S>) {
+    let stream = Arc::new(stream);
+    (OwnedReadHalf(stream.clone()), OwnedWriteHalf { stream, end: Some(end) })
+}
+
 impl<S> OwnedReadHalf<S> {
-    /// The stream again, whole.
+    /// Reunites the halves into the stream.
     ///
     /// # Errors
-    /// Both halves, if they are those of different streams.
+    /// Both halves, if they belong to different streams.
     pub fn reunite(self, mut write: OwnedWriteHalf<S>) -> Result<S, ReuniteError<S>> {
         if !Arc::ptr_eq(&self.0, &write.stream) {
             return Err(ReuniteError(self, write));
@@ -47,8 +58,8 @@ impl<S> OwnedReadHalf<S> {
 }
 
 impl<S> OwnedWriteHalf<S> {
-    /// Drops it without ending the direction: that ends when the reading half is dropped as well,
-    /// with the whole stream.
+    /// Drops the half without shutting down writing. The direction ends when the reading half is
+    /// dropped too, which closes the stream.
     pub fn keep_open(mut self) {
         self.end = None;
     }
@@ -113,64 +124,62 @@ impl<S> fmt::Display for ReuniteError<S> {
 
 impl<S> std::error::Error for ReuniteError<S> {}
 
-macro_rules! reads {
-    ($half:ty) => {
-        impl<S> Read for $half
-        where
-            for<'s> &'s S: Read,
-        {
-            fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-                (&mut self.as_ref()).read(buf)
-            }
-            fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-                (&mut self.as_ref()).read_vectored(bufs)
-            }
-        }
-    };
+impl<S> Read for ReadHalf<'_, S>
+where
+    for<'s> &'s S: Read,
+{
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        (&mut self.as_ref()).read(buf)
+    }
+
+    fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        (&mut self.as_ref()).read_vectored(bufs)
+    }
 }
 
-macro_rules! writes {
-    ($half:ty) => {
-        impl<S> Write for $half
-        where
-            for<'s> &'s S: Write,
-        {
-            fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-                (&mut self.as_ref()).write(buf)
-            }
-            fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-                (&mut self.as_ref()).write_vectored(bufs)
-            }
-            fn flush(&mut self) -> io::Result<()> {
-                (&mut self.as_ref()).flush()
-            }
-        }
-    };
+impl<S> Read for OwnedReadHalf<S>
+where
+    for<'s> &'s S: Read,
+{
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        (&mut self.as_ref()).read(buf)
+    }
+
+    fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        (&mut self.as_ref()).read_vectored(bufs)
+    }
 }
 
-reads!(ReadHalf<'_, S>);
-reads!(OwnedReadHalf<S>);
-writes!(WriteHalf<'_, S>);
-writes!(OwnedWriteHalf<S>);
+impl<S> Write for WriteHalf<'_, S>
+where
+    for<'s> &'s S: Write,
+{
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        (&mut self.as_ref()).write(buf)
+    }
 
-macro_rules! split {
-    ($($stream:ident)*) => {
-        $(
-            impl $stream {
-                /// Lends the two directions out, for two microprocesses of a scope, say.
-                pub fn split(&self) -> (ReadHalf<'_, $stream>, WriteHalf<'_, $stream>) {
-                    (ReadHalf(self), WriteHalf(self))
-                }
+    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        (&mut self.as_ref()).write_vectored(bufs)
+    }
 
-                /// The two directions, each on its own. Dropping the writing half shuts down
-                /// writing; the descriptor is closed when both are gone.
-                pub fn into_split(self) -> (OwnedReadHalf<$stream>, OwnedWriteHalf<$stream>) {
-                    let stream = Arc::new(self);
-                    (OwnedReadHalf(stream.clone()), OwnedWriteHalf { stream, end: Some(|s| s.shutdown(Shutdown::Write)) })
-                }
-            }
-        )*
-    };
+    fn flush(&mut self) -> io::Result<()> {
+        (&mut self.as_ref()).flush()
+    }
 }
 
-split!(TcpStream UnixStream);
+impl<S> Write for OwnedWriteHalf<S>
+where
+    for<'s> &'s S: Write,
+{
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        (&mut self.as_ref()).write(buf)
+    }
+
+    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        (&mut self.as_ref()).write_vectored(bufs)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        (&mut self.as_ref()).flush()
+    }
+}

@@ -1,20 +1,20 @@
-//! What all sockets share: the attempt, the wait, the options.
+//! The part that all sockets share: attempt, wait and options.
 
-use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kumihimo_resource::id::Id;
 use kumihimo_runtime::cancel;
 use kumihimo_runtime::park::{self, Waiter};
-use kumihimo_runtime::readiness::{Interest, Seen, Source};
-use kumihimo_runtime::syscall_batch::{self, Address, Message, SystemCall};
+use kumihimo_runtime::readiness::{Interest, Source};
 
 use crate::handles::Handle;
+use crate::limit::Limit;
 
-/// Shared by a socket and its clones, as the kernel shares them. Plain values: Relaxed.
+/// Options shared by a socket and its clones, as the kernel shares them. Plain values: Relaxed.
 #[derive(Debug, Default)]
 pub(crate) struct Options {
     /// Nanoseconds; 0: none.
@@ -26,6 +26,19 @@ pub(crate) struct Options {
 }
 
 impl Options {
+    /// The options of a socket that std made: its timeouts, and its nonblocking mode.
+    pub(crate) fn adopt(
+        socket: &impl AsFd,
+        read_timeout: io::Result<Option<Duration>>,
+        write_timeout: io::Result<Option<Duration>>,
+    ) -> Options {
+        let options = Options::default();
+        options.set_nonblocking(is_nonblocking(socket.as_fd()));
+        options.set_timeout(Interest::Read, read_timeout.unwrap_or(None));
+        options.set_timeout(Interest::Write, write_timeout.unwrap_or(None));
+        options
+    }
+
     fn timeout(&self, interest: Interest) -> &AtomicU64 {
         match interest {
             Interest::Read => &self.read_timeout,
@@ -49,9 +62,9 @@ impl Options {
         self.nonblocking.store(on, Ordering::Relaxed);
     }
 
-    /// Whether another microprocess than the caller was the last to send: what both send may become
-    /// one system call.
-    fn is_shared_by_senders(&self) -> bool {
+    /// Whether the last sender was another microprocess than the caller. The data of both may then
+    /// leave in one system call.
+    pub(super) fn is_shared_by_senders(&self) -> bool {
         let me = if park::on_vp() { Waiter::mark() } else { 0 };
         let last = self.sender.load(Ordering::Relaxed);
         if last != me {
@@ -65,61 +78,15 @@ impl Options {
     }
 }
 
-/// The limit on one call's wait, and its origin.
-pub(crate) struct Limit {
-    at: Option<Instant>,
-    /// The earlier one is the scope's deadline, not the socket's timeout.
-    scope: bool,
-}
-
-impl Limit {
-    pub(crate) fn new(timeout: Option<Duration>) -> Limit {
-        // A timeout beyond the clock's range is none.
-        let own = timeout.and_then(|t| Instant::now().checked_add(t));
-        match (own, cancel::deadline()) {
-            (own, None) => Limit { at: own, scope: false },
-            (Some(own), Some(scope)) if own <= scope => Limit { at: Some(own), scope: false },
-            (_, Some(scope)) => Limit { at: Some(scope), scope: true },
-        }
-    }
-
-    /// Waits. `exceeded` is the error for the socket's own timeout.
-    pub(crate) fn wait(
-        &self,
-        source: &Source,
-        interest: Interest,
-        seen: Seen,
-        exceeded: fn() -> io::Error,
-    ) -> io::Result<()> {
-        source.wait(interest, seen, self.at).map_err(|e| match e.kind() {
-            ErrorKind::TimedOut if self.scope => Limit::scope_passed(),
-            ErrorKind::TimedOut => exceeded(),
-            _ => e,
-        })
-    }
-
-    /// How long is left, for a system call that waits by itself.
-    pub(crate) fn remaining(&self) -> io::Result<Option<Duration>> {
-        match self.at.map(|at| at.saturating_duration_since(Instant::now())) {
-            Some(Duration::ZERO) => Err(Limit::scope_passed()),
-            left => Ok(left),
-        }
-    }
-
-    pub(crate) fn scope_passed() -> io::Error {
-        io::Error::new(ErrorKind::TimedOut, "the deadline of an enclosing scope has passed")
-    }
-}
-
-/// What an attempt that succeeded tells about the next one.
+/// Result of a successful attempt.
 pub(crate) struct Done<T> {
     pub(crate) value: T,
-    /// The kernel's buffer is now empty (reading) or full (writing).
+    /// Whether the kernel's buffer is now empty (reading) or full (writing).
     pub(crate) dry: bool,
 }
 
-/// A std socket with its readiness. The source goes first: it must leave its epoll while the
-/// descriptor is still open.
+/// One of std's sockets with its readiness. `source` is dropped first: it must leave its epoll
+/// while the descriptor is still open.
 pub(crate) struct Socket<S> {
     source: Source,
     pub(crate) options: Arc<Options>,
@@ -133,13 +100,13 @@ impl<S: AsFd> Socket<S> {
         Socket::with_source(inner, options, source)
     }
 
-    /// `source` must be that of `inner`'s descriptor.
+    /// As [`new`](Socket::new), with an existing `source` of the same descriptor.
     pub(crate) fn with_source(inner: S, options: Arc<Options>, source: Source) -> Socket<S> {
         let handle = Handle::socket(inner.as_fd().as_raw_fd());
         Socket { source, options, handle, inner }
     }
 
-    /// Its id in the resource table.
+    /// ID in the resource table.
     pub(crate) fn resource(&self) -> Option<Id> {
         self.handle.id()
     }
@@ -148,8 +115,8 @@ impl<S: AsFd> Socket<S> {
         self.inner.as_fd().as_raw_fd()
     }
 
-    /// Makes `attempt`, which never waits, until it says something other than `WouldBlock` or
-    /// `Interrupted`.
+    /// Repeats `attempt`, which never waits, until it returns something other than `WouldBlock` or
+    /// `Interrupted`; waits for readiness in between. A cancellation point.
     pub(crate) fn attempt<T>(
         &self,
         interest: Interest,
@@ -158,9 +125,9 @@ impl<S: AsFd> Socket<S> {
         cancel::point();
         let nonblocking = self.options.nonblocking();
         let mut limit = None;
-        // Asked before everything else: whatever comes from here on ends the wait.
+        // Read before the attempt: any edge after this point ends the wait.
         let mut seen = self.source.seen(interest);
-        // What an attempt would say may be known already.
+        // If the socket is known to be unready, the attempt would only return `WouldBlock`.
         let mut skip = !nonblocking && !self.source.likely_ready(interest);
         loop {
             if !skip {
@@ -188,116 +155,54 @@ impl<S: AsFd> Socket<S> {
     }
 }
 
-/// How to tell that a read emptied the socket.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Tcp,
-    /// A read also ends at a message that carries descriptors or credentials; `MSG_CTRUNC` shows
-    /// that one was there.
-    Unix,
+impl<S: AsFd + From<OwnedFd>> Socket<S> {
+    /// A second handle to the same open file, with the same options.
+    pub(crate) fn try_clone(&self) -> io::Result<Socket<S>> {
+        let inner = S::from(self.inner.as_fd().try_clone_to_owned()?);
+        Ok(Socket::new(inner, self.options.clone()))
+    }
 }
 
-/// Both take `MSG_DONTWAIT`, so the descriptor itself need not be nonblocking.
+/// Sockets that std's own calls serve: `O_NONBLOCK` stays set on the open file.
 impl<S: AsFd> Socket<S> {
-    pub(crate) fn recv(&self, kind: Kind, buf: &mut [u8]) -> io::Result<usize> {
-        if buf.is_empty() {
-            return Ok(0);
-        }
-        if kind == Kind::Unix {
-            return self.recv_vectored(kind, &mut [IoSliceMut::new(buf)]);
-        }
-        self.attempt(Interest::Read, |fd| {
-            let n =
-                syscall_batch::call(SystemCall::Recv { socket: fd, into: buf, flags: 0 }, false)?;
-            // 0 is the end of the stream, which stays and makes no further edge.
-            Ok(Done { value: n, dry: n != 0 && n < buf.len() })
-        })
+    /// Sets `O_NONBLOCK` on the open file of `inner`.
+    pub(crate) fn kept_nonblocking(inner: S, options: Options) -> Socket<S> {
+        set_nonblocking(&inner, true);
+        Socket::new(inner, Arc::new(options))
     }
 
-    pub(crate) fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
-        self.attempt(Interest::Read, |fd| {
-            let n = syscall_batch::alone(SystemCall::Recv {
-                socket: fd,
-                into: buf,
-                flags: libc::MSG_PEEK,
-            })?;
-            // Whatever was seen is still there.
-            Ok(Done { value: n, dry: false })
-        })
+    /// Gives `O_NONBLOCK` the state that the options have, and returns std's socket.
+    pub(crate) fn into_std(self) -> S {
+        set_nonblocking(&self.inner, self.options.nonblocking());
+        self.inner
     }
 
-    pub(crate) fn recv_vectored(
+    /// Waits for a connection by `accept`, std's call.
+    pub(crate) fn accept<T: AsFd, A>(
         &self,
-        kind: Kind,
-        bufs: &mut [IoSliceMut<'_>],
-    ) -> io::Result<usize> {
-        let room: usize = bufs.iter().take(MAX_IOV).map(|b| b.len()).sum();
-        if room == 0 {
-            return Ok(0);
-        }
-        self.attempt(Interest::Read, |fd| {
-            let message = Message::new(bufs);
-            let n = syscall_batch::call(
-                SystemCall::RecvMessage { socket: fd, message: &message },
-                false,
-            )?;
-            let whole = kind == Kind::Tcp || !message.lost_control();
-            Ok(Done { value: n, dry: whole && n != 0 && n < room })
-        })
-    }
-
-    /// On a stream: what several microprocesses send may leave in one system call.
-    pub(crate) fn send(&self, buf: &[u8]) -> io::Result<usize> {
-        let shared = self.options.is_shared_by_senders();
-        self.attempt(Interest::Write, |fd| {
-            let n = syscall_batch::call(SystemCall::Send { socket: fd, from: buf }, shared)?;
-            Ok(Done { value: n, dry: n < buf.len() })
-        })
-    }
-
-    /// Over UDP: what several microprocesses send to one peer may leave in one system call.
-    pub(crate) fn send_datagram(&self, to: Option<&Address>, buf: &[u8]) -> io::Result<usize> {
-        let shared = self.options.is_shared_by_senders();
-        self.attempt(Interest::Write, |fd| {
-            let value = syscall_batch::call(
-                SystemCall::SendDatagram { socket: fd, to, from: buf },
-                shared,
-            )?;
-            Ok(Done { value, dry: false })
-        })
-    }
-
-    pub(crate) fn send_vectored(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-        let bufs = &bufs[..bufs.len().min(MAX_IOV)];
-        let all: usize = bufs.iter().map(|b| b.len()).sum();
-        let shared = self.options.is_shared_by_senders();
-        self.attempt(Interest::Write, |fd| {
-            let n =
-                syscall_batch::call(SystemCall::SendVectored { socket: fd, from: bufs }, shared)?;
-            Ok(Done { value: n, dry: n < all })
+        accept: impl Fn(&S) -> io::Result<(T, A)>,
+    ) -> io::Result<(Socket<T>, A)> {
+        self.attempt(Interest::Read, |_| {
+            let (stream, addr) = accept(&self.inner)?;
+            // accept4(2) without SOCK_NONBLOCK: the new socket is blocking and has no timeouts.
+            Ok(Done { value: (Socket::new(stream, Arc::default()), addr), dry: false })
         })
     }
 }
 
-/// The kernel refuses more (UIO_MAXIOV).
-const MAX_IOV: usize = 1024;
+fn set_nonblocking(socket: &impl AsFd, on: bool) {
+    rustix::io::ioctl_fionbio(socket, on).expect("FIONBIO works on every open socket");
+}
 
-/// Whether O_NONBLOCK is set on a socket that comes from elsewhere.
-pub(crate) fn is_nonblocking(fd: BorrowedFd<'_>) -> bool {
+/// Whether O_NONBLOCK is set on a socket that this crate did not make.
+fn is_nonblocking(fd: BorrowedFd<'_>) -> bool {
     // SAFETY: F_GETFL takes no pointer; on error (-1) the answer is meaningless, but a borrowed
     // descriptor is open.
     let flags = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) };
     flags != -1 && flags & libc::O_NONBLOCK != 0
 }
 
-/// Whether nothing will be received any more (`shutdown`), on a datagram socket.
-pub(crate) fn is_shut_down(fd: BorrowedFd<'_>) -> bool {
-    let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLRDHUP, revents: 0 };
-    // SAFETY: one live pollfd; does not wait.
-    unsafe { libc::poll(&raw mut poll, 1, 0) == 1 && poll.revents & libc::POLLRDHUP != 0 }
-}
-
-/// Lengthens the backlog to what the machine allows; std asks for 128.
+/// Raises the backlog to the machine's limit (`net.core.somaxconn`); std asks for 128.
 pub(crate) fn longest_backlog(fd: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: no pointer. Calling listen again on a listening socket only changes the backlog; the
     // kernel caps it.

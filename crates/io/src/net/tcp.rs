@@ -1,25 +1,93 @@
-//! TCP.
+//! TCP streams and listeners.
 
-use std::io;
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::iter::FusedIterator;
 use std::net::{Shutdown, SocketAddr, ToSocketAddrs};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kumihimo_resource::id::Id;
 use kumihimo_runtime::cancel;
 use kumihimo_runtime::readiness::{Interest, Source};
 
 use super::address::{bind_each, connect, each, resolve};
-use super::socket::{Done, Kind, Limit, Options, Socket, is_nonblocking, longest_backlog};
+use super::halves::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
+use super::socket::{Options, Socket, longest_backlog};
+use super::stream::{Family, StdStream};
+use crate::fd_traits::descriptor_traits;
+use crate::limit::Limit;
 
 /// A TCP connection, as [`std::net::TcpStream`].
 pub struct TcpStream(Socket<std::net::TcpStream>);
 
-/// A TCP socket that listens, as [`std::net::TcpListener`].
-pub struct TcpListener(Socket<std::net::TcpListener>);
+descriptor_traits!(TcpStream, std::net::TcpStream);
 
-stream_traits!(TcpStream, std::net::TcpStream, Kind::Tcp);
-listener_traits!(TcpListener, std::net::TcpListener, TcpStream);
+impl From<std::net::TcpStream> for TcpStream {
+    /// Takes over the timeouts and the nonblocking mode of the stream.
+    fn from(stream: std::net::TcpStream) -> Self {
+        let options = Options::adopt(&stream, stream.read_timeout(), stream.write_timeout());
+        TcpStream(Socket::new(stream, Arc::new(options)))
+    }
+}
+
+impl From<TcpStream> for std::net::TcpStream {
+    fn from(stream: TcpStream) -> Self {
+        stream.0.inner
+    }
+}
+
+impl StdStream for std::net::TcpStream {
+    const FAMILY: Family = Family::Tcp;
+}
+
+impl Read for TcpStream {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.0.recv(buf)
+    }
+
+    fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        self.0.recv_vectored(bufs)
+    }
+}
+
+impl Read for &TcpStream {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.0.recv(buf)
+    }
+
+    fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        self.0.recv_vectored(bufs)
+    }
+}
+
+impl Write for TcpStream {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.0.send(buf)
+    }
+
+    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.0.send_vectored(bufs)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Write for &TcpStream {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.0.send(buf)
+    }
+
+    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.0.send_vectored(bufs)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
 
 impl TcpStream {
     /// Connects to the first address of `addr` that answers. A cancellation point.
@@ -88,6 +156,147 @@ impl TcpStream {
     pub fn ttl(&self) -> io::Result<u32> {
         self.0.inner.ttl()
     }
+
+    /// Makes a second handle to the same stream, which shares its options. Readers and writers may
+    /// use both at once.
+    ///
+    /// # Errors
+    /// No descriptor left.
+    pub fn try_clone(&self) -> io::Result<TcpStream> {
+        self.0.try_clone().map(TcpStream)
+    }
+
+    /// Address of this end.
+    ///
+    /// # Errors
+    /// As getsockname(2).
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.0.inner.local_addr()
+    }
+
+    /// Address of the other end.
+    ///
+    /// # Errors
+    /// `NotConnected` if the stream is not, or no longer, connected.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.0.inner.peer_addr()
+    }
+
+    /// Ends one direction or both, for all handles. A waiting read returns 0, a waiting write
+    /// fails.
+    ///
+    /// # Errors
+    /// `NotConnected` if the stream is not, or no longer, connected.
+    pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        self.0.inner.shutdown(how)
+    }
+
+    /// Reads without consuming: the next read returns the same bytes. Waits for the first byte as a
+    /// read does.
+    ///
+    /// # Errors
+    /// As `read`.
+    pub fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
+        self.0.peek(buf)
+    }
+
+    /// Sets how long a read may wait before it fails with `WouldBlock`. `None`, the default, sets
+    /// no limit.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the duration is zero.
+    pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        // The kernel's copy is for code that takes the descriptor out: calls of this crate never
+        // wait in the kernel.
+        self.0.inner.set_read_timeout(timeout)?;
+        self.0.options.set_timeout(Interest::Read, timeout);
+        Ok(())
+    }
+
+    /// Sets how long a write may wait before it fails with `WouldBlock`. `None`, the default, sets
+    /// no limit.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the duration is zero.
+    pub fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.0.inner.set_write_timeout(timeout)?;
+        self.0.options.set_timeout(Interest::Write, timeout);
+        Ok(())
+    }
+
+    /// The timeout of reads.
+    ///
+    /// # Errors
+    /// None today; the signature is std's.
+    pub fn read_timeout(&self) -> io::Result<Option<Duration>> {
+        Ok(self.0.options.get_timeout(Interest::Read))
+    }
+
+    /// The timeout of writes.
+    ///
+    /// # Errors
+    /// None today; the signature is std's.
+    pub fn write_timeout(&self) -> io::Result<Option<Duration>> {
+        Ok(self.0.options.get_timeout(Interest::Write))
+    }
+
+    /// Sets whether calls that would wait fail with `WouldBlock` instead, for this handle and its
+    /// clones.
+    ///
+    /// # Errors
+    /// As ioctl(2).
+    pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
+        self.0.inner.set_nonblocking(nonblocking)?;
+        self.0.options.set_nonblocking(nonblocking);
+        Ok(())
+    }
+
+    /// Takes the pending error of the socket (`SO_ERROR`), if there is one.
+    ///
+    /// # Errors
+    /// As getsockopt(2).
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        self.0.inner.take_error()
+    }
+
+    /// Lends out the two directions, for example to two microprocesses of a scope.
+    pub fn split(&self) -> (ReadHalf<'_, TcpStream>, WriteHalf<'_, TcpStream>) {
+        halves::borrowed(self)
+    }
+
+    /// Splits the stream into its two directions. Dropping the writing half shuts down writing; the
+    /// descriptor is closed when both are gone.
+    pub fn into_split(self) -> (OwnedReadHalf<TcpStream>, OwnedWriteHalf<TcpStream>) {
+        halves::owned(self, |stream| stream.shutdown(Shutdown::Write))
+    }
+
+    /// ID of this handle in the resource table, of kind `socket`. `None` if the table was full when
+    /// the handle was made.
+    #[must_use]
+    pub fn resource(&self) -> Option<Id> {
+        self.0.resource()
+    }
+}
+
+/// A TCP listener, as [`std::net::TcpListener`].
+pub struct TcpListener(Socket<std::net::TcpListener>);
+
+descriptor_traits!(TcpListener, std::net::TcpListener);
+
+impl From<std::net::TcpListener> for TcpListener {
+    /// Sets `O_NONBLOCK` on the open file; its former state decides whether `accept` waits.
+    fn from(listener: std::net::TcpListener) -> Self {
+        let options = Options::adopt(&listener, Ok(None), Ok(None));
+        TcpListener(Socket::kept_nonblocking(listener, options))
+    }
+}
+
+impl From<TcpListener> for std::net::TcpListener {
+    /// Gives `O_NONBLOCK` the state that `set_nonblocking` asked for. Clones must not wait in
+    /// `accept` after that.
+    fn from(listener: TcpListener) -> Self {
+        listener.0.into_std()
+    }
 }
 
 impl TcpListener {
@@ -118,4 +327,82 @@ impl TcpListener {
     pub fn ttl(&self) -> io::Result<u32> {
         self.0.inner.ttl()
     }
+
+    /// Makes a second handle to the same listener. Several threads may wait in `accept` at once.
+    ///
+    /// # Errors
+    /// No descriptor left.
+    pub fn try_clone(&self) -> io::Result<TcpListener> {
+        self.0.try_clone().map(TcpListener)
+    }
+
+    /// The address that the listener is bound to.
+    ///
+    /// # Errors
+    /// As getsockname(2).
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.0.inner.local_addr()
+    }
+
+    /// Waits for the next connection. A cancellation point.
+    ///
+    /// # Errors
+    /// No descriptor left (`EMFILE`, `ENFILE`): the connection stays in the backlog, and a later
+    /// call accepts it. `WouldBlock` after `set_nonblocking(true)`; `TimedOut` when the deadline of
+    /// a scope has passed.
+    pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        let (stream, addr) = self.0.accept(std::net::TcpListener::accept)?;
+        Ok((TcpStream(stream), addr))
+    }
+
+    /// An endless iterator over `accept`.
+    pub fn incoming(&self) -> Incoming<'_> {
+        Incoming { listener: self }
+    }
+
+    /// Sets whether `accept` fails with `WouldBlock` instead of waiting, for this handle and its
+    /// clones.
+    ///
+    /// # Errors
+    /// None today; the signature is std's.
+    pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
+        self.0.options.set_nonblocking(nonblocking);
+        Ok(())
+    }
+
+    /// Takes the pending error of the socket (`SO_ERROR`), if there is one.
+    ///
+    /// # Errors
+    /// As getsockopt(2).
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        self.0.inner.take_error()
+    }
+
+    /// ID of this handle in the resource table, of kind `socket`. `None` if the table was full when
+    /// the handle was made.
+    #[must_use]
+    pub fn resource(&self) -> Option<Id> {
+        self.0.resource()
+    }
 }
+
+/// Iterator over incoming connections; made by `incoming`. Never ends.
+#[must_use = "iterators are lazy and do nothing unless consumed"]
+#[derive(Debug)]
+pub struct Incoming<'a> {
+    listener: &'a TcpListener,
+}
+
+impl Iterator for Incoming<'_> {
+    type Item = io::Result<TcpStream>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        Some(self.listener.accept().map(|(stream, _)| stream))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (usize::MAX, None)
+    }
+}
+
+impl FusedIterator for Incoming<'_> {}

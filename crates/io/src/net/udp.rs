@@ -1,24 +1,42 @@
-//! UDP.
+//! UDP sockets.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
-use std::os::fd::AsFd;
-use std::sync::Arc;
 use std::time::Duration;
 
+use kumihimo_resource::id::Id;
 use kumihimo_runtime::cancel;
 use kumihimo_runtime::readiness::Interest;
 use kumihimo_runtime::syscall_batch::Address;
 
 use super::address::{bind_each, each, resolve};
-use super::socket::{Done, Options, Socket, is_nonblocking, is_shut_down};
+use super::socket::{Options, Socket};
+use crate::fd_traits::descriptor_traits;
 
 /// A UDP socket, as [`std::net::UdpSocket`].
 pub struct UdpSocket(Socket<std::net::UdpSocket>);
 
-datagram_traits!(UdpSocket, std::net::UdpSocket, NOBODY);
-
+/// Sender that `recv_from` returns after a shutdown, with a length of 0.
 const NOBODY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+
+descriptor_traits!(UdpSocket, std::net::UdpSocket);
+
+impl From<std::net::UdpSocket> for UdpSocket {
+    /// Takes over the timeouts and the nonblocking mode of the socket. Sets `O_NONBLOCK` on the
+    /// open file.
+    fn from(socket: std::net::UdpSocket) -> Self {
+        let options = Options::adopt(&socket, socket.read_timeout(), socket.write_timeout());
+        UdpSocket(Socket::kept_nonblocking(socket, options))
+    }
+}
+
+impl From<UdpSocket> for std::net::UdpSocket {
+    /// Gives `O_NONBLOCK` the state that `set_nonblocking` asked for. Clones must not wait after
+    /// that.
+    fn from(socket: UdpSocket) -> Self {
+        socket.0.into_std()
+    }
+}
 
 impl UdpSocket {
     /// A socket at the first address of `addr` that can be bound; port 0 lets the kernel choose.
@@ -30,8 +48,8 @@ impl UdpSocket {
         Ok(UdpSocket::from(bind_each(&addrs, |a| std::net::UdpSocket::bind(a))?))
     }
 
-    /// Fixes the peer: `send` goes there, and only what comes from there is received. The first
-    /// address of `addr` that can be reached. Waits for nothing but the look-up of a name.
+    /// Connects to the first reachable address of `addr`: `send` sends to it, and only its
+    /// datagrams are received. Waits for name resolution only.
     ///
     /// # Errors
     /// That of the last address tried; `InvalidInput` if there is none.
@@ -51,8 +69,125 @@ impl UdpSocket {
         self.0.send_datagram(Some(&Address::new(&to)), buf)
     }
 
-    fn send_one(&self, buf: &[u8]) -> io::Result<usize> {
+    /// Makes a second handle to the same socket, which shares its options. Several threads may wait
+    /// at once: each datagram goes to one of them.
+    ///
+    /// # Errors
+    /// No descriptor left.
+    pub fn try_clone(&self) -> io::Result<UdpSocket> {
+        self.0.try_clone().map(UdpSocket)
+    }
+
+    /// The address that the socket is bound to.
+    ///
+    /// # Errors
+    /// As getsockname(2).
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.0.inner.local_addr()
+    }
+
+    /// The address that the socket is connected to.
+    ///
+    /// # Errors
+    /// `NotConnected` if it is not connected.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.0.inner.peer_addr()
+    }
+
+    /// Waits for a datagram; returns its length and its sender. Bytes that do not fit into `buf`
+    /// are lost. A cancellation point.
+    ///
+    /// # Errors
+    /// `WouldBlock` after the read timeout; `TimedOut` when the deadline of a scope has passed;
+    /// otherwise as recvfrom(2).
+    pub fn recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        self.0.receive((0, NOBODY), || self.0.inner.recv_from(buf))
+    }
+
+    /// Waits for a datagram; returns its length. Bytes that do not fit into `buf` are lost. A
+    /// cancellation point.
+    ///
+    /// # Errors
+    /// As [`recv_from`](Self::recv_from); an error that the peer of a connected socket has sent
+    /// back (`ConnectionRefused`).
+    pub fn recv(&self, buf: &mut [u8]) -> io::Result<usize> {
+        self.0.receive(0, || self.0.inner.recv(buf))
+    }
+
+    /// Sends a datagram to the connected peer, waiting for room. A cancellation point. Never raises
+    /// a signal.
+    ///
+    /// # Errors
+    /// `WouldBlock` after the write timeout; `TimedOut` when the deadline of a scope has passed;
+    /// otherwise as send(2): `EMSGSIZE` if it is too long for one datagram, `NotConnected` or
+    /// `EDESTADDRREQ` without a peer.
+    pub fn send(&self, buf: &[u8]) -> io::Result<usize> {
         self.0.send_datagram(None, buf)
+    }
+
+    /// Sets how long a read may wait before it fails with `WouldBlock`. `None`, the default, sets
+    /// no limit.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the duration is zero.
+    pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        // The kernel's copy is for code that takes the descriptor out: calls of this crate never
+        // wait in the kernel.
+        self.0.inner.set_read_timeout(timeout)?;
+        self.0.options.set_timeout(Interest::Read, timeout);
+        Ok(())
+    }
+
+    /// Sets how long a write may wait before it fails with `WouldBlock`. `None`, the default, sets
+    /// no limit.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the duration is zero.
+    pub fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.0.inner.set_write_timeout(timeout)?;
+        self.0.options.set_timeout(Interest::Write, timeout);
+        Ok(())
+    }
+
+    /// The timeout of reads.
+    ///
+    /// # Errors
+    /// None today; the signature is std's.
+    pub fn read_timeout(&self) -> io::Result<Option<Duration>> {
+        Ok(self.0.options.get_timeout(Interest::Read))
+    }
+
+    /// The timeout of writes.
+    ///
+    /// # Errors
+    /// None today; the signature is std's.
+    pub fn write_timeout(&self) -> io::Result<Option<Duration>> {
+        Ok(self.0.options.get_timeout(Interest::Write))
+    }
+
+    /// Sets whether calls that would wait fail with `WouldBlock` instead, for this handle and its
+    /// clones.
+    ///
+    /// # Errors
+    /// None today; the signature is std's.
+    pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
+        self.0.options.set_nonblocking(nonblocking);
+        Ok(())
+    }
+
+    /// Takes the pending error of the socket (`SO_ERROR`), if there is one.
+    ///
+    /// # Errors
+    /// As getsockopt(2).
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        self.0.inner.take_error()
+    }
+
+    /// ID of this handle in the resource table, of kind `socket`. `None` if the table was full when
+    /// the handle was made.
+    #[must_use]
+    pub fn resource(&self) -> Option<Id> {
+        self.0.resource()
     }
 
     /// As [`recv_from`](UdpSocket::recv_from), and leaves the datagram for the next call.
@@ -60,7 +195,7 @@ impl UdpSocket {
     /// # Errors
     /// The same.
     pub fn peek_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        self.receive((0, NOBODY), || self.0.inner.peek_from(buf))
+        self.0.receive((0, NOBODY), || self.0.inner.peek_from(buf))
     }
 
     /// As [`recv`](UdpSocket::recv), and leaves the datagram for the next call.
@@ -68,44 +203,92 @@ impl UdpSocket {
     /// # Errors
     /// The same.
     pub fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
-        self.receive(0, || self.0.inner.peek(buf))
+        self.0.receive(0, || self.0.inner.peek(buf))
     }
 }
 
-/// Options of the socket that std has too.
-macro_rules! options {
-    ($($what:literal, $set:ident, $get:ident: $type:ty;)*) => {
-        impl UdpSocket {
-            $(
-                #[doc = $what]
-                ///
-                /// # Errors
-                /// As setsockopt(2).
-                pub fn $set(&self, value: $type) -> io::Result<()> {
-                    self.0.inner.$set(value)
-                }
-
-                #[doc = $what]
-                ///
-                /// # Errors
-                /// As getsockopt(2).
-                pub fn $get(&self) -> io::Result<$type> {
-                    self.0.inner.$get()
-                }
-            )*
-        }
-    };
-}
-
-options! {
-    "Whether broadcast addresses may be sent to (`SO_BROADCAST`).", set_broadcast, broadcast: bool;
-    "Whether multicasts sent here come back to this machine (`IP_MULTICAST_LOOP`).", set_multicast_loop_v4, multicast_loop_v4: bool;
-    "Whether multicasts sent here come back to this machine (`IPV6_MULTICAST_LOOP`).", set_multicast_loop_v6, multicast_loop_v6: bool;
-    "Time to live of outgoing multicasts, in hops.", set_multicast_ttl_v4, multicast_ttl_v4: u32;
-    "Time to live of outgoing packets, in hops.", set_ttl, ttl: u32;
-}
-
+/// Options of std's type.
 impl UdpSocket {
+    /// Whether broadcast addresses may be sent to (`SO_BROADCAST`).
+    ///
+    /// # Errors
+    /// As setsockopt(2).
+    pub fn set_broadcast(&self, value: bool) -> io::Result<()> {
+        self.0.inner.set_broadcast(value)
+    }
+
+    /// Whether broadcast addresses may be sent to (`SO_BROADCAST`).
+    ///
+    /// # Errors
+    /// As getsockopt(2).
+    pub fn broadcast(&self) -> io::Result<bool> {
+        self.0.inner.broadcast()
+    }
+
+    /// Whether multicasts sent here come back to this machine (`IP_MULTICAST_LOOP`).
+    ///
+    /// # Errors
+    /// As setsockopt(2).
+    pub fn set_multicast_loop_v4(&self, value: bool) -> io::Result<()> {
+        self.0.inner.set_multicast_loop_v4(value)
+    }
+
+    /// Whether multicasts sent here come back to this machine (`IP_MULTICAST_LOOP`).
+    ///
+    /// # Errors
+    /// As getsockopt(2).
+    pub fn multicast_loop_v4(&self) -> io::Result<bool> {
+        self.0.inner.multicast_loop_v4()
+    }
+
+    /// Whether multicasts sent here come back to this machine (`IPV6_MULTICAST_LOOP`).
+    ///
+    /// # Errors
+    /// As setsockopt(2).
+    pub fn set_multicast_loop_v6(&self, value: bool) -> io::Result<()> {
+        self.0.inner.set_multicast_loop_v6(value)
+    }
+
+    /// Whether multicasts sent here come back to this machine (`IPV6_MULTICAST_LOOP`).
+    ///
+    /// # Errors
+    /// As getsockopt(2).
+    pub fn multicast_loop_v6(&self) -> io::Result<bool> {
+        self.0.inner.multicast_loop_v6()
+    }
+
+    /// Time to live of outgoing multicasts, in hops.
+    ///
+    /// # Errors
+    /// As setsockopt(2).
+    pub fn set_multicast_ttl_v4(&self, value: u32) -> io::Result<()> {
+        self.0.inner.set_multicast_ttl_v4(value)
+    }
+
+    /// Time to live of outgoing multicasts, in hops.
+    ///
+    /// # Errors
+    /// As getsockopt(2).
+    pub fn multicast_ttl_v4(&self) -> io::Result<u32> {
+        self.0.inner.multicast_ttl_v4()
+    }
+
+    /// Time to live of outgoing packets, in hops.
+    ///
+    /// # Errors
+    /// As setsockopt(2).
+    pub fn set_ttl(&self, value: u32) -> io::Result<()> {
+        self.0.inner.set_ttl(value)
+    }
+
+    /// Time to live of outgoing packets, in hops.
+    ///
+    /// # Errors
+    /// As getsockopt(2).
+    pub fn ttl(&self) -> io::Result<u32> {
+        self.0.inner.ttl()
+    }
+
     /// Joins a multicast group on the interface that has `interface`; `0.0.0.0`: the kernel
     /// chooses.
     ///

@@ -1,6 +1,7 @@
 //! UNIX sockets, as `std::os::unix::net`.
 
-use std::io;
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::iter::FusedIterator;
 use std::mem::offset_of;
 use std::net::Shutdown;
 use std::os::fd::AsFd;
@@ -10,12 +11,18 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kumihimo_resource::id::Id;
 use kumihimo_runtime::cancel;
 use kumihimo_runtime::readiness::Interest;
+use kumihimo_runtime::thread::blocking;
 
 use super::address::{bind_at, connect_raw, stream_socket};
-use super::socket::{Done, Kind, Limit, Options, Socket, is_nonblocking, longest_backlog};
-use kumihimo_runtime::thread::blocking;
+use super::halves::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
+use super::socket::{Options, Socket, longest_backlog};
+use super::stream::{Family, StdStream};
+use crate::descriptor::patient;
+use crate::fd_traits::descriptor_traits;
+use crate::limit::Limit;
 
 pub use super::unix_datagram::UnixDatagram;
 pub use std::os::unix::net::SocketAddr;
@@ -23,16 +30,78 @@ pub use std::os::unix::net::SocketAddr;
 /// A connection over a UNIX socket, as [`std::os::unix::net::UnixStream`].
 pub struct UnixStream(Socket<std::os::unix::net::UnixStream>);
 
-/// A UNIX socket that listens, as [`std::os::unix::net::UnixListener`].
-pub struct UnixListener(Socket<std::os::unix::net::UnixListener>);
+descriptor_traits!(UnixStream, std::os::unix::net::UnixStream);
 
-stream_traits!(UnixStream, std::os::unix::net::UnixStream, Kind::Unix);
-listener_traits!(UnixListener, std::os::unix::net::UnixListener, UnixStream);
+impl From<std::os::unix::net::UnixStream> for UnixStream {
+    /// Takes over the timeouts and the nonblocking mode of the stream.
+    fn from(stream: std::os::unix::net::UnixStream) -> Self {
+        let options = Options::adopt(&stream, stream.read_timeout(), stream.write_timeout());
+        UnixStream(Socket::new(stream, Arc::new(options)))
+    }
+}
+
+impl From<UnixStream> for std::os::unix::net::UnixStream {
+    fn from(stream: UnixStream) -> Self {
+        stream.0.inner
+    }
+}
+
+impl StdStream for std::os::unix::net::UnixStream {
+    const FAMILY: Family = Family::Unix;
+}
+
+impl Read for UnixStream {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.0.recv(buf)
+    }
+
+    fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        self.0.recv_vectored(bufs)
+    }
+}
+
+impl Read for &UnixStream {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.0.recv(buf)
+    }
+
+    fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        self.0.recv_vectored(bufs)
+    }
+}
+
+impl Write for UnixStream {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.0.send(buf)
+    }
+
+    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.0.send_vectored(bufs)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Write for &UnixStream {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.0.send(buf)
+    }
+
+    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.0.send_vectored(bufs)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
 
 impl UnixStream {
     /// Connects to the socket at `path`. A cancellation point.
     ///
-    /// Waits if the listener's backlog is full; see the [module](super) for what that blocks.
+    /// Waits if the listener's backlog is full; see the [module documentation](super).
     ///
     /// # Errors
     /// As connect(2); `TimedOut` when the deadline of a scope has passed.
@@ -55,7 +124,8 @@ impl UnixStream {
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                 let stream = std::os::unix::net::UnixStream::from(fd);
                 let limit = Limit::new(None).remaining()?;
-                // What bounds a waiting connect is the send timeout.
+                // A waiting connect is bounded by the send timeout (unix_stream_connect in the
+                // kernel).
                 stream.set_write_timeout(limit)?;
                 stream.set_nonblocking(false)?;
                 let fd = stream.into();
@@ -83,20 +153,151 @@ impl UnixStream {
         let (a, b) = std::os::unix::net::UnixStream::pair()?;
         Ok((UnixStream(Socket::new(a, Arc::default())), UnixStream(Socket::new(b, Arc::default()))))
     }
+
+    /// Makes a second handle to the same stream, which shares its options. Readers and writers may
+    /// use both at once.
+    ///
+    /// # Errors
+    /// No descriptor left.
+    pub fn try_clone(&self) -> io::Result<UnixStream> {
+        self.0.try_clone().map(UnixStream)
+    }
+
+    /// Address of this end.
+    ///
+    /// # Errors
+    /// As getsockname(2).
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.0.inner.local_addr()
+    }
+
+    /// Address of the other end.
+    ///
+    /// # Errors
+    /// `NotConnected` if the stream is not, or no longer, connected.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.0.inner.peer_addr()
+    }
+
+    /// Ends one direction or both, for all handles. A waiting read returns 0, a waiting write
+    /// fails.
+    ///
+    /// # Errors
+    /// `NotConnected` if the stream is not, or no longer, connected.
+    pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        self.0.inner.shutdown(how)
+    }
+
+    /// Reads without consuming: the next read returns the same bytes. Waits for the first byte as a
+    /// read does.
+    ///
+    /// # Errors
+    /// As `read`.
+    pub fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
+        self.0.peek(buf)
+    }
+
+    /// Sets how long a read may wait before it fails with `WouldBlock`. `None`, the default, sets
+    /// no limit.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the duration is zero.
+    pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        // The kernel's copy is for code that takes the descriptor out: calls of this crate never
+        // wait in the kernel.
+        self.0.inner.set_read_timeout(timeout)?;
+        self.0.options.set_timeout(Interest::Read, timeout);
+        Ok(())
+    }
+
+    /// Sets how long a write may wait before it fails with `WouldBlock`. `None`, the default, sets
+    /// no limit.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the duration is zero.
+    pub fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.0.inner.set_write_timeout(timeout)?;
+        self.0.options.set_timeout(Interest::Write, timeout);
+        Ok(())
+    }
+
+    /// The timeout of reads.
+    ///
+    /// # Errors
+    /// None today; the signature is std's.
+    pub fn read_timeout(&self) -> io::Result<Option<Duration>> {
+        Ok(self.0.options.get_timeout(Interest::Read))
+    }
+
+    /// The timeout of writes.
+    ///
+    /// # Errors
+    /// None today; the signature is std's.
+    pub fn write_timeout(&self) -> io::Result<Option<Duration>> {
+        Ok(self.0.options.get_timeout(Interest::Write))
+    }
+
+    /// Sets whether calls that would wait fail with `WouldBlock` instead, for this handle and its
+    /// clones.
+    ///
+    /// # Errors
+    /// As ioctl(2).
+    pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
+        self.0.inner.set_nonblocking(nonblocking)?;
+        self.0.options.set_nonblocking(nonblocking);
+        Ok(())
+    }
+
+    /// Takes the pending error of the socket (`SO_ERROR`), if there is one.
+    ///
+    /// # Errors
+    /// As getsockopt(2).
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        self.0.inner.take_error()
+    }
+
+    /// Lends out the two directions, for example to two microprocesses of a scope.
+    pub fn split(&self) -> (ReadHalf<'_, UnixStream>, WriteHalf<'_, UnixStream>) {
+        halves::borrowed(self)
+    }
+
+    /// Splits the stream into its two directions. Dropping the writing half shuts down writing; the
+    /// descriptor is closed when both are gone.
+    pub fn into_split(self) -> (OwnedReadHalf<UnixStream>, OwnedWriteHalf<UnixStream>) {
+        halves::owned(self, |stream| stream.shutdown(Shutdown::Write))
+    }
+
+    /// ID of this handle in the resource table, of kind `socket`. `None` if the table was full when
+    /// the handle was made.
+    #[must_use]
+    pub fn resource(&self) -> Option<Id> {
+        self.0.resource()
+    }
 }
 
-/// Repeats what a signal interrupts.
-fn patient(mut f: impl FnMut() -> io::Result<()>) -> io::Result<()> {
-    loop {
-        match f() {
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            other => return other,
-        }
+/// A UNIX listener, as [`std::os::unix::net::UnixListener`].
+pub struct UnixListener(Socket<std::os::unix::net::UnixListener>);
+
+descriptor_traits!(UnixListener, std::os::unix::net::UnixListener);
+
+impl From<std::os::unix::net::UnixListener> for UnixListener {
+    /// Sets `O_NONBLOCK` on the open file; its former state decides whether `accept` waits.
+    fn from(listener: std::os::unix::net::UnixListener) -> Self {
+        let options = Options::adopt(&listener, Ok(None), Ok(None));
+        UnixListener(Socket::kept_nonblocking(listener, options))
+    }
+}
+
+impl From<UnixListener> for std::os::unix::net::UnixListener {
+    /// Gives `O_NONBLOCK` the state that `set_nonblocking` asked for. Clones must not wait in
+    /// `accept` after that.
+    fn from(listener: UnixListener) -> Self {
+        listener.0.into_std()
     }
 }
 
 impl UnixListener {
-    /// Listens on `path`, which must not exist yet; nobody removes it afterwards.
+    /// Listens on `path`, which must not exist. The file remains after the listener is dropped.
     ///
     /// # Errors
     /// As bind(2), naming the path: `AddrInUse` if it exists.
@@ -122,6 +323,63 @@ impl UnixListener {
         longest_backlog(listener.as_fd())?;
         Ok(UnixListener::from(listener))
     }
+
+    /// Makes a second handle to the same listener. Several threads may wait in `accept` at once.
+    ///
+    /// # Errors
+    /// No descriptor left.
+    pub fn try_clone(&self) -> io::Result<UnixListener> {
+        self.0.try_clone().map(UnixListener)
+    }
+
+    /// The address that the listener is bound to.
+    ///
+    /// # Errors
+    /// As getsockname(2).
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.0.inner.local_addr()
+    }
+
+    /// Waits for the next connection. A cancellation point.
+    ///
+    /// # Errors
+    /// No descriptor left (`EMFILE`, `ENFILE`): the connection stays in the backlog, and a later
+    /// call accepts it. `WouldBlock` after `set_nonblocking(true)`; `TimedOut` when the deadline of
+    /// a scope has passed.
+    pub fn accept(&self) -> io::Result<(UnixStream, SocketAddr)> {
+        let (stream, addr) = self.0.accept(std::os::unix::net::UnixListener::accept)?;
+        Ok((UnixStream(stream), addr))
+    }
+
+    /// An endless iterator over `accept`.
+    pub fn incoming(&self) -> Incoming<'_> {
+        Incoming { listener: self }
+    }
+
+    /// Sets whether `accept` fails with `WouldBlock` instead of waiting, for this handle and its
+    /// clones.
+    ///
+    /// # Errors
+    /// None today; the signature is std's.
+    pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
+        self.0.options.set_nonblocking(nonblocking);
+        Ok(())
+    }
+
+    /// Takes the pending error of the socket (`SO_ERROR`), if there is one.
+    ///
+    /// # Errors
+    /// As getsockopt(2).
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        self.0.inner.take_error()
+    }
+
+    /// ID of this handle in the resource table, of kind `socket`. `None` if the table was full when
+    /// the handle was made.
+    #[must_use]
+    pub fn resource(&self) -> Option<Id> {
+        self.0.resource()
+    }
 }
 
 impl<'a> IntoIterator for &'a UnixListener {
@@ -132,13 +390,34 @@ impl<'a> IntoIterator for &'a UnixListener {
     }
 }
 
-/// `addr` as the kernel takes it, and its length.
+/// Iterator over incoming connections; made by `incoming`. Never ends.
+#[must_use = "iterators are lazy and do nothing unless consumed"]
+#[derive(Debug)]
+pub struct Incoming<'a> {
+    listener: &'a UnixListener,
+}
+
+impl Iterator for Incoming<'_> {
+    type Item = io::Result<UnixStream>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        Some(self.listener.accept().map(|(stream, _)| stream))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (usize::MAX, None)
+    }
+}
+
+impl FusedIterator for Incoming<'_> {}
+
+/// `addr` in the kernel's layout, and its length.
 fn raw(addr: &SocketAddr) -> io::Result<(libc::sockaddr_un, usize)> {
     // SAFETY: all-zero is a valid sockaddr_un.
     let mut raw: libc::sockaddr_un = unsafe { std::mem::zeroed() };
     raw.sun_family = libc::AF_UNIX as libc::sa_family_t;
-    // A path ends in a zero byte; an abstract name begins with one, and its length says where it
-    // ends.
+    // A path ends in a zero byte. An abstract name begins with one, and its length determines its
+    // end.
     let (name, start, end) = if let Some(path) = addr.as_pathname() {
         (path.as_os_str().as_bytes(), 0, 1)
     } else if let Some(name) = addr.as_abstract_name() {

@@ -1,29 +1,49 @@
-//! UNIX datagrams.
+//! UNIX datagram sockets.
 
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::Shutdown;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsRawFd;
 use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
+use kumihimo_resource::id::Id;
 use kumihimo_runtime::readiness::{Interest, Source};
 use socket2::SockRef;
 
 use super::address::bind_at;
-use super::socket::{Done, Limit, Options, Socket, is_nonblocking, is_shut_down};
-use super::unix::SocketAddr;
+use super::socket::{Done, Options, Socket};
+use crate::fd_traits::descriptor_traits;
+use crate::limit::Limit;
 
 /// A UNIX datagram socket, as [`std::os::unix::net::UnixDatagram`]. Datagrams arrive in order and
 /// are not lost: a sender waits for room at the receiver.
 pub struct UnixDatagram(Socket<std::os::unix::net::UnixDatagram>);
 
-datagram_traits!(UnixDatagram, std::os::unix::net::UnixDatagram, nobody()?);
+descriptor_traits!(UnixDatagram, std::os::unix::net::UnixDatagram);
+
+impl From<std::os::unix::net::UnixDatagram> for UnixDatagram {
+    /// Takes over the timeouts and the nonblocking mode of the socket. Sets `O_NONBLOCK` on the
+    /// open file.
+    fn from(socket: std::os::unix::net::UnixDatagram) -> Self {
+        let options = Options::adopt(&socket, socket.read_timeout(), socket.write_timeout());
+        UnixDatagram(Socket::kept_nonblocking(socket, options))
+    }
+}
+
+impl From<UnixDatagram> for std::os::unix::net::UnixDatagram {
+    /// Gives `O_NONBLOCK` the state that `set_nonblocking` asked for. Clones must not wait after
+    /// that.
+    fn from(socket: UnixDatagram) -> Self {
+        socket.0.into_std()
+    }
+}
 
 impl UnixDatagram {
-    /// A socket at `path`, which must not exist yet; nobody removes it afterwards.
+    /// Binds a socket to `path`, which must not exist. The file remains after the socket is
+    /// dropped.
     ///
     /// # Errors
     /// As bind(2), naming the path: `AddrInUse` if it exists.
@@ -33,7 +53,7 @@ impl UnixDatagram {
             .map(UnixDatagram::from)
     }
 
-    /// A socket at `addr`.
+    /// Binds a socket to `addr`.
     ///
     /// # Errors
     /// As bind(2), naming the address.
@@ -60,7 +80,7 @@ impl UnixDatagram {
         Ok((a.into(), b.into()))
     }
 
-    /// Fixes the peer to the socket at `path`. Does not wait.
+    /// Connects to the socket at `path`. Does not wait.
     ///
     /// # Errors
     /// As connect(2).
@@ -68,7 +88,7 @@ impl UnixDatagram {
         self.0.inner.connect(path)
     }
 
-    /// Fixes the peer to the socket with the address `addr`. Does not wait.
+    /// Connects to the socket with the address `addr`. Does not wait.
     ///
     /// # Errors
     /// As connect(2).
@@ -76,8 +96,125 @@ impl UnixDatagram {
         self.0.inner.connect_addr(addr)
     }
 
-    fn send_one(&self, buf: &[u8]) -> io::Result<usize> {
+    /// Makes a second handle to the same socket, which shares its options. Several threads may wait
+    /// at once: each datagram goes to one of them.
+    ///
+    /// # Errors
+    /// No descriptor left.
+    pub fn try_clone(&self) -> io::Result<UnixDatagram> {
+        self.0.try_clone().map(UnixDatagram)
+    }
+
+    /// The address that the socket is bound to.
+    ///
+    /// # Errors
+    /// As getsockname(2).
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.0.inner.local_addr()
+    }
+
+    /// The address that the socket is connected to.
+    ///
+    /// # Errors
+    /// `NotConnected` if it is not connected.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.0.inner.peer_addr()
+    }
+
+    /// Waits for a datagram; returns its length and its sender. Bytes that do not fit into `buf`
+    /// are lost. A cancellation point.
+    ///
+    /// # Errors
+    /// `WouldBlock` after the read timeout; `TimedOut` when the deadline of a scope has passed;
+    /// otherwise as recvfrom(2).
+    pub fn recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        self.0.receive((0, nobody()?), || self.0.inner.recv_from(buf))
+    }
+
+    /// Waits for a datagram; returns its length. Bytes that do not fit into `buf` are lost. A
+    /// cancellation point.
+    ///
+    /// # Errors
+    /// As [`recv_from`](Self::recv_from); an error that the peer of a connected socket has sent
+    /// back (`ConnectionRefused`).
+    pub fn recv(&self, buf: &mut [u8]) -> io::Result<usize> {
+        self.0.receive(0, || self.0.inner.recv(buf))
+    }
+
+    /// Sends a datagram to the connected peer, waiting for room. A cancellation point. Never raises
+    /// a signal.
+    ///
+    /// # Errors
+    /// `WouldBlock` after the write timeout; `TimedOut` when the deadline of a scope has passed;
+    /// otherwise as send(2): `EMSGSIZE` if it is too long for one datagram, `NotConnected` or
+    /// `EDESTADDRREQ` without a peer.
+    pub fn send(&self, buf: &[u8]) -> io::Result<usize> {
         self.0.attempt(Interest::Write, |_| Ok(Done { value: self.0.inner.send(buf)?, dry: false }))
+    }
+
+    /// Sets how long a read may wait before it fails with `WouldBlock`. `None`, the default, sets
+    /// no limit.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the duration is zero.
+    pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        // The kernel's copy is for code that takes the descriptor out: calls of this crate never
+        // wait in the kernel.
+        self.0.inner.set_read_timeout(timeout)?;
+        self.0.options.set_timeout(Interest::Read, timeout);
+        Ok(())
+    }
+
+    /// Sets how long a write may wait before it fails with `WouldBlock`. `None`, the default, sets
+    /// no limit.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the duration is zero.
+    pub fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.0.inner.set_write_timeout(timeout)?;
+        self.0.options.set_timeout(Interest::Write, timeout);
+        Ok(())
+    }
+
+    /// The timeout of reads.
+    ///
+    /// # Errors
+    /// None today; the signature is std's.
+    pub fn read_timeout(&self) -> io::Result<Option<Duration>> {
+        Ok(self.0.options.get_timeout(Interest::Read))
+    }
+
+    /// The timeout of writes.
+    ///
+    /// # Errors
+    /// None today; the signature is std's.
+    pub fn write_timeout(&self) -> io::Result<Option<Duration>> {
+        Ok(self.0.options.get_timeout(Interest::Write))
+    }
+
+    /// Sets whether calls that would wait fail with `WouldBlock` instead, for this handle and its
+    /// clones.
+    ///
+    /// # Errors
+    /// None today; the signature is std's.
+    pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
+        self.0.options.set_nonblocking(nonblocking);
+        Ok(())
+    }
+
+    /// Takes the pending error of the socket (`SO_ERROR`), if there is one.
+    ///
+    /// # Errors
+    /// As getsockopt(2).
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        self.0.inner.take_error()
+    }
+
+    /// ID of this handle in the resource table, of kind `socket`. `None` if the table was full when
+    /// the handle was made.
+    #[must_use]
+    pub fn resource(&self) -> Option<Id> {
+        self.0.resource()
     }
 
     /// Sends a datagram to the socket at `path`, waiting for room there. A cancellation point.
@@ -128,7 +265,7 @@ impl UnixDatagram {
     /// # Errors
     /// The same.
     pub fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
-        self.receive(0, || SockRef::from(&self.0.inner).peek(uninit(buf)))
+        self.0.receive(0, || SockRef::from(&self.0.inner).peek(uninit(buf)))
     }
 
     /// As [`recv_from`](UnixDatagram::recv_from), and leaves the datagram for the next call.
@@ -136,7 +273,7 @@ impl UnixDatagram {
     /// # Errors
     /// The same.
     pub fn peek_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        self.receive((0, nobody()?), || {
+        self.0.receive((0, nobody()?), || {
             let (n, from) = SockRef::from(&self.0.inner).peek_from(uninit(buf))?;
             let from = match (from.as_pathname(), from.as_abstract_namespace()) {
                 (Some(path), _) => SocketAddr::from_pathname(path)?,

@@ -230,7 +230,7 @@ pub fn closing_while_another_waits(env: Env) {
 
 /// `close` on the raw descriptor, which the types cannot rule out: the wait hears of nothing, and
 /// ends by its deadline.
-pub fn closed_behind_its_back(env: Env) {
+pub fn descriptor_closed_by_other_code_fails_cleanly(env: Env) {
     let (stream, _other) = connected(env);
     stream.set_read_timeout(Some(4 * SHORT)).unwrap();
     let fd = stream.as_raw_fd();

@@ -51,6 +51,7 @@ impl Limit {
     }
 
     /// How many items a VP that has none should get.
+    #[cfg(feature = "lab")]
     pub(crate) fn portion<T: Node, Q: Peer<T>>(&self, peers: &Peers<Q>) -> usize {
         match self.rule {
             Capacity::Fixed(n) => n.max(1),

@@ -5,8 +5,9 @@
 //! what is surplus. Uses `part`, `run_queue` (the trait that each design implements) and `node`.
 
 pub(crate) mod capacity;
+#[cfg(feature = "lab")]
 pub mod locked;
 pub(crate) mod peers;
 pub mod ring;
-#[cfg(not(loom))]
+#[cfg(all(feature = "lab", not(loom)))]
 pub mod steal;

@@ -4,6 +4,7 @@
 //! `injector` what other kernel threads hand over, `shared_side` what a VP publishes; `deque` is
 //! for work stealing. Uses `node` and [`crate::loom`] alone.
 
+#[cfg(feature = "lab")]
 pub mod deque;
 pub mod injector;
 pub mod protect_queue;

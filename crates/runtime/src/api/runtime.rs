@@ -162,15 +162,17 @@ impl Builder {
         self
     }
 
-    /// The run-queue design. Default: [`DEFAULT_DESIGN`].
+    /// The run-queue design. Default: [`DEFAULT_DESIGN`], the only one unless the feature `lab` is
+    /// on.
     pub fn queue(mut self, design: Design) -> Builder {
         self.design = Some(design);
         self
     }
 
     /// How the resource table keeps its resources from being used by two at once. Default:
-    /// [`Locking::default`]. The first runtime of the process decides, unless it had a socket,
-    /// file, mailbox or region before that; another design later is an error of `build`.
+    /// [`Locking::default`], the only one unless the feature `lab` is on. The first runtime of the
+    /// process decides, unless it had a socket, file, mailbox or region before that; another design
+    /// later is an error of `build`.
     /// `KUMI_LAB=locking=...` applies where the program does not call this.
     pub fn locking(mut self, design: Locking) -> Builder {
         self.settings.locking = Some(design);
@@ -371,7 +373,10 @@ impl Builder {
         }
         let lab = &config.lab;
         let settings = &mut self.settings;
-        settings.design = self.design.or(lab.queue.map(Design::from)).unwrap_or(DEFAULT_DESIGN);
+        settings.design = self
+            .design
+            .or(lab.queue.and_then(|of| Design::from_name(of.name())))
+            .unwrap_or(DEFAULT_DESIGN);
         settings.batch = self.batch.or(lab.batch.map(BatchPolicy::from)).unwrap_or_default();
         settings.sticky = self.sticky.or(lab.sticky).unwrap_or(true);
         settings.stack_size = self.stack_size.or(config.stack).unwrap_or(DEFAULT_STACK);
@@ -379,7 +384,7 @@ impl Builder {
         settings.preempt = settings.preempt.or(config.preempt.map(Preemption::from));
         settings.distrust = settings.distrust.or(config.watchdog.map(Distrust::from));
         settings.share = settings.share.or(config.share.map(Share::from));
-        settings.locking = settings.locking.or(lab.locking.map(Locking::from));
+        settings.locking = settings.locking.or(lab.locking.and_then(|of| of.name().parse().ok()));
         if settings.limit.is_none() {
             let threads = config.kernel_threads;
             settings.limit = threads.map(|n| Limit::asked(n, "KUMI_KERNEL_THREADS"));

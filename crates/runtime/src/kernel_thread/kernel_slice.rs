@@ -17,7 +17,7 @@
 //! A slice says how soon, not how much: CPU time is shared out as before; how much is the board's.
 //! Not shorter than that quarter: a thread that has used its slice up is outranked again, and 100
 //! us, the kernel's least, are over before the thread that computed there has heard that it has to
-//! leave (session=same in `benches/results/priority`).
+//! leave (session=same in `lab/results/priority`).
 
 use std::cell::Cell;
 use std::io;

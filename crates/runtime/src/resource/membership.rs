@@ -92,7 +92,7 @@ pub(crate) fn begin(locking: Option<Locking>) -> io::Result<()> {
 pub fn table() -> &'static Table {
     if MEMBER.get().is_none() {
         // What is wrong with the environment is the first runtime's to say.
-        let _ = begin(kumihimo_config::get().lab.locking.map(Locking::from));
+        let _ = begin(kumihimo_config::get().lab.locking.and_then(|of| of.name().parse().ok()));
     }
     table::table()
 }

@@ -151,7 +151,7 @@ impl Vp {
             fsgsbase: cpu::fsgsbase(),
             standing_offset: gs_record::standing_offset(),
             block_lines: tls::get().lines().into(),
-            queues_early: design != Design::Steal && !keeps_account,
+            queues_early: !design.has_thieves() && !keeps_account,
             index,
             instance,
             level: Cell::new(0),

@@ -1,87 +1,26 @@
-//! POSIX, call by call.
+//! The POSIX cases, by system call.
+//!
+//! `case.rs` defines a [`Case`]; the rooms declare them: `inode` for permissions, owners, times and
+//! attributes, `name` for directories, links and paths, `data` for open files. A case writes its
+//! observations into a [`Trial`](crate::trial::Trial); [`compare()`](crate::compare()) runs the
+//! cases on two file systems and compares the transcripts.
 
-mod access;
-mod chmod;
-mod chown;
-mod directories;
-mod link;
-mod listing;
-mod locks;
-mod names;
-mod open;
-mod paths;
-mod ranges;
-mod rename;
-mod setid;
-mod special;
-mod stat;
-mod symlink;
-mod times;
-mod truncate;
-mod unlink;
-mod users;
-mod write;
-mod xattr;
+mod case;
+mod data;
+mod inode;
+mod name;
 
-use crate::trial::Trial;
+pub use case::Case;
 
-/// One case: a name, and what is done in a directory that is empty at first.
-pub struct Case {
-    /// Topic and name.
-    pub name: String,
-    run: Box<dyn Fn(&mut Trial) + Send + Sync>,
-}
-
-impl Case {
-    fn new(topic: &str, name: &str, run: impl Fn(&mut Trial) + Send + Sync + 'static) -> Case {
-        Case { name: format!("{topic}.{name}"), run: Box::new(run) }
-    }
-
-    /// Does it, in the current directory.
-    pub fn run(&self, trial: &mut Trial) {
-        (self.run)(trial);
-    }
-}
-
-/// The cases of a file, which are functions of a [`Trial`]; the topic is the file's name.
-macro_rules! cases {
-    ($($(#[doc = $why:literal])* fn $name:ident($t:ident) $body:block)*) => {
-        $($(#[doc = $why])* fn $name($t: &mut $crate::trial::Trial) $body)*
-
-        pub fn all() -> Vec<$crate::cases::Case> {
-            let topic = module_path!().rsplit("::").next().unwrap_or_default();
-            vec![$($crate::cases::Case::new(topic, stringify!($name), $name)),*]
-        }
-    };
-}
-use cases;
-
-/// All of them.
+/// All cases, sorted by topic.
 #[must_use]
 pub fn all() -> Vec<Case> {
-    let topics = [
-        access::all,
-        chmod::all,
-        chown::all,
-        directories::all,
-        link::all,
-        listing::all,
-        locks::all,
-        names::all,
-        open::all,
-        paths::all,
-        ranges::all,
-        rename::all,
-        setid::all,
-        special::all,
-        stat::all,
-        symlink::all,
-        times::all,
-        truncate::all,
-        unlink::all,
-        users::all,
-        write::all,
-        xattr::all,
-    ];
-    topics.into_iter().flat_map(|topic| topic()).collect()
+    let mut cases: Vec<Case> = [data::TOPICS, inode::TOPICS, name::TOPICS]
+        .into_iter()
+        .flatten()
+        .flat_map(|topic| topic())
+        .collect();
+    // Stable: the cases of a topic keep their order.
+    cases.sort_by(|a, b| a.topic().cmp(b.topic()));
+    cases
 }

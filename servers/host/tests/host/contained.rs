@@ -92,7 +92,7 @@ fn above_the_root_is_the_root() {
 
 /// As with an open directory: what was in it is reached, and what lies around it is not.
 #[test]
-fn a_directory_that_is_moved_out_leads_nowhere() {
+fn directory_moved_out_of_the_tree_is_unreachable() {
     let tree = Tree::new();
     std::fs::create_dir_all(tree.inside("a/b")).expect("directories");
     std::fs::write(tree.inside("a/b/f"), "mine").expect("a file");

@@ -111,8 +111,8 @@ fn nodes_without_number() {
 /// One descriptor for each name that has gone, until there is none: an error, and everything is as
 /// it was.
 #[test]
-fn none_left_is_an_error_and_no_harm() {
-    const NAME: &str = "descriptors::none_left_is_an_error_and_no_harm";
+fn exhausted_descriptors_are_an_error_without_damage() {
+    const NAME: &str = "descriptors::exhausted_descriptors_are_an_error_without_damage";
     process::alone(NAME, || {
         limit(120);
         let tree = Tree::new();

@@ -42,7 +42,7 @@ fn a_link_to_a_symbolic_link_is_one() {
 }
 
 #[test]
-fn what_is_unlinked_lives_while_it_is_open() {
+fn unlinked_file_lives_while_open() {
     for access in [Access::Plain, Access::Kumihimo] {
         let tree = Tree::with(Settings { access, ..Settings::default() });
         let node = tree.make(tree.root(), "f", FILE);
@@ -119,7 +119,7 @@ fn modes_are_exact() {
 }
 
 #[test]
-fn a_set_group_id_directory_gives_on_its_group_and_the_bit() {
+fn set_group_id_directory_passes_on_its_group_and_the_bit() {
     let tree = Tree::new();
     let d = tree.make(tree.root(), "d", New::Directory { mode: 0o2755 });
     let own = tree.host.attributes(d).expect("stat").gid;
@@ -273,7 +273,7 @@ fn extended_attributes() {
 }
 
 #[test]
-fn what_is_appended_goes_to_the_end_unless_the_client_knows_better() {
+fn appends_go_to_the_end_unless_the_client_sets_the_offset() {
     const APPEND: u32 = 0o2000;
     for write_back in [false, true] {
         let tree = Tree::with(Settings { write_back, ..Settings::default() });
@@ -319,7 +319,7 @@ fn read_only() {
 }
 
 #[test]
-fn what_is_no_directory_cannot_be_served() {
+fn only_directories_can_be_served() {
     let tree = Tree::new();
     std::fs::write(tree.inside("f"), "").expect("a file");
     let open = |name| {

@@ -18,8 +18,8 @@ const MADE: [(&str, New<'static>); 5] = [
 ];
 
 #[test]
-fn as_root_what_is_made_belongs_to_the_caller() {
-    let name = "as_root_what_is_made_belongs_to_the_caller";
+fn files_created_as_root_belong_to_the_caller() {
+    let name = "files_created_as_root_belong_to_the_caller";
     if !rustix::process::geteuid().is_root() {
         return skip(name, "not root");
     }

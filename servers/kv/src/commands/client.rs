@@ -5,9 +5,9 @@ use kumihimo::sync::atomic::Ordering::Relaxed;
 
 use crate::clients::Client;
 use crate::commands::{SYNTAX, no_subcommand, number};
-use crate::database::DATABASES;
-use crate::reply::Version;
-use crate::request::Args;
+use crate::data::databases::DATABASES;
+use crate::protocol::reply::Version;
+use crate::protocol::request::Args;
 use crate::session::{After, Answer, Session, wrong_arity};
 
 /// The version of Redis whose behaviour this is; clients look at it.

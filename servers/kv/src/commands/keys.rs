@@ -5,10 +5,10 @@ use std::borrow::Cow;
 use kumihimo::sync::Arc;
 
 use crate::commands::{SYNTAX, number};
-use crate::glob;
-use crate::request::Args;
+use crate::data::glob;
+use crate::data::key::{FOREVER, Time};
+use crate::protocol::request::Args;
 use crate::session::{Answer, Session, until_nul};
-use crate::shard::{FOREVER, Time};
 
 /// `DEL key ...`
 pub fn del(session: &mut Session, args: Args<'_>) -> Answer {

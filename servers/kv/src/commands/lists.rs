@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 
 use kumihimo::sync::Arc;
 
-use crate::blocked::Waiter;
 use crate::commands::number;
-use crate::database::Key;
-use crate::request::Args;
-use crate::server::Server;
+use crate::data::key::{Key, now};
+use crate::data::shard::Shard;
+use crate::data::value::{End, Value};
+use crate::data::waiter::Waiter;
+use crate::protocol::request::Args;
+use crate::session::wait::Wait;
 use crate::session::{Answer, Session, wrong_arity};
-use crate::shard::Shard;
-use crate::value::{End, Value};
 
 /// `LPUSH key item ...`
 pub fn lpush(session: &mut Session, args: Args<'_>) -> Answer {
@@ -132,37 +132,14 @@ pub fn lrange(session: &mut Session, args: Args<'_>) -> Answer {
     Ok(())
 }
 
-/// A `BLPOP` or `BRPOP` that has not found an item yet. Stands in line for all its keys until it is
-/// dropped.
-pub struct Wait {
-    server: Arc<Server>,
-    number: usize,
-    keys: Vec<Box<[u8]>>,
-    /// The waiter.
-    pub waiter: Arc<Waiter>,
-    deadline: Option<Instant>,
-}
-
-impl Drop for Wait {
-    fn drop(&mut self) {
-        self.waiter.over();
-        for name in &self.keys {
-            let key = self.server.databases.key(name);
-            self.server.databases.lock(self.number, &key).leave(&key, &self.waiter);
-        }
-    }
-}
-
-impl Wait {
-    /// Waits, and writes the reply.
-    pub fn finish(self, session: &mut Session) {
-        let given = self.waiter.wait(self.deadline);
-        drop(self);
-        session.now = crate::database::now();
-        match given {
-            Some((key, item)) => reply_item(session, &key, &item),
-            None => session.reply.null_array(),
-        }
+/// Waits for an item, and writes the reply.
+pub fn finish(wait: Wait, session: &mut Session) {
+    let given = wait.waiter.wait(wait.deadline);
+    drop(wait);
+    session.now = now();
+    match given {
+        Some((key, item)) => reply_item(session, &key, &item),
+        None => session.reply.null_array(),
     }
 }
 

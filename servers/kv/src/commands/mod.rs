@@ -1,17 +1,24 @@
-//! What the commands do, by what they are about. Semantics and errors are Redis 7.0's:
+//! The commands, grouped by the object they concern. Semantics and errors are those of Redis 7.0:
 //! <https://redis.io/commands>.
+//!
+//! `dispatch.rs` takes a request from a connection, finds its row in `table.rs`, and calls the
+//! function there: one of `client`, `keys`, `lists`, `pubsub`, `server` or `strings`. Each writes
+//! its reply into the [`Session`](crate::session::Session), or returns an error text.
+//!
+//! Uses the session and everything below it; no group of commands uses the table.
 
 pub mod client;
-pub mod introspect;
+mod dispatch;
 pub mod keys;
 pub mod lists;
 pub mod pubsub;
 pub mod server;
 pub mod strings;
+mod table;
 
 use std::borrow::Cow;
 
-use crate::request::integer;
+use crate::protocol::request::integer;
 use crate::session::until_nul;
 
 /// A number from a client.

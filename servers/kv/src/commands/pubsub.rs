@@ -4,9 +4,9 @@ use kumihimo::sync::Arc;
 use kumihimo::sync::atomic::Ordering::Relaxed;
 use kumihimo::thread;
 
-use crate::channels::{Outbox, To};
-use crate::reply::Reply;
-use crate::request::Args;
+use crate::clients::channels::{Outbox, To};
+use crate::protocol::reply::Reply;
+use crate::protocol::request::Args;
 use crate::session::{Answer, Session};
 
 /// `PUBLISH channel message`

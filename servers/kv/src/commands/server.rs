@@ -7,10 +7,10 @@ use kumihimo::sync::atomic::Ordering::Relaxed;
 
 use crate::commands::client::REDIS_VERSION;
 use crate::commands::{SYNTAX, no_subcommand};
-use crate::database::DATABASES;
-use crate::glob;
+use crate::data::databases::DATABASES;
+use crate::data::glob;
 use crate::log::Sync;
-use crate::request::{Args, MAX_BULK};
+use crate::protocol::request::{Args, MAX_BULK};
 use crate::session::{After, Answer, Session, wrong_arity};
 
 /// `CONFIG GET pattern ...`

@@ -4,10 +4,11 @@ use kumihimo::sync::Arc;
 
 use crate::commands::keys::{Unit, expiry};
 use crate::commands::{SYNTAX, number};
-use crate::request::{Args, MAX_BULK};
+use crate::data::key::{FOREVER, Time};
+use crate::data::shard::{Shard, WRONG_TYPE};
+use crate::data::value::Value;
+use crate::protocol::request::{Args, MAX_BULK};
 use crate::session::{Answer, Session, wrong_arity};
-use crate::shard::{FOREVER, Shard, Time, WRONG_TYPE};
-use crate::value::Value;
 
 /// `GET key`
 pub fn get(session: &mut Session, args: Args<'_>) -> Answer {

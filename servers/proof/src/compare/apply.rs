@@ -2,7 +2,9 @@
 
 use kumihimo_store::{Changes, Errno, Handle, Kind, New, Node, Seek, Stamp, Store, Time};
 
-use super::{Both, CALLER, Checked, Listing, Opened, Pair, Subject};
+use super::checked::{Both, Checked};
+use super::listing::Listing;
+use super::{CALLER, Opened, Pair, Subject};
 use crate::operations::{self, Change, Made, Name, Operation};
 
 /// open(2)'s `O_RDWR`.

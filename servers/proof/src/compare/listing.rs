@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kumihimo_store::{Errno, Handle, Kind, Node, Result, Store};
 
-use super::{Both, Checked};
+use super::checked::{Both, Checked};
 
 /// A name with what the directory says of it.
 type Said = (Vec<u8>, Node, Option<Kind>);

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use kumihimo_store::{Errno, Handle, Kind, Seek, Store};
 
-use super::{Both, Checked, Listing, Pair, Subject};
+use super::checked::{Both, Checked};
+use super::listing::Listing;
+use super::{Pair, Subject};
 
 /// What is read at once.
 const PIECE: u64 = 1 << 16;

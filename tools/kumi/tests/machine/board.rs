@@ -165,16 +165,19 @@ fn is_named(test: &str, name: &str, reason: &str, provoke: impl FnOnce(&One)) {
 }
 
 #[test]
-fn one_that_is_killed_is_named() {
-    is_named("board::one_that_is_killed_is_named", "killed", "ended while it held a core", |one| {
-        one.signal(Signal::KILL)
-    });
+fn killed_address_space_is_named() {
+    is_named(
+        "board::killed_address_space_is_named",
+        "killed",
+        "ended while it held a core",
+        |one| one.signal(Signal::KILL),
+    );
 }
 
 #[test]
-fn one_that_is_stopped_is_named() {
+fn stopped_address_space_is_named() {
     is_named(
-        "board::one_that_is_stopped_is_named",
+        "board::stopped_address_space_is_named",
         "stopped",
         "is stopped, and held a core",
         |one| one.signal(Signal::STOP),
@@ -182,9 +185,9 @@ fn one_that_is_stopped_is_named() {
 }
 
 #[test]
-fn one_that_loops_while_masked_is_named() {
+fn address_space_looping_while_masked_is_named() {
     is_named(
-        "board::one_that_loops_while_masked_is_named",
+        "board::address_space_looping_while_masked_is_named",
         "masked",
         "did not answer, or did not leave its core",
         |_| {},
@@ -192,9 +195,9 @@ fn one_that_loops_while_masked_is_named() {
 }
 
 #[test]
-fn one_that_scribbles_is_named() {
+fn address_space_that_corrupts_the_board_is_named() {
     is_named(
-        "board::one_that_scribbles_is_named",
+        "board::address_space_that_corrupts_the_board_is_named",
         "scribbler",
         "writes nonsense over the board",
         |_| {},

@@ -31,7 +31,7 @@ fn some(folder: &Folder) -> Double {
 }
 
 #[test]
-fn all_address_spaces_in_their_order() {
+fn ps_lists_all_address_spaces_in_order() {
     let folder = Folder::new("ps-all");
     let (one, other) = (some(&folder), folder.space());
     let (a, b, pid) = (one.table.number, other.table.number, std::process::id());
@@ -55,7 +55,7 @@ fn all_address_spaces_in_their_order() {
 }
 
 #[test]
-fn what_is_named_alone() {
+fn ps_lists_only_named_targets() {
     let folder = Folder::new("ps-named");
     let (one, other) = (some(&folder), some(&folder));
     let (a, b) = (one.table.number, other.table.number);
@@ -148,7 +148,7 @@ fn a_hundred_thousand_are_shown_and_a_reader_that_leaves_is_no_failure() {
 }
 
 #[test]
-fn names_of_others_steer_no_terminal() {
+fn foreign_names_cannot_control_the_terminal() {
     let folder = Folder::new("ps-plain");
     let one = folder.space_with(|table| {
         let id = table.add(1, "\x1b]0;owned\x07\u{202e}", State::Waiting);
@@ -231,7 +231,7 @@ fn metrics_of_all_in_one_text() {
 }
 
 #[test]
-fn the_trace_of_one_that_runs() {
+fn running_address_space_can_be_traced() {
     let folder = Folder::new("trace-live");
     let one = folder.space();
     let output = folder.path().join("out");

@@ -36,7 +36,7 @@ fn refuses(folder: &Folder, args: &[&str], why: &str) {
 }
 
 #[test]
-fn a_run_time_directory_that_cannot_be() {
+fn invalid_runtime_directory_is_refused() {
     for (place, why) in [("/no/such/folder/kumi", "/no/such/folder/kumi"), ("relative", "absolute")]
     {
         for args in [
@@ -109,7 +109,7 @@ fn stale_ids() {
 }
 
 #[test]
-fn what_is_no_id_or_of_another_kind() {
+fn malformed_and_wrong_kind_ids_are_refused() {
     let folder = Folder::new("wrong");
     let one = folder.space();
     let a = one.table.number;
@@ -257,7 +257,7 @@ fn another_version_and_another_program() {
 }
 
 #[test]
-fn one_that_does_not_let_us_in() {
+fn denied_access_is_reported() {
     let folder = Folder::new("denied");
     let a = stranger(&folder, |to| {
         let _ = to.write_all(b"{\"error\":{\"kind\":\"denied\",\"message\":\"user 0 may not ask address space 1\"}}\n");

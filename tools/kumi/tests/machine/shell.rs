@@ -17,7 +17,7 @@ fn subcommands() -> Vec<String> {
 }
 
 #[test]
-fn every_shell_is_told_of_all_subcommands() {
+fn completions_list_every_subcommand() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let output = Command::new(KUMI).args(["completions", shell]).output().expect("kumi");
         let (code, script, _) = told(&output);

@@ -8,7 +8,7 @@ use kumihimo_machine::handler::{Action, State};
 use super::double::Folder;
 
 #[test]
-fn each_has_its_own_outcome() {
+fn every_target_has_its_own_outcome() {
     let folder = Folder::new("steer");
     let one = folder.space();
     let (table, a) = (&one.table, one.table.number);
@@ -49,7 +49,7 @@ fn each_has_its_own_outcome() {
 }
 
 #[test]
-fn a_name_is_resolved_if_one_alone_has_it() {
+fn unique_name_is_resolved() {
     let folder = Folder::new("steer-name");
     let one = folder.space();
     let (table, a) = (&one.table, one.table.number);
@@ -143,7 +143,7 @@ fn watched_until_it_ends() {
 }
 
 #[test]
-fn watched_ones_end_with_their_address_space() {
+fn watch_ends_with_the_address_space() {
     let folder = Folder::new("watch-space");
     let one = folder.space();
     let a = one.table.number;

@@ -34,7 +34,7 @@ fn ends_well(mut pty: Pty) {
 }
 
 #[test]
-fn it_shows_lives_and_ends() {
+fn top_shows_address_spaces_start_and_end() {
     let folder = Folder::new("top-shows");
     let one = two(&folder);
     let a = one.table.number;
@@ -88,7 +88,7 @@ fn keys_fold_sort_filter_and_explain() {
 }
 
 #[test]
-fn the_chosen_one_is_steered() {
+fn selection_can_be_controlled() {
     let folder = Folder::new("top-steers");
     let one = two(&folder);
     let (table, a) = (&one.table, one.table.number);
@@ -152,7 +152,7 @@ fn lists_are_asked_for_while_they_are_on_the_screen() {
 }
 
 #[test]
-fn it_follows_the_size_of_the_terminal() {
+fn top_follows_the_size_of_the_terminal() {
     let folder = Folder::new("top-size");
     let _one = two(&folder);
     let mut pty = top(&folder);
@@ -180,7 +180,7 @@ fn signals_end_it_and_give_the_terminal_back() {
 }
 
 #[test]
-fn a_terminal_that_goes_away_ends_it() {
+fn top_ends_when_its_terminal_closes() {
     let folder = Folder::new("top-gone");
     let _one = two(&folder);
     // Where a signal tells of it, and where none does.
@@ -219,7 +219,7 @@ fn stopped_as_a_job_and_going_on() {
 }
 
 #[test]
-fn without_a_terminal_it_says_what_to_use() {
+fn top_without_a_terminal_suggests_ps() {
     let folder = Folder::new("top-none");
     let output = folder.command(&["top"]).stdin(Stdio::null()).output().expect("kumi");
     let said = String::from_utf8(output.stderr).expect("text");

@@ -16,8 +16,11 @@ use super::child::{line_of, make};
 
 /// Characters of a commit's hash in names.
 const SHORT: usize = 12;
-/// The program that all rows drive, by package and file name.
-const PROGRAM: &str = "kumi";
+/// The program that all rows drive, by package and file name: the laboratory's, or in a commit
+/// that has no laboratory yet, `kumi` with the benchmarks in it.
+const PROGRAMS: [&str; 2] = ["kumi-lab", "kumi"];
+/// The file whose presence says that a commit has the laboratory.
+const LABORATORY: &str = "lab/kumi-lab/Cargo.toml";
 
 /// Which of the two builds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +49,7 @@ impl Side {
 pub struct Build {
     /// Short hash and subject of its commit; says so if the tree has changes beside.
     pub title: String,
-    /// The `kumi` program.
+    /// The program: `kumi-lab`, or `kumi` of a commit without the laboratory.
     pub kumi: PathBuf,
 }
 
@@ -127,14 +130,16 @@ impl Workshop {
         let hash = self.resolve(commit)?;
         let title = self.title(&hash)?;
         let kept = self.folder.join(&hash[..SHORT]);
-        let (kumi, stamp) = (kept.join(PROGRAM), kept.join("built-with"));
+        let stamp = kept.join("built-with");
         let with = toolchain();
-        if kumi.is_file() && fs::read_to_string(&stamp).is_ok_and(|text| text == with) {
+        let is_current = || fs::read_to_string(&stamp).is_ok_and(|text| text == with);
+        let there = PROGRAMS.map(|program| kept.join(program)).into_iter().find(|p| p.is_file());
+        if let Some(kumi) = there.filter(|_| is_current()) {
             return Ok(Build { title, kumi });
         }
         let source = self.check_out(&hash)?;
         make(&kept)?;
-        self.build(&source, &self.folder.join("cargo"), &title, &kumi)?;
+        let kumi = self.build(&source, &self.folder.join("cargo"), &title, &kept)?;
         fs::write(&stamp, with).map_err(|e| format!("{}: {e}", stamp.display()))?;
         Ok(Build { title, kumi })
     }
@@ -144,10 +149,9 @@ impl Workshop {
         let title = format!("{} with uncommitted changes", self.title(&self.resolve("HEAD")?)?);
         let kept = self.folder.join("working-tree");
         make(&kept)?;
-        let kumi = kept.join(PROGRAM);
         // Not the target directory of the commits: cargo takes equal packages in two directories
         // for the same, and decides by time stamps alone whether to build one again.
-        self.build(&self.root, &self.root.join("target"), &title, &kumi)?;
+        let kumi = self.build(&self.root, &self.root.join("target"), &title, &kept)?;
         Ok(Build { title, kumi })
     }
 
@@ -165,9 +169,17 @@ impl Workshop {
         Ok(source)
     }
 
-    fn build(&self, source: &Path, target: &Path, title: &str, to: &Path) -> Result<(), String> {
+    /// Builds the program of `source` and copies it into the folder `to`; its new path.
+    fn build(
+        &self,
+        source: &Path,
+        target: &Path,
+        title: &str,
+        to: &Path,
+    ) -> Result<PathBuf, String> {
+        let program = program_of(source);
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        cargo.args(["build", "--release", "--locked", "--package", PROGRAM, "--bin", PROGRAM]);
+        cargo.args(["build", "--release", "--locked", "--package", program, "--bin", program]);
         cargo.current_dir(source).env("CARGO_TARGET_DIR", target).stdin(Stdio::null());
         let line = line_of(&cargo);
         eprintln!("bench-check: builds {title}");
@@ -178,11 +190,17 @@ impl Workshop {
                 "the build of {title} failed; the errors stand above (`{line}` in {place})"
             ));
         }
-        let built = target.join("release").join(PROGRAM);
-        fs::copy(&built, to)
+        let (built, to) = (target.join("release").join(program), to.join(program));
+        fs::copy(&built, &to)
             .map_err(|e| format!("{} to {}: {e}", built.display(), to.display()))?;
-        Ok(())
+        Ok(to)
     }
+}
+
+/// The program that runs the benchmarks in a source tree.
+fn program_of(source: &Path) -> &'static str {
+    let [laboratory, product] = PROGRAMS;
+    if source.join(LABORATORY).is_file() { laboratory } else { product }
 }
 
 /// What else than the commit decides how a program comes out: compiler and flags.

@@ -1,5 +1,6 @@
 //! The programs behind the rows: each starts a fresh process of one build, measures once and ends
-//! it. All are driven through command lines that `kumi` has had since commit 60d764c.
+//! it. All are driven through command lines that `kumi` has had since commit 60d764c, and that
+//! `kumi-lab` took over.
 
 mod echo;
 mod files;
@@ -108,7 +109,7 @@ impl Drop for Scratch {
 /// What both builds are measured with. Found once, with BASE, so that it is the same for both.
 #[derive(Debug)]
 pub struct Setting {
-    /// BASE's `kumi`, whose loads drive both builds.
+    /// BASE's program, whose loads drive both builds.
     load: PathBuf,
     /// The event source of `events` and `stall`; why there is none.
     source: Result<String, Trouble>,
@@ -153,7 +154,7 @@ pub fn measure(program: Program, kumi: &Path, setting: &mut Setting) -> Result<S
     }
 }
 
-/// `kumi bench-child BENCH ARGS`, in a run-time directory of its own.
+/// `kumi-lab bench-child BENCH ARGS`, in a run-time directory of its own.
 fn child(kumi: &Path, directory: &Scratch, bench: &str, args: &[&str], vps: usize) -> Command {
     let mut command = Command::new(kumi);
     command.args(["bench-child", "--variant", "full", "--queue", "ring", bench]).args(args);

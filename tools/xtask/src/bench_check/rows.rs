@@ -41,7 +41,7 @@ pub enum Program {
     Kv,
 }
 
-/// `kumi bench-child BENCH KEYS --vps VPS`.
+/// `kumi-lab bench-child BENCH KEYS --vps VPS`.
 #[derive(Debug, PartialEq)]
 pub struct Micro {
     /// Name of the benchmark.

@@ -2,8 +2,9 @@
 //!
 //! The rows are a covering array: each pair of values of two of these four columns that can be
 //! combined is in some row (a test proves it). Run queue, guard pages and locking of the resource
-//! table ride along, each value with several others. The last rows have no virtual processors,
-//! where event source and preemption have no meaning.
+//! table ride along, each value with several others; the designs among them that exist for
+//! comparison are left out where the build does not have the feature `lab`. The last rows have no
+//! virtual processors, where event source and preemption have no meaning.
 
 use std::fmt;
 
@@ -76,6 +77,15 @@ pub enum Locking {
     Id,
 }
 
+/// Designs of run queue and locking that a build has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Designs {
+    /// The defaults: without the feature `lab`.
+    Default,
+    /// Those that exist for comparison too.
+    All,
+}
+
 type Columns = (Events, Preempt, Batch, Switches, Queue, Guard, Locking);
 
 const fn row(columns: Columns) -> Row {
@@ -120,11 +130,12 @@ pub fn of_commit(hash: &str) -> usize {
 }
 
 impl Row {
-    /// The environment that makes the runtime work so.
+    /// The environment that makes the runtime work so, in a build that has the feature `lab` or,
+    /// for `Designs::Default`, not.
     ///
     /// The best event source and preemption are the default and are not named: a program that gives
     /// up its privileges may fall back from the default, and fails where the same is forced.
-    pub fn environment(&self) -> Vec<(String, String)> {
+    pub fn environment(&self, designs: Designs) -> Vec<(String, String)> {
         let mut all = Vec::new();
         let mut lab: Vec<&str> = Vec::new();
         let mut set = |name: &str, value: &str| all.push((name.to_owned(), value.to_owned()));
@@ -153,17 +164,17 @@ impl Row {
             Kernel => lab.push("tls=kernel"),
         }
         match self.queue {
-            Ring => {}
-            Locked => lab.push("queue=locked"),
-            Steal => lab.push("queue=steal"),
+            Locked if designs == Designs::All => lab.push("queue=locked"),
+            Steal if designs == Designs::All => lab.push("queue=steal"),
+            Ring | Locked | Steal => {}
         }
         if self.guard == Mprotect {
             lab.push("guard=mprotect");
         }
         match self.locking {
-            Vp => {}
-            Kind => lab.push("locking=kind"),
-            Id => lab.push("locking=id"),
+            Kind if designs == Designs::All => lab.push("locking=kind"),
+            Id if designs == Designs::All => lab.push("locking=id"),
+            Vp | Kind | Id => {}
         }
         if !lab.is_empty() {
             set("KUMI_LAB", &lab.join(","));
@@ -187,11 +198,18 @@ impl Row {
     }
 }
 
+impl Row {
+    /// The environment as one line.
+    pub fn name(&self, designs: Designs) -> String {
+        let all = self.environment(designs);
+        let words = all.iter().map(|(name, value)| format!("{name}={value}"));
+        words.collect::<Vec<_>>().join(" ")
+    }
+}
+
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let all = self.environment();
-        let words = all.iter().map(|(name, value)| format!("{name}={value}"));
-        f.write_str(&words.collect::<Vec<_>>().join(" "))
+        f.write_str(&self.name(Designs::All))
     }
 }
 
@@ -261,5 +279,7 @@ mod tests {
         let named = "KUMI_EVENTS=perf \
                      KUMI_LAB=batch=fixed:3,uring=off,tls=donor,queue=locked,locking=kind";
         assert_eq!(ROWS[3].to_string(), named);
+        let product = named.replace(",queue=locked,locking=kind", "");
+        assert_eq!(ROWS[3].name(Designs::Default), product);
     }
 }

@@ -1,8 +1,12 @@
 //! `cargo xtask test`: every suite, with a count for each and a closing line.
 //!
-//! All test programs are built by one call of cargo and run two at a time, the long ones first.
-//! Default: every suite as the runtime works on this machine, and one row of the matrix of
-//! fallbacks, which the commit's hash chooses. `--matrix` runs all rows.
+//! All test programs are built first and run two at a time, the long ones first. Default: every
+//! suite as the runtime works on this machine, and one row of the matrix of fallbacks, which the
+//! commit's hash chooses. `--matrix` runs all rows.
+//!
+//! The product's packages are built by one call of cargo and the laboratory's by another one:
+//! cargo unites the features of all packages of a call, and the laboratory's turn the feature
+//! `lab` on, which the product's default build leaves out. `--matrix` builds everything with it.
 
 pub mod binaries;
 mod libtest;
@@ -20,7 +24,7 @@ use crate::report::{Counts, Report};
 use crate::workspace;
 use crate::{Failure, cargo_test};
 use binaries::Binary;
-use matrix::ROWS;
+use matrix::{Designs, ROWS};
 use plan::Job;
 
 /// Test programs that run at a time. A program runs as many tests at a time as there are cores, and
@@ -31,13 +35,21 @@ const LANES: usize = 3;
 const LONG: [&str; 8] = [
     "kumi/mount",
     "kumi/machine",
-    "kumi/tour",
+    "kumi-lab/tour",
     "kumihimo-tests/events",
     "kumihimo-tests/gates",
     "kumihimo-tests/preemption",
     "kumihimo-tests/stress",
     "kumihimo-proof/power",
 ];
+
+/// The packages that turn the feature `lab` on.
+pub const LABORATORY: [&str; 3] = ["kumi-lab", "kumihimo-bench", "kumihimo-bench-simulate"];
+
+/// Packages whose tests depend on the feature `lab`, and have no program that another build of the
+/// workspace replaces.
+const WITHOUT_LAB: [&str; 5] =
+    ["kumihimo", "kumihimo-io", "kumihimo-queue", "kumihimo-resource", "kumihimo-runtime"];
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -59,7 +71,8 @@ pub struct Args {
 
 /// Builds, runs and reports. The exit code is 0 if something ran and nothing failed.
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let mut binaries = build()?;
+    let designs = if args.matrix { Designs::All } else { Designs::Default };
+    let mut binaries = build(designs)?;
     if !args.only.is_empty() {
         binaries.retain(|binary| args.only.iter().any(|part| binary.name().contains(part)));
     }
@@ -68,8 +81,9 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         if args.no_defaults { Vec::new() } else { plan::defaults(&binaries, args.matrix) };
     let rows = if args.matrix { allowed_rows(&mut report)? } else { one_row(args.row)? };
     for number in rows {
-        println!("row {number} of the matrix (ROW=n names another): {}", ROWS[number]);
-        jobs.extend(plan::row(number, &ROWS[number], &binaries));
+        let name = ROWS[number].name(designs);
+        println!("row {number} of the matrix (ROW=n names another): {name}");
+        jobs.extend(plan::row(number, &ROWS[number], designs, &binaries));
     }
     if args.list {
         return list(&jobs);
@@ -84,13 +98,20 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
 
 /// Every suite on the defaults and on every row of the matrix, added to `report`.
 pub fn run_matrix(report: &mut Report) -> Result<(), Failure> {
-    let mut binaries = build()?;
+    let product = build_product()?.into_iter();
+    let product: Vec<Binary> =
+        product.filter(|binary| WITHOUT_LAB.contains(&binary.package.as_str())).collect();
+    let mut binaries = build(Designs::All)?;
     // The features that are off by default need another build of every crate below them.
     let tracing = ["-p", "kumihimo", "--features", "tracing", "--test", "tracing"];
     binaries.extend(binaries::build(&tracing)?);
     let mut jobs = plan::defaults(&binaries, true);
+    for mut job in plan::defaults(&product, true) {
+        job.suite += " without the feature lab";
+        jobs.push(job);
+    }
     for number in allowed_rows(report)? {
-        jobs.extend(plan::row(number, &ROWS[number], &binaries));
+        jobs.extend(plan::row(number, &ROWS[number], Designs::All, &binaries));
     }
     run_all(jobs, report);
     documentation(report)
@@ -102,13 +123,34 @@ fn documentation(report: &mut Report) -> Result<(), Failure> {
     cargo_test::suite(report, "documentation", &mut cargo)
 }
 
-/// All test programs of the workspace, with its default features.
-fn build() -> Result<Vec<Binary>, Failure> {
+/// All test programs of the workspace: in one build with the feature `lab`, or the product's
+/// without it and the laboratory's with it.
+fn build(designs: Designs) -> Result<Vec<Binary>, Failure> {
     println!("== building the tests");
     let begun = Instant::now();
-    let binaries = binaries::build(&["--workspace", "--tests"])?;
+    let binaries = match designs {
+        Designs::All => binaries::build(&["--workspace", "--tests"])?,
+        Designs::Default => {
+            let mut binaries = build_product()?;
+            let packages = LABORATORY.iter().flat_map(|package| ["--package", package]);
+            binaries.extend(binaries::build(&packages.chain(["--tests"]).collect::<Vec<_>>())?);
+            binaries.sort_by_key(Binary::name);
+            binaries
+        }
+    };
     println!("built in {:.0} s", begun.elapsed().as_secs_f64());
     Ok(binaries)
+}
+
+/// The test programs of the product, with its default features.
+fn build_product() -> Result<Vec<Binary>, Failure> {
+    binaries::build(&[&product()[..], &["--tests"]].concat())
+}
+
+/// Arguments for cargo that choose all packages but the laboratory's.
+pub fn product() -> Vec<&'static str> {
+    let excluded = LABORATORY.iter().flat_map(|package| ["--exclude", package]);
+    std::iter::once("--workspace").chain(excluded).collect()
 }
 
 /// Runs all jobs, and prints the slowest tests.

@@ -1,7 +1,7 @@
 //! Which test programs run, under which name and environment.
 
 use super::binaries::Binary;
-use super::matrix::{Events, Locking, Row, Switches};
+use super::matrix::{Designs, Events, Locking, Row, Switches};
 
 /// One run of one test program.
 #[derive(Clone, Debug)]
@@ -80,10 +80,11 @@ pub fn defaults(binaries: &[Binary], thorough: bool) -> Vec<Job> {
     jobs
 }
 
-/// The suites that a row of the matrix changes anything for.
-pub fn row(number: usize, row: &Row, binaries: &[Binary]) -> Vec<Job> {
-    let (suite, environment) = (format!("row {number}: {row}"), row.environment());
-    let chosen = binaries.iter().filter(|binary| reaches(row, binary));
+/// The suites that a row of the matrix changes anything for, in a build with these designs.
+pub fn row(number: usize, row: &Row, designs: Designs, binaries: &[Binary]) -> Vec<Job> {
+    let suite = format!("row {number}: {}", row.name(designs));
+    let environment = row.environment(designs);
+    let chosen = binaries.iter().filter(|binary| reaches(row, designs, binary));
     let mut jobs: Vec<Job> = chosen.map(|binary| job(&suite, binary, &environment)).collect();
     for job in &mut jobs {
         if job.binary.name() == "kumihimo-tests/gates" {
@@ -93,13 +94,13 @@ pub fn row(number: usize, row: &Row, binaries: &[Binary]) -> Vec<Job> {
     jobs
 }
 
-fn reaches(row: &Row, binary: &Binary) -> bool {
+fn reaches(row: &Row, designs: Designs, binary: &Binary) -> bool {
     let of_table = TABLE.contains(&binary.package.as_str());
     if binary.package == "kumihimo-io" && row.forces_batches() {
         return true;
     }
     if of_table {
-        return row.locking != Locking::Vp;
+        return designs == Designs::All && row.locking != Locking::Vp;
     }
     if binary.package != "kumihimo-tests" || binary.target == "lib" || binary.target == "documents"
     {
@@ -137,7 +138,10 @@ mod tests {
 
     fn chosen(number: usize, names: &[&str]) -> Vec<String> {
         let binaries: Vec<Binary> = names.iter().copied().map(binary).collect();
-        row(number, &ROWS[number], &binaries).iter().map(|job| job.binary.name()).collect()
+        row(number, &ROWS[number], Designs::All, &binaries)
+            .iter()
+            .map(|job| job.binary.name())
+            .collect()
     }
 
     #[test]
@@ -145,6 +149,14 @@ mod tests {
         let all = ["kumihimo-ext2/lib", "kumihimo-queue/lib", "kumihimo-tests/documents"];
         for number in 0..ROWS.len() {
             assert!(chosen(number, &all).is_empty(), "{number}");
+        }
+    }
+
+    #[test]
+    fn locking_of_a_row_reaches_the_table_only_where_the_build_has_it() {
+        let sync = [binary("kumihimo-sync/lib")];
+        for (designs, jobs) in [(Designs::All, 1), (Designs::Default, 0)] {
+            assert_eq!(row(3, &ROWS[3], designs, &sync).len(), jobs, "{designs:?}");
         }
     }
 

@@ -96,3 +96,13 @@ fn build_that_fails_names_the_commit() {
     let why = workshop.commit("HEAD").unwrap_err();
     assert!(why.contains("area: go on") && why.contains("cargo"), "{why}");
 }
+
+#[test]
+fn commit_without_a_laboratory_is_driven_through_kumi() {
+    let repository = Repository::new("layout");
+    assert_eq!(program_of(&repository.0), "kumi");
+    let manifest = repository.0.join(LABORATORY);
+    make(manifest.parent().unwrap()).unwrap();
+    fs::write(manifest, "").unwrap();
+    assert_eq!(program_of(&repository.0), "kumi-lab");
+}

@@ -1,4 +1,4 @@
-//! Rows of one process that prints its samples and ends: `kumi bench-child NAME KEY=VALUE...`.
+//! Rows of one process that prints its samples and ends: `kumi-lab bench-child NAME KEY=VALUE...`.
 
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,317 @@
+//! A server: accepts connections, runs a microprocess for each, sheds load, and drains.
+//!
+//! `accept.rs` is the accept loop: it admits a connection against the limits (`memory.rs` measures
+//! resident memory), or refuses it and reports the cause (`trouble.rs`). `connection.rs` counts the
+//! connections of one [`Server::serve`] call, which waits for all of them. Data flows from the
+//! listener (`listener.rs`) through admission to the caller's closure; the server never reads from
+//! or writes to an admitted connection.
+//!
+//! Uses the sockets of [`net`](super), and microprocesses, scopes and cancellation of the runtime.
+
+mod accept;
+mod connection;
+mod listener;
+mod memory;
+mod trouble;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use kumihimo_runtime::NoEvents;
+use kumihimo_runtime::cancel::{self, Cancelled};
+use kumihimo_runtime::park::Waiter;
+use kumihimo_runtime::thread::{self, Thread};
+
+pub use connection::Tally;
+use connection::{AcceptGuard, Load, ServeCall, UNWINDS_FROM_IDLE};
+pub use listener::Listener;
+use memory::Resident;
+pub use trouble::{Cause, Trouble};
+
+/// A server: the limits, the count of open connections and the shutdown that its listeners share.
+///
+/// ```no_run
+/// use kumihimo_io::net::{Server, TcpListener};
+/// use std::io::{Read, Write};
+/// use std::time::Duration;
+/// # use kumihimo_runtime::thread;
+///
+/// let server = Server::new().connections(10_000).refusal("busy, try again later\n");
+/// let listener = TcpListener::bind("127.0.0.1:7000")?;
+/// let tally = thread::scope(|s| {
+///     s.spawn(|| {
+///         thread::sleep(Duration::from_secs(3600)); // or wait for a signal
+///         server.drain(Duration::from_secs(10));
+///     });
+///     server.serve(&listener, |mut stream, _peer| {
+///         let mut buffer = [0; 4096];
+///         while let Ok(n @ 1..) = stream.read(&mut buffer) {
+///             if server.is_draining() || stream.write_all(&buffer[..n]).is_err() { break; }
+///         }
+///     })
+/// })?;
+/// println!("{tally:?}");
+/// # std::io::Result::Ok(())
+/// ```
+pub struct Server {
+    connections: usize,
+    memory: u64,
+    refusal: Vec<u8>,
+    stack_size: Option<usize>,
+    hook: Option<Box<Hook>>,
+    load: Load,
+    state: Mutex<State>,
+    /// Connections inside [`idle`](Server::idle), by the IDs of their microprocesses.
+    idle: Mutex<HashMap<u64, Thread>>,
+}
+
+type Hook = dyn Fn(&Trouble) + Send + Sync;
+
+#[derive(Default)]
+struct State {
+    /// When draining ends.
+    until: Option<Instant>,
+    /// Threads inside `serve`.
+    serving: Vec<Waiter>,
+    /// For each cause: time of the last report, and number of occurrences since.
+    reported: [(Option<Instant>, u64); Cause::COUNT],
+}
+
+impl Default for Server {
+    fn default() -> Server {
+        Server::new()
+    }
+}
+
+/// Settings.
+impl Server {
+    /// A server without limits, which reports trouble on standard error.
+    #[must_use]
+    pub fn new() -> Server {
+        Server {
+            connections: usize::MAX,
+            memory: u64::MAX,
+            refusal: Vec::new(),
+            stack_size: None,
+            hook: None,
+            load: Load::default(),
+            state: Mutex::default(),
+            idle: Mutex::default(),
+        }
+    }
+
+    /// Sets the maximum of open connections over all listeners; further ones are refused. Leave
+    /// some descriptors of `ulimit -n` for the rest of the program.
+    #[must_use]
+    pub fn connections(mut self, most: usize) -> Server {
+        self.connections = most;
+        self
+    }
+
+    /// Sets the resident memory of the process, in bytes, above which new connections are refused.
+    /// Memory that open connections allocate later is not bounded: leave room below the limit of
+    /// the machine or the control group.
+    #[must_use]
+    pub fn memory(mut self, most: u64) -> Server {
+        self.memory = most;
+        self
+    }
+
+    /// Sets the message that a refused connection receives before it is closed, if the socket's
+    /// buffer has room for it. Default: none.
+    #[must_use]
+    pub fn refusal(mut self, message: impl Into<Vec<u8>>) -> Server {
+        self.refusal = message.into();
+        self
+    }
+
+    /// Sets the usable stack of a connection's microprocess, in bytes. Default: the runtime's.
+    #[must_use]
+    pub fn stack_size(mut self, bytes: usize) -> Server {
+        self.stack_size = Some(bytes);
+        self
+    }
+
+    /// Sets the hook that receives reports instead of standard error, each cause at most once a
+    /// second. It runs in the accept loop: while it blocks, nothing is accepted.
+    #[must_use]
+    pub fn on_trouble(mut self, hook: impl Fn(&Trouble) + Send + Sync + 'static) -> Server {
+        self.hook = Some(Box::new(hook));
+        self
+    }
+}
+
+impl Server {
+    /// Accepts from `listener` and runs `serve` for each connection, in a microprocess of its own,
+    /// until the server is [drained](Server::drain). Blocks the caller. For several listeners, call
+    /// it from as many microprocesses.
+    ///
+    /// A cancellation point: the connections are cancelled with the caller, and awaited. The
+    /// deadline of an enclosing scope has the effect of [`drain`](Server::drain) with no time left.
+    ///
+    /// Connections in the backlog stay there when draining begins: another holder of the listener
+    /// accepts them, or closing the listener resets them. A connection whose `serve` panics is
+    /// closed and counted. A connection that never reaches a cancellation point is awaited.
+    ///
+    /// # Errors
+    /// Errors of accept(2) about the listener itself, after the active connections have ended or
+    /// `drain` has cancelled them. `Unsupported` if [`memory`](Server::memory) is set and procfs is
+    /// not mounted.
+    pub fn serve<L, F>(&self, listener: &L, serve: F) -> io::Result<Tally>
+    where
+        L: Listener,
+        F: Fn(L::Stream, L::Addr) + Send + Sync,
+    {
+        if self.is_draining() {
+            return Ok(Tally::default());
+        }
+        let resident = (self.memory != u64::MAX).then(Resident::open).transpose()?;
+        let call = ServeCall::new();
+        let _registration = self.register(&call.waiter);
+        let accepted = thread::scope(|s| {
+            s.tolerate_panics();
+            let acceptor = s.spawn(|| {
+                let _guard = AcceptGuard(&call);
+                self.accept(listener, resident.as_ref(), &call, |connection, stream, addr| {
+                    let mut builder = thread::Builder::new().name("connection".to_owned());
+                    if let Some(bytes) = self.stack_size {
+                        builder = builder.stack_size(bytes);
+                    }
+                    let serve = &serve;
+                    builder
+                        .spawn_scoped(s, move || {
+                            let mut connection = connection;
+                            serve(stream, addr);
+                            connection.is_complete = true;
+                        })
+                        .map(drop)
+                })
+            });
+            while !self.is_draining() && !call.ended.load(Ordering::Acquire) {
+                call.wait(None);
+            }
+            acceptor.cancel();
+            let accepted = acceptor.join().unwrap_or_else(|payload| {
+                if payload.is::<Cancelled>() { Ok(()) } else { std::panic::resume_unwind(payload) }
+            });
+            while call.open.load(Ordering::SeqCst) != 0 {
+                let until = cancel::earlier(self.until(), cancel::deadline());
+                if until.is_some_and(|until| Instant::now() >= until) {
+                    s.cancel();
+                    break;
+                }
+                call.wait(until);
+            }
+            accepted
+        });
+        accepted.map(|()| call.tally())
+    }
+
+    /// Ends every [`serve`](Server::serve) call of this server. Nothing is accepted any more.
+    /// Active connections have `time` to end and are then cancelled; [idle](Server::idle) ones are
+    /// cancelled at once.
+    ///
+    /// Returns at once. After several calls the earliest end applies. A drained server cannot serve
+    /// again.
+    pub fn drain(&self, time: Duration) {
+        // A time beyond the clock's range sets no end.
+        let until = Instant::now().checked_add(time);
+        self.with(|state| {
+            state.until = cancel::earlier(state.until, until);
+            self.load.draining.store(true, Ordering::SeqCst);
+            state.serving.iter().for_each(Waiter::wake);
+        });
+        for connection in self.with_idle(std::mem::take).into_values() {
+            connection.cancel();
+        }
+    }
+
+    /// Whether draining has begun. A connection that would otherwise continue for ever should end
+    /// after its current request.
+    pub fn is_draining(&self) -> bool {
+        self.load.draining.load(Ordering::SeqCst)
+    }
+
+    /// Runs `wait` and marks the connection as idle meanwhile, for example between two requests.
+    /// Draining cancels idle connections at once instead of waiting for them.
+    ///
+    /// ```no_run
+    /// # use std::io::{BufRead, BufReader};
+    /// # let server = kumihimo_io::net::Server::new();
+    /// # let stream = kumihimo_io::net::TcpStream::connect("127.0.0.1:1")?;
+    /// # let (mut reader, mut line) = (BufReader::new(stream), String::new());
+    /// // Idle until the next request begins; a request that has begun is answered.
+    /// while !server.idle(|| reader.fill_buf())?.is_empty() {
+    ///     reader.read_line(&mut line)?;
+    /// }
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn idle<R>(&self, wait: impl FnOnce() -> R) -> R {
+        struct IdleGuard<'a>(&'a Server, u64);
+        impl Drop for IdleGuard<'_> {
+            fn drop(&mut self) {
+                self.0.with_idle(|idle| idle.remove(&self.1));
+                UNWINDS_FROM_IDLE.set(std::thread::panicking() && cancel::requested());
+            }
+        }
+        let me = thread::current();
+        let id = me.id().as_u64().get();
+        self.with_idle(|idle| idle.insert(id, me.clone()));
+        let _guard = IdleGuard(self, id);
+        // Either the draining thread has found this entry, or its flag is seen call.
+        if self.is_draining() {
+            me.cancel();
+            cancel::point();
+        }
+        wait()
+    }
+
+    fn with_idle<R>(&self, f: impl FnOnce(&mut HashMap<u64, Thread>) -> R) -> R {
+        let _quiet = NoEvents::new();
+        f(&mut self.idle.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Number of open connections, over all listeners.
+    pub fn open(&self) -> usize {
+        self.load.open.load(Ordering::Relaxed)
+    }
+
+    fn until(&self) -> Option<Instant> {
+        self.with(|state| state.until)
+    }
+
+    fn with<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
+        let _quiet = NoEvents::new();
+        f(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Adds `waiter` to the threads that draining wakes, until the returned guard drops.
+    fn register<'a>(&'a self, waiter: &'a Waiter) -> impl Drop + use<'a> {
+        struct Registration<'a>(&'a Server, &'a Waiter);
+        impl Drop for Registration<'_> {
+            fn drop(&mut self) {
+                self.0.with(|state| {
+                    if let Some(at) = state.serving.iter().position(|w| w == self.1) {
+                        state.serving.swap_remove(at);
+                    }
+                });
+            }
+        }
+        self.with(|state| state.serving.push(waiter.clone()));
+        Registration(self, waiter)
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server")
+            .field("open", &self.open())
+            .field("idle", &self.with_idle(|idle| idle.len()))
+            .field("draining", &self.is_draining())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,144 @@
+//! Building the rivals, on demand.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::{Programs, Runtime};
+
+/// The repository, as it was when `kumi-lab` was built.
+pub fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .ancestors()
+        .nth(2)
+        .expect("lab/kumi-lab is two below")
+        .to_owned()
+}
+
+/// `kumi` itself, and the rivals of `benches` if asked for. Never fails as a whole: a rival that
+/// cannot be built says why.
+pub fn programs(with_rivals: bool, benches: &[&str]) -> Programs {
+    let me = std::env::current_exe().map_err(|e| format!("own program: {e}"));
+    let mut programs = Programs::from([(Runtime::Kumihimo, me)]);
+    if with_rivals {
+        for rival in Runtime::BUILT.into_iter().filter(|rival| is_of(*rival, benches)) {
+            eprintln!("building rival {}", rival.name());
+            let built = build(rival);
+            if let Err(why) = &built {
+                eprintln!("rival {} is missing: {why}", rival.name());
+            }
+            programs.insert(rival, built);
+        }
+    }
+    programs
+}
+
+/// Whether it takes part. What takes minutes to build, the first time, is built for its own
+/// benchmark only.
+fn is_of(rival: Runtime, benches: &[&str]) -> bool {
+    match rival {
+        Runtime::Rpc => benches.contains(&"rpc"),
+        Runtime::Files => benches.contains(&"servers"),
+        Runtime::Std if benches.contains(&"unwrapped") => true,
+        _ => benches.iter().any(|bench| !["rpc", "servers", "unwrapped"].contains(bench)),
+    }
+}
+
+/// Where what is built for it goes.
+fn target(rival: Runtime) -> PathBuf {
+    target_directory().join("rivals").join(rival.name())
+}
+
+/// Where cargo builds.
+pub fn target_directory() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| repository().join("target"), PathBuf::from)
+}
+
+/// The program of a rival in Rust, if it has been built before.
+pub fn there(rival: Runtime) -> Option<PathBuf> {
+    Some(by_cargo(rival)).filter(|program| program.is_file())
+}
+
+fn by_cargo(rival: Runtime) -> PathBuf {
+    target(rival).join("release").join(format!("rival-{}", rival.name()))
+}
+
+fn build(rival: Runtime) -> Result<PathBuf, String> {
+    let source = repository().join("lab/rivals").join(rival.name());
+    let target = target(rival);
+    if !source.is_dir() {
+        return Err(format!(
+            "{} is not there: `kumi bench` needs the repository it was built from",
+            source.display()
+        ));
+    }
+    if rival == Runtime::Go {
+        let program = target.join("rival-go");
+        let mut go = Command::new("go");
+        go.args(["build", "-o"]).arg(&program).arg(".").current_dir(&source);
+        run(&mut go, "Go (`make bench` installs it)")?;
+        return Ok(program);
+    }
+    let in_c: &[&str] = match rival {
+        Runtime::Floor => &["main.c", "epoll.c", "uring.c"],
+        Runtime::Linux => &["main.c"],
+        _ => &[],
+    };
+    if !in_c.is_empty() {
+        std::fs::create_dir_all(&target).map_err(|e| format!("{}: {e}", target.display()))?;
+        let program = target.join(format!("rival-{}", rival.name()));
+        let mut cc = Command::new("cc");
+        cc.args(["-O2", "-o"]).arg(&program).args(in_c).current_dir(&source);
+        run(&mut cc, "cc, a C compiler,")?;
+        return Ok(program);
+    }
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo
+        .args(["build", "--release", "--locked", "--quiet", "--target-dir"])
+        .arg(&target)
+        .current_dir(&source);
+    run(&mut cargo, "cargo")?;
+    Ok(by_cargo(rival))
+}
+
+fn run(command: &mut Command, what: &str) -> Result<(), String> {
+    match command.output() {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            Err(format!("{what} is not installed"))
+        }
+        Err(e) => Err(format!("{what}: {e}")),
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) => {
+            let complaint = String::from_utf8_lossy(&output.stderr);
+            let last: Vec<_> = complaint.lines().rev().take(3).collect();
+            Err(format!("not built: {}", last.into_iter().rev().collect::<Vec<_>>().join(" / ")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_installed_is_said() {
+        let error = run(&mut Command::new("/no/such/program"), "Go").unwrap_err();
+        assert_eq!(error, "Go is not installed");
+    }
+
+    #[test]
+    fn nobody_is_built_for_nothing() {
+        let built =
+            |benches: &[&str]| Runtime::BUILT.into_iter().filter(|r| is_of(*r, benches)).count();
+        let counts =
+            [&["rpc"][..], &["servers"], &["unwrapped"], &["yield"], &["yield", "rpc", "servers"]]
+                .map(built);
+        assert_eq!(counts, [1, 1, 1, 5, 7]);
+    }
+
+    #[test]
+    fn the_rivals_sources_are_where_they_are_looked_for() {
+        for rival in Runtime::BUILT {
+            assert!(repository().join("lab/rivals").join(rival.name()).is_dir());
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Cells of `unwrapped`.
+
+use kumihimo_bench_unwrapped::Kind;
+
+use super::{Cell, Options, Plan, join};
+use crate::bench::contender::{Contender, Runtime, own_cores};
+
+/// Works, with the keys that tell cells of the same work apart.
+const WORKS: [&[&str]; 12] = [
+    &["work=redis"],
+    &["work=http"],
+    &["work=pipe"],
+    &["work=mix", "every=1"],
+    &["work=mix", "every=4"],
+    &["work=mix", "every=16"],
+    &["work=long", "limit=4096"],
+    &["work=long", "limit=none"],
+    &["work=full"],
+    &["work=mutex"],
+    &["work=fault"],
+    &["work=levels"],
+];
+
+/// Where events come from; the first is what a user gets without asking for any.
+const SOURCES: [&[&str]; 5] = [
+    &["events=default"],
+    &["events=bpf", "way=thread"],
+    &["events=bpf", "way=switch"],
+    &["events=perf"],
+    &["events=watch"],
+];
+
+/// Rounds where every source is beside std.
+pub const RUNS: usize = 9;
+
+/// Whether all works are done in full, under every source: not where only a short look is wanted.
+pub fn is_whole(options: &Options) -> bool {
+    options.rivals || options.full
+}
+
+/// What `kumi-lab bench-peer` is asked for to run a work.
+pub fn peer_of(work: &str) -> Option<&'static str> {
+    Kind::from_name(work)?.peer()
+}
+
+impl Plan<'_> {
+    /// A cell a work: std twice, so that the ratio of the two shows the noise.
+    pub(super) fn unwrapped(&self) -> Vec<Cell> {
+        let sources = if is_whole(self.options) { &SOURCES[..] } else { &SOURCES[..1] };
+        let cell = |work: &[&str]| {
+            let ours = sources.iter().map(|source| self.ours("full", &[work, source].concat()));
+            let std = |more: &[&str]| -> Vec<Contender> {
+                self.rival(Runtime::Std, &[work, more].concat(), usize::MAX)
+            };
+            Cell {
+                vps: own_cores().len(),
+                contenders: join(ours.chain([std(&[]), std(&["control=again"])])),
+            }
+        };
+        WORKS.iter().map(|work| cell(work)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cells;
+    use super::*;
+
+    #[test]
+    fn every_source_is_beside_two_of_std() {
+        let options = |rivals, full| Options {
+            vps: vec![1],
+            rivals,
+            full,
+            runs: 1,
+            queue: "ring".into(),
+            seed: 1,
+        };
+        let of = |options: &Options| cells("unwrapped", options);
+        let counts = [(true, false), (false, true), (false, false)].map(|(rivals, full)| {
+            of(&options(rivals, full)).iter().map(|cell| cell.contenders.len()).sum::<usize>()
+        });
+        assert_eq!(counts, [12 * 7, 12 * 5, 12]);
+        // Every work has a cell, and every peer is one that there is.
+        let all = of(&options(true, true));
+        for kind in Kind::ALL {
+            assert!(all.iter().any(|cell| cell.contenders[0].value("work") == Some(kind.name())));
+        }
+        assert_eq!((peer_of("levels"), peer_of("pipe")), (Some("redis"), None));
+    }
+}

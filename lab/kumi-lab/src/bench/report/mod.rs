@@ -1,0 +1,260 @@
+//! What comes out: tables on the terminal, JSON lines, and a folder with the whole report.
+//!
+//! - `row`: a sample with its identity, and the row that all samples of one identity make;
+//!   `stats` summarises their values.
+//! - `table`: columns of text; `plot`: curves, and `bars`: bars, as SVG.
+//!
+//! Samples flow in from every run, verdicts from `figures`; lines and files go out. Of this crate
+//! the room uses nothing else.
+
+mod bars;
+pub mod plot;
+pub mod row;
+pub mod stats;
+pub mod table;
+
+use std::fs;
+use std::path::Path;
+
+use kumi::host::description;
+
+use super::figures::Verdict;
+use bars::bars;
+use plot::{Plot, plots};
+use row::{Row, Rows};
+
+const ROWS: [&str; 11] = [
+    "metric", "runtime", "variant", "queue", "vps", "median", "min", "max", "unit", "runs",
+    "remarks",
+];
+const FIGURES: [&str; 5] = ["figure", "vps", "to reach", "measured", ""];
+
+/// One benchmark's outcome.
+pub struct Outcome {
+    pub bench: String,
+    pub rows: Rows,
+    pub verdicts: Vec<Verdict>,
+    pub failures: Vec<String>,
+    /// What this machine refuses.
+    pub refused: Vec<String>,
+    /// What is to be known about them.
+    pub notes: Vec<Note>,
+}
+
+/// Something beside the rows.
+pub enum Note {
+    Text(String),
+    /// Stands for the rows on the terminal, where they would be too many.
+    Table(Vec<String>, Vec<Vec<String>>),
+}
+
+impl Outcome {
+    /// For the terminal.
+    pub fn plain(&self) -> String {
+        let mut text = format!("\n== {} ==\n", self.bench);
+        if !self.notes.iter().any(|note| matches!(note, Note::Table(..))) {
+            text += &table::plain(&ROWS, &self.row_cells());
+        }
+        if !self.verdicts.is_empty() {
+            text += &format!("\n{}", table::plain(&FIGURES, &self.verdict_cells()));
+        }
+        for failure in &self.failures {
+            text += &format!("MISSING ROW: {failure}\n");
+        }
+        for refused in &self.refused {
+            text += &format!("NOT MEASURED: {refused}\n");
+        }
+        text + &self.notes(table::plain)
+    }
+
+    fn notes(&self, table: impl Fn(&[&str], &[Vec<String>]) -> String) -> String {
+        let note = |note: &Note| match note {
+            Note::Text(text) => format!("\n{text}\n"),
+            Note::Table(head, body) => {
+                format!("\n{}", table(&head.iter().map(String::as_str).collect::<Vec<_>>(), body))
+            }
+        };
+        self.notes.iter().map(note).collect()
+    }
+
+    /// One JSON object a line.
+    pub fn json_lines(&self) -> String {
+        self.rows.rows().iter().map(|row| format!("{}\n", row.json())).collect()
+    }
+
+    fn markdown(&self, plots: &[Plot]) -> String {
+        let mut text = format!("\n## {}\n\n", self.bench);
+        if !self.verdicts.is_empty() {
+            text += &format!("{}\n", table::markdown(&FIGURES, &self.verdict_cells()));
+        }
+        for plot in plots {
+            text += &format!("![{}]({})\n\n", plot.name, plot.name);
+        }
+        text += &table::markdown(&ROWS, &self.row_cells());
+        for failure in &self.failures {
+            text += &format!("\nMissing row: {failure}\n");
+        }
+        for refused in &self.refused {
+            text += &format!("\nNot measured: {refused}\n");
+        }
+        text + &self.notes(table::markdown)
+    }
+
+    fn row_cells(&self) -> Vec<Vec<String>> {
+        let cells = |row: &Row| {
+            let (id, s) = (&row.identity, &row.summary);
+            let numbers = [s.median, s.min, s.max].map(table::number);
+            let [median, min, max] = numbers;
+            vec![
+                id.metric.clone(),
+                id.runtime.clone(),
+                id.variant.clone(),
+                id.queue.clone(),
+                id.vps.to_string(),
+                median,
+                min,
+                max,
+                row.unit.clone(),
+                s.runs.to_string(),
+                row.remarks(),
+            ]
+        };
+        self.rows.rows().iter().map(cells).collect()
+    }
+
+    fn verdict_cells(&self) -> Vec<Vec<String>> {
+        let cells = |v: &Verdict| {
+            let measured = v.measured.map_or("-".to_owned(), table::number);
+            vec![v.what.clone(), v.vps.to_string(), v.goal.clone(), measured, v.word().to_owned()]
+        };
+        self.verdicts.iter().map(cells).collect()
+    }
+}
+
+/// Writes `report.md`, `rows.jsonl`, `samples.jsonl` (every single sample) and a chart of every
+/// curve into `folder`, which it makes.
+pub fn write(folder: &Path, command: &str, outcomes: &[Outcome]) -> Result<(), String> {
+    let draw = |o: &Outcome| {
+        Ok::<_, String>(
+            [bars(&o.bench, &o.rows)?, plots(&o.bench, &o.rows)?].into_iter().flatten().collect(),
+        )
+    };
+    let drawn = outcomes.iter().map(draw).collect::<Result<Vec<_>, _>>()?;
+    let text = whole(command, outcomes, &drawn);
+    let rows: String = outcomes.iter().map(Outcome::json_lines).collect();
+    let samples: String = outcomes.iter().flat_map(|o| o.rows.samples()).map(sample_line).collect();
+    fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    let files = [("report.md", text), ("rows.jsonl", rows), ("samples.jsonl", samples)]
+        .map(|(name, text)| (name.to_owned(), text));
+    let drawn = drawn.into_iter().flatten().map(|plot| (plot.name, plot.svg));
+    for (name, content) in files.into_iter().chain(drawn) {
+        let path = folder.join(name);
+        fs::write(&path, content).map_err(|e| format!("{}: {e}", path.display()))?;
+    }
+    Ok(())
+}
+
+fn whole(command: &str, outcomes: &[Outcome], plots: &[Vec<Plot>]) -> String {
+    let mut text = format!(
+        "# Measurements\n\nMade by `{command}`. Medians of alternating runs; `samples.jsonl` has every sample.\n\n"
+    );
+    let machine: Vec<_> = description::description()
+        .into_iter()
+        .map(|(name, value)| vec![name.to_owned(), value])
+        .collect();
+    text += &table::markdown(&["machine", ""], &machine);
+    let verdicts: Vec<_> = outcomes.iter().flat_map(|o| &o.verdicts).collect();
+    let reached = verdicts.iter().filter(|v| v.reached).count();
+    text += &format!("\n{reached} of {} figures reached.\n", verdicts.len());
+    for (outcome, plots) in outcomes.iter().zip(plots) {
+        text += &outcome.markdown(plots);
+    }
+    text
+}
+
+fn sample_line(sample: &row::Sample) -> String {
+    let id = &sample.identity;
+    let mut object = serde_json::Map::new();
+    for (key, value) in [
+        ("bench", &id.bench),
+        ("metric", &id.metric),
+        ("runtime", &id.runtime),
+        ("variant", &id.variant),
+        ("queue", &id.queue),
+        ("unit", &sample.unit),
+    ] {
+        object.insert(key.to_owned(), value.as_str().into());
+    }
+    object.insert("vps".to_owned(), id.vps.into());
+    object.insert("value".to_owned(), sample.value.into());
+    for (key, value) in id.keys.iter().chain(&sample.notes) {
+        object.insert(key.clone(), value.as_str().into());
+    }
+    format!("{}\n", serde_json::Value::Object(object))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::row::Sample;
+    use super::row::tests::from;
+    use super::*;
+
+    fn outcome() -> Outcome {
+        let mut rows = Rows::default();
+        rows.add(Sample::parse("switch 20 ns", &from("yield", "kumihimo", 1)).unwrap()).unwrap();
+        let verdict = Verdict {
+            bench: "yield",
+            what: "switch full / go".into(),
+            vps: 1,
+            goal: "<= 0.260".into(),
+            measured: Some(0.2),
+            reached: true,
+            aimed: None,
+        };
+        let failures = vec!["tokio yield: no".into()];
+        Outcome {
+            bench: "yield".into(),
+            rows,
+            verdicts: vec![verdict],
+            failures,
+            refused: vec!["yield events=bpf: no".into()],
+            notes: vec![Note::Text("Nobody knows why.".into())],
+        }
+    }
+
+    #[test]
+    fn a_table_stands_for_the_rows_on_the_terminal_only() {
+        assert!(
+            outcome().plain().contains("kumihimo")
+                && outcome().plain().contains("Nobody knows why.")
+        );
+        let table = || Note::Table(vec!["one".into()], vec![vec!["all".into()]]);
+        let with = Outcome { notes: vec![table()], ..outcome() };
+        assert!(!with.plain().contains("kumihimo") && with.plain().ends_with("\none\nall\n"));
+        assert!(
+            with.markdown(&[]).contains("kumihimo")
+                && with.markdown(&[]).ends_with("\n| one |\n| --- |\n| all |\n")
+        );
+    }
+
+    #[test]
+    fn what_failed_is_in_every_form() {
+        assert!(outcome().plain().contains("MISSING ROW: tokio yield: no"));
+        assert!(outcome().markdown(&[]).contains("Missing row: tokio yield: no"));
+        assert!(outcome().plain().contains("NOT MEASURED: yield events=bpf: no"));
+        assert!(outcome().markdown(&[]).contains("Not measured: yield events=bpf: no"));
+    }
+
+    #[test]
+    fn a_report_has_figures_rows_and_machine() {
+        let text = whole(
+            "kumi bench yield",
+            &[outcome()],
+            &[vec![Plot { name: "yield-switch.svg".into(), svg: String::new() }]],
+        );
+        assert!(text.contains("| switch full / go | 1 | <= 0.260 | 0.200 | reached |"), "{text}");
+        assert!(text.contains("1 of 1 figures reached"));
+        assert!(text.contains("| kernel |"));
+        assert!(text.contains("![yield-switch.svg](yield-switch.svg)"));
+    }
+}

@@ -1,0 +1,155 @@
+//! How each contender is asked to serve a store: entries and attributes are never kept by the
+//! kernel, for any server.
+
+use std::path::Path;
+use std::process::Command;
+
+use super::Bench;
+use crate::bench::contender::{Contender, Runtime, Trouble};
+
+/// What a load wants of our server beside its organisation.
+#[derive(Clone, Copy)]
+pub struct Setting {
+    /// Of the block cache.
+    pub cache: &'static str,
+    /// Before each access to the store's disk.
+    pub delay: &'static str,
+    /// At which the clock is served too.
+    pub gate: Option<&'static str>,
+}
+
+/// The server, by its command. `at` is where the files are to be, `clock` where the time.
+pub fn command(
+    bench: &Bench,
+    contender: &Contender,
+    setting: Setting,
+    at: &Path,
+    clock: &Path,
+    cores: usize,
+) -> Result<Command, Trouble> {
+    match (contender.runtime, contender.value("server").unwrap_or_default()) {
+        (Runtime::Kumihimo, _) => ours(bench, contender, setting, at, clock),
+        (_, "memory") => {
+            let mut command = contender.command(bench.programs, super::BENCH, cores)?;
+            command
+                .arg(format!("from={}", bench.stores.files().display()))
+                .arg(format!("at={}", at.display()));
+            Ok(command)
+        }
+        (_, "memfs_ll") => {
+            let mut command = installed(
+                "memfs_ll",
+                "an example of libfuse 3.17 and later; on the PATH it takes part",
+            )?;
+            command.args(["-f", "-o", "clone_fd"]).arg(at);
+            Ok(command)
+        }
+        // e2fsprogs: all under one lock. The kernel checks permissions in its mount only where it
+        // is told to, and asks for the directory's attributes then, with each path: as in all the
+        // others' here. Without, a stat is two requests and not three.
+        (_, "fuse2fs") => {
+            let mut command = installed("fuse2fs", "apt-get install fuse2fs")?;
+            command.args([
+                "-f",
+                "-o",
+                "attr_timeout=0,entry_timeout=0,negative_timeout=0,default_permissions",
+            ]);
+            command.arg(bench.stores.image("fuse2fs")?).arg(at);
+            Ok(command)
+        }
+        // Of several threads only where it is told so.
+        (_, "bindfs") => {
+            let mut command = installed("bindfs", "apt-get install bindfs")?;
+            command.args([
+                "-f",
+                "--multithreaded",
+                "-o",
+                "attr_timeout=0,entry_timeout=0,negative_timeout=0",
+            ]);
+            command.arg(bench.stores.files()).arg(at);
+            Ok(command)
+        }
+        (_, "mergerfs") => {
+            let mut command = installed("mergerfs", "apt-get install mergerfs")?;
+            command.args([
+                "-f",
+                "-o",
+                "cache.files=off,cache.attr=0,cache.entry=0,cache.negative_entry=0",
+            ]);
+            command.arg(bench.stores.files()).arg(at);
+            Ok(command)
+        }
+        (_, other) => Err(format!("server={other}: no such server").into()),
+    }
+}
+
+/// `kumi mount`, in the foreground.
+fn ours(
+    bench: &Bench,
+    contender: &Contender,
+    setting: Setting,
+    at: &Path,
+    clock: &Path,
+) -> Result<Command, Trouble> {
+    let program = bench
+        .programs
+        .get(&Runtime::Kumihimo)
+        .ok_or("not asked for")?
+        .as_ref()
+        .map_err(String::clone)?;
+    let said = |key| contender.value(key).unwrap_or_default();
+    let mut command = Command::new(program);
+    // Through /dev/fuse, as the others: where the kernel takes requests through io_uring depends on
+    // a setting that is off on most machines.
+    command.args([
+        "mount",
+        "-f",
+        "--timeout",
+        "0",
+        "--uring=off",
+        "--organisation",
+        said("organisation"),
+    ]);
+    if said("threads") != "1" {
+        command.args(["--threads", said("threads")]);
+    }
+    command.args(["--store", said("store")]).arg("--clock").arg(clock);
+    if let Some(gate) = setting.gate {
+        command.args(["--gate", gate]);
+    }
+    let store = match said("store") {
+        "ext2" => {
+            command.args(["--cache", setting.cache, "--delay", setting.delay]);
+            bench.stores.image("kumihimo")?
+        }
+        _ => bench.stores.files(),
+    };
+    command.arg(store).arg(at).env("KUMI_DIR", bench.stores.directory());
+    Ok(command)
+}
+
+/// A program of others, if it is on the PATH.
+fn installed(program: &str, how: &str) -> Result<Command, Trouble> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    match std::env::split_paths(&path)
+        .map(|folder| folder.join(program))
+        .find(|file| file.is_file())
+    {
+        Some(file) => Ok(Command::new(file)),
+        None => Err(Trouble::Refused(format!("{program} is not installed ({how})"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_installed_is_refused_with_the_way_to_it() {
+        let Err(Trouble::Refused(why)) = installed("no-such-server", "apt-get install it") else {
+            panic!("there")
+        };
+        assert_eq!(why, "no-such-server is not installed (apt-get install it)");
+        assert!(installed("sh", "").is_ok());
+    }
+}

@@ -1,0 +1,12 @@
+//! Servers on sockets, each on cores of its own, with a load on the others.
+//!
+//! - `echo`: many connections in a closed loop; `connections`: as many as memory allows, idle.
+//! - `kv`: the key-value servers under Redis' own benchmark.
+//! - `priority_io`: few timed connections beside many busy ones.
+//!
+//! A server and its load form a pair of `contender`; slices of their counters become samples.
+
+pub mod connections;
+pub mod echo;
+pub mod kv;
+pub mod priority_io;

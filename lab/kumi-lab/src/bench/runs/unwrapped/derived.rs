@@ -1,0 +1,277 @@
+//! Rows of `unwrapped` that are computed from others: over std's of the same round, and the worst
+//! work.
+
+use std::collections::BTreeMap;
+
+use crate::bench::report::row::{Identity, Sample};
+use crate::bench::report::stats::summary;
+
+/// Keys that say where events come from, or that it is std once more: not which work it is.
+const SOURCE_KEYS: [&str; 3] = ["events", "way", "control"];
+const CONTROL: &str = "control";
+
+/// Works whose times are compared with std's, as [`label`] names them.
+const RATIOS: [&str; 8] = ["redis", "http", "pipe", "mix/1", "mix/4", "mix/16", "mutex", "fault"];
+/// Works in which a microprocess should be handed over only a few times.
+const HANDOFFS: [&str; 3] = ["redis", "http", "pipe"];
+/// Works in which it should not change often between the runtime's waits and others.
+const CHANGES: [&str; 3] = ["mix/1", "mix/4", "mix/16"];
+/// All works.
+const ALL: [&str; 12] = [
+    "redis",
+    "http",
+    "pipe",
+    "mix/1",
+    "mix/4",
+    "mix/16",
+    "long/4096",
+    "long/none",
+    "full",
+    "mutex",
+    "fault",
+    "levels",
+];
+
+/// `wall_ratio`, `cpu_ratio` and `clock_p99_excess`, round by round; and on rows with `work=worst`
+/// the work with the worst median of a metric.
+pub fn derive(samples: &[Sample]) -> Vec<Sample> {
+    let mut derived = beside_std(samples);
+    let worst = [("wall_ratio", &RATIOS[..]), ("cpu_ratio", &RATIOS), ("handoffs", &HANDOFFS)]
+        .into_iter()
+        .chain([("changes", &CHANGES[..]), ("looks", &ALL)])
+        .map(|(metric, works)| worst(samples.iter().chain(&derived), metric, works));
+    let worst: Vec<_> = worst.flatten().collect();
+    derived.extend(worst);
+    derived
+}
+
+/// `mix/16`: the work, and the key that tells its cells apart.
+fn label(identity: &Identity) -> String {
+    let of = |key: &str| identity.keys.get(key).map(String::as_str);
+    let cell = of("every").or(of("limit")).map(|value| format!("/{value}")).unwrap_or_default();
+    format!("{}{cell}", of("work").unwrap_or("-"))
+}
+
+/// What std's sample of the same work and metric is called.
+fn of_std(identity: &Identity) -> Identity {
+    let mut of_std = Identity {
+        runtime: "std".to_owned(),
+        variant: "-".to_owned(),
+        queue: "-".to_owned(),
+        ..identity.clone()
+    };
+    SOURCE_KEYS.iter().for_each(|&key| _ = of_std.keys.remove(key));
+    of_std
+}
+
+/// Each sample with std's of the same round. A contender that fails takes part in no later round,
+/// so the n-th sample of both is of the n-th round.
+fn beside_std(samples: &[Sample]) -> Vec<Sample> {
+    let mut by_identity: BTreeMap<&Identity, Vec<&Sample>> = BTreeMap::new();
+    for sample in samples {
+        by_identity.entry(&sample.identity).or_default().push(sample);
+    }
+    let mut derived = Vec::new();
+    let mut seen: BTreeMap<&Identity, usize> = BTreeMap::new();
+    for sample in samples {
+        let base = of_std(&sample.identity);
+        if base == sample.identity {
+            continue;
+        }
+        let round = seen.entry(&sample.identity).or_default();
+        let std = by_identity.get(&base).and_then(|all| all.get(*round));
+        *round += 1;
+        let Some(std) = std else { continue };
+        let (metric, value, unit) = match sample.identity.metric.as_str() {
+            "wall" => ("wall_ratio", sample.value / std.value, "ratio"),
+            "cpu" => ("cpu_ratio", sample.value / std.value, "ratio"),
+            "clock_p99" => ("clock_p99_excess", sample.value - std.value, "us"),
+            _ => continue,
+        };
+        if !value.is_finite() {
+            continue;
+        }
+        let mut one = sample.clone();
+        one.identity.metric = metric.to_owned();
+        (one.value, one.unit) = (value, unit.to_owned());
+        one.notes.retain(|key, _| key == "reached");
+        // What std did not reach is no measure either.
+        if std.notes.get("reached").is_some_and(|reached| reached == "0") {
+            one.notes.insert("reached".to_owned(), "0".to_owned());
+        }
+        derived.push(one);
+    }
+    derived
+}
+
+/// For each source, and for std's control, the work with the worst median. Works that are missing,
+/// or were not done as they were to be, are named (`short`) and make the row count as missed
+/// (`reached:=0`).
+fn worst<'a>(
+    samples: impl Iterator<Item = &'a Sample>,
+    metric: &str,
+    works: &[&str],
+) -> Vec<Sample> {
+    let mut sources: BTreeMap<Identity, Vec<&Sample>> = BTreeMap::new();
+    for sample in
+        samples.filter(|s| s.identity.metric == metric && works.contains(&&*label(&s.identity)))
+    {
+        let mut source = sample.identity.clone();
+        source.keys.retain(|key, _| SOURCE_KEYS.contains(&key.as_str()));
+        source.keys.insert("work".to_owned(), "worst".to_owned());
+        sources.entry(source).or_default().push(sample);
+    }
+    sources
+        .into_iter()
+        .filter_map(|(identity, samples)| worst_of(identity, &samples, works))
+        .collect()
+}
+
+fn worst_of(identity: Identity, samples: &[&Sample], works: &[&str]) -> Option<Sample> {
+    // Of std over std, a deviation in either direction is bad.
+    let badness =
+        |value: f64| if identity.keys.contains_key(CONTROL) { value.ln().abs() } else { value };
+    let (mut worst, mut short) = (None, Vec::new());
+    for work in works {
+        let of: Vec<&&Sample> = samples.iter().filter(|s| label(&s.identity) == *work).collect();
+        let values: Vec<f64> = of.iter().map(|s| s.value).collect();
+        let reached =
+            of.iter().all(|s| s.notes.get("reached").is_none_or(|reached| reached != "0"));
+        let Some(median) = summary(&values).map(|summary| summary.median).filter(|_| reached)
+        else {
+            short.push(*work);
+            continue;
+        };
+        if worst.is_none_or(|(_, most)| badness(median) > badness(most)) {
+            worst = Some((*work, median));
+        }
+    }
+    let (work, value) = worst?;
+    let mut notes = BTreeMap::from([("is".to_owned(), work.to_owned())]);
+    if !short.is_empty() {
+        notes.insert("reached".to_owned(), "0".to_owned());
+        notes.insert("short".to_owned(), short.join(","));
+    }
+    Some(Sample { identity, value, unit: samples[0].unit.clone(), notes })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::report::row::tests::from;
+
+    fn samples(lines: &[(&str, String)]) -> Vec<Sample> {
+        let parse = |(runtime, line): &(&str, String)| {
+            Sample::parse(line, &from("unwrapped", runtime, 2)).unwrap()
+        };
+        let mut samples: Vec<Sample> = lines.iter().map(parse).collect();
+        for sample in &mut samples {
+            if sample.identity.runtime == "std" {
+                (sample.identity.variant, sample.identity.queue) = ("-".to_owned(), "-".to_owned());
+            }
+        }
+        samples
+    }
+
+    fn shown(samples: &[Sample]) -> Vec<String> {
+        let show = |s: &Sample| {
+            let keys: Vec<_> =
+                s.identity.keys.iter().chain(&s.notes).map(|(k, v)| format!(" {k}={v}")).collect();
+            format!("{} {}{}", s.identity.metric, s.value, keys.concat())
+        };
+        samples.iter().map(show).collect()
+    }
+
+    #[test]
+    fn each_round_is_compared_with_std_of_the_same_round() {
+        let mut lines = Vec::new();
+        for (ours, std) in [(10, 5), (30, 10), (7, 1)] {
+            lines.push((
+                "kumihimo",
+                format!("wall {ours} s work=mix every=4 events=bpf way=thread source:=bpf"),
+            ));
+            lines.push(("std", format!("wall {std} s work=mix every=4")));
+        }
+        // Another cell, another work, and a metric that is not compared.
+        for line in [
+            "wall 9 s work=mix every=1",
+            "wall 9 s work=pipe",
+            "kernel_threads 3 threads work=mix every=4",
+        ] {
+            lines.push(("std", line.to_owned()));
+        }
+        lines
+            .push(("kumihimo", "kernel_threads 9 threads work=mix every=4 events=perf".to_owned()));
+        let ratios =
+            [2, 3, 7].map(|r| format!("wall_ratio {r} events=bpf every=4 way=thread work=mix"));
+        assert_eq!(shown(&beside_std(&samples(&lines))), ratios);
+    }
+
+    #[test]
+    fn the_clock_beside_a_work_is_compared_by_its_difference() {
+        let lines = [
+            ("std", "clock_p99 900 us work=redis ticks:=7".to_owned()),
+            ("kumihimo", "clock_p99 400 us work=redis events=perf ticks:=9".to_owned()),
+            ("kumihimo", "clock_p99 400 us work=levels events=perf ticks:=9".to_owned()),
+        ];
+        assert_eq!(
+            shown(&beside_std(&samples(&lines))),
+            ["clock_p99_excess -500 events=perf work=redis"]
+        );
+    }
+
+    fn of_all(works: &[&str], value: impl Fn(usize) -> f64) -> Vec<(&'static str, String)> {
+        let line = |(i, work): (usize, &&str)| {
+            let cell = match work.split_once('/') {
+                None => format!("work={work}"),
+                Some(("mix", every)) => format!("work=mix every={every}"),
+                Some((work, limit)) => format!("work={work} limit={limit}"),
+            };
+            ("kumihimo", format!("looks {} 1/s {cell} events=watch", value(i)))
+        };
+        works.iter().enumerate().map(line).collect()
+    }
+
+    #[test]
+    fn the_worst_work_of_a_source_is_named() {
+        let all = samples(&of_all(&ALL, |i| (i % 6) as f64));
+        assert_eq!(
+            shown(&worst(all.iter(), "looks", &ALL)),
+            ["looks 5 events=watch work=worst is=mix/16"]
+        );
+        let some = samples(&of_all(&ALL[..2], |i| i as f64));
+        let expected = "looks 1 events=watch work=worst is=http reached=0 short=pipe";
+        assert_eq!(shown(&worst(some.iter(), "looks", &HANDOFFS)), [expected]);
+    }
+
+    #[test]
+    fn faults_that_waited_for_no_disk_do_not_count() {
+        let mut lines = Vec::new();
+        for work in ["redis", "fault"] {
+            lines.push(("std", format!("cpu 1 s work={work} reached:=1")));
+            lines.push((
+                "kumihimo",
+                format!("cpu 2 s work={work} events=perf reached:={}", u8::from(work == "redis")),
+            ));
+        }
+        let ratios = beside_std(&samples(&lines));
+        let worst = worst(ratios.iter(), "cpu_ratio", &["redis", "fault"]);
+        assert_eq!(
+            shown(&worst),
+            ["cpu_ratio 2 events=perf work=worst is=redis reached=0 short=fault"]
+        );
+    }
+
+    #[test]
+    fn a_control_deviates_in_both_directions() {
+        let lines = [
+            ("std", "wall 1 s work=redis".to_owned()),
+            ("std", "wall 1.1 s work=redis control=again".to_owned()),
+            ("std", "wall 1 s work=http".to_owned()),
+            ("std", "wall 0.5 s work=http control=again".to_owned()),
+        ];
+        let ratios = beside_std(&samples(&lines));
+        let worst = worst(ratios.iter(), "wall_ratio", &["redis", "http"]);
+        assert_eq!(shown(&worst), ["wall_ratio 0.5 control=again work=worst is=http"]);
+    }
+}

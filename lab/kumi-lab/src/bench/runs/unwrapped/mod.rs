@@ -1,0 +1,147 @@
+//! `unwrapped`: what waits cost that the runtime does not wrap, beside kernel threads.
+
+mod derived;
+
+use std::process::Command;
+
+use crate::bench::contender::program::Program;
+use crate::bench::contender::{Contender, Missing, Programs, Trouble, own_cores};
+use crate::bench::plan::order::Order;
+use crate::bench::plan::{self, Options};
+use crate::bench::report::Note;
+use crate::bench::report::row::Sample;
+
+const BENCH: &str = "unwrapped";
+/// Without rivals and without `--full`: a part in so many of the work.
+const SHORT: &str = "share=10";
+
+/// Runs every cell round after round; in each, every contender once, in an order drawn from the
+/// seed.
+pub fn run(options: &Options, programs: &Programs, missing: &mut Missing) -> Vec<Sample> {
+    let cells = plan::cells(BENCH, options);
+    let mut order = Order::new(options.seed);
+    let mut samples = Vec::new();
+    // Contenders that gave no row once, by cell and number, and sources that are refused.
+    let (mut failed, mut refused) = (Vec::new(), Vec::new());
+    for round in 0..options.runs {
+        for (c, cell) in cells.iter().enumerate() {
+            for i in order.round(cell.contenders.len()) {
+                let contender = &cell.contenders[i];
+                let source = source_of(contender);
+                if failed.contains(&(c, i))
+                    || source.as_ref().is_some_and(|source| refused.contains(source))
+                {
+                    continue;
+                }
+                let name = contender.describe(BENCH, cell.vps);
+                if round == 0 {
+                    eprintln!("  {name}");
+                }
+                match once(contender, programs, cell.vps, plan::is_whole(options)) {
+                    Ok(some) => samples.extend(some),
+                    Err(trouble) => {
+                        failed.push((c, i));
+                        match (source, &trouble) {
+                            // The same for every work: reported once.
+                            (Some(source), Trouble::Refused(why))
+                                if why.starts_with(event_source(&source)) =>
+                            {
+                                missing.note(&format!("kumihimo {BENCH} {source}"), trouble);
+                                refused.push(source);
+                            }
+                            _ => missing.note(&name, trouble),
+                        }
+                    }
+                }
+            }
+        }
+    }
+    let derived = derived::derive(&samples);
+    samples.extend(derived);
+    samples
+}
+
+/// Why a short run has no figures.
+pub fn notes(options: &Options) -> Vec<Note> {
+    if plan::is_whole(options) {
+        return Vec::new();
+    }
+    let text = "A tenth of each work, under the default source: no figure is judged. --rivals: all of it, beside std.";
+    vec![Note::Text(text.to_owned())]
+}
+
+/// `events=bpf way=thread`: all that says where a contender's events come from.
+fn source_of(contender: &Contender) -> Option<String> {
+    let events = contender.value("events")?;
+    let way = contender.value("way").map(|way| format!(" way={way}")).unwrap_or_default();
+    Some(format!("events={events}{way}"))
+}
+
+/// The value of `events` in [`source_of`], with which the refusal of a source begins.
+fn event_source(source: &str) -> &str {
+    let events = source.split(' ').next().unwrap_or_default();
+    events.strip_prefix("events=").unwrap_or_default()
+}
+
+/// One run, with its peer beside it.
+fn once(
+    contender: &Contender,
+    programs: &Programs,
+    vps: usize,
+    whole: bool,
+) -> Result<Vec<Sample>, Trouble> {
+    let peer = contender.value("work").and_then(plan::peer_of).map(Peer::start).transpose()?;
+    let port = peer.as_ref().map(|peer| peer.port.clone());
+    let short = if whole { None } else { Some(SHORT.to_owned()) };
+    let more: Vec<String> = port.into_iter().chain(short).collect();
+    contender.run_with(programs, BENCH, vps, &more)
+}
+
+/// What the bodies talk to; ends when it is dropped.
+struct Peer {
+    _program: Program,
+    /// `port=PORT`.
+    port: String,
+}
+
+impl Peer {
+    fn start(kind: &str) -> Result<Peer, Trouble> {
+        let mut command = Command::new(std::env::current_exe().map_err(|e| e.to_string())?);
+        command.args(["bench-peer", kind]);
+        let mut program = Program::start(&own_cores(), command)?;
+        let said = program.hear().map_err(|e| format!("the peer: {e}"))?;
+        if let Some(why) = said.strip_prefix("refused: ") {
+            return Err(Trouble::Refused(why.to_owned()));
+        }
+        let port = said
+            .strip_prefix("ready ")
+            .ok_or_else(|| format!("the peer said {said:?}"))?
+            .to_owned();
+        Ok(Peer { _program: program, port })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::contender::Runtime;
+
+    #[test]
+    fn a_source_is_named_by_its_event_source_and_way() {
+        let with = |args: &[&str]| {
+            let args = args.iter().map(|&arg| arg.to_owned()).collect();
+            let runtime = Runtime::Kumihimo;
+            source_of(&Contender {
+                runtime,
+                variant: "full",
+                queue: "ring".into(),
+                args,
+                at_most: 1,
+            })
+        };
+        assert_eq!(with(&["work=pipe", "events=perf"]).as_deref(), Some("events=perf"));
+        assert_eq!(with(&["events=bpf", "way=switch"]).as_deref(), Some("events=bpf way=switch"));
+        assert_eq!(with(&["work=pipe"]), None);
+        assert_eq!(["events=perf", "events=bpf way=switch"].map(event_source), ["perf", "bpf"]);
+    }
+}

@@ -1,0 +1,250 @@
+//! Chapter 6: an echo server with ten thousand connections, how often it enters the kernel and what
+//! batching does to that; and a server that people know.
+
+use std::time::{Duration, Instant};
+
+use kumihimo_bench_kit::raise_descriptors;
+use rustix::process::{Resource, getrlimit};
+
+use crate::bench::contender::pair::{Pair, Slice};
+use crate::bench::contender::rivals;
+use crate::bench::contender::{Contender, Programs, Runtime, Trouble};
+use crate::bench::report::row::Sample;
+use crate::bench::runs::sockets::kv;
+use crate::tour::page::text;
+use crate::tour::{Args, Figures, check, one_to_one};
+
+const CONNECTIONS: usize = 10_000;
+/// Where every microprocess is a kernel thread.
+const THREADS: usize = 1_000;
+/// Descriptors for other things than connections.
+const OTHERS: u64 = 100;
+const SLICE_MS: u64 = 250;
+/// Slices that are shown as they come, of the first server; of the others fewer.
+const SHOWN: usize = 8;
+const UNSHOWN: usize = 2;
+/// No more are begun then: on a busy machine each takes longer.
+const LONGEST: Duration = Duration::from_secs(4);
+/// Requests a second that a sign of the live rate stands for.
+const SIGN: f64 = 4_000.0;
+/// Signs of what costs as much batched as one by one.
+const EQUAL: f64 = 40.0;
+
+pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
+    let programs = rivals::programs(false, &[]);
+    echo(&programs, figures)?;
+    println!();
+    batches(&programs)?;
+    println!();
+    known(&programs, figures)
+}
+
+fn echo(programs: &Programs, figures: &mut Figures) -> Result<(), String> {
+    raise_descriptors();
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let most = if one_to_one() { THREADS } else { CONNECTIONS };
+    let connections =
+        usize::try_from(limit.saturating_sub(OTHERS)).map_or(most, |n| n.clamp(1, most));
+    text::say(&format!(
+        "The same server as a process of its own on one core, with {} connections; the load is another process, which sends over \
+         each of them the next request of 64 bytes when it has the reply to the last one. Requests a second, as they are served:",
+        text::number(connections as u64),
+    ));
+    if connections < most {
+        text::say(&format!(
+            "(Not {}: the limit on open descriptors is {limit}.)",
+            text::number(most as u64)
+        ));
+    }
+    println!();
+    let mut rows = Vec::new();
+    let mut uncounted = None;
+    for (batch, slices) in [("adaptive", SHOWN), ("forced", UNSHOWN), ("plain", UNSHOWN)] {
+        let mut pair =
+            Pair::start(ours(&format!("batch={batch}")), programs, connections).map_err(why)?;
+        let (mut all, start) = (Vec::new(), Instant::now());
+        while all.len() < slices && start.elapsed() < LONGEST {
+            let slice = pair.slice(SLICE_MS)?;
+            if batch == "adaptive" {
+                println!("{}", live(start.elapsed(), rate(&slice)));
+            }
+            all.push(slice);
+        }
+        let entries = match pair.entries(SLICE_MS) {
+            Ok(each) => format!("{each:.3}"),
+            Err(trouble) => {
+                uncounted = Some(why(trouble));
+                "-".to_owned()
+            }
+        };
+        let slice = middle(all);
+        let us = |us: f64| text::time(Duration::from_secs_f64(us / 1e6));
+        let cpu = us(slice.cpu / slice.all / 1e3);
+        let rate = text::number(rate(&slice) as u64);
+        if batch == "adaptive" {
+            let what =
+                format!("echo, {} connections, requests/s", text::number(connections as u64));
+            figures.add(format!("{what}, one core"), "", rate.clone());
+        }
+        rows.push(vec![batch.to_owned(), rate, us(slice.p50), us(slice.p99), cpu, entries]);
+    }
+    println!();
+    text::say(
+        "Calls of different microprocesses enter the kernel together where that pays (adaptive, the default). Beside it what happens if \
+         they always do (forced), and if they never do (plain):",
+    );
+    println!();
+    text::table(
+        &["batching", "requests/s", "p50", "p99", "CPU a request", "kernel entries a request"],
+        &rows,
+    );
+    if let Some(why) = uncounted {
+        text::say(&format!("(The entries could not be counted: {why}.)"));
+    }
+    Ok(())
+}
+
+/// Over all replies and until the last: there is one on a busy machine too.
+fn rate(slice: &Slice) -> f64 {
+    slice.all / slice.took
+}
+
+/// The slice whose rate is the median.
+fn middle(mut slices: Vec<Slice>) -> Slice {
+    slices.sort_by(|a, b| rate(a).total_cmp(&rate(b)));
+    slices[slices.len() / 2]
+}
+
+fn live(at: Duration, rate: f64) -> String {
+    format!(
+        "  {:>7}  {:>9} {}",
+        text::time(at),
+        text::number(rate as u64),
+        "#".repeat((rate / SIGN).min(72.0) as usize)
+    )
+}
+
+/// Ours, with one argument, or none.
+fn ours(arg: &str) -> Contender {
+    let args = if arg.is_empty() { Vec::new() } else { vec![arg.to_owned()] };
+    let queue = crate::bench::child::default_queue().to_owned();
+    Contender { runtime: Runtime::Kumihimo, variant: "full", queue, args, at_most: 1 }
+}
+
+fn why(trouble: Trouble) -> String {
+    match trouble {
+        Trouble::Failed(why) | Trouble::Refused(why) => why,
+    }
+}
+
+/// The batch curve.
+fn batches(programs: &Programs) -> Result<(), String> {
+    let curves = curves(programs)?;
+    check(!curves.is_empty(), || "no batch was measured".to_owned())?;
+    text::say(
+        "What a call costs that enters the kernel together with others, over one by itself, by how many they are; the bar ends where \
+         both cost the same:",
+    );
+    println!();
+    for line in curves.iter().flat_map(|(op, curve)| drawn(op, curve)) {
+        println!("{line}");
+    }
+    Ok(())
+}
+
+/// How many calls were in a batch, and the ratio of batched to plain.
+type Curve = Vec<(u32, f64)>;
+
+/// Of each operation its curve. From the samples `ratio` of the benchmark
+/// `syscall-batch`, with the keys `op`, `n` and `batch=fixed`.
+fn curves(programs: &Programs) -> Result<Vec<(String, Curve)>, String> {
+    // Fewer slices than in the benchmark: a few seconds.
+    let samples = ours("slices=3").run(programs, "syscall-batch", 1).map_err(why)?;
+    let mut curves: Vec<(String, Curve)> = Vec::new();
+    for sample in samples.iter().filter(|s| s.identity.metric == "ratio") {
+        let of = |key: &str| sample.identity.keys.get(key);
+        if of("batch").is_none_or(|batch| batch != "fixed") {
+            continue;
+        }
+        let (Some(op), Some(n)) = (of("op"), of("n").and_then(|n| n.parse().ok())) else {
+            continue;
+        };
+        let i = curves.iter().position(|(known, _)| known == op).unwrap_or_else(|| {
+            curves.push((op.clone(), Vec::new()));
+            curves.len() - 1
+        });
+        curves[i].1.push((n, sample.value));
+    }
+    Ok(curves)
+}
+
+fn drawn(op: &str, curve: &[(u32, f64)]) -> Vec<String> {
+    let line = |(i, (n, ratio)): (usize, &(u32, f64))| {
+        let name = if i == 0 { op } else { "" };
+        let signs = "#".repeat((ratio * EQUAL).round().min(1.75 * EQUAL) as usize);
+        // Where one would be that costs as much as alone.
+        let bar = format!("{signs:<width$}", width = EQUAL as usize);
+        let (left, right) = bar.split_at(EQUAL as usize);
+        format!("  {name:<6} {n:>3}  {ratio:.2}  {left}|{right}").trim_end().to_owned()
+    };
+    curve.iter().enumerate().map(line).collect()
+}
+
+/// Redis' own benchmark, if it is installed, against our server and against Redis.
+fn known(programs: &Programs, figures: &mut Figures) -> Result<(), String> {
+    let redis =
+        Contender { runtime: Runtime::Redis, variant: "-", queue: "-".to_owned(), ..ours("") };
+    let samples = match kv::pipelined(ours(""), programs) {
+        Ok(samples) => samples,
+        Err(Trouble::Refused(why)) => {
+            text::say(&format!(
+                "`kumi serve kv` is a key-value server that speaks Redis' protocol. Not shown: {why}."
+            ));
+            return Ok(());
+        }
+        Err(Trouble::Failed(why)) => return Err(why),
+    };
+    text::say(
+        "`kumi serve kv` is a key-value server that speaks Redis' protocol, a microprocess a connection. Redis' own benchmark with 50 \
+         connections, 16 requests under way on each; and on Redis itself, if it is installed:",
+    );
+    println!();
+    let mut rows = vec![row("kumi serve kv", &samples)];
+    if let Ok(samples) = kv::pipelined(redis, programs) {
+        rows.push(row("redis-server", &samples));
+    }
+    text::table(&["", "SET/s", "GET/s", "CPU a SET", "CPU a GET"], &rows);
+    figures.add("SET a second, by redis-benchmark", "", rows[0][1].clone());
+    Ok(())
+}
+
+fn row(name: &str, samples: &[Sample]) -> Vec<String> {
+    let of = |metric: &str, command: &str| {
+        let one = |s: &&Sample| {
+            s.identity.metric == metric
+                && s.identity.keys.get("command").is_some_and(|c| c == command)
+        };
+        samples.iter().find(one).map_or(0.0, |s| s.value)
+    };
+    let rate = |command| text::number(of("rps", command) as u64);
+    let cpu = |command| text::time(Duration::from_secs_f64(of("cpu", command) / 1e6));
+    vec![name.to_owned(), rate("set"), rate("get"), cpu("set"), cpu("get")]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bar_ends_where_both_cost_the_same() {
+        let lines = drawn("nop", &[(1, 1.5), (4, 1.0), (16, 0.5)]);
+        assert_eq!(lines[0], format!("  nop      1  1.50  {}|{}", "#".repeat(40), "#".repeat(20)));
+        assert_eq!(lines[1], format!("           4  1.00  {}|", "#".repeat(40)));
+        assert_eq!(lines[2], format!("          16  0.50  {}{}|", "#".repeat(20), " ".repeat(20)));
+    }
+
+    #[test]
+    fn the_rate_is_drawn() {
+        assert_eq!(live(Duration::from_millis(250), 10_000.0), "   250 ms     10,000 ##");
+    }
+}

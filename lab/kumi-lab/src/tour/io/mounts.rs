@@ -1,0 +1,313 @@
+//! Chapter 12: an image of ext2 made, mounted and worked in; P1's first load raced by five
+//! organisations of the same server; and what e2fsck says afterwards.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use kumihimo_bench_files::{aligned::Aligned, clock, fileread, tree::BLOCK};
+use kumihimo_bench_kit::work::Dice;
+
+use crate::tour::page::text;
+use crate::tour::processes::gates::bars;
+use crate::tour::{Args, Figures, check};
+
+const ORGANISATIONS: [&str; 5] =
+    ["sequential", "user-threads", "processes", "kernel-threads", "microprocesses"];
+/// Blocks of the file that is read, more than the server has memory for.
+const BLOCKS: u64 = 4096;
+const READS: u64 = 500;
+/// So often the clock is asked meanwhile.
+const QUESTIONS: u64 = 1_500;
+/// Of the store's disk, for each access.
+const DELAY: &str = "200us";
+/// Longer does no server need to begin or to end.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
+    if let (false, why) = kumihimo_files::can_mount() {
+        text::say(&format!("Left out: nothing can be mounted here: {why}."));
+        return Ok(());
+    }
+    let Some(image) = Image::make()? else {
+        text::say(
+            "Left out: there is no mke2fs to make a file system with (apt-get install e2fsprogs).",
+        );
+        return Ok(());
+    };
+    text::say(
+        "A file server that people can keep data on: `kumi mount` serves an ext2 image (or a directory) through FUSE, and the same code runs in five organisations, which \
+         differ in what a thread is. An image of 48 MB, made by mke2fs, mounted, and a repository cloned into it:",
+    );
+    println!();
+    let server = image.mounted(&["--organisation", "microprocesses"])?;
+    let told = image.cloned()?;
+    println!("  {told}");
+    server.end()?;
+    println!("  unmounted; e2fsck -fn: {}", image.checked()?);
+    println!();
+    text::say(&format!(
+        "Paper P1 asked which organisation is best, and left out kernel threads and threads by cooperation of user and kernel. Its first load, now: one program reads {READS} blocks of a file \
+         from a disk that takes {DELAY} for each, another asks the same server for the time, {QUESTIONS} times. How long the second takes, beside the first:",
+    ));
+    println!();
+    let mut took = Vec::new();
+    for organisation in ORGANISATIONS {
+        let threads: &[&str] = match organisation {
+            "sequential" | "processes" => &[],
+            _ => &["--threads", "3"],
+        };
+        let how = [
+            "--organisation",
+            organisation,
+            "--delay",
+            DELAY,
+            "--cache",
+            "1m",
+            "--timeout",
+            "0",
+            "--uring=off",
+        ];
+        let server = image.mounted(&[&how[..], threads].concat())?;
+        let time = image.race()?;
+        server.end()?;
+        took.push((organisation, time));
+    }
+    bars(took.iter().map(|(name, time)| (*name, time.as_secs_f64(), text::time(*time))));
+    println!();
+    text::say(
+        "Where one loop does everything, or threads of which the kernel knows nothing, a question waits for the disk. The paper's remedy is a process for the clock; with threads that \
+         block alone, whichever kind, none is needed.",
+    );
+    println!();
+    println!("  e2fsck -fn: {}", image.checked()?);
+    println!();
+    let [sequential, .., kernel, micro] = &took[..] else { unreachable!("five") };
+    figures.add(
+        format!(
+            "{QUESTIONS} questions for the time beside reads (one loop: {})",
+            text::time(sequential.1)
+        ),
+        text::time(kernel.1),
+        text::time(micro.1),
+    );
+    Ok(())
+}
+
+/// A directory with an image and the mount points. It goes when this is dropped.
+struct Image(PathBuf);
+
+/// A program of others, with what it said if it failed.
+fn done(command: &mut Command) -> Result<(), String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command.stdin(Stdio::null()).output().map_err(|e| format!("{name}: {e}"))?;
+    check(output.status.success(), || {
+        format!(
+            "{name}: {}{}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        )
+    })
+}
+
+/// As e2fsprogs installs them: not on every user's PATH.
+fn e2fs(program: &str) -> Command {
+    let sbin = Path::new("/sbin").join(program);
+    if sbin.is_file() { Command::new(sbin) } else { Command::new(program) }
+}
+
+impl Image {
+    /// `None`: there is no mke2fs.
+    fn make() -> Result<Option<Image>, String> {
+        let path = std::env::temp_dir().join(format!("kumi-tour-{}", std::process::id()));
+        let image = Image(path);
+        let told = |e: std::io::Error| format!("{}: {e}", image.0.display());
+        for directory in ["files", "clock"] {
+            fs::create_dir_all(image.0.join(directory)).map_err(told)?;
+        }
+        let file = File::create(image.file()).map_err(told)?;
+        file.set_len(48 << 20).map_err(told)?;
+        let mut mke2fs = e2fs("mke2fs");
+        mke2fs.args(["-q", "-F", "-t", "ext2", "-b", "4096", "-m", "0"]).arg(image.file());
+        match mke2fs.output() {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(format!("mke2fs: {e}")),
+            Ok(_) => done(&mut mke2fs).map(|()| Some(image)),
+        }
+    }
+
+    fn file(&self) -> PathBuf {
+        self.0.join("image")
+    }
+
+    fn files(&self) -> PathBuf {
+        self.0.join("files")
+    }
+
+    fn clock(&self) -> PathBuf {
+        self.0.join("clock")
+    }
+
+    fn mounted(&self, how: &[&str]) -> Result<Server, String> {
+        let program = std::env::current_exe().map_err(|e| format!("where kumi is: {e}"))?;
+        let mut command = Command::new(program);
+        command
+            .args(["mount", "--foreground"])
+            .args(how)
+            .arg("--clock")
+            .arg(self.clock())
+            .arg(self.file())
+            .arg(self.files());
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|e| format!("kumi mount: {e}"))?;
+        let mut line = String::new();
+        if let Some(said) = child.stdout.take() {
+            BufReader::new(said).read_line(&mut line).map_err(|e| format!("kumi mount: {e}"))?;
+        }
+        let server = Server(child);
+        check(line.starts_with("mounted "), || "kumi mount ended instead of serving".to_owned())?;
+        Ok(server)
+    }
+
+    /// Clones the repository that we are in, or a new one, and lets git check the clone.
+    fn cloned(&self) -> Result<String, String> {
+        let inside = Command::new("git").args(["rev-parse", "--show-toplevel"]).output();
+        let Ok(inside) = inside else {
+            return Ok("(there is no git here, so nothing is cloned)".to_owned());
+        };
+        let from = match std::str::from_utf8(&inside.stdout) {
+            Ok(path) if inside.status.success() => PathBuf::from(path.trim_end()),
+            _ => self.repository()?,
+        };
+        let to = self.files().join("clone");
+        let git = |arguments: &[&std::ffi::OsStr]| {
+            let mut git = Command::new("git");
+            // A test's or a hook's own repository is not meant.
+            git.env_remove("GIT_DIR").env_remove("GIT_WORK_TREE").args(arguments);
+            done(&mut git)
+        };
+        let start = Instant::now();
+        git(&[
+            "clone".as_ref(),
+            "-q".as_ref(),
+            "--no-hardlinks".as_ref(),
+            "--depth".as_ref(),
+            "1".as_ref(),
+            source(&from)?.as_ref(),
+            to.as_ref(),
+        ])?;
+        let cloned = start.elapsed();
+        git(&["-C".as_ref(), to.as_ref(), "fsck".as_ref(), "--no-progress".as_ref()])?;
+        Ok(format!("git clone in {}; git fsck: nothing is missing or damaged", text::time(cloned)))
+    }
+
+    /// A repository of one commit.
+    fn repository(&self) -> Result<PathBuf, String> {
+        let path = self.0.join("repository");
+        fs::create_dir(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        for n in 0..100 {
+            let mut file =
+                File::create(path.join(format!("file{n}"))).map_err(|e| e.to_string())?;
+            write!(file, "{}", format!("line of {n}\n").repeat(n + 1))
+                .map_err(|e| e.to_string())?;
+        }
+        let author = ["-c", "user.name=kumi", "-c", "user.email=kumi@example.invalid"];
+        for arguments in [&["init", "-q"][..], &["add", "."], &["commit", "-q", "-m", "one"]] {
+            done(Command::new("git").current_dir(&path).args(author).args(arguments))?;
+        }
+        Ok(path)
+    }
+
+    /// Reads of the file and questions to the clock at once; how long the questions take.
+    fn race(&self) -> Result<Duration, String> {
+        let path = self.files().join("blocks");
+        if !path.exists() {
+            let mut bytes = vec![0; BLOCKS as usize * BLOCK];
+            for (n, block) in (0_u64..).zip(bytes.chunks_exact_mut(BLOCK)) {
+                block[..8].copy_from_slice(&n.to_ne_bytes());
+            }
+            fs::write(&path, bytes).map_err(|e| format!("{}: {e}", path.display()))?;
+        }
+        let (begins, began) = mpsc::channel();
+        std::thread::scope(|scope| {
+            let path = &path;
+            let reads = scope.spawn(move || {
+                let file = fileread::open(path)?;
+                let (mut buffer, mut dice) = (Aligned::new(BLOCK), Dice::new(1));
+                (0..READS).try_for_each(|_| {
+                    let read = fileread::block(&file, dice.below(BLOCKS), &mut buffer);
+                    let _ = begins.send(());
+                    read
+                })
+            });
+            // On a busy machine all would be answered before the other one was there. (An error: it
+            // failed, and says so below.)
+            let _ = began.recv();
+            let start = Instant::now();
+            let asked = clock::run(&self.clock(), QUESTIONS, &mut || ());
+            let took = start.elapsed();
+            reads.join().map_err(|_| "the reads panicked".to_owned())??;
+            asked.map(|_| took)
+        })
+    }
+
+    fn checked(&self) -> Result<&'static str, String> {
+        done(e2fs("e2fsck").args(["-f", "-n"]).arg(self.file())).map(|()| "clean")
+    }
+}
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A URL, so that git makes a shallow clone: of a path it makes a whole one.
+fn source(path: &Path) -> Result<String, String> {
+    let path = path.canonicalize().map_err(|e| format!("{}: {e}", path.display()))?;
+    Ok(format!("file://{}", path.display()))
+}
+
+/// A server that serves. It is told to end when this is dropped.
+struct Server(Child);
+
+impl Server {
+    fn tell(&self) {
+        if let Some(pid) = i32::try_from(self.0.id()).ok().and_then(rustix::process::Pid::from_raw)
+        {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        }
+    }
+
+    /// Unmounts, and waits until the store is closed.
+    fn end(mut self) -> Result<(), String> {
+        self.tell();
+        let end = Instant::now() + PATIENCE;
+        loop {
+            match self.0.try_wait().map_err(|e| format!("kumi mount: {e}"))? {
+                Some(status) => {
+                    return check(status.success(), || format!("kumi mount ended badly: {status}"));
+                }
+                None if Instant::now() > end => {
+                    return Err(format!("kumi mount did not end within {PATIENCE:?}"));
+                }
+                None => std::thread::sleep(Duration::from_millis(5)),
+            }
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if matches!(self.0.try_wait(), Ok(None)) {
+            self.tell();
+            let _ = self.0.wait();
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! Chapter 8: a clock on the same VP as an endless loop; and which priority ran when, drawn.
+
+use std::hint::black_box;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use kumihimo::runtime::{self, Events, Runtime};
+use kumihimo::thread::{self, Builder, Priority};
+use kumihimo_bench_kit::work::spin;
+use serde_json::{Value, json};
+
+use super::blocks::{Clock, Report, events, histograms};
+use crate::tour::page::drawn;
+use crate::tour::page::text;
+use crate::tour::page::watch::Watch;
+use crate::tour::{Args, Figures, check, one_to_one};
+
+const TICKS: usize = 1_000;
+/// How long the endless loop lasts: a kernel thread ends it, or nobody on its VP ever could.
+const LOOP: Duration = Duration::from_millis(600);
+/// Below the clock's.
+const LOW: u8 = 20;
+
+pub fn run(args: &Args, figures: &mut Figures) -> Result<(), String> {
+    if one_to_one() {
+        text::say(
+            "Here would be shown how a microprocess that computes without end gives way to others all the same. But on \
+             this machine each microprocess is a kernel thread (`kumi doctor` says why), and the kernel preempts them.",
+        );
+        return Ok(());
+    }
+    text::say(&format!(
+        "One may also not wait at all: it computes, calls nothing and never gives way. On one VP, one does that for {}, \
+         at a lower priority than the clock that ticks beside it every millisecond. Without events nobody interrupts it; \
+         with them its kernel thread is interrupted in user mode, and it is switched away from wherever it is in its \
+         code. How late each tick came:",
+        text::time(LOOP),
+    ));
+    println!();
+    let mut all = vec![ask(Some(Events::Off))?];
+    let with = ask(None)?;
+    if with.report.source != Events::Off.name() {
+        all.push(with);
+    }
+    let reports: Vec<&Report> = all.iter().map(|seen| &seen.report).collect();
+    histograms(&reports).iter().for_each(|line| println!("{line}"));
+    println!();
+    let rows: Vec<Vec<String>> = all.iter().map(Seen::row).collect();
+    text::table(
+        &["", "ticks", "beside the loop", "preemptions", "late by: p50", "p99", "at most"],
+        &rows,
+    );
+    println!();
+    for seen in &all {
+        let (source, during) = (seen.report.source.as_str(), seen.report.turns());
+        if source == Events::Off.name() {
+            check(during == 0, || format!("{during} ticks beside a loop that nobody interrupts"))?;
+        } else if seen.means == "off" {
+            text::say("(Nobody is preempted here: a debugger is attached, or KUMI_PREEMPT=off.)");
+        } else {
+            check(during > 0, || format!("no tick beside a loop, with {source}"))?;
+            check(seen.preempted > 0, || {
+                format!("ticks beside a loop, and no preemption, with {source}")
+            })?;
+            text::say(&format!(
+                "Interrupted by {}, {} times.",
+                seen.means,
+                text::number(seen.preempted)
+            ));
+        }
+        let what = format!("ticks of 1 ms beside a loop, p99 late by, {}", events(source));
+        figures.add(what, "", text::time(seen.report.quantile(0.99)));
+    }
+    if all.last().is_some_and(|seen| seen.preempts()) { drawn::run(&args.trace) } else { Ok(()) }
+}
+
+/// Runs the clock in a process of its own.
+fn ask(source: Option<Events>) -> Result<Seen, String> {
+    let _watch = Watch::open("a clock, and an endless loop");
+    let mut command = Command::new(std::env::current_exe().map_err(|e| e.to_string())?);
+    command.args(["tour", "--endless"]);
+    if let Some(kind) = source {
+        command.env("KUMI_EVENTS", kind.name());
+    }
+    let done = command.output().map_err(|e| e.to_string())?;
+    let said = String::from_utf8_lossy(&done.stderr);
+    check(done.status.success(), || format!("the clock's process: {}: {said}", done.status))?;
+    Seen::from_json(&String::from_utf8_lossy(&done.stdout))
+        .ok_or("the clock's process made no sense".into())
+}
+
+/// The child process.
+pub fn child() -> Result<(), String> {
+    let runtime = Runtime::builder().vps(1).build().map_err(|e| format!("no runtime: {e}"))?;
+    println!("{}", clock_beside_loop(runtime, TICKS, LOOP)?.to_json());
+    Ok(())
+}
+
+/// What was seen. `report.blocks` has one entry, the loop.
+#[derive(Debug, PartialEq, Eq)]
+struct Seen {
+    report: Report,
+    /// How it is preempted, and how often it was.
+    means: String,
+    preempted: u64,
+}
+
+impl Seen {
+    fn preempts(&self) -> bool {
+        self.report.source != Events::Off.name() && self.means != "off"
+    }
+
+    fn row(&self) -> Vec<String> {
+        let counts = [self.report.late.len() as u64, self.report.turns() as u64, self.preempted]
+            .map(text::number);
+        let late = [0.5, 0.99, 1.0].map(|q| text::time(self.report.quantile(q)));
+        std::iter::once(events(&self.report.source)).chain(counts).chain(late).collect()
+    }
+
+    fn to_json(&self) -> Value {
+        json!({ "clock": self.report.to_json(), "means": self.means, "preempted": self.preempted })
+    }
+
+    fn from_json(text: &str) -> Option<Seen> {
+        let value: Value = serde_json::from_str(text).ok()?;
+        Some(Seen {
+            report: Report::from_json(&value["clock"].to_string())?,
+            means: value["means"].as_str()?.to_owned(),
+            preempted: value["preempted"].as_u64()?,
+        })
+    }
+}
+
+fn clock_beside_loop(runtime: Runtime, ticks: usize, length: Duration) -> Result<Seen, String> {
+    let clock = Arc::new(Clock::default());
+    let over = Arc::new(AtomicBool::new(false));
+    runtime.run(|| {
+        let ticker = {
+            let clock = clock.clone();
+            thread::spawn(move || clock.run(ticks))
+        };
+        let (begun, begins) = std::sync::mpsc::channel();
+        let looping = {
+            let over = over.clone();
+            let low = Builder::new().priority(Priority::new(LOW).map_err(|e| e.to_string())?);
+            low.spawn(move || {
+                // The receiver of this has gone if it fails, and `over` never comes.
+                begun.send(()).expect("it is waited for");
+                endless(&over)
+            })
+            .map_err(|e| e.to_string())?
+        };
+        let during = {
+            let clock = clock.clone();
+            std::thread::spawn(move || {
+                // Ticks before that are beside nothing.
+                begins.recv().expect("the loop begins");
+                let before = clock.ticks();
+                std::thread::sleep(length);
+                let during = clock.ticks() - before;
+                over.store(true, Relaxed);
+                during
+            })
+        };
+        let (rounds, wrong) = looping.join().map_err(|_| "the loop panicked")?;
+        check(rounds > 0 && wrong == 0, || {
+            format!("{wrong} of {rounds} rounds of the loop came out wrong")
+        })?;
+        clock.alone();
+        let late = ticker.join().map_err(|_| "the clock panicked")?;
+        // It has ended, or all but: it ended the loop.
+        let during = during.join().map_err(|_| "the thread that ends the loop panicked")?;
+        let metrics = runtime::metrics().ok_or("no runtime")?;
+        let report = Report {
+            source: metrics.events.to_owned(),
+            late,
+            blocks: vec![during],
+            left_out: Vec::new(),
+        };
+        Ok(Seen {
+            report,
+            means: metrics.preemption,
+            preempted: metrics.preempted + metrics.stood_aside,
+        })
+    })
+}
+
+/// Computes until `over`. Calls nothing. How often, and how often wrongly.
+fn endless(over: &AtomicBool) -> (u64, u64) {
+    let right = spin(1, 1_000);
+    let (mut rounds, mut wrong) = (0, 0);
+    while !over.load(Relaxed) {
+        wrong += u64::from(spin(black_box(1), 1_000) != right);
+        rounds += 1;
+    }
+    (rounds, wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tour::ONE_AT_A_TIME;
+
+    fn seen(source: Option<Events>) -> Option<Seen> {
+        if one_to_one() {
+            // Past libtest's capture: the scripts count these lines.
+            let line = "\n[skip] tour::loops: microprocesses are kernel threads here\n";
+            std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes())
+                .expect("standard error is open");
+            return None;
+        }
+        let _one = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let builder = Runtime::builder().vps(1);
+        let builder = source.into_iter().fold(builder, |builder, source| builder.events(source));
+        Some(
+            clock_beside_loop(builder.build().expect("a runtime"), 20, Duration::from_millis(100))
+                .expect("no error"),
+        )
+    }
+
+    #[test]
+    fn without_events_no_tick_comes_beside_a_loop() {
+        let Some(seen) = seen(Some(Events::Off)) else { return };
+        assert_eq!((seen.report.turns(), seen.preempted), (0, 0), "{seen:?}");
+        assert!(seen.report.late.len() >= 20);
+    }
+
+    #[test]
+    fn a_preempted_loop_is_counted() {
+        let Some(seen) = seen(None) else { return };
+        // How many come in time depends on the machine; all of them come.
+        assert!(seen.report.late.len() >= 20);
+        if seen.preempts() {
+            assert!(seen.preempted > 0, "{seen:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_seen_comes_over_unchanged() {
+        let report = Report {
+            source: "perf".into(),
+            late: vec![Duration::from_millis(2)],
+            blocks: vec![7],
+            left_out: Vec::new(),
+        };
+        let seen = Seen { report, means: "signal=23".into(), preempted: 3 };
+        assert_eq!(Seen::from_json(&seen.to_json().to_string()), Some(seen));
+        assert_eq!(Seen::from_json("{}"), None);
+    }
+}

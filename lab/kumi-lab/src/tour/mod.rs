@@ -1,0 +1,155 @@
+//! `kumi tour`: what a microprocess is, shown on real work. Every number is measured while it runs.
+//!
+//! Thirteen chapters, each a function that prints a part and may add to the table of figures at the
+//! end. They lie in rooms by subject: `threads`, `io`, `kernel`, `processes`; `page` is what they
+//! print with.
+//!
+//! A chapter that needs a process of its own starts this program again with a hidden option.
+//! Chapters use the benchmarks' contenders where these measure the same.
+
+mod io;
+mod kernel;
+mod page;
+mod processes;
+mod threads;
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use page::text;
+
+/// What `kumi tour` takes.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The folder whose files are hashed [default: documentation or the Rust toolchain]
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// Only this chapter, 1 to 13
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=13))]
+    chapter: Option<u8>,
+    /// Where the trace of chapter 8 goes
+    #[arg(long, default_value = "tour.perfetto")]
+    trace: PathBuf,
+    /// Overflow a microprocess's stack: the child process of the last chapter
+    #[arg(long, hide = true)]
+    overflow: bool,
+    /// Run a clock beside microprocesses that block: the child process of a chapter
+    #[arg(long, hide = true)]
+    clock: bool,
+    /// Run a clock beside an endless loop: the child process of another one
+    #[arg(long, hide = true)]
+    endless: bool,
+    /// One side of calls over a Unix socket: both child processes of a chapter
+    #[arg(long, hide = true, num_args = 1.., value_name = "KEY=VALUE")]
+    socket: Vec<String>,
+}
+
+/// What the chapters found out, for the table at the end.
+#[derive(Default)]
+struct Figures(Vec<Vec<String>>);
+
+impl Figures {
+    fn add(
+        &mut self,
+        what: impl Into<String>,
+        kernel: impl Into<String>,
+        micro: impl Into<String>,
+    ) {
+        self.0.push(vec![what.into(), kernel.into(), micro.into()]);
+    }
+}
+
+type Chapter = fn(&Args, &mut Figures) -> Result<(), String>;
+
+/// Tells the story. Goes on after a chapter that fails, and ends with an error then.
+pub fn run(args: Args) -> Result<(), String> {
+    if args.overflow {
+        return kernel::faults::overflow();
+    }
+    if args.clock {
+        return kernel::blocks::child();
+    }
+    if args.endless {
+        return kernel::loops::child();
+    }
+    if !args.socket.is_empty() {
+        return processes::gates::child(args.socket);
+    }
+    let start = Instant::now();
+    text::say(
+        "A microprocess is a thread that the program switches by itself. It has a stack and thread-local storage of \
+         its own and runs plain blocking code. A few kernel threads act as its virtual processors (VPs): when a \
+         microprocess waits, its VP goes on with the next one, without asking the kernel. So you can have one for \
+         each connection, file or number, and a million of them. Everything below is measured now, on this machine.",
+    );
+    if one_to_one() {
+        println!();
+        text::say(
+            "But here a microprocess cannot have thread-local storage of its own (`kumi doctor` says why), so each is \
+             a kernel thread. The program is the same; the figures below are those of kernel threads.",
+        );
+    }
+    let chapters: [(&str, Chapter); 13] = [
+        ("A sieve of 126 threads", threads::sieve::run),
+        ("A million of them", threads::million::run),
+        ("The ring", threads::ring::run),
+        ("A file each", io::files::run),
+        ("A connection each", io::echo::run),
+        ("Ten thousand connections", io::many::run),
+        ("Nobody waits for another's block", kernel::blocks::run),
+        ("Nobody waits for another's loop", kernel::loops::run),
+        ("Seen and steered from outside", processes::steered::run),
+        ("Locks in one place", threads::locks::run),
+        ("Calls between processes", processes::gates::run),
+        ("A file server in five organisations", io::mounts::run),
+        ("When things go wrong", kernel::faults::run),
+    ];
+    let mut figures = Figures::default();
+    let mut failed = Vec::new();
+    for (number, (title, chapter)) in (1..).zip(chapters) {
+        if args.chapter.is_some_and(|only| only != number) {
+            continue;
+        }
+        text::heading(number, title);
+        if let Err(why) = chapter(&args, &mut figures) {
+            text::say(&format!("FAILED: {why}"));
+            failed.push(title);
+        }
+    }
+    text::heading(14, "This machine");
+    text::table(&["", "kernel threads", "microprocesses"], &figures.0);
+    println!();
+    text::say(&format!("{}. The tour took {}.", machine(), text::time(start.elapsed())));
+    if failed.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("what did not hold: {}", failed.join(", ")))
+    }
+}
+
+fn machine() -> String {
+    let all = kumi::host::description::description();
+    let of = |name| all.iter().find(|(n, _)| *n == name).map_or("?", |(_, value)| value.as_str());
+    format!("{} cores of {}, {}", of("cores"), of("cpu"), of("kernel"))
+}
+
+/// A process has one runtime at a time, and tests share a process.
+#[cfg(test)]
+static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+/// Whether this machine, or KUMI_LAB=tls=kernel, makes every microprocess a kernel thread.
+fn one_to_one() -> bool {
+    kumihimo_arch::tls::get().kind() == kumihimo_arch::tls::Kind::Kernel
+}
+
+/// A runtime with the defaults, as a program gets it that asks for nothing.
+fn in_runtime<T: Send>(body: impl FnOnce() -> Result<T, String> + Send) -> Result<T, String> {
+    #[cfg(test)]
+    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    kumihimo::runtime::run(body).map_err(|e| format!("no runtime: {e}"))?
+}
+
+/// What one side has to be.
+fn check(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(otherwise()) }
+}

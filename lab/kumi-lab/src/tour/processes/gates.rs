@@ -1,0 +1,271 @@
+//! Chapter 11: two processes and a gate between them, beside a Unix socket and gRPC; and a call
+//! that a third process keeps from the core, without and with the arbiter.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::Command;
+use std::time::Duration;
+
+use kumihimo_bench_kit::Request;
+use kumihimo_bench_kit::rpc::{ANSWER, Answer, Plan, Side, by_threads, serve, until_told};
+
+use crate::bench::child;
+use crate::bench::contender::rivals;
+use crate::bench::contender::{Contender, Programs, Runtime, Trouble};
+use crate::bench::runs::inversion;
+use crate::bench::runs::rpc::{Pair, Slice, WARM_UP_MS};
+use crate::tour::page::text;
+use crate::tour::page::watch::Watch;
+use crate::tour::{Args, Figures, check, in_runtime, one_to_one};
+
+const BYTES: usize = 64;
+const SLICE_MS: u64 = 200;
+const MANY: usize = 64;
+/// Calls of each inversion.
+const CALLS: usize = 100;
+/// Of the longest bar.
+const COLUMNS: usize = 56;
+
+pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
+    if one_to_one() {
+        text::say(
+            "Left out: where microprocesses are kernel threads, the kernel's scheduler is between caller and server.",
+        );
+        return Ok(());
+    }
+    if let Err(why) = in_runtime(|| Ok(kumihimo::machine::number()))? {
+        text::say(&format!("Left out: this process cannot be found by others: {why}."));
+        return Ok(());
+    }
+    let programs = programs();
+    text::say(&format!(
+        "A gate is a name under which one process serves calls of others. Request and reply lie in memory that both have, and on one core the caller's \
+         hand-off to the server is all there is between them. Two processes on one core; one calls the other with {BYTES} bytes, whose checksum is \
+         verified there, and waits for the answer. Half of the calls take no longer than:",
+    ));
+    println!();
+    let mut ways = vec![Way::Gate, Way::Socket];
+    ways.extend(programs.contains_key(&Runtime::Rpc).then_some(Way::Grpc));
+    let one = measured(&ways, 1, &programs)?;
+    let p50 = |slice: &Slice| Duration::from_secs_f64(slice.p50 / 1e6);
+    bars(one.iter().map(|(way, slice)| (way.name(), slice.p50, text::time(p50(slice)))));
+    println!();
+    text::say(&format!(
+        "{MANY} callers at once, which share one lane and one wake-up. Calls a second:"
+    ));
+    println!();
+    let many = measured(&ways, MANY, &programs)?;
+    let rate = |slice: &Slice| slice.calls / slice.seconds;
+    bars(
+        many.iter().map(|(way, slice)| (way.name(), rate(slice), text::number(rate(slice) as u64))),
+    );
+    println!();
+    if !ways.contains(&Way::Grpc) {
+        text::say(
+            "(gRPC, by tonic, is shown beside these once `kumi bench rpc --rivals` has built it, which takes some minutes.)",
+        );
+        println!();
+    }
+    figures.add(
+        "a call to another process, one core, p50",
+        text::time(p50(&one[1].1)),
+        text::time(p50(&one[0].1)),
+    );
+    let rates = [&many[1].1, &many[0].1].map(|slice| text::number(rate(slice) as u64));
+    let [socket, gate] = rates;
+    figures.add(format!("calls to another process, {MANY} callers, calls/s"), socket, gate);
+    inverted(&programs, figures)
+}
+
+/// `kumi` itself, and what of the rivals is there already.
+fn programs() -> Programs {
+    let mut programs = rivals::programs(false, &[]);
+    programs.extend(rivals::there(Runtime::Rpc).map(|program| (Runtime::Rpc, Ok(program))));
+    programs
+}
+
+/// By what a call goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Gate,
+    /// With a kernel thread a caller on either side.
+    Socket,
+    Grpc,
+}
+
+impl Way {
+    fn name(self) -> &'static str {
+        match self {
+            Way::Gate => "gate",
+            Way::Socket => "Unix socket, threads",
+            Way::Grpc => "gRPC, Unix socket",
+        }
+    }
+
+    fn begin(self, callers: usize, programs: &Programs) -> Result<Pair, Trouble> {
+        let (placement, callers_as) = match self {
+            Way::Gate => ("adaptive", "microprocesses"),
+            Way::Socket => ("scheduled", "threads"),
+            Way::Grpc => ("scheduled", "futures"),
+        };
+        let line = format!(
+            "callers={callers} bytes={BYTES} placement={placement} check=whole by=copy as={callers_as} transport=grpc-uds"
+        );
+        let args: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        match self {
+            Way::Gate => Pair::start(&contender(Runtime::Kumihimo, args), programs, 1),
+            Way::Grpc => Pair::start(&contender(Runtime::Rpc, args), programs, 1),
+            Way::Socket => Pair::begin(1, |more| {
+                let mut command = Command::new(std::env::current_exe().map_err(|e| e.to_string())?);
+                command.args(["tour", "--socket"]).args(&args).args(more);
+                Ok(command)
+            }),
+        }
+    }
+}
+
+fn contender(runtime: Runtime, args: Vec<String>) -> Contender {
+    let (variant, queue) = match runtime {
+        Runtime::Kumihimo => ("full", child::default_queue()),
+        _ => ("-", "-"),
+    };
+    Contender { runtime, variant, queue: queue.to_owned(), args, at_most: 1 }
+}
+
+/// One after the other.
+fn measured(
+    ways: &[Way],
+    callers: usize,
+    programs: &Programs,
+) -> Result<Vec<(Way, Slice)>, String> {
+    let _watch = Watch::open("two processes");
+    let one = |way: &Way| {
+        let mut pair = way.begin(callers, programs)?;
+        pair.slice(WARM_UP_MS)?;
+        Ok((*way, pair.slice(SLICE_MS)?))
+    };
+    ways.iter()
+        .map(|way| one(way).map_err(|why| format!("{}: {}", way.name(), said(why))))
+        .collect()
+}
+
+fn said(why: Trouble) -> String {
+    match why {
+        Trouble::Failed(why) | Trouble::Refused(why) => why,
+    }
+}
+
+/// Words, a bar, and the figure that it stands for.
+pub fn bars(rows: impl Iterator<Item = (&'static str, f64, String)>) {
+    drawn(&rows.collect::<Vec<_>>()).iter().for_each(|line| println!("{line}"));
+}
+
+fn drawn(rows: &[(&str, f64, String)]) -> Vec<String> {
+    let most = rows.iter().map(|row| row.1).fold(f64::MIN_POSITIVE, f64::max);
+    let wide = rows.iter().map(|row| row.0.chars().count()).max().unwrap_or(0);
+    let line = |(name, value, figure): &(&str, f64, String)| {
+        let bar = "#".repeat(((value / most * COLUMNS as f64).round() as usize).max(1));
+        format!("  {name:<wide$}  {bar} {figure}")
+    };
+    rows.iter().map(line).collect()
+}
+
+/// Whether there is an arbiter, and inheritance through the gate.
+const CASES: [(&str, &str, &str); 3] = [
+    ("no arbiter", "off", "off"),
+    ("arbiter, no inheritance", "on", "off"),
+    ("arbiter and inheritance", "on", "on"),
+];
+
+fn inverted(programs: &Programs, figures: &mut Figures) -> Result<(), String> {
+    text::say(&format!(
+        "Priorities are one scale for all processes at the board, unless the arbiter is off (KUMI_ARBITER=off). Three processes on one core now: one of high priority \
+         calls a gate of one of low priority, whose handler computes for 0.5 ms; and one in the middle computes almost always, and so keeps the server from the \
+         core for which the high one waits. Unless the server inherits the caller's priority for the time of the call. Of {CALLS} calls all but one in a hundred take no longer than:",
+    ));
+    println!();
+    let mut late = BTreeMap::new();
+    for (name, arbiter, inherit) in CASES {
+        let _watch = Watch::open("three processes");
+        let args =
+            [format!("inherit={inherit}"), format!("arbiter={arbiter}"), format!("calls={CALLS}")];
+        let samples = inversion::once(&contender(Runtime::Kumihimo, args.into()), programs, 1);
+        let samples = samples.map_err(|why| format!("{name}: {}", said(why)))?;
+        let p99 = samples.iter().find(|sample| sample.identity.metric == "p99");
+        late.insert(name, p99.ok_or("no p99")?.value);
+    }
+    let time = |us: f64| text::time(Duration::from_secs_f64(us / 1e6));
+    bars(CASES.iter().map(|(name, ..)| (*name, late[name], time(late[name]))));
+    figures.add(
+        "a call of 0.5 ms that one in the middle keeps from the core, p99",
+        "",
+        time(late[CASES[2].0]),
+    );
+    check(late.values().all(|late| *late >= 500.0), || {
+        "a call took less than its handler".to_owned()
+    })
+}
+
+/// One side of calls over a Unix socket: with std's threads, one a caller on either side.
+pub fn child(line: Vec<String>) -> Result<(), String> {
+    let request =
+        Request::parse(std::iter::once("rpc".to_owned()).chain(line)).map_err(|e| e.to_string())?;
+    let plan = Plan::of(&request)?;
+    let path = plan.place.join("socket");
+    let at_path = |e: std::io::Error| format!("{}: {e}", path.display());
+    match plan.side {
+        Side::Server => {
+            let listener = UnixListener::bind(&path).map_err(at_path)?;
+            println!("ready");
+            let its = plan.clone();
+            std::thread::spawn(move || {
+                for stream in listener.incoming() {
+                    let (stream, plan) = (stream.expect("accept"), its.clone());
+                    std::thread::spawn(move || answer(&plan, &stream));
+                }
+            });
+            until_told();
+            Ok(())
+        }
+        Side::Client => by_threads(&plan, |_| UnixStream::connect(&path).map_err(at_path), call),
+    }
+}
+
+/// Until the caller goes.
+fn answer(plan: &Plan, mut stream: &UnixStream) {
+    let mut payload = vec![0; plan.bytes];
+    while stream.read_exact(&mut payload).is_ok() {
+        if stream.write_all(&serve(&payload, plan.check).to_bytes()).is_err() {
+            break;
+        }
+    }
+}
+
+fn call(stream: &mut UnixStream, payload: &[u8]) -> Result<Answer, String> {
+    let mut answer = [0; ANSWER];
+    let done = stream.write_all(payload).and_then(|()| stream.read_exact(&mut answer));
+    done.map_err(|e| e.to_string())?;
+    Ok(Answer::from_bytes(answer))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_are_as_long_as_what_they_stand_for() {
+        let lines = drawn(&[
+            ("one", 100.0, "100 us".into()),
+            ("another", 25.0, "25 us".into()),
+            ("none", 0.0, "0".into()),
+        ]);
+        let lengths: Vec<usize> = lines.iter().map(|line| line.matches('#').count()).collect();
+        assert_eq!(lengths, [COLUMNS, COLUMNS / 4, 1]);
+        assert!(
+            lines[0].starts_with("  one      #") && lines[0].ends_with("# 100 us"),
+            "{lines:?}"
+        );
+        assert!(lines.iter().all(|line| line.len() <= 100));
+    }
+}

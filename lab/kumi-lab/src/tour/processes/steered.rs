@@ -1,0 +1,293 @@
+//! Chapter 9: this process as others see it, a `kumi ps` of itself; and one of its microprocesses
+//! suspended and resumed from outside, drawn while it happens.
+
+use std::hint::black_box;
+use std::io::{IsTerminal, Write, stdout};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use kumihimo::machine::{self, Action, Done, Machine};
+use kumihimo::policy::RoundRobin;
+use kumihimo::resource::Id;
+use kumihimo::runtime::Runtime;
+use kumihimo::thread::{self, Builder};
+use kumihimo_bench_kit::work::spin;
+
+use crate::tour::page::text;
+use crate::tour::{Args, Figures, check, one_to_one};
+use kumi::show::show_space;
+
+const VPS: usize = 2;
+const NAMES: [&str; 4] = ["north", "east", "south", "west"];
+/// Which of them is suspended.
+const ONE: usize = 1;
+const COLUMN: Duration = Duration::from_millis(10);
+const COLUMNS: usize = 84;
+/// When it is suspended, and when it is resumed.
+const SUSPENDED: usize = 28;
+const RESUMED: usize = 56;
+/// From one picture to the next, on a terminal.
+const FILM: usize = 7;
+/// Rounds of [`spin`] between two marks: some 20 us.
+const ROUNDS: u32 = 15_000;
+
+pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
+    if one_to_one() {
+        text::say(
+            "Left out: where microprocesses are kernel threads, the system's own tools see and steer them.",
+        );
+        return Ok(());
+    }
+    let runtime = builder().build().map_err(|e| format!("no runtime: {e}"))?;
+    if let Err(why) = machine::number() {
+        text::say(&format!("Left out: this process cannot be found from outside: {why}."));
+        return Ok(());
+    }
+    text::say(&format!(
+        "Each microprocess of the machine has an id. The first part of it is the number of its process, which is found in a \
+         directory of yours and answers at a socket there; no daemon keeps a list. Four microprocesses compute on {VPS} VPs now. \
+         From outside, as `kumi suspend` does it from another terminal, '{}' is suspended, and after a while resumed. What each computed \
+         when, a column for {}:",
+        NAMES[ONE],
+        text::time(COLUMN),
+    ));
+    println!();
+    let live = stdout().is_terminal();
+    let (sheet, seen) = watch(runtime, live)?;
+    if !live {
+        print!("{}", sheet.picture(Some(&seen)));
+    }
+    println!();
+    text::say(&format!(
+        "It stood still {} after the request. What `kumi ps` said of them meanwhile:",
+        text::time(seen.took)
+    ));
+    println!();
+    seen.table.lines().for_each(|line| println!("  {line}"));
+    check(seen.meanwhile[ONE] == 0, || {
+        format!("it was suspended, and computed {} rounds", seen.meanwhile[ONE])
+    })?;
+    for (row, name) in NAMES.iter().enumerate() {
+        check(row == ONE || seen.meanwhile[row] > 0, || format!("'{name}' stood still, too"))?;
+    }
+    // It has ended, so it went on; and that was seen, unless the machine left no time for it.
+    let late = seen.at.1 + SUSPENDED / 2 > COLUMNS;
+    check(late || sheet.total(ONE) > seen.total, || format!("'{}' did not go on", NAMES[ONE]))?;
+    figures.add("suspended from outside: until it stood still", "", text::time(seen.took));
+    Ok(())
+}
+
+fn builder() -> kumihimo::runtime::Builder {
+    Runtime::builder().vps(VPS).policy(RoundRobin::with_quantum(COLUMN / 5))
+}
+
+/// How much each microprocess computed in which column.
+struct Sheet {
+    start: Instant,
+    rounds: [[AtomicU32; COLUMNS]; NAMES.len()],
+}
+
+/// What the one outside saw.
+struct Seen {
+    /// From the request until it stood still.
+    took: Duration,
+    /// In which columns it was suspended and resumed.
+    at: (usize, usize),
+    /// What each computed between the two.
+    meanwhile: [u32; NAMES.len()],
+    /// What that one had computed when it was resumed.
+    total: u32,
+    table: String,
+}
+
+impl Sheet {
+    fn new() -> Sheet {
+        Sheet {
+            start: Instant::now(),
+            rounds: [const { [const { AtomicU32::new(0) }; COLUMNS] }; NAMES.len()],
+        }
+    }
+
+    /// The column of this moment; beyond the last one it is over.
+    fn column(&self) -> usize {
+        (self.start.elapsed().as_nanos() / COLUMN.as_nanos()) as usize
+    }
+
+    fn total(&self, row: usize) -> u32 {
+        self.rounds[row].iter().map(|rounds| rounds.load(Relaxed)).sum()
+    }
+
+    fn totals(&self) -> [u32; NAMES.len()] {
+        std::array::from_fn(|row| self.total(row))
+    }
+
+    /// Computes until it is over.
+    fn fill(&self, row: usize) {
+        loop {
+            black_box(spin(1, ROUNDS));
+            let Some(rounds) = self.rounds[row].get(self.column()) else { return };
+            rounds.fetch_add(1, Relaxed);
+            thread::yield_now();
+        }
+    }
+
+    fn picture(&self, seen: Option<&Seen>) -> String {
+        let mut text = String::new();
+        for (name, rounds) in NAMES.iter().zip(&self.rounds) {
+            let line: String =
+                rounds.iter().map(|n| if n.load(Relaxed) == 0 { ' ' } else { '=' }).collect();
+            text += format!("  {name:<5}  {line}").trim_end();
+            text.push('\n');
+        }
+        let (from, to) = seen.map_or((COLUMNS, COLUMNS), |seen| seen.at);
+        let mark =
+            |at, word| if at < COLUMNS { format!("{:at$}^ {word}", "") } else { String::new() };
+        let first = mark(from, "suspended");
+        let second = if to < COLUMNS {
+            mark(to.saturating_sub(from + 11), "resumed")
+        } else {
+            String::new()
+        };
+        text += format!("         {first}{second}").trim_end();
+        text.push('\n');
+        text
+    }
+}
+
+/// Four that compute, and one outside that steers.
+fn watch(runtime: Runtime, live: bool) -> Result<(Arc<Sheet>, Seen), String> {
+    runtime.run(|| {
+        let sheet = Arc::new(Sheet::new());
+        let mut all = Vec::new();
+        for (row, name) in NAMES.into_iter().enumerate() {
+            let sheet = sheet.clone();
+            let one = Builder::new().name(name.into()).spawn(move || sheet.fill(row));
+            all.push(one.map_err(|e| e.to_string())?);
+        }
+        let them = all.iter().map(|one| one.thread().id()).chain([thread::current().id()]);
+        let ids: Option<Vec<Id>> = them.map(thread::ThreadId::resource).collect();
+        let ids = ids.ok_or("a microprocess without an id")?;
+        // A kernel thread: of the runtime it uses nothing, as another process would.
+        let outside = {
+            let sheet = sheet.clone();
+            std::thread::spawn(move || steer(&sheet, &ids, live))
+        };
+        for one in all {
+            one.join().map_err(|_| "one that computed panicked")?;
+        }
+        let seen = outside.join().map_err(|_| "the steering thread panicked")??;
+        Ok((sheet, seen))
+    })
+}
+
+/// `ids`: theirs, and that of their joiner.
+fn steer(sheet: &Sheet, ids: &[Id], live: bool) -> Result<Seen, String> {
+    let said = |e: machine::Error| e.to_string();
+    let id = ids[ONE];
+    let mut process =
+        Machine::mine().map_err(said)?.neighbour(id.location().space()).map_err(said)?;
+    let space = process.space().map_err(said)?;
+    let mut film = Film { live, drawn: false };
+    film.until(sheet, SUSPENDED, None);
+    let from = sheet.column();
+    let asked = Instant::now();
+    let done = process.act(id, Action::Suspend).map_err(said)?;
+    let took = asked.elapsed();
+    let before = sheet.totals();
+    // From here on it has to be let go again. Asked for one by one: a list visits the records of
+    // the million, too.
+    let rows: Result<Vec<_>, _> = ids.iter().map(|id| process.microprocess(*id)).collect();
+    let mut seen = Seen {
+        took,
+        at: (from, COLUMNS),
+        meanwhile: [0; NAMES.len()],
+        total: 0,
+        table: String::new(),
+    };
+    film.until(sheet, RESUMED, Some(&seen));
+    let after = sheet.totals();
+    seen.at.1 = sheet.column();
+    process.act(id, Action::Resume).map_err(said)?;
+    check(done == Done::Now, || format!("asked to suspend: {done:?}"))?;
+    film.until(sheet, COLUMNS, Some(&seen));
+    seen.meanwhile = std::array::from_fn(|row| after[row] - before[row]);
+    seen.total = after[ONE];
+    let mut table = Vec::new();
+    show_space(&mut table, &space, &rows.map_err(said)?).map_err(|e| e.to_string())?;
+    seen.table = String::from_utf8_lossy(&table).into_owned();
+    Ok(seen)
+}
+
+/// One picture over the other, where somebody looks.
+struct Film {
+    live: bool,
+    drawn: bool,
+}
+
+impl Film {
+    fn until(&mut self, sheet: &Sheet, column: usize, seen: Option<&Seen>) {
+        loop {
+            let now = sheet.column();
+            if self.live {
+                if self.drawn {
+                    // Up to the first line of the picture before, and everything below it away.
+                    print!("\x1b[{}A\x1b[J", NAMES.len() + 1);
+                }
+                print!("{}", sheet.picture(seen));
+                let _ = stdout().flush();
+                self.drawn = true;
+            }
+            if now >= column {
+                return;
+            }
+            std::thread::sleep(COLUMN * FILM.min(column - now) as u32);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_that_is_suspended_stands_still_and_goes_on() {
+        let _one =
+            crate::tour::ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let runtime = builder().build().expect("a runtime");
+        if one_to_one() || machine::number().is_err() {
+            // Past libtest's capture: the scripts count these lines.
+            let line =
+                "\n[skip] tour::steered: microprocesses cannot be steered from outside here\n";
+            std::io::stderr().write_all(line.as_bytes()).expect("standard error is open");
+            return;
+        }
+        let (sheet, seen) = watch(runtime, false).expect("no error");
+        assert_eq!(seen.meanwhile[ONE], 0);
+        assert!(sheet.total(ONE) >= seen.total, "nothing is taken back");
+        let row = seen.table.lines().find(|line| line.contains(" east ")).expect("it is listed");
+        assert!(row.contains(" suspended "), "{}", seen.table);
+    }
+
+    #[test]
+    fn a_picture_says_when() {
+        let sheet = Sheet::new();
+        for (row, column) in [(0, 0), (1, 0), (0, 20), (1, 83)] {
+            sheet.rounds[row][column].store(1, Relaxed);
+        }
+        let none = [0; NAMES.len()];
+        let seen =
+            Seen { took: COLUMN, at: (5, 30), meanwhile: none, total: 0, table: String::new() };
+        let drawn = sheet.picture(Some(&seen));
+        let lines: Vec<&str> = drawn.lines().collect();
+        assert_eq!(lines.len(), NAMES.len() + 1);
+        assert_eq!(lines[0], format!("  north  ={:19}=", ""));
+        assert_eq!(lines[1], format!("  east   ={:82}=", ""));
+        assert_eq!(lines[3], "  west");
+        assert_eq!(
+            (lines[4].find("^ suspended"), lines[4].find("^ resumed")),
+            (Some(9 + 5), Some(9 + 30))
+        );
+        assert!(lines.iter().all(|line| line.len() <= 100));
+    }
+}

@@ -1,0 +1,97 @@
+//! The chapters of `kumi tour` that need its own program beside them. The others are tested where
+//! they are.
+
+use std::process::Command;
+
+/// What a chapter prints.
+fn chapter(number: u8) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kumi-lab"));
+    let output = command.args(["tour", "--chapter", &number.to_string()]).output().expect("kumi");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    said
+}
+
+/// Whether the machine makes kernel threads of microprocesses.
+fn is_left_out(said: &str) -> bool {
+    let left_out = said.contains("Left out: ");
+    if left_out {
+        kumihimo_tests::skip(
+            "tour",
+            "microprocesses are kernel threads here, or not seen from outside, or nothing can be mounted",
+        );
+    }
+    left_out
+}
+
+#[test]
+fn one_is_suspended_and_resumed_and_ps_shows_it() {
+    let said = chapter(9);
+    if !is_left_out(&said) {
+        let row = |name| {
+            said.lines().find(|line| line.split_whitespace().nth(1) == Some(name)).expect("a row")
+        };
+        assert!(
+            row("east").contains(" suspended ") && !row("north").contains(" suspended "),
+            "{said}"
+        );
+        assert!(said.contains("^ suspended") && said.contains("^ resumed"), "{said}");
+    }
+}
+
+#[test]
+fn every_locking_design_has_its_times() {
+    let said = chapter(10);
+    if !is_left_out(&said) {
+        for design in ["kind", "id", "vp"] {
+            let row = said
+                .lines()
+                .find(|line| line.split_whitespace().next() == Some(design))
+                .expect("a row");
+            // Of each load two times with their units, and what one is of the other.
+            assert_eq!(row.split_whitespace().count(), 1 + 3 * 5, "{said}");
+        }
+        assert!(said.contains("Tender, by id (P3)"), "{said}");
+    }
+}
+
+#[test]
+fn calls_between_processes_and_an_inversion_are_drawn() {
+    let said = chapter(11);
+    if !is_left_out(&said) {
+        for drawn in ["gate", "Unix socket, threads"] {
+            // What one call takes, and how many there are in a second.
+            assert_eq!(
+                said.lines()
+                    .filter(|line| line.starts_with(&format!("  {drawn} ")) && line.contains('#'))
+                    .count(),
+                2,
+                "{said}"
+            );
+        }
+        for case in ["no arbiter", "arbiter, no inheritance", "arbiter and inheritance"] {
+            assert!(
+                said.lines()
+                    .any(|line| line.starts_with(&format!("  {case} ")) && line.contains("# ")),
+                "{said}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_file_system_is_mounted_and_five_organisations_are_raced() {
+    let said = chapter(12);
+    if !is_left_out(&said) {
+        for organisation in
+            ["sequential", "user-threads", "processes", "kernel-threads", "microprocesses"]
+        {
+            let bar = |line: &&str| {
+                line.starts_with(&format!("  {organisation} ")) && line.contains("# ")
+            };
+            assert_eq!(said.lines().filter(bar).count(), 1, "{said}");
+        }
+        assert_eq!(said.matches("e2fsck -fn: clean").count(), 2, "{said}");
+        assert!(said.contains("nothing is missing or damaged"), "{said}");
+    }
+}

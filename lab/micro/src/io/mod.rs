@@ -1,0 +1,17 @@
+//! Benchmarks of calls that wait: sockets, files, and calls that no runtime wraps.
+//!
+//! - `echo`, `priority_io`, `batch`, `transaction`: requests over sockets.
+//! - `files`, `kernel_threads`: reads of files, and the kernel threads that these take.
+//! - `stall`, `unwrapped`: microprocesses that block in the kernel beside requests.
+//!
+//! A request comes in as keys of the command line and goes out as samples on standard output.
+//! These modules use the crate's `variant`, and none of the other rooms.
+
+pub mod batch;
+pub mod echo;
+pub mod files;
+pub mod kernel_threads;
+pub mod priority_io;
+pub mod stall;
+pub mod transaction;
+pub mod unwrapped;

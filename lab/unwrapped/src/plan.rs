@@ -1,0 +1,265 @@
+//! What one run is asked for.
+
+use std::time::Duration;
+
+use kumihimo_bench_kit::{Request, raise_descriptors};
+
+/// Which work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The crate `redis`, unmodified, against a real server.
+    Redis,
+    /// A server on `std::net` that parses with the crate `httparse`.
+    Http,
+    /// Pairs that pass a byte back and forth through pipes.
+    Pipe,
+    /// As `pipe`, with a lock and a yield of the contender's own in some turns.
+    Mix,
+    /// Requests over `std::net` that are answered after seconds.
+    Long,
+    /// Sleeps of std, more than there may be kernel threads.
+    Full,
+    /// Pairs that hand a turn over by a mutex and a condition variable of std.
+    Mutex,
+    /// Page faults on files that are not in memory.
+    Fault,
+    /// As `redis`, beside a thread of higher priority that computes for a tenth of the time.
+    Levels,
+}
+
+impl Kind {
+    /// All works.
+    pub const ALL: [Kind; 9] = [
+        Kind::Redis,
+        Kind::Http,
+        Kind::Pipe,
+        Kind::Mix,
+        Kind::Long,
+        Kind::Full,
+        Kind::Mutex,
+        Kind::Fault,
+        Kind::Levels,
+    ];
+
+    /// Its name: the value of the key `work`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Redis => "redis",
+            Kind::Http => "http",
+            Kind::Pipe => "pipe",
+            Kind::Mix => "mix",
+            Kind::Long => "long",
+            Kind::Full => "full",
+            Kind::Mutex => "mutex",
+            Kind::Fault => "fault",
+            Kind::Levels => "levels",
+        }
+    }
+
+    /// The work of this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// What `kumi-lab bench-peer` is asked for to run this work; `None`: the work needs no peer.
+    #[must_use]
+    pub fn peer(self) -> Option<&'static str> {
+        match self {
+            Kind::Redis | Kind::Levels => Some("redis"),
+            Kind::Http => Some("http"),
+            Kind::Long => Some("long"),
+            _ => None,
+        }
+    }
+
+    /// Bodies, or pairs of bodies, and the rounds of each.
+    fn size(self) -> (usize, usize) {
+        match self {
+            Kind::Redis | Kind::Levels => (400, 100),
+            Kind::Http => (100, 400),
+            Kind::Pipe | Kind::Mutex => (8, 20_000),
+            Kind::Mix => (8, 10_000),
+            Kind::Long => (5_000, 1),
+            Kind::Full => (100, 1),
+            Kind::Fault => (8, 5_000),
+        }
+    }
+
+    fn length(self) -> Duration {
+        Duration::from_millis(if self == Kind::Long { 2_000 } else { 1_000 })
+    }
+
+    fn limit(self) -> Limit {
+        if self == Kind::Full { Limit::Of(64) } else { Limit::Default }
+    }
+}
+
+/// The most kernel threads that run bodies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// Whatever is the contender's default.
+    Default,
+    /// So many.
+    Of(usize),
+    /// Far more than there are bodies.
+    OutOfReach,
+}
+
+/// Keys of a request that are part of a row's identity.
+const KEYS: [&str; 6] = ["work", "every", "limit", "events", "way", "control"];
+
+/// A work that takes longer is ended.
+const PATIENCE: u64 = 60;
+
+/// One run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Which work.
+    pub kind: Kind,
+    /// Bodies, or pairs of bodies.
+    pub count: usize,
+    /// Commands, requests, turns or faults of each.
+    pub rounds: usize,
+    /// How long a wait of `long` or `full` lasts.
+    pub length: Duration,
+    /// In `mix`, one turn of so many has a lock and a yield.
+    pub every: usize,
+    /// The most kernel threads that run bodies.
+    pub limit: Limit,
+    /// Where the peer listens, on 127.0.0.1; 0: there is none.
+    pub port: u16,
+    pub(crate) patience: Duration,
+    pub(crate) keys: String,
+}
+
+impl Plan {
+    /// Reads `work`, `count`, `rounds`, `ms`, `every`, `limit` (a number or `none`), `port` and
+    /// `patience` (seconds). `share=N` leaves a part in N of the work. Raises the limit on
+    /// descriptors.
+    ///
+    /// # Errors
+    /// There is no such work, or it needs a peer. `refused: WHY`: too few descriptors.
+    ///
+    /// # Panics
+    /// If a number cannot be read.
+    pub fn of(request: &Request) -> Result<Plan, String> {
+        let name = request.get("work").ok_or("unwrapped needs work=, as in work=redis")?;
+        let kind = Kind::from_name(name).ok_or_else(|| format!("work={name}: no such work"))?;
+        let port = request.value("port", 0);
+        if let (Some(peer), 0) = (kind.peer(), port) {
+            return Err(format!(
+                "work={name} needs port=, where `kumi-lab bench-peer {peer}` listens; `kumi bench unwrapped` starts both"
+            ));
+        }
+        let share = request.value("share", 1).max(1);
+        let (count, rounds) = kind.size();
+        // Waits have no rounds: there are fewer, or shorter ones.
+        let (count, rounds) = if kind == Kind::Long {
+            (count / share, rounds)
+        } else {
+            (count, (rounds / share).max(1))
+        };
+        let length = if kind == Kind::Full { kind.length() / share as u32 } else { kind.length() };
+        let count = request.value("count", count).max(1);
+        let limit = match request.get("limit") {
+            None => kind.limit(),
+            Some("none") => Limit::OutOfReach,
+            Some(_) => Limit::Of(request.value("limit", 0).max(1)),
+        };
+        let plan = Plan {
+            kind,
+            count,
+            rounds: request.value("rounds", rounds).max(1),
+            length: Duration::from_millis(request.value("ms", length.as_millis() as u64)),
+            every: request.value("every", 1).max(1),
+            limit,
+            port,
+            patience: Duration::from_secs(request.value("patience", PATIENCE)),
+            keys: keys(request),
+        };
+        plan.check_descriptors(raise_descriptors())?;
+        Ok(plan)
+    }
+
+    /// The limit for a contender that always has one; `None`: its default.
+    #[must_use]
+    pub fn most_kernel_threads(&self) -> Option<usize> {
+        match self.limit {
+            Limit::Default => None,
+            Limit::Of(most) => Some(most),
+            Limit::OutOfReach => Some(2 * self.count + 1_000),
+        }
+    }
+
+    /// The number of threads where a limit means a pool; `None`: there is one for each body.
+    pub(crate) fn pool(&self) -> Option<usize> {
+        match self.limit {
+            Limit::Of(most) => Some(most),
+            Limit::Default | Limit::OutOfReach => None,
+        }
+    }
+
+    /// A body of `long` needs its socket, and two descriptors of its kernel thread's event source.
+    fn check_descriptors(&self, limit: u64) -> Result<(), String> {
+        let needed = 3 * self.count as u64 + 1_000;
+        if self.kind == Kind::Long && limit < needed {
+            return Err(format!(
+                "refused: ulimit -n is {limit}, and {} waits need {needed}",
+                self.count
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn keys(request: &Request) -> String {
+    let given = KEYS.iter().filter_map(|key| Some(format!("{key}={}", request.get(key)?)));
+    given.collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(line: &str) -> Result<Plan, String> {
+        Plan::of(&Request::parse(line.split(' ').map(str::to_owned)).expect("a request"))
+    }
+
+    #[test]
+    fn works_have_the_sizes_of_the_figures() {
+        let redis = plan("unwrapped work=redis port=1 events=bpf way=thread").expect("a plan");
+        assert_eq!((redis.count, redis.rounds, redis.most_kernel_threads()), (400, 100, None));
+        assert_eq!(redis.keys, "work=redis events=bpf way=thread");
+        let full = plan("unwrapped work=full").expect("a plan");
+        assert_eq!((full.count, full.pool(), full.length), (100, Some(64), Duration::from_secs(1)));
+        let mix = plan("unwrapped work=mix every=4 share=10").expect("a plan");
+        assert_eq!((mix.count, mix.rounds, mix.every), (8, 1_000, 4));
+        let long = plan("unwrapped work=long limit=none count=20 port=1").expect("a plan");
+        assert_eq!((long.pool(), long.keys.as_str()), (None, "work=long limit=none"));
+        assert!(long.most_kernel_threads().is_some_and(|most| most > 20));
+    }
+
+    #[test]
+    fn unknown_works_and_missing_peers_are_errors() {
+        assert!(plan("unwrapped").is_err() && plan("unwrapped work=nothing").is_err());
+        assert!(
+            plan("unwrapped work=http").expect_err("no port").contains("kumi-lab bench-peer http")
+        );
+    }
+
+    #[test]
+    fn too_few_descriptors_are_refused() {
+        let long = plan("unwrapped work=long count=10 port=1").expect("a plan");
+        assert!(long.check_descriptors(1_030).is_ok());
+        assert!(
+            long.check_descriptors(1_029).expect_err("too few").starts_with("refused: ulimit -n")
+        );
+    }
+
+    #[test]
+    fn every_work_has_a_name_of_its_own() {
+        assert!(Kind::ALL.iter().all(|&kind| Kind::from_name(kind.name()) == Some(kind)));
+    }
+}

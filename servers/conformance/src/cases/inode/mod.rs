@@ -1,0 +1,28 @@
+//! Cases about inodes: permissions, owners, times and attributes.
+//!
+//! Each file covers one system call or property and exports `all`, its cases. A case receives the
+//! [`Trial`](crate::trial::Trial) of a fresh directory, and writes its observations there. Cases
+//! use the trial only, and no case uses another.
+
+mod access;
+mod chmod;
+mod chown;
+mod setid;
+mod stat;
+mod times;
+mod users;
+mod xattr;
+
+use crate::cases::case::Topic;
+
+/// The topics of this room.
+pub(super) const TOPICS: &[Topic] = &[
+    access::all,
+    chmod::all,
+    chown::all,
+    setid::all,
+    stat::all,
+    times::all,
+    users::all,
+    xattr::all,
+];

@@ -1,0 +1,16 @@
+//! Progress of commits.
+
+use std::time::Instant;
+
+/// State under the lock of commits.
+pub struct Commits {
+    /// The last transaction that is on the disk.
+    pub(crate) done: u64,
+    pub(crate) last: Instant,
+}
+
+impl Default for Commits {
+    fn default() -> Commits {
+        Commits { done: 0, last: Instant::now() }
+    }
+}

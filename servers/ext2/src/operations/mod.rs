@@ -1,0 +1,19 @@
+//! The operations of a store, on inodes, names and data.
+//!
+//! `store.rs` implements the trait [`Store`](kumihimo_store::Store): it finds the inode
+//! (`nodes.rs`), takes its lock and calls one of the others. `names.rs` and `rename.rs` change
+//! directories through `directory.rs`; `file.rs`, `space.rs` and `map.rs` change data and the
+//! blocks under it; `xattrs.rs` attributes. `ends.rs` frees inodes without names.
+//!
+//! All changes run in a transaction of `change`. Uses every room below.
+
+pub mod directory;
+pub mod ends;
+pub mod file;
+pub mod map;
+pub mod names;
+pub mod nodes;
+pub mod rename;
+pub mod space;
+pub mod store;
+pub mod xattrs;

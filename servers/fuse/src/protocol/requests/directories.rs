@@ -1,0 +1,94 @@
+//! Listings of directories, with and without the attributes of what is in them.
+
+use fuse_abi::linux::{
+    FOPEN_CACHE_DIR, FOPEN_KEEP_CACHE, fuse_dirent, fuse_entry_out, fuse_open_in, fuse_open_out,
+    fuse_read_in,
+};
+use kumihimo_store::{Errno, Handle, Listed, Node, Result};
+use rustix::fs::OFlags;
+
+use crate::protocol::service::{Request, Service};
+use crate::protocol::wire::Reply;
+
+/// Bytes of a name's structure, without the name.
+const DIRENT: usize = size_of::<fuse_dirent>();
+
+fn push_name(listed: &Listed<'_>, reply: &mut Reply) {
+    reply.push(&fuse_dirent {
+        ino: listed.node.0,
+        off: listed.next,
+        namelen: u32::try_from(listed.name.len()).unwrap_or(0),
+        // d_type is what the mode has above its lower twelve bits.
+        type_: listed.kind.map_or(0, |kind| kind.mode() >> 12),
+        name: Default::default(),
+    });
+    reply.extend(listed.name);
+    reply.pad();
+}
+
+impl Service {
+    pub(crate) fn open_directory(
+        &self,
+        request: &mut Request<'_>,
+        reply: &mut Reply,
+    ) -> Result<()> {
+        let flags = request.arguments.take::<fuse_open_in>()?.flags | OFlags::DIRECTORY.bits();
+        let handle = self.store.open(request.node, flags)?;
+        let cached = self.settings.keep_cache && !self.settings.timeout.is_zero();
+        let open_flags = if cached { FOPEN_CACHE_DIR | FOPEN_KEEP_CACHE } else { 0 };
+        reply.push(&fuse_open_out { fh: handle.0, open_flags, backing_id: 0 });
+        Ok(())
+    }
+
+    pub(crate) fn read_directory(
+        &self,
+        request: &mut Request<'_>,
+        reply: &mut Reply,
+    ) -> Result<()> {
+        let asked = request.arguments.take::<fuse_read_in>()?;
+        let size = usize::try_from(asked.size).map_err(|_| Errno::INVAL)?;
+        self.store.read_directory(request.node, Handle(asked.fh), asked.offset, &mut |listed| {
+            let fits = reply.written() + (DIRENT + listed.name.len()).next_multiple_of(8) <= size;
+            if fits {
+                push_name(&listed, reply);
+            }
+            fits
+        })
+    }
+
+    /// Each name but `.` and `..` counts as looked up.
+    pub(crate) fn read_directory_plus(
+        &self,
+        request: &mut Request<'_>,
+        reply: &mut Reply,
+    ) -> Result<()> {
+        let asked = request.arguments.take::<fuse_read_in>()?;
+        let size = usize::try_from(asked.size).map_err(|_| Errno::INVAL)?;
+        let (store, directory) = (&self.store, request.node);
+        // Names first: a store need not allow to be asked for another inode in the middle of a
+        // listing.
+        let mut names: Vec<(Node, u64, Option<kumihimo_store::Kind>, Vec<u8>)> = Vec::new();
+        let mut room = size;
+        store.read_directory(directory, Handle(asked.fh), asked.offset, &mut |listed| {
+            let wanted =
+                (size_of::<fuse_entry_out>() + DIRENT + listed.name.len()).next_multiple_of(8);
+            let fits = wanted <= room;
+            if fits {
+                room -= wanted;
+                names.push((listed.node, listed.next, listed.kind, listed.name.to_vec()));
+            }
+            fits
+        })?;
+        for (node, next, kind, name) in &names {
+            let looked_up = match &name[..] {
+                b"." | b".." => None,
+                // Removed just now, or not to be read: the name alone, which the kernel looks up if
+                // somebody wants it.
+                name => store.lookup(directory, name).ok(),
+            };
+            reply.push(&looked_up.map_or_else(fuse_entry_out::default, |entry| self.entry(&entry)));
+            push_name(&Listed { node: *node, next: *next, kind: *kind, name }, reply);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,170 @@
+//! Requests and replies as bytes: what `/dev/fuse` carries.
+//!
+//! The layouts are the crate `fuse_abi`'s. Requests come from the kernel of this machine, which is
+//! trusted with everything else, too; all the same what is too short or without its zero byte is an
+//! error here and never a panic.
+
+use fuse_abi::linux::{fuse_in_header, fuse_out_header};
+use kumihimo::fuse::uring::Request;
+use kumihimo_store::{Errno, Result};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Bytes of a reply's header.
+const HEADER: usize = size_of::<fuse_out_header>();
+
+/// A request as it was received.
+#[derive(Clone, Copy, Debug)]
+pub struct Message<'a> {
+    header: &'a [u8],
+    /// The first argument, where it came apart from the others.
+    first: &'a [u8],
+    rest: &'a [u8],
+}
+
+impl<'a> Message<'a> {
+    /// In one piece, as `/dev/fuse` has it.
+    #[must_use]
+    pub fn whole(bytes: &'a [u8]) -> Message<'a> {
+        let (header, rest) = bytes.split_at(bytes.len().min(size_of::<fuse_in_header>()));
+        Message { header, first: &[], rest }
+    }
+
+    /// In pieces, as io_uring has it.
+    pub(crate) fn parts(request: &Request<'a>) -> Message<'a> {
+        Message { header: request.header, first: request.first, rest: request.rest }
+    }
+
+    /// Header and arguments. `None`: too short, or not as long as it says.
+    pub(crate) fn split(self) -> Option<(fuse_in_header, Arguments<'a>)> {
+        let header = fuse_in_header::read_from_bytes(self.header).ok()?;
+        let length = self.header.len() + self.first.len() + self.rest.len();
+        (usize::try_from(header.len).ok()? == length)
+            .then_some((header, Arguments { first: self.first, rest: self.rest }))
+    }
+
+    /// Bytes in all.
+    pub(crate) fn length(&self) -> usize {
+        self.header.len() + self.first.len() + self.rest.len()
+    }
+}
+
+/// A request's arguments, taken off from the front.
+#[derive(Clone, Copy)]
+pub(crate) struct Arguments<'a> {
+    first: &'a [u8],
+    rest: &'a [u8],
+}
+
+impl<'a> Arguments<'a> {
+    /// What the next argument is taken from.
+    fn front(&mut self) -> &mut &'a [u8] {
+        if self.first.is_empty() { &mut self.rest } else { &mut self.first }
+    }
+
+    /// A structure.
+    pub(crate) fn take<T: FromBytes + KnownLayout + Immutable>(&mut self) -> Result<T> {
+        let front = self.front();
+        let (value, rest) = T::read_from_prefix(front).map_err(|_| Errno::INVAL)?;
+        *front = rest;
+        Ok(value)
+    }
+
+    /// A name: up to its zero byte.
+    pub(crate) fn name(&mut self) -> Result<&'a [u8]> {
+        let front = self.front();
+        let end = front.iter().position(|byte| *byte == 0).ok_or(Errno::INVAL)?;
+        let (name, rest) = front.split_at(end);
+        *front = &rest[1..];
+        Ok(name)
+    }
+
+    /// So many bytes.
+    pub(crate) fn bytes(&mut self, count: usize) -> Result<&'a [u8]> {
+        let front = self.front();
+        let (bytes, rest) = front.split_at_checked(count).ok_or(Errno::INVAL)?;
+        *front = rest;
+        Ok(bytes)
+    }
+}
+
+/// A reply that is being written. Its memory is kept from one to the next.
+#[derive(Debug, Default)]
+pub struct Reply {
+    /// As long as the longest reply so far: what lies behind `length` is left over from others, and
+    /// written before it is sent.
+    bytes: Vec<u8>,
+    length: usize,
+}
+
+impl Reply {
+    /// Forgets what was written and makes room for `capacity` bytes of it.
+    pub(crate) fn begin(&mut self, capacity: usize) {
+        self.length = HEADER;
+        self.reserve(capacity);
+    }
+
+    fn reserve(&mut self, more: usize) {
+        let wanted = self.length + more;
+        if self.bytes.len() < wanted {
+            self.bytes.resize(wanted, 0);
+        }
+    }
+
+    /// Bytes written after the header.
+    pub(crate) fn written(&self) -> usize {
+        self.length - HEADER
+    }
+
+    /// Appends a structure.
+    pub(crate) fn push<T: IntoBytes + Immutable>(&mut self, value: &T) {
+        self.extend(value.as_bytes());
+    }
+
+    /// Appends bytes.
+    pub(crate) fn extend(&mut self, bytes: &[u8]) {
+        self.reserve(bytes.len());
+        self.bytes[self.length..self.length + bytes.len()].copy_from_slice(bytes);
+        self.length += bytes.len();
+    }
+
+    /// Appends zeros up to a multiple of 8.
+    pub(crate) fn pad(&mut self) {
+        let padding = self.length.next_multiple_of(8) - self.length;
+        self.extend(&[0; 8][..padding]);
+    }
+
+    /// Room for `count` bytes at the end, with anything in it; `keep` says how many of them are the
+    /// reply's.
+    pub(crate) fn room(&mut self, count: usize) -> &mut [u8] {
+        self.reserve(count);
+        &mut self.bytes[self.length..self.length + count]
+    }
+
+    /// The first `count` bytes of the `room` belong to the reply.
+    pub(crate) fn keep(&mut self, count: usize) {
+        self.length += count;
+        debug_assert!(self.length <= self.bytes.len());
+    }
+
+    /// Puts the header before what was written, or, after an error, in its place.
+    pub(crate) fn finish(&mut self, unique: u64, outcome: Result<()>) {
+        let error = match outcome {
+            Ok(()) => 0,
+            Err(errno) => {
+                self.length = HEADER;
+                -errno.raw_os_error()
+            }
+        };
+        let len = u32::try_from(self.length).unwrap_or(u32::MAX);
+        let header = fuse_out_header { len, error, unique };
+        self.bytes[..HEADER].copy_from_slice(header.as_bytes());
+    }
+
+    /// What is to be sent.
+    pub(crate) fn message(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,84 @@
+//! Runs a request: finds its command, checks whether it may run, and runs it.
+
+use super::table;
+use crate::log::REFUSED;
+use crate::protocol::reply::Version;
+use crate::protocol::request::Args;
+use crate::session::{self, After, Answer, Session, until_nul, wrong_arity};
+
+impl Session {
+    /// Runs one command; its reply is written behind the others.
+    pub fn run(&mut self, args: Args<'_>) {
+        if let Err(error) = self.try_run(args) {
+            self.reply.error(&error);
+        }
+    }
+
+    fn try_run(&mut self, args: Args<'_>) -> Answer {
+        let name = args.at(0);
+        let last = self.last.filter(|last| last.name.as_bytes().eq_ignore_ascii_case(name));
+        let Some(command) = last.or_else(|| table::find(name)) else {
+            return self.unknown(args);
+        };
+        self.last = Some(command);
+        self.uncounted += 1;
+        if !command.takes(args.len()) {
+            return Err(wrong_arity(command.name));
+        }
+        if self.subscriptions() > 0
+            && self.reply.version == Version::Two
+            && !command.has(session::SUBSCRIBED)
+        {
+            return Err(format!(
+                "Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context",
+                command.name
+            )
+            .into());
+        }
+        if command.has(session::WRITE) {
+            let server = &self.server;
+            if command.has(session::GROWS) && server.is_full() {
+                return Err("OOM command not allowed when used memory > 'maxmemory'.".into());
+            }
+            if let Some(log) = server.databases.shared.log.get() {
+                if log.is_failing() {
+                    return Err(format!("{REFUSED}: {}", log.failure().unwrap_or_default()).into());
+                }
+                self.changed_from.get_or_insert(self.reply.bytes.len());
+            }
+        }
+        (command.run)(self, args)
+    }
+
+    fn unknown(&mut self, args: Args<'_>) -> Answer {
+        let name = args.at(0);
+        if name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:") {
+            // A browser that was lured into talking to us.
+            eprintln!("kv: a client speaks HTTP: cut off");
+            self.after = After::Drop;
+            return Ok(());
+        }
+        let mut shown = String::new();
+        for arg in args.from(1) {
+            if shown.len() >= 128 {
+                break;
+            }
+            let text = until_nul(&arg[..arg.len().min(128 - shown.len())]);
+            shown.push('\'');
+            shown.push_str(&text);
+            shown.push_str("' ");
+        }
+        let name = until_nul(&name[..name.len().min(128)]);
+        Err(format!("unknown command '{name}', with args beginning with: {shown}").into())
+    }
+
+    /// Runs a command from a log. Whether it can have been written there.
+    pub fn replay(&mut self, args: Args<'_>) -> bool {
+        self.run(args);
+        let failed = self.reply.bytes.first() == Some(&b'-')
+            || self.wait.take().is_some()
+            || self.after != After::Next;
+        self.reply.bytes.clear();
+        !failed
+    }
+}

@@ -1,0 +1,75 @@
+//! Patterns as Redis has them: `*`, `?`, `[a-z]`, `[^a]`, and `\` before what is meant literally.
+
+/// Whether `text` is as `pattern` says. Takes at most the product of their lengths: no pattern
+/// makes it exponential.
+pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
+    let (mut p, mut t) = (0, 0);
+    // Behind the last star, and what it was tried with.
+    let mut star: Option<(usize, usize)> = None;
+    loop {
+        if pattern.get(p) == Some(&b'*') {
+            p += 1;
+            star = Some((p, t));
+            continue;
+        }
+        let step = if t < text.len() { one(&pattern[p..], text[t]) } else { None };
+        if let Some(length) = step {
+            p += length;
+            t += 1;
+            continue;
+        }
+        if t == text.len() && p == pattern.len() {
+            return true;
+        }
+        // Let the last star take one more.
+        match &mut star {
+            Some((behind, from)) if *from < text.len() => {
+                *from += 1;
+                (p, t) = (*behind, *from);
+            }
+            _ => return false,
+        }
+    }
+}
+
+/// How long the element is with which `pattern` begins, if it is one for `byte`.
+fn one(pattern: &[u8], byte: u8) -> Option<usize> {
+    match pattern {
+        [] => None,
+        [b'?', ..] => Some(1),
+        [b'\\', literal, ..] => (*literal == byte).then_some(2),
+        [b'[', ..] => {
+            let mut i = 1;
+            let negated = pattern.get(1) == Some(&b'^');
+            i += usize::from(negated);
+            let mut found = false;
+            loop {
+                match &pattern[i.min(pattern.len())..] {
+                    // One that is not closed ends with the pattern.
+                    [] => break,
+                    [b'\\', literal, ..] => {
+                        found |= *literal == byte;
+                        i += 2;
+                    }
+                    [b']', ..] => {
+                        i += 1;
+                        break;
+                    }
+                    [from, b'-', to, ..] => {
+                        found |= (*from.min(to)..=*from.max(to)).contains(&byte);
+                        i += 3;
+                    }
+                    [literal, ..] => {
+                        found |= *literal == byte;
+                        i += 1;
+                    }
+                }
+            }
+            (found != negated).then_some(i)
+        }
+        [literal, ..] => (*literal == byte).then_some(1),
+    }
+}
+
+#[cfg(test)]
+mod tests;

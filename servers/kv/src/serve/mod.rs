@@ -1,0 +1,249 @@
+//! The running server: start and end, accepting, and the connections.
+//!
+//! [`Server::start`] replays the append log (`replay.rs`), binds the listeners and starts the
+//! microprocesses: one for the log, one for expiry, one for each listener, and one for each
+//! accepted connection (`connection.rs`). A connection reads requests, runs them in its session,
+//! and writes the replies.
+//!
+//! This is the top of the crate: it uses every other room, and only the command line uses it.
+
+mod connection;
+mod replay;
+
+use std::io::{self, ErrorKind, Write};
+use std::net::SocketAddr;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use kumihimo::fs::{self, File};
+use kumihimo::net::{TcpListener, UnixListener, UnixStream};
+use kumihimo::sync::Arc;
+use kumihimo::thread::{self, JoinHandle};
+
+use crate::clients::stream::Stream;
+use crate::data::key::now;
+use crate::log::Log;
+use crate::server::{Server, Settings};
+pub use replay::Replayed;
+use replay::replay;
+
+/// How often expired keys are looked for; a request for one before never sees it.
+const EXPIRE_EVERY: Duration = Duration::from_millis(100);
+/// How long clients may take to take their last replies when the server ends.
+const GRACE: Duration = Duration::from_secs(5);
+/// How long nobody is accepted after the machine refused a connection, at first and at most.
+const BACK_OFF: Duration = Duration::from_millis(10);
+const LONGEST_BACK_OFF: Duration = Duration::from_secs(1);
+
+/// A server that runs. Dropping it leaves it running.
+pub struct Running {
+    server: Arc<Server>,
+    acceptors: Vec<JoinHandle<()>>,
+    others: Vec<JoinHandle<()>>,
+    /// What was found in the append log.
+    pub replayed: Option<Replayed>,
+}
+
+impl Server {
+    /// Reads the log, listens, and serves in microprocesses of its own.
+    ///
+    /// # Errors
+    /// That nothing is to be listened to; as bind(2), spawning, and opening and reading the log.
+    /// Each names what it is about.
+    pub fn start(settings: Settings) -> io::Result<Running> {
+        if settings.listen.is_none() && settings.unix.is_none() {
+            return Err(io::Error::new(ErrorKind::InvalidInput, "nothing to listen to"));
+        }
+        let server = Arc::new(Server::new(settings));
+        let settings = &server.settings;
+        let about =
+            |what: String| move |e: io::Error| io::Error::new(e.kind(), format!("{what}: {e}"));
+        let tcp = settings
+            .listen
+            .map(|at| TcpListener::bind(at).map_err(about(at.to_string())))
+            .transpose()?;
+        if let Some(tcp) = &tcp {
+            server
+                .address
+                .get_or_init(|| tcp.local_addr().unwrap_or_else(|_| ([0, 0, 0, 0], 0).into()));
+        }
+        let mut replayed = None;
+        let mut file = None;
+        if let Some(path) = &settings.append_log {
+            let about = about(path.display().to_string());
+            let found = Log::open(path).and_then(|file| Ok((replay(&server, &file, path)?, file)));
+            let (found, opened) = found.map_err(about)?;
+            server.databases.shared.log.get_or_init(|| Log::new(path, settings.sync));
+            file = Some((opened, found.good));
+            replayed = Some(found);
+        }
+        let unix = settings
+            .unix
+            .as_ref()
+            .map(|at| bind_unix(at).map_err(about(at.display().to_string())))
+            .transpose()?;
+        let mut running = Running {
+            server: Arc::clone(&server),
+            acceptors: Vec::new(),
+            others: Vec::new(),
+            replayed,
+        };
+        if let Some((file, good)) = file {
+            running.spawn("kv log", move |server| write_log(server, &file, good))?;
+        }
+        running.spawn("kv expiry", expire)?;
+        if let Some(tcp) = tcp {
+            running.accept(move || {
+                let (stream, from) = tcp.accept()?;
+                stream.set_nodelay(true)?;
+                let to = stream.local_addr()?;
+                Ok((Stream::Tcp(stream), (from.to_string(), to.to_string())))
+            })?;
+        }
+        if let Some(unix) = unix {
+            let name =
+                settings.unix.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
+            running.accept(move || {
+                let (stream, _) = unix.accept()?;
+                Ok((Stream::Unix(stream), (format!("{name}:0"), name.clone())))
+            })?;
+        }
+        Ok(running)
+    }
+}
+
+impl Running {
+    fn spawn(&mut self, name: &str, body: impl FnOnce(&Server) + Send + 'static) -> io::Result<()> {
+        let server = Arc::clone(&self.server);
+        self.others
+            .push(thread::Builder::new().name(name.to_owned()).spawn(move || body(&server))?);
+        Ok(())
+    }
+
+    fn accept(
+        &mut self,
+        accept: impl Fn() -> io::Result<(Stream, (String, String))> + Send + 'static,
+    ) -> io::Result<()> {
+        let server = Arc::clone(&self.server);
+        let acceptor = thread::Builder::new().name("kv accept".to_owned());
+        self.acceptors.push(acceptor.spawn(move || accept_all(&server, accept))?);
+        Ok(())
+    }
+
+    /// The server.
+    pub fn server(&self) -> &Arc<Server> {
+        &self.server
+    }
+
+    /// Where it listens for TCP.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.server.address.get().copied()
+    }
+
+    /// Waits until the server is asked to end ([`Server::stop`], `SHUTDOWN`), then ends it: nobody
+    /// is let in any more, what has arrived is answered, the log is written to its end.
+    ///
+    /// # Errors
+    /// What could not be written to the log, which is lost.
+    pub fn wait(self) -> io::Result<()> {
+        let server = &self.server;
+        while !server.stops_within(Duration::MAX) {}
+        for acceptor in self.acceptors {
+            acceptor.cancel();
+            let _ = acceptor.join();
+        }
+        if let Some(path) = &server.settings.unix {
+            let _ = fs::remove_file(path);
+        }
+        server.clients.dismiss();
+        server.clients.wait(Instant::now() + GRACE);
+        let ended = server.databases.shared.log.get().map_or(Ok(()), Log::end);
+        for other in self.others {
+            let _ = other.join();
+        }
+        ended
+    }
+}
+
+/// Listens at `path`. A socket that an earlier server left there, and that nobody listens to, is
+/// removed.
+fn bind_unix(path: &Path) -> io::Result<UnixListener> {
+    match UnixListener::bind(path) {
+        Err(e) if e.kind() == ErrorKind::AddrInUse => {
+            let socket = fs::symlink_metadata(path)?.file_type().is_socket();
+            let refused = || {
+                UnixStream::connect(path).is_err_and(|e| e.kind() == ErrorKind::ConnectionRefused)
+            };
+            if !socket || !refused() {
+                return Err(e);
+            }
+            fs::remove_file(path)?;
+            UnixListener::bind(path)
+        }
+        bound => bound,
+    }
+}
+
+fn write_log(server: &Server, file: &File, good: u64) {
+    if let Some(log) = server.databases.shared.log.get() {
+        log.write(file, good);
+    }
+}
+
+fn expire(server: &Server) {
+    while !server.stops_within(EXPIRE_EVERY) {
+        server.databases.expire(now());
+    }
+}
+
+/// Accepts until it is cancelled.
+fn accept_all(server: &Arc<Server>, accept: impl Fn() -> io::Result<(Stream, (String, String))>) {
+    let mut back_off = BACK_OFF;
+    loop {
+        match accept() {
+            Ok((stream, addresses)) => {
+                if back_off > BACK_OFF {
+                    eprintln!("kv: accepting again");
+                    back_off = BACK_OFF;
+                }
+                let_in(server, stream, addresses);
+            }
+            // The client gave up while it waited.
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    ErrorKind::ConnectionAborted
+                        | ErrorKind::InvalidInput
+                        | ErrorKind::NotConnected
+                ) => {}
+            // No descriptors, or no memory: present clients must end first. No waiting one is lost.
+            Err(e) => {
+                if back_off == BACK_OFF {
+                    eprintln!("kv: cannot accept: {e}; trying again");
+                }
+                thread::sleep(back_off);
+                back_off = (back_off * 2).min(LONGEST_BACK_OFF);
+            }
+        }
+    }
+}
+
+fn let_in(server: &Arc<Server>, stream: Stream, addresses: (String, String)) {
+    let stream = Arc::new(stream);
+    let refuse = |why: &str| {
+        // Room in a socket that is new: this does not wait.
+        let _ = (&*stream).write_all(format!("-ERR {why}\r\n").as_bytes());
+    };
+    let Some(here) =
+        server.clients.enter(server.settings.max_connections, &stream, addresses, now())
+    else {
+        return refuse("max number of clients reached");
+    };
+    let theirs = Arc::clone(server);
+    let spawned = thread::Builder::new().spawn(move || connection::serve(&theirs, &here.client));
+    if let Err(e) = spawned {
+        eprintln!("kv: no microprocess for a client: {e}");
+        refuse("max number of clients reached");
+    }
+}

@@ -1,0 +1,206 @@
+//! Arguments and results of store operations.
+
+/// An inode's number in its store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Node(pub u64);
+
+/// Type of an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Symlink,
+    /// A FIFO.
+    Fifo,
+    /// A UNIX socket's name.
+    Socket,
+    /// A character device.
+    CharDevice,
+    /// A block device.
+    BlockDevice,
+}
+
+impl Kind {
+    /// `S_IFMT`: the bits of a mode that contain the type.
+    pub const MASK: u32 = 0o170_000;
+
+    /// The type in a mode; `None` if the bits are invalid.
+    #[must_use]
+    pub fn of_mode(mode: u32) -> Option<Kind> {
+        Some(match mode & Kind::MASK {
+            0o100_000 => Kind::File,
+            0o040_000 => Kind::Directory,
+            0o120_000 => Kind::Symlink,
+            0o010_000 => Kind::Fifo,
+            0o140_000 => Kind::Socket,
+            0o020_000 => Kind::CharDevice,
+            0o060_000 => Kind::BlockDevice,
+            _ => return None,
+        })
+    }
+
+    /// The bits in a mode. Shifted right by 12 they are the `d_type` of readdir(3).
+    #[must_use]
+    pub fn mode(self) -> u32 {
+        match self {
+            Kind::File => 0o100_000,
+            Kind::Directory => 0o040_000,
+            Kind::Symlink => 0o120_000,
+            Kind::Fifo => 0o010_000,
+            Kind::Socket => 0o140_000,
+            Kind::CharDevice => 0o020_000,
+            Kind::BlockDevice => 0o060_000,
+        }
+    }
+}
+
+/// A point in time: seconds since 1970, and nanoseconds below 10^9.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Time {
+    /// Seconds; negative before 1970.
+    pub seconds: i64,
+    /// Nanoseconds.
+    pub nanoseconds: u32,
+}
+
+impl Time {
+    /// The current time of the machine's clock.
+    #[must_use]
+    pub fn now() -> Time {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+        Time { seconds: now.tv_sec, nanoseconds: u32::try_from(now.tv_nsec).unwrap_or(0) }
+    }
+}
+
+/// Attributes, as in stat(2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attributes {
+    /// The inode.
+    pub node: Node,
+    /// Size in bytes.
+    pub size: u64,
+    /// Size on the disk in units of 512 bytes.
+    pub blocks: u64,
+    /// Last read.
+    pub atime: Time,
+    /// Contents last changed.
+    pub mtime: Time,
+    /// Anything last changed.
+    pub ctime: Time,
+    /// Type.
+    pub kind: Kind,
+    /// The lower twelve bits of the mode.
+    pub permissions: u32,
+    /// Number of names.
+    pub links: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Device number: major and minor as encoded by makedev(3) in 32 bits.
+    pub device: u32,
+    /// Preferred size of reads and writes, in bytes.
+    pub block_size: u32,
+}
+
+/// Result of a look-up or creation. It holds one reference, which `Store::forget` releases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Generation of the inode: a number is reused with a different generation.
+    pub generation: u64,
+    /// Its attributes, with its number.
+    pub attributes: Attributes,
+}
+
+/// The calling user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// File system user id.
+    pub uid: u32,
+    /// File system group id.
+    pub gid: u32,
+    /// Process.
+    pub pid: u32,
+}
+
+/// An inode to be created. Modes have twelve bits, with the caller's umask applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum New<'a> {
+    /// A regular file.
+    File {
+        /// Permissions.
+        mode: u32,
+    },
+    /// A directory.
+    Directory {
+        /// Permissions.
+        mode: u32,
+    },
+    /// A symbolic link to `target`.
+    Symlink {
+        /// Not empty, without zero bytes.
+        target: &'a [u8],
+    },
+    /// A FIFO, a socket's name or a device.
+    Special {
+        /// Type.
+        kind: Kind,
+        /// Permissions.
+        mode: u32,
+        /// As [`Attributes::device`].
+        device: u32,
+    },
+}
+
+/// New value of a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stamp {
+    /// The store's own clock.
+    Now,
+    /// The given time.
+    At(Time),
+}
+
+/// Changes of attributes; `None` leaves an attribute unchanged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// The lower twelve bits of the mode.
+    pub permissions: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// New size: truncates or extends the file.
+    pub size: Option<u64>,
+    /// Last read.
+    pub atime: Option<Stamp>,
+    /// Contents last changed.
+    pub mtime: Option<Stamp>,
+    /// Attributes last changed; set by the kernel with its write-back cache only.
+    pub ctime: Option<Time>,
+    /// Clear set-user-id and set-group-id, as a change of owner or size by a user other than root
+    /// does.
+    pub kill_privileges: bool,
+}
+
+/// Statistics, as in statvfs(3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Size of a block in bytes.
+    pub block_size: u32,
+    /// Number of data blocks.
+    pub blocks: u64,
+    /// Number of free ones.
+    pub free: u64,
+    /// Number of free ones for users other than root.
+    pub available: u64,
+    /// Number of inodes.
+    pub inodes: u64,
+    /// Number of free ones.
+    pub free_inodes: u64,
+    /// Maximum length of a name in bytes.
+    pub longest_name: u32,
+}

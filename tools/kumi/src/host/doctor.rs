@@ -1,0 +1,339 @@
+//! `kumi doctor`: what this machine offers, and what the runtime makes of it.
+
+mod waits;
+
+use std::fs;
+use std::path::Path;
+
+use kumihimo::resource::Locking;
+use kumihimo::runtime::{DEFAULT_DESIGN, Mode, Share, mode};
+use kumihimo_arch::{cpu, stack, tls};
+use kumihimo_config::{MachineDir, Origin};
+use kumihimo_events::limit::Limit;
+use kumihimo_events::{preempt, source};
+use kumihimo_machine::client::Machine;
+use kumihimo_machine::directory::Directory;
+use kumihimo_machine::space::Number;
+
+use super::description::description;
+use crate::show::board::Seen;
+use crate::text::Plain;
+
+/// What is asked of it.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Measure the cost of a wait outside of the runtime (within a second)
+    #[arg(long)]
+    waits: bool,
+}
+
+/// Prints one line for each thing found.
+pub fn run(args: &Args) -> Result<(), String> {
+    for (name, value) in description().into_iter().chain(runtime()) {
+        println!("{name:<24} {value}");
+    }
+    settings();
+    preemption(events());
+    kernel_threads();
+    batches();
+    mounts();
+    machine();
+    board();
+    share();
+    locking();
+    if args.waits { waits::measure() } else { Ok(()) }
+}
+
+/// Each setting of this process, where it comes from and what it changes; and what is wrong with
+/// the environment.
+fn settings() {
+    if kumihimo_config::is_privileged() {
+        println!(
+            "{:<24} ignored: this program has rights of another user, or file capabilities",
+            "environment"
+        );
+    }
+    for line in kumihimo_config::describe() {
+        let origin = match line.origin {
+            Origin::Default => "default",
+            Origin::Environment => "environment",
+            Origin::Lab => "KUMI_LAB",
+            Origin::Refused => "default, its value is refused",
+            Origin::Privileged => "default, the environment is ignored",
+        };
+        println!("{:<24} {} ({origin}): {}", line.name, Plain(&line.value), line.effect);
+    }
+    if let Err(error) = kumihimo_config::check() {
+        for problem in error.problems() {
+            println!("{:<24} {problem}; no runtime begins", "refused setting");
+        }
+    }
+    for (name, setting) in kumihimo_config::misspelled() {
+        println!("{:<24} {} is not read: {setting} is similar", "unknown variable", Plain(&name));
+    }
+}
+
+/// Which event sources there are; of the others, why not and what would enable them. Changes
+/// nothing. Returns the one that a runtime would use now.
+fn events() -> source::Kind {
+    let all = source::probe();
+    let chosen = all.iter().find(|(_, refused)| refused.is_none()).map(|(kind, _)| *kind);
+    let asked = kumihimo_config::get().events.map(source::Kind::from);
+    for (kind, refused) in all {
+        let name = format!("events: {kind}");
+        match refused {
+            None => {
+                let chosen = if chosen == Some(kind) {
+                    " (used unless KUMI_EVENTS says otherwise)"
+                } else {
+                    ""
+                };
+                println!("{name:<24} yes: {}{chosen}", what(kind));
+            }
+            Some(refused) => {
+                println!("{name:<24} no: {}", refused.why);
+                println!("{:<24} to enable: {}", "", refused.remedy);
+            }
+        }
+    }
+    asked.or(chosen).unwrap_or(source::Kind::Off)
+}
+
+/// How a computing microprocess is preempted with event source `source`. Where that is not by the
+/// best means: why, and what would enable those.
+fn preemption(source: source::Kind) {
+    let asked = kumihimo_config::get().preempt.map(preempt::Means::from);
+    let off = match preempt::choose(asked, source) {
+        Ok((_, off)) => off.map(str::to_owned),
+        Err(e) => Some(format!("{e}; no runtime begins")),
+    };
+    if let Some(why) = off {
+        println!(
+            "{:<24} no: {why}; a microprocess that computes gives way only where it enters the runtime",
+            "preemption"
+        );
+        return;
+    }
+    let by_signal = format!(
+        "interrupts by signal {}; a system call under way may end early",
+        preempt::DEFAULT_SIGNAL
+    );
+    let (clock, signal) = ("preemption: clock", "preemption: signal");
+    match preempt::probe() {
+        Ok(()) => {
+            println!(
+                "{clock:<24} yes: interrupts in user mode only, no system call (used unless KUMI_PREEMPT says otherwise)"
+            );
+            println!("{signal:<24} yes: {by_signal}");
+        }
+        Err(refused) => {
+            println!("{clock:<24} no: {}", refused.why);
+            println!("{:<24} to enable: {}", "", refused.remedy);
+            println!("{signal:<24} yes: {by_signal} (used unless KUMI_PREEMPT says otherwise)");
+        }
+    }
+}
+
+/// The limit on kernel threads of a runtime, and its source.
+fn kernel_threads() {
+    let name = "kernel threads";
+    let limit = match kumihimo_config::get().kernel_threads {
+        Some(threads) => Limit::asked(threads, "KUMI_KERNEL_THREADS"),
+        None => Limit::of_machine(),
+    };
+    println!("{name:<24} at most {limit}");
+}
+
+/// How system calls enter the kernel together, and what that costs here.
+fn batches() {
+    let name = "batches: uring";
+    let (backend, refused) = kumihimo_batch::open(kumihimo_batch::LARGEST as u32);
+    match refused {
+        None => {
+            println!("{name:<24} yes: one kernel entry for up to {} calls", kumihimo_batch::LARGEST)
+        }
+        Some(why) => {
+            println!("{name:<24} no: {why}; plain calls, of which some are merged");
+            println!(
+                "{:<24} to enable: Linux 5.6 or later, kernel.io_uring_disabled=0, no seccomp filter against io_uring_setup",
+                ""
+            );
+        }
+    }
+    let mut batch = kumihimo_batch::Batch::new(backend);
+    if let Ok(costs) = kumihimo_batch::Costs::measure(&mut batch)
+        && costs.entry > 0.0
+    {
+        println!("{:<24} {:.0} ns (D of paper P2)", "kernel entry", costs.entry);
+        for policy in [kumihimo_batch::Policy::Adaptive, kumihimo_batch::Policy::Paper] {
+            println!("{:<24} {}", format!("batches: {policy}"), policy.explain(&costs).join("; "));
+        }
+    }
+}
+
+/// Whether `kumi mount` can mount, and how requests come to it.
+fn mounts() {
+    let (mounts, uring) = ("kumi mount", "mounts: uring");
+    let (may, why) = kumihimo_files::can_mount();
+    println!("{mounts:<24} {}: {why}", if may { "yes" } else { "no" });
+    if kumihimo::fuse::uring::is_enabled() {
+        println!(
+            "{uring:<24} yes: the answer to a request and the wait for the next in one kernel entry (used unless --uring=off)"
+        );
+    } else {
+        println!("{uring:<24} no: requests come through /dev/fuse, with two kernel entries each");
+        println!("{:<24} to enable: {}", "", kumihimo::fuse::uring::REMEDY);
+    }
+}
+
+/// Whether an address space of this user can be seen and steered from outside, and where. Takes a
+/// number as one that begins does, and gives it back.
+fn machine() {
+    let (place, name) = ("run-time directory", "address space");
+    if kumihimo_config::get().dir == MachineDir::Off {
+        println!(
+            "{name:<24} no: KUMI_DIR=off; microprocesses run, and nobody sees or steers them from outside"
+        );
+        println!("{:<24} to enable: leave KUMI_DIR unset", "");
+        return;
+    }
+    let taken = Directory::mine().and_then(|directory| {
+        println!("{place:<24} {} ({})", directory.path().display(), why(directory.path()));
+        Number::take_in(directory)
+    });
+    match taken {
+        Ok(number) => {
+            let number = number.location().space();
+            println!(
+                "{name:<24} yes: one that begins gets a number, as {number} just now, and is seen by kumi ps (unless KUMI_DIR=off)"
+            );
+        }
+        Err(error) => {
+            println!("{name:<24} no: {error}");
+            println!("{:<24} microprocesses run, and nobody sees or steers them from outside", "");
+        }
+    }
+}
+
+/// Where those of this user share the cores, and whether they do so by priority. Makes no board.
+fn board() {
+    let (name, arbiter) = ("board", "arbiter");
+    let directory = || Ok(Machine::mine().map_err(|e| e.to_string())?.path().to_owned());
+    let seen = kumihimo_runtime::board::path_in(directory)
+        .and_then(|path| Seen::at(&path).map(|seen| (path, seen)).map_err(|e| e.to_string()));
+    let is_used = match seen {
+        Ok((path, seen)) => {
+            let there = seen.map_or_else(
+                || "none yet: the first program that begins makes it".to_owned(),
+                |seen| seen.told(),
+            );
+            println!(
+                "{name:<24} yes: {} (KUMI_ARBITER chooses another one); {there}",
+                path.display()
+            );
+            true
+        }
+        Err(why) => {
+            println!("{name:<24} no: {why}");
+            println!(
+                "{:<24} gates wake each other through their sockets, and each address space goes by its own priorities",
+                ""
+            );
+            false
+        }
+    };
+    match (is_used, kumihimo_runtime::board::arbitrates()) {
+        (true, true) => {
+            println!(
+                "{arbiter:<24} on: the address spaces at the board have the cores by priority (KUMI_ARBITER)"
+            )
+        }
+        (false, true) => println!("{arbiter:<24} of no use without a board"),
+        (_, false) => {
+            println!(
+                "{arbiter:<24} off: the kernel shares the cores among address spaces (KUMI_ARBITER; on: by priority)"
+            )
+        }
+    }
+}
+
+/// How much CPU time an address space may use.
+fn share() {
+    let name = "CPU time";
+    match kumihimo_config::get().share.map(Share::from) {
+        Some(share) => println!("{name:<24} {share} of a core (KUMI_SHARE)"),
+        None => println!("{name:<24} as much as there is (KUMI_SHARE=50% and the like bound it)"),
+    }
+}
+
+/// Why it is that one.
+fn why(path: &Path) -> &'static str {
+    let session = kumihimo_config::trusted_variable("XDG_RUNTIME_DIR");
+    if matches!(kumihimo_config::get().dir, MachineDir::At(_)) {
+        "KUMI_DIR"
+    } else if session.is_some_and(|session| path.starts_with(session)) {
+        "in XDG_RUNTIME_DIR; KUMI_DIR chooses another one"
+    } else if path.starts_with("/run/user") {
+        "that of your session; KUMI_DIR chooses another one"
+    } else {
+        "no directory of a session; KUMI_DIR chooses another one"
+    }
+}
+
+/// How resources are kept from being used by two at once.
+fn locking() {
+    let name = "resource table";
+    match kumihimo_config::get().lab.locking.and_then(|of| of.name().parse::<Locking>().ok()) {
+        Some(design) => println!("{name:<24} locking design {design} (KUMI_LAB)"),
+        None => println!(
+            "{name:<24} locking design {} (used unless KUMI_LAB=locking=... says otherwise)",
+            Locking::default()
+        ),
+    }
+}
+
+fn what(kind: source::Kind) -> &'static str {
+    match kind {
+        source::Kind::Bpf => "the kernel tells of every block and, exactly, of every return",
+        source::Kind::Perf => {
+            "the kernel tells of every block; returns are noticed when the microprocess next enters the runtime"
+        }
+        source::Kind::Watch => {
+            "a kernel thread looks for blocks, every 100 us; returns as with perf"
+        }
+        source::Kind::Off => "only `blocking` and Kumihimo's own I/O let others go on",
+    }
+}
+
+fn runtime() -> Vec<(&'static str, String)> {
+    let block = tls::get();
+    let mode = match mode() {
+        Mode::Microprocesses => Mode::Microprocesses.to_string(),
+        mode @ Mode::KernelThreads { why } => {
+            format!("{mode}: 1:1, one kernel thread for each microprocess ({why})")
+        }
+    };
+    let kind = match block.kind() {
+        tls::Kind::Clone => "own block each, cloned from donors",
+        tls::Kind::Donor => "own block each, from donor threads only",
+        tls::Kind::Kernel => "none of their own: each microprocess is a kernel thread (1:1)",
+    };
+    let why = if block.why().is_empty() { String::new() } else { format!(" ({})", block.why()) };
+    let fs = if cpu::fsgsbase() { "wrfsbase" } else { "arch_prctl, about ten times slower" };
+    vec![
+        ("mode", mode),
+        ("thread-local storage", format!("{kind}{why}; {} bytes", block.bytes())),
+        ("FS and GS base", fs.to_owned()),
+        ("stack guards", stack::guard_kind().to_owned()),
+        ("smallest stack", format!("{} bytes", stack::minimum())),
+        ("default queue", DEFAULT_DESIGN.name().to_owned()),
+        ("mappings", setting("/proc/sys/vm/max_map_count")),
+        ("threads", setting("/proc/sys/kernel/threads-max")),
+        ("perf_event_paranoid", setting("/proc/sys/kernel/perf_event_paranoid")),
+    ]
+}
+
+fn setting(path: &str) -> String {
+    fs::read_to_string(path)
+        .map_or_else(|e| format!("not readable: {e}"), |text| text.trim().to_owned())
+}

@@ -1,0 +1,120 @@
+//! The commands of `kumi` that users run, one module a subcommand.
+//!
+//! - [`host`]: what this machine offers and what the runtime makes of it.
+//! - [`show`]: what the address spaces of the machine do, read at their control sockets.
+//! - `steer`, `trace`: requests that change or record an address space.
+//! - `serve`: servers that run in this process.
+//! - `shell`: completions and manual pages, generated from the command line itself.
+//!
+//! `ask` reaches address spaces and `text` writes cells and lines; every other module may use
+//! these two. The binary `kumi` is this library's [`Command`] with `bench` and `tour` forwarded;
+//! the laboratory's binary `kumi-lab` has the same [`Command`] beside its own, so that one build
+//! measures itself.
+#![forbid(unsafe_code)]
+
+pub mod ask;
+pub mod host;
+mod serve;
+mod shell;
+pub mod show;
+mod steer;
+mod text;
+mod trace;
+
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use kumihimo_machine::handler::Action;
+
+use host::{doctor, events};
+use show::{board, metrics, ps, resources, top, watch};
+
+/// The subcommands for users.
+#[derive(Subcommand)]
+pub enum Command {
+    /// Say what this machine offers and what the runtime makes of it
+    Doctor(doctor::Args),
+    /// Install, remove or show the events of the kernel's half for users without privileges
+    Events(events::Args),
+    /// Run a program and record what its microprocesses do, for <https://ui.perfetto.dev>; read the
+    /// record of one that runs; check one
+    Trace(trace::Args),
+    /// Run a server: of a protocol of others, or of the clock
+    #[command(subcommand)]
+    Serve(serve::Server),
+    /// Mount an ext2 image, a block device with one, or a directory, served by microprocesses or
+    /// otherwise
+    Mount(kumihimo_files::MountOptions),
+    /// Take away what kumi mount has mounted, that of a server that has died included
+    Umount(kumihimo_files::UnmountOptions),
+    /// Show the microprocesses of every address space of yours
+    Ps(ps::Args),
+    /// Show and steer them live, in the terminal
+    Top(top::Args),
+    /// Show the address spaces that share the cores, by which rules, and those that did not do
+    /// their part; set the rule of feedback
+    Board(board::Args),
+    /// Show the usage table: every kind of resource
+    Resources(resources::Args),
+    /// Stop microprocesses until they are resumed
+    Suspend(steer::Of),
+    /// Let suspended microprocesses go on
+    Resume(steer::Of),
+    /// Cancel microprocesses: each ends where it next waits; or end gates and links
+    Cancel(steer::Of),
+    /// Set the priority of microprocesses
+    Priority(steer::Priority),
+    /// Show where microprocesses are in their program
+    Backtrace(steer::Of),
+    /// Print a line whenever the state of a microprocess has changed, until it ends
+    Watch(watch::Args),
+    /// Print what is counted in every address space, as Prometheus reads it
+    Metrics(metrics::Args),
+    /// Print the completions of a shell
+    Completions(shell::Completions),
+    /// Print the manual page, or write one for each subcommand
+    Man(shell::Man),
+}
+
+impl Command {
+    /// Runs the command and returns its exit code. `whole` is the program's command line, which
+    /// completions and manual pages describe.
+    ///
+    /// # Errors
+    /// What failed, as one line for standard error.
+    pub fn run(self, whole: clap::Command) -> Result<ExitCode, String> {
+        let done = match self {
+            Command::Doctor(args) => doctor::run(&args),
+            Command::Events(args) => events::run(args),
+            Command::Trace(args) => return trace::run(args),
+            Command::Serve(server) => serve::run(server),
+            Command::Mount(options) => kumihimo_files::mount(options),
+            Command::Umount(options) => kumihimo_files::unmount(&options),
+            Command::Ps(args) => return ps::run(args),
+            Command::Top(args) => return top::run(args),
+            Command::Board(args) => return board::run(args),
+            Command::Resources(args) => return resources::run(args),
+            Command::Suspend(of) => return steer::act(of, Action::Suspend),
+            Command::Resume(of) => return steer::act(of, Action::Resume),
+            Command::Cancel(of) => return steer::act(of, Action::Cancel),
+            Command::Priority(args) => return steer::priority(args),
+            Command::Backtrace(of) => return steer::backtrace(of),
+            Command::Watch(args) => return watch::run(args),
+            Command::Metrics(args) => return metrics::run(args),
+            Command::Completions(args) => return shell::completions(args, whole),
+            Command::Man(args) => return shell::man(args, whole),
+        };
+        done.map(|()| ExitCode::SUCCESS)
+    }
+}
+
+/// The exit code of a command; prints why it failed to standard error.
+pub fn ended(done: Result<ExitCode, String>) -> ExitCode {
+    match done {
+        Ok(code) => code,
+        Err(message) => {
+            eprintln!("kumi: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}

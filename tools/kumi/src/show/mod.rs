@@ -1,0 +1,18 @@
+//! The address spaces of the machine and what they do, read and never changed.
+//!
+//! - `ps`: the microprocesses; `watch`: one of them, change by change.
+//! - `resources`: the usage table; `metrics`: counters for Prometheus.
+//! - `board`: the address spaces that share the cores.
+//! - `top`: all of these live in the terminal, with keys that steer.
+//!
+//! Answers flow from the control sockets, through `ask`, to tables and JSON lines made with
+//! `text`. Only `top` uses `steer`, since its keys send the same requests.
+
+pub(crate) mod board;
+pub(crate) mod metrics;
+pub(crate) mod ps;
+pub(crate) mod resources;
+pub(crate) mod top;
+pub(crate) mod watch;
+
+pub use ps::show_space;

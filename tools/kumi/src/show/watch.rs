@@ -1,0 +1,207 @@
+//! `kumi watch`: a line whenever the state of a microprocess has changed, until it ends.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use kumihimo_machine::handler::Microprocess;
+use kumihimo_resource::id::Id;
+use serde::Serialize;
+
+use crate::ask::{self, Reach, Trouble};
+use crate::steer::Of;
+use crate::text::{Name, Plain, code, json_line, short, written};
+
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    of: Of,
+    /// Time between two looks, in milliseconds; what changes and changes back in between is not
+    /// seen
+    #[arg(long, value_name = "MS", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
+    every: u64,
+}
+
+/// One that is watched.
+struct Watched {
+    id: Id,
+    last: Option<Microprocess>,
+    /// What was said of why there is no answer.
+    silent: Option<String>,
+    ended: bool,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Line<'a> {
+    Is {
+        seconds: f64,
+        #[serde(flatten)]
+        microprocess: &'a Microprocess,
+    },
+    Ended {
+        seconds: f64,
+        id: Id,
+        ended: bool,
+    },
+}
+
+/// Watches. Exit code 1: some could not be found at the start.
+pub fn run(args: Args) -> Result<ExitCode, String> {
+    let mut reach = Reach::of(&args.of.whose)?;
+    let mut all = true;
+    let mut watched: Vec<Watched> = Vec::new();
+    for one in &args.of.ids {
+        match reach.find(one).and_then(|(id, space)| Ok(space.microprocess(id)?.id)) {
+            Ok(id) if watched.iter().any(|w| w.id == id) => {}
+            Ok(id) => watched.push(Watched { id, last: None, silent: None, ended: false }),
+            Err(trouble) => {
+                ask::complain(&format_args!("{one}: {trouble}"));
+                all = false;
+            }
+        }
+    }
+    written(until_they_end(&mut reach, watched, &args).map(|()| code(all)))
+}
+
+fn until_they_end(reach: &mut Reach, mut watched: Vec<Watched>, args: &Args) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    let start = Instant::now();
+    let every = Duration::from_millis(args.every);
+    loop {
+        for one in &mut watched {
+            let now = reach
+                .space(one.id.location().space())
+                .and_then(|space| Ok(space.microprocess(one.id)?));
+            let seconds = start.elapsed().as_secs_f64();
+            look(&mut out, one, now, seconds, args.of.json)?;
+        }
+        out.flush()?;
+        watched.retain(|one| !one.ended);
+        if watched.is_empty() {
+            return Ok(());
+        }
+        thread::sleep(every);
+    }
+}
+
+/// What one look has shown.
+fn look(
+    out: &mut impl Write,
+    one: &mut Watched,
+    now: Result<Microprocess, Trouble>,
+    seconds: f64,
+    json: bool,
+) -> io::Result<()> {
+    match now {
+        Ok(now) => {
+            one.silent = None;
+            if one.last.as_ref() != Some(&now) {
+                if json {
+                    json_line(out, &Line::Is { seconds, microprocess: &now })?;
+                } else {
+                    writeln!(out, "{seconds:9.3} {}", Row(&now))?;
+                }
+                one.last = Some(now);
+            }
+        }
+        Err(trouble) if trouble.is_end() => {
+            one.ended = true;
+            if json {
+                json_line(out, &Line::Ended { seconds, id: one.id, ended: true })?;
+            } else {
+                writeln!(out, "{seconds:9.3} {} ended", short(one.id))?;
+            }
+        }
+        // A stopped process may go on: said once, and looked at again.
+        Err(trouble) => {
+            let why = trouble.to_string();
+            if one.silent.as_ref() != Some(&why) {
+                ask::complain(&format_args!("{}: {why}", short(one.id)));
+                one.silent = Some(why);
+            }
+        }
+    }
+    Ok(())
+}
+
+struct Row<'a>(&'a Microprocess);
+
+impl std::fmt::Display for Row<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let m = self.0;
+        write!(f, "{}", short(m.id))?;
+        if let Some(name) = &m.name {
+            write!(f, " {}", Name(name))?;
+        }
+        write!(f, " {}", m.state)?;
+        if m.stopping {
+            write!(f, ", stopping")?;
+        }
+        write!(f, ", priority {}", m.priority)?;
+        if let Some(lent) = m.inherited {
+            write!(f, " ({lent} lent)")?;
+        }
+        write!(f, ", VP {}", m.vp)?;
+        if let Some(tid) = m.kernel_thread {
+            write!(f, ", kernel thread {tid}")?;
+        }
+        if let Some(why) = &m.sticky {
+            write!(f, ", sticky: {}", Plain(why))?;
+        }
+        if let Some(what) = &m.waits_for {
+            write!(f, ", waits for {}", Plain(what))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kumihimo_machine::client::Error;
+    use kumihimo_machine::handler::{Refused, State};
+
+    use super::*;
+
+    #[test]
+    fn watch_prints_one_line_for_each_change() {
+        let mut first = crate::show::ps::example("1.2.3", State::Waiting);
+        first.name = Some("worker".to_owned());
+        first.waits_for = Some("mutex".to_owned());
+        let mut second = first.clone();
+        second.state = State::Suspended;
+        second.waits_for = None;
+        let mut one = Watched { id: first.id, last: None, silent: None, ended: false };
+        let mut out = Vec::new();
+        for (seconds, now) in
+            [(0.0, &first), (0.1, &first), (0.2, &second), (0.3, &second), (0.4, &first)]
+        {
+            look(&mut out, &mut one, Ok(now.clone()), seconds, false).unwrap();
+        }
+        let stale =
+            || Err(Trouble::Asked(Error::Refused(Refused::Stale("1.2.3 has ended".to_owned()))));
+        look(&mut out, &mut one, stale(), 0.5, false).unwrap();
+        assert!(one.ended);
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "    0.000 1.2.3 worker waiting, priority 32, VP 0, waits for mutex\n    \
+             0.200 1.2.3 worker suspended, priority 32, VP 0\n    \
+             0.400 1.2.3 worker waiting, priority 32, VP 0, waits for mutex\n    \
+             0.500 1.2.3 ended\n"
+        );
+        let mut out = Vec::new();
+        look(&mut out, &mut one, Ok(second), 0.5, true).unwrap();
+        look(&mut out, &mut one, stale(), 0.75, true).unwrap();
+        let lines: Vec<serde_json::Value> = String::from_utf8(out)
+            .unwrap()
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        assert_eq!(
+            (&lines[0]["id"], &lines[0]["state"]),
+            (&"1.microprocess.2.3".into(), &"suspended".into())
+        );
+        assert_eq!((&lines[1]["seconds"], &lines[1]["ended"]), (&0.75.into(), &true.into()));
+    }
+}
