@@ -86,7 +86,8 @@ pub struct Lock {
 /// The fields and statics of a source file that are locks, or arrays of locks.
 #[must_use]
 pub fn declared_locks(text: &str) -> Vec<&str> {
-    const TYPES: [&str; 6] = ["Mutex<", "Lock,", "Lock ", "Spin<", "Lane<", "Padded<RemovalLock>"];
+    const TYPES: [&str; 6] =
+        ["Mutex<", "Lock,", "Lock ", "ListLock<", "ChannelLock<", "Padded<RemovalLock>"];
     text.lines()
         .filter_map(|line| {
             let line = line.trim_start();

@@ -61,11 +61,11 @@ pub use design::ring;
 pub use design::steal;
 pub use node::{LEVELS, Links, Node, Origin, Place};
 pub use owner::Owner;
+#[cfg(feature = "lab")]
+pub use part::deque;
 pub use part::injector::Chain;
 pub use part::shared_side::Stats;
 pub use part::waiver_queue::WAIVER_PLACES;
-#[cfg(feature = "lab")]
-pub use part::deque;
 pub use part::{injector, protect_queue, surplus_slot, waiver_queue};
 pub use run_queue::{Design, RunQueue, Taker};
 pub use set::{MAX_VPS, Set};
