@@ -2,7 +2,7 @@
 //! anywhere, but for a few steps.
 //!
 //! Real runs are traced, and the trace's checker counts: what, and why, is said in
-//! crates/trace/src/exact.rs.
+//! crates/trace/src/check/priority_order.rs.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use kumihimo::sync::Mutex;
 use kumihimo::thread::{self, Builder, Thread};
 use kumihimo_tests::process::{alone, has_vps, one_to_one};
 use kumihimo_tests::{Random, rounds, skip};
-use kumihimo_trace::exact::Inversion;
+use kumihimo_trace::priority_order::Inversion;
 use kumihimo_trace::{Report, Verdict, check};
 
 const DESIGNS: [Design; Design::ALL.len()] = Design::ALL;

@@ -7,19 +7,17 @@
 //! changed counts again; as each takes or gives up its lock before it reads the word, the last
 //! count that is written misses no row.
 
-use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::board::Board;
-use crate::error::Error;
-use crate::feedback::{Depth, Rule};
-use crate::layout::Whole;
-use crate::life::monotonic;
-use crate::offences;
-use crate::row::{Bed, Reach, Row};
-use crate::share::{Account, Share};
-use crate::slot::{CELLS, CORES, Core, Mark, Place, Places, ROWS};
-use crate::tell::{Receiver, Tell};
+use crate::board::Error;
+use crate::board::overrides::{self, Reason};
+use crate::clock::monotonic;
+use crate::core_notify::{CoreNotify, Receiver};
+use crate::row::{Reach, Row, SleepMode};
+use crate::rules::feedback::{Depth, Rule};
+use crate::rules::share::{Account, Share};
+use crate::slot::{CELLS, Mark, ROWS, VpId};
 
 /// This address space's place among others, or by itself.
 #[derive(Debug)]
@@ -41,45 +39,6 @@ struct Joined {
     forgotten: AtomicBool,
 }
 
-/// What an address space did that others do not wait for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
-    /// Its process is dead.
-    Dead,
-    /// It was stopped (SIGSTOP, a debugger).
-    Stopped,
-    /// It slept in the kernel.
-    Asleep,
-    /// It did not answer, or did not leave, within the bound.
-    Silent,
-    /// It wrote over the board where nobody has any business.
-    Scribbled,
-}
-
-impl Reason {
-    pub(crate) fn code(self) -> u32 {
-        self as u32 + 1
-    }
-
-    pub(crate) fn decoded(code: u32) -> Option<Reason> {
-        [Reason::Dead, Reason::Stopped, Reason::Asleep, Reason::Silent]
-            .into_iter()
-            .find(|reason| reason.code() == code)
-    }
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Reason::Dead => "ended while it held a core",
-            Reason::Stopped => "is stopped, and held a core",
-            Reason::Asleep => "slept in the kernel, and held a core",
-            Reason::Silent => "did not answer, or did not leave its core",
-            Reason::Scribbled => "writes nonsense over the board",
-        })
-    }
-}
-
 impl Member {
     /// By itself: it never waits for others, and nobody sees it. Its share counts all the same.
     #[must_use]
@@ -99,7 +58,7 @@ impl Member {
         name: &str,
         vps: usize,
         now: u64,
-        tell: &dyn Tell,
+        notifier: &dyn CoreNotify,
     ) -> Result<Member, Error> {
         let no_room = |what: String| Error::NoRoom(board.path().to_owned(), what);
         let few = u8::try_from(vps).ok().filter(|&vps| usize::from(vps) <= CELLS);
@@ -119,8 +78,8 @@ impl Member {
             return Err(no_room(format!("all {ROWS} rows are taken")));
         };
         let board: &'static Board = Box::leak(Box::new(board));
-        board.whole().clear(number);
-        let record = &board.whole().records[usize::from(number)];
+        board.layout().clear(number);
+        let record = &board.layout().records[usize::from(number)];
         record.name.set(name);
         record.started.store(now, Ordering::Relaxed);
         let row =
@@ -130,9 +89,9 @@ impl Member {
         // Its VPs wait for nothing yet: nobody had to find them before this.
         member.recount();
         if member.others() == 0 {
-            board.wipe();
+            board.clear_canary();
         }
-        member.rouse_others(tell);
+        member.wake_others(notifier);
         Ok(member)
     }
 
@@ -164,7 +123,7 @@ impl Member {
     #[must_use]
     pub fn others(&self) -> u32 {
         let Some(joined) = &self.joined else { return 0 };
-        (joined.board.whole().header.living.load(Ordering::Relaxed) as u32).saturating_sub(1)
+        (joined.board.layout().header.living.load(Ordering::Relaxed) as u32).saturating_sub(1)
     }
 
     /// Whether another address space has one of these cores, and runs there what is not of this
@@ -178,7 +137,7 @@ impl Member {
         let Some(joined) = &self.joined else { return false };
         let own = Mark::of(level);
         cores.any(|core| {
-            let held = joined.board.whole().slots.get(core).and_then(|slot| slot.load().held());
+            let held = joined.board.layout().slots.get(core).and_then(|slot| slot.load().held());
             held.is_some_and(|(place, mark)| place.row != joined.number && mark != own)
         })
     }
@@ -186,9 +145,9 @@ impl Member {
     /// Another row of the board: to post there and call its virtual processors. None: out of range,
     /// or no board.
     #[must_use]
-    pub fn neighbour(&self, row: u16) -> Option<Row> {
+    pub fn other_row(&self, row: u16) -> Option<Row> {
         let (board, _) = self.board()?;
-        let record = board.whole().records.get(usize::from(row))?;
+        let record = board.layout().records.get(usize::from(row))?;
         Some(Row {
             head: &record.head,
             cells: &record.cells[..record.vps().into()],
@@ -201,15 +160,15 @@ impl Member {
     /// process wrote nonsense over it.
     pub fn recount(&self) {
         if let Some((board, number)) = self.board() {
-            self.restate();
-            board.whole().header.restate();
+            self.rewrite_identity();
+            board.layout().header.rewrite_identity();
             let held = board.locks.held();
-            for (row, record) in (0..).zip(&board.whole().records) {
+            for (row, record) in (0..).zip(&board.layout().records) {
                 if record.pid.load(Ordering::Relaxed) != 0
                     && row != number
                     && held.binary_search(&row).is_err()
                 {
-                    self.bury(board, row);
+                    self.reclaim_row(board, row);
                 }
             }
             self.count(board, 1);
@@ -218,24 +177,24 @@ impl Member {
 
     /// Gives back what a dead row held. Its lock is taken meanwhile, so that nobody begins to live
     /// in it.
-    fn bury(&self, board: &Board, row: u16) {
+    fn reclaim_row(&self, board: &Board, row: u16) {
         if board.locks.claim(row).unwrap_or(false) {
             if board
-                .whole()
+                .layout()
                 .slots
                 .iter()
                 .any(|slot| slot.load().holder().is_some_and(|holder| holder.row == row))
             {
-                self.blame(row, Reason::Dead);
+                self.record_override(row, Reason::Dead);
             }
-            board.whole().clear(row);
-            board.locks.give_up(row);
+            board.layout().clear(row);
+            board.locks.release(row);
         }
     }
 
     /// Writes its identity once more, in case that it was overwritten: others look for its waiting
     /// VPs by it.
-    pub(crate) fn restate(&self) {
+    pub(crate) fn rewrite_identity(&self) {
         if let Some(record) = self.record() {
             record.vps.store(self.row.cells.len() as u32, Ordering::Relaxed);
             record.pid.store(std::process::id(), Ordering::Relaxed);
@@ -243,7 +202,7 @@ impl Member {
     }
 
     fn count(&self, board: &Board, me: u64) {
-        let living = &board.whole().header.living;
+        let living = &board.layout().header.living;
         for _ in 0..64 {
             let seen = living.load(Ordering::Acquire);
             let next = ((seen >> 32) + 1) << 32 | (board.locks.held().len() as u64 + me);
@@ -254,34 +213,35 @@ impl Member {
     }
 
     /// All virtual processors of the others look around.
-    fn rouse_others(&self, tell: &dyn Tell) {
+    fn wake_others(&self, notifier: &dyn CoreNotify) {
         let Some((board, _)) = self.board() else { return };
         for row in board.locks.held() {
-            for vp in 0..board.whole().records[usize::from(row)].vps() {
-                let place = Place { row, vp };
-                let cell = board.whole().cell(place);
-                match cell.call_across() {
-                    Some(Bed::Word) => cell.wake(Reach::Shared),
-                    Some(Bed::Descriptors) | None => self.tell(place, tell),
+            for vp in 0..board.layout().records[usize::from(row)].vps() {
+                let place = VpId { row, vp };
+                let cell = board.layout().cell(place);
+                match cell.claim_wake_remote() {
+                    Some(SleepMode::Futex) => cell.wake(Reach::Shared),
+                    Some(SleepMode::Descriptors) | None => self.notify(place, notifier),
                 }
             }
         }
     }
 
     /// Notifies a VP of the board, if its kernel thread is known.
-    pub(crate) fn tell(&self, place: Place, tell: &dyn Tell) {
+    pub(crate) fn notify(&self, place: VpId, notifier: &dyn CoreNotify) {
         if let (Some(pid), Some((board, _))) = (self.pid(place.row), self.board()) {
-            let thread = board.whole().cell(place).thread().unwrap_or(0);
-            let ear = board.whole().records[usize::from(place.row)].ear.load(Ordering::Relaxed);
-            tell.tell(Receiver { place, pid, thread, ear });
+            let thread = board.layout().cell(place).thread().unwrap_or(0);
+            let listener =
+                board.layout().records[usize::from(place.row)].listener.load(Ordering::Relaxed);
+            notifier.notify(Receiver { place, pid, thread, listener });
         }
     }
 
-    /// From now on this address space hears notifications by this: see
-    /// [`Receiver::ear`](crate::tell::Receiver::ear).
-    pub fn listens(&self, ear: u32) {
+    /// Sets where this address space receives notifications: see
+    /// [`Receiver::listener`](crate::core_notify::Receiver::listener).
+    pub fn set_listener(&self, listener: u32) {
         if let Some(record) = self.record() {
-            record.ear.store(ear, Ordering::Relaxed);
+            record.listener.store(listener, Ordering::Relaxed);
         }
     }
 
@@ -291,34 +251,34 @@ impl Member {
     }
 
     /// The kernel thread that carries a VP, and its process.
-    pub(crate) fn thread(&self, place: Place) -> Option<(u32, u32)> {
+    pub(crate) fn thread(&self, place: VpId) -> Option<(u32, u32)> {
         let (board, _) = self.board()?;
-        Some((self.pid(place.row)?, board.whole().cell(place).thread()?))
+        Some((self.pid(place.row)?, board.layout().cell(place).thread()?))
     }
 
-    /// Whether the kernel says that a row's process lives.
+    /// Whether a row's process lives, by its lock.
     pub(crate) fn lives(&self, row: u16) -> bool {
         self.board().is_none_or(|(board, number)| row == number || board.locks.is_held(row))
     }
 
     /// A holder of this row was overridden.
-    pub(crate) fn blame(&self, row: u16, reason: Reason) {
+    pub(crate) fn record_override(&self, row: u16, reason: Reason) {
         let Some((board, _)) = self.board() else { return };
-        let record = &board.whole().records[usize::from(row)];
+        let record = &board.layout().records[usize::from(row)];
         let pid = board.locks.pid(row).unwrap_or_else(|| record.pid.load(Ordering::Relaxed));
         record.overridden.fetch_add(1, Ordering::Relaxed);
         record.reason.store(reason.code(), Ordering::Relaxed);
-        let all = &board.whole().header.overridden;
+        let all = &board.layout().header.overridden;
         let count = (all.load(Ordering::Relaxed) >> 32) as u32;
         all.store(u64::from(count.wrapping_add(1)) << 32 | u64::from(pid), Ordering::Relaxed);
-        offences::note(&board.whole().offences, &record.name.get(), pid, reason, monotonic());
+        overrides::note(&board.layout().overrides, &record.name.get(), pid, reason, monotonic());
     }
 
     /// How often a virtual processor of this address space was overridden, and why last.
     #[must_use]
     pub fn overridden(&self) -> (u32, Option<Reason>) {
         let Some((board, number)) = self.board() else { return (0, None) };
-        let record = &board.whole().records[usize::from(number)];
+        let record = &board.layout().records[usize::from(number)];
         (
             record.overridden.load(Ordering::Relaxed),
             Reason::decoded(record.reason.load(Ordering::Relaxed)),
@@ -362,8 +322,8 @@ impl Member {
         self.board().and_then(|(board, _)| board.feedback())
     }
 
-    fn record(&self) -> Option<&crate::layout::Record> {
-        self.board().map(|(board, number)| &board.whole().records[usize::from(number)])
+    fn record(&self) -> Option<&crate::board::layout::Record> {
+        self.board().map(|(board, number)| &board.layout().records[usize::from(number)])
     }
 
     /// A VP used so much CPU time. True: its address space's levels count otherwise now (its share
@@ -380,17 +340,17 @@ impl Member {
                 update(&self.account, |word| Account(word).booked(share, now, nanoseconds).0);
             changed = Account(before).is_spent(share, now) != self.is_spent(now);
         }
-        self.feedback().is_some_and(|rule| self.sink_or_rise(|depth| depth.ran(rule, nanoseconds)))
+        self.feedback().is_some_and(|rule| self.update_depth(|depth| depth.ran(rule, nanoseconds)))
             || changed
     }
 
     /// The address space has nothing to run, and waits for something. As [`book`](Member::book).
     #[must_use]
     pub fn waited(&self) -> bool {
-        self.feedback().is_some_and(|rule| self.sink_or_rise(|depth| depth.waited(rule)))
+        self.feedback().is_some_and(|rule| self.update_depth(|depth| depth.waited(rule)))
     }
 
-    fn sink_or_rise(&self, how: impl Fn(Depth) -> Depth) -> bool {
+    fn update_depth(&self, how: impl Fn(Depth) -> Depth) -> bool {
         let before = Depth(update(&self.depth, |word| how(Depth(word)).0)).levels();
         let after = Depth(self.depth.load(Ordering::Relaxed)).levels();
         if let Some(record) = self.record() {
@@ -409,7 +369,7 @@ impl Member {
     pub(crate) fn mark(&self, level: u8, now: u64) -> Option<Mark> {
         let rule = self
             .board()
-            .map_or(0, |(board, _)| board.whole().header.feedback.load(Ordering::Relaxed));
+            .map_or(0, |(board, _)| board.layout().header.feedback.load(Ordering::Relaxed));
         if rule == 0 && !self.has_share() {
             return Some(Mark::of(level));
         }
@@ -425,13 +385,13 @@ impl Member {
 
     /// Whether its share is hard, and used up: it may not run at all.
     #[must_use]
-    pub fn is_barred(&self, now: u64) -> bool {
+    pub fn is_throttled(&self, now: u64) -> bool {
         self.share().is_some_and(Share::is_hard) && self.is_spent(now)
     }
 
     fn mark_by_rules(&self, level: u8, now: u64) -> Option<Mark> {
         if self.is_spent(now) {
-            return (!self.is_barred(now)).then_some(Mark::SPENT);
+            return (!self.is_throttled(now)).then_some(Mark::SPENT);
         }
         let sunk = if self.feedback().is_some() {
             Depth(self.depth.load(Ordering::Relaxed)).levels()
@@ -455,8 +415,8 @@ impl Drop for Member {
         else {
             return;
         };
-        joined.board.whole().clear(joined.number);
-        joined.board.locks.give_up(joined.number);
+        joined.board.layout().clear(joined.number);
+        joined.board.locks.release(joined.number);
         self.count(joined.board, 0);
     }
 }
@@ -465,50 +425,4 @@ impl Drop for Member {
 fn update(word: &AtomicU64, how: impl Fn(u64) -> u64) -> u64 {
     word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |word| Some(how(word)))
         .unwrap_or_else(|word| word)
-}
-
-impl Whole {
-    /// For the holder of the lock of a row: no VP of it is in the row, holds a core, or waits for
-    /// one.
-    fn clear(&self, row: u16) {
-        let record = &self.records[usize::from(row)];
-        for word in [&record.pid, &record.vps, &record.overridden, &record.reason, &record.ear] {
-            word.store(0, Ordering::Relaxed);
-        }
-        for word in [&record.started, &record.share, &record.sunk] {
-            word.store(0, Ordering::Relaxed);
-        }
-        record.name.set("");
-        record.head.take_posts();
-        record.cells.iter().for_each(crate::row::Cell::clear);
-        for (core, slot) in self.slots.iter().enumerate().take(CORES) {
-            slot.forget(row);
-            let seen = slot.load();
-            if seen.holder().is_some_and(|holder| holder.row == row) {
-                Core { slot, number: core as u16, places: &Quiet(self) }.evict(seen);
-            }
-        }
-    }
-}
-
-/// For a process that gives cores back: the receiver is called by its word; one that waits for
-/// descriptors looks by itself in time.
-struct Quiet<'a>(&'a Whole);
-
-impl Places for Quiet<'_> {
-    fn vps(&self, row: u16) -> u8 {
-        self.0.records[usize::from(row)].vps()
-    }
-
-    fn cell(&self, place: Place) -> &crate::row::Cell {
-        self.0.cell(place)
-    }
-
-    fn given(&self, place: Place) {
-        if self.cell(place).call_across() == Some(Bed::Word) {
-            self.cell(place).wake(Reach::Shared);
-        }
-    }
-
-    fn displaced(&self, _: Place) {}
 }

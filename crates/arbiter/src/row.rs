@@ -1,249 +1,23 @@
-//! A row: the cells of one address space's virtual processors. A cell is where its VP lies down,
-//! and where anyone calls it up again: those of its own address space, and, where the row is on a
-//! board, those of others.
+//! Row: the cells of one address space's virtual processors. In its cell a VP sleeps, and any
+//! thread wakes it there: threads of its own address space, and, where the row is on a board, of
+//! others.
 //!
-//! The protocol against lost wake-ups, modelled in loom below: the sleeper says that it lies, then
-//! looks once more at everything that others may have filled; the waker fills, then looks whether
-//! the VP lies. Both look after a full fence, so one of them sees the other.
-//!
-//! Other processes can write anything on a board. So a cell is only ever compared with what it may
-//! say, and a wrong word costs its own VP time: see [`Cell::call`].
+//! The protocol against lost wake-ups, modelled in `row/tests/loom.rs`: the sleeper writes that it
+//! sleeps, then looks once more at everything that others may have filled; the waker fills, then
+//! reads whether the VP sleeps. Both read after a full fence, so one of them sees the other.
 
-use std::time::Duration;
+mod cell;
+#[cfg(test)]
+mod tests;
 
-use crate::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+pub use cell::{Cell, Reach, SleepMode};
 
-/// It runs microprocesses: it looks around at its next step.
-const RUNS: u32 = 0;
-/// It has nothing to do and looks for something, all the time.
-const LOOKS: u32 = 1;
-/// It waits on its word (futex), or is about to.
-const ON_WORD: u32 = 2;
-/// It waits for descriptors, or is about to.
-const ON_DESCRIPTORS: u32 = 3;
-/// Somebody has called it; it is on its way up.
-const CALLED: u32 = 4;
-
-/// Where a VP lies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bed {
-    /// On the word of its cell: [`Cell::wake`] gets it up.
-    Word,
-    /// Where only its own address space can wake it: a descriptor that it waits for.
-    Descriptors,
-}
-
-/// A virtual processor's place in its row. All zero: it runs.
-#[repr(C, align(64))]
-#[derive(Debug)]
-pub struct Cell {
-    word: AtomicU32,
-    /// The core that its VP ran on when it lay down, plus one.
-    core: AtomicU32,
-    /// When it last looked at what others put before it, CLOCK_MONOTONIC nanoseconds.
-    looked: AtomicU64,
-    /// The core that it waits for and its level's mark ([`crate::slot`]); 0: none.
-    waits: AtomicU32,
-    /// The kernel thread that carries it, 0 if unknown.
-    thread: AtomicU32,
-    /// CPU time that it used, nanoseconds.
-    used: AtomicU64,
-}
-
-impl Default for Cell {
-    fn default() -> Cell {
-        Cell::new()
-    }
-}
-
-impl Cell {
-    /// Of a VP that runs.
-    #[must_use]
-    pub fn new() -> Cell {
-        Cell {
-            word: AtomicU32::new(RUNS),
-            core: AtomicU32::new(0),
-            looked: AtomicU64::new(0),
-            waits: AtomicU32::new(0),
-            thread: AtomicU32::new(0),
-            used: AtomicU64::new(0),
-        }
-    }
-
-    /// The owner has nothing to do and looks for something until it lies down or
-    /// [runs](Cell::runs).
-    pub fn looks(&self) {
-        self.word.store(LOOKS, Ordering::Relaxed);
-    }
-
-    /// The owner runs microprocesses, from a state in which nobody calls it.
-    pub fn runs(&self) {
-        self.word.store(RUNS, Ordering::Relaxed);
-    }
-
-    /// The owner is about to sleep; it must look at everything once more after this.
-    pub fn lie_down(&self, bed: Bed) {
-        self.word.store(if bed == Bed::Word { ON_WORD } else { ON_DESCRIPTORS }, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
-    }
-
-    /// The owner is up again, and runs. True if somebody called it.
-    pub fn get_up(&self) -> bool {
-        self.word.swap(RUNS, Ordering::Acquire) == CALLED
-    }
-
-    /// By its own address space, after something was put where the VP looks: how the caller has to
-    /// wake it, if it has to.
-    ///
-    /// A process that scribbles over the cell can lose a call: the VP looks again on its own when
-    /// its nap is over, and is then none the worse.
-    #[must_use]
-    pub fn call(&self) -> Option<Bed> {
-        fence(Ordering::SeqCst);
-        match self.word.load(Ordering::Relaxed) {
-            ON_WORD => self.called_from(ON_WORD).then_some(Bed::Word),
-            ON_DESCRIPTORS => self.called_from(ON_DESCRIPTORS).then_some(Bed::Descriptors),
-            _ => None,
-        }
-    }
-
-    /// By another address space: [`Bed::Word`], which the caller has to [wake](Cell::wake); or
-    /// [`Bed::Descriptors`], and nothing is changed: only a thread that can wake it may call it, or
-    /// no call would reach it any more.
-    #[must_use]
-    pub fn call_across(&self) -> Option<Bed> {
-        fence(Ordering::SeqCst);
-        match self.word.load(Ordering::Relaxed) {
-            ON_WORD => self.called_from(ON_WORD).then_some(Bed::Word),
-            ON_DESCRIPTORS => Some(Bed::Descriptors),
-            _ => None,
-        }
-    }
-
-    fn called_from(&self, lies: u32) -> bool {
-        self.word.compare_exchange(lies, CALLED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-    }
-
-    /// A hint: it may be otherwise by now.
-    #[inline]
-    pub fn is_sleeping(&self) -> bool {
-        matches!(self.word.load(Ordering::Relaxed), ON_WORD | ON_DESCRIPTORS)
-    }
-
-    /// Whether others than its own address space can wake it. A hint.
-    #[cfg(not(loom))]
-    fn is_on_word(&self) -> bool {
-        self.word.load(Ordering::Relaxed) == ON_WORD
-    }
-
-    /// Whether it looks for something to do, so that it need not be called. A hint.
-    pub fn is_looking(&self) -> bool {
-        matches!(self.word.load(Ordering::Relaxed), LOOKS | CALLED)
-    }
-
-    /// The owner looked, at this time (CLOCK_MONOTONIC, nanoseconds).
-    pub fn note_look(&self, now: u64) {
-        self.looked.store(now, Ordering::Relaxed);
-    }
-
-    /// This kernel thread (its id in its own process) carries the owner now.
-    pub fn note_thread(&self, thread: u32) {
-        self.thread.store(thread, Ordering::Relaxed);
-    }
-
-    /// The kernel thread that carries the owner, if it said so.
-    pub fn thread(&self) -> Option<u32> {
-        let thread = self.thread.load(Ordering::Relaxed);
-        (1..=i32::MAX as u32).contains(&thread).then_some(thread)
-    }
-
-    /// CPU time that the owner booked, nanoseconds.
-    pub fn used(&self) -> u64 {
-        self.used.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn add_used(&self, nanoseconds: u64) {
-        self.used.fetch_add(nanoseconds, Ordering::Relaxed);
-    }
-
-    pub(crate) fn waits(&self) -> u32 {
-        self.waits.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn set_waits(&self, waits: u32) {
-        self.waits.store(waits, Ordering::Relaxed);
-    }
-
-    /// Another VP's from now on.
-    pub(crate) fn clear(&self) {
-        for word in [&self.word, &self.core, &self.waits, &self.thread] {
-            word.store(0, Ordering::Relaxed);
-        }
-        self.looked.store(0, Ordering::Relaxed);
-        self.used.store(0, Ordering::Relaxed);
-    }
-
-    /// When the owner last looked.
-    pub fn looked(&self) -> u64 {
-        self.looked.load(Ordering::Relaxed)
-    }
-
-    /// The owner lies on this core.
-    pub fn note_core(&self, core: u32) {
-        self.core.store(core.wrapping_add(1), Ordering::Relaxed);
-    }
-
-    /// Where the owner lay down last, if it said so.
-    pub fn core(&self) -> Option<u32> {
-        self.core.load(Ordering::Relaxed).checked_sub(1)
-    }
-}
-
-#[cfg(not(loom))]
-impl Cell {
-    /// The owner, lying on its word, sleeps until it is called, or so long. May return early.
-    pub fn sleep(&self, at_most: Option<Duration>, reach: Reach) {
-        let wait = at_most.map(|d| libc::timespec {
-            tv_sec: d.as_secs() as i64,
-            tv_nsec: i64::from(d.subsec_nanos()),
-        });
-        let wait = wait.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-        // SAFETY: a live word, and a live timespec or none. FUTEX_WAIT: futex(2). An early return
-        // is allowed for, so errors need no look.
-        unsafe {
-            libc::syscall(
-                libc::SYS_futex,
-                self.word.as_ptr(),
-                reach.of(libc::FUTEX_WAIT),
-                ON_WORD,
-                wait,
-                0,
-                0,
-            )
-        };
-    }
-
-    /// Gets the owner up that [`call`](Cell::call) found on its word.
-    pub fn wake(&self, reach: Reach) {
-        // SAFETY: a live word. FUTEX_WAKE: futex(2).
-        unsafe {
-            libc::syscall(
-                libc::SYS_futex,
-                self.word.as_ptr(),
-                reach.of(libc::FUTEX_WAKE),
-                1,
-                0,
-                0,
-                0,
-            )
-        };
-    }
-}
+use crate::loom::{AtomicU64, Ordering, fence};
 
 /// What all of an address space's virtual processors have in common: what was put before them from
 /// outside, 64 kinds of it.
 ///
-/// A bit says where to look and nothing more. It may be set for nothing, and a scribbling process
+/// A bit says where to look and nothing more. It may be set for nothing, and a stray write
 /// can clear it: then its owner finds what is there when it next looks at everything.
 #[repr(C, align(64))]
 #[derive(Debug)]
@@ -265,7 +39,7 @@ impl Head {
     }
 
     /// Something was put where `bit` says, before this. Then somebody has to be
-    /// [called](Cell::call), or to look.
+    /// [called](Cell::claim_wake), or to look.
     #[inline]
     pub fn post(&self, bit: u32) {
         let bit = 1 << (bit & 63);
@@ -304,9 +78,9 @@ pub struct Row {
     pub reach: Reach,
 }
 
-/// How an address space heard, or hears, that something was posted for it.
+/// How an address space learns that something was posted for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rang {
+pub enum RingOutcome {
     /// Somebody there looks already, or will at its next step.
     Awake,
     /// A virtual processor was woken.
@@ -323,27 +97,24 @@ pub enum Caller {
     /// It is about to wait, on this core.
     Waits(u32),
     /// It goes on, on this core.
-    GoesOn(u32),
+    Continues(u32),
     /// It does not know where it runs.
     Anywhere,
 }
 
 impl Caller {
-    #[cfg(not(loom))]
     fn prefers(self, cell: &Cell) -> bool {
         match self {
             Caller::Waits(core) => cell.core() == Some(core),
-            Caller::GoesOn(core) => cell.core().is_some_and(|lies| lies != core),
+            Caller::Continues(core) => cell.core().is_some_and(|asleep| asleep != core),
             Caller::Anywhere => false,
         }
     }
 }
 
 /// One that has looked within so many nanoseconds looks again soon: it switches.
-#[cfg(not(loom))]
 const SOON: u64 = 200_000;
 
-#[cfg(not(loom))]
 impl Row {
     /// Of an address space that nobody else sees. Kept for good.
     #[must_use]
@@ -357,158 +128,30 @@ impl Row {
     /// By another address space. Never wakes a second one while one is up that will look. Of
     /// several that lie, wakes the one that lay down on the caller's core if the caller is about to
     /// wait: the kernel goes over to it then, without waking another core. Else rather another one.
-    pub fn ring(&self, caller: Caller, now: impl FnOnce() -> u64) -> Rang {
+    pub fn ring(&self, caller: Caller, now: impl FnOnce() -> u64) -> RingOutcome {
         let now = std::cell::LazyCell::new(now);
-        let mut lying: Option<&Cell> = None;
+        let mut asleep: Option<&Cell> = None;
         fence(Ordering::SeqCst);
         for cell in self.cells {
             if cell.is_sleeping() {
-                let worth = |cell: &Cell| (cell.is_on_word(), caller.prefers(cell));
-                if lying.is_none_or(|best| worth(cell) > worth(best)) {
-                    lying = Some(cell);
+                let worth = |cell: &Cell| (cell.is_on_futex(), caller.prefers(cell));
+                if asleep.is_none_or(|best| worth(cell) > worth(best)) {
+                    asleep = Some(cell);
                 }
-            } else if cell.is_looking()
-                || cell.looked() != 0 && now.saturating_sub(cell.looked()) < SOON
+            } else if cell.is_polling()
+                || cell.last_poll() != 0 && now.saturating_sub(cell.last_poll()) < SOON
             {
-                return Rang::Awake;
+                return RingOutcome::Awake;
             }
         }
-        match lying.map(|cell| (cell, cell.call_across())) {
-            None => Rang::Busy,
-            Some((_, None)) => Rang::Awake,
-            Some((cell, Some(Bed::Word))) => {
+        match asleep.map(|cell| (cell, cell.claim_wake_remote())) {
+            None => RingOutcome::Busy,
+            Some((_, None)) => RingOutcome::Awake,
+            Some((cell, Some(SleepMode::Futex))) => {
                 cell.wake(self.reach);
-                Rang::Woken
+                RingOutcome::Woken
             }
-            Some((_, Some(Bed::Descriptors))) => Rang::Unreachable,
+            Some((_, Some(SleepMode::Descriptors))) => RingOutcome::Unreachable,
         }
-    }
-}
-
-/// The processes that can reach a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
-    /// This address space only.
-    Private,
-    /// All that map its board.
-    Shared,
-}
-
-impl Reach {
-    #[cfg(not(loom))]
-    fn of(self, operation: i32) -> i32 {
-        if self == Reach::Private { operation | libc::FUTEX_PRIVATE_FLAG } else { operation }
-    }
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-
-    /// It can be called by its own address space as before.
-    #[test]
-    fn one_that_waits_for_descriptors_is_left_alone_by_others() {
-        let row = Row::private(2);
-        row.cells.iter().for_each(|cell| cell.lie_down(Bed::Descriptors));
-        for _ in 0..2 {
-            assert_eq!(row.ring(Caller::Anywhere, || 0), Rang::Unreachable);
-            assert_eq!(row.cells[0].call_across(), Some(Bed::Descriptors));
-        }
-        assert_eq!(row.cells[0].call(), Some(Bed::Descriptors));
-    }
-
-    #[test]
-    fn wakeable_vps_are_preferred() {
-        let row = Row::private(3);
-        row.cells.iter().for_each(|cell| cell.note_core(1));
-        row.cells.iter().for_each(|cell| cell.lie_down(Bed::Descriptors));
-        row.cells[1].lie_down(Bed::Word);
-        row.cells[1].note_core(2);
-        assert_eq!(row.ring(Caller::Waits(1), || 0), Rang::Woken);
-        assert_eq!(row.cells[1].call(), None);
-        // That one is up and looks.
-        assert_eq!(row.ring(Caller::Waits(1), || 0), Rang::Awake);
-    }
-}
-
-#[cfg(all(test, loom))]
-mod models {
-    use super::*;
-    use loom::sync::Arc;
-    use loom::sync::atomic::AtomicBool;
-
-    /// Two post the same bit, the owner takes and looks once, and once more before it lies down:
-    /// what was put there is seen, or it is called.
-    #[test]
-    fn no_lost_post() {
-        loom::model(|| {
-            let shared = Arc::new((
-                Head::new(),
-                Cell::new(),
-                [AtomicBool::new(false), AtomicBool::new(false)],
-            ));
-            let posters: Vec<_> = (0..2)
-                .map(|i| {
-                    let shared = shared.clone();
-                    loom::thread::spawn(move || {
-                        shared.2[i].store(true, Ordering::Relaxed);
-                        shared.0.post(3);
-                        shared.1.call_across().is_some()
-                    })
-                })
-                .collect();
-            let mut seen = [false; 2];
-            let mut look = || {
-                if shared.0.has_posts() && shared.0.take_posts() != 0 {
-                    for i in 0..2 {
-                        seen[i] |= shared.2[i].load(Ordering::Relaxed);
-                    }
-                }
-            };
-            look();
-            shared.1.lie_down(Bed::Word);
-            look();
-            let called = posters.into_iter().fold(false, |called, p| called | p.join().unwrap());
-            assert!(called || seen == [true; 2], "asleep with a post, and nobody called");
-        });
-    }
-
-    /// One waker, one sleeper: the work is seen before the sleep, or the sleeper is called.
-    #[test]
-    fn no_lost_wake_up() {
-        loom::model(|| {
-            let cell = Arc::new(Cell::new());
-            let work = Arc::new(AtomicBool::new(false));
-            let waker = {
-                let (cell, work) = (cell.clone(), work.clone());
-                loom::thread::spawn(move || {
-                    work.store(true, Ordering::Relaxed);
-                    cell.call()
-                })
-            };
-            cell.lie_down(Bed::Word);
-            let saw = work.load(Ordering::Relaxed);
-            let called = waker.join().unwrap();
-            assert!(saw || called == Some(Bed::Word), "asleep with work and nobody called");
-            assert_eq!(cell.get_up(), called.is_some());
-        });
-    }
-
-    /// Two wakers: at most one of them makes the system call.
-    #[test]
-    fn one_call_is_enough() {
-        loom::model(|| {
-            let cell = Arc::new(Cell::new());
-            let wakers: Vec<_> = (0..2)
-                .map(|_| {
-                    let cell = cell.clone();
-                    loom::thread::spawn(move || cell.call().is_some())
-                })
-                .collect();
-            cell.lie_down(Bed::Descriptors);
-            let calls = wakers.into_iter().map(|w| u32::from(w.join().unwrap())).sum::<u32>();
-            assert!(calls <= 1);
-            assert_eq!(cell.get_up(), calls == 1);
-        });
     }
 }

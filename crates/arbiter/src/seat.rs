@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!        runs(level)                      higher one takes the core, or turn_over
-//!  away ────────────▶ Go: it has the core ─────▶ runs: Wait ──▶ it lies on its cell
+//!  away ────────────▶ Go: it has the core ─────▶ runs: Wait ──▶ it sleeps on its cell
 //!    ▲                   │ idle()                                │ at most nap()
 //!    │                   │                                       ▼
 //!    └───────────────────┴──────────────── idle() ◀────────── look(): Go or Wait
@@ -21,14 +21,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
-use crate::board::Board;
-use crate::life::{self, Life};
-use crate::member::{Member, Reason};
-use crate::row::{Bed, Cell, Reach};
-use crate::slot::{CORES, Core, Mark, Place, Places, Saw, Slot};
-use crate::tell::Tell;
-pub use crate::watched::Bounds;
-use crate::watched::{FIRST_LOOK, Verdict, Watched, nanoseconds};
+use crate::board::overrides::Reason;
+use crate::clock::nanoseconds;
+use crate::core_notify::CoreNotify;
+pub use crate::holder::holder_watch::Bounds;
+use crate::holder::holder_watch::{FIRST_CHECK, HolderWatch, WatchAction};
+use crate::member::Member;
+use status::Position;
+pub use status::SeatStatus;
+
+mod status;
+use crate::holder::thread_status::{self, ThreadStatus};
+use crate::row::{Cell, Reach, SleepMode};
+use crate::slot::{BoardAccess, CORES, Mark, SlotProtocol, SlotSnapshot, VpId};
 
 /// What a virtual processor that wants to run is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +48,7 @@ pub enum Outcome {
 }
 
 /// A VP that has used its share up looks no oftener than this.
-const LATE_LOOK: u64 = 10_000_000;
+const SPENT_CHECK: u64 = 10_000_000;
 
 /// The owner's half of a core's slot, one per virtual processor. Where the address space is alone,
 /// or at no board, all of it is one load.
@@ -51,75 +56,32 @@ const LATE_LOOK: u64 = 10_000_000;
 /// All times are CLOCK_MONOTONIC in nanoseconds. Nothing here blocks.
 pub struct Seat {
     member: Arc<Member>,
-    at: Option<At>,
+    at: Option<Position>,
     vp: u8,
-    tell: Arc<dyn Tell>,
+    notifier: Arc<dyn CoreNotify>,
     bounds: Bounds,
     /// Where it is at home, and where else it may go.
     home: u16,
     cores: Box<[u16]>,
-    /// Its core, for [`Holds`].
+    /// Its core, for [`SeatStatus`].
     shown: Arc<AtomicU16>,
     /// Its slot's word, while it holds the core.
-    held: Option<Held>,
+    held: Option<Tenure>,
     /// The level at which it waits.
     wanted: Option<u8>,
     /// It may not run at all before the next period, even on a free core.
-    barred: bool,
-    watched: Watched,
-    pursued: cell::Cell<Option<Pursued>>,
+    throttled: bool,
+    holder_watch: HolderWatch,
+    displaced: cell::Cell<Option<Displaced>>,
     /// As what it counted when it last asked.
     counted: Mark,
-    note: Option<Note>,
+    note: Option<SlotObserver>,
 }
 
 /// Told of each change of the slot that the seat makes: for a trace.
-pub type Note = Box<dyn Fn(Saw) + Send + Sync>;
+pub type SlotObserver = Box<dyn Fn(SlotSnapshot) + Send + Sync>;
 
-/// What others of the address space may ask about a [`Seat`], at any time.
-#[derive(Clone)]
-pub struct Holds {
-    member: Arc<Member>,
-    at: Option<At>,
-    core: Arc<AtomicU16>,
-}
-
-impl Holds {
-    fn at(&self) -> Option<At> {
-        self.at.map(|at| At { core: self.core.load(Ordering::Relaxed), ..at })
-    }
-
-    /// Whether the core is this VP's, as [`Seat::is_mine`].
-    #[must_use]
-    pub fn is_mine(&self) -> bool {
-        self.member.others() == 0
-            || self.at().is_none_or(|at| at.slot().load().holder() == Some(at.me))
-    }
-
-    /// Whether the VP, if it runs, has to take a step: the core is another's, or somebody asks
-    /// whether it is there.
-    #[must_use]
-    pub fn is_to_step(&self) -> bool {
-        !self.is_mine() || self.at().is_some_and(|at| at.slot().load().is_asked())
-    }
-}
-
-impl std::fmt::Debug for Holds {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Holds").field("is_mine", &self.is_mine()).finish()
-    }
-}
-
-/// Its slot.
-#[derive(Clone, Copy)]
-struct At {
-    board: &'static Board,
-    me: Place,
-    core: u16,
-    only_one: bool,
-}
-
-struct Held {
+struct Tenure {
     identity: u64,
     mark: Mark,
     since: u64,
@@ -127,8 +89,8 @@ struct Held {
 
 /// The previous holder of the core, which has to leave.
 #[derive(Clone, Copy)]
-struct Pursued {
-    place: Place,
+struct Displaced {
+    place: VpId,
     since: Option<u64>,
     used: Option<u64>,
 }
@@ -143,27 +105,32 @@ impl Seat {
         vp: usize,
         core: usize,
         only_one: bool,
-        tell: Arc<dyn Tell>,
+        notifier: Arc<dyn CoreNotify>,
         bounds: Bounds,
     ) -> Seat {
         let number = u8::try_from(vp).unwrap_or(u8::MAX);
         let at = member.board().filter(|_| core < CORES && vp < member.row().cells.len()).map(
-            |(board, row)| At { board, me: Place { row, vp: number }, core: core as u16, only_one },
+            |(board, row)| Position {
+                board,
+                me: VpId { row, vp: number },
+                core: core as u16,
+                only_one,
+            },
         );
         Seat {
             member,
             at,
             vp: number,
-            tell,
+            notifier,
             bounds,
             home: core as u16,
             cores: Box::default(),
             shown: Arc::new(AtomicU16::new(core as u16)),
             held: None,
             wanted: None,
-            barred: false,
-            watched: Watched::default(),
-            pursued: cell::Cell::new(None),
+            throttled: false,
+            holder_watch: HolderWatch::default(),
+            displaced: cell::Cell::new(None),
             counted: Mark::NONE,
             note: None,
         }
@@ -171,7 +138,7 @@ impl Seat {
 
     /// `note` is told of each change that it makes.
     #[must_use]
-    pub fn noted(mut self, note: Note) -> Seat {
+    pub fn noted(mut self, note: SlotObserver) -> Seat {
         self.note = Some(note);
         self
     }
@@ -179,13 +146,13 @@ impl Seat {
     /// For a trace, after it has asked for its core: what the slot says now, and as what the VP
     /// counts ([`Mark::NONE`]: it may not run at all). None: nobody else is there.
     #[must_use]
-    pub fn sees(&self) -> Option<(Saw, Mark)> {
-        self.contended().map(|at| (at.slot().load().saw(at.core), self.counted))
+    pub fn sees(&self) -> Option<(SlotSnapshot, Mark)> {
+        self.contended().map(|at| (at.slot().load().snapshot(at.core), self.counted))
     }
 
     /// Where the board, its slot, and others matter: nowhere else than there is anything done.
     #[inline]
-    fn contended(&self) -> Option<At> {
+    fn contended(&self) -> Option<Position> {
         self.at.filter(|_| self.member.others() != 0)
     }
 
@@ -193,13 +160,14 @@ impl Seat {
     #[inline]
     #[must_use]
     pub fn is_mine(&self) -> bool {
-        !self.barred && self.contended().is_none_or(|at| at.slot().load().holder() == Some(at.me))
+        !self.throttled
+            && self.contended().is_none_or(|at| at.slot().load().holder() == Some(at.me))
     }
 
     /// Whether it waits for its share's next period, and for nobody.
     #[must_use]
-    pub fn is_barred(&self) -> bool {
-        self.barred
+    pub fn is_throttled(&self) -> bool {
+        self.throttled
     }
 
     /// The VP is about to run something of this level (0 to 63), or goes on with it.
@@ -208,16 +176,16 @@ impl Seat {
         let at = self.contended();
         if at.is_none() && !self.member.has_share() {
             self.wanted = None;
-            self.barred = false;
+            self.throttled = false;
             return Outcome::Go;
         }
         self.runs_among(at, level, now)
     }
 
-    fn runs_among(&mut self, at: Option<At>, level: u8, now: u64) -> Outcome {
+    fn runs_among(&mut self, at: Option<Position>, level: u8, now: u64) -> Outcome {
         let mark = self.member.mark(level, now);
         self.counted = mark.unwrap_or(Mark::NONE);
-        self.barred = mark.is_none();
+        self.throttled = mark.is_none();
         let Some(mark) = mark else {
             self.leave();
             self.wanted = Some(level);
@@ -240,19 +208,19 @@ impl Seat {
         self.enter(&at, level, mark, now)
     }
 
-    fn enter(&mut self, at: &At, level: u8, mark: Mark, now: u64) -> Outcome {
+    fn enter(&mut self, at: &Position, level: u8, mark: Mark, now: u64) -> Outcome {
         let entered = self.core(at).enter(at.me, mark, at.only_one);
         match entered {
             Ok(word) => {
                 let since = self.held.as_ref().map_or(now, |held| held.since);
-                self.held = Some(Held { identity: word.identity(), mark, since });
+                self.held = Some(Tenure { identity: word.identity(), mark, since });
                 self.wanted = None;
                 Outcome::Go
             }
             Err(word) => {
                 self.held = None;
                 self.wanted = Some(level);
-                self.watched.sees(word, now, &self.bounds);
+                self.holder_watch.observe(word, now, &self.bounds);
                 Outcome::Wait
             }
         }
@@ -283,7 +251,7 @@ impl Seat {
             return None;
         }
         let least = self.member.mark(level, now)?.min(holder.mark());
-        let mark = |core: u16| At { core, ..at }.slot().load().mark();
+        let mark = |core: u16| Position { core, ..at }.slot().load().mark();
         let lowest = self
             .cores
             .iter()
@@ -312,7 +280,7 @@ impl Seat {
     pub fn idle_after(&mut self, meanwhile: impl FnOnce()) {
         self.leave_after(meanwhile);
         self.wanted = None;
-        self.barred = false;
+        self.throttled = false;
     }
 
     fn leave(&mut self) {
@@ -321,7 +289,7 @@ impl Seat {
 
     fn leave_after(&mut self, meanwhile: impl FnOnce()) {
         // Somebody may also have given it the core for nothing.
-        let has = |at: &At| {
+        let has = |at: &Position| {
             self.held.is_some() || self.wanted.is_some() || at.slot().load().holder() == Some(at.me)
         };
         let Some(at) = self.at.filter(has) else { return meanwhile() };
@@ -350,31 +318,31 @@ impl Seat {
             return Outcome::Go;
         }
         // A VP that waits for its share's next period waits for no holder.
-        let Some(at) = self.contended().filter(|_| !self.barred) else { return Outcome::Wait };
+        let Some(at) = self.contended().filter(|_| !self.throttled) else { return Outcome::Wait };
         let seen = at.slot().load();
         let Some(holder) = seen.holder() else { return self.runs(level, now) };
-        self.watched.sees(seen, now, &self.bounds);
-        if self.watched.is_left_alone(now, &self.bounds) {
+        self.holder_watch.observe(seen, now, &self.bounds);
+        if self.holder_watch.is_within_grace(now, &self.bounds) {
             return Outcome::Wait;
         }
-        self.member.restate();
-        let life = self.life(holder);
-        match self.watched.judge(life, seen.is_given(), now, &self.bounds) {
-            Verdict::Nothing => return Outcome::Wait,
-            Verdict::Ask => self.core(&at).ask(seen),
-            Verdict::Tell => self.member.tell(holder, &*self.tell),
-            Verdict::Override(reason) => {
+        self.member.rewrite_identity();
+        let status = self.holder_status(holder);
+        match self.holder_watch.next_action(status, seen.is_given(), now, &self.bounds) {
+            WatchAction::Nothing => return Outcome::Wait,
+            WatchAction::Ask => self.core(&at).ask(seen),
+            WatchAction::Notify => self.member.notify(holder, &*self.notifier),
+            WatchAction::Override(reason) => {
                 let core = self.core(&at);
                 if seen.is_given() {
                     // It never came for it; or it would be given the core again at once.
-                    at.board.whole().cell(holder).wait_no_more();
+                    at.board.layout().cell(holder).end_wait();
                 }
                 if core.evict(seen) {
-                    self.member.blame(holder.row, reason);
+                    self.member.record_override(holder.row, reason);
                     // If it was given the core, its call may have been lost; if not, it has to
                     // leave.
                     self.given(holder);
-                    self.member.tell(holder, &*self.tell);
+                    self.member.notify(holder, &*self.notifier);
                 }
                 if reason == Reason::Dead {
                     self.member.recount();
@@ -385,33 +353,33 @@ impl Seat {
     }
 
     /// The kernel's word on a holder.
-    fn life(&self, holder: Place) -> Life {
+    fn holder_status(&self, holder: VpId) -> ThreadStatus {
         if !self.member.lives(holder.row) {
-            return Life::Gone;
+            return ThreadStatus::Gone;
         }
         match self.member.thread(holder) {
             // A thread that its process does not have is a wrong word on the board, or one that
             // ended: its present carrier will answer.
-            Some((pid, thread)) => match life::look(pid, thread) {
-                Life::Gone => Life::Unknown,
-                life => life,
+            Some((pid, thread)) => match thread_status::read(pid, thread) {
+                ThreadStatus::Gone => ThreadStatus::Unknown,
+                status => status,
             },
-            None => Life::Unknown,
+            None => ThreadStatus::Unknown,
         }
     }
 
     /// For how long one that waits may sleep before it looks again.
     #[must_use]
     pub fn nap(&self, now: u64) -> Duration {
-        let mut look = self.watched.pause.max(FIRST_LOOK);
+        let mut look = self.holder_watch.interval.max(FIRST_CHECK);
         if self.cores.len() > 1 {
             // Another core may be free by then, of which nobody tells.
             look = look.min(nanoseconds(self.bounds.quantum));
         }
         Duration::from_nanos(match self.member.renewal(now) {
-            Some(renewal) if self.barred => renewal,
+            Some(renewal) if self.throttled => renewal,
             // Below all levels: others look at the holder, too.
-            Some(renewal) => renewal.min(look.max(LATE_LOOK)),
+            Some(renewal) => renewal.min(look.max(SPENT_CHECK)),
             None => look,
         })
     }
@@ -419,31 +387,33 @@ impl Seat {
     /// For a running VP, from time to time (a tick): whether the previous holder of the core has
     /// left; if not, that is noted on the board.
     pub fn tick(&mut self, now: u64) {
-        let (Some(mut pursued), Some(at)) = (self.pursued.get(), self.contended()) else { return };
+        let (Some(mut displaced), Some(at)) = (self.displaced.get(), self.contended()) else {
+            return;
+        };
         let bound = nanoseconds(self.bounds.watchdog);
-        let since = *pursued.since.get_or_insert(now);
-        let cell = at.board.whole().cell(pursued.place);
+        let since = *displaced.since.get_or_insert(now);
+        let cell = at.board.layout().cell(displaced.place);
         let has_left = cell.is_sleeping() || cell.waits_for(at.core).is_some();
         if !has_left && now.saturating_sub(since) < bound {
-            return self.pursued.set(Some(pursued));
+            return self.displaced.set(Some(displaced));
         }
-        let thread = self.member.thread(pursued.place).filter(|_| !has_left);
+        let thread = self.member.thread(displaced.place).filter(|_| !has_left);
         let (Some((pid, thread)), true) = (thread, at.slot().load().holder() == Some(at.me)) else {
-            return self.pursued.set(None);
+            return self.displaced.set(None);
         };
-        match (life::look(pid, thread), pursued.used) {
-            (Life::Runs(used), None) => {
-                pursued = Pursued { since: Some(now), used: Some(used), ..pursued };
-                self.pursued.set(Some(pursued));
+        match (thread_status::read(pid, thread), displaced.used) {
+            (ThreadStatus::Running(used), None) => {
+                displaced = Displaced { since: Some(now), used: Some(used), ..displaced };
+                self.displaced.set(Some(displaced));
             }
-            (Life::Runs(used), Some(before)) => {
+            (ThreadStatus::Running(used), Some(before)) => {
                 // A step takes far less, and answers: it runs on without one.
                 if used.saturating_sub(before) >= bound / 8 {
-                    self.member.blame(pursued.place.row, Reason::Silent);
+                    self.member.record_override(displaced.place.row, Reason::Unresponsive);
                 }
-                self.pursued.set(None);
+                self.displaced.set(None);
             }
-            _ => self.pursued.set(None),
+            _ => self.displaced.set(None),
         }
     }
 
@@ -451,14 +421,14 @@ impl Seat {
     pub fn on_thread(&self) {
         if let Some(cell) = self.member.row().cells.get(usize::from(self.vp)) {
             // SAFETY: no arguments; cannot fail.
-            cell.note_thread(unsafe { libc::gettid() } as u32);
+            cell.set_thread(unsafe { libc::gettid() } as u32);
         }
     }
 
     /// For observers from outside.
     #[must_use]
-    pub fn holds(&self) -> Holds {
-        Holds { member: self.member.clone(), at: self.at, core: self.shown.clone() }
+    pub fn holds(&self) -> SeatStatus {
+        SeatStatus { member: self.member.clone(), at: self.at, core: self.shown.clone() }
     }
 
     /// The member that it belongs to.
@@ -467,15 +437,8 @@ impl Seat {
         &self.member
     }
 
-    fn core<'a>(&'a self, at: &At) -> Core<'a, Seat> {
-        Core { slot: at.slot(), number: at.core, places: self }
-    }
-}
-
-impl At {
-    #[inline]
-    fn slot(&self) -> &'static Slot {
-        &self.board.whole().slots[usize::from(self.core)]
+    fn core<'a>(&'a self, at: &Position) -> SlotProtocol<'a, Seat> {
+        SlotProtocol { slot: at.slot(), number: at.core, places: self }
     }
 }
 
@@ -496,34 +459,34 @@ impl std::fmt::Debug for Seat {
     }
 }
 
-impl Places for Seat {
+impl BoardAccess for Seat {
     fn vps(&self, row: u16) -> u8 {
-        self.at.map_or(0, |at| at.board.whole().records[usize::from(row)].vps())
+        self.at.map_or(0, |at| at.board.layout().records[usize::from(row)].vps())
     }
 
-    fn cell(&self, place: Place) -> &Cell {
+    fn cell(&self, place: VpId) -> &Cell {
         let at = self.at.expect("only seats at a board have a slot");
-        at.board.whole().cell(place)
+        at.board.layout().cell(place)
     }
 
-    fn given(&self, place: Place) {
-        match self.cell(place).call_across() {
-            Some(Bed::Word) => self.cell(place).wake(Reach::Shared),
-            Some(Bed::Descriptors) => self.member.tell(place, &*self.tell),
+    fn given(&self, place: VpId) {
+        match self.cell(place).claim_wake_remote() {
+            Some(SleepMode::Futex) => self.cell(place).wake(Reach::Shared),
+            Some(SleepMode::Descriptors) => self.member.notify(place, &*self.notifier),
             None => {}
         }
     }
 
-    fn displaced(&self, place: Place) {
+    fn displaced(&self, place: VpId) {
         if self.at.is_some_and(|at| at.me != place) {
-            self.pursued.set(Some(Pursued { place, since: None, used: None }));
-            self.member.tell(place, &*self.tell);
+            self.displaced.set(Some(Displaced { place, since: None, used: None }));
+            self.member.notify(place, &*self.notifier);
         }
     }
 
-    fn changed(&self, saw: Saw) {
+    fn changed(&self, snapshot: SlotSnapshot) {
         if let Some(note) = &self.note {
-            note(saw);
+            note(snapshot);
         }
     }
 }

@@ -19,7 +19,7 @@
 //! makes no sense counts as a free slot, every loop has an end, and a waiter looks again from time
 //! to time ([`crate::seat`]).
 
-use crate::atomic::{AtomicU64, Ordering, fence};
+use crate::loom::{AtomicU64, Ordering, fence};
 use crate::row::Cell;
 
 /// How many address spaces have room on a board.
@@ -29,10 +29,8 @@ pub const CELLS: usize = 64;
 /// How many cores a board has slots for.
 pub const CORES: usize = 1024;
 
-#[cfg(not(loom))]
-const WORDS: usize = ROWS / 64;
-#[cfg(loom)]
-const WORDS: usize = 1;
+/// Fewer in a model: each atomic word multiplies the executions to explore.
+const WORDS: usize = if cfg!(loom) { 1 } else { ROWS / 64 };
 /// How often a protocol tries again before it believes that somebody writes nonsense all the time,
 /// and waits.
 const TRIES: u32 = 64;
@@ -72,7 +70,7 @@ impl Mark {
 
 /// A virtual processor of an address space on the board.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct VpId {
     /// The row of its address space.
     pub row: u16,
     /// Its number there.
@@ -81,14 +79,14 @@ pub struct Place {
 
 /// What the slot of a core said at some moment: for a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Saw {
+pub struct SlotSnapshot {
     /// The core's number.
     pub core: u16,
     /// Rises by one with every change, 30 bits: what several processes saw of one slot is in order
     /// by it.
     pub serial: u32,
     /// The previous holder of the core; none: it was free.
-    pub holder: Option<(Place, Mark)>,
+    pub holder: Option<(VpId, Mark)>,
     /// Given, and not yet accepted.
     pub given: bool,
 }
@@ -105,13 +103,13 @@ const SERIAL: u32 = 34;
 
 impl Word {
     /// None, where it is free or makes no sense.
-    pub(crate) fn held(self) -> Option<(Place, Mark)> {
+    pub(crate) fn held(self) -> Option<(VpId, Mark)> {
         let (row, vp) = ((self.0 as u16).checked_sub(1)?, (self.0 >> 16) as u8);
         let mark = Mark::checked((self.0 >> 24) as u8)?;
-        (usize::from(row) < ROWS && usize::from(vp) < CELLS).then_some((Place { row, vp }, mark))
+        (usize::from(row) < ROWS && usize::from(vp) < CELLS).then_some((VpId { row, vp }, mark))
     }
 
-    pub(crate) fn holder(self) -> Option<Place> {
+    pub(crate) fn holder(self) -> Option<VpId> {
         self.held().map(|(place, _)| place)
     }
 
@@ -132,8 +130,13 @@ impl Word {
         self.0 & !ASKED
     }
 
-    pub(crate) fn saw(self, core: u16) -> Saw {
-        Saw { core, serial: (self.0 >> SERIAL) as u32, holder: self.held(), given: self.is_given() }
+    pub(crate) fn snapshot(self, core: u16) -> SlotSnapshot {
+        SlotSnapshot {
+            core,
+            serial: (self.0 >> SERIAL) as u32,
+            holder: self.held(),
+            given: self.is_given(),
+        }
     }
 
     fn next(self, row: u64, place: u64) -> Word {
@@ -145,27 +148,27 @@ impl Word {
         self.next(0, 0)
     }
 
-    fn of(self, place: Place, mark: Mark) -> Word {
+    fn of(self, place: VpId, mark: Mark) -> Word {
         self.next(u64::from(place.row) + 1, u64::from(place.vp) << 16 | u64::from(mark.0) << 24)
     }
 
-    fn given(self, place: Place, mark: Mark) -> Word {
+    fn given(self, place: VpId, mark: Mark) -> Word {
         Word(self.of(place, mark).0 | GIVEN)
     }
 }
 
 /// The cells of all rows, and what has to be done about those in them.
-pub(crate) trait Places {
+pub(crate) trait BoardAccess {
     /// How many VPs a row has, at most [`CELLS`].
     fn vps(&self, row: u16) -> u8;
     /// `row` and `vp` are in range.
-    fn cell(&self, place: Place) -> &Cell;
+    fn cell(&self, place: VpId) -> &Cell;
     /// It was given the core: it has to be called.
-    fn given(&self, place: Place);
+    fn given(&self, place: VpId);
     /// It lost the core: it has to be told.
-    fn displaced(&self, place: Place);
+    fn displaced(&self, place: VpId);
     /// The caller has changed the slot, to this.
-    fn changed(&self, _: Saw) {}
+    fn changed(&self, _: SlotSnapshot) {}
 }
 
 /// One core's. All zero: free, and nobody waits.
@@ -178,7 +181,7 @@ pub struct Slot {
 }
 
 impl Slot {
-    #[cfg(any(test, loom))]
+    #[cfg(test)]
     pub(crate) fn new() -> Slot {
         Slot { word: AtomicU64::new(0), waiting: std::array::from_fn(|_| AtomicU64::new(0)) }
     }
@@ -193,7 +196,6 @@ impl Slot {
     }
 
     /// Nobody of this row waits here any more.
-    #[cfg(not(loom))]
     pub(crate) fn forget(&self, row: u16) {
         self.bits(row).fetch_and(!bit(row), Ordering::Relaxed);
     }
@@ -208,18 +210,18 @@ fn bit(row: u16) -> u64 {
 }
 
 /// A slot, its core's number, and the VPs that may be there: the protocol.
-pub(crate) struct Core<'a, P> {
+pub(crate) struct SlotProtocol<'a, P> {
     pub(crate) slot: &'a Slot,
     pub(crate) number: u16,
     pub(crate) places: &'a P,
 }
 
-impl<P: Places> Core<'_, P> {
+impl<P: BoardAccess> SlotProtocol<'_, P> {
     /// Makes the slot say `next`, if it still says `seen`.
     fn change(&self, seen: Word, next: Word) -> bool {
         let done = self.slot.swap(seen, next);
         if done {
-            self.places.changed(next.saw(self.number));
+            self.places.changed(next.snapshot(self.number));
         }
         done
     }
@@ -228,7 +230,7 @@ impl<P: Places> Core<'_, P> {
     /// holder of the core.
     ///
     /// `only_one`: no other VP of its row is ever at this core.
-    pub(crate) fn enter(&self, me: Place, mark: Mark, only_one: bool) -> Result<Word, Word> {
+    pub(crate) fn enter(&self, me: VpId, mark: Mark, only_one: bool) -> Result<Word, Word> {
         for _ in 0..TRIES {
             let seen = self.slot.load();
             let next = seen.of(me, mark);
@@ -241,7 +243,7 @@ impl<P: Places> Core<'_, P> {
                     self.places.displaced(other);
                 }
                 self.withdraw(me, only_one);
-                self.settle();
+                self.promote_waiter();
                 let now = self.slot.load();
                 if now.identity() == next.identity() {
                     return Ok(next);
@@ -259,15 +261,15 @@ impl<P: Places> Core<'_, P> {
     }
 
     /// `me` says that it waits; a look at the slot has to follow.
-    fn wait(&self, me: Place, mark: Mark) {
-        self.places.cell(me).wait_for(self.number, mark);
+    fn wait(&self, me: VpId, mark: Mark) {
+        self.places.cell(me).begin_wait(self.number, mark);
         self.slot.bits(me.row).fetch_or(bit(me.row), Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
     /// `me` does not wait any more.
-    fn withdraw(&self, me: Place, only_one: bool) {
-        self.places.cell(me).wait_no_more();
+    fn withdraw(&self, me: VpId, only_one: bool) {
+        self.places.cell(me).end_wait();
         // Where there may be others of the row its bit stays: to clear it for one would lose
         // another.
         if only_one {
@@ -277,7 +279,7 @@ impl<P: Places> Core<'_, P> {
 
     /// `me` does not want the core: if it has it, the highest waiter gets it, of those that are
     /// there after `meanwhile`.
-    pub(crate) fn leave(&self, me: Place, only_one: bool, meanwhile: impl FnOnce()) {
+    pub(crate) fn leave(&self, me: VpId, only_one: bool, meanwhile: impl FnOnce()) {
         self.withdraw(me, only_one);
         fence(Ordering::SeqCst);
         let is_free = (0..TRIES).find_map(|_| {
@@ -289,13 +291,13 @@ impl<P: Places> Core<'_, P> {
         });
         meanwhile();
         if is_free == Some(true) {
-            self.settle();
+            self.promote_waiter();
         }
     }
 
     /// `me` holds the core at `mark` and has had its turn: a waiter at no lower a level gets it.
     /// False: there is none.
-    pub(crate) fn turn_over(&self, me: Place, mark: Mark) -> bool {
+    pub(crate) fn turn_over(&self, me: VpId, mark: Mark) -> bool {
         let seen = self.slot.load();
         seen.holder() == Some(me) && self.give(seen, Mark(mark.0 - 1)) == Some(true)
     }
@@ -304,18 +306,19 @@ impl<P: Places> Core<'_, P> {
     pub(crate) fn evict(&self, seen: Word) -> bool {
         let done = self.change(seen, seen.free());
         if done {
-            self.settle();
+            self.promote_waiter();
         }
         done
     }
 
-    /// Asks the holder whether it is there: [`enter`](Core::enter) answers, by another word.
+    /// Asks the holder whether it is there: [`enter`](SlotProtocol::enter) answers, by another
+    /// word.
     pub(crate) fn ask(&self, seen: Word) {
         self.slot.swap(seen, Word(seen.0 | ASKED));
     }
 
     /// After the slot was freed or lowered: if somebody waits at a higher level, it gets it.
-    fn settle(&self) {
+    fn promote_waiter(&self) {
         fence(Ordering::SeqCst);
         for _ in 0..TRIES {
             let seen = self.slot.load();
@@ -328,7 +331,7 @@ impl<P: Places> Core<'_, P> {
     /// The highest of the waiters above `above` gets the slot. Some(false): none waits so. None: it
     /// changed just now.
     fn give(&self, seen: Word, above: Mark) -> Option<bool> {
-        let Some((place, mark)) = self.highest(seen, above) else { return Some(false) };
+        let Some((place, mark)) = self.highest_waiter(seen, above) else { return Some(false) };
         let given = seen.given(place, mark);
         if !self.change(seen, given) {
             return None;
@@ -348,13 +351,13 @@ impl<P: Places> Core<'_, P> {
 
     /// The highest waiter above `above`; of several the one whose row comes first after the
     /// holder's, so that all have their turn.
-    fn highest(&self, seen: Word, above: Mark) -> Option<(Place, Mark)> {
+    fn highest_waiter(&self, seen: Word, above: Mark) -> Option<(VpId, Mark)> {
         let holder = seen.holder();
         let after = holder.map_or(0, |holder| usize::from(holder.row) + 1);
         // Of several of one row, any: by the serial, scattered since it rises by two from one
         // holder to the next.
         let any = (seen.0 >> SERIAL).wrapping_mul(0x9e37_79b9) >> 16;
-        let mut best: Option<(Place, Mark)> = None;
+        let mut best: Option<(VpId, Mark)> = None;
         for turn in 0..=WORDS {
             let word = (after / 64 + turn) % WORDS;
             let all = self.slot.waiting[word].load(Ordering::Relaxed);
@@ -371,7 +374,7 @@ impl<P: Places> Core<'_, P> {
                 rows &= rows - 1;
                 let vps = self.places.vps(row);
                 for turn in 0..u64::from(vps) {
-                    let place = Place { row, vp: ((any + turn) % u64::from(vps)) as u8 };
+                    let place = VpId { row, vp: ((any + turn) % u64::from(vps)) as u8 };
                     let Some(mark) = self.places.cell(place).waits_for(self.number) else {
                         continue;
                     };
@@ -387,11 +390,11 @@ impl<P: Places> Core<'_, P> {
 
 impl Cell {
     /// The owner waits for a core.
-    pub(crate) fn wait_for(&self, core: u16, mark: Mark) {
+    pub(crate) fn begin_wait(&self, core: u16, mark: Mark) {
         self.set_waits((u32::from(core) + 1) << 8 | u32::from(mark.0));
     }
 
-    pub(crate) fn wait_no_more(&self) {
+    pub(crate) fn end_wait(&self) {
         self.set_waits(0);
     }
 
@@ -403,5 +406,4 @@ impl Cell {
 }
 
 #[cfg(test)]
-#[path = "slot_tests.rs"]
 mod tests;

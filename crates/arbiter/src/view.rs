@@ -5,16 +5,16 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::board::Error;
+use crate::board::corruption;
+use crate::board::layout::SIZE;
+use crate::board::locks::Locks;
+use crate::board::overrides::Reason;
+use crate::board::overrides::{self, Offender};
 use crate::board::{self, Map};
-use crate::error::Error;
-use crate::feedback::Rule;
-use crate::layout::SIZE;
-use crate::life::monotonic;
-use crate::locks::Locks;
-use crate::member::Reason;
-use crate::offences::{self, Offender};
-use crate::scribbled;
-use crate::share::Share;
+use crate::clock::monotonic;
+use crate::rules::feedback::Rule;
+use crate::rules::share::Share;
 use crate::slot::{CORES, ROWS};
 
 /// A board, open for looking.
@@ -32,14 +32,14 @@ pub struct CoreView {
     /// Its number.
     pub core: usize,
     /// Its holder.
-    pub holder: Option<Stand>,
+    pub holder: Option<RankedVp>,
     /// Its waiters, the highest first.
-    pub waiting: Vec<Stand>,
+    pub waiting: Vec<RankedVp>,
 }
 
 /// A virtual processor and the level at which it counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stand {
+pub struct RankedVp {
     /// The row of its address space.
     pub row: u16,
     /// Its number there.
@@ -81,12 +81,12 @@ impl View {
     /// As [`Board::open`](crate::board::Board::open); there is none ([`Error::Io`], `NotFound`).
     pub fn open(path: &Path) -> Result<View, Error> {
         let fd = OwnedFd::from(board::opened(path, std::fs::File::options().read(true))?);
-        // A scribbled file may not say any more that it is a board. It is looked at all the same,
+        // A corrupted file may have lost its magic number. It is read all the same,
         // to name the culprit.
         let is_whole = rustix::fs::fstat(&fd).is_ok_and(|stat| stat.st_size as usize == SIZE);
-        let is_known = is_whole && scribbled::is_scribbled(&fd);
+        let is_known = is_whole && corruption::is_corrupted(&fd);
         if !is_known && !board::is_board(path, &fd)? {
-            return Err(Error::planted(path, "it is not finished"));
+            return Err(Error::untrusted(path, "it is not finished"));
         }
         let map = Map::new(&fd, false).map_err(Error::io(path))?;
         let inode = rustix::fs::fstat(&fd).map_err(|e| Error::io(path)(e.into()))?.st_ino;
@@ -97,11 +97,11 @@ impl View {
     /// one and not in another.
     #[must_use]
     pub fn cores(&self) -> Vec<CoreView> {
-        let whole = self.map.whole();
+        let layout = self.map.layout();
         let spaces = self.locks.held();
         let mut cores: Vec<CoreView> = (0..CORES)
             .map(|core| {
-                let holder = whole.slots[core].load().held().map(|(place, mark)| Stand {
+                let holder = layout.slots[core].load().held().map(|(place, mark)| RankedVp {
                     row: place.row,
                     vp: place.vp,
                     level: mark.level(),
@@ -110,14 +110,18 @@ impl View {
             })
             .collect();
         for &row in &spaces {
-            let record = &whole.records[usize::from(row)];
+            let record = &layout.records[usize::from(row)];
             for (vp, cell) in (0..record.vps()).zip(&record.cells) {
                 let core = (cell.waits() >> 8).checked_sub(1).map(|core| core as usize);
                 let Some(core) = core.filter(|&core| core < CORES) else { continue };
                 let mark = cell
                     .waits_for(core as u16)
                     .filter(|_| cores[core].holder.is_none_or(|h| (h.row, h.vp) != (row, vp)));
-                cores[core].waiting.extend(mark.map(|mark| Stand { row, vp, level: mark.level() }));
+                cores[core].waiting.extend(mark.map(|mark| RankedVp {
+                    row,
+                    vp,
+                    level: mark.level(),
+                }));
             }
         }
         cores.retain(|core| core.holder.is_some() || !core.waiting.is_empty());
@@ -132,7 +136,7 @@ impl View {
     pub fn spaces(&self) -> Vec<SpaceView> {
         let rows = self.locks.held().into_iter().filter(|&row| usize::from(row) < ROWS);
         rows.map(|row| {
-            let record = &self.map.whole().records[usize::from(row)];
+            let record = &self.map.layout().records[usize::from(row)];
             let vps = record.vps();
             let used = record
                 .cells
@@ -158,7 +162,7 @@ impl View {
     /// The rule of feedback for all of them.
     #[must_use]
     pub fn feedback(&self) -> Option<Rule> {
-        Rule::unpacked(self.map.whole().header.feedback.load(Ordering::Relaxed))
+        Rule::unpacked(self.map.layout().header.feedback.load(Ordering::Relaxed))
     }
 
     /// The address spaces that did not do their part, the latest first: those that were overridden
@@ -168,24 +172,24 @@ impl View {
     #[must_use]
     pub fn offenders(&self) -> Vec<Offender> {
         let mut all = Vec::new();
-        if self.locks.with_file(|file| scribbled::is_scribbled(file)) == Some(true) {
-            let scribblers = scribbled::by_whom(&self.path, self.inode).into_iter();
-            all.extend(scribblers.map(|(pid, name)| Offender {
+        if self.locks.with_file(|file| corruption::is_corrupted(file)) == Some(true) {
+            let writers = corruption::find_writers(&self.path, self.inode).into_iter();
+            all.extend(writers.map(|(pid, name)| Offender {
                 pid,
                 name,
-                reason: Reason::Scribbled,
+                reason: Reason::Corrupted,
                 times: 1,
                 ago: Duration::ZERO,
             }));
         }
-        all.extend(offences::all(&self.map.whole().offences, monotonic()));
+        all.extend(overrides::all(&self.map.layout().overrides, monotonic()));
         all
     }
 
     /// How many holders were overridden since the board was made, and the process of the last one.
     #[must_use]
     pub fn overridden(&self) -> (u32, u32) {
-        let word = self.map.whole().header.overridden.load(Ordering::Relaxed);
+        let word = self.map.layout().header.overridden.load(Ordering::Relaxed);
         ((word >> 32) as u32, word as u32)
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use harness::{Other, Room, Signal, now, patient, say, seat, skip, until, words};
 use kumihimo_arbiter::board::Board;
-use kumihimo_arbiter::error::Error;
+use kumihimo_arbiter::board::Error;
 use kumihimo_arbiter::feedback::Rule;
 use kumihimo_arbiter::member::Member;
 use kumihimo_arbiter::row::Row;
@@ -56,7 +56,7 @@ fn child() {
                 // Alone, whatever it does, and it leaves its parent's row alone.
                 let ok =
                     member.others() == 0 && mine.is_mine() && mine.runs(63, now()) == Outcome::Go;
-                member.row().cells[0].note_thread(1);
+                member.row().cells[0].set_thread(1);
                 drop(mine);
                 drop(member);
                 // SAFETY: ends this process; pauses it, for as long as the test lasts.
@@ -144,7 +144,10 @@ fn another_version_is_named() {
     drop(Board::open(&room.path()).expect("a board"));
     let file = File::options().write(true).open(room.path()).expect("it is ours");
     file.write_all_at(&7u32.to_le_bytes(), 8).expect("room");
-    refused(&room, &format!("version 7, this program knows version {}", kumihimo_arbiter::VERSION));
+    refused(
+        &room,
+        &format!("version 7, this program knows version {}", kumihimo_arbiter::board::VERSION),
+    );
     assert!(matches!(Board::open(&room.path()), Err(Error::Version { found: 7, .. })));
 }
 
@@ -279,8 +282,8 @@ fn members_are_counted_as_they_come_and_go() {
     let second = room.member(2);
     let third = room.member(64);
     assert_eq!([first.others(), second.others(), third.others()], [2, 2, 2]);
-    assert_eq!(first.neighbour(1).expect("a row").cells.len(), 2);
-    assert!(first.neighbour(256).is_none());
+    assert_eq!(first.other_row(1).expect("a row").cells.len(), 2);
+    assert!(first.other_row(256).is_none());
     drop(second);
     assert_eq!([first.others(), third.others()], [1, 1]);
     // The place is taken again, and nothing of the old one is left.

@@ -7,7 +7,8 @@ use harness::{
     Other, Room, Signal, goes, goes_before, is_over, now, patient, say, seat, skip, until, words,
 };
 use kumihimo_arbiter::board::Board;
-use kumihimo_arbiter::member::{Member, Reason};
+use kumihimo_arbiter::board::overrides::Reason;
+use kumihimo_arbiter::member::Member;
 use kumihimo_arbiter::seat::{Bounds, Outcome};
 use rustix::process::Signal as Sign;
 use std::sync::Arc;
@@ -227,7 +228,7 @@ fn a_holder_that_is_deaf_loses_its_core() {
     holder.expect("goes");
     let mut seat = seat(&member, 0, 5, Bounds::default());
     goes(&mut seat, 0, 0);
-    assert_eq!(blamed(&room, holder.child.id()), (1, Some(Reason::Silent)));
+    assert_eq!(blamed(&room, holder.child.id()), (1, Some(Reason::Unresponsive)));
     holder.ends();
 }
 
@@ -326,7 +327,7 @@ fn one_that_scribbles_keeps_nobody_from_the_core() {
     scribbler.expect("goes");
     // The view that is opened now may find no word that says that it is a board.
     let scribbles =
-        |pid| view.offenders().iter().any(|one| (one.pid, one.reason) == (pid, Reason::Scribbled));
+        |pid| view.offenders().iter().any(|one| (one.pid, one.reason) == (pid, Reason::Corrupted));
     until("it is named", || scribbles(scribbler.child.id()));
     let view_now = room.view();
     assert!(
@@ -373,7 +374,7 @@ fn one_that_scribbles_keeps_nobody_from_the_core() {
     // As soon as it stops, the count is right again.
     member.recount();
     assert_eq!(member.others(), 0);
-    assert!(view.offenders().iter().all(|one| one.reason != Reason::Scribbled), "no living one");
+    assert!(view.offenders().iter().all(|one| one.reason != Reason::Corrupted), "no living one");
 }
 
 #[test]

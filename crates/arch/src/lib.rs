@@ -44,6 +44,7 @@ pub use machine::{
     HAS_MICROPROCESSES, cpu, inject, interrupted, regions, time, tls, while_executing,
 };
 
+mod kind;
 mod lock;
 pub use lock::hold_still;
 pub mod overflow;

@@ -7,20 +7,10 @@ use std::io;
 
 use libc::ucontext_t;
 
+use crate::kind::Kind;
 use crate::machine::{
     HAS_MICROPROCESSES, cpu, inject, interrupted, regions, time, tls, while_executing,
 };
-
-/// How a microprocess gets its thread-local storage.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
-    /// Blocks are written from a template.
-    Clone,
-    /// Each block is left behind by a kernel thread of its own.
-    Donor,
-    /// No own thread-local storage: microprocesses must be kernel threads.
-    Kernel,
-}
 
 // cpu: contexts and switches.
 type Entry = extern "C" fn(*mut u8) -> !;

@@ -4,14 +4,12 @@ use std::ops::Range;
 use std::os::fd::AsRawFd;
 
 use crate::backend::Backend;
+use crate::backend::plain;
+use crate::call::{Call, LARGEST};
 use crate::counters::Counters;
 use crate::op::{Address, Op, Outcome};
 use crate::order::{Arrangement, Order};
-use crate::plain;
-use crate::request::{Request, What};
-
-/// Calls in one batch, at most: what comes meanwhile waits behind them.
-pub const LARGEST: usize = kumihimo_config::LARGEST_BATCH;
+use crate::request::{Request, RequestKind};
 
 /// Bytes that merged calls move together, at most: what one datagram holds.
 const TOGETHER: usize = 64 << 10;
@@ -19,24 +17,6 @@ const TOGETHER: usize = 64 << 10;
 const PARTS: usize = 4 * LARGEST;
 /// Segments that the kernel takes in one send (`UDP_MAX_SEGMENTS` of Linux before 6.2).
 const SEGMENTS: usize = 64;
-
-/// A system call that waits for its batch.
-#[derive(Debug)]
-pub struct Call<'a> {
-    /// What is asked.
-    pub op: Op<'a>,
-    /// Priority of its waiter.
-    pub level: u8,
-    /// What came of it, once its batch has run.
-    pub outcome: Option<Outcome>,
-}
-
-impl<'a> Call<'a> {
-    /// One without an outcome.
-    pub fn new(op: Op<'a>, level: u8) -> Call<'a> {
-        Call { op, level, outcome: None }
-    }
-}
 
 /// Runs batches, one after the other. Its memory is used again: a batch allocates nothing.
 pub struct Batch {
@@ -163,7 +143,7 @@ impl Batch {
         let together = self.arrangement.group(at);
         let head = usize::from(self.arrangement.indices[at]);
         let what = match &calls[head].op {
-            Op::Nop => Some((What::Nop, together)),
+            Op::Nop => Some((RequestKind::Nop, together)),
             Op::Send { .. } | Op::SendVectored { .. } => self.stream(calls, at, together),
             Op::SendDatagram { .. } => self.datagrams(calls, at, together),
             Op::ReadAt { .. } => self.reads(calls, at, together),
@@ -193,13 +173,13 @@ impl Batch {
         calls: &[&mut Call<'_>],
         at: usize,
         together: usize,
-    ) -> Option<(What, usize)> {
+    ) -> Option<(RequestKind, usize)> {
         let fd = match self.call(calls, at) {
             Op::Send { .. } if together == 1 => return None,
             Op::SendVectored { socket, from } if together == 1 => {
                 // `IoSlice` has the layout of `iovec`.
                 let message = self.message(from.as_ptr().cast(), from.len());
-                return Some((What::SendMessage { fd: socket.as_raw_fd(), message }, 1));
+                return Some((RequestKind::SendMessage { fd: socket.as_raw_fd(), message }, 1));
             }
             Op::Send { socket, .. } | Op::SendVectored { socket, .. } => socket.as_raw_fd(),
             _ => return None,
@@ -223,7 +203,7 @@ impl Batch {
         }
         let message =
             self.message(self.parts.as_ptr().wrapping_add(first), self.parts.len() - first);
-        Some((What::SendMessage { fd, message }, n))
+        Some((RequestKind::SendMessage { fd, message }, n))
     }
 
     /// Reads of one file, those from `at` on that follow each other.
@@ -232,7 +212,7 @@ impl Batch {
         calls: &[&mut Call<'_>],
         at: usize,
         together: usize,
-    ) -> Option<(What, usize)> {
+    ) -> Option<(RequestKind, usize)> {
         if together > 1 {
             // Only here, where the order among them does not matter: no two of them change
             // anything.
@@ -258,7 +238,7 @@ impl Batch {
             n += 1;
         }
         let into = self.parts.as_ptr().wrapping_add(first);
-        Some((What::ReadAt { fd, into, parts: n, at: begin }, n))
+        Some((RequestKind::ReadAt { fd, into, parts: n, at: begin }, n))
     }
 
     /// Datagrams of one length to one peer; the last may be shorter. One send, cut by the kernel
@@ -268,7 +248,7 @@ impl Batch {
         calls: &[&mut Call<'_>],
         at: usize,
         together: usize,
-    ) -> Option<(What, usize)> {
+    ) -> Option<(RequestKind, usize)> {
         let Op::SendDatagram { socket, to, from } = self.call(calls, at) else { return None };
         let (fd, to, length) = (socket.as_raw_fd(), *to, from.len());
         let first = self.parts.len();
@@ -304,7 +284,7 @@ impl Batch {
             header.msg_control = self.controls.as_mut_ptr().wrapping_add(last).cast();
             header.msg_controllen = size_of::<[u64; 3]>() as _;
         }
-        Some((What::SendMessage { fd, message }, n))
+        Some((RequestKind::SendMessage { fd, message }, n))
     }
 
     fn message(&mut self, parts: *const libc::iovec, n: usize) -> *const libc::msghdr {
@@ -330,7 +310,7 @@ pub fn alone(op: &mut Op<'_>) -> Outcome {
         Op::SendVectored { socket, from } => {
             message.msg_iov = from.as_ptr().cast_mut().cast();
             message.msg_iovlen = from.len() as _;
-            What::SendMessage { fd: socket.as_raw_fd(), message: &raw const message }
+            RequestKind::SendMessage { fd: socket.as_raw_fd(), message: &raw const message }
         }
         Op::SendDatagram { socket, to, from } => {
             one = part(from);
@@ -340,11 +320,11 @@ pub fn alone(op: &mut Op<'_>) -> Outcome {
                 message.msg_name = (&raw const to.raw).cast_mut().cast();
                 message.msg_namelen = to.length;
             }
-            What::SendMessage { fd: socket.as_raw_fd(), message: &raw const message }
+            RequestKind::SendMessage { fd: socket.as_raw_fd(), message: &raw const message }
         }
         Op::ReadAt { file, into, at } => {
             one = part(into);
-            What::ReadAt { fd: file.as_raw_fd(), into: &raw const one, parts: 1, at: *at }
+            RequestKind::ReadAt { fd: file.as_raw_fd(), into: &raw const one, parts: 1, at: *at }
         }
         _ => unreachable!("`Request::of` makes all others"),
     };

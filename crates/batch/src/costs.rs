@@ -12,7 +12,8 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
-use crate::batch::{Batch, Call, alone};
+use crate::batch::{Batch, alone};
+use crate::call::Call;
 use crate::counters::Counters;
 use crate::op::{KINDS, Kind, Op};
 use crate::order::{FIRST_COME, Order};
@@ -174,8 +175,8 @@ impl Trial {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plain::Plain;
-    use crate::uring::Uring;
+    use crate::backend::Uring;
+    use crate::backend::plain::Plain;
 
     #[test]
     fn a_batch_pays_as_equation_5_says() {

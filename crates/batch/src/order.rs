@@ -8,7 +8,7 @@
 
 use std::os::fd::{AsRawFd, RawFd};
 
-use crate::batch::{Call, LARGEST};
+use crate::call::{Call, LARGEST};
 use crate::op::Op;
 
 /// What decides besides arrival. Both, unless an experiment says otherwise.
@@ -38,7 +38,7 @@ pub(crate) const FEW_PARTS: usize = 16;
 
 /// Calls that may become one system call have the same one of these.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Union {
+enum Merge {
     Stream(RawFd),
     Datagrams(RawFd),
     Reads(RawFd),
@@ -46,21 +46,21 @@ enum Union {
     Nops,
 }
 
-impl Union {
-    fn of(op: &Op<'_>) -> Option<Union> {
+impl Merge {
+    fn of(op: &Op<'_>) -> Option<Merge> {
         match op {
-            Op::Nop => Some(Union::Nops),
+            Op::Nop => Some(Merge::Nops),
             Op::Send { socket, from } => {
-                (!from.is_empty() && from.len() <= SMALL).then(|| Union::Stream(socket.as_raw_fd()))
+                (!from.is_empty() && from.len() <= SMALL).then(|| Merge::Stream(socket.as_raw_fd()))
             }
             Op::SendVectored { socket, from } => {
                 let may = from.len() <= FEW_PARTS && (1..=SMALL).contains(&op.bytes());
-                may.then(|| Union::Stream(socket.as_raw_fd()))
+                may.then(|| Merge::Stream(socket.as_raw_fd()))
             }
             Op::SendDatagram { socket, from, .. } => (!from.is_empty() && from.len() <= SMALL)
-                .then(|| Union::Datagrams(socket.as_raw_fd())),
+                .then(|| Merge::Datagrams(socket.as_raw_fd())),
             Op::ReadAt { file, into, .. } => {
-                (!into.is_empty() && into.len() <= SMALL).then(|| Union::Reads(file.as_raw_fd()))
+                (!into.is_empty() && into.len() <= SMALL).then(|| Merge::Reads(file.as_raw_fd()))
             }
             Op::Recv { .. }
             | Op::RecvMessage { .. }
@@ -72,8 +72,8 @@ impl Union {
 
     fn slot(self) -> usize {
         match self {
-            Union::Stream(fd) | Union::Datagrams(fd) | Union::Reads(fd) => fd as usize % SLOTS,
-            Union::Nops => 0,
+            Merge::Stream(fd) | Merge::Datagrams(fd) | Merge::Reads(fd) => fd as usize % SLOTS,
+            Merge::Nops => 0,
         }
     }
 }
@@ -88,7 +88,7 @@ pub(crate) struct Arrangement {
     pub(crate) indices: Vec<u8>,
     /// The first of each call's group, by index.
     first: [u8; LARGEST],
-    /// The last call of a group, by [`Union::slot`].
+    /// The last call of a group, by [`Merge::slot`].
     heads: [u8; SLOTS],
 }
 
@@ -137,10 +137,10 @@ impl Arrangement {
 
     /// Whether call `i` joins the group of an earlier one of its level.
     fn joins(&mut self, i: usize, calls: &[&mut Call<'_>]) -> bool {
-        let Some(union) = Union::of(&calls[i].op) else { return false };
+        let Some(union) = Merge::of(&calls[i].op) else { return false };
         let head = &mut self.heads[union.slot()];
         match calls.get(usize::from(*head)) {
-            Some(call) if call.level == calls[i].level && Union::of(&call.op) == Some(union) => {
+            Some(call) if call.level == calls[i].level && Merge::of(&call.op) == Some(union) => {
                 self.first[i] = *head;
                 true
             }

@@ -1,6 +1,6 @@
 //! When a call is made by itself, and when it waits for others.
 
-use crate::batch::LARGEST;
+use crate::call::LARGEST;
 use crate::costs::Costs;
 use crate::op::Kind;
 

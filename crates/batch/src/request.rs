@@ -9,12 +9,12 @@ use crate::op::Op;
 /// for `'a`.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
-    pub(crate) what: What,
+    pub(crate) what: RequestKind,
     _of: PhantomData<&'a mut [u8]>,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum What {
+pub(crate) enum RequestKind {
     Nop,
     Recv {
         fd: RawFd,
@@ -68,7 +68,7 @@ pub(crate) const STAT_FIELDS: u32 = libc::STATX_BASIC_STATS | libc::STATX_BTIME;
 impl<'a> Request<'a> {
     /// # Safety
     /// Every pointer in `what` is good for `'a` as its call needs it.
-    pub(crate) unsafe fn new(what: What) -> Request<'a> {
+    pub(crate) unsafe fn new(what: RequestKind) -> Request<'a> {
         Request { what, _of: PhantomData }
     }
 
@@ -76,27 +76,29 @@ impl<'a> Request<'a> {
     /// does.
     pub(crate) fn of(op: &mut Op<'a>) -> Option<Request<'a>> {
         let what = match op {
-            Op::Nop => What::Nop,
-            Op::Recv { socket, into, flags } => What::Recv {
+            Op::Nop => RequestKind::Nop,
+            Op::Recv { socket, into, flags } => RequestKind::Recv {
                 fd: socket.as_raw_fd(),
                 into: into.as_mut_ptr(),
                 len: into.len(),
                 flags: *flags | libc::MSG_DONTWAIT,
             },
             Op::RecvMessage { socket, message } => {
-                What::RecvMessage { fd: socket.as_raw_fd(), message: message.raw.get() }
+                RequestKind::RecvMessage { fd: socket.as_raw_fd(), message: message.raw.get() }
             }
             Op::Send { socket, from } => {
-                What::Send { fd: socket.as_raw_fd(), from: from.as_ptr(), len: from.len() }
+                RequestKind::Send { fd: socket.as_raw_fd(), from: from.as_ptr(), len: from.len() }
             }
-            Op::WriteAt { file, from, at } => What::WriteAt {
+            Op::WriteAt { file, from, at } => RequestKind::WriteAt {
                 fd: file.as_raw_fd(),
                 from: from.as_ptr(),
                 len: from.len(),
                 at: *at,
             },
-            Op::Sync { file, data } => What::Sync { fd: file.as_raw_fd(), data: *data },
-            Op::Stat { path, into } => What::Stat { path: path.as_ptr(), into: &raw mut **into },
+            Op::Sync { file, data } => RequestKind::Sync { fd: file.as_raw_fd(), data: *data },
+            Op::Stat { path, into } => {
+                RequestKind::Stat { path: path.as_ptr(), into: &raw mut **into }
+            }
             Op::SendVectored { .. } | Op::SendDatagram { .. } | Op::ReadAt { .. } => return None,
         };
         // SAFETY: each pointer is that of a borrow of `'a` in `op`.
@@ -106,6 +108,9 @@ impl<'a> Request<'a> {
     /// Made by a plain call whatever the back end: see
     /// [`Kind::is_always_plain`](crate::Kind::is_always_plain).
     pub(crate) fn is_always_plain(&self) -> bool {
-        matches!(self.what, What::WriteAt { .. } | What::Sync { .. } | What::Stat { .. })
+        matches!(
+            self.what,
+            RequestKind::WriteAt { .. } | RequestKind::Sync { .. } | RequestKind::Stat { .. }
+        )
     }
 }

@@ -118,7 +118,7 @@ pub mod runtime {
 /// A [`Neighbour`](machine::Neighbour) blocks its kernel thread while it waits, for 2 s by default:
 /// use [`thread::blocking`] in a microprocess where the event source is `off`.
 pub mod machine {
-    pub use kumihimo_machine::answer::{
+    pub use kumihimo_machine::handler::{
         Action, Done, Metric, Microprocess, Refused, Resource, Space, State,
     };
     pub use kumihimo_machine::{Error, Machine, Neighbour};

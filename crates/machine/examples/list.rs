@@ -9,10 +9,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Instant;
 
-use kumihimo_machine::answer::{
-    Action, Answer, Done, Metric, Microprocess, Refused, Resource, Space, State,
-};
 use kumihimo_machine::directory::Directory;
+use kumihimo_machine::handler::{
+    Action, ControlHandler, Done, Metric, Microprocess, Refused, Resource, Space, State,
+};
 use kumihimo_machine::space::{Control, Number};
 use kumihimo_machine::{Machine, Neighbour};
 use kumihimo_resource::id::{Id, Kind, Location, Serial};
@@ -22,7 +22,7 @@ const EACH: u32 = 10_000;
 
 struct Crowd(Location);
 
-impl Answer for Crowd {
+impl ControlHandler for Crowd {
     fn space(&self) -> Space {
         let text = String::new;
         let (id, pid) = (Id::new(self.0, Kind::SPACE, Serial::new(0, 0)), std::process::id());
@@ -90,7 +90,7 @@ impl Answer for Crowd {
 
 fn serve(directory: &std::path::Path) -> Result<(), Box<dyn Error>> {
     let number = Arc::new(Number::take_in(Directory::own(directory)?)?);
-    let crowd: Arc<dyn Answer> = Arc::new(Crowd(number.location()));
+    let crowd: Arc<dyn ControlHandler> = Arc::new(Crowd(number.location()));
     let _control = Control::start(number, Arc::downgrade(&crowd))?;
     println!();
     // Until the measuring process is gone.

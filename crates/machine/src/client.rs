@@ -12,13 +12,13 @@ use rustix::io::Errno;
 use rustix::net::{self, RecvFlags, SendFlags, SocketType};
 use serde::de::DeserializeOwned;
 
-use crate::answer::{Action, Done, Metric, Microprocess, Refused, Resource, Space};
+use crate::directory::socket::{self, PeerSocket};
 use crate::directory::{Directory, socket_name};
 pub use crate::error::Error;
+use crate::handler::{Action, Done, Metric, Microprocess, Refused, Resource, Space};
 use crate::protocol::{
-    Ask, Became, Bytes, Greeting, LONGEST_ANSWER, Line, MOST_BYTES, PROTOCOL, Text,
+    ActionResult, Bytes, Greeting, LONGEST_ANSWER, Line, MOST_BYTES, PROTOCOL, Request, Text,
 };
-use crate::socket::{self, Reached};
 
 /// How long a request may take.
 const TIME_LIMIT: Duration = Duration::from_secs(2);
@@ -158,7 +158,7 @@ impl Neighbour {
     /// # Errors
     /// Any [`Error`], as all of the following.
     pub fn space(&mut self) -> Result<Space, Error> {
-        self.one(&Ask::Space)
+        self.one(&Request::Space)
     }
 
     /// Every living microprocess in it.
@@ -166,7 +166,7 @@ impl Neighbour {
     /// # Errors
     /// Any.
     pub fn microprocesses(&mut self) -> Result<Vec<Microprocess>, Error> {
-        self.all(&Ask::Microprocesses)
+        self.all(&Request::Microprocesses)
     }
 
     /// One of them.
@@ -174,7 +174,7 @@ impl Neighbour {
     /// # Errors
     /// [`Refused::Stale`]: it has ended. Any other.
     pub fn microprocess(&mut self, id: Id) -> Result<Microprocess, Error> {
-        self.one(&Ask::Microprocess { id })
+        self.one(&Request::Microprocess { id })
     }
 
     /// The usage table, of one kind or of all.
@@ -182,7 +182,7 @@ impl Neighbour {
     /// # Errors
     /// Any.
     pub fn resources(&mut self, kind: Option<Kind>) -> Result<Vec<Resource>, Error> {
-        self.all(&Ask::Resources { kind: kind.map(|kind| kind.to_string()) })
+        self.all(&Request::Resources { kind: kind.map(|kind| kind.to_string()) })
     }
 
     /// Suspends, resumes, cancels one, or changes its priority.
@@ -190,7 +190,7 @@ impl Neighbour {
     /// # Errors
     /// Any.
     pub fn act(&mut self, id: Id, action: Action) -> Result<Done, Error> {
-        self.one(&Ask::Act { id, action }).map(|Became { done }| done)
+        self.one(&Request::Act { id, action }).map(|ActionResult { done }| done)
     }
 
     /// Where one is in its program, a line a frame.
@@ -198,7 +198,7 @@ impl Neighbour {
     /// # Errors
     /// Any.
     pub fn backtrace(&mut self, id: Id) -> Result<String, Error> {
-        self.one(&Ask::Backtrace { id }).map(|Text { text }| text)
+        self.one(&Request::Backtrace { id }).map(|Text { text }| text)
     }
 
     /// All that is counted there.
@@ -206,7 +206,7 @@ impl Neighbour {
     /// # Errors
     /// Any.
     pub fn metrics(&mut self) -> Result<Vec<Metric>, Error> {
-        self.all(&Ask::Metrics)
+        self.all(&Request::Metrics)
     }
 
     /// Writes the trace so far to `out`, in Perfetto's format. Takes as long as it takes, as long
@@ -216,7 +216,7 @@ impl Neighbour {
     /// [`Refused::Unsupported`]: nothing is traced there. [`Error::Io`]: what `out` says. Any
     /// other.
     pub fn trace(&mut self, out: &mut dyn Write) -> Result<(), Error> {
-        self.ask(&Ask::Trace, &mut |connection, Bytes { bytes }| {
+        self.ask(&Request::Trace, &mut |connection, Bytes { bytes }| {
             if bytes > MOST_BYTES {
                 return Err(connection.nonsense(&format!("{bytes} bytes in one part")).into());
             }
@@ -228,7 +228,7 @@ impl Neighbour {
         Ok(())
     }
 
-    fn all<T: DeserializeOwned>(&mut self, ask: &Ask) -> Result<Vec<T>, Error> {
+    fn all<T: DeserializeOwned>(&mut self, ask: &Request) -> Result<Vec<T>, Error> {
         let mut all = Vec::new();
         self.ask(ask, &mut |_, item| {
             all.push(item);
@@ -237,7 +237,7 @@ impl Neighbour {
         Ok(all)
     }
 
-    fn one<T: DeserializeOwned>(&mut self, ask: &Ask) -> Result<T, Error> {
+    fn one<T: DeserializeOwned>(&mut self, ask: &Request) -> Result<T, Error> {
         let mut items = self.all(ask)?;
         match (items.pop(), items.is_empty()) {
             (Some(item), true) => Ok(item),
@@ -253,7 +253,7 @@ impl Neighbour {
 
     fn ask<T: DeserializeOwned>(
         &mut self,
-        ask: &Ask,
+        ask: &Request,
         each: &mut dyn FnMut(&mut Connection, T) -> Result<(), Failure>,
     ) -> Result<(), Error> {
         let line = ask.line();
@@ -302,7 +302,7 @@ impl Neighbour {
     fn connect(&self, deadline: Instant) -> Result<Connection, Error> {
         let number = self.number;
         let name = socket_name(number);
-        let Reached { socket, pid, .. } =
+        let PeerSocket { socket, pid, .. } =
             socket::reach(&self.directory, number, &name, SocketType::STREAM, deadline)?;
         net::sockopt::set_socket_timeout(
             &socket,

@@ -4,7 +4,7 @@
 //! 12          address space 12: locked (flock) while it lives; the generation below which its
 //!             ids may have been used
 //! 12.socket   its control socket
-//! 12.ear      where neighbours tell it that something on the board concerns it ([`crate::ear`])
+//! 12.ear      where neighbours tell it that something on the board concerns it (its core listener)
 //! 12.gates    where callers of its gates are let in, and
 //! gate.NAME   a symbolic link to 12: the gate of that name is one of its ([`crate::gates`])
 //! next        the number that is tried next
@@ -16,6 +16,12 @@
 //!
 //! All is done relative to the open directory, and nothing in it is followed: what is not ours, or
 //! could be written by others, is refused.
+
+mod core_notifier;
+pub(crate) mod gate_names;
+pub(crate) mod socket;
+
+pub(crate) use core_notifier::CoreNotifier;
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -33,7 +39,6 @@ use rustix::process;
 use rustix::thread::Timespec;
 
 use crate::descriptors::{Descriptors, Kept};
-use crate::ear::ear_name;
 use crate::error::Error;
 
 /// What others must not be able to do to anything here.
@@ -345,8 +350,9 @@ impl Directory {
         let next = self.open("next", true)?.ok_or_else(|| self.failed("next", Errno::NOENT))?;
         // A process that does not get this lock goes on without: it orders the numbers, and the
         // locks of these decide whose they are.
-        let _ =
-            within(PATIENCE, || fs::flock(&next, FlockOperation::NonBlockingLockExclusive).is_ok());
+        let _ = retry_within(PATIENCE, || {
+            fs::flock(&next, FlockOperation::NonBlockingLockExclusive).is_ok()
+        });
         let first = self.note("next", &next, u32::from(SPACES))?.max(1) as u16;
         let (mut taken, mut used_up) = (0, 0);
         for number in (first..SPACES).chain(1..first) {
@@ -365,9 +371,10 @@ impl Directory {
                 used_up += 1;
                 continue;
             }
-            note_down(&lock, generation + CLAIMED_AT_ONCE).map_err(|e| self.failed(&name, e))?;
+            write_generation(&lock, generation + CLAIMED_AT_ONCE)
+                .map_err(|e| self.failed(&name, e))?;
             // If it cannot be written, the next one looks at more numbers.
-            let _ = note_down(&next, u32::from(number) + 1);
+            let _ = write_generation(&next, u32::from(number) + 1);
             // A predecessor's names would else be taken for this one's. What somebody planted is
             // the first gate's to report.
             let _ = self.sweep_gates(number);
@@ -390,7 +397,7 @@ impl Directory {
             let entry = entry.map_err(Error::io(shown()))?;
             let name =
                 entry.file_name().to_str().ok().and_then(|name| name.strip_suffix(".socket"));
-            numbers.extend(name.and_then(parsed));
+            numbers.extend(name.and_then(parse_number));
         }
         numbers.sort_unstable();
         Ok(numbers)
@@ -409,7 +416,7 @@ impl Directory {
             // removed that lives.
             if fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
                 self.remove_socket(&socket_name(number))?;
-                self.remove_socket(&ear_name(number))?;
+                self.remove_socket(&listener_name(number))?;
                 self.sweep_gates(number)?;
             }
         }
@@ -429,11 +436,11 @@ impl Directory {
 
     /// Whether there is a socket; an error if it is something else, or another user's.
     pub(crate) fn socket(&self, name: &str) -> Result<bool, Error> {
-        self.is_there(name, FileType::Socket, "is no socket")
+        self.exists_as(name, FileType::Socket, "is no socket")
     }
 
     /// Whether there is such a thing of ours; an error if it is something else, or another user's.
-    pub(crate) fn is_there(
+    pub(crate) fn exists_as(
         &self,
         name: &str,
         wanted: FileType,
@@ -490,13 +497,18 @@ pub(crate) fn socket_name(number: u16) -> String {
     format!("{number}.socket")
 }
 
+/// The socket at which address space `number` is notified.
+pub(crate) fn listener_name(number: u16) -> String {
+    format!("{number}.ear")
+}
+
 /// The number of an address space, only as we write them: no sign, no leading zeros.
-pub(crate) fn parsed(text: &str) -> Option<u16> {
+pub(crate) fn parse_number(text: &str) -> Option<u16> {
     text.parse().ok().filter(|n: &u16| (1..SPACES).contains(n) && n.to_string() == text)
 }
 
 /// Over what is there, so it needs no room but the first time.
-pub(crate) fn note_down(file: impl AsFd, number: u32) -> Result<(), Errno> {
+pub(crate) fn write_generation(file: impl AsFd, number: u32) -> Result<(), Errno> {
     let text = format!("{number:010}\n");
     match rustix::io::pwrite(file, text.as_bytes(), 0) {
         Ok(NOTE) => Ok(()),
@@ -505,7 +517,7 @@ pub(crate) fn note_down(file: impl AsFd, number: u32) -> Result<(), Errno> {
     }
 }
 
-pub(crate) fn within(patience: Duration, mut done: impl FnMut() -> bool) -> bool {
+pub(crate) fn retry_within(patience: Duration, mut done: impl FnMut() -> bool) -> bool {
     let (begun, mut pause) = (Instant::now(), Duration::from_micros(50));
     loop {
         if done() {

@@ -3,7 +3,7 @@ use std::io;
 
 use rustix::io::Errno;
 
-use crate::answer::Refused;
+use crate::handler::Refused;
 
 /// Why something could not be found out, or done. Each says what happened, to what, and what helps.
 #[derive(Debug)]

@@ -2,12 +2,12 @@
 //!
 //! An address space knows its own microprocesses; there is no table of them all. The first half of
 //! an id finds the address space, in a directory of the user's ([`directory`]); the second half is
-//! resolved inside it, by the thread that answers at its control socket ([`space`], [`answer`]).
+//! resolved inside it, by the thread that answers at its control socket ([`space`], [`handler`]).
 //! There is no daemon: an address space takes a number when it joins and gives it back by ending,
 //! however it ends.
 //!
 //! It lies below the runtime, which joins with the first microprocess of a process and answers
-//! through [`answer::Answer`]. To look and steer:
+//! through [`handler::ControlHandler`]. To look and steer:
 //!
 //! ```
 //! use kumihimo_machine::Machine;
@@ -32,22 +32,24 @@
 //! # }
 //! ```
 //!
-//! [`client`]: the asking side. [`space`]: a number, and the control socket. [`answer`]: questions,
-//! and the answering side. [`directory`]: where numbers and sockets are. [`gates`]: where gates are
-//! found by name. [`descriptors`]: what a fork's child has to close. [`protocol`]: lines of JSON.
+//! Each module uses only those above it:
+//!
+//! - [`handler`]: requests and answers, and the trait by which the runtime answers.
+//! - [`protocol`]: both as lines of JSON.
+//! - [`descriptors`]: what a fork's child has to close.
+//! - [`directory`]: where numbers and sockets are; names of gates.
+//! - [`space`]: a number, and the control socket.
+//! - [`client`]: the asking side.
+//! - [`gates`]: gates found by name.
 #![forbid(unsafe_code)]
 
-pub mod answer;
 pub mod client;
-mod connection;
 pub mod descriptors;
 pub mod directory;
-mod ear;
 mod error;
 pub mod gates;
+pub mod handler;
 pub mod protocol;
-mod serve;
-mod socket;
 pub mod space;
 
 pub use client::{Error, Machine, Neighbour};

@@ -16,7 +16,7 @@ use kumihimo_resource::id::{Id, Kind};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::answer::{Action, Done, Refused};
+use crate::handler::{Action, Done, Refused};
 
 /// Changes whenever one side would misunderstand the other.
 pub const PROTOCOL: u32 = 1;
@@ -43,7 +43,7 @@ pub struct Greeting {
 /// What is asked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "lowercase")]
-pub enum Ask {
+pub enum Request {
     /// The address space itself.
     Space,
     /// All of them.
@@ -78,10 +78,10 @@ pub enum Ask {
 }
 
 #[derive(Serialize)]
-struct Request<'a> {
+struct Envelope<'a> {
     protocol: u32,
     #[serde(flatten)]
-    ask: &'a Ask,
+    ask: &'a Request,
 }
 
 #[derive(Deserialize)]
@@ -89,12 +89,12 @@ struct Version {
     protocol: u32,
 }
 
-impl Ask {
+impl Request {
     /// As a line.
     #[must_use]
     pub fn line(&self) -> Vec<u8> {
         let mut line = Vec::new();
-        put(&mut line, &Request { protocol: PROTOCOL, ask: self });
+        put(&mut line, &Envelope { protocol: PROTOCOL, ask: self });
         line
     }
 
@@ -102,7 +102,7 @@ impl Ask {
     ///
     /// # Errors
     /// `Unsupported`: in another protocol. `Invalid`: it is none.
-    pub fn parse(line: &[u8]) -> Result<Ask, Refused> {
+    pub fn parse(line: &[u8]) -> Result<Request, Refused> {
         let invalid = |e: serde_json::Error| Refused::Invalid(format!("that is no request: {e}"));
         let Version { protocol } = serde_json::from_slice(line).map_err(invalid)?;
         if protocol != PROTOCOL {
@@ -127,7 +127,7 @@ pub fn kind(name: Option<&str>) -> Result<Option<Kind>, Refused> {
 
 /// An item that is no list's: what became of an action.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Became {
+pub struct ActionResult {
     /// What.
     pub done: Done,
 }
@@ -217,7 +217,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::answer::Microprocess;
+    use crate::handler::Microprocess;
 
     fn id() -> Id {
         "12.microprocess.3.1".parse().unwrap()
@@ -226,26 +226,29 @@ mod tests {
     #[test]
     fn requests_come_back() {
         for ask in [
-            Ask::Space,
-            Ask::Microprocesses,
-            Ask::Microprocess { id: id() },
-            Ask::Resources { kind: None },
-            Ask::Resources { kind: Some("timer".into()) },
-            Ask::Act { id: id(), action: Action::Suspend },
-            Ask::Act { id: id(), action: Action::Priority(63) },
-            Ask::Backtrace { id: id() },
-            Ask::Metrics,
-            Ask::Trace,
+            Request::Space,
+            Request::Microprocesses,
+            Request::Microprocess { id: id() },
+            Request::Resources { kind: None },
+            Request::Resources { kind: Some("timer".into()) },
+            Request::Act { id: id(), action: Action::Suspend },
+            Request::Act { id: id(), action: Action::Priority(63) },
+            Request::Backtrace { id: id() },
+            Request::Metrics,
+            Request::Trace,
         ] {
             let line = ask.line();
             assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);
-            assert_eq!(Ask::parse(&line), Ok(ask));
+            assert_eq!(Request::parse(&line), Ok(ask));
         }
     }
 
     #[test]
     fn unknown_fields_are_ignored_and_unknown_requests_are_not() {
-        assert_eq!(Ask::parse(br#"{"protocol":1,"ask":"space","later":[1]}"#), Ok(Ask::Space));
+        assert_eq!(
+            Request::parse(br#"{"protocol":1,"ask":"space","later":[1]}"#),
+            Ok(Request::Space)
+        );
         for (line, says) in [
             (&br#"{"protocol":1,"ask":"dance"}"#[..], "dance"),
             (br#"{"ask":"space"}"#, "protocol"),
@@ -257,12 +260,13 @@ mod tests {
             (b"", ""),
             (b"\xff", ""),
         ] {
-            match Ask::parse(line) {
+            match Request::parse(line) {
                 Err(Refused::Invalid(text)) => assert!(text.contains(says), "{text}"),
                 other => panic!("{other:?}"),
             }
         }
-        let Err(Refused::Unsupported(text)) = Ask::parse(br#"{"protocol":2,"ask":"space"}"#) else {
+        let Err(Refused::Unsupported(text)) = Request::parse(br#"{"protocol":2,"ask":"space"}"#)
+        else {
             panic!()
         };
         assert!(text.contains("protocol 2") && text.contains("protocol 1"), "{text}");
@@ -290,13 +294,13 @@ mod tests {
     proptest! {
         #[test]
         fn garbage_is_an_error_on_both_sides(line in proptest::collection::vec(any::<u8>(), 0..200)) {
-            prop_assert!(Ask::parse(&line).is_err());
+            prop_assert!(Request::parse(&line).is_err());
             prop_assert!(Line::<Microprocess>::parse(&line).is_err());
         }
 
         #[test]
         fn what_looks_like_json_never_panics(line in r#"\{("(protocol|ask|id|end|error|kind|message|action)":([0-9]{1,20}|"[a-z0-9.]{0,12}"|null|\{\}|\[\])(,)?){0,5}\}"#) {
-            let _ = Ask::parse(line.as_bytes());
+            let _ = Request::parse(line.as_bytes());
             let _ = Line::<Microprocess>::parse(line.as_bytes());
         }
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use harness::{AtEnd, Double, Room, Served, alone, pipe, serving};
 use kumihimo_machine::Error;
-use kumihimo_machine::answer::{Action, Done, Metric, Refused};
+use kumihimo_machine::handler::{Action, Done, Metric, Refused};
 use kumihimo_machine::space::Limits;
 use kumihimo_resource::id::Kind;
 
@@ -29,21 +29,24 @@ fn a_neighbour_is_told() {
     let served = room.serve(Double { told: Some(told), ..Double::with(0) });
     let other = room.serve(Double::with(0));
     for _ in 0..3 {
-        other.number.tell(served.space);
+        other.number.notify(served.space);
         receiver.recv_timeout(Duration::from_secs(60)).expect("it is told");
     }
     // To itself, to nobody, and oftener than it hears.
-    served.number.tell(served.space);
+    served.number.notify(served.space);
     receiver.recv_timeout(Duration::from_secs(60)).expect("it is told");
-    other.number.tell(4000);
-    (0..1000).for_each(|_| other.number.tell(served.space));
+    other.number.notify(4000);
+    (0..1000).for_each(|_| other.number.notify(served.space));
     receiver.recv_timeout(Duration::from_secs(60)).expect("it is told");
-    let ear = room.path().join(format!("{}.ear", served.space));
-    assert_eq!(std::fs::metadata(&ear).expect("a socket").permissions().mode() & 0o777, 0o600);
+    let core_listener = room.path().join(format!("{}.ear", served.space));
+    assert_eq!(
+        std::fs::metadata(&core_listener).expect("a socket").permissions().mode() & 0o777,
+        0o600
+    );
     let gone = served.space;
     drop(served);
-    assert!(!ear.exists());
-    other.number.tell(gone);
+    assert!(!core_listener.exists());
+    other.number.notify(gone);
 }
 
 #[test]

@@ -55,7 +55,7 @@ fn serving(room: &Room, names: &[&str]) -> (Process, u16) {
     (process, u16::from_ne_bytes(number))
 }
 
-fn is_there(room: &Room, name: &str) -> bool {
+fn exists_as(room: &Room, name: &str) -> bool {
     fs::symlink_metadata(room.path().join(name)).is_ok()
 }
 
@@ -104,15 +104,15 @@ fn a_name_is_found_until_it_is_given_back() {
     assert!(!gates.unbind("clock").unwrap());
     assert_eq!(machine.gate("clock").unwrap(), None);
     gates.bind("clock").unwrap();
-    let server = machine.knock(number, later()).unwrap();
+    let server = machine.connect(number, later()).unwrap();
     assert_eq!(
         (server.uid, server.pid),
         (rustix::process::geteuid().as_raw(), Some(std::process::id()))
     );
     drop(gates);
     assert_eq!(machine.gates().unwrap(), []);
-    assert!(!is_there(&room, "gate.clock") && !is_there(&room, &format!("{number}.gates")));
-    assert!(matches!(machine.knock(number, later()), Err(Error::Gone(_))));
+    assert!(!exists_as(&room, "gate.clock") && !exists_as(&room, &format!("{number}.gates")));
+    assert!(matches!(machine.connect(number, later()), Err(Error::Gone(_))));
 }
 
 #[test]
@@ -132,12 +132,12 @@ fn a_name_is_its_holders_while_that_lives_and_the_nexts_afterwards() {
     process.stop();
     in_use(mine.bind("clock"));
     process.kill();
-    assert!(is_there(&room, "gate.clock"));
+    assert!(exists_as(&room, "gate.clock"));
     mine.bind("clock").unwrap();
     assert_eq!(machine.gate("clock").unwrap(), Some(mine.number()));
     // A look finds no dead ones, and removes what they left.
     assert_eq!(machine.gates().unwrap(), [("clock".to_owned(), mine.number())]);
-    assert!(!is_there(&room, "gate.left") && !is_there(&room, &format!("{number}.gates")));
+    assert!(!exists_as(&room, "gate.left") && !exists_as(&room, &format!("{number}.gates")));
 }
 
 #[test]
@@ -227,7 +227,7 @@ fn a_forks_child_does_not_keep_a_name() {
         wait_for_ever();
     });
     hears.read_exact(&mut [0]).unwrap();
-    assert!(is_there(&room, "gate.clock"));
+    assert!(exists_as(&room, "gate.clock"));
     parent.kill();
     gates(&room).bind("clock").unwrap();
     drop(holds);
@@ -267,11 +267,11 @@ fn what_was_planted_is_neither_followed_nor_removed() {
     let socket = format!("{}.gates", number.location().space());
     fs::write(path(&socket), "").unwrap();
     planted(Gates::open(number.clone()), &socket);
-    planted(room.machine().knock(number.location().space(), later()), &socket);
+    planted(room.machine().connect(number.location().space(), later()), &socket);
     fs::remove_file(path(&socket)).unwrap();
     symlink(path(&format!("{}.gates", mine.number())), path(&socket)).unwrap();
     planted(Gates::open(number.clone()), &socket);
-    planted(room.machine().knock(number.location().space(), later()), &socket);
+    planted(room.machine().connect(number.location().space(), later()), &socket);
 }
 
 #[test]
@@ -372,23 +372,23 @@ fn others_come_near_only_where_they_are_let() {
     let mut wait = || hears.read_exact(&mut [0]).unwrap();
     let mut go = || tells.write_all(b"x").unwrap();
     let mode = |name: &str| fs::metadata(room.path().join(name)).unwrap().mode() & 0o777;
-    let knock = || Machine::at(&room.path()).and_then(|machine| machine.knock(1, later()));
+    let connect = || Machine::at(&room.path()).and_then(|machine| machine.connect(1, later()));
     wait();
     assert_eq!((mode(""), mode("1.gates")), (0o700, 0o600));
-    fork(GUEST, || assert!(matches!(knock(), Err(Error::Directory(_))))).ends_well();
+    fork(GUEST, || assert!(matches!(connect(), Err(Error::Directory(_))))).ends_well();
     go();
     wait();
     assert_eq!((mode(""), mode("1.gates")), (0o755, 0o666));
     fork(GUEST, || {
         assert_eq!(room.machine().gate("clock").unwrap(), Some(1));
         assert_eq!(room.machine().gates().unwrap(), [("clock".to_owned(), 1)]);
-        assert_eq!(knock().unwrap().uid, OWNER);
+        assert_eq!(connect().unwrap().uid, OWNER);
     })
     .ends_well();
     go();
     wait();
     assert_eq!(mode("1.gates"), 0o600);
-    fork(GUEST, || assert!(matches!(knock(), Err(Error::Refused(_))))).ends_well();
+    fork(GUEST, || assert!(matches!(connect(), Err(Error::Refused(_))))).ends_well();
     go();
     server.ends_well();
 }
@@ -405,7 +405,7 @@ fn one_in_another_pid_namespace() {
         assert_eq!(std::process::id(), 1);
         let (machine, mine) = (room.machine(), gates(&room));
         assert_eq!(machine.gate("clock").unwrap(), Some(number));
-        let server = machine.knock(number, later()).unwrap();
+        let server = machine.connect(number, later()).unwrap();
         assert_eq!((server.uid, server.pid), (0, None), "it cannot be seen from here");
         let text = in_use(mine.bind("clock"));
         assert!(!text.contains("process"), "{text}");
@@ -434,9 +434,9 @@ fn a_socket_that_somebody_else_serves_is_not_used() {
     let gates = gates(&room);
     chown(room.path(), Some(OWNER), None).unwrap();
     let machine = Machine::at(&room.path()).unwrap();
-    let text = machine.knock(gates.number(), later()).unwrap_err().to_string();
+    let text = machine.connect(gates.number(), later()).unwrap_err().to_string();
     assert!(text.contains("belongs to user 0"), "{text}");
     chown(room.path().join(format!("{}.gates", gates.number())), Some(OWNER), None).unwrap();
-    let text = machine.knock(gates.number(), later()).unwrap_err().to_string();
+    let text = machine.connect(gates.number(), later()).unwrap_err().to_string();
     assert!(text.contains("served by user 0"), "{text}");
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use harness::{Double, Raw, Room, fork, is_root, locked, pipe, serving, skip, wait_for_ever};
-use kumihimo_machine::answer::Refused;
+use kumihimo_machine::handler::Refused;
 use kumihimo_machine::protocol::LONGEST_REQUEST;
 use kumihimo_machine::space::Limits;
 use kumihimo_machine::{Error, Neighbour};
@@ -331,7 +331,7 @@ fn two_versions_of_the_library() {
     let answer = "{\"done\":\"now\",\"since\":3}\n{\"end\":1,\"took\":2}\n";
     let id = "1.0.0".parse().unwrap();
     let act =
-        |neighbour: &mut Neighbour| neighbour.act(id, kumihimo_machine::answer::Action::Cancel);
+        |neighbour: &mut Neighbour| neighbour.act(id, kumihimo_machine::handler::Action::Cancel);
     impostor.hears(format!("{GREETING}{answer}").as_bytes(), act).unwrap();
 }
 
@@ -367,7 +367,7 @@ fn answers_that_are_none_are_errors() {
     let two = "{\"done\":\"now\"}\n{\"done\":\"now\"}\n{\"end\":2}\n";
     let id = "1.0.0".parse().unwrap();
     let act =
-        |neighbour: &mut Neighbour| neighbour.act(id, kumihimo_machine::answer::Action::Cancel);
+        |neighbour: &mut Neighbour| neighbour.act(id, kumihimo_machine::handler::Action::Cancel);
     let error = impostor.hears(format!("{GREETING}{two}").as_bytes(), act).unwrap_err();
     assert!(matches!(error, Error::Protocol(_)), "{error:?}");
     let trace = format!("{GREETING}{{\"bytes\":1152921504606846976}}\n");

@@ -8,7 +8,7 @@ use std::os::unix::fs::{MetadataExt, chown};
 use std::os::unix::net::UnixListener;
 
 use harness::{Double, Room, fork, is_root, pipe, serving, skip};
-use kumihimo_machine::answer::{Action, Refused};
+use kumihimo_machine::handler::{Action, Refused};
 use kumihimo_machine::{Error, Machine};
 
 const OWNER: u32 = 54321;
@@ -90,7 +90,7 @@ fn others_are_refused_counted_and_change_nothing() {
     // Root sees, steers, and sweeps nothing of another user's.
     assert_eq!(
         look().unwrap().act(id(0), Action::Suspend).unwrap(),
-        kumihimo_machine::answer::Done::Now
+        kumihimo_machine::handler::Done::Now
     );
     assert_eq!(room.machine().spaces().unwrap().len(), 1);
     go();
@@ -148,9 +148,9 @@ fn a_socket_that_somebody_else_serves_is_not_used() {
     chown(room.path().join("1.socket"), Some(OWNER), None).unwrap();
     let server = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
-        let mut heard = Vec::new();
-        stream.read_to_end(&mut heard).unwrap();
-        heard
+        let mut take_notification = Vec::new();
+        stream.read_to_end(&mut take_notification).unwrap();
+        take_notification
     });
     let error = room.machine().neighbour(1).unwrap().space().unwrap_err();
     assert!(

@@ -2,7 +2,7 @@
 
 use core::ptr::NonNull;
 
-use crate::atomic::{AtomicPtr, AtomicU32, Cell, Ordering};
+use crate::loom::{AtomicPtr, AtomicU32, Cell, Ordering};
 
 /// Levels of a queue: 0 is the lowest, 63 the highest.
 pub const LEVELS: usize = 64;

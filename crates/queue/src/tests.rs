@@ -3,7 +3,14 @@
 use core::ptr::NonNull;
 use std::{boxed::Box, vec::Vec};
 
-use crate::{Capacity, Design, Links, Node, Origin, Place, Set, Taker};
+use crate::Capacity;
+use crate::Design;
+use crate::Links;
+use crate::Node;
+use crate::Origin;
+use crate::Place;
+use crate::Set;
+use crate::Taker;
 
 pub(crate) struct Item {
     links: Links<Item>,

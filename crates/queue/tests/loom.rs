@@ -15,7 +15,7 @@ use std::{
 use kumihimo_queue::deque::{Deque, Stolen};
 use kumihimo_queue::{
     Capacity, Design, Links, Node, Origin, Owner, Place, Set, Taker, injector::Injector,
-    offer::Offer, waiver::Waiver,
+    surplus_slot::SurplusSlot, waiver_queue::WaiverQueue,
 };
 use loom::{cell::Cell, model::Builder, sync::atomic::AtomicBool, thread};
 
@@ -91,7 +91,7 @@ fn check(preemptions: Option<usize>, f: impl Fn(bool) + Sync + Send + 'static) {
 fn waiver_loses_nothing_and_keeps_the_order() {
     check(None, |others_first| {
         let items = Items::new(3);
-        let waiver = Arc::new(Waiver::new(2));
+        let waiver = Arc::new(WaiverQueue::new(2));
         let producer = {
             let (items, waiver) = (items.clone(), waiver.clone());
             thread::spawn(move || {
@@ -129,7 +129,7 @@ fn waiver_loses_nothing_and_keeps_the_order() {
 fn an_offer_goes_to_one() {
     check(None, |others_first| {
         let items = Items::new(2);
-        let offer = Arc::new(Offer::new());
+        let offer = Arc::new(SurplusSlot::new());
         let taker = || {
             let offer = offer.clone();
             thread::spawn(move || offer.take().map(hold))
@@ -432,7 +432,7 @@ fn sleeper(design: Design, items: usize) {
         for &item in &items.0 {
             own.push(item, Origin::Spawn);
         }
-        // Beyond the capacity of one for the ring's Waiver Queue; alone for the Offer.
+        // Beyond the capacity of one for the ring's Waiver Queue; alone for the surplus slot.
         let taker = own.0.surplus(true);
         assert!(matches!(taker, Some(Taker::Any | Taker::Vp(1))));
         let woken = sleeps.load(Ordering::Relaxed);

@@ -7,7 +7,7 @@ mod items;
 use std::collections::BTreeMap;
 
 use items::{Item, Items, Random, hold};
-use kumihimo_queue::{Capacity, Design, Origin, Owner, Place, Set, protect::Protect};
+use kumihimo_queue::{Capacity, Design, Origin, Owner, Place, Set, protect_queue::ProtectQueue};
 use proptest::prelude::*;
 
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +53,7 @@ proptest! {
     #[test]
     fn protect_queue_is_a_sorted_map(steps in prop::collection::vec(step(), 1..200)) {
         let items = Items::new(64);
-        let mut queue = Protect::<Item>::new(7);
+        let mut queue = ProtectQueue::<Item>::new(7);
         let mut model: BTreeMap<Order, (usize, Place)> = BTreeMap::new();
         let mut free: Vec<usize> = (0..64).collect();
         for (now, step) in steps.into_iter().enumerate() {

@@ -9,8 +9,8 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use kumihimo_arbiter::seat::{Note, Seat};
-use kumihimo_arbiter::slot::Saw;
+use kumihimo_arbiter::seat::{Seat, SlotObserver};
+use kumihimo_arbiter::slot::SlotSnapshot;
 use kumihimo_policy::Why;
 use kumihimo_trace::record::{
     ASKED, Cause, GIVEN, HAS, Holder, Kind, NO_LEVEL, RUNS, Record, Slot, WAIT_KERNEL, WAIT_RESUME,
@@ -279,7 +279,7 @@ fn note_step(ring: &Ring, mp: Option<&Mp>, waits: u32, asked: bool, is_given: bo
     ring.put(Record { id, level, cause, wait: waits as u8, ..Record::new(Kind::Settled) });
 }
 
-fn slot(saw: Saw) -> Slot {
+fn slot(saw: SlotSnapshot) -> Slot {
     let holder = saw.holder.map(|(place, mark)| Holder {
         row: place.row,
         vp: place.vp,
@@ -327,7 +327,7 @@ pub(crate) fn leaves_core(ring: &Option<Arc<Ring>>, seat: &Seat) {
 }
 
 /// Notes the changes of its core's slot that the VP makes.
-pub(crate) fn changes(ring: &Arc<Ring>) -> Note {
+pub(crate) fn changes(ring: &Arc<Ring>) -> SlotObserver {
     let ring = ring.clone();
     Box::new(move |saw| {
         ring.put(Record { id: slot(saw).bits(), arg: saw.core.into(), ..Record::new(Kind::Slot) })

@@ -1,11 +1,11 @@
 //! Waiting until all have come.
 
-use crate::deadline;
-use crate::lockrank::Rank;
-use crate::shim::{NoEvents, Wait, Waiter, const_fn, point};
-use crate::spin::Spin;
-use crate::unwind::OnUnwind;
-use crate::waitlist::{self, Node, Queue, Signal, WOKEN};
+use crate::loom::{NoEvents, Wait, Waiter, const_fn, point};
+use crate::wait::deadline;
+use crate::wait::list_lock::ListLock;
+use crate::wait::lockrank::Rank;
+use crate::wait::unwind::OnUnwind;
+use crate::wait::waitlist::{self, Node, Queue, Signal, WOKEN};
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr;
@@ -31,10 +31,10 @@ use std::time::{Duration, Instant};
 /// ```
 pub struct Barrier {
     size: usize,
-    inside: Spin<Inside>,
+    inside: ListLock<Arrivals>,
 }
 
-struct Inside {
+struct Arrivals {
     queue: Queue,
     come: usize,
     /// Nodes up to this turn have been let go, those still queued too.
@@ -67,7 +67,7 @@ impl Barrier {
         /// A barrier for `n` callers. 0 behaves as 1.
         #[inline]
         pub fn new(n: usize) -> Barrier {
-            Barrier { size: n, inside: Spin::new(Rank::List, Inside { queue: Queue::new(), come: 0, let_go: 0 }) }
+            Barrier { size: n, inside: ListLock::new(Rank::List, Arrivals { queue: Queue::new(), come: 0, let_go: 0 }) }
         }
     }
 

@@ -1,12 +1,12 @@
 //! Waiting for a condition on data that a mutex protects.
 
-use crate::deadline;
-use crate::lockrank::Rank;
-use crate::mutex::{Mutex, MutexGuard};
-use crate::poison::{LockResult, PoisonError};
-use crate::shim::{AtomicUsize, NoEvents, Wait, const_fn};
-use crate::spin::Spin;
-use crate::waitlist::{self, Node, Queue, Signal, WOKEN};
+use crate::lock::mutex::{Mutex, MutexGuard};
+use crate::lock::poison::{LockResult, PoisonError};
+use crate::loom::{AtomicUsize, NoEvents, Wait, const_fn};
+use crate::wait::deadline;
+use crate::wait::list_lock::ListLock;
+use crate::wait::lockrank::Rank;
+use crate::wait::waitlist::{self, Node, Queue, Signal, WOKEN};
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr;
@@ -42,7 +42,7 @@ pub struct Condvar {
     /// do: a waiter counts itself while it holds the mutex, and a notification that must not be
     /// lost comes after a change made under that mutex.
     count: AtomicUsize,
-    queue: Spin<Queue>,
+    queue: ListLock<Queue>,
 }
 
 impl UnwindSafe for Condvar {}
@@ -66,7 +66,7 @@ impl Condvar {
         /// A condition variable nobody waits on.
         #[inline]
         pub fn new() -> Condvar {
-            Condvar { count: AtomicUsize::new(0), queue: Spin::new(Rank::List, Queue::new()) }
+            Condvar { count: AtomicUsize::new(0), queue: ListLock::new(Rank::List, Queue::new()) }
         }
     }
 
@@ -244,11 +244,11 @@ impl Condvar {
         let node = Node::new(&signal);
         // Queued before the mutex is released: a notification in between is not lost.
         let mut queue = self.queue.lock();
-        // SAFETY: `Withdraw` unlinks the node before this frame ends, however it ends.
+        // SAFETY: `CondvarWithdrawal` unlinks the node before this frame ends, however it ends.
         unsafe { queue.insert(&node) };
         self.count.fetch_add(1, Relaxed);
         drop(queue);
-        let withdraw = Withdraw { condvar: self, node: &node };
+        let withdraw = CondvarWithdrawal { condvar: self, node: &node };
         drop(guard);
         let outcome = waitlist::wait_cancellable(
             &signal,
@@ -274,12 +274,12 @@ impl Condvar {
 }
 
 /// While unwinding: takes the node out again, or passes on the notification that came all the same.
-struct Withdraw<'a> {
+struct CondvarWithdrawal<'a> {
     condvar: &'a Condvar,
     node: &'a Node,
 }
 
-impl Drop for Withdraw<'_> {
+impl Drop for CondvarWithdrawal<'_> {
     fn drop(&mut self) {
         if !self.condvar.remove(self.node) {
             self.condvar.notify_one();

@@ -3,64 +3,39 @@
 //! synchronous message.
 //!
 //! Everything blocks the calling *microprocess*; a caller that is a plain kernel thread blocks as
-//! such. All stand on one wait list (`waitlist.rs`) and on the runtime's `park` and `wake`, and
-//! take no kernel lock of their own.
+//! such. All stand on one wait list (`wait/waitlist.rs`) and on the runtime's `park` and `wake`,
+//! and take no kernel lock of their own.
 
 mod barrier;
-mod buffer;
-mod chan;
+mod channel;
 mod condvar;
-mod deadline;
-#[cfg(not(loom))]
-mod inherit;
-#[cfg(loom)]
-#[path = "inherit_model.rs"]
-mod inherit;
-mod lane;
-mod lazylock;
-mod lockrank;
-#[cfg(all(test, loom))]
-#[path = "models.rs"]
+mod init;
+mod lock;
 mod loom;
-mod mailboxes;
-pub mod mpmc;
-pub mod mpsc;
 pub mod msg;
-mod mutex;
-mod once;
-mod oncelock;
-pub mod poison;
-mod rawmutex;
-mod rawrwlock;
-mod rwlock;
-#[doc(hidden)]
-pub mod select;
 mod semaphore;
-mod shim;
-#[cfg(not(loom))]
-mod spin;
-#[cfg(loom)]
-#[path = "spin_model.rs"]
-mod spin;
-#[cfg(not(loom))]
-mod spinlock;
-mod unwind;
-mod waitlist;
+#[cfg(all(test, loom))]
+mod tests;
+mod wait;
 
 /// What needs no runtime, under the same names as in `std::sync`.
 pub use std::sync::{Arc, Weak, atomic};
 
 pub use barrier::{Barrier, BarrierWaitResult};
+#[doc(hidden)]
+pub use channel::select;
+pub use channel::{mpmc, mpsc};
 pub use condvar::{Condvar, WaitTimeoutResult};
-pub use lazylock::LazyLock;
-pub use mutex::{Mutex, MutexGuard};
-pub use once::{Once, OnceState};
-pub use oncelock::OnceLock;
-pub use poison::{LockResult, PoisonError, TryLockError, TryLockResult};
-pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
-pub use semaphore::{Semaphore, SemaphorePermit};
+pub use init::lazylock::LazyLock;
+pub use init::once::{Once, OnceState};
+pub use init::oncelock::OnceLock;
+pub use lock::mutex::{Mutex, MutexGuard};
+pub use lock::poison;
+pub use lock::poison::{LockResult, PoisonError, TryLockError, TryLockResult};
+pub use lock::rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 #[cfg(not(loom))]
-pub use spinlock::{SpinLock, SpinLockGuard};
+pub use lock::spinlock::{SpinLock, SpinLockGuard};
+pub use semaphore::{Semaphore, SemaphorePermit};
 
 /// For spin locks of one's own: the holder registers, and a waiter gives way where the holder does
 /// not run.

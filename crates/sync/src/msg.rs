@@ -25,18 +25,27 @@
 //! ```
 
 mod errors;
-mod limited;
-mod post;
+mod mailbox_core;
+mod mailbox_table;
+#[cfg(not(loom))]
+mod resource_entry;
+#[cfg(loom)]
+#[path = "msg/resource_entry/loom.rs"]
+mod resource_entry;
+mod timed;
 
 pub use errors::{ReceiveError, SendRecvError};
+pub use mailbox_core::{Caller, Request};
 pub use std::sync::mpsc::RecvError;
 
-use self::post::{CLOSED, Call, DELIVERED, Letter, Post, UNANSWERED, Withdrawn, take};
-use crate::deadline;
-use crate::mailboxes;
-use crate::shim::{Wait, current, park, point};
-use crate::unwind::OnUnwind;
-use crate::waitlist::{self, Node, Signal};
+use self::mailbox_core::{
+    CLOSED, ClientSlot, DELIVERED, MailboxCore, ServerSlot, UNANSWERED, Withdrawal, take,
+};
+use self::resource_entry::TableEntry;
+use crate::loom::{Wait, current, park, point};
+use crate::wait::deadline;
+use crate::wait::unwind::OnUnwind;
+use crate::wait::waitlist::{self, Node, Signal};
 use std::cell::Cell;
 use std::fmt;
 use std::mem::{ManuallyDrop, MaybeUninit};
@@ -49,14 +58,16 @@ use std::time::{Duration, Instant};
 /// Makes a mailbox, and the first address under which it can be reached.
 #[must_use]
 pub fn mailbox<Q, R>() -> (Address<Q, R>, Mailbox<Q, R>) {
-    let post = Arc::new(Post::new());
+    let core = Arc::new(MailboxCore::new());
     let mailbox = Mailbox {
-        // SAFETY: `look` is of this type; the mailbox drops its entry before its count of the post.
-        #[cfg(not(loom))]
-        entry: unsafe { mailboxes::Entry::open(Arc::as_ptr(&post).cast(), Post::<Q, R>::look) },
-        post: post.clone(),
+        // SAFETY: `count_waiters` is of this type; the mailbox drops its entry before its count of
+        // the core.
+        entry: unsafe {
+            TableEntry::open(Arc::as_ptr(&core).cast(), MailboxCore::<Q, R>::count_waiters)
+        },
+        core: core.clone(),
     };
-    (Address { post }, mailbox)
+    (Address { core }, mailbox)
 }
 
 /// Sends `message` and waits for the reply. See [`Address::send_recv`].
@@ -101,34 +112,16 @@ pub fn reply_and_receive<'a, Q, R>(
 
 /// Where clients send to. Clone it for more clients; when all are gone, `receive` says so.
 pub struct Address<Q, R> {
-    post: Arc<Post<Q, R>>,
+    core: Arc<MailboxCore<Q, R>>,
 }
 
 /// Where a server receives. Several may, each request going to one of them. A resource of kind
 /// `mailbox`.
 pub struct Mailbox<Q, R> {
-    /// Before the post.
-    #[cfg(not(loom))]
-    entry: mailboxes::Entry,
-    post: Arc<Post<Q, R>>,
-}
-
-/// A request that was received.
-#[derive(Debug)]
-pub struct Request<'a, Q, R> {
-    /// What the client sent.
-    pub message: Q,
-    /// The receiver of the reply.
-    pub from: Caller<'a, Q, R>,
-}
-
-/// A client that waits for the reply. Dropping it without one ends the client's wait with
-/// [`SendRecvError::Unanswered`].
-#[must_use = "the client waits for a reply"]
-pub struct Caller<'a, Q, R> {
-    post: &'a Post<Q, R>,
-    node: *const Node,
-    serial: u64,
+    /// Dropped before the core.
+    #[cfg_attr(loom, allow(dead_code))]
+    entry: TableEntry,
+    core: Arc<MailboxCore<Q, R>>,
 }
 
 // SAFETY: requests and replies go from thread to thread, which their being `Send` allows; the state
@@ -181,30 +174,31 @@ impl<Q, R> Address<Q, R> {
 
     fn call(&self, message: Q, deadline: Option<Instant>) -> Result<R, SendRecvError<Q>> {
         point();
-        let post = &*self.post;
+        let core = &*self.core;
         let signal = Signal::new();
-        let mut call = Call {
+        let mut call = ClientSlot {
             request: MaybeUninit::new(message),
             reply: MaybeUninit::uninit(),
             taken: Cell::new(false),
         };
-        let node = Node::with(current(), &signal, ptr::from_mut::<Call<Q, R>>(&mut call).cast(), 0);
-        let call: *const Call<Q, R> = node.slot.cast();
+        let node =
+            Node::with(current(), &signal, ptr::from_mut::<ClientSlot<Q, R>>(&mut call).cast(), 0);
+        let call: *const ClientSlot<Q, R> = node.slot.cast();
         // SAFETY: called where the request is in the slot and nobody else will take it.
         let take_request = || unsafe { (*call).request.assume_init_read() };
 
-        let mut guard = post.state.lock();
+        let mut guard = core.state.lock();
         let state = &mut *guard;
         if state.no_servers {
             drop(guard);
             return Err(SendRecvError::Closed(take_request()));
         }
         let server = state.servers.pop().map(|server| {
-            // SAFETY: the slot of a waiting server is a `Letter`, ours by the claim; both nodes
+            // SAFETY: the slot of a waiting server is a `ServerSlot`, ours by the claim; both nodes
             // stay until they are unlinked.
             unsafe {
                 let serial = take(&mut state.taken, &node, call);
-                server.node.slot.cast::<Letter<Q>>().write(Letter {
+                server.node.slot.cast::<ServerSlot<Q>>().write(ServerSlot {
                     request: MaybeUninit::new(take_request()),
                     from: &node,
                     serial,
@@ -224,14 +218,14 @@ impl<Q, R> Address<Q, R> {
         let on_unwind = OnUnwind(|| {
             // What is in the slot at that time is dropped: our request, or a reply that came all
             // the same.
-            if post.withdraw(&node) == Withdrawn::Unreceived || signal.get() == Some(CLOSED) {
+            if core.withdraw(&node) == Withdrawal::Unreceived || signal.get() == Some(CLOSED) {
                 drop(take_request());
             } else if signal.get() == Some(DELIVERED) {
                 // SAFETY: the outcome says that the reply is there.
                 drop(unsafe { (*call).reply.assume_init_read() });
             }
         });
-        let why = Wait::Message(ptr::from_ref(post).addr());
+        let why = Wait::Message(ptr::from_ref(core).addr());
         if deadline.is_none() && signal.get().is_none() {
             // Cancellation was looked for on entry; a request since then has left a permit, which
             // ends this at once.
@@ -240,10 +234,10 @@ impl<Q, R> Address<Q, R> {
         let mut outcome = waitlist::wait_cancellable(&signal, why, deadline);
         std::mem::forget(on_unwind);
         if outcome.is_none() {
-            match post.withdraw(&node) {
-                Withdrawn::Unreceived => return Err(SendRecvError::Timeout(Some(take_request()))),
-                Withdrawn::Received => return Err(SendRecvError::Timeout(None)),
-                Withdrawn::Ended => outcome = signal.get(),
+            match core.withdraw(&node) {
+                Withdrawal::Unreceived => return Err(SendRecvError::Timeout(Some(take_request()))),
+                Withdrawal::Received => return Err(SendRecvError::Timeout(None)),
+                Withdrawal::Ended => outcome = signal.get(),
             }
         }
         match outcome {
@@ -269,7 +263,7 @@ impl<Q, R> Mailbox<Q, R> {
     /// If there is none and all addresses are gone.
     #[inline]
     pub fn receive(&self) -> Result<Request<'_, Q, R>, RecvError> {
-        self.post.serve(None, None).map_err(|_| RecvError)
+        self.core.serve(None, None).map_err(|_| RecvError)
     }
 
     /// Receives a request if there is one.
@@ -278,8 +272,8 @@ impl<Q, R> Mailbox<Q, R> {
     /// [`ReceiveError::Empty`] if there is none; [`ReceiveError::Closed`] if all addresses are gone
     /// besides.
     pub fn try_receive(&self) -> Result<Request<'_, Q, R>, ReceiveError> {
-        let mut state = self.post.state.lock();
-        match state.next(&self.post) {
+        let mut state = self.core.state.lock();
+        match state.next(&self.core) {
             Some(request) => Ok(request),
             None if state.no_clients => Err(ReceiveError::Closed),
             None => Err(ReceiveError::Empty),
@@ -292,7 +286,7 @@ impl<Q, R> Mailbox<Q, R> {
     /// [`ReceiveError::Empty`] if the time is over; [`ReceiveError::Closed`] if all addresses are
     /// gone.
     pub fn receive_timeout(&self, timeout: Duration) -> Result<Request<'_, Q, R>, ReceiveError> {
-        self.post.serve(None, deadline::after(timeout))
+        self.core.serve(None, deadline::after(timeout))
     }
 
     /// As [`receive`](Mailbox::receive), but gives up at `deadline`.
@@ -301,7 +295,7 @@ impl<Q, R> Mailbox<Q, R> {
     /// [`ReceiveError::Empty`] if the time is over; [`ReceiveError::Closed`] if all addresses are
     /// gone.
     pub fn receive_until(&self, deadline: Instant) -> Result<Request<'_, Q, R>, ReceiveError> {
-        self.post.serve(None, Some(deadline))
+        self.core.serve(None, Some(deadline))
     }
 
     /// Answers a request and waits for the next, in one step: if no other request is there, the
@@ -327,7 +321,7 @@ impl<Q, R> Caller<'_, Q, R> {
     #[inline]
     pub fn reply(self, reply: R) -> Result<(), R> {
         let this = ManuallyDrop::new(self);
-        let result = this.post.state.lock().answer(this.node, this.serial, Ok(reply));
+        let result = this.core.state.lock().answer(this.node, this.serial, Ok(reply));
         match result {
             Ok(client) => {
                 client.wake();
@@ -341,7 +335,7 @@ impl<Q, R> Caller<'_, Q, R> {
 
 impl<Q, R> Drop for Caller<'_, Q, R> {
     fn drop(&mut self) {
-        let result = self.post.state.lock().answer(self.node, self.serial, Err(()));
+        let result = self.core.state.lock().answer(self.node, self.serial, Err(()));
         if let Ok(client) = result {
             client.wake();
         }
@@ -350,30 +344,30 @@ impl<Q, R> Drop for Caller<'_, Q, R> {
 
 impl<Q, R> Clone for Address<Q, R> {
     fn clone(&self) -> Address<Q, R> {
-        let old = self.post.addresses.fetch_add(1, Relaxed);
+        let old = self.core.addresses.fetch_add(1, Relaxed);
         assert!(old < usize::MAX / 2, "too many addresses");
-        Address { post: self.post.clone() }
+        Address { core: self.core.clone() }
     }
 }
 
 impl<Q, R> Drop for Address<Q, R> {
     fn drop(&mut self) {
-        if self.post.addresses.fetch_sub(1, AcqRel) == 1 {
-            self.post.state.lock().no_clients = true;
-            self.post.close(|state| &mut state.servers);
+        if self.core.addresses.fetch_sub(1, AcqRel) == 1 {
+            self.core.state.lock().no_clients = true;
+            self.core.close(|state| &mut state.servers);
         }
     }
 }
 
 impl<Q, R> Drop for Mailbox<Q, R> {
     fn drop(&mut self) {
-        self.post.state.lock().no_servers = true;
-        self.post.close(|state| &mut state.clients);
+        self.core.state.lock().no_servers = true;
+        self.core.close(|state| &mut state.clients);
         // Those whose request was received have a `Caller`, which borrows the mailbox and has been
         // dropped before it, or was forgotten: let nobody wait for ever.
         loop {
             let waiter =
-                self.post.state.lock().taken.pop().map(|claimed| claimed.finish(UNANSWERED));
+                self.core.state.lock().taken.pop().map(|claimed| claimed.finish(UNANSWERED));
             match waiter {
                 Some(waiter) => waiter.wake(),
                 None => break,

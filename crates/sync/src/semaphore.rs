@@ -1,10 +1,10 @@
 //! Counting permits.
 
-use crate::deadline;
-use crate::lockrank::Rank;
-use crate::shim::{AtomicUsize, NoEvents, Wait, Waiter, const_fn, current};
-use crate::spin::{Spin, SpinGuard};
-use crate::waitlist::{self, Node, Queue, Signal, WOKEN};
+use crate::loom::{AtomicUsize, NoEvents, Wait, Waiter, const_fn, current};
+use crate::wait::deadline;
+use crate::wait::list_lock::{ListLock, ListLockGuard};
+use crate::wait::lockrank::Rank;
+use crate::wait::waitlist::{self, Node, Queue, Signal, WOKEN};
 use std::fmt;
 use std::ptr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -38,7 +38,7 @@ const ONE: usize = 2;
 /// ```
 pub struct Semaphore {
     word: AtomicUsize,
-    queue: Spin<Queue>,
+    queue: ListLock<Queue>,
 }
 
 /// Permits taken from a [`Semaphore`]; dropping gives them back.
@@ -60,7 +60,7 @@ impl Semaphore {
         /// If that is more than [`MAX_PERMITS`](Semaphore::MAX_PERMITS).
         pub fn new(permits: usize) -> Semaphore {
             assert!(permits <= Semaphore::MAX_PERMITS, "a semaphore cannot hold that many permits");
-            Semaphore { word: AtomicUsize::new(permits * ONE), queue: Spin::new(Rank::List, Queue::new()) }
+            Semaphore { word: AtomicUsize::new(permits * ONE), queue: ListLock::new(Rank::List, Queue::new()) }
         }
     }
 
@@ -172,11 +172,12 @@ impl Semaphore {
             self.word.store(word - count * ONE, Release);
             return true;
         }
-        // SAFETY: unlinked by a waker, by `Withdraw` on unwinding, or by `withdraw` below.
+        // SAFETY: unlinked by a waker, by `SemaphoreWithdrawal` on unwinding, or by `withdraw`
+        // below.
         unsafe { queue.insert(&node) };
         // A higher priority may be served before those it has just passed.
         self.serve_all(queue);
-        let withdraw = Withdraw { semaphore: self, node: &node };
+        let withdraw = SemaphoreWithdrawal { semaphore: self, node: &node };
         let outcome = waitlist::wait_cancellable(
             &signal,
             Wait::Semaphore(ptr::from_ref(self).addr()),
@@ -222,7 +223,7 @@ impl Semaphore {
 
     /// Hands permits to the first waiters as far as they go, a batch at a time, and wakes them
     /// without the lock.
-    fn serve_all<'a>(&'a self, mut queue: SpinGuard<'a, Queue>) {
+    fn serve_all<'a>(&'a self, mut queue: ListLockGuard<'a, Queue>) {
         loop {
             let served = self.serve(&mut queue);
             drop(queue);
@@ -260,12 +261,12 @@ impl Semaphore {
 }
 
 /// While unwinding: takes the node out, or gives back the permits that came all the same.
-struct Withdraw<'a> {
+struct SemaphoreWithdrawal<'a> {
     semaphore: &'a Semaphore,
     node: &'a Node,
 }
 
-impl Drop for Withdraw<'_> {
+impl Drop for SemaphoreWithdrawal<'_> {
     fn drop(&mut self) {
         if !self.semaphore.withdraw(self.node) {
             self.semaphore.add_permits(self.node.tag);

@@ -1,7 +1,14 @@
 //! Proves from a trace that states never overlap and that priorities are exact.
 //!
 //! States are slices on the track of each microprocess. One that is held until somebody resumes it
-//! is made ready before it runs. What exact means, and how it is counted: [`crate::exact`].
+//! is made ready before it runs. What exact means, and how it is counted:
+//! [`crate::check::priority_order`].
+
+pub(crate) mod board_order;
+pub mod priority_order;
+mod verdict;
+
+pub use verdict::Verdict;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
@@ -9,26 +16,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use crate::board::{self, Merge};
-use crate::exact::{BOUND, Inversion, Steps, longer};
-use crate::perfetto::{INSTANT, SLICE_BEGIN, SLICE_END};
+use crate::capture::record::{WAIT_RESUME, WAITS};
+use crate::format::names::{LOST, NAMES, SPAWNED, State};
+use crate::format::perfetto::{INSTANT, SLICE_BEGIN, SLICE_END};
 use crate::read::{Event, Of, Reader, Track};
-use crate::record::{WAIT_RESUME, WAITS};
-use crate::words::{LOST, NAMES, SPAWNED, State};
+use board_order::Merge;
+use priority_order::{BOUND, Inversion, Steps, longer};
 
 /// Contradictions that are described; the rest is counted.
 const DESCRIBED: usize = 20;
-
-/// What a trace proves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// All that was asked for.
-    Holds,
-    /// Something is wrong.
-    Violated,
-    /// Nothing: records were lost, the trace ends too early, or steps are not told of.
-    Incomplete,
-}
 
 /// The outcome of [`check`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,16 +76,6 @@ impl Report {
         } else {
             Verdict::Holds
         }
-    }
-}
-
-impl fmt::Display for Verdict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Verdict::Holds => "holds",
-            Verdict::Violated => "VIOLATED",
-            Verdict::Incomplete => "incomplete: nothing is proved",
-        })
     }
 }
 
@@ -169,7 +155,7 @@ pub struct Together {
     /// Of each file.
     pub each: Vec<(PathBuf, Report)>,
     /// Over the board; none: a single file, of a process that asked for no core there.
-    pub board: Option<board::Report>,
+    pub board: Option<board_order::BoardReport>,
 }
 
 impl Together {
@@ -206,7 +192,7 @@ impl fmt::Display for Together {
 }
 
 /// Checks the traces in `paths`, each as [`check`] does, and all of them together: whether
-/// priorities are exact over the board ([`crate::board`]).
+/// priorities are exact over the board ([`crate::check::board_order`]).
 ///
 /// # Errors
 /// A file cannot be read, or is no trace; they do not belong together.

@@ -4,22 +4,24 @@
 //! the same time become two slices that overlap on its track, for the checker to find. Only where
 //! records were lost, so that nothing is proved, such contradictions are smoothed.
 
+mod cores;
+
 use std::collections::HashMap;
 use std::io::{self, Write};
 
 use kumihimo_resource::id::{Printed, Serial};
 
-use crate::cores::Cores;
-use crate::packets::{Called, Packets, Value};
-use crate::perfetto::{INSTANT, SLICE_BEGIN, SLICE_END};
-use crate::record::{self, Cause, Kind, NO_LEVEL, Record, WAIT_KERNEL, WAITS};
-use crate::spool::{Entry, OUTSIDE, Spool};
-use crate::words::{
+use crate::capture::record::{self, Cause, Kind, NO_LEVEL, Record, WAIT_KERNEL, WAITS};
+use crate::format::names::{
     self, ASKED, BOARD, BOARD_ID, CARRIES, CHANGED, COUNT, ENDED, FIRST_SUM, FOR, GIVEN, ID, IDLE,
     LEVEL, LOST, MICROS_GROUP, Name, OVERRIDDEN, OWN_PRIORITY, PREEMPTED, PRIORITY, PROCESS, PUT,
     RESUMED, ROW, SENT, SETTLED, SETTLES, SPAWNED, SUMMARY, State, Summary, THREAD, THREADS_GROUP,
     UNBLOCKED, VP, VPS_GROUP, WAITS_FOR_VP, WHO, WHY, WRITER,
 };
+use crate::format::packets::{NameRef, Packets, Value};
+use crate::format::perfetto::{INSTANT, SLICE_BEGIN, SLICE_END};
+use crate::spool::{Entry, OUTSIDE, Spool};
+use cores::Cores;
 
 /// Converts `spool`. `lost`: records that did not even reach it.
 ///
@@ -116,7 +118,7 @@ impl<W: Write> Export<W> {
         if let (Some(board), Some(row)) = (about("board"), row) {
             let arguments =
                 [(BOARD_ID, board.into()), (ROW, number(row)), (PROCESS, number(spool.header.pid))];
-            packets.event(process, INSTANT, Called::By(BOARD), &arguments);
+            packets.event(process, INSTANT, NameRef::By(BOARD), &arguments);
         }
         let cores = Cores::of(row);
         Export {
@@ -154,7 +156,7 @@ impl<W: Write> Export<W> {
             Kind::Held => self.parked(record.id, record.wait),
             Kind::Overridden => {
                 if let Some(vp) = self.vps.get(record.arg as usize) {
-                    self.packets.event(vp.track, INSTANT, Called::By(OVERRIDDEN), &[]);
+                    self.packets.event(vp.track, INSTANT, NameRef::By(OVERRIDDEN), &[]);
                 }
             }
             Kind::Name => {}
@@ -166,11 +168,11 @@ impl<W: Write> Export<W> {
             Kind::Carried => self.carried(vp, &record),
             Kind::IdleBegin => {
                 self.close_vp(vp);
-                self.open_vp(vp, Called::By(IDLE), &[]);
+                self.open_vp(vp, NameRef::By(IDLE), &[]);
             }
             Kind::IdleEnd => self.close_vp(vp),
             Kind::Settles => {
-                self.packets.event(self.vps[vp].track, INSTANT, Called::By(SETTLES), &[])
+                self.packets.event(self.vps[vp].track, INSTANT, NameRef::By(SETTLES), &[])
             }
             Kind::Settled => self.settled(vp, &record),
             Kind::Asked | Kind::Leaves | Kind::Slot => {
@@ -179,7 +181,7 @@ impl<W: Write> Export<W> {
             Kind::Told => {
                 for (bit, name) in [(1, PREEMPTED), (2, CHANGED)] {
                     if record.arg & bit != 0 {
-                        self.packets.event(self.vps[vp].track, INSTANT, Called::By(name), &[]);
+                        self.packets.event(self.vps[vp].track, INSTANT, NameRef::By(name), &[]);
                     }
                 }
             }
@@ -220,7 +222,7 @@ impl<W: Write> Export<W> {
 
     fn close(&mut self, micro: &Micro) {
         for _ in 0..micro.open {
-            self.packets.event(micro.track, SLICE_END, Called::Nothing, &[]);
+            self.packets.event(micro.track, SLICE_END, NameRef::Nothing, &[]);
         }
     }
 
@@ -231,7 +233,7 @@ impl<W: Write> Export<W> {
         if micro.open > 0 {
             micro.open -= 1;
             let track = micro.track;
-            self.packets.event(track, SLICE_END, Called::Nothing, &[]);
+            self.packets.event(track, SLICE_END, NameRef::Nothing, &[]);
         }
     }
 
@@ -253,7 +255,7 @@ impl<W: Write> Export<W> {
                 all.push((name, number(value)));
             }
         }
-        self.packets.event(track, SLICE_BEGIN, Called::By(state as Name), &all);
+        self.packets.event(track, SLICE_BEGIN, NameRef::By(state as Name), &all);
     }
 
     fn spawned(&mut self, record: &Record, name: Option<String>) {
@@ -262,7 +264,7 @@ impl<W: Write> Export<W> {
         micro.priority = record.level;
         let track = micro.track;
         let arguments = [(ID, number(record.id)), (OWN_PRIORITY, number(record.level))];
-        self.packets.event(track, INSTANT, Called::By(SPAWNED), &arguments);
+        self.packets.event(track, INSTANT, NameRef::By(SPAWNED), &arguments);
     }
 
     fn ready(&mut self, record: &Record) {
@@ -305,7 +307,7 @@ impl<W: Write> Export<W> {
                 self.summary.ended += 1;
                 self.leave(id);
                 let track = self.micro(id).track;
-                self.packets.event(track, INSTANT, Called::By(ENDED), &[]);
+                self.packets.event(track, INSTANT, NameRef::By(ENDED), &[]);
             }
             _ => {
                 self.micro(id).vp = vp as u32;
@@ -351,7 +353,7 @@ impl<W: Write> Export<W> {
         if priority != NO_LEVEL {
             arguments.push((OWN_PRIORITY, number(priority)));
         }
-        self.open_vp(vp, Called::Text(&label), &arguments);
+        self.open_vp(vp, NameRef::Text(&label), &arguments);
     }
 
     fn blocked(&mut self, vp: usize, record: &Record) {
@@ -370,7 +372,7 @@ impl<W: Write> Export<W> {
                 self.thread_is(thread, Some(State::Blocked as Name), None, &arguments);
             }
         }
-        self.packets.event(track, INSTANT, Called::By(State::Blocked as Name), &arguments);
+        self.packets.event(track, INSTANT, NameRef::By(State::Blocked as Name), &arguments);
     }
 
     fn unblocked(&mut self, record: &Record) {
@@ -381,7 +383,7 @@ impl<W: Write> Export<W> {
         }
         let micro = self.micro(record.id);
         let (track, label) = (micro.track, micro.label.clone());
-        self.packets.event(track, INSTANT, Called::By(UNBLOCKED), &[(THREAD, number(record.arg))]);
+        self.packets.event(track, INSTANT, NameRef::By(UNBLOCKED), &[(THREAD, number(record.arg))]);
         self.thread_is(record.arg, Some(WAITS_FOR_VP), None, &[(WHO, label.as_str().into())]);
     }
 
@@ -401,7 +403,7 @@ impl<W: Write> Export<W> {
         }
         if Cause::from_number(record.cause) == Cause::Woken {
             let arguments = [(THREAD, number(record.arg))];
-            self.packets.event(self.vps[vp].track, INSTANT, Called::By(RESUMED), &arguments);
+            self.packets.event(self.vps[vp].track, INSTANT, NameRef::By(RESUMED), &arguments);
         }
         if let Some(former) = self.vps[vp].thread.replace(record.arg)
             && former != record.arg
@@ -421,7 +423,7 @@ impl<W: Write> Export<W> {
             arguments.push((LEVEL, number(record.level)));
         }
         let track = micro.track;
-        self.packets.event(track, INSTANT, Called::By(PRIORITY), &arguments);
+        self.packets.event(track, INSTANT, NameRef::By(PRIORITY), &arguments);
     }
 
     /// The name of a microprocess. Steps are told of late: another one that stands in its slot by
@@ -439,13 +441,13 @@ impl<W: Write> Export<W> {
                 (WHO, self.label(record.id).as_str().into()),
             ]);
         }
-        arguments.extend(record.wait.checked_sub(1).map(|level| (words::WAITS, number(level))));
+        arguments.extend(record.wait.checked_sub(1).map(|level| (names::WAITS, number(level))));
         for (bit, name) in [(record::GIVEN, GIVEN), (record::ASKED, ASKED)] {
             if record.cause & bit != 0 {
                 arguments.push((name, number(1u64)));
             }
         }
-        self.packets.event(self.vps[vp].track, INSTANT, Called::By(SETTLED), &arguments);
+        self.packets.event(self.vps[vp].track, INSTANT, NameRef::By(SETTLED), &arguments);
     }
 
     /// To the VP that the record names.
@@ -454,7 +456,7 @@ impl<W: Write> Export<W> {
         let mut arguments =
             vec![(ID, number(record.id)), (WHO, self.label(record.id).as_str().into())];
         arguments.extend(level.map(|level| (LEVEL, number(level))));
-        self.packets.event(track, INSTANT, Called::By(name), &arguments);
+        self.packets.event(track, INSTANT, NameRef::By(name), &arguments);
     }
 
     /// Nobody knows what `vp` did meanwhile.
@@ -465,7 +467,7 @@ impl<W: Write> Export<W> {
         self.packets.event(
             self.process,
             INSTANT,
-            Called::By(LOST),
+            NameRef::By(LOST),
             &[(COUNT, number(record.id)), (WRITER, writer)],
         );
         if let Some(vp) = vp {
@@ -479,11 +481,11 @@ impl<W: Write> Export<W> {
     fn close_vp(&mut self, vp: usize) {
         let vp = &mut self.vps[vp];
         if std::mem::take(&mut vp.open) {
-            self.packets.event(vp.track, SLICE_END, Called::Nothing, &[]);
+            self.packets.event(vp.track, SLICE_END, NameRef::Nothing, &[]);
         }
     }
 
-    fn open_vp(&mut self, vp: usize, called: Called<'_>, arguments: &[(Name, Value)]) {
+    fn open_vp(&mut self, vp: usize, called: NameRef<'_>, arguments: &[(Name, Value)]) {
         let vp = &mut self.vps[vp];
         vp.open = true;
         self.packets.event(vp.track, SLICE_BEGIN, called, arguments);
@@ -507,11 +509,11 @@ impl<W: Write> Export<W> {
             return;
         }
         if thread.open.is_some() {
-            packets.event(thread.track, SLICE_END, Called::Nothing, &[]);
+            packets.event(thread.track, SLICE_END, NameRef::Nothing, &[]);
         }
         (thread.open, thread.vp) = (what, vp);
         if let Some(name) = what {
-            packets.event(thread.track, SLICE_BEGIN, Called::By(name), arguments);
+            packets.event(thread.track, SLICE_BEGIN, NameRef::By(name), arguments);
         }
     }
 
@@ -529,7 +531,7 @@ impl<W: Write> Export<W> {
         self.cores.end(&mut self.packets);
         let sums: Vec<_> =
             (FIRST_SUM..).zip(self.summary.numbers()).map(|(name, n)| (name, number(n))).collect();
-        self.packets.event(self.process, INSTANT, Called::By(SUMMARY), &sums);
+        self.packets.event(self.process, INSTANT, NameRef::By(SUMMARY), &sums);
         self.packets.flush()?;
         Ok(self.summary)
     }

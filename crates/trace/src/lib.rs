@@ -3,7 +3,7 @@
 //! ```text
 //!   a VP's carrier, masked ---> Ring  \
 //!   a VP's carrier, masked ---> Ring   > kumi-trace (kernel thread) --> spool (file)
-//!   every other thread -------> Crowd /    every few milliseconds         |
+//!   every other thread -------> SharedRing /    every few milliseconds         |
 //!                                            at the end: Perfetto's format, Reader --> check
 //! ```
 //! While the program runs, a record is three words in a buffer of fixed size ([`record`],
@@ -14,27 +14,23 @@
 //!
 //! [`check()`] reads the finished file back and proves that states never overlap and that
 //! priorities are exact; [`check_together`] does so for several processes that shared the cores at
-//! a board ([`board`]).
+//! a board.
 #![forbid(unsafe_code)]
 
-pub mod board;
+mod capture;
 pub mod check;
-pub mod clock;
-mod cores;
-pub mod exact;
 pub mod export;
-mod packets;
-pub mod perfetto;
+mod format;
 pub mod read;
-pub mod record;
-pub mod ring;
 pub mod session;
 pub mod spool;
 #[cfg(test)]
 mod tests;
-pub mod words;
 
+pub use capture::{clock, record, ring};
+pub use check::priority_order;
 pub use check::{Report, Together, Verdict, check, check_together};
+pub use format::names::{State, Summary};
+pub use format::{names, perfetto};
 pub use read::{Reader, summaries};
 pub use session::{Session, recover};
-pub use words::{State, Summary};

@@ -8,11 +8,11 @@ use std::rc::Rc;
 
 use prost::Message;
 
-use crate::perfetto::{STATE_CLEARED, TracePacket};
-use crate::words::{
+use crate::format::names::{
     ARGUMENTS, CORES_GROUP, FIRST_SUM, MICROS_GROUP, NAMES, SUMMARY, Summary, THREADS_GROUP,
     VPS_GROUP,
 };
+use crate::format::perfetto::{STATE_CLEARED, TracePacket};
 
 /// A packet beyond this is none of ours.
 const PACKET_MAX: u64 = 1 << 20;
@@ -60,7 +60,7 @@ pub struct Event {
     pub at: u64,
     /// Its track.
     pub track: u64,
-    /// One of [`crate::perfetto::SLICE_BEGIN`], `SLICE_END`, `INSTANT`.
+    /// One of [`crate::format::perfetto::SLICE_BEGIN`], `SLICE_END`, `INSTANT`.
     pub kind: i32,
     /// Empty: the end of a slice.
     pub name: Rc<str>,
@@ -224,7 +224,7 @@ impl<R: BufRead> Reader<R> {
         Ok(None)
     }
 
-    fn add_track(&mut self, track: crate::perfetto::TrackDescriptor) {
+    fn add_track(&mut self, track: crate::format::perfetto::TrackDescriptor) {
         let uuid = track.uuid.unwrap_or_default();
         let parent = track.parent_uuid.and_then(|parent| self.tracks.get(&parent));
         let (of, run) = match parent {

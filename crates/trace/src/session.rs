@@ -9,11 +9,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::clock::Clock;
+use crate::capture::clock::Clock;
+use crate::capture::ring::{Ring, SharedRing};
 use crate::export;
-use crate::ring::{Crowd, Ring};
+use crate::format::names::Summary;
 use crate::spool::{CLOCK, Header, OUTSIDE, Spool, add, begin_chunk, end_chunk};
-use crate::words::Summary;
 
 /// Records that a VP's buffer holds unless another number is asked for: 768 KiB, and 80 ms at
 /// 400,000 records a second.
@@ -63,7 +63,7 @@ struct Writer {
 #[derive(Debug)]
 struct Buffers {
     vps: Vec<Arc<Ring>>,
-    outside: Crowd,
+    outside: SharedRing,
     clock: Clock,
     stop: AtomicBool,
     /// Taken out of a buffer, and not written.
@@ -142,7 +142,7 @@ impl Session {
         let ring = || Arc::new(Ring::new(settings.records, clock));
         let buffers = Arc::new(Buffers {
             vps: (0..settings.vps).map(|_| ring()).collect(),
-            outside: Crowd::new(settings.records, clock),
+            outside: SharedRing::new(settings.records, clock),
             clock,
             stop: AtomicBool::new(false),
             unwritten: AtomicU64::new(0),
@@ -164,7 +164,7 @@ impl Session {
     /// The buffer of threads that carry no VP.
     #[inline]
     #[must_use]
-    pub fn outside(&self) -> &Crowd {
+    pub fn outside(&self) -> &SharedRing {
         &self.buffers.outside
     }
 
@@ -272,9 +272,9 @@ impl Buffers {
             let from = begin_chunk(bytes, vp as u32);
             ring.drain(|words| add(bytes, words));
             if last && ring.lost() > 0 {
-                let lost = crate::record::Record {
+                let lost = crate::capture::record::Record {
                     id: ring.lost(),
-                    ..crate::record::Record::new(crate::record::Kind::Lost)
+                    ..crate::capture::record::Record::new(crate::capture::record::Kind::Lost)
                 };
                 add(bytes, lost.words(self.clock.ticks()));
             }
@@ -312,7 +312,7 @@ pub fn recover(output: &Path, pid: u32) -> Option<io::Result<Summary>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Kind, Record};
+    use crate::capture::record::{Kind, Record};
 
     /// A thread that writes to one buffer after the other is never found to have written to the
     /// later one only.

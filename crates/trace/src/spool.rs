@@ -16,8 +16,8 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::FileExt;
 
-use crate::clock::Scale;
-use crate::record::{Kind, Record, Words, add_piece};
+use crate::capture::clock::Scale;
+use crate::capture::record::{Kind, Record, Words, add_piece};
 
 const MAGIC: [u8; 8] = *b"kumispl1";
 const HEADER: usize = 32;
@@ -390,7 +390,7 @@ pub fn write(
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::record::name_words;
+    use crate::capture::record::name_words;
     use proptest::prelude::*;
 
     /// An unlinked file.

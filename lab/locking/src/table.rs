@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 use crate::Lines;
 
 /// The modules behind the resource interface that implement its procedures.
-const BEHIND: [&str; 5] = [
+const BEHIND: [&str; 6] = [
     "crates/runtime/src/resource/builtin_kinds.rs",
     "crates/runtime/src/resource/region.rs",
     "crates/runtime/src/resource/kind_table.rs",
-    "crates/sync/src/mailboxes.rs",
+    "crates/sync/src/msg/mailbox_table.rs",
+    "crates/sync/src/msg/resource_entry.rs",
     "crates/io/src/handles.rs",
 ];
 /// The crate that holds the resource interface.

@@ -1,7 +1,7 @@
 //! Priorities over the board are exact but for some steps: processes that share the cores are
 //! traced, and the checker puts their traces into one order.
 //!
-//! What is counted, and why, is said in `crates/trace/src/board.rs`.
+//! What is counted, and why, is said in `crates/trace/src/check/board_order.rs`.
 
 use std::hint::black_box;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -8,8 +8,8 @@ use std::str::FromStr;
 use std::sync::Mutex;
 use std::thread;
 
-use kumihimo_machine::answer::{Microprocess, Refused, Space};
 use kumihimo_machine::client::{self, Machine, Neighbour};
+use kumihimo_machine::handler::{Microprocess, Refused, Space};
 use kumihimo_resource::id::{Id, Kind, SPACES};
 
 use crate::text::{Plain, short};

@@ -24,7 +24,7 @@ mod trace;
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use kumihimo_machine::answer::Action;
+use kumihimo_machine::handler::Action;
 
 use host::{doctor, events};
 use show::{board, metrics, ps, resources, top, watch};

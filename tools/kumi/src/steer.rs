@@ -5,8 +5,8 @@ use std::fmt;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use kumihimo_machine::answer::{Action, Done, Refused};
 use kumihimo_machine::client::Error;
+use kumihimo_machine::handler::{Action, Done, Refused};
 use kumihimo_resource::id::Id;
 use serde::Serialize;
 

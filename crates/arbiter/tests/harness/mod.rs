@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use kumihimo_arbiter::board::Board;
+use kumihimo_arbiter::core_notify::{CoreNotify, Receiver};
 use kumihimo_arbiter::member::Member;
-use kumihimo_arbiter::row::{Bed, Reach};
+use kumihimo_arbiter::row::{Reach, SleepMode};
 use kumihimo_arbiter::seat::{Bounds, Outcome, Seat};
-use kumihimo_arbiter::tell::{Receiver, Tell};
 use kumihimo_arbiter::view::View;
 
 /// Tells by SIGURG to the kernel thread that carries the VP; where nobody handles it, it is ignored
@@ -20,8 +20,8 @@ use kumihimo_arbiter::view::View;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Signal;
 
-impl Tell for Signal {
-    fn tell(&self, receiver: Receiver) {
+impl CoreNotify for Signal {
+    fn notify(&self, receiver: Receiver) {
         // SAFETY: integers. The kernel refuses a thread that is not of this process, and another
         // user's process; tgkill(2).
         unsafe { libc::syscall(libc::SYS_tgkill, receiver.pid, receiver.thread, libc::SIGURG) };
@@ -108,11 +108,11 @@ pub fn goes_before(seat: &mut Seat, vp: usize, level: u8, end: u64) -> bool {
             return false;
         }
         let cell = &seat.member().row().cells[vp];
-        cell.lie_down(Bed::Word);
+        cell.prepare_sleep(SleepMode::Futex);
         if !seat.is_mine() {
             cell.sleep(Some(seat.nap(now())), Reach::Shared);
         }
-        cell.get_up();
+        cell.finish_sleep();
         outcome = seat.look(now());
     }
     true

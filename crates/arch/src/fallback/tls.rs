@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use kumihimo_config::Tls as Asked;
 
-pub use crate::seam::Kind;
+pub use crate::kind::Kind;
 
 /// The one answer of this architecture: [`Kind::Kernel`].
 pub struct Tls {

@@ -9,7 +9,7 @@
 //!
 //! Source: execve(2), exec(3), fexecve(3), execveat(2).
 
-use std::ffi::{c_char, c_int};
+use std::ffi::{CStr, c_char, c_int};
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicUsize;
 
@@ -51,21 +51,6 @@ unsafe extern "C" {
     static environ: Strings;
 }
 
-/// # Safety
-/// As execveat(2).
-unsafe fn call(
-    directory: c_int,
-    path: *const c_char,
-    arguments: Strings,
-    environment: Strings,
-    flags: c_int,
-) -> c_int {
-    // SAFETY: the caller's.
-    executing(|| unsafe {
-        libc::syscall(libc::SYS_execveat, directory, path, arguments, environment, flags) as c_int
-    })
-}
-
 /// execve(2).
 ///
 /// # Safety
@@ -103,7 +88,9 @@ pub unsafe extern "C" fn execveat(
     flags: c_int,
 ) -> c_int {
     // SAFETY: the caller's.
-    unsafe { call(directory, path, arguments, environment, flags) }
+    executing(|| unsafe {
+        libc::syscall(libc::SYS_execveat, directory, path, arguments, environment, flags) as c_int
+    })
 }
 
 /// fexecve(3).
@@ -113,7 +100,7 @@ pub unsafe extern "C" fn execveat(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fexecve(fd: c_int, arguments: Strings, environment: Strings) -> c_int {
     // SAFETY: the caller's.
-    unsafe { call(fd, c"".as_ptr(), arguments, environment, libc::AT_EMPTY_PATH) }
+    unsafe { execveat(fd, c"".as_ptr(), arguments, environment, libc::AT_EMPTY_PATH) }
 }
 
 /// execvp(3).
@@ -122,10 +109,9 @@ pub unsafe extern "C" fn fexecve(fd: c_int, arguments: Strings, environment: Str
 /// As there.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execvp(file: *const c_char, arguments: Strings) -> c_int {
-    executing(|| match next(&EXECVP, c"execvp") {
-        // SAFETY: the address of a function of that type; the rest is the caller's.
-        Some(at) => unsafe { std::mem::transmute::<usize, Execvp>(at)(file, arguments) },
-        None => not_there(),
+    // SAFETY: the address of a function of that type; the rest is the caller's.
+    executing_next(&EXECVP, c"execvp", |at| unsafe {
+        std::mem::transmute::<usize, Execvp>(at)(file, arguments)
     })
 }
 
@@ -139,18 +125,20 @@ pub unsafe extern "C" fn execvpe(
     arguments: Strings,
     environment: Strings,
 ) -> c_int {
-    executing(|| match next(&EXECVPE, c"execvpe") {
-        // SAFETY: the address of a function of that type; the rest is the caller's.
-        Some(at) => unsafe {
-            std::mem::transmute::<usize, Execvpe>(at)(file, arguments, environment)
-        },
-        None => not_there(),
+    // SAFETY: the address of a function of that type; the rest is the caller's.
+    executing_next(&EXECVPE, c"execvpe", |at| unsafe {
+        std::mem::transmute::<usize, Execvpe>(at)(file, arguments, environment)
     })
 }
 
-/// A static executable has no further definition.
-fn not_there() -> c_int {
-    // SAFETY: the calling thread's.
-    unsafe { *libc::__errno_location() = libc::ENOSYS };
-    -1
+/// As [`executing`], by the C library's own function `name`. A static executable has none (ENOSYS).
+fn executing_next(found: &AtomicUsize, name: &CStr, call: impl FnOnce(usize) -> c_int) -> c_int {
+    executing(|| match next(found, name) {
+        Some(at) => call(at),
+        None => {
+            // SAFETY: the calling thread's.
+            unsafe { *libc::__errno_location() = libc::ENOSYS };
+            -1
+        }
+    })
 }

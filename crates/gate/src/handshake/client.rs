@@ -50,7 +50,7 @@ pub(crate) fn connect(
     let deadline = Instant::now() + within;
     for _ in 0..ATTEMPTS {
         let Some(number) = machine.gate(name)? else { return Err(not_found()) };
-        match machine.knock(number, deadline) {
+        match machine.connect(number, deadline) {
             Ok(Server { socket, uid, pid }) => {
                 let socket = Kept::new(socket, descriptors);
                 return shake_hands(socket, Peer { uid, pid }, hello, deadline);

@@ -8,7 +8,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 
-use kumihimo_arbiter::row::{Caller, Rang};
+use kumihimo_arbiter::row::{Caller, RingOutcome};
 use kumihimo_runtime::remote_wake;
 
 use crate::link::link_index;
@@ -58,7 +58,7 @@ impl Notifier {
                 return;
             }
         }
-        self.flush(remote_wake::core().map_or(Caller::Anywhere, Caller::GoesOn), link);
+        self.flush(remote_wake::core().map_or(Caller::Anywhere, Caller::Continues), link);
     }
 
     /// Rings the other side if entries were pushed since the last ring.
@@ -68,7 +68,7 @@ impl Notifier {
         }
         let caller = if self.placement == Placement::Scheduled { Caller::Anywhere } else { caller };
         let rang = self.peer.map(|peer| peer.row.ring(caller, remote_wake::monotonic));
-        if matches!(rang, None | Some(Rang::Unreachable | Rang::Busy))
+        if matches!(rang, None | Some(RingOutcome::Unreachable | RingOutcome::Busy))
             && let Some(link) = link.get()
         {
             link.ring();

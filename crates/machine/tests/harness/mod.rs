@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use kumihimo_machine::answer::{
-    Action, Answer, Done, Metric, Microprocess, Refused, Resource, Space, State,
-};
 use kumihimo_machine::directory::Directory;
+use kumihimo_machine::handler::{
+    Action, ControlHandler, Done, Metric, Microprocess, Refused, Resource, Space, State,
+};
 use kumihimo_machine::space::{Control, Limits, Number};
 use kumihimo_machine::{Machine, Neighbour};
 use kumihimo_resource::id::{Id, Kind, Location, Serial};
@@ -73,7 +73,7 @@ impl Room {
         let number = self.number();
         double.location = number.location();
         let double = Arc::new(double);
-        let answer: Arc<dyn Answer> = double.clone();
+        let answer: Arc<dyn ControlHandler> = double.clone();
         let control = Control::start_within(number.clone(), Arc::downgrade(&answer), limits)
             .expect("a control socket");
         let space = number.location().space();
@@ -212,8 +212,8 @@ impl Double {
     }
 }
 
-impl Answer for Double {
-    fn told(&self, _: u32) {
+impl ControlHandler for Double {
+    fn on_notification(&self, _: u32) {
         if let Some(told) = &self.told {
             told();
         }

@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use kumihimo_arbiter::row::{Bed, Cell, Reach, Row};
+use kumihimo_arbiter::row::{Cell, Reach, Row, SleepMode};
 
 use crate::idle::poller::Poller;
 
@@ -39,7 +39,7 @@ impl Idle {
         // SAFETY: a fresh descriptor that nobody else owns.
         let call = unsafe { OwnedFd::from_raw_fd(fd) };
         let cell = &row.cells[vp];
-        cell.runs();
+        cell.set_running();
         Ok(Idle { cell, reach: row.reach, worth_waking_at: AtomicU64::new(0), call })
     }
 
@@ -57,10 +57,10 @@ impl Idle {
     /// Sees to it that the VP looks at what was put before it.
     #[inline]
     pub(crate) fn wake(&self) {
-        match self.cell.call() {
+        match self.cell.claim_wake() {
             None => {}
-            Some(Bed::Word) => self.cell.wake(self.reach),
-            Some(Bed::Descriptors) => self.write(),
+            Some(SleepMode::Futex) => self.cell.wake(self.reach),
+            Some(SleepMode::Descriptors) => self.write(),
         }
     }
 
@@ -73,16 +73,16 @@ impl Idle {
     }
 
     /// Lying in its cell, in this bed, it sleeps until it is called, or so long. Owner only.
-    pub(crate) fn sleep(&self, bed: Bed, poller: &Poller, at_most: Option<Duration>) {
+    pub(crate) fn sleep(&self, bed: SleepMode, poller: &Poller, at_most: Option<Duration>) {
         match bed {
-            Bed::Word => self.cell.sleep(at_most, self.reach),
-            Bed::Descriptors => poller.sleep(at_most),
+            SleepMode::Futex => self.cell.sleep(at_most, self.reach),
+            SleepMode::Descriptors => poller.sleep(at_most),
         }
     }
 
     /// It is up. Owner only.
-    pub(crate) fn get_up(&self, bed: Bed) {
-        if self.cell.get_up() && bed == Bed::Descriptors {
+    pub(crate) fn get_up(&self, bed: SleepMode) {
+        if self.cell.finish_sleep() && bed == SleepMode::Descriptors {
             self.drain();
         }
     }

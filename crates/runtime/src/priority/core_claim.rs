@@ -4,7 +4,7 @@ use std::cell::{Cell, UnsafeCell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-use kumihimo_arbiter::seat::{Holds, Seat};
+use kumihimo_arbiter::seat::{Seat, SeatStatus};
 use kumihimo_trace::ring::Ring;
 
 use crate::trace_hooks;
@@ -17,7 +17,7 @@ pub(crate) struct CoreClaim {
     /// None: it takes no part.
     pub(crate) seat: Option<UnsafeCell<Seat>>,
     /// By anyone.
-    pub(crate) holds: Option<Holds>,
+    pub(crate) holds: Option<SeatStatus>,
     /// The core is another's: nothing runs here.
     pub(crate) lost: Cell<bool>,
     /// When CPU time was booked last, on the instance's clock. By the carrier; anyone may read.

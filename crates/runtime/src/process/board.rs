@@ -12,11 +12,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use kumihimo_arbiter::board::Board;
+use kumihimo_arbiter::core_notify::{CoreNotify, Receiver};
 use kumihimo_arbiter::member::Member;
 use kumihimo_arbiter::row::{Cell, Reach, Row};
 use kumihimo_arbiter::seat::{Bounds, Seat};
 use kumihimo_arbiter::share::Share;
-use kumihimo_arbiter::tell::{Receiver, Tell};
 use kumihimo_config::Arbiter;
 
 use crate::process::{clock, cores};
@@ -121,7 +121,7 @@ pub(crate) fn listens(number: u16) {
 impl BoardMembership {
     /// Again from time to time: somebody may have written over it.
     fn publish_listener(&self) {
-        self.member.listens(CORE_LISTENER.load(Ordering::Relaxed));
+        self.member.set_listener(CORE_LISTENER.load(Ordering::Relaxed));
     }
 }
 
@@ -129,10 +129,10 @@ impl BoardMembership {
 /// system call there.
 struct ToControl;
 
-impl Tell for ToControl {
-    fn tell(&self, receiver: Receiver) {
+impl CoreNotify for ToControl {
+    fn notify(&self, receiver: Receiver) {
         if let Some(number) =
-            receiver.ear.checked_sub(1).and_then(|number| u16::try_from(number).ok())
+            receiver.listener.checked_sub(1).and_then(|number| u16::try_from(number).ok())
             && let Some(machine) = MACHINE.get()
         {
             (machine.tell)(number);
@@ -167,7 +167,7 @@ pub(crate) fn has_rules() -> bool {
 /// This address space may not run at all now.
 pub(crate) fn is_barred() -> bool {
     BOARD.get().is_some_and(|membership| {
-        membership.member.has_share() && membership.member.is_barred(clock::monotonic())
+        membership.member.has_share() && membership.member.is_throttled(clock::monotonic())
     })
 }
 
@@ -267,7 +267,7 @@ pub(crate) fn seat() -> Option<(u128, u32)> {
 pub(crate) fn neighbour(board: u128, row: u32) -> Option<Row> {
     let membership = membership_of(1);
     let (own, _) = membership.seat?;
-    if own == board { membership.member.neighbour(u16::try_from(row).ok()?) } else { None }
+    if own == board { membership.member.other_row(u16::try_from(row).ok()?) } else { None }
 }
 
 /// Why this address space is at no board; `None`: it is at one, or no runtime has begun.

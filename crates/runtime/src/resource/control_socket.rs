@@ -1,4 +1,4 @@
-//! What this address space answers at its control socket ([`kumihimo_machine::answer`]).
+//! What this address space answers at its control socket ([`kumihimo_machine::handler`]).
 //!
 //! By the control kernel thread, which is none of the runtime's: it visits the instance that runs
 //! at that moment, if one does. It reads what carriers and wakers write with plain loads; nobody is
@@ -9,8 +9,8 @@ use std::io;
 use std::sync::atomic::Ordering;
 
 use kumihimo_events::Slot;
-use kumihimo_machine::answer::{
-    Action, Answer, Done, Metric, Microprocess, Refused, Resource, Space, State,
+use kumihimo_machine::handler::{
+    Action, ControlHandler, Done, Metric, Microprocess, Refused, Resource, Space, State,
 };
 use kumihimo_resource::id::{Id, Kind, Serial};
 use kumihimo_resource::table::{Command, Error, table};
@@ -134,15 +134,15 @@ fn no_microprocesses() -> Refused {
     )
 }
 
-impl Answer for ControlSocket {
-    fn listens(&self, number: u16) {
+impl ControlHandler for ControlSocket {
+    fn on_listening(&self, number: u16) {
         // A VP that must leave a core has to be notified before the thread that computes there has
         // used up its slice.
         kernel_slice::shorten();
         board::listens(number);
     }
 
-    fn told(&self, from: u32) {
+    fn on_notification(&self, from: u32) {
         instance::visit(|instance| instance.map(Instance::told));
         affinity::keep_off(from);
     }

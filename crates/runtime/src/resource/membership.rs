@@ -10,7 +10,7 @@ use std::io;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use kumihimo_machine::Error;
-use kumihimo_machine::answer::Answer;
+use kumihimo_machine::handler::ControlHandler;
 use kumihimo_machine::space::{Control, Number};
 use kumihimo_resource::id::Location;
 use kumihimo_resource::locking::Locking;
@@ -28,7 +28,7 @@ struct Member {
     number: Option<Arc<Number>>,
     /// As long as it is there the socket is served.
     control: Mutex<Option<Control>>,
-    _answer: Arc<dyn Answer>,
+    _answer: Arc<dyn ControlHandler>,
     /// Why nobody outside sees it.
     alone: Option<String>,
 }
@@ -61,8 +61,8 @@ pub(crate) fn begin(locking: Option<Locking>) -> io::Result<()> {
             table::begin(location, generations, locking.unwrap_or_default());
         identity::begin(table);
         builtin_kinds::define(table);
-        let answer: Arc<dyn Answer> = Arc::new(ControlSocket);
-        let weak: Weak<dyn Answer> = Arc::downgrade(&answer);
+        let answer: Arc<dyn ControlHandler> = Arc::new(ControlSocket);
+        let weak: Weak<dyn ControlHandler> = Arc::downgrade(&answer);
         let control =
             number.as_ref().and_then(|number| match Control::start(number.clone(), weak) {
                 Ok(control) => Some(control),
@@ -130,7 +130,7 @@ pub fn holder() -> Result<Arc<Number>, String> {
 /// blocks, allocates nothing.
 pub(crate) fn tell(number: u16) {
     if let Some(own) = MEMBER.get().and_then(|member| member.number.as_ref()) {
-        own.tell(number);
+        own.notify(number);
     }
 }
 

@@ -6,7 +6,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use kumihimo_arbiter::row::Bed;
+use kumihimo_arbiter::row::SleepMode;
 use kumihimo_events::preempt::Means;
 use kumihimo_policy::Why;
 use kumihimo_queue::Origin;
@@ -166,7 +166,7 @@ impl Vp {
     /// Looks, each time after `before`, until something came or it is `until`. Returns it, and the
     /// time.
     pub(crate) fn look_until(&self, until: u64, before: impl Fn()) -> (Option<&'static Mp>, u64) {
-        self.idle.cell.looks();
+        self.idle.cell.set_polling();
         let found = loop {
             before();
             self.look_around();
@@ -176,14 +176,14 @@ impl Vp {
                 break (next, now);
             }
         };
-        self.idle.cell.runs();
+        self.idle.cell.set_running();
         found
     }
 
     /// Whether it lies where descriptors do not wake it, and has come to wait for one: a sticky
     /// microprocess had that watched ([`crate::upcall::sticky`]), and has called since or will.
-    pub(crate) fn lies_wrong(&self, bed: Bed) -> bool {
-        bed == Bed::Word && self.poller.is_used()
+    pub(crate) fn lies_wrong(&self, bed: SleepMode) -> bool {
+        bed == SleepMode::Futex && self.poller.is_used()
     }
 
     /// Returns when it was up again.
@@ -191,8 +191,8 @@ impl Vp {
         let instance = self.instance();
         self.pool.top_up(instance.default_kind);
         let trim = instance.stack_trim.trim(instance.now(), |who| self.wake(who));
-        let bed = if self.poller.is_used() { Bed::Descriptors } else { Bed::Word };
-        self.idle.cell.lie_down(bed);
+        let bed = if self.poller.is_used() { SleepMode::Descriptors } else { SleepMode::Futex };
+        self.idle.cell.prepare_sleep(bed);
         let mut wait =
             self.timers().next_wakeup(now).map(|at| Duration::from_nanos(at.saturating_sub(now)));
         let is_visible = self.queue().has_visible_work();
@@ -251,7 +251,7 @@ impl Vp {
     /// What came while others ran, and the time. May return nothing.
     #[cold]
     pub(crate) fn yield_core_once(&self, since: u64) -> (Option<&'static Mp>, u64) {
-        self.idle.cell.looks();
+        self.idle.cell.set_polling();
         let (mut found, mut now) = (None, since);
         for _ in 0..yield_core::TIMES {
             // SAFETY: no arguments; it always succeeds.
@@ -264,7 +264,7 @@ impl Vp {
                 break;
             }
         }
-        self.idle.cell.runs();
+        self.idle.cell.set_running();
         self.yield_core.note_result(found.is_some());
         (found, now)
     }

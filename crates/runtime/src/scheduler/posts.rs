@@ -34,7 +34,7 @@ impl Instance {
     /// One that sleeps is woken, unless another one is up and looks; if all run, the one that runs
     /// the lowest is to look.
     pub(crate) fn wake_one_idle(&self) {
-        if self.vps.iter().any(|vp| vp.idle.cell.is_looking()) {
+        if self.vps.iter().any(|vp| vp.idle.cell.is_polling()) {
             return;
         }
         if self.vps.iter().any(|vp| vp.idle.cell.is_sleeping()) {
@@ -70,7 +70,7 @@ impl Vp {
         self.keep_to_core();
         let handler = remote_wake::handler()?;
         let core = self.home_core().or_else(core)?;
-        self.idle.cell.note_core(core);
+        self.idle.cell.set_core(core);
         remote_wake::flush(Caller::Waits(core));
         handler.expects(core)
     }

@@ -247,7 +247,7 @@ impl Vp {
         self.pace(now);
         self.may_share.set(self.instance().any_idle() && self.instance().any_worth_waking(now));
         self.serve_priority_requests();
-        self.idle.cell.note_look(self.instance().on_clock(now));
+        self.idle.cell.set_last_poll(self.instance().on_clock(now));
         self.take_posts();
         self.ring_at_look(now);
         if !self.queue.injector_is_empty() {

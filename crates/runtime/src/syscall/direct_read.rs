@@ -1,5 +1,5 @@
-//! Reads that go to the disk whatever is in memory: by the [`Anchor`], on behalf of a microprocess
-//! that waits meanwhile as it does for a socket.
+//! Reads that go to the disk whatever is in memory: by the [`DirectReader`], on behalf of a
+//! microprocess that waits meanwhile as it does for a socket.
 //!
 //! By a call of its own the microprocess would sleep in the kernel and its virtual processor be
 //! given up: right too, and several times as dear as the read.
@@ -7,7 +7,7 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
-use kumihimo_batch::Anchor;
+use kumihimo_batch::DirectReader;
 
 /// The instance's part. The anchor starts when it is needed first, and ends with the instance.
 #[derive(Debug, Default)]
@@ -15,7 +15,7 @@ pub(crate) struct DirectRead {
     /// Somebody starts it, or has.
     pub(crate) begun: AtomicBool,
     /// Counted: one whose runtime has ended around it may still be waiting.
-    pub(crate) anchor: OnceLock<Arc<Anchor>>,
+    pub(crate) anchor: OnceLock<Arc<DirectReader>>,
     pub(crate) refused: OnceLock<String>,
 }
 

@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use kumihimo_batch::Anchor;
+use kumihimo_batch::DirectReader;
 
 use crate::microprocess::wait_reason::Wait;
 use crate::scheduler::carrier::Carrier;
@@ -48,7 +48,7 @@ impl DirectRead {
         let started = if kumihimo_config::get().lab.uring == Some(false) {
             Err(io::Error::other("KUMI_LAB=uring=off"))
         } else {
-            blocking(Anchor::start)
+            blocking(DirectReader::start)
         };
         match started {
             Ok(anchor) => self.anchor.set(Arc::new(anchor)).is_ok(),

@@ -11,10 +11,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use kumihimo_arbiter::board::Board;
-use kumihimo_arbiter::error::Error;
+use kumihimo_arbiter::board::Error;
+use kumihimo_arbiter::board::overrides::Offender;
 use kumihimo_arbiter::feedback::Rule;
-use kumihimo_arbiter::offences::Offender;
-use kumihimo_arbiter::view::{CoreView, SpaceView, Stand, View};
+use kumihimo_arbiter::view::{CoreView, RankedVp, SpaceView, View};
 use kumihimo_machine::client::Machine;
 
 use crate::ask::Whose;
@@ -186,7 +186,7 @@ fn show(out: &mut impl Write, seen: &Seen) -> io::Result<()> {
 
 impl Seen {
     /// `hog (pid 13), level 32`
-    fn stand(&self, stand: &Stand) -> String {
+    fn stand(&self, stand: &RankedVp) -> String {
         let space = self.spaces.iter().find(|space| space.row == stand.row);
         let level = stand
             .level
@@ -198,7 +198,7 @@ impl Seen {
 /// For the tests of what shows a board.
 #[cfg(test)]
 pub fn example() -> Seen {
-    use kumihimo_arbiter::member::Reason;
+    use kumihimo_arbiter::board::overrides::Reason;
 
     let space = |row, name: &str| SpaceView {
         row,
@@ -214,7 +214,7 @@ pub fn example() -> Seen {
     };
     let mut hog = space(3, "hog");
     (hog.share, hog.sunk, hog.overridden) = ("50%,hard".parse().ok(), 2, 1);
-    let stand = |row, level| Stand { row, vp: 0, level };
+    let stand = |row, level| RankedVp { row, vp: 0, level };
     Seen {
         spaces: vec![space(0, "a\u{202e}b"), hog],
         offenders: vec![Offender {

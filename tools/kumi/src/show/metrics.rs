@@ -5,7 +5,7 @@ use std::collections::btree_map::Entry;
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
-use kumihimo_machine::answer::{Metric, Space};
+use kumihimo_machine::handler::{Metric, Space};
 use prometheus::proto::{Counter, Gauge, LabelPair, Metric as Sample, MetricFamily, MetricType};
 use prometheus::{Encoder, TextEncoder};
 use serde::Serialize;

@@ -4,8 +4,8 @@ use std::io::{self, BufWriter, Write};
 
 use clap::ValueEnum;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use kumihimo_machine::answer::{Microprocess, Space, State};
 use kumihimo_machine::client::Neighbour;
+use kumihimo_machine::handler::{Microprocess, Space, State};
 
 use crate::ask::{self, One, Place, Target, Trouble, Whose};
 use crate::text::{Name, Plain, code, json_line, put, short, table, written};

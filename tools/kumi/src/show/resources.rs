@@ -3,7 +3,7 @@
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
-use kumihimo_machine::answer::{Resource, Space};
+use kumihimo_machine::handler::{Resource, Space};
 use kumihimo_resource::id::Kind;
 
 use crate::ask::{self, Place, Whose};

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use kumihimo_machine::answer::Microprocess;
+use kumihimo_machine::handler::Microprocess;
 use kumihimo_resource::id::Id;
 use serde::Serialize;
 
@@ -159,8 +159,8 @@ impl std::fmt::Display for Row<'_> {
 
 #[cfg(test)]
 mod tests {
-    use kumihimo_machine::answer::{Refused, State};
     use kumihimo_machine::client::Error;
+    use kumihimo_machine::handler::{Refused, State};
 
     use super::*;
 

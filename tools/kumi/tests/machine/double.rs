@@ -8,10 +8,10 @@ use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
-use kumihimo_machine::answer::{
-    Action, Answer, Done, Metric, Microprocess, Refused, Resource, Space, State,
-};
 use kumihimo_machine::directory::Directory;
+use kumihimo_machine::handler::{
+    Action, ControlHandler, Done, Metric, Microprocess, Refused, Resource, Space, State,
+};
 use kumihimo_machine::space::{Control, Number};
 use kumihimo_resource::id::{Id, Kind, Serial};
 
@@ -49,7 +49,7 @@ impl Folder {
         );
         let table = Arc::new(Table::new(&number));
         ready(&table);
-        let answer: Arc<dyn Answer> = table.clone();
+        let answer: Arc<dyn ControlHandler> = table.clone();
         let control = Control::start(number, Arc::downgrade(&answer)).expect("a control socket");
         Double { table, control }
     }
@@ -194,7 +194,7 @@ impl Table {
     }
 }
 
-impl Answer for Table {
+impl ControlHandler for Table {
     fn space(&self) -> Space {
         let living = match self.living.load(Ordering::Relaxed) {
             u64::MAX => self.rows.lock().expect("rows").len() as u64,

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout};
 
 use kumihimo::gate::Gate;
-use kumihimo_machine::answer::{Microprocess, Resource};
+use kumihimo_machine::handler::{Microprocess, Resource};
 use kumihimo_tests::process;
 
 use super::double::Folder;

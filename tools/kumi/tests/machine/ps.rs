@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::Stdio;
 use std::sync::atomic::Ordering;
 
-use kumihimo_machine::answer::{Microprocess, Resource, Space, State};
+use kumihimo_machine::handler::{Microprocess, Resource, Space, State};
 use kumihimo_resource::id::{Id, Kind, Serial};
 
 use super::double::{Double, Folder};

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
 use std::sync::OnceLock;
 
-use kumihimo_machine::answer::{Microprocess, Space, State};
+use kumihimo_machine::handler::{Microprocess, Space, State};
 
 use super::double::Folder;
 use super::pty::{Controlling, Pty};

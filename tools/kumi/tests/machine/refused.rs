@@ -6,8 +6,8 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 use std::sync::Arc;
 
-use kumihimo_machine::answer::State;
 use kumihimo_machine::directory::Directory;
+use kumihimo_machine::handler::State;
 use kumihimo_machine::space::Number;
 use kumihimo_tests::process;
 use rustix::process::{Pid, Signal, kill_process};
@@ -88,7 +88,7 @@ fn stale_ids() {
     one.table.add(1, "worker", State::Running);
     let row = one.table.row(one.table.microprocess_id(1, 1));
     one.table.end(row.id);
-    one.table.put(kumihimo_machine::answer::Microprocess { id, ..row });
+    one.table.put(kumihimo_machine::handler::Microprocess { id, ..row });
     for args in ABOUT_ONE {
         let id = format!("{a}.1.1");
         let args = [args, &[&*id]].concat();

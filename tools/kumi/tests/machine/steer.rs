@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
-use kumihimo_machine::answer::{Action, State};
+use kumihimo_machine::handler::{Action, State};
 
 use super::double::Folder;
 

@@ -3,7 +3,7 @@
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
 
-use kumihimo_machine::answer::{Action, Resource, State};
+use kumihimo_machine::handler::{Action, Resource, State};
 use kumihimo_resource::id::{Id, Kind, Serial};
 use rustix::process::Signal;
 

@@ -3,9 +3,10 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::glibc::{Layout, set_word};
+use super::inner::Inner;
 use super::template::{DIRTY_DTV, DIRTY_STATE, Template, current, head};
-use super::{Inner, Kind};
 use crate::cpu::fs_base;
+use crate::kind::Kind;
 
 /// The value of `LC_GLOBAL_LOCALE` in <locale.h>.
 const LC_GLOBAL_LOCALE: libc::locale_t = usize::MAX as libc::locale_t;

@@ -91,7 +91,7 @@ impl Calls {
         let allocate_tls = private(c"_dl_allocate_tls")?;
         // SAFETY: dlopen with RTLD_NOLOAD only looks the library up; dlsym as in `private`.
         let create = unsafe {
-            let libc_so = super::dlopen::next_dlopen(
+            let libc_so = super::next_symbol::next_dlopen(
                 c"libc.so.6".as_ptr(),
                 libc::RTLD_LAZY | libc::RTLD_NOLOAD,
             );

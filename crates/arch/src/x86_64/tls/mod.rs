@@ -29,26 +29,32 @@ use std::time::Duration;
 
 use kumihimo_config::Tls as Asked;
 
+pub use crate::kind::Kind;
 use crate::lock::Lock;
-pub use crate::seam::Kind;
 use donor::Donor;
+use examine::{leaked_memory, models, robust_list_is_known, thread_sanitizer};
+use failure::Failure;
 use glibc::{Calls, Layout};
+use inner::{Inner, READY};
 use keys::Keys;
 use template::{CURRENT, HEAD, Template};
 
-mod attr;
 mod chain;
-mod dlopen;
-pub(crate) use dlopen::next;
-pub use dlopen::while_linking;
 mod donor;
+mod examine;
 mod exit;
-mod fork;
+mod failure;
 mod glibc;
+mod inner;
+mod interpose;
+pub use interpose::dlopen::while_linking;
+pub use interpose::setxid;
+use interpose::{dlopen, fork};
 mod keys;
 mod modules;
+mod next_symbol;
+pub(crate) use next_symbol::next;
 mod probe;
-pub mod setxid;
 mod template;
 
 /// What this process can do about thread-local storage. See [`get`].
@@ -68,71 +74,6 @@ enum State {
     Degraded,
     /// As `Degraded`, for want of kernel threads or memory.
     Short,
-}
-
-pub(crate) struct Inner {
-    kind: Kind,
-    layout: Layout,
-    calls: Calls,
-    keys: Keys,
-    libc_words: Vec<isize>,
-    lock: Lock,
-    /// Under `lock`: the models, replaced in the child of a fork.
-    donors: UnsafeCell<[Donor; 3]>,
-    /// Under `lock`: every template ever published, so that the same one is never leaked twice.
-    known: UnsafeCell<Vec<&'static Template>>,
-    /// dlopen does not come through us, so that the chain hangs in the C library's list for good.
-    listed: bool,
-    /// What [`modules::loads`] said when the template was last renewed; kept only if `listed`.
-    loads: AtomicU64,
-    /// In the child of a fork, until there are new donors.
-    orphaned: AtomicBool,
-    builds: AtomicU64,
-    scans: AtomicU64,
-    published: AtomicU64,
-}
-
-// SAFETY: the cells are used under `lock` only.
-unsafe impl Sync for Inner {}
-// SAFETY: nothing in it is tied to a thread.
-unsafe impl Send for Inner {}
-
-static READY: AtomicPtr<Inner> = AtomicPtr::new(std::ptr::null_mut());
-
-/// For code that runs in any program, whether it uses microprocesses or not.
-fn ready() -> Option<&'static Inner> {
-    // SAFETY: set once, to a leaked box.
-    unsafe { READY.load(Ordering::Acquire).as_ref() }
-}
-
-/// Why blocks cannot be had.
-enum Failure {
-    /// No kernel thread or no memory at the moment: the next try may succeed.
-    Short(String),
-    /// This machine, or this process, has none.
-    Final(String),
-}
-
-impl Failure {
-    fn of(what: &str, error: &io::Error) -> Failure {
-        let text = format!("{what}: {error}");
-        match error.raw_os_error() {
-            Some(libc::EAGAIN | libc::ENOMEM) => Failure::Short(text),
-            _ => Failure::Final(text),
-        }
-    }
-}
-
-impl From<String> for Failure {
-    fn from(why: String) -> Failure {
-        Failure::Final(why)
-    }
-}
-
-impl From<&str> for Failure {
-    fn from(why: &str) -> Failure {
-        Failure::Final(why.into())
-    }
 }
 
 /// The answer to [`get`]; null before the first call.
@@ -398,19 +339,6 @@ impl Inner {
     }
 }
 
-/// Runs `f`, a dlopen or dlclose, with all blocks on the C library's list.
-fn while_listed<R>(f: impl FnOnce() -> R) -> R {
-    let Some(inner) = ready().filter(|i| !i.listed) else { return f() };
-    inner.check_orphaned();
-    let listed = inner.kind == Kind::Clone;
-    if listed {
-        chain::enter(&inner.layout);
-    }
-    let r = f();
-    inner.changed(listed);
-    r
-}
-
 impl Tls {
     /// How blocks are made.
     pub fn kind(&self) -> Kind {
@@ -583,70 +511,4 @@ impl Inner {
             Ok(d.fs)
         }
     }
-}
-
-/// Three donors, two of which are neighbours on the C library's list: threads of others may come
-/// between, so a few tries.
-fn models(calls: &Calls, layout: &Layout) -> Result<[Donor; 3], Failure> {
-    let make =
-        |size| donor::make_model(calls, layout, size).map_err(|e| Failure::of("a donor", &e));
-    let mut d = [make(64 << 10)?, make(72 << 10)?, make(84 << 10)?];
-    for _ in 0..8 {
-        // SAFETY: donors are never freed.
-        let next = unsafe { glibc::word(d[1].fs, layout.list) };
-        if next == d[0].fs.wrapping_offset(layout.list) as u64 {
-            break;
-        }
-        d = [d[1], d[2], make(d[0].size)?];
-    }
-    Ok(d)
-}
-
-/// The list of robust mutexes is empty: head and the word below it point to the head.
-fn robust_list_is_known(layout: &Layout, d: &Donor) -> Result<(), String> {
-    let at = d.fs.wrapping_offset(layout.robust) as u64;
-    // SAFETY: the words lie in the block (`Layout::find` has checked the head; the list of keys and
-    // flags lies below).
-    let known = layout.robust >= 8
-        && unsafe {
-            glibc::word(d.fs, layout.robust) == at && glibc::word(d.fs, layout.robust - 8) == at
-        };
-    if known { Ok(()) } else { Err("the list of robust mutexes has an unknown form".into()) }
-}
-
-/// Fresh memory for good; returns its end, 4096-aligned.
-fn leaked_memory(bytes: usize) -> Result<*mut u8, Failure> {
-    let bytes = bytes.next_multiple_of(4096);
-    // SAFETY: a fresh anonymous mapping.
-    let p = unsafe {
-        libc::mmap(
-            std::ptr::null_mut(),
-            bytes,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-            -1,
-            0,
-        )
-    };
-    if p == libc::MAP_FAILED {
-        Err(Failure::of("mmap", &io::Error::last_os_error()))
-    } else {
-        Ok(p.cast::<u8>().wrapping_add(bytes))
-    }
-}
-
-/// Whether this program was built with ThreadSanitizer: its runtime is linked in then.
-fn thread_sanitizer() -> bool {
-    let at: usize;
-    // SAFETY: loads an address from the global offset table; null if nobody defines the (weak)
-    // symbol.
-    unsafe {
-        core::arch::asm!(
-            ".weak __tsan_init",
-            "mov {}, [rip + __tsan_init@GOTPCREL]",
-            out(reg) at,
-            options(nostack, preserves_flags, readonly)
-        );
-    }
-    at != 0
 }

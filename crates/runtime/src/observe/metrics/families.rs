@@ -1,6 +1,6 @@
 //! The snapshot as families of numbers, as Prometheus knows them.
 
-use kumihimo_machine::answer::Metric;
+use kumihimo_machine::handler::Metric;
 
 use super::{Metrics, VpMetrics};
 use crate::process::mode::Mode;

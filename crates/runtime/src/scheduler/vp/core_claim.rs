@@ -16,8 +16,8 @@
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
-use kumihimo_arbiter::row::{Bed, Caller};
-use kumihimo_arbiter::seat::{Holds, Outcome, Seat};
+use kumihimo_arbiter::row::{Caller, SleepMode};
+use kumihimo_arbiter::seat::{Outcome, Seat, SeatStatus};
 use kumihimo_events::sched::Event;
 use kumihimo_policy::Priority;
 
@@ -48,7 +48,7 @@ impl Instance {
                 if vp.must_step() {
                     self.kernel.raise(vp.index as u32, Event::Preempted);
                 }
-            } else if vp.core_claim.holds.as_ref().is_some_and(Holds::is_mine) {
+            } else if vp.core_claim.holds.as_ref().is_some_and(SeatStatus::is_mine) {
                 vp.idle.wake();
             }
         }
@@ -174,7 +174,7 @@ impl Vp {
     /// By anyone: if it runs, it has to take a step, since the core is another's, or somebody asks
     /// whether it is there.
     pub(crate) fn must_step(&self) -> bool {
-        self.core_claim.holds.as_ref().is_some_and(Holds::is_to_step)
+        self.core_claim.holds.as_ref().is_some_and(SeatStatus::is_to_step)
     }
 
     /// On the kernel thread's own stack: waits until the core is its own, or there is nothing left
@@ -184,7 +184,7 @@ impl Vp {
         while self.core_claim.lost.get() && !self.instance().stopped() {
             // What waits here is offered to other VPs of this address space; not where none of them
             // may run.
-            if !self.seat().is_some_and(|seat| seat.is_barred()) {
+            if !self.seat().is_some_and(|seat| seat.is_throttled()) {
                 self.publish_idle();
             }
             self.look_around();
@@ -235,8 +235,8 @@ impl Vp {
 
     fn lie_down_for_core(&self, nap: Duration) {
         let instance = self.instance();
-        let bed = if self.poller.is_used() { Bed::Descriptors } else { Bed::Word };
-        self.idle.cell.lie_down(bed);
+        let bed = if self.poller.is_used() { SleepMode::Descriptors } else { SleepMode::Futex };
+        self.idle.cell.prepare_sleep(bed);
         let is_called = self.seat().is_none_or(|seat| seat.is_mine())
             || !self.queue().injector_is_empty()
             || self.priority_requests.pending()

@@ -7,8 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use kumihimo_bench_kit::Lateness;
-use kumihimo_machine::answer::{Action, Done, State};
 use kumihimo_machine::client::{Error, Machine, Neighbour};
+use kumihimo_machine::handler::{Action, Done, State};
 use kumihimo_resource::id::Id;
 
 use crate::bench::contender::directory::Directory;

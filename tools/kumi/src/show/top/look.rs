@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
-use kumihimo_machine::answer::Action;
 use kumihimo_machine::client::{Error, Machine, Neighbour};
+use kumihimo_machine::handler::Action;
 use kumihimo_resource::id::Id;
 
 use super::Message;

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use kumihimo_arbiter::offences::Offender;
+use kumihimo_arbiter::board::overrides::Offender;
 use kumihimo_arbiter::view::SpaceView;
-use kumihimo_machine::answer::{Action, Metric, Microprocess, Resource, Space};
+use kumihimo_machine::handler::{Action, Metric, Microprocess, Resource, Space};
 use kumihimo_resource::id::Id;
 
 use super::rates::Rates;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use kumihimo_machine::answer::{Action, Metric, Microprocess, Resource, Space, State};
+use kumihimo_machine::handler::{Action, Metric, Microprocess, Resource, Space, State};
 
 use super::model::{Look, Mode, Model, Row, Sight, Wanted, Wish};
 use crate::show::ps::{Key as Sort, example};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kumihimo_machine::answer::Metric;
+use kumihimo_machine::handler::Metric;
 use kumihimo_resource::id::Id;
 
 /// The metrics that are shown, as the runtime names them. One that an address space does not have

@@ -1,6 +1,6 @@
 //! How `kumi top` looks.
 
-use kumihimo_machine::answer::{Microprocess, Resource, State};
+use kumihimo_machine::handler::{Microprocess, Resource, State};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style, Stylize};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use kumihimo_arbiter::offences::Offender;
-use kumihimo_machine::answer::{Metric, State};
+use kumihimo_arbiter::board::overrides::Offender;
+use kumihimo_machine::handler::{Metric, State};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::style::{Color, Modifier};

@@ -22,7 +22,7 @@ impl TestServer {
     /// Connected; nothing is said yet.
     fn raw(&self) -> OwnedFd {
         let number = self.number.location().space();
-        self.room.machine().knock(number, Instant::now() + LONG).unwrap().socket
+        self.room.machine().connect(number, Instant::now() + LONG).unwrap().socket
     }
 
     /// In, and what the server's side is told about.

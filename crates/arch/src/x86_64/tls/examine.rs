@@ -1,0 +1,73 @@
+//! Single questions of the examination of the C library.
+
+use std::io;
+
+use super::donor::{self, Donor};
+use super::failure::Failure;
+use super::glibc::{self, Calls, Layout};
+
+/// Three donors, two of which are neighbours on the C library's list: threads of others may come
+/// between, so a few tries.
+pub(super) fn models(calls: &Calls, layout: &Layout) -> Result<[Donor; 3], Failure> {
+    let make =
+        |size| donor::make_model(calls, layout, size).map_err(|e| Failure::of("a donor", &e));
+    let mut d = [make(64 << 10)?, make(72 << 10)?, make(84 << 10)?];
+    for _ in 0..8 {
+        // SAFETY: donors are never freed.
+        let next = unsafe { glibc::word(d[1].fs, layout.list) };
+        if next == d[0].fs.wrapping_offset(layout.list) as u64 {
+            break;
+        }
+        d = [d[1], d[2], make(d[0].size)?];
+    }
+    Ok(d)
+}
+
+/// The list of robust mutexes is empty: head and the word below it point to the head.
+pub(super) fn robust_list_is_known(layout: &Layout, d: &Donor) -> Result<(), String> {
+    let at = d.fs.wrapping_offset(layout.robust) as u64;
+    // SAFETY: the words lie in the block (`Layout::find` has checked the head; the list of keys and
+    // flags lies below).
+    let known = layout.robust >= 8
+        && unsafe {
+            glibc::word(d.fs, layout.robust) == at && glibc::word(d.fs, layout.robust - 8) == at
+        };
+    if known { Ok(()) } else { Err("the list of robust mutexes has an unknown form".into()) }
+}
+
+/// Fresh memory for good; returns its end, 4096-aligned.
+pub(super) fn leaked_memory(bytes: usize) -> Result<*mut u8, Failure> {
+    let bytes = bytes.next_multiple_of(4096);
+    // SAFETY: a fresh anonymous mapping.
+    let p = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            bytes,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    if p == libc::MAP_FAILED {
+        Err(Failure::of("mmap", &io::Error::last_os_error()))
+    } else {
+        Ok(p.cast::<u8>().wrapping_add(bytes))
+    }
+}
+
+/// Whether this program was built with ThreadSanitizer: its runtime is linked in then.
+pub(super) fn thread_sanitizer() -> bool {
+    let at: usize;
+    // SAFETY: loads an address from the global offset table; null if nobody defines the (weak)
+    // symbol.
+    unsafe {
+        core::arch::asm!(
+            ".weak __tsan_init",
+            "mov {}, [rip + __tsan_init@GOTPCREL]",
+            out(reg) at,
+            options(nostack, preserves_flags, readonly)
+        );
+    }
+    at != 0
+}

@@ -1,0 +1,115 @@
+//! The sockets of an address space in the run-time directory: how one is made, and how somebody
+//! else's is reached.
+
+use std::os::fd::OwnedFd;
+use std::time::Instant;
+
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use rustix::fs::{Mode, fchmod};
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
+
+use super::Directory;
+use crate::error::Error;
+use crate::handler::Refused;
+
+/// Makes one, which nobody finds half made: the lock of its number is held, and before `listen` it
+/// refuses.
+pub(crate) fn listen(
+    directory: &Directory,
+    name: &str,
+    of: SocketType,
+    backlog: i32,
+) -> Result<OwnedFd, Error> {
+    let socket = bind(directory, name, of)?;
+    net::listen(&socket, backlog)
+        .map_err(Error::io(directory.path().join(name).display().to_string()))?;
+    Ok(socket)
+}
+
+/// One that is there under its name, for the own user only. It does not block.
+pub(crate) fn bind(directory: &Directory, name: &str, of: SocketType) -> Result<OwnedFd, Error> {
+    directory.remove_socket(name)?;
+    let io = |e: Errno| Error::io(directory.path().join(name).display().to_string())(e);
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = net::socket_with(AddressFamily::UNIX, of, flags, None).map_err(io)?;
+    // Linux gives the path the socket's own mode, less the umask: nobody else's at any moment.
+    fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(io)?;
+    net::bind(&socket, &directory.address(name)?).map_err(|e| directory.failed("", e))?;
+    directory.set_socket_mode(name, false)?;
+    Ok(socket)
+}
+
+/// Somebody's.
+pub(crate) struct PeerSocket {
+    /// It blocks, and the kernel thread that reads it with it.
+    pub(crate) socket: OwnedFd,
+    pub(crate) uid: u32,
+    /// 0 where it is in another pid namespace that this one cannot see into.
+    pub(crate) pid: i32,
+}
+
+/// The address space has ended.
+pub(crate) fn gone(number: u16, why: &str) -> Error {
+    Error::Gone(format!("address space {number} has ended ({why})"))
+}
+
+/// Connects to `name`, a socket of address space `number`. Blocks the kernel thread until
+/// `deadline` at most.
+pub(crate) fn reach(
+    directory: &Directory,
+    number: u16,
+    name: &str,
+    of: SocketType,
+    deadline: Instant,
+) -> Result<PeerSocket, Error> {
+    let io = |e: Errno| Error::io(format!("address space {number}"))(e);
+    if !directory.socket(name)? {
+        return Err(gone(number, &format!("there is no {name} any more")));
+    }
+    let address = directory.address(name)?;
+    let socket =
+        net::socket_with(AddressFamily::UNIX, of, SocketFlags::CLOEXEC, None).map_err(io)?;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let full = || {
+            Error::Timeout(format!(
+                "address space {number} lets nobody in: it is stopped, or too many ask it at once"
+            ))
+        };
+        if left.is_zero() {
+            return Err(full());
+        }
+        // Where many wait to be let in, connect waits with this limit.
+        set_socket_timeout(&socket, Timeout::Send, Some(left)).map_err(io)?;
+        match net::connect(&socket, &address) {
+            Ok(()) => break,
+            Err(Errno::INTR) => {}
+            Err(Errno::NOENT) => return Err(gone(number, &format!("there is no {name} any more"))),
+            Err(Errno::CONNREFUSED) => {
+                return Err(gone(number, &format!("nobody listens at {name}")));
+            }
+            Err(Errno::ACCESS | Errno::PERM) => {
+                return Err(Refused::Denied(format!(
+                    "address space {number} belongs to user {} and does not let you in",
+                    directory.owner()
+                ))
+                .into());
+            }
+            Err(Errno::AGAIN) => return Err(full()),
+            Err(e) => return Err(io(e)),
+        }
+    }
+    let peer =
+        getsockopt(&socket, PeerCredentials).map_err(|e| io(Errno::from_raw_os_error(e as i32)))?;
+    if peer.uid() != directory.owner() {
+        return Err(Error::Directory(format!(
+            "{}/{name} is served by user {} and not by user {}, whose directory that is: it is not used",
+            directory.path().display(),
+            peer.uid(),
+            directory.owner()
+        )));
+    }
+    Ok(PeerSocket { socket, uid: peer.uid(), pid: peer.pid() })
+}

@@ -1,0 +1,484 @@
+//! The control kernel thread of an address space: one thread, which never waits for a client.
+//!
+//! A client without the right to ask is told so and let go. None of the others can take the thread,
+//! or memory, from the rest: each has one request answered in turn, an answer that is not taken
+//! stops its own connection only, and the longest idle one makes room for a new one.
+
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{SocketFlags, accept_with};
+
+use super::connection::{Connection, Incoming};
+use super::core_listener::CoreListener;
+use super::shared::{Limits, Shared};
+use crate::descriptors::Kept;
+use crate::directory::CoreNotifier;
+use crate::handler::{ControlHandler, Metric, Refused};
+use crate::protocol::{
+    self, ActionResult, Bytes, Greeting, MOST_BYTES, PROTOCOL, Request, Text, put_end, put_error,
+};
+
+/// The places of stop, listener and what is told come before the connections'.
+const OTHERS: usize = 3;
+/// Let in at one turn, between two rounds of answers.
+const ACCEPT_BATCH: usize = 16;
+/// No further list is begun while more than this waits to be taken: so at most this and one list
+/// are in memory.
+const MAX_UNSENT: usize = 64 << 20;
+/// One that was let in has at least so much time to ask something, ...
+const GRACE: Duration = Duration::from_millis(50);
+/// ... and one that asks all the time makes room for others after this.
+const LONG_LIVED: Duration = Duration::from_secs(1);
+/// Where no descriptor is left, it is tried again after this.
+const PAUSE: Duration = Duration::from_millis(100);
+/// So much of a trace may wait to be taken.
+const TRACE_AHEAD: usize = 4 * MOST_BYTES;
+
+pub(crate) struct Server {
+    shared: Arc<Shared>,
+    listener: Kept,
+    /// None: no descriptor was left for it, and nobody is told to tell here.
+    core_listener: Option<CoreListener>,
+    answer: Weak<dyn ControlHandler>,
+    limits: Limits,
+    connections: Vec<Connection>,
+    /// Nobody is let in before.
+    closed_until: Option<Instant>,
+    /// They write traces, which may take long.
+    tracers: Vec<JoinHandle<()>>,
+    /// How many of them are not just ending.
+    tracing: Arc<AtomicUsize>,
+}
+
+/// What became of a request.
+enum RequestOutcome {
+    Answered,
+    /// The connection goes to a kernel thread of its own.
+    Traced,
+}
+
+impl Server {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        listener: Kept,
+        answer: Weak<dyn ControlHandler>,
+        limits: Limits,
+    ) -> Server {
+        let limits = Limits { connections: limits.connections.clamp(1, 64), ..limits };
+        let core_listener = CoreListener::open(&shared.number).ok();
+        if let Ok(core_notifier) = CoreNotifier::open(&shared.number.directory) {
+            let _ = shared.number.core_notifier.set(core_notifier);
+        }
+        Server {
+            shared,
+            listener,
+            core_listener,
+            answer,
+            limits,
+            connections: Vec::new(),
+            closed_until: None,
+            tracers: Vec::new(),
+            tracing: Arc::default(),
+        }
+    }
+
+    /// Until it is told to stop.
+    pub(crate) fn run(mut self) {
+        let mut ready = Vec::new();
+        self.listen();
+        while self.wait(&mut ready) {
+            let now = Instant::now();
+            let lets_in = !ready[1].is_empty();
+            if !ready[2].is_empty() {
+                self.receive_notification();
+            }
+            // From the last one on: one that goes is replaced by one that had its turn.
+            for (place, ready) in ready[OTHERS..].iter().enumerate().rev() {
+                let connection = &mut self.connections[place];
+                if ready.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR)
+                    && connection.unsent() == 0
+                {
+                    connection.receive();
+                }
+                if !ready.is_empty() || connection.has_line() {
+                    self.turn(place, now);
+                }
+            }
+            self.connections.retain(|one| {
+                !one.is_over() && now.saturating_duration_since(one.since) < self.limits.patience
+            });
+            if lets_in {
+                self.accept_clients(now);
+            }
+        }
+        for tracer in self.tracers {
+            let _ = tracer.join();
+        }
+    }
+
+    /// Until there is something to do: what of it, for stop, the listener and each connection.
+    /// False: it is time to stop.
+    fn wait(&mut self, ready: &mut Vec<PollFlags>) -> bool {
+        let now = Instant::now();
+        self.closed_until = self.closed_until.filter(|until| *until > now);
+        let mut deadline = self.closed_until;
+        let mut fds = vec![
+            PollFd::new(&self.shared.stop, PollFlags::IN),
+            PollFd::new(
+                &self.listener,
+                if deadline.is_some() { PollFlags::empty() } else { PollFlags::IN },
+            ),
+            // Without: something else, of which nothing is asked.
+            self.core_listener
+                .as_ref()
+                .map_or(PollFd::new(&self.listener, PollFlags::empty()), |core_listener| {
+                    PollFd::new(core_listener, PollFlags::IN)
+                }),
+        ];
+        for connection in &self.connections {
+            fds.push(PollFd::from_borrowed_fd(connection.as_fd(), connection.waits_for()));
+            let at_once = connection.unsent() == 0 && connection.has_line();
+            let its = if at_once { now } else { connection.since + self.limits.patience };
+            deadline = Some(deadline.map_or(its, |deadline| deadline.min(its)));
+        }
+        let left = deadline
+            .and_then(|deadline| Timespec::try_from(deadline.saturating_duration_since(now)).ok());
+        let polled = poll(&mut fds, left.as_ref());
+        ready.clear();
+        ready.extend(
+            fds.iter().map(|fd| if polled.is_ok() { fd.revents() } else { PollFlags::empty() }),
+        );
+        if polled.is_err_and(|e| e != Errno::INTR) {
+            // No memory; or fewer descriptors are allowed by now than it asks about.
+            self.connections.clear();
+            ready.truncate(OTHERS);
+            std::thread::sleep(PAUSE);
+        }
+        ready[0].is_empty()
+    }
+
+    fn listen(&self) {
+        if let (Some(_), Some(answer)) = (&self.core_listener, self.answer.upgrade()) {
+            answer.on_listening(self.shared.location());
+        }
+    }
+
+    fn receive_notification(&mut self) {
+        if let Some(core) = self.core_listener.as_ref().and_then(CoreListener::take_notification)
+            && let Some(answer) = self.answer.upgrade()
+        {
+            answer.on_notification(core);
+        }
+    }
+
+    /// One request of one connection.
+    fn turn(&mut self, place: usize, now: Instant) {
+        let unsent: usize = self.connections.iter().map(Connection::unsent).sum();
+        let open = self.connections.len();
+        let connection = &mut self.connections[place];
+        let had = connection.unsent() > 0;
+        connection.flush();
+        if connection.unsent() > 0 {
+            return;
+        }
+        if had {
+            connection.since = now;
+        }
+        if connection.closing {
+            return;
+        }
+        let line = match connection.request() {
+            Incoming::None => return,
+            Incoming::Line(line) => line,
+            Incoming::TooLong => {
+                let text = format!("a request of more than {} bytes", protocol::LONGEST_REQUEST);
+                connection.append(|output| put_error(output, &Refused::Invalid(text)));
+                connection.closing = true;
+                connection.flush();
+                return;
+            }
+        };
+        connection.since = now;
+        if !self.shared.admits(connection.uid) {
+            let refused = denied(&self.shared, connection.uid);
+            connection.append(|output| put_error(output, &refused));
+            connection.closing = true;
+            connection.flush();
+            return;
+        }
+        let answered = Request::parse(&line).and_then(|ask| {
+            let Some(answer) = self.answer.upgrade() else {
+                return Err(Refused::Failed(format!(
+                    "address space {} is ending",
+                    self.shared.location()
+                )));
+            };
+            if unsent > MAX_UNSENT
+                && matches!(
+                    ask,
+                    Request::Microprocesses | Request::Resources { .. } | Request::Trace
+                )
+            {
+                return Err(Refused::Busy(
+                    "too many lists were asked for and not taken: ask again later".into(),
+                ));
+            }
+            if ask == Request::Trace {
+                let busy = self.tracing.load(Ordering::Relaxed) > 0;
+                return if busy {
+                    Err(Refused::Busy(
+                        "its trace is being written for somebody else: ask again later".into(),
+                    ))
+                } else {
+                    Ok(RequestOutcome::Traced)
+                };
+            }
+            // The answering code is on a kernel thread of ours: it may panic, and we go on.
+            let answers = || self::answer(&*answer, &ask, connection, &self.shared, open);
+            catch_unwind(AssertUnwindSafe(answers))
+                .unwrap_or_else(|_| {
+                    Err(Refused::Failed("the answering code there panicked".into()))
+                })
+                .map(|count| {
+                    connection.append(|output| put_end(output, count));
+                    RequestOutcome::Answered
+                })
+        });
+        match answered {
+            Ok(RequestOutcome::Answered) => {}
+            Ok(RequestOutcome::Traced) => {
+                let connection = self.connections.swap_remove(place);
+                self.begin_trace(connection);
+                return;
+            }
+            Err(refused) => connection.append(|output| put_error(output, &refused)),
+        }
+        connection.flush();
+        // The answer's time counts from here; it may have taken some itself.
+        connection.since = Instant::now();
+    }
+
+    fn begin_trace(&mut self, connection: Connection) {
+        self.tracers.retain(|tracer| !tracer.is_finished());
+        let tracing = self.tracing.clone();
+        let (answer, shared, patience) =
+            (self.answer.clone(), self.shared.clone(), self.limits.patience);
+        let mut out = TraceWriter { connection, shared, patience, count: 0 };
+        let write = move || {
+            let trace = || match answer.upgrade() {
+                Some(answer) => answer.trace(&mut out),
+                None => Err(io::Error::other("the address space is ending")),
+            };
+            let written = catch_unwind(AssertUnwindSafe(trace));
+            let refused = match written {
+                Ok(Ok(())) => None,
+                Ok(Err(e)) if e.kind() == io::ErrorKind::Unsupported => {
+                    Some(Refused::Unsupported(e.to_string()))
+                }
+                Ok(Err(e)) => Some(Refused::Failed(format!("the trace: {e}"))),
+                Err(_) => Some(Refused::Failed("the answering code there panicked".into())),
+            };
+            let count = out.count;
+            out.connection.append(|output| match &refused {
+                None => put_end(output, count),
+                Some(refused) => put_error(output, refused),
+            });
+            // A client that hears the end may ask for the next one at once; one that does not take
+            // it keeps others from it, and no more than one thread.
+            tracing.fetch_sub(1, Ordering::Relaxed);
+            out.connection.flush();
+            if out.connection.unsent() > 0 {
+                tracing.fetch_add(1, Ordering::Relaxed);
+                let _ = out.take(0);
+                tracing.fetch_sub(1, Ordering::Relaxed);
+            }
+        };
+        // It has this thread's mask: no signals. If there is no thread for it, the connection is
+        // closed, which says so.
+        self.tracing.fetch_add(1, Ordering::Relaxed);
+        match std::thread::Builder::new().name("kumi-trace".into()).spawn(write) {
+            Ok(tracer) => self.tracers.push(tracer),
+            Err(_) => drop(self.tracing.fetch_sub(1, Ordering::Relaxed)),
+        }
+    }
+
+    /// The one that has been idle for longest.
+    fn connection_to_evict(&self, now: Instant) -> Option<usize> {
+        let all = || self.connections.iter().enumerate();
+        let idle = all().filter(|(_, one)| {
+            one.unsent() == 0 && now.saturating_duration_since(one.since) >= GRACE
+        });
+        let long = all().filter(|(_, one)| now.saturating_duration_since(one.begun) >= LONG_LIVED);
+        let goes =
+            idle.min_by_key(|(_, one)| one.since).or_else(|| long.min_by_key(|(_, one)| one.begun));
+        goes.map(|(place, _)| place)
+    }
+
+    fn accept_clients(&mut self, now: Instant) {
+        for _ in 0..ACCEPT_BATCH {
+            let full = self.connections.len() >= self.limits.connections;
+            let goes = self.connection_to_evict(now).filter(|_| full);
+            if full && goes.is_none() {
+                // A new client waits, which is better than to be let in and closed before it can
+                // ask.
+                self.closed_until = Some(now + GRACE / 5);
+                return;
+            }
+            let socket =
+                match accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+                    Ok(socket) => self.shared.keep(socket),
+                    Err(Errno::INTR | Errno::CONNABORTED) => continue,
+                    Err(Errno::AGAIN) => return,
+                    Err(_) => {
+                        self.closed_until = Some(now + PAUSE);
+                        return;
+                    }
+                };
+            // Refused, if the kernel does not say which process it is.
+            let Ok(peer) = getsockopt(&socket, PeerCredentials) else { continue };
+            let mut connection = Connection::new(socket, peer.uid(), now);
+            if !self.shared.admits(peer.uid()) {
+                let refused = denied(&self.shared, peer.uid());
+                connection.append(|output| put_error(output, &refused));
+                connection.flush();
+                continue;
+            }
+            if let Some(place) = goes {
+                self.connections.swap_remove(place);
+            }
+            let space = self.shared.location();
+            connection.put(&Greeting {
+                protocol: PROTOCOL,
+                version: env!("CARGO_PKG_VERSION").into(),
+                space,
+            });
+            connection.flush();
+            self.connections.push(connection);
+        }
+    }
+}
+
+fn denied(shared: &Shared, uid: u32) -> Refused {
+    Refused::Denied(format!(
+        "address space {} belongs to user {} and does not let user {uid} in",
+        shared.location(),
+        shared.owner()
+    ))
+}
+
+/// The items of an answer: how many.
+fn answer(
+    answer: &dyn ControlHandler,
+    ask: &Request,
+    to: &mut Connection,
+    shared: &Shared,
+    open: usize,
+) -> Result<u64, Refused> {
+    let mut count = 0;
+    match ask {
+        Request::Space => to.put(&answer.space()),
+        Request::Microprocesses => {
+            answer.microprocesses(&mut |one| {
+                count += 1;
+                to.put(&one);
+            });
+            return Ok(count);
+        }
+        Request::Microprocess { id } => to.put(&answer.microprocess(*id)?),
+        Request::Resources { kind } => {
+            answer.resources(protocol::kind(kind.as_deref())?, &mut |one| {
+                count += 1;
+                to.put(&one);
+            });
+            return Ok(count);
+        }
+        Request::Act { id, action } => to.put(&ActionResult { done: answer.act(*id, *action)? }),
+        Request::Backtrace { id } => to.put(&Text { text: answer.backtrace(*id)? }),
+        Request::Metrics => {
+            let refused = Metric {
+                name: "kumihimo_control_refused_total".into(),
+                help:
+                    "Attempts to see or steer this address space that were refused: another user's."
+                        .into(),
+                counter: true,
+                samples: vec![(Vec::new(), shared.refused.load(Ordering::Relaxed) as f64)],
+            };
+            let open = Metric {
+                name: "kumihimo_control_connections".into(),
+                help: "Connections that look at this address space or steer it.".into(),
+                counter: false,
+                samples: vec![(Vec::new(), open as f64)],
+            };
+            for mut metric in answer.metrics().into_iter().chain([refused, open]) {
+                // JSON knows no others.
+                metric.samples.retain(|(_, value)| value.is_finite());
+                count += 1;
+                to.put(&metric);
+            }
+            return Ok(count);
+        }
+        Request::Trace => return Err(Refused::Invalid("a trace has a thread of its own".into())),
+    }
+    Ok(1)
+}
+
+/// What is written to it goes to the asking client, which is waited for.
+struct TraceWriter {
+    connection: Connection,
+    shared: Arc<Shared>,
+    patience: Duration,
+    count: u64,
+}
+
+impl TraceWriter {
+    /// Waits until no more than `rest` bytes are left to be taken.
+    fn take(&mut self, rest: usize) -> io::Result<()> {
+        loop {
+            self.connection.flush();
+            if self.connection.is_broken() {
+                return Err(io::ErrorKind::BrokenPipe.into());
+            }
+            if self.connection.unsent() <= rest {
+                return Ok(());
+            }
+            let mut fds = [
+                PollFd::from_borrowed_fd(self.connection.as_fd(), PollFlags::OUT),
+                PollFd::new(&self.shared.stop, PollFlags::IN),
+            ];
+            match poll(&mut fds, Timespec::try_from(self.patience).ok().as_ref()) {
+                Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
+                Ok(_) if !fds[1].revents().is_empty() => {
+                    return Err(io::Error::other("the address space is ending"));
+                }
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+}
+
+impl Write for TraceWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let part = &bytes[..bytes.len().min(MOST_BYTES)];
+        if !part.is_empty() {
+            self.connection.put(&Bytes { bytes: part.len() });
+            self.connection.append(|output| output.extend_from_slice(part));
+            self.count += 1;
+            self.take(TRACE_AHEAD)?;
+        }
+        Ok(part.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,465 @@
+//! `locked`: the conventional design that P4 compares itself with.
+//!
+//! As it was: each VP has a Protect Queue and a Waiver Queue; the owner inserts into both without a
+//! lock; only taking from a Waiver Queue needs that queue's lock, and a VP does so when it has
+//! nothing else to run: from others', or back from its own. What exceeds the capacity goes into the
+//! Waiver Queue, and, while some VP idles and nothing stands there, one item in any case.
+//!
+//! Added so that it is no straw man: an idle VP takes its fair share at once under one lock;
+//! thieves look before they lock and leave a queue whose lock is taken; the owner rotates what
+//! nobody fetches back into its Protect Queue, a batch at every 16th switch, or it would starve.
+
+use core::{cell::UnsafeCell, ptr::NonNull};
+
+use super::capacity::{Capacity, Limit};
+use super::peers::{Peer, Peers};
+use crate::loom::{AtomicBool, Ordering, Padded, fence, spin_loop};
+use crate::node::Origin;
+use crate::node::Place;
+use crate::node::{self, Node, links};
+use crate::part::injector::Injector;
+use crate::part::protect_queue::ProtectQueue;
+use crate::part::shared_side::{SharedSide, Stats};
+use crate::part::waiver_queue::WaiverQueue;
+use crate::run_queue::RunQueue;
+use crate::run_queue::Taker;
+
+/// Items that the owner takes back at once.
+const BATCH: usize = 16;
+/// Turns of the loop before a waiter for a lock goes away. The lock is held for tens of
+/// nanoseconds, unless its holder lost the processor.
+const PATIENCE: u32 = if cfg!(loom) { 2 } else { 256 };
+
+/// Lock without a look. Loom remembers the last access to an object only, so a look of one's own
+/// just before hides from it that another one's access competes with what follows.
+const LOCK_UNSEEN: bool = cfg!(loom);
+
+/// The lock of one Waiver Queue's removing end.
+pub struct RemovalLock(AtomicBool);
+
+impl RemovalLock {
+    /// An open one.
+    pub fn new() -> RemovalLock {
+        RemovalLock(AtomicBool::new(false))
+    }
+
+    /// Takes it, waiting a little. `None`: its holder does not come to an end. `waited` is called
+    /// if it was taken at first.
+    #[inline]
+    pub fn lock(&self, waited: impl FnOnce()) -> Option<RemovalGuard<'_>> {
+        if self.try_lock() {
+            return Some(RemovalGuard(self));
+        }
+        waited();
+        for _ in 0..PATIENCE {
+            spin_loop();
+            if !self.0.load(Ordering::Relaxed) && self.try_lock() {
+                return Some(RemovalGuard(self));
+            }
+        }
+        None
+    }
+
+    /// Somebody has it now.
+    fn is_held(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn try_lock(&self) -> bool {
+        // Acquire: pairs with the release in `RemovalGuard::drop`.
+        self.0.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+}
+
+impl Default for RemovalLock {
+    fn default() -> RemovalLock {
+        RemovalLock::new()
+    }
+}
+
+/// The lock is held.
+pub struct RemovalGuard<'a>(&'a RemovalLock);
+
+impl Drop for RemovalGuard<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.0.store(false, Ordering::Release);
+    }
+}
+
+struct OwnerSide<T: Node> {
+    protect: ProtectQueue<T>,
+    /// Something was put into our Waiver Queue since it was last known empty.
+    waived: bool,
+    /// The ranks from the highest level of what was put there upwards: if our Protect Queue has
+    /// none of them, that has to run first. All ones if nothing was: then the same test says that
+    /// there is nothing to run.
+    guard: u64,
+    limit: Limit,
+    /// Exchanges until the next tick.
+    ticks: u32,
+    turn: usize,
+}
+
+/// One VP's queues in the `locked` design.
+pub struct LockedQueue<T: Node> {
+    own: UnsafeCell<OwnerSide<T>>,
+    peers: Peers<LockedQueue<T>>,
+    shared: SharedSide<T>,
+    waiver: WaiverQueue<T>,
+    lock: Padded<RemovalLock>,
+}
+
+// SAFETY: `own` is touched by the VP's carrier only (contract of `Set::local`); the rest is shared
+// by design.
+unsafe impl<T: Node> Sync for LockedQueue<T> {}
+// SAFETY: as above; items are pointers whose transfer `Node` regulates.
+unsafe impl<T: Node> Send for LockedQueue<T> {}
+
+impl<T: Node> Peer<T> for LockedQueue<T> {
+    fn shared(&self) -> &SharedSide<T> {
+        &self.shared
+    }
+    fn on_the_way(&self) -> usize {
+        self.waiver.len()
+    }
+}
+
+impl<T: Node> LockedQueue<T> {
+    pub(crate) fn new(vp: usize, n_vps: usize, rule: Capacity, places: usize) -> LockedQueue<T> {
+        LockedQueue {
+            own: UnsafeCell::new(OwnerSide {
+                protect: ProtectQueue::new(vp),
+                waived: false,
+                guard: u64::MAX,
+                limit: Limit::new(rule, n_vps),
+                ticks: 1,
+                turn: vp,
+            }),
+            peers: Peers::none(),
+            shared: SharedSide::new(),
+            waiver: WaiverQueue::new(places),
+            lock: Padded(RemovalLock::new()),
+        }
+    }
+
+    pub(crate) fn join(&mut self, peers: Peers<LockedQueue<T>>) {
+        self.peers = peers;
+    }
+
+    /// The owner's part.
+    #[inline]
+    #[allow(clippy::mut_from_ref)]
+    fn own(&self) -> &mut OwnerSide<T> {
+        // SAFETY: only the VP's carrier calls what leads here (contract of `Set::local`), each
+        // operation asks once, and none calls back into the queue while it has the reference.
+        unsafe { &mut *self.own.get() }
+    }
+
+    /// Removes up to `most` items of `from` under its lock, into our Protect Queue.
+    fn remove_some(
+        &self,
+        from: &LockedQueue<T>,
+        protect: &mut ProtectQueue<T>,
+        most: usize,
+    ) -> usize {
+        let shown = &self.shared.shown;
+        let Some(_held) = from.lock.lock(|| shown.lock_waits.add(1)) else {
+            return 0;
+        };
+        shown.locks.add(1);
+        // SAFETY: the lock makes us the only consumer; items come with their places set.
+        unsafe { from.waiver.take(most, |item| protect.adopt(item, false)) }
+    }
+
+    /// Takes a batch back from our own Waiver Queue.
+    #[cold]
+    fn reclaim(&self, own: &mut OwnerSide<T>) {
+        if LOCK_UNSEEN || !self.waiver.is_empty() {
+            self.remove_some(self, &mut own.protect, BATCH);
+        }
+        // We alone insert: if it is empty now it stays so. Otherwise others of that level may be
+        // left.
+        if self.waiver.is_empty() {
+            own.waived = false;
+            own.guard = u64::MAX;
+        }
+    }
+
+    /// Takes back batches until what had to run first is here, or its Waiver Queue is empty or in
+    /// other hands.
+    fn reclaim_first(&self, own: &mut OwnerSide<T>) {
+        while own.waived && own.protect.ranks() & own.guard == 0 {
+            let before = own.protect.len();
+            self.reclaim(own);
+            if own.protect.len() == before {
+                break;
+            }
+        }
+    }
+
+    #[cold]
+    fn pop_slow(&self, own: &mut OwnerSide<T>) -> Option<(NonNull<T>, u8)> {
+        self.reclaim_first(own);
+        let next = own.protect.pop();
+        if next.is_none() {
+            self.shared.publish(0, 0);
+        }
+        next
+    }
+
+    #[cold]
+    fn pop_at_least_slow(&self, own: &mut OwnerSide<T>, level: u8) -> Option<(NonNull<T>, u8)> {
+        let high_enough = own.guard & !node::ranks_from(level) == 0;
+        if high_enough {
+            self.reclaim_first(own);
+        }
+        own.protect.pop_at_least(level)
+    }
+
+    #[cold]
+    fn tick(&self, own: &mut OwnerSide<T>) {
+        own.ticks = self.peers.period();
+        if own.waived {
+            self.reclaim(own);
+        }
+        self.shared.publish(own.protect.len() + 1, own.protect.levels());
+        own.limit.renew(own.protect.len(), 1, &self.peers);
+    }
+
+    #[cold]
+    fn surplus_slow(&self, own: &mut OwnerSide<T>, someone_idle: bool) -> Option<Taker> {
+        let surplus = own.limit.renew(own.protect.len(), 1, &self.peers);
+        let mut given = 0;
+        let mut guard = own.guard;
+        {
+            // SAFETY: the owner is the only producer.
+            let mut fill = unsafe { self.waiver.fill() };
+            let want = surplus.min(fill.free());
+            let began_empty = fill.began_empty();
+            let mut put = |item| {
+                // SAFETY: just taken from the Protect Queue: live and ours.
+                guard &= node::ranks_from(unsafe { links(item) }.level());
+                assert!(fill.push(item).is_ok(), "more than what is free");
+            };
+            if want > 0
+                && let Some(level) = own.protect.lowest()
+            {
+                given = own.protect.give(level, want, &mut put);
+            }
+            if given == 0
+                && someone_idle
+                && began_empty
+                && let Some(item) = own.protect.give_highest()
+            {
+                put(item);
+                given = 1;
+            }
+        }
+        own.guard = guard;
+        own.waived |= given > 0;
+        self.shared.publish(own.protect.len() + 1, own.protect.levels());
+        own.limit.put_off(own.protect.len());
+        if given == 0 {
+            return None;
+        }
+        self.shared.shown.waiver_passes.add(1);
+        // The caller looks next for sleeping VPs; a VP that is about to sleep looks here. One of
+        // the two must see the other.
+        fence(Ordering::SeqCst);
+        Some(Taker::Any)
+    }
+}
+
+impl<T: Node> RunQueue<T> for LockedQueue<T> {
+    #[inline]
+    unsafe fn push(&self, item: NonNull<T>, place: Place, origin: Origin) {
+        // SAFETY: as the caller promises.
+        unsafe { self.own().protect.push(item, place, origin) }
+    }
+
+    #[inline]
+    fn pop(&self) -> Option<(NonNull<T>, u8)> {
+        let own = self.own();
+        if own.protect.ranks() & own.guard == 0 {
+            return self.pop_slow(own);
+        }
+        own.protect.pop()
+    }
+
+    #[inline]
+    fn pop_at_least(&self, level: u8) -> Option<(NonNull<T>, u8)> {
+        let own = self.own();
+        if own.protect.ranks() & own.guard & node::ranks_from(level) == 0 {
+            return self.pop_at_least_slow(own, level);
+        }
+        own.protect.pop()
+    }
+
+    unsafe fn remove(&self, item: NonNull<T>) -> bool {
+        let own = self.own();
+        // SAFETY: live by the caller's promise.
+        while own.waived && unsafe { !own.protect.holds(item) } {
+            let before = own.protect.len();
+            self.reclaim(own);
+            if own.protect.len() == before {
+                break;
+            }
+        }
+        // SAFETY: as the caller promises.
+        unsafe { own.protect.remove(item) }
+    }
+
+    #[inline]
+    fn exchange(&self) -> Option<Taker> {
+        let own = self.own();
+        own.ticks -= 1;
+        if own.ticks == 0 {
+            self.tick(own);
+        }
+        None
+    }
+
+    #[inline]
+    fn surplus(&self, someone_idle: bool) -> Option<Taker> {
+        let own = self.own();
+        if own.protect.len() <= own.limit.queued && (!someone_idle || own.protect.is_empty()) {
+            return None;
+        }
+        self.surplus_slow(own, someone_idle)
+    }
+
+    fn pull(&self) -> bool {
+        let own = self.own();
+        if own.waived {
+            self.reclaim(own);
+            if !own.protect.is_empty() {
+                return true;
+            }
+        }
+        own.turn = own.turn.wrapping_add(1);
+        let share = own.limit.portion(&self.peers);
+        let mut got = 0;
+        for from in self.peers.others(own.turn) {
+            if LOCK_UNSEEN || !from.waiver.is_empty() {
+                got += self.remove_some(from, &mut own.protect, share - got);
+                if got >= share {
+                    break;
+                }
+            }
+        }
+        self.shared.shown.migrations.add(got);
+        self.shared.publish(own.protect.len(), own.protect.levels());
+        got > 0
+    }
+
+    fn has_visible_work(&self) -> bool {
+        // Pairs with the fences of VPs that make work visible; the caller has said before that it
+        // is about to sleep.
+        fence(Ordering::SeqCst);
+        // Our own Waiver Queue too: a VP that asked for high levels only, or found its lock taken,
+        // has left something there.
+        !self.shared.injector.is_empty()
+            || !self.waiver.is_empty()
+            || self.peers.others(0).any(|q| !q.waiver.is_empty())
+    }
+
+    #[inline]
+    fn len(&self) -> usize {
+        self.own().protect.len()
+    }
+
+    #[inline]
+    fn levels(&self) -> u64 {
+        self.own().protect.levels()
+    }
+
+    #[inline]
+    fn has_above(&self, level: u8) -> bool {
+        let own = self.own();
+        own.protect.ranks() & node::ranks_above(level) != 0
+    }
+
+    #[inline]
+    fn peek(&self) -> Option<NonNull<T>> {
+        self.own().protect.peek()
+    }
+
+    fn loosen(&self) {
+        self.own().protect.loosen()
+    }
+
+    fn waiting(&self) -> Option<u8> {
+        let own = self.own();
+        let given =
+            (own.waived && !self.waiver.is_empty()).then(|| own.guard.leading_zeros() as u8);
+        own.protect.highest().max(given)
+    }
+
+    fn held(&self) -> Option<u8> {
+        let own = self.own();
+        let held = own.waived && self.lock.is_held() && !self.waiver.is_empty();
+        held.then(|| own.guard.leading_zeros() as u8)
+            .filter(|level| Some(*level) > own.protect.highest())
+    }
+
+    fn hand(&self, level: u8) -> Option<NonNull<T>> {
+        let own = self.own();
+        self.reclaim_first(own);
+        own.protect.hand(level)
+    }
+
+    unsafe fn adopt(&self, item: NonNull<T>) {
+        // SAFETY: as the caller promises.
+        unsafe { self.own().protect.adopt(item, false) }
+    }
+
+    #[inline]
+    fn injector(&self) -> &Injector<T> {
+        &self.shared.injector
+    }
+
+    fn shown(&self) -> (usize, u64) {
+        let s = &self.shared.shown;
+        (s.load.load(Ordering::Relaxed) as usize, s.levels.load(Ordering::Relaxed))
+    }
+
+    fn stats(&self) -> Stats {
+        self.shared.stats()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::any_queue::AnyQueue;
+    use crate::run_queue::Design;
+    use crate::set::Set;
+    use crate::tests::Items;
+
+    #[test]
+    fn what_another_one_is_about_to_take_is_told() {
+        let items = Items::new(3);
+        let set = Set::new(Design::Locked, 2, Capacity::Fixed(64));
+        // SAFETY: one kernel thread plays all carriers; every item is pushed while it is in no
+        // queue.
+        unsafe {
+            let from = set.local(0);
+            let AnyQueue::Locked(queue) = from.queue else { unreachable!() };
+            for (item, level) in items.all().zip([3, 9]) {
+                from.push(item, Place::back(level), Origin::Spawn);
+            }
+            assert_eq!(from.surplus(true), Some(Taker::Any));
+            assert_eq!((from.held(), from.waiting()), (None, Some(9)));
+            let thief = queue.lock.lock(|| ()).expect("open");
+            assert_eq!((from.held(), from.waiting(), from.hand(9)), (Some(9), Some(9), None));
+            // As high, and within reach.
+            from.push(items.get(2), Place::back(9), Origin::Spawn);
+            assert_eq!((from.held(), from.hand(9)), (None, Some(items.get(2))));
+            drop(thief);
+            assert_eq!((from.held(), from.hand(9)), (None, Some(items.get(1))));
+            let _ = from.pop();
+        }
+    }
+}

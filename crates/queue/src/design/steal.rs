@@ -1,0 +1,489 @@
+//! `steal`: work stealing with Chase-Lev queues, one per level, made when the level is first used.
+//!
+//! What is queued can be stolen at any time, woken items too; first in, first out at both ends.
+//! Local priority order is exact: a bitmap finds the highest level. A deque can neither be ordered
+//! by key nor inserted into at its front, so such items stand in a Protect Queue before their
+//! level's deque, and leave it only through the surplus slot while some VP idles.
+
+use alloc::boxed::Box;
+use core::{
+    cell::UnsafeCell,
+    ptr::{NonNull, null_mut},
+};
+
+use super::capacity::Capacity;
+use super::peers::{Peer, Peers};
+use crate::loom::{AtomicPtr, AtomicU64, Ordering, Padded, fence};
+use crate::node::Origin;
+use crate::node::Place;
+use crate::node::{self, LEVELS, Node, links};
+use crate::part::deque::{Deque, Stolen};
+use crate::part::injector::Injector;
+use crate::part::protect_queue::ProtectQueue;
+use crate::part::shared_side::{SharedSide, Stats};
+use crate::run_queue::RunQueue;
+use crate::run_queue::Taker;
+
+/// Longest level that `remove` searches.
+const SEARCH: usize = 1024;
+
+struct OwnerSide<T: Node> {
+    /// Items with a key or for the front; served before the deque of their level.
+    protect: ProtectQueue<T>,
+    /// Bit r: the deque of rank r may have an item.
+    bits: u64,
+    /// As in `ring`.
+    offered: bool,
+    guard: u64,
+    stale_offer: bool,
+    /// Something was pushed since `surplus` last reported.
+    fresh: bool,
+    ticks: u32,
+    turn: usize,
+}
+
+/// One VP's queues in the `steal` design.
+pub struct StealQueue<T: Node> {
+    own: UnsafeCell<OwnerSide<T>>,
+    peers: Peers<StealQueue<T>>,
+    shared: SharedSide<T>,
+    /// `OwnerSide::bits` for thieves.
+    bits: Padded<AtomicU64>,
+    /// By rank; null until first used, by the owner, which makes them.
+    deques: Box<[AtomicPtr<Deque<T>>; LEVELS]>,
+}
+
+// SAFETY: `own` is touched by the VP's carrier only (contract of `Set::local`); the rest is shared
+// by design.
+unsafe impl<T: Node> Sync for StealQueue<T> {}
+// SAFETY: as above; items are pointers whose transfer `Node` regulates.
+unsafe impl<T: Node> Send for StealQueue<T> {}
+
+impl<T: Node> Peer<T> for StealQueue<T> {
+    fn shared(&self) -> &SharedSide<T> {
+        &self.shared
+    }
+    fn on_the_way(&self) -> usize {
+        0
+    }
+}
+
+impl<T: Node> Drop for StealQueue<T> {
+    fn drop(&mut self) {
+        for deque in self.deques.iter_mut() {
+            let deque = *deque.get_mut();
+            if !deque.is_null() {
+                // SAFETY: made by `Box::into_raw` in `open`, and no other thread is left that could
+                // use it.
+                drop(unsafe { Box::from_raw(deque) });
+            }
+        }
+    }
+}
+
+impl<T: Node> StealQueue<T> {
+    pub(crate) fn new(vp: usize, _rule: Capacity) -> StealQueue<T> {
+        StealQueue {
+            own: UnsafeCell::new(OwnerSide {
+                protect: ProtectQueue::new(vp),
+                bits: 0,
+                offered: false,
+                guard: u64::MAX,
+                stale_offer: false,
+                fresh: false,
+                ticks: 0,
+                turn: vp,
+            }),
+            peers: Peers::none(),
+            shared: SharedSide::new(),
+            bits: Padded(AtomicU64::new(0)),
+            deques: Box::new([const { AtomicPtr::new(null_mut()) }; LEVELS]),
+        }
+    }
+
+    pub(crate) fn join(&mut self, peers: Peers<StealQueue<T>>) {
+        self.peers = peers;
+    }
+
+    /// The owner's part.
+    #[inline]
+    #[allow(clippy::mut_from_ref)]
+    fn own(&self) -> &mut OwnerSide<T> {
+        // SAFETY: only the VP's carrier calls what leads here (contract of `Set::local`), each
+        // operation asks once, and none calls back into the queue while it has the reference.
+        unsafe { &mut *self.own.get() }
+    }
+
+    /// The deque of a rank, if it was ever used.
+    #[inline]
+    fn deque(&self, rank: usize) -> Option<&Deque<T>> {
+        // Acquire: thieves find it made.
+        // SAFETY: null, or made by `open` and kept until the queue goes.
+        unsafe { self.deques[rank].load(Ordering::Acquire).as_ref() }
+    }
+
+    /// The deque of a rank, made if need be. Owner only.
+    #[inline]
+    fn own_deque(&self, rank: usize) -> &Deque<T> {
+        self.deque(rank).unwrap_or_else(|| self.open(rank))
+    }
+
+    #[cold]
+    fn open(&self, rank: usize) -> &Deque<T> {
+        let deque = Box::into_raw(Box::new(Deque::new()));
+        // Release: thieves find it made.
+        self.deques[rank].store(deque, Ordering::Release);
+        // SAFETY: as in `deque`.
+        unsafe { &*deque }
+    }
+
+    #[inline]
+    fn append(&self, own: &mut OwnerSide<T>, item: NonNull<T>, rank: usize) {
+        // SAFETY: by the owner.
+        unsafe { self.own_deque(rank).push(item) };
+        own.fresh = true;
+        if own.bits >> rank & 1 == 0 {
+            own.bits |= 1 << rank;
+            self.bits.store(own.bits, Ordering::Release);
+        }
+    }
+
+    /// The next item of the levels in `mask`.
+    #[inline]
+    fn take(&self, own: &mut OwnerSide<T>, mask: u64) -> Option<(NonNull<T>, u8)> {
+        loop {
+            let kept = own.protect.ranks();
+            let all = own.bits | kept;
+            if all & own.guard & mask == 0 {
+                // Nothing above what is on offer, or nothing at all.
+                if own.offered && own.guard & !mask == 0 && all & own.guard == 0 {
+                    self.reclaim(own, true);
+                    continue;
+                }
+                if all & mask == 0 {
+                    return None;
+                }
+            }
+            let rank = all.trailing_zeros() as usize;
+            if kept >> rank & 1 != 0 {
+                return own.protect.pop();
+            }
+            if let Some(item) = self.deque(rank).and_then(Deque::pop) {
+                return Some((item, node::level(rank)));
+            }
+            self.ran_dry(own, rank);
+        }
+    }
+
+    #[cold]
+    fn ran_dry(&self, own: &mut OwnerSide<T>, rank: usize) {
+        own.bits &= !(1 << rank);
+        self.bits.store(own.bits, Ordering::Relaxed);
+    }
+
+    #[cold]
+    fn reclaim(&self, own: &mut OwnerSide<T>, front: bool) {
+        own.offered = false;
+        own.guard = u64::MAX;
+        own.stale_offer = false;
+        if let Some(item) = self.shared.offer.take() {
+            self.shared.shown.offers_back.add(1);
+            // SAFETY: taken from the surplus slot, so ours.
+            unsafe { own.protect.adopt(item, front) };
+        }
+    }
+
+    fn levels_of(own: &OwnerSide<T>) -> u64 {
+        (own.bits | own.protect.ranks()).reverse_bits()
+    }
+
+    fn queued(&self, own: &OwnerSide<T>) -> usize {
+        let mut bits = own.bits;
+        let mut n = own.protect.len();
+        while bits != 0 {
+            let rank = bits.trailing_zeros() as usize;
+            bits &= bits - 1;
+            n += self.deque(rank).map_or(0, Deque::len);
+        }
+        n
+    }
+
+    #[cold]
+    fn tick(&self, own: &mut OwnerSide<T>) {
+        self.shared.publish(self.queued(own) + 1, Self::levels_of(own));
+        if own.offered {
+            if own.stale_offer {
+                self.reclaim(own, false);
+            } else {
+                own.stale_offer = true;
+            }
+        }
+    }
+
+    #[cold]
+    fn surplus_slow(&self, own: &mut OwnerSide<T>) -> Option<Taker> {
+        if own.bits == 0 && self.shared.offer.is_empty() {
+            if let Some(item) = own.protect.give_highest() {
+                // SAFETY: in no queue any more, ours, live.
+                own.guard = node::ranks_from(unsafe { links(item) }.level());
+                own.offered = true;
+                own.stale_offer = false;
+                // SAFETY: ours and empty.
+                unsafe { self.shared.offer.put(item) };
+                self.shared.shown.offers.add(1);
+            }
+        } else if !own.fresh {
+            return None;
+        }
+        own.fresh = false;
+        self.shared.publish(self.queued(own) + 1, Self::levels_of(own));
+        // The caller looks next for sleeping VPs; a VP that is about to sleep looks here. One of
+        // the two must see the other.
+        fence(Ordering::SeqCst);
+        (own.bits != 0 || own.offered).then_some(Taker::Any)
+    }
+
+    /// Steals from the highest level of `from`. Returns how many.
+    fn steal(&self, own: &mut OwnerSide<T>, from: &StealQueue<T>) -> usize {
+        // Acquire: the levels' deques are there.
+        let mut bits = from.bits.load(Ordering::Acquire);
+        while bits != 0 {
+            let rank = bits.trailing_zeros() as usize;
+            bits &= bits - 1;
+            let Some(deque) = from.deque(rank) else { continue };
+            loop {
+                // SAFETY: into a deque of our own, and a VP does not steal from itself.
+                match unsafe { deque.steal(self.own_deque(rank)) } {
+                    Stolen::Some(count) => {
+                        own.bits |= 1 << rank;
+                        own.fresh = true;
+                        self.bits.store(own.bits, Ordering::Release);
+                        return count;
+                    }
+                    Stolen::Nothing => break,
+                    Stolen::Missed => self.shared.shown.steal_retries.add(1),
+                }
+            }
+        }
+        0
+    }
+}
+
+impl<T: Node> RunQueue<T> for StealQueue<T> {
+    #[inline]
+    unsafe fn push(&self, item: NonNull<T>, place: Place, origin: Origin) {
+        let own = self.own();
+        if place.key.is_some() || place.front {
+            // SAFETY: as the caller promises.
+            return unsafe { own.protect.push(item, place, origin) };
+        }
+        // SAFETY: live by the caller's promise.
+        unsafe { links(item) }.set(place, origin);
+        self.append(own, item, node::rank(place.level));
+    }
+
+    #[inline]
+    fn pop(&self) -> Option<(NonNull<T>, u8)> {
+        let next = self.take(self.own(), u64::MAX);
+        if next.is_none() {
+            self.shared.publish(0, 0);
+        }
+        next
+    }
+
+    #[inline]
+    fn pop_at_least(&self, level: u8) -> Option<(NonNull<T>, u8)> {
+        self.take(self.own(), node::ranks_from(level))
+    }
+
+    unsafe fn remove(&self, item: NonNull<T>) -> bool {
+        let own = self.own();
+        // SAFETY: live by the caller's promise.
+        if own.offered && unsafe { !own.protect.holds(item) } {
+            self.reclaim(own, false);
+        }
+        // SAFETY: live by the caller's promise.
+        if unsafe { own.protect.remove(item) } {
+            return true;
+        }
+        // SAFETY: live; only the atomic word is read.
+        let rank = node::rank(unsafe { links(item) }.level());
+        let Some(deque) = self.deque(rank) else { return false };
+        let n = deque.len();
+        if n > SEARCH {
+            return false;
+        }
+        // Once round: what we pop and push again keeps its order, and what thieves take meanwhile
+        // is gone from the front.
+        let mut found = false;
+        for _ in 0..n {
+            let Some(next) = deque.pop() else { break };
+            if next == item {
+                found = true;
+            } else {
+                // SAFETY: by the owner.
+                unsafe { deque.push(next) };
+            }
+        }
+        found
+    }
+
+    #[inline]
+    fn exchange(&self) -> Option<Taker> {
+        let own = self.own();
+        own.ticks = own.ticks.wrapping_add(1);
+        if own.ticks & 15 == 0 {
+            self.tick(own);
+        }
+        None
+    }
+
+    #[inline]
+    fn surplus(&self, someone_idle: bool) -> Option<Taker> {
+        if !someone_idle {
+            return None;
+        }
+        let own = self.own();
+        if own.bits | own.protect.ranks() == 0 {
+            return None;
+        }
+        self.surplus_slow(own)
+    }
+
+    fn pull(&self) -> bool {
+        let own = self.own();
+        if own.offered {
+            self.reclaim(own, true);
+        }
+        if !own.protect.is_empty() {
+            return true;
+        }
+        own.turn = own.turn.wrapping_add(1);
+        let turn = own.turn;
+        // First the VP that shows the highest level, then any.
+        let best =
+            self.peers.others(turn).min_by_key(|q| q.bits.load(Ordering::Relaxed).trailing_zeros());
+        let mut got = best.map_or(0, |q| self.steal(own, q));
+        if got == 0 {
+            for q in self.peers.others(turn) {
+                got = self.steal(own, q);
+                if got > 0 {
+                    break;
+                }
+                if let Some(item) = q.shared.offer.take() {
+                    // SAFETY: taken from a surplus slot, so ours.
+                    unsafe { own.protect.adopt(item, false) };
+                    got = 1;
+                    break;
+                }
+            }
+        }
+        self.shared.shown.migrations.add(got);
+        self.shared.publish(self.queued(own), Self::levels_of(own));
+        got > 0
+    }
+
+    fn has_visible_work(&self) -> bool {
+        // Pairs with the fences of VPs that make work visible; the caller has said before that it
+        // is about to sleep.
+        fence(Ordering::SeqCst);
+        !self.shared.injector.is_empty()
+            || !self.shared.offer.is_empty()
+            || self.peers.others(0).any(|q| {
+                if !q.shared.offer.is_empty() {
+                    return true;
+                }
+                let mut bits = q.bits.load(Ordering::Acquire);
+                while bits != 0 {
+                    let rank = bits.trailing_zeros() as usize;
+                    bits &= bits - 1;
+                    if q.deque(rank).is_some_and(|deque| !deque.is_empty()) {
+                        return true;
+                    }
+                }
+                false
+            })
+    }
+
+    #[inline]
+    fn len(&self) -> usize {
+        self.queued(self.own())
+    }
+
+    #[inline]
+    fn levels(&self) -> u64 {
+        let own = self.own();
+        Self::levels_of(own)
+    }
+
+    #[inline]
+    fn has_above(&self, level: u8) -> bool {
+        let own = self.own();
+        (own.bits | own.protect.ranks()) & node::ranks_above(level) != 0
+    }
+
+    #[inline]
+    fn peek(&self) -> Option<NonNull<T>> {
+        None
+    }
+
+    fn loosen(&self) {
+        self.own().protect.loosen()
+    }
+
+    fn waiting(&self) -> Option<u8> {
+        let own = self.own();
+        let queued = own.bits | own.protect.ranks();
+        let offered =
+            (own.offered && !self.shared.offer.is_empty()).then(|| own.guard.leading_zeros() as u8);
+        (queued != 0).then(|| node::level(queued.trailing_zeros() as usize)).max(offered)
+    }
+
+    fn hand(&self, level: u8) -> Option<NonNull<T>> {
+        let own = self.own();
+        if own.offered {
+            self.reclaim(own, true);
+        }
+        let wanted = node::ranks_from(level);
+        loop {
+            let kept = own.protect.ranks() & wanted;
+            let all = (own.bits & wanted) | kept;
+            if all == 0 {
+                return None;
+            }
+            let rank = all.trailing_zeros() as usize;
+            if kept >> rank & 1 != 0 {
+                return own.protect.hand(level);
+            }
+            if let Some(item) = self.deque(rank).and_then(Deque::pop) {
+                return Some(item);
+            }
+            self.ran_dry(own, rank);
+        }
+    }
+
+    unsafe fn adopt(&self, item: NonNull<T>) {
+        let own = self.own();
+        // SAFETY: live and held by the caller's promise.
+        let place = unsafe { links(item) }.place();
+        if place.key.is_some() {
+            // SAFETY: as the caller promises.
+            return unsafe { own.protect.adopt(item, false) };
+        }
+        self.append(own, item, node::rank(place.level));
+    }
+
+    #[inline]
+    fn injector(&self) -> &Injector<T> {
+        &self.shared.injector
+    }
+
+    fn shown(&self) -> (usize, u64) {
+        let s = &self.shared.shown;
+        (s.load.load(Ordering::Relaxed) as usize, s.levels.load(Ordering::Relaxed))
+    }
+
+    fn stats(&self) -> Stats {
+        self.shared.stats()
+    }
+}

@@ -1,0 +1,112 @@
+//! A value that is computed when it is first used.
+
+use crate::init::once::Once;
+use crate::loom::const_fn;
+use std::cell::UnsafeCell;
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+use std::panic::{RefUnwindSafe, UnwindSafe};
+
+/// A value that is computed at the first access; the API is [`std::sync::LazyLock`]'s.
+///
+/// Accesses during the computation *block* (the microprocess, or the kernel thread). Not a
+/// cancellation point. The computation *happens before* every access.
+///
+/// ```
+/// use kumihimo_sync::LazyLock;
+/// static WORDS: LazyLock<Vec<&str>> = LazyLock::new(|| "one two".split(' ').collect());
+/// assert_eq!(WORDS.len(), 2);
+/// ```
+pub struct LazyLock<T, F = fn() -> T> {
+    once: Once,
+    data: UnsafeCell<Data<T, F>>,
+}
+
+/// `f` until the computation has begun, then nothing, then `value` when `once` is complete.
+union Data<T, F> {
+    value: ManuallyDrop<T>,
+    f: ManuallyDrop<F>,
+}
+
+// SAFETY: as `OnceLock<T>`; the closure is moved to the thread that runs it.
+unsafe impl<T: Sync + Send, F: Send> Sync for LazyLock<T, F> {}
+// SAFETY: owning the cell is owning the value or the closure.
+unsafe impl<T: Send, F: Send> Send for LazyLock<T, F> {}
+impl<T: RefUnwindSafe + UnwindSafe, F: UnwindSafe> RefUnwindSafe for LazyLock<T, F> {}
+impl<T: UnwindSafe, F: UnwindSafe> UnwindSafe for LazyLock<T, F> {}
+
+impl<T, F: FnOnce() -> T> LazyLock<T, F> {
+    const_fn! {
+        /// A value that `f` will compute.
+        #[inline]
+        pub fn new(f: F) -> LazyLock<T, F> {
+            LazyLock { once: Once::new(), data: UnsafeCell::new(Data { f: ManuallyDrop::new(f) }) }
+        }
+    }
+
+    /// The value, computed if it was not yet. The same as dereferencing.
+    ///
+    /// # Panics
+    /// If the closure panicked, now or before, or asks for the value itself.
+    #[inline]
+    #[track_caller]
+    pub fn force(this: &LazyLock<T, F>) -> &T {
+        if !this.once.is_completed() {
+            let data = this.data.get();
+            this.once.call(false, &mut |_| {
+                // SAFETY: `once` lets one closure run, once, as a panic poisons it: nobody else is
+                // at the data, and `f` is there.
+                unsafe {
+                    let f = ManuallyDrop::take(&mut (*data).f);
+                    let value = f();
+                    data.write(Data { value: ManuallyDrop::new(value) });
+                }
+            });
+        }
+        // SAFETY: `call` returns when it is complete, so the value is there, and nobody writes any
+        // more.
+        unsafe { &(*this.data.get()).value }
+    }
+}
+
+impl<T, F> Drop for LazyLock<T, F> {
+    fn drop(&mut self) {
+        let data = self.data.get_mut();
+        if self.once.is_completed() {
+            // SAFETY: complete, so the value is there; dropped once.
+            unsafe { ManuallyDrop::drop(&mut data.value) };
+        } else if !self.once.is_poisoned() {
+            // SAFETY: neither complete nor begun: the closure is there.
+            unsafe { ManuallyDrop::drop(&mut data.f) };
+        }
+    }
+}
+
+impl<T, F: FnOnce() -> T> Deref for LazyLock<T, F> {
+    type Target = T;
+    #[inline]
+    #[track_caller]
+    fn deref(&self) -> &T {
+        LazyLock::force(self)
+    }
+}
+
+impl<T: Default> Default for LazyLock<T> {
+    fn default() -> LazyLock<T> {
+        LazyLock::new(T::default)
+    }
+}
+
+impl<T: fmt::Debug, F> fmt::Debug for LazyLock<T, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut d = f.debug_tuple("LazyLock");
+        if self.once.is_completed() {
+            // SAFETY: complete, so the value is there.
+            d.field(unsafe { &*(*self.data.get()).value });
+        } else {
+            d.field(&format_args!("<uninit>"));
+        }
+        d.finish()
+    }
+}

@@ -1,0 +1,18 @@
+//! Locks around data: the mutex, the readers-writer lock and the spin lock.
+//!
+//! `rawmutex` and `rawrwlock` are the words and wait lists, without data; `mutex` and `rwlock` add
+//! data, guards and poison. `inherit` lends the priority of a mutex's waiters to its owner. Uses
+//! `wait`.
+
+#[cfg(not(loom))]
+mod inherit;
+#[cfg(loom)]
+#[path = "inherit/loom.rs"]
+mod inherit;
+pub(crate) mod mutex;
+pub mod poison;
+pub(crate) mod rawmutex;
+pub(crate) mod rawrwlock;
+pub(crate) mod rwlock;
+#[cfg(not(loom))]
+pub(crate) mod spinlock;

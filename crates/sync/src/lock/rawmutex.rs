@@ -1,0 +1,314 @@
+//! The mutex without its data: one word, and a wait list for the contended path.
+//!
+//! The word is 0 when free, else the owner's id, plus `WAITERS` when the next unlock must look at
+//! the wait list. Locking is one compare-and-swap from 0, unlocking one back to 0. A free word may
+//! carry `WAITERS` for a moment only.
+//!
+//! Locks barge: an unlock wakes the first waiter but leaves the lock to the first locker, because a
+//! running locker beats a switch. While a woken one (`pending`) is on its way no second one is
+//! woken, and `WAITERS` stays clear, so that the others go on without the slow path; the woken one
+//! sets it again when it has come. The bound: a waiter that was passed over for the first time a
+//! millisecond ago is handed the lock by the next unlock. Waiters of higher priority come first.
+//!
+//! Memory ordering: lock acquires, unlock releases; a hand-over goes through the waiter's signal as
+//! well.
+
+use crate::lock::inherit::{self, Link};
+use crate::loom::{AtomicU64, NoEvents, Wait, const_fn, current, me, parallel, spin_loop};
+use crate::wait::list_lock::ListLock;
+use crate::wait::lockrank::Rank;
+use crate::wait::waitlist::{self, Claimed, Node, Queue, Signal};
+use std::ptr;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::time::{Duration, Instant};
+
+const WAITERS: u64 = 1 << 63;
+/// How long a waiter may be passed over after its first lost race.
+pub(crate) const BOUND: Duration =
+    if cfg!(loom) { Duration::ZERO } else { Duration::from_millis(1) };
+/// How often a held lock is looked at, some pauses apart, before waiting.
+pub(crate) const SPINS: u32 = 30;
+
+pub(crate) const OURS: u32 = 1;
+pub(crate) const TRY_AGAIN: u32 = 2;
+
+fn owner(word: u64) -> u64 {
+    word & !WAITERS
+}
+
+/// The word comes last, so that it lies beside the data and mostly in the same cache line: a
+/// contended lock moves one line, not two.
+#[repr(C)]
+pub(crate) struct RawMutex {
+    waiting: ListLock<MutexWaiters>,
+    word: AtomicU64,
+}
+
+pub(crate) struct MutexWaiters {
+    pub(crate) queue: Queue,
+    /// The waiter that was woken last and has not come yet, and its priority.
+    pending: *const Node,
+    pending_priority: u8,
+    /// Somebody lends the owner its priority: unlock must end that.
+    pub(crate) boosted: bool,
+}
+
+// SAFETY: `pending` is compared only, never followed.
+unsafe impl Send for MutexWaiters {}
+
+impl RawMutex {
+    const_fn! {
+        pub(crate) fn new() -> RawMutex {
+            let waiting = MutexWaiters { queue: Queue::new(), pending: ptr::null(), pending_priority: 0, boosted: false };
+            RawMutex { word: AtomicU64::new(0), waiting: ListLock::new(Rank::List, waiting) }
+        }
+    }
+
+    #[inline]
+    pub(crate) fn try_lock(&self) -> bool {
+        let me = me();
+        match self.word.compare_exchange(0, me, Acquire, Relaxed) {
+            Ok(_) => true,
+            Err(w) => owner(w) == 0 && self.take_free(me),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn lock(&self) {
+        let me = me();
+        if self.word.compare_exchange(0, me, Acquire, Relaxed).is_err() {
+            self.lock_slow(me, None);
+        }
+    }
+
+    /// False: the deadline passed first.
+    #[inline]
+    pub(crate) fn lock_until(&self, deadline: Instant) -> bool {
+        let me = me();
+        self.word.compare_exchange(0, me, Acquire, Relaxed).is_ok()
+            || self.lock_slow(me, Some(deadline))
+    }
+
+    /// # Safety
+    /// The caller holds the lock.
+    #[inline]
+    pub(crate) unsafe fn unlock(&self) {
+        let word = self.word.load(Relaxed);
+        if word & WAITERS != 0 || self.word.compare_exchange(word, 0, Release, Relaxed).is_err() {
+            self.unlock_slow();
+        }
+    }
+
+    /// Takes the lock if nobody holds it. A bit that is there stays.
+    fn take_free(&self, me: u64) -> bool {
+        let mut word = self.word.load(Relaxed);
+        while owner(word) == 0 {
+            match self.word.compare_exchange_weak(word, word | me, Acquire, Relaxed) {
+                Ok(_) => return true,
+                Err(w) => word = w,
+            }
+        }
+        false
+    }
+
+    /// Looks for a short while, if the owner can be running meanwhile.
+    fn spin(&self, me: u64) -> bool {
+        for round in 0..SPINS {
+            if self.take_free(me) {
+                return true;
+            }
+            if !parallel() {
+                return false;
+            }
+            for _ in 0..1u32 << round.min(2) {
+                spin_loop();
+            }
+        }
+        false
+    }
+
+    #[cold]
+    fn lock_slow(&self, me: u64, deadline: Option<Instant>) -> bool {
+        if owner(self.word.load(Relaxed)) == me {
+            recursive();
+        }
+        if self.spin(me) {
+            return true;
+        }
+        let signal = Signal::new();
+        // The tag: what the word must say once the lock is handed to us.
+        let node = Node::with(current(), &signal, ptr::null_mut(), me as usize);
+        let link = Link::new(self, &node);
+        loop {
+            if self.enqueue_or_take(me, &node) {
+                return true;
+            }
+            // SAFETY: `unblocked` follows in this frame; what lies between does not unwind.
+            unsafe { inherit::blocked(&link) };
+            let outcome =
+                waitlist::wait(&signal, Wait::Mutex(ptr::from_ref(self).addr()), deadline);
+            let outcome = outcome.or_else(|| self.withdraw(&node));
+            inherit::unblocked(&link);
+            match outcome {
+                Some(OURS) => return true,
+                None => return false,
+                Some(_) => {}
+            }
+            if self.spin(me) {
+                // Before we unlock, the bit must be there for waiters that relied on our coming.
+                let mut waiting = self.waiting.lock();
+                self.arrived(&mut waiting, &node);
+                if !waiting.queue.is_empty() {
+                    self.word.fetch_or(WAITERS, Relaxed);
+                }
+                return true;
+            }
+            if node.passed_over.get().is_none() {
+                node.passed_over.set(Some(Instant::now()));
+            }
+            signal.reset();
+        }
+    }
+
+    fn arrived(&self, waiting: &mut MutexWaiters, node: &Node) {
+        if ptr::eq(waiting.pending, node) {
+            waiting.pending = ptr::null();
+        }
+    }
+
+    /// Under the list's lock: takes the lock if it has become free, else makes sure that its owner
+    /// will wake somebody, and links the node.
+    fn enqueue_or_take(&self, me: u64, node: &Node) -> bool {
+        let mut waiting = self.waiting.lock();
+        self.arrived(&mut waiting, node);
+        loop {
+            // A pending waiter of our priority or above will set the bit itself when it comes.
+            let relied_on =
+                !waiting.pending.is_null() && waiting.pending_priority >= node.priority();
+            let word = if relied_on {
+                self.word.load(Relaxed)
+            } else {
+                self.word.fetch_or(WAITERS, Relaxed) | WAITERS
+            };
+            if owner(word) != 0 {
+                // The owner's unlock either sees the bit or finds the pending one's arrival before
+                // it.
+                // SAFETY: `lock_slow` leaves only with the node unlinked: woken, granted or
+                // withdrawn.
+                unsafe { waiting.queue.insert(node) };
+                return false;
+            }
+            let keep = if waiting.queue.is_empty() { 0 } else { WAITERS };
+            if self.word.compare_exchange(word, me | keep, Acquire, Relaxed).is_ok() {
+                return true;
+            }
+        }
+    }
+
+    /// The deadline has passed. Some: it was woken or granted before it could leave.
+    fn withdraw(&self, node: &Node) -> Option<u32> {
+        let mut waiting = self.waiting.lock();
+        if waiting.queue.remove(node) {
+            return None;
+        }
+        // SAFETY: the node's signal is on our caller's stack.
+        let outcome = unsafe { &*node.signal() }.get();
+        if outcome == Some(OURS) {
+            return outcome;
+        }
+        // Woken: the wake-up is passed on. If the lock is held, its owner will see to it; if it is
+        // free, we must.
+        self.arrived(&mut waiting, node);
+        if waiting.queue.is_empty() {
+            return None;
+        }
+        if owner(self.word.fetch_or(WAITERS, Relaxed)) == 0 {
+            let next = self.wake_first(&mut waiting);
+            // Somebody may have taken the lock in between and must then keep the bit clear or set:
+            // both are right, as the pending one sets it again.
+            let _ = self.word.compare_exchange(WAITERS, 0, Relaxed, Relaxed);
+            drop(waiting);
+            if let Some(next) = next {
+                next.wake();
+            }
+        } else {
+            let first = waiting.queue.first().map(|n| n.tag as u64);
+            drop(waiting);
+            if let Some(first) = first {
+                inherit::pressing(first);
+            }
+        }
+        None
+    }
+
+    fn wake_first(&self, waiting: &mut MutexWaiters) -> Option<crate::loom::Waiter> {
+        let claimed = waiting.queue.pop()?;
+        let (pending, priority) = (ptr::from_ref(claimed.node), claimed.node.priority());
+        let waiter = claimed.finish(TRY_AGAIN);
+        waiting.pending = pending;
+        waiting.pending_priority = priority;
+        Some(waiter)
+    }
+
+    #[cold]
+    fn unlock_slow(&self) {
+        // A holder that gives a lent priority back gives way to what it outranked: not before the
+        // next owner is awake.
+        let _quiet = NoEvents::new();
+        let mut waiting = self.waiting.lock();
+        let me = owner(self.word.load(Relaxed));
+        let boosted = std::mem::take(&mut waiting.boosted);
+        let overdue = |n: &Node| n.passed_over.get().is_some_and(|since| since.elapsed() >= BOUND);
+        let next = if waiting.queue.first().is_some_and(overdue) {
+            let heir = waiting.queue.pop().expect("the list is not empty");
+            let (node, id) = (ptr::from_ref(heir.node), heir.node.tag as u64);
+            // SAFETY: popped and not finished, under the list's lock: the node is alive.
+            let heir = Claimed { node: unsafe { &*node } };
+            let keep = if waiting.queue.is_empty() { 0 } else { WAITERS };
+            // Before the outcome: from then on the heir may unlock.
+            self.word.store(id | keep, Release);
+            let next = heir.finish(OURS);
+            Some(next)
+        } else {
+            let next = self.wake_first(&mut waiting);
+            self.word.store(0, Release);
+            next
+        };
+        drop(waiting);
+        if boosted {
+            inherit::released(self, me);
+        }
+        if let Some(next) = next {
+            next.wake();
+        }
+    }
+
+    /// For priority inheritance: the wait list, and the owner with the promise that its unlock will
+    /// take the list's lock.
+    #[cfg_attr(loom, allow(dead_code))]
+    pub(crate) fn with_owner<R>(&self, f: impl FnOnce(&mut MutexWaiters, u64) -> R) -> Option<R> {
+        let mut waiting = self.waiting.lock();
+        if waiting.queue.is_empty() {
+            return None;
+        }
+        let id = owner(self.word.fetch_or(WAITERS, AcqRel));
+        if id == 0 {
+            // Free, with a pending waiter under way: that one will set the bit. Bargers keep a set
+            // bit, which is right too.
+            return None;
+        }
+        Some(f(&mut waiting, id))
+    }
+
+    /// The owner's id; 0 if free. Out of date at once unless the caller is the owner.
+    #[cfg_attr(loom, allow(dead_code))]
+    pub(crate) fn owner(&self) -> u64 {
+        owner(self.word.load(Relaxed))
+    }
+}
+
+#[cold]
+#[track_caller]
+fn recursive() -> ! {
+    panic!("this mutex is already locked by the caller: locking it again would wait for ever");
+}

@@ -1,0 +1,54 @@
+//! A reply and the wait for the next request, with a limit.
+
+use super::{Caller, Mailbox, ReceiveError, Request};
+use crate::wait::deadline;
+use std::mem::ManuallyDrop;
+use std::ptr;
+use std::time::{Duration, Instant};
+
+impl<Q, R> Mailbox<Q, R> {
+    /// As [`reply_and_receive`](Mailbox::reply_and_receive), but gives up waiting after `timeout`;
+    /// the reply is given all the same.
+    ///
+    /// # Errors
+    /// [`ReceiveError::Empty`] if the time is over; [`ReceiveError::Closed`] if all addresses are
+    /// gone.
+    pub fn reply_and_receive_timeout<'a>(
+        &'a self,
+        to: Caller<'a, Q, R>,
+        reply: R,
+        timeout: Duration,
+    ) -> Result<Request<'a, Q, R>, ReceiveError> {
+        self.reply_and_receive_limited(to, reply, deadline::after(timeout))
+    }
+
+    /// As [`reply_and_receive`](Mailbox::reply_and_receive), but gives up waiting at `deadline`;
+    /// the reply is given all the same.
+    ///
+    /// # Errors
+    /// [`ReceiveError::Empty`] if the time is over; [`ReceiveError::Closed`] if all addresses are
+    /// gone.
+    pub fn reply_and_receive_until<'a>(
+        &'a self,
+        to: Caller<'a, Q, R>,
+        reply: R,
+        deadline: Instant,
+    ) -> Result<Request<'a, Q, R>, ReceiveError> {
+        self.reply_and_receive_limited(to, reply, Some(deadline))
+    }
+
+    #[inline]
+    pub(super) fn reply_and_receive_limited<'a>(
+        &'a self,
+        to: Caller<'a, Q, R>,
+        reply: R,
+        deadline: Option<Instant>,
+    ) -> Result<Request<'a, Q, R>, ReceiveError> {
+        if !ptr::eq(to.core, &*self.core) {
+            let _ = to.reply(reply);
+            return self.core.serve(None, deadline);
+        }
+        let to = ManuallyDrop::new(to);
+        self.core.serve(Some((to.node, to.serial, reply)), deadline)
+    }
+}

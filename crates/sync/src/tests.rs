@@ -1,0 +1,3 @@
+//! Models of the protocols of the whole crate.
+
+mod loom;
