@@ -2,6 +2,7 @@
 //! documents.
 
 pub mod documents;
+pub mod pipe_echo;
 pub mod place;
 pub mod process;
 pub mod refusal;

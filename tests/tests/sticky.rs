@@ -1,7 +1,7 @@
 //! Microprocesses that wait in calls of which the runtime knows nothing, often: they keep their
 //! kernel threads, and are microprocesses all the same.
 
-use std::io::{PipeReader, PipeWriter, Read, Write};
+use std::io::{Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
@@ -12,6 +12,7 @@ use kumihimo::runtime::{Builder, Metrics, OnDeadlock, Runtime, dump, metrics};
 use kumihimo::sync::{Mutex, RwLock, mpsc};
 use kumihimo::thread::{self, Suspended};
 use kumihimo_events::source::{Kind, open_one};
+use kumihimo_tests::pipe_echo::PipeEcho;
 use kumihimo_tests::process::{Ended, again, is_child, one_to_one};
 use kumihimo_tests::skip;
 
@@ -86,52 +87,25 @@ fn until_one_waits_for(what: &str) {
     });
 }
 
-/// A kernel thread that answers, over pipes that the runtime knows nothing of.
-struct Outside {
-    to: PipeWriter,
-    from: PipeReader,
-}
+/// The byte that is asked with.
+const BYTE: u8 = 7;
 
-impl Outside {
-    fn new() -> Outside {
-        let ((mut asked, to), (from, mut answers)) = (pipe(), pipe());
-        std::thread::spawn(move || {
-            let mut byte = [0];
-            // It ends with the other end of either pipe.
-            while asked.read(&mut byte).is_ok_and(|n| n == 1) && answers.write_all(&byte).is_ok() {}
-        });
-        Outside { to, from }
+/// Asks until the caller, the only microprocess that does, is sticky.
+fn stick(outside: &mut PipeEcho) {
+    until(|| !is_any_sticky());
+    while !is_any_sticky() {
+        outside.ask(BYTE);
+        thread::yield_now();
     }
-
-    /// Asks, and waits for the answer.
-    fn ask(&mut self) {
-        let mut byte = [0];
-        self.to.write_all(&[7]).expect("somebody reads");
-        self.from.read_exact(&mut byte).expect("somebody writes");
-        assert_eq!(byte, [7]);
-    }
-
-    /// Until the caller, alone in this, is sticky.
-    fn stick(&mut self) {
-        until(|| !is_any_sticky());
-        while !is_any_sticky() {
-            self.ask();
-            thread::yield_now();
-        }
-    }
-}
-
-fn pipe() -> (PipeReader, PipeWriter) {
-    std::io::pipe().expect("descriptors")
 }
 
 #[test]
 fn waits_of_the_runtime_take_it_back_to_a_virtual_processor() {
     each("waits_of_the_runtime_take_it_back_to_a_virtual_processor", || {
         let one = thread::spawn(|| {
-            let mut outside = Outside::new();
+            let mut outside = PipeEcho::new();
             for _ in 0..20 {
-                outside.stick();
+                stick(&mut outside);
                 for _ in 0..10 {
                     thread::sleep(Duration::from_micros(50));
                 }
@@ -148,7 +122,7 @@ fn waits_of_the_runtime_take_it_back_to_a_virtual_processor() {
 fn yielding_thread_returns_to_a_vp() {
     each("yielding_thread_returns_to_a_vp", || {
         let one = thread::spawn(|| {
-            Outside::new().stick();
+            stick(&mut PipeEcho::new());
             until(|| !is_any_sticky());
         });
         one.join().expect("no panic");
@@ -166,9 +140,9 @@ fn it_is_woken_by_whatever_it_waits_for() {
         let rounds = Arc::new(AtomicU64::new(0));
         let counts = rounds.clone();
         let one = thread::spawn(move || {
-            let mut outside = Outside::new();
+            let mut outside = PipeEcho::new();
             // Before each wait, so that it has a reason to stay as it is.
-            let mut again = || (0..20).for_each(|_| outside.ask());
+            let mut again = || (0..20).for_each(|_| outside.ask(BYTE));
             for round in 0..30 {
                 again();
                 assert_eq!(receive.recv(), Ok(round));
@@ -217,9 +191,9 @@ fn it_is_woken_by_whatever_it_waits_for() {
 fn joiner_that_goes_back_to_a_vp_is_woken() {
     each("joiner_that_goes_back_to_a_vp_is_woken", || {
         let one = thread::spawn(|| {
-            let mut outside = Outside::new();
+            let mut outside = PipeEcho::new();
             for round in 0..30 {
-                outside.stick();
+                stick(&mut outside);
                 while is_any_sticky() {
                     assert_eq!(thread::spawn(move || round).join().expect("no panic"), round);
                 }
@@ -236,9 +210,9 @@ fn a_lock_from_before_is_given_back_after() {
         for round in 0..20 {
             let locks = lock.clone();
             let one = thread::spawn(move || {
-                let mut outside = Outside::new();
+                let mut outside = PipeEcho::new();
                 let mut guard = locks.lock().expect("no poison");
-                outside.stick();
+                stick(&mut outside);
                 *guard += 1;
                 drop(guard);
                 let mut guard = locks.lock().expect("no poison");
@@ -260,7 +234,7 @@ fn sticky_wait_can_be_cancelled() {
         for _ in 0..20 {
             let (_send, receive) = mpsc::channel::<()>();
             let one = thread::spawn(move || {
-                Outside::new().stick();
+                stick(&mut PipeEcho::new());
                 let _ = receive.recv();
             });
             until_one_waits_for("the channel");
@@ -278,7 +252,7 @@ fn scope_deadline_ends_a_sticky_wait() {
         let deadline = Instant::now() + Duration::from_millis(300);
         let ended = thread::scope_until(deadline, |scope| {
             let one = scope.spawn(move || {
-                Outside::new().stick();
+                stick(&mut PipeEcho::new());
                 let _ = receive.recv();
             });
             one.join().is_err()
@@ -294,12 +268,12 @@ fn suspended_sticky_thread_continues_after_resume() {
         let count = Arc::new(AtomicU64::new(0));
         let counts = count.clone();
         let one = thread::spawn(move || {
-            let mut outside = Outside::new();
-            outside.stick();
+            let mut outside = PipeEcho::new();
+            stick(&mut outside);
             for n in 0..20 {
                 assert_eq!(receive.recv(), Ok(n));
                 counts.fetch_add(1, SeqCst);
-                (0..20).for_each(|_| outside.ask());
+                (0..20).for_each(|_| outside.ask(BYTE));
             }
         });
         for n in 0..20 {
@@ -329,7 +303,7 @@ fn suspension_stops_a_computing_sticky_thread() {
         let (count, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let (counts, stops) = (count.clone(), stop.clone());
         let one = thread::spawn(move || {
-            Outside::new().stick();
+            stick(&mut PipeEcho::new());
             while !stops.load(SeqCst) {
                 counts.fetch_add(1, SeqCst);
             }
@@ -356,10 +330,10 @@ fn suspension_inside_blocking_stops_it_on_return() {
             (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let (counts, is_inside, goes) = (count.clone(), inside.clone(), go.clone());
         let one = thread::spawn(move || {
-            let mut outside = Outside::new();
-            outside.stick();
+            let mut outside = PipeEcho::new();
+            stick(&mut outside);
             for n in 1..=20 {
-                (0..4).for_each(|_| outside.ask());
+                (0..4).for_each(|_| outside.ask(BYTE));
                 thread::blocking(|| {
                     is_inside.store(n, SeqCst);
                     while goes.load(SeqCst) < n {
@@ -394,9 +368,9 @@ fn no_thread_is_sticky_where_levels_differ() {
         let stop = Arc::new(AtomicBool::new(false));
         let stops = stop.clone();
         let one = thread::spawn(move || {
-            let mut outside = Outside::new();
+            let mut outside = PipeEcho::new();
             while !stops.load(SeqCst) {
-                outside.ask();
+                outside.ask(BYTE);
                 thread::yield_now();
             }
         });
@@ -426,7 +400,7 @@ fn sticky_deadlock_is_reported() {
     let body = || {
         let ((send, receive), (back, wait)) = (mpsc::channel::<()>(), mpsc::channel::<()>());
         let one = thread::spawn(move || {
-            Outside::new().stick();
+            stick(&mut PipeEcho::new());
             let _ = wait.recv();
             drop(send);
         });
@@ -506,9 +480,9 @@ fn sticky_kernel_thread_owns_no_event() {
             .map(|_| {
                 let stops = stop.clone();
                 thread::spawn(move || {
-                    let mut outside = Outside::new();
+                    let mut outside = PipeEcho::new();
                     while !stops.load(SeqCst) {
-                        (0..20).for_each(|_| outside.ask());
+                        (0..20).for_each(|_| outside.ask(BYTE));
                         thread::yield_now();
                     }
                 })
@@ -537,8 +511,8 @@ fn sticky_kernel_thread_owns_no_event() {
 fn stickiness_can_be_switched_off() {
     let body = || {
         let one = thread::spawn(|| {
-            let mut outside = Outside::new();
-            (0..2000).for_each(|_| outside.ask());
+            let mut outside = PipeEcho::new();
+            (0..2000).for_each(|_| outside.ask(BYTE));
         });
         one.join().expect("no panic");
         assert_eq!(now().changes, 0);

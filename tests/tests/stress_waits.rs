@@ -2,7 +2,6 @@
 //! limits on kernel threads. Every wait ends and the books balance. Seconds in `make test`, minutes
 //! in `make soak`.
 
-use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -12,6 +11,7 @@ use kumihimo::runtime::{OnDeadlock, Runtime, metrics};
 use kumihimo::sync::{Mutex, mpmc};
 use kumihimo::thread::{self, Builder};
 use kumihimo_events::source::{Kind, open_one};
+use kumihimo_tests::pipe_echo::PipeEcho;
 use kumihimo_tests::process::{again, is_child, one_to_one};
 use kumihimo_tests::{Random, rounds, skip};
 
@@ -31,46 +31,23 @@ struct World {
     posted: AtomicU64,
 }
 
-/// A client of a kernel thread that echoes bytes over std's pipes.
-struct Outside {
-    to: PipeWriter,
-    from: PipeReader,
+/// An echo thread that answers a quarter of the bytes late.
+fn echo() -> PipeEcho {
+    PipeEcho::delayed(|byte| (byte % 4 == 0).then(|| Duration::from_micros(u64::from(byte))))
 }
 
-impl Outside {
-    fn new() -> Outside {
-        let ((mut asked, to), (from, mut answers)) =
-            (std::io::pipe().expect("a pipe"), std::io::pipe().expect("a pipe"));
-        std::thread::spawn(move || {
-            let mut byte = [0];
-            // Ends when the other end of a pipe is closed.
-            while asked.read(&mut byte).is_ok_and(|n| n == 1) {
-                if byte[0] % 4 == 0 {
-                    std::thread::sleep(Duration::from_micros(u64::from(byte[0])));
-                }
-                if answers.write_all(&byte).is_err() {
-                    return;
-                }
-            }
-        });
-        Outside { to, from }
-    }
-
-    fn ask(&mut self, random: &mut Random) {
-        let (sent, mut got) = ([random.below(256) as u8], [0]);
-        self.to.write_all(&sent).expect("it reads");
-        self.from.read_exact(&mut got).expect("it answers");
-        assert_eq!(got, sent);
-    }
+/// Asks with a random byte.
+fn ask(echo: &mut PipeEcho, random: &mut Random) {
+    echo.ask(random.below(256) as u8);
 }
 
 fn short(random: &mut Random) -> Duration {
     Duration::from_micros(random.below(400))
 }
 
-fn step(world: &World, outside: &mut Outside, random: &mut Random) {
+fn step(world: &World, outside: &mut PipeEcho, random: &mut Random) {
     match random.below(16) {
-        0..6 => (0..1 + random.below(8)).for_each(|_| outside.ask(random)),
+        0..6 => (0..1 + random.below(8)).for_each(|_| ask(outside, random)),
         6 => std::thread::sleep(short(random)),
         7..9 if world.locks_of_std => {
             let mut books = world.std.lock().expect("nobody panics");
@@ -90,7 +67,7 @@ fn step(world: &World, outside: &mut Outside, random: &mut Random) {
                 0 => thread::yield_now(),
                 1 => thread::sleep(short(random)),
                 // Its waiters wait in the runtime and need no kernel thread.
-                2 => outside.ask(random),
+                2 => ask(outside, random),
                 _ => {}
             }
             books.1 += 1;
@@ -139,7 +116,7 @@ fn play(random: &mut Random, limit: usize) {
                     builder.priority(Priority::new(20 + own.below(20) as u8).expect("a priority"));
             }
             let acts = move || {
-                let mut outside = Outside::new();
+                let mut outside = echo();
                 (0..STEPS).for_each(|_| step(&world, &mut outside, &mut own));
             };
             builder.spawn(acts).expect("memory")
