@@ -121,6 +121,13 @@ fn redis_replies_are_read_beside_a_higher_level() {
     );
 }
 
+/// Number of scheduling steps with levels that differ, from the report of `kumi trace check`.
+/// Without such steps the report proves nothing about priorities.
+fn steps_with_different_levels(report: &str) -> Option<u64> {
+    let (before, _) = report.split_once(" scheduling steps with levels that differ")?;
+    before.rsplit(' ').next()?.parse().ok()
+}
+
 /// Waits outside of the runtime do not change the order of priorities.
 #[test]
 fn levels_row_keeps_the_order_of_priorities() {
@@ -142,10 +149,8 @@ fn levels_row_keeps_the_order_of_priorities() {
                     checked.status.success() && said.trim().ends_with("holds"),
                     "events={events}: {said}"
                 );
-                assert!(
-                    said.contains("scheduling steps with levels that differ"),
-                    "events={events}: {said}"
-                );
+                let steps = steps_with_different_levels(&said);
+                assert!(steps.is_some_and(|steps| steps > 0), "events={events}: {said}");
                 std::fs::remove_file(&trace).expect("it was written");
             }
         }
