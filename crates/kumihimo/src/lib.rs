@@ -1,7 +1,8 @@
 //! Microprocesses for Linux: user-level threads that cooperate with the kernel.
 //!
-//! Write plain blocking code, one thread per connection, request or actor, as with `std::thread`; a
-//! million of them. Porting a program is changing `use std::thread` to `use kumihimo::thread`.
+//! Programs are plain blocking code with one thread per connection, request or actor, as with
+//! `std::thread`, but with up to millions of threads. To port a program, change `use std::thread`
+//! to `use kumihimo::thread`.
 //!
 //! ```
 //! use kumihimo::thread;
@@ -18,29 +19,37 @@
 //!
 //! # What blocks what
 //! Everything in [`sync`], [`net`], [`fs`], [`io`], [`process`], [`signal`] and [`thread`] blocks
-//! the calling *microprocess*; its virtual processor goes on with the others. Called from a kernel
-//! thread that is no microprocess (`main`, `std::thread::spawn`), it blocks that kernel thread;
-//! both kinds mix freely. What is not Kumihimo's (std's locks, C libraries) blocks the kernel
-//! thread: wrap it in [`thread::blocking`].
+//! the calling *microprocess*; its virtual processor continues with other microprocesses. Called
+//! from a plain kernel thread (`main`, `std::thread::spawn`), it blocks that kernel thread. Both
+//! kinds of thread can use the same objects.
 //!
-//! # Where things are
-//! [`thread`]: spawning, scopes, sleeping, priorities, cancellation. [`sync`]: locks, channels,
-//! messages. [`net`]: sockets. [`future`]: async crates. [`fs`], [`io`], [`process`], [`signal`],
-//! [`fuse`]: files, standard streams and pipes, child processes, signals, the kernel's channel to
-//! servers of files. [`runtime`]: settings, metrics, the end. [`policy`]: scheduling policies.
-//! [`machine`]: every microprocess of the machine, seen and steered. [`resource`]: the table of
-//! what the runtime manages; ids, names, kinds of one's own.
+//! Other blocking calls (std's locks, C libraries) block the kernel thread: wrap them in
+//! [`thread::blocking`].
 //!
-//! # Where it runs
-//! | target | what `thread::spawn` begins |
+//! # Modules
+//! - [`thread`]: spawning, scopes, sleeping, priorities, cancellation.
+//! - [`sync`]: locks, channels, messages.
+//! - [`net`]: TCP, UDP and UNIX sockets.
+//! - [`fs`], [`io`], [`process`], [`signal`]: files, standard streams and pipes, child processes,
+//!   signals.
+//! - [`fuse`]: the kernel's channel to file servers.
+//! - [`future`]: async crates.
+//! - [`runtime`]: settings, metrics, start and end.
+//! - [`policy`]: scheduling policies.
+//! - [`machine`]: observing and controlling every microprocess of the machine.
+//! - [`resource`]: the table of the runtime's resources, with IDs, names and user-defined kinds.
+//! - [`gate`]: calls between address spaces.
+//!
+//! # Platforms
+//! | target | what `thread::spawn` starts |
 //! |---|---|
 //! | x86_64 Linux, glibc | a microprocess |
 //! | other Linux: aarch64, musl | a kernel thread, behind the same API |
 //! | other systems | a thread of std |
 //!
-//! `runtime::mode()` tells the first two apart, and why. In the second, `gate` and `fuse` are
-//! `Unsupported`. In the third, `thread`, `sync`, `time`, `net` and `fs` are std's own modules, and
-//! the others are absent.
+//! `runtime::mode()` reports which of the first two applies, and the reason. In the second, `gate`
+//! and `fuse` are `Unsupported`. In the third, `thread`, `sync`, `time`, `net` and `fs` are std's
+//! own modules, and the others are absent.
 #![forbid(unsafe_code)]
 
 #[cfg(target_os = "linux")]
@@ -50,13 +59,14 @@ pub mod future;
 pub use kumihimo_io::{fs, fuse, io, net, process, signal};
 #[cfg(target_os = "linux")]
 pub use kumihimo_sync as sync;
-/// As std's, so that the same path leads to it on every system.
+/// Re-export of [`std::time`], so that the same path exists on every system.
 pub use std::time;
 #[cfg(not(target_os = "linux"))]
 pub use std::{fs, net, sync, thread};
 
 #[cfg(target_os = "linux")]
-/// Microprocesses: `std::thread`, and what goes beyond it.
+/// Microprocesses: the interface of `std::thread`, with priorities, scopes with deadlines, and
+/// cancellation.
 pub mod thread {
     pub use kumihimo_policy::{Priority, PriorityError};
     pub use kumihimo_runtime::cancel::{
@@ -74,13 +84,14 @@ pub mod runtime {
 }
 
 #[cfg(target_os = "linux")]
-/// Every microprocess of the machine, seen and steered from outside; `kumi ps`, `kumi suspend` and
-/// their like are the same as commands.
+/// Observation and control of every microprocess of the machine, as by the commands `kumi ps`,
+/// `kumi suspend` and others.
 ///
-/// A process joins with its first microprocess: it takes a number in its user's run-time directory,
-/// which is part of all its ids, and answers at a socket there, on a kernel thread of its own.
-/// There is no daemon. `KUMI_DIR` names the directory, `KUMI_DIR=off` keeps out of it. The same
-/// user, root, and those that [`allow`](machine::allow) lets in may ask.
+/// A process joins with its first microprocess. It takes a number in the run-time directory of its
+/// user, which becomes part of all its IDs, and answers at a socket there, on a kernel thread of
+/// its own. There is no daemon. `KUMI_DIR` names the directory; with `KUMI_DIR=off` the process
+/// does not join. Access is granted to the same user, to root, and to users given to
+/// [`allow`](machine::allow).
 ///
 /// ```
 /// use kumihimo::machine::{self, Action, Done, Machine, State};
@@ -91,7 +102,7 @@ pub mod runtime {
 /// let id = one.thread().id().resource().expect("it is a microprocess");
 /// # if machine::number().is_err() { one.thread().unpark(); return Ok(()); }
 ///
-/// // From here on as any other process of the user's would do it.
+/// // Any other process of the same user could make the following calls.
 /// let mut space = Machine::mine()?.neighbour(id.location().space())?;
 /// assert_eq!(space.act(id, Action::Suspend)?, Done::Now);
 /// one.thread().unpark();
@@ -104,8 +115,8 @@ pub mod runtime {
 /// # }
 /// ```
 ///
-/// A [`Neighbour`](machine::Neighbour) blocks its kernel thread while it waits, for 2 s at most
-/// unless told: use [`thread::blocking`] in a microprocess where event source `off` runs.
+/// A [`Neighbour`](machine::Neighbour) blocks its kernel thread while it waits, for 2 s by default:
+/// use [`thread::blocking`] in a microprocess where the event source is `off`.
 pub mod machine {
     pub use kumihimo_machine::answer::{
         Action, Done, Metric, Microprocess, Refused, Resource, Space, State,
@@ -115,13 +126,13 @@ pub mod machine {
 }
 
 #[cfg(target_os = "linux")]
-/// The resource table of this address space: everything that the runtime manages, behind five
-/// operations, with ids and names.
+/// The resource table of this address space: everything that the runtime manages, with five
+/// operations, IDs and names.
 ///
-/// Microprocesses, their parts, virtual processors, [`Region`](resource::Region)s, mailboxes,
-/// files, sockets, gates and links are there; an application adds a kind by a
-/// [`Row`](resource::Row), whose resources [`Entries`](resource::Entries) can keep.
-/// `kumi resources` shows the table from outside.
+/// It contains microprocesses, their parts, virtual processors, [`Region`](resource::Region)s,
+/// mailboxes, files, sockets, gates and links. An application adds a kind with a
+/// [`Row`](resource::Row); [`Entries`](resource::Entries) can store its resources.
+/// `kumi resources` prints the table of another process.
 ///
 /// ```
 /// use kumihimo::resource::{Kind, Name, Region, table};
@@ -144,8 +155,8 @@ pub mod machine {
 /// # }
 /// ```
 ///
-/// How the table keeps two from using one resource at once is chosen by the first runtime of the
-/// process: [`Builder::locking`](runtime::Builder::locking), `KUMI_LAB=locking=...`.
+/// The first runtime of the process chooses how the table excludes simultaneous use of one
+/// resource: [`Builder::locking`](runtime::Builder::locking), `KUMI_LAB=locking=...`.
 pub mod resource {
     pub use kumihimo_resource::id::{Id, IdError, Kind, Serial};
     pub use kumihimo_resource::locking::{Locking, LockingError};
@@ -172,7 +183,7 @@ pub mod resource {
 /// // priority.
 /// let _serving = Gate::serve("adder", |(a, b): (u32, u32)| a + b)?;
 ///
-/// // Another one calls.
+/// // Another process calls.
 /// let sum = Gate::<(u32, u32), u32>::connect("adder")?.call(&(2, 3))?;
 /// assert_eq!(sum, 5);
 /// # std::fs::remove_dir_all(&folder).ok();
