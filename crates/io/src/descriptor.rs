@@ -1,12 +1,15 @@
 //! Reading and writing a descriptor of any kind: files, pipes, FIFOs, terminals.
 //!
-//! The kernel has two kinds. What can be polled (pipes, FIFOs, terminals, sockets, most devices) is
-//! tried without waiting, and waited for by readiness; `O_NONBLOCK` is never set, because that flag
-//! belongs to the open file, which other processes may share. Where the kernel takes `RWF_NOWAIT`
-//! the attempt is one call; where not, poll(2) says whether a plain call would wait. What cannot be
-//! polled (regular files, block devices, directories) is a plain call, which the event source sees
-//! if it sleeps (a direct read: the anchor's affair); without an event source, an attempt for what
-//! is in memory and then `blocking`.
+//! There are two classes of files:
+//!
+//! - Files that can be polled (pipes, FIFOs, terminals, sockets, most devices): an attempt
+//!   without waiting, then a wait for readiness. `O_NONBLOCK` is never set, because that flag
+//!   belongs to the open file, which other processes may share. Where the kernel accepts
+//!   `RWF_NOWAIT`, the attempt is one call; otherwise poll(2) determines whether a plain call would
+//!   wait.
+//! - Files that cannot be polled (regular files, block devices, directories): a plain call; if it
+//!   sleeps, the event source reports that. Direct reads go through the runtime's direct reader.
+//!   Without an event source: an attempt for cached data, then `blocking`.
 //!
 //! Source: the manual pages preadv2(2), poll(2), epoll_ctl(2), pipe(7), fifo(7).
 
@@ -25,14 +28,13 @@ use kumihimo_runtime::{anchored, cancel, thread};
 use crate::handles::Handle;
 use crate::limit::Limit;
 
-/// Makes a call that may have to wait for a disk and seldom does. To say so before each
-/// (`blocking`) costs more than most of them take, so that is left to the event source, if there is
-/// one.
+/// Runs a call that seldom waits for a disk. `blocking` would cost more than most of these calls,
+/// so it is used only where no event source reports sleeps.
 pub(crate) fn brief<T>(f: impl FnOnce() -> T) -> T {
     if sleeps_are_told() { f() } else { thread::blocking(f) }
 }
 
-/// Repeats what a signal interrupts.
+/// Repeats `f` while signals interrupt it.
 pub(crate) fn patient<T>(mut f: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
         match f() {
@@ -78,7 +80,7 @@ impl FileClass {
     }
 }
 
-/// Whether reads at a place go to the disk by the anchor.
+/// States of [`Descriptor::direct`]: whether positioned reads bypass the page cache.
 struct Direct;
 
 impl Direct {
@@ -87,13 +89,13 @@ impl Direct {
     const YES: u8 = 2;
 }
 
-/// Something with a descriptor, and its readiness. The source goes first: it must leave its epoll
-/// while the descriptor is still open.
+/// An object with a descriptor, and its readiness. `source` is dropped first: it must leave its
+/// epoll while the descriptor is still open.
 #[derive(Debug)]
 pub(crate) struct Descriptor<S> {
     source: Source,
     class: AtomicU8,
-    /// Waits although the open file has O_NONBLOCK.
+    /// Whether calls wait although O_NONBLOCK is set on the open file.
     insists: bool,
     /// A [`Direct`], with the ordering of `class`.
     direct: AtomicU8,
@@ -113,12 +115,12 @@ impl<S: AsFd> Descriptor<S> {
         Descriptor { source, class, insists: false, direct, handle, inner }
     }
 
-    /// O_NONBLOCK was set without us: it waits all the same.
+    /// Makes calls wait even if other code has set O_NONBLOCK.
     pub(crate) fn insisting(self) -> Descriptor<S> {
         Descriptor { insists: true, ..self }
     }
 
-    /// Its id in the resource table.
+    /// ID in the resource table.
     pub(crate) fn resource(&self) -> Option<Id> {
         self.handle.id()
     }
@@ -127,13 +129,13 @@ impl<S: AsFd> Descriptor<S> {
         self.inner.as_fd().as_raw_fd()
     }
 
-    /// What a look at the file by other ways has shown.
+    /// Stores the class for a mode that the caller knows from stat(2).
     pub(crate) fn learn(&self, mode: libc::mode_t) {
         if self.known_class() != FileClass::Unknown {
             return;
         }
         let mut class = FileClass::of(mode);
-        // A direct read waits for the disk whatever it is told.
+        // A direct read waits for the disk even with RWF_NOWAIT.
         if class == FileClass::Stored
             && !sleeps_are_told()
             && flags(self.inner.as_fd()) & libc::O_DIRECT != 0
@@ -200,7 +202,7 @@ impl<S: AsFd> Descriptor<S> {
                 SystemCall::ReadAt { file: self.inner.as_fd(), into: buf, at },
                 true,
             ) {
-                // Not in memory, or it cannot be told.
+                // Not cached, or unsupported by the file system.
                 Err(e)
                     if matches!(
                         e.raw_os_error(),
@@ -216,8 +218,8 @@ impl<S: AsFd> Descriptor<S> {
         })
     }
 
-    /// Whether a read waits for the disk whatever is in memory, and the file system lets it begin
-    /// without waiting: only then no kernel thread waits in its place.
+    /// Whether reads bypass the page cache, and the file system can start them without blocking:
+    /// only then no kernel thread blocks for them.
     fn goes_to_disk(&self) -> bool {
         match self.direct.load(Ordering::Relaxed) {
             Direct::UNASKED => self.ask_direct(),
@@ -227,8 +229,8 @@ impl<S: AsFd> Descriptor<S> {
 
     #[cold]
     fn ask_direct(&self) -> bool {
-        // Of a pipe the flag means something else, and from a device a read may take what is meant
-        // for the caller.
+        // On a pipe the flag selects packet mode, and a probing read from a device could consume
+        // data.
         let direct = flags(self.inner.as_fd()) & libc::O_DIRECT != 0
             && matches!(self.class(), Ok(FileClass::Stored | FileClass::StoredWithoutNowait))
             && self.takes_nowait();
@@ -236,7 +238,7 @@ impl<S: AsFd> Descriptor<S> {
         direct
     }
 
-    /// Asked with a direct read of a block: an empty one says nothing.
+    /// Probes with a direct read of one block: an empty read would succeed anywhere.
     fn takes_nowait(&self) -> bool {
         #[repr(align(4096))]
         struct Block([u8; 4096]);
@@ -274,8 +276,8 @@ impl<S: AsFd> Descriptor<S> {
     }
 
     pub(crate) fn write_vectored(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-        // A plain write waits until all is written, and poll(2) promises room for PIPE_BUF bytes
-        // only: no more is begun where that is asked.
+        // A plain write waits until everything is written, but poll(2) guarantees room for PIPE_BUF
+        // bytes only: a write that relies on poll(2) is limited to that.
         let first = bufs
             .iter()
             .find(|b| !b.is_empty())
@@ -307,8 +309,8 @@ impl<S: AsFd> Descriptor<S> {
         })
     }
 
-    /// `transfer` gets the flags and the offset; -1 is the open file's own. An `empty` one never
-    /// waits.
+    /// Calls `transfer` with flags and offset (-1: the position of the open file) in the way that
+    /// the class of the file requires. An `empty` transfer never waits.
     fn transfer(
         &self,
         interest: Interest,
@@ -347,20 +349,20 @@ impl<S: AsFd> Descriptor<S> {
         }
     }
 
-    /// Makes `attempt`, which is given flags, until it says something other than `WouldBlock` or
-    /// `Interrupted`.
+    /// Repeats `attempt`, which takes flags, until it returns something other than `WouldBlock` or
+    /// `Interrupted`; waits for readiness in between.
     fn when_ready<T>(
         &self,
         interest: Interest,
         mut attempt: impl FnMut(libc::c_int) -> io::Result<T>,
     ) -> io::Result<T> {
         let mut limit = None;
-        // Asked before everything else: whatever comes from here on ends the wait.
+        // Read before the attempt: any edge after this point ends the wait.
         let mut seen = self.source.seen(interest);
         loop {
             let outcome = if self.known_class() == FileClass::PolledWithoutNowait {
                 match poll(self.inner.as_fd(), interest, Some(Duration::ZERO)) {
-                    // Somebody else may be faster.
+                    // Another reader or writer may take the data or room first.
                     Ok(true) => brief(|| attempt(0)),
                     Ok(false) => Err(ErrorKind::WouldBlock.into()),
                     Err(e) => Err(e),
@@ -385,8 +387,8 @@ impl<S: AsFd> Descriptor<S> {
         }
     }
 
-    /// Makes `attempt`, which never waits, until it says something other than `WouldBlock` or
-    /// `Interrupted`. A cancellation point.
+    /// Repeats `attempt`, which never waits, until it returns something other than `WouldBlock` or
+    /// `Interrupted`; waits for readiness in between. A cancellation point.
     pub(crate) fn attempt<T>(
         &self,
         interest: Interest,
@@ -409,8 +411,8 @@ impl<S: AsFd> Descriptor<S> {
         match limit.wait(&self.source, interest, seen, Limit::scope_passed) {
             Ok(()) => Ok(()),
             Err(e) if e.kind() == ErrorKind::TimedOut => Err(e),
-            // Not to be had by epoll: registered already under the same number (EEXIST), too many
-            // watches (ENOSPC), no memory.
+            // epoll refuses the descriptor: registered already under the same number (EEXIST), too
+            // many watches (ENOSPC), no memory.
             Err(_) => {
                 let remaining = limit.remaining()?;
                 match thread::blocking(|| {
@@ -423,7 +425,7 @@ impl<S: AsFd> Descriptor<S> {
         }
     }
 
-    /// Whether the descriptor was opened for `WouldBlock`. Asked only before a wait.
+    /// Whether O_NONBLOCK is set. Checked only before a wait.
     fn is_nonblocking(&self) -> bool {
         !self.insists && flags(self.inner.as_fd()) & libc::O_NONBLOCK != 0
     }
@@ -432,7 +434,7 @@ impl<S: AsFd> Descriptor<S> {
 /// `number`: preadv2 or pwritev2.
 ///
 /// # Safety
-/// `iov` are `count` vectors, valid for what `number` does with them.
+/// `iov` points to `count` vectors, valid for the access that `number` makes.
 unsafe fn call(
     number: libc::c_long,
     fd: BorrowedFd<'_>,
@@ -444,8 +446,8 @@ unsafe fn call(
     // The kernel refuses more (UIO_MAXIOV); a short transfer is no error.
     let count = count.min(1024);
     let fd = fd.as_raw_fd();
-    // Round libc's own: a pthread cancellation point costs two atomic operations. The offset's
-    // upper half is 0 on 64 bits.
+    // By syscall(2), not libc's wrappers: their pthread cancellation points cost two atomic
+    // operations. The offset's upper half is 0 on 64 bits.
     // SAFETY: the caller's promise.
     let n = unsafe {
         if count == 1 && flags == 0 {
@@ -464,7 +466,7 @@ unsafe fn call(
     usize::try_from(n).map_err(|_| io::Error::last_os_error())
 }
 
-/// Whether a call of that kind would not wait; false: the time is over.
+/// Waits until the descriptor is ready for `interest`; false after `time`.
 pub(crate) fn poll(
     fd: BorrowedFd<'_>,
     interest: Interest,
@@ -475,7 +477,7 @@ pub(crate) fn poll(
         Interest::Write => libc::POLLOUT,
     };
     let mut p = libc::pollfd { fd: fd.as_raw_fd(), events, revents: 0 };
-    // Rounded up: too early would be an error of its own.
+    // Rounded up: returning early would be reported as a timeout.
     let ms =
         time.map_or(-1, |t| i32::try_from(t.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX));
     // SAFETY: one live pollfd.
@@ -496,7 +498,7 @@ fn mode(fd: BorrowedFd<'_>) -> io::Result<libc::mode_t> {
     }
 }
 
-/// Of the open file; 0 if it is none.
+/// Status flags of the open file; 0 on error.
 fn flags(fd: BorrowedFd<'_>) -> libc::c_int {
     // SAFETY: F_GETFL takes no pointer.
     unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) }.max(0)

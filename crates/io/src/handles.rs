@@ -1,8 +1,8 @@
-//! Open files and sockets as resources: each handle of this crate has its row in the usage table as
-//! long as it lives.
+//! Open files and sockets as resources: each handle of this crate has an entry in the resource
+//! table for as long as it lives.
 //!
-//! Reading and writing through the table is for callers with no more than an id; a handle's own
-//! read and write never come by here.
+//! Callers that have only an ID read and write through the table. A handle's own reads and writes
+//! do not pass through here.
 
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Once;
@@ -17,14 +17,14 @@ use rustix::io::Errno;
 static FILES: Entries<RawFd> = Entries::new(Kind::FILE);
 static SOCKETS: Entries<RawFd> = Entries::new(Kind::SOCKET);
 
-/// So much is read through the table at once.
+/// Most bytes of one read through the table.
 const AT_ONCE: usize = 64 << 10;
 
-/// A handle's place in the table.
+/// The table entry of a handle.
 #[derive(Debug)]
 pub(crate) struct Handle {
     of: &'static Entries<RawFd>,
-    /// None where the table is full: it is a handle all the same, which nobody finds.
+    /// None if the table was full: the handle works, but has no ID.
     serial: Option<Serial>,
 }
 
@@ -52,7 +52,7 @@ impl Handle {
     }
 }
 
-/// Before the descriptor is closed: no thread in the table's procedures has it then.
+/// Runs before the descriptor is closed, so no table operation uses it afterwards.
 impl Drop for Handle {
     fn drop(&mut self) {
         if let Some(serial) = self.serial {
@@ -61,7 +61,7 @@ impl Drop for Handle {
     }
 }
 
-/// A pipe that is not ready would be waited for.
+/// Calls `f` if the descriptor is ready; otherwise the call would block.
 fn when<R>(
     fd: BorrowedFd<'_>,
     ready: PollFlags,
@@ -85,14 +85,14 @@ impl Handles {
         }
     }
 
-    /// Runs `f` with a descriptor of its own, so that the handle may go meanwhile.
+    /// Runs `f` with a duplicate of the descriptor, so that the handle may be dropped meanwhile.
     fn at<R>(
         &self,
         serial: Serial,
         f: impl FnOnce(BorrowedFd<'_>) -> Result<R, Errno>,
     ) -> Result<R, Error> {
         let copied = self.entries().with(serial, |fd| {
-            // SAFETY: open as long as its entry is there, and that is ours meanwhile.
+            // SAFETY: the descriptor is open while its entry exists, and the entry is locked here.
             rustix::io::fcntl_dupfd_cloexec(unsafe { BorrowedFd::borrow_raw(*fd) }, 0)
         })?;
         let copy = copied.map_err(|e| Error::Io(e.into()))?;
@@ -108,7 +108,7 @@ impl Row for Handles {
         }
     }
 
-    /// What is there at once, 64 KiB at most: it does not wait.
+    /// Reads the available bytes, 64 KiB at most. Never waits.
     fn read(&self, serial: Serial, into: &mut Vec<u8>) -> Result<usize, Error> {
         let mut room = vec![0; AT_ONCE];
         let n = self.at(serial, |fd| match self {
@@ -122,7 +122,7 @@ impl Row for Handles {
         Ok(n)
     }
 
-    /// As much as there is room for at once.
+    /// Writes as much as there is room for. Never waits.
     fn write(&self, serial: Serial, from: &[u8]) -> Result<usize, Error> {
         self.at(serial, |fd| match self {
             Handles::Sockets => {
@@ -133,7 +133,7 @@ impl Row for Handles {
         })
     }
 
-    /// `shutdown` of a socket: a reader or writer there finds its end.
+    /// Shuts a socket down, which ends its readers and writers.
     fn control(&self, serial: Serial, command: &Command<'_>) -> Result<(), Error> {
         match (self, command) {
             (Handles::Sockets, Command::Cancel | Command::Own("shutdown")) => {
@@ -144,8 +144,8 @@ impl Row for Handles {
     }
 
     fn usage(&self, each: &mut dyn FnMut(Usage)) {
-        // Looked up after the entries were left: the descriptor may be another's by then, which a
-        // picture may show.
+        // The link is read without the entry's lock: the number may have been reused by then, which
+        // is acceptable in a snapshot.
         let named = |mut usage: Usage| {
             let fd = usage.state;
             let what = std::fs::read_link(format!("/proc/self/fd/{fd}")).unwrap_or_default();

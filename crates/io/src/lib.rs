@@ -1,9 +1,14 @@
 //! Sockets, files, pipes, child processes and signals as blocking calls of microprocesses.
 //!
-//! One rule stands behind this crate: nothing that a kernel thread could leave half done stays with
-//! that kernel thread. A call is first made without waiting; if it would block, the *microprocess*
-//! waits for readiness and its virtual processor goes on. What has no readiness (files, paths) is a
-//! plain call: its kernel thread sleeps, and the virtual processor moves.
+//! Invariant of this crate: no operation in progress is bound to a kernel thread. A call is first
+//! attempted without waiting. If it would block, the *microprocess* waits for readiness, and its
+//! virtual processor runs others. Calls without readiness (files, paths) are plain calls: their
+//! kernel thread sleeps, and the virtual processor moves to another one.
+//!
+//! `net`, `fs`, `io`, `process`, `signal` and `fuse` are public and stand side by side; `io` also
+//! uses `fs` and `process`, to copy between their descriptors. Below them, `descriptor.rs` reads
+//! and writes any descriptor, `limit.rs` is the time limit of a call, and `handles.rs` enters each
+//! handle in the resource table.
 
 mod descriptor;
 mod fd_traits;

@@ -1,20 +1,19 @@
-//! Signals of the process, waited for by a microprocess.
+//! Signals of the process, received by blocking calls of microprocesses.
 //!
 //! ```
 //! use kumihimo_io::signal::{self, Kind};
 //!
 //! let mut hangups = signal::stream(Kind::HANGUP)?;
 //! # unsafe { libc::raise(libc::SIGHUP) };
-//! hangups.recv()?; // blocks this microprocess until SIGHUP comes
+//! hangups.recv()?; // blocks this microprocess until SIGHUP is delivered
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! A handler counts into an eventfd, whose readiness is waited for, so nothing that a signal
-//! handler must not do is done there. It stays installed for as long as the process lives
-//! (signal-hook-registry), after whatever handler there was, and with `SA_RESTART`: the signal's
-//! default action is gone from the first [`stream`] or [`ctrl_c`] on. The kernel itself merges
-//! equal signals that it has not delivered yet (signal(7)); each delivery is counted, and given to
-//! every stream.
+//! The handler only writes to an eventfd, which is async-signal-safe; streams wait for its
+//! readiness. From the first [`stream`] or [`ctrl_c`] on, the handler stays installed for the life
+//! of the process (signal-hook-registry), with `SA_RESTART`, and the signal's default action is
+//! disabled. It calls the previous handler first. The kernel merges equal signals that are pending
+//! (signal(7)); every delivery is counted, and reported by every stream.
 //!
 //! `SIGPIPE` is ignored by Rust programs; a write without a reader is `BrokenPipe`.
 
@@ -27,7 +26,7 @@ use signal_hook_registry::{FORBIDDEN, SigId};
 
 use crate::descriptor::Descriptor;
 
-/// Which signal.
+/// A signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Kind(libc::c_int);
 
@@ -44,44 +43,44 @@ impl Kind {
     pub const PIPE: Kind = Kind(libc::SIGPIPE);
     /// SIGQUIT: Ctrl-\.
     pub const QUIT: Kind = Kind(libc::SIGQUIT);
-    /// SIGTERM: an end is asked for.
+    /// SIGTERM: a request to terminate.
     pub const TERMINATE: Kind = Kind(libc::SIGTERM);
     /// SIGUSR1.
     pub const USER_1: Kind = Kind(libc::SIGUSR1);
     /// SIGUSR2.
     pub const USER_2: Kind = Kind(libc::SIGUSR2);
-    /// SIGWINCH: the terminal has another size.
+    /// SIGWINCH: the size of the terminal has changed.
     pub const WINDOW_CHANGE: Kind = Kind(libc::SIGWINCH);
 
-    /// By its number; real-time signals, say.
+    /// The signal with this number, for example a real-time signal.
     #[must_use]
     pub const fn from_raw(number: i32) -> Kind {
         Kind(number)
     }
 
-    /// Its number.
+    /// The signal's number.
     #[must_use]
     pub const fn as_raw(self) -> i32 {
         self.0
     }
 }
 
-/// The deliveries of one signal from [`stream`] on. Dropped, it no longer counts; the signal's
-/// default action does not come back.
+/// The deliveries of one signal since [`stream`] was called. Dropping it stops the counting, but
+/// does not restore the signal's default action.
 #[derive(Debug)]
 pub struct Stream {
     kind: Kind,
     id: SigId,
     counter: Descriptor<Arc<OwnedFd>>,
-    /// Deliveries taken from the counter and not yet given out.
+    /// Deliveries taken from the counter and not yet returned.
     due: u64,
 }
 
 /// Counts the deliveries of `kind` from now on.
 ///
 /// # Errors
-/// `InvalidInput` for what cannot be handled so: SIGKILL, SIGSTOP, faults (SIGSEGV, SIGILL, SIGFPE,
-/// SIGBUS), SIGTRAP, which Kumihimo's own events use, and numbers that are no signal's; no
+/// `InvalidInput` for signals that cannot be received this way: SIGKILL, SIGSTOP, faults (SIGSEGV,
+/// SIGILL, SIGFPE, SIGBUS), SIGTRAP, which Kumihimo's own events use, and invalid numbers. No
 /// descriptor left.
 pub fn stream(kind: Kind) -> io::Result<Stream> {
     if FORBIDDEN.contains(&kind.0) || [libc::SIGTRAP, libc::SIGBUS].contains(&kind.0) {
@@ -109,7 +108,7 @@ pub fn stream(kind: Kind) -> io::Result<Stream> {
 }
 
 impl Stream {
-    /// Which signal it is.
+    /// The signal.
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.kind
@@ -136,7 +135,7 @@ impl Stream {
     }
 }
 
-/// Never ends; each item is a [`recv`](Stream::recv).
+/// Never ends; each item is the result of [`recv`](Stream::recv).
 impl Iterator for Stream {
     type Item = io::Result<Kind>;
 
@@ -153,8 +152,8 @@ impl Drop for Stream {
 
 /// Blocks the microprocess until SIGINT (Ctrl-C) is delivered. A cancellation point.
 ///
-/// From the first call on SIGINT does not end the process any more; one that comes while nobody
-/// waits here is lost: a program that must see each keeps a [`stream`].
+/// From the first call on, SIGINT no longer terminates the process, and a delivery without a waiter
+/// is lost. A program that must not miss any keeps a [`stream`].
 ///
 /// # Errors
 /// As [`stream`] and [`Stream::recv`].

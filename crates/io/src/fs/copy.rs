@@ -13,13 +13,17 @@ use super::call::{call, long_call};
 /// Bytes between two cancellation points: some milliseconds of a disk.
 const PART: usize = 16 << 20;
 
-/// Copies contents and permissions of a file; `to` is made, or replaced. Returns the number of
+/// Copies contents and permissions of a file; creates or replaces `to`. Returns the number of
 /// bytes.
 ///
-/// Tried in this order: a *reflink* (ioctl_ficlone(2): both files share their blocks until one is
-/// written; btrfs, XFS, bcachefs), which takes no time and no room; copy_file_range(2), inside the
-/// kernel, by the server where that can; read and write. Kernel thread: `blocking`. A cancellation
-/// point every 16 MiB; then, as after an error, a part of `to` is there.
+/// Tries three methods in order, inside `blocking`:
+///
+/// 1. a *reflink* (ioctl_ficlone(2); btrfs, XFS, bcachefs): both files share their blocks until one
+///    is written, so it copies nothing;
+/// 2. copy_file_range(2), inside the kernel, or on the server of a network file system;
+/// 3. read and write.
+///
+/// A cancellation point every 16 MiB; `to` is then incomplete, as after an error.
 ///
 /// # Errors
 /// As open(2), read(2) and write(2); `InvalidInput` if `from` is no regular file.
@@ -38,7 +42,7 @@ pub fn copy<P: AsRef<Path>, Q: AsRef<Path>>(from: P, to: Q) -> io::Result<u64> {
     let to = call(|| {
         let to = OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(to)?;
         let metadata = to.metadata()?;
-        // It was there before, with others. A pipe or a device keeps its own.
+        // The file existed with other permissions. A pipe or a device keeps its own.
         if metadata.is_file() && metadata.permissions().mode() != mode {
             to.set_permissions(PermissionsExt::from_mode(mode))?;
         }
@@ -51,7 +55,7 @@ pub fn copy<P: AsRef<Path>, Q: AsRef<Path>>(from: P, to: Q) -> io::Result<u64> {
     Ok(copied + copy_plainly(&from, &to)?)
 }
 
-/// False: the file system cannot, or not between these two.
+/// Shares the blocks of `from`. False if the file systems do not support it.
 fn reflink(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> io::Result<bool> {
     // SAFETY: FICLONE takes a descriptor.
     if unsafe { libc::ioctl(to.as_raw_fd(), libc::FICLONE, from.as_raw_fd()) } == 0 {
@@ -64,8 +68,8 @@ fn reflink(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> io::Result<bool> {
     }
 }
 
-/// From position to position of two open files, for as long as copy_file_range(2) goes on: what is
-/// left is for others to copy.
+/// Copies between the positions of two open files for as long as copy_file_range(2) succeeds. The
+/// caller copies the rest.
 pub(crate) fn copy_ranges(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> io::Result<u64> {
     let mut copied = 0;
     loop {
@@ -79,7 +83,7 @@ pub(crate) fn copy_ranges(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> io::Resul
             }
         });
         match n {
-            // The end; or a file that has no size (procfs) although there is something in it.
+            // The end, or a file of size 0 with contents (procfs).
             Ok(0) => return Ok(copied),
             Ok(n) => copied += n,
             Err(e) if e.kind() == ErrorKind::Interrupted => {}
@@ -87,8 +91,8 @@ pub(crate) fn copy_ranges(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> io::Resul
                 Some(libc::EIO | libc::ENOSPC | libc::EDQUOT | libc::EFBIG | libc::EISDIR) => {
                     return Err(e);
                 }
-                // Not between these two, or not here: ENOSYS, EXDEV, EINVAL, EOPNOTSUPP, EPERM
-                // (seccomp), EBADF (append).
+                // Unsupported for these files or by this kernel: ENOSYS, EXDEV, EINVAL, EOPNOTSUPP,
+                // EPERM (seccomp), EBADF (append).
                 _ => return Ok(copied),
             },
         }

@@ -11,11 +11,11 @@ use kumihimo_runtime::park::sleeps_are_told;
 
 use super::call::call;
 
-/// Entries fetched in one `blocking`: the C library has some hundred of them ready at a time
-/// anyway.
+/// Entries fetched in one `blocking`. The C library buffers about a hundred anyway.
 const AT_ONCE: usize = 128;
 
-/// What is in a directory, as [`std::fs::ReadDir`]; made by [`read_dir`](super::read_dir).
+/// Iterator over the entries of a directory, as [`std::fs::ReadDir`]; made by
+/// [`read_dir`](super::read_dir).
 #[derive(Debug)]
 pub struct ReadDir {
     inner: std::fs::ReadDir,
@@ -35,7 +35,7 @@ impl Iterator for ReadDir {
     fn next(&mut self) -> Option<io::Result<DirEntry>> {
         if self.fetched.is_empty() {
             let inner = &mut self.inner;
-            // Where nothing has to be said before, one is as good as many.
+            // Without `blocking`, fetching several at once saves nothing.
             let n = if sleeps_are_told() { 1 } else { AT_ONCE };
             self.fetched = call(|| Ok(inner.take(n).collect())).unwrap_or_default();
         }
@@ -43,19 +43,19 @@ impl Iterator for ReadDir {
     }
 }
 
-/// One of a directory's entries, as [`std::fs::DirEntry`]. [`std::os::unix::fs::DirEntryExt`] is
-/// implemented for it.
+/// An entry of a directory, as [`std::fs::DirEntry`]. It implements
+/// [`std::os::unix::fs::DirEntryExt`].
 #[derive(Debug)]
 pub struct DirEntry(std::fs::DirEntry);
 
 impl DirEntry {
-    /// The directory's path, as it was given, and the name.
+    /// The path: the directory as given to `read_dir`, and the name.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         self.0.path()
     }
 
-    /// What the file system knows of it; a link itself is looked at.
+    /// Metadata of the entry, without following a link.
     ///
     /// # Errors
     /// As lstat(2).
@@ -63,7 +63,7 @@ impl DirEntry {
         call(|| self.0.metadata())
     }
 
-    /// What it is; a link is a link. Most file systems have told already.
+    /// Type of the entry, without following a link. Most file systems return it with the listing.
     ///
     /// # Errors
     /// As lstat(2).
@@ -71,7 +71,7 @@ impl DirEntry {
         call(|| self.0.file_type())
     }
 
-    /// Its name in the directory.
+    /// The name in the directory.
     #[must_use]
     pub fn file_name(&self) -> OsString {
         self.0.file_name()
@@ -84,26 +84,26 @@ impl DirEntryExt for DirEntry {
     }
 }
 
-/// How a directory is made, as [`std::fs::DirBuilder`]. [`std::os::unix::fs::DirBuilderExt`] is
-/// implemented for it.
+/// Options for creating a directory, as [`std::fs::DirBuilder`]. It implements
+/// [`std::os::unix::fs::DirBuilderExt`].
 #[derive(Debug)]
 pub struct DirBuilder(std::fs::DirBuilder);
 
 impl DirBuilder {
-    /// One directory, with the permissions that the process's mask leaves.
+    /// Options for one directory, with all permissions that the umask leaves.
     #[allow(clippy::new_without_default)]
     #[must_use]
     pub fn new() -> DirBuilder {
         DirBuilder(std::fs::DirBuilder::new())
     }
 
-    /// Whether those above it are made, too; then one that exists is no error.
+    /// Sets whether missing parents are created too; an existing directory is then no error.
     pub fn recursive(&mut self, recursive: bool) -> &mut DirBuilder {
         self.0.recursive(recursive);
         self
     }
 
-    /// Makes it.
+    /// Creates the directory.
     ///
     /// # Errors
     /// As mkdir(2).

@@ -14,9 +14,9 @@ use super::call::{call, long_call};
 use crate::descriptor::{Descriptor, patient};
 use crate::fd_traits::descriptor_traits;
 
-/// An open file, as [`std::fs::File`]. [`std::os::unix::fs::FileExt`] (`read_at`, `write_at`) is
-/// implemented for it. Through an `Arc<File>` one reads and writes by `&*file`: Rust lets std alone
-/// implement its traits for `Arc`.
+/// An open file, as [`std::fs::File`]. It implements [`std::os::unix::fs::FileExt`] (`read_at`,
+/// `write_at`). To read and write through an `Arc<File>`, use `&*file`: only std can implement its
+/// traits for `Arc`.
 pub struct File(pub(crate) Descriptor<std::fs::File>);
 
 descriptor_traits!(File, std::fs::File);
@@ -55,7 +55,7 @@ impl File {
         OpenOptions::new().read(true).open(path)
     }
 
-    /// Opens a file for writing; makes it, or empties it.
+    /// Opens a file for writing; creates or truncates it.
     ///
     /// # Errors
     /// As open(2).
@@ -63,7 +63,7 @@ impl File {
         OpenOptions::new().write(true).create(true).truncate(true).open(path)
     }
 
-    /// Makes a file, for reading and writing.
+    /// Creates a file for reading and writing.
     ///
     /// # Errors
     /// As open(2): `AlreadyExists`.
@@ -77,15 +77,15 @@ impl File {
         OpenOptions::new()
     }
 
-    /// Waits until data and metadata are on the disk. Kernel thread: `blocking`.
+    /// Waits until data and metadata are on the disk, inside `blocking`.
     ///
     /// # Errors
-    /// As fsync(2): `EIO`, `ENOSPC` of earlier writes show here.
+    /// As fsync(2): reports `EIO` and `ENOSPC` of earlier writes.
     pub fn sync_all(&self) -> io::Result<()> {
         long_call(|| self.0.inner.sync_all())
     }
 
-    /// Waits until the data are on the disk, and of the metadata what is needed to find them.
+    /// Waits until the data and the metadata needed to read them are on the disk.
     ///
     /// # Errors
     /// As fdatasync(2).
@@ -93,8 +93,8 @@ impl File {
         long_call(|| self.0.inner.sync_data())
     }
 
-    /// Waits until nobody else has a lock on the file, and takes it. Belongs to the open file, so
-    /// clones share it; advisory. Neither deadline nor cancellation ends the wait.
+    /// Acquires the exclusive advisory lock of the file, waiting until it is free. The lock belongs
+    /// to the open file, so clones share it. Neither deadline nor cancellation ends the wait.
     ///
     /// # Errors
     /// As flock(2).
@@ -102,7 +102,7 @@ impl File {
         self.lock_as(libc::LOCK_EX)
     }
 
-    /// As [`lock`](File::lock), beside others that share.
+    /// As [`lock`](File::lock), for a shared lock.
     ///
     /// # Errors
     /// As flock(2).
@@ -110,23 +110,23 @@ impl File {
         self.lock_as(libc::LOCK_SH)
     }
 
-    /// Takes the lock if nobody else has one.
+    /// Acquires the exclusive lock if it is free.
     ///
     /// # Errors
-    /// [`TryLockError::WouldBlock`] if somebody has.
+    /// [`TryLockError::WouldBlock`] if another open file holds a lock.
     pub fn try_lock(&self) -> Result<(), TryLockError> {
         self.try_lock_as(libc::LOCK_EX)
     }
 
-    /// As [`try_lock`](File::try_lock), beside others that share.
+    /// As [`try_lock`](File::try_lock), for a shared lock.
     ///
     /// # Errors
-    /// [`TryLockError::WouldBlock`] if somebody has the lock alone.
+    /// [`TryLockError::WouldBlock`] if another open file holds the exclusive lock.
     pub fn try_lock_shared(&self) -> Result<(), TryLockError> {
         self.try_lock_as(libc::LOCK_SH)
     }
 
-    /// Gives the lock back; so does the end of the last handle.
+    /// Releases the lock, as dropping the last handle does.
     ///
     /// # Errors
     /// As flock(2).
@@ -159,7 +159,7 @@ impl File {
         })
     }
 
-    /// Cuts the file off at `size` bytes, or fills it up with zeros.
+    /// Truncates the file to `size` bytes, or extends it with zeros.
     ///
     /// # Errors
     /// As ftruncate(2).
@@ -167,7 +167,7 @@ impl File {
         call(|| self.0.inner.set_len(size))
     }
 
-    /// What the file system knows of it.
+    /// Metadata of the file.
     ///
     /// # Errors
     /// As fstat(2).
@@ -177,7 +177,7 @@ impl File {
         Ok(metadata)
     }
 
-    /// A second handle to the same open file: they share one position.
+    /// A second handle to the same open file, with the same position.
     ///
     /// # Errors
     /// No descriptor left.
@@ -185,7 +185,7 @@ impl File {
         self.0.inner.try_clone().map(File::from)
     }
 
-    /// Changes its permissions.
+    /// Changes the permissions.
     ///
     /// # Errors
     /// As fchmod(2).
@@ -193,7 +193,7 @@ impl File {
         call(|| self.0.inner.set_permissions(permissions))
     }
 
-    /// Changes its times.
+    /// Changes the times.
     ///
     /// # Errors
     /// As futimens(3).
@@ -201,7 +201,7 @@ impl File {
         call(|| self.0.inner.set_times(times))
     }
 
-    /// Changes the time of its last change.
+    /// Changes the modification time.
     ///
     /// # Errors
     /// As futimens(3).
@@ -215,25 +215,25 @@ impl File {
         self.0.inner.is_terminal()
     }
 
-    /// Appends all of a file that was just opened.
+    /// Appends the whole contents of a freshly opened file to `buf`.
     pub(super) fn read_whole(&self, buf: &mut Vec<u8>) -> io::Result<usize> {
         buf.try_reserve(usize::try_from(self.size()).unwrap_or(0))?;
         self.append(buf)
     }
 
-    /// 0 where it is not known.
+    /// Size of the file; 0 if unknown.
     fn size(&self) -> u64 {
         self.metadata().map_or(0, |metadata| metadata.size())
     }
 
-    /// How much is left to read, as far as is known.
+    /// Number of bytes left to read, if known.
     fn rest(&self) -> usize {
         let size = self.size();
         let position = if size == 0 { 0 } else { (&self.0.inner).stream_position().unwrap_or(0) };
         usize::try_from(size.saturating_sub(position)).unwrap_or(0)
     }
 
-    /// Appends what is left, into the room that there is as long as it lasts.
+    /// Appends the rest of the file, into the spare capacity first.
     fn append(&self, buf: &mut Vec<u8>) -> io::Result<usize> {
         let before = buf.len();
         loop {
@@ -242,7 +242,7 @@ impl File {
                     return Ok(buf.len() - before);
                 }
             } else {
-                // Likely the end: no room is made to find that out.
+                // Likely the end of the file: probe before growing the buffer.
                 let mut next = [0; 32];
                 match self.0.read(&mut next)? {
                     0 => return Ok(buf.len() - before),
@@ -302,7 +302,7 @@ impl Write for &File {
 impl Seek for &File {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         match to {
-            // A network file system asks its server for the size.
+            // A network file system requests the size from its server.
             SeekFrom::End(_) => call(|| (&self.0.inner).seek(to)),
             SeekFrom::Start(_) | SeekFrom::Current(_) => (&self.0.inner).seek(to),
         }
@@ -357,12 +357,12 @@ impl FileExt for File {
     }
 }
 
-/// Why a lock was not taken, as std's (of Rust 1.89).
+/// Reason why a lock was not acquired, as std's (since Rust 1.89).
 #[derive(Debug)]
 pub enum TryLockError {
     /// The call failed.
     Error(io::Error),
-    /// Somebody else has it.
+    /// Another open file holds the lock.
     WouldBlock,
 }
 
@@ -388,59 +388,59 @@ impl From<TryLockError> for io::Error {
     }
 }
 
-/// How a file is opened, as [`std::fs::OpenOptions`]. [`std::os::unix::fs::OpenOptionsExt`] is
-/// implemented for it.
+/// Options for opening a file, as [`std::fs::OpenOptions`]. It implements
+/// [`std::os::unix::fs::OpenOptionsExt`].
 #[derive(Clone, Debug)]
 pub struct OpenOptions(std::fs::OpenOptions);
 
 impl OpenOptions {
-    /// Nothing is allowed yet.
+    /// Options without any access.
     #[allow(clippy::new_without_default)]
     #[must_use]
     pub fn new() -> OpenOptions {
         OpenOptions(std::fs::OpenOptions::new())
     }
 
-    /// Whether it may be read.
+    /// Sets read access.
     pub fn read(&mut self, read: bool) -> &mut OpenOptions {
         self.0.read(read);
         self
     }
 
-    /// Whether it may be written.
+    /// Sets write access.
     pub fn write(&mut self, write: bool) -> &mut OpenOptions {
         self.0.write(write);
         self
     }
 
-    /// Whether each write goes to the end, wherever that is by then.
+    /// Sets append mode: each write goes to the current end of the file.
     pub fn append(&mut self, append: bool) -> &mut OpenOptions {
         self.0.append(append);
         self
     }
 
-    /// Whether it is emptied.
+    /// Sets whether the file is truncated.
     pub fn truncate(&mut self, truncate: bool) -> &mut OpenOptions {
         self.0.truncate(truncate);
         self
     }
 
-    /// Whether it is made if it is not there.
+    /// Sets whether the file is created if it does not exist.
     pub fn create(&mut self, create: bool) -> &mut OpenOptions {
         self.0.create(create);
         self
     }
 
-    /// Whether it must not be there yet.
+    /// Sets whether the file must be created, and must not exist.
     pub fn create_new(&mut self, create_new: bool) -> &mut OpenOptions {
         self.0.create_new(create_new);
         self
     }
 
-    /// Opens the file. A FIFO is waited for until its other end is opened.
+    /// Opens the file. Opening a FIFO waits until its other end is opened.
     ///
     /// # Errors
-    /// As open(2); `InvalidInput` for options that contradict one another.
+    /// As open(2); `InvalidInput` for contradictory options.
     pub fn open<P: AsRef<Path>>(&self, path: P) -> io::Result<File> {
         call(|| self.0.open(path)).map(File::from)
     }

@@ -1,21 +1,21 @@
 //! Files and directories: `std::fs`, with `use std` changed to `use kumihimo`.
 //!
-//! What differs from std, and what holds for all calls here:
+//! Differences from std, and properties that all calls here share:
 //!
-//! - **What blocks what**: files on a disk have no readiness. A call that has to wait for the
-//!   disk sleeps in the kernel with its kernel thread; the event source tells, and the virtual
-//!   processor goes on under another one. Without an event source (`off`) reads of what is in
-//!   memory are plain calls, and all others go through [`thread::blocking`]. What surely waits for
-//!   long (`sync_all`, locks, `copy`, `remove_dir_all`) always does. From a plain std thread
-//!   everything blocks that thread, as in std.
-//! - **FIFOs, terminals, devices** opened as a [`File`] are waited for by readiness, as sockets
-//!   are: the deadline of a scope ends the wait with `TimedOut`. Opening a FIFO waits for the other
-//!   end as in std; neither deadline nor cancellation ends that. Where the kernel knows no attempt
-//!   without waiting (FIFOs, terminals), a write takes at most 4,096 bytes at a time.
-//! - **Cancellation**: every call is a cancellation point before it begins, and where it waits
-//!   for readiness. No buffer is in the kernel's hands for longer than the call lasts, so nothing
-//!   is left behind; what has begun at a disk is completed. It never shows as
-//!   `ErrorKind::Interrupted`; signals do not either: interrupted calls are repeated.
+//! - **Blocking**: files on a disk have no readiness. A call that waits for the disk sleeps in the
+//!   kernel with its kernel thread; the event source reports that, and the virtual processor moves
+//!   to another kernel thread. Without an event source (`off`), reads of cached data are plain
+//!   calls, and all others run inside [`thread::blocking`]. Calls that always wait long
+//!   (`sync_all`, locks, `copy`, `remove_dir_all`) always run inside it. From a plain std thread
+//!   every call blocks that thread, as in std.
+//! - **FIFOs, terminals, devices** opened as a [`File`] are waited for by readiness, like sockets:
+//!   the deadline of a scope ends the wait with `TimedOut`. Opening a FIFO waits for the other end
+//!   as in std; neither deadline nor cancellation ends that wait. Where the kernel has no
+//!   nonblocking attempt (FIFOs, terminals), a write transfers at most 4,096 bytes at a time.
+//! - **Cancellation**: every call is a cancellation point before it begins, and while it waits
+//!   for readiness. The kernel uses a buffer during the call only, so a cancelled call leaves
+//!   nothing in flight; a disk operation that has begun is completed. Neither cancellation nor a
+//!   signal causes `ErrorKind::Interrupted`: interrupted calls are repeated.
 //! - **Closing** is as in std: dropping the last handle closes, which may wait (a network file
 //!   system); errors are lost, so `sync_all` first.
 //! - `std::path::Path`'s own methods (`exists`, `metadata`) are std's plain calls.
@@ -41,7 +41,7 @@ pub use dir::{DirBuilder, DirEntry, ReadDir};
 pub use file::{File, OpenOptions, TryLockError};
 pub use std::fs::{FileTimes, FileType, Metadata, Permissions};
 
-/// All of a file.
+/// Reads a whole file.
 ///
 /// # Errors
 /// As open(2) and read(2).
@@ -51,7 +51,7 @@ pub fn read<P: AsRef<Path>>(path: P) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// All of a file, as text.
+/// Reads a whole file as text.
 ///
 /// # Errors
 /// As open(2) and read(2); `InvalidData` if it is not UTF-8.
@@ -61,8 +61,8 @@ pub fn read_to_string<P: AsRef<Path>>(path: P) -> io::Result<String> {
     Ok(text)
 }
 
-/// Makes `contents` all of a file; creates it if need be. Cut short by an error or a cancellation,
-/// the file has a part of it.
+/// Replaces the contents of a file, or creates it. After an error or a cancellation, the file has a
+/// part of `contents`.
 ///
 /// # Errors
 /// As open(2) and write(2).
@@ -70,7 +70,7 @@ pub fn write<P: AsRef<Path>, C: AsRef<[u8]>>(path: P, contents: C) -> io::Result
     File::create(path)?.write_all(contents.as_ref())
 }
 
-/// What the file system knows of a file; links are followed.
+/// Metadata of a file, following links.
 ///
 /// # Errors
 /// As stat(2).
@@ -78,7 +78,7 @@ pub fn metadata<P: AsRef<Path>>(path: P) -> io::Result<Metadata> {
     call(|| std::fs::metadata(path))
 }
 
-/// What the file system knows of a file; a link itself is looked at.
+/// Metadata of a file or link, without following links.
 ///
 /// # Errors
 /// As lstat(2).
@@ -86,15 +86,15 @@ pub fn symlink_metadata<P: AsRef<Path>>(path: P) -> io::Result<Metadata> {
     call(|| std::fs::symlink_metadata(path))
 }
 
-/// Whether something is there; a broken link is nothing.
+/// Whether the path exists; false for a broken link.
 ///
 /// # Errors
-/// It cannot be known: as stat(2), but for `NotFound`.
+/// As stat(2), except `NotFound`.
 pub fn exists<P: AsRef<Path>>(path: P) -> io::Result<bool> {
     call(|| std::fs::exists(path))
 }
 
-/// The absolute path without links.
+/// The absolute path with all links resolved.
 ///
 /// # Errors
 /// As realpath(3).
@@ -102,7 +102,7 @@ pub fn canonicalize<P: AsRef<Path>>(path: P) -> io::Result<PathBuf> {
     call(|| std::fs::canonicalize(path))
 }
 
-/// Where a link points.
+/// Target of a link.
 ///
 /// # Errors
 /// As readlink(2): `InvalidInput` if it is no link.
@@ -110,7 +110,7 @@ pub fn read_link<P: AsRef<Path>>(path: P) -> io::Result<PathBuf> {
     call(|| std::fs::read_link(path))
 }
 
-/// A second name for a file.
+/// Creates a second name for a file.
 ///
 /// # Errors
 /// As link(2).
@@ -118,7 +118,7 @@ pub fn hard_link<P: AsRef<Path>, Q: AsRef<Path>>(original: P, link: Q) -> io::Re
     call(|| std::fs::hard_link(original, link))
 }
 
-/// A symbolic link.
+/// Creates a symbolic link.
 ///
 /// # Errors
 /// As symlink(2).
@@ -127,7 +127,7 @@ pub fn soft_link<P: AsRef<Path>, Q: AsRef<Path>>(original: P, link: Q) -> io::Re
     unix::symlink(original, link)
 }
 
-/// Gives a file another name; one that has that name already is replaced.
+/// Renames a file, replacing `to` if it exists.
 ///
 /// # Errors
 /// As rename(2).
@@ -143,7 +143,7 @@ pub fn remove_file<P: AsRef<Path>>(path: P) -> io::Result<()> {
     call(|| std::fs::remove_file(path))
 }
 
-/// Makes a directory.
+/// Creates a directory.
 ///
 /// # Errors
 /// As mkdir(2).
@@ -151,7 +151,7 @@ pub fn create_dir<P: AsRef<Path>>(path: P) -> io::Result<()> {
     DirBuilder::new().create(path)
 }
 
-/// Makes a directory and those above it. One that exists is no error.
+/// Creates a directory and its missing parents. An existing directory is no error.
 ///
 /// # Errors
 /// As mkdir(2).
@@ -167,15 +167,15 @@ pub fn remove_dir<P: AsRef<Path>>(path: P) -> io::Result<()> {
     call(|| std::fs::remove_dir(path))
 }
 
-/// Removes a directory with all that is below it; links are removed, not followed.
+/// Removes a directory and everything below it; links are removed, not followed.
 ///
 /// # Errors
-/// As std's: the first that cannot be removed ends it.
+/// As std's: the first entry that cannot be removed ends the call.
 pub fn remove_dir_all<P: AsRef<Path>>(path: P) -> io::Result<()> {
     long_call(|| std::fs::remove_dir_all(path))
 }
 
-/// What is in a directory, in no order.
+/// Iterates over the entries of a directory, in no particular order.
 ///
 /// # Errors
 /// As opendir(3).
@@ -183,7 +183,7 @@ pub fn read_dir<P: AsRef<Path>>(path: P) -> io::Result<ReadDir> {
     ReadDir::new(path.as_ref())
 }
 
-/// Changes the permissions of a file; links are followed.
+/// Changes the permissions of a file, following links.
 ///
 /// # Errors
 /// As chmod(2).

@@ -1,4 +1,4 @@
-//! What Unix has besides: `std::os::unix::fs`.
+//! Unix extensions: `std::os::unix::fs`.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -10,7 +10,7 @@ pub use std::os::unix::fs::{
     DirBuilderExt, DirEntryExt, FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt,
 };
 
-/// A symbolic link.
+/// Creates a symbolic link.
 ///
 /// # Errors
 /// As symlink(2).
@@ -18,7 +18,7 @@ pub fn symlink<P: AsRef<Path>, Q: AsRef<Path>>(original: P, link: Q) -> io::Resu
     call(|| std::os::unix::fs::symlink(original, link))
 }
 
-/// Changes owner and group; links are followed.
+/// Changes owner and group, following links.
 ///
 /// # Errors
 /// As chown(2).

@@ -1,7 +1,7 @@
-//! The kernel's channel to a server of files: `/dev/fuse`.
+//! The kernel's channel to a file server: `/dev/fuse`.
 //!
-//! What goes through it is the server's affair; this is waiting for it as everything else here
-//! waits.
+//! This module transfers messages and blocks the microprocess while none is available. Their
+//! contents are up to the server.
 //!
 //! Source: the manual page fuse(4); `fs/fuse/dev.c` and `include/uapi/linux/fuse.h` of the kernel.
 
@@ -21,7 +21,7 @@ pub use several::Several;
 /// `_IOR(229, 0, uint32_t)`.
 const FUSE_DEV_IOC_CLONE: libc::Ioctl = 0x8004_e500_u32 as libc::Ioctl;
 
-/// Whether servers of files run here.
+/// Checks whether file servers can run on this platform.
 ///
 /// # Errors
 /// `Unsupported`, with the reason: an architecture on which microprocesses are kernel threads.
@@ -29,17 +29,17 @@ pub fn supported() -> io::Result<()> {
     kumihimo_runtime::supports("FUSE")
 }
 
-/// A channel of a mount, one of several perhaps: each request is received from one of them,
-/// whichever asks first, and answered through the same one.
+/// A channel of a mount. A mount may have several: each request is received from one of them and
+/// answered through the same one.
 ///
-/// It has O_NONBLOCK, which is its own: every channel is an open file of its own.
+/// O_NONBLOCK is set on it; every channel is an open file of its own, so no other one is affected.
 #[derive(Debug)]
 pub struct Device {
     descriptor: Descriptor<OwnedFd>,
 }
 
 impl Device {
-    /// A new one, of no mount yet: mount(2) takes it as `fd=N`.
+    /// Opens a channel that belongs to no mount yet: mount(2) takes it as `fd=N`.
     ///
     /// # Errors
     /// As open(2): `NotFound` and `ENODEV` where the kernel has no FUSE, `PermissionDenied`.
@@ -49,7 +49,7 @@ impl Device {
         Device::adopt(rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?)
     }
 
-    /// One that somebody else has opened, as fusermount3(1) does.
+    /// Takes over a channel that another program has opened, as fusermount3(1) does.
     ///
     /// # Errors
     /// As fcntl(2). As [`supported`].
@@ -59,8 +59,8 @@ impl Device {
         Ok(Device { descriptor: Descriptor::new(fd) })
     }
 
-    /// One more channel of the same mount, which has begun: several receive side by side without a
-    /// lock in common for what is under way.
+    /// Opens a further channel of the same mount, which must be mounted. Several channels receive
+    /// in parallel, without a shared lock for requests in progress (`FUSE_DEV_IOC_CLONE`).
     ///
     /// # Errors
     /// As open(2); `InvalidInput` before the mount.
@@ -74,18 +74,19 @@ impl Device {
         }
     }
 
-    /// The next request, whole; how many bytes it has. Blocks the microprocess, or a foreign kernel
-    /// thread. A cancellation point.
+    /// Receives the next request as a whole; returns its length. Blocks the microprocess, or a
+    /// foreign kernel thread. A cancellation point.
     ///
     /// # Errors
-    /// `ENODEV`: it was unmounted. `EINVAL`: `into` is too small for any request, 8 KiB at least
-    /// and the largest write beyond that. `ENOENT`: the request was interrupted just now; ask
-    /// again.
+    /// - `ENODEV`: the file system was unmounted.
+    /// - `EINVAL`: `into` is too small. It must have room for the largest write, and 8 KiB at
+    ///   least.
+    /// - `ENOENT`: the request was interrupted just now; call again.
     pub fn receive(&self, into: &mut [u8]) -> io::Result<usize> {
         self.descriptor.attempt(Interest::Read, || Ok(rustix::io::read(self.as_fd(), &mut *into)?))
     }
 
-    /// As `receive`, but `None` where there is none. Never waits.
+    /// As `receive`, but returns `None` if no request is queued. Never waits.
     ///
     /// # Errors
     /// As `receive`.
@@ -100,11 +101,12 @@ impl Device {
         }
     }
 
-    /// Answers a request, or notifies: one message, in parts. Never waits.
+    /// Sends one message in parts: a reply or a notification. Never waits.
     ///
     /// # Errors
-    /// `ENOENT`: nobody waits for that answer any more. `EINVAL`: it is no answer. `ENODEV`: it was
-    /// unmounted.
+    /// - `ENOENT`: the request was aborted, and no caller waits for the reply.
+    /// - `EINVAL`: the message is malformed.
+    /// - `ENODEV`: the file system was unmounted.
     pub fn send(&self, parts: &[IoSlice<'_>]) -> io::Result<()> {
         let whole: usize = parts.iter().map(|part| part.len()).sum();
         loop {

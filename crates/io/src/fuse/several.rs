@@ -12,14 +12,14 @@ use rustix::io::Errno;
 use super::Device;
 use crate::descriptor::Descriptor;
 
-/// Channels from which one receiver takes requests, from each in turn: none waits while another has
-/// several.
+/// The channels of several mounts, from which one receiver takes requests in turn, so that none is
+/// starved by another.
 #[derive(Debug)]
 pub struct Several {
-    /// An epoll of its own, which is itself waited for: it is readable while one of them is.
+    /// An epoll instance, which is readable while one of the channels is (epoll(7)).
     epoll: Descriptor<OwnedFd>,
     devices: Vec<Member>,
-    /// Which is looked at first. Relaxed: any will do.
+    /// Index of the channel that is tried first. Relaxed: any value is correct.
     next: AtomicUsize,
 }
 
@@ -30,7 +30,7 @@ struct Member {
 }
 
 impl Several {
-    /// Of these.
+    /// Combines these channels.
     ///
     /// # Errors
     /// As epoll_create1(2) and epoll_ctl(2).
@@ -46,11 +46,11 @@ impl Several {
         Ok(Several { epoll: Descriptor::new(set), devices, next: AtomicUsize::new(0) })
     }
 
-    /// The next request from any of them: which one it was, and how many bytes it has. Blocks the
-    /// microprocess, or a foreign kernel thread. A cancellation point.
+    /// Receives the next request from any of them; returns the index of the channel and the length
+    /// of the request. Blocks the microprocess, or a foreign kernel thread. A cancellation point.
     ///
     /// # Errors
-    /// `ENODEV`: all were unmounted. Else as [`Device::receive`].
+    /// `ENODEV`: all were unmounted. Otherwise as [`Device::receive`].
     pub fn receive(&self, into: &mut [u8]) -> io::Result<(usize, usize)> {
         self.epoll.attempt(Interest::Read, || self.look(into))
     }

@@ -1,9 +1,9 @@
 //! Requests through io_uring: the answer to one and the wait for the next in a single kernel entry.
 //!
-//! The kernel has a queue of entries for each core; a request comes through an entry of the core on
-//! which its caller runs. An entry that waits belongs to the kernel thread that is in `receive`,
-//! and to no other: it fetches again only when that one enters again. So nothing is in flight on a
-//! ring of a kernel thread that runs something else, which a microprocess may do.
+//! The kernel has a queue of entries for each core; a request arrives at an entry of the core on
+//! which its caller runs. A waiting entry belongs to the kernel thread inside `receive`, and
+//! fetches again only at the next call. So no operation is in flight on the ring of a kernel thread
+//! that has left `receive` and may run another microprocess.
 //!
 //! Source: `Documentation/filesystems/fuse/fuse-io-uring.rst`, `fs/fuse/dev_uring.c` and
 //! `include/uapi/linux/fuse.h` of the kernel, Linux 6.14.
@@ -28,7 +28,7 @@ const OUT_HEADER: usize = 16;
 /// Where an SQE has its `len`: `struct io_uring_sqe`.
 const SQE_LEN: usize = 24;
 
-/// `struct fuse_uring_req_header`: what kernel and server write besides the payload.
+/// `struct fuse_uring_req_header`: headers that kernel and server write besides the payload.
 #[repr(C)]
 struct Headers {
     /// `fuse_in_header`, and in its place `fuse_out_header`.
@@ -36,7 +36,7 @@ struct Headers {
     /// The first argument of a request.
     op_in: [u8; 128],
     flags: u64,
-    /// Which request is answered.
+    /// ID of the request that is answered.
     commit_id: u64,
     /// Bytes in use of the payload.
     payload_size: u32,
@@ -44,29 +44,29 @@ struct Headers {
     reserved: u64,
 }
 
-/// Memory that the kernel writes to while an entry waits. It is reached through pointers alone, and
-/// stays where it is.
+/// Memory that the kernel writes to while an entry waits. It is accessed through pointers only, and
+/// never moves.
 struct Shared {
     headers: Headers,
     payload: Vec<u8>,
-    /// What the entry was registered with: headers, payload. Read by the kernel once.
+    /// The buffers of the registration: headers, payload. The kernel reads them once.
     vectors: [libc::iovec; 2],
 }
 
-/// How to make [`is_enabled`] true.
+/// The command that makes [`is_enabled`] true.
 pub const REMEDY: &str =
     "Linux 6.14 and: echo Y | sudo tee /sys/module/fuse/parameters/enable_uring";
 
-/// Whether this kernel lets servers ask for it: the module parameter `enable_uring` of fuse, which
-/// root may set.
+/// Whether this kernel allows FUSE over io_uring: the module parameter `enable_uring` of fuse,
+/// which root may set.
 #[must_use]
 pub fn is_enabled() -> bool {
     std::fs::read_to_string("/sys/module/fuse/parameters/enable_uring")
         .is_ok_and(|text| text.trim() == "Y")
 }
 
-/// How many queues there are: one for each core that the machine may ever have. All of them need an
-/// entry before the first request comes.
+/// Number of queues: one for each core that the machine may ever have. Every queue needs an entry
+/// before the kernel sends the first request.
 #[must_use]
 pub fn queues() -> u16 {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
@@ -74,14 +74,14 @@ pub fn queues() -> u16 {
     last.map_or(1, |last| last.saturating_add(1))
 }
 
-/// One entry in the queue of one core.
+/// An entry in the queue of one core.
 pub struct Entry {
     ring: IoUring<squeue::Entry128>,
     device: Arc<Device>,
     queue: u16,
-    /// Boxed, and never moved out or reborrowed as a whole while the kernel has it.
+    /// Boxed; never moved or reborrowed as a whole while the kernel uses it.
     shared: *mut Shared,
-    /// Whether the kernel has it.
+    /// Whether the kernel uses the memory.
     waits: bool,
 }
 
@@ -94,24 +94,23 @@ impl std::fmt::Debug for Entry {
     }
 }
 
-/// A request: its header and first argument, and the rest of its arguments.
+/// A request: its header, its first argument, and the other arguments.
 #[derive(Debug)]
 pub struct Request<'a> {
     /// `fuse_in_header`.
     pub header: &'a [u8],
     /// The first argument, a structure.
     pub first: &'a [u8],
-    /// The others: names, data.
+    /// The other arguments: names, data.
     pub rest: &'a [u8],
 }
 
 impl Entry {
-    /// An entry in the queue `queue` of the mount that `device` is a channel of; `payload` bytes
-    /// are the most that a request or reply has besides its headers: the largest write, 8 KiB at
-    /// least.
+    /// Creates an entry in the queue `queue` of the mount of `device`. `payload` is the maximum
+    /// length of a request or reply without its headers: the largest write, and 8 KiB at least.
     ///
     /// # Errors
-    /// As io_uring_setup(2), where it is refused.
+    /// As io_uring_setup(2).
     pub fn new(device: Arc<Device>, queue: u16, payload: usize) -> io::Result<Entry> {
         let ring = IoUring::<squeue::Entry128>::builder().build(2)?;
         let headers = Headers {
@@ -166,12 +165,14 @@ impl Entry {
             .map_err(|_| io::Error::other("the ring is full"))
     }
 
-    /// Sends the answer, if there is one, and waits for the next request. Blocks the kernel thread;
-    /// of a microprocess the event source tells, and its virtual processor goes on.
+    /// Sends the answer, if there is one, and waits for the next request. Blocks the kernel thread.
+    /// For a microprocess, the event source reports the block, and its virtual processor runs
+    /// others.
     ///
     /// # Errors
-    /// `ENOTCONN`, `ECONNABORTED`: it was unmounted. `EOPNOTSUPP`: the mount was not negotiated so.
-    /// `EINVAL`: no such queue, or too small.
+    /// - `ENOTCONN`, `ECONNABORTED`: the file system was unmounted.
+    /// - `EOPNOTSUPP`: io_uring was not negotiated for the mount.
+    /// - `EINVAL`: there is no such queue, or the payload is too small.
     pub fn receive(&mut self) -> io::Result<Request<'_>> {
         let result = loop {
             if let Some(completion) = self.ring.completion().next() {
@@ -211,11 +212,11 @@ impl Entry {
         }
     }
 
-    /// Puts the answer to the request that was received last: header and arguments in one. The next
-    /// `receive` sends it.
+    /// Stores the answer to the last request, header and arguments in one piece. The next `receive`
+    /// sends it.
     ///
     /// # Errors
-    /// It is longer than the payload.
+    /// The answer is longer than the payload.
     pub fn answer(&mut self, message: &[u8]) -> io::Result<()> {
         let (header, rest) =
             message.split_at_checked(OUT_HEADER).ok_or(io::ErrorKind::InvalidInput)?;

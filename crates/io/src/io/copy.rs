@@ -1,4 +1,4 @@
-//! From a reader to a writer, inside the kernel where both are known to be descriptors.
+//! Copying from a reader to a writer, inside the kernel if both are descriptors.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -12,13 +12,13 @@ use crate::fs::{File, copy_ranges};
 use crate::process::{ChildStderr, ChildStdin, ChildStdout};
 use crate::type_view::view;
 
-/// Copies all that `reader` has to `writer`, and returns the number of bytes.
+/// Copies from `reader` to `writer` until the end, and returns the number of bytes.
 ///
 /// Between two of Kumihimo's own descriptors ([`File`], pipes, a child's standard streams, or
 /// references to them) the bytes stay in the kernel: copy_file_range(2) from file to file,
-/// splice(2) where one of the two is a pipe. Anything else, sockets among it (splice(2) cannot be
-/// told not to wait for them), goes through a buffer, as in std. Waits as reader and writer do; a
-/// cancellation point.
+/// splice(2) where one of the two is a pipe. Other types, including sockets (splice(2) has no
+/// nonblocking mode for them), are copied through a buffer, as in std. Waits as reader and writer
+/// do; a cancellation point.
 ///
 /// # Errors
 /// Of the reader or the writer; `Interrupted` is retried.
@@ -32,7 +32,7 @@ where
         (Some(from), Some(to)) => splice_all(&from, &to)?,
         _ => 0,
     };
-    // The rest, if the kernel would not go on.
+    // The rest, if the kernel stopped early.
     Ok(copied + io::copy(reader, writer)?)
 }
 
@@ -70,7 +70,7 @@ fn ready<S: AsFd>(descriptor: &Descriptor<S>, interest: Interest) -> io::Result<
 
 /// `A` seen as a `T` or a `&T`.
 fn known<A: ?Sized, T>(a: &A) -> Option<&T> {
-    // SAFETY: what is seen is used while `a` is borrowed.
+    // SAFETY: the result is used only while `a` is borrowed.
     unsafe { view::<A, T>(a).or_else(|| view::<A, &T>(a).copied()) }
 }
 
@@ -78,14 +78,14 @@ impl End<'_> {
     fn of(file: &File) -> End<'_> {
         match file.0.class() {
             Ok(FileClass::Stored | FileClass::StoredWithoutNowait) => End::File(file),
-            // A FIFO, or what splice(2) refuses.
+            // A FIFO, or a file that splice(2) refuses.
             _ => End::Pipe(file),
         }
     }
 
     fn wait(&self, interest: Interest) -> io::Result<()> {
         match self {
-            // Its own waits are the kernel's.
+            // The kernel waits for a stored file.
             End::File(_) => Ok(()),
             End::Pipe(pipe) => pipe.ready(interest),
         }
@@ -133,7 +133,7 @@ fn splice_all(from: &End<'_>, to: &End<'_>) -> io::Result<u64> {
         match n {
             Ok(0) => return Ok(copied),
             Ok(n) => copied += n,
-            // Somebody else was faster.
+            // Another reader or writer took the data or room first.
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
             Err(e)
                 if matches!(e.raw_os_error(), Some(libc::EINVAL | libc::ENOSYS | libc::EPERM)) =>

@@ -7,10 +7,10 @@ use kumihimo_resource::id::Id;
 use crate::descriptor::Descriptor;
 use crate::fd_traits::{pipe_end, reads, writes};
 
-/// The end of a pipe that is read, as [`std::io::PipeReader`].
+/// The reading end of a pipe, as [`std::io::PipeReader`].
 pub struct PipeReader(pub(crate) Descriptor<std::io::PipeReader>);
 
-/// The end of a pipe that is written, as [`std::io::PipeWriter`].
+/// The writing end of a pipe, as [`std::io::PipeWriter`].
 pub struct PipeWriter(pub(crate) Descriptor<std::io::PipeWriter>);
 
 pipe_end!(PipeReader, std::io::PipeReader);
@@ -18,8 +18,8 @@ pipe_end!(PipeWriter, std::io::PipeWriter);
 reads!(PipeReader);
 writes!(PipeWriter);
 
-/// A pipe. A read waits until there is something, and says 0 when all writers are gone; a write
-/// waits until there is room, may be short, and is `BrokenPipe` when all readers are gone.
+/// Creates a pipe. A read waits for data, and returns 0 when all writers are closed. A write waits
+/// for room, may be short, and fails with `BrokenPipe` when all readers are closed.
 ///
 /// # Errors
 /// No descriptor left.

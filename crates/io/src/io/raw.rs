@@ -5,12 +5,12 @@ use std::os::fd::{BorrowedFd, RawFd};
 
 use crate::descriptor::Descriptor;
 
-/// Descriptor 0, 1 or 2. What it is may change behind our back (dup2), so nothing is kept of it.
+/// Descriptor 0, 1 or 2. Other code may replace the open file (dup2(2)), so no state is cached.
 pub(super) struct Raw(pub(super) RawFd);
 
 impl Raw {
     pub(super) fn fd(&self) -> BorrowedFd<'static> {
-        // SAFETY: not -1. System calls alone use it, and those say so if it is closed.
+        // SAFETY: not -1. Only system calls use it, which fail with EBADF if it is closed.
         unsafe { BorrowedFd::borrow_raw(self.0) }
     }
 

@@ -1,4 +1,4 @@
-//! A lock that its holder may take again: what the standard streams of std have.
+//! A reentrant lock, as std's standard streams have.
 
 use std::cell::{RefCell, UnsafeCell};
 use std::marker::PhantomData;

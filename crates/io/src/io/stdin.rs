@@ -19,11 +19,11 @@ static INPUT: OnceLock<Input> = OnceLock::new();
 #[derive(Clone, Copy)]
 pub struct Stdin(&'static Input);
 
-/// Standard input for the holder alone; made by [`Stdin::lock`].
+/// Exclusive access to standard input; made by [`Stdin::lock`].
 pub struct StdinLock<'a>(MutexGuard<'a, BufReader<Raw>>);
 
-/// The process's standard input, behind one buffer, which is not std's: what std has read is not
-/// seen here.
+/// The process's standard input, with one buffer for the process. The buffer is not std's: input
+/// that std has buffered is not returned here.
 #[must_use]
 pub fn stdin() -> Stdin {
     Stdin(
@@ -32,7 +32,7 @@ pub fn stdin() -> Stdin {
 }
 
 impl Stdin {
-    /// Waits until nobody else reads. Blocks the microprocess.
+    /// Acquires exclusive access. Blocks the microprocess.
     #[must_use]
     pub fn lock(&self) -> StdinLock<'static> {
         StdinLock(self.0.buffer.lock().unwrap_or_else(PoisonError::into_inner))

@@ -19,22 +19,23 @@ static ERR: OnceLock<Reentrant<Raw>> = OnceLock::new();
 #[derive(Clone, Copy)]
 pub struct Stdout(&'static Reentrant<LineWriter<Raw>>);
 
-/// Standard output for the holder alone; made by [`Stdout::lock`].
+/// Exclusive access to standard output; made by [`Stdout::lock`].
 pub struct StdoutLock<'a>(ReentrantGuard<LineWriter<Raw>>, PhantomData<&'a ()>);
 
 /// The process's standard error, as [`std::io::Stderr`]; made by [`stderr`].
 #[derive(Clone, Copy)]
 pub struct Stderr(&'static Reentrant<Raw>);
 
-/// Standard error for the holder alone; made by [`Stderr::lock`].
+/// Exclusive access to standard error; made by [`Stderr::lock`].
 pub struct StderrLock<'a>(ReentrantGuard<Raw>, PhantomData<&'a ()>);
 
-/// The process's standard output, behind a buffer of a line, which is not std's. What is in it goes
-/// out at `exit`, as in std, unless somebody holds the lock then.
+/// The process's standard output, line-buffered. The buffer is not std's. It is flushed at `exit`,
+/// as in std, unless the lock is held then.
 #[must_use]
 pub fn stdout() -> Stdout {
     Stdout(OUT.get_or_init(|| {
-        // SAFETY: it may run at any time later. Refused, what is in the buffer at the end is lost.
+        // SAFETY: the function may run at any later time. If registration fails, buffered output is
+        // lost at exit.
         unsafe { libc::atexit(flush_at_exit) };
         Reentrant::new(LineWriter::new(Raw(libc::STDOUT_FILENO)))
     }))
@@ -47,7 +48,7 @@ pub fn stderr() -> Stderr {
 }
 
 extern "C" fn flush_at_exit() {
-    // Nothing may unwind out of here, and nobody is left to be told.
+    // Nothing may unwind out of this function, and no caller is left to report an error to.
     masked(|| {
         if let Some(out) = OUT.get().and_then(Reentrant::try_lock)
             && let Ok(mut out) = out.try_borrow_mut()
@@ -60,8 +61,7 @@ extern "C" fn flush_at_exit() {
 macro_rules! output {
     ($stream:ident, $lock:ident, $number:expr) => {
         impl $stream {
-            /// Waits until no other thread writes; the holder may take it again. Blocks the
-            /// microprocess.
+            /// Acquires exclusive access; the lock is reentrant. Blocks the microprocess.
             #[must_use]
             pub fn lock(&self) -> $lock<'static> {
                 $lock(self.0.lock(), PhantomData)
@@ -96,7 +96,7 @@ macro_rules! output {
             }
         }
     };
-    // Each call for itself: what is written by one is not mixed with others'.
+    // Each call locks: its output is not interleaved with that of other threads.
     (through $type:ty) => {
         impl Write for $type {
             fn write(&mut self, buf: &[u8]) -> io::Result<usize> {

@@ -1,4 +1,4 @@
-//! From names and addresses to what the kernel takes, and connecting to it.
+//! Resolution of names, socket addresses in the kernel's layout, and connecting.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind};
@@ -16,8 +16,8 @@ use kumihimo_runtime::thread::blocking;
 
 /// All addresses that `addr` stands for.
 ///
-/// Whether that needs a look-up cannot be seen through the trait, so everything but std's own types
-/// with a numeric address in them goes the way that frees the virtual processor.
+/// The trait does not show whether a look-up is needed. So every type except std's own types with a
+/// numeric address is resolved inside `blocking`, which frees the virtual processor.
 pub(super) fn resolve<A: ToSocketAddrs>(addr: A) -> io::Result<Vec<SocketAddr>> {
     if is_numeric(&addr) {
         return Ok(addr.to_socket_addrs()?.collect());
@@ -25,7 +25,7 @@ pub(super) fn resolve<A: ToSocketAddrs>(addr: A) -> io::Result<Vec<SocketAddr>> 
     blocking(|| Ok(addr.to_socket_addrs()?.collect()))
 }
 
-/// Whether std gets by without a look-up.
+/// Whether std resolves `addr` without a look-up.
 fn is_numeric<A>(addr: &A) -> bool {
     let known = [
         type_id::<SocketAddr>(),
@@ -39,7 +39,7 @@ fn is_numeric<A>(addr: &A) -> bool {
     ];
     let address = |text: &str| text.parse::<SocketAddr>().is_ok();
     let host = |text: &str| text.parse::<IpAddr>().is_ok();
-    // SAFETY: what is seen is looked at here and not kept.
+    // SAFETY: the views are used inside this function only.
     known.contains(&type_id::<A>())
         || unsafe {
             view::<A, &str>(addr).is_some_and(|text| address(text))
@@ -67,7 +67,7 @@ pub(super) fn each<T>(
     }))
 }
 
-/// As [`each`], of what is bound: the error names the address, and says what can be done.
+/// As [`each`], for binding: the error names the address and advises what to do.
 pub(super) fn bind_each<T>(
     addrs: &[SocketAddr],
     mut f: impl FnMut(&SocketAddr) -> io::Result<T>,
@@ -75,7 +75,7 @@ pub(super) fn bind_each<T>(
     each(addrs, |addr| bind_at(addr, || f(addr)))
 }
 
-/// Makes `f`'s error, if it is about the address `at`, one that names it. Its kind stays.
+/// Adds the address `at` and advice to an error of `f` that concerns the address. Its kind stays.
 pub(super) fn bind_at<T>(at: &dyn Display, f: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     f().map_err(|e| {
         let advice = match e.raw_os_error() {
@@ -94,7 +94,7 @@ pub(super) fn bind_at<T>(at: &dyn Display, f: impl FnOnce() -> io::Result<T>) ->
     })
 }
 
-/// A new socket of ours: closed on exec, not waiting.
+/// Creates a socket with SOCK_CLOEXEC and SOCK_NONBLOCK.
 pub(super) fn stream_socket(family: libc::c_int) -> io::Result<OwnedFd> {
     // SAFETY: no pointers.
     let fd = unsafe {
@@ -127,14 +127,14 @@ pub(super) fn connect_on(
     let source = Source::new(stream.as_raw_fd());
     match started {
         Ok(()) => {}
-        // Once interrupted, a connect goes on by itself like one that was never meant to wait.
+        // An interrupted connect continues asynchronously, like a nonblocking one (connect(2)).
         Err(e) if matches!(e.raw_os_error(), Some(libc::EINPROGRESS | libc::EINTR)) => {
             finish(&stream, &source, limit)?
         }
         Err(e) => return Err(e),
     }
-    // Our own calls say MSG_DONTWAIT each time; code that takes the descriptor out expects a
-    // blocking one.
+    // Calls of this crate pass MSG_DONTWAIT each time; code that takes the descriptor out expects
+    // a blocking one.
     stream.set_nonblocking(false)?;
     Ok((stream, source))
 }
@@ -145,7 +145,7 @@ fn finish(stream: &TcpStream, source: &Source, limit: &Limit) -> io::Result<()> 
         limit.wait(source, Interest::Write, seen, || {
             io::Error::new(ErrorKind::TimedOut, "connection timed out")
         })?;
-        // Before the look at the outcome: what comes after it ends the next wait.
+        // Read before the outcome: any edge after this point ends the next wait.
         seen = source.seen(Interest::Write);
         if let Some(e) = stream.take_error()? {
             return Err(e);
@@ -185,7 +185,7 @@ fn start(fd: &OwnedFd, addr: &SocketAddr) -> io::Result<()> {
 /// `length` must not exceed the size of `T`, which is a socket address.
 pub(super) fn connect_raw<T>(fd: &OwnedFd, raw: &T, length: usize) -> io::Result<()> {
     debug_assert!(length <= size_of::<T>());
-    // SAFETY: `raw` is valid for reads of `length` bytes; the kernel looks at nothing else.
+    // SAFETY: `raw` is valid for reads of `length` bytes; the kernel reads nothing else.
     match unsafe {
         libc::connect(fd.as_raw_fd(), std::ptr::from_ref(raw).cast(), length as libc::socklen_t)
     } {

@@ -1,31 +1,31 @@
-//! The two directions of a stream as two values, for two microprocesses.
+//! The two directions of a stream as separate values, for two microprocesses.
 
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::sync::Arc;
 
-/// The reading half of a stream that was lent: see [`TcpStream::split`](super::TcpStream::split).
+/// The borrowed reading half of a stream: see [`TcpStream::split`](super::TcpStream::split).
 #[derive(Clone, Copy, Debug)]
 pub struct ReadHalf<'a, S>(&'a S);
 
-/// The writing half of a stream that was lent. Its end does nothing: the stream is still there, and
-/// says [`shutdown`](super::TcpStream::shutdown).
+/// The borrowed writing half of a stream. Dropping it has no effect on the connection: the stream
+/// still exists, and offers [`shutdown`](super::TcpStream::shutdown).
 #[derive(Clone, Copy, Debug)]
 pub struct WriteHalf<'a, S>(&'a S);
 
 /// The reading half of a stream: see [`TcpStream::into_split`](super::TcpStream::into_split).
 pub struct OwnedReadHalf<S>(Arc<S>);
 
-/// The writing half of a stream. **Dropping it ends the writing direction** (`Shutdown::Write`):
-/// the other side reads to the end of what was written, while the reading half goes on reading.
-/// [`keep_open`](OwnedWriteHalf::keep_open) does without.
+/// The writing half of a stream. **Dropping it shuts down writing** (`Shutdown::Write`): the peer
+/// reads to the end of the data, while the reading half remains usable.
+/// [`keep_open`](OwnedWriteHalf::keep_open) drops it without a shutdown.
 pub struct OwnedWriteHalf<S> {
     stream: Arc<S>,
-    /// What ends the direction; none: nothing is to.
+    /// Function that shuts down writing; `None` after `keep_open` or `reunite`.
     end: Option<fn(&S) -> io::Result<()>>,
 }
 
-/// Two halves that are not of one stream; they are given back.
+/// The error of reuniting halves of different streams; contains both.
 pub struct ReuniteError<S>(pub OwnedReadHalf<S>, pub OwnedWriteHalf<S>);
 
 /// Borrows `stream` as its two halves.
@@ -43,10 +43,10 @@ pub(super) fn owned<S>(
 }
 
 impl<S> OwnedReadHalf<S> {
-    /// The stream again, whole.
+    /// Reunites the halves into the stream.
     ///
     /// # Errors
-    /// Both halves, if they are those of different streams.
+    /// Both halves, if they belong to different streams.
     pub fn reunite(self, mut write: OwnedWriteHalf<S>) -> Result<S, ReuniteError<S>> {
         if !Arc::ptr_eq(&self.0, &write.stream) {
             return Err(ReuniteError(self, write));
@@ -58,8 +58,8 @@ impl<S> OwnedReadHalf<S> {
 }
 
 impl<S> OwnedWriteHalf<S> {
-    /// Drops it without ending the direction: that ends when the reading half is dropped as well,
-    /// with the whole stream.
+    /// Drops the half without shutting down writing. The direction ends when the reading half is
+    /// dropped too, which closes the stream.
     pub fn keep_open(mut self) {
         self.end = None;
     }

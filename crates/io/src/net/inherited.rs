@@ -2,14 +2,15 @@
 //! successor.
 //!
 //! The convention is that of sd_listen_fds(3): the sockets are descriptors 3 and up, `LISTEN_FDS`
-//! says how many, `LISTEN_FDNAMES` their names, `LISTEN_PID` the process that they are meant for.
-//! [`take`] receives them, [`hand_over`] gives them away. A server that is to be replaced without
-//! refusing any client starts its successor with its listeners, and [drains](super::Server::drain):
-//! what waits in the backlog is accepted by one of the two.
+//! is their number, `LISTEN_FDNAMES` their names, and `LISTEN_PID` the process that they are meant
+//! for. [`take`] receives them, and [`hand_over`] passes them on.
 //!
-//! Both have the same open file. Sockets of Kumihimo keep `O_NONBLOCK` set on it: one that takes
-//! its listener out into std's type, which clears it, may make `accept` block a kernel thread of
-//! the other.
+//! To replace a server without refusing a client, it starts its successor with its listeners and
+//! [drains](super::Server::drain). Either of the two accepts the connections in the backlog.
+//!
+//! Both processes share the open file. Sockets of Kumihimo keep `O_NONBLOCK` set on it. Converting
+//! a listener into std's type clears the flag, after which `accept` may block a kernel thread of
+//! the other process.
 
 use std::ffi::{CString, OsString, c_char};
 use std::fmt;
@@ -24,22 +25,22 @@ use socket2::{Domain, SockRef, Type};
 
 use super::{TcpListener, UdpSocket, UnixDatagram, UnixListener};
 
-/// The first descriptor of those handed over.
+/// The first descriptor that is handed over (`SD_LISTEN_FDS_START`).
 const FIRST: RawFd = 3;
-/// The name of one that was given none.
+/// Name of a descriptor without a name.
 const NAMELESS: &str = "unknown";
 
-/// The sockets that were handed over to this process and not taken yet.
+/// Sockets that this process has inherited and not yet taken.
 #[derive(Debug, Default)]
 pub struct Inherited(Vec<Option<(String, OwnedFd)>>);
 
-/// Takes what was handed over to this process; nothing if nothing was. The second call has nothing
-/// left to take. The descriptors are closed on exec from now on, and closed when they are dropped
-/// without having been asked for.
+/// Takes the sockets that were handed over to this process, if any; a second call returns none. The
+/// descriptors are closed on exec from now on. Sockets still in the result are closed when it
+/// drops.
 ///
 /// # Errors
-/// `InvalidInput`, if the variables contradict themselves or a descriptor is not open: names it,
-/// and what was expected.
+/// `InvalidInput`, naming the variable or descriptor, if the variables contradict each other or a
+/// descriptor is not open.
 pub fn take() -> io::Result<Inherited> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
     let text = |name| std::env::var(name).ok();
@@ -82,22 +83,22 @@ pub fn take() -> io::Result<Inherited> {
 }
 
 impl Inherited {
-    /// Their names, those already taken left out, in the order of their descriptors.
+    /// Names of the sockets that were not yet taken, in the order of their descriptors.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.iter().flatten().map(|(name, _)| name.as_str())
     }
 
-    /// The first one of that name, as `T`: [`TcpListener`], [`UnixListener`], [`UdpSocket`] or
-    /// [`UnixDatagram`]. `None` if there is none (left).
+    /// The first socket of that name, as `T`: [`TcpListener`], [`UnixListener`], [`UdpSocket`] or
+    /// [`UnixDatagram`]. `None` if there is none, or if it was taken.
     ///
     /// # Errors
-    /// `InvalidInput` if it is something else: says what it is. It stays here.
+    /// `InvalidInput`, naming its actual type, if it is not a `T`. It can still be taken.
     pub fn named<T: Inheritable>(&mut self, name: &str) -> io::Result<Option<T>> {
         let at = self.0.iter().position(|one| one.as_ref().is_some_and(|(n, _)| n == name));
         at.map_or(Ok(None), |at| self.at(at))
     }
 
-    /// The one at place `index`, from 0, as [`named`](Inherited::named) does.
+    /// The socket at `index`, counted from 0, as [`named`](Inherited::named) does.
     ///
     /// # Errors
     /// The same.
@@ -120,7 +121,7 @@ fn not(name: &str, index: usize, found: &str, wanted: &str) -> io::Error {
     io::Error::new(ErrorKind::InvalidInput, text)
 }
 
-/// What a descriptor turns out to be.
+/// The type of an inherited descriptor.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Found {
@@ -208,10 +209,10 @@ inheritable! {
 /// Prepares `command` to hand `sockets` over, by these names, to the process that it starts. They
 /// stay usable here.
 ///
-/// **Call it last**: program, arguments and environment are taken as they are now, since only the
-/// child knows its process id, for `LISTEN_PID`, and only after std would have put the environment
-/// in place: so the child calls exec itself. `Command::env_clear` and `CommandExt::arg0` are not
-/// seen. Standard streams, directory and user can still be set afterwards.
+/// **Call it last**: program, arguments and environment are captured at this call. `LISTEN_PID` is
+/// known in the child only, after std has prepared the environment, so the child calls exec itself.
+/// `Command::env_clear` and `CommandExt::arg0` have no effect. Standard streams, directory and user
+/// can still be set afterwards.
 ///
 /// # Errors
 /// `InvalidInput` for a name with a `:` or a control character, and for a NUL byte; no descriptors
@@ -229,10 +230,10 @@ pub fn hand_over(command: &mut Command, sockets: &[(&str, BorrowedFd<'_>)]) -> i
             return Err(io::Error::new(ErrorKind::InvalidInput, text));
         }
         names = if i == 0 { (*name).to_owned() } else { names + ":" + name };
-        // None lies where another one goes.
+        // Above every target number, so that no dup2 overwrites a source.
         sources.push(duplicate(*fd, beyond)?);
-        // Where they go must not be free: `Command` could get that very number for the pipe by
-        // which the child tells of errors.
+        // The target numbers must be in use: `Command` could otherwise get one of them for the pipe
+        // that reports the child's errors.
         let place = duplicate(*fd, FIRST + i as RawFd)?;
         places.extend((place.as_raw_fd() < beyond).then_some(place));
     }
@@ -274,7 +275,7 @@ fn duplicate(fd: BorrowedFd<'_>, least: RawFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// What the child of `command` is to have, without what was handed over to this process.
+/// Environment of the child of `command`, without the `LISTEN_` variables of this process.
 fn environment(command: &Command) -> io::Result<Vec<CString>> {
     let changed = |name: &OsString| command.get_envs().any(|(key, _)| key == name);
     let ours =
@@ -289,12 +290,12 @@ fn environment(command: &Command) -> io::Result<Vec<CString>> {
         .collect()
 }
 
-/// What the child executes, made before there is one.
+/// Program, arguments and environment of the child, prepared before the fork.
 struct Exec {
     program: CString,
     arguments: Vec<*const c_char>,
     environment: Vec<*const c_char>,
-    /// What these two point into.
+    /// The strings that both lists point into.
     _strings: [Vec<CString>; 2],
     /// The last string of the environment: room for the longest process id and a NUL.
     pid: [u8; PID.len() + 12],
@@ -302,7 +303,7 @@ struct Exec {
 
 const PID: &[u8] = b"LISTEN_PID=";
 
-// SAFETY: the pointers are to strings that it owns and nobody changes.
+// SAFETY: the pointers refer to strings that the value owns, and that are never modified.
 unsafe impl Send for Exec {}
 // SAFETY: as above.
 unsafe impl Sync for Exec {}

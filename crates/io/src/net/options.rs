@@ -13,16 +13,14 @@ use super::address::{bind_each, connect_on, each, resolve};
 use super::{TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixStream};
 use crate::limit::Limit;
 
-/// When the kernel asks whether a silent peer is still there, and when it takes it for gone
-/// (tcp(7)).
+/// Keepalive probes: when the kernel probes a silent peer, and when it gives up (tcp(7)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keepalive {
-    /// Silence before the first question. Whole seconds.
+    /// Idle time before the first probe, in whole seconds.
     pub idle: Duration,
-    /// Between questions. Whole seconds.
+    /// Time between probes, in whole seconds.
     pub interval: Duration,
-    /// Questions without an answer after which the connection is at its end, with
-    /// `ErrorKind::TimedOut`.
+    /// Number of unanswered probes after which the connection fails with `ErrorKind::TimedOut`.
     pub count: u32,
 }
 
@@ -72,9 +70,11 @@ impl TcpStream {
         SockRef::from(self).send_buffer_size()
     }
 
-    /// What closing does with data that has not been sent: `None`, the default: the kernel goes on
-    /// sending, and closing does not wait. A time in whole seconds: closing waits so long, on the
-    /// kernel thread; zero: data is dropped and the peer sees a reset.
+    /// Sets how closing treats unsent data (`SO_LINGER`).
+    ///
+    /// - `None`, the default: the kernel keeps sending, and closing does not wait.
+    /// - A time in whole seconds: closing blocks the kernel thread for up to that time.
+    /// - Zero: unsent data is dropped, and the peer receives a reset.
     ///
     /// # Errors
     /// As setsockopt(2).
@@ -90,7 +90,7 @@ impl TcpStream {
         SockRef::from(self).linger()
     }
 
-    /// Whether the kernel asks after a silent peer. `None`, the default: never.
+    /// Sets whether the kernel probes a silent peer. `None`, the default, disables probes.
     ///
     /// # Errors
     /// As setsockopt(2): `InvalidInput` for times of zero, or beyond 32,767 seconds.
@@ -346,26 +346,26 @@ pub struct SocketBuilder {
 }
 
 impl SocketBuilder {
-    /// As std's sockets are.
+    /// Settings like those of std's sockets.
     pub fn new() -> SocketBuilder {
         SocketBuilder::default()
     }
 
-    /// Several sockets of one user may be bound to the same address, if all of them say so; the
-    /// kernel divides what comes (`SO_REUSEPORT`).
+    /// Sets whether several sockets of one user may bind the same address (`SO_REUSEPORT`). All of
+    /// them must set it; the kernel distributes incoming connections or datagrams among them.
     pub fn reuse_port(mut self, on: bool) -> SocketBuilder {
         self.reuse_port = on;
         self
     }
 
-    /// Whether a socket at an IPv6 address (`[::]`) takes IPv6 only, or IPv4 too (`IPV6_V6ONLY`).
-    /// Default: as `net.ipv6.bindv6only` says.
+    /// Sets whether a socket at an IPv6 address (`[::]`) accepts IPv6 only, or IPv4 too
+    /// (`IPV6_V6ONLY`). Default: `net.ipv6.bindv6only`.
     pub fn only_v6(mut self, on: bool) -> SocketBuilder {
         self.only_v6 = Some(on);
         self
     }
 
-    /// How many connections a listener lets wait to be accepted. Default, and upper bound:
+    /// Sets the maximum number of connections that wait to be accepted. Default and upper bound:
     /// `net.core.somaxconn`.
     pub fn backlog(mut self, connections: u32) -> SocketBuilder {
         self.backlog = Some(connections);
@@ -424,7 +424,7 @@ impl SocketBuilder {
     /// As [`TcpStream::connect`]. A cancellation point.
     ///
     /// # Errors
-    /// The same, and those of binding to [`local_addr`](SocketBuilder::local_addr).
+    /// The same, and errors of binding to [`local_addr`](SocketBuilder::local_addr).
     pub fn connect<A: ToSocketAddrs>(&self, addr: A) -> io::Result<TcpStream> {
         cancel::point();
         let addrs = resolve(addr)?;
@@ -438,7 +438,7 @@ impl SocketBuilder {
         })
     }
 
-    /// Not waiting, as [`connect_on`] wants it.
+    /// Creates a nonblocking socket with these settings, as [`connect_on`] requires.
     fn socket(&self, addr: &SocketAddr, kind: Type) -> io::Result<Socket> {
         let socket = Socket::new(Domain::for_address(*addr), kind.nonblocking(), None)?;
         if self.reuse_port {
@@ -457,7 +457,7 @@ impl SocketBuilder {
     }
 }
 
-/// What the conversions take for "calls wait".
+/// Clears O_NONBLOCK, which the conversions interpret as "calls wait".
 fn blocking(socket: Socket) -> io::Result<Socket> {
     socket.set_nonblocking(false)?;
     Ok(socket)

@@ -16,7 +16,7 @@ use crate::fd_traits::descriptor_traits;
 /// A UDP socket, as [`std::net::UdpSocket`].
 pub struct UdpSocket(Socket<std::net::UdpSocket>);
 
-/// The sender of no datagram: what `recv_from` returns after a shutdown.
+/// Sender that `recv_from` returns after a shutdown, with a length of 0.
 const NOBODY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 descriptor_traits!(UdpSocket, std::net::UdpSocket);
@@ -48,8 +48,8 @@ impl UdpSocket {
         Ok(UdpSocket::from(bind_each(&addrs, |a| std::net::UdpSocket::bind(a))?))
     }
 
-    /// Fixes the peer: `send` goes there, and only what comes from there is received. The first
-    /// address of `addr` that can be reached. Waits for nothing but the look-up of a name.
+    /// Connects to the first reachable address of `addr`: `send` sends to it, and only its
+    /// datagrams are received. Waits for name resolution only.
     ///
     /// # Errors
     /// That of the last address tried; `InvalidInput` if there is none.

@@ -101,7 +101,7 @@ impl Write for &UnixStream {
 impl UnixStream {
     /// Connects to the socket at `path`. A cancellation point.
     ///
-    /// Waits if the listener's backlog is full; see the [module](super) for what that blocks.
+    /// Waits if the listener's backlog is full; see the [module documentation](super).
     ///
     /// # Errors
     /// As connect(2); `TimedOut` when the deadline of a scope has passed.
@@ -124,7 +124,8 @@ impl UnixStream {
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                 let stream = std::os::unix::net::UnixStream::from(fd);
                 let limit = Limit::new(None).remaining()?;
-                // What bounds a waiting connect is the send timeout.
+                // A waiting connect is bounded by the send timeout (unix_stream_connect in the
+                // kernel).
                 stream.set_write_timeout(limit)?;
                 stream.set_nonblocking(false)?;
                 let fd = stream.into();
@@ -296,7 +297,7 @@ impl From<UnixListener> for std::os::unix::net::UnixListener {
 }
 
 impl UnixListener {
-    /// Listens on `path`, which must not exist yet; nobody removes it afterwards.
+    /// Listens on `path`, which must not exist. The file remains after the listener is dropped.
     ///
     /// # Errors
     /// As bind(2), naming the path: `AddrInUse` if it exists.
@@ -410,13 +411,13 @@ impl Iterator for Incoming<'_> {
 
 impl FusedIterator for Incoming<'_> {}
 
-/// `addr` as the kernel takes it, and its length.
+/// `addr` in the kernel's layout, and its length.
 fn raw(addr: &SocketAddr) -> io::Result<(libc::sockaddr_un, usize)> {
     // SAFETY: all-zero is a valid sockaddr_un.
     let mut raw: libc::sockaddr_un = unsafe { std::mem::zeroed() };
     raw.sun_family = libc::AF_UNIX as libc::sa_family_t;
-    // A path ends in a zero byte; an abstract name begins with one, and its length says where it
-    // ends.
+    // A path ends in a zero byte. An abstract name begins with one, and its length determines its
+    // end.
     let (name, start, end) = if let Some(path) = addr.as_pathname() {
         (path.as_os_str().as_bytes(), 0, 1)
     } else if let Some(name) = addr.as_abstract_name() {

@@ -42,7 +42,8 @@ impl From<UnixDatagram> for std::os::unix::net::UnixDatagram {
 }
 
 impl UnixDatagram {
-    /// A socket at `path`, which must not exist yet; nobody removes it afterwards.
+    /// Binds a socket to `path`, which must not exist. The file remains after the socket is
+    /// dropped.
     ///
     /// # Errors
     /// As bind(2), naming the path: `AddrInUse` if it exists.
@@ -52,7 +53,7 @@ impl UnixDatagram {
             .map(UnixDatagram::from)
     }
 
-    /// A socket at `addr`.
+    /// Binds a socket to `addr`.
     ///
     /// # Errors
     /// As bind(2), naming the address.
@@ -79,7 +80,7 @@ impl UnixDatagram {
         Ok((a.into(), b.into()))
     }
 
-    /// Fixes the peer to the socket at `path`. Does not wait.
+    /// Connects to the socket at `path`. Does not wait.
     ///
     /// # Errors
     /// As connect(2).
@@ -87,7 +88,7 @@ impl UnixDatagram {
         self.0.inner.connect(path)
     }
 
-    /// Fixes the peer to the socket with the address `addr`. Does not wait.
+    /// Connects to the socket with the address `addr`. Does not wait.
     ///
     /// # Errors
     /// As connect(2).

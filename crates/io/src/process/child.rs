@@ -1,4 +1,4 @@
-//! A child that has begun.
+//! A running child process.
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -13,13 +13,13 @@ use kumihimo_sync::{Mutex, PoisonError};
 use crate::descriptor::{Descriptor, FileClass, patient, poll};
 use crate::fd_traits::{pipe_end, reads, writes};
 
-/// What a child reads as its standard input, as [`std::process::ChildStdin`].
+/// The pipe to a child's standard input, as [`std::process::ChildStdin`].
 pub struct ChildStdin(pub(crate) Descriptor<std::process::ChildStdin>);
 
-/// What a child writes to its standard output, as [`std::process::ChildStdout`].
+/// The pipe from a child's standard output, as [`std::process::ChildStdout`].
 pub struct ChildStdout(pub(crate) Descriptor<std::process::ChildStdout>);
 
-/// What a child writes to its standard error, as [`std::process::ChildStderr`].
+/// The pipe from a child's standard error, as [`std::process::ChildStderr`].
 pub struct ChildStderr(pub(crate) Descriptor<std::process::ChildStderr>);
 
 pipe_end!(ChildStdin, std::process::ChildStdin);
@@ -60,11 +60,11 @@ impl ChildStderr {
 #[derive(Debug)]
 pub struct Child {
     inner: std::process::Child,
-    /// If it was piped.
+    /// Its standard input, if piped.
     pub stdin: Option<ChildStdin>,
-    /// If it was piped.
+    /// Its standard output, if piped.
     pub stdout: Option<ChildStdout>,
-    /// If it was piped.
+    /// Its standard error, if piped.
     pub stderr: Option<ChildStderr>,
 }
 
@@ -82,26 +82,26 @@ impl From<std::process::Child> for Child {
 }
 
 impl Child {
-    /// The process's id.
+    /// The process ID.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.inner.id()
     }
 
-    /// Ends it by SIGKILL. It is still to be waited for.
+    /// Kills the process by SIGKILL. It must still be waited for.
     ///
     /// # Errors
-    /// As kill(2); none if it was waited for already.
+    /// As kill(2). None after a successful wait.
     pub fn kill(&mut self) -> io::Result<()> {
         self.inner.kill()
     }
 
-    /// Waits for its end, with its standard input closed. Blocks the microprocess. A cancellation
-    /// point, unless it has ended.
+    /// Closes its standard input and waits for its exit. Blocks the microprocess. A cancellation
+    /// point, unless the process has exited.
     ///
     /// # Errors
-    /// As waitpid(2); `TimedOut` when the deadline of a scope has passed: it may be waited for
-    /// again.
+    /// As waitpid(2); `TimedOut` when the deadline of a scope has passed; the wait may be
+    /// repeated.
     pub fn wait(&mut self) -> io::Result<ExitStatus> {
         drop(self.stdin.take());
         if let Some(status) = self.inner.try_wait()? {
@@ -121,7 +121,7 @@ impl Child {
         })
     }
 
-    /// The status, if it has ended.
+    /// The exit status, if the process has exited.
     ///
     /// # Errors
     /// As waitpid(2).
@@ -129,12 +129,12 @@ impl Child {
         self.inner.try_wait()
     }
 
-    /// Collects what it writes to standard output and standard error, as far as they are piped, and
-    /// waits for its end, with its standard input closed. A cancellation point.
+    /// Closes its standard input, collects its standard output and standard error if they are
+    /// piped, and waits for its exit. A cancellation point.
     ///
     /// # Errors
-    /// As read(2) and waitpid(2); `TimedOut` when the deadline of a scope has passed: what was
-    /// collected is lost, and nobody waits for the child any more.
+    /// As read(2) and waitpid(2); `TimedOut` when the deadline of a scope has passed: the
+    /// collected output is lost, and the child is not awaited any more.
     pub fn wait_with_output(mut self) -> io::Result<Output> {
         self.collect()
     }
@@ -155,8 +155,8 @@ impl Child {
         Ok(Output { status: self.wait()?, stdout, stderr })
     }
 
-    /// `wait` on one that nobody else has: not waited for to the end, it is left to be reaped by
-    /// later calls.
+    /// As [`wait`](Child::wait), for a child without another owner: if the wait is interrupted,
+    /// later calls reap the child.
     pub(super) fn left_if_cut_short<T>(
         self,
         wait: fn(&mut Child) -> io::Result<T>,
@@ -175,17 +175,17 @@ impl Child {
     }
 }
 
-/// Children that nobody waits for any more.
+/// Children without an owner, still to be reaped.
 static LEFT: Mutex<Vec<std::process::Child>> = Mutex::new(Vec::new());
 
-/// Reaps those that have ended.
+/// Reaps the orphaned children that have exited.
 pub(super) fn reap_left() {
     LEFT.lock()
         .unwrap_or_else(PoisonError::into_inner)
         .retain_mut(|child| matches!(child.try_wait(), Ok(None)));
 }
 
-/// Reads both to their ends, whichever has something.
+/// Reads both to their ends, whichever is ready.
 fn read_both(
     out: Descriptor<std::process::ChildStdout>,
     stdout: &mut Vec<u8>,
@@ -221,7 +221,7 @@ fn read_both(
     }
 }
 
-/// Sleeps until one is readable, or for no reason.
+/// Sleeps until one is readable; may return spuriously.
 fn poll_both(fds: [Option<RawFd>; 2]) {
     // poll(2) ignores negative descriptors.
     let mut all =
@@ -230,7 +230,7 @@ fn poll_both(fds: [Option<RawFd>; 2]) {
     unsafe { libc::poll(all.as_mut_ptr(), 2, -1) };
 }
 
-/// Reads what there is; none at the end.
+/// Reads the available bytes; `None` at the end.
 fn drain<S: AsFd>(end: &mut Option<Descriptor<S>>, into: &mut Vec<u8>) -> io::Result<()> {
     while let Some(open) = end
         && poll(open.inner.as_fd(), Interest::Read, Some(Duration::ZERO))?

@@ -1,14 +1,14 @@
 //! Child processes: `std::process`, with `use std` changed to `use kumihimo`.
 //!
-//! - **Spawning** holds a kernel thread up until the child has begun its program (vfork); the
-//!   virtual processor goes on.
-//! - **Waiting** for a child's end and for its standard streams is waiting for readiness (a
-//!   pidfd, pipes): it blocks the microprocess only, ends with `TimedOut` at the deadline of a
-//!   scope, and by cancellation. Where the kernel gives no pidfd (before Linux 5.3, no descriptor
-//!   left), a kernel thread waits, and neither ends it.
-//! - **Dropping** a [`Child`] neither ends nor awaits the process, as in std: without a wait a
-//!   zombie is left. Only [`Command::status`] and [`Command::output`], cut short by a deadline or
-//!   cancellation, leave none: that child goes on, and is reaped at a later spawn.
+//! - **Spawning** blocks a kernel thread until the child has executed its program (vfork(2)); the
+//!   virtual processor runs others.
+//! - **Waiting** for the exit of a child and for its standard streams is waiting for readiness (a
+//!   pidfd, pipes). It blocks the microprocess only, ends with `TimedOut` at the deadline of a
+//!   scope, and by cancellation. Without a pidfd (before Linux 5.3, or no descriptor left) a kernel
+//!   thread waits, and neither ends the wait.
+//! - **Dropping** a [`Child`] neither kills nor awaits the process, as in std: without a wait a
+//!   zombie remains. [`Command::status`] and [`Command::output`] leave none when a deadline or
+//!   cancellation ends them: the child continues, and a later spawn reaps it.
 //!
 //! Source: the manual pages pidfd_open(2), waitpid(2), vfork(2).
 
@@ -28,27 +28,27 @@ pub use std::process::{
     CommandArgs, CommandEnvs, ExitCode, ExitStatus, Output, Stdio, Termination, abort, exit, id,
 };
 
-/// How a child is begun, as [`std::process::Command`]. What Unix has besides is in
+/// Builder of a child process, as [`std::process::Command`]. Unix extensions are in
 /// [`unix::CommandExt`].
 pub struct Command {
     inner: std::process::Command,
-    /// Which of the standard streams have been chosen: the others depend on the call.
+    /// Whether each standard stream was set: the defaults of the others depend on the call.
     chosen: [bool; 3],
 }
 
 impl Command {
-    /// A program without arguments; in the directories of PATH, if there is no `/` in it.
+    /// A program without arguments, searched in the directories of `PATH` if it contains no `/`.
     pub fn new<S: AsRef<OsStr>>(program: S) -> Command {
         Command::from(std::process::Command::new(program))
     }
 
-    /// One more argument.
+    /// Adds an argument.
     pub fn arg<S: AsRef<OsStr>>(&mut self, arg: S) -> &mut Command {
         self.inner.arg(arg);
         self
     }
 
-    /// More arguments.
+    /// Adds arguments.
     pub fn args<I, S>(&mut self, args: I) -> &mut Command
     where
         I: IntoIterator<Item = S>,
@@ -58,13 +58,13 @@ impl Command {
         self
     }
 
-    /// Sets a variable of the child's environment.
+    /// Sets an environment variable of the child.
     pub fn env<K: AsRef<OsStr>, V: AsRef<OsStr>>(&mut self, key: K, value: V) -> &mut Command {
         self.inner.env(key, value);
         self
     }
 
-    /// Sets several.
+    /// Sets environment variables of the child.
     pub fn envs<I, K, V>(&mut self, vars: I) -> &mut Command
     where
         I: IntoIterator<Item = (K, V)>,
@@ -75,32 +75,32 @@ impl Command {
         self
     }
 
-    /// Takes a variable out of the child's environment.
+    /// Removes an environment variable of the child.
     pub fn env_remove<K: AsRef<OsStr>>(&mut self, key: K) -> &mut Command {
         self.inner.env_remove(key);
         self
     }
 
-    /// Takes all out.
+    /// Clears the child's environment.
     pub fn env_clear(&mut self) -> &mut Command {
         self.inner.env_clear();
         self
     }
 
-    /// The child's working directory.
+    /// Sets the child's working directory.
     pub fn current_dir<P: AsRef<Path>>(&mut self, dir: P) -> &mut Command {
         self.inner.current_dir(dir);
         self
     }
 
-    /// The child's standard input. Not chosen: inherited; null with [`output`](Command::output).
+    /// Sets the child's standard input. Default: inherited; null with [`output`](Command::output).
     pub fn stdin<T: Into<Stdio>>(&mut self, stdio: T) -> &mut Command {
         self.inner.stdin(stdio);
         self.chosen[0] = true;
         self
     }
 
-    /// The child's standard output. Not chosen: inherited; collected with
+    /// Sets the child's standard output. Default: inherited; collected with
     /// [`output`](Command::output).
     pub fn stdout<T: Into<Stdio>>(&mut self, stdio: T) -> &mut Command {
         self.inner.stdout(stdio);
@@ -108,7 +108,7 @@ impl Command {
         self
     }
 
-    /// The child's standard error. Not chosen: inherited; collected with
+    /// Sets the child's standard error. Default: inherited; collected with
     /// [`output`](Command::output).
     pub fn stderr<T: Into<Stdio>>(&mut self, stdio: T) -> &mut Command {
         self.inner.stderr(stdio);
@@ -116,7 +116,7 @@ impl Command {
         self
     }
 
-    /// Begins the child. A cancellation point before that.
+    /// Starts the child. A cancellation point before it starts.
     ///
     /// # Errors
     /// As fork(2) and execve(2): `NotFound`, no descriptor left.
@@ -126,7 +126,7 @@ impl Command {
         blocking(|| self.inner.spawn()).map(Child::from)
     }
 
-    /// Begins the child and waits for its end. A cancellation point.
+    /// Starts the child and waits for its exit. A cancellation point.
     ///
     /// # Errors
     /// As [`spawn`](Command::spawn) and [`Child::wait`].
@@ -134,7 +134,7 @@ impl Command {
         self.spawn()?.left_if_cut_short(Child::wait)
     }
 
-    /// Begins the child, collects its output and waits for its end. A cancellation point.
+    /// Starts the child, collects its output and waits for its exit. A cancellation point.
     ///
     /// # Errors
     /// As [`spawn`](Command::spawn) and [`Child::wait_with_output`].
@@ -145,7 +145,7 @@ impl Command {
         child?.left_if_cut_short(Child::collect)
     }
 
-    /// For the standard streams that nobody has chosen.
+    /// Sets the standard streams that were not set explicitly.
     fn choose_others(&mut self, [stdin, stdout, stderr]: [Stdio; 3]) {
         if !self.chosen[0] {
             self.inner.stdin(stdin);
@@ -169,12 +169,12 @@ impl Command {
         self.inner.get_args()
     }
 
-    /// The variables that are set or taken out.
+    /// The environment variables that are set or removed.
     pub fn get_envs(&self) -> CommandEnvs<'_> {
         self.inner.get_envs()
     }
 
-    /// The working directory, if it was chosen.
+    /// The working directory, if it was set.
     #[must_use]
     pub fn get_current_dir(&self) -> Option<&Path> {
         self.inner.get_current_dir()
@@ -182,8 +182,7 @@ impl Command {
 }
 
 impl From<std::process::Command> for Command {
-    /// Standard streams that were chosen before count as not chosen for
-    /// [`output`](Command::output).
+    /// Standard streams that were set before count as not set for [`output`](Command::output).
     fn from(inner: std::process::Command) -> Command {
         Command { inner, chosen: [false; 3] }
     }

@@ -1,4 +1,4 @@
-//! What Unix has besides: `std::os::unix::process`.
+//! Unix extensions: `std::os::unix::process`.
 
 use std::ffi::OsStr;
 use std::io;
@@ -8,31 +8,31 @@ use super::Command;
 
 pub use std::os::unix::process::{ExitStatusExt, parent_id};
 
-/// Extensions of [`Command`], as [`std::os::unix::process::CommandExt`], which is for std's own
-/// type only.
+/// Extensions of [`Command`], as [`std::os::unix::process::CommandExt`], which is
+/// for std's own type only.
 pub trait CommandExt {
-    /// The child's user id.
+    /// Sets the child's user ID.
     fn uid(&mut self, id: u32) -> &mut Command;
 
-    /// The child's group id.
+    /// Sets the child's group ID.
     fn gid(&mut self, id: u32) -> &mut Command;
 
-    /// Runs `f` in the child, before its program; an error of it is that of `spawn`.
+    /// Runs `f` in the child before exec; `spawn` returns its error.
     ///
     /// # Safety
-    /// As std's: between fork and exec, where only what signal-safety(7) lists may be called.
-    /// Nothing of Kumihimo's.
+    /// As std's: between fork and exec only async-signal-safe functions may be called
+    /// (signal-safety(7)), and none of Kumihimo's.
     unsafe fn pre_exec<F>(&mut self, f: F) -> &mut Command
     where
         F: FnMut() -> io::Result<()> + Send + Sync + 'static;
 
-    /// Replaces this process, all its microprocesses included. Returns only an error.
+    /// Replaces this process and all its microprocesses. Returns only on error.
     fn exec(&mut self) -> io::Error;
 
-    /// What the child gets as the name of its program.
+    /// Sets the zeroth argument, the name of the program.
     fn arg0<S: AsRef<OsStr>>(&mut self, arg: S) -> &mut Command;
 
-    /// The child's process group; 0: one of its own.
+    /// Sets the child's process group; 0 creates a new one.
     fn process_group(&mut self, group: i32) -> &mut Command;
 }
 
