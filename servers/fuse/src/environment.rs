@@ -8,33 +8,32 @@ use kumihimo_store::{Disk, FileDisk};
 
 use crate::intake::{Intake, Mounted};
 
-/// An organisation's kind of thread, and how such a thread waits: for messages, for the disk, for
-/// time. Locks are not here: `kumihimo::sync`'s block their caller.
+/// The kind of thread that an organisation has, and how such a thread waits for messages, the disk
+/// and time. Locks are not part of it: those of `kumihimo::sync` block any kind of caller.
 pub trait Environment: Send + Sync + 'static {
-    /// Begins a thread that nobody waits for.
+    /// Starts a detached thread.
     ///
     /// # Errors
-    /// That there is no memory for it, or too many.
+    /// No memory for the thread, or the limit of threads is reached.
     fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> io::Result<()>;
 
-    /// Whether each of its threads serves all mounts. Else each mount has threads of its own.
+    /// Whether each thread serves all mounts. Otherwise each mount has threads of its own.
     fn serves_all(&self) -> bool {
         false
     }
 
-    /// Where the requests of these mounts come in: one or several places, over which `threads` that
-    /// receive are spread.
+    /// Creates the intakes of these mounts, over which `threads` receivers are distributed.
     ///
     /// # Errors
     /// As opening `/dev/fuse`.
     fn intakes(&self, mounts: &[Mounted], threads: usize) -> io::Result<Vec<Arc<Intake>>>;
 
-    /// The most threads of a pool.
+    /// Maximum number of threads of a pool.
     fn most(&self) -> usize;
 
-    /// The store's disk as such a thread accesses it.
+    /// The store's disk, with the access that suits such a thread.
     fn disk(&self, disk: FileDisk) -> Box<dyn Disk>;
 
-    /// Lets time pass for the thread that calls.
+    /// The function that makes such a thread sleep.
     fn pause(&self) -> fn(Duration);
 }

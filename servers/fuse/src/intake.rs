@@ -12,13 +12,13 @@ use crate::protocol::wire::{Message, Reply};
 /// A service and the channel of its mount.
 #[derive(Clone, Debug)]
 pub struct Mounted {
-    /// What is shown there.
+    /// The service that handles its requests.
     pub service: Arc<Service>,
-    /// Where its requests come in.
+    /// The channel of its requests.
     pub device: Arc<Device>,
 }
 
-/// A place where requests come in and replies go out.
+/// Receives requests and sends replies, for one or several mounts.
 #[derive(Debug)]
 pub struct Intake {
     mounts: Vec<Mounted>,
@@ -28,17 +28,17 @@ pub struct Intake {
 /// How a thread waits for the next request.
 #[derive(Debug)]
 enum Wait {
-    /// In the kernel, which wakes one for each request.
+    /// In the kernel, which wakes one thread for each request.
     Kernel,
-    /// In user mode: one does and the others wait for their turn, so that one wait of the kernel's
-    /// ends. It gives the turn on before it handles what it has received.
+    /// In user mode: one thread waits for the channel and the others for their turn, so that a
+    /// request wakes one thread only. A thread passes on its turn before it handles its request.
     Turns(Mutex<Buffer>),
-    /// So, and for all mounts at once.
+    /// As `Turns`, for all mounts at once.
     All(Mutex<Buffer>, Several),
 }
 
 impl Intake {
-    /// Of one mount, for threads that wait in the kernel.
+    /// An intake of one mount, for threads that wait in the kernel.
     ///
     /// # Errors
     /// As fcntl(2).
@@ -48,7 +48,7 @@ impl Intake {
         Ok(Intake { mounts: vec![mount], wait: Wait::Kernel })
     }
 
-    /// For threads that wait in user mode.
+    /// An intake for threads that wait in user mode.
     ///
     /// # Errors
     /// As epoll_create1(2), for several mounts.
@@ -63,7 +63,8 @@ impl Intake {
         Ok(Intake { mounts, wait })
     }
 
-    /// The next request, and of which mount it is; `None` when all have ended.
+    /// Receives the next request; returns its mount and the request. `None` when all mounts have
+    /// ended.
     pub(crate) fn receive<'a>(&self, buffer: &'a mut Buffer) -> Option<(usize, &'a [u8])> {
         let (mount, length) = match &self.wait {
             Wait::Kernel => (0, received(|| self.mounts[0].device.receive(buffer.room()))?),
@@ -90,16 +91,16 @@ impl Intake {
     }
 }
 
-/// Memory for a request. Any may have a megabyte of data, and nearly all have a hundred bytes:
-/// receivers that take turns share the large one, and take from there what was received.
+/// Memory for a request. A request may have a megabyte of data, but most have a hundred bytes.
+/// Receivers that take turns share one large buffer, and copy the request from there.
 #[derive(Debug, Default)]
 pub(crate) struct Buffer(Vec<u8>);
 
-/// So much of it is kept from one request to the next.
+/// Capacity that a buffer keeps between requests.
 const KEPT: usize = 64 << 10;
 
 impl Buffer {
-    /// With room for any request.
+    /// A buffer with room for any request.
     pub(crate) fn whole() -> Buffer {
         Buffer(vec![0; REQUEST])
     }
@@ -116,7 +117,7 @@ impl Buffer {
         &self.0[..count]
     }
 
-    /// Copies a request; how long it is.
+    /// Copies a request; returns its length.
     fn take(&mut self, request: &[u8]) -> usize {
         if self.0.capacity() > KEPT && request.len() <= KEPT {
             self.0 = Vec::new();
@@ -127,7 +128,7 @@ impl Buffer {
     }
 }
 
-/// Receives until `receive` gives something; `None` when the mount has ended.
+/// Repeats `receive` until it returns a request; `None` when the mount has ended.
 pub(crate) fn received<T>(mut receive: impl FnMut() -> io::Result<T>) -> Option<T> {
     loop {
         match receive() {
@@ -151,7 +152,7 @@ pub(crate) fn received<T>(mut receive: impl FnMut() -> io::Result<T>) -> Option<
     }
 }
 
-/// Sends a reply. The asking process may have gone, and the mount too: neither is an error.
+/// Sends a reply. It is no error if the calling process or the mount no longer exists.
 pub(crate) fn send(device: &Device, reply: &Reply) {
     let Err(e) = device.send(&[io::IoSlice::new(reply.message())]) else { return };
     match rustix::io::Errno::from_io_error(&e) {

@@ -1,4 +1,4 @@
-//! Block access: what a store on blocks stands on.
+//! Block access for stores.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Seek, SeekFrom};
@@ -16,17 +16,17 @@ use rustix::io::Errno;
 /// `UnexpectedEof`, `ENOSPC`.
 #[allow(clippy::missing_errors_doc, reason = "said once, above")]
 pub trait Disk: Send + Sync + 'static {
-    /// Bytes.
+    /// Size in bytes.
     fn size(&self) -> u64;
 
     /// Fills `into` from `offset`.
     fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<()>;
 
-    /// Writes all of `from` at `offset`. It may be in a volatile cache afterwards, and writes may
+    /// Writes all of `from` at `offset`. The data may stay in a volatile cache, and writes may
     /// reach the medium in any order, until the next `flush`.
     fn write(&self, offset: u64, from: &[u8]) -> io::Result<()>;
 
-    /// All that was written before is on the medium when this returns.
+    /// Waits until all earlier writes are on the medium.
     fn flush(&self) -> io::Result<()>;
 }
 
@@ -34,8 +34,8 @@ pub trait Disk: Send + Sync + 'static {
 /// (`O_EXCL`), and an image is locked against a second server (flock(2)).
 ///
 /// # Errors
-/// As open(2). `ResourceBusy`: someone else has it. `InvalidInput`: neither a regular file nor a
-/// block device. `EROFS`: the device cannot be written.
+/// As open(2). `ResourceBusy`: another process uses it. `InvalidInput`: neither a regular file nor
+/// a block device. `EROFS`: the device cannot be written.
 pub fn open_disk(path: &Path, writable: bool) -> io::Result<FileDisk> {
     let mode = OFlags::CLOEXEC | if writable { OFlags::RDWR } else { OFlags::RDONLY };
     let kind = std::fs::metadata(path)?.file_type();
@@ -67,7 +67,7 @@ pub fn open_disk(path: &Path, writable: bool) -> io::Result<FileDisk> {
     Ok(FileDisk::new(file, size))
 }
 
-/// What the kernel says of a block device.
+/// Properties of a block device, by ioctl(2).
 fn is_read_only(path: &Path) -> io::Result<bool> {
     let device = std::fs::metadata(path)?.rdev();
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
@@ -75,8 +75,7 @@ fn is_read_only(path: &Path) -> io::Result<bool> {
     Ok(said.is_ok_and(|said| said.trim() == "1"))
 }
 
-/// A disk in a file or block device, by plain system calls: a wait for the medium is one in the
-/// kernel.
+/// A disk in a file or block device, accessed by plain system calls, which block the kernel thread.
 #[derive(Debug)]
 pub struct FileDisk {
     file: File,
@@ -84,13 +83,13 @@ pub struct FileDisk {
 }
 
 impl FileDisk {
-    /// Of an open file that has `size` bytes.
+    /// A disk in an open file of `size` bytes.
     #[must_use]
     pub fn new(file: File, size: u64) -> FileDisk {
         FileDisk { file, size }
     }
 
-    /// The open file alone, for access in another way.
+    /// The open file, for another kind of access.
     #[must_use]
     pub fn into_file(self) -> File {
         self.file
@@ -133,11 +132,11 @@ impl Disk for FileDisk {
     }
 }
 
-/// Bytes for which a [`Delayed`] disk takes its time once.
+/// Bytes of one delay of a [`Delayed`] disk.
 pub const DELAYED: usize = 4096;
 
-/// A disk that takes a while for every [`DELAYED`] bytes, or a part of them: an image in memory
-/// behaves like a device. How the caller waits is its organisation's affair.
+/// A disk with a delay for every [`DELAYED`] bytes or part of them, so that an image in memory
+/// behaves like a device. The organisation determines how the caller waits.
 #[derive(Debug)]
 pub struct Delayed<D> {
     disk: D,

@@ -1,9 +1,9 @@
-//! What a file server stands on: the [`Store`] that it serves, and the [`Disk`] under it.
+//! The two interfaces of a file server: the [`Store`] that it serves, and the [`Disk`] below it.
 //!
-//! A store knows nothing of its server: no thread, no message, no file descriptor of `/dev/fuse`. A
-//! disk is block access as the server's organisation gives it. Both are called by whatever kind of
-//! thread the organisation has; locks are `kumihimo::sync`'s, which block the calling microprocess
-//! or kernel thread.
+//! A store is independent of its server: it has no threads, messages or descriptors of `/dev/fuse`.
+//! A disk is the block access that the server's organisation provides. Any kind of thread may call
+//! both; locks are those of `kumihimo::sync`, which block the calling microprocess or kernel
+//! thread.
 #![forbid(unsafe_code)]
 
 mod disk;

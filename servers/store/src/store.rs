@@ -4,27 +4,27 @@ use rustix::io::Errno;
 
 use crate::values::{Attributes, Caller, Changes, Entry, Kind, New, Node, Statistics};
 
-/// What a store says: an errno is what reaches the program that asked.
+/// Result of a store operation; the errno is returned to the calling program.
 pub type Result<T> = std::result::Result<T, Errno>;
 
-/// An open file or directory, as the store numbers it. Stores that need none give 0.
+/// Number of an open file or directory, chosen by the store. 0 in stores that need none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Handle(pub u64);
 
-/// One name in a directory.
+/// A name in a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listed<'a> {
     /// The inode's number.
     pub node: Node,
-    /// Where the listing goes on after this one: what a later `read_directory` begins with.
+    /// Offset of the next name, for a later `read_directory`.
     pub next: u64,
-    /// What it is, if the directory says so.
+    /// Type of the inode, if the directory stores it.
     pub kind: Option<Kind>,
     /// 1 to 255 bytes, any but 0 and `/`.
     pub name: &'a [u8],
 }
 
-/// What lseek(2) looks for.
+/// Target of lseek(2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seek {
     /// `SEEK_DATA`.
@@ -36,51 +36,56 @@ pub enum Seek {
 /// `XATTR_CREATE` and `XATTR_REPLACE` of setxattr(2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XattrMode {
-    /// Either way.
+    /// Neither flag.
     Any,
-    /// `EEXIST` if it is there.
+    /// `EEXIST` if the attribute exists.
     Create,
-    /// `ENODATA` if it is not.
+    /// `ENODATA` if the attribute does not exist.
     Replace,
 }
 
-/// A store of files: what the handlers of a file server ask for.
+/// A store of files: the operations that the handlers of a file server call.
 ///
-/// Every operation is atomic towards the others and may be called by any number of threads at once;
-/// each blocks its caller, microprocess or kernel thread, while it waits for the disk or for
-/// another operation on the same inode. Names come as the kernel sends them: never empty, no `/`,
-/// no zero byte, `.` and `..` never for what changes a directory; their length is the store's to
-/// check (`ENAMETOOLONG` above 255). Permissions are the kernel's affair (`default_permissions`),
-/// the sticky bit included. A node is good from the `Entry` that gave it until all its references
-/// were given back; the root always. An inode without a name lives until then.
+/// - **Concurrency**: operations are atomic with respect to each other, and any number of threads
+///   may call them. Each blocks its caller, microprocess or kernel thread, while it waits for the
+///   disk or for another operation on the same inode.
+/// - **Names** are those that the kernel sends: never empty, without `/` and zero bytes, and not
+///   `.` or `..` in operations that change a directory. The store checks their length
+///   (`ENAMETOOLONG` above 255).
+/// - **Permissions**, including the sticky bit, are checked by the kernel (`default_permissions`).
+/// - **Nodes** are valid from the `Entry` that returned them until all references were given back.
+///   The root is always valid. An inode without a name exists until then.
 ///
 /// # Errors
-/// Each operation gives the errno that its manual page (section 2) lists; `EIO` where the disk
-/// failed or the structure found there is damaged (said on standard error, by name, once), `ESTALE`
-/// for a node that no longer exists, `EROFS` on a store that is read only, `ENOTSUP` for what it
-/// cannot do.
+/// The errnos that the manual page of each call (section 2) lists, and:
+///
+/// - `EIO`: the disk failed, or a structure on it is damaged. Each damage is reported once, by
+///   name, on standard error.
+/// - `ESTALE`: the node no longer exists.
+/// - `EROFS`: the store is read-only.
+/// - `ENOTSUP`: the store does not support the operation.
 #[allow(clippy::missing_errors_doc, reason = "said once, above")]
 pub trait Store: Send + Sync + 'static {
-    /// Where everything begins.
+    /// The root directory.
     fn root(&self) -> Node;
 
-    /// The inode of a name. `.` and `..` may be asked for. Counts a reference.
+    /// Looks up a name, which may be `.` or `..`. Counts a reference.
     fn lookup(&self, directory: Node, name: &[u8]) -> Result<Entry>;
 
-    /// Gives back so many references. An unknown node is ignored.
+    /// Releases references. An unknown node is ignored.
     fn forget(&self, node: Node, references: u64);
 
     /// stat(2).
     fn attributes(&self, node: Node) -> Result<Attributes>;
 
-    /// chmod(2), chown(2), truncate(2), utimensat(2) in one.
+    /// chmod(2), chown(2), truncate(2) and utimensat(2) in one operation.
     fn change(&self, node: Node, changes: &Changes) -> Result<Attributes>;
 
     /// readlink(2).
     fn read_link(&self, node: Node) -> Result<Vec<u8>>;
 
     /// open(2) with `O_CREAT|O_EXCL`, mkdir(2), symlink(2), mknod(2). A set-group-id directory
-    /// gives its group on. Counts a reference.
+    /// passes on its group. Counts a reference.
     fn make(&self, caller: &Caller, directory: Node, name: &[u8], what: New<'_>) -> Result<Entry>;
 
     /// unlink(2).
@@ -98,30 +103,30 @@ pub trait Store: Send + Sync + 'static {
     /// Opens a file; `flags` are open(2)'s, without `O_CREAT`, `O_EXCL` and `O_TRUNC`.
     fn open(&self, node: Node, flags: u32) -> Result<Handle>;
 
-    /// The last close of what was opened.
+    /// The last close of an open file.
     fn release(&self, node: Node, handle: Handle);
 
-    /// pread(2): as many bytes as there are, up to all of `into`; fewer at the file's end only.
+    /// pread(2): fills `into`; fewer bytes at the end of the file only.
     fn read(&self, node: Node, handle: Handle, offset: u64, into: &mut [u8]) -> Result<usize>;
 
-    /// pwrite(2): all of it, or an error, or what there was room for.
+    /// pwrite(2): writes everything, or as much as there is room for, or fails.
     fn write(&self, node: Node, handle: Handle, offset: u64, from: &[u8]) -> Result<usize>;
 
-    /// As `write`, of what the client's kernel had kept (its write-back cache): the times are its
-    /// affair, and stay, where the store can do that.
+    /// As `write`, for data from the client kernel's write-back cache. That kernel maintains the
+    /// times, so the store leaves them unchanged if it can.
     fn write_kept(&self, node: Node, handle: Handle, offset: u64, from: &[u8]) -> Result<usize> {
         self.write(node, handle, offset, from)
     }
 
-    /// fsync(2), of a directory too; `data`: fdatasync(2).
+    /// fsync(2), also of a directory; with `data`, fdatasync(2).
     fn sync(&self, node: Node, handle: Handle, data: bool) -> Result<()>;
 
     /// syncfs(2).
     fn sync_all(&self) -> Result<()>;
 
     /// Lists a directory from `offset` (0, or a `Listed::next`), `.` and `..` among the first,
-    /// until `take` says `false` or the end. What `take` refused comes again. Names that neither
-    /// come nor go meanwhile are listed exactly once.
+    /// until `take` returns `false` or the end. A refused name is listed again by the next call.
+    /// Names that are neither created nor removed meanwhile are listed exactly once.
     fn read_directory(
         &self,
         node: Node,
@@ -158,6 +163,6 @@ pub trait Store: Send + Sync + 'static {
     /// lseek(2) to data or to a hole. `ENXIO` beyond the end.
     fn seek(&self, node: Node, handle: Handle, offset: u64, what: Seek) -> Result<u64>;
 
-    /// Everything goes to the disk and the store is clean; nothing is asked of it afterwards.
+    /// Writes everything to the disk and marks the store clean. No operation follows.
     fn close(&self) -> Result<()>;
 }

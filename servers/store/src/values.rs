@@ -1,10 +1,10 @@
-//! Values that go in and out of a store.
+//! Arguments and results of store operations.
 
 /// An inode's number in its store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Node(pub u64);
 
-/// What an inode is.
+/// Type of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// A regular file.
@@ -24,10 +24,10 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// `S_IFMT`: the bits of a mode that say what it is.
+    /// `S_IFMT`: the bits of a mode that contain the type.
     pub const MASK: u32 = 0o170_000;
 
-    /// Of a mode's bits; `None` where they mean nothing.
+    /// The type in a mode; `None` if the bits are invalid.
     #[must_use]
     pub fn of_mode(mode: u32) -> Option<Kind> {
         Some(match mode & Kind::MASK {
@@ -42,7 +42,7 @@ impl Kind {
         })
     }
 
-    /// Its bits in a mode. Shifted right by 12 it is what readdir(3) calls `d_type`.
+    /// The bits in a mode. Shifted right by 12 they are the `d_type` of readdir(3).
     #[must_use]
     pub fn mode(self) -> u32 {
         match self {
@@ -57,17 +57,17 @@ impl Kind {
     }
 }
 
-/// A moment: seconds since 1970, and nanoseconds below 10^9.
+/// A point in time: seconds since 1970, and nanoseconds below 10^9.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time {
-    /// Seconds; before 1970 below 0.
+    /// Seconds; negative before 1970.
     pub seconds: i64,
-    /// Nanoseconds on top.
+    /// Nanoseconds.
     pub nanoseconds: u32,
 }
 
 impl Time {
-    /// Now, by the machine's clock.
+    /// The current time of the machine's clock.
     #[must_use]
     pub fn now() -> Time {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
@@ -75,14 +75,14 @@ impl Time {
     }
 }
 
-/// What stat(2) shows.
+/// Attributes, as in stat(2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attributes {
     /// The inode.
     pub node: Node,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Units of 512 bytes that it takes on the disk.
+    /// Size on the disk in units of 512 bytes.
     pub blocks: u64,
     /// Last read.
     pub atime: Time,
@@ -90,33 +90,32 @@ pub struct Attributes {
     pub mtime: Time,
     /// Anything last changed.
     pub ctime: Time,
-    /// What it is.
+    /// Type.
     pub kind: Kind,
     /// The lower twelve bits of the mode.
     pub permissions: u32,
-    /// Names that lead to it.
+    /// Number of names.
     pub links: u32,
     /// Owner.
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Of a device: major and minor as makedev(3) puts them into 32 bits.
+    /// Device number: major and minor as encoded by makedev(3) in 32 bits.
     pub device: u32,
-    /// Bytes that are best read and written at once.
+    /// Preferred size of reads and writes, in bytes.
     pub block_size: u32,
 }
 
-/// A node that was looked up or made. It holds one reference, which `Store::forget` gives back.
+/// Result of a look-up or creation. It holds one reference, which `Store::forget` releases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Which of the inodes that had this number: an inode's number is used again after its end,
-    /// with another generation.
+    /// Generation of the inode: a number is reused with a different generation.
     pub generation: u64,
     /// Its attributes, with its number.
     pub attributes: Attributes,
 }
 
-/// The asking user.
+/// The calling user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
     /// File system user id.
@@ -127,7 +126,7 @@ pub struct Caller {
     pub pid: u32,
 }
 
-/// What is to be made. Modes are twelve bits, the caller's umask already taken off.
+/// An inode to be created. Modes have twelve bits, with the caller's umask applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum New<'a> {
     /// A regular file.
@@ -140,14 +139,14 @@ pub enum New<'a> {
         /// Permissions.
         mode: u32,
     },
-    /// A symbolic link that leads to `target`.
+    /// A symbolic link to `target`.
     Symlink {
         /// Not empty, without zero bytes.
         target: &'a [u8],
     },
     /// A FIFO, a socket's name or a device.
     Special {
-        /// Which.
+        /// Type.
         kind: Kind,
         /// Permissions.
         mode: u32,
@@ -156,16 +155,16 @@ pub enum New<'a> {
     },
 }
 
-/// To what a time is set.
+/// New value of a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stamp {
     /// The store's own clock.
     Now,
-    /// This.
+    /// The given time.
     At(Time),
 }
 
-/// What is to be changed; `None` stays as it is.
+/// Changes of attributes; `None` leaves an attribute unchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// The lower twelve bits of the mode.
@@ -174,34 +173,34 @@ pub struct Changes {
     pub uid: Option<u32>,
     /// Group.
     pub gid: Option<u32>,
-    /// Truncate or extend to so many bytes.
+    /// New size: truncates or extends the file.
     pub size: Option<u64>,
     /// Last read.
     pub atime: Option<Stamp>,
     /// Contents last changed.
     pub mtime: Option<Stamp>,
-    /// The kernel's own, with its write-back cache only.
+    /// Attributes last changed; set by the kernel with its write-back cache only.
     pub ctime: Option<Time>,
-    /// Take set-user-id and set-group-id off, as a change of owner or size by a user other than
-    /// root does.
+    /// Clear set-user-id and set-group-id, as a change of owner or size by a user other than root
+    /// does.
     pub kill_privileges: bool,
 }
 
-/// What statvfs(3) shows.
+/// Statistics, as in statvfs(3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Bytes of a block.
+    /// Size of a block in bytes.
     pub block_size: u32,
-    /// Blocks for data.
+    /// Number of data blocks.
     pub blocks: u64,
-    /// Of these free.
+    /// Number of free ones.
     pub free: u64,
-    /// Of these free for users other than root.
+    /// Number of free ones for users other than root.
     pub available: u64,
-    /// Inodes.
+    /// Number of inodes.
     pub inodes: u64,
-    /// Of these free.
+    /// Number of free ones.
     pub free_inodes: u64,
-    /// The longest name in bytes.
+    /// Maximum length of a name in bytes.
     pub longest_name: u32,
 }
