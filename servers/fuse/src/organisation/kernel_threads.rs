@@ -1,5 +1,5 @@
-//! Threads of the kernel: a wait, for a message, the disk or a lock, is one in the kernel, and the
-//! kernel's scheduler has the others.
+//! Kernel threads: waits for a message, the disk or a lock block in the kernel, whose scheduler
+//! runs the others.
 
 use std::io;
 use std::thread;
@@ -19,8 +19,8 @@ impl Environment for KernelThreads {
         thread::Builder::new().name(name.to_owned()).spawn(body).map(drop)
     }
 
-    /// As many channels as cores, so that a receiver meets no other one there, if there are as many
-    /// threads.
+    /// Opens one channel for each core, or for each thread if there are fewer, so that receivers on
+    /// different cores do not contend.
     fn intakes(&self, mounts: &[Mounted], threads: usize) -> io::Result<Vec<Arc<Intake>>> {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let mut intakes = Vec::new();

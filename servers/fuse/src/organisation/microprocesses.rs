@@ -1,6 +1,6 @@
-//! Microprocesses: threads by cooperation of user and kernel (P0). A wait for a message, a lock or
-//! time parks the microprocess; a wait in the kernel, for the disk or for a page, is reported by an
-//! event, and the virtual processor goes on with the others.
+//! Microprocesses: user-level threads that cooperate with the kernel (P0). A wait for a message, a
+//! lock or time parks the microprocess. A wait in the kernel, for the disk or for a page, is
+//! reported by an event, and the virtual processor runs others.
 
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -15,7 +15,7 @@ use kumihimo_store::{Disk, FileDisk};
 use crate::environment::Environment;
 use crate::intake::{Intake, Mounted};
 
-/// As the machine and the environment's variables have it.
+/// The runtime, with the defaults of the machine and the environment variables.
 pub(super) fn runtime() -> io::Result<Runtime> {
     Runtime::builder().build()
 }
@@ -32,7 +32,7 @@ impl Environment for Microprocesses {
         Ok(vec![Arc::new(Intake::by_turns(mounts.to_vec())?)])
     }
 
-    /// A parked one costs its stack.
+    /// A parked microprocess costs its stack only.
     fn most(&self) -> usize {
         10_000
     }
@@ -47,7 +47,7 @@ impl Environment for Microprocesses {
     }
 }
 
-/// The disk by calls of which the runtime knows, whatever the event source.
+/// Disk access by Kumihimo's calls, which work with any event source.
 struct MicroDisk {
     file: File,
     size: u64,

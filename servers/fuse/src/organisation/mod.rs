@@ -1,4 +1,8 @@
-//! The organisations: one file each, which is all in which they differ.
+//! The organisations of a server. Each has a file of its own, which contains all its differences.
+//!
+//! An [`Organisation`] runs the server's body where its threads are, chooses the disk access, and
+//! serves mounts: `sequential.rs` by one loop over all of them, the others by the threads of
+//! [`threads`](crate::threads) in an [`Environment`]. This is the top of the crate.
 
 mod kernel_threads;
 mod microprocesses;
@@ -23,15 +27,15 @@ use crate::threads::{self, Threads};
 /// How a system server is divided into threads and processes (P1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Organisation {
-    /// One loop, which handles one request at a time: MINIX's.
+    /// One loop that handles one request at a time, as in MINIX.
     Sequential,
-    /// User-level threads of which the kernel knows nothing: P1's MTFS.
+    /// User-level threads without kernel support: MTFS in P1.
     UserThreads,
-    /// File server and clock in two processes, each sequential: P1's MPFS.
+    /// File server and clock in two sequential processes: MPFS in P1.
     Processes,
-    /// A thread of the kernel each.
+    /// Kernel threads.
     KernelThreads,
-    /// Threads by cooperation of user and kernel: P0's.
+    /// User-level threads that cooperate with the kernel, as in P0.
     Microprocesses,
 }
 
@@ -54,11 +58,10 @@ impl Organisation {
         self == Organisation::Processes
     }
 
-    /// Runs `body`, which is to be all of the server, where this organisation's threads are: in the
-    /// runtime that it needs, or as it is.
+    /// Runs `body`, the whole server, in the runtime that this organisation needs, or directly.
     ///
     /// # Errors
-    /// That there can be no runtime.
+    /// The runtime cannot be built.
     pub fn run<T: Send + 'static>(
         self,
         body: impl FnOnce() -> T + Send + 'static,
@@ -72,8 +75,8 @@ impl Organisation {
         }
     }
 
-    /// Where one request is handled at a time: what those take that come another way than through a
-    /// mount, as a gate's do.
+    /// The lock of an organisation that handles one request at a time. Requests that do not arrive
+    /// through a mount, such as gate calls, must acquire it.
     #[must_use]
     pub fn turn(self) -> Option<&'static Mutex<()>> {
         self.environment().is_none().then_some(&sequential::TURN)
@@ -88,8 +91,8 @@ impl Organisation {
         }
     }
 
-    /// The store's disk as this organisation's threads access it; each block of it takes `delay`
-    /// longer, if there is one.
+    /// The store's disk, with the access that suits this organisation's threads and an additional
+    /// `delay` for each block.
     #[must_use]
     pub fn disk(self, disk: FileDisk, delay: Duration) -> Box<dyn Disk> {
         let (disk, pause): (Box<dyn Disk>, fn(Duration)) = match self.environment() {
@@ -99,11 +102,11 @@ impl Organisation {
         if delay.is_zero() { disk } else { Box::new(Delayed::new(disk, delay, pause)) }
     }
 
-    /// Serves until all mounts have ended. Blocks the caller. To be called inside
-    /// [`Organisation::run`].
+    /// Serves until all mounts have ended. Blocks the caller. Must be called
+    /// inside [`Organisation::run`].
     ///
     /// # Errors
-    /// That a thread cannot begin, or no channel opened.
+    /// A thread cannot be started, or a channel cannot be opened.
     pub fn serve(self, threads: Threads, mounts: Vec<Mounted>, chore: Chore) -> io::Result<()> {
         match self.environment() {
             None => sequential::serve(mounts, &chore),
@@ -112,7 +115,7 @@ impl Organisation {
     }
 }
 
-/// Mounts served by threads, whichever kind they are of.
+/// Serves mounts by threads of the kind that `environment` provides.
 fn serve_in(
     environment: &Arc<dyn Environment>,
     threads: Threads,

@@ -1,20 +1,21 @@
-//! Processes: the clock, which shares no data with the files, is a server of its own in an address
-//! space of its own, and each of the two is sequential. P1's MPFS.
+//! Processes: file server and clock, which share no data, are separate sequential servers, each in
+//! an address space of its own. This is MPFS in P1.
 
 use std::io;
 use std::process::{Child, Command, Stdio};
 
-/// A server in a process of its own. It is told to end when this is dropped; that it goes on when
-/// the one that began it dies is what it is apart for.
+/// A server in a process of its own, terminated by SIGTERM when this is dropped. It survives a
+/// crash of its parent, which is the purpose of the separation.
 #[derive(Debug)]
 pub struct Apart {
     child: Child,
 }
 
-/// Begins `kumi` with these arguments, and waits until it says that it serves.
+/// Starts `kumi` with these arguments, and waits for its first line of output, which announces that
+/// it serves.
 ///
 /// # Errors
-/// As spawning; that it ended instead, with what it said on standard error already there.
+/// As spawning. Also if the process ended instead; its messages are on standard error.
 pub fn apart(arguments: &[&std::ffi::OsStr]) -> io::Result<Apart> {
     use io::BufRead;
     let mut child = Command::new(std::env::current_exe()?)
@@ -34,7 +35,7 @@ pub fn apart(arguments: &[&std::ffi::OsStr]) -> io::Result<Apart> {
 }
 
 impl Apart {
-    /// Its process id.
+    /// The process ID.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.child.id()

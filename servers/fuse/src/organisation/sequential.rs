@@ -1,5 +1,5 @@
-//! Sequential: one loop takes the next request, from whichever mount, and does nothing else until
-//! it is answered. MINIX's file server, P1's baseline.
+//! Sequential: one loop takes the next request of any mount, and answers it before it takes
+//! another. This is MINIX's file server, the baseline in P1.
 
 use std::io;
 use std::time::Instant;
@@ -13,7 +13,7 @@ use crate::intake::{Buffer, Mounted, received, send};
 use crate::protocol::service::Answer;
 use crate::protocol::wire::{Message, Reply};
 
-/// The handler of a request has it, whichever way the request came.
+/// Held while a request is handled, however it arrived.
 pub(super) static TURN: Mutex<()> = Mutex::new(());
 
 /// Serves until all mounts have ended.
@@ -48,7 +48,7 @@ pub(super) fn serve(mut mounts: Vec<Mounted>, chore: &Chore) -> io::Result<()> {
     Ok(())
 }
 
-/// Until a request comes from one of them, or the moment.
+/// Waits until one of the devices has a request, or until `until`.
 fn wait<'a>(devices: impl Iterator<Item = &'a Device>, until: Instant) -> io::Result<()> {
     let mut fds: Vec<_> = devices.map(|device| PollFd::new(device, PollFlags::IN)).collect();
     let left = until.saturating_duration_since(Instant::now());

@@ -1,6 +1,8 @@
-//! User-level threads of which the kernel knows nothing: P1's MTFS. They are our microprocesses on
-//! one virtual processor, with events off and without hand-off, so that only the cooperation is
-//! missing: a wait for a message lets the others go on, and a wait for the disk stops them all.
+//! User-level threads without kernel support: MTFS in P1.
+//!
+//! They are microprocesses on one virtual processor, with events off and without hand-off, so that
+//! only the cooperation with the kernel is missing. A thread that waits for a message lets the
+//! others run; a thread that waits for the disk blocks all of them.
 
 use std::io;
 use std::time::Duration;
@@ -13,7 +15,7 @@ use kumihimo_store::{Disk, FileDisk};
 use crate::environment::Environment;
 use crate::intake::{Intake, Mounted};
 
-/// One virtual processor for all of them.
+/// The runtime: one virtual processor for all threads.
 pub(super) fn runtime() -> io::Result<Runtime> {
     Runtime::builder().vps(1).events(Events::Off).build()
 }
@@ -26,7 +28,7 @@ impl Environment for UserThreads {
         thread::Builder::new().name(name.to_owned()).spawn(body).map(drop)
     }
 
-    /// As the paper's: each thread runs all of the server's code, and takes the next message from
+    /// As in the paper: each thread runs all of the server's code, and takes the next message of
     /// any sender.
     fn serves_all(&self) -> bool {
         true
@@ -41,7 +43,7 @@ impl Environment for UserThreads {
         64
     }
 
-    /// By plain system calls: the kernel thread that makes them is the only one.
+    /// Access by plain system calls, which block the only kernel thread.
     fn disk(&self, disk: FileDisk) -> Box<dyn Disk> {
         Box::new(disk)
     }

@@ -1,5 +1,4 @@
-//! The threads of a mount: receivers, and handlers of what was received. The same for every kind of
-//! thread.
+//! The threads of a mount, which receive and handle requests. The same for every kind of thread.
 
 use std::io;
 
@@ -11,19 +10,19 @@ use crate::environment::Environment;
 use crate::intake::{Buffer, Intake, Mounted};
 use crate::protocol::wire::Reply;
 
-/// More of a pool in waiting than these end: each that waits is one more to be woken for nothing.
+/// Threads of a pool that may wait for requests; further ones end, since each may be woken in vain.
 const IN_WAITING: usize = 3;
-/// Is dropped when the thread that has it ends.
+/// Dropped when the thread that owns it ends.
 pub(crate) type Alive = Sender<()>;
 
 /// The threads of one mount, or of several.
 pub(crate) struct Crew {
     pub(crate) environment: Arc<dyn Environment>,
     intakes: Vec<Arc<Intake>>,
-    /// Of a pool; as many as there are, else.
+    /// Maximum number of threads of a pool; otherwise their number.
     most: usize,
-    /// Of a pool: in `receive`, or on the way there. Relaxed, as `living`: one too many or too few
-    /// for a moment is no error.
+    /// Threads of a pool inside `receive` or about to enter it. Relaxed, like `living`: being off
+    /// by one for a moment is harmless.
     waiting: AtomicUsize,
     living: AtomicUsize,
 }
@@ -70,8 +69,8 @@ impl Crew {
         &self.intakes[number % self.intakes.len()]
     }
 
-    /// Receives and handles. The last waiting thread sees to it that another one waits, before it
-    /// is occupied itself.
+    /// Receives and handles requests. The last waiting thread starts another one before it handles
+    /// its request.
     pub(super) fn serve(self: &Arc<Crew>, number: usize, alive: &Alive) {
         let (mut buffer, mut reply) = (Buffer::default(), Reply::default());
         let intake = self.intake(number);
@@ -84,7 +83,7 @@ impl Crew {
             let others = self.waiting.fetch_sub(1, Ordering::Relaxed) - 1;
             let Some((mount, request)) = request else { return };
             if others == 0 && self.living.load(Ordering::Relaxed) < self.most {
-                // That there is no memory for one more is no error: those that there are go on.
+                // Without memory for a further thread, the existing ones continue.
                 let (number, alive) = (self.living.load(Ordering::Relaxed), alive.clone());
                 let _ = self.begin(number, move |crew| crew.serve(number, &alive));
             }
@@ -92,12 +91,12 @@ impl Crew {
         }
     }
 
-    /// Whether threads come and go.
+    /// Whether threads start and end with the load.
     fn is_pool(&self) -> bool {
         self.most > self.intakes.len().max(IN_WAITING)
     }
 
-    /// A thread for each request.
+    /// Receives requests, and starts a thread for each.
     pub(super) fn hand_each_over(&self, number: usize, alive: &Alive) {
         let mut buffer = Buffer::default();
         let intake = self.intake(number);
@@ -112,7 +111,7 @@ impl Crew {
                 }
             };
             if self.environment.spawn("request", Box::new(handle)).is_err() {
-                // There is no memory for a thread: the receiver handles it.
+                // Without memory for a thread, the receiver handles the request.
                 intake.handle(mount, &request, &mut Reply::default());
             }
         }

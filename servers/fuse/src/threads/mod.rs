@@ -25,20 +25,19 @@ use crate::intake::Mounted;
 use crew::Crew;
 use per_file::Files;
 
-/// Receivers for threads that belong to a file.
+/// Number of receivers with one thread for each file.
 const RECEIVERS: usize = 3;
 
-/// Which thread handles which request (P1, section 4, and P0's motive).
+/// Allotment of requests to threads (P1, section 4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Threads {
-    /// So many, each of which can do everything: the paper's choice, with three.
+    /// A fixed number of identical threads; the paper chose three.
     Identical(NonZeroUsize),
-    /// As many as have something to do, and some more in waiting.
+    /// As many threads as there are active requests, and a few that wait.
     Pool,
-    /// One for each request, which ends with it. The paper dropped it: not enough memory for the
-    /// stacks.
+    /// A thread for each request. The paper rejected it for lack of memory for the stacks.
     PerRequest,
-    /// One for each open file, and three identical ones for all that is asked about names.
+    /// A thread for each open file, and three identical ones for all other requests.
     PerFile,
 }
 
@@ -81,7 +80,7 @@ impl Ended {
     }
 }
 
-/// Begins to serve mounts by threads that they have in common.
+/// Starts to serve mounts by common threads.
 pub(crate) fn begin(
     environment: &Arc<dyn Environment>,
     threads: Threads,

@@ -1,5 +1,5 @@
-//! A thread for each open file: its reads and writes come in order, and no other file's wait for
-//! them.
+//! A thread for each open file: reads and writes of a file are handled in order, and do not delay
+//! those of other files.
 
 use std::collections::HashMap;
 
@@ -11,8 +11,8 @@ use super::crew::{Alive, Crew};
 use crate::intake::{Buffer, Intake};
 use crate::protocol::wire::{Message, Reply};
 
-/// An open file: its mount, its inode, and the number that the store gave it. A store that numbers
-/// none has one thread for each inode that is open.
+/// An open file: its mount, its inode, and its number in the store. In a store that does not number
+/// open files, there is one thread for each open inode.
 type Key = (usize, u64, u64);
 
 /// A request on its way to its file's thread.
@@ -29,7 +29,7 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// Receives, and gives to each file what is its own. The rest is handled here.
+    /// Receives requests, and passes those of an open file to its thread. Handles the others.
     pub(crate) fn serve(&self, crew: &Arc<Crew>, number: usize, alive: &Alive) {
         let (mut buffer, mut reply) = (Buffer::default(), Reply::default());
         let intake = crew.intake(number);
@@ -47,8 +47,8 @@ impl Files {
         }
     }
 
-    /// `last`: the file is closed with it, and its thread ends after it. An error: there is no
-    /// memory for a thread.
+    /// Passes a request to the thread of its file. With `last`, the request closes the file, and
+    /// the thread ends after it. An error means that there is no memory for a thread.
     fn give(
         &self,
         crew: &Arc<Crew>,
@@ -70,7 +70,7 @@ impl Files {
     }
 }
 
-/// A file's thread, which ends when nothing can be sent to it any more.
+/// Starts the thread of a file, which ends when its sender is dropped.
 fn begin(crew: &Arc<Crew>, key: Key, alive: &Alive) -> Result<Sender<Work>, ()> {
     let (sender, receiver) = mpsc::channel::<Work>();
     let alive = alive.clone();
@@ -85,8 +85,8 @@ fn begin(crew: &Arc<Crew>, key: Key, alive: &Alive) -> Result<Sender<Work>, ()> 
     Ok(sender)
 }
 
-/// The open file that a request is about, and whether it closes it. In all of these requests the
-/// number of the open file comes first.
+/// The open file that a request concerns, and whether the request closes it. The first argument of
+/// these requests is the number of the open file.
 fn file_of(mount: usize, request: &[u8]) -> Option<(Key, bool)> {
     let (header, mut arguments): (fuse_in_header, _) = Message::whole(request).split()?;
     match Op::try_from(header.opcode).ok()? {

@@ -1,5 +1,5 @@
-//! Requests through io_uring: threads that each have an entry of their own in a core's queue, and
-//! with it their memory for requests and replies.
+//! Requests through io_uring: each thread owns an entry in the queue of a core, with its memory for
+//! requests and replies.
 
 use std::io;
 
@@ -13,8 +13,8 @@ use crate::protocol::negotiate::MAX_WRITE;
 use crate::protocol::service::Answer;
 use crate::protocol::wire::{Message, Reply};
 
-/// Answers the first request of a mount, which always comes through the channel, if more depends on
-/// it: whether the others come through io_uring.
+/// Answers the first request of a mount (`FUSE_INIT`), which always arrives through the channel.
+/// Returns whether the mount negotiated io_uring for the others.
 pub(crate) fn greet(Mounted { service, device }: &Mounted) -> bool {
     if !service.settings.uring {
         return false;
@@ -31,14 +31,14 @@ pub(crate) fn greet(Mounted { service, device }: &Mounted) -> bool {
 struct Queue {
     number: u16,
     mount: Mounted,
-    /// As a crew's, for this queue.
+    /// As in `Crew`, for this queue.
     waiting: AtomicUsize,
     living: AtomicUsize,
     most: usize,
 }
 
-/// Begins `threads` threads, and one for each queue at least: until each has an entry no request
-/// comes.
+/// Starts `threads` threads, and at least one for each queue: the kernel sends no request until
+/// every queue has an entry.
 pub(crate) fn begin(
     crew: &Arc<Crew>,
     mount: &Mounted,
@@ -73,7 +73,7 @@ impl Queue {
         })
     }
 
-    /// As a crew's: the last waiting thread sees to it that another one waits.
+    /// As in `Crew`: the last waiting thread starts another one.
     fn serve(self: &Arc<Queue>, crew: &Arc<Crew>, mut entry: Entry, alive: &Alive) {
         let mut reply = Reply::default();
         loop {
@@ -82,13 +82,13 @@ impl Queue {
             let others = self.waiting.fetch_sub(1, Ordering::Relaxed) - 1;
             let request = match request {
                 Ok(request) => request,
-                Err(e) => return said(&e),
+                Err(e) => return report(&e),
             };
             if others == 0 && self.living.load(Ordering::Relaxed) < self.most {
-                // That there is no memory for one more is no error: those that there are go on.
+                // Without memory for a further thread, the existing ones continue.
                 let _ = self.begin(crew, alive);
             }
-            // Whatever comes this way is waited for.
+            // Every request that arrives here expects a reply.
             self.mount.service.handle(Message::parts(&request), &mut reply);
             if let Err(e) = entry.answer(reply.message()) {
                 eprintln!("fuse: a reply could not be sent: {e}");
@@ -98,8 +98,8 @@ impl Queue {
     }
 }
 
-/// Unmounted; or something else, which is said.
-fn said(e: &io::Error) {
+/// Reports an error, except those of an unmount.
+fn report(e: &io::Error) {
     use rustix::io::Errno;
     match Errno::from_io_error(e) {
         Some(Errno::NOTCONN | Errno::CONNABORTED | Errno::NODEV | Errno::CANCELED) => {}
