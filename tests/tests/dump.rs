@@ -96,7 +96,7 @@ fn dump_lists_suspended_microprocesses() {
             // One was queued and is put aside.
             thread::yield_now();
             let said = dumped();
-            is_told(&said, "held", "held until it is resumed; ", "yields_here");
+            is_told(&said, "held", "suspended until it is resumed; ", "yields_here");
             is_told(&said, "waits", "waits for an unpark; ", "parks_here");
             for name in ["held", "waits"] {
                 assert!(about(&said, name)[0].ends_with(", suspended"), "{said}");

@@ -178,7 +178,7 @@ fn check_each(said: &str) {
         ("yields", "queued", "yields_here"),
         ("blocks", "blocked", "blocks_here"),
         ("fresh", "has not begun", "will call"),
-        ("held", "held until it is resumed", "yields_here"),
+        ("held", "suspended until it is resumed", "yields_here"),
         ("stopped", "waits for an unpark", "parks_here"),
     ] {
         let lines = about(said, name);
@@ -249,7 +249,8 @@ fn a_live_process_and_its_core_file() {
             && list.contains("8 microprocesses"),
         "{list}"
     );
-    for (name, state) in [("held", "held until it is resumed"), ("stopped", "waits for an unpark")]
+    for (name, state) in
+        [("held", "suspended until it is resumed"), ("stopped", "waits for an unpark")]
     {
         let line = list
             .lines()

@@ -8,9 +8,9 @@ use crate::Lines;
 
 /// The modules behind the resource interface that implement its procedures.
 const BEHIND: [&str; 5] = [
-    "crates/runtime/src/rows.rs",
-    "crates/runtime/src/region.rs",
-    "crates/runtime/src/entries.rs",
+    "crates/runtime/src/resource/builtin_kinds.rs",
+    "crates/runtime/src/resource/region.rs",
+    "crates/runtime/src/resource/kind_table.rs",
     "crates/sync/src/mailboxes.rs",
     "crates/io/src/handles.rs",
 ];

@@ -16,7 +16,7 @@ use kumihimo::runtime::{BatchPolicy, set_batch_policy};
 use kumihimo::sync::Barrier;
 use kumihimo::thread;
 use kumihimo_bench_kit::{Request, sample};
-use kumihimo_runtime::wrapped::{self, FIRST_COME, Order, SystemCall};
+use kumihimo_runtime::syscall_batch::{self, FIRST_COME, Order, SystemCall};
 
 use crate::variant::Variant;
 
@@ -65,9 +65,9 @@ pub fn batch(request: &Request) {
                 continue;
             }
             // Equal questions get one answer; what an entry costs shows where each is asked.
-            wrapped::set_order(FIRST_COME);
+            syscall_batch::set_order(FIRST_COME);
             let times = measure(what, n, slices, variant);
-            wrapped::set_order(Order::default());
+            syscall_batch::set_order(Order::default());
             sample("unmerged", times.fixed_ratio, "x", &format!("op={name} n={n} batch=fixed"));
             curve.push((n, times));
         }
@@ -79,9 +79,9 @@ pub fn batch(request: &Request) {
     }
     for (what, name) in [(What::SendToOne, "send"), (What::ReadAdjacent, "pread")] {
         measure(what, 16, slices, variant).ratios("merged", name, 16);
-        wrapped::set_order(FIRST_COME);
+        syscall_batch::set_order(FIRST_COME);
         let times = measure(what, 16, slices, variant);
-        wrapped::set_order(Order::default());
+        syscall_batch::set_order(Order::default());
         sample("unmerged", times.fixed_ratio, "x", &format!("op={name} n=16 batch=fixed to=one"));
     }
 }
@@ -271,7 +271,7 @@ impl Objects {
             What::Stat => SystemCall::Stat { path: c"/proc/self", into: &mut stat },
         };
         let shared = matches!(self.what, What::SendToOne | What::ReadAdjacent);
-        let n = match wrapped::call(call, shared) {
+        let n = match syscall_batch::call(call, shared) {
             // The kernel had given its pages away: as `File::read_at` does then.
             Err(e) if wanted == BLOCK && e.kind() == ErrorKind::WouldBlock => {
                 self.file.read_at(&mut vec![0; BLOCK], at(2)).unwrap_or(0)

@@ -28,7 +28,7 @@ use kumihimo::runtime::{BatchPolicy, set_batch_policy};
 use kumihimo::thread;
 use kumihimo_bench_kit::work::Dice;
 use kumihimo_bench_kit::{Lateness, Request, sample};
-use kumihimo_runtime::wrapped::{self, SystemCall};
+use kumihimo_runtime::syscall_batch::{self, SystemCall};
 
 use crate::variant::Variant;
 
@@ -134,7 +134,7 @@ impl Costs {
                 .map(|_| {
                     thread::spawn(move || {
                         for _ in 0..ROUNDS / n {
-                            wrapped::call(SystemCall::Nop, false).expect("getppid");
+                            syscall_batch::call(SystemCall::Nop, false).expect("getppid");
                         }
                     })
                 })
@@ -336,7 +336,7 @@ impl Caller {
                     Step::Flush => SystemCall::Sync { file: self.memory.as_fd(), data: true },
                     Step::Stat => SystemCall::Stat { path: c"/proc/self", into: &mut stat },
                 };
-                match wrapped::call(call, false) {
+                match syscall_batch::call(call, false) {
                     // The kernel had given its pages away: as `File::read_at` does then.
                     Err(e) if step == Step::Read && e.kind() == ErrorKind::WouldBlock => {
                         self.file.read_exact_at(room, 0).expect("readable");

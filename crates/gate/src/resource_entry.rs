@@ -6,7 +6,7 @@ use std::sync::{Arc, Once};
 use kumihimo_resource::id::{Id, Kind, Serial};
 use kumihimo_resource::names::Name;
 use kumihimo_resource::table::{Command, Error, Row, Usage};
-use kumihimo_runtime::entries::Entries;
+use kumihimo_runtime::kind_table::Entries;
 use kumihimo_runtime::membership;
 
 /// Shows the state of a gate or link, and ends it, for the resource table. The table keeps it, so

@@ -22,8 +22,8 @@ use std::time::Duration;
 use kumihimo_resource::id::Id;
 use kumihimo_runtime::park::{self, sleeps_are_told};
 use kumihimo_runtime::readiness::{Interest, Seen, Source};
-use kumihimo_runtime::wrapped::{self, SystemCall};
-use kumihimo_runtime::{anchored, cancel, thread};
+use kumihimo_runtime::syscall_batch::{self, SystemCall};
+use kumihimo_runtime::{cancel, direct_read, thread};
 
 use crate::handles::Handle;
 use crate::limit::Limit;
@@ -184,7 +184,7 @@ impl<S: AsFd> Descriptor<S> {
             && self.goes_to_disk()
         {
             cancel::point();
-            match anchored::read_at(self.inner.as_fd(), buf, at) {
+            match direct_read::read_at(self.inner.as_fd(), buf, at) {
                 Some(Err(e))
                     if matches!(
                         e.raw_os_error(),
@@ -193,12 +193,12 @@ impl<S: AsFd> Descriptor<S> {
                 Some(done) => return done,
                 None => {}
             }
-        } else if wrapped::follows_another(self.fd(), at, buf.len())
+        } else if syscall_batch::follows_another(self.fd(), at, buf.len())
             && self.class()? == FileClass::Stored
             && nowait_is_right()
         {
             cancel::point();
-            match wrapped::call(
+            match syscall_batch::call(
                 SystemCall::ReadAt { file: self.inner.as_fd(), into: buf, at },
                 true,
             ) {

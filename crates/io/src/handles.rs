@@ -9,7 +9,7 @@ use std::sync::Once;
 
 use kumihimo_resource::id::{Id, Kind, Serial};
 use kumihimo_resource::table::{Command, Error, Row, Usage};
-use kumihimo_runtime::entries::Entries;
+use kumihimo_runtime::kind_table::Entries;
 use kumihimo_runtime::membership;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;

@@ -12,8 +12,8 @@ use std::time::Duration;
 use kumihimo_batch::fault::Faulty;
 use kumihimo_io::net::{UdpSocket, UnixStream};
 use kumihimo_runtime::runtime::{BatchMetrics, BatchPolicy, Builder, Preemption, Runtime, metrics};
+use kumihimo_runtime::syscall_batch::{self, SystemCall};
 use kumihimo_runtime::thread;
-use kumihimo_runtime::wrapped::{self, SystemCall};
 
 fn alone() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
@@ -418,7 +418,7 @@ fn calls_of_a_foreign_kernel_thread_are_plain() {
     let _alone = alone();
     let _runtime = runtime(BatchPolicy::Fixed(64)).build().unwrap();
     let (near, mut far) = std::os::unix::net::UnixStream::pair().unwrap();
-    let sent = wrapped::call(
+    let sent = syscall_batch::call(
         SystemCall::Send { socket: std::os::fd::AsFd::as_fd(&near), from: b"abc" },
         true,
     );

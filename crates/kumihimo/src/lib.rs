@@ -163,10 +163,10 @@ pub mod resource {
     pub use kumihimo_resource::names::{Change, Name, NameError, Watch};
     pub use kumihimo_resource::slots::{Missing, Slots};
     pub use kumihimo_resource::table::{Command, Error, Operation, Row, Table, Usage};
-    pub use kumihimo_runtime::entries::Entries;
+    pub use kumihimo_runtime::builtin_kinds::Begin;
+    pub use kumihimo_runtime::kind_table::Entries;
     pub use kumihimo_runtime::membership::table;
     pub use kumihimo_runtime::region::Region;
-    pub use kumihimo_runtime::rows::Begin;
 }
 
 #[cfg(target_os = "linux")]

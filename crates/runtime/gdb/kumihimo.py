@@ -21,8 +21,8 @@ import struct
 import gdb
 import gdb.unwinder
 
-VERSION = 2
-FREE, LIVE, PARKED, DONE, ABANDONED, HELD = range(6)
+VERSION = 3
+FREE, LIVE, PARKED, DONE, ABANDONED, SUSPENDED = range(6)
 PERMIT, CANCELLED, SUSPENDED = 8, 16, 32
 GENERATION_SHIFT = 8
 LENT = 2
@@ -98,7 +98,7 @@ def printed(bits):
 
 
 class Root:
-    """The runtime's `Root` (crates/runtime/src/debug.rs)."""
+    """The runtime's `Root` (crates/runtime/src/observe/debug.rs)."""
 
     def __init__(self):
         at = symbol_address("KUMIHIMO_DEBUG")
@@ -111,7 +111,8 @@ class Root:
         if magic != b"KUMIDBG\0" or version != VERSION:
             raise gdb.GdbError("kumi: the program's records are of version %d, this script reads %d" % (version, VERSION))
         data = read(at, size)
-        self.prefix, self.oldest, self.first_step = struct.unpack_from("<QQQ", data, 16)
+        prefix_at, oldest_at, self.first_step = struct.unpack_from("<QQQ", data, 16)
+        self.prefix, self.oldest = word(prefix_at), word(oldest_at)
         self.slot_sizes = struct.unpack_from("<16Q", data, 40)
         names = RECORD.split()
         offset = 40 + 128
@@ -145,7 +146,7 @@ class Microprocess:
         self.thread = None
 
     def lives(self):
-        return self.phase in (LIVE, PARKED, HELD, ABANDONED)
+        return self.phase in (LIVE, PARKED, SUSPENDED, ABANDONED)
 
     def waits_for(self):
         text = WAITS.get(self.wait_kind & KIND)
@@ -158,8 +159,8 @@ class Microprocess:
             return self.thread.describe()
         if self.phase == PARKED:
             return "waits for " + self.waits_for()
-        if self.phase == HELD:
-            return "held until it is resumed"
+        if self.phase == SUSPENDED:
+            return "suspended until it is resumed"
         if self.phase == ABANDONED:
             return "left behind by a runtime that ended, waits for " + self.waits_for()
         if self.context == 0:

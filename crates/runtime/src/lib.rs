@@ -1,128 +1,101 @@
 //! The mechanism of Kumihimo: microprocesses on virtual processors.
 //!
-//! Where to begin reading: [`vp`](../src/kumihimo_runtime/vp.rs.html), the loop; `state.rs`, the
-//! one word that a microprocess's life is told by; `spawn.rs` and `join.rs`, the way in and out;
-//! `idle.rs`, how a VP sleeps and is woken; `handoff.rs`, how it changes kernel threads.
+//! Rooms, from low to high (`layers.txt`): a module imports only from its own room and from those
+//! below it.
+//!
+//! Where to begin reading: `scheduler/switch.rs`, the loop; `microprocess/state.rs`, the state word
+//! of a microprocess; `lifecycle/spawn.rs` and `lifecycle/join.rs`, the way in and out;
+//! `scheduler/idling.rs` and `idle/sleep.rs`, how a VP sleeps and is woken; `upcall/handoff.rs`,
+//! how it changes kernel threads.
+//!
+//! A type lies as low as its fields allow. Methods that need a higher room are in an `impl` block
+//! there: `Vp`, `Carrier`, `KernelThread`, `Instance` and `Waiter` have such blocks.
 #![cfg_attr(loom, allow(dead_code, unused_imports))]
 
-pub(crate) mod starvation;
-mod state;
+#[cfg(not(loom))]
+mod config;
+mod loom;
+#[cfg(not(loom))]
+mod trace_hooks;
 
-mod berth;
-mod called;
-mod exact;
-
 #[cfg(not(loom))]
-pub mod anchored;
-#[cfg(not(loom))]
-mod answer;
-#[cfg(not(loom))]
-pub mod board;
-#[cfg(not(loom))]
-pub mod cancel;
-#[cfg(not(loom))]
-mod carrier;
-#[cfg(not(loom))]
-mod courtesy;
-#[cfg(not(loom))]
-mod deadlock;
-#[cfg(not(loom))]
-pub mod debug;
-#[cfg(not(loom))]
-mod dump;
-#[cfg(not(loom))]
-mod dump_signal;
-#[cfg(not(loom))]
-mod ebb;
-#[cfg(not(loom))]
-pub mod entries;
-#[cfg(not(loom))]
-#[cfg(not(loom))]
-mod fork;
-#[cfg(not(loom))]
-mod futex;
-#[cfg(not(loom))]
-pub mod future;
-#[cfg(not(loom))]
-mod handoff;
-#[cfg(not(loom))]
-mod identity;
+mod api;
 #[cfg(not(loom))]
 mod idle;
 #[cfg(not(loom))]
-mod instance;
+mod kernel_thread;
 #[cfg(not(loom))]
-pub mod intake;
+mod lifecycle;
 #[cfg(not(loom))]
-mod join;
+mod memory;
+mod microprocess;
 #[cfg(not(loom))]
-mod lone;
-#[cfg(not(loom))]
-pub mod membership;
-#[cfg(not(loom))]
-mod metrics;
-#[cfg(not(loom))]
-mod mode;
-#[cfg(not(loom))]
-mod no_events;
-#[cfg(not(loom))]
-mod one_to_one;
-#[cfg(not(loom))]
-pub mod park;
-#[cfg(not(loom))]
-mod patience;
-#[cfg(not(loom))]
-mod place;
-#[cfg(not(loom))]
-mod pool;
-#[cfg(not(loom))]
-mod preempt;
-#[cfg(not(loom))]
+mod observe;
 mod priority;
 #[cfg(not(loom))]
-pub mod readiness;
+mod process;
 #[cfg(not(loom))]
-mod record;
+mod resource;
 #[cfg(not(loom))]
-pub mod region;
+mod scheduler;
 #[cfg(not(loom))]
-mod requests;
+mod syscall;
 #[cfg(not(loom))]
-pub mod rows;
+mod upcall;
 #[cfg(not(loom))]
-pub mod runtime;
-#[cfg(not(loom))]
-mod scope;
-#[cfg(not(loom))]
-mod shutdown;
-#[cfg(not(loom))]
-mod slice;
-#[cfg(not(loom))]
-mod spans;
-#[cfg(not(loom))]
-mod spawn;
-#[cfg(not(loom))]
-pub mod spinning;
-#[cfg(not(loom))]
-mod stand_in;
-#[cfg(not(loom))]
-mod sticky;
-#[cfg(not(loom))]
-mod suspend;
-#[cfg(not(loom))]
-pub mod thread;
-#[cfg(not(loom))]
-mod tick;
-#[cfg(not(loom))]
-mod timer;
-#[cfg(not(loom))]
-mod tracing;
-#[cfg(not(loom))]
-mod vp;
-#[cfg(not(loom))]
-pub mod wrapped;
+mod wait;
 
 #[cfg(not(loom))]
-pub use mode::supports;
+pub use crate::{
+    api::runtime,
+    kernel_thread::no_events::{Locked, NoEvents, lock},
+    observe::debug,
+    process::mode::supports,
+    resource::{builtin_kinds, kind_table, membership, region},
+    wait::{cancel, direct_read, future, readiness, spinning, syscall_batch},
+};
+
+/// Microprocesses as users see them: `std::thread`, and what goes beyond it.
 #[cfg(not(loom))]
-pub use no_events::{Locked, NoEvents, lock};
+pub mod thread {
+    pub use crate::api::handle::{Thread, ThreadId, current};
+    pub use crate::api::join_handle::JoinHandle;
+    pub use crate::api::scope::{Scope, ScopedJoinHandle, scope, scope_until};
+    pub use crate::api::thread::{current_priority, park, park_timeout, park_until, spawn};
+    pub use crate::lifecycle::suspend::Suspended;
+    pub use crate::lifecycle::thread_builder::Builder;
+    pub use crate::wait::blocking::blocking;
+    pub use crate::wait::sleep::{sleep, sleep_until, yield_now};
+    pub use std::thread::{AccessError, LocalKey, Result, available_parallelism, panicking};
+}
+
+/// Waiting and waking: the one place where a microprocess, or a foreign kernel thread, stops and
+/// starts again.
+#[cfg(not(loom))]
+pub mod park {
+    pub use crate::microprocess::wait_reason::Wait;
+    pub use crate::microprocess::waiter::Waiter;
+    pub use crate::upcall::regain::switch_point;
+    pub use crate::wait::park::{
+        current, on_vp, park, sleeps_are_told, vps, waits_as_microprocess,
+    };
+}
+
+/// The board of this user's address spaces, and this one's row there.
+#[cfg(not(loom))]
+pub mod board {
+    pub use crate::process::board::{RESCAN_INTERVAL, alone, arbitrates, path_in, rescan};
+    pub use crate::resource::board_access::{neighbour, row, seat};
+}
+
+/// Notifications from other address spaces. The VPs look for them themselves, at each step and
+/// before they sleep, so that no thread stands between a caller and the server.
+#[cfg(not(loom))]
+pub mod remote_wake {
+    pub use crate::idle::remote_wake::{RemoteWakeHandler, install};
+    pub use crate::kernel_thread::affinity::{KeepToCores, begin_on_all_cores};
+    pub use crate::process::clock::monotonic;
+    pub use crate::process::cores::core;
+    pub use crate::resource::board_access::notify;
+    pub use crate::scheduler::posts::defer_flush;
+}

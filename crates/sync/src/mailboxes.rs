@@ -88,7 +88,7 @@ mod entry {
 
     use kumihimo_resource::id::{Id, Kind, Serial};
     use kumihimo_resource::table::{Error, Row, Usage};
-    use kumihimo_runtime::entries::Entries;
+    use kumihimo_runtime::kind_table::Entries;
 
     use super::Look;
 

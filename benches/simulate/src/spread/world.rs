@@ -1,15 +1,15 @@
 //! Processors and what they do next: the loop of the runtime around the queues (`crates/runtime`:
-//! `vp.rs`, `idle.rs`).
+//! `switch.rs`, `idling.rs`).
 
 use super::{CROWD, Costs, Design, Outcome, PATIENCE, least_of_even};
 use crate::engine::{Engine, Time};
 
-/// As in `idle.rs`: how long an idle processor spins, ...
+/// As in `idling.rs`: how long an idle processor spins, ...
 const SPIN: Time = 15_000;
 /// ... and how long it then sleeps beside busy ones, at first and at most.
 const FIRST_NAP: Time = 200_000;
 const LONGEST_NAP: Time = 10_000_000;
-/// As in `vp.rs`: switches between two looks at whether somebody idles.
+/// As in `turn_clock.rs`: switches between two looks at whether somebody idles.
 const SLOW_STEPS: u32 = 61;
 /// Many turns of every processor.
 const QUIET: Time = 1_000_000;

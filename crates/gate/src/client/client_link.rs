@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use kumihimo_arbiter::row;
 use kumihimo_runtime::park::{self, Wait};
-use kumihimo_runtime::{cancel, intake, lock, thread};
+use kumihimo_runtime::{cancel, lock, remote_wake, thread};
 
 use crate::call_chain;
 use crate::client::cell_queue::CellQueue;
@@ -462,7 +462,9 @@ impl ClientLink {
 /// A deadline on CLOCK_MONOTONIC, which all address spaces share; never 0.
 fn to_monotonic(deadline: Instant) -> u64 {
     let left = deadline.saturating_duration_since(Instant::now());
-    intake::monotonic().saturating_add(u64::try_from(left.as_nanos()).unwrap_or(u64::MAX)).max(1)
+    remote_wake::monotonic()
+        .saturating_add(u64::try_from(left.as_nanos()).unwrap_or(u64::MAX))
+        .max(1)
 }
 
 impl IndexedLink for ClientLink {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Once};
 
 use kumihimo_arbiter::row::Caller;
-use kumihimo_runtime::intake::{self, Intake, KeepToCores};
+use kumihimo_runtime::remote_wake::{self, KeepToCores, RemoteWakeHandler};
 use kumihimo_runtime::{Locked, lock};
 
 const BUCKETS: usize = 64;
@@ -16,11 +16,11 @@ const MOST_ASKED: usize = 8;
 
 /// One side of a link, as VPs poll it.
 pub(crate) trait IndexedLink: Send + Sync {
-    /// Takes in what has come: see [`Intake::take_in`].
+    /// Takes in what has come: see [`RemoteWakeHandler::take_in`].
     fn poll(&self);
     /// Rings the other side if entries are unannounced.
     fn flush(&self, caller: Caller);
-    /// See [`Intake::expects`].
+    /// See [`RemoteWakeHandler::expects`].
     fn expects(&self, core: u32) -> Option<u64>;
 }
 
@@ -55,12 +55,12 @@ impl IndexEntry {
     pub(crate) fn insert(bit: u32, of: Arc<dyn IndexedLink>, keeps_to_cores: bool) -> IndexEntry {
         static ONCE: Once = Once::new();
         ONCE.call_once(|| {
-            let installed = intake::install(&LinkIntake);
+            let installed = remote_wake::install(&LinkIntake);
             debug_assert!(installed, "gates are the only ones");
         });
         bucket(bit).push(of.clone());
         // Posts from before now were seen by no VP.
-        intake::knock(bit);
+        remote_wake::notify(bit);
         IndexEntry { bit, of, _kept: keeps_to_cores.then(KeepToCores::new) }
     }
 }
@@ -68,7 +68,7 @@ impl IndexEntry {
 impl IndexEntry {
     /// Has a VP poll the link after a ring over its socket.
     pub(crate) fn wake(&self) {
-        intake::knock(self.bit);
+        remote_wake::notify(self.bit);
     }
 }
 
@@ -111,7 +111,7 @@ fn each(mut bits: u64, mut f: impl FnMut(&dyn IndexedLink)) {
 
 struct LinkIntake;
 
-impl Intake for LinkIntake {
+impl RemoteWakeHandler for LinkIntake {
     fn take_in(&self, posts: u64) {
         LAST_POLLED.store(posts.trailing_zeros(), Ordering::Relaxed);
         each(posts, |link| link.poll());

@@ -15,7 +15,7 @@ use kumihimo_machine::Machine;
 use kumihimo_machine::descriptors::Kept;
 use kumihimo_machine::gates::{Gates, check_name};
 use kumihimo_machine::space::Number;
-use kumihimo_runtime::intake;
+use kumihimo_runtime::remote_wake;
 use nix::sys::signal::{SigSet, SigmaskHow};
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;
@@ -202,7 +202,7 @@ impl LinkPoller {
         let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK);
         let begun = std::thread::Builder::new().name("kumi-gates".into()).stack_size(STACK).spawn(
             move || {
-                intake::begin_on_all_cores();
+                remote_wake::begin_on_all_cores();
                 poll_loop::PollLoop::new(poller, its).run();
             },
         );

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 
 use kumihimo_arbiter::row::{Caller, Rang};
-use kumihimo_runtime::intake;
+use kumihimo_runtime::remote_wake;
 
 use crate::link::link_index;
 use crate::link::socket::Link;
@@ -54,11 +54,11 @@ impl Notifier {
         }
         if self.placement != Placement::Scheduled {
             link_index::mark_pending(self.bucket);
-            if intake::later() {
+            if remote_wake::defer_flush() {
                 return;
             }
         }
-        self.flush(intake::core().map_or(Caller::Anywhere, Caller::GoesOn), link);
+        self.flush(remote_wake::core().map_or(Caller::Anywhere, Caller::GoesOn), link);
     }
 
     /// Rings the other side if entries were pushed since the last ring.
@@ -67,7 +67,7 @@ impl Notifier {
             return;
         }
         let caller = if self.placement == Placement::Scheduled { Caller::Anywhere } else { caller };
-        let rang = self.peer.map(|peer| peer.row.ring(caller, intake::monotonic));
+        let rang = self.peer.map(|peer| peer.row.ring(caller, remote_wake::monotonic));
         if matches!(rang, None | Some(Rang::Unreachable | Rang::Busy))
             && let Some(link) = link.get()
         {

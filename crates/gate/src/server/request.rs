@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use kumihimo_runtime::{cancel, intake};
+use kumihimo_runtime::{cancel, remote_wake};
 
 use crate::error::{Error, ErrorKind};
 use crate::lane::ReplyHeader;
@@ -74,7 +74,7 @@ impl Context<'_> {
 
 /// An absolute time of CLOCK_MONOTONIC as an `Instant`.
 pub(crate) fn from_monotonic(deadline: u64) -> Instant {
-    Instant::now() + Duration::from_nanos(deadline.saturating_sub(intake::monotonic()))
+    Instant::now() + Duration::from_nanos(deadline.saturating_sub(remote_wake::monotonic()))
 }
 
 /// The outcome of a handler: its regions; the payload is in the buffer that it was passed.
@@ -95,7 +95,7 @@ pub(crate) fn read_request(
     payload: &mut Vec<u8>,
 ) -> Result<Option<Region>, Error> {
     let Request { link, header, .. } = request;
-    if header.deadline != 0 && header.deadline <= intake::monotonic() {
+    if header.deadline != 0 && header.deadline <= remote_wake::monotonic() {
         return Err(Error::new(
             ErrorKind::TimedOut,
             "the deadline had passed before the request was handled",
@@ -115,7 +115,7 @@ pub(crate) fn read_request(
 pub(crate) fn send_reply(request: &Request, outcome: Outcome, reply: &[u8]) {
     let Request { link, cell, header, .. } = request;
     let status = if header.kind == RequestKind::Stream as u8 { Status::End } else { Status::Done };
-    let in_time = header.deadline == 0 || intake::monotonic() < header.deadline;
+    let in_time = header.deadline == 0 || remote_wake::monotonic() < header.deadline;
     let sent = outcome.and_then(|regions| {
         // What the handler waited for may have ended at the deadline, whatever it makes of that.
         if !in_time {

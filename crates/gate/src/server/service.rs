@@ -503,7 +503,7 @@ impl<L: ServedClient> Service<L> {
         let n = self.handled.fetch_add(1, Ordering::Relaxed);
         if !self.handlers_are_brief.load(Ordering::Relaxed) {
             link_index::flush(
-                kumihimo_runtime::intake::core().map_or(Caller::Anywhere, Caller::GoesOn),
+                kumihimo_runtime::remote_wake::core().map_or(Caller::Anywhere, Caller::GoesOn),
             );
         }
         n.is_multiple_of(SAMPLED)

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use kumihimo_runtime::{cancel, intake, thread};
+use kumihimo_runtime::{cancel, remote_wake, thread};
 
 use crate::call_chain;
 use crate::error::{Error, ErrorKind};
@@ -73,10 +73,10 @@ impl WorkerPool {
                 // On failure this worker goes on alone, and the next request tries again.
                 let _ = WorkerPool::grow(self);
             }
-            let since = self.service.begin_handler().then(intake::monotonic);
+            let since = self.service.begin_handler().then(remote_wake::monotonic);
             self.handle(&request, &mut payload_buffer, &mut answer);
             if let Some(since) = since {
-                self.service.record_duration(intake::monotonic().saturating_sub(since));
+                self.service.record_duration(remote_wake::monotonic().saturating_sub(since));
             }
             // A worker that was cancelled with its request handles no other one.
             cancel::point();

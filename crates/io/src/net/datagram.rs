@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use kumihimo_runtime::readiness::Interest;
-use kumihimo_runtime::wrapped::{self, Address, SystemCall};
+use kumihimo_runtime::syscall_batch::{self, Address, SystemCall};
 
 use super::socket::{Done, Socket};
 
@@ -40,8 +40,10 @@ impl<S: AsFd> Socket<S> {
     pub(super) fn send_datagram(&self, to: Option<&Address>, buf: &[u8]) -> io::Result<usize> {
         let shared = self.options.is_shared_by_senders();
         self.attempt(Interest::Write, |fd| {
-            let value =
-                wrapped::call(SystemCall::SendDatagram { socket: fd, to, from: buf }, shared)?;
+            let value = syscall_batch::call(
+                SystemCall::SendDatagram { socket: fd, to, from: buf },
+                shared,
+            )?;
             Ok(Done { value, dry: false })
         })
     }

@@ -4,7 +4,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::AsFd;
 
 use kumihimo_runtime::readiness::Interest;
-use kumihimo_runtime::wrapped::{self, Message, SystemCall};
+use kumihimo_runtime::syscall_batch::{self, Message, SystemCall};
 
 use super::socket::{Done, Socket};
 
@@ -38,7 +38,8 @@ impl<S: StdStream> Socket<S> {
             return self.recv_vectored(&mut [IoSliceMut::new(buf)]);
         }
         self.attempt(Interest::Read, |fd| {
-            let n = wrapped::call(SystemCall::Recv { socket: fd, into: buf, flags: 0 }, false)?;
+            let n =
+                syscall_batch::call(SystemCall::Recv { socket: fd, into: buf, flags: 0 }, false)?;
             // 0 is the end of the stream, which is permanent and causes no further edge.
             Ok(Done { value: n, dry: n != 0 && n < buf.len() })
         })
@@ -47,8 +48,11 @@ impl<S: StdStream> Socket<S> {
     /// Receives without consuming, waiting for the first byte.
     pub(super) fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
         self.attempt(Interest::Read, |fd| {
-            let n =
-                wrapped::alone(SystemCall::Recv { socket: fd, into: buf, flags: libc::MSG_PEEK })?;
+            let n = syscall_batch::alone(SystemCall::Recv {
+                socket: fd,
+                into: buf,
+                flags: libc::MSG_PEEK,
+            })?;
             // The bytes stay in the socket, so it is not empty.
             Ok(Done { value: n, dry: false })
         })
@@ -62,8 +66,10 @@ impl<S: StdStream> Socket<S> {
         }
         self.attempt(Interest::Read, |fd| {
             let message = Message::new(bufs);
-            let n =
-                wrapped::call(SystemCall::RecvMessage { socket: fd, message: &message }, false)?;
+            let n = syscall_batch::call(
+                SystemCall::RecvMessage { socket: fd, message: &message },
+                false,
+            )?;
             let whole = S::FAMILY == Family::Tcp || !message.lost_control();
             Ok(Done { value: n, dry: whole && n != 0 && n < room })
         })
@@ -74,7 +80,7 @@ impl<S: StdStream> Socket<S> {
     pub(super) fn send(&self, buf: &[u8]) -> io::Result<usize> {
         let shared = self.options.is_shared_by_senders();
         self.attempt(Interest::Write, |fd| {
-            let n = wrapped::call(SystemCall::Send { socket: fd, from: buf }, shared)?;
+            let n = syscall_batch::call(SystemCall::Send { socket: fd, from: buf }, shared)?;
             Ok(Done { value: n, dry: n < buf.len() })
         })
     }
@@ -85,7 +91,8 @@ impl<S: StdStream> Socket<S> {
         let all: usize = bufs.iter().map(|b| b.len()).sum();
         let shared = self.options.is_shared_by_senders();
         self.attempt(Interest::Write, |fd| {
-            let n = wrapped::call(SystemCall::SendVectored { socket: fd, from: bufs }, shared)?;
+            let n =
+                syscall_batch::call(SystemCall::SendVectored { socket: fd, from: bufs }, shared)?;
             Ok(Done { value: n, dry: n < all })
         })
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use kumihimo_resource::id::Id;
 use kumihimo_runtime::cancel;
 use kumihimo_runtime::readiness::Interest;
-use kumihimo_runtime::wrapped::Address;
+use kumihimo_runtime::syscall_batch::Address;
 
 use super::address::{bind_each, each, resolve};
 use super::socket::{Options, Socket};

@@ -46,7 +46,7 @@ pub(super) struct PollLoop {
 impl PollLoop {
     pub(super) fn new(poller: Arc<LinkPoller>, running: Arc<PollThread>) -> PollLoop {
         let now = Instant::now();
-        let (check_at, stir_at) = (now + CHECK_INTERVAL, now + board::STIR);
+        let (check_at, stir_at) = (now + CHECK_INTERVAL, now + board::RESCAN_INTERVAL);
         PollLoop {
             poller,
             running,
@@ -84,8 +84,8 @@ impl PollLoop {
         // The board can have been overwritten, and a call lost by that: VPs set no timer of their
         // own against it.
         if now >= self.stir_at {
-            self.stir_at = now + board::STIR;
-            board::stir();
+            self.stir_at = now + board::RESCAN_INTERVAL;
+            board::rescan();
         }
         let deadline = self
             .pending

@@ -1,0 +1,185 @@
+//! The handle of a microprocess that can be waited for; of a kernel thread where microprocesses are
+//! kernel threads.
+
+use std::fmt;
+use std::sync::Arc;
+use std::thread::Result;
+use std::time::{Duration, Instant};
+
+use crate::api::handle::Thread;
+use crate::api::one_to_one;
+use crate::kernel_thread::gs_record::current_mp;
+use crate::lifecycle::join;
+use crate::lifecycle::spawn::{self, Started};
+use crate::microprocess::record::Ref;
+use crate::microprocess::waiter::{Waiter, Who};
+use crate::process::clock::after;
+use crate::wait::cancel;
+
+pub(crate) struct Micro<T> {
+    /// A microprocess.
+    thread: Thread,
+    outcome: *mut Result<T>,
+}
+
+// SAFETY: the outcome behind it is read by one side at a time (`join.rs`), and `T: Send` is
+// required where it was made.
+unsafe impl<T> Send for Micro<T> {}
+// SAFETY: shared access reads atomics and the name only.
+unsafe impl<T> Sync for Micro<T> {}
+
+impl<T> Micro<T> {
+    pub(crate) fn new(started: Started<T>, name: Option<Arc<str>>) -> Micro<T> {
+        Micro { thread: Thread { who: Waiter::of(started.who), name }, outcome: started.outcome }
+    }
+
+    pub(crate) fn thread(&self) -> &Thread {
+        &self.thread
+    }
+
+    #[inline]
+    fn who(&self) -> Ref {
+        match self.thread.who.who() {
+            Who::Micro(who) => *who,
+            Who::Foreign(_) => unreachable!("`new` put a microprocess there"),
+        }
+    }
+
+    pub(crate) fn is_finished(&self) -> bool {
+        join::is_finished(self.who().mp)
+    }
+
+    /// False: the deadline passed or the caller was cancelled.
+    #[inline]
+    pub(crate) fn wait(&self, deadline: Option<Instant>) -> bool {
+        let who = self.who();
+        assert!(
+            current_mp().is_none_or(|mp| mp.reference() != who),
+            "failed to join thread: a microprocess cannot wait for its own end"
+        );
+        join::wait(who, deadline)
+    }
+
+    // Reads field by field: the handle may have been written a moment ago, and a load of two of
+    // them at once would wait for the stores.
+    #[inline]
+    pub(crate) fn take(self) -> Result<T> {
+        let mut me = std::mem::ManuallyDrop::new(self);
+        if me.thread.name.is_some() {
+            me.thread.name = None;
+        }
+        // SAFETY: the caller has waited; `self` is consumed, so this is the one call.
+        unsafe { spawn::take(me.who().mp, me.outcome) }
+    }
+}
+
+impl<T> Drop for Micro<T> {
+    fn drop(&mut self) {
+        if join::detach(self.who().mp) {
+            // SAFETY: `detach` says that the outcome is there and ours.
+            drop(unsafe { spawn::take(self.who().mp, self.outcome) });
+        }
+    }
+}
+
+pub(crate) enum Inner<T> {
+    Micro(Micro<T>),
+    Kernel(one_to_one::Handle<T>),
+}
+
+/// The right to wait for a microprocess's end and to have its result. Dropping it lets the
+/// microprocess go on alone.
+pub struct JoinHandle<T> {
+    pub(crate) inner: Inner<T>,
+}
+
+impl<T> JoinHandle<T> {
+    /// Waits for its end. Blocks the microprocess, or the kernel thread that is none. Cancellation
+    /// point: a cancelled caller unwinds, and the other goes on alone.
+    ///
+    /// All that it did happens before the return; its thread-local destructors have run.
+    ///
+    /// # Errors
+    /// The payload of its panic, or [`Cancelled`](crate::wait::cancel::Cancelled).
+    ///
+    /// # Panics
+    /// If a microprocess waits for itself.
+    #[inline]
+    pub fn join(self) -> Result<T> {
+        cancel::point();
+        let wait = || match &self.inner {
+            Inner::Micro(micro) => micro.wait(None),
+            Inner::Kernel(handle) => handle.wait(None),
+        };
+        while !wait() {
+            cancel::point();
+        }
+        match self.inner {
+            Inner::Micro(micro) => micro.take(),
+            Inner::Kernel(handle) => handle.join(),
+        }
+    }
+
+    /// As [`join`](JoinHandle::join), at most for `time`. What `join` says of errors is in the
+    /// `Ok`.
+    ///
+    /// # Errors
+    /// The handle, if the time is over before the microprocess ends.
+    ///
+    /// # Panics
+    /// If a microprocess waits for itself.
+    pub fn join_timeout(self, time: Duration) -> std::result::Result<Result<T>, JoinHandle<T>> {
+        self.join_until(after(time))
+    }
+
+    /// As [`join`](JoinHandle::join), at most until `deadline`. What `join` says of errors is in
+    /// the `Ok`.
+    ///
+    /// # Errors
+    /// The handle, if the time is over before the microprocess ends.
+    ///
+    /// # Panics
+    /// If a microprocess waits for itself.
+    pub fn join_until(self, deadline: Instant) -> std::result::Result<Result<T>, JoinHandle<T>> {
+        loop {
+            cancel::point();
+            let done = match &self.inner {
+                Inner::Micro(micro) => micro.wait(Some(deadline)),
+                Inner::Kernel(handle) => handle.wait(Some(deadline)),
+            };
+            if done {
+                return Ok(self.join());
+            }
+            if Instant::now() >= deadline {
+                return Err(self);
+            }
+        }
+    }
+
+    /// Whether its closure has returned, so that `join` will not wait.
+    pub fn is_finished(&self) -> bool {
+        match &self.inner {
+            Inner::Micro(micro) => micro.is_finished(),
+            Inner::Kernel(handle) => handle.is_finished(),
+        }
+    }
+
+    /// The microprocess.
+    pub fn thread(&self) -> &Thread {
+        match &self.inner {
+            Inner::Micro(micro) => micro.thread(),
+            Inner::Kernel(handle) => handle.thread(),
+        }
+    }
+
+    /// Asks it to end: `thread().cancel()`.
+    pub fn cancel(&self) {
+        self.thread().cancel();
+    }
+}
+
+impl<T> fmt::Debug for JoinHandle<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JoinHandle").field("thread", self.thread()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,198 @@
+//! Kernel threads instead of microprocesses, where the machine's C library gives no TLS blocks (a
+//! static binary, another libc) or `KUMI_LAB=tls=kernel` asks for it.
+//!
+//! The same handles, scopes and types; every wait blocks its kernel thread, as foreign threads
+//! always do. What is lost: see CAVEATS.md, "Kernel threads 1:1".
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::Result as Outcome;
+use std::time::Instant;
+
+use crate::api::handle::{Thread, current};
+use crate::config::DEFAULT_STACK;
+use crate::lifecycle::scope_data::ScopeData;
+use crate::lifecycle::spawn;
+use crate::memory::pool::SlotKind;
+use crate::microprocess::foreign_thread;
+use crate::microprocess::foreign_thread::ForeignThread;
+use crate::microprocess::wait_reason::Wait;
+use crate::microprocess::waiter::Waiter;
+use crate::scheduler::instance;
+use crate::wait::{cancel, park};
+
+struct Completion<T> {
+    state: Mutex<Progress<T>>,
+    begun: Condvar,
+}
+
+struct Progress<T> {
+    outcome: Option<Outcome<T>>,
+    finished: bool,
+    detached: bool,
+    /// Itself, once it runs.
+    thread: Option<Arc<ForeignThread>>,
+    /// The waiters for its end.
+    waiters: Vec<Waiter>,
+}
+
+pub(crate) struct Handle<T> {
+    cell: Arc<Completion<T>>,
+    thread: Thread,
+    kernel: Option<std::thread::JoinHandle<()>>,
+}
+
+impl<T> Completion<T> {
+    fn lock(&self) -> MutexGuard<'_, Progress<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Begins a kernel thread that runs `f`.
+///
+/// # Safety
+/// As `std::thread::Builder::spawn_unchecked`; a given scope waits for `child_ends`.
+pub(crate) unsafe fn spawn<F, T>(
+    name: Option<String>,
+    stack_size: Option<usize>,
+    scope: Option<&ScopeData>,
+    f: F,
+) -> io::Result<Handle<T>>
+where
+    F: FnOnce() -> T + Send,
+    T: Send,
+{
+    struct Shared(Option<NonNull<ScopeData>>);
+    // SAFETY: scope data are atomics and locks, and live until `child_ends`.
+    unsafe impl Send for Shared {}
+    impl Shared {
+        fn end(self, panicked: bool) {
+            if let Some(scope) = self.0 {
+                // SAFETY: the scope waits for this call.
+                unsafe { scope.as_ref() }.child_ends(panicked);
+            }
+        }
+    }
+    let stack = stack_size.unwrap_or(DEFAULT_STACK);
+    // The same bound as in the other modes, so that a program's errors do not depend on the
+    // machine.
+    SlotKind::for_stack(stack, true)?;
+    let instance = instance::visit(|instance| {
+        let instance = instance
+            .ok_or_else(|| io::Error::other("the runtime has ended: nothing can be spawned"))?;
+        instance.admit()?;
+        instance.spawned_outside.fetch_add(1, Ordering::Release);
+        Ok::<_, io::Error>(instance.counted())
+    })?;
+    let label: Option<Arc<str>> = name.as_deref().map(Arc::from);
+    let mut builder = std::thread::Builder::new().stack_size(stack);
+    if let Some(name) = name {
+        builder = builder.name(name);
+    }
+    let state = Progress {
+        outcome: None,
+        finished: false,
+        detached: false,
+        thread: None,
+        waiters: Vec::new(),
+    };
+    let cell = Arc::new(Completion { state: Mutex::new(state), begun: Condvar::new() });
+    let scope_deadline = scope.and_then(ScopeData::deadline);
+    let deadline = cancel::earlier(cancel::deadline(), scope_deadline);
+    let (child, scope) = (cell.clone(), Shared(scope.map(NonNull::from)));
+    // It may outlive its runtime.
+    let (runtime, on_panic) = (Arc::downgrade(&instance), instance.settings.on_panic.clone());
+    let body = move || {
+        let me = foreign_thread::foreign();
+        foreign_thread::begin_one_to_one(&me);
+        child.lock().thread = Some(me.clone());
+        child.begun.notify_all();
+        let (outcome, panicked) =
+            foreign_thread::run_one_to_one(&me, scope_deadline, deadline, || {
+                let outcome = catch_unwind(AssertUnwindSafe(f));
+                let panicked = outcome
+                    .as_ref()
+                    .is_err_and(|payload| spawn::note_panic(|| on_panic, payload.as_ref()));
+                (outcome, panicked)
+            });
+        // Before the first lock: in a fork's child its holder may not exist.
+        crate::kernel_thread::fork::end_of_child();
+        let mut state = child.lock();
+        state.finished = true;
+        let unwanted = if state.detached { Some(outcome) } else { state.outcome.replace(outcome) };
+        let waiters = std::mem::take(&mut state.waiters);
+        drop(state);
+        spawn::drop_unwanted(|| drop(unwanted));
+        if let Some(runtime) = runtime.upgrade() {
+            runtime.ended_outside.fetch_add(1, Ordering::Release);
+        }
+        scope.end(panicked);
+        waiters.iter().for_each(Waiter::wake);
+    };
+    // SAFETY: the caller's promise.
+    let kernel = unsafe { builder.spawn_unchecked(body) }.inspect_err(|_| {
+        instance.ended_outside.fetch_add(1, Ordering::Release);
+    })?;
+    let mut state = cell.lock();
+    while state.thread.is_none() {
+        state = cell.begun.wait(state).unwrap_or_else(PoisonError::into_inner);
+    }
+    let thread = state.thread.clone().expect("waited for");
+    drop(state);
+    instance.register_one_to_one(&thread);
+    let thread = Thread::foreign(thread, label);
+    Ok(Handle { cell, thread, kernel: Some(kernel) })
+}
+
+impl<T> Handle<T> {
+    /// Once `wait` has said true.
+    pub(crate) fn join(mut self) -> Outcome<T> {
+        let kernel = self.kernel.take().expect("joined once");
+        // Its thread-local destructors have run when this returns.
+        kernel.join()?;
+        self.cell.lock().outcome.take().expect("a finished thread leaves its outcome")
+    }
+
+    /// True: it has finished. False: the deadline has passed, or the caller was cancelled.
+    pub(crate) fn wait(&self, deadline: Option<Instant>) -> bool {
+        let me = park::current();
+        assert!(
+            self.thread.id() != current().id(),
+            "failed to join thread: a microprocess cannot wait for its own end"
+        );
+        loop {
+            let over = cancel::would_unwind() || deadline.is_some_and(|d| Instant::now() >= d);
+            {
+                let mut state = self.cell.lock();
+                state.waiters.retain(|waiter| *waiter != me);
+                if state.finished || over {
+                    return state.finished;
+                }
+                state.waiters.push(me.clone());
+            }
+            park::park(Wait::Join(self.thread.id().as_u64().get()), deadline);
+        }
+    }
+
+    pub(crate) fn is_finished(&self) -> bool {
+        self.cell.lock().finished
+    }
+
+    pub(crate) fn thread(&self) -> &Thread {
+        &self.thread
+    }
+}
+
+impl<T> Drop for Handle<T> {
+    fn drop(&mut self) {
+        let unwanted = {
+            let mut state = self.cell.lock();
+            state.detached = true;
+            state.outcome.take()
+        };
+        drop(unwanted);
+    }
+}

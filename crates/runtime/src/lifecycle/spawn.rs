@@ -1,0 +1,347 @@
+//! The way of one `spawn`: a slot from the pool, the closure onto its stack, a context that calls
+//! it, into the queue. And the way out.
+
+use std::io;
+use std::mem::{ManuallyDrop, MaybeUninit};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::Result as Outcome;
+use std::time::Instant;
+
+use kumihimo_arch::cpu::Context;
+use kumihimo_arch::tls;
+use kumihimo_policy::{Priority, Why};
+use kumihimo_queue::Origin;
+use kumihimo_resource::id::Kind;
+use kumihimo_resource::table::Table;
+
+use crate::config::PanicHook;
+use crate::kernel_thread::gs_record::{Standing, set_standing};
+use crate::lifecycle::join;
+use crate::lifecycle::scope_data::ScopeData;
+use crate::memory::pool::{self, SlotKind};
+use crate::microprocess::after_switch::AfterSwitch;
+use crate::microprocess::record::{Account, Mp, Ref};
+use crate::scheduler::carrier::Carrier;
+use crate::scheduler::instance::{self, Instance};
+use crate::scheduler::vp::bump;
+use crate::trace_hooks;
+use crate::wait::{cancel, tracing_spans};
+
+/// What one microprocess begins with.
+pub(crate) struct SpawnRequest {
+    pub(crate) kind: SlotKind,
+    pub(crate) priority: Priority,
+    pub(crate) name: Option<Arc<str>>,
+    pub(crate) child_first: bool,
+    pub(crate) deadline: Option<Instant>,
+    pub(crate) due_ns: Option<u64>,
+}
+
+/// Closure and, later, result, at the top of the microprocess's stack. Its address is all that
+/// entry and handle need.
+#[repr(C, align(16))]
+pub(crate) struct Packet<F, T> {
+    record: &'static Mp,
+    body: Body<F, T>,
+}
+
+union Body<F, T> {
+    closure: ManuallyDrop<F>,
+    outcome: ManuallyDrop<MaybeUninit<Outcome<T>>>,
+}
+
+/// A begun microprocess whose outcome somebody may take.
+pub(crate) struct Started<T> {
+    pub(crate) who: Ref,
+    pub(crate) outcome: *mut Outcome<T>,
+}
+
+/// Larger closures and results go to the heap: the smallest stack has to hold them.
+const PACKET_MAX: usize = 1024;
+
+/// Begins a microprocess that runs `f`.
+///
+/// # Errors
+/// No memory, address space or room within the limits for its stack; the runtime is ending.
+pub(crate) fn spawn<F, T>(
+    order: &SpawnRequest,
+    scope: Option<&ScopeData>,
+    f: F,
+) -> io::Result<Started<T>>
+where
+    F: FnOnce() -> T,
+{
+    let large = size_of::<Packet<F, T>>() > PACKET_MAX || align_of::<Packet<F, T>>() > 64;
+    let started = if large { spawn_boxed(order, scope, f)? } else { spawn_small(order, scope, f)? };
+    tracing_spans::spawned(started.who, order.name.as_deref());
+    Ok(started)
+}
+
+fn spawn_boxed<F: FnOnce() -> T, T>(
+    order: &SpawnRequest,
+    scope: Option<&ScopeData>,
+    f: F,
+) -> io::Result<Started<T>> {
+    let f = Box::new(f);
+    // The outcome of a large `T` is boxed by the microprocess itself; `Started<T>` wants it
+    // unboxed, so it is large on the stack, which is checked against the slot here.
+    if size_of::<Packet<Box<F>, T>>() > order.kind.class.slot_size() / 4 || align_of::<T>() > 64 {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!(
+                "the result type takes {} bytes, too large for a stack slot of {} bytes: return a Box or set Builder::stack_size",
+                size_of::<T>(),
+                order.kind.class.slot_size()
+            ),
+        ));
+    }
+    spawn_small(order, scope, f)
+}
+
+#[inline]
+fn spawn_small<F, T>(
+    order: &SpawnRequest,
+    scope: Option<&ScopeData>,
+    f: F,
+) -> io::Result<Started<T>>
+where
+    F: FnOnce() -> T,
+{
+    match Carrier::current() {
+        Some(carrier) => {
+            let vp = carrier.vp();
+            vp.instance().admit()?;
+            let started = open(vp.instance().table, order, scope, f, |kind| vp.pool.take(kind))?;
+            let mp = started.who.mp;
+            bump(&vp.counters.spawned);
+            trace_hooks::spawned(&vp.trace, mp);
+            launch(carrier, mp, order.child_first);
+            Ok(started)
+        }
+        None => instance::visit(|instance| {
+            let instance = instance
+                .ok_or_else(|| io::Error::other("the runtime has ended: nothing can be spawned"))?;
+            instance.admit()?;
+            let started = open(instance.table, order, scope, f, pool::take_outside)?;
+            let mp = started.who.mp;
+            instance.spawned_outside.fetch_add(1, Ordering::Release);
+            let to = instance.next_vp();
+            mp.home.store(to as u16, Ordering::Relaxed);
+            trace_hooks::spawned_outside(&instance.trace, mp);
+            instance.inject(to, mp);
+            Ok(started)
+        }),
+    }
+}
+
+/// Opens a microprocess and its parts: the procedures of three rows of the table, found by the
+/// compiler.
+#[inline]
+fn open<F, T>(
+    table: &Table,
+    order: &SpawnRequest,
+    scope: Option<&ScopeData>,
+    f: F,
+    take: impl FnOnce(SlotKind) -> io::Result<&'static Mp>,
+) -> io::Result<Started<T>>
+where
+    F: FnOnce() -> T,
+{
+    let mp = {
+        let _held = table.enter(Kind::STACK);
+        take(order.kind)?
+    };
+    {
+        let _held = table.enter_own(Kind::SHARE, &mp.claim);
+        mp.priority.store(order.priority.get(), Ordering::Relaxed);
+        mp.account.set(Account { due_ns: order.due_ns, ..Account::default() });
+    }
+    let _held = table.enter_own(Kind::MICROPROCESS, &mp.claim);
+    Ok(prepare(mp, order, scope, f))
+}
+
+/// Writes closure and context; the record's life begins.
+#[inline]
+fn prepare<F, T>(
+    mp: &'static Mp,
+    order: &SpawnRequest,
+    scope: Option<&ScopeData>,
+    f: F,
+) -> Started<T>
+where
+    F: FnOnce() -> T,
+{
+    #[cfg(kumihimo_asan)]
+    pool::forget_frames(mp);
+    let top = mp.stack_top() as usize;
+    let align = align_of::<Packet<F, T>>().max(64);
+    let at = (top - size_of::<Packet<F, T>>()) & !(align - 1);
+    let packet = std::ptr::with_exposed_provenance_mut::<Packet<F, T>>(at);
+    // SAFETY: the packet fits (checked by the callers) on the stack of a slot that is ours; nothing
+    // runs on it yet. The context's frame lies below it, 64-aligned.
+    unsafe {
+        packet.write(Packet { record: mp, body: Body { closure: ManuallyDrop::new(f) } });
+        *mp.context.get() = Context::prepare(packet.cast(), entry::<F, T>, packet.cast());
+    }
+    mp.deadline.set(order.deadline);
+    if let Some(name) = &order.name {
+        mp.set_label(Some(name));
+        // SAFETY: not running yet, so its name is ours.
+        unsafe { *mp.name.get() = Some(name.clone()) };
+    }
+    mp.scope.set(scope.map(ScopeData::head));
+    mp.bounded.set(scope.is_some_and(|scope| scope.deadline().is_some()));
+    mp.outcome_dropped.set(false);
+    mp.sticky.begin();
+    join::begin(mp);
+    mp.state.begin();
+    // SAFETY: the packet is live; taking the outcome's address reads nothing.
+    let outcome = unsafe { (&raw mut (*packet).body.outcome).cast::<Outcome<T>>() };
+    Started { who: mp.reference(), outcome }
+}
+
+#[inline]
+fn launch(carrier: Carrier, mp: &'static Mp, child_first: bool) {
+    let vp = carrier.vp();
+    mp.home.store(vp.index as u16, Ordering::Relaxed);
+    if child_first && carrier.is_running() {
+        let _ = vp.instance().placer.place(mp, Why::Spawned, || vp.instance().now());
+        carrier.switch(mp, AfterSwitch::RequeueFront);
+    } else {
+        vp.make_ready(mp, Why::Spawned, Origin::Spawn);
+        if vp.resched.get().is_some() {
+            carrier.switch_point();
+        }
+    }
+}
+
+/// First thing on a microprocess's stack.
+extern "C" fn entry<F, T>(packet: *mut u8) -> !
+where
+    F: FnOnce() -> T,
+{
+    let packet = packet.cast::<Packet<F, T>>();
+    // SAFETY: `prepare` put it there, and this is its one reader.
+    let (mp, f) = unsafe { ((*packet).record, ManuallyDrop::take(&mut (*packet).body.closure)) };
+    enter(mp);
+    let outcome = catch_unwind(AssertUnwindSafe(|| tracing_spans::life(mp, f)));
+    // Of the runtime, not of the VP: that may have been taken over while the panic was reported.
+    let hook = || instance::visit(|i| i.and_then(|i| i.settings.on_panic.clone()));
+    mp.panicked.set(outcome.as_ref().is_err_and(|payload| note_panic(hook, payload.as_ref())));
+    // SAFETY: the closure is consumed; the handle reads the outcome only when the word says DONE.
+    unsafe { (*packet).body.outcome = ManuallyDrop::new(MaybeUninit::new(outcome)) };
+    let drop_outcome = || {
+        // SAFETY: written above, and nobody else takes it: the handle is gone.
+        drop_unwanted(|| unsafe { (*(*packet).body.outcome).assume_init_drop() });
+        mp.outcome_dropped.set(true);
+    };
+    if join::is_detached(mp) {
+        drop_outcome();
+    }
+    // SAFETY: on the block of a microprocess that runs no user code after this, except what its
+    // outcome's drop is.
+    unsafe { finish_block(mp) };
+    loop {
+        // Destructors may have switched, so it is asked again.
+        Carrier::obtain().expect("a microprocess can have a VP").end(mp);
+        drop_outcome();
+    }
+}
+
+/// No thread is left that could receive a panic.
+pub(crate) fn drop_unwanted(drop_it: impl FnOnce()) {
+    if catch_unwind(AssertUnwindSafe(drop_it)).is_err() {
+        eprintln!(
+            "kumihimo: the result of a detached microprocess panicked when it was dropped: aborting"
+        );
+        std::process::abort();
+    }
+}
+
+#[inline(always)]
+fn enter(mp: &'static Mp) {
+    // SAFETY: a microprocess begins on a VP: GS is set, and the switch left the slot masked.
+    let carrier = unsafe { Carrier::here() }.arrive();
+    if mp.fs.get() != 0 {
+        set_standing(Standing::OnVp);
+        // SAFETY: first thing on the block.
+        unsafe { tls::get().first_run() };
+    }
+    carrier.vp().note_may_run_long();
+    drop(carrier);
+}
+
+/// Destructors of thread-locals and pthread keys, as at the end of a kernel thread. A lean one has
+/// none of its own.
+///
+/// # Safety
+/// The caller is `mp`, and runs no user code afterwards.
+unsafe fn finish_block(mp: &Mp) {
+    if mp.fs.get() != 0 {
+        mp.cancel_masked.set(1);
+        // SAFETY: on its block.
+        unsafe { tls::get().exit_current() };
+    }
+    crate::kernel_thread::fork::end_of_child();
+}
+
+#[cold]
+pub(crate) fn note_panic(
+    hook: impl FnOnce() -> Option<PanicHook>,
+    payload: &(dyn std::any::Any + Send),
+) -> bool {
+    if payload.is::<cancel::Cancelled>() {
+        return false;
+    }
+    if let Some(hook) = hook() {
+        let guarded = catch_unwind(AssertUnwindSafe(|| hook(payload)));
+        if guarded.is_err() {
+            eprintln!("kumihimo: the runtime's on_panic hook panicked; ignored");
+        }
+    }
+    true
+}
+
+/// Takes the outcome of `mp`.
+///
+/// # Safety
+/// `outcome` is what `spawn` gave for that life of `mp`; `join::wait` said true (or
+/// `join::detach`), and this is the one call.
+pub(crate) unsafe fn take<T>(mp: &'static Mp, outcome: *mut Outcome<T>) -> Outcome<T> {
+    // SAFETY: DONE was seen with acquire, so the outcome is written; the slot is not used again
+    // before `taken`.
+    let outcome = unsafe { outcome.read() };
+    join::taken(mp);
+    outcome
+}
+
+impl Instance {
+    /// Whether one more microprocess may begin.
+    #[inline]
+    pub(crate) fn admit(&self) -> io::Result<()> {
+        if self.settings.max_microprocesses == u64::MAX && !self.ending() {
+            return Ok(());
+        }
+        self.admit_slow()
+    }
+
+    #[cold]
+    fn admit_slow(&self) -> io::Result<()> {
+        if self.ending() {
+            return Err(io::Error::other("the runtime is ending: nothing can be spawned any more"));
+        }
+        let living = self.living();
+        if living >= self.settings.max_microprocesses {
+            return Err(io::Error::new(
+                io::ErrorKind::OutOfMemory,
+                format!(
+                    "{living} microprocesses live, the limit is {}: end some or raise Builder::max_microprocesses",
+                    self.settings.max_microprocesses
+                ),
+            ));
+        }
+        Ok(())
+    }
+}

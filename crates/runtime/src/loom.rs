@@ -1,0 +1,44 @@
+//! The one place that chooses between the real primitives and loom's.
+//!
+//! Modules with models take atomics, cells and the sleep of a kernel thread from here.
+
+#[cfg(loom)]
+pub(crate) use ::loom::sync::atomic;
+
+#[cfg(not(loom))]
+pub(crate) use std::sync::atomic;
+
+use atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Instant;
+
+/// Sleeps while `*word == expected`, at most until `deadline`. May return for no reason.
+pub(crate) fn futex_wait(word: &AtomicU32, expected: u32, deadline: Option<Instant>) {
+    #[cfg(not(loom))]
+    crate::process::futex::wait(word, expected, deadline);
+    #[cfg(loom)]
+    {
+        let _ = (word, expected, deadline);
+        ::loom::thread::yield_now();
+    }
+}
+
+/// Wakes one sleeper of [`futex_wait`].
+pub(crate) fn futex_wake_one(word: &AtomicU32) {
+    #[cfg(not(loom))]
+    crate::process::futex::wake_one(word);
+    #[cfg(loom)]
+    let _ = word;
+}
+
+/// A release store that concurrent read-modify-writes of the former value precede.
+///
+/// Coherence puts a read-modify-write of the former value before this store, and the next load here
+/// reads this store or a later one. loom does not model that order between a store and a concurrent
+/// read-modify-write, so there it is an exchange.
+#[inline(always)]
+pub(crate) fn store_release(word: &AtomicU64, value: u64) {
+    #[cfg(not(loom))]
+    word.store(value, Ordering::Release);
+    #[cfg(loom)]
+    word.swap(value, Ordering::AcqRel);
+}

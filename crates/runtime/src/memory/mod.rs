@@ -1,0 +1,9 @@
+//! Memory between two uses: free microprocess slots and memory regions, and the return of unused
+//! stack memory to the kernel.
+//!
+//! Each virtual processor keeps short lists; they exchange batches with lists of the process. May
+//! use `kernel_thread`, `microprocess` and `process`.
+
+pub(crate) mod pool;
+pub(crate) mod region_cache;
+pub(crate) mod stack_trim;

@@ -1,0 +1,416 @@
+//! Microprocesses between two lives: slots with their TLS blocks, ready to run.
+//!
+//! A VP keeps a short list per kind, so that spawn and exit touch nothing shared. Lists exchange
+//! batches with a pool that belongs to the process and not to one runtime: a used block is never
+//! discarded, since the allocator's per-thread cache in it would leak. Slots are made in batches;
+//! an idle VP makes some ahead of need ([`VpPool::top_up`]).
+
+use std::cell::Cell;
+use std::io;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+
+use kumihimo_arch::stack::{self, Class};
+use kumihimo_arch::tls;
+use kumihimo_resource::table::has_whole_kinds;
+
+use crate::kernel_thread::no_events::lock;
+use crate::microprocess::identity;
+use crate::microprocess::record::{self, Mp};
+
+/// What exchanges between a VP's list and the pool move.
+const BATCH: usize = 64;
+/// What a VP's list holds at most: number, and bytes of address space.
+const LOCAL_MAX: usize = 512;
+const LOCAL_MAX_BYTES: usize = 32 << 20;
+/// The same in a runtime with limits on stacks: what lies in one VP's list is lost to the others.
+const LOCAL_MAX_LIMITED: usize = 4;
+
+/// Slot size and with or without a TLS block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct SlotKind {
+    pub(crate) class: Class,
+    pub(crate) lean: bool,
+}
+
+const KINDS: usize = Class::COUNT * 2;
+
+impl SlotKind {
+    /// The kind of slot for a stack of `size` bytes.
+    pub(crate) fn for_stack(size: usize, lean: bool) -> io::Result<SlotKind> {
+        let block = if lean { 0 } else { tls::get().bytes() };
+        let class_for = |extra| {
+            stack::class_for(size, block + extra)
+                .map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e.to_string()))
+        };
+        let class = class_for(0)?;
+        // What the caches' colouring takes may need the next size.
+        let class = class_for(record::colour_max(class.slot_size()))?.max(class);
+        Ok(SlotKind { class, lean })
+    }
+
+    fn index(self) -> usize {
+        self.class.index() * 2 + usize::from(self.lean)
+    }
+
+    fn of(mp: &Mp) -> SlotKind {
+        SlotKind { class: mp.class.get(), lean: mp.fs.get() == 0 }
+    }
+}
+
+/// What nobody uses, of one kind. Served from the end, so that those at the front are those that
+/// were not used for longest.
+///
+/// Always: `trimmed` <= `unused` <= how many there are.
+struct Free<T = &'static Mp> {
+    list: Vec<T>,
+    /// How short the list has been since the last [`trim_unused`]: as many at its front were not
+    /// used meanwhile.
+    unused: usize,
+    /// How many at its front have given their memory back.
+    trimmed: usize,
+}
+
+impl<T> Free<T> {
+    const fn new() -> Free<T> {
+        Free { list: Vec::new(), unused: 0, trimmed: 0 }
+    }
+
+    /// The last `n` at most.
+    fn take(&mut self, n: usize) -> Vec<T> {
+        let rest = self.list.len() - n.min(self.list.len());
+        self.unused = self.unused.min(rest);
+        self.trimmed = self.trimmed.min(rest);
+        self.list.split_off(rest)
+    }
+
+    /// Those that were not used since the last trim and have memory to give back, `TRIM_BATCH` at
+    /// most.
+    fn take_unused(&mut self) -> Vec<T> {
+        let n = (self.unused - self.trimmed).min(TRIM_BATCH);
+        self.unused -= n;
+        self.list.drain(self.trimmed..self.trimmed + n).collect()
+    }
+
+    /// Those that have given their memory back.
+    fn put_trimmed(&mut self, batch: Vec<T>) {
+        let (at, n) = (self.trimmed, batch.len());
+        self.list.splice(at..at, batch);
+        self.trimmed += n;
+        self.unused += n;
+    }
+}
+
+static FREE: [Mutex<Free>; KINDS] = [const { Mutex::new(Free::new()) }; KINDS];
+/// How many of each kind give their memory back at one trim, at most: some milliseconds of a VP
+/// that idles.
+const TRIM_BATCH: usize = 2048;
+/// The oldest record; each leads to the next one.
+pub(crate) static OLDEST: AtomicPtr<Mp> = AtomicPtr::new(std::ptr::null_mut());
+/// The newest record. All of them, living or not, are a list that only grows and begins in
+/// [`crate::observe::debug`]; this is its other end.
+static ALL: Mutex<Option<&'static Mp>> = Mutex::new(None);
+static SLOTS: AtomicUsize = AtomicUsize::new(0);
+static STACK_BYTES: AtomicU64 = AtomicU64::new(0);
+
+/// Limits of the running runtime: `usize::MAX`/`u64::MAX` = none.
+pub(crate) static MAX_SLOTS: AtomicUsize = AtomicUsize::new(usize::MAX);
+pub(crate) static MAX_STACK_BYTES: AtomicU64 = AtomicU64::new(u64::MAX);
+
+/// One VP's lists. Owner only.
+pub(crate) struct VpPool {
+    head: [Cell<*const Mp>; KINDS],
+    len: [Cell<usize>; KINDS],
+    most: [usize; KINDS],
+}
+
+impl VpPool {
+    pub(crate) fn new() -> VpPool {
+        VpPool {
+            head: [const { Cell::new(std::ptr::null()) }; KINDS],
+            len: [const { Cell::new(0) }; KINDS],
+            most: std::array::from_fn(Self::most),
+        }
+    }
+
+    fn most(kind: usize) -> usize {
+        // What a kind has in common lies in one place then, under its lock.
+        if has_whole_kinds() {
+            return 0;
+        }
+        let limited = MAX_SLOTS.load(Ordering::Relaxed) != usize::MAX
+            || MAX_STACK_BYTES.load(Ordering::Relaxed) != u64::MAX;
+        let most = if limited { LOCAL_MAX_LIMITED } else { LOCAL_MAX };
+        Class::from_index(kind / 2).map_or(0, |class| most.min(LOCAL_MAX_BYTES / class.slot_size()))
+    }
+
+    /// A microprocess in its FREE phase.
+    #[inline]
+    pub(crate) fn take(&self, kind: SlotKind) -> io::Result<&'static Mp> {
+        let i = kind.index();
+        let mp = self.head[i].get();
+        if mp.is_null() {
+            return self.refill(kind);
+        }
+        // SAFETY: lists hold records, which live for ever.
+        let mp = unsafe { &*mp };
+        self.head[i].set(mp.next_free.get());
+        self.len[i].set(self.len[i].get() - 1);
+        Ok(mp)
+    }
+
+    /// Gives a microprocess in its FREE phase back.
+    #[inline]
+    pub(crate) fn give(&self, mp: &'static Mp) {
+        let i = SlotKind::of(mp).index();
+        mp.next_free.set(self.head[i].get());
+        self.head[i].set(mp);
+        let n = self.len[i].get() + 1;
+        self.len[i].set(n);
+        if n > self.most[i] {
+            self.spill(i, self.most[i] / 2);
+        }
+    }
+
+    #[cold]
+    fn refill(&self, kind: SlotKind) -> io::Result<&'static Mp> {
+        if self.most[kind.index()] == 0 {
+            return take_outside(kind);
+        }
+        let mut batch = take_batch(kind);
+        if batch.is_empty() {
+            batch = make(kind, BATCH)?;
+        }
+        let first = batch.pop().ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        for mp in batch {
+            self.give(mp);
+        }
+        Ok(first)
+    }
+
+    #[cold]
+    fn spill(&self, i: usize, keep: usize) {
+        let mut free = lock(&FREE[i]);
+        while self.len[i].get() > keep {
+            let mp = self.head[i].get();
+            // SAFETY: as in `take`; the list holds `len` records.
+            let mp = unsafe { &*mp };
+            self.head[i].set(mp.next_free.get());
+            self.len[i].set(self.len[i].get() - 1);
+            free.list.push(mp);
+        }
+    }
+
+    /// Everything back to the process's pool: the runtime ends.
+    pub(crate) fn clear(&self) {
+        for i in 0..KINDS {
+            if self.len[i].get() > 0 {
+                self.spill(i, 0);
+            }
+        }
+    }
+
+    /// Off the critical path: an idle VP sees to it that one batch of the default kind is at hand.
+    /// Failure is no error here.
+    pub(crate) fn top_up(&self, kind: SlotKind) {
+        // Where microprocesses are kernel threads no block can be built, and each attempt would
+        // cost a batch of slots.
+        if self.len[kind.index()].get() == 0
+            && tls::get().kind() != tls::Kind::Kernel
+            && let Ok(mp) = self.refill(kind)
+        {
+            self.give(mp);
+        }
+    }
+}
+
+/// A kernel thread that outlives its runtime keeps the VPs until then.
+impl Drop for VpPool {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+fn take_batch(kind: SlotKind) -> Vec<&'static Mp> {
+    lock(&FREE[kind.index()]).take(BATCH)
+}
+
+/// One for a caller that is on no VP.
+pub(crate) fn take_outside(kind: SlotKind) -> io::Result<&'static Mp> {
+    if let Some(mp) = lock(&FREE[kind.index()]).take(1).pop() {
+        return Ok(mp);
+    }
+    let mut batch = make(kind, 1)?;
+    batch.pop().ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+}
+
+/// Gives back from a kernel thread that is on no VP.
+pub(crate) fn give_outside(mp: &'static Mp) {
+    lock(&FREE[SlotKind::of(mp).index()]).list.push(mp);
+}
+
+/// New slots with their blocks: up to `n`, at least one.
+fn make(kind: SlotKind, n: usize) -> io::Result<Vec<&'static Mp>> {
+    let n = reserve(kind, n)?;
+    let mut ends = [std::ptr::null_mut(); BATCH];
+    let got = match stack::acquire(kind.class, &mut ends[..n]) {
+        Ok(got) => got,
+        Err(e) => {
+            unreserve(kind, n);
+            return Err(e);
+        }
+    };
+    unreserve(kind, n - got);
+    let mut made = Vec::with_capacity(got);
+    let mut failure = None;
+    for &end in &ends[..got] {
+        let (lo, hi) = ends_of(kind.class, end);
+        let (mut top, mut fs) = (hi, 0);
+        if !kind.lean {
+            // SAFETY: the slot's memory is fresh, zeroed and ours.
+            match unsafe { tls::get().build(lo, hi) } {
+                // SAFETY: just built.
+                Ok(block) => (top, fs) = (unsafe { tls::get().stack_top(block) }, block as usize),
+                // The slot stays unused: building fails when the heap is exhausted, which is rare
+                // and final for most programs.
+                Err(e) => {
+                    failure = Some(e);
+                    continue;
+                }
+            }
+        }
+        let Some(serial) = identity::first() else {
+            failure = Some(io::Error::new(
+                io::ErrorKind::OutOfMemory,
+                "no id is left for another microprocess: all slots of this address space are in use or were used up",
+            ));
+            continue;
+        };
+        // SAFETY: a fresh slot of this class, with the block above `top`.
+        let mp = unsafe { Mp::create(end, kind.class, top, fs, serial) };
+        identity::made(mp, serial);
+        made.push(mp);
+    }
+    if let (true, Some(e)) = (made.is_empty(), failure) {
+        return Err(e);
+    }
+    append(&made);
+    Ok(made)
+}
+
+fn reserve(kind: SlotKind, n: usize) -> io::Result<usize> {
+    let size = kind.class.slot_size() as u64;
+    let (max_slots, max_bytes) =
+        (MAX_SLOTS.load(Ordering::Relaxed), MAX_STACK_BYTES.load(Ordering::Relaxed));
+    let slots = SLOTS.fetch_add(n, Ordering::Relaxed);
+    let bytes = STACK_BYTES.fetch_add(n as u64 * size, Ordering::Relaxed);
+    let fit = n
+        .min(max_slots.saturating_sub(slots))
+        .min(usize::try_from(max_bytes.saturating_sub(bytes) / size).unwrap_or(usize::MAX));
+    unreserve(kind, n - fit);
+    if fit == 0 {
+        return Err(io::Error::new(
+            io::ErrorKind::OutOfMemory,
+            format!(
+                "no room for another microprocess: {slots} stacks, {} MiB of stack space in use; limits: \
+                 {max_slots} stacks, {} MiB; raise Builder::max_stacks or Builder::max_stack_memory, or end some",
+                bytes >> 20,
+                max_bytes >> 20
+            ),
+        ));
+    }
+    Ok(fit)
+}
+
+fn unreserve(kind: SlotKind, n: usize) {
+    SLOTS.fetch_sub(n, Ordering::Relaxed);
+    STACK_BYTES.fetch_sub(n as u64 * kind.class.slot_size() as u64, Ordering::Relaxed);
+}
+
+/// Lowest address and end of what stack, record and block have together.
+pub(crate) fn bounds(mp: &Mp) -> (*mut u8, *mut u8) {
+    ends_of(mp.class.get(), mp.slot_end())
+}
+
+fn ends_of(class: Class, slot_end: *mut u8) -> (*mut u8, *mut u8) {
+    (
+        slot_end.wrapping_sub(class.slot_size()).wrapping_add(class.guard_size()),
+        record::coloured_end(slot_end, class),
+    )
+}
+
+/// Tells AddressSanitizer that the stack is empty. A microprocess never returns from its last
+/// frames, so that their borders stay marked for the next one on the same slot. `scripts/sanitize`
+/// sets the cfg.
+#[cfg(kumihimo_asan)]
+pub(crate) fn forget_frames(mp: &Mp) {
+    unsafe extern "C" {
+        fn __asan_unpoison_memory_region(from: *const u8, bytes: usize);
+    }
+    let (low, top) = (bounds(mp).0, mp.stack_top());
+    // SAFETY: changes the sanitizer's marks only, of a stack on which nothing runs.
+    unsafe { __asan_unpoison_memory_region(low, top.addr() - low.addr()) };
+}
+
+fn append(made: &[&'static Mp]) {
+    let mut newest = lock(&ALL);
+    for &mp in made {
+        let link = newest.map_or(&OLDEST, |mp| &mp.newer);
+        // Release: a reader that follows the link finds the record written.
+        link.store(std::ptr::from_ref(mp).cast_mut(), Ordering::Release);
+        *newest = Some(mp);
+    }
+}
+
+/// Visits every record ever made, oldest first. Takes no lock: records are made meanwhile, and
+/// never go.
+pub(crate) fn for_each(mut f: impl FnMut(&'static Mp)) {
+    let mut link = &OLDEST;
+    // SAFETY: null or a record that `append` put there, which lives for ever.
+    while let Some(mp) = unsafe { link.load(Ordering::Acquire).as_ref() } {
+        f(mp);
+        link = &mp.newer;
+    }
+}
+
+/// How many slots exist, and their address space in bytes.
+pub(crate) fn totals() -> (usize, u64) {
+    (SLOTS.load(Ordering::Relaxed), STACK_BYTES.load(Ordering::Relaxed))
+}
+
+/// Gives the stacks' memory of all pooled slots back to the kernel; returns how many. Blocks and
+/// records stay.
+pub(crate) fn trim() -> usize {
+    FREE.iter().map(|free| give_back(free, |free| free.take(usize::MAX))).sum()
+}
+
+/// Gives back the memory of slots that nobody has used since the last trim. Says whether there may
+/// be more to give at the next one.
+pub(crate) fn trim_unused() -> bool {
+    let mut more = false;
+    for free in &FREE {
+        give_back(free, Free::take_unused);
+        let mut free = lock(free);
+        free.unused = free.list.len();
+        more |= free.trimmed < free.list.len();
+    }
+    more
+}
+
+fn give_back(free: &Mutex<Free>, take: impl FnOnce(&mut Free) -> Vec<&'static Mp>) -> usize {
+    // Taken out meanwhile, so that the lock is not held over system calls.
+    let batch = take(&mut lock(free));
+    for mp in &batch {
+        let keep = mp.slot_end() as usize - mp.stack_top() as usize;
+        // SAFETY: pooled, so nothing on the stack is in use; block and record lie above `keep`.
+        unsafe { stack::release_memory(mp.slot_end() as usize, mp.class.get(), keep) };
+    }
+    let n = batch.len();
+    if n > 0 {
+        lock(free).put_trimmed(batch);
+    }
+    n
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,240 @@
+//! State of a 1:1 kernel thread ([`crate::api::one_to_one`]) that a microprocess has in its
+//! record: it can be cancelled, it may mask that, and its scope hands it a deadline.
+//!
+//! Deadline and mask are there on every kernel thread: they are the caller's own doing.
+
+use std::cell::Cell;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use crate::microprocess::wake_flag::WakeFlag;
+use crate::process::futex;
+
+const EMPTY: u32 = 0;
+const PERMIT: u32 = 1;
+const PARKED: u32 = 2;
+
+/// The parker of a kernel thread that runs no virtual processor.
+#[derive(Debug)]
+pub(crate) struct ForeignThread {
+    word: AtomicU32,
+    /// The user's park token, as a microprocess has one.
+    pub(crate) token: AtomicU32,
+    /// By the wakers of the future that it drives.
+    pub(crate) wake_flag: WakeFlag,
+    pub(crate) id: u64,
+    pub(crate) one_to_one: OneToOne,
+}
+
+impl ForeignThread {
+    fn new() -> ForeignThread {
+        // The top bit is never set in a microprocess's id.
+        static NEXT: AtomicU64 = AtomicU64::new(1 << 63);
+        ForeignThread {
+            word: AtomicU32::new(EMPTY),
+            token: AtomicU32::new(0),
+            wake_flag: WakeFlag::new(),
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            one_to_one: OneToOne::new(),
+        }
+    }
+
+    pub(crate) fn park(&self, deadline: Option<Instant>) {
+        if self.word.compare_exchange(PERMIT, EMPTY, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+            return;
+        }
+        // As in `park_micro`.
+        let bound = scope_deadline().filter(|b| deadline.is_none_or(|d| *b < d));
+        if self.word.compare_exchange(EMPTY, PARKED, Ordering::Acquire, Ordering::Acquire).is_ok() {
+            futex::wait(&self.word, PARKED, bound.or(deadline));
+        }
+        if bound.is_some_and(|b| Instant::now() >= b) {
+            cancel_self();
+        }
+        // Permit or timeout or spurious: whatever is there is consumed.
+        self.word.swap(EMPTY, Ordering::Acquire);
+    }
+
+    pub(crate) fn wake(&self) {
+        if self.word.swap(PERMIT, Ordering::Release) == PARKED {
+            futex::wake_one(&self.word);
+        }
+    }
+}
+
+thread_local! {
+    static FOREIGN: Cell<Option<Arc<ForeignThread>>> = const { Cell::new(None) };
+}
+
+pub(crate) fn foreign() -> Arc<ForeignThread> {
+    FOREIGN
+        .try_with(|slot| {
+            let parker = slot.take().unwrap_or_else(|| Arc::new(ForeignThread::new()));
+            slot.set(Some(parker.clone()));
+            parker
+        })
+        // During the thread's TLS destruction a fresh one serves: nobody else can hold the old
+        // one's permit.
+        .unwrap_or_else(|_| Arc::new(ForeignThread::new()))
+}
+
+const NEITHER: u8 = 0;
+const RUNS: u8 = 1;
+const ENDED: u8 = 2;
+
+/// Of a kernel thread, for all to see.
+#[derive(Debug)]
+pub(crate) struct OneToOne {
+    life: AtomicU8,
+    cancelled: AtomicBool,
+    /// eventfd that ends its waits in poll(2). Made at the first of them.
+    call: OnceLock<Option<OwnedFd>>,
+}
+
+/// Its own half. Without destructors: destructors of other thread-locals come here.
+struct Own {
+    who: Cell<Option<NonNull<ForeignThread>>>,
+    /// When the scope that it is a child of cancels it.
+    scope_deadline: Cell<Option<Instant>>,
+    masked: Cell<u32>,
+    deadline: Cell<Option<Instant>>,
+}
+
+thread_local! {
+    static OWN: Own = const {
+        Own { who: Cell::new(None), scope_deadline: Cell::new(None), masked: Cell::new(0), deadline: Cell::new(None) }
+    };
+}
+
+impl OneToOne {
+    pub(crate) fn new() -> OneToOne {
+        OneToOne {
+            life: AtomicU8::new(NEITHER),
+            cancelled: AtomicBool::new(false),
+            call: OnceLock::new(),
+        }
+    }
+
+    /// True also for a kernel thread that is not 1:1: the runtime cannot know.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.life.load(Ordering::Acquire) != ENDED
+    }
+
+    /// False if it is not 1:1, or has ended. The caller wakes it afterwards.
+    pub(crate) fn cancel(&self) -> bool {
+        if self.life.load(Ordering::Acquire) != RUNS {
+            return false;
+        }
+        self.cancelled.store(true, Ordering::Relaxed);
+        // With the one in `cancel_descriptor`: either we see its eventfd, or it sees our request.
+        fence(Ordering::SeqCst);
+        if let Some(Some(call)) = self.call.get() {
+            let one = 1u64;
+            // SAFETY: 8 live bytes. It is never read, so that it stays readable; more than 2^64 - 2
+            // requests do not come.
+            unsafe { libc::write(call.as_raw_fd(), (&raw const one).cast(), 8) };
+        }
+        true
+    }
+}
+
+/// Runs `f` as the work of the calling 1:1 kernel thread.
+pub(crate) fn run_one_to_one<R>(
+    who: &ForeignThread,
+    scope_deadline: Option<Instant>,
+    deadline: Option<Instant>,
+    f: impl FnOnce() -> R,
+) -> R {
+    OWN.with(|own| {
+        own.who.set(Some(NonNull::from(who)));
+        own.scope_deadline.set(scope_deadline);
+        own.deadline.set(deadline);
+    });
+    let value = f();
+    // What comes now, thread-local destructors, is not cut short.
+    OWN.with(|own| {
+        own.who.set(None);
+        own.scope_deadline.set(None);
+    });
+    who.one_to_one.life.store(ENDED, Ordering::Release);
+    value
+}
+
+/// Called before another thread can see the record.
+pub(crate) fn begin_one_to_one(who: &ForeignThread) {
+    who.one_to_one.life.store(RUNS, Ordering::Release);
+}
+
+/// In the child of a fork, which is a plain kernel thread. True: it was 1:1.
+pub(crate) fn forget() -> bool {
+    OWN.with(|own| own.who.take()).is_some()
+}
+
+fn with_own<R>(f: impl FnOnce(&Own, &OneToOne) -> R) -> Option<R> {
+    OWN.with(|own| {
+        // SAFETY: set by `run_one_to_one` only, whose caller holds it meanwhile.
+        own.who.get().map(|who| f(own, unsafe { &who.as_ref().one_to_one }))
+    })
+}
+
+/// Whether the calling kernel thread is 1:1.
+pub(crate) fn is_one_to_one() -> bool {
+    with_own(|_, _| ()).is_some()
+}
+
+pub(crate) fn is_cancelled() -> bool {
+    with_own(|_, shared| shared.cancelled.load(Ordering::Relaxed)).unwrap_or(false)
+}
+
+/// Cancelled and not masked.
+pub(crate) fn due() -> bool {
+    with_own(|own, shared| own.masked.get() == 0 && shared.cancelled.load(Ordering::Relaxed))
+        .unwrap_or(false)
+}
+
+/// Its scope's deadline has passed.
+pub(crate) fn cancel_self() {
+    with_own(|_, shared| shared.cancelled.store(true, Ordering::Relaxed));
+}
+
+pub(crate) fn mask() {
+    OWN.with(|own| own.masked.set(own.masked.get() + 1));
+}
+
+pub(crate) fn unmask() {
+    OWN.with(|own| own.masked.set(own.masked.get() - 1));
+}
+
+/// What the innermost scope hands down to the calling kernel thread.
+pub(crate) fn deadline() -> Option<Instant> {
+    OWN.with(|own| own.deadline.get())
+}
+
+pub(crate) fn set_deadline(deadline: Option<Instant>) {
+    OWN.with(|own| own.deadline.set(deadline));
+}
+
+/// When the scope that it is a child of cancels it; none if it is cancelled already.
+pub(crate) fn scope_deadline() -> Option<Instant> {
+    with_own(|own, shared| {
+        own.scope_deadline.get().filter(|_| !shared.cancelled.load(Ordering::Relaxed))
+    })?
+}
+
+/// What becomes readable when the calling kernel thread is cancelled; none if it cannot be, is
+/// already, or there is no descriptor left.
+pub(crate) fn cancel_descriptor() -> Option<RawFd> {
+    with_own(|_, shared| {
+        let call = shared.call.get_or_init(|| {
+            // SAFETY: no pointers.
+            let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+            // SAFETY: a fresh descriptor that nobody else owns.
+            (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) })
+        });
+        fence(Ordering::SeqCst);
+        call.as_ref().filter(|_| !shared.cancelled.load(Ordering::Relaxed)).map(AsRawFd::as_raw_fd)
+    })?
+}

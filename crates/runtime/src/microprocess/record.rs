@@ -1,0 +1,364 @@
+//! The record of a microprocess, and references to it that notice when it is gone.
+
+use std::cell::{Cell, UnsafeCell};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{
+    AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+};
+use std::time::Instant;
+
+use kumihimo_arch::cpu::Context;
+use kumihimo_arch::stack::{self, Class};
+use kumihimo_events::return_queue::Ticket;
+use kumihimo_queue::{Links, Node};
+use kumihimo_resource::id::{Printed, Serial};
+use kumihimo_resource::locking::Claim;
+
+use crate::microprocess::id_prefix;
+use crate::microprocess::state::{Phase, State, Wake};
+use crate::microprocess::sticky_state::Sticky;
+use crate::microprocess::wait_reason::Wait;
+use crate::microprocess::wake_flag::WakeFlag;
+
+const NO_INHERITANCE: u8 = 0xff;
+
+/// A microprocess: what the runtime knows of it.
+///
+/// Lies in its stack slot, between stack and TLS block, so that what a switch touches is close
+/// together. It is never unmapped: a [`Ref`] to a former life may be looked at (its generation
+/// tells) and can never fault. Cells belong to the holder of the microprocess: its carrier while it
+/// runs, the owner of the queue it is in, the waker that moved it out of PARKED.
+#[repr(C, align(64))]
+pub(crate) struct Mp {
+    pub(crate) context: UnsafeCell<Context>,
+    /// FS base; 0 for a lean one, which runs on the kernel thread's.
+    pub(crate) fs: Cell<usize>,
+    pub(crate) state: State,
+    pub(crate) links: Links<Mp>,
+    // The second line: what a placement and a wait touch.
+    /// Own priority, 0..=63.
+    pub(crate) priority: AtomicU8,
+    pub(crate) inherited: AtomicU8,
+    /// Level of the last placement.
+    pub(crate) level: Cell<u8>,
+    /// On its way from one VP's queue to another's, with its place.
+    pub(crate) handed: Cell<bool>,
+    pub(crate) wait_kind: AtomicU8,
+    /// VP that it last ran on.
+    pub(crate) home: AtomicU16,
+    pub(crate) wait_object: AtomicUsize,
+    /// How many [`crate::wait::cancel::masked`] it is inside of.
+    pub(crate) cancel_masked: Cell<u32>,
+    /// The user's park token: see [`crate::api::thread::park`].
+    pub(crate) token: AtomicU32,
+    /// The timer that may wake it; entries with another number are stale.
+    pub(crate) timer: AtomicU32,
+    pub(crate) class: Cell<Class>,
+    pub(crate) slot_end: Cell<*mut u8>,
+    /// See [`crate::lifecycle::join`].
+    pub(crate) join: AtomicUsize,
+    /// It dropped its outcome itself, since nobody will take it.
+    pub(crate) outcome_dropped: Cell<bool>,
+    pub(crate) panicked: Cell<bool>,
+    /// Its scope has a deadline.
+    pub(crate) bounded: Cell<bool>,
+    /// The scope that waits for its end.
+    pub(crate) scope: Cell<Option<NonNull<ScopeHead>>>,
+    /// When its timer is due, on the instance's clock. For reports.
+    pub(crate) timer_at: AtomicU64,
+    /// In a pool: the next one there.
+    pub(crate) next_free: Cell<*const Mp>,
+    pub(crate) name: UnsafeCell<Option<Arc<str>>>,
+    /// The name again, cut to fit, for readers that may hold no lock (the overflow handler) or no
+    /// reference (reports).
+    pub(crate) label_len: AtomicU8,
+    pub(crate) label: [AtomicU8; 47],
+    /// Where its context is [`Context::NULL`]: the kernel thread on which it waits for its turn.
+    /// An address for debuggers: the thread may have ended.
+    pub(crate) waits_on: Cell<*const ()>,
+    /// Its queue entry there.
+    pub(crate) ticket: Cell<Ticket>,
+    /// Calls of dlopen and dlclose that it is in. By the running one.
+    pub(crate) linking: Cell<i32>,
+    /// By the wakers of the future that it drives.
+    pub(crate) wake_flag: WakeFlag,
+    pub(crate) sticky: Sticky,
+    /// Deadline that the innermost scope hands down.
+    pub(crate) deadline: Cell<Option<Instant>>,
+    /// For policies that look at the clock: see [`crate::priority::placement`].
+    pub(crate) account: Cell<Account>,
+    /// The lock of this resource, for those designs that have one each.
+    pub(crate) claim: Claim,
+    /// The record that was made after this one: see [`crate::memory::pool::for_each`].
+    pub(crate) newer: AtomicPtr<Mp>,
+}
+
+/// The part of a scope that the records of its children lead to: the first field of the scope's
+/// data.
+pub(crate) struct ScopeHead {
+    pub(crate) deadline: Option<Instant>,
+}
+
+/// What a policy that is not static is told.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Account {
+    pub(crate) ran_ns: u64,
+    pub(crate) quantum_ns: u64,
+    pub(crate) due_ns: Option<u64>,
+}
+
+const _: () = assert!(size_of::<Mp>() <= stack::RECORD);
+// A park asks for both.
+const _: () =
+    assert!(std::mem::offset_of!(Mp, bounded) / 64 == std::mem::offset_of!(Mp, wait_kind) / 64);
+
+/// Slots are whole pages apart, so without this all records, block headers and stack tops would
+/// fall into the same few sets of the processor's caches and hardly a dozen of them would fit: the
+/// top of each slot is shifted by some lines.
+fn colour(slot_end: usize, class: Class) -> usize {
+    let hash = (slot_end >> 12).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    hash % (colour_max(class.slot_size()) / 64 + 1) * 64
+}
+
+/// What [`colour`] takes from a slot at most, by its size. In small slots, where memory counts, a
+/// page of shift would cost a page.
+pub(crate) const fn colour_max(slot_size: usize) -> usize {
+    if slot_size < 128 << 10 { 15 * 64 } else { 63 * 64 }
+}
+
+/// Where in the slot block and record may begin, going downwards.
+pub(crate) fn coloured_end(slot_end: *mut u8, class: Class) -> *mut u8 {
+    slot_end.wrapping_sub(colour(slot_end as usize, class))
+}
+
+// SAFETY: `links` is a field that nobody else touches; records are never moved; holders are as the
+// queue asks (see `Mp`).
+unsafe impl Node for Mp {
+    #[inline]
+    fn links(&self) -> &Links<Mp> {
+        &self.links
+    }
+}
+
+// SAFETY: the cells follow the holder rule in the type's documentation; hand-overs go through
+// `State` or a queue, which order them.
+unsafe impl Sync for Mp {}
+
+impl Mp {
+    /// Whether it has no context to switch to, because its kernel thread waits for a VP in a signal
+    /// handler or went on without one. For the holder of its queue entry.
+    #[inline(always)]
+    pub(crate) fn waits_elsewhere(&self) -> bool {
+        // SAFETY: it lives for ever, and a context is one word.
+        let context = unsafe { AtomicPtr::from_ptr(self.context.get().cast::<*mut u8>()) };
+        // Acquire: pairs with the store in `leaves_its_thread`, and orders the contents of its
+        // stack.
+        context.load(Ordering::Acquire).is_null()
+    }
+
+    /// Publishes the context, so that the holder of its queue entry can switch to it. Called by its
+    /// kernel thread after it has left the microprocess's stack.
+    pub(crate) fn leaves_its_thread(&self, to: Context) {
+        // SAFETY: as in `waits_elsewhere`: both are one word, a stack pointer.
+        let (context, to) = unsafe {
+            (
+                AtomicPtr::from_ptr(self.context.get().cast::<*mut u8>()),
+                (&raw const to).cast::<*mut u8>().read(),
+            )
+        };
+        context.store(to, Ordering::Release);
+    }
+
+    /// Writes the record of a fresh slot below `top`.
+    ///
+    /// # Safety
+    /// `slot_end` is the end of a slot of `class` that nobody uses yet, `top` a 64-aligned address
+    /// in it with nothing below.
+    pub(crate) unsafe fn create(
+        slot_end: *mut u8,
+        class: Class,
+        top: *mut u8,
+        fs: usize,
+        serial: Serial,
+    ) -> &'static Mp {
+        let mp = Mp {
+            context: UnsafeCell::new(Context::NULL),
+            fs: Cell::new(fs),
+            state: State::new(serial.bits()),
+            links: Links::new(),
+            priority: AtomicU8::new(0),
+            inherited: AtomicU8::new(NO_INHERITANCE),
+            level: Cell::new(0),
+            handed: Cell::new(false),
+            home: AtomicU16::new(0),
+            class: Cell::new(class),
+            slot_end: Cell::new(slot_end),
+            cancel_masked: Cell::new(0),
+            join: AtomicUsize::new(0),
+            outcome_dropped: Cell::new(false),
+            panicked: Cell::new(false),
+            bounded: Cell::new(false),
+            scope: Cell::new(None),
+            token: AtomicU32::new(0),
+            timer: AtomicU32::new(0),
+            timer_at: AtomicU64::new(0),
+            next_free: Cell::new(std::ptr::null()),
+            waits_on: Cell::new(std::ptr::null()),
+            ticket: Cell::new(Ticket::NONE),
+            linking: Cell::new(0),
+            wake_flag: WakeFlag::new(),
+            sticky: Sticky::new(),
+            wait_kind: AtomicU8::new(0),
+            wait_object: AtomicUsize::new(0),
+            name: UnsafeCell::new(None),
+            label_len: AtomicU8::new(0),
+            label: [const { AtomicU8::new(0) }; 47],
+            deadline: Cell::new(None),
+            account: Cell::new(Account::default()),
+            claim: Claim::new(),
+            newer: AtomicPtr::new(std::ptr::null_mut()),
+        };
+        // SAFETY: within the fresh slot, 64-aligned, and live for ever: neither a record nor what
+        // lies above it is ever given back.
+        unsafe {
+            let place = top.sub(size_of::<Mp>()).cast::<Mp>();
+            place.write(mp);
+            &*place
+        }
+    }
+
+    /// End of its slot.
+    pub(crate) fn slot_end(&self) -> *mut u8 {
+        self.slot_end.get()
+    }
+
+    /// First address of the usable stack, 64-aligned, growing down.
+    #[inline]
+    pub(crate) fn stack_top(&self) -> *mut u8 {
+        std::ptr::from_ref(self).cast::<u8>().cast_mut()
+    }
+
+    #[inline]
+    pub(crate) fn reference(&'static self) -> Ref {
+        Ref { mp: self, generation: self.state.generation() }
+    }
+
+    /// As [`kumihimo_resource::id::Id`]. The top bit is clear: ids with it are those of kernel
+    /// threads.
+    #[inline]
+    pub(crate) fn id(&self) -> u64 {
+        id_prefix::id(self.state.generation())
+    }
+
+    /// The larger of its own and the inherited priority.
+    #[inline]
+    pub(crate) fn effective(&self) -> u8 {
+        let own = self.priority.load(Ordering::Relaxed);
+        let inherited = self.inherited.load(Ordering::Relaxed);
+        if inherited == NO_INHERITANCE { own } else { own.max(inherited) }
+    }
+
+    pub(crate) fn inherited(&self) -> Option<u8> {
+        Some(self.inherited.load(Ordering::Relaxed)).filter(|&p| p != NO_INHERITANCE)
+    }
+
+    pub(crate) fn set_inherited(&self, p: Option<u8>) {
+        self.inherited.store(p.unwrap_or(NO_INHERITANCE), Ordering::Relaxed);
+    }
+
+    /// When the scope that it is a child of cancels it. The caller only.
+    #[inline]
+    pub(crate) fn scope_deadline(&self) -> Option<Instant> {
+        // SAFETY: the scope waits for its child, which is alive: it asks.
+        self.scope
+            .get()
+            .filter(|_| self.bounded.get())
+            .and_then(|scope| unsafe { scope.as_ref() }.deadline)
+    }
+
+    /// What it waits for, as of its last wait.
+    pub(crate) fn waits_for(&self) -> Option<Wait> {
+        Wait::decode(
+            self.wait_kind.load(Ordering::Relaxed),
+            self.wait_object.load(Ordering::Relaxed),
+        )
+    }
+
+    /// The label as text, for reports.
+    pub(crate) fn name_text(&self) -> String {
+        let mut label = [0; 47];
+        let n = self.label(&mut label);
+        if n == 0 { "(no name)".into() } else { String::from_utf8_lossy(&label[..n]).into_owned() }
+    }
+
+    pub(crate) fn set_label(&self, name: Option<&str>) {
+        let bytes = name.unwrap_or("").as_bytes();
+        let n = bytes.len().min(self.label.len());
+        for (to, from) in self.label.iter().zip(&bytes[..n]) {
+            to.store(*from, Ordering::Relaxed);
+        }
+        self.label_len.store(n as u8, Ordering::Release);
+    }
+
+    /// Copies the label into `out`; returns its length.
+    pub(crate) fn label(&self, out: &mut [u8]) -> usize {
+        let n = usize::from(self.label_len.load(Ordering::Acquire))
+            .min(self.label.len())
+            .min(out.len());
+        for (to, from) in out.iter_mut().zip(&self.label[..n]) {
+            *to = from.load(Ordering::Relaxed);
+        }
+        n
+    }
+}
+
+/// A microprocess in one of its lives.
+#[derive(Clone, Copy)]
+pub(crate) struct Ref {
+    pub(crate) mp: &'static Mp,
+    pub(crate) generation: u64,
+}
+
+impl Ref {
+    #[inline]
+    pub(crate) fn is_current(self) -> bool {
+        self.mp.state.generation() == self.generation
+    }
+
+    pub(crate) fn id(self) -> u64 {
+        id_prefix::id(self.generation)
+    }
+
+    #[inline]
+    pub(crate) fn wake(self) -> Wake {
+        match self.mp.state.wake(self.generation) {
+            // It waits on its kernel thread, and goes on there.
+            Wake::Queue if self.mp.sticky.parker.wake() => Wake::Permit,
+            done => done,
+        }
+    }
+
+    pub(crate) fn is_alive(self) -> bool {
+        self.is_current()
+            && matches!(self.mp.state.phase(), Phase::Live | Phase::Parked | Phase::Suspended)
+    }
+
+    pub(crate) fn item(self) -> NonNull<Mp> {
+        NonNull::from(self.mp)
+    }
+}
+
+impl PartialEq for Ref {
+    fn eq(&self, other: &Ref) -> bool {
+        std::ptr::eq(self.mp, other.mp) && self.generation == other.generation
+    }
+}
+
+impl Eq for Ref {}
+
+impl std::fmt::Debug for Ref {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "#{}", Printed(self.id()))
+    }
+}

@@ -1,0 +1,110 @@
+use loom::sync::Arc;
+use loom::sync::atomic::AtomicUsize;
+use loom::thread::{JoinHandle, spawn};
+
+use super::*;
+use crate::microprocess::state::{Park, Resume, State, Suspend, Wake};
+
+struct One {
+    state: State,
+    parker: StickyParker,
+    /// What the wakers do.
+    done: AtomicUsize,
+    /// Times that it was queued: never, since it keeps its kernel thread.
+    queued: AtomicUsize,
+}
+
+fn begun() -> (Arc<One>, u64) {
+    let (done, queued) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let one = One { state: State::new(8), parker: StickyParker::new(), done, queued };
+    one.state.begin();
+    let generation = one.state.generation();
+    (Arc::new(one), generation)
+}
+
+/// As [`crate::microprocess::record::Ref::wake`].
+fn waker(one: &Arc<One>, generation: u64) -> JoinHandle<()> {
+    let one = one.clone();
+    spawn(move || {
+        one.done.fetch_add(1, Ordering::Relaxed);
+        if one.state.wake(generation) == Wake::Queue && !one.parker.wake() {
+            one.queued.fetch_add(1, Ordering::Relaxed);
+        }
+    })
+}
+
+/// As `sticky::park`.
+fn park(one: &One, generation: u64, is_over: bool) {
+    one.parker.prepare();
+    if one.state.commit_park() == Park::Permit {
+        return one.parker.reset();
+    }
+    let deadline = is_over.then(Instant::now);
+    if one.parker.sleep(deadline) {
+        return;
+    }
+    if one.state.wake(generation) == Wake::Queue {
+        one.parker.reset()
+    } else {
+        assert!(one.parker.sleep(None))
+    }
+}
+
+fn model(f: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(f);
+}
+
+/// It waits until both have woken it; nobody queues it.
+#[test]
+fn two_wakers() {
+    model(|| {
+        let (one, generation) = begun();
+        let wakers = [waker(&one, generation), waker(&one, generation)];
+        while one.done.load(Ordering::Relaxed) != 2 {
+            park(&one, generation, false);
+        }
+        wakers.into_iter().for_each(|waker| waker.join().unwrap());
+        assert_eq!(one.queued.load(Ordering::Relaxed), 0);
+    });
+}
+
+/// Its time is over while somebody wakes it: it goes on once, and is nobody's to queue.
+#[test]
+fn woken_when_its_time_is_over() {
+    model(|| {
+        let (one, generation) = begun();
+        let waker = waker(&one, generation);
+        park(&one, generation, true);
+        waker.join().unwrap();
+        assert_eq!(one.queued.load(Ordering::Relaxed), 0);
+        // What is left over ends the next wait.
+        assert!(!one.parker.wake());
+    });
+}
+
+/// Suspended while it waits it goes on only when it was both woken and resumed.
+#[test]
+fn suspended() {
+    model(|| {
+        let (one, generation) = begun();
+        let waker = waker(&one, generation);
+        let resumer = {
+            let one = one.clone();
+            spawn(move || {
+                let asked = one.state.request_suspend(generation);
+                assert!(matches!(asked, Suspend::Asked | Suspend::Waits));
+                if one.state.resume(generation) == Resume::Queue && !one.parker.wake() {
+                    one.queued.fetch_add(1, Ordering::Relaxed);
+                }
+            })
+        };
+        while one.done.load(Ordering::Relaxed) == 0 {
+            park(&one, generation, false);
+        }
+        waker.join().unwrap();
+        resumer.join().unwrap();
+        assert_eq!(one.queued.load(Ordering::Relaxed), 0);
+    });
+}

@@ -1,0 +1,121 @@
+//! What a parked microprocess waits for: for reports, in two words of its record.
+
+use kumihimo_resource::id::Printed;
+
+/// What a parked one waits for. Shown in the deadlock report.
+///
+/// The `usize` is the address of the object, `u64` the id of a microprocess, `i32` a descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+#[allow(missing_docs)]
+pub enum Wait {
+    Park,
+    Sleep,
+    Join(u64),
+    Mutex(usize),
+    RwLock(usize),
+    Condvar(usize),
+    Barrier(usize),
+    Once(usize),
+    Semaphore(usize),
+    Channel(usize),
+    Select,
+    Message(usize),
+    Io(i32),
+    /// As `Io`, for so long that what was not in use of the stack has been given back.
+    Idle(i32),
+    Scope,
+    Blocking,
+    Batch,
+    Future,
+    /// The number of the other side's address space, or 0.
+    Gate(u16),
+}
+
+impl Wait {
+    /// In the encoded kind: the wait has a deadline. Gone with the next wait.
+    pub(crate) const TIMED: u8 = 0x80;
+    /// The same: a VP that idles has seen it before: see [`crate::memory::stack_trim`].
+    pub(crate) const LONG: u8 = 0x40;
+    /// The same: [`Wait::Idle`].
+    pub(crate) const TRIMMED: u8 = 0x20;
+    /// What is not one of these.
+    pub(crate) const KIND: u8 = !(Wait::TIMED | Wait::LONG | Wait::TRIMMED);
+    /// For a descriptor, with the stack as it was left.
+    pub(crate) const IO: u8 = 13;
+
+    #[inline(always)]
+    pub(crate) fn encode(self) -> (u8, usize) {
+        match self {
+            Wait::Park => (1, 0),
+            Wait::Sleep => (2, 0),
+            Wait::Join(id) => (3, id as usize),
+            Wait::Mutex(a) => (4, a),
+            Wait::RwLock(a) => (5, a),
+            Wait::Condvar(a) => (6, a),
+            Wait::Barrier(a) => (7, a),
+            Wait::Once(a) => (8, a),
+            Wait::Semaphore(a) => (9, a),
+            Wait::Channel(a) => (10, a),
+            Wait::Select => (11, 0),
+            Wait::Message(a) => (12, a),
+            Wait::Io(fd) => (Wait::IO, fd as usize),
+            Wait::Idle(fd) => (Wait::IO | Wait::TRIMMED, fd as usize),
+            Wait::Scope => (14, 0),
+            Wait::Blocking => (15, 0),
+            Wait::Batch => (16, 0),
+            Wait::Future => (17, 0),
+            Wait::Gate(space) => (20, usize::from(space)),
+        }
+    }
+
+    pub(crate) fn decode(kind: u8, object: usize) -> Option<Wait> {
+        Some(match kind & Wait::KIND {
+            1 => Wait::Park,
+            2 => Wait::Sleep,
+            3 => Wait::Join(object as u64),
+            4 => Wait::Mutex(object),
+            5 => Wait::RwLock(object),
+            6 => Wait::Condvar(object),
+            7 => Wait::Barrier(object),
+            8 => Wait::Once(object),
+            9 => Wait::Semaphore(object),
+            10 => Wait::Channel(object),
+            11 => Wait::Select,
+            12 => Wait::Message(object),
+            Wait::IO => Wait::Io(object as i32),
+            14 => Wait::Scope,
+            15 => Wait::Blocking,
+            16 => Wait::Batch,
+            17 => Wait::Future,
+            20 => Wait::Gate(object as u16),
+            _ => return None,
+        })
+    }
+}
+
+impl std::fmt::Display for Wait {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Wait::Park => write!(f, "an unpark"),
+            Wait::Sleep => write!(f, "the clock"),
+            Wait::Join(id) => write!(f, "the end of microprocess {}", Printed(*id)),
+            Wait::Mutex(a) => write!(f, "the mutex at {a:#x}"),
+            Wait::RwLock(a) => write!(f, "the rwlock at {a:#x}"),
+            Wait::Condvar(a) => write!(f, "the condition variable at {a:#x}"),
+            Wait::Barrier(a) => write!(f, "the barrier at {a:#x}"),
+            Wait::Once(a) => write!(f, "the initialisation at {a:#x}"),
+            Wait::Semaphore(a) => write!(f, "the semaphore at {a:#x}"),
+            Wait::Channel(a) => write!(f, "the channel at {a:#x}"),
+            Wait::Select => write!(f, "one of several channels"),
+            Wait::Message(a) => write!(f, "a message at {a:#x}"),
+            Wait::Io(fd) | Wait::Idle(fd) => write!(f, "descriptor {fd}"),
+            Wait::Scope => write!(f, "the end of its scope's children"),
+            Wait::Blocking => write!(f, "a blocking call"),
+            Wait::Batch => write!(f, "its batch of system calls"),
+            Wait::Future => write!(f, "a future"),
+            Wait::Gate(0) => write!(f, "a call from another address space"),
+            Wait::Gate(space) => write!(f, "address space {space}, through a gate"),
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Waiters: a microprocess or a foreign kernel thread that can be woken. `wait/park.rs` wakes them.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use kumihimo_policy::Priority;
+use kumihimo_resource::id::Printed;
+
+use crate::microprocess::foreign_thread::ForeignThread;
+use crate::microprocess::prefetch::{prefetch, prefetch_stack};
+use crate::microprocess::record::{Mp, Ref};
+
+#[derive(Clone, Debug)]
+pub(crate) enum Who {
+    Micro(Ref),
+    Foreign(Arc<ForeignThread>),
+}
+
+/// A waiter: a microprocess or a foreign kernel thread.
+///
+/// Waking one that has ended does nothing.
+#[derive(Clone)]
+pub struct Waiter(Who);
+
+impl PartialEq for Waiter {
+    fn eq(&self, other: &Waiter) -> bool {
+        match (&self.0, &other.0) {
+            (Who::Micro(a), Who::Micro(b)) => a == b,
+            (Who::Foreign(a), Who::Foreign(b)) => Arc::ptr_eq(a, b),
+            _ => false,
+        }
+    }
+}
+
+impl Eq for Waiter {}
+
+impl std::fmt::Debug for Waiter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Waiter({})", Printed(self.id()))
+    }
+}
+
+/// Marks: a record's address in units of its alignment (user addresses end at 2^47), then as much
+/// of its generation as fits.
+const MARK_ALIGN: u32 = align_of::<Mp>().trailing_zeros();
+
+const MARK_GENERATION: u64 = 1 << (47 - MARK_ALIGN);
+
+pub(crate) const NO_MARK: u64 = 1 << 62;
+
+#[inline]
+pub(crate) fn mark_of(mp: &Mp) -> u64 {
+    mark(std::ptr::from_ref(mp).expose_provenance(), mp.state.generation())
+}
+
+#[inline]
+fn mark(address: usize, generation: u64) -> u64 {
+    // Wraps: a generation has more bits than there is room for.
+    address as u64 >> MARK_ALIGN | generation.wrapping_mul(MARK_GENERATION) & (NO_MARK - 1)
+}
+
+impl Waiter {
+    pub(crate) fn of(who: Ref) -> Waiter {
+        Waiter(Who::Micro(who))
+    }
+
+    /// The living microprocess with this mark. None for any number of 2^62 or more.
+    ///
+    /// Smaller numbers must have come from [`mark`](Waiter::mark).
+    pub fn of_mark(mark: u64) -> Option<Waiter> {
+        if mark == 0 || mark >= NO_MARK {
+            return None;
+        }
+        let at = ((mark & (MARK_GENERATION - 1)) as usize) << MARK_ALIGN;
+        // SAFETY: `mark_of` made it from a record's address; records live for ever.
+        let mp: &'static Mp = unsafe { &*std::ptr::with_exposed_provenance::<Mp>(at) };
+        let who = mp.reference();
+        (mark_of(mp) == mark && who.is_alive()).then(|| Waiter::of(who))
+    }
+
+    pub(crate) fn of_foreign(who: Arc<ForeignThread>) -> Waiter {
+        Waiter(Who::Foreign(who))
+    }
+
+    pub(crate) fn who(&self) -> &Who {
+        &self.0
+    }
+
+    /// Asks for the lines of memory that waking it will touch.
+    #[inline]
+    pub(crate) fn prefetch_record(&self) {
+        if let Who::Micro(who) = &self.0 {
+            prefetch(std::ptr::from_ref(who.mp).cast());
+        }
+    }
+
+    /// [`prefetch_stack`] of a microprocess. Its record should be there by now.
+    #[inline]
+    pub(crate) fn prefetch_stack(&self) {
+        if let Who::Micro(who) = &self.0
+            && who.is_alive()
+        {
+            prefetch_stack(who.mp);
+        }
+    }
+
+    /// Unique among the living; never 0.
+    pub fn id(&self) -> u64 {
+        match &self.0 {
+            Who::Micro(who) => who.id(),
+            Who::Foreign(f) => f.id,
+        }
+    }
+
+    /// Effective priority, 0..=63. Foreign threads count as 32.
+    pub fn priority(&self) -> u8 {
+        match &self.0 {
+            Who::Micro(who) => who.mp.effective(),
+            Who::Foreign(_) => kumihimo_policy::Priority::DEFAULT.get(),
+        }
+    }
+
+    /// The same for one that waits, and is about to be woken by the caller: it is placed by its new
+    /// priority then. One that has not gone to sleep yet runs on as before, until it sets its own.
+    pub fn set_priority_asleep(&self, priority: Priority) {
+        if let Who::Micro(who) = &self.0
+            && who.is_alive()
+        {
+            who.mp.priority.store(priority.get(), Ordering::Relaxed);
+        }
+    }
+
+    /// False for a foreign kernel thread.
+    pub fn is_microprocess(&self) -> bool {
+        matches!(self.0, Who::Micro(_))
+    }
+
+    /// Whether it has not ended yet. A kernel thread that is not 1:1 counts as alive.
+    pub(crate) fn is_alive(&self) -> bool {
+        match &self.0 {
+            Who::Micro(who) => who.is_alive(),
+            Who::Foreign(thread) => thread.one_to_one.is_alive(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

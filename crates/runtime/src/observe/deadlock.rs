@@ -1,0 +1,128 @@
+//! Deadlock: all microprocesses wait for each other. The report lists what each one waits for.
+//!
+//! Nobody runs, nobody waits for the clock, a descriptor, a gate or a future (which another
+//! runtime's threads may wake) or is inside `blocking`, and yet some live: only a foreign kernel
+//! thread could still wake one, which the runtime cannot know. So after a second of this it says
+//! once, on stderr, what it sees, with backtraces, and does what `Builder::on_deadlock` asks for.
+
+use std::fmt::Write;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use kumihimo_resource::id::Printed;
+
+use crate::config::OnDeadlock;
+use crate::memory::pool;
+use crate::microprocess::state::Phase;
+use crate::microprocess::wait_reason::Wait;
+use crate::observe::dump;
+use crate::scheduler::instance::Instance;
+
+const QUIET_PERIOD: Duration = Duration::from_secs(1);
+/// Lines of a report.
+const SHOWN: usize = 20;
+
+impl Instance {
+    /// Whether the last VP that goes to sleep, or the timekeeper, should look again, and when.
+    /// Called with all VPs idle.
+    pub(crate) fn next_deadlock_look(&self) -> Option<Duration> {
+        if self.settings.on_deadlock == OnDeadlock::Ignore
+            || self.deadlock_seen.load(Ordering::Relaxed)
+            // Those that wait in the runtime, on their kernel threads, are as others that do.
+            || self.kernel.bound() != self.sticky.waiting.load(Ordering::Relaxed)
+            || self.living() == 0
+        {
+            return None;
+        }
+        // Seen twice, a second apart, with no switch in between: the number of switches is the
+        // mark.
+        let mark = self
+            .vps
+            .iter()
+            .map(|v| v.counters.switches.load(Ordering::Relaxed))
+            .fold(1, u64::wrapping_add);
+        let now = self.now();
+        // Acquire: a reader that finds the mark also finds its time.
+        if self.deadlock_mark.load(Ordering::Acquire) != mark {
+            self.deadlock_since.store(now, Ordering::Relaxed);
+            self.deadlock_mark.store(mark, Ordering::Release);
+            return Some(QUIET_PERIOD);
+        }
+        let waited =
+            Duration::from_nanos(now.saturating_sub(self.deadlock_since.load(Ordering::Relaxed)));
+        if waited < QUIET_PERIOD {
+            return Some(QUIET_PERIOD - waited);
+        }
+        // The walk over all of them comes last, and once in each silence: nothing but a switch, and
+        // then another silence, changes its outcome.
+        if !somebody_may_wake() && !self.deadlock_seen.swap(true, Ordering::Relaxed) {
+            report(self);
+        }
+        None
+    }
+}
+
+/// Somebody waits for the clock, a descriptor or a future, on whatever VP, or is runnable but not
+/// yet seen by a VP that was called.
+///
+/// Not asked of the timers and the descriptors, of which most may be left over from waits that
+/// ended otherwise.
+fn somebody_may_wake() -> bool {
+    let mut found = false;
+    pool::for_each(|mp| {
+        found |= match mp.state.phase() {
+            // A suspended one is resumed from outside.
+            Phase::Live | Phase::Suspended => true,
+            Phase::Parked if mp.state.is_suspended() => true,
+            Phase::Parked => {
+                mp.wait_kind.load(Ordering::Relaxed) & Wait::TIMED != 0
+                    || matches!(mp.waits_for(), Some(Wait::Io(_) | Wait::Future | Wait::Gate(_)))
+            }
+            _ => false,
+        };
+    });
+    found
+}
+
+fn report(instance: &Instance) {
+    let mut waiting = Vec::new();
+    let mut total = 0;
+    pool::for_each(|mp| {
+        if mp.state.phase() != Phase::Parked {
+            return;
+        }
+        total += 1;
+        if waiting.len() < SHOWN {
+            let what = mp.waits_for().map_or_else(|| "nothing known".into(), |w| w.to_string());
+            waiting.push((
+                mp.reference(),
+                format!("  microprocess {} {} waits for {what}", Printed(mp.id()), mp.name_text()),
+            ));
+        }
+    });
+    if total == 0 {
+        return;
+    }
+    let more = if total > waiting.len() {
+        format!("\n  ... and {} more", total - waiting.len())
+    } else {
+        String::new()
+    };
+    let lines: Vec<_> = waiting.iter().map(|(_, line)| &**line).collect();
+    eprintln!(
+        "kumihimo: deadlock: all {total} living microprocesses wait, and no timer, descriptor or blocking call can wake one \
+         (only a kernel thread of your own still could):\n{}{more}",
+        lines.join("\n")
+    );
+    // Later, since they take time and memory: the lines above come in any case.
+    let traces = dump::backtraces(&waiting.iter().map(|(who, _)| *who).collect::<Vec<_>>());
+    let mut text = String::from("kumihimo: where they wait:\n");
+    for ((_, line), trace) in waiting.iter().zip(&traces).filter(|(_, trace)| !trace.is_empty()) {
+        let _ = writeln!(text, "{line}");
+        text.push_str(trace);
+    }
+    eprint!("{text}");
+    if instance.settings.on_deadlock == OnDeadlock::Abort {
+        std::process::abort();
+    }
+}

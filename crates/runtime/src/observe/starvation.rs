@@ -1,0 +1,97 @@
+//! Starvation reports: the limit on kernel threads is reached, every one sleeps in a call outside
+//! of the runtime, and runnable microprocesses or expired timers wait for a VP.
+//!
+//! The kernel's half detects the state ([`kumihimo_events::sched::Starved`]). If every thread waits
+//! on a futex without a timeout, the report calls it a deadlock and [`OnDeadlock::Abort`] ends the
+//! process. Otherwise a call may still return, and scheduling resumes when it does.
+
+use std::fmt::Write;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use kumihimo_events::sched::Starved;
+use kumihimo_events::{Kernel, Slot};
+use kumihimo_resource::id::Printed;
+
+use crate::config::OnDeadlock;
+use crate::kernel_thread::gs_record::ANNOUNCED;
+use crate::memory::pool;
+use crate::microprocess::identity;
+use crate::microprocess::state::Phase;
+use crate::scheduler::instance::Instance;
+use crate::scheduler::thread_place;
+
+/// The patience before a report where a call may still return.
+const LONG: Duration = Duration::from_secs(5);
+/// Lines of a report.
+const SHOWN: usize = 20;
+
+impl Instance {
+    /// Reports starvation, on the watchdog's thread. Returns true if no further call is needed.
+    pub(crate) fn report_starvation(&self, starved: Starved) -> bool {
+        if self.settings.on_deadlock == OnDeadlock::Ignore {
+            return true;
+        }
+        let (runnable, due) = (self.could_run(), self.timers_due());
+        if runnable + due == 0 || !starved.for_good && starved.since < LONG {
+            return false;
+        }
+        let what = if starved.for_good { "deadlock" } else { "starvation" };
+        let mut text = format!(
+            "kumihimo: {what}: the limit of {} is reached and all of them have slept for {:.1} s in calls outside of the \
+             runtime, while {runnable} microprocesses are runnable and timers of {due} virtual processors have expired:\n",
+            self.kernel.limit(),
+            starved.since.as_secs_f64()
+        );
+        let all: Vec<_> =
+            self.kernel.slots().filter(|slot| slot.tid.load(Ordering::Relaxed) != 0).collect();
+        let (holders, others): (Vec<_>, Vec<_>) =
+            all.into_iter().partition(|slot| self.vp_in(slot).is_some());
+        let mut lines = holders.iter().chain(&others).filter_map(|slot| self.sleeper(slot));
+        text.extend(lines.by_ref().take(SHOWN));
+        let more = lines.count();
+        if more != 0 {
+            let _ = writeln!(text, "  ... and {more} more");
+        }
+        text.push_str(
+            "  raise the limit, or block fewer microprocesses at a time: locks of kumihimo::sync need no kernel thread to wait\n",
+        );
+        eprint!("{text}");
+        if starved.for_good && self.settings.on_deadlock == OnDeadlock::Abort {
+            std::process::abort();
+        }
+        true
+    }
+
+    /// The number of runnable microprocesses, including new ones.
+    fn could_run(&self) -> usize {
+        let mut live = 0;
+        pool::for_each(|mp| live += usize::from(mp.state.phase() == Phase::Live));
+        let on_kernel_threads =
+            self.kernel.slots().filter(|slot| thread_place::has_microprocess(slot)).count();
+        live.saturating_sub(on_kernel_threads)
+    }
+
+    fn timers_due(&self) -> usize {
+        let now = self.now();
+        self.vps.iter().filter(|vp| vp.turn_clock.is_timer_due(now)).count()
+    }
+
+    /// The VP that the thread of `slot` carries.
+    fn vp_in(&self, slot: &Slot) -> Option<u32> {
+        (0..self.vps.len() as u32)
+            .find(|vp| self.kernel.carrier(*vp).is_some_and(|carrier| std::ptr::eq(carrier, slot)))
+    }
+
+    fn sleeper(&self, slot: &Slot) -> Option<String> {
+        let id = slot.microprocess.load(Ordering::Relaxed);
+        let mp = identity::find(id & !ANNOUNCED)?;
+        let place = Kernel::wait_site(slot)
+            .map_or_else(|| "no longer asleep".to_owned(), |place| place.to_string());
+        let holds = self
+            .vp_in(slot)
+            .map_or_else(String::new, |vp| format!(", and holds virtual processor {vp}"));
+        let (id, name, tid) = (Printed(mp.id()), mp.name_text(), slot.tid.load(Ordering::Relaxed));
+        Some(format!("  microprocess {id} {name} on kernel thread {tid}: {place}{holds}\n"))
+    }
+}

@@ -1,0 +1,52 @@
+use super::*;
+
+const QUANTUM: u64 = 1_000;
+
+/// One whose turn began at 0, with that number of switches.
+fn begun(switches: u64) -> TurnClock {
+    let turn = TurnClock::new();
+    assert!(turn.notice(switches, 0) && !turn.notice(switches, 400));
+    assert_eq!(
+        (turn.left(QUANTUM, 0), turn.left(QUANTUM, 400), turn.left(QUANTUM, 1_100)),
+        (1_000, 600, 0)
+    );
+    turn
+}
+
+#[test]
+fn next_turn_is_whole_from_the_end_of_the_last() {
+    for switches in [0, 7, u64::MAX - 1] {
+        let turn = begun(switches);
+        turn.end(1_100);
+        assert_eq!(turn.over.load(Ordering::Relaxed), switches);
+        // However late it is seen.
+        assert!(turn.notice(switches.wrapping_add(1), 1_500));
+        assert_eq!((turn.left(QUANTUM, 1_500), turn.left(QUANTUM, 2_100)), (600, 0));
+    }
+}
+
+#[test]
+fn a_switch_that_nobody_asked_for_begins_when_it_is_seen() {
+    let turn = begun(7);
+    assert!(turn.notice(8, 500));
+    assert_eq!(turn.left(QUANTUM, 500), 1_000);
+    // Nor is it known when the last of several was, though the first one was asked for ...
+    turn.end(1_500);
+    assert!(turn.notice(10, 1_900));
+    assert_eq!(turn.left(QUANTUM, 1_900), 1_000);
+    // ... or the one before.
+    turn.end(2_900);
+    assert!(turn.notice(11, 3_000) && turn.notice(12, 3_400));
+    assert_eq!(turn.left(QUANTUM, 3_400), 1_000);
+}
+
+#[test]
+fn one_that_goes_on_has_a_whole_turn_and_leaves_nothing_of_it() {
+    let turn = begun(7);
+    turn.end(1_000);
+    assert!(!turn.notice(7, 1_200));
+    turn.goes_on();
+    assert_eq!(turn.left(QUANTUM, 1_200), 800);
+    assert!(turn.notice(8, 1_900));
+    assert_eq!(turn.left(QUANTUM, 1_900), 1_000);
+}

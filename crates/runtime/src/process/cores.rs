@@ -1,0 +1,27 @@
+//! The cores of the process, and the core of the calling kernel thread.
+
+use std::sync::OnceLock;
+
+/// The core that the caller runs on, for the moment.
+#[must_use]
+pub fn core() -> Option<u32> {
+    // SAFETY: no pointers.
+    u32::try_from(unsafe { libc::sched_getcpu() }).ok()
+}
+
+/// The cores of the process, as of its first runtime.
+pub(crate) fn cores() -> &'static [u32] {
+    static CORES: OnceLock<Vec<u32>> = OnceLock::new();
+    CORES.get_or_init(|| {
+        // SAFETY: all zero is an empty set; sched_getaffinity(2) fills it.
+        let set = unsafe {
+            let mut set: libc::cpu_set_t = std::mem::zeroed();
+            libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set);
+            set
+        };
+        // SAFETY: within the set's size.
+        (0..libc::CPU_SETSIZE as u32)
+            .filter(|core| unsafe { libc::CPU_ISSET(*core as usize, &set) })
+            .collect()
+    })
+}

@@ -1,0 +1,86 @@
+//! What microprocesses are in this process: user-level threads, or kernel threads 1:1.
+
+use std::{fmt, io};
+
+use kumihimo_arch::{HAS_MICROPROCESSES, tls};
+
+/// What microprocesses are in this process. See [`mode`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// User-level threads with stacks and thread-local storage of their own.
+    #[default]
+    Microprocesses,
+    /// Kernel threads, one for each: the same API, at the cost of kernel threads.
+    KernelThreads {
+        /// The reason.
+        why: &'static str,
+    },
+}
+
+/// One word: `microprocesses` or `kernel-threads`.
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Mode::Microprocesses => "microprocesses",
+            Mode::KernelThreads { .. } => "kernel-threads",
+        })
+    }
+}
+
+/// Whether microprocesses are user-level threads here, and if not, why. The answer stays the same
+/// once a runtime has begun.
+///
+/// Kernel threads stand in on every architecture but x86_64, with a C library other than glibc, in
+/// static executables, with `KUMI_LAB=tls=kernel`, and where the self-test of TLS blocks fails.
+/// The first call examines the C library [0.3-1 ms].
+///
+/// ```
+/// use kumihimo_runtime::runtime::{Mode, mode};
+///
+/// match mode() {
+///     Mode::Microprocesses => println!("a million threads are possible"),
+///     Mode::KernelThreads { why } => println!("{}: {why}", mode()),
+/// }
+/// ```
+#[must_use]
+pub fn mode() -> Mode {
+    let tls = tls::get();
+    match tls.kind() {
+        tls::Kind::Kernel => Mode::KernelThreads { why: tls.why() },
+        tls::Kind::Clone | tls::Kind::Donor => Mode::Microprocesses,
+    }
+}
+
+/// Decides the mode for good, at the start of the first runtime; a mode that nobody asked for is
+/// reported on standard error.
+///
+/// # Errors
+/// `WouldBlock`: kernel threads or memory were short for half a second. Nothing is decided then.
+pub(crate) fn decide() -> io::Result<()> {
+    let tls = tls::get_anew();
+    if tls.is_short() {
+        let text = format!(
+            "the runtime cannot begin: {}; raise the limit of threads (ulimit -u, pids.max) or of memory, or try again",
+            tls.why()
+        );
+        return Err(io::Error::new(io::ErrorKind::WouldBlock, text));
+    }
+    if tls.is_degraded() {
+        eprintln!("kumihimo: microprocesses are kernel threads 1:1 in this process: {}", tls.why());
+    }
+    Ok(())
+}
+
+/// For what only an architecture with microprocesses has: gates and mounts.
+///
+/// # Errors
+/// `Unsupported`, with the name of the thing and the reason.
+pub fn supports(what: &str) -> io::Result<()> {
+    if HAS_MICROPROCESSES {
+        return Ok(());
+    }
+    Err(io::Error::new(io::ErrorKind::Unsupported, format!("{what}: {}", tls::get().why())))
+}
+
+#[cfg(test)]
+mod tests;

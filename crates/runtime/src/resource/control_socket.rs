@@ -1,0 +1,262 @@
+//! What this address space answers at its control socket ([`kumihimo_machine::answer`]).
+//!
+//! By the control kernel thread, which is none of the runtime's: it visits the instance that runs
+//! at that moment, if one does. It reads what carriers and wakers write with plain loads; nobody is
+//! stopped for it, except whose backtrace is wanted while it runs.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::atomic::Ordering;
+
+use kumihimo_events::Slot;
+use kumihimo_machine::answer::{
+    Action, Answer, Done, Metric, Microprocess, Refused, Resource, Space, State,
+};
+use kumihimo_resource::id::{Id, Kind, Serial};
+use kumihimo_resource::table::{Command, Error, table};
+
+use crate::kernel_thread::{affinity, kernel_slice};
+use crate::lifecycle::suspend::{self, Suspended};
+use crate::memory::pool;
+use crate::microprocess::identity;
+use crate::microprocess::record::{Mp, Ref};
+use crate::microprocess::state::Phase;
+use crate::observe::{dump, metrics};
+use crate::process::board;
+use crate::process::mode::{Mode, mode};
+use crate::scheduler::instance::{self, Instance};
+use crate::scheduler::thread_place;
+
+/// The process as the control socket sees it, whichever runtime runs.
+#[derive(Debug)]
+pub(crate) struct ControlSocket;
+
+/// Which kernel thread has a microprocess: those that are on one, by id.
+struct Threads(HashMap<u64, OnThread>);
+
+#[derive(Clone, Copy)]
+struct OnThread {
+    tid: i32,
+    vp: Option<u16>,
+}
+
+impl Threads {
+    fn of(instance: &Instance) -> Threads {
+        let on = |slot: &Slot| {
+            let tid = slot.tid.load(Ordering::Acquire);
+            let vp = thread_place::vp_under(instance, slot);
+            let has = vp.is_some() || thread_place::has_microprocess(slot);
+            let id = slot.microprocess.load(Ordering::Relaxed);
+            (tid != 0 && has)
+                .then_some((id, OnThread { tid: tid as i32, vp: vp.map(|vp| vp as u16) }))
+        };
+        Threads(instance.kernel.slots().filter_map(on).collect())
+    }
+
+    /// None if it has ended, or another life has the record.
+    fn see(&self, mp: &'static Mp) -> Option<Microprocess> {
+        let who = mp.reference();
+        let phase = mp.state.phase();
+        let on = self.0.get(&who.id()).copied();
+        let suspended = mp.state.is_suspended();
+        let state = match phase {
+            Phase::Suspended => State::Suspended,
+            Phase::Parked if suspended => State::Suspended,
+            Phase::Parked => State::Waiting,
+            Phase::Live => match on {
+                Some(OnThread { vp: Some(_), .. }) => State::Running,
+                Some(_) => State::Blocked,
+                None if suspended => State::Suspended,
+                None => State::Runnable,
+            },
+            Phase::Free | Phase::Done | Phase::Abandoned => return None,
+        };
+        let waits_for = match phase {
+            Phase::Parked => mp.waits_for().map(|wait| wait.to_string()),
+            _ => None,
+        };
+        let name = (mp.label_len.load(Ordering::Acquire) != 0).then(|| mp.name_text());
+        let seen = Microprocess {
+            id: Id::from_bits(who.id())?,
+            name,
+            state,
+            stopping: suspended && state != State::Suspended,
+            waits_for,
+            priority: mp.priority.load(Ordering::Relaxed),
+            inherited: mp.inherited(),
+            vp: on.and_then(|on| on.vp).unwrap_or_else(|| mp.home.load(Ordering::Relaxed)),
+            kernel_thread: on
+                .filter(|_| matches!(state, State::Running | State::Blocked))
+                .map(|on| on.tid),
+            sticky: mp.sticky.reason().map(|why| why.name().to_owned()),
+        };
+        // Anything else is of another life.
+        who.is_current().then_some(seen)
+    }
+}
+
+/// The living microprocess of that id.
+fn find(id: Id) -> Result<Ref, Refused> {
+    if id.location() != table().location() {
+        return Err(Refused::Wrong(format!(
+            "{id} is in another address space; this one is number {}",
+            table().location().space()
+        )));
+    }
+    if id.kind() != Kind::MICROPROCESS {
+        return Err(Refused::Wrong(format!("{id} is a {}, and no microprocess", id.kind())));
+    }
+    let found = identity::find(id.bits().get())
+        .map(Mp::reference)
+        .filter(|who| who.id() == id.bits().get() && who.is_alive());
+    found.ok_or_else(|| stale(id))
+}
+
+fn stale(id: Id) -> Refused {
+    Refused::Stale(format!("microprocess {id} has ended, or never was"))
+}
+
+/// What the table said, for those outside.
+fn refused(e: Error) -> Refused {
+    let text = e.to_string();
+    match e {
+        Error::Stale(_) => Refused::Stale(text),
+        Error::Elsewhere(_) => Refused::Wrong(text),
+        Error::Unsupported(..) | Error::NoKind(_) => Refused::Unsupported(text),
+        Error::Invalid(_) | Error::Name(_) => Refused::Invalid(text),
+        _ => Refused::Failed(text),
+    }
+}
+
+fn no_microprocesses() -> Refused {
+    Refused::Unsupported(
+        "microprocesses are kernel threads in that address space (1:1): steer those with the system's tools".into(),
+    )
+}
+
+impl Answer for ControlSocket {
+    fn listens(&self, number: u16) {
+        // A VP that must leave a core has to be notified before the thread that computes there has
+        // used up its slice.
+        kernel_slice::shorten();
+        board::listens(number);
+    }
+
+    fn told(&self, from: u32) {
+        instance::visit(|instance| instance.map(Instance::told));
+        affinity::keep_off(from);
+    }
+
+    fn space(&self) -> Space {
+        let m = metrics::metrics();
+        let text = |of: fn(&metrics::Metrics) -> &str| {
+            m.as_ref().map_or(String::new(), |m| of(m).to_owned())
+        };
+        Space {
+            id: table().id(Kind::SPACE, Serial::new(0, 0)),
+            pid: std::process::id(),
+            program: std::env::current_exe()
+                .map_or_else(|_| "?".into(), |path| path.display().to_string()),
+            version: env!("CARGO_PKG_VERSION").into(),
+            vps: m.as_ref().map_or(0, |m| m.vps.len() as u16),
+            living: m.as_ref().map_or(0, |m| m.living),
+            queue: text(|m| m.queue),
+            policy: text(|m| &m.policy),
+            events: m.as_ref().map_or(String::new(), metrics::Metrics::sources),
+            locking: table().locking().to_string(),
+            mode: mode().to_string(),
+            why: match mode() {
+                Mode::Microprocesses => None,
+                Mode::KernelThreads { why } => Some(why.to_owned()),
+            },
+            kernel_threads: m.as_ref().map_or(0, |m| m.kernel_threads as u32),
+            most_kernel_threads: m.as_ref().map_or(0, |m| m.kernel_thread_limit as u32),
+        }
+    }
+
+    fn microprocesses(&self, each: &mut dyn FnMut(Microprocess)) {
+        let Some(threads) = instance::visit(|instance| instance.map(Threads::of)) else { return };
+        // Records live for ever: the runtime may end meanwhile.
+        pool::for_each(|mp| {
+            if let Some(seen) = threads.see(mp) {
+                each(seen);
+            }
+        });
+    }
+
+    fn microprocess(&self, id: Id) -> Result<Microprocess, Refused> {
+        let who = find(id)?;
+        let threads =
+            instance::visit(|instance| instance.map(Threads::of)).ok_or_else(|| stale(id))?;
+        threads.see(who.mp).filter(|seen| seen.id == id).ok_or_else(|| stale(id))
+    }
+
+    fn resources(&self, kind: Option<Kind>, each: &mut dyn FnMut(Resource)) {
+        let table = table();
+        table.usage(kind, &mut |id, usage| {
+            let names =
+                if table.has_names(id.kind()) { table.names().of_id(id) } else { Vec::new() };
+            each(Resource {
+                id,
+                owner: usage.owner.map(|(kind, serial)| table.id(kind, serial)),
+                state: usage.state,
+                names: names.iter().map(ToString::to_string).collect(),
+            });
+        });
+    }
+
+    fn act(&self, id: Id, action: Action) -> Result<Done, Refused> {
+        if matches!((id.kind(), action), (Kind::GATE | Kind::LINK, Action::Cancel)) {
+            return table().control(id, &Command::Cancel).map(|()| Done::Asked).map_err(refused);
+        }
+        if Instance::one_to_one() {
+            return Err(no_microprocesses());
+        }
+        let who = find(id)?;
+        let was_suspended = who.mp.state.is_suspended();
+        let command = match action {
+            Action::Suspend => Command::Suspend,
+            Action::Resume => Command::Resume,
+            Action::Cancel => Command::Cancel,
+            Action::Priority(level) => Command::Priority(level),
+        };
+        table().control(id, &command).map_err(refused)?;
+        match action {
+            Action::Suspend if was_suspended => Ok(Done::Already),
+            Action::Resume if !was_suspended => Ok(Done::Already),
+            Action::Suspend => match suspend::await_stop(who) {
+                Suspended::Now => Ok(Done::Now),
+                Suspended::Already => Ok(Done::Already),
+                Suspended::OnReturn => Ok(Done::OnReturn),
+                Suspended::Asked => Ok(Done::Asked),
+                Suspended::Gone => Err(stale(id)),
+            },
+            Action::Cancel => Ok(Done::Asked),
+            Action::Resume | Action::Priority(_) => Ok(Done::Now),
+        }
+    }
+
+    fn backtrace(&self, id: Id) -> Result<String, Refused> {
+        if Instance::one_to_one() {
+            return Err(no_microprocesses());
+        }
+        let who = find(id)?;
+        dump::one(who).ok_or_else(|| stale(id))
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        metrics::metrics().map_or_else(Vec::new, |m| m.families())
+    }
+
+    fn trace(&self, out: &mut dyn io::Write) -> io::Result<()> {
+        let session =
+            instance::visit(|instance| instance.and_then(|instance| instance.trace.clone()));
+        match session {
+            Some(session) => session.so_far(out),
+            None => Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "nothing is traced in that address space: start it with `kumi trace`, KUMI_TRACE=FILE or Builder::trace",
+            )),
+        }
+    }
+}

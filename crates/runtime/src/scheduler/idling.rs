@@ -1,0 +1,304 @@
+//! A virtual processor without work: look, spin, sleep.
+//!
+//! Runs on the kernel thread's own stack. [`crate::idle`] has the parts: the cell in which the VP
+//! sleeps, its timers, its descriptors, and the two ways not to sleep at once.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use kumihimo_arbiter::row::Bed;
+use kumihimo_events::preempt::Means;
+use kumihimo_policy::Why;
+use kumihimo_queue::Origin;
+
+use crate::idle::{busy_poll, remote_wake, yield_core};
+use crate::kernel_thread::gs_record::KernelThread;
+use crate::microprocess::record::Mp;
+use crate::process::{board, cores};
+use crate::scheduler::carrier::Carrier;
+use crate::scheduler::vp::{Vp, bump};
+use crate::trace_hooks;
+
+/// How long an idle VP spins before it sleeps. About what a sleep and a wake-up cost on the same
+/// core: longer spinning can lose at most twice the optimum (Karlin et al. 1990).
+const SPIN: Duration = Duration::from_micros(15);
+/// An idle VP beside busy ones looks in again after this long, then twice as long, ...
+const FIRST_NAP: Duration = Duration::from_micros(200);
+/// ... up to this: the bound on how long a single runnable microprocess behind a computing one
+/// waits for an idle VP.
+const LONGEST_NAP: Duration = Duration::from_millis(10);
+/// The least time, in nanoseconds, that an idle carrier stays with a VP before it serves another
+/// one while kernel threads are short.
+const SERVED: u64 = 2_000_000;
+/// A VP that was up for less, in nanoseconds, was woken for less than it costs to wake it, ...
+const WORTH_WAKING: u64 = 50_000;
+/// ... and is not woken for a little work for this long.
+const REST: u64 = 1_000_000;
+
+impl Carrier {
+    /// On the kernel thread's own stack: runs microprocesses whenever there are any. Returns,
+    /// masked, when the runtime stops or this kernel thread no longer carries a VP.
+    pub(crate) fn run(mut self) {
+        let mut nap = FIRST_NAP;
+        let since = self.has_vp().then(|| self.vp().instance().now());
+        while self.has_vp() {
+            let vp = self.vp();
+            let next = vp.promised.take().or_else(|| {
+                if vp.has_lost_core() {
+                    vp.await_core();
+                }
+                vp.look_around();
+                vp.run_batch_if_due();
+                vp.pick_or_pull()
+            });
+            let next = match next {
+                Some(next) => {
+                    nap = FIRST_NAP;
+                    Some(next)
+                }
+                None if vp.instance().stopped() => break,
+                None => {
+                    self.kernel_thread().clear_shown();
+                    let found = vp.idle(&mut nap);
+                    if found.is_none() && vp.is_less_in_need(since.unwrap_or(0)) {
+                        return self.pass_on();
+                    }
+                    found
+                }
+            };
+            if let Some(next) = next {
+                if next.waits_elsewhere() {
+                    vp.publish_next(next);
+                    if vp.has_lost_core() {
+                        // On its own kernel thread nothing would stop it: it waits here.
+                        vp.make_ready(next, Why::Outranked, Origin::Yield);
+                        continue;
+                    }
+                }
+                match self.go_on_with(next) {
+                    Some(carrier) => self = carrier,
+                    None => return,
+                }
+            }
+        }
+        std::mem::forget(self);
+    }
+}
+
+impl Carrier {
+    /// Leaves the VP to the pool and goes there to serve a VP without a carrier. On the kernel
+    /// thread's own stack.
+    #[cold]
+    fn pass_on(self) {
+        let kt = self.kernel_thread();
+        kt.events().pass_on();
+        kt.detach_vp();
+        // Masked, as in the pool.
+        std::mem::forget(self);
+    }
+}
+
+impl Vp {
+    /// Whether its idle carrier, which has carried it since `since`, should serve another VP
+    /// instead.
+    fn is_less_in_need(&self, since: u64) -> bool {
+        let instance = self.instance();
+        instance.kernel.is_short_of_threads()
+            && instance.now().saturating_sub(since) >= SERVED
+            && instance.kernel.has_unserved_vp(self.index as u32)
+    }
+
+    /// Waits until there is something to do. May return nothing, for no reason.
+    #[cold]
+    fn idle(&self, nap: &mut Duration) -> Option<&'static Mp> {
+        let instance = self.instance();
+        let since = instance.now();
+        let answered = self.is_peer_turn();
+        self.publish_idle();
+        let expects = self.leave_core_after(|| self.expects_posts());
+        trace_hooks::idles(&self.trace, true);
+        instance.idle_vps.fetch_add(1, Ordering::SeqCst);
+        self.book_now_and_then(since);
+        if instance.all_idle() {
+            board::waits();
+        }
+        let (found, now) = self.spin(expects, since);
+        let up = if found.is_some() {
+            now
+        } else {
+            let ran = since.saturating_sub(self.up_since.get());
+            let worth_waking_at = if ran < WORTH_WAKING { since + REST } else { 0 };
+            self.idle.worth_waking_at.store(worth_waking_at, Ordering::Relaxed);
+            self.sleep(nap, now)
+        };
+        instance.idle_vps.fetch_sub(1, Ordering::SeqCst);
+        instance.kernel.start_timekeeper();
+        let idle = &self.counters.idle_ns;
+        idle.store(idle.load(Ordering::Relaxed) + (up - since), Ordering::Relaxed);
+        self.note_peer_turn(answered, up - since);
+        trace_hooks::idles(&self.trace, false);
+        found
+    }
+
+    /// What came meanwhile, and the time. The clock is read as seldom as can be: a call through a
+    /// gate has four of these ends of idling in it.
+    fn spin(&self, expects: Option<u64>, since: u64) -> (Option<&'static Mp>, u64) {
+        let instance = self.instance();
+        if expects.is_none() && self.poller.is_used() && self.should_busy_poll() {
+            return self.busy_poll_peer(since);
+        }
+        if expects.is_none() && self.may_yield_core(since) {
+            return self.yield_core_once(since);
+        }
+        // Alone there is nobody to wait for but the kernel, which tells by the descriptor; and a VP
+        // with descriptors of its own hears from the kernel sooner than from its neighbours.
+        if expects.is_none()
+            && (instance.vps.len() == 1 || instance.quiet() || self.poller.is_used())
+        {
+            return (None, since);
+        }
+        let until = since + expects.unwrap_or(SPIN.as_nanos() as u64);
+        // An answer from another core takes less time than many pauses.
+        let pauses = if expects.is_some() { 1 } else { 16 };
+        self.look_until(until, || (0..pauses).for_each(|_| std::hint::spin_loop()))
+    }
+
+    /// Looks, each time after `before`, until something came or it is `until`. Returns it, and the
+    /// time.
+    pub(crate) fn look_until(&self, until: u64, before: impl Fn()) -> (Option<&'static Mp>, u64) {
+        self.idle.cell.looks();
+        let found = loop {
+            before();
+            self.look_around();
+            let next = self.pick_or_pull();
+            let now = self.instance().now();
+            if next.is_some() || now >= until {
+                break (next, now);
+            }
+        };
+        self.idle.cell.runs();
+        found
+    }
+
+    /// Whether it lies where descriptors do not wake it, and has come to wait for one: a sticky
+    /// microprocess had that watched ([`crate::upcall::sticky`]), and has called since or will.
+    pub(crate) fn lies_wrong(&self, bed: Bed) -> bool {
+        bed == Bed::Word && self.poller.is_used()
+    }
+
+    /// Returns when it was up again.
+    fn sleep(&self, nap: &mut Duration, now: u64) -> u64 {
+        let instance = self.instance();
+        self.pool.top_up(instance.default_kind);
+        let trim = instance.stack_trim.trim(instance.now(), |who| self.wake(who));
+        let bed = if self.poller.is_used() { Bed::Descriptors } else { Bed::Word };
+        self.idle.cell.lie_down(bed);
+        let mut wait =
+            self.timers().next_wakeup(now).map(|at| Duration::from_nanos(at.saturating_sub(now)));
+        let is_visible = self.queue().has_visible_work();
+        // What lies with others is not to be taken just now. Looking for it all the time would use
+        // up what the share has of the next period, and of all after it.
+        let is_barred = is_visible && self.queue().injector_is_empty() && !self.may_pull();
+        let nothing_to_do = (!is_visible || is_barred)
+            && self.queue().is_empty()
+            && !self.priority_requests.pending()
+            && !self.row.head.has_posts()
+            && !self.lies_wrong(bed)
+            && !instance.stopped()
+            && wait != Some(Duration::ZERO);
+        if nothing_to_do {
+            bump(&self.counters.sleeps);
+            if is_barred || !instance.all_idle() {
+                wait = Some(wait.map_or(*nap, |w| w.min(*nap)));
+                *nap = (*nap * 2).min(LONGEST_NAP);
+            } else {
+                // A timer would cost a call through a gate a tenth of its time: while there are
+                // gates, the timekeeper looks instead.
+                let look =
+                    if remote_wake::is_used() { None } else { instance.next_deadlock_look() };
+                // Where nobody keeps the time, and there is no porter of gates, nobody stirs those
+                // that sleep.
+                let alone = instance.kernel.preemption() == Means::Off && !remote_wake::is_used();
+                let rescan = (alone && board::others() != 0).then_some(board::RESCAN_INTERVAL);
+                wait = [wait, trim, rescan, look].into_iter().flatten().min();
+            }
+            // SAFETY: the owner runs on a kernel thread of the runtime: GS is set.
+            let carrier = unsafe { KernelThread::here() };
+            let beside_sticky = instance.sticky.now.load(Ordering::Relaxed) != 0;
+            carrier.kernel_slice.before_sleep(self.level.get(), beside_sticky);
+            let thread = carrier.events();
+            thread.rest(true);
+            self.idle.sleep(bed, &self.poller, wait);
+            thread.rest(false);
+        }
+        self.idle.get_up(bed);
+        let now = instance.now();
+        self.up_since.set(now);
+        self.fire_timers(now);
+        now
+    }
+}
+
+impl Vp {
+    /// Whether the VP yields its core now. Not where the board shares the cores out, which knows
+    /// the next thread.
+    pub(crate) fn may_yield_core(&self, now: u64) -> bool {
+        (1..=yield_core::FEW).contains(&self.poller.waited_for())
+            && !board::shares_cores()
+            && self.yield_core.is_due(now)
+    }
+
+    /// What came while others ran, and the time. May return nothing.
+    #[cold]
+    pub(crate) fn yield_core_once(&self, since: u64) -> (Option<&'static Mp>, u64) {
+        self.idle.cell.looks();
+        let (mut found, mut now) = (None, since);
+        for _ in 0..yield_core::TIMES {
+            // SAFETY: no arguments; it always succeeds.
+            unsafe { libc::sched_yield() };
+            self.poller.poll_ready(false);
+            self.look_around();
+            found = self.pick_or_pull();
+            let before = std::mem::replace(&mut now, self.instance().now());
+            if !self.yield_core.note_duration(now - before, now) || found.is_some() {
+                break;
+            }
+        }
+        self.idle.cell.runs();
+        self.yield_core.note_result(found.is_some());
+        (found, now)
+    }
+}
+
+impl Vp {
+    /// The VP begins to idle.
+    pub(crate) fn is_peer_turn(&self) -> bool {
+        self.busy_poll
+            .is_turn_over(self.counters.switches.load(Ordering::Relaxed), self.poller.heard())
+    }
+
+    /// It has idled so long, since [`is_peer_turn`](Vp::is_peer_turn) said that.
+    pub(crate) fn note_peer_turn(&self, is_turn_over: bool, nanoseconds: u64) {
+        self.busy_poll.note_idle(is_turn_over, nanoseconds);
+    }
+
+    /// Whether it waits for one peer, and nobody else wants the core.
+    pub(crate) fn should_busy_poll(&self) -> bool {
+        self.busy_poll.turns.get() >= busy_poll::TURNS
+            && self.instance().all_idle()
+            && cores::cores().len() > 1
+            && !board::shares_cores()
+    }
+
+    /// What came from it, and the time. May return nothing.
+    #[cold]
+    pub(crate) fn busy_poll_peer(&self, since: u64) -> (Option<&'static Mp>, u64) {
+        let found = self.look_until(since + busy_poll::AT_MOST.as_nanos() as u64, || {
+            self.poller.poll_ready(false)
+        });
+        if found.0.is_none() {
+            self.busy_poll.turns.set(0);
+        }
+        found
+    }
+}

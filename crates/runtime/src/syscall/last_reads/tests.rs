@@ -1,0 +1,20 @@
+use super::*;
+
+#[test]
+fn only_one_of_another_at_the_end_of_the_last_follows() {
+    let reads = LastReads::new();
+    let (a, b) = (std::ptr::without_provenance(64), std::ptr::without_provenance(128));
+    assert!(!reads.note(3, 0, 100, a), "the first");
+    assert!(!reads.note(3, 100, 100, a), "its own");
+    assert!(reads.note(3, 200, 100, b));
+    assert!(!reads.note(3, 301, 100, a), "a gap");
+    assert!(!reads.note(3 + FILES as RawFd, 401, 100, b), "another file in the same place");
+    assert!(!reads.note(3, 401, 100, b), "which has taken it");
+}
+
+#[test]
+fn ends_beyond_the_last_offset_wrap() {
+    let reads = LastReads::new();
+    assert!(!reads.note(0, u64::MAX, 2, std::ptr::null()));
+    assert!(reads.note(0, 1, 2, std::ptr::without_provenance(64)));
+}

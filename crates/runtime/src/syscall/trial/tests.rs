@@ -1,0 +1,92 @@
+use super::*;
+
+/// How many of `calls` calls were batched, where a plain one takes `plain` and one in a batch
+/// `batched` nanoseconds.
+fn run(trial: &Trial, of: u32, clock: &Cell<u64>, (plain, batched): (u64, u64), calls: u32) -> u32 {
+    (0..calls)
+        .map(|_| {
+            let way = trial.in_batches(of, 0, || Reading { thread: 1, on_core: clock.get() });
+            clock.set(clock.get() + if way { batched } else { plain });
+            u32::from(way)
+        })
+        .sum()
+}
+
+#[test]
+fn the_better_way_is_taken_and_the_other_now_and_then() {
+    for (costs, few) in [((1000, 1200), true), ((1000, 950), true), ((1000, 800), false)] {
+        let (trial, clock) = (Trial::default(), Cell::new(5));
+        let n = 100 * WINDOW;
+        let batched = run(&trial, 1, &clock, costs, n);
+        let other = if few { batched } else { n - batched };
+        // The first, the 4th, 8th, 16th, 32nd and 64th.
+        let windows =
+            FIRST_WINDOW + 4 * WINDOW..=3 * FIRST_WINDOW + 5 * (WINDOW + WINDOW / WARM_UP);
+        assert!(windows.contains(&other), "{costs:?}: {other} of {n}");
+    }
+}
+
+#[test]
+fn a_change_of_the_load_is_noticed() {
+    let (trial, clock) = (Trial::default(), Cell::new(0));
+    run(&trial, 1, &clock, (1000, 1500), 50 * WINDOW);
+    run(&trial, 1, &clock, (1000, 500), 40 * AGAIN * WINDOW);
+    let batched = run(&trial, 1, &clock, (1000, 500), 10 * WINDOW);
+    // But for one window of the other way.
+    assert!(batched >= 8 * WINDOW, "{batched}");
+}
+
+#[test]
+fn times_of_two_kernel_threads_are_not_compared() {
+    let (trial, n) = (Trial::default(), Cell::new(0));
+    // Each reading comes from another one, and everything looks as if it took no time.
+    let batched = (0..50 * WINDOW).filter(|_| {
+        let reading = || Reading { thread: n.replace(n.get() + 1), on_core: 0 };
+        trial.in_batches(1, 0, reading)
+    });
+    assert!(batched.count() as u32 <= 6 * (WINDOW + WINDOW / WARM_UP));
+    assert_eq!(trial.took, [Cell::new(0), Cell::new(0)]);
+}
+
+/// Batches, which take more themselves, find warm what the plain calls before them have left,
+/// for as long as there is something of it.
+#[test]
+fn what_the_other_way_left_behind_does_not_count() {
+    const CROWD: u32 = 10_000;
+    let (trial, clock, changed, before) =
+        (Trial::default(), Cell::new(0), Cell::new(0), Cell::new(false));
+    let way = |n: u32| {
+        let way = trial.in_batches(1, CROWD, || Reading { thread: 1, on_core: clock.get() });
+        if before.replace(way) != way {
+            changed.set(n);
+        }
+        let warm = n - changed.get() < CROWD * ROUND;
+        clock.set(clock.get() + if way { if warm { 500 } else { 1100 } } else { 1000 });
+        u32::from(way)
+    };
+    let batched = (0..100 * CROWD * ROUND * ROUNDS).map(way).sum::<u32>();
+    assert!(batched < 10 * CROWD * ROUND * ROUNDS, "{batched}");
+}
+
+/// A server is tried out while its clients connect, and then serves them all.
+#[test]
+fn what_a_few_were_served_with_says_nothing_of_many() {
+    let (trial, clock) = (Trial::default(), Cell::new(0));
+    run(&trial, 1, &clock, (1000, 500), 50 * WINDOW);
+    const CROWD: u32 = 10_000;
+    let batched = (0..6 * CROWD * ROUND * ROUNDS).filter(|_| {
+        let way = trial.in_batches(1, CROWD, || Reading { thread: 1, on_core: clock.get() });
+        clock.set(clock.get() + if way { 1200 } else { 1000 });
+        way
+    });
+    // The first of each way, and the 4th.
+    assert!(batched.count() as u32 <= 3 * CROWD * ROUND + CROWD * ROUND * ROUNDS + WINDOW);
+}
+
+#[test]
+fn a_new_setting_begins_anew() {
+    let (trial, clock) = (Trial::default(), Cell::new(0));
+    run(&trial, 1, &clock, (1000, 1500), 50 * WINDOW);
+    let batched = run(&trial, 2, &clock, (1000, 500), 50 * WINDOW);
+    assert!(batched >= 40 * WINDOW, "{batched}");
+}

@@ -1,0 +1,431 @@
+//! What is noted for a trace ([`kumihimo_trace`]), and when a trace begins and ends.
+//!
+//! Each hook is one branch on a pointer that is null without a trace. A VP's buffer is written by
+//! the holder of its owner's half; other threads write the buffer that all of them share. A hook
+//! stands *before* its event becomes visible to others: so in the order of the times on the
+//! records, a microprocess leaves a VP before another VP runs it.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use kumihimo_arbiter::seat::{Note, Seat};
+use kumihimo_arbiter::slot::Saw;
+use kumihimo_policy::Why;
+use kumihimo_trace::record::{
+    ASKED, Cause, GIVEN, HAS, Holder, Kind, NO_LEVEL, RUNS, Record, Slot, WAIT_KERNEL, WAIT_RESUME,
+};
+use kumihimo_trace::ring::Ring;
+use kumihimo_trace::session::{self, Session};
+
+use crate::config::Settings;
+use crate::microprocess::after_switch::AfterSwitch;
+use crate::microprocess::record::{Mp, Ref};
+use crate::microprocess::wait_reason::Wait;
+use crate::process::board;
+
+/// The session that the end of the process has to finish, if nobody did before.
+static LAST: Mutex<Weak<Session>> = Mutex::new(Weak::new());
+
+/// Begins the trace that `settings` or the environment ask for.
+pub(crate) fn open(settings: &Settings, policy: &str) -> io::Result<Option<Arc<Session>>> {
+    let config = kumihimo_config::get();
+    let Some(path) = settings.trace.clone().or_else(|| config.trace.clone()) else {
+        return Ok(None);
+    };
+    // So that programs that begin others have a file each.
+    let output = match path.to_str() {
+        Some(text) => PathBuf::from(text.replace("%p", &std::process::id().to_string())),
+        None => path,
+    };
+    let records =
+        settings.trace_buffer.or(config.lab.trace_buffer).unwrap_or(session::DEFAULT_RECORDS);
+    let program = std::env::current_exe()
+        .ok()
+        .and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
+    let about = [
+        ("program", program.unwrap_or_else(|| "?".to_owned())),
+        ("policy", policy.to_owned()),
+        ("queue", settings.design.name().to_owned()),
+    ];
+    // What it notes of cores is put in order with what others at that board note.
+    let board = board::seat()
+        .map(|(board, row)| [("board", format!("{board:x}")), ("row", row.to_string())]);
+    let about = about
+        .into_iter()
+        .chain(board.into_iter().flatten())
+        .map(|(key, value)| (key.to_owned(), value))
+        .collect();
+    let session =
+        Arc::new(Session::start(session::Settings { output, vps: settings.vps, records, about })?);
+    *LAST.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&session);
+    at_exit();
+    Ok(Some(session))
+}
+
+/// A runtime that nobody ends (the default one; `std::process::exit`) ends its trace with the
+/// process.
+fn at_exit() {
+    extern "C" fn end() {
+        // Not waited for: a process that ends in a panic of `open` must end.
+        let last = LAST.try_lock().ok().and_then(|last| last.upgrade());
+        if let Some(session) = last {
+            finish(&session);
+        }
+    }
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: the handler does not unwind (`finish` returns errors and says them) and needs
+        // nothing that exit takes down before.
+        unsafe { libc::atexit(end) };
+    });
+}
+
+/// Completes the trace; what is in the way is said on standard error.
+pub(crate) fn finish(session: &Session) {
+    if let Some(Err(e)) = session.finish() {
+        use std::io::Write;
+        let _ = writeln!(io::stderr(), "kumihimo: {e}");
+    }
+}
+
+fn cause(why: Why) -> u8 {
+    let cause = match why {
+        Why::Spawned => Cause::Spawned,
+        Why::Woken => Cause::Woken,
+        Why::Yielded => Cause::Yielded,
+        Why::QuantumOver => Cause::QuantumOver,
+        Why::Outranked => Cause::Outranked,
+        Why::Reprioritised => Cause::Reprioritised,
+    };
+    cause as u8
+}
+
+// ---- For the holder of the right to the VP ----
+
+/// In the middle of a switch: `me` leaves (null: the kernel thread's own stack), `next` comes.
+#[inline(always)]
+pub(crate) fn switched(
+    ring: &Option<Arc<Ring>>,
+    me: *const Mp,
+    next: *const Mp,
+    after: AfterSwitch,
+) {
+    if let Some(ring) = ring {
+        // SAFETY: null or records, which live for ever.
+        let (me, next) = unsafe { (me.as_ref(), next.as_ref()) };
+        note_switch(ring, me, next, after);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn note_switch(ring: &Ring, me: Option<&Mp>, next: Option<&Mp>, after: AfterSwitch) {
+    use std::sync::atomic::Ordering::Relaxed;
+    let gave_way = ring.take_note();
+    let (id, level) = next.map_or((0, 0), |next| (next.id(), next.level.get()));
+    let mut record = Record { id, level, ..Record::new(Kind::Switch) };
+    record.cause = match after {
+        // Queued already: see `Carrier::give_way`.
+        AfterSwitch::Nothing if me.is_some() => gave_way,
+        AfterSwitch::Nothing => Cause::None as u8,
+        AfterSwitch::Requeue(why) => cause(why),
+        AfterSwitch::RequeueFront => Cause::ChildFirst as u8,
+        AfterSwitch::Finish | AfterSwitch::FinishToJoiner => Cause::Ended as u8,
+        AfterSwitch::Park => {
+            record.wait = me.map_or(0, |me| me.wait_kind.load(Relaxed) & Wait::KIND);
+            Cause::Parked as u8
+        }
+        AfterSwitch::Suspend => {
+            record.wait = WAIT_RESUME;
+            Cause::Parked as u8
+        }
+    };
+    ring.put(record);
+}
+
+/// The running one gives way to others, if there are any.
+#[inline(always)]
+pub(crate) fn gives_way(ring: &Option<Arc<Ring>>, why: Why) {
+    if let Some(ring) = ring {
+        ring.note(cause(why));
+    }
+}
+
+/// `mp` goes into the VP's queue.
+#[inline(always)]
+pub(crate) fn ready(ring: &Option<Arc<Ring>>, vp: usize, mp: &Mp, level: u8, why: Why) {
+    if let Some(ring) = ring {
+        note_ready(ring, vp, mp, level, why);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn note_ready(ring: &Ring, vp: usize, mp: &Mp, level: u8, why: Why) {
+    ring.put(Record {
+        id: mp.id(),
+        level,
+        cause: cause(why),
+        arg: vp as u32,
+        ..Record::new(Kind::Ready)
+    });
+}
+
+/// `mp` has begun to live on the VP.
+#[inline(always)]
+pub(crate) fn spawned(ring: &Option<Arc<Ring>>, mp: &Mp) {
+    if let Some(ring) = ring {
+        note_spawn(mp, |record, name| ring.put_named(record, name));
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn note_spawn(mp: &Mp, put: impl FnOnce(Record, &[u8])) {
+    let mut label = [0; 47];
+    let n = mp.label(&mut label);
+    put(Record { id: mp.id(), level: mp.effective(), ..Record::new(Kind::Spawn) }, &label[..n]);
+}
+
+/// `mp` runs on the VP from here, without a switch.
+pub(crate) fn runs(ring: &Option<Arc<Ring>>, mp: &Mp) {
+    if let Some(ring) = ring {
+        ring.put(Record { id: mp.id(), level: mp.level.get(), ..Record::new(Kind::Runs) });
+    }
+}
+
+/// The running microprocess has announced that it leaves the VP for the kernel.
+pub(crate) fn lent(ring: &Option<Arc<Ring>>) {
+    if let Some(ring) = ring {
+        ring.put(Record { wait: Wait::Blocking.encode().0, ..Record::new(Kind::Blocked) });
+    }
+}
+
+/// The running microprocess has left the VP for the kernel. Called by the thread that took the VP.
+pub(crate) fn blocked(ring: &Option<Arc<Ring>>) {
+    if let Some(ring) = ring {
+        ring.put(Record { wait: WAIT_KERNEL, ..Record::new(Kind::Blocked) });
+    }
+}
+
+/// The VP has come to this kernel thread.
+pub(crate) fn carried(ring: &Option<Arc<Ring>>, tid: u32, is_bound: bool) {
+    if let Some(ring) = ring {
+        // Bound: its microprocess had its turn where it stood; else the kernel's half told Resumed.
+        let cause = if is_bound { Cause::None } else { Cause::Woken };
+        ring.put(Record { cause: cause as u8, arg: tid, ..Record::new(Kind::Carried) });
+    }
+}
+
+/// The kernel's half told `events` on the VP.
+pub(crate) fn told(ring: &Option<Arc<Ring>>, events: u32) {
+    use kumihimo_events::sched::Event;
+    if let Some(ring) = ring {
+        let bit = |event: Event, bit| if events & event.bit() != 0 { bit } else { 0 };
+        let arg = bit(Event::Preempted, 1) | bit(Event::Changed, 2);
+        ring.put(Record { arg, ..Record::new(Kind::Told) });
+    }
+}
+
+/// `mp`, from the VP's queue, is suspended and about to be put aside.
+pub(crate) fn held(ring: &Option<Arc<Ring>>, mp: &Mp) {
+    if let Some(ring) = ring {
+        ring.put(Record { id: mp.id(), wait: WAIT_RESUME, ..Record::new(Kind::Held) });
+    }
+}
+
+/// The VP has nothing to run from here, or something again.
+pub(crate) fn idles(ring: &Option<Arc<Ring>>, begins: bool) {
+    if let Some(ring) = ring {
+        ring.put(Record::new(if begins { Kind::IdleBegin } else { Kind::IdleEnd }));
+    }
+}
+
+/// The VP takes a step, where levels differ.
+#[inline(always)]
+pub(crate) fn begins_step(ring: &Option<Arc<Ring>>) {
+    if let Some(ring) = ring {
+        note_step_begin(ring);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn note_step_begin(ring: &Ring) {
+    ring.put(Record::new(Kind::Settles));
+}
+
+/// It has taken it: `mp` runs there, something with the mark `waits` waits, and the VP had been
+/// `asked`.
+#[inline(always)]
+pub(crate) fn step_taken(
+    ring: &Option<Arc<Ring>>,
+    mp: Option<&Mp>,
+    (waits, asked): (u32, bool),
+    is_given: impl FnOnce() -> bool,
+) {
+    if let Some(ring) = ring {
+        note_step(ring, mp, waits, asked, is_given());
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn note_step(ring: &Ring, mp: Option<&Mp>, waits: u32, asked: bool, is_given: bool) {
+    let bit = |is, bit| if is { bit } else { 0 };
+    let (id, level) = mp.map_or((0, NO_LEVEL), |mp| (mp.id(), mp.level.get()));
+    let cause = bit(is_given, GIVEN) | bit(asked, ASKED);
+    ring.put(Record { id, level, cause, wait: waits as u8, ..Record::new(Kind::Settled) });
+}
+
+fn slot(saw: Saw) -> Slot {
+    let holder = saw.holder.map(|(place, mark)| Holder {
+        row: place.row,
+        vp: place.vp,
+        mark: mark.number(),
+    });
+    Slot { serial: saw.serial, holder, given: saw.given }
+}
+
+/// The VP has asked for its core at this level. It `has` it; a microprocess `runs` there, or is the
+/// next to, or else it waits on its kernel thread's own stack.
+#[inline(always)]
+pub(crate) fn asked(ring: &Option<Arc<Ring>>, seat: &Seat, level: u8, has: bool, runs: bool) {
+    if let Some(ring) = ring {
+        note_asked(ring, seat, level, has, runs);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn note_asked(ring: &Ring, seat: &Seat, level: u8, has: bool, runs: bool) {
+    let Some((saw, mark)) = seat.sees() else { return };
+    let bit = |is, bit| if is { bit } else { 0 };
+    let (id, cause) = (slot(saw).bits(), bit(has, HAS) | bit(runs, RUNS));
+    ring.put(Record {
+        id,
+        level,
+        cause,
+        wait: mark.number(),
+        arg: saw.core.into(),
+        ..Record::new(Kind::Asked)
+    });
+}
+
+/// Nothing is runnable on the VP: it is about to leave its core.
+pub(crate) fn leaves_core(ring: &Option<Arc<Ring>>, seat: &Seat) {
+    if let Some(ring) = ring
+        && let Some((saw, _)) = seat.sees()
+    {
+        ring.put(Record {
+            id: slot(saw).bits(),
+            arg: saw.core.into(),
+            ..Record::new(Kind::Leaves)
+        });
+    }
+}
+
+/// Notes the changes of its core's slot that the VP makes.
+pub(crate) fn changes(ring: &Arc<Ring>) -> Note {
+    let ring = ring.clone();
+    Box::new(move |saw| {
+        ring.put(Record { id: slot(saw).bits(), arg: saw.core.into(), ..Record::new(Kind::Slot) })
+    })
+}
+
+// ---- By
+// anybody ---------------------------------------------------------------------------------------
+
+/// `mp` has begun to live, on no VP.
+pub(crate) fn spawned_outside(session: &Option<Arc<Session>>, mp: &Mp) {
+    if let Some(session) = session {
+        note_spawn(mp, |record, name| session.outside().put_named(record, name));
+    }
+}
+
+/// `mp` is handed over to VP `to`. Async-signal-safe.
+#[inline]
+pub(crate) fn injected(
+    session: &Option<Arc<Session>>,
+    to: usize,
+    mp: &Mp,
+    level: impl FnOnce() -> u8,
+) {
+    if let Some(session) = session {
+        let (level, arg) = (level(), to as u32);
+        let cause = Cause::Woken as u8;
+        session.outside().put(Record {
+            id: mp.id(),
+            level,
+            cause,
+            arg,
+            ..Record::new(Kind::Ready)
+        });
+    }
+}
+
+/// `id` is about to come to VP `to` at `level`, where levels differ.
+#[inline]
+pub(crate) fn sent(session: &Option<Arc<Session>>, to: usize, id: u64, level: u8) {
+    if let Some(session) = session {
+        session.outside().put(Record { id, level, arg: to as u32, ..Record::new(Kind::Sent) });
+    }
+}
+
+/// It is in that VP's injector.
+#[inline]
+pub(crate) fn put(session: &Option<Arc<Session>>, to: usize, id: u64) {
+    if let Some(session) = session {
+        session.outside().put(Record { id, arg: to as u32, ..Record::new(Kind::Put) });
+    }
+}
+
+/// The VP is written off: the others hand it nothing from here on.
+pub(crate) fn overridden(session: &Option<Arc<Session>>, vp: u32) {
+    if let Some(session) = session {
+        session.outside().put(Record { arg: vp, ..Record::new(Kind::Overridden) });
+    }
+}
+
+/// `mp` is back from the kernel and has no VP. Async-signal-safe.
+pub(crate) fn unblocked(session: &Option<Arc<Session>>, tid: u32, mp: &Mp) {
+    if let Some(session) = session {
+        session.outside().put(Record { id: mp.id(), arg: tid, ..Record::new(Kind::Unblocked) });
+    }
+}
+
+/// `mp`, which waited for a VP on the kernel thread with that index, went on without.
+pub(crate) fn went_on(ring: &Option<Arc<Ring>>, mp: &Mp, tid: impl FnOnce() -> u32) {
+    if let Some(ring) = ring {
+        ring.put(Record { id: mp.id(), arg: tid(), ..Record::new(Kind::WentOn) });
+    }
+}
+
+/// `mp`, on this kernel thread, becomes sticky, or ceases to be. Async-signal-safe.
+pub(crate) fn sticks(session: &Option<Arc<Session>>, tid: u32, mp: &Mp, begins: bool) {
+    if let Some(session) = session {
+        let kind = if begins { Kind::StickyBegin } else { Kind::StickyEnd };
+        session.outside().put(Record { id: mp.id(), arg: tid, ..Record::new(kind) });
+    }
+}
+
+/// This kernel thread carries no VP any more.
+pub(crate) fn pooled(session: &Option<Arc<Session>>, tid: u32) {
+    if let Some(session) = session {
+        session.outside().put(Record { arg: tid, ..Record::new(Kind::Pooled) });
+    }
+}
+
+/// The effective priority of a microprocess may have changed.
+pub(crate) fn reprioritised(
+    session: &Option<Arc<Session>>,
+    who: Ref,
+    level: impl FnOnce() -> Option<u8>,
+) {
+    if let Some(session) = session {
+        let level = level().unwrap_or(NO_LEVEL);
+        let cause = who.mp.effective();
+        session.outside().put(Record { id: who.id(), level, cause, ..Record::new(Kind::Priority) });
+    }
+}

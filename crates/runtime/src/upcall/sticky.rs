@@ -1,0 +1,233 @@
+//! *Sticky*: a microprocess that waits in calls of which the runtime knows nothing (std's sockets
+//! and locks, a C library) keeps its kernel thread and has no virtual processor.
+//!
+//! To tell a block and to hand the VP over twice costs more than ten times what the block itself
+//! costs a kernel thread. So it is told once or twice. One that blocks again soon is then as any
+//! kernel thread of the machine: nobody is told of its sleeps, it owns no event, and the kernel
+//! shares the cores out to it. It never stalls another one, since no VP is under it.
+//!
+//! ```text
+//!           unwrapped sleep               told, or found out: a spare has the VP
+//!   ON A VP ───────────────> LENT ─────────────────────────────> LOST
+//!      ^ ^                    │ back before the spare               │ back
+//!      │ └────────────────────┤                                     │
+//!      │  first block, or     │ second block within WITHIN of its   │
+//!      │  levels differ:      │ own run time, or no spare is left   │
+//!      │  waits for its turn  v                                     │
+//!      └──────────────────── STICKY <───────────────────────────────┘
+//!        it waits in the runtime and has hardly blocked elsewhere since; it ends; or levels
+//!        come to differ, or it is suspended: then it is recalled
+//! ```
+//! In the runtime it is what it was: it is woken, cancelled, suspended and shown as a microprocess.
+//! A wait in the runtime blocks its kernel thread ([`crate::microprocess::sticky_parker`]); a yield
+//! is one to the kernel's choice. Its state costs nothing while it stays outside: the kernel has
+//! counted its blocks there (voluntary switches, getrusage(2)), and the count is read where it
+//! waits in the runtime.
+
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use crate::kernel_thread::gs_record::{KernelThread, Standing, set_standing, standing};
+use crate::microprocess::record::Mp;
+use crate::microprocess::state::{Park, Wake};
+use crate::microprocess::sticky_state::{Reason, WEIGHT};
+use crate::microprocess::wait_reason::Wait;
+use crate::process::clock::cpu_time;
+use crate::scheduler::carrier::Carrier;
+use crate::scheduler::instance::Instance;
+use crate::scheduler::thread_place;
+use crate::trace_hooks;
+use crate::upcall::bound;
+
+/// So many times in a row it yields before it is asked whether it still blocks elsewhere.
+const YIELDS: u8 = 64;
+
+/// Decides whether `mp`, the caller or the microprocess that was interrupted on this kernel thread,
+/// goes on without a VP after a block elsewhere, and why. Async-signal-safe.
+pub(crate) fn reason(instance: &Instance, mp: &Mp) -> Option<Reason> {
+    if !instance.settings.sticky || instance.levels_differ_for(mp) || mp.state.is_suspended() {
+        return None;
+    }
+    let again = mp.sticky.blocked_again(cpu_time());
+    if !instance.kernel.has_spare() {
+        // A waiter for a turn might wait for a sleeping one.
+        return Some(Reason::NoSpare);
+    }
+    again.then_some(Reason::Often)
+}
+
+/// Makes `mp`, the caller or the interrupted microprocess, sticky. Its kernel thread has no VP.
+/// Async-signal-safe.
+pub(crate) fn begin(instance: &Instance, kt: &KernelThread, mp: &Mp, reason: Reason) {
+    debug_assert!(kt.vp.get().is_null());
+    trace_hooks::sticks(&instance.trace, kt.tid(), mp, true);
+    let own = &mp.sticky;
+    // One that only lacks a spare goes back as soon as it waits in the runtime.
+    own.weight.set(if reason == Reason::Often { WEIGHT } else { 1 });
+    own.yields.set(0);
+    own.since.set(cpu_time());
+    // As if a wait in the runtime had just been: the next look takes one off.
+    own.switches.set(voluntary_switches().saturating_sub(1));
+    own.reason.store(reason as u8, Ordering::Relaxed);
+    instance.sticky.now.fetch_add(1, Ordering::SeqCst);
+    instance.sticky.changes.fetch_add(1, Ordering::Relaxed);
+    kt.keep_to_no_core();
+    kt.events().detach();
+    set_standing(Standing::Sticky);
+    // A thread that makes levels differ counts the sticky ones afterwards: one of both sees the
+    // other.
+    if is_recalled(instance, mp) {
+        instance.kernel.call_back(kt.events().index());
+    }
+}
+
+/// It is sticky no longer, and has no VP yet.
+pub(crate) fn end(instance: &Instance, kt: &KernelThread, mp: &Mp) {
+    let own = &mp.sticky;
+    let (_, sleeps) = own.weigh(voluntary_switches());
+    instance.sticky.sleeps.fetch_add(sleeps, Ordering::Relaxed);
+    // Its time there counts as if it had had a VP.
+    let mut account = mp.account.get();
+    account.ran_ns = account.ran_ns.saturating_add(cpu_time().saturating_sub(own.since.get()));
+    mp.account.set(account);
+    own.has_blocked.set(false);
+    own.reason.store(0, Ordering::Relaxed);
+    instance.sticky.now.fetch_sub(1, Ordering::Relaxed);
+    instance.sticky.changes.fetch_add(1, Ordering::Relaxed);
+    set_standing(Standing::OnVp);
+    trace_hooks::sticks(&instance.trace, kt.tid(), mp, false);
+}
+
+/// Whether it has to have a VP before it goes on in its own code.
+pub(crate) fn is_recalled(instance: &Instance, mp: &Mp) -> bool {
+    instance.has_levels() || mp.state.is_suspended()
+}
+
+/// The caller, if it is sticky.
+pub(crate) fn current() -> Option<(&'static KernelThread, &'static Mp)> {
+    if standing() != Standing::Sticky {
+        return None;
+    }
+    // SAFETY: sticky: GS is set, and stays: without a VP the caller keeps its kernel thread, which
+    // outlives the caller's use of this: it cannot end while a microprocess is bound to it.
+    let (kt, mp) =
+        unsafe { (KernelThread::here(), crate::kernel_thread::gs_record::running_here()) };
+    mp.map(|mp| (kt, mp))
+}
+
+/// The caller is sticky: it waits for its turn on a VP. May switch.
+#[cold]
+pub(crate) fn leave(kt: &KernelThread, mp: &'static Mp) -> Carrier {
+    end(kt.instance(), kt, mp);
+    bound::return_to_vp()
+}
+
+/// The caller enters the runtime: if it is sticky and was recalled, on a VP from here.
+#[cold]
+pub(crate) fn return_if_recalled() -> Option<Carrier> {
+    let (kt, mp) = current()?;
+    is_recalled(kt.instance(), mp).then(|| leave(kt, mp))
+}
+
+/// The caller is about to wait in the runtime: on a VP, if it hardly blocks elsewhere any more.
+#[cold]
+pub(crate) fn leave_to_wait() -> Option<Carrier> {
+    let (kt, mp) = current()?;
+    let (blocks, sleeps) = mp.sticky.weigh(voluntary_switches());
+    kt.instance().sticky.sleeps.fetch_add(sleeps, Ordering::Relaxed);
+    mp.sticky.yields.set(0);
+    (!blocks || is_recalled(kt.instance(), mp)).then(|| leave(kt, mp))
+}
+
+/// The caller yields. If it is sticky, and has done nothing else for long, on a VP from here.
+#[cold]
+pub(crate) fn leave_to_yield() -> Option<Carrier> {
+    let (kt, mp) = current()?;
+    let yields = mp.sticky.yields.get() + 1;
+    mp.sticky.yields.set(yields);
+    if yields >= YIELDS {
+        return leave_to_wait();
+    }
+    is_recalled(kt.instance(), mp).then(|| leave(kt, mp))
+}
+
+/// Blocks the kernel thread of the caller, which is sticky, until it is woken, as
+/// [`park`](crate::wait::park::park) says. `why` is encoded.
+pub(crate) fn park(
+    kt: &KernelThread,
+    mp: &'static Mp,
+    (kind, object): (u8, usize),
+    deadline: Option<Instant>,
+) {
+    if mp.state.take_permit() {
+        return;
+    }
+    let bound =
+        mp.scope_deadline().filter(|b| deadline.is_none_or(|d| *b < d) && !mp.state.is_cancelled());
+    let until = bound.or(deadline);
+    let timed = if until.is_some() { Wait::TIMED } else { 0 };
+    mp.wait_kind.store(kind | timed, Ordering::Relaxed);
+    mp.wait_object.store(object, Ordering::Relaxed);
+    let waiting = &kt.instance().sticky.waiting;
+    waiting.fetch_add(1, Ordering::Relaxed);
+    sleep(mp, until);
+    waiting.fetch_sub(1, Ordering::Relaxed);
+    if bound.is_some_and(|bound| Instant::now() >= bound) {
+        mp.state.cancel(mp.state.generation());
+    }
+}
+
+fn sleep(mp: &Mp, until: Option<Instant>) {
+    let parker = &mp.sticky.parker;
+    parker.prepare();
+    if mp.state.commit_park() == Park::Permit {
+        return parker.reset();
+    }
+    if parker.sleep(until) {
+        return;
+    }
+    // Its time is over. Woken by another one at this moment, or suspended, it is called.
+    match mp.state.wake(mp.state.generation()) {
+        Wake::Queue => parker.reset(),
+        Wake::Permit | Wake::Gone => {
+            parker.sleep(None);
+        }
+    }
+}
+
+/// Of the calling kernel thread. A system call, 0.3 us.
+fn voluntary_switches() -> u64 {
+    // SAFETY: all zeros is a valid rusage.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: a live one to be written. The call cannot fail.
+    unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
+    usage.ru_nvcsw as u64
+}
+
+impl Instance {
+    /// Called by the timekeeper. Returns whether some are sticky while others are at the board. If
+    /// those run another level, the sticky ones are recalled.
+    pub(crate) fn recall_sticky_if_levels_differ(&self) -> bool {
+        if self.sticky.now.load(Ordering::Relaxed) == 0 || crate::process::board::others() == 0 {
+            return false;
+        }
+        if self.has_levels() {
+            self.recall_sticky();
+        }
+        true
+    }
+
+    /// Levels differ from here on: those that are sticky take a VP before they go on in their own
+    /// code. Where none can be waited for in a signal handler, when they next enter the runtime.
+    pub(crate) fn recall_sticky(&self) {
+        if self.sticky.now.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        for (index, slot) in (1..).zip(self.kernel.slots()) {
+            let is_without = !slot.has_vp() && thread_place::has_microprocess(slot);
+            if is_without && slot.tid.load(Ordering::Relaxed) != 0 {
+                self.kernel.call_back(index);
+            }
+        }
+    }
+}

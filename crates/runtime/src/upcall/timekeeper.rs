@@ -1,0 +1,228 @@
+//! Timekeeper: a pool thread that periodically scans the VPs and preempts microprocesses whose
+//! quantum has expired, or that do not notice new work.
+//!
+//! There is no timer per kernel thread, and nobody is interrupted unless somebody waits: one that
+//! was interrupted and found itself alone says so, and is left in peace until something comes
+//! ([`Vp::clear_alone`]). What else is read here of a virtual processor is published by its
+//! carrier with plain stores, and may be out of date: an interruption too many does no harm.
+//!
+//! One that has run for long without a switch is a *hog*. What would wake others on its virtual
+//! processor (descriptors, timers) is then watched from here, so that they wait no longer than they
+//! would beside one that switches.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use kumihimo_events::preempt::Means;
+use kumihimo_events::sched::{Event, Tick};
+
+use crate::priority::core_claim::BOOK_AT_LATEST;
+use crate::priority::turn_clock::NEVER;
+use crate::process::board;
+use crate::scheduler::instance::Instance;
+use crate::scheduler::vp::Vp;
+
+/// Looks at the time where no quantum says otherwise.
+const LONGEST: u64 = 10_000_000;
+const SHORTEST: u64 = 50_000;
+/// A bell that was not heard (the kernel thread could not be interrupted anywhere) is rung again
+/// after this long.
+const REMIND_AFTER: u64 = 3_000_000;
+/// So much later than announced, somebody else looks.
+const OVERDUE: u64 = 10_000_000;
+
+impl Instance {
+    /// [`UserScheduler::tick`](kumihimo_events::sched::UserScheduler::tick).
+    pub(crate) fn look_at_turns(&self) -> Tick {
+        if self.stopped() {
+            return Tick::Rest(None);
+        }
+        if self.all_idle() {
+            return self.look_at_idleness();
+        }
+        crate::idle::remote_wake::flush(kumihimo_arbiter::row::Caller::Anywhere);
+        self.recall_sticky_if_levels_differ();
+        let now = self.now();
+        let next = self.vps.iter().map(|vp| self.look_at_turn(vp, now)).min().unwrap_or(LONGEST);
+        self.again_in(next.clamp(SHORTEST, LONGEST), now)
+    }
+
+    fn again_in(&self, next: u64, now: u64) -> Tick {
+        self.tick_at.store(now + next, Ordering::Relaxed);
+        Tick::Again(Duration::from_nanos(next))
+    }
+
+    /// A VP that has run since the last scan is likely to run again soon, and would have to call
+    /// the timekeeper back each time (for each request of a server with one client). So it rests
+    /// only after a while of silence.
+    fn look_at_idleness(&self) -> Tick {
+        let switches = self.vps.iter().map(|vp| vp.counters.switches.load(Ordering::Relaxed));
+        let switches = switches.fold(0, u64::wrapping_add);
+        let has_sticky = self.recall_sticky_if_levels_differ();
+        if self.switches_seen.swap(switches, Ordering::Relaxed) != switches || has_sticky {
+            return self.again_in(LONGEST, self.now());
+        }
+        Tick::Rest(self.rescan())
+    }
+
+    /// Nobody runs, but others may write on the board.
+    fn rescan(&self) -> Option<Duration> {
+        let look =
+            if crate::idle::remote_wake::is_used() { self.next_deadlock_look() } else { None };
+        if board::others() == 0 {
+            return look;
+        }
+        let now = self.now();
+        if now.saturating_sub(self.rescanned_at.load(Ordering::Relaxed))
+            >= board::RESCAN_INTERVAL.as_nanos() as u64
+        {
+            self.rescanned_at.store(now, Ordering::Relaxed);
+            board::rescan();
+        }
+        Some(look.unwrap_or(board::RESCAN_INTERVAL).min(board::RESCAN_INTERVAL))
+    }
+
+    /// Called by a thread that waits for its turn: scans the turns in place of the timekeeper, if
+    /// that is long overdue. The timekeeper may be the one spare, being born, and wait at the
+    /// dynamic linker's lock, which was just given to the caller. Async-signal-safe.
+    pub(crate) fn keep_time_if_nobody_does(&self) {
+        let (now, at) = (self.now(), self.tick_at.load(Ordering::Relaxed));
+        let is_overdue =
+            self.kernel.preemption() != Means::Off && now.saturating_sub(at) >= OVERDUE;
+        if is_overdue
+            && self.tick_at.compare_exchange(at, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        {
+            let _ = self.look_at_turns();
+        }
+    }
+
+    /// Says after how many nanoseconds to look at `vp` again.
+    fn look_at_turn(&self, vp: &Vp, now: u64) -> u64 {
+        if vp.idle.cell.is_sleeping() {
+            return LONGEST;
+        }
+        let index = vp.index as u32;
+        let level =
+            self.kernel.carrier(index).map_or(0, |slot| slot.priority.load(Ordering::Relaxed));
+        let quantum = self.placer.quantum_of_ns(level);
+        let quantum = quantum.unwrap_or_else(|| vp.turn_clock.quantum.load(Ordering::Relaxed));
+        let pace = (quantum / 2)
+            .clamp(SHORTEST, if board::has_rules() { BOOK_AT_LATEST } else { LONGEST });
+        let turn = &vp.turn_clock;
+        let switches = vp.counters.switches.load(Ordering::Relaxed);
+        let due = turn.timer.load(Ordering::Relaxed).saturating_sub(now);
+        if turn.notice(switches, now) {
+            // A VP that switches looks at its timers by itself.
+            let due = if turn.went_on.load(Ordering::Relaxed) == switches { due } else { NEVER };
+            return pace.min(turn.left(quantum, now).max(SHORTEST)).min(due);
+        }
+        if self.kernel.is_raised(index) {
+            // Rung for already; once more if that was of no use.
+            if now.saturating_sub(turn.rung.load(Ordering::Relaxed)) >= REMIND_AFTER {
+                turn.goes_on();
+                turn.rung.store(now, Ordering::Relaxed);
+                self.kernel.ring_again(index);
+            }
+            return pace;
+        }
+        turn.goes_on();
+        let left = turn.left(quantum, now);
+        let is_alone = turn.alone.load(Ordering::Relaxed) == switches
+            && !self.queues.has_visible_work(vp.index);
+        let is_over = left == 0 && !is_alone;
+        if is_over {
+            turn.end(now);
+        }
+        if is_over
+            || due == 0
+            || self.queues.has_injected(vp.index)
+            || vp.row.head.has_posts()
+            || vp.must_step()
+            || vp.has_to_book(level, now)
+        {
+            turn.rung.store(now, Ordering::Relaxed);
+            self.kernel.raise(index, Event::Preempted);
+        }
+        vp.watch_descriptors();
+        [pace, left, due].into_iter().filter(|t| *t != 0).min().unwrap_or(pace)
+    }
+
+    /// Something is ready that VP `index` was watched for. If it has switched since, it finds that
+    /// by itself.
+    pub(crate) fn is_ready(&self, index: u32) {
+        let vp = &self.vps[index as usize];
+        let switches = vp.counters.switches.load(Ordering::Relaxed);
+        if vp
+            .turn_clock
+            .watched
+            .compare_exchange(switches, u64::MAX, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok()
+        {
+            self.kernel.raise(index, Event::Preempted);
+        }
+    }
+}
+
+impl Vp {
+    /// Whether the turn of the running microprocess is over, as far as the timekeeper knows. Owner
+    /// only.
+    pub(crate) fn turn_is_over(&self) -> bool {
+        self.turn_clock.over.swap(u64::MAX, Ordering::Relaxed)
+            == self.counters.switches.load(Ordering::Relaxed)
+    }
+
+    /// One that was preempted runs on: it probably does not switch soon. Owner only.
+    pub(crate) fn goes_on(&self) {
+        if self.queue().is_empty() {
+            self.alone.set(true);
+            self.turn_clock
+                .alone
+                .store(self.counters.switches.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        self.watch_descriptors();
+        self.note_may_run_long();
+    }
+
+    /// Whether a microprocess that begins, or goes on after it was preempted, makes a switch soon
+    /// is not known: the timekeeper is to look when a timer is due. Owner only.
+    #[inline]
+    pub(crate) fn note_may_run_long(&self) {
+        let timer = self.turn_clock.timer.load(Ordering::Relaxed);
+        if timer == NEVER {
+            return;
+        }
+        self.turn_clock
+            .went_on
+            .store(self.counters.switches.load(Ordering::Relaxed), Ordering::Relaxed);
+        let instance = self.instance();
+        if timer < instance.tick_at.load(Ordering::Relaxed) {
+            // Once: until it looks the next one need not ask.
+            instance.tick_at.store(timer, Ordering::Relaxed);
+            instance.kernel.wake_timekeeper();
+        }
+    }
+
+    /// Something is queued here: the running microprocess is not alone any more, if it was. Owner
+    /// only.
+    #[cold]
+    pub(crate) fn clear_alone(&self) {
+        self.alone.set(false);
+        self.turn_clock.alone.store(u64::MAX, Ordering::Relaxed);
+    }
+
+    /// What arrives for others interrupts the running one, unless there is a switch before that.
+    /// Where all have one level it can wait until the quantum is over, but for one that is alone:
+    /// its quantum has no end.
+    fn watch_descriptors(&self) {
+        let switches = self.counters.switches.load(Ordering::Relaxed);
+        if !self.has_levels() && self.turn_clock.alone.load(Ordering::Relaxed) != switches {
+            return;
+        }
+        if self.poller.is_used()
+            && self.turn_clock.watched.swap(switches, Ordering::Relaxed) != switches
+        {
+            // A failure (no memory) leaves it to the end of the quantum.
+            let _ = self.instance().kernel.watch_once(self.index as u32, self.poller.as_fd());
+        }
+    }
+}

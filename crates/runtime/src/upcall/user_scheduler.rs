@@ -1,0 +1,139 @@
+//! The user scheduler: what the kernel's half calls ([`kumihimo_events::sched`]).
+
+use std::sync::atomic::Ordering;
+
+use kumihimo_arch::overflow;
+use kumihimo_events as events;
+use kumihimo_events::sched::{Answer, Starved, Tick, UserScheduler};
+
+use crate::kernel_thread::gs_record::{KernelThread, Standing, standing};
+use crate::kernel_thread::{affinity, kernel_slice};
+use crate::microprocess::sticky_state::Reason;
+use crate::scheduler::carrier::Carrier;
+use crate::scheduler::instance::Instance;
+use crate::trace_hooks;
+use crate::upcall::{bound, handoff, preempt, sticky};
+
+impl UserScheduler for Instance {
+    fn thread(&self, thread: &events::KernelThread, live: &mut dyn FnMut()) {
+        // No memory for it is no reason to end: in a Rust program std has given this kernel thread
+        // an alternate stack, which takes its place; under a `main` that is not Rust's an overflow
+        // would then end in a bare SIGSEGV.
+        let _alt_stack = overflow::alt_stack_for_this_thread().ok();
+        preempt::note_usual_mask();
+        affinity::begin_on_all_cores();
+        kernel_slice::begin();
+        KernelThread::with(std::ptr::from_ref(self).cast(), thread, live);
+    }
+
+    fn blocked(&self, vp: u32) -> Answer {
+        trace_hooks::blocked(&self.vps[vp as usize].trace);
+        let levels = self.vps[vp as usize].queue().levels();
+        // Carried in any case: its timers and descriptors are looked after there.
+        Answer::Next(levels.checked_ilog2().map(|level| level as u8))
+    }
+
+    fn resumed(&self, vp: u32, _thread: &events::KernelThread) {
+        // SAFETY: a kernel thread of the pool: GS is set, its slot masked once.
+        let kt = unsafe { KernelThread::here() };
+        kt.attach_vp(&raw const self.vps[vp as usize]);
+        self.kernel.start_timekeeper();
+        // SAFETY: as above.
+        unsafe { Carrier::here() }.run();
+        // Nor when it carries a VP again, until it has chosen.
+        kt.clear_shown();
+        if kt.vp.get().is_null() {
+            bound::publish_bound(self, kt);
+        }
+        // What it did without a VP, too; it may never carry one again.
+        self.book(vp as usize, kt.take_cpu_time(), self.now());
+        trace_hooks::pooled(&self.trace, kt.tid());
+    }
+
+    fn unblocked(&self) {
+        // `Bound`: inside `blocking`, which looks for its VP by itself.
+        if standing() != Standing::OnVp {
+            return;
+        }
+        // SAFETY: not foreign: GS is set.
+        let kt = unsafe { KernelThread::here() };
+        kt.in_handler(|| {
+            let carrier = Carrier::current();
+            // SAFETY: null or a record, which lives for ever.
+            let Some(mp) = (unsafe { kt.current.get().as_ref() }) else { return };
+            let reason = sticky::reason(self, mp);
+            match (carrier, reason) {
+                // Back before a spare came. A block all the same: of two that talk to each other
+                // both would be told for ever. So it gives the VP away.
+                (Some(carrier), Some(Reason::Often)) => {
+                    handoff::give_away(kt);
+                    let _ = carrier.release();
+                    sticky::begin(self, kt, mp, Reason::Often);
+                }
+                (Some(_), _) => {}
+                (None, Some(reason)) => sticky::begin(self, kt, mp, reason),
+                (None, None) => {
+                    handoff::await_turn(self, mp);
+                }
+            }
+        });
+    }
+
+    fn notified(&self, _events: u32) {
+        // Not through here: `preempt::deliver`.
+    }
+
+    unsafe fn interrupted(&self, context: *mut libc::ucontext_t, vain: u32) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { preempt::interrupted(context, vain) }
+    }
+
+    fn outranked(&self, vp: u32, _priority: i32) -> Option<u64> {
+        // Whatever came from outside must be taken in when Preempted was told, be it of higher
+        // priority or not: until then it is not known.
+        let vp = &self.vps[vp as usize];
+        let moves = vp
+            .counters
+            .switches
+            .load(Ordering::Relaxed)
+            .wrapping_add(vp.turn_clock.answers.load(Ordering::Relaxed));
+        self.queues.has_injected(vp.index).then_some(moves)
+    }
+
+    fn overridden(&self, vp: u32, off: bool) {
+        if off {
+            // Before anybody treats it so.
+            trace_hooks::overridden(&self.trace, vp);
+        }
+        self.queues.set_stuck(vp as usize, off);
+        if off {
+            self.stuck_vps.fetch_add(1, Ordering::Relaxed);
+            // Sleeping VPs can pull the surplus from there.
+            self.vps.iter().for_each(|vp| vp.idle.wake());
+        } else {
+            self.stuck_vps.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    fn starved(&self, starved: Starved) -> bool {
+        self.report_starvation(starved)
+    }
+
+    fn no_spare(&self) {
+        if !self.has_levels() {
+            (0..self.vps.len()).for_each(|vp| self.kernel.release_waiters(vp as u32));
+        }
+    }
+
+    fn name_of(&self, id: u64, out: &mut [u8]) -> usize {
+        crate::microprocess::identity::find(id).map_or(0, |mp| mp.label(out))
+    }
+
+    fn tick(&self) -> Tick {
+        self.look_at_turns()
+    }
+
+    fn ready(&self, vp: u32) {
+        self.is_ready(vp);
+    }
+}

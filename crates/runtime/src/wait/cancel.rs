@@ -1,0 +1,124 @@
+//! Cooperative cancellation.
+//!
+//! A cancelled microprocess unwinds at its next *cancellation point*: every operation that may wait
+//! for long (`park`, `sleep`, `yield_now`, `join`, condition variables, barriers, messages,
+//! sockets; channels and semaphores where they have to wait), entered or left, and [`point`]. Locks
+//! are none: `Mutex`, `RwLock` and `Once` wait until they have what they wait for. The unwinding
+//! carries [`Cancelled`] and runs no panic hook; `join` returns it in its `Err`. It never shows as
+//! `ErrorKind::Interrupted`, which std's loops would retry.
+//!
+//! Held back inside [`masked`], while the microprocess unwinds already (so in `Drop` during a
+//! panic), and always in a program built with `panic = "abort"`.
+
+use std::time::Instant;
+
+use crate::kernel_thread::gs_record::current_mp;
+use crate::microprocess::foreign_thread;
+use crate::microprocess::record::Mp;
+use crate::microprocess::waiter::{Waiter, Who};
+use crate::upcall::regain::switch_point;
+
+/// The payload with which a cancelled microprocess unwinds; `JoinHandle::join` returns it in its
+/// `Err`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cancelled;
+
+impl std::fmt::Display for Cancelled {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the microprocess was cancelled")
+    }
+}
+
+impl std::error::Error for Cancelled {}
+
+fn due(mp: &Mp) -> bool {
+    mp.state.is_cancelled()
+        && mp.cancel_masked.get() == 0
+        && cfg!(panic = "unwind")
+        && !std::thread::panicking()
+}
+
+/// Whether [`point`] would unwind now. For operations that have to put something in order first.
+#[inline]
+pub fn would_unwind() -> bool {
+    current_mp().map_or_else(one_to_one_due, due)
+}
+
+/// Of the calling kernel thread, which is no microprocess's.
+fn one_to_one_due() -> bool {
+    foreign_thread::due() && cfg!(panic = "unwind") && !std::thread::panicking()
+}
+
+/// A cancellation point and a switch point.
+///
+/// # Panics
+/// Unwinds with [`Cancelled`] if the calling microprocess was cancelled and is not masked. Not on
+/// foreign kernel threads.
+#[inline]
+pub fn point() {
+    let mp = current_mp();
+    if mp.map_or_else(one_to_one_due, due) {
+        std::panic::resume_unwind(Box::new(Cancelled));
+    }
+    if mp.is_some() {
+        switch_point();
+    }
+}
+
+/// Whether the calling microprocess was asked to end, masked or not.
+pub fn requested() -> bool {
+    current_mp().map_or_else(foreign_thread::is_cancelled, |mp| mp.state.is_cancelled())
+}
+
+/// Runs `f` with cancellation held back; a request that arrives meanwhile acts at the next point
+/// after it. Nests.
+///
+/// For code that may not be left half done, and around calls out of `extern "C"` functions, through
+/// which nothing may unwind.
+pub fn masked<R>(f: impl FnOnce() -> R) -> R {
+    struct Unmask(Option<&'static Mp>);
+    impl Drop for Unmask {
+        fn drop(&mut self) {
+            match self.0 {
+                Some(mp) => mp.cancel_masked.set(mp.cancel_masked.get() - 1),
+                None => foreign_thread::unmask(),
+            }
+        }
+    }
+    let mp = current_mp();
+    match mp {
+        Some(mp) => mp.cancel_masked.set(mp.cancel_masked.get() + 1),
+        None => foreign_thread::mask(),
+    }
+    let _unmask = Unmask(mp);
+    f()
+}
+
+/// Requests the cancellation of a microprocess, and ends its wait so that it sees the request.
+pub(crate) fn request(who: &Waiter) {
+    let asked = match who.who() {
+        Who::Micro(who) => who.mp.state.cancel(who.generation),
+        Who::Foreign(thread) => thread.one_to_one.cancel(),
+    };
+    if asked {
+        who.wake();
+    }
+}
+
+/// The earlier of two deadlines, if there is any.
+pub fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
+    a.into_iter().chain(b).min()
+}
+
+/// The deadline that the innermost enclosing scope hands down, if any. Waits of `kumihimo::net` and
+/// `thread::sleep` end there.
+pub fn deadline() -> Option<Instant> {
+    current_mp().map_or_else(foreign_thread::deadline, |mp| mp.deadline.get())
+}
+
+pub(crate) fn set_deadline(deadline: Option<Instant>) {
+    match current_mp() {
+        Some(mp) => mp.deadline.set(deadline),
+        None => foreign_thread::set_deadline(deadline),
+    }
+}

@@ -1,0 +1,15 @@
+//! Waiting and waking: park, cancellation, readiness of descriptors, futures, and spinning.
+//!
+//! Everything that blocks in `sync`, `io` and `gate` is built on `park` and `Waiter::wake`. May use
+//! `upcall` and what it may use.
+
+pub(crate) mod blocking;
+pub mod cancel;
+pub mod direct_read;
+pub mod future;
+pub mod park;
+pub mod readiness;
+pub(crate) mod sleep;
+pub mod spinning;
+pub mod syscall_batch;
+pub(crate) mod tracing_spans;

@@ -1,0 +1,237 @@
+//! Waiting and waking: the one place where a microprocess, or a foreign kernel thread, stops and
+//! starts again.
+//!
+//! Everything in `sync` and `io` is built on [`park`] and [`Waiter::wake`]. The permit here is the
+//! runtime's own: it may be left over or consumed spuriously, so callers always loop on a condition
+//! of their own. The user's `thread::park` token is a separate word (`thread.rs`), as in std, where
+//! a mutex never eats a token that `unpark` left.
+
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use kumihimo_policy::Priority;
+use kumihimo_resource::id::Kind;
+
+use crate::kernel_thread::gs_record::{self, Standing};
+use crate::microprocess::after_switch::AfterSwitch;
+use crate::microprocess::foreign_thread::foreign;
+use crate::microprocess::record::{Mp, Ref};
+use crate::microprocess::state::Wake;
+use crate::microprocess::wait_reason::Wait;
+use crate::microprocess::waiter::{NO_MARK, Waiter, Who, mark_of};
+use crate::scheduler::carrier::Carrier;
+use crate::scheduler::instance;
+use crate::upcall::sticky;
+use crate::wait::tracing_spans;
+
+/// The caller as a waiter that can be woken.
+///
+/// Inside `blocking` the kernel thread itself waits, so there it is the kernel thread that is
+/// woken.
+#[inline]
+pub fn current() -> Waiter {
+    match if waits_as_microprocess() { gs_record::current_mp() } else { None } {
+        Some(mp) => Waiter::of(mp.reference()),
+        None => Waiter::of_foreign(foreign()),
+    }
+}
+
+/// Whether the caller runs on a virtual processor, so that waiting blocks the microprocess only.
+#[inline]
+pub fn on_vp() -> bool {
+    gs_record::standing() == Standing::OnVp
+}
+
+/// Whether the caller, if it waits, is woken as a microprocess: not on a foreign kernel thread, nor
+/// inside `blocking`.
+#[inline]
+pub fn waits_as_microprocess() -> bool {
+    matches!(gs_record::standing(), Standing::OnVp | Standing::Sticky)
+}
+
+/// How many virtual processors the runtime has that carries the caller; `None` where [`on_vp`] is
+/// false.
+#[inline]
+pub fn vps() -> Option<usize> {
+    match Carrier::current() {
+        Some(carrier) => Some(carrier.vp().instance().vps.len()),
+        // Its VP was taken over while it was away in the kernel.
+        None if on_vp() => instance::visit(|i| i.map(|i| i.vps.len())),
+        None => None,
+    }
+}
+
+/// Whether a kernel thread that sleeps in a system call gives its virtual processor up by itself,
+/// so that nobody need say before: an event source tells of it, or the caller has no virtual
+/// processor that it could hold up. False with event source `off`.
+#[inline]
+pub fn sleeps_are_told() -> bool {
+    instance::hears_of_sleeps() || Carrier::current().is_none()
+}
+
+/// Blocks the caller until it is woken, the deadline passes, or spuriously.
+///
+/// Blocks the microprocess; on a foreign kernel thread, inside `blocking`, and of one that blocks
+/// often in calls that the runtime does not know ([`crate::api::runtime::Builder::sticky`]), the
+/// kernel thread. Not a cancellation point, but a cancel request ends the wait. `why` is for
+/// reports only. What the waker did before `wake` happens before the return.
+#[inline]
+pub fn park(why: Wait, deadline: Option<Instant>) {
+    let _told = tracing_spans::WaitSpan::begin(why);
+    let why = why.encode();
+    match Carrier::regain_to_wait() {
+        Some(carrier) if carrier.is_running() => {
+            if deadline.is_none() && !runner(&carrier).bounded.get() {
+                park_micro(carrier, why);
+            } else {
+                park_micro_until(carrier, why, deadline);
+            }
+        }
+        _ => park_on_kernel_thread(why, deadline),
+    }
+}
+
+#[cold]
+fn park_on_kernel_thread(why: (u8, usize), deadline: Option<Instant>) {
+    match sticky::current() {
+        Some((kt, mp)) => sticky::park(kt, mp, why, deadline),
+        None => foreign().park(deadline),
+    }
+}
+
+/// The running microprocess's record.
+#[inline(always)]
+fn runner(carrier: &Carrier) -> &'static Mp {
+    // SAFETY: not null (checked by the callers): the running microprocess's record, which lives for
+    // ever.
+    unsafe { &*carrier.kernel_thread().current.get() }
+}
+
+// One frame with the switch in it: its lines have to be there when this one continues.
+#[inline(never)]
+fn park_micro(carrier: Carrier, why: (u8, usize)) {
+    let mp = runner(&carrier);
+    if !mp.state.take_permit() {
+        carrier.vp().note_wait(mp, why);
+        carrier.leave(AfterSwitch::Park);
+    }
+}
+
+#[cold]
+fn park_micro_until(carrier: Carrier, why: (u8, usize), deadline: Option<Instant>) {
+    let vp = carrier.vp();
+    let mp = runner(&carrier);
+    // A scope's deadline cancels its children where they wait. Not twice: one that puts its end off
+    // (a lock, `masked`) may wait on.
+    let bound =
+        mp.scope_deadline().filter(|b| deadline.is_none_or(|d| *b < d) && !mp.state.is_cancelled());
+    let Some(deadline) = bound.or(deadline) else { return park_micro(carrier, why) };
+    if mp.state.take_permit() {
+        return;
+    }
+    vp.note_wait(mp, why);
+    let at = vp.instance().at(deadline);
+    if at <= vp.instance().now() {
+        if bound.is_some() {
+            mp.state.cancel(mp.state.generation());
+            return;
+        }
+        // Others get their turn all the same: a caller that polls with deadlines in the past would
+        // starve them.
+        carrier.give_way(kumihimo_policy::Why::Yielded);
+        return;
+    }
+    let armed_at = vp.index;
+    {
+        // A timer is a resource: opened here, closed by the VP that finds it due or stale.
+        let _held = vp.instance().table.enter_own(Kind::TIMER, &mp.claim);
+        vp.timers().arm(mp.reference(), at);
+    }
+    vp.turn_clock.sooner(at);
+    mp.wait_kind.store(mp.wait_kind.load(Ordering::Relaxed) | Wait::TIMED, Ordering::Relaxed);
+    let number = mp.timer.load(Ordering::Relaxed);
+    let carrier = carrier.leave(AfterSwitch::Park);
+    if carrier.vp().instance().now() < at {
+        mp.timer.store(number.wrapping_add(1), Ordering::Relaxed);
+        if carrier.vp().index == armed_at {
+            carrier.vp().timers().disarmed();
+        }
+    } else if bound.is_some() {
+        mp.state.cancel(mp.state.generation());
+    }
+}
+
+impl Waiter {
+    /// A number for the calling microprocess: not 0, below 2^62, of nobody else among the living.
+    /// For the words of locks; [`of_mark`](Waiter::of_mark) leads back. Only where
+    /// [`waits_as_microprocess`] is true.
+    #[inline]
+    pub fn mark() -> u64 {
+        debug_assert!(waits_as_microprocess());
+        gs_record::current_mp().map_or(NO_MARK, mark_of)
+    }
+
+    /// Ends the wait, or leaves one permit that ends the next. Everything before happens before the
+    /// return of `park`.
+    ///
+    /// Does not switch, so it may be called with a short lock held. Lock-free.
+    #[inline]
+    pub fn wake(&self) {
+        match self.who() {
+            Who::Micro(who) => match Carrier::current() {
+                Some(carrier) => carrier.vp().wake(*who),
+                None => wake_from_outside(*who),
+            },
+            Who::Foreign(f) => f.wake(),
+        }
+    }
+
+    /// As [`wake`](Waiter::wake), with the hint that the caller is about to block: the woken one
+    /// runs next, here.
+    #[inline]
+    pub fn wake_sync(&self) {
+        match self.who() {
+            Who::Micro(who) => match Carrier::current() {
+                Some(carrier) => carrier.vp().wake_next(*who),
+                None => wake_from_outside(*who),
+            },
+            Who::Foreign(f) => f.wake(),
+        }
+    }
+
+    /// Priority inheritance: the effective priority becomes the larger of its own and `p`. Nothing
+    /// on foreign threads, and on one that has ended.
+    pub fn set_inherited(&self, p: Option<u8>) {
+        if let Who::Micro(who) = self.who()
+            && who.is_alive()
+            && who.mp.inherited() != p
+        {
+            who.mp.set_inherited(p.map(|p| p.min(kumihimo_policy::Priority::HIGHEST.get())));
+            crate::scheduler::reprioritise::changed(*who);
+        }
+    }
+
+    /// Sets its own priority, as `Thread::set_priority` does, and is no switch point: for a holder
+    /// of a lock, or a virtual processor's step. Nothing on foreign threads.
+    pub fn set_priority(&self, priority: Priority) {
+        if let Who::Micro(who) = self.who()
+            && who.is_alive()
+        {
+            crate::scheduler::reprioritise::set(*who, priority);
+        }
+    }
+}
+
+/// A wake-up by a kernel thread that carries no VP: through the injector of the VP where it last
+/// ran.
+#[cold]
+fn wake_from_outside(who: Ref) {
+    instance::visit(|instance| {
+        // No instance: whatever was parked in it has been abandoned.
+        if let Some(instance) = instance
+            && who.wake() == Wake::Queue
+        {
+            instance.inject(usize::from(who.mp.home.load(Ordering::Relaxed)), who.mp);
+        }
+    });
+}

@@ -1,0 +1,390 @@
+//! Wrapped system calls (paper P2): which calls wait for a batch, and when one starts.
+//!
+//! A microprocess that makes a call either makes it at once, or leaves it with its virtual
+//! processor and waits; [`Policy`] decides. The virtual processor makes all that it was left in one
+//! batch when there are enough of them, when nothing else of their level is runnable here, or when
+//! the first has waited for `DEADLINE`. To the microprocess it looks like any call that blocks: at
+//! most one of its own is in a batch.
+//!
+//! A batch runs masked: its calls do not wait, and their buffers were touched before, so nothing of
+//! it sleeps. A microprocess that waits for a batch is not cancelled meanwhile: the wait is
+//! bounded, and the call's buffers are borrowed until it is over.
+
+use std::io;
+use std::os::fd::RawFd;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use kumihimo_batch::{Call, Decision, Kind, LARGEST, Op, Policy, Situation};
+
+use crate::microprocess::after_switch::AfterSwitch;
+use crate::microprocess::record::{Mp, Ref};
+use crate::microprocess::wait_reason::Wait;
+use crate::process::clock::cpu_time;
+use crate::scheduler::carrier::Carrier;
+use crate::scheduler::instance::Instance;
+use crate::scheduler::vp::Vp;
+use crate::syscall::batch_config;
+use crate::syscall::batch_config::WORTHWHILE_FROM;
+use crate::syscall::batch_queue::DEADLINE;
+use crate::syscall::trial::Reading;
+
+pub use crate::config::MakeBackend;
+pub use kumihimo_batch::order::{FIRST_COME, Order};
+pub use kumihimo_batch::{Address, Message, Op as SystemCall};
+
+/// Calls of a lower level that enter together, where levels differ: what becomes runnable meanwhile
+/// waits for no more than these.
+const STEP: usize = 16;
+
+/// Makes a system call for the calling microprocess: alone and at once, or in a batch. `shared`:
+/// others use the same object, so calls may become one.
+///
+/// Blocks the microprocess while it waits for its batch, at most for some 50 us and the batches
+/// before it; on a foreign kernel thread never. No cancellation point. The outcome is that of the
+/// call alone.
+///
+/// # Errors
+/// As the system call; `WouldBlock` where it would have had to wait.
+#[inline]
+pub fn call(op: Op<'_>, shared: bool) -> io::Result<usize> {
+    if WORTHWHILE_FROM[op.kind() as usize].load(Ordering::Relaxed) == batch_config::NEVER && !shared
+    {
+        return alone(op);
+    }
+    call_together(op, shared)
+}
+
+/// Makes a system call, alone and at once. Blocks the kernel thread for as long as that takes.
+///
+/// # Errors
+/// As [`call`].
+#[inline]
+pub fn alone(mut op: Op<'_>) -> io::Result<usize> {
+    kumihimo_batch::alone(&mut op).result()
+}
+
+#[inline(never)]
+fn call_together(mut op: Op<'_>, shared: bool) -> io::Result<usize> {
+    // Before the mask: a fault is the caller's own affair.
+    op.touch();
+    let (carrier, threshold) = loop {
+        let Some(carrier) = Carrier::regain().filter(Carrier::is_running) else { return alone(op) };
+        let vp = carrier.vp();
+        let level = vp.level.get();
+        match carrier.decide(&op, level, shared) {
+            Verdict::Plain => {
+                drop(carrier);
+                return alone(op);
+            }
+            Verdict::Wait(threshold) => break (carrier, threshold),
+            Verdict::Prepare => {}
+        }
+        // It may be another one's next time.
+        let instance = vp.instance().counted();
+        drop(carrier);
+        let batch = instance.batch_config.open();
+        let Some(carrier) = Carrier::regain() else {
+            instance.batch_config.keep(batch);
+            return alone(op);
+        };
+        let spare = carrier.vp().syscall_batch.install(batch);
+        drop(carrier);
+        if let Some(batch) = spare {
+            instance.batch_config.keep(batch);
+        }
+    };
+    let vp = carrier.vp();
+    let Some(mp) = carrier.running() else { unreachable!("asked above") };
+    let level = vp.level.get();
+    let mut call = Call::new(op, level);
+    let at = NonNull::from(&mut call);
+    // What lies behind `at` is touched by its batch from here on, and by the caller only through
+    // it.
+    vp.syscall_batch.add(at.cast(), mp.reference(), level, || vp.instance().now());
+    if vp.syscall_batch.waiting.get() == 1 {
+        vp.turn_clock.sooner(vp.syscall_batch.since.get() + DEADLINE);
+    }
+    if vp.syscall_batch.waiting.get() as usize >= threshold || vp.batch_is_due() {
+        vp.run_batch(Some(mp));
+    }
+    // SAFETY: alive until this function returns, and nobody touches it once it has an outcome.
+    let outcome = || unsafe { at.as_ref() }.outcome;
+    let mut carrier = Some(carrier);
+    loop {
+        if let Some(outcome) = outcome() {
+            return outcome.result();
+        }
+        match carrier.take().or_else(Carrier::regain) {
+            Some(carrier) => wait(carrier, mp),
+            None => unreachable!("a microprocess is on a virtual processor wherever it waits"),
+        }
+    }
+}
+
+fn wait(carrier: Carrier, mp: &'static Mp) {
+    if !mp.state.take_permit() {
+        carrier.vp().note_wait(mp, Wait::Batch.encode());
+        carrier.leave(AfterSwitch::Park);
+    }
+}
+
+/// What is to be done about a call.
+enum Verdict {
+    /// Made at once.
+    Plain,
+    /// It waits until so many wait.
+    Wait(usize),
+    /// First the batch has to be opened, or the costs measured.
+    Prepare,
+}
+
+impl Carrier {
+    fn decide(&self, op: &Op<'_>, level: u8, shared: bool) -> Verdict {
+        let vp = self.vp();
+        let (queue, instance) = (&vp.syscall_batch, vp.instance());
+        let kind = op.kind();
+        let gate = WORTHWHILE_FROM[kind as usize].load(Ordering::Relaxed);
+        let waiting = queue.waiting.get() as usize;
+        let runnable = if vp.queue().levels() >> level == 0 { 0 } else { vp.queue().len() };
+        queue.asked.set(queue.asked.get() + 1);
+        queue.batchable.set(queue.batchable.get() + u64::from(!kind.is_always_plain()));
+        let batch_config = &instance.batch_config;
+        if !shared
+            && (waiting + runnable + 1 < usize::from(gate)
+                || queue.thin.get() && !batch_config.gathers())
+        {
+            return Verdict::Plain;
+        }
+        if batch_config.lacks_costs() && gate != batch_config::NEVER {
+            // The first that may be worth it has the costs measured.
+            return Verdict::Prepare;
+        }
+        let living = if batch_config.policy() == Policy::Paper {
+            instance.living() as usize / instance.vps.len()
+        } else {
+            0
+        };
+        let now = Situation { waiting, runnable, living, shared, share: queue.share() };
+        match batch_config.policy().decide(kind, batch_config.costs(), now) {
+            Decision::Plain => Verdict::Plain,
+            // What can be merged saves more than any such trial is about.
+            Decision::Wait(_)
+                if batch_config.policy() == Policy::Adaptive
+                    && !shared
+                    && kind != Kind::Nop
+                    && !self.batches_pay() =>
+            {
+                Verdict::Plain
+            }
+            Decision::Wait(_) if !queue.is_open() => Verdict::Prepare,
+            Decision::Wait(n) => Verdict::Wait(n),
+        }
+    }
+
+    /// As far as was tried out here.
+    fn batches_pay(&self) -> bool {
+        let vp = self.vp();
+        let setting = vp.instance().batch_config.settings.load(Ordering::Relaxed);
+        vp.syscall_batch.trial.in_batches(setting, vp.poller.waited_for(), || self.reading())
+    }
+
+    #[cold]
+    fn reading(&self) -> Reading {
+        // Each kernel thread that lives has a base of its own.
+        Reading { thread: self.kernel_thread().fs, on_core: cpu_time() }
+    }
+}
+
+impl Vp {
+    /// Whether no microprocess that could make a further call of that level comes before the
+    /// waiting ones.
+    pub(crate) fn batch_is_due(&self) -> bool {
+        self.queue().levels() >> self.syscall_batch.level.get() == 0
+            && self.queue().injector_is_empty()
+    }
+
+    /// Before another one runs.
+    #[inline]
+    pub(crate) fn run_batch_if_due(&self) {
+        if self.syscall_batch.waiting.get() > 0 && self.batch_is_due() {
+            self.run_batch(None);
+        }
+    }
+
+    /// At a look at the clock.
+    pub(crate) fn run_batch_if_late(&self, now: u64) {
+        if self.syscall_batch.deadline().is_some_and(|deadline| now >= deadline) {
+            self.run_batch(None);
+        }
+    }
+
+    /// Has the calls made that wait here, and their microprocesses made runnable, `but` the running
+    /// one. Where levels differ the highest go first, and what is left when something above it has
+    /// become runnable stays.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn run_batch(&self, but: Option<&'static Mp>) {
+        let queue = &self.syscall_batch;
+        queue.counters.waited(self.instance().now().saturating_sub(queue.since.get()));
+        // SAFETY: the owner's, and nothing below comes back here: waking makes runnable, and no
+        // more.
+        let (batch, calls, who) =
+            unsafe { (&mut *queue.batch.get(), &mut *queue.calls.get(), &mut *queue.who.get()) };
+        let Some(batch) = batch else { return };
+        loop {
+            let n = queue.waiting.get() as usize;
+            let now = if self.has_common_level() {
+                n
+            } else {
+                sort_by_level(&mut calls[..n], &mut who[..n]).min(STEP)
+            };
+            // SAFETY: each lies on the stack of a microprocess that waits for its outcome, or in
+            // the caller's frame; `NonNull` has the layout of a reference, and nobody else touches
+            // them before they have an outcome.
+            let these =
+                unsafe { &mut *(std::ptr::from_mut(&mut calls[..now]) as *mut [&mut Call<'_>]) };
+            batch.order = order();
+            batch.run(these, &queue.counters);
+            queue.waiting.set((n - now) as u32);
+            let mut woken = [const { None }; LARGEST];
+            for (woken, who) in woken.iter_mut().zip(&mut who[..now]) {
+                *woken = who.take();
+            }
+            calls.copy_within(now..n, 0);
+            who[..n].rotate_left(now);
+            for who in woken[..now].iter_mut().filter_map(Option::take) {
+                if but.is_none_or(|me| !std::ptr::eq(me, who.mp)) {
+                    crate::microprocess::prefetch::prefetch_stack(who.mp);
+                    self.wake(who);
+                }
+            }
+            if n == now {
+                return;
+            }
+            // SAFETY: as above; it still waits.
+            queue.level.set(unsafe { calls[0].as_ref() }.level);
+            if !self.batch_is_due() {
+                return queue.since.set(self.instance().now());
+            }
+        }
+    }
+}
+
+/// In which order batches enter: [`Order`] as a word, for experiments.
+static ORDER: AtomicU8 = AtomicU8::new(3);
+
+/// Changes in which order the calls of a batch enter the kernel, and whether they are merged: what
+/// the default is measured against.
+pub fn set_order(order: Order) {
+    ORDER.store(u8::from(order.by_priority) | u8::from(order.by_content) << 1, Ordering::Relaxed);
+}
+
+fn order() -> Order {
+    let word = ORDER.load(Ordering::Relaxed);
+    Order { by_priority: word & 1 != 0, by_content: word & 2 != 0 }
+}
+
+/// The highest level first, else as they are. How many have that level.
+fn sort_by_level(calls: &mut [NonNull<Call<'static>>], who: &mut [Option<Ref>]) -> usize {
+    // SAFETY: they wait, and the caller is the owner of the list.
+    let level = |call: &NonNull<Call<'static>>| unsafe { call.as_ref() }.level;
+    // Insertion: few, nearly always in order, and without a buffer.
+    for i in 1..calls.len() {
+        let mut at = i;
+        while at > 0 && level(&calls[at - 1]) < level(&calls[at]) {
+            calls.swap(at - 1, at);
+            who.swap(at - 1, at);
+            at -= 1;
+        }
+    }
+    calls.iter().take_while(|call| level(call) == level(&calls[0])).count()
+}
+
+/// Changes when batches are made, from the next call on: see
+/// [`Builder::batch`](crate::api::runtime::Builder::batch).
+///
+/// # Errors
+/// `NotFound`: no runtime runs.
+pub fn set_batch_policy(policy: Policy) -> io::Result<()> {
+    crate::scheduler::instance::visit(|instance| match instance {
+        Some(instance) => {
+            instance.batch_config.set_policy(policy);
+            Ok(())
+        }
+        None => {
+            Err(io::Error::new(io::ErrorKind::NotFound, "no Kumihimo runtime runs in this process"))
+        }
+    })
+}
+
+/// What batches have done, and how they are made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BatchMetrics {
+    /// `adaptive`, `paper`, `fixed=N` or `off`.
+    pub policy: String,
+    /// `uring` or `plain`; `not yet` before the first batch.
+    pub back_end: String,
+    /// Why there is no uring, if one was wanted.
+    pub refused: Option<String>,
+    /// What is batched and what never is, in words, once the costs are known.
+    pub explained: Vec<String>,
+    /// Batches run.
+    pub batches: u64,
+    /// Calls in them.
+    pub calls: u64,
+    /// Kernel entries that they took.
+    pub entries: u64,
+    /// Calls that became part of another one's system call.
+    pub merged: u64,
+    /// Merged calls that were made once more, alone.
+    pub again: u64,
+    /// Nanoseconds that the first call of each batch waited for it to start, in all.
+    pub waited_ns: u64,
+    /// Batches of 1, 2, 3-4, 5-8, 9-16, 17-32, 33-64 calls.
+    pub sizes: [u64; kumihimo_batch::BUCKETS],
+}
+
+impl Instance {
+    pub(crate) fn batch_metrics(&self) -> BatchMetrics {
+        let batch_config = &self.batch_config;
+        let mut sum = BatchMetrics {
+            policy: batch_config.policy().to_string(),
+            refused: batch_config.refused.get().cloned(),
+            explained: batch_config
+                .costs
+                .get()
+                .map_or_else(Vec::new, |costs| batch_config.policy().explain(costs)),
+            ..BatchMetrics::default()
+        };
+        for vp in &self.vps {
+            let c = &vp.syscall_batch.counters;
+            sum.batches += c.batches.load(Ordering::Relaxed);
+            sum.calls += c.calls.load(Ordering::Relaxed);
+            sum.entries += c.entries.load(Ordering::Relaxed);
+            sum.merged += c.merged.load(Ordering::Relaxed);
+            sum.again += c.again.load(Ordering::Relaxed);
+            sum.waited_ns += c.waited_ns.load(Ordering::Relaxed);
+            for (sum, size) in sum.sizes.iter_mut().zip(&c.sizes) {
+                *sum += size.load(Ordering::Relaxed);
+            }
+        }
+        sum.back_end = match (&sum.refused, sum.batches) {
+            (Some(_), _) => "plain",
+            (None, 0) => "not yet",
+            (None, _) => "uring",
+        }
+        .to_owned();
+        sum
+    }
+}
+
+/// Whether the caller's read of `len` bytes at `at` begins where the last one of another
+/// microprocess on this virtual processor has ended: see `shared` of [`call`](super::call). False
+/// on a foreign kernel thread. Notes the read.
+#[inline]
+pub fn follows_another(fd: RawFd, at: u64, len: usize) -> bool {
+    let Some(carrier) = Carrier::current().filter(Carrier::is_running) else { return false };
+    carrier.vp().syscall_batch.last_reads.note(fd, at, len, carrier.kernel_thread().current.get())
+}
