@@ -65,7 +65,7 @@ pub enum Taker {
 }
 
 /// One VP's run queue, as its owner uses it. All but `has_visible_work`, `injector`, `shown` and
-/// `stats` are for the owner only (see [`Set::local`]).
+/// `stats` are for the owner only (see [`Set::local`](crate::Set::local)).
 pub trait RunQueue<T: Node> {
     /// Queues an item here.
     ///

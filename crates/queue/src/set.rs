@@ -127,7 +127,7 @@ impl<T: Node> Set<T> {
     /// is one on x86).
     ///
     /// # Safety
-    /// As [`Injector::push`].
+    /// As [`Injector::push`](crate::injector::Injector::push).
     #[inline]
     pub unsafe fn inject(&self, vp: usize, item: NonNull<T>) -> bool {
         // SAFETY: as the caller promises.

@@ -192,7 +192,7 @@ impl fmt::Display for Together {
 }
 
 /// Checks the traces in `paths`, each as [`check`] does, and all of them together: whether
-/// priorities are exact over the board ([`crate::check::board_order`]).
+/// priorities are exact over the board.
 ///
 /// # Errors
 /// A file cannot be read, or is no trace; they do not belong together.

@@ -97,7 +97,7 @@ impl Server {
         self.settings.max_memory != 0 && self.databases.shared.memory() > self.settings.max_memory
     }
 
-    /// Asks it to end: [`Running::wait`] does so.
+    /// Requests the end of the server, which [`Running::wait`](crate::Running::wait) awaits.
     pub fn stop(&self) {
         *self.stopping.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.stopped.notify_all();

@@ -92,8 +92,9 @@ impl Number {
     }
 
     /// In a fork's child, as soon as can be: closes its copies of all descriptors that belong to
-    /// the number and its [`Control`], so that the number does not outlive the parent in it. It
-    /// changes nothing for the parent. Both may be dropped or leaked afterwards. Async-signal-safe.
+    /// the number and its [`Control`](super::control::Control), so that the number does not outlive
+    /// the parent in it. It changes nothing for the parent. Both may be dropped or leaked
+    /// afterwards. Async-signal-safe.
     pub fn forget_in_child(&self) {
         if std::process::id() != self.pid {
             self.directory.forget_in_child();

@@ -58,8 +58,8 @@ pub struct Thread {
 }
 
 impl Thread {
-    /// Makes the park token of this one available: wakes it if it is in [`park()`], else ends its
-    /// next one at once.
+    /// Makes the park token of this one available: wakes it if it is in
+    /// [`park`](crate::thread::park), else ends its next one at once.
     ///
     /// Never blocks. What happened before happens before the return of `park`. Nothing if it has
     /// ended.
@@ -145,7 +145,8 @@ pub(crate) fn token_of(who: &Waiter) -> Option<&AtomicU32> {
     }
 }
 
-/// The caller: a microprocess (also inside [`blocking`]), or a kernel thread.
+/// The caller: a microprocess (also inside [`blocking`](crate::thread::blocking)), or a kernel
+/// thread.
 pub fn current() -> Thread {
     match current_mp() {
         Some(mp) => {

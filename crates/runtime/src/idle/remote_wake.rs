@@ -19,8 +19,9 @@ pub trait RemoteWakeHandler: Sync {
     /// allocate without bound.
     fn take_in(&self, posts: u64);
 
-    /// Rings for all that was put before others and not told yet, see [`defer_flush`]. Anywhere: on
-    /// a virtual processor that is masked, on the kernel thread that keeps the time.
+    /// Rings for all that was put before others and not told yet, see
+    /// [`defer_flush`](crate::scheduler::posts::defer_flush). Anywhere: on a virtual processor that
+    /// is masked, on the kernel thread that keeps the time.
     fn flush(&self, caller: Caller);
 
     /// For how many nanoseconds it pays to spin, if at all, because a thread that is awake on

@@ -32,7 +32,7 @@ use crate::wait::blocking::blocking;
 ///
 /// The work, `out`'s included, is done on a kernel thread of its own, since it needs more stack
 /// than a microprocess may have; the calling microprocess is blocked meanwhile, as in
-/// [`thread::blocking`](crate::api::thread::blocking), its virtual processor is not. If no kernel
+/// [`thread::blocking`](crate::thread::blocking), its virtual processor is not. If no kernel
 /// thread can be had, the caller does it, without backtraces. Not for signal handlers, and not
 /// inside [`NoEvents`](crate::NoEvents): `Builder::dump_signal` is for the former.
 ///

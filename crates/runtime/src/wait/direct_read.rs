@@ -1,4 +1,4 @@
-//! Reads that go to the disk whatever is in memory: see [`crate::syscall::direct_read`].
+//! Reads that go to the disk whatever is in memory.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};

@@ -24,14 +24,16 @@ use crate::wait::{cancel, park, sleep};
 /// Runs `future` on the caller until it is ready.
 ///
 /// It is polled here, in the calling microprocess, with its thread-local storage; between polls the
-/// microprocess is parked until the future's waker is used, from wherever. [`thread::park`]'s token
-/// is not touched. Allocates nothing. A future that wakes itself lets others run before it is
-/// polled again. Calls nest: one inside another one's `poll` stops the outer one until it ends.
+/// microprocess is parked until the future's waker is used, from wherever.
+/// [`thread::park`](crate::thread::park)'s token is not touched. Allocates nothing. A future that
+/// wakes itself lets others run before it is polled again. Calls nest: one inside another one's
+/// `poll` stops the outer one until it ends.
 ///
-/// Blocks the microprocess; on a kernel thread that is none, or inside [`thread::blocking`], the
-/// kernel thread. A cancellation point, before each poll: the future is dropped while the caller
-/// unwinds. A scope's deadline acts as in every wait that is not of sockets: it cancels the scope's
-/// children, and nobody else; for a limit of its own see [`block_on_until`].
+/// Blocks the microprocess; on a kernel thread that is none, or inside
+/// [`thread::blocking`](crate::thread::blocking), the kernel thread. A cancellation point, before
+/// each poll: the future is dropped while the caller unwinds. A scope's deadline acts as in every
+/// wait that is not of sockets: it cancels the scope's children, and nobody else; for a limit of
+/// its own see [`block_on_until`].
 ///
 /// # Panics
 /// With the panic of `poll`; the waker may be used all the same.

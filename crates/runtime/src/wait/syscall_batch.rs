@@ -381,7 +381,7 @@ impl Instance {
 }
 
 /// Whether the caller's read of `len` bytes at `at` begins where the last one of another
-/// microprocess on this virtual processor has ended: see `shared` of [`call`](super::call). False
+/// microprocess on this virtual processor has ended: see `shared` of [`call`]. False
 /// on a foreign kernel thread. Notes the read.
 #[inline]
 pub fn follows_another(fd: RawFd, at: u64, len: usize) -> bool {

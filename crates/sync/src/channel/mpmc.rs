@@ -61,10 +61,10 @@ pub struct Sender<T> {
 /// The receiving end. Clone it for more receivers.
 pub type Receiver<T> = receiver::Receiver<T, receiver::Shared>;
 
-/// See [`Receiver::iter`].
+/// Iterator of `Receiver::iter`: blocks for each message until all senders are gone.
 pub type Iter<'a, T> = receiver::Iter<'a, T, receiver::Shared>;
 
-/// See [`Receiver::try_iter`].
+/// Iterator of `Receiver::try_iter`: ends where the channel is empty.
 pub type TryIter<'a, T> = receiver::TryIter<'a, T, receiver::Shared>;
 
 /// All messages of a [`Receiver`] that it owns.

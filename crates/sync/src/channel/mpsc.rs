@@ -52,10 +52,10 @@ pub struct SyncSender<T> {
 /// are dropped too and senders get an error.
 pub type Receiver<T> = receiver::Receiver<T, receiver::Exclusive>;
 
-/// See [`Receiver::iter`].
+/// Iterator of `Receiver::iter`: blocks for each message until all senders are gone.
 pub type Iter<'a, T> = receiver::Iter<'a, T, receiver::Exclusive>;
 
-/// See [`Receiver::try_iter`].
+/// Iterator of `Receiver::try_iter`: ends where the channel is empty.
 pub type TryIter<'a, T> = receiver::TryIter<'a, T, receiver::Exclusive>;
 
 /// All messages of a [`Receiver`] that it owns.

@@ -25,7 +25,7 @@ pub struct Request<'a, Q, R> {
 }
 
 /// A client that waits for the reply. Dropping it without one ends the client's wait with
-/// [`SendRecvError::Unanswered`].
+/// [`SendRecvError::Unanswered`](super::errors::SendRecvError::Unanswered).
 #[must_use = "the client waits for a reply"]
 pub struct Caller<'a, Q, R> {
     pub(super) core: &'a MailboxCore<Q, R>,
