@@ -134,11 +134,20 @@ fn levels_row_keeps_the_order_of_priorities() {
     let name = "levels_row_keeps_the_order_of_priorities";
     let (_peer, said) = Peer::start("redis");
     let Some(port) = said.strip_prefix("ready ") else { return kumihimo_tests::skip(name, &said) };
-    let trace = std::env::temp_dir().join(format!("kumihimo-levels-{}.json", std::process::id()));
+    let own = |name: &str| {
+        std::env::temp_dir().join(format!("kumihimo-levels-{}.{name}", std::process::id()))
+    };
+    // A board of its own: the traces of other tests' processes, with which this one would share
+    // cores otherwise, are not at hand.
+    let (trace, board) = (own("json"), own("board"));
     for events in ["bpf", "perf", "watch"] {
         let more = [port.to_owned()];
         let lab = kumihimo_config::lab_with("trace_buffer=1000000");
-        let traced = [("KUMI_TRACE", trace.as_os_str()), ("KUMI_LAB", lab.as_ref())];
+        let traced = [
+            ("KUMI_TRACE", trace.as_os_str()),
+            ("KUMI_LAB", lab.as_ref()),
+            ("KUMI_ARBITER", board.as_os_str()),
+        ];
         match run_with("work=levels count=20 rounds=20", events, &more, &traced) {
             Err(why) => kumihimo_tests::skip(name, &format!("events={events}: {why}")),
             Ok(_) => {
@@ -152,6 +161,7 @@ fn levels_row_keeps_the_order_of_priorities() {
                 let steps = steps_with_different_levels(&said);
                 assert!(steps.is_some_and(|steps| steps > 0), "events={events}: {said}");
                 std::fs::remove_file(&trace).expect("it was written");
+                std::fs::remove_file(&board).expect("it was shared");
             }
         }
     }

@@ -270,12 +270,12 @@ mod tests {
                 row("io", 1, 1, 1, 1),
                 row("resource", 3, 1, 2, 1),
                 row("runtime", 3, 3, 3, 3),
-                row("sync", 1, 1, 1, 1)
+                row("sync", 2, 2, 2, 2)
             ]
         );
         assert_eq!(table.interface(), row("the resource interface", 3, 1, 2, 1));
-        assert_eq!(table.behind(), row("behind it", 5, 5, 5, 5));
-        assert_eq!(table.all(), row("all crates", 8, 6, 7, 6));
+        assert_eq!(table.behind(), row("behind it", 6, 6, 6, 6));
+        assert_eq!(table.all(), row("all crates", 9, 7, 8, 7));
     }
 
     #[test]

@@ -51,7 +51,7 @@ pub fn is_found_and_measured(sources: &Path, place: &Path, scratch: &Path) {
             "dd",
             &["if=/dev/zero", "of=dd", "bs=64k", "count=33", "status=none", "conv=fsync"],
         );
-        let input = format!("if={}", there.join("kv/src/request.rs").display());
+        let input = format!("if={}", there.join("kv/src/protocol/request.rs").display());
         sh(
             place,
             "dd",
