@@ -224,7 +224,8 @@ fn no_descriptor_left_for_a_connection() {
     for _ in 0..20 {
         assert_eq!(clients[0].ask(&["get", "a"]), Reply::bulk("1"));
     }
-    clients.drain(..40);
+    // The rest fits beside the runtime's own descriptors, of which each kernel thread has some.
+    clients.drain(..55);
     let last = clients.len() - 1;
     assert_eq!(clients[last].reply(), Reply::bulk("1"));
     server.signal(Signal::TERM);
