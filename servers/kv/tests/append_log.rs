@@ -304,7 +304,9 @@ fn no_space_left_for_the_log() {
                 Reply::Line('-', refused) => break refused,
                 other => panic!("{other:?}"),
             }
-            assert!(stored < 100, "100 kB in 64");
+            // With `everysec` replies do not wait for the log's writer, which may be behind by any
+            // number of commands on a busy machine.
+            assert!(sync == "everysec" || stored < 100, "100 kB in 64");
         };
         assert_eq!(
             refused,

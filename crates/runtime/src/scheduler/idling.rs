@@ -216,8 +216,8 @@ impl Vp {
                 // gates, the timekeeper looks instead.
                 let look =
                     if remote_wake::is_used() { None } else { instance.next_deadlock_look() };
-                // Where nobody keeps the time, and there is no porter of gates, nobody stirs those
-                // that sleep.
+                // Without a timekeeper and without a link poller, no thread wakes sleeping VPs for
+                // the board: they rescan it themselves.
                 let alone = instance.kernel.preemption() == Means::Off && !remote_wake::is_used();
                 let rescan = (alone && board::others() != 0).then_some(board::RESCAN_INTERVAL);
                 wait = [wait, trim, rescan, look].into_iter().flatten().min();
