@@ -87,14 +87,24 @@ fn until_one_waits_for(what: &str) {
     });
 }
 
-/// The byte that is asked with.
+/// Echoed at once.
 const BYTE: u8 = 7;
+
+/// Echoed after [`LASTS`]. A source that looks for blocks (`perf`, `watch`) finds only those that
+/// last from one look to the next: 1.6 ms at most, `Watch::LONGEST`. Shorter ones cost nothing
+/// there, and make nobody sticky.
+const LONG: u8 = 8;
+const LASTS: Duration = Duration::from_millis(5);
+
+fn outside() -> PipeEcho {
+    PipeEcho::delayed(|byte| (byte == LONG).then_some(LASTS))
+}
 
 /// Asks until the caller, the only microprocess that does, is sticky.
 fn stick(outside: &mut PipeEcho) {
     until(|| !is_any_sticky());
     while !is_any_sticky() {
-        outside.ask(BYTE);
+        outside.ask(LONG);
         thread::yield_now();
     }
 }
@@ -103,7 +113,7 @@ fn stick(outside: &mut PipeEcho) {
 fn waits_of_the_runtime_take_it_back_to_a_virtual_processor() {
     each("waits_of_the_runtime_take_it_back_to_a_virtual_processor", || {
         let one = thread::spawn(|| {
-            let mut outside = PipeEcho::new();
+            let mut outside = outside();
             for _ in 0..20 {
                 stick(&mut outside);
                 for _ in 0..10 {
@@ -122,7 +132,7 @@ fn waits_of_the_runtime_take_it_back_to_a_virtual_processor() {
 fn yielding_thread_returns_to_a_vp() {
     each("yielding_thread_returns_to_a_vp", || {
         let one = thread::spawn(|| {
-            stick(&mut PipeEcho::new());
+            stick(&mut outside());
             until(|| !is_any_sticky());
         });
         one.join().expect("no panic");
@@ -140,7 +150,7 @@ fn it_is_woken_by_whatever_it_waits_for() {
         let rounds = Arc::new(AtomicU64::new(0));
         let counts = rounds.clone();
         let one = thread::spawn(move || {
-            let mut outside = PipeEcho::new();
+            let mut outside = outside();
             // Before each wait, so that it has a reason to stay as it is.
             let mut again = || (0..20).for_each(|_| outside.ask(BYTE));
             for round in 0..30 {
@@ -191,7 +201,7 @@ fn it_is_woken_by_whatever_it_waits_for() {
 fn joiner_that_goes_back_to_a_vp_is_woken() {
     each("joiner_that_goes_back_to_a_vp_is_woken", || {
         let one = thread::spawn(|| {
-            let mut outside = PipeEcho::new();
+            let mut outside = outside();
             for round in 0..30 {
                 stick(&mut outside);
                 while is_any_sticky() {
@@ -210,7 +220,7 @@ fn a_lock_from_before_is_given_back_after() {
         for round in 0..20 {
             let locks = lock.clone();
             let one = thread::spawn(move || {
-                let mut outside = PipeEcho::new();
+                let mut outside = outside();
                 let mut guard = locks.lock().expect("no poison");
                 stick(&mut outside);
                 *guard += 1;
@@ -234,7 +244,7 @@ fn sticky_wait_can_be_cancelled() {
         for _ in 0..20 {
             let (_send, receive) = mpsc::channel::<()>();
             let one = thread::spawn(move || {
-                stick(&mut PipeEcho::new());
+                stick(&mut outside());
                 let _ = receive.recv();
             });
             until_one_waits_for("the channel");
@@ -252,7 +262,7 @@ fn scope_deadline_ends_a_sticky_wait() {
         let deadline = Instant::now() + Duration::from_millis(300);
         let ended = thread::scope_until(deadline, |scope| {
             let one = scope.spawn(move || {
-                stick(&mut PipeEcho::new());
+                stick(&mut outside());
                 let _ = receive.recv();
             });
             one.join().is_err()
@@ -268,7 +278,7 @@ fn suspended_sticky_thread_continues_after_resume() {
         let count = Arc::new(AtomicU64::new(0));
         let counts = count.clone();
         let one = thread::spawn(move || {
-            let mut outside = PipeEcho::new();
+            let mut outside = outside();
             stick(&mut outside);
             for n in 0..20 {
                 assert_eq!(receive.recv(), Ok(n));
@@ -303,7 +313,7 @@ fn suspension_stops_a_computing_sticky_thread() {
         let (count, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let (counts, stops) = (count.clone(), stop.clone());
         let one = thread::spawn(move || {
-            stick(&mut PipeEcho::new());
+            stick(&mut outside());
             while !stops.load(SeqCst) {
                 counts.fetch_add(1, SeqCst);
             }
@@ -330,7 +340,7 @@ fn suspension_inside_blocking_stops_it_on_return() {
             (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let (counts, is_inside, goes) = (count.clone(), inside.clone(), go.clone());
         let one = thread::spawn(move || {
-            let mut outside = PipeEcho::new();
+            let mut outside = outside();
             stick(&mut outside);
             for n in 1..=20 {
                 (0..4).for_each(|_| outside.ask(BYTE));
@@ -368,9 +378,9 @@ fn no_thread_is_sticky_where_levels_differ() {
         let stop = Arc::new(AtomicBool::new(false));
         let stops = stop.clone();
         let one = thread::spawn(move || {
-            let mut outside = PipeEcho::new();
+            let mut outside = outside();
             while !stops.load(SeqCst) {
-                outside.ask(BYTE);
+                outside.ask(LONG);
                 thread::yield_now();
             }
         });
@@ -400,7 +410,7 @@ fn sticky_deadlock_is_reported() {
     let body = || {
         let ((send, receive), (back, wait)) = (mpsc::channel::<()>(), mpsc::channel::<()>());
         let one = thread::spawn(move || {
-            stick(&mut PipeEcho::new());
+            stick(&mut outside());
             let _ = wait.recv();
             drop(send);
         });
@@ -480,9 +490,9 @@ fn sticky_kernel_thread_owns_no_event() {
             .map(|_| {
                 let stops = stop.clone();
                 thread::spawn(move || {
-                    let mut outside = PipeEcho::new();
+                    let mut outside = outside();
                     while !stops.load(SeqCst) {
-                        (0..20).for_each(|_| outside.ask(BYTE));
+                        outside.ask(LONG);
                         thread::yield_now();
                     }
                 })
@@ -511,7 +521,7 @@ fn sticky_kernel_thread_owns_no_event() {
 fn stickiness_can_be_switched_off() {
     let body = || {
         let one = thread::spawn(|| {
-            let mut outside = PipeEcho::new();
+            let mut outside = outside();
             (0..2000).for_each(|_| outside.ask(BYTE));
         });
         one.join().expect("no panic");
