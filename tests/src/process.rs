@@ -99,7 +99,7 @@ pub fn again(name: &str, environment: &[(&str, &str)]) -> Ended {
 /// Waits for the end of a process that [`start`] began.
 ///
 /// # Panics
-/// If it hangs, with what it wrote and where it stood.
+/// If it hangs, with what it wrote and where it stood; if the program has no test `name`.
 #[must_use]
 pub fn finish(name: &str, child: Child) -> Ended {
     finish_within(IDLE_LOOKS, name, child)
@@ -135,6 +135,8 @@ fn finish_within(idle_looks: u32, name: &str, child: Child) -> Ended {
     if let Some(stood) = hangs {
         panic!("{name} hangs: {}\n{stood}", ended.told());
     }
+    // libtest is content with a name that no test has.
+    assert!(!ended.stdout.contains("running 0 tests"), "there is no test {name}");
     ended
 }
 
@@ -152,8 +154,6 @@ pub fn alone(name: &str, body: impl FnOnce()) {
         let _ = writeln!(std::io::stderr(), "\n{line}");
     }
     assert!(ended.status.success(), "{name}: {}", ended.told());
-    // libtest is content with a name that no test has.
-    assert!(!ended.stdout.contains("running 0 tests"), "there is no test {name}");
 }
 
 /// Whether microprocesses are kernel threads here (`KUMI_LAB=tls=kernel`, ThreadSanitizer, another

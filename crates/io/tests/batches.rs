@@ -460,6 +460,7 @@ fn unknown_policy_is_an_error() {
         .output()
         .unwrap();
     assert!(child.status.success(), "{child:?}");
+    assert!(String::from_utf8_lossy(&child.stdout).contains("1 passed"), "{child:?}");
     let _alone = alone();
     let none = kumihimo_runtime::runtime::set_batch_policy(BatchPolicy::Off).unwrap_err();
     assert_eq!(none.kind(), ErrorKind::NotFound);

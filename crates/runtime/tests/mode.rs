@@ -25,6 +25,11 @@ fn alone(name: &str, tls: &str) -> Output {
         .output()
         .expect("the test again");
     let _ = std::fs::remove_dir_all(folder);
+    // libtest is content with a name that no test has.
+    assert!(
+        !String::from_utf8_lossy(&output.stdout).contains("running 0 tests"),
+        "there is no test {name}"
+    );
     output
 }
 

@@ -36,7 +36,6 @@ pub fn play_with(name: &str, environment: &[(&str, &str)], parts: &[(&str, &dyn 
         let _ = writeln!(std::io::stderr(), "\n{line}");
     }
     assert!(ended.status.success(), "{name}: {}", ended.told());
-    assert!(!ended.stdout.contains("running 0 tests"), "there is no test {name}");
 }
 
 /// Another process of the test. Killed when it is dropped.

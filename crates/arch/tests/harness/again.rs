@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 /// Output of this test program, run again for the one test `name` with `env` set.
 pub fn once_more(name: &str, env: &[(&str, &str)]) -> Output {
     let exe = std::env::current_exe().expect("this program");
-    Command::new(exe)
+    let output = Command::new(exe)
         .args(["--exact", name, "--nocapture", "--test-threads=1"])
         .env("KUMI_TEST_CHILD", name)
         // Sanitizers, if this is built with one, shall leave faults to the program.
@@ -15,7 +15,13 @@ pub fn once_more(name: &str, env: &[(&str, &str)]) -> Output {
         .env("TSAN_OPTIONS", "handle_segv=0:handle_sigbus=0:handle_abort=0:report_bugs=0")
         .envs(with_lab("", env))
         .output()
-        .expect("the test program again")
+        .expect("the test program again");
+    // libtest is content with a name that no test has.
+    assert!(
+        !String::from_utf8_lossy(&output.stdout).contains("running 0 tests"),
+        "there is no test {name}"
+    );
+    output
 }
 
 /// `env`, with the laboratory's settings of this process kept where `lab` and `env` do not replace

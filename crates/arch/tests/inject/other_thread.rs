@@ -39,7 +39,7 @@ extern "C" fn wander() {
 fn it_goes_on_on_another_kernel_thread() {
     needs_context!();
     needs_blocks!();
-    const NAME: &str = "it_goes_on_on_another_kernel_thread";
+    const NAME: &str = "other_thread::it_goes_on_on_another_kernel_thread";
     again::alone(NAME, || {
         const EACH: u64 = 1000;
         inject::prepare();

@@ -73,6 +73,9 @@ fn run(test: &str, files: &[(&str, &str)], all: &[Example]) {
             .unwrap();
         std::fs::remove_dir_all(&place).unwrap();
         assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+        // libtest is content with a name that no test has.
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(!said.contains("running 0 tests"), "there is no test {test}");
     }
 }
 
