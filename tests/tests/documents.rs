@@ -58,6 +58,56 @@ fn readme_states_the_minimum_rust_version_of_the_manifest() {
     assert!(read("README.md").contains(&stated), "README.md lacks \"{stated}\"");
 }
 
+const DOCUMENTS: [&str; 5] =
+    ["README.md", "ARCHITECTURE.md", "HACKING.md", "CAVEATS.md", "lab/README.md"];
+
+/// Sources in backticks, `src/` and the folder of all crates left out: `runtime/wait/park.rs`.
+#[test]
+fn every_source_that_a_document_names_exists() {
+    let mut sources = Vec::new();
+    for folder in ["crates", "examples", "lab", "scripts", "servers", "tests", "tools"] {
+        each_source(&root().join(folder), &mut |path, _| sources.push(format!("/{path}")));
+    }
+    let short = |path: &String| path.replace("/src/", "/");
+    let names: Vec<String> = sources.iter().map(short).chain(sources.iter().cloned()).collect();
+    let (mut named, mut missing) = (0, Vec::new());
+    for document in DOCUMENTS {
+        for word in read(document).split('`').skip(1).step_by(2) {
+            let path = word.split("::").next().unwrap_or_default();
+            if !path.ends_with(".rs") || path.contains([' ', '*', '{', '<']) {
+                continue;
+            }
+            named += 1;
+            if !names.iter().any(|name| name.ends_with(&format!("/{path}"))) {
+                missing.push(format!("{document}: {path}"));
+            }
+        }
+    }
+    assert!(named > 100, "{named}: the documents name their sources differently");
+    assert!(missing.is_empty(), "{missing:#?}");
+}
+
+#[test]
+fn every_relative_link_of_a_document_leads_to_a_file() {
+    let (mut links, mut missing) = (0, Vec::new());
+    for document in DOCUMENTS {
+        let folder = root().join(document);
+        let folder = folder.parent().expect("a folder");
+        for target in read(document).split("](").skip(1) {
+            let target = target.split([')', '#']).next().unwrap_or_default();
+            if target.is_empty() || target.contains("://") {
+                continue;
+            }
+            links += 1;
+            if !folder.join(target).exists() {
+                missing.push(format!("{document}: {target}"));
+            }
+        }
+    }
+    assert!(links > 10, "{links}: the documents link differently");
+    assert!(missing.is_empty(), "{missing:#?}");
+}
+
 #[test]
 fn every_lock_of_the_order_exists() {
     for lock in lock_order(&read("lock-order.txt")).expect("the list is well formed") {
@@ -88,11 +138,7 @@ fn every_lock_is_in_the_order() {
     for krate in std::fs::read_dir(root().join("crates")).expect("a folder").flatten() {
         each_source(&krate.path().join("src"), &mut |path, text| {
             // What stands under loom only is loom's.
-            if path.ends_with("shim.rs")
-                || path.ends_with("_model.rs")
-                || path.ends_with("models.rs")
-                || path.ends_with("/loom.rs")
-            {
+            if path.ends_with("/loom.rs") || path.ends_with("/model_memory.rs") {
                 return;
             }
             for name in declared_locks(text) {

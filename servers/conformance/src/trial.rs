@@ -4,15 +4,19 @@
 //! modes, counts of links, sizes, which times went on; never a time, a number of an inode or a
 //! position in a directory.
 
+mod rendering;
+
 use std::fmt::{Display, Write as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use nix::errno::Errno as Named;
 use rustix::fs::{
     AtFlags, CWD, FallocateFlags, FileType, FlockOperation, Gid, Mode, OFlags, RenameFlags,
     SeekFrom, Stat, Timespec, Timestamps, Uid, XattrFlags,
 };
 use rustix::io::{Errno, Result};
+
+pub use rendering::errno_name;
+use rendering::{describe, names, runs, shown};
 
 /// A case's calls and what they gave, in its own directory, which is the current one.
 pub struct Trial {
@@ -39,21 +43,8 @@ impl AsFd for Open {
     }
 }
 
-/// `ENOENT` and its like.
-#[must_use]
-pub fn errno_name(errno: Errno) -> String {
-    format!("{:?}", Named::from_raw(errno.raw_os_error()))
-}
-
 fn mode(bits: u32) -> Mode {
     Mode::from_raw_mode(bits)
-}
-
-/// A name as one can read it, shortened.
-fn shown(name: impl AsRef<[u8]>) -> String {
-    let name = name.as_ref();
-    let text = name.escape_ascii().to_string();
-    if text.len() > 60 { format!("{}...({} bytes)", &text[..20], name.len()) } else { text }
 }
 
 /// A path or a name: text, or bytes that are none.
@@ -601,64 +592,4 @@ impl Trial {
             )
         });
     }
-}
-
-fn describe(stat: &Stat) -> String {
-    let kind = FileType::from_raw_mode(stat.st_mode);
-    let mut text = format!(
-        "{kind:?} {:04o} links {} uid {} gid {}",
-        stat.st_mode & 0o7777,
-        stat.st_nlink,
-        stat.st_uid,
-        stat.st_gid
-    );
-    match kind {
-        // How large a directory is, is the file system's affair.
-        FileType::Directory => {}
-        FileType::CharacterDevice | FileType::BlockDevice => {
-            let _ = write!(
-                text,
-                " device {},{}",
-                rustix::fs::major(stat.st_rdev),
-                rustix::fs::minor(stat.st_rdev)
-            );
-        }
-        _ => {
-            let _ = write!(text, " size {}", stat.st_size);
-        }
-    }
-    text
-}
-
-/// `"ab" + 3 x "c"`: bytes with their runs counted, a checksum where they are too many.
-fn runs(bytes: &[u8]) -> String {
-    let mut text = format!("{} bytes:", bytes.len());
-    for (n, run) in bytes.chunk_by(|a, b| a == b).enumerate() {
-        if n == 24 {
-            let sum = bytes
-                .iter()
-                .fold(0u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)));
-            let _ = write!(text, " ... sum {sum:x}");
-            break;
-        }
-        let byte = run[0..1].escape_ascii();
-        let _ = if run.len() == 1 {
-            write!(text, " {byte}")
-        } else {
-            write!(text, " {}x{byte}", run.len())
-        };
-    }
-    text
-}
-
-fn names(directory: impl AsFd) -> Result<Vec<String>> {
-    let mut buffer = Vec::with_capacity(32 << 10);
-    let mut listing = rustix::fs::RawDir::new(directory, buffer.spare_capacity_mut());
-    let mut names = Vec::new();
-    while let Some(listed) = listing.next() {
-        let listed = listed?;
-        names.push(format!("{}:{:?}", shown(listed.file_name().to_bytes()), listed.file_type()));
-    }
-    names.sort();
-    Ok(names)
 }

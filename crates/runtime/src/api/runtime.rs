@@ -12,23 +12,19 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use kumihimo_arch::{overflow, tls};
 use kumihimo_events::limit::Limit;
 use kumihimo_policy::{Policy, Priority, RoundRobin};
-use kumihimo_resource::id::Printed;
 
 use crate::api::handle::{Thread, current};
 use crate::config::{MAX_VPS, Settings};
 use crate::kernel_thread::fork;
 use crate::lifecycle::spawn::{self, SpawnRequest};
-use crate::lifecycle::{join, shutdown};
+use crate::lifecycle::{join, process_handlers, shutdown};
 use crate::memory::pool::{self, SlotKind};
 use crate::observe::dump_signal;
 use crate::priority::placement::Placer;
-use crate::process::mode;
 use crate::resource::membership;
 use crate::scheduler::instance::{self, Instance};
-use crate::upcall::preempt;
 
 pub use crate::config::{DEFAULT_DESIGN, DEFAULT_STACK, OnDeadlock};
 pub use crate::observe::dump::dump;
@@ -131,8 +127,8 @@ impl Builder {
     }
 
     /// When system calls of several microprocesses enter the kernel together: see
-    /// [`wrapped`](crate::wait::syscall_batch). `KUMI_LAB=batch=...` applies where the program does
-    /// not call this.
+    /// [`syscall_batch`](crate::wait::syscall_batch). `KUMI_LAB=batch=...` applies where the
+    /// program does not call this.
     pub fn batch(mut self, policy: BatchPolicy) -> Builder {
         self.batch = Some(policy);
         self
@@ -398,7 +394,7 @@ impl Builder {
         if instance::running() {
             return Err(running());
         }
-        once_per_process()?;
+        process_handlers::install_once()?;
         if let (None, Some(bytes)) = (self.stack_size, config.stack) {
             SlotKind::for_stack(bytes, false)
                 .map_err(|e| invalid(format!("KUMI_STACK={bytes}: {e}")))?;
@@ -422,51 +418,6 @@ impl Builder {
 /// One virtual processor a core, as far as there may be as many.
 fn default_vps() -> usize {
     std::thread::available_parallelism().map_or(1, NonZero::get).min(MAX_VPS)
-}
-
-/// Handlers and self-tests that belong to the process and not to one runtime.
-fn once_per_process() -> io::Result<()> {
-    static DONE: Mutex<bool> = Mutex::new(false);
-    let mut done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
-    if !*done {
-        mode::decide()?;
-        fork::install(instance::forget);
-        preempt::prepare();
-        // SAFETY: `describe` is async-signal-safe: it reads atomics of a record that lives for
-        // ever.
-        unsafe { overflow::install_process_handler(describe) };
-        tls::setxid::set_carrier_fs(crate::kernel_thread::gs_record::carrier_fs);
-        *done = true;
-    }
-    Ok(())
-}
-
-/// Name and id of the microprocess on a slot, for the overflow message. Async-signal-safe.
-fn describe(slot_end: usize, out: &mut [u8]) -> usize {
-    let Some(mp) = crate::scheduler::carrier::running_on(slot_end) else { return 0 };
-    let mut label = [0u8; 47];
-    let n = mp.label(&mut label);
-    let mut w = Cut { out, len: 0 };
-    use std::fmt::Write;
-    let name = std::str::from_utf8(&label[..n]).unwrap_or("?");
-    let id = Printed(mp.id());
-    let _ = if n == 0 { write!(w, "(no name) (id {id})") } else { write!(w, "'{name}' (id {id})") };
-    w.len
-}
-
-/// Formats into a buffer and drops what does not fit: no allocation.
-struct Cut<'a> {
-    out: &'a mut [u8],
-    len: usize,
-}
-
-impl std::fmt::Write for Cut<'_> {
-    fn write_str(&mut self, s: &str) -> std::fmt::Result {
-        let n = s.len().min(self.out.len() - self.len);
-        self.out[self.len..self.len + n].copy_from_slice(&s.as_bytes()[..n]);
-        self.len += n;
-        Ok(())
-    }
 }
 
 /// A running runtime. Dropping it ends it.

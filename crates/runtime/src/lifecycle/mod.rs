@@ -4,6 +4,7 @@
 //! A closure comes in at `spawn`, its outcome leaves at `join`. May use `wait` and what it may use.
 
 pub(crate) mod join;
+pub(crate) mod process_handlers;
 pub(crate) mod scope_data;
 pub(crate) mod shutdown;
 pub(crate) mod spawn;

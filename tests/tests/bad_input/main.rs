@@ -1,19 +1,19 @@
 //! Bad input that is answered with an error or a panic, and limits that are reached. What ends the
 //! process: last_words.rs.
 
+mod exhausted;
+
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-use kumihimo::runtime::{Events, Runtime, metrics};
+use kumihimo::runtime::Runtime;
 use kumihimo::sync::{
     Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError, mpsc,
 };
 use kumihimo::thread::{self, Builder};
-use kumihimo_tests::process::{
-    again, alone, is_child, is_one_to_one, kernel_threads, one_to_one, others_sleep,
-};
+use kumihimo_tests::process::{again, alone, is_child, one_to_one};
 use kumihimo_tests::skip;
 
 fn with_vps(vps: usize, body: impl FnOnce() + Send) {
@@ -24,22 +24,6 @@ fn message(payload: &(dyn std::any::Any + Send)) -> String {
     let text = payload.downcast_ref::<String>().cloned();
     text.or_else(|| payload.downcast_ref::<&str>().map(|s| (*s).to_owned()))
         .expect("a panic with a text")
-}
-
-fn set_limit(resource: libc::__rlimit_resource_t, limit: u64) {
-    // SAFETY: in and out pointers to live structs.
-    unsafe {
-        let mut now: libc::rlimit = std::mem::zeroed();
-        assert_eq!(libc::getrlimit(resource, &mut now), 0);
-        now.rlim_cur = limit.min(now.rlim_max);
-        assert_eq!(libc::setrlimit(resource, &now), 0);
-    }
-}
-
-/// Bytes of address space in use.
-fn address_space() -> u64 {
-    let text = std::fs::read_to_string("/proc/self/statm").expect("statm");
-    text.split(' ').next().expect("a number").parse::<u64>().expect("a number") * 4096
 }
 
 #[test]
@@ -103,192 +87,6 @@ fn a_result_larger_than_the_stack() {
                 Builder::new().stack_size(8 << 20).spawn(|| [7u8; 100_000]).expect("it fits");
             assert_eq!(large.join().expect("no panic")[99_999], 7);
         });
-    });
-}
-
-#[test]
-fn address_space_is_used_up() {
-    alone("address_space_is_used_up", || {
-        with_vps(2, || {
-            // What a first microprocess needs is there before the limit comes.
-            thread::spawn(|| ()).join().expect("no panic");
-            set_limit(libc::RLIMIT_AS, address_space() + (1 << 30));
-            let (sender, receiver) = mpsc::channel::<()>();
-            let receiver = Arc::new(Mutex::new(receiver));
-            let mut begun = Vec::new();
-            let refused = loop {
-                let receiver = receiver.clone();
-                let body = move || assert!(receiver.lock().expect("not poisoned").recv().is_err());
-                match Builder::new().stack_size(48 << 20).spawn(body) {
-                    Ok(handle) => begun.push(handle),
-                    Err(e) => break e,
-                }
-                assert!(begun.len() < 1000, "the limit does not bind");
-            };
-            assert!(!one_to_one() || refused.kind() == ErrorKind::WouldBlock, "{refused:?}");
-            assert!(one_to_one() || refused.to_string().contains("ulimit -v"), "{refused}");
-            drop(sender);
-            let all = begun.len();
-            for handle in begun {
-                handle.join().expect("those that began end as ever");
-            }
-            // And their room is there again.
-            let again: Vec<_> = (0..all)
-                .map(|_| Builder::new().stack_size(48 << 20).spawn(|| ()).expect("room again"))
-                .collect();
-            for handle in again {
-                handle.join().expect("no panic");
-            }
-            set_limit(libc::RLIMIT_AS, libc::RLIM_INFINITY);
-        });
-    });
-}
-
-/// Begins microprocesses that wait until one is refused; the refusal's text; then they end, and one
-/// more begins.
-fn until_refused(stack: usize) -> std::io::Error {
-    let gate = Arc::new(AtomicBool::new(false));
-    let mut begun = Vec::new();
-    let refused = loop {
-        let gate = gate.clone();
-        let wait = move || {
-            while !gate.load(SeqCst) {
-                thread::park();
-            }
-        };
-        match Builder::new().stack_size(stack).spawn(wait) {
-            Ok(handle) => begun.push(handle),
-            Err(e) => break e,
-        }
-        assert!(begun.len() <= 2000, "the limit does not bind");
-    };
-    gate.store(true, SeqCst);
-    for handle in begun {
-        handle.thread().unpark();
-        handle.join().expect("no panic");
-    }
-    Builder::new().stack_size(stack).spawn(|| ()).expect("room again").join().expect("no panic");
-    refused
-}
-
-#[test]
-fn limits_of_the_runtime_are_reached() {
-    alone("limits_of_the_runtime_are_reached", || {
-        let limited = |builder: kumihimo::runtime::Builder, word: &str| {
-            builder.vps(2).build().expect("a runtime").run(|| {
-                let refused = until_refused(2 << 20);
-                assert_eq!(refused.kind(), ErrorKind::OutOfMemory);
-                assert!(refused.to_string().contains(word), "{refused}");
-            });
-        };
-        limited(Runtime::builder().max_microprocesses(20), "Builder::max_microprocesses");
-        if is_one_to_one() {
-            return skip(
-                "limits_of_the_runtime_are_reached",
-                "the stacks of kernel threads are not counted",
-            );
-        }
-        let made = {
-            let runtime = Runtime::builder().vps(1).build().expect("a runtime");
-            let now = metrics().expect("it runs");
-            drop(runtime);
-            now
-        };
-        // Pooled ones of this size serve first.
-        limited(Runtime::builder().max_stacks(made.stacks + 200), "Builder::max_stacks");
-        let bytes = made.stack_bytes + (1 << 30);
-        limited(Runtime::builder().max_stack_memory(bytes), "Builder::max_stack_memory");
-    });
-}
-
-#[test]
-fn kernel_threads_run_out() {
-    alone("kernel_threads_run_out", || {
-        Runtime::builder().vps(1).max_kernel_threads(1).build().expect("a runtime").run(|| {
-            if one_to_one() {
-                return skip("kernel_threads_run_out", "every microprocess is a kernel thread");
-            }
-            let other = thread::spawn(|| 5);
-            assert_eq!(thread::blocking(|| 7), 7);
-            assert_eq!(other.join().expect("no panic"), 5);
-            let now = metrics().expect("it runs");
-            assert_eq!((now.blocking_inline, now.hand_offs, now.kernel_threads), (1, 0, 1));
-        });
-    });
-}
-
-#[test]
-fn no_memory_for_a_kernel_thread() {
-    alone("no_memory_for_a_kernel_thread", || {
-        // With events one would be waiting already.
-        Runtime::builder().vps(1).events(Events::Off).build().expect("a runtime").run(|| {
-            if one_to_one() {
-                return skip(
-                    "no_memory_for_a_kernel_thread",
-                    "every microprocess is a kernel thread",
-                );
-            }
-            // A thread that is just beginning needs memory, or has more than it keeps: glibc maps
-            // an arena of twice its size, and cuts it.
-            others_sleep();
-            // Less than a kernel thread's stack is left.
-            set_limit(libc::RLIMIT_AS, address_space() + (64 << 10));
-            let answer = thread::blocking(|| 7);
-            set_limit(libc::RLIMIT_AS, libc::RLIM_INFINITY);
-            assert_eq!(answer, 7);
-            assert_eq!(metrics().expect("it runs").blocking_inline, 1);
-            assert_eq!(thread::blocking(|| 8), 8);
-            assert_eq!(metrics().expect("it runs").blocking_inline, 1, "and then there is one");
-        });
-    });
-}
-
-fn descriptors() -> usize {
-    std::fs::read_dir("/proc/self/fd").expect("fd").count()
-}
-
-#[test]
-fn no_descriptors_for_a_runtime() {
-    alone("no_descriptors_for_a_runtime", || {
-        // What is opened once a process is open.
-        with_vps(1, || ());
-        let before = descriptors();
-        set_limit(libc::RLIMIT_NOFILE, before as u64 + 3);
-        let refused = Runtime::builder().vps(16).build().expect_err("too few descriptors");
-        let text = refused.to_string();
-        assert!(text.contains("os error 24") && text.contains("ulimit -n"), "{text}");
-        set_limit(libc::RLIMIT_NOFILE, 4096);
-        assert_eq!(descriptors(), before, "what was opened is closed");
-        with_vps(16, || thread::spawn(|| ()).join().expect("no panic"));
-        assert_eq!(descriptors(), before);
-    });
-}
-
-#[test]
-fn no_kernel_threads_for_a_runtime() {
-    alone("no_kernel_threads_for_a_runtime", || {
-        // What is made once a process is made.
-        with_vps(1, || ());
-        // SAFETY: no pointers. The limit does not bind root; and a process that changes its user
-        // must ask to see its own descriptors again.
-        let changed = unsafe {
-            libc::geteuid() != 0
-                || libc::setuid(54_321) == 0 && libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0) == 0
-        };
-        if !changed {
-            return skip(
-                "no_kernel_threads_for_a_runtime",
-                "root here may not become another user",
-            );
-        }
-        let (before, threads) = (descriptors(), kernel_threads());
-        set_limit(libc::RLIMIT_NPROC, threads as u64 + 3);
-        let refused = Runtime::builder().vps(64).build().expect_err("too few kernel threads");
-        set_limit(libc::RLIMIT_NPROC, libc::RLIM_INFINITY);
-        let text = refused.to_string();
-        assert!(text.contains("virtual processor") && text.contains("Builder::vps"), "{text}");
-        assert_eq!((descriptors(), kernel_threads()), (before, threads), "what had begun is ended");
-        with_vps(64, || thread::spawn(|| ()).join().expect("no panic"));
     });
 }
 

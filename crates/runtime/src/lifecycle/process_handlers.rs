@@ -1,0 +1,59 @@
+//! Handlers of the process: fork, preemption signals, stack overflow and set-id calls.
+//!
+//! They are installed with the first runtime of a process and stay after its end.
+
+use std::io;
+use std::sync::{Mutex, PoisonError};
+
+use kumihimo_arch::{overflow, tls};
+use kumihimo_resource::id::Printed;
+
+use crate::kernel_thread::{fork, gs_record};
+use crate::process::mode;
+use crate::scheduler::{carrier, instance};
+use crate::upcall::preempt;
+
+/// Installs the handlers and runs the self-tests that belong to the process, at its first runtime.
+pub(crate) fn install_once() -> io::Result<()> {
+    static DONE: Mutex<bool> = Mutex::new(false);
+    let mut done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
+    if !*done {
+        mode::decide()?;
+        fork::install(instance::forget);
+        preempt::prepare();
+        // SAFETY: `describe` is async-signal-safe: it reads atomics of a record that lives for
+        // ever.
+        unsafe { overflow::install_process_handler(describe) };
+        tls::setxid::set_carrier_fs(gs_record::carrier_fs);
+        *done = true;
+    }
+    Ok(())
+}
+
+/// Name and id of the microprocess on a slot, for the overflow message. Async-signal-safe.
+fn describe(slot_end: usize, out: &mut [u8]) -> usize {
+    let Some(mp) = carrier::running_on(slot_end) else { return 0 };
+    let mut label = [0u8; 47];
+    let n = mp.label(&mut label);
+    let mut w = Cut { out, len: 0 };
+    use std::fmt::Write;
+    let name = std::str::from_utf8(&label[..n]).unwrap_or("?");
+    let id = Printed(mp.id());
+    let _ = if n == 0 { write!(w, "(no name) (id {id})") } else { write!(w, "'{name}' (id {id})") };
+    w.len
+}
+
+/// Formats into a buffer and drops what does not fit: no allocation.
+struct Cut<'a> {
+    out: &'a mut [u8],
+    len: usize,
+}
+
+impl std::fmt::Write for Cut<'_> {
+    fn write_str(&mut self, s: &str) -> std::fmt::Result {
+        let n = s.len().min(self.out.len() - self.len);
+        self.out[self.len..self.len + n].copy_from_slice(&s.as_bytes()[..n]);
+        self.len += n;
+        Ok(())
+    }
+}
