@@ -167,14 +167,16 @@ fn stack_that_no_slot_holds_is_an_error_that_names_the_variable() {
 #[test]
 fn dir_off_leaves_the_process_out_of_the_machine() {
     const NAME: &str = "dir_off_leaves_the_process_out_of_the_machine";
+    const WHY: &str =
+        "KUMI_DIR=off: this process uses no run-time directory; unset it, or name one";
     if is_child(NAME) {
         Runtime::builder().vps(1).build().expect("a runtime").run(|| {
-            assert_eq!(kumihimo::machine::number(), Err("KUMI_DIR=off".to_owned()));
+            assert_eq!(kumihimo::machine::number(), Err(WHY.to_owned()));
             assert_eq!(thread::spawn(|| 7).join().expect("no panic"), 7);
-            assert_eq!(board::alone(), Some("KUMI_DIR=off"));
+            assert_eq!(board::alone(), Some(WHY));
         });
         let error = kumihimo::machine::Machine::mine().expect_err("none");
-        assert_eq!(error.to_string(), "KUMI_DIR=off");
+        assert_eq!(error.to_string(), WHY);
         return;
     }
     well(&again(NAME, &[("KUMI_DIR", "off"), ("KUMI_ARBITER", "on")]));

@@ -1,11 +1,11 @@
 //! The configuration of this process.
 
 use std::ffi::{OsStr, OsString};
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::error::{Error, Problem, Why};
 use crate::lab::{self, KEYS};
-use crate::refused::refused;
+use crate::refused;
 use crate::table::{Config, LAB, Line, Origin, VARIABLES};
 
 /// What the environment held when it was parsed.
@@ -40,11 +40,7 @@ impl Parsed {
         if let Some(list) = value_of(LAB).as_deref().and_then(OsStr::to_str) {
             parsed.pairs = lab::read(&mut parsed.config.lab, list, &mut problems);
         }
-        for old in refused() {
-            if let Some(value) = value_of(old.name) {
-                problems.push(old.problem(&value));
-            }
-        }
+        problems.extend(refused::problems(value_of));
         parsed.error = (!problems.is_empty()).then_some(Error { problems });
         parsed
     }
@@ -90,11 +86,35 @@ fn shown(value: &OsStr) -> String {
 
 /// Parses the environment, the first time. Later changes of the environment have no effect; the
 /// child of a fork has its parent's result. The first call allocates: not in a signal handler.
+///
+/// Not a `OnceLock`: the child of a fork inherits one that another thread is initialising, and
+/// waits for that thread for ever. Here two threads may parse at once, and the first result stays.
 fn parsed() -> &'static Parsed {
-    static PARSED: OnceLock<Parsed> = OnceLock::new();
-    PARSED.get_or_init(|| {
-        if is_privileged() { Parsed::default() } else { Parsed::of(|name| std::env::var_os(name)) }
-    })
+    static PARSED: AtomicPtr<Parsed> = AtomicPtr::new(std::ptr::null_mut());
+    // Acquire: with the Release of the exchange, the contents are there.
+    let found = PARSED.load(Ordering::Acquire);
+    if !found.is_null() {
+        // SAFETY: not null: from `Box::into_raw` below, never freed and never written again.
+        return unsafe { &*found };
+    }
+    let fresh =
+        if is_privileged() { Parsed::default() } else { Parsed::of(|name| std::env::var_os(name)) };
+    let fresh = Box::into_raw(Box::new(fresh));
+    let stays = match PARSED.compare_exchange(
+        std::ptr::null_mut(),
+        fresh,
+        Ordering::AcqRel,
+        Ordering::Acquire,
+    ) {
+        Ok(_) => fresh,
+        Err(first) => {
+            // SAFETY: from `Box::into_raw` just now, and no other thread has seen it.
+            drop(unsafe { Box::from_raw(fresh) });
+            first
+        }
+    };
+    // SAFETY: as above.
+    unsafe { &*stays }
 }
 
 /// The settings of this process. A setting whose value is an error has its default.

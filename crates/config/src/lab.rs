@@ -48,7 +48,7 @@ pub struct Key {
     pub default: &'static str,
     /// What it changes.
     pub effect: &'static str,
-    read: fn(&mut Lab, &str) -> bool,
+    pub(crate) read: fn(&mut Lab, &str) -> bool,
 }
 
 /// Stores a parsed value. False: there is none.
@@ -178,7 +178,10 @@ pub(crate) fn read(
             why: Why::Expected(allowed),
         });
     };
-    for (name, value) in pairs(list) {
+    if pairs(list).any(|(name, _)| name.is_empty()) {
+        wrong(list, format!("key=value pairs, none of them empty, with the keys {}", names()));
+    }
+    for (name, value) in pairs(list).filter(|(name, _)| !name.is_empty()) {
         let pair = value.map_or_else(|| name.to_owned(), |value| format!("{name}={value}"));
         let Some(key) = KEYS.iter().find(|key| key.name == name) else {
             wrong(&pair, format!("key=value pairs with the keys {}", names()));

@@ -1,67 +1,107 @@
 //! Variables of earlier versions, which are refused.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 
 use crate::error::{Problem, Why};
+use crate::lab::{self, KEYS, Lab};
+use crate::table::{Config, LAB, VARIABLES};
 
 /// A variable of an earlier version.
-pub(crate) struct Refused {
-    pub(crate) name: &'static str,
-    /// The assignment that replaces the variable with this value. `None`: no variable does.
-    successor: fn(&str) -> Option<String>,
+struct Refused {
+    name: &'static str,
+    successor: Successor,
 }
 
-/// What a key of `KUMI_LAB` replaced.
-macro_rules! now_in_lab {
-    ($name:literal, $key:literal) => {
+/// What replaced a variable.
+enum Successor {
+    /// This key of `KUMI_LAB`.
+    Key(&'static str),
+    /// This variable, with the old value or its new form.
+    Variable(&'static str, fn(&str) -> &str),
+    /// This assignment for this one value; other values have no successor.
+    Assignment(&'static str, &'static str),
+}
+
+const REFUSED: [Refused; 13] =
+    [
+        Refused { name: "KUMI_MACHINE", successor: Successor::Assignment("off", "KUMI_DIR=off") },
         Refused {
-            name: $name,
-            // A value of the laboratory holds no `=`.
-            successor: |value| {
-                Some(format!(concat!("KUMI_LAB=", $key, "={}"), value.replace('=', ":")))
-            },
-        }
-    };
-}
-
-const REFUSED: [Refused; 13] = [
-    Refused {
-        name: "KUMI_MACHINE",
-        successor: |value| (value == "off").then(|| "KUMI_DIR=off".to_owned()),
-    },
-    Refused {
-        name: "KUMI_BOARD",
-        successor: |value| {
-            let value = if value == "off" { "none" } else { value };
-            Some(format!("KUMI_ARBITER={value}"))
+            name: "KUMI_BOARD",
+            successor: Successor::Variable("KUMI_ARBITER", |value| {
+                if value == "off" { "none" } else { value }
+            }),
         },
-    },
-    now_in_lab!("KUMI_TLS", "tls"),
-    now_in_lab!("KUMI_GUARD", "guard"),
-    now_in_lab!("KUMI_FSBASE", "fsbase"),
-    now_in_lab!("KUMI_DLOPEN", "dlopen"),
-    now_in_lab!("KUMI_QUEUE", "queue"),
-    now_in_lab!("KUMI_LOCKING", "locking"),
-    now_in_lab!("KUMI_BPF", "bpf"),
-    now_in_lab!("KUMI_BATCH", "batch"),
-    now_in_lab!("KUMI_URING", "uring"),
-    now_in_lab!("KUMI_STICKY", "sticky"),
-    now_in_lab!("KUMI_TRACE_BUFFER", "trace_buffer"),
-];
+        Refused { name: "KUMI_TLS", successor: Successor::Key("tls") },
+        Refused { name: "KUMI_GUARD", successor: Successor::Key("guard") },
+        Refused { name: "KUMI_FSBASE", successor: Successor::Key("fsbase") },
+        Refused { name: "KUMI_DLOPEN", successor: Successor::Key("dlopen") },
+        Refused { name: "KUMI_QUEUE", successor: Successor::Key("queue") },
+        Refused { name: "KUMI_LOCKING", successor: Successor::Key("locking") },
+        Refused { name: "KUMI_BPF", successor: Successor::Key("bpf") },
+        Refused { name: "KUMI_BATCH", successor: Successor::Key("batch") },
+        Refused { name: "KUMI_URING", successor: Successor::Key("uring") },
+        Refused { name: "KUMI_STICKY", successor: Successor::Key("sticky") },
+        Refused { name: "KUMI_TRACE_BUFFER", successor: Successor::Key("trace_buffer") },
+    ];
 
 /// The names of variables of earlier versions. Setting one is an error.
 pub fn refused_names() -> impl Iterator<Item = &'static str> {
     REFUSED.iter().map(|refused| refused.name)
 }
 
-pub(crate) fn refused() -> &'static [Refused] {
-    &REFUSED
+/// A problem for each variable of an earlier version that `value_of` finds, with the assignment
+/// that replaces it. All pairs of `KUMI_LAB` are in one assignment, together with those that are
+/// set: a second assignment would undo the first.
+pub(crate) fn problems(value_of: impl Fn(&str) -> Option<OsString>) -> Vec<Problem> {
+    let text = |value: OsString| value.to_string_lossy().into_owned();
+    let found: Vec<(&Refused, String)> = REFUSED
+        .iter()
+        .filter_map(|refused| Some((refused, text(value_of(refused.name)?))))
+        .collect();
+    let pairs: Vec<String> =
+        found.iter().filter_map(|(refused, value)| refused.pair(value)).collect();
+    let own = value_of(LAB).map(text).unwrap_or_default();
+    let lab = format!("{LAB}={}", lab::merge(&own, &pairs.join(",")));
+    let problem = |(refused, value): (&Refused, String)| {
+        let why = Why::Replaced(refused.assignment(&value, &lab));
+        Problem { variable: refused.name.to_owned(), value, why }
+    };
+    found.into_iter().map(problem).collect()
 }
 
 impl Refused {
-    pub(crate) fn problem(&self, value: &OsStr) -> Problem {
-        let value = value.to_string_lossy().into_owned();
-        let successor = (self.successor)(&value);
-        Problem { variable: self.name.to_owned(), value, why: Why::Replaced(successor) }
+    /// The pair of `KUMI_LAB` that replaces the variable with this value, if that is valid.
+    fn pair(&self, value: &str) -> Option<String> {
+        let Successor::Key(name) = self.successor else { return None };
+        let key = KEYS.iter().find(|key| key.name == name)?;
+        // A value of the laboratory holds no `=`.
+        let value = value.replace('=', ":");
+        (key.read)(&mut Lab::default(), &value).then(|| format!("{name}={value}"))
+    }
+
+    /// The assignment that replaces the variable with this value; where the value is not valid,
+    /// what is. `lab` is the assignment of all pairs.
+    fn assignment(&self, value: &str, lab: &str) -> Option<String> {
+        match self.successor {
+            Successor::Key(name) => Some(match self.pair(value) {
+                Some(_) => lab.to_owned(),
+                None => {
+                    let allowed = KEYS.iter().find(|key| key.name == name)?.allowed;
+                    format!("{LAB}={name}=VALUE ({allowed})")
+                }
+            }),
+            Successor::Variable(name, new_form) => {
+                let setting = VARIABLES.iter().find(|setting| setting.name == name)?;
+                let value = new_form(value);
+                let is_valid = (setting.read)(&mut Config::default(), OsStr::new(value));
+                Some(match is_valid {
+                    true => format!("{name}={value}"),
+                    false => format!("{name}=VALUE ({})", setting.allowed),
+                })
+            }
+            Successor::Assignment(only, assignment) => {
+                (value == only).then(|| assignment.to_owned())
+            }
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! Sizes in bytes, as settings and command lines write them.
 
+use crate::values::number;
+
 /// A number of bytes with an optional unit: `b`, `k`, `m` or `g`, the last three also with a `b`
 /// behind them, in either case. Units are powers of 1024. `None` for any other text, or where the
 /// size exceeds `usize`.
@@ -14,5 +16,5 @@ pub fn bytes(text: &str) -> Option<usize> {
         "g" | "gb" => 30,
         _ => return None,
     };
-    digits.parse::<usize>().ok()?.checked_mul(1 << shift)
+    number(digits, 0..=usize::MAX)?.checked_mul(1 << shift)
 }

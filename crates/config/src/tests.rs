@@ -135,13 +135,17 @@ const BAD: [(&str, &[&str]); 10] = [
             "signal=33",
             "signal=65",
             "signal=x",
+            "signal=+10",
             "tick",
             "clock=1",
             "on",
         ],
     ),
     ("KUMI_KERNEL_THREADS", &["0", "1048577", "a few", "-3"]),
-    ("KUMI_STACK", &["0", "1025m", "2g", "k", "1t", "-1", "1.5m", "64 k", "99999999999999999g"]),
+    (
+        "KUMI_STACK",
+        &["0", "1025m", "2g", "k", "1t", "-1", "1.5m", "64 k", "99999999999999999g", "+64k"],
+    ),
     ("KUMI_DIR", &["relative", "./x", "on", "Off"]),
     ("KUMI_ARBITER", &["relative/board", "yes", "None"]),
     (
@@ -217,7 +221,7 @@ fn bad_pair_is_an_error_that_names_key_value_and_what_is_allowed() {
         ("ring", "ring", "key=value pairs with the keys tls"),
         ("queue", "queue", "queue=VALUE, with ring"),
         ("queue=ring,queue=ring", "queue=ring", "queue once"),
-        ("queue=ring,", "", "key=value pairs"),
+        ("queue=ring,", "queue=ring,", "key=value pairs, none of them empty"),
         ("batch=fixed=3", "batch=fixed=3", "adaptive, paper, off or fixed:N"),
     ] {
         let said = error(&[("KUMI_LAB", list)]);
@@ -273,6 +277,38 @@ fn old_name_is_refused_with_its_successor() {
         error(&[("KUMI_MACHINE", "on")]),
         "KUMI_MACHINE=on: this variable was removed, unset it"
     );
+}
+
+#[test]
+fn successors_of_several_old_names_are_one_assignment() {
+    let said = error(&[("KUMI_LAB", "bpf=switch"), ("KUMI_TLS", "donor"), ("KUMI_URING", "off")]);
+    assert_eq!(
+        said.matches("set KUMI_LAB=bpf=switch,tls=donor,uring=off instead").count(),
+        2,
+        "{said}"
+    );
+}
+
+#[test]
+fn successor_of_a_value_that_is_not_valid_names_what_is() {
+    for (old, value, successor) in [
+        ("KUMI_TLS", "nonsense", "KUMI_LAB=tls=VALUE (clone, donor, kernel or fail)"),
+        ("KUMI_QUEUE", "ring,uring=off", "KUMI_LAB=queue=VALUE (ring"),
+        ("KUMI_BOARD", "relative", "KUMI_ARBITER=VALUE (on, off, none, or "),
+    ] {
+        let said = error(&[(old, value)]);
+        assert!(said.contains(&format!("was replaced, set {successor}")), "{said}");
+    }
+}
+
+#[test]
+fn empty_pairs_are_one_error_that_shows_the_list() {
+    for list in ["queue=ring,", ",,", "=x", "queue=ring,,uring=off"] {
+        let error = parsed(&[("KUMI_LAB", list)]).error.expect("an empty pair");
+        assert_eq!(error.problems().len(), 1, "{error}");
+        let expected = format!("KUMI_LAB={list}: expected key=value pairs, none of them empty");
+        assert!(error.to_string().starts_with(&expected), "{error}");
+    }
 }
 
 #[test]
@@ -342,6 +378,7 @@ fn sizes() {
         ("1t", None),
         ("1 k", None),
         ("-1", None),
+        ("+4k", None),
         ("18446744073709551615k", None),
     ] {
         assert_eq!(bytes(text), size, "{text}");
@@ -372,9 +409,13 @@ proptest! {
     #[test]
     fn any_pair_is_an_error_that_names_it_or_a_setting(index in 0..KEYS.len(), value in "[^,=]{1,12}") {
         let pair = format!("{}={value}", KEYS[index].name);
-        if let Some(error) = parsed(&[("KUMI_LAB", &pair)]).error {
-            prop_assert_eq!(error.problems().len(), 1);
-            prop_assert_eq!(&error.problems()[0].value, &pair);
+        let parsed = parsed(&[("KUMI_LAB", &pair)]);
+        match parsed.error {
+            None => prop_assert_ne!(parsed.config, Config::default()),
+            Some(error) => {
+                prop_assert_eq!(error.problems().len(), 1);
+                prop_assert_eq!(&error.problems()[0].value, &pair);
+            }
         }
     }
 

@@ -142,6 +142,9 @@ words! {
     }
 }
 
+/// Above any signal's number; the system's own bound is SIGRTMAX.
+const MAX_SIGNAL: usize = 1024;
+
 /// `KUMI_PREEMPT`: how a kernel thread is interrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Preempt {
@@ -164,9 +167,10 @@ impl Preempt {
             None if text == "clock" => Some(Preempt::Clock),
             None if text == "signal" => Some(Preempt::Signal(DEFAULT_PREEMPT_SIGNAL)),
             None if text == "off" => Some(Preempt::Off),
-            Some(("signal", number)) => {
-                number.parse().ok().filter(|signal| may_preempt(*signal)).map(Preempt::Signal)
-            }
+            Some(("signal", text)) => number(text, 1..=MAX_SIGNAL)
+                .and_then(|signal| i32::try_from(signal).ok())
+                .filter(|signal| may_preempt(*signal))
+                .map(Preempt::Signal),
             _ => None,
         }
     }
@@ -232,8 +236,8 @@ impl Watchdog {
         let bound = match bound {
             None => None,
             Some(bound) => {
-                let ms = bound.parse().ok().filter(|ms| (100..=3_600_000).contains(ms))?;
-                Some(Duration::from_millis(ms))
+                let ms = number(bound, 100..=3_600_000)?;
+                Some(Duration::from_millis(ms as u64))
             }
         };
         Some(Watchdog { on, bound })

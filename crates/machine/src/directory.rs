@@ -85,11 +85,15 @@ impl Directory {
     ///
     /// # Errors
     /// [`Error::Directory`]: none can be made; the one that is to be made is a symbolic link,
-    /// another user's, or can be written by others; `KUMI_DIR=off`; a setting that means nothing.
+    /// another user's, or can be written by others; or `KUMI_DIR=off`. [`Error::Invalid`]: a
+    /// `KUMI_` variable has a value that is not allowed.
     pub fn mine() -> Result<Directory, Error> {
-        let config = kumihimo_config::check().map_err(|e| Error::Directory(e.to_string()))?;
+        let config = kumihimo_config::check().map_err(|e| Error::Invalid(e.to_string()))?;
         match &config.dir {
-            MachineDir::Off => Err(Error::Directory("KUMI_DIR=off".to_owned())),
+            MachineDir::Off => Err(Error::Directory(
+                "KUMI_DIR=off: this process uses no run-time directory; unset it, or name one"
+                    .to_owned(),
+            )),
             MachineDir::At(chosen) => Directory::own(chosen),
             MachineDir::Default => {
                 let session = kumihimo_config::trusted_variable("XDG_RUNTIME_DIR");
@@ -497,9 +501,12 @@ pub(crate) fn socket_name(number: u16) -> String {
     format!("{number}.socket")
 }
 
+/// What the names of sockets for notifications end in. Other versions rely on it.
+pub(crate) const LISTENER_SUFFIX: &str = ".ear";
+
 /// The socket at which address space `number` is notified.
 pub(crate) fn listener_name(number: u16) -> String {
-    format!("{number}.ear")
+    format!("{number}{LISTENER_SUFFIX}")
 }
 
 /// The number of an address space, only as we write them: no sign, no leading zeros.

@@ -7,11 +7,11 @@ use std::path::PathBuf;
 use rustix::net::{self, AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::thread::sched_getcpu;
 
-use super::Directory;
+use super::{Directory, LISTENER_SUFFIX};
 use crate::descriptors::Kept;
 use crate::error::Error;
 
-/// Longer than any number and `.core_listener`.
+/// Longer than any number and [`LISTENER_SUFFIX`].
 const NAME: usize = 16;
 
 /// Sends notifications to the other address spaces of a run-time directory.
@@ -46,7 +46,7 @@ impl CoreNotifier {
         path[..length].copy_from_slice(&self.prefix);
         let mut rest = &mut path[length..];
         let before = rest.len();
-        if write!(rest, "{number}.ear").is_err() {
+        if write!(rest, "{number}{LISTENER_SUFFIX}").is_err() {
             return;
         }
         let end = length + before - rest.len();

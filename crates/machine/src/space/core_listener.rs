@@ -1,6 +1,6 @@
 //! Socket at which an address space receives notifications: something on the board concerns it.
 //!
-//! A notification is a datagram to the socket `N.core_listener`; it contains the core that the
+//! A notification is a datagram to the socket `N.ear`; it contains the core that the
 //! sender runs on ([`crate::directory::core_notifier`] sends it).
 //!
 //! Not a signal. One to a kernel thread that waits in the kernel ends its system call; and a
