@@ -9,7 +9,7 @@
  * User code may write anything into a slot, at any time. So every word is read once, none is used as an address, an index or
  * a bound, and there is no loop: the worst that a scribbled slot does is to tell its own process something untrue.
  *
- * The loader (src/bpf/load.rs) supplies the four symbols. It loads instructions, not this ELF file.
+ * The loader (src/linux/bpf/load.rs) supplies the four symbols. It loads instructions, not this ELF file.
  */
 #include "events.h"
 

@@ -9,7 +9,7 @@
  * Of a slot the same holds: user code may write anything into it, at any time. So every word is read once, none is used as an
  * address, an index or a bound, and there is no loop.
  *
- * The loader (src/bpf/follow.rs) supplies the symbols, and type information for the two functions of the first program.
+ * The loader (src/linux/bpf/follow.rs) supplies the symbols, and type information for the two functions of the first program.
  */
 #include "events.h"
 

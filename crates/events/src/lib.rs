@@ -9,9 +9,10 @@
 //!
 //! `examples/minimal` is a user scheduler of its own, to begin one's own from.
 //!
-//! The modules live in rooms, from low to high: `report`, `handoff`, `linux`, `source`, `preempt`,
-//! `pool`, `watchdog`. A room uses lower ones only (`layers.txt`). Under loom only the first two
-//! are compiled: they hold the protocols that have models.
+//! The modules live in rooms, from low to high: `loom`, `report`, `handoff`, `linux`, `source`,
+//! `preempt`, `watchdog`, `pool`, `scan`, `open`. A room imports from lower ones only
+//! (`layers.txt`). Under loom only the first three are compiled: they hold the protocols that have
+//! models.
 
 #![cfg_attr(loom, allow(dead_code))] // The models leave out the rooms that call the rest.
 

@@ -28,7 +28,7 @@ GENERATION_SHIFT = 8
 LENT = 2
 TIMED, KIND = 0x80, 0x1F
 NO_INHERITANCE = 0xFF
-# park.rs, Wait::encode; the braces take the object, {id} as an id.
+# microprocess/wait_reason.rs, Wait::encode; the braces take the object, {id} as an id.
 WAITS = {
     1: "an unpark",
     2: "the clock",

@@ -1,7 +1,7 @@
 //! The mechanism of Kumihimo: microprocesses on virtual processors.
 //!
 //! Rooms, from low to high (`layers.txt`): a module imports only from its own room and from those
-//! below it.
+//! below it. Calls of inherent methods that a higher room defines are no imports: see below.
 //!
 //! Where to begin reading: `scheduler/switch.rs`, the loop; `microprocess/state.rs`, the state word
 //! of a microprocess; `lifecycle/spawn.rs` and `lifecycle/join.rs`, the way in and out;

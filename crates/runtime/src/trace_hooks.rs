@@ -395,7 +395,8 @@ pub(crate) fn unblocked(session: &Option<Arc<Session>>, tid: u32, mp: &Mp) {
     }
 }
 
-/// `mp`, which waited for a VP on the kernel thread with that index, went on without.
+/// `mp`, which waited for a VP, goes on without one. `tid` gives the thread ID of the kernel thread
+/// on which it waited.
 pub(crate) fn went_on(ring: &Option<Arc<Ring>>, mp: &Mp, tid: impl FnOnce() -> u32) {
     if let Some(ring) = ring {
         ring.put(Record { id: mp.id(), arg: tid(), ..Record::new(Kind::WentOn) });

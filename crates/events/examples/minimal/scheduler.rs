@@ -368,7 +368,7 @@ impl Scheduler {
                 return;
             }
         }
-        // Not astray: no entry of it is left.
+        // Not detached: no entry of it is left.
         mp.waits_on.set(None);
         self.kernel.unbind();
         self.bind(thread, mp);

@@ -143,6 +143,12 @@ impl Waiter {
         self.state.load(Ordering::Relaxed) & PHASE == DETACHED
     }
 
+    /// As [`is_detached`](Waiter::is_detached), of the wait of `generation`. Called by any thread;
+    /// out of date at once.
+    pub(crate) fn is_detached_in(&self, generation: u32) -> bool {
+        self.state.load(Ordering::Relaxed) ^ generation == DETACHED
+    }
+
     /// Ends the wait without a VP. Returns false if a VP was offered, which comes at once. Called
     /// by the waiter.
     fn give_up(&self) -> bool {
@@ -152,7 +158,8 @@ impl Waiter {
     /// Ends the wait if it is one for `vp`. The waiter may get its VP all the same. Called by any
     /// thread.
     pub(crate) fn release(&self, vp: u32) {
-        // Acquire: `vp` is that of this generation, or of a later one, where the exchange fails.
+        // Acquire: `vp` is that of the wait whose phase was read. The exchange may meet a later
+        // wait of the same generation, for another VP: that one is released needlessly.
         let state = self.state.load(Ordering::Acquire);
         let detached = state & !PHASE | DETACHED;
         if state & PHASE == QUEUED
@@ -186,8 +193,7 @@ impl Waiter {
                 QUEUED => (OFFERED, Offer::Accepted),
                 // Dropped: from now on the waiter has no entry in any queue.
                 DETACHED => (NONE, Offer::EntryDropped),
-                // A generation has one entry, which the caller holds: the thread is in no phase of
-                // the generation any more.
+                // NONE of this generation, or a later generation: the microprocess has left.
                 _ => return Offer::Switchable,
             };
             let exchanged = self.state.compare_exchange(
@@ -229,7 +235,9 @@ impl Waiter {
             let state = self.state.load(Ordering::Acquire);
             let phase = state & PHASE;
             if phase == HANDED {
-                self.state.store(state & !PHASE | NONE, Ordering::Relaxed);
+                // Release: a scheduler that still holds the entry of a former generation may read
+                // this word. `Switchable` promises it the context that was written before `leave`.
+                self.state.store(state & !PHASE | NONE, Ordering::Release);
                 return true;
             }
             // Released; the entry may have been dropped since.

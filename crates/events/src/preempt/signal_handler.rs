@@ -42,13 +42,14 @@ pub(crate) fn install(signal: i32, handler: Handler) -> io::Result<()> {
         return Ok(());
     }
     let action = action(handler as *const () as usize, discarded_signals());
+    // Before sigaction: a thread that finds this handler knows it as ours.
+    OURS[signal as usize].store(handler as *const () as usize, Ordering::Relaxed);
     // SAFETY: zeroed like `action`.
     let mut previous: libc::sigaction = unsafe { std::mem::zeroed() };
     // SAFETY: two live actions; the handler is async-signal-safe.
     if unsafe { libc::sigaction(signal, &action, &mut previous) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    OURS[signal as usize].store(handler as *const () as usize, Ordering::Relaxed);
     let place = &PREVIOUS[signal as usize];
     place[0].store(previous.sa_sigaction, Ordering::Relaxed);
     place[1].store(previous.sa_flags as usize, Ordering::Relaxed);

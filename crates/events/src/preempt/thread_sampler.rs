@@ -109,7 +109,7 @@ pub(crate) fn sample(
     static ONE: Mutex<u64> = Mutex::new(0);
     let mut number = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     if REQUEST.load(Ordering::Acquire) != 0 {
-        return Err("another kernel thread did not come back from that question".into());
+        return Err("an earlier sample request is still being answered".into());
     }
     *number = (*number + 1) % (WRITING >> 8).min(u64::from(u32::MAX));
     let request = *number + 1;
@@ -126,7 +126,7 @@ pub(crate) fn sample(
             let (from, length, bytes) = unsafe { &*SAMPLE.0.get() };
             let stack = from.map(|from| StackSample { from, copy: bytes[..*length].to_vec() });
             REQUEST.store(0, Ordering::Release);
-            return stack.ok_or_else(|| "it answered nothing".into());
+            return stack.ok_or_else(|| "the sample is empty".into());
         }
         if since.elapsed() > timeout {
             // A writing handler needs a core; else the request is withdrawn. A handler that never
@@ -134,7 +134,7 @@ pub(crate) fn sample(
             let is_withdrawn =
                 REQUEST.compare_exchange(request, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok();
             if is_withdrawn || since.elapsed() > timeout * 4 {
-                return Err("it did not come to answer (no core, or it blocks the signal)".into());
+                return Err("no sample: the thread has no core, or blocks the signal".into());
             }
         }
         let again = Instant::now() + Duration::from_millis(2);

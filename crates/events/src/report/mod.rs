@@ -4,8 +4,7 @@
 //! - `stderr_signal_safe`: writes to standard error in signal handlers.
 //! - `fatal`: aborts on a corrupt shared page.
 //!
-//! Text flows from here to standard error, and nothing flows back. The lowest room: it uses no
-//! other.
+//! Text flows from here to standard error, and nothing flows back. Uses `loom` alone.
 
 pub(crate) mod fatal;
 pub(crate) mod stderr_signal_safe;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::linux::watch::{self, CpuClock, Tid};
 use crate::pool::kernel::Kernel;
-use crate::pool::sched::{Starved, UserScheduler};
+use crate::pool::sched::{Starved, StarvedReply, UserScheduler};
 
 /// The time without progress before starvation is reported.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -53,6 +53,15 @@ impl Starvation {
         self.interval = (self.age / 2).min(LONGEST_INTERVAL);
         Some(self.age)
     }
+
+    /// Sets the time of the next scan as the user scheduler asks.
+    fn obey(&mut self, reply: StarvedReply) {
+        match reply {
+            StarvedReply::Done => self.reported = true,
+            StarvedReply::Later => {}
+            StarvedReply::NothingWaits => self.interval = PATIENCE,
+        }
+    }
 }
 
 impl Kernel {
@@ -72,7 +81,7 @@ impl Kernel {
             let mut sleepers = self.slots().filter(|slot| slot.tid.load(Ordering::Relaxed) != 0);
             let for_good =
                 sleepers.all(|slot| Kernel::wait_site(slot).is_some_and(|site| site.is_endless));
-            seen.reported = scheduler.starved(Starved { since, for_good });
+            seen.obey(scheduler.starved(Starved { since, for_good }));
         }
     }
 

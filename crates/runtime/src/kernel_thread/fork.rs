@@ -14,8 +14,10 @@ use crate::process::board;
 static RUNS: AtomicBool = AtomicBool::new(false);
 static FORKED: AtomicBool = AtomicBool::new(false);
 static ON_MICROPROCESS: AtomicBool = AtomicBool::new(false);
-/// What the rooms above forget in the child: the instance, and the membership of the machine.
-static IN_CHILD: [OnceLock<fn()>; 2] = [const { OnceLock::new() }; 2];
+/// Registered by rooms above: in the child, forgets the parent's instance.
+static FORGET_INSTANCE: OnceLock<fn()> = OnceLock::new();
+/// Registered by rooms above: in the child, forgets the parent's membership of the machine.
+static FORGET_MEMBERSHIP: OnceLock<fn()> = OnceLock::new();
 
 /// Whether this process is the child of one that ran a runtime.
 pub(crate) fn is_child() -> bool {
@@ -36,20 +38,21 @@ extern "C" fn in_child() {
             set_standing(Standing::Foreign);
         }
     }
-    IN_CHILD.iter().filter_map(OnceLock::get).for_each(|forget| forget());
+    // `get` is a load: it waits for no thread that the child lacks.
+    [&FORGET_INSTANCE, &FORGET_MEMBERSHIP].into_iter().filter_map(OnceLock::get).for_each(|f| f());
     board::forget();
 }
 
 /// Before the first runtime of the process, whose instance the child forgets.
 pub(crate) fn install(forget: fn()) {
-    let _ = IN_CHILD[0].set(forget);
+    let _ = FORGET_INSTANCE.set(forget);
     RUNS.store(true, Ordering::Relaxed);
     watch();
 }
 
 /// Before the process joins the machine, be it without a runtime: the child forgets that.
 pub(crate) fn install_membership(forget: fn()) {
-    let _ = IN_CHILD[1].set(forget);
+    let _ = FORGET_MEMBERSHIP.set(forget);
     watch();
 }
 

@@ -48,8 +48,8 @@ pub(crate) fn set_standing(s: Standing) {
 pub(crate) struct KernelThread {
     /// Word 0, read as `gs:[0]`.
     pub(crate) this: Cell<*const KernelThread>,
-    /// The VP that it carries, read as `gs:[8]`; null while it waits in the pool, and while its
-    /// microprocess has lost its VP and knows it.
+    /// The VP that it carries (`scheduler::vp::Vp`), read as `gs:[8]`; null while it waits in the
+    /// pool, and while its microprocess has lost its VP and knows it.
     pub(crate) vp: Cell<*const ()>,
     /// What the kernel's half has of it: for its signal handler too.
     events: *const events::KernelThread,
@@ -70,10 +70,11 @@ pub(crate) struct KernelThread {
     pub(crate) slot: *const Slot,
     /// Its own TLS block.
     pub(crate) fs: usize,
-    /// The core that it keeps to: see `remote_wake.rs`.
+    /// The core that it keeps to: see `affinity.rs`.
     pub(crate) keeps_to: Cell<Option<u32>>,
     /// How soon the kernel runs it when it is woken.
     pub(crate) kernel_slice: KernelSlice,
+    /// Its instance, an address here: `scheduler/carrier.rs` gives it the type.
     pub(crate) instance: *const (),
     /// Its own context, on the kernel thread's own stack: only idling and waiting for a VP run
     /// there.
@@ -95,7 +96,14 @@ const _: () = assert!(
 
 impl KernelThread {
     /// Makes the calling kernel thread one of the runtime's for the time of `live`.
-    pub(crate) fn with(instance: *const (), thread: &events::KernelThread, live: impl FnOnce()) {
+    ///
+    /// # Safety
+    /// `instance` is the address of a `scheduler::instance::Instance` that outlives the call.
+    pub(crate) unsafe fn with(
+        instance: *const (),
+        thread: &events::KernelThread,
+        live: impl FnOnce(),
+    ) {
         let kt = KernelThread {
             this: Cell::new(std::ptr::null()),
             vp: Cell::new(std::ptr::null()),

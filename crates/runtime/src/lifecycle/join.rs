@@ -74,14 +74,14 @@ impl Carrier {
                     self.switch(next, AfterSwitch::FinishToJoiner);
                     return;
                 }
+                // Not the next to run: `after_finish` leaves it a permit, which ends a later park
+                // early.
                 vp.push_front(next, place);
             }
         }
         self.leave(AfterSwitch::Finish);
     }
-}
 
-impl Carrier {
     /// On the next stack: the ended one's is left. `woken`: the joiner that [`Carrier::end`] has
     /// woken and that runs here.
     ///

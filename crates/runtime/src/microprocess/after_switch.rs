@@ -15,7 +15,7 @@ pub(crate) enum AfterSwitch {
     Park,
     /// It has ended.
     Finish,
-    /// It has ended, and the microprocess that runs next is a joiner that it has woken.
+    /// It has ended, and its joiner, which it has woken, is to run next.
     FinishToJoiner,
     /// It is suspended.
     Suspend,

@@ -1,5 +1,6 @@
-//! State of a 1:1 kernel thread ([`crate::api::one_to_one`]) that a microprocess has in its
-//! record: it can be cancelled, it may mask that, and its scope hands it a deadline.
+//! The parker of a kernel thread that runs no virtual processor; and the state of a 1:1 kernel
+//! thread ([`crate::api::one_to_one`]) that a microprocess has in its record: it can be cancelled,
+//! it may mask that, and its scope hands it a deadline.
 //!
 //! Deadline and mask are there on every kernel thread: they are the caller's own doing.
 

@@ -2,7 +2,7 @@
 //! reach a microprocess.
 //!
 //! A waker changes the state word; the thread that moves it to LIVE queues the record in the rooms
-//! above. The modules that are shared between kernel threads have loom models in `tests/loom.rs`.
+//! above. Protocols on one word have loom models in `tests/loom.rs`.
 //! May use `process` and `loom`.
 
 #[cfg(not(loom))]

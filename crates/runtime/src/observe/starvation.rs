@@ -9,7 +9,7 @@ use std::fmt::Write;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use kumihimo_events::sched::Starved;
+use kumihimo_events::sched::{Starved, StarvedReply};
 use kumihimo_events::{Kernel, Slot};
 use kumihimo_resource::id::Printed;
 
@@ -27,14 +27,17 @@ const LONG: Duration = Duration::from_secs(5);
 const SHOWN: usize = 20;
 
 impl Instance {
-    /// Reports starvation, on the watchdog's thread. Returns true if no further call is needed.
-    pub(crate) fn report_starvation(&self, starved: Starved) -> bool {
+    /// Reports starvation, on the watchdog's thread.
+    pub(crate) fn report_starvation(&self, starved: Starved) -> StarvedReply {
         if self.settings.on_deadlock == OnDeadlock::Ignore {
-            return true;
+            return StarvedReply::Done;
         }
         let (runnable, due) = (self.could_run(), self.timers_due());
-        if runnable + due == 0 || !starved.for_good && starved.since < LONG {
-            return false;
+        if runnable + due == 0 {
+            return StarvedReply::NothingWaits;
+        }
+        if !starved.for_good && starved.since < LONG {
+            return StarvedReply::Later;
         }
         let what = if starved.for_good { "deadlock" } else { "starvation" };
         let mut text = format!(
@@ -60,7 +63,7 @@ impl Instance {
         if starved.for_good && self.settings.on_deadlock == OnDeadlock::Abort {
             std::process::abort();
         }
-        true
+        StarvedReply::Done
     }
 
     /// The number of runnable microprocesses, including new ones.

@@ -2,7 +2,7 @@
 //! over all virtual processors, requests to change a priority, turns, and the claim on a core.
 //!
 //! The protocols here work on published levels and traits; `scheduler` applies them to its queues.
-//! May use `kernel_thread` and `microprocess`.
+//! May use `trace_hooks`, `kernel_thread` and `microprocess`.
 
 #[cfg(not(loom))]
 pub(crate) mod common_level;

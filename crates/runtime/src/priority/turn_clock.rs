@@ -19,7 +19,7 @@ pub(crate) struct TurnClock {
     /// When a turn was ended, until the microprocess gives way or is seen to go on; else [`NEVER`].
     /// Written by the timekeeper.
     pub(crate) ended: AtomicU64,
-    /// When its bell rang last.
+    /// When its doorbell rang last.
     pub(crate) rung: AtomicU64,
     /// The turn that began at that number of switches is over. Taken by the carrier.
     pub(crate) over: AtomicU64,

@@ -22,7 +22,7 @@ const STALE: u64 = 50_000_000;
 /// What the waiters have seen of a VP.
 #[derive(Debug, Default)]
 pub(crate) struct TurnWait {
-    /// Somebody looks. What follows is his meanwhile.
+    /// One waiter looks; the fields below are its own meanwhile.
     looks: AtomicBool,
     /// When the last look was, on the instance's clock.
     at: AtomicU64,

@@ -157,17 +157,21 @@ impl Instance {
                     // SAFETY: the VP's carrier is the only user; the set lies in the same
                     // allocation and outlives the VPs.
                     let queue = unsafe { queues.local(i) };
-                    Vp::new(
-                        i,
-                        weak.as_ptr().cast(),
-                        &seats,
-                        queue,
-                        settings.design,
-                        placer.keeps_account(),
-                    )
-                    .map(|vp| vp.traced(trace.as_ref().map(|session| session.vp(i))))
-                    .map_err(|e| failure = Some(e))
-                    .ok()
+                    // SAFETY: `Arc::new_cyclic` puts the instance that holds the VP at this
+                    // address.
+                    let vp = unsafe {
+                        Vp::new(
+                            i,
+                            weak.as_ptr().cast(),
+                            &seats,
+                            queue,
+                            settings.design,
+                            placer.keeps_account(),
+                        )
+                    };
+                    vp.map(|vp| vp.traced(trace.as_ref().map(|session| session.vp(i))))
+                        .map_err(|e| failure = Some(e))
+                        .ok()
                 })
                 .collect();
             Instance {

@@ -138,7 +138,12 @@ unsafe impl Sync for Vp {}
 unsafe impl Send for Vp {}
 
 impl Vp {
-    pub(crate) fn new(
+    /// A VP that no kernel thread carries yet.
+    ///
+    /// # Safety
+    /// `instance` is the address of the `Instance` that will hold the VP; nothing reads it before
+    /// the instance is there.
+    pub(crate) unsafe fn new(
         index: usize,
         instance: *const (),
         seats: &BoardSeats,

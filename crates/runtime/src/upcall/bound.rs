@@ -36,7 +36,7 @@ pub(crate) fn return_to_vp() -> Carrier {
         // SAFETY: the caller's standing is `OnVp`: GS is set. It has no VP, so nothing is injected
         // that would switch: it is the same kernel thread.
         let kt = unsafe { KernelThread::begin_guard() };
-        // Before the looks: until here a bell may interrupt one that went on without a VP
+        // Before the looks: until here a doorbell may interrupt one that went on without a VP
         // (`await_another_turn`), which then has one, or an entry in a queue.
         kt.mask();
         if kt.vp.get().is_null() {

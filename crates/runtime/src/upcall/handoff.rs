@@ -55,7 +55,7 @@ pub(crate) fn await_turn(instance: &Instance, mp: &'static Mp) {
             instance.inject(home, mp);
         }
         let handed = thread.wait_for_vp(|| instance.turn_wait_is_over(home, mp));
-        // It was excused together with all others that wait for that VP, but must not run.
+        // It was released together with all others that wait for that VP, but must not run.
         if handed || !mp.state.is_suspended() {
             break;
         }
@@ -139,8 +139,7 @@ impl Carrier {
         // It went on without: the entry is dropped, and the VP comes round again, so that it need
         // not compute beside it any more.
         trace_hooks::went_on(&self.vp().trace, next, || {
-            let slot = kernel.slots().nth(ticket.thread() as usize - 1);
-            slot.map_or(0, |slot| slot.tid.load(Ordering::Relaxed))
+            kernel.slot(ticket.thread()).tid.load(Ordering::Relaxed)
         });
         kernel.call_back(ticket.thread());
         Some(self)

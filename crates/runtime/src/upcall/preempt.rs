@@ -3,8 +3,8 @@
 //!
 //! ```text
 //!   raise(Preempted) ── bit in the carrier's slot
-//!     ├── it unmasks, or passes a switch point ───────────────────────┐
-//!     └── bell: trap in user mode ─ interrupted(): injects a call of ─┴─> deliver() ──> give_way
+//!     ├── it unmasks, or passes a switch point ─────────────────────────┐
+//!     └── doorbell: trap in user mode: interrupted() injects a call of ─┴> deliver() ─> give_way
 //! ```
 //! A call is injected only where the microprocess can be switched away from and continued on
 //! another kernel thread, that is where
@@ -17,9 +17,9 @@
 //!   while it is masked, or a kernel thread that begins, and then nobody would run the holder;
 //! - it has thread-local storage of its own: a lean one gives way at switch points only.
 //!
-//! Elsewhere the bell rings again, a little later. After some times of that, where the event source
-//! allows it, the kernel thread stands aside: it waits in the handler until its microprocess has
-//! its turn again, as a returning one does, and the VP goes on under another one. That costs a
+//! Elsewhere the doorbell rings again, a little later. After some times of that, where the event
+//! source allows it, the kernel thread stands aside: it waits in the handler until its microprocess
+//! has its turn again, as a returning one does, and the VP goes on under another one. That costs a
 //! hand-off of kernel threads, but then no lock is held by a microprocess that only the runtime
 //! could run ([`crate::upcall::handoff`]: such a waiter goes on without a VP if that is held up).
 

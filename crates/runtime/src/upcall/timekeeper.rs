@@ -25,8 +25,8 @@ use crate::scheduler::vp::Vp;
 /// Looks at the time where no quantum says otherwise.
 const LONGEST: u64 = 10_000_000;
 const SHORTEST: u64 = 50_000;
-/// A bell that was not heard (the kernel thread could not be interrupted anywhere) is rung again
-/// after this long.
+/// A doorbell that had no effect (the kernel thread could not be interrupted anywhere) is rung
+/// again after this long.
 const REMIND_AFTER: u64 = 3_000_000;
 /// So much later than announced, somebody else looks.
 const OVERDUE: u64 = 10_000_000;

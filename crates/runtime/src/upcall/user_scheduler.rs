@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use kumihimo_arch::overflow;
 use kumihimo_events as events;
-use kumihimo_events::sched::{Answer, Starved, Tick, UserScheduler};
+use kumihimo_events::sched::{Answer, Starved, StarvedReply, Tick, UserScheduler};
 
 use crate::kernel_thread::gs_record::{KernelThread, Standing, standing};
 use crate::kernel_thread::{affinity, kernel_slice};
@@ -23,7 +23,8 @@ impl UserScheduler for Instance {
         preempt::note_usual_mask();
         affinity::begin_on_all_cores();
         kernel_slice::begin();
-        KernelThread::with(std::ptr::from_ref(self).cast(), thread, live);
+        // SAFETY: this instance, which the kernel's half holds a count of for each kernel thread.
+        unsafe { KernelThread::with(std::ptr::from_ref(self).cast(), thread, live) };
     }
 
     fn blocked(&self, vp: u32) -> Answer {
@@ -115,7 +116,7 @@ impl UserScheduler for Instance {
         }
     }
 
-    fn starved(&self, starved: Starved) -> bool {
+    fn starved(&self, starved: Starved) -> StarvedReply {
         self.report_starvation(starved)
     }
 

@@ -4,7 +4,7 @@
 //! costs nothing, and one that outlives the microprocess leads to nobody. That of a foreign kernel
 //! thread is its parker.
 //!
-//! Wakers speak to the microprocess and not to one call (`called.rs`). So a call inside another
+//! Wakers speak to the microprocess and not to one call (`wake_flag.rs`). So a call inside another
 //! one's `poll` may take what was meant for the outer one: at its end it calls itself, and the
 //! outer one polls once more than it has to. For the same reason a waker that is used after the end
 //! causes one poll too many, at most.

@@ -42,8 +42,25 @@ fn progress_ends_the_backoff() {
     }
 }
 
+/// A timer that expires after a quiet minute is reported as soon as any other.
+#[test]
+fn scans_do_not_back_off_while_nothing_waits() {
+    let mut seen = Starvation::default();
+    let mut scans = 0;
+    for _ in 0..60_000 / PACE.as_millis() {
+        if seen.is_due(PACE) {
+            scans += 1;
+            if seen.note(ASLEEP).is_some() {
+                seen.obey(StarvedReply::NothingWaits);
+            }
+        }
+    }
+    assert!(scans >= 60, "{scans} scans in a minute");
+}
+
 #[test]
 fn no_scan_follows_the_report() {
-    let mut seen = Starvation { reported: true, ..Starvation::default() };
+    let mut seen = Starvation::default();
+    seen.obey(StarvedReply::Done);
     assert_eq!(starve(&mut seen, Duration::from_secs(60)).0, 0);
 }

@@ -69,6 +69,8 @@ fn entry_is_picked_while_the_thread_leaves() {
         // The thread waits again, with another microprocess.
         let next = waiter.begin(Some(0)).expect("a new entry");
         assert!(waiter.offer(next) == Offer::Accepted, "the former entry does not count for it");
+        waiter.hand(4);
+        assert!(waiter.wait(|| poll_interval(1), || false));
         assert_eq!(has_entry, picker.join().unwrap(), "it is switched to once");
     });
 }

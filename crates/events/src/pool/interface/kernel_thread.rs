@@ -390,6 +390,6 @@ impl Kernel {
     /// Whether the waiter with `ticket` went on without a VP. Out of date at once.
     #[must_use]
     pub fn is_detached(&self, ticket: Ticket) -> bool {
-        self.waiters[ticket.thread as usize].is_detached()
+        self.waiters[ticket.thread as usize].is_detached_in(ticket.generation)
     }
 }

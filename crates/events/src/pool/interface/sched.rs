@@ -30,6 +30,17 @@ pub struct Starved {
     pub for_good: bool,
 }
 
+/// When the user scheduler wants to hear of starvation again, if it lasts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StarvedReply {
+    /// Never: it was reported.
+    Done,
+    /// Later, and the longer it lasts, the more rarely: something waits, and a call may return yet.
+    Later,
+    /// Soon: nothing waits for a VP, which can change at any time.
+    NothingWaits,
+}
+
 /// What the user scheduler answers to *Blocked* (P0: the argument of `upcall_return`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
@@ -108,10 +119,10 @@ pub trait UserScheduler: Send + Sync {
         Tick::Rest(None)
     }
 
-    /// Reports starvation ([`Starved`]). Returns true if it need not be called again. Called on the
-    /// watchdog's thread.
-    fn starved(&self, _starved: Starved) -> bool {
-        true
+    /// Reports starvation ([`Starved`]). Called on the watchdog's thread, again and again while the
+    /// reply asks for it.
+    fn starved(&self, _starved: Starved) -> StarvedReply {
+        StarvedReply::Done
     }
 
     /// The last kernel thread has left the pool, and no other can be started: a thread that waits

@@ -1,0 +1,6 @@
+//! The interface between the kernel's half and a user scheduler: the types name each other, as in
+//! the paper (P0, 3.1). Uses `state`.
+
+pub mod kernel;
+pub mod kernel_thread;
+pub mod sched;

@@ -1,0 +1,7 @@
+//! Observation of the pool: counters, stack samples, a shortage of threads, a VP that does not
+//! come. Uses `interface` and `state`.
+
+pub mod counts;
+mod sampling;
+mod shortage;
+mod vp_wait;

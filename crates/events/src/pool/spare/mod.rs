@@ -1,0 +1,7 @@
+//! Spares: kernel threads without a VP, from their start through the pool to their end. Uses all
+//! rooms beside it.
+
+mod life;
+pub(crate) mod poll;
+mod take_over;
+mod tick;

@@ -1,0 +1,5 @@
+//! What the threads of the pool share. Uses `handoff` and what lies below it.
+
+pub(crate) mod ready_list;
+pub mod record;
+pub(crate) mod timekeeper;
