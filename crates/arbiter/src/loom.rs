@@ -1,4 +1,5 @@
-//! What the models in `tests/loom.rs` replace: atomic words, fences, futexes.
+//! What the models in `row/tests/loom.rs` and `slot/tests/loom.rs` replace: atomic words, fences,
+//! futexes.
 //!
 //! Code that a model covers imports these from here and from nowhere else: the real ones, or loom's
 //! under `--cfg loom`.

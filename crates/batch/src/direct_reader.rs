@@ -6,6 +6,8 @@
 //! Such reads go to the direct reader: it submits those that came meanwhile together, sleeps in
 //! `io_uring_enter` until some are there, and wakes their callers.
 //!
+//! Metrics, traces and the name of its kernel thread call it the *anchor*.
+//!
 //! A read lies on its caller's stack. It is the kernel's until it has its outcome:
 //! [`DirectReader::read`] does not return before, however it is left.
 //!

@@ -1,5 +1,6 @@
 //! Model-checked: every interleaving (within the stated bounds) of what the queues' parts do to
-//! each other. `RUSTFLAGS="--cfg loom" cargo test -p kumihimo-queue --release --test loom`
+//! each other.
+//! `RUSTFLAGS="--cfg loom" cargo test -p kumihimo-queue --features lab --release --test loom`
 #![cfg(loom)]
 
 use core::ptr::NonNull;

@@ -235,7 +235,7 @@ static WHOLE_KINDS: AtomicBool = AtomicBool::new(false);
 #[inline(always)]
 #[must_use]
 pub fn has_whole_kinds() -> bool {
-    WHOLE_KINDS.load(Ordering::Relaxed)
+    cfg!(feature = "lab") && WHOLE_KINDS.load(Ordering::Relaxed)
 }
 
 /// The table of this address space: begins with the first call, as one that nobody else can find,

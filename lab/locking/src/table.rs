@@ -194,7 +194,8 @@ fn add_folder(root: &Path, package: &str, folder: &Path, files: &mut Vec<File>) 
             }
         } else if path.extension().is_some_and(|extension| extension == "rs")
             && name != "tests.rs"
-            && name != "models.rs"
+            && name != "loom.rs"
+            && name != "model_memory.rs"
         {
             let text = std::fs::read_to_string(&path).map_err(|error| {
                 io::Error::new(error.kind(), format!("{}: {error}", path.display()))
@@ -251,7 +252,7 @@ mod tests {
             ("crates/resource/src/inner/more.rs", "c();\n"),
             ("crates/resource/src/tests.rs", "a.lock();\n"),
             ("crates/resource/src/inner/tests/a.rs", "a.lock();\n"),
-            ("crates/resource/src/inner/models.rs", "a.lock();\n"),
+            ("crates/resource/src/inner/loom.rs", "a.lock();\n"),
             ("crates/resource/src/notes.txt", "a.lock();\n"),
             ("crates/resource/tests/a.rs", "a.lock();\n"),
             ("crates/empty/Cargo.toml", ""),

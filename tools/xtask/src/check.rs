@@ -74,6 +74,10 @@ fn lints(report: &mut Report) -> Result<(), Failure> {
     layers::check(report)?;
     let mut docs = cargo(&["doc", "--workspace", "--no-deps"]);
     report.run_step("documentation builds", docs.env("RUSTDOCFLAGS", "-D warnings"))?;
+    // As docs.rs builds it: without what the laboratory turns on.
+    let mut product = cargo(&["doc", "--no-deps"]);
+    product.args(test::product()).env("RUSTDOCFLAGS", "-D warnings");
+    report.run_step("documentation builds without the feature lab", &mut product)?;
     msrv::check(report)?;
     portable::check_all(report)
 }

@@ -39,6 +39,11 @@ impl Faulty {
         (self.state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % below
     }
 
+    /// At least 1, and less than `whole`, which is at least 2.
+    fn fewer(&mut self, whole: usize) -> usize {
+        1 + self.draw(whole as u64 - 1) as usize
+    }
+
     fn disturb(&mut self, request: &Request<'_>) -> Injected {
         if self.draw(self.one_in) != 0 {
             return Injected::No;
@@ -58,27 +63,13 @@ impl Faulty {
         };
         match (self.draw(2), request.what) {
             (0, RequestKind::Recv { fd, into, len, flags }) if len > 1 => {
-                Injected::Short(RequestKind::Recv {
-                    fd,
-                    into,
-                    len: 1 + self.draw(len as u64 - 1) as usize,
-                    flags,
-                })
+                Injected::Short(RequestKind::Recv { fd, into, len: self.fewer(len), flags })
             }
             (0, RequestKind::Send { fd, from, len }) if len > 1 => {
-                Injected::Short(RequestKind::Send {
-                    fd,
-                    from,
-                    len: 1 + self.draw(len as u64 - 1) as usize,
-                })
+                Injected::Short(RequestKind::Send { fd, from, len: self.fewer(len) })
             }
             (0, RequestKind::ReadAt { fd, into, parts, at }) if parts > 1 => {
-                Injected::Short(RequestKind::ReadAt {
-                    fd,
-                    into,
-                    parts: 1 + self.draw(parts as u64 - 1) as usize,
-                    at,
-                })
+                Injected::Short(RequestKind::ReadAt { fd, into, parts: self.fewer(parts), at })
             }
             _ => Injected::Fails(Outcome::error(errors[self.draw(errors.len() as u64) as usize])),
         }

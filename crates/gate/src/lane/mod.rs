@@ -14,9 +14,9 @@
 //!
 //! # Waking
 //! A lane wakes no thread. A push ends in a release store; a thread that then has to wake the other
-//! side calls `Cell::call` of its row (crates/arbiter), which begins with a full fence. A thread
-//! that goes to sleep asks [`ClientEnd::has_replies`] or [`ServerEnd::has_requests`] once more
-//! after `Cell::lie_down`, which ends in one. So one of the two sees the other.
+//! side rings its row (crates/arbiter), which begins with a full fence. A thread that goes to sleep
+//! asks [`ClientEnd::has_replies`] or [`ServerEnd::has_requests`] once more after
+//! `Cell::prepare_sleep`, which ends in one. So one of the two sees the other.
 
 mod cell;
 mod client_end;

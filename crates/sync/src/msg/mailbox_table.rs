@@ -1,5 +1,4 @@
-//! Mailboxes as resources: the resource table decides which lock guards one, and each has its row
-//! in the usage table.
+//! The lock of a mailbox, as the locking design of the resource table wants it.
 
 use std::ops::{Deref, DerefMut};
 

@@ -40,8 +40,8 @@ use crate::read::{Event, Of, Track};
 /// Steps in a row of one VP that an inversion may last. Two or three are what the protocol has: one
 /// that is under way and has looked already, one in which a running one sets its own priority, and
 /// one more. The rest is for the records, which are not written at the moment at which things
-/// happen. (Exactly none is what `exact/tests.rs` in crates/runtime asserts, where nothing is under
-/// way.)
+/// happen. (Exactly none is what `priority/priority_order/tests.rs` in crates/runtime asserts,
+/// where nothing is under way.)
 pub const BOUND: u64 = 6;
 
 /// What was sent to a VP and is not seen to run there or to be passed on counts as not taken in yet

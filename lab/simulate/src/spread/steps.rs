@@ -1,5 +1,5 @@
 //! What the designs do at each step, after `crates/queue`: `ring.rs`, `locked.rs`, `steal.rs`,
-//! `row.rs`. All items are of one level, none was woken by another.
+//! `design/peers.rs`. All items are of one level, none was woken by another.
 
 use super::Design;
 use super::world::{Event, Mode, World};

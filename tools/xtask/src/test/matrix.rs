@@ -6,8 +6,6 @@
 //! comparison are left out where the build does not have the feature `lab`. The last rows have no
 //! virtual processors, where event source and preemption have no meaning.
 
-use std::fmt;
-
 /// One row: how each mechanism works there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
@@ -192,24 +190,16 @@ impl Row {
         }
     }
 
-    /// Whether batched calls are forced, whether or not they pay.
-    pub fn forces_batches(&self) -> bool {
-        matches!(self.batch, FixedRing | FixedCalls)
-    }
-}
-
-impl Row {
     /// The environment as one line.
     pub fn name(&self, designs: Designs) -> String {
         let all = self.environment(designs);
         let words = all.iter().map(|(name, value)| format!("{name}={value}"));
         words.collect::<Vec<_>>().join(" ")
     }
-}
 
-impl fmt::Display for Row {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.name(Designs::All))
+    /// Whether batched calls are forced, whether or not they pay.
+    pub fn forces_batches(&self) -> bool {
+        matches!(self.batch, FixedRing | FixedCalls)
     }
 }
 
@@ -275,10 +265,10 @@ mod tests {
 
     #[test]
     fn row_is_named_by_its_environment() {
-        assert_eq!(ROWS[16].to_string(), "KUMI_LAB=tls=kernel");
+        assert_eq!(ROWS[16].name(Designs::All), "KUMI_LAB=tls=kernel");
         let named = "KUMI_EVENTS=perf \
                      KUMI_LAB=batch=fixed:3,uring=off,tls=donor,queue=locked,locking=kind";
-        assert_eq!(ROWS[3].to_string(), named);
+        assert_eq!(ROWS[3].name(Designs::All), named);
         let product = named.replace(",queue=locked,locking=kind", "");
         assert_eq!(ROWS[3].name(Designs::Default), product);
     }

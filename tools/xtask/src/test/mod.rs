@@ -1,8 +1,8 @@
 //! `cargo xtask test`: every suite, with a count for each and a closing line.
 //!
-//! All test programs are built first and run two at a time, the long ones first. Default: every
-//! suite as the runtime works on this machine, and one row of the matrix of fallbacks, which the
-//! commit's hash chooses. `--matrix` runs all rows.
+//! All test programs are built first and run side by side (`LANES`), the long ones first. Default:
+//! every suite as the runtime works on this machine, and one row of the matrix of fallbacks, which
+//! the commit's hash chooses. `--matrix` runs all rows.
 //!
 //! The product's packages are built by one call of cargo and the laboratory's by another one:
 //! cargo unites the features of all packages of a call, and the laboratory's turn the feature
@@ -48,8 +48,14 @@ pub const LABORATORY: [&str; 3] = ["kumi-lab", "kumihimo-bench", "kumihimo-bench
 
 /// Packages whose tests depend on the feature `lab`, and have no program that another build of the
 /// workspace replaces.
-const WITHOUT_LAB: [&str; 5] =
-    ["kumihimo", "kumihimo-io", "kumihimo-queue", "kumihimo-resource", "kumihimo-runtime"];
+const WITHOUT_LAB: [&str; 6] = [
+    "kumihimo",
+    "kumihimo-config",
+    "kumihimo-io",
+    "kumihimo-queue",
+    "kumihimo-resource",
+    "kumihimo-runtime",
+];
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -79,7 +85,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     let mut report = Report::default();
     let mut jobs =
         if args.no_defaults { Vec::new() } else { plan::defaults(&binaries, args.matrix) };
-    let rows = if args.matrix { allowed_rows(&mut report)? } else { one_row(args.row)? };
+    let rows = if args.matrix { allowed_rows(&mut report)? } else { one_row(args.row, designs)? };
     for number in rows {
         let name = ROWS[number].name(designs);
         println!("row {number} of the matrix (ROW=n names another): {name}");
@@ -219,14 +225,14 @@ fn allowed_rows(report: &mut Report) -> Result<Vec<usize>, Failure> {
     for (number, row) in ROWS.iter().enumerate() {
         match why_not(number, &refused) {
             None => rows.push(number),
-            Some(why) => report.skip(&format!("row {number}: {row}"), why),
+            Some(why) => report.skip(&format!("row {number}: {}", row.name(Designs::All)), why),
         }
     }
     Ok(rows)
 }
 
 /// The row asked for; else the commit's, or the next one that this machine allows.
-fn one_row(wanted: Option<u64>) -> Result<Vec<usize>, Failure> {
+fn one_row(wanted: Option<u64>, designs: Designs) -> Result<Vec<usize>, Failure> {
     let refused = refused_sources()?;
     let Some(row) = wanted else {
         let first = matrix::of_commit(&head());
@@ -237,7 +243,10 @@ fn one_row(wanted: Option<u64>) -> Result<Vec<usize>, Failure> {
     let row = usize::try_from(row)?;
     match why_not(row, &refused) {
         None => Ok(vec![row]),
-        Some(why) => Err(format!("row {row} ({}) cannot run here: {why}", ROWS[row]).into()),
+        Some(why) => {
+            let name = ROWS[row].name(designs);
+            Err(format!("row {row} ({name}) cannot run here: {why}").into())
+        }
     }
 }
 
@@ -285,6 +294,29 @@ fn list(jobs: &[Job]) -> Result<ExitCode, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A package that turns the feature on and is missing in the list would turn it on for the
+    /// product's build, too.
+    #[test]
+    fn laboratory_is_what_turns_the_feature_on() {
+        let mut found = Vec::new();
+        for room in ["crates", "examples", "lab", "servers", "tests", "tools"] {
+            let room = crate::workspace::root().join(room);
+            let below = std::fs::read_dir(&room).expect("a folder").flatten().map(|e| e.path());
+            for folder in below.chain([room]) {
+                let Ok(text) = std::fs::read_to_string(folder.join("Cargo.toml")) else { continue };
+                let turns_on = |line: &str| {
+                    line.split_once("features = [").is_some_and(|(_, all)| all.contains("\"lab\""))
+                };
+                if text.lines().any(turns_on) {
+                    let name = text.lines().find_map(|line| line.strip_prefix("name = \""));
+                    found.push(name.expect("a package").trim_end_matches('"').to_owned());
+                }
+            }
+        }
+        found.sort();
+        assert_eq!(found, LABORATORY);
+    }
 
     #[test]
     fn refused_sources_are_read_from_doctor() {

@@ -262,7 +262,7 @@ impl Server {
         let id = me.id().as_u64().get();
         self.with_idle(|idle| idle.insert(id, me.clone()));
         let _guard = IdleGuard(self, id);
-        // Either the draining thread has found this entry, or its flag is seen call.
+        // Either the draining thread finds this entry, or this thread sees its flag.
         if self.is_draining() {
             me.cancel();
             cancel::point();

@@ -14,7 +14,7 @@ pub fn repository() -> PathBuf {
         .to_owned()
 }
 
-/// `kumi` itself, and the rivals of `benches` if asked for. Never fails as a whole: a rival that
+/// This program, and the rivals of `lab/rivals` if asked for. Never fails as a whole: a rival that
 /// cannot be built says why.
 pub fn programs(with_rivals: bool, benches: &[&str]) -> Programs {
     let me = std::env::current_exe().map_err(|e| format!("own program: {e}"));
