@@ -1,5 +1,5 @@
 # Everything that a newcomer or CI calls; each target does its own set-up. The work is in scripts/.
-.PHONY: help run test lint check chroots bench bench-check stress soak install clean
+.PHONY: help run test test-lab lint check chroots bench bench-check stress soak install clean
 
 SECONDS ?= 600
 MINUTES ?= 30
@@ -14,6 +14,7 @@ PAIRS ?=
 help:
 	@echo 'make run     build and run the tour (under 90 s on two cores)'
 	@echo 'make test    every suite, and one row of the matrix of fallbacks       [ROW=n]'
+	@echo 'make test-lab  the suites of the laboratory (lab/)'
 	@echo 'make lint    format, lints, documentation, minimum Rust version'
 	@echo 'make check   lint, licences, loom, Miri, sanitizers, and the whole matrix'
 	@echo 'make chroots make run and make test on Debian 12, 13 and sid [RELEASES=trixie COMMANDS=run]'
@@ -31,6 +32,11 @@ run:
 test:
 	@scripts/setup test
 	@cargo xtask test $(if $(ROW),--row $(ROW))
+
+# The benchmarks, simulations and designs that exist for comparison.
+test-lab:
+	@scripts/setup test
+	@cargo xtask test --laboratory
 
 lint:
 	@cargo xtask lint

@@ -4,9 +4,9 @@
 //! every suite as the runtime works on this machine, and one row of the matrix of fallbacks, which
 //! the commit's hash chooses. `--matrix` runs all rows.
 //!
-//! The product's packages are built by one call of cargo and the laboratory's by another one:
-//! cargo unites the features of all packages of a call, and the laboratory's turn the feature
-//! `lab` on, which the product's default build leaves out. `--matrix` builds everything with it.
+//! The laboratory's packages turn the feature `lab` on, which the product's default build leaves
+//! out. Cargo unites the features of all packages of a call, so they are built and tested apart, by
+//! `--laboratory`. `--matrix` builds everything with the feature.
 
 pub mod binaries;
 mod libtest;
@@ -43,8 +43,17 @@ const LONG: [&str; 8] = [
     "kumihimo-proof/power",
 ];
 
-/// The packages that turn the feature `lab` on.
-pub const LABORATORY: [&str; 3] = ["kumi-lab", "kumihimo-bench", "kumihimo-bench-simulate"];
+/// The packages of the folder `lab`. Some turn the feature `lab` on.
+pub const LABORATORY: [&str; 8] = [
+    "kumi-lab",
+    "kumihimo-bench",
+    "kumihimo-bench-files",
+    "kumihimo-bench-kit",
+    "kumihimo-bench-locking",
+    "kumihimo-bench-simulate",
+    "kumihimo-bench-stall",
+    "kumihimo-bench-unwrapped",
+];
 
 /// Packages whose tests depend on the feature `lab`, and have no program that another build of the
 /// workspace replaces.
@@ -65,6 +74,9 @@ pub struct Args {
     /// Run every row
     #[arg(long, conflicts_with = "row")]
     matrix: bool,
+    /// Run the laboratory's suites instead of the product's, on the defaults only
+    #[arg(long, conflicts_with = "matrix")]
+    laboratory: bool,
     /// Run rows only, and no suite on the defaults
     #[arg(long)]
     no_defaults: bool,
@@ -77,15 +89,24 @@ pub struct Args {
 
 /// Builds, runs and reports. The exit code is 0 if something ran and nothing failed.
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let designs = if args.matrix { Designs::All } else { Designs::Default };
-    let mut binaries = build(designs)?;
+    let build_set = match (args.matrix, args.laboratory) {
+        (true, _) => BuildSet::Everything,
+        (false, true) => BuildSet::Laboratory,
+        (false, false) => BuildSet::Product,
+    };
+    let mut binaries = build(build_set)?;
     if !args.only.is_empty() {
         binaries.retain(|binary| args.only.iter().any(|part| binary.name().contains(part)));
     }
     let mut report = Report::default();
     let mut jobs =
         if args.no_defaults { Vec::new() } else { plan::defaults(&binaries, args.matrix) };
-    let rows = if args.matrix { allowed_rows(&mut report)? } else { one_row(args.row, designs)? };
+    let designs = if args.matrix { Designs::All } else { Designs::Default };
+    let rows = match build_set {
+        BuildSet::Everything => allowed_rows(&mut report)?,
+        BuildSet::Laboratory => Vec::new(),
+        BuildSet::Product => one_row(args.row, designs)?,
+    };
     for number in rows {
         let name = ROWS[number].name(designs);
         println!("row {number} of the matrix (ROW=n names another): {name}");
@@ -95,8 +116,8 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         return list(&jobs);
     }
     run_all(jobs, &mut report);
-    if args.only.is_empty() && !args.no_defaults {
-        documentation(&mut report)?;
+    if args.only.is_empty() && !args.no_defaults && !args.laboratory {
+        documentation(&mut report, build_set)?;
     }
     println!("\n== summary");
     Ok(report.finish())
@@ -107,7 +128,7 @@ pub fn run_matrix(report: &mut Report) -> Result<(), Failure> {
     let product = build_product()?.into_iter();
     let product: Vec<Binary> =
         product.filter(|binary| WITHOUT_LAB.contains(&binary.package.as_str())).collect();
-    let mut binaries = build(Designs::All)?;
+    let mut binaries = build(BuildSet::Everything)?;
     // The features that are off by default need another build of every crate below them.
     let tracing = ["-p", "kumihimo", "--features", "tracing", "--test", "tracing"];
     binaries.extend(binaries::build(&tracing)?);
@@ -120,30 +141,46 @@ pub fn run_matrix(report: &mut Report) -> Result<(), Failure> {
         jobs.extend(plan::row(number, &ROWS[number], Designs::All, &binaries));
     }
     run_all(jobs, report);
-    documentation(report)
+    documentation(report, BuildSet::Everything)
 }
 
-fn documentation(report: &mut Report) -> Result<(), Failure> {
+/// The examples in the documentation, with the features that the tests were built with.
+fn documentation(report: &mut Report, build_set: BuildSet) -> Result<(), Failure> {
     let mut cargo = workspace::cargo();
-    cargo.args(["test", "--workspace", "--doc", "--no-fail-fast"]);
+    cargo.arg("test").args(build_set.packages()).args(["--doc", "--no-fail-fast"]);
     cargo_test::suite(report, "documentation", &mut cargo)
 }
 
-/// All test programs of the workspace: in one build with the feature `lab`, or the product's
-/// without it and the laboratory's with it.
-fn build(designs: Designs) -> Result<Vec<Binary>, Failure> {
+/// Packages that one call of cargo builds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum BuildSet {
+    /// All but the laboratory's, without the feature `lab`.
+    Product,
+    /// The laboratory's, with the feature.
+    Laboratory,
+    /// All, with the feature.
+    Everything,
+}
+
+impl BuildSet {
+    /// Arguments for cargo.
+    fn packages(self) -> Vec<&'static str> {
+        match self {
+            BuildSet::Product => product(),
+            BuildSet::Laboratory => {
+                LABORATORY.iter().flat_map(|package| ["--package", package]).collect()
+            }
+            BuildSet::Everything => vec!["--workspace"],
+        }
+    }
+}
+
+fn build(build_set: BuildSet) -> Result<Vec<Binary>, Failure> {
     println!("== building the tests");
     let begun = Instant::now();
-    let binaries = match designs {
-        Designs::All => binaries::build(&["--workspace", "--tests"])?,
-        Designs::Default => {
-            let mut binaries = build_product()?;
-            let packages = LABORATORY.iter().flat_map(|package| ["--package", package]);
-            binaries.extend(binaries::build(&packages.chain(["--tests"]).collect::<Vec<_>>())?);
-            binaries.sort_by_key(Binary::name);
-            binaries
-        }
-    };
+    let mut arguments = build_set.packages();
+    arguments.push("--tests");
+    let binaries = binaries::build(&arguments)?;
     println!("built in {:.0} s", begun.elapsed().as_secs_f64());
     Ok(binaries)
 }
@@ -298,24 +335,27 @@ mod tests {
     /// A package that turns the feature on and is missing in the list would turn it on for the
     /// product's build, too.
     #[test]
-    fn laboratory_is_what_turns_the_feature_on() {
-        let mut found = Vec::new();
+    fn laboratory_is_the_folder_lab_and_all_that_turns_the_feature_on() {
+        let mut in_lab = Vec::new();
         for room in ["crates", "examples", "lab", "servers", "tests", "tools"] {
-            let room = crate::workspace::root().join(room);
-            let below = std::fs::read_dir(&room).expect("a folder").flatten().map(|e| e.path());
-            for folder in below.chain([room]) {
+            let path = crate::workspace::root().join(room);
+            let below = std::fs::read_dir(&path).expect("a folder").flatten().map(|e| e.path());
+            for folder in below.chain([path]) {
                 let Ok(text) = std::fs::read_to_string(folder.join("Cargo.toml")) else { continue };
+                let name = text.lines().find_map(|line| line.strip_prefix("name = \""));
+                let name = name.expect("a package").trim_end_matches('"').to_owned();
                 let turns_on = |line: &str| {
                     line.split_once("features = [").is_some_and(|(_, all)| all.contains("\"lab\""))
                 };
-                if text.lines().any(turns_on) {
-                    let name = text.lines().find_map(|line| line.strip_prefix("name = \""));
-                    found.push(name.expect("a package").trim_end_matches('"').to_owned());
+                let is_listed = LABORATORY.contains(&name.as_str());
+                assert!(is_listed || !text.lines().any(turns_on), "{name}");
+                if room == "lab" {
+                    in_lab.push(name);
                 }
             }
         }
-        found.sort();
-        assert_eq!(found, LABORATORY);
+        in_lab.sort();
+        assert_eq!(in_lab, LABORATORY);
     }
 
     #[test]
