@@ -1,6 +1,6 @@
 //! Waiting for a condition on data that a mutex protects.
 
-use crate::lock::mutex::{Mutex, MutexGuard};
+use crate::lock::mutex::MutexGuard;
 use crate::lock::poison::{LockResult, PoisonError};
 use crate::loom::{AtomicUsize, NoEvents, Wait, const_fn};
 use crate::wait::deadline;
@@ -13,7 +13,7 @@ use std::ptr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-/// A condition variable for [`Mutex`]; the API is [`std::sync::Condvar`]'s, with
+/// A condition variable for [`Mutex`](crate::Mutex); the API is [`std::sync::Condvar`]'s, with
 /// [`wait_until`](Condvar::wait_until) and [`wait_while_until`](Condvar::wait_while_until) added.
 ///
 /// *Blocks* the microprocess, or the kernel thread if the caller is one. Every wait is
@@ -239,7 +239,6 @@ impl Condvar {
         guard: MutexGuard<'a, T>,
         deadline: Option<Instant>,
     ) -> (LockResult<MutexGuard<'a, T>>, bool) {
-        let mutex: &'a Mutex<T> = MutexGuard::mutex(&guard);
         let signal = Signal::new();
         let node = Node::new(&signal);
         // Queued before the mutex is released: a notification in between is not lost.
@@ -249,17 +248,16 @@ impl Condvar {
         self.count.fetch_add(1, Relaxed);
         drop(queue);
         let withdraw = CondvarWithdrawal { condvar: self, node: &node };
-        drop(guard);
-        let outcome = waitlist::wait_cancellable(
-            &signal,
-            Wait::Condvar(ptr::from_ref(self).addr()),
-            deadline,
-        );
-        std::mem::forget(withdraw);
-        // A notification that came after the deadline, but before we left, counts.
-        let in_time = outcome.is_some() || !self.remove(&node);
-        mutex.raw().lock();
-        (mutex.guard(), in_time)
+        guard.unlocked(|| {
+            let outcome = waitlist::wait_cancellable(
+                &signal,
+                Wait::Condvar(ptr::from_ref(self).addr()),
+                deadline,
+            );
+            std::mem::forget(withdraw);
+            // A notification after the deadline, but before the waiter has left, counts.
+            outcome.is_some() || !self.remove(&node)
+        })
     }
 
     /// True if the node was still queued.

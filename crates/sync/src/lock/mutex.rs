@@ -1,14 +1,12 @@
 //! Mutual exclusion.
 
-use crate::lock::poison::{self, LockResult, TryLockError, TryLockResult};
+use crate::lock::guarded::{Exclusive, Guarded, RawExclusive};
+use crate::lock::poison::{LockResult, TryLockError, TryLockResult};
 use crate::lock::rawmutex::RawMutex;
 use crate::loom::const_fn;
 use crate::wait::deadline;
-use std::cell::UnsafeCell;
 use std::fmt;
-use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
-use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::{Duration, Instant};
 
 /// A mutual exclusion lock for microprocesses and kernel threads alike, mixed; the API is
@@ -34,40 +32,32 @@ use std::time::{Duration, Instant};
 /// *HITS.lock().unwrap() += 1;
 /// assert_eq!(*HITS.lock().unwrap(), 1);
 /// ```
-#[repr(C)]
-pub struct Mutex<T: ?Sized> {
-    // In this order: the lock's word, the mark and the data side by side. And first the lock:
-    // deadlock reports name it by its address.
-    raw: RawMutex,
-    poison: poison::Flag,
-    data: UnsafeCell<T>,
-}
+pub struct Mutex<T: ?Sized>(Guarded<RawMutex, T>);
 
 // SAFETY: the mutex gives one thread at a time access to the data, as if it had been sent there.
 unsafe impl<T: ?Sized + Send> Send for Mutex<T> {}
 // SAFETY: as above.
 unsafe impl<T: ?Sized + Send> Sync for Mutex<T> {}
-impl<T: ?Sized> UnwindSafe for Mutex<T> {}
-impl<T: ?Sized> RefUnwindSafe for Mutex<T> {}
 
 /// Access to the data of a locked [`Mutex`]; dropping it unlocks. It cannot go to another thread,
 /// so nobody but the owner can unlock.
 #[must_use = "if unused the Mutex will immediately unlock"]
-pub struct MutexGuard<'a, T: ?Sized + 'a> {
-    lock: &'a Mutex<T>,
-    poison: poison::Guard,
-    not_send: PhantomData<*const ()>,
-}
+pub struct MutexGuard<'a, T: ?Sized + 'a>(Exclusive<'a, RawMutex, T>);
 
-// SAFETY: a shared guard gives out `&T` only.
-unsafe impl<T: ?Sized + Sync> Sync for MutexGuard<'_, T> {}
+impl RawExclusive for RawMutex {
+    #[inline]
+    unsafe fn unlock_exclusive(&self) {
+        // SAFETY: the caller's promise.
+        unsafe { self.unlock() };
+    }
+}
 
 impl<T> Mutex<T> {
     const_fn! {
         /// A free mutex around `value`.
         #[inline]
         pub fn new(value: T) -> Mutex<T> {
-            Mutex { raw: RawMutex::new(), poison: poison::Flag::new(), data: UnsafeCell::new(value) }
+            Mutex(Guarded::new(RawMutex::new(), value))
         }
     }
 
@@ -76,8 +66,7 @@ impl<T> Mutex<T> {
     /// # Errors
     /// The data inside [`PoisonError`](crate::PoisonError) if the mutex is poisoned.
     pub fn into_inner(self) -> LockResult<T> {
-        let data = self.data.into_inner();
-        self.poison.result(data)
+        self.0.into_inner()
     }
 }
 
@@ -92,7 +81,7 @@ impl<T: ?Sized> Mutex<T> {
     /// If the caller holds this mutex already: waiting would never end.
     #[inline]
     pub fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
-        self.raw.lock();
+        self.0.raw.lock();
         self.guard()
     }
 
@@ -103,7 +92,7 @@ impl<T: ?Sized> Mutex<T> {
     /// the mutex is poisoned.
     #[inline]
     pub fn try_lock(&self) -> TryLockResult<MutexGuard<'_, T>> {
-        if self.raw.try_lock() { Ok(self.guard()?) } else { Err(TryLockError::WouldBlock) }
+        if self.0.raw.try_lock() { Ok(self.guard()?) } else { Err(TryLockError::WouldBlock) }
     }
 
     /// Locks, or gives up after `timeout`.
@@ -130,7 +119,7 @@ impl<T: ?Sized> Mutex<T> {
     /// # Panics
     /// As [`lock`](Mutex::lock).
     pub fn lock_until(&self, deadline: Instant) -> TryLockResult<MutexGuard<'_, T>> {
-        if self.raw.lock_until(deadline) {
+        if self.0.raw.lock_until(deadline) {
             Ok(self.guard()?)
         } else {
             Err(TryLockError::WouldBlock)
@@ -140,13 +129,13 @@ impl<T: ?Sized> Mutex<T> {
     /// Whether a panic has unwound through a guard. Without the lock, out of date at once.
     #[inline]
     pub fn is_poisoned(&self) -> bool {
-        self.poison.get()
+        self.0.poison.get()
     }
 
     /// Declares the data sound again.
     #[inline]
     pub fn clear_poison(&self) {
-        self.poison.clear();
+        self.0.poison.clear();
     }
 
     /// The data, without locking: the exclusive borrow shows that nobody holds the lock.
@@ -154,29 +143,31 @@ impl<T: ?Sized> Mutex<T> {
     /// # Errors
     /// The reference inside [`PoisonError`](crate::PoisonError) if the mutex is poisoned.
     pub fn get_mut(&mut self) -> LockResult<&mut T> {
-        let data = self.data.get_mut();
-        self.poison.result(data)
+        self.0.get_mut()
     }
 
-    /// For `Condvar`: the lock below a guard.
-    pub(crate) fn raw(&self) -> &RawMutex {
-        &self.raw
-    }
-
-    /// The caller has just locked `raw`.
+    /// Makes the guard after the caller has acquired `raw`.
     #[inline]
-    pub(crate) fn guard(&self) -> LockResult<MutexGuard<'_, T>> {
-        self.poison.result(MutexGuard {
-            lock: self,
-            poison: self.poison.guard(),
-            not_send: PhantomData,
-        })
+    fn guard(&self) -> LockResult<MutexGuard<'_, T>> {
+        // SAFETY: the callers have just acquired the lock.
+        let guard = MutexGuard(unsafe { self.0.exclusive() });
+        self.0.poison.result(guard)
     }
 }
 
 impl<'a, T: ?Sized> MutexGuard<'a, T> {
-    pub(crate) fn mutex(this: &MutexGuard<'a, T>) -> &'a Mutex<T> {
-        this.lock
+    /// Unlocks while `meanwhile` runs, then locks again.
+    pub(crate) fn unlocked<R>(
+        self,
+        meanwhile: impl FnOnce() -> R,
+    ) -> (LockResult<MutexGuard<'a, T>>, R) {
+        let lock = self.0.lock();
+        drop(self);
+        let result = meanwhile();
+        lock.raw.lock();
+        // SAFETY: the lock has just been acquired.
+        let guard = MutexGuard(unsafe { lock.exclusive() });
+        (lock.poison.result(guard), result)
     }
 }
 
@@ -184,25 +175,14 @@ impl<T: ?Sized> Deref for MutexGuard<'_, T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: a guard exists only while its holder has the lock.
-        unsafe { &*self.lock.data.get() }
+        &self.0
     }
 }
 
 impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as in `deref`; the guard is borrowed exclusively.
-        unsafe { &mut *self.lock.data.get() }
-    }
-}
-
-impl<T: ?Sized> Drop for MutexGuard<'_, T> {
-    #[inline]
-    fn drop(&mut self) {
-        self.lock.poison.done(&self.poison);
-        // SAFETY: a guard exists only while its holder has the lock.
-        unsafe { self.lock.raw.unlock() };
+        &mut self.0
     }
 }
 
@@ -232,13 +212,6 @@ impl<T: Default> Default for Mutex<T> {
 
 impl<T: ?Sized + fmt::Debug> fmt::Debug for Mutex<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut d = f.debug_struct("Mutex");
-        match self.try_lock() {
-            Ok(guard) => d.field("data", &&*guard),
-            Err(TryLockError::Poisoned(e)) => d.field("data", &&**e.get_ref()),
-            Err(TryLockError::WouldBlock) => d.field("data", &format_args!("<locked>")),
-        };
-        d.field("poisoned", &self.poison.get());
-        d.finish_non_exhaustive()
+        self.0.debug("Mutex", self.try_lock(), f)
     }
 }

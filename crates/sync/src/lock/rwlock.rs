@@ -1,13 +1,12 @@
 //! Many readers or one writer.
 
-use crate::lock::poison::{self, LockResult, TryLockError, TryLockResult};
+use crate::lock::guarded::{Exclusive, Guarded, RawExclusive};
+use crate::lock::poison::{LockResult, TryLockError, TryLockResult};
 use crate::lock::rawrwlock::RawRwLock;
 use crate::loom::const_fn;
 use crate::wait::deadline;
-use std::cell::UnsafeCell;
 use std::fmt;
 use std::marker::PhantomData;
-use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr::NonNull;
@@ -40,18 +39,12 @@ use std::time::{Duration, Instant};
 /// *lock.write().unwrap() += 1;
 /// assert_eq!(*lock.read().unwrap(), 6);
 /// ```
-pub struct RwLock<T: ?Sized> {
-    raw: RawRwLock,
-    poison: poison::Flag,
-    data: UnsafeCell<T>,
-}
+pub struct RwLock<T: ?Sized>(Guarded<RawRwLock, T>);
 
 // SAFETY: owning the lock is owning the data.
 unsafe impl<T: ?Sized + Send> Send for RwLock<T> {}
 // SAFETY: readers share `&T`, hence `T: Sync`; a writer can take the data out, hence `T: Send`.
 unsafe impl<T: ?Sized + Send + Sync> Sync for RwLock<T> {}
-impl<T: ?Sized> UnwindSafe for RwLock<T> {}
-impl<T: ?Sized> RefUnwindSafe for RwLock<T> {}
 
 /// Shared access to the data of an [`RwLock`]; dropping it unlocks.
 #[must_use = "if unused the RwLock will immediately unlock"]
@@ -66,27 +59,27 @@ pub struct RwLockReadGuard<'a, T: ?Sized + 'a> {
 
 /// Exclusive access to the data of an [`RwLock`]; dropping it unlocks.
 #[must_use = "if unused the RwLock will immediately unlock"]
-pub struct RwLockWriteGuard<'a, T: ?Sized + 'a> {
-    lock: &'a RwLock<T>,
-    poison: poison::Guard,
-    not_send: PhantomData<*const ()>,
+pub struct RwLockWriteGuard<'a, T: ?Sized + 'a>(Exclusive<'a, RawRwLock, T>);
+
+impl RawExclusive for RawRwLock {
+    #[inline]
+    unsafe fn unlock_exclusive(&self) {
+        // SAFETY: the caller's promise.
+        unsafe { self.unlock_write() };
+    }
 }
 
 // SAFETY: a shared guard gives out `&T` only.
 unsafe impl<T: ?Sized + Sync> Sync for RwLockReadGuard<'_, T> {}
-// SAFETY: as above.
-unsafe impl<T: ?Sized + Sync> Sync for RwLockWriteGuard<'_, T> {}
 impl<T: ?Sized> UnwindSafe for RwLockReadGuard<'_, T> {}
 impl<T: ?Sized> RefUnwindSafe for RwLockReadGuard<'_, T> {}
-impl<T: ?Sized> UnwindSafe for RwLockWriteGuard<'_, T> {}
-impl<T: ?Sized> RefUnwindSafe for RwLockWriteGuard<'_, T> {}
 
 impl<T> RwLock<T> {
     const_fn! {
         /// A free lock around `value`.
         #[inline]
         pub fn new(value: T) -> RwLock<T> {
-            RwLock { raw: RawRwLock::new(), poison: poison::Flag::new(), data: UnsafeCell::new(value) }
+            RwLock(Guarded::new(RawRwLock::new(), value))
         }
     }
 
@@ -95,8 +88,7 @@ impl<T> RwLock<T> {
     /// # Errors
     /// The data inside [`PoisonError`](crate::PoisonError) if the lock is poisoned.
     pub fn into_inner(self) -> LockResult<T> {
-        let data = self.data.into_inner();
-        self.poison.result(data)
+        self.0.into_inner()
     }
 }
 
@@ -110,7 +102,7 @@ impl<T: ?Sized> RwLock<T> {
     /// If the caller holds it for writing, or there are 2^30 - 1 readers.
     #[inline]
     pub fn read(&self) -> LockResult<RwLockReadGuard<'_, T>> {
-        self.raw.read(None);
+        self.0.raw.read(None);
         self.reading()
     }
 
@@ -121,7 +113,7 @@ impl<T: ?Sized> RwLock<T> {
     /// the lock is poisoned.
     #[inline]
     pub fn try_read(&self) -> TryLockResult<RwLockReadGuard<'_, T>> {
-        if self.raw.try_read() { Ok(self.reading()?) } else { Err(TryLockError::WouldBlock) }
+        if self.0.raw.try_read() { Ok(self.reading()?) } else { Err(TryLockError::WouldBlock) }
     }
 
     /// Locks for reading, or gives up after `timeout`.
@@ -155,7 +147,7 @@ impl<T: ?Sized> RwLock<T> {
     /// If the caller holds it for writing already.
     #[inline]
     pub fn write(&self) -> LockResult<RwLockWriteGuard<'_, T>> {
-        self.raw.write(None);
+        self.0.raw.write(None);
         self.writing()
     }
 
@@ -166,7 +158,7 @@ impl<T: ?Sized> RwLock<T> {
     /// the lock is poisoned.
     #[inline]
     pub fn try_write(&self) -> TryLockResult<RwLockWriteGuard<'_, T>> {
-        if self.raw.try_write() { Ok(self.writing()?) } else { Err(TryLockError::WouldBlock) }
+        if self.0.raw.try_write() { Ok(self.writing()?) } else { Err(TryLockError::WouldBlock) }
     }
 
     /// Locks for writing, or gives up after `timeout`.
@@ -194,13 +186,13 @@ impl<T: ?Sized> RwLock<T> {
     /// Whether a panic has unwound through a write guard. Without the lock, out of date at once.
     #[inline]
     pub fn is_poisoned(&self) -> bool {
-        self.poison.get()
+        self.0.poison.get()
     }
 
     /// Declares the data sound again.
     #[inline]
     pub fn clear_poison(&self) {
-        self.poison.clear();
+        self.0.poison.clear();
     }
 
     /// The data, without locking: the exclusive borrow shows that nobody holds the lock.
@@ -208,45 +200,46 @@ impl<T: ?Sized> RwLock<T> {
     /// # Errors
     /// The reference inside [`PoisonError`](crate::PoisonError) if the lock is poisoned.
     pub fn get_mut(&mut self) -> LockResult<&mut T> {
-        let data = self.data.get_mut();
-        self.poison.result(data)
+        self.0.get_mut()
     }
 
     fn read_limited(&self, deadline: Option<Instant>) -> TryLockResult<RwLockReadGuard<'_, T>> {
-        if self.raw.read(deadline) { Ok(self.reading()?) } else { Err(TryLockError::WouldBlock) }
+        if self.0.raw.read(deadline) { Ok(self.reading()?) } else { Err(TryLockError::WouldBlock) }
     }
 
     fn write_limited(&self, deadline: Option<Instant>) -> TryLockResult<RwLockWriteGuard<'_, T>> {
-        if self.raw.write(deadline) { Ok(self.writing()?) } else { Err(TryLockError::WouldBlock) }
+        if self.0.raw.write(deadline) { Ok(self.writing()?) } else { Err(TryLockError::WouldBlock) }
     }
 
-    /// The caller has just locked `raw` for reading.
+    /// Makes the guard after the caller has acquired `raw` for reading.
     fn reading(&self) -> LockResult<RwLockReadGuard<'_, T>> {
-        // SAFETY: the pointer of a cell is not null.
-        let data = unsafe { NonNull::new_unchecked(self.data.get()) };
-        self.poison.result(RwLockReadGuard { data, raw: &self.raw, lives: PhantomData })
+        self.0.poison.result(RwLockReadGuard::of(&self.0))
     }
 
-    /// The caller has just locked `raw` for writing.
+    /// Makes the guard after the caller has acquired `raw` for writing.
     fn writing(&self) -> LockResult<RwLockWriteGuard<'_, T>> {
-        self.poison.result(RwLockWriteGuard {
-            lock: self,
-            poison: self.poison.guard(),
-            not_send: PhantomData,
-        })
+        // SAFETY: the callers have just acquired the lock for writing.
+        let guard = RwLockWriteGuard(unsafe { self.0.exclusive() });
+        self.0.poison.result(guard)
+    }
+}
+
+impl<'a, T: ?Sized> RwLockReadGuard<'a, T> {
+    /// Makes the guard of a lock that the caller holds for reading.
+    fn of(lock: &'a Guarded<RawRwLock, T>) -> RwLockReadGuard<'a, T> {
+        // SAFETY: the pointer to the data of a lock is not null.
+        let data = unsafe { NonNull::new_unchecked(lock.data()) };
+        RwLockReadGuard { data, raw: &lock.raw, lives: PhantomData }
     }
 }
 
 impl<'a, T: ?Sized> RwLockWriteGuard<'a, T> {
     /// Turns the access into a shared one, with no other writer in between.
     pub fn downgrade(this: RwLockWriteGuard<'a, T>) -> RwLockReadGuard<'a, T> {
-        let this = ManuallyDrop::new(this);
-        this.lock.poison.done(&this.poison);
-        // SAFETY: we hold the lock for writing, and the guard is not dropped.
-        unsafe { this.lock.raw.downgrade() };
-        // SAFETY: the pointer of a cell is not null.
-        let data = unsafe { NonNull::new_unchecked(this.lock.data.get()) };
-        RwLockReadGuard { data, raw: &this.lock.raw, lives: PhantomData }
+        let lock = this.0.into_lock();
+        // SAFETY: `into_lock` has left the lock held for writing.
+        unsafe { lock.raw.downgrade() };
+        RwLockReadGuard::of(lock)
     }
 }
 
@@ -263,16 +256,14 @@ impl<T: ?Sized> Deref for RwLockWriteGuard<'_, T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: the guard holds the lock for writing.
-        unsafe { &*self.lock.data.get() }
+        &self.0
     }
 }
 
 impl<T: ?Sized> DerefMut for RwLockWriteGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: the guard holds the lock for writing and is borrowed exclusively.
-        unsafe { &mut *self.lock.data.get() }
+        &mut self.0
     }
 }
 
@@ -281,15 +272,6 @@ impl<T: ?Sized> Drop for RwLockReadGuard<'_, T> {
     fn drop(&mut self) {
         // SAFETY: a read guard exists only while its holder has the lock for reading.
         unsafe { self.raw.unlock_read() };
-    }
-}
-
-impl<T: ?Sized> Drop for RwLockWriteGuard<'_, T> {
-    #[inline]
-    fn drop(&mut self) {
-        self.lock.poison.done(&self.poison);
-        // SAFETY: a write guard exists only while its holder has the lock for writing.
-        unsafe { self.lock.raw.unlock_write() };
     }
 }
 
@@ -319,14 +301,7 @@ impl<T: ?Sized + fmt::Display> fmt::Display for RwLockWriteGuard<'_, T> {
 
 impl<T: ?Sized + fmt::Debug> fmt::Debug for RwLock<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut d = f.debug_struct("RwLock");
-        match self.try_read() {
-            Ok(guard) => d.field("data", &&*guard),
-            Err(TryLockError::Poisoned(e)) => d.field("data", &&**e.get_ref()),
-            Err(TryLockError::WouldBlock) => d.field("data", &format_args!("<locked>")),
-        };
-        d.field("poisoned", &self.poison.get());
-        d.finish_non_exhaustive()
+        self.0.debug("RwLock", self.try_read(), f)
     }
 }
 

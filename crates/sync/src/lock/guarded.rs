@@ -1,0 +1,142 @@
+//! Data under a lock, with its poison flag: the common part of the mutex and the readers-writer
+//! lock.
+
+use std::cell::UnsafeCell;
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::panic::{RefUnwindSafe, UnwindSafe};
+
+use crate::lock::poison::{self, LockResult, TryLockError, TryLockResult};
+use crate::loom::const_fn;
+
+/// A lock without data that grants exclusive access.
+pub(crate) trait RawExclusive {
+    /// # Safety
+    /// The caller holds the lock exclusively.
+    unsafe fn unlock_exclusive(&self);
+}
+
+/// The data, the lock that protects it, and the poison flag.
+// In this order: the lock's word, the flag and the data share a cache line, and deadlock reports
+// name the lock by its own address.
+#[repr(C)]
+pub(crate) struct Guarded<R, T: ?Sized> {
+    pub(crate) raw: R,
+    pub(crate) poison: poison::Flag,
+    data: UnsafeCell<T>,
+}
+
+// The poison flag is what std's locks are unwind-safe by.
+impl<R, T: ?Sized> UnwindSafe for Guarded<R, T> {}
+impl<R, T: ?Sized> RefUnwindSafe for Guarded<R, T> {}
+
+impl<R, T> Guarded<R, T> {
+    const_fn! {
+        #[inline]
+        pub(crate) fn new(raw: R, data: T) -> Guarded<R, T> {
+            Guarded { raw, poison: poison::Flag::new(), data: UnsafeCell::new(data) }
+        }
+    }
+
+    /// Takes the data out. Owning the lock proves that no guard exists.
+    pub(crate) fn into_inner(self) -> LockResult<T> {
+        let data = self.data.into_inner();
+        self.poison.result(data)
+    }
+}
+
+impl<R, T: ?Sized> Guarded<R, T> {
+    /// Returns the data without locking. The exclusive borrow proves that no guard exists.
+    pub(crate) fn get_mut(&mut self) -> LockResult<&mut T> {
+        let data = self.data.get_mut();
+        self.poison.result(data)
+    }
+
+    /// Returns the pointer to the data. Whether it may be used depends on the state of the lock.
+    pub(crate) fn data(&self) -> *mut T {
+        self.data.get()
+    }
+}
+
+impl<R: RawExclusive, T: ?Sized> Guarded<R, T> {
+    /// Wraps the exclusive access that the caller has just acquired.
+    ///
+    /// # Safety
+    /// The caller holds `raw` exclusively, and gives that up to the guard.
+    #[inline]
+    pub(crate) unsafe fn exclusive(&self) -> Exclusive<'_, R, T> {
+        Exclusive { lock: self, poison: self.poison.guard(), not_send: PhantomData }
+    }
+}
+
+impl<R, T: ?Sized + fmt::Debug> Guarded<R, T> {
+    /// Formats the lock called `name`; `attempt` is the result of its non-blocking acquisition.
+    pub(crate) fn debug<G: Deref<Target = T>>(
+        &self,
+        name: &str,
+        attempt: TryLockResult<G>,
+        f: &mut fmt::Formatter<'_>,
+    ) -> fmt::Result {
+        let mut d = f.debug_struct(name);
+        match attempt {
+            Ok(guard) => d.field("data", &&*guard),
+            Err(TryLockError::Poisoned(e)) => d.field("data", &&**e.get_ref()),
+            Err(TryLockError::WouldBlock) => d.field("data", &format_args!("<locked>")),
+        };
+        d.field("poisoned", &self.poison.get());
+        d.finish_non_exhaustive()
+    }
+}
+
+/// Exclusive access to the data. Dropping it records a panic and unlocks.
+///
+/// Not `Send`: only the thread that locked may unlock.
+pub(crate) struct Exclusive<'a, R: RawExclusive, T: ?Sized> {
+    lock: &'a Guarded<R, T>,
+    poison: poison::Guard,
+    not_send: PhantomData<*const ()>,
+}
+
+// SAFETY: a shared guard gives out `&T` only.
+unsafe impl<R: RawExclusive + Sync, T: ?Sized + Sync> Sync for Exclusive<'_, R, T> {}
+
+impl<'a, R: RawExclusive, T: ?Sized> Exclusive<'a, R, T> {
+    /// Returns the lock below the guard.
+    pub(crate) fn lock(&self) -> &'a Guarded<R, T> {
+        self.lock
+    }
+
+    /// Ends the guard without unlocking: the caller now has the exclusive access.
+    pub(crate) fn into_lock(self) -> &'a Guarded<R, T> {
+        let this = std::mem::ManuallyDrop::new(self);
+        this.lock.poison.done(&this.poison);
+        this.lock
+    }
+}
+
+impl<R: RawExclusive, T: ?Sized> Deref for Exclusive<'_, R, T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: a guard exists only while its holder has the lock exclusively.
+        unsafe { &*self.lock.data.get() }
+    }
+}
+
+impl<R: RawExclusive, T: ?Sized> DerefMut for Exclusive<'_, R, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as in `deref`; the guard is borrowed exclusively.
+        unsafe { &mut *self.lock.data.get() }
+    }
+}
+
+impl<R: RawExclusive, T: ?Sized> Drop for Exclusive<'_, R, T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.lock.poison.done(&self.poison);
+        // SAFETY: a guard exists only while its holder has the lock exclusively.
+        unsafe { self.lock.raw.unlock_exclusive() };
+    }
+}
