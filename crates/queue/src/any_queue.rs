@@ -9,6 +9,7 @@ use crate::design::ring::RingQueue;
 use crate::design::steal::StealQueue;
 use crate::node::{Node, Origin, Place};
 use crate::part::injector::Injector;
+use crate::part::protect_queue::ProtectQueue;
 use crate::part::shared_side::Stats;
 use crate::run_queue::{RunQueue, Taker};
 
@@ -44,6 +45,11 @@ macro_rules! each {
 }
 
 impl<T: Node> RunQueue<T> for AnyQueue<'_, T> {
+    #[inline]
+    unsafe fn protect(&self) -> &mut ProtectQueue<T> {
+        // SAFETY: as the caller promises.
+        each!(self, q => unsafe { q.protect() })
+    }
     #[inline(always)]
     unsafe fn push(&self, item: NonNull<T>, place: Place, origin: Origin) {
         // SAFETY: as the caller promises.

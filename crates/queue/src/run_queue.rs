@@ -2,8 +2,9 @@
 
 use core::ptr::NonNull;
 
-use crate::node::{Node, Origin, Place};
+use crate::node::{self, Node, Origin, Place};
 use crate::part::injector::Injector;
+use crate::part::protect_queue::ProtectQueue;
 use crate::part::shared_side::Stats;
 
 /// Which design of run queue.
@@ -66,13 +67,26 @@ pub enum Taker {
 
 /// One VP's run queue, as its owner uses it. All but `has_visible_work`, `injector`, `shown` and
 /// `stats` are for the owner only (see [`Set::local`](crate::Set::local)).
+///
+/// The provided methods are those of a design whose owner takes items from its Protect Queue alone.
 pub trait RunQueue<T: Node> {
+    /// Returns the owner's Protect Queue.
+    ///
+    /// # Safety
+    /// Only the VP's carrier may call this, and the reference ends before its next call of any
+    /// method here.
+    #[allow(clippy::mut_from_ref)]
+    unsafe fn protect(&self) -> &mut ProtectQueue<T>;
     /// Queues an item here.
     ///
     /// # Safety
     /// `item` is live and stays so while it is queued; the caller holds it; it is in no queue. Its
     /// context has been left: others may run it at once.
-    unsafe fn push(&self, item: NonNull<T>, place: Place, origin: Origin);
+    #[inline]
+    unsafe fn push(&self, item: NonNull<T>, place: Place, origin: Origin) {
+        // SAFETY: the caller is the owner, and has promised what `ProtectQueue::push` asks for.
+        unsafe { self.protect().push(item, place, origin) }
+    }
     /// Takes the next item and its level: the highest level first.
     fn pop(&self) -> Option<(NonNull<T>, u8)>;
     /// As `pop`, but only from this level upwards.
@@ -99,19 +113,38 @@ pub trait RunQueue<T: Node> {
     /// idle VP asks after it has said that it sleeps, and before it does.
     fn has_visible_work(&self) -> bool;
     /// Items queued here that the owner can pop without a race (`steal`: those in the deques too).
-    fn len(&self) -> usize;
+    #[inline]
+    fn len(&self) -> usize {
+        // SAFETY: the caller is the owner (contract of `Set::local`).
+        unsafe { self.protect() }.len()
+    }
     /// Whether `len` is 0.
     fn is_empty(&self) -> bool {
         self.levels() == 0
     }
     /// Bit n: level n has an item (`steal`: may have).
-    fn levels(&self) -> u64;
+    #[inline]
+    fn levels(&self) -> u64 {
+        // SAFETY: the caller is the owner (contract of `Set::local`).
+        unsafe { self.protect() }.levels()
+    }
     /// Whether a level above this one has an item (`steal`: may have). Cheaper than `levels`.
-    fn has_above(&self, level: u8) -> bool;
+    #[inline]
+    fn has_above(&self, level: u8) -> bool {
+        // SAFETY: the caller is the owner (contract of `Set::local`).
+        unsafe { self.protect() }.ranks() & node::ranks_above(level) != 0
+    }
     /// The item that `pop` would take next, if that is cheap to know: for prefetching.
-    fn peek(&self) -> Option<NonNull<T>>;
+    #[inline]
+    fn peek(&self) -> Option<NonNull<T>> {
+        // SAFETY: the caller is the owner (contract of `Set::local`).
+        unsafe { self.protect() }.peek()
+    }
     /// The item that is next to run may be given away, even if it is of [`Origin::Wake`].
-    fn loosen(&self);
+    fn loosen(&self) {
+        // SAFETY: the caller is the owner (contract of `Set::local`).
+        unsafe { self.protect() }.loosen()
+    }
     /// The highest level of what waits here, what was given away and not yet taken included
     /// (`steal`: may say so although thieves took it).
     fn waiting(&self) -> Option<u8>;
@@ -122,7 +155,10 @@ pub trait RunQueue<T: Node> {
     ///
     /// # Safety
     /// As [`push`](RunQueue::push); and the item came from `hand`.
-    unsafe fn adopt(&self, item: NonNull<T>);
+    unsafe fn adopt(&self, item: NonNull<T>) {
+        // SAFETY: the caller is the owner, and has promised what `ProtectQueue::adopt` asks for.
+        unsafe { self.protect().adopt(item, false) }
+    }
     /// What was given away and only the VP `.0` can take: its level.
     fn given(&self) -> Option<(usize, u8)> {
         None

@@ -14,8 +14,6 @@ use core::{cell::UnsafeCell, ptr::NonNull};
 use super::capacity::{Capacity, Limit};
 use super::peers::{Peer, Peers};
 use crate::loom::{AtomicBool, Ordering, Padded, fence, spin_loop};
-use crate::node::Origin;
-use crate::node::Place;
 use crate::node::{self, Node, links};
 use crate::part::injector::Injector;
 use crate::part::protect_queue::ProtectQueue;
@@ -274,9 +272,8 @@ impl<T: Node> LockedQueue<T> {
 
 impl<T: Node> RunQueue<T> for LockedQueue<T> {
     #[inline]
-    unsafe fn push(&self, item: NonNull<T>, place: Place, origin: Origin) {
-        // SAFETY: as the caller promises.
-        unsafe { self.own().protect.push(item, place, origin) }
+    unsafe fn protect(&self) -> &mut ProtectQueue<T> {
+        &mut self.own().protect
     }
 
     #[inline]
@@ -365,31 +362,6 @@ impl<T: Node> RunQueue<T> for LockedQueue<T> {
             || self.peers.others(0).any(|q| !q.waiver.is_empty())
     }
 
-    #[inline]
-    fn len(&self) -> usize {
-        self.own().protect.len()
-    }
-
-    #[inline]
-    fn levels(&self) -> u64 {
-        self.own().protect.levels()
-    }
-
-    #[inline]
-    fn has_above(&self, level: u8) -> bool {
-        let own = self.own();
-        own.protect.ranks() & node::ranks_above(level) != 0
-    }
-
-    #[inline]
-    fn peek(&self) -> Option<NonNull<T>> {
-        self.own().protect.peek()
-    }
-
-    fn loosen(&self) {
-        self.own().protect.loosen()
-    }
-
     fn waiting(&self) -> Option<u8> {
         let own = self.own();
         let given =
@@ -410,19 +382,13 @@ impl<T: Node> RunQueue<T> for LockedQueue<T> {
         own.protect.hand(level)
     }
 
-    unsafe fn adopt(&self, item: NonNull<T>) {
-        // SAFETY: as the caller promises.
-        unsafe { self.own().protect.adopt(item, false) }
-    }
-
     #[inline]
     fn injector(&self) -> &Injector<T> {
         &self.shared.injector
     }
 
     fn shown(&self) -> (usize, u64) {
-        let s = &self.shared.shown;
-        (s.load.load(Ordering::Relaxed) as usize, s.levels.load(Ordering::Relaxed))
+        self.shared.shown()
     }
 
     fn stats(&self) -> Stats {
@@ -434,6 +400,7 @@ impl<T: Node> RunQueue<T> for LockedQueue<T> {
 mod tests {
     use super::*;
     use crate::any_queue::AnyQueue;
+    use crate::node::{Origin, Place};
     use crate::run_queue::Design;
     use crate::set::Set;
     use crate::tests::Items;

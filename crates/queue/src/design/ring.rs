@@ -15,8 +15,6 @@ use core::{cell::UnsafeCell, ptr::NonNull};
 use super::capacity::{Capacity, Limit};
 use super::peers::{Peer, Peers};
 use crate::loom::{Ordering, fence};
-use crate::node::Origin;
-use crate::node::Place;
 use crate::node::{self, Node, links};
 use crate::part::injector::Injector;
 use crate::part::protect_queue::ProtectQueue;
@@ -226,9 +224,8 @@ impl<T: Node> RingQueue<T> {
 
 impl<T: Node> RunQueue<T> for RingQueue<T> {
     #[inline]
-    unsafe fn push(&self, item: NonNull<T>, place: Place, origin: Origin) {
-        // SAFETY: as the caller promises.
-        unsafe { self.own().protect.push(item, place, origin) }
+    unsafe fn protect(&self) -> &mut ProtectQueue<T> {
+        &mut self.own().protect
     }
 
     #[inline]
@@ -317,31 +314,6 @@ impl<T: Node> RunQueue<T> for RingQueue<T> {
             || self.peers.others(0).any(|q| !q.shared.offer.is_empty())
     }
 
-    #[inline]
-    fn len(&self) -> usize {
-        self.own().protect.len()
-    }
-
-    #[inline]
-    fn levels(&self) -> u64 {
-        self.own().protect.levels()
-    }
-
-    #[inline]
-    fn has_above(&self, level: u8) -> bool {
-        let own = self.own();
-        own.protect.ranks() & node::ranks_above(level) != 0
-    }
-
-    #[inline]
-    fn peek(&self) -> Option<NonNull<T>> {
-        self.own().protect.peek()
-    }
-
-    fn loosen(&self) {
-        self.own().protect.loosen()
-    }
-
     fn waiting(&self) -> Option<u8> {
         let own = self.own();
         let offered =
@@ -358,11 +330,6 @@ impl<T: Node> RunQueue<T> for RingQueue<T> {
         own.protect.hand(level)
     }
 
-    unsafe fn adopt(&self, item: NonNull<T>) {
-        // SAFETY: as the caller promises.
-        unsafe { self.own().protect.adopt(item, false) }
-    }
-
     fn given(&self) -> Option<(usize, u8)> {
         (!self.waiver.is_empty()).then(|| (self.peers.next(), self.own().gave))
     }
@@ -373,8 +340,7 @@ impl<T: Node> RunQueue<T> for RingQueue<T> {
     }
 
     fn shown(&self) -> (usize, u64) {
-        let s = &self.shared.shown;
-        (s.load.load(Ordering::Relaxed) as usize, s.levels.load(Ordering::Relaxed))
+        self.shared.shown()
     }
 
     fn stats(&self) -> Stats {

@@ -271,6 +271,11 @@ impl<T: Node> StealQueue<T> {
 
 impl<T: Node> RunQueue<T> for StealQueue<T> {
     #[inline]
+    unsafe fn protect(&self) -> &mut ProtectQueue<T> {
+        &mut self.own().protect
+    }
+
+    #[inline]
     unsafe fn push(&self, item: NonNull<T>, place: Place, origin: Origin) {
         let own = self.own();
         if place.key.is_some() || place.front {
@@ -427,10 +432,6 @@ impl<T: Node> RunQueue<T> for StealQueue<T> {
         None
     }
 
-    fn loosen(&self) {
-        self.own().protect.loosen()
-    }
-
     fn waiting(&self) -> Option<u8> {
         let own = self.own();
         let queued = own.bits | own.protect.ranks();
@@ -479,8 +480,7 @@ impl<T: Node> RunQueue<T> for StealQueue<T> {
     }
 
     fn shown(&self) -> (usize, u64) {
-        let s = &self.shared.shown;
-        (s.load.load(Ordering::Relaxed) as usize, s.levels.load(Ordering::Relaxed))
+        self.shared.shown()
     }
 
     fn stats(&self) -> Stats {

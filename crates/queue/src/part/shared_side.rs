@@ -88,6 +88,12 @@ impl<T: Node> SharedSide<T> {
         }
     }
 
+    /// Returns the load and the bitmap of levels as last published.
+    pub(crate) fn shown(&self) -> (usize, u64) {
+        let s = &self.shown;
+        (s.load.load(Ordering::Relaxed) as usize, s.levels.load(Ordering::Relaxed))
+    }
+
     pub(crate) fn stats(&self) -> Stats {
         let s = &self.shown;
         Stats {
