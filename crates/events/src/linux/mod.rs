@@ -2,6 +2,7 @@
 //!
 //! - [`bpf`]: BPF programs that report when a thread leaves its core and returns.
 //! - [`perf`]: a perf event whose descriptor becomes readable when a thread leaves its core.
+//! - `perf_event`: perf_event_open(2), for these and the doorbell of preemption.
 //! - [`watch`]: CPU clocks, and thread states in /proc.
 //! - `epoll`, `debugger`: registration with epoll(7), and whether a debugger is attached.
 //! - [`limit`]: the limit on kernel threads that this machine imposes.
@@ -14,4 +15,5 @@ pub(crate) mod debugger;
 pub(crate) mod epoll;
 pub mod limit;
 pub mod perf;
+pub(crate) mod perf_event;
 pub mod watch;

@@ -28,10 +28,11 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
+use crate::linux::perf_event::{self, Software};
 use crate::linux::watch::{self, Tid, this_tid};
 use crate::report::unavailable::Unavailable;
 
@@ -44,30 +45,6 @@ const RECORDS: u64 = PAGE as u64;
 const RECORD: u64 = 8;
 /// PERF_RECORD_LOST, which is written together with the first record after some were dropped.
 const NOTE: u64 = 24;
-
-/// struct perf_event_attr as of its first version, which every kernel takes.
-#[repr(C)]
-struct Attr {
-    kind: u32,
-    size: u32,
-    config: u64,
-    sample_period: u64,
-    sample_type: u64,
-    read_format: u64,
-    flags: u64,
-    wakeup_watermark: u32,
-    bp_type: u32,
-    config1: u64,
-}
-const _: () = assert!(size_of::<Attr>() == 64);
-
-const PERF_TYPE_SOFTWARE: u32 = 1;
-const PERF_COUNT_SW_DUMMY: u64 = 9;
-const EXCLUDE_KERNEL: u64 = 1 << 5;
-const EXCLUDE_HV: u64 = 1 << 6;
-const WATERMARK: u64 = 1 << 14;
-const CONTEXT_SWITCH: u64 = 1 << 26;
-const PERF_FLAG_FD_CLOEXEC: u64 = 8;
 
 // struct perf_event_mmap_page.
 const DATA_HEAD: usize = 1024;
@@ -137,38 +114,21 @@ impl Perf {
 }
 
 fn open() -> io::Result<OwnedFd> {
-    let attr = Attr {
-        kind: PERF_TYPE_SOFTWARE,
-        size: size_of::<Attr>() as u32,
-        config: PERF_COUNT_SW_DUMMY,
-        sample_period: 0,
-        sample_type: 0,
-        read_format: 0,
-        // A switch is recorded although it happens in the kernel; only the right to open it asks
-        // for this.
-        flags: EXCLUDE_KERNEL | EXCLUDE_HV | WATERMARK | CONTEXT_SWITCH,
-        // Less than any record: each one wakes.
-        wakeup_watermark: 1,
-        bp_type: 0,
-        config1: 0,
-    };
-    let (this_thread, any_cpu, no_group) = (0i64, -1i64, -1i64);
-    // SAFETY: the attribute is as long as it says, and outlives the call.
-    let fd = unsafe {
-        libc::syscall(
-            libc::SYS_perf_event_open,
-            &raw const attr,
-            this_thread,
-            any_cpu,
-            no_group,
-            PERF_FLAG_FD_CLOEXEC,
-        )
-    };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: new, and nobody else's.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+    perf_event::open(
+        Software {
+            config: perf_event::DUMMY,
+            // The kernel records a switch although it happens in kernel mode. Only the permission
+            // to open the event depends on this.
+            flags: perf_event::EXCLUDE_KERNEL
+                | perf_event::EXCLUDE_HV
+                | perf_event::WATERMARK
+                | perf_event::CONTEXT_SWITCH,
+            // Less than any record: each one wakes the reader.
+            wakeup_watermark: 1,
+            ..Software::default()
+        },
+        0,
+    )
 }
 
 fn map(fd: OwnedFd) -> io::Result<Watched> {

@@ -31,6 +31,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::handoff::slot::Slot;
 use crate::linux::debugger::is_debugged;
+use crate::linux::perf_event::{self, Software};
 use crate::preempt::signal_handler::{self, Handlers};
 use crate::report::stderr_signal_safe::print_signal_safe;
 use crate::report::unavailable::Unavailable;
@@ -370,56 +371,21 @@ impl Drop for Doorbells {
 
 /// A clock of kernel thread `tid` (0: the caller), not armed.
 fn clock(tid: i32, scope: ClockScope) -> io::Result<OwnedFd> {
-    // struct perf_event_attr up to sig_data (PERF_ATTR_SIZE_VER7).
-    #[repr(C)]
-    #[derive(Default)]
-    struct Attr {
-        kind: u32,
-        size: u32,
-        config: u64,
-        period: u64,
-        sample_type: u64,
-        read_format: u64,
-        flags: u64,
-        unused: [u64; 9],
-        sig_data: u64,
-    }
-    const { assert!(size_of::<Attr>() == 128) };
-    const SOFTWARE: u32 = 1;
-    const TASK_CLOCK: u64 = 1;
-    const DISABLED: u64 = 1;
-    const EXCLUDE_KERNEL: u64 = 1 << 5;
-    const EXCLUDE_HV: u64 = 1 << 6;
-    const REMOVE_ON_EXEC: u64 = 1 << 36;
-    const SIGTRAP: u64 = 1 << 37;
-    const FD_CLOEXEC: u64 = 1 << 3;
-    let excluded = if scope == ClockScope::UserMode { EXCLUDE_KERNEL } else { 0 };
-    let attr = Attr {
-        kind: SOFTWARE,
-        size: size_of::<Attr>() as u32,
-        config: TASK_CLOCK,
-        period: scope.period(),
-        flags: DISABLED | excluded | EXCLUDE_HV | REMOVE_ON_EXEC | SIGTRAP,
-        sig_data: DOORBELL,
-        ..Attr::default()
-    };
-    let (any_core, no_group) = (-1i64, -1i64);
-    // SAFETY: `attr` lives through the call and says its size.
-    let fd = unsafe {
-        libc::syscall(
-            libc::SYS_perf_event_open,
-            &raw const attr,
-            i64::from(tid),
-            any_core,
-            no_group,
-            FD_CLOEXEC,
-        )
-    };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: just made.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+    let excluded = if scope == ClockScope::UserMode { perf_event::EXCLUDE_KERNEL } else { 0 };
+    perf_event::open(
+        Software {
+            config: perf_event::TASK_CLOCK,
+            period: scope.period(),
+            flags: perf_event::DISABLED
+                | excluded
+                | perf_event::EXCLUDE_HV
+                | perf_event::REMOVE_ON_EXEC
+                | perf_event::SIGTRAP,
+            sig_data: DOORBELL,
+            ..Software::default()
+        },
+        tid,
+    )
 }
 
 /// For one overflow.

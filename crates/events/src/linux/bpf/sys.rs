@@ -9,6 +9,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 
 use super::abi::SIG_DATA;
+use crate::linux::perf_event::{self, Software};
 
 const BPF_MAP_CREATE: i64 = 0;
 const BPF_MAP_LOOKUP_ELEM: i64 = 1;
@@ -396,53 +397,18 @@ pub(super) fn this_thread() -> io::Result<OwnedFd> {
 
 /// An event for every switch of the calling kernel thread away from its core, disabled.
 pub(super) fn switch_event(sigtrap: bool) -> io::Result<OwnedFd> {
-    // struct perf_event_attr up to sig_data (PERF_ATTR_SIZE_VER7).
-    #[repr(C)]
-    #[derive(Default)]
-    struct Attr {
-        kind: u32,
-        size: u32,
-        config: u64,
-        period: u64,
-        sample_type: u64,
-        read_format: u64,
-        flags: u64,
-        unused: [u64; 9],
-        sig_data: u64,
-    }
-    const { assert!(size_of::<Attr>() == 128) };
-    const SOFTWARE: u32 = 1;
-    const CONTEXT_SWITCHES: u64 = 3;
-    const DISABLED: u64 = 1;
-    const REMOVE_ON_EXEC: u64 = 1 << 36;
-    const SIGTRAP: u64 = 1 << 37;
-    const FD_CLOEXEC: u64 = 1 << 3;
-    let mut attr = Attr {
-        kind: SOFTWARE,
-        size: size_of::<Attr>() as u32,
-        config: CONTEXT_SWITCHES,
-        period: 1,
-        flags: DISABLED | REMOVE_ON_EXEC | if sigtrap { SIGTRAP } else { 0 },
-        sig_data: if sigtrap { SIG_DATA } else { 0 },
-        ..Attr::default()
-    };
-    // SAFETY: `attr` lives through the call and says its size; the result is a new descriptor.
-    // 0, -1: this thread, any core.
-    let fd = unsafe {
-        libc::syscall(
-            libc::SYS_perf_event_open,
-            ptr::from_mut(&mut attr),
-            0i64,
-            -1i64,
-            -1i64,
-            FD_CLOEXEC,
-        )
-    };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: just made.
-    Ok(unsafe { owned(fd) })
+    perf_event::open(
+        Software {
+            config: perf_event::CONTEXT_SWITCHES,
+            period: 1,
+            flags: perf_event::DISABLED
+                | perf_event::REMOVE_ON_EXEC
+                | if sigtrap { perf_event::SIGTRAP } else { 0 },
+            sig_data: if sigtrap { SIG_DATA } else { 0 },
+            ..Software::default()
+        },
+        0,
+    )
 }
 
 /// Turns an event on.
