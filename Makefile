@@ -1,11 +1,12 @@
 # Everything that a newcomer or CI calls; each target does its own set-up. The work is in scripts/.
-.PHONY: help run test test-lab lint check chroots bench bench-check stress soak install clean
+.PHONY: help run test test-lab lint check chroots bench bench-check stress soak package install deb container clean
 
 SECONDS ?= 600
 MINUTES ?= 30
 SEED ?=
 BENCH ?= all
 PREFIX ?= /usr/local
+DESTDIR ?=
 BENCH_FLAGS ?= --rivals --full
 BASE ?=
 ROWS ?=
@@ -22,7 +23,10 @@ help:
 	@echo 'make bench-check  this tree against a commit, in pairs    [BASE=commit ROWS=a,b PAIRS=15]'
 	@echo 'make stress  every suite again and again on a busy machine [MINUTES=30]'
 	@echo 'make soak    seeded stress, release build                 [SECONDS=600 SEED=number]'
-	@echo 'make install the C library for gates                      [PREFIX=/usr/local]'
+	@echo 'make package verify that each crate builds from its package alone'
+	@echo 'make install kumi, the C library, manual pages            [PREFIX=/usr/local DESTDIR=]'
+	@echo 'make deb     Debian packages, into target/debian'
+	@echo 'make container  an image with kumi, where podman, buildah or docker runs'
 	@echo 'make clean   remove what was built'
 
 run:
@@ -65,9 +69,19 @@ stress:
 soak:
 	@scripts/soak '$(SECONDS)' '$(SEED)'
 
-# The C library, header, manual page and pkg-config file: make install PREFIX=/usr/local
+# Each crate that can be published, built from its package alone.
+package:
+	@cargo xtask package
+
+# kumi, the C library, header, manual pages, completions: make install PREFIX=/usr DESTDIR=/tmp/stage
 install:
-	@scripts/install-capi '$(PREFIX)'
+	@DESTDIR='$(DESTDIR)' scripts/install '$(PREFIX)'
+
+deb:
+	@cargo xtask deb
+
+container:
+	@cargo xtask container
 
 clean:
 	cargo clean

@@ -2,25 +2,23 @@
 //!
 //! `lint` is what takes a few minutes: format, lints, prose, layers, documentation, and that
 //! everything compiles with the minimum Rust version, and the library for other targets. `check`
-//! adds the scripts, licences, loom models, Miri and sanitizers, then runs every suite with the
-//! whole matrix of fallbacks.
+//! adds the scripts, licences, packages, loom models, Miri and sanitizers, then runs every suite
+//! with the whole matrix of fallbacks.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
+use crate::built_tool::CARGO_DENY;
 use crate::report::Report;
 use crate::workspace::{self, program};
-use crate::{Failure, cargo_test, layers, msrv, portable, prose, test};
-
-/// The version of cargo-deny, which is built from source once.
-const CARGO_DENY: &str = "0.20.2";
+use crate::{Failure, cargo_test, layers, msrv, packaging, portable, prose, test};
 
 /// Scripts that shellcheck reads.
 const SCRIPTS: [&str; 10] = [
     "scripts/bpf-object",
     "scripts/chroots",
     "scripts/figures",
-    "scripts/install-capi",
+    "scripts/install",
     "scripts/layers",
     "scripts/lib.sh",
     "scripts/prose",
@@ -43,6 +41,7 @@ pub fn run() -> Result<ExitCode, Failure> {
     portable::test_musl(&mut report)?;
     scripts(&mut report)?;
     licences(&mut report)?;
+    packaging::check(&mut report)?;
     models(&mut report)?;
     miri(&mut report)?;
     sanitizers(&mut report)?;
@@ -101,7 +100,7 @@ fn scripts(report: &mut Report) -> Result<(), Failure> {
 }
 
 fn licences(report: &mut Report) -> Result<(), Failure> {
-    let Some(deny) = cargo_deny() else {
+    let Some(deny) = CARGO_DENY.path() else {
         report.skip("licences", "cargo-deny could not be built (see above)");
         report.skip("advisories", "cargo-deny could not be built (see above)");
         return Ok(());
@@ -126,23 +125,6 @@ fn licences(report: &mut Report) -> Result<(), Failure> {
         report.skip("advisories", "the advisory database could not be fetched");
     }
     Ok(())
-}
-
-/// The path of cargo-deny, built into the target folder if it is not there yet (minutes).
-fn cargo_deny() -> Option<PathBuf> {
-    let tools = workspace::target().join("tools");
-    let deny = tools.join("bin/cargo-deny");
-    if !deny.exists() {
-        println!("== building cargo-deny {CARGO_DENY}");
-        let mut install = cargo(&["install", "--locked", "--quiet", "--version", CARGO_DENY]);
-        install.arg("--root").arg(&tools).arg("--target-dir").arg(tools.join("build"));
-        let built = install.arg("cargo-deny").stdin(Stdio::null()).status();
-        if !built.is_ok_and(|status| status.success()) {
-            return None;
-        }
-        let _ = std::fs::remove_dir_all(tools.join("build"));
-    }
-    Some(deny)
 }
 
 /// Under `--cfg loom` a crate's unit tests and its `tests/loom.rs` are its models and nothing else.

@@ -5,12 +5,14 @@
 //! counted or parsed, because the dialects of awk, sed and sort differ between machines.
 
 mod bench_check;
+mod built_tool;
 mod cargo_test;
 mod check;
 mod failure;
 mod layers;
 mod locking;
 mod msrv;
+mod packaging;
 mod portable;
 mod prose;
 mod report;
@@ -39,6 +41,12 @@ enum Command {
     Prose(prose::Args),
     /// Check which way the imports inside each crate run, and count circles of modules
     Layers(layers::Args),
+    /// Build every crate that can be published from its package alone
+    Package,
+    /// Build the Debian packages, into target/debian
+    Deb,
+    /// Build the image of Containerfile, where podman, buildah or docker runs
+    Container,
     /// Format, lints and documentation
     Lint,
     /// Everything that must hold before a change is handed in
@@ -60,6 +68,9 @@ fn main() -> ExitCode {
         Command::Msrv => msrv::run(),
         Command::Prose(args) => prose::run(&args),
         Command::Layers(args) => layers::run(&args),
+        Command::Package => packaging::package(),
+        Command::Deb => packaging::deb(),
+        Command::Container => packaging::container(),
         Command::Lint => check::lint(),
         Command::Check => check::run(),
         Command::Test(args) => test::run(&args),

@@ -20,8 +20,9 @@ fn built(test: &str, place: &Place, how: &[&str]) -> Option<Command> {
     }
     let prefix = place.0.join("prefix");
     done(
-        Command::new(kumihimo_tests::root().join("scripts/install-capi"))
+        Command::new(kumihimo_tests::root().join("scripts/install"))
             .arg(&prefix)
+            .arg("c")
             .env("LIBRARIES", libraries()),
     );
     let mut asks = Command::new("pkg-config");

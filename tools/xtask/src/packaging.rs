@@ -1,0 +1,177 @@
+//! `cargo xtask package`, `deb` and `container`: what is handed to others.
+//!
+//! - `package` builds every crate that can be published from its package alone, and checks that
+//!   each package has a README and both licences.
+//! - `deb` builds the Debian packages `kumi` and `libkumihimo-dev` from what `scripts/install`
+//!   installs.
+//! - `container` builds the image of `Containerfile`, where a builder runs.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+
+use serde_json::Value;
+
+use crate::Failure;
+use crate::built_tool::{CARGO_DEB, CARGO_SEMVER_CHECKS};
+use crate::report::Report;
+use crate::workspace::{self, program};
+
+/// The release whose public interface must stay compatible.
+const BASELINE: &str = "v0.2.0";
+
+/// What every package contains.
+const REQUIRED: [&str; 3] = ["README.md", "LICENSE-MIT", "LICENSE-APACHE"];
+
+/// Builds every package.
+pub fn package() -> Result<ExitCode, Failure> {
+    let mut report = Report::default();
+    check_packages(&mut report)?;
+    Ok(report.finish())
+}
+
+/// Adds the packages and the compatibility of the public interface to `report`.
+pub fn check(report: &mut Report) -> Result<(), Failure> {
+    check_packages(report)?;
+    semver(report)
+}
+
+fn check_packages(report: &mut Report) -> Result<(), Failure> {
+    let crates = publishable()?;
+    let begun = std::time::Instant::now();
+    let mut complete = true;
+    for name in &crates {
+        let output = workspace::cargo()
+            .args(["package", "--list", "--allow-dirty", "-p", name])
+            .stderr(Stdio::inherit())
+            .output()?;
+        let files = String::from_utf8_lossy(&output.stdout).into_owned();
+        let files: BTreeSet<&str> = files.lines().collect();
+        for missing in REQUIRED.iter().filter(|file| !files.contains(*file)) {
+            println!("package: {name} has no {missing}");
+            complete = false;
+        }
+    }
+    report.step("contents of packages", complete && !crates.is_empty(), begun.elapsed());
+    // `--allow-dirty`: what is checked is the tree as it is.
+    let mut packages = workspace::cargo();
+    packages.args(["package", "--allow-dirty", "--quiet"]);
+    packages.args(crates.iter().flat_map(|name| ["-p", name]));
+    report.run_step("packages build alone", &mut packages)
+}
+
+/// Names of the workspace's crates that can be published.
+fn publishable() -> Result<Vec<String>, Failure> {
+    let output = workspace::cargo()
+        .args(["metadata", "--format-version", "1", "--no-deps"])
+        .stderr(Stdio::inherit())
+        .output()?;
+    Ok(publishable_of(&serde_json::from_slice(&output.stdout)?))
+}
+
+/// `publish` is null where nothing forbids it, and an empty list for `publish = false`.
+fn publishable_of(metadata: &Value) -> Vec<String> {
+    let packages = metadata["packages"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let can = packages.iter().filter(|package| package["publish"].is_null());
+    can.filter_map(|package| package["name"].as_str()).map(str::to_owned).collect()
+}
+
+/// Compares the public interface of `kumihimo` with the last release.
+fn semver(report: &mut Report) -> Result<(), Failure> {
+    const NAME: &str = "compatible with the last release";
+    let has_tag = program("git")
+        .args(["rev-parse", "--quiet", "--verify", &format!("{BASELINE}^{{commit}}")])
+        .stdout(Stdio::null())
+        .status()?;
+    if !has_tag.success() {
+        report.skip(NAME, &format!("this clone has no tag {BASELINE}: git fetch --tags"));
+        return Ok(());
+    }
+    let Some(checker) = CARGO_SEMVER_CHECKS.path() else {
+        report.skip(NAME, "cargo-semver-checks could not be built (see above)");
+        return Ok(());
+    };
+    let mut command = program(&checker.to_string_lossy());
+    command.args(["semver-checks", "-p", "kumihimo", "--baseline-rev", BASELINE]);
+    report.run_step(NAME, &mut command)
+}
+
+/// Builds the Debian packages, into `target/debian`.
+pub fn deb() -> Result<ExitCode, Failure> {
+    let Some(cargo_deb) = CARGO_DEB.path() else {
+        return Err("cargo-deb could not be built (see above)".into());
+    };
+    // Where the `assets` of both manifests look.
+    let stage = workspace::root().join("target/stage");
+    if stage.exists() {
+        std::fs::remove_dir_all(&stage)?;
+    }
+    run(program("scripts/install").arg("/usr").env("DESTDIR", &stage))?;
+    let packages = workspace::target().join("debian");
+    for package in ["kumi", "kumihimo-capi"] {
+        let mut build = program(&cargo_deb.to_string_lossy());
+        build.args(["--no-build", "--no-strip", "-p", package, "-o"]).arg(&packages);
+        run(&mut build)?;
+    }
+    println!("deb: packages are in {}", packages.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Builds the image where podman, buildah or docker runs. Elsewhere it prints what is missing and
+/// succeeds.
+pub fn container() -> Result<ExitCode, Failure> {
+    let Some(builder) = ["podman", "buildah", "docker"].into_iter().find(|name| runs(name)) else {
+        println!("container: skipped: no podman, buildah or docker runs here");
+        return Ok(ExitCode::SUCCESS);
+    };
+    let image = base_image(&workspace::root().join("Containerfile"))?;
+    if !quiet(program(builder).args(["pull", &image])) {
+        println!("container: skipped: {builder} cannot fetch {image}");
+        return Ok(ExitCode::SUCCESS);
+    }
+    run(program(builder).args(["build", "-t", "kumihimo", "-f", "Containerfile", "."]))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Whether the builder's service answers, and not only its command exists.
+fn runs(builder: &str) -> bool {
+    quiet(program(builder).arg("info"))
+}
+
+/// The image of the first `FROM` line.
+fn base_image(file: &Path) -> Result<String, Failure> {
+    let text = std::fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))?;
+    let mut images = text.lines().filter_map(|line| line.strip_prefix("FROM "));
+    let first = images.next().and_then(|rest| rest.split_whitespace().next());
+    Ok(first.ok_or_else(|| format!("{}: no FROM line", file.display()))?.to_owned())
+}
+
+fn quiet(command: &mut Command) -> bool {
+    let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+fn run(command: &mut Command) -> Result<(), Failure> {
+    let status = command.stdin(Stdio::null()).status()?;
+    if status.success() {
+        return Ok(());
+    }
+    let name = PathBuf::from(command.get_program());
+    Err(format!("{}: {status}", name.display()).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::publishable_of;
+
+    #[test]
+    fn crates_that_forbid_publishing_are_left_out() {
+        let metadata = json!({"packages": [
+            {"name": "kumihimo", "publish": null},
+            {"name": "kumi-lab", "publish": []},
+        ]});
+        assert_eq!(publishable_of(&metadata), ["kumihimo"]);
+    }
+}
