@@ -1,7 +1,8 @@
 //! `cargo xtask package`, `deb` and `container`: what is handed to others.
 //!
 //! - `package` builds every crate that can be published from its package alone, and checks that
-//!   each package has a README and both licences.
+//!   each package has a README and both licences. Then it follows the book's first part against the
+//!   packages.
 //! - `deb` builds the Debian packages `kumi` and `libkumihimo-dev` from what `scripts/install`
 //!   installs.
 //! - `container` builds the image of `Containerfile`, where a builder runs.
@@ -9,6 +10,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+use std::time::Instant;
 
 use serde_json::Value;
 
@@ -16,6 +18,8 @@ use crate::Failure;
 use crate::built_tool::{CARGO_DEB, CARGO_SEMVER_CHECKS};
 use crate::report::Report;
 use crate::workspace::{self, program};
+
+mod start;
 
 /// The release whose public interface must stay compatible.
 const BASELINE: &str = "v0.2.0";
@@ -38,7 +42,7 @@ pub fn check(report: &mut Report) -> Result<(), Failure> {
 
 fn check_packages(report: &mut Report) -> Result<(), Failure> {
     let crates = publishable()?;
-    let begun = std::time::Instant::now();
+    let begun = Instant::now();
     let mut complete = true;
     for name in &crates {
         let output = workspace::cargo()
@@ -57,7 +61,16 @@ fn check_packages(report: &mut Report) -> Result<(), Failure> {
     let mut packages = workspace::cargo();
     packages.args(["package", "--allow-dirty", "--quiet"]);
     packages.args(crates.iter().flat_map(|name| ["-p", name]));
-    report.run_step("packages build alone", &mut packages)
+    report.run_step("packages build alone", &mut packages)?;
+    let begun = Instant::now();
+    println!("== the book's start against the packages");
+    let followed = start::follow(env!("CARGO_PKG_VERSION"));
+    match &followed {
+        Ok(ran) => println!("start: the steps took {ran:.1?}, builds apart"),
+        Err(error) => println!("start: {error}"),
+    }
+    report.step("the book's start against the packages", followed.is_ok(), begun.elapsed());
+    Ok(())
 }
 
 /// Names of the workspace's crates that can be published.
