@@ -1,9 +1,9 @@
-//! The word by which the wakers of a future notify its driver ([`crate::wait::future`]), apart from
-//! the user's park token.
+//! The flag by which the wakers of a future notify its driver ([`crate::wait::future`]). It is
+//! separate from the user's park token.
 
 use crate::loom::atomic::{AtomicU32, Ordering};
 
-/// CALLED where nobody drives a future.
+/// A wake flag. SET while no future is driven.
 #[derive(Debug)]
 pub(crate) struct WakeFlag(AtomicU32);
 
@@ -15,16 +15,17 @@ impl WakeFlag {
         WakeFlag(AtomicU32::new(SET))
     }
 
-    /// The future may have become ready: the caller wakes its driver afterwards, also if others
-    /// have called before. A waker of a former life can call, and cannot wake.
+    /// Records that the future may have become ready. The caller wakes the driver afterwards, even
+    /// if the flag was set already. A waker of a former life can set the flag, but cannot wake.
     ///
-    /// A read-modify-write, and not a store: the driver has to see what each of several callers did
-    /// before, whosever call it finds.
+    /// A read-modify-write operation instead of a store: the driver must observe the stores of
+    /// every waker, whichever of them it reads from.
     pub(crate) fn set(&self) {
         self.0.swap(SET, Ordering::AcqRel);
     }
 
-    /// By the driver, before each poll: whether there was a call since the last time.
+    /// Clears the flag, and returns whether it was set since the last call. Called by the driver
+    /// before each poll.
     #[must_use]
     pub(crate) fn take(&self) -> bool {
         self.0.swap(CLEAR, Ordering::Acquire) == SET

@@ -26,18 +26,18 @@ fn begun() -> (Arc<Shared>, u64) {
 }
 
 fn run(s: &Shared) {
-    // SAFETY: only the thread that queues it runs it; loom checks.
+    // SAFETY: only the thread that queues it runs it; loom checks that.
     s.context.with_mut(|c| unsafe { *c += 1 });
     s.queued.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Park against two wakers: it runs again at least once, never on two carriers at once, and no
-/// wake is lost.
+/// Park against two wakers: the microprocess runs again at least once, never on two carriers at
+/// once, and no wake-up is lost.
 #[test]
 fn park_against_two_wakers() {
     loom::model(|| {
         let (s, generation) = begun();
-        // SAFETY: nobody else has it yet.
+        // SAFETY: no other thread has it yet.
         s.context.with_mut(|c| unsafe { *c += 1 });
         let wakers: Vec<_> = (0..2)
             .map(|_| {
@@ -63,8 +63,7 @@ fn park_against_two_wakers() {
     });
 }
 
-/// The end against a late waker: the next life is never touched by a reference to the former
-/// one.
+/// The end against a late waker: a reference to the former life never changes the next life.
 #[test]
 fn a_stale_wake_leaves_the_next_life_alone() {
     loom::model(|| {
@@ -82,7 +81,7 @@ fn a_stale_wake_leaves_the_next_life_alone() {
     });
 }
 
-/// Cancel and its wake against a park: the microprocess runs again and sees the request.
+/// Cancel and its wake-up against a park: the microprocess runs again and observes the request.
 #[test]
 fn cancel_against_park() {
     loom::model(|| {
@@ -121,8 +120,8 @@ fn take_permit_against_wake() {
     });
 }
 
-/// Suspend and resume against a park and a wake: it is in somebody's hands at every moment,
-/// runs on one carrier only, and in the end it runs.
+/// Suspend and resume against a park and a wake-up: exactly one thread holds the microprocess at
+/// every moment, it runs on one carrier only, and in the end it runs.
 #[test]
 fn suspend_and_resume_against_park_and_wake() {
     loom::model(|| {
@@ -148,7 +147,7 @@ fn suspend_and_resume_against_park_and_wake() {
                 }
             })
         };
-        // SAFETY: its carrier; loom checks.
+        // SAFETY: the thread acts as the carrier; loom checks accesses.
         s.context.with_mut(|c| unsafe { *c += 1 });
         if s.state.commit_park() == Park::Permit {
             switch_to(&s);
@@ -163,14 +162,14 @@ fn suspend_and_resume_against_park_and_wake() {
     });
 }
 
-/// As a carrier does with one from its queue.
+/// Acts as a carrier that has taken the microprocess from its queue.
 fn switch_to(s: &Shared) {
     if !s.state.is_suspended() || !s.state.commit_suspend() {
         run(s);
     }
 }
 
-/// A running one is left behind by its carrier; two suspend it, two resume it.
+/// The carrier leaves a running microprocess that two threads suspend and resume.
 #[test]
 fn a_running_one_that_two_suspend_and_resume() {
     loom::model(|| {
@@ -186,7 +185,7 @@ fn a_running_one_that_two_suspend_and_resume() {
                 })
             })
             .collect();
-        // SAFETY: its carrier; loom checks.
+        // SAFETY: the thread acts as the carrier; loom checks accesses.
         s.context.with_mut(|c| unsafe { *c += 1 });
         if !s.state.commit_suspend() {
             switch_to(&s);
@@ -199,7 +198,7 @@ fn a_running_one_that_two_suspend_and_resume() {
     });
 }
 
-/// Cancelled while held: it sees that when it is resumed.
+/// Cancelled while suspended: the microprocess observes the request when it is resumed.
 #[test]
 fn cancel_against_suspend() {
     loom::model(|| {

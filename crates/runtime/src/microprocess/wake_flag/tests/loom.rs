@@ -5,12 +5,12 @@ use loom::thread::{JoinHandle, spawn};
 use super::*;
 use crate::microprocess::state::{Park, State, Wake};
 
-/// A driver, and the run queue in front of it.
+/// A driver of a future, with its state and a stand-in for the run queue.
 struct Driver {
     wake_flag: WakeFlag,
     state: State,
     queued: Notify,
-    /// What two wakers do.
+    /// Stores of the two wakers.
     done: [AtomicBool; 2],
 }
 
@@ -26,7 +26,7 @@ impl Driver {
         Arc::new(driver)
     }
 
-    /// One that is never called ends the model as a deadlock.
+    /// Drives a future. A lost wake-up ends the model as a deadlock.
     fn drive(&self, mut is_ready: impl FnMut() -> bool) {
         let _ = self.wake_flag.take();
         while !is_ready() {
@@ -61,7 +61,7 @@ fn model(f: impl Fn() + Send + Sync + 'static) {
     builder.check(f);
 }
 
-/// Whichever waker calls last, the driver sees the stores of both.
+/// Whichever waker sets the flag last, the driver observes the stores of both.
 #[test]
 fn two_wakers() {
     model(|| {
@@ -72,8 +72,8 @@ fn two_wakers() {
     });
 }
 
-/// A future that drives another inside its `poll`: the inner call takes what was meant for the
-/// outer one, and gives it back.
+/// A future that drives another one inside its `poll`: the inner call consumes a wake-up meant for
+/// the outer one, and sets the flag again.
 #[test]
 fn nested() {
     model(|| {
