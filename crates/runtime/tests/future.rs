@@ -45,7 +45,7 @@ async fn once(mut give: impl FnMut(&Waker)) {
 }
 
 #[test]
-fn ready_at_once_and_after_many_awaits() {
+fn block_on_returns_output_at_once_and_after_many_awaits() {
     on_both(2, || {
         assert_eq!(block_on(ready(7)), 7);
         let text = String::from("borrowed");
@@ -62,7 +62,7 @@ fn ready_at_once_and_after_many_awaits() {
 }
 
 #[test]
-fn woken_by_kernel_threads_and_by_microprocesses() {
+fn kernel_threads_and_microprocesses_wake_futures() {
     on_runtime(2, || {
         let drive = || {
             for _ in 0..200 {
@@ -85,7 +85,7 @@ fn woken_by_kernel_threads_and_by_microprocesses() {
 }
 
 #[test]
-fn the_park_token_is_another_one() {
+fn wakers_and_park_tokens_are_independent() {
     on_both(1, || {
         thread::current().unpark();
         let mut polls = 0;
@@ -111,7 +111,7 @@ fn the_park_token_is_another_one() {
 }
 
 #[test]
-fn a_future_that_wakes_itself_lets_others_run() {
+fn self_waking_future_lets_others_run() {
     on(Runtime::builder().vps(1).preemption(Preemption::Off), || {
         let ran = Arc::new(AtomicBool::new(false));
         let seen = ran.clone();
@@ -125,7 +125,7 @@ fn a_future_that_wakes_itself_lets_others_run() {
 }
 
 #[test]
-fn an_inner_one_gives_back_what_was_meant_for_the_outer_one() {
+fn nested_block_on_does_not_lose_outer_wakes() {
     on_both(2, || {
         block_on(once(|outer| {
             outer.wake_by_ref();
@@ -145,7 +145,7 @@ fn an_inner_one_gives_back_what_was_meant_for_the_outer_one() {
 }
 
 #[test]
-fn panics_pass_through() {
+fn panics_propagate_from_block_on() {
     on_both(1, || {
         let dropped = Cell::new(false);
         let caught = catch_unwind(AssertUnwindSafe(|| {
@@ -175,7 +175,7 @@ fn scopeguard<F: FnMut()>(f: F) -> impl Drop {
 /// A waker that is used after its call, after its microprocess, and after the next life of that
 /// one's record has begun.
 #[test]
-fn wakers_used_after_the_end() {
+fn late_wakers_wake_no_other_microprocess() {
     on_runtime(1, || {
         let mut wakers = Vec::new();
         for round in 0..50 {
@@ -219,7 +219,7 @@ fn wakers_used_after_the_end() {
 }
 
 #[test]
-fn cancelled_while_it_waits() {
+fn cancellation_drops_the_future_unless_masked() {
     on_runtime(2, || {
         let dropped = Arc::new(AtomicBool::new(false));
         let (seen, (told, hear)) = (dropped.clone(), mpsc::channel());
@@ -266,7 +266,7 @@ fn cancelled_while_it_waits() {
 }
 
 #[test]
-fn deadlines() {
+fn deadlines_drop_unfinished_futures() {
     on_both(1, || {
         let past = Instant::now() - Duration::from_millis(1);
         assert_eq!(block_on_until(ready(1), past), Some(1));
@@ -290,7 +290,7 @@ fn deadlines() {
 }
 
 #[test]
-fn inside_blocking_the_kernel_thread_waits() {
+fn block_on_inside_blocking_blocks_the_kernel_thread() {
     on_runtime(1, || {
         block_on(once(|outer| {
             outer.wake_by_ref();
@@ -328,7 +328,7 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 #[test]
-fn nothing_is_allocated() {
+fn block_on_allocates_nothing() {
     on_both(1, || {
         let drive = || {
             block_on(async {
@@ -353,7 +353,7 @@ fn nothing_is_allocated() {
 /// Drivers of both kinds, each of which waits for events that wakers of both kinds bring in random
 /// order; some wakers are used again, late.
 #[test]
-fn random_wakers() {
+fn random_wakers_lose_no_event() {
     const DRIVERS: usize = 8;
     const EVENTS: usize = 2_000;
     #[derive(Default)]
@@ -365,7 +365,7 @@ fn random_wakers() {
         .ok()
         .and_then(|s| s.parse().ok())
         .unwrap_or_else(|| std::time::UNIX_EPOCH.elapsed().map_or(1, |d| d.as_nanos() as u64));
-    println!("random_wakers: KUMI_SEED={seed}");
+    println!("random_wakers_lose_no_event: KUMI_SEED={seed}");
     on_runtime(2, || {
         let places: Arc<[Place]> = (0..DRIVERS).map(|_| Place::default()).collect();
         let drive = |n: usize| {

@@ -23,7 +23,7 @@ fn alone(name: &str, tls: &str) -> Output {
         .env("KUMI_LAB", kumihimo_config::lab_with(&format!("tls={tls}")))
         .env("KUMI_DIR", &folder)
         .output()
-        .expect("the test again");
+        .expect("the test program runs");
     let _ = std::fs::remove_dir_all(folder);
     // libtest is content with a name that no test has.
     assert!(
@@ -58,8 +58,8 @@ fn run_twice() {
 }
 
 #[test]
-fn kernel_threads_that_were_asked_for_are_no_news() {
-    const NAME: &str = "kernel_threads_that_were_asked_for_are_no_news";
+fn requested_kernel_threads_are_not_reported() {
+    const NAME: &str = "requested_kernel_threads_are_not_reported";
     if is_child(NAME) {
         assert!(
             matches!(mode(), Mode::KernelThreads { why } if why.contains("KUMI_LAB=tls=kernel"))
@@ -72,8 +72,8 @@ fn kernel_threads_that_were_asked_for_are_no_news() {
 }
 
 #[test]
-fn kernel_threads_that_nobody_asked_for_are_reported_once() {
-    const NAME: &str = "kernel_threads_that_nobody_asked_for_are_reported_once";
+fn fallback_to_kernel_threads_is_reported_once() {
+    const NAME: &str = "fallback_to_kernel_threads_is_reported_once";
     if is_child(NAME) {
         return run_twice();
     }
@@ -102,14 +102,14 @@ fn forbid_kernel_threads(limit: &mut libc::rlimit) -> bool {
 }
 
 #[test]
-fn a_lack_of_kernel_threads_at_the_first_spawn_is_an_error_and_passes() {
-    const NAME: &str = "a_lack_of_kernel_threads_at_the_first_spawn_is_an_error_and_passes";
+fn first_spawn_without_kernel_threads_fails_and_a_later_one_succeeds() {
+    const NAME: &str = "first_spawn_without_kernel_threads_fails_and_a_later_one_succeeds";
     if is_child(NAME) {
         let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
         if !forbid_kernel_threads(&mut limit) {
             return println!("not limited");
         }
-        let error = thread::Builder::new().spawn(|| ()).expect_err("no kernel thread is to be had");
+        let error = thread::Builder::new().spawn(|| ()).expect_err("no kernel thread is available");
         assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock, "{error}");
         println!("error: {error}");
         // SAFETY: a live limit.
@@ -120,7 +120,7 @@ fn a_lack_of_kernel_threads_at_the_first_spawn_is_an_error_and_passes() {
     }
     let (out, err) = passes(&alone(NAME, ""));
     if out.contains("not limited") || mode() != Mode::Microprocesses {
-        return eprintln!("\n[skip] {NAME}: RLIMIT_NPROC is not kept here, or no microprocesses");
+        return eprintln!("\n[skip] {NAME}: RLIMIT_NPROC has no effect, or no microprocesses");
     }
     assert!(
         out.contains("error: the runtime cannot begin") && out.contains("ulimit -u"),

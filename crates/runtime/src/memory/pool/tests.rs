@@ -17,7 +17,7 @@ fn holds(free: &Free<u32>) {
 /// The first one's system calls took longer than the time to the next one. (The second one took
 /// what was not there.)
 #[test]
-fn two_ebbs_at_once() {
+fn concurrent_trims_leave_the_pool_consistent() {
     let mut free = free(896);
     let first = free.take_unused();
     holds(&free);
@@ -30,7 +30,7 @@ fn two_ebbs_at_once() {
 }
 
 #[test]
-fn others_take_and_give_meanwhile() {
+fn trim_races_with_take_and_give() {
     let mut free = free(10);
     free.trimmed = 3;
     free.unused = 7;

@@ -10,7 +10,7 @@ fn sizes_are_powers_of_two_pages() {
 }
 
 #[test]
-fn each_begins_zeroed_and_nobody_shares_one() {
+fn regions_begin_zeroed_and_are_not_shared() {
     let mut all: Vec<Region> = Vec::new();
     for turn in 0..3_000usize {
         let len = [1, 4096, 5000, 65_536, 70_000][turn % 5];

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn only_one_of_another_at_the_end_of_the_last_follows() {
+fn read_of_another_microprocess_at_the_last_end_follows() {
     let reads = LastReads::new();
     let (a, b) = (std::ptr::without_provenance(64), std::ptr::without_provenance(128));
     assert!(!reads.note(3, 0, 100, a), "the first");

@@ -13,7 +13,7 @@ fn run(trial: &Trial, of: u32, clock: &Cell<u64>, (plain, batched): (u64, u64), 
 }
 
 #[test]
-fn the_better_way_is_taken_and_the_other_now_and_then() {
+fn faster_alternative_is_used_and_the_other_retried() {
     for (costs, few) in [((1000, 1200), true), ((1000, 950), true), ((1000, 800), false)] {
         let (trial, clock) = (Trial::default(), Cell::new(5));
         let n = 100 * WINDOW;
@@ -27,7 +27,7 @@ fn the_better_way_is_taken_and_the_other_now_and_then() {
 }
 
 #[test]
-fn a_change_of_the_load_is_noticed() {
+fn changed_load_changes_the_choice() {
     let (trial, clock) = (Trial::default(), Cell::new(0));
     run(&trial, 1, &clock, (1000, 1500), 50 * WINDOW);
     run(&trial, 1, &clock, (1000, 500), 40 * AGAIN * WINDOW);
@@ -37,7 +37,7 @@ fn a_change_of_the_load_is_noticed() {
 }
 
 #[test]
-fn times_of_two_kernel_threads_are_not_compared() {
+fn measurements_of_two_kernel_threads_are_not_compared() {
     let (trial, n) = (Trial::default(), Cell::new(0));
     // Each reading comes from another one, and everything looks as if it took no time.
     let batched = (0..50 * WINDOW).filter(|_| {
@@ -51,7 +51,7 @@ fn times_of_two_kernel_threads_are_not_compared() {
 /// Batches, which take more themselves, find warm what the plain calls before them have left,
 /// for as long as there is something of it.
 #[test]
-fn what_the_other_way_left_behind_does_not_count() {
+fn effects_of_the_previous_alternative_are_not_measured() {
     const CROWD: u32 = 10_000;
     let (trial, clock, changed, before) =
         (Trial::default(), Cell::new(0), Cell::new(0), Cell::new(false));
@@ -70,7 +70,7 @@ fn what_the_other_way_left_behind_does_not_count() {
 
 /// A server is tried out while its clients connect, and then serves them all.
 #[test]
-fn what_a_few_were_served_with_says_nothing_of_many() {
+fn measurements_with_few_descriptors_do_not_apply_to_many() {
     let (trial, clock) = (Trial::default(), Cell::new(0));
     run(&trial, 1, &clock, (1000, 500), 50 * WINDOW);
     const CROWD: u32 = 10_000;
@@ -84,7 +84,7 @@ fn what_a_few_were_served_with_says_nothing_of_many() {
 }
 
 #[test]
-fn a_new_setting_begins_anew() {
+fn new_setting_restarts_the_trial() {
     let (trial, clock) = (Trial::default(), Cell::new(0));
     run(&trial, 1, &clock, (1000, 1500), 50 * WINDOW);
     let batched = run(&trial, 2, &clock, (1000, 500), 50 * WINDOW);

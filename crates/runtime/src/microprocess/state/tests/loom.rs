@@ -34,7 +34,7 @@ fn run(s: &Shared) {
 /// Park against two wakers: the microprocess runs again at least once, never on two carriers at
 /// once, and no wake-up is lost.
 #[test]
-fn park_against_two_wakers() {
+fn park_racing_two_wakers_ends_once() {
     loom::model(|| {
         let (s, generation) = begun();
         // SAFETY: no other thread has it yet.
@@ -58,14 +58,14 @@ fn park_against_two_wakers() {
         assert_eq!(
             s.queued.load(Ordering::Relaxed),
             1,
-            "one park ends once, whatever the number of wakes"
+            "one park ends once, whatever the number of wake-ups"
         );
     });
 }
 
 /// The end against a late waker: a reference to the former life never changes the next life.
 #[test]
-fn a_stale_wake_leaves_the_next_life_alone() {
+fn stale_wake_does_not_change_the_next_life() {
     loom::model(|| {
         let (s, generation) = begun();
         let waker = {
@@ -83,7 +83,7 @@ fn a_stale_wake_leaves_the_next_life_alone() {
 
 /// Cancel and its wake-up against a park: the microprocess runs again and observes the request.
 #[test]
-fn cancel_against_park() {
+fn cancel_racing_park_is_observed() {
     loom::model(|| {
         let (s, generation) = begun();
         let canceller = {
@@ -95,14 +95,14 @@ fn cancel_against_park() {
         };
         let park = s.state.commit_park();
         let wake = canceller.join().unwrap();
-        assert!((park == Park::Permit) != (wake == Wake::Queue), "exactly one of them queues it");
+        assert!((park == Park::Permit) != (wake == Wake::Queue), "exactly one thread queues the microprocess");
         assert!(s.state.is_cancelled());
     });
 }
 
 /// A permit left while running ends exactly one later park.
 #[test]
-fn take_permit_against_wake() {
+fn permit_ends_exactly_one_park() {
     loom::model(|| {
         let (s, generation) = begun();
         let waker = {
@@ -113,7 +113,7 @@ fn take_permit_against_wake() {
         let park = s.state.commit_park();
         let woken = waker.join().unwrap();
         match (taken, park) {
-            (true, Park::Permit) => panic!("one wake, two permits"),
+            (true, Park::Permit) => panic!("one wake-up left two permits"),
             (true, Park::Parked) | (false, Park::Permit) => assert_eq!(woken, Wake::Permit),
             (false, Park::Parked) => assert_eq!(woken, Wake::Queue),
         }
@@ -123,7 +123,7 @@ fn take_permit_against_wake() {
 /// Suspend and resume against a park and a wake-up: exactly one thread holds the microprocess at
 /// every moment, it runs on one carrier only, and in the end it runs.
 #[test]
-fn suspend_and_resume_against_park_and_wake() {
+fn suspend_and_resume_racing_park_and_wake_run_once() {
     loom::model(|| {
         let (s, generation) = begun();
         let waker = {
@@ -157,7 +157,7 @@ fn suspend_and_resume_against_park_and_wake() {
         assert_eq!(
             s.queued.load(Ordering::Relaxed),
             1,
-            "woken once, it runs once: not suspended any more, and not forgotten"
+            "a microprocess that was woken and resumed runs once"
         );
     });
 }
@@ -171,7 +171,7 @@ fn switch_to(s: &Shared) {
 
 /// The carrier leaves a running microprocess that two threads suspend and resume.
 #[test]
-fn a_running_one_that_two_suspend_and_resume() {
+fn two_suspends_and_resumes_of_a_running_microprocess_run_it_once() {
     loom::model(|| {
         let (s, generation) = begun();
         let controllers: Vec<_> = (0..2)
@@ -200,7 +200,7 @@ fn a_running_one_that_two_suspend_and_resume() {
 
 /// Cancelled while suspended: the microprocess observes the request when it is resumed.
 #[test]
-fn cancel_against_suspend() {
+fn cancel_of_suspended_is_observed_after_resume() {
     loom::model(|| {
         let (s, generation) = begun();
         let controller = {

@@ -58,7 +58,7 @@ fn model(f: impl Fn() + Send + Sync + 'static) {
 
 /// The microprocess waits until both wakers have woken it; neither queues it.
 #[test]
-fn two_wakers() {
+fn two_wakers_wake_without_queueing() {
     model(|| {
         let (one, generation) = begun();
         let wakers = [waker(&one, generation), waker(&one, generation)];
@@ -72,7 +72,7 @@ fn two_wakers() {
 
 /// A wake-up races with the deadline: the microprocess continues once, and is not queued.
 #[test]
-fn woken_when_its_time_is_over() {
+fn wake_racing_deadline_is_consumed() {
     model(|| {
         let (one, generation) = begun();
         let waker = waker(&one, generation);
@@ -87,7 +87,7 @@ fn woken_when_its_time_is_over() {
 /// A microprocess that is suspended while it waits continues only after both the wake-up and the
 /// resumption.
 #[test]
-fn suspended() {
+fn suspended_waiter_continues_after_wake_and_resume() {
     model(|| {
         let (one, generation) = begun();
         let waker = waker(&one, generation);

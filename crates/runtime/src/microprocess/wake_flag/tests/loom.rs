@@ -63,7 +63,7 @@ fn model(f: impl Fn() + Send + Sync + 'static) {
 
 /// Whichever waker sets the flag last, the driver observes the stores of both.
 #[test]
-fn two_wakers() {
+fn driver_observes_the_stores_of_two_wakers() {
     model(|| {
         let driver = Driver::new();
         let wakers = [waker(&driver, 0), waker(&driver, 1)];
@@ -75,7 +75,7 @@ fn two_wakers() {
 /// A future that drives another one inside its `poll`: the inner call consumes a wake-up meant for
 /// the outer one, and sets the flag again.
 #[test]
-fn nested() {
+fn nested_driver_passes_on_the_wake_of_the_outer() {
     model(|| {
         let driver = Driver::new();
         let wakers = [waker(&driver, 0), waker(&driver, 1)];

@@ -114,7 +114,7 @@ impl World {
 /// One VP gets something that it does not run at once, while another one goes down to a lower
 /// level.
 #[test]
-fn one_queues_while_the_other_sinks() {
+fn queueing_races_with_a_lower_running_level() {
     loom::model(|| {
         let world = World::new();
         let vps = [world.step(0, rank(50), vec![]), world.step(1, rank(50), vec![])];
@@ -131,7 +131,7 @@ fn one_queues_while_the_other_sinks() {
 
 /// Something is sent to a busy VP while another one goes down to a lower level.
 #[test]
-fn one_is_sent_something_while_the_other_sinks() {
+fn sending_races_with_a_lower_running_level() {
     loom::model(|| {
         let world = World::new();
         let [first, _] = [world.step(0, rank(50), vec![]), world.step(1, rank(50), vec![])];
@@ -147,7 +147,7 @@ fn one_is_sent_something_while_the_other_sinks() {
 
 /// Something is sent to a VP that takes a step at that moment, and then sinks.
 #[test]
-fn one_is_sent_something_while_it_steps() {
+fn sending_races_with_a_step_of_the_receiver() {
     loom::model(|| {
         let world = World::new();
         let [first, second] = [world.step(0, rank(50), vec![]), world.step(1, rank(20), vec![])];
