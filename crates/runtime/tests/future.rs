@@ -14,7 +14,7 @@ use kumihimo_runtime::future::{block_on, block_on_timeout, block_on_until};
 use kumihimo_runtime::runtime::{Builder, Preemption, Runtime};
 use kumihimo_runtime::{cancel, thread};
 
-/// Runs `f` in a microprocess and on a kernel thread that is none.
+/// Runs `f` on a foreign kernel thread and in a microprocess.
 fn on_both(vps: usize, f: impl Fn() + Send) {
     f();
     on_runtime(vps, f);
@@ -25,13 +25,13 @@ fn on_runtime(vps: usize, f: impl FnOnce() + Send) {
 }
 
 fn on(runtime: Builder, f: impl FnOnce() + Send) {
-    // One runtime a process: the tests of this file take turns.
+    // A process can have only one runtime, so the tests of this file take turns.
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     runtime.build().unwrap().run(f);
 }
 
-/// Pending once, then ready; `give` gets the waker.
+/// Returns a future that is pending once and then ready; `give` gets the waker.
 async fn once(mut give: impl FnMut(&Waker)) {
     let mut polled = false;
     poll_fn(|cx| {
@@ -89,7 +89,7 @@ fn wakers_and_park_tokens_are_independent() {
     on_both(1, || {
         thread::current().unpark();
         let mut polls = 0;
-        // Nobody calls: were the token taken for a call, there would be a second poll.
+        // No waker is used. If the token were taken for a wake-up, there would be a second poll.
         let never = poll_fn(|_| {
             polls += 1;
             Poll::<()>::Pending
@@ -97,7 +97,7 @@ fn wakers_and_park_tokens_are_independent() {
         assert_eq!(block_on_timeout(never, Duration::from_millis(5)), None);
         assert_eq!(polls, 1);
         thread::park();
-        // And no waker leaves a token.
+        // And a waker leaves no token.
         let mut late = None;
         block_on(once(|waker| {
             waker.wake_by_ref();
@@ -106,7 +106,7 @@ fn wakers_and_park_tokens_are_independent() {
         late.unwrap().wake();
         let until = Instant::now() + Duration::from_millis(5);
         thread::park_until(until);
-        assert!(Instant::now() >= until, "somebody left a token");
+        assert!(Instant::now() >= until, "park consumed a token that no thread left");
     });
 }
 
@@ -134,7 +134,7 @@ fn nested_block_on_does_not_lose_outer_wakes() {
                 std::thread::spawn(move || inner.wake());
             }));
         }));
-        // Also if the inner one panics.
+        // The same if the inner one panics.
         block_on(once(|outer| {
             outer.wake_by_ref();
             let inner =
@@ -172,8 +172,8 @@ fn scopeguard<F: FnMut()>(f: F) -> impl Drop {
     Guard(f)
 }
 
-/// A waker that is used after its call, after its microprocess, and after the next life of that
-/// one's record has begun.
+/// Uses a waker after the end of its call, of its microprocess, and after the next life of that
+/// microprocess's record has begun.
 #[test]
 fn late_wakers_wake_no_other_microprocess() {
     on_runtime(1, || {
@@ -187,7 +187,7 @@ fn late_wakers_wake_no_other_microprocess() {
                 }));
                 let kept = kept.unwrap();
                 kept.wake_by_ref();
-                // Harmless to whatever waits next.
+                // Has no effect on a later wait.
                 let until = Instant::now() + Duration::from_micros(100);
                 thread::sleep_until(until);
                 assert!(Instant::now() >= until);
@@ -205,12 +205,12 @@ fn late_wakers_wake_no_other_microprocess() {
                 assert_eq!(block_on_timeout(late, Duration::from_micros(100)), None);
                 polls
             });
-            // Nobody of these wakes it: they are all of former lives.
+            // The wakers belong to former lives, so none of them wakes it.
             assert_eq!(next.join().unwrap(), 1, "round {round}");
         }
         std::thread::spawn(move || wakers.into_iter().for_each(Waker::wake)).join().unwrap();
     });
-    // Of a kernel thread that has ended.
+    // A waker of a kernel thread that has ended.
     let kept = std::thread::spawn(|| block_on(poll_fn(|cx| Poll::Ready(cx.waker().clone()))))
         .join()
         .unwrap();
@@ -235,7 +235,7 @@ fn cancellation_drops_the_future_unless_masked() {
         waits.cancel();
         assert!(waits.join().unwrap_err().is::<cancel::Cancelled>());
         assert!(dropped.load(SeqCst));
-        // Held back: the future is driven to its end.
+        // Masked: the future is driven to its end.
         let (told, hear) = mpsc::channel();
         let masked = thread::spawn(move || {
             let value = cancel::masked(|| {
@@ -251,7 +251,7 @@ fn cancellation_drops_the_future_unless_masked() {
         masked.cancel();
         waker.wake();
         assert_eq!(masked.join().unwrap(), 9);
-        // Before the first poll.
+        // Cancelled before the first poll.
         let gone = thread::spawn(|| {
             cancel::masked(|| {
                 while !cancel::requested() {
@@ -272,7 +272,7 @@ fn deadlines_drop_unfinished_futures() {
         assert_eq!(block_on_until(ready(1), past), Some(1));
         assert_eq!(block_on_until(pending::<()>(), past), None);
         assert_eq!(block_on_timeout(ready(1), Duration::MAX), Some(1));
-        // By reference it can be driven on.
+        // A future that is passed by reference can be driven again.
         let mut turns = 0;
         let mut both = pin!(poll_fn(|_| {
             turns += 1;
@@ -310,7 +310,7 @@ thread_local! {
     static ALLOCATED: Cell<usize> = const { Cell::new(0) };
 }
 
-// SAFETY: the system's, and a count.
+// SAFETY: forwards to the system's allocator, and counts.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATED.set(ALLOCATED.get() + 1);
@@ -342,7 +342,7 @@ fn block_on_allocates_nothing() {
                 }
             });
         };
-        // The first wait of a kernel thread makes its parker.
+        // The first wait of a kernel thread allocates its parker.
         drive();
         let before = ALLOCATED.get();
         drive();
@@ -350,8 +350,8 @@ fn block_on_allocates_nothing() {
     });
 }
 
-/// Drivers of both kinds, each of which waits for events that wakers of both kinds bring in random
-/// order; some wakers are used again, late.
+/// Microprocesses and kernel threads drive futures that wait for events, which wakers of both kinds
+/// bring in random order. Some wakers are used again later.
 #[test]
 fn random_wakers_lose_no_event() {
     const DRIVERS: usize = 8;

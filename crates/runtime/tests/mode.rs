@@ -1,5 +1,5 @@
-//! Which mode a process runs in, decided by the environment and by what the machine has to give.
-//! Each case is a process of its own: a mode is for life.
+//! The mode of a process, as the environment and the machine determine it. Each case runs in a
+//! process of its own, because a mode is final.
 
 use std::process::{Command, Output};
 
@@ -12,7 +12,7 @@ fn is_child(name: &str) -> bool {
     std::env::var(CHILD).is_ok_and(|child| child == name)
 }
 
-/// This test again, in a process of its own.
+/// Runs the test `name` again, in a process of its own.
 fn alone(name: &str, tls: &str) -> Output {
     let words = ["--exact", name, "--nocapture", "--test-threads=1"];
     let program = std::env::current_exe().expect("this program");
@@ -25,7 +25,7 @@ fn alone(name: &str, tls: &str) -> Output {
         .output()
         .expect("the test program runs");
     let _ = std::fs::remove_dir_all(folder);
-    // libtest is content with a name that no test has.
+    // libtest succeeds for a name that matches no test.
     assert!(
         !String::from_utf8_lossy(&output.stdout).contains("running 0 tests"),
         "there is no test {name}"
@@ -44,7 +44,7 @@ fn passes(output: &Output) -> (String, String) {
     (out, err)
 }
 
-/// A runtime that does a little, twice: the second one finds the mode decided.
+/// Starts two runtimes, one after the other. The second one finds the mode decided.
 fn run_twice() {
     for _ in 0..2 {
         let runtime = Runtime::builder().vps(1).build().expect("a runtime");
@@ -88,10 +88,10 @@ fn fallback_to_kernel_threads_is_reported_once() {
     }
 }
 
-/// Forbids this process every further kernel thread, as no longer root's; false where that has no
-/// effect.
+/// Drops root and forbids this process any further kernel thread. Returns false where the limit has
+/// no effect.
 fn forbid_kernel_threads(limit: &mut libc::rlimit) -> bool {
-    // SAFETY: ids and limits of a test process of its own; live structures.
+    // SAFETY: changes IDs and limits of a test process of its own; live structures.
     unsafe {
         libc::setgid(65534);
         libc::setuid(65534);
@@ -123,7 +123,7 @@ fn first_spawn_without_kernel_threads_fails_and_a_later_one_succeeds() {
         return eprintln!("\n[skip] {NAME}: RLIMIT_NPROC has no effect, or no microprocesses");
     }
     assert!(
-        out.contains("error: the runtime cannot begin") && out.contains("ulimit -u"),
+        out.contains("error: the runtime cannot start") && out.contains("ulimit -u"),
         "{out}{err}"
     );
     assert!(out.contains("mode: microprocesses"), "{out}{err}");

@@ -7,7 +7,7 @@ use kumihimo_runtime::thread::{self, Builder};
 use kumihimo_runtime::{cancel, runtime};
 
 fn on_runtime(f: impl FnOnce() + Send) {
-    // One runtime a process: the tests of this file take turns.
+    // A process can have only one runtime, so the tests of this file take turns.
     static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     runtime::Runtime::builder().vps(2).build().unwrap().run(f);
@@ -107,7 +107,7 @@ fn blocking_call_leaves_other_microprocesses_running() {
                 })
             })
             .collect();
-        // With two VPs, four blocked readers would stop everything if they held theirs.
+        // Four blocked readers that kept their VPs would stop everything on two VPs.
         for _ in 0..100 {
             thread::spawn(thread::yield_now).join().unwrap();
         }
@@ -172,7 +172,7 @@ fn lean_microprocesses_return_their_values() {
     on_runtime(|| {
         let handles: Vec<_> = (0..1000u32)
             .map(|i| {
-                // SAFETY: the closure touches no thread-local state.
+                // SAFETY: the closure uses no thread-local state.
                 unsafe { Builder::new().lean(true) }
                     .spawn(move || {
                         thread::yield_now();

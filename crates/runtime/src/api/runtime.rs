@@ -511,7 +511,7 @@ where
     };
     let started = match spawn::spawn(&order, None, f) {
         Ok(started) => started,
-        Err(e) => panic!("kumihimo: the main microprocess cannot begin: {e}"),
+        Err(e) => panic!("kumihimo: cannot start the main microprocess: {e}"),
     };
     while !join::wait(started.who, None) {}
     // SAFETY: `wait` said that the outcome is there; taken once. That it outlives no borrow of `f`:

@@ -27,7 +27,7 @@ pub(crate) enum Reason {
 impl Reason {
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Reason::Often => "blocks often in calls that the runtime does not know",
+            Reason::Often => "blocks often in calls unknown to the runtime",
             Reason::NoSpare => "no kernel thread was left",
         }
     }

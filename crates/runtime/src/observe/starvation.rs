@@ -21,9 +21,9 @@ use crate::microprocess::state::Phase;
 use crate::scheduler::instance::Instance;
 use crate::scheduler::thread_place;
 
-/// The patience before a report where a call may still return.
+/// Minimum duration before a report if a call may still return.
 const LONG: Duration = Duration::from_secs(5);
-/// Lines of a report.
+/// Maximum number of threads in a report.
 const SHOWN: usize = 20;
 
 impl Instance {

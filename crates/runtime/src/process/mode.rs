@@ -60,7 +60,7 @@ pub(crate) fn decide() -> io::Result<()> {
     let tls = tls::get_anew();
     if tls.is_short() {
         let text = format!(
-            "the runtime cannot begin: {}; raise the limit of threads (ulimit -u, pids.max) or of memory, or try again",
+            "the runtime cannot start: {}; raise the limit of threads (ulimit -u, pids.max) or of memory, or try again",
             tls.why()
         );
         return Err(io::Error::new(io::ErrorKind::WouldBlock, text));
