@@ -1,6 +1,5 @@
-//! The one place that chooses between the real primitives and loom's.
-//!
-//! Modules with models take atomics, cells and the sleep of a kernel thread from here.
+//! Shim that selects the real primitives or loom's. Modules with loom models take atomics, cells
+//! and the sleep of a kernel thread from here.
 
 #[cfg(loom)]
 pub(crate) use ::loom::sync::atomic;
@@ -11,7 +10,7 @@ pub(crate) use std::sync::atomic;
 use atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
-/// Sleeps while `*word == expected`, at most until `deadline`. May return for no reason.
+/// Sleeps while `*word == expected`, at most until `deadline`. May return spuriously.
 pub(crate) fn futex_wait(word: &AtomicU32, expected: u32, deadline: Option<Instant>) {
     #[cfg(not(loom))]
     crate::process::futex::wait(word, expected, deadline);

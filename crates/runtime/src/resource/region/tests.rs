@@ -21,7 +21,7 @@ fn regions_begin_zeroed_and_are_not_shared() {
         if turn % 3 == 0 {
             let one = all.swap_remove(turn * 7 % all.len());
             let first = one[0];
-            assert!(one.iter().all(|byte| *byte == first), "somebody else wrote there");
+            assert!(one.iter().all(|byte| *byte == first), "another region overlaps");
         }
     }
     assert_eq!(REGIONS.living(), all.len() as u64);
