@@ -110,7 +110,7 @@ class Root:
         except gdb.MemoryError:
             raise gdb.GdbError("kumi: no memory to read: start the program or load a core file")
         if magic != b"KUMIDBG\0" or version != VERSION:
-            raise gdb.GdbError("kumi: the program's records have version %d, but this script supports %d: use the script of that version" % (version, VERSION))
+            raise gdb.GdbError("kumi: the program's records have version %d, this script supports %d" % (version, VERSION))
         data = read(at, size)
         prefix_at, oldest_at, self.first_step = struct.unpack_from("<QQQ", data, 16)
         # 0 in a program that has not started: not relocated yet.
@@ -213,7 +213,7 @@ class KernelThread:
     def describe(self):
         where = "kernel thread %d" % self.lwp
         if self.unknown:
-            return "on %s: runs, or is blocked without its virtual processor (which of them this core file does not have)" % where
+            return "on %s: runs, or is blocked without its virtual processor (this core file does not show which)" % where
         if self.carries:
             return "runs on %s (VP %d)" % (where, self.vp_index)
         if self.lent:

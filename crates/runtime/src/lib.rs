@@ -5,7 +5,7 @@
 //!
 //! Where to start reading:
 //! - `scheduler/switch.rs`: the switch loop;
-//! - `microprocess/state.rs`: the state word of a microprocess;
+//! - `microprocess/protocol/state.rs`: the state word of a microprocess;
 //! - `lifecycle/spawn.rs` and `lifecycle/join.rs`: the begin and end of a microprocess;
 //! - `scheduler/idling.rs` and `idle/sleep.rs`: how a VP sleeps and is woken;
 //! - `upcall/handoff.rs`: how a VP moves between kernel threads.

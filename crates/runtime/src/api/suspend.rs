@@ -5,7 +5,7 @@ use std::io;
 use crate::api::handle::Thread;
 use crate::kernel_thread::gs_record::current_mp;
 use crate::lifecycle::suspend::{Suspended, resume, suspend, suspend_self};
-use crate::microprocess::state::Resume;
+use crate::microprocess::protocol::state::Resume;
 use crate::microprocess::waiter::Who;
 use crate::upcall::regain::switch_point;
 

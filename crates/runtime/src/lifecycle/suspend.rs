@@ -1,7 +1,7 @@
 //! Suspension: stops a microprocess until it is resumed (paper P0, section 5), on request of any
 //! thread.
 //!
-//! The request is a bit in the state word ([`crate::microprocess::state`]):
+//! The request is a bit in the state word ([`crate::microprocess::protocol::state`]):
 //! - A waiting microprocess may continue to wait.
 //! - A runnable one is detected by the carrier that would switch to it, and is then *suspended*: it
 //!   is in no queue, and the resuming thread queues it.
@@ -25,8 +25,8 @@ use kumihimo_policy::Why;
 use kumihimo_queue::Origin;
 
 use crate::microprocess::after_switch::AfterSwitch;
+use crate::microprocess::protocol::state::{Phase, Resume, Suspend};
 use crate::microprocess::record::{Mp, Ref};
-use crate::microprocess::state::{Phase, Resume, Suspend};
 use crate::scheduler::carrier::Carrier;
 use crate::scheduler::instance::{self, Instance};
 use crate::scheduler::thread_place;

@@ -106,7 +106,10 @@ pub(crate) fn map(bytes: usize) -> io::Result<NonNull<u8>> {
     };
     if at == libc::MAP_FAILED {
         let e = io::Error::last_os_error();
-        return Err(io::Error::new(e.kind(), format!("cannot map a memory region of {bytes} bytes: {e}")));
+        return Err(io::Error::new(
+            e.kind(),
+            format!("cannot map a memory region of {bytes} bytes: {e}"),
+        ));
     }
     Ok(NonNull::new(at.cast()).expect("mmap gives no null"))
 }

@@ -17,8 +17,8 @@ use kumihimo_arch::stack;
 
 use crate::kernel_thread::gs_record;
 use crate::memory::pool;
+use crate::microprocess::protocol::state::Phase;
 use crate::microprocess::record::{Mp, Ref};
-use crate::microprocess::state::Phase;
 use crate::microprocess::wait_reason::Wait;
 
 /// Minimum time for which a slot is unused, or a wait lasts, before its memory is returned.

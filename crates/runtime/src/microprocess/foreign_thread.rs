@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fe
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use crate::microprocess::wake_flag::WakeFlag;
+use crate::microprocess::protocol::wake_flag::WakeFlag;
 use crate::process::futex;
 
 const EMPTY: u32 = 0;

@@ -16,10 +16,10 @@ use kumihimo_resource::id::{Printed, Serial};
 use kumihimo_resource::locking::Claim;
 
 use crate::microprocess::id_prefix;
-use crate::microprocess::state::{Phase, State, Wake};
+use crate::microprocess::protocol::state::{Phase, State, Wake};
+use crate::microprocess::protocol::wake_flag::WakeFlag;
 use crate::microprocess::sticky_state::Sticky;
 use crate::microprocess::wait_reason::Wait;
-use crate::microprocess::wake_flag::WakeFlag;
 
 const NO_INHERITANCE: u8 = 0xff;
 

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
-use crate::microprocess::sticky_parker::StickyParker;
+use crate::microprocess::protocol::sticky_parker::StickyParker;
 
 /// A second block makes a microprocess sticky if it follows the first within this many nanoseconds
 /// of the microprocess's own run time.

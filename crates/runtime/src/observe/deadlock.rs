@@ -15,7 +15,7 @@ use kumihimo_resource::id::Printed;
 
 use crate::config::OnDeadlock;
 use crate::memory::pool;
-use crate::microprocess::state::Phase;
+use crate::microprocess::protocol::state::Phase;
 use crate::microprocess::wait_reason::Wait;
 use crate::observe::dump;
 use crate::scheduler::instance::Instance;

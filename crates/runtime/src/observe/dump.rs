@@ -16,8 +16,8 @@ use kumihimo_resource::id::Printed;
 
 use crate::kernel_thread::no_events::lock;
 use crate::memory::pool;
+use crate::microprocess::protocol::state::Phase;
 use crate::microprocess::record::{Mp, Ref};
-use crate::microprocess::state::Phase;
 use crate::scheduler::instance::{self, Instance};
 use crate::scheduler::thread_place;
 use crate::scheduler::thread_place::ThreadPlace;

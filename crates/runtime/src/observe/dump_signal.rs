@@ -57,7 +57,8 @@ fn install(signal: i32) -> io::Result<()> {
         return Err(io::Error::last_os_error());
     }
     if before.sa_sigaction != libc::SIG_DFL && before.sa_sigaction != libc::SIG_IGN {
-        let text = format!("signal {signal} has a handler already: choose another signal for dumps");
+        let text =
+            format!("signal {signal} has a handler already: choose another signal for dumps");
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
     }
     // SAFETY: no pointers.

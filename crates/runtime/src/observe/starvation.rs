@@ -17,7 +17,7 @@ use crate::config::OnDeadlock;
 use crate::kernel_thread::gs_record::ANNOUNCED;
 use crate::memory::pool;
 use crate::microprocess::identity;
-use crate::microprocess::state::Phase;
+use crate::microprocess::protocol::state::Phase;
 use crate::scheduler::instance::Instance;
 use crate::scheduler::thread_place;
 

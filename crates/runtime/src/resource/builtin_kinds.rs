@@ -18,8 +18,8 @@ use kumihimo_resource::table::{Command, Error, Row, Table, Usage};
 use crate::lifecycle::suspend;
 use crate::lifecycle::thread_builder::Builder;
 use crate::memory::pool;
+use crate::microprocess::protocol::state::Phase;
 use crate::microprocess::record::{Mp, Ref};
-use crate::microprocess::state::Phase;
 use crate::microprocess::wait_reason::Wait;
 use crate::microprocess::waiter::Waiter;
 use crate::microprocess::{id_prefix, identity};
@@ -124,7 +124,9 @@ impl Row for Microprocesses {
             Command::Resume => drop(suspend::resume(who)),
             Command::Cancel => cancel::request(&Waiter::of(who)),
             Command::Priority(_) => return Part::Share.control(serial, command),
-            other => return Err(Error::Invalid(format!("a microprocess does not support {other:?}"))),
+            other => {
+                return Err(Error::Invalid(format!("a microprocess does not support {other:?}")));
+            }
         }
         Ok(())
     }
@@ -210,7 +212,9 @@ impl Row for Part {
                 reprioritise::set(who, level);
                 Ok(())
             }
-            (_, other) => Err(Error::Invalid(format!("a {} does not support {other:?}", self.kind()))),
+            (_, other) => {
+                Err(Error::Invalid(format!("a {} does not support {other:?}", self.kind())))
+            }
         }
     }
 

@@ -6,8 +6,8 @@ use kumihimo_events::sched::Event;
 use kumihimo_policy::{Priority, Why};
 use kumihimo_queue::Origin;
 
+use crate::microprocess::protocol::state::Phase;
 use crate::microprocess::record::Ref;
-use crate::microprocess::state::Phase;
 use crate::scheduler::carrier::Carrier;
 use crate::scheduler::instance::{self, Instance};
 use crate::scheduler::vp::Vp;

@@ -21,7 +21,7 @@
 //! ```
 //! For calls into the runtime, a sticky microprocess behaves as before: it is woken, cancelled,
 //! suspended and shown as a microprocess. A wait in the runtime blocks its kernel thread
-//! ([`crate::microprocess::sticky_parker`]), and a yield leaves the choice to the kernel. Outside
+//! ([`crate::microprocess::protocol::sticky_parker`]), and a yield leaves the choice to the kernel. Outside
 //! of the runtime it costs no bookkeeping. The kernel counts its blocks there (voluntary context
 //! switches, getrusage(2)), and a wait in the runtime reads that count.
 
@@ -29,8 +29,8 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use crate::kernel_thread::gs_record::{KernelThread, Standing, set_standing, standing};
+use crate::microprocess::protocol::state::{Park, Wake};
 use crate::microprocess::record::Mp;
-use crate::microprocess::state::{Park, Wake};
 use crate::microprocess::sticky_state::{Reason, WEIGHT};
 use crate::microprocess::wait_reason::Wait;
 use crate::process::clock::cpu_time;

@@ -17,9 +17,9 @@ use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use crate::microprocess::foreign_thread::ForeignThread;
+use crate::microprocess::protocol::wake_flag::WakeFlag;
 use crate::microprocess::wait_reason::Wait;
 use crate::microprocess::waiter::{Waiter, Who};
-use crate::microprocess::wake_flag::WakeFlag;
 use crate::process::clock;
 use crate::wait::{cancel, park, sleep};
 

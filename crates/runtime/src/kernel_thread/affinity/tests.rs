@@ -3,9 +3,7 @@ use super::*;
 #[test]
 fn notified_thread_leaves_only_the_core_of_its_notifier() {
     if cores().len() < 2 {
-        eprintln!(
-            "[skip] notified_thread_leaves_only_the_core_of_its_notifier: needs two cores"
-        );
+        eprintln!("[skip] notified_thread_leaves_only_the_core_of_its_notifier: needs two cores");
         return;
     }
     let [one, other] = [cores()[0], cores()[1]];

@@ -21,7 +21,9 @@ const COUNTERS: [Of<Metrics>; 19] = [
     ("missed", "Sleeps that the event source could not report", |m| m.missed),
     ("exhausted", "Times that no further kernel thread was available", |m| m.exhausted),
     ("preempted", "Times that a microprocess was made to give way", |m| m.preempted),
-    ("stood_aside", "Times that a microprocess waited for its turn on its kernel thread", |m| m.stood_aside),
+    ("stood_aside", "Times that a microprocess waited for its turn on its kernel thread", |m| {
+        m.stood_aside
+    }),
     ("misbehaved", "Times that a VP was prevented from scheduling", |m| m.misbehaved),
     ("overridden", "Times that the other VPs continued without such a VP", |m| m.overridden),
     ("changes", "Times that a microprocess became sticky, or ceased to be", |m| m.changes),

@@ -141,7 +141,10 @@ impl World {
         self.show(me);
         vp.steps.set(vp.steps.get() + 1);
         if asked {
-            assert!(!self.holders().contains(&me), "VP {me} took the step it was asked for, and still holds the highest level");
+            assert!(
+                !self.holders().contains(&me),
+                "VP {me} took the step it was asked for, and still holds the highest level"
+            );
         }
     }
 
@@ -288,7 +291,11 @@ fn stuck_vp_receives_nothing_and_causes_no_request() {
     assert_eq!(find_outranked(&world, Some(1), 0, rank(15)), Some(0));
     world.stuck = Some(0);
     assert_eq!(find_outranked(&world, Some(1), 0, rank(15)), None);
-    assert_eq!(find_outranked(&world, None, 0, rank(25)), Some(1), "the VP with the next lowest level");
+    assert_eq!(
+        find_outranked(&world, None, 0, rank(25)),
+        Some(1),
+        "the VP with the next lowest level"
+    );
     world.push(1, (4, 15));
     assert_eq!(world.vps[1].waiting(), [(4, 15)], "the item stays where it can run");
     assert!(!world.vps[1].raised.get(), "only the stuck VP runs a lower level");

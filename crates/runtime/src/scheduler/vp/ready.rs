@@ -7,8 +7,8 @@ use kumihimo_policy::Why;
 use kumihimo_queue::{Origin, Place, Taker};
 
 use super::Vp;
+use crate::microprocess::protocol::state::Wake;
 use crate::microprocess::record::{Mp, Ref};
-use crate::microprocess::state::Wake;
 use crate::trace_hooks;
 
 impl Vp {

@@ -3,7 +3,7 @@ use loom::sync::{Arc, Notify};
 use loom::thread::{JoinHandle, spawn};
 
 use super::*;
-use crate::microprocess::state::{Park, State, Wake};
+use crate::microprocess::protocol::state::{Park, State, Wake};
 
 /// A driver of a future, with its state and a stand-in for the run queue.
 struct Driver {

@@ -3,7 +3,7 @@ use loom::sync::atomic::AtomicUsize;
 use loom::thread::{JoinHandle, spawn};
 
 use super::*;
-use crate::microprocess::state::{Park, Resume, State, Suspend, Wake};
+use crate::microprocess::protocol::state::{Park, Resume, State, Suspend, Wake};
 
 struct One {
     state: State,

@@ -95,7 +95,10 @@ fn cancel_racing_park_is_observed() {
         };
         let park = s.state.commit_park();
         let wake = canceller.join().unwrap();
-        assert!((park == Park::Permit) != (wake == Wake::Queue), "exactly one thread queues the microprocess");
+        assert!(
+            (park == Park::Permit) != (wake == Wake::Queue),
+            "exactly one thread queues the microprocess"
+        );
         assert!(s.state.is_cancelled());
     });
 }
