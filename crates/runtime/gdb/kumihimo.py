@@ -10,8 +10,8 @@ Load the script with `source kumihimo.py`. Programs built with debug information
 those, `add-auto-load-safe-path PROGRAM` is enough. The script needs the symbol KUMIHIMO_DEBUG (not stripped), and debug
 information only for names and lines in backtraces. It reads memory and registers and writes none.
 
-Loading the script makes gdb neither stop at a SIGTRAP of the kernel-thread half nor pass it to the program. (The
-kernel-thread half sends some if gdb was attached later.) The runtime then detects the reported event itself, later.
+Loading the script makes gdb neither stop at a SIGTRAP of the kernel's half nor pass it to the program. (The
+kernel's half sends some if gdb was attached later.) The runtime then detects the reported event itself, later.
 Breakpoints are not affected. Never let gdb pass SIGTRAP to the program: gdb then also passes the SIGTRAPs of its own
 breakpoints, which end any program (gdb 13).
 """

@@ -33,7 +33,7 @@ pub(crate) fn futex_wake_one(word: &AtomicU32) {
 ///
 /// Coherence puts a read-modify-write of the former value before this store, and the next load here
 /// reads this store or a later one. loom does not model that order between a store and a concurrent
-/// read-modify-write, so there it is an exchange.
+/// read-modify-write, so the model uses an exchange.
 #[inline(always)]
 pub(crate) fn store_release(word: &AtomicU64, value: u64) {
     #[cfg(not(loom))]

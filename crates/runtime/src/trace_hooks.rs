@@ -222,7 +222,7 @@ pub(crate) fn carried(ring: &Option<Arc<Ring>>, tid: u32, is_bound: bool) {
     }
 }
 
-/// Records that the kernel-thread half has delivered `events` on the VP.
+/// Records that the kernel's half has delivered `events` on the VP.
 pub(crate) fn told(ring: &Option<Arc<Ring>>, events: u32) {
     use kumihimo_events::sched::Event;
     if let Some(ring) = ring {

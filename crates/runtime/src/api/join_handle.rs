@@ -59,7 +59,7 @@ impl<T> Micro<T> {
         join::wait(who, deadline)
     }
 
-    // Reads the fields one by one: the handle may have been written a moment ago, and a combined
+    // Reads the fields one by one. The handle may have been written a moment ago, and a combined
     // load of two fields would stall until both stores complete.
     #[inline]
     pub(crate) fn take(self) -> Result<T> {

@@ -300,10 +300,10 @@ impl Builder {
         self
     }
 
-    /// Sets the size of the trace's buffers in records of 24 bytes, one buffer per VP and one more:
-    /// 8 to 2^24, rounded up to a power of two. Records that do not fit are lost, counted, and
-    /// shown in the trace. Default: 32,768. `KUMI_LAB=trace_buffer=...` applies if the program does
-    /// not call this.
+    /// Sets the size of each trace buffer in records of 24 bytes: 8 to 2^24, rounded up to a power
+    /// of two. There is one buffer per VP, and one more. Records that do not fit are lost, counted,
+    /// and shown in the trace. Default: 32,768. `KUMI_LAB=trace_buffer=...` applies if the program
+    /// does not call this.
     pub fn trace_buffer(mut self, records: usize) -> Builder {
         self.settings.trace_buffer = Some(records);
         self
@@ -333,10 +333,9 @@ impl Builder {
         self
     }
 
-    /// Sets the action when a virtual processor is prevented from scheduling: by a
-    /// [`NoEvents`](crate::NoEvents) guard that is not dropped or is held during a wait, by a
-    /// policy that loops or waits, or by a microprocess that cannot be interrupted while others
-    /// wait.
+    /// Sets the action when a virtual processor is prevented from scheduling. Causes are a
+    /// [`NoEvents`](crate::NoEvents) guard that is not dropped or is held during a wait, a policy
+    /// that loops or waits, and a microprocess that cannot be interrupted while others wait.
     ///
     /// Default: after a second, the runtime reports it on standard error, with the stack, and the
     /// other VPs continue without that VP. `KUMI_WATCHDOG` applies if the program does not call

@@ -7,9 +7,9 @@
 //!
 //! A VP busy-polls after [`TURNS`] such turns in a row, for at most [`AT_MOST`]. It does so only
 //! where polling takes nothing from other threads. So it does not poll while another VP of the
-//! address space runs, while other address spaces are at the board, or in a process with one core,
-//! which the peer needs, too. With several peers, nearly every turn brings other work or other
-//! events, and so ends the row.
+//! address space runs, or while other address spaces are at the board. Nor does it poll in a
+//! process with one core, which the peer needs, too. With several peers, nearly every turn brings
+//! other work or other events, and so ends the row.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -18,8 +18,8 @@ use std::time::Duration;
 pub(crate) const TURNS: u32 = 8;
 /// Longest busy poll: a slower peer is waited for asleep.
 pub(crate) const AT_MOST: Duration = Duration::from_micros(100);
-/// Maximum number of switches in a turn: the microprocess that receives from the peer, and the one
-/// that listens next, a few times each, since a request may take several messages.
+/// Maximum number of switches in a turn: to the microprocess that receives from the peer, and to
+/// the one that listens next. Each runs a few times, since a request may take several messages.
 const SWITCHES: u64 = 16;
 /// Maximum number of descriptor events in a turn.
 const EVENTS: u64 = 3;

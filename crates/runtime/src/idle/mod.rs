@@ -1,5 +1,5 @@
-//! Idling of a VP: the cell in which it sleeps, and the sources that wake it (timers, descriptors,
-//! other address spaces), as well as its alternatives to sleeping.
+//! Idling of a VP: the cell in which it sleeps, the sources that wake it (timers, descriptors,
+//! other address spaces), and the alternatives to sleeping.
 //!
 //! The idle loop in `scheduler` drives these parts, and they wake microprocesses through their
 //! records. May use the rooms from `memory` down.

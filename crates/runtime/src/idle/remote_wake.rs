@@ -24,9 +24,9 @@ pub trait RemoteWakeHandler: Sync {
     /// timekeeper's kernel thread.
     fn flush(&self, caller: Caller);
 
-    /// Returns for how many nanoseconds spinning is worth while, if at all, because a thread that
-    /// is awake on a core other than `core` is likely to notify this address space soon. Called by
-    /// a VP that would otherwise sleep.
+    /// Returns for how many nanoseconds spinning is worth while, or `None`. It is worth while if a
+    /// thread that is awake on a core other than `core` is likely to notify this address space
+    /// soon. Called by a VP that would otherwise sleep.
     fn expects(&self, core: u32) -> Option<u64>;
 }
 

@@ -150,8 +150,8 @@ impl Timers {
             .or_else(|| self.far.values().next().map(|bucket| bucket.first))
     }
 
-    /// Returns when a VP that is idle at `now` should wake up for its timers: when the next one is
-    /// due, or a little later if another one is due soon after it.
+    /// Returns when a VP that is idle at `now` should wake up for its timers. That is when the next
+    /// timer is due, or a little later if another timer is due soon after it.
     pub(crate) fn next_wakeup(&mut self, now: u64) -> Option<u64> {
         self.open(now);
         if let (true, Some(bucket)) = (self.near.is_empty(), self.far.values().next()) {

@@ -1,8 +1,8 @@
 //! Yields the core once before the VP sleeps, so that runnable threads on the same core proceed
 //! first.
 //!
-//! A client is often runnable on the same core already. sched_yield(2) runs it, and its next
-//! request is there when the call returns: no sleep, and no wake-up of the VP. Without another
+//! A client is often runnable on the same core already. sched_yield(2) runs the client, whose next
+//! request is there when the call returns. The VP then neither sleeps nor is woken. Without another
 //! runnable thread the call returns at once, and the VP sleeps. Beside a computing thread the call
 //! returns late, and has given a slice away (`yield_task_fair` in kernel/sched/fair.c). The VP then
 //! sleeps without yielding for a while, and doubles that time after each further late return.

@@ -85,8 +85,8 @@ impl KernelThread {
     }
 
     /// Removes the binding of the calling kernel thread to a core, and its slice. It carries no VP
-    /// for a while, or is in the child of a fork: the kernel should schedule it, and threads that
-    /// it starts, like any other. Async-signal-safe.
+    /// for a while, or is in the child of a fork. The kernel should schedule it, and the threads
+    /// that it starts, like any other thread. Async-signal-safe.
     pub(crate) fn keep_to_no_core(&self) {
         self.keep_to(None);
         self.kernel_slice.give_back();

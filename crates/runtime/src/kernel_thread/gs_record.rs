@@ -50,7 +50,7 @@ pub(crate) struct KernelThread {
     /// The VP that the thread carries (`scheduler::vp::Vp`), read as `gs:[8]`. Null in the pool,
     /// and after its microprocess has lost its VP and detected that.
     pub(crate) vp: Cell<*const ()>,
-    /// The record of the kernel-thread half, which its signal handler uses, too.
+    /// The record of the kernel's half, which its signal handler uses, too.
     events: *const events::KernelThread,
     /// The microprocess that runs on the thread, on a VP or bound; null on the thread's own stack.
     /// Read as `gs:[24]` by a single instruction, because the reader may be moved to another kernel
@@ -143,7 +143,7 @@ impl KernelThread {
         self.slot().tid.load(Ordering::Relaxed)
     }
 
-    /// Returns the record of the kernel-thread half.
+    /// Returns the record of the kernel's half.
     pub(crate) fn events(&self) -> &events::KernelThread {
         // SAFETY: it outlives this record: see `with`.
         unsafe { &*self.events }

@@ -16,7 +16,7 @@
 //! - Any other thread keeps the usual slice.
 //!
 //! A slice affects latency, not the share of CPU time, which the board controls. It is not
-//! shortened further: a thread that has used up its slice is preempted again, and the kernel's
+//! shortened further, because a thread that has used up its slice is preempted again. The kernel's
 //! minimum of 100 us is over before the notified computing thread has left the core (session=same
 //! in `lab/results/priority`).
 

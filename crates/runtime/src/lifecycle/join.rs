@@ -5,11 +5,10 @@
 //!      |  \                                 | stack left: the waiter is woken
 //!      |   +---------stack left-------------+--> DONE --outcome taken--> (released by the taker)
 //!      +--handle dropped--> DETACHED --stack left, outcome dropped--> (released)
-//! ```
-//! The outcome is on the ended microprocess's stack. The word becomes DONE only after that stack
-//! was left; then the handle owns outcome and slot. If the handle is dropped between the
-//! microprocess's check and that point, the microprocess is continued once more to drop its outcome
-//! itself, so that the switch loop runs no code of the program.
+//! ``` The outcome is on the ended microprocess's stack. The word becomes DONE only after that
+//! stack was left; then the handle owns outcome and slot. The handle may be dropped between the
+//! microprocess's check and that point. Then the microprocess is continued once more to drop its
+//! outcome itself, because the switch loop must not run code of the program.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -86,8 +85,8 @@ impl Carrier {
     /// Finishes an ended microprocess on the next stack, after its own was left. `woken` is the
     /// joiner that [`Carrier::end`] has woken and that runs here.
     ///
-    /// Any other joiner is woken here, even if it is the one that runs here: it may have enrolled
-    /// after the check in `end`, and have come to this VP before it parked.
+    /// Any other joiner is woken here, even if it runs here. It may have enrolled after the check
+    /// in `end`, and have come to this VP before it parked.
     #[inline]
     pub(crate) fn after_finish(&self, mp: &'static Mp, woken: Option<*const Mp>) {
         let vp = self.vp();

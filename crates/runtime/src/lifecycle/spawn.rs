@@ -232,7 +232,8 @@ where
     // reported.
     let hook = || instance::visit(|i| i.and_then(|i| i.settings.on_panic.clone()));
     mp.panicked.set(outcome.as_ref().is_err_and(|payload| note_panic(hook, payload.as_ref())));
-    // SAFETY: the closure is consumed; the handle reads the outcome only when the word says DONE.
+    // SAFETY: the closure is consumed; the handle reads the outcome only after the join word has
+    // become DONE.
     unsafe { (*packet).body.outcome = ManuallyDrop::new(MaybeUninit::new(outcome)) };
     let drop_outcome = || {
         // SAFETY: written above, and no handle is left to take it.

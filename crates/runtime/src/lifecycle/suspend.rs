@@ -3,12 +3,12 @@
 //!
 //! The request is a bit in the state word ([`crate::microprocess::protocol::state`]):
 //! - A waiting microprocess may continue to wait.
-//! - A runnable one is detected by the carrier that would switch to it, and is then *suspended*: it
-//!   is in no queue, and the resuming thread queues it.
-//! - A running one is interrupted, as for a change of its priority, and is suspended after it has
-//!   left its stack. So it is never suspended inside the runtime, and holds none of the runtime's
-//!   locks.
-//! - One that is blocked in the kernel is suspended when it returns to a VP.
+//! - A runnable microprocess is detected by the carrier that would switch to it, and is then
+//!   *suspended*. It is in no queue until the resuming thread queues it.
+//! - A running microprocess is interrupted, as for a change of its priority, and is suspended after
+//!   it has left its stack. So it is never suspended inside the runtime, and holds none of the
+//!   runtime's locks.
+//! - A microprocess that is blocked in the kernel is suspended when it returns to a VP.
 //!
 //! The suspending thread needs certainty that the microprocess has stopped. A carrier that
 //! switches first announces the next microprocess and then checks the bit. The suspending thread
@@ -126,8 +126,8 @@ fn whereabouts(
     let Some(on) = thread_place::on_or_announced(instance, who) else {
         return Whereabouts::Stopped;
     };
-    // A microprocess that is back from the kernel and waits for its turn counts as stopped only
-    // once it is suspended, because a VP may be on its way to it.
+    // A microprocess that is back from the kernel and waits for its turn may be about to get a VP,
+    // so it counts as stopped only once it is suspended.
     if told.replace((on.index, on.vp)) != Some((on.index, on.vp)) {
         match on.vp {
             Some(vp) => instance.kernel.raise(vp, Event::Changed),

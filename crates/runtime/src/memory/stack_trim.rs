@@ -1,14 +1,14 @@
 //! Stack trimming: an idle VP returns unused stack memory to the kernel. That is the memory of
-//! pooled slots, and the memory below the stacks of long waits for a descriptor: of an idle
-//! connection that once needed much stack, only the part in use stays.
+//! pooled slots, and the unused part of the stacks of microprocesses in long waits for a
+//! descriptor. An idle connection that once needed much stack keeps only the part in use.
 //!
 //! A stack is private to its microprocess: a waiting one can be woken at any moment, so no other
 //! thread may take memory from below it. A VP that is about to sleep scans part of the records,
 //! once a second. It wakes each microprocess that is still in the wait of the previous scan;
 //! [`Source::wait`](crate::wait::readiness::Source::wait), which may return spuriously anyway, then
 //! gives the memory back and waits again. A bit in the word that describes the wait marks it as
-//! seen; the next wait overwrites the word, so busy connections pay nothing, neither a timer nor a
-//! store.
+//! visited. The next wait overwrites the word, so a busy connection needs neither a timer nor a
+//! further store.
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;

@@ -29,8 +29,8 @@ const NO_INHERITANCE: u8 = 0xff;
 /// switch accesses is close together. It is never unmapped. A [`Ref`] to a former life can
 /// therefore be dereferenced without a fault, and its generation reveals that it is stale.
 ///
-/// Cells belong to the holder of the microprocess: its carrier while it runs, the owner of the
-/// queue while it is queued, and the waker that moved it out of PARKED.
+/// Only the holder of the microprocess accesses its cells: its carrier while it runs, the owner of
+/// the queue while it is queued, or the waker that moved it out of PARKED.
 #[repr(C, align(64))]
 pub(crate) struct Mp {
     pub(crate) context: UnsafeCell<Context>,

@@ -1,11 +1,11 @@
 //! Deadlock detection: all microprocesses wait for each other. The report lists the object of each
 //! wait.
 //!
-//! The state counts as a deadlock if microprocesses live, none of them runs, and none waits for the
-//! clock, a descriptor, a gate or a future (which another runtime's threads may wake) or is inside
-//! `blocking`. Only a foreign kernel thread could still wake one of them, which the runtime cannot
-//! detect. So after a second in this state it reports once on stderr, with backtraces, and then
-//! does what `Builder::on_deadlock` specifies.
+//! The state counts as a deadlock if microprocesses live and none of them runs or is inside
+//! `blocking`. None may wait for the clock, a descriptor, a gate, or a future, which another
+//! runtime's threads may wake. Only a foreign kernel thread could still wake one of them, which the
+//! runtime cannot detect. So after a second in this state it reports once on stderr, with
+//! backtraces, and then does what `Builder::on_deadlock` specifies.
 
 use std::fmt::Write;
 use std::sync::atomic::Ordering;

@@ -1,9 +1,8 @@
 //! Text dump of the state of every microprocess.
 //!
-//! The dump is not a consistent snapshot: each line is correct for the moment at which that
-//! microprocess was examined, and no two lines are of the same moment. The state of a waiting or
-//! queued microprocess is accurate ([`kumihimo_backtrace::unwind`]); a running one is interrupted
-//! to obtain it.
+//! The dump is not a consistent snapshot. Each line is correct for the moment at which that
+//! microprocess was examined, and the moments differ. The state of a waiting or queued microprocess
+//! is accurate ([`kumihimo_backtrace::unwind`]); a running one is interrupted to obtain it.
 
 use std::fmt::Write as _;
 use std::io::{self, BufWriter, Write};
@@ -234,8 +233,8 @@ fn still(who: Ref, walker: &mut Walker) -> Option<Trace> {
 }
 
 impl ThreadPlace {
-    /// Returns the backtrace of a microprocess on its thread: from the registers that the kernel
-    /// shows of a sleeping thread, or, for a running thread, from a signal handler on it.
+    /// Returns the backtrace of a microprocess on its thread. For a sleeping thread the kernel
+    /// shows the registers; a running thread is sampled in a signal handler.
     fn trace(&self, instance: &Instance, who: Ref, walker: &mut Walker) -> Option<Trace> {
         let (low, top) = (pool::bounds(who.mp).0.addr(), who.mp.stack_top().addr());
         if self.call.is_some() {

@@ -1,5 +1,5 @@
-//! Starvation reports: the limit on kernel threads is reached, every one sleeps in a call outside
-//! of the runtime, and runnable microprocesses or expired timers wait for a VP.
+//! Starvation reports: the limit on kernel threads is reached, and every thread sleeps in a call
+//! outside of the runtime, while runnable microprocesses or expired timers wait for a VP.
 //!
 //! The kernel's half detects the state ([`kumihimo_events::sched::Starved`]). If every thread waits
 //! on a futex without a timeout, the report calls it a deadlock and [`OnDeadlock::Abort`] ends the

@@ -5,10 +5,10 @@
 //! level that it runs and the highest level that waits on it. It then examines the published levels
 //! of the others, and either hands over a microprocess of its own or asks another VP to do so.
 //!
-//! - If a microprocess waits on this VP that outranks the one that another VP runs: hand the
-//!   highest one over to the VP with the lowest running level, idle VPs first.
-//! - If a microprocess waits on another VP that outranks the one that any VP runs: ask its owner (a
-//!   bit, and an event) to do the above at its next step.
+//! - A microprocess that waits on this VP outranks the running one of another VP: hand the highest
+//!   waiting one over to the VP with the lowest running level, idle VPs first.
+//! - A microprocess that waits on another VP outranks the running one of any VP: ask the former VP
+//!   (by a bit and an event) to do the above at its next step.
 //!
 //! No change is missed, because a VP that changes its published levels stores them, executes a
 //! fence, and then examines the others' levels. Of two VPs that change at the same time, at least
@@ -17,9 +17,9 @@
 //!
 //! The bound, in scheduling steps ([`rebalance`] is called once per step): consider a microprocess
 //! that waits on a VP while another VP runs a lower level. It leaves the VP at the VP's first step
-//! that begins after the request. It runs at the first step of the VP that receives it, unless a
-//! microprocess of a higher level has arrived there meanwhile; then that VP hands it over. No step
-//! of any other VP is required.
+//! that begins after the request. It runs at the first step of the receiving VP, unless a higher
+//! level has arrived there meanwhile. In that case the receiving VP hands it over again. No step of
+//! any other VP is required.
 //!
 //! While all microprocesses have the same level, no VP publishes or examines levels: see
 //! `vp/rebalance.rs`.
@@ -156,10 +156,9 @@ pub(crate) fn find_outranked(
     best.filter(|_| someone).map(|(_, vp)| vp)
 }
 
-/// Calls `ask` for the VPs on which a microprocess waits that outranks the one that another VP
-/// runs: as many VPs as are outranked, the highest rank first. In addition, for all VPs on which a
-/// microprocess waits that outranks the running one there, since the surplus that such a VP keeps
-/// is not known yet.
+/// Calls `ask` for the VPs with a waiting rank above the running rank of another VP. It asks as
+/// many VPs as are outranked, the highest waiting rank first. It also asks every VP whose waiting
+/// rank is above its own running rank, since the surplus that such a VP keeps is not known yet.
 fn ask_holders(row: &impl PublishedTable, me: usize, mut ask: impl FnMut(usize)) {
     let runs = |vp| {
         let known =
@@ -211,8 +210,8 @@ pub(crate) fn send(
     put(to);
     fence(Ordering::SeqCst);
     let runs = published.runs.load(Ordering::Relaxed);
-    // The owner must take a step in three cases: it runs a lower rank; it collected its injector
-    // before the item was in, which the cleared rank shows; or another VP has begun to run a lower
+    // The owner must take a step in three cases. It runs a lower rank. Or it collected its injector
+    // before the item was in, which the cleared rank shows. Or another VP has begun to run a lower
     // rank meanwhile.
     let unseen = published.incoming.load(Ordering::Relaxed) < rank;
     if runs != NONE

@@ -217,8 +217,8 @@ impl BoardSeats {
         BoardSeats { row: Row { cells, reach: Reach::Private, ..row }, vps, is_shared: false }
     }
 
-    /// Returns the seat of VP `vp`, on its home core. If the VP takes no part in sharing the cores,
-    /// the seat is on no core, and exists only if the address space has a share of CPU time.
+    /// Returns the seat of VP `vp`, on its home core. A VP that takes no part in sharing the cores
+    /// has a seat only if the address space has a share of CPU time; that seat is on no core.
     pub(crate) fn seat_of(&self, vp: usize) -> Option<Seat> {
         let membership = BOARD.get()?;
         let seat = |core, only_one| {

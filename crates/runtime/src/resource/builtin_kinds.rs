@@ -1,8 +1,8 @@
 //! The runtime's rows of the resource table: the address space, its VPs, and microprocesses.
 //!
-//! As a process of the paper is six resources (P3), a microprocess is three: the microprocess
-//! itself, its stack with the TLS block, and its share of the processor. A timer is a fourth while
-//! one is armed.
+//! A microprocess is three resources, as a process of paper P3 is six: the microprocess itself, its
+//! stack with the TLS block, and its share of the processor. A timer is a fourth while one is
+//! armed.
 //!
 //! All these kinds share the management table of the records (`pool.rs`, `identity.rs`): parts have
 //! the serial of their microprocess.

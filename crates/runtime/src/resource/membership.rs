@@ -3,9 +3,8 @@
 //!
 //! The membership begins with the first runtime of the process, or with the first handle or mailbox
 //! if that is created before. It lasts for the lifetime of the process, because IDs outlive a
-//! runtime. Without a number (no usable run-time directory, or `KUMI_DIR=off`) everything works as
-//! with one, except that the process is not visible from outside; its IDs then have address space
-//! 0.
+//! runtime. Without a number (no usable run-time directory, or `KUMI_DIR=off`) everything works,
+//! but the process is not visible from outside, and its IDs have address space 0.
 
 use std::io;
 use std::sync::{Arc, Mutex, OnceLock, Weak};

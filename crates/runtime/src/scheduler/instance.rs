@@ -65,7 +65,7 @@ pub(crate) struct Instance {
     pub(crate) common_level: CommonLevel,
     /// As `common_level`, but for this address space alone.
     pub(crate) own_common_level: CommonLevel,
-    /// The kernel-thread half of the scheduler (pool, hand-off, event source).
+    /// The kernel's half of the scheduler (pool, hand-off, event source).
     pub(crate) kernel: Arc<Kernel>,
     pub(crate) batch_config: BatchConfig,
     pub(crate) direct_read: DirectRead,
@@ -112,7 +112,7 @@ pub(crate) fn visit<R>(f: impl FnOnce(Option<&Instance>) -> R) -> R {
     // there is no instance.
     VISITORS.fetch_add(1, Ordering::SeqCst);
     let _leave = Leave;
-    // `f` takes locks of the kernel-thread half, and wakes threads.
+    // `f` takes locks of the kernel's half, and wakes threads.
     let _quiet = NoEvents::new();
     // SAFETY: published only after it was built; `retire` waits for all visitors before the
     // instance is dropped.

@@ -1,10 +1,10 @@
 //! The switch loop of a virtual processor.
 //!
 //! The body of the loop runs on the stack of the microprocess that leaves ([`Carrier::leave`],
-//! [`Carrier::give_way`]). It picks the next microprocess and switches to it directly. The leaving
-//! microprocess is published (queued, parked or freed) on the stack of the next one
-//! ([`Carrier::arrive`]), because only then is its context complete and its stack free for others.
-//! When nothing is runnable, the VP switches to its kernel thread's own stack (`idling.rs`).
+//! [`Carrier::give_way`]). It picks the next microprocess and switches to it directly. The code on
+//! the next stack ([`Carrier::arrive`]) publishes the previous microprocess (queues, parks or frees
+//! it). Only then is its context complete and its stack free for others. When nothing is runnable,
+//! the VP switches to its kernel thread's own stack (`idling.rs`).
 
 use std::ptr::NonNull;
 

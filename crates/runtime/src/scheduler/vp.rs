@@ -388,7 +388,7 @@ impl Vp {
         }
     }
 
-    /// Reverts the count of an ended microprocess that goes on after all.
+    /// Reverts the count of an ended microprocess that continues after all.
     pub(crate) fn uncount_end(&self) {
         let ended = &self.counters.ended;
         ended.store(ended.load(Ordering::Relaxed).wrapping_sub(1), Ordering::Relaxed);

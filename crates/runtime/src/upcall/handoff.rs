@@ -1,7 +1,7 @@
 //! Hand-off: a kernel thread blocks with its microprocess, and the VP continues under a spare
 //! thread.
 //!
-//! The kernel-thread half ([`kumihimo_events::kernel`]) has the pool and the hand-off itself. This
+//! The kernel's half ([`kumihimo_events::kernel`]) has the pool and the hand-off itself. This
 //! module has the user scheduler's handlers for the events:
 //! - *Blocked*: names the level of what runs next on the VP.
 //! - *Resumed*: a kernel thread runs microprocesses on the VP until it loses the VP.
@@ -9,9 +9,9 @@
 //!   its turn where it stands. Otherwise the microprocess runs on until it enters the runtime,
 //!   finds that its VP was taken over, and leaves its kernel thread as if woken from outside.
 //!
-//! `blocking` announces the block beforehand. The VP then goes to the first of the returning thread
-//! and the spare: a call that returns before the spare has run continues without any hand-off
-//! (protocol and models: [`kumihimo_events::slot`]).
+//! `blocking` announces the block beforehand. The VP then stays with the returning thread or goes
+//! to the spare, whichever is first. A call that returns before the spare has run continues without
+//! any hand-off (protocol and models: [`kumihimo_events::slot`]).
 
 use std::sync::atomic::Ordering;
 

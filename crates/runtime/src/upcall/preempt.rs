@@ -21,9 +21,9 @@
 //! Elsewhere the doorbell rings again a little later. After several vain attempts, and if the event
 //! source allows it, the kernel thread stands aside. It waits in the signal handler until its
 //! microprocess is scheduled again, as after a block, and the VP continues under another kernel
-//! thread. That costs a hand-off between kernel threads, but no lock is then held by a microprocess
-//! that only the runtime could run ([`crate::upcall::handoff`]: such a waiter continues without a
-//! VP if its VP is stalled).
+//! thread. That costs a hand-off between kernel threads. In return, a lock that the microprocess
+//! holds does not depend on the runtime: such a waiter continues without a VP if its VP is stalled
+//! ([`crate::upcall::handoff`]).
 
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;

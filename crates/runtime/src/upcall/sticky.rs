@@ -3,9 +3,9 @@
 //!
 //! Reporting a block and handing the VP over twice costs more than ten times as much as the block
 //! itself costs a kernel thread. So only the first one or two blocks are reported. A microprocess
-//! that blocks again soon becomes *sticky*, and runs like an ordinary kernel thread of the machine:
-//! its sleeps are not reported, it owns no event, and the kernel schedules it. It never stalls
-//! other microprocesses, because its thread carries no VP.
+//! that blocks again soon becomes *sticky*, and runs like an ordinary kernel thread. Its sleeps are
+//! not reported, it owns no event, and the kernel schedules it. It never stalls other
+//! microprocesses, because its thread carries no VP.
 //!
 //! ```text
 //!           unwrapped sleep               reported or detected: a spare has the VP

@@ -7,9 +7,9 @@
 //! was published by its carrier with plain stores and may be out of date. A superfluous
 //! interruption does no harm.
 //!
-//! A microprocess that has run for long without a switch is a *hog*. Its VP does not check its
-//! descriptors and timers, so the timekeeper watches them, and microprocesses that wait for them
-//! wait no longer than on a VP that switches.
+//! A microprocess that has run for long without a switch is a *hog*. The VP of a hog does not check
+//! its descriptors and timers, so the timekeeper watches them. Microprocesses that wait for them
+//! then wait no longer than on a VP that switches.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -56,9 +56,9 @@ impl Instance {
 
     /// Handles a tick at which all VPs are idle.
     ///
-    /// A VP that has run since the last scan is likely to run again soon, and would have to wake
-    /// the timekeeper each time (for each request of a server with one client). So the timekeeper
-    /// rests only after an interval without any switch.
+    /// A VP that has run since the last scan is likely to run again soon, for example for the next
+    /// request of a server's only client. It would have to wake the timekeeper each time. So the
+    /// timekeeper rests only after an interval without any switch.
     fn look_at_idleness(&self) -> Tick {
         let switches = self.vps.iter().map(|vp| vp.counters.switches.load(Ordering::Relaxed));
         let switches = switches.fold(0, u64::wrapping_add);

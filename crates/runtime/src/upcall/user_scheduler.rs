@@ -1,4 +1,4 @@
-//! Implementation of the user scheduler interface that the kernel-thread half calls
+//! Implementation of the user scheduler interface that the kernel's half calls
 //! ([`kumihimo_events::sched`]).
 
 use std::sync::atomic::Ordering;
@@ -24,7 +24,7 @@ impl UserScheduler for Instance {
         preempt::note_usual_mask();
         affinity::begin_on_all_cores();
         kernel_slice::begin();
-        // SAFETY: the address of this instance, of which the kernel-thread half holds a reference
+        // SAFETY: the address of this instance, of which the kernel's half holds a reference
         // count for each kernel thread.
         unsafe { KernelThread::with(std::ptr::from_ref(self).cast(), thread, live) };
     }

@@ -18,9 +18,9 @@ use crate::wait::tracing_spans;
 /// Blocks the microprocess and its kernel thread for as long as `f` does, and no other
 /// microprocess. Inside `f`, waiting on Kumihimo's own types blocks the kernel thread.
 ///
-/// Calls `f` without a hand-off on a foreign kernel thread, in a sticky microprocess (which has no
-/// VP), and where no further kernel thread is available (limit reached; counted in the metrics).
-/// Not a cancellation point.
+/// Calls `f` without a hand-off on a foreign kernel thread, and in a sticky microprocess, which has
+/// no VP. The same holds if no further kernel thread is available because the limit is reached; the
+/// metrics count these calls. Not a cancellation point.
 pub fn blocking<R>(f: impl FnOnce() -> R) -> R {
     let _told = tracing_spans::WaitSpan::begin(Wait::Blocking);
     let Some(carrier) = Carrier::regain() else { return in_line(f) };

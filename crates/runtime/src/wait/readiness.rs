@@ -1,9 +1,10 @@
 //! Readiness of descriptors: one edge-triggered epoll set per VP, each descriptor added once.
 //!
 //! The set belongs to the VP and moves with it between kernel threads, at no cost per connection.
-//! No operation is ever in flight in the kernel for a microprocess: an operation is attempted, and
-//! only after EAGAIN does its caller wait here for the next edge. Edges are counted, so that an
-//! edge between the attempt and the wait is not lost, and so that several microprocesses may wait.
+//! No operation is ever in flight in the kernel for a microprocess. The operation is attempted
+//! first, and only after EAGAIN does its caller wait here for the next edge. Edges are counted, so
+//! that an edge between the attempt and the wait is not lost, and so that several microprocesses
+//! may wait.
 //!
 //! Source: epoll(7), "edge-triggered": after a short read or write on a stream socket the next
 //! attempt would return EAGAIN.
@@ -116,9 +117,8 @@ impl Source {
     }
 
     /// Whether an attempt may succeed. False after [`drained`](Source::drained) until the next
-    /// edge: skip the attempt and wait. Always true once the peer has closed its direction, an
-    /// error occurred or urgent data arrived, because a short read then does not mean that the
-    /// buffer is empty.
+    /// edge: skip the attempt and wait. Always true after the peer has closed its direction, an
+    /// error or urgent data: a short read then does not mean that the buffer is empty.
     #[inline]
     pub fn likely_ready(&self, interest: Interest) -> bool {
         let Some(entry) = self.entry.get() else { return true };

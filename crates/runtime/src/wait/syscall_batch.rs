@@ -1,10 +1,10 @@
 //! Batched system calls (paper P2): which calls wait for a batch, and when a batch starts.
 //!
 //! A microprocess either makes a system call at once, or queues it at its VP and waits; [`Policy`]
-//! decides. The VP makes all queued calls in one batch when there are enough of them, when nothing
-//! else of their level is runnable on it, or when the first call has waited for `DEADLINE`. For the
-//! microprocess a queued call is like any call that blocks, so at most one of its calls is in a
-//! batch.
+//! decides. The VP makes all queued calls in one batch as soon as one of three conditions holds.
+//! There are enough calls; or nothing else of their level is runnable on the VP; or the first call
+//! has waited for `DEADLINE`. For the microprocess a queued call is like any call that blocks, so
+//! at most one of its calls is in a batch.
 //!
 //! A batch runs masked. Its calls do not block, and their buffers were touched before, so no part
 //! of the batch sleeps. A microprocess that waits for a batch cannot be cancelled meanwhile: the

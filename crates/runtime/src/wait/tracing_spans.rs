@@ -8,10 +8,10 @@
 //! a carrier's own stack, in a signal handler, or within itself.
 //!
 //! A subscriber must not wait for a lock or channel of this runtime that it also uses when the
-//! program calls it, because such a wait would call it again in the middle of that use. Subscribers
-//! should use std's locks and hold them for moments, or disable the target `kumihimo` at level
-//! `trace`. Lean microprocesses emit nothing: the per-thread state of a subscriber would be that of
-//! their kernel thread.
+//! program calls it. Such a wait would call the subscriber again in the middle of that use.
+//! Subscribers should use std's locks and hold them for moments, or disable the target `kumihimo`
+//! at level `trace`. Lean microprocesses emit nothing: the per-thread state of a subscriber would
+//! be that of their kernel thread.
 
 #[cfg(not(feature = "tracing"))]
 mod off {

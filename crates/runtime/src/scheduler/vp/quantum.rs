@@ -22,8 +22,8 @@ impl Vp {
     /// structures for each request. With ready microprocesses in front, a recently served
     /// connection is served again while its data is still cached (1,000 connections: a quarter more
     /// requests a second). Always in front, a few connections could starve the others. So three
-    /// periods of `TURN` put them in front, and the fourth uses the order of arrival, in which the
-    /// data of the next few connections enters the caches.
+    /// periods of `TURN` put them in front. The fourth period uses the order of arrival, and so
+    /// brings the data of the next few connections into the caches.
     pub(in crate::scheduler) fn ready_go_first(now: u64) -> bool {
         const TURN: u64 = 1 << 18;
         !(now / TURN).is_multiple_of(4)

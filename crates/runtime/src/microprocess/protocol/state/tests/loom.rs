@@ -123,8 +123,8 @@ fn permit_ends_exactly_one_park() {
     });
 }
 
-/// Suspend and resume against a park and a wake-up: exactly one thread holds the microprocess at
-/// every moment, it runs on one carrier only, and in the end it runs.
+/// Suspend and resume against a park and a wake-up. At every moment at most one thread holds the
+/// microprocess, which runs on one carrier only and runs in the end.
 #[test]
 fn suspend_and_resume_racing_park_and_wake_run_once() {
     loom::model(|| {
