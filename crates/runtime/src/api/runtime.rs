@@ -291,10 +291,10 @@ impl Builder {
     ///
     /// A trace costs a few per cent of time, and its buffers. A kernel thread writes a temporary
     /// file beside `path` (24 bytes per record), which remains if the process dies. A second
-    /// runtime of the process with the same path appends its trace. `build` opens a pipe, waits for
-    /// its reader, and writes it at the end. Errors at the end are reported on standard error.
-    /// `KUMI_TRACE` applies if the program does not call this. Has no effect where microprocesses
-    /// are kernel threads 1:1.
+    /// runtime of the process with the same path appends its trace. If `path` is a pipe, `build`
+    /// opens it and waits for its reader; the trace is written at the end. Errors at the end are
+    /// reported on standard error. `KUMI_TRACE` applies if the program does not call this. Has no
+    /// effect where microprocesses are kernel threads 1:1.
     pub fn trace(mut self, path: impl Into<PathBuf>) -> Builder {
         self.settings.trace = Some(path.into());
         self

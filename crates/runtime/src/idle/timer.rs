@@ -22,7 +22,7 @@ use crate::microprocess::record::{Mp, Ref};
 pub(crate) const BATCH: usize = 16;
 
 /// How late an idle VP may be, in nanoseconds, if it serves several timers at once in this way.
-/// (The kernel delays its own threads by up to half of that, PR_SET_TIMERSLACK; a sleep and a
+/// (The kernel's default timer slack is half of that, PR_SET_TIMERSLACK in prctl(2); a sleep and a
 /// wake-up take a tenth.)
 const SLACK: u64 = 100_000;
 
