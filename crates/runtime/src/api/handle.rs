@@ -95,7 +95,7 @@ impl Thread {
     /// Sets the thread's own priority; an inherited priority stays.
     ///
     /// The VP that queues or runs the microprocess is notified at once (*Changed* of paper P0). A
-    /// queued microprocess is placed anew; a running one gives way at its next switch point if a
+    /// queued microprocess is requeued; a running one gives way at its next switch point if a
     /// runnable one outranks it now. Never blocks, but is a switch point. Does nothing on kernel
     /// threads, including 1:1 threads, and if the microprocess has ended.
     pub fn set_priority(&self, priority: Priority) {

@@ -247,7 +247,7 @@ where
     // the drop of its outcome.
     unsafe { finish_block(mp) };
     loop {
-        // Obtained anew, because the destructors may have switched.
+        // Obtained in each round, because the destructors may have switched.
         Carrier::obtain().expect("a microprocess can have a VP").end(mp);
         drop_outcome();
     }

@@ -93,8 +93,8 @@ pub(crate) fn write_all(out: &mut impl Write, walks: bool) -> io::Result<()> {
     pool::for_each(|mp| all.push(mp));
     let mut n = 0u64;
     for mp in all {
-        // Visited anew for each microprocess, because the runtime may end meanwhile and must not
-        // wait for the lookup of symbols.
+        // Visited separately for each microprocess, because the runtime may end meanwhile and must
+        // not wait for the lookup of symbols.
         let Some(seen) =
             instance::visit(|instance| instance.and_then(|i| see(i, mp, walker.as_mut())))
         else {

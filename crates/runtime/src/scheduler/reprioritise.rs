@@ -14,14 +14,14 @@ use crate::scheduler::vp::Vp;
 use crate::trace_hooks;
 
 /// Sets a microprocess's own priority. The VP that runs or queues it gets *Changed* at once, and
-/// places it anew at its next scheduling step.
+/// requeues it by the new priority at its next scheduling step.
 pub(crate) fn set(who: Ref, priority: Priority) {
     who.mp.priority.store(priority.get(), Ordering::Relaxed);
     changed(who);
 }
 
-/// Handles a possible change of a microprocess's effective priority: if it is queued, it is placed
-/// anew.
+/// Handles a possible change of a microprocess's effective priority: if it is queued, it is
+/// requeued by the new priority.
 pub(crate) fn changed(who: Ref) {
     let ask = |instance: &Instance| {
         trace_hooks::reprioritised(&instance.trace, who, || instance.placer.level_of(who.mp));
@@ -50,7 +50,7 @@ pub(crate) fn changed(who: Ref) {
 }
 
 impl Vp {
-    /// Places the microprocesses anew whose priorities were changed. Owner only.
+    /// Requeues the microprocesses whose priorities were changed. Owner only.
     pub(crate) fn serve_priority_requests(&self) {
         let Some(list) = self.priority_requests.take() else { return };
         // Only this VP may take what its neighbour in the ring gave away, so only this VP can
@@ -81,7 +81,7 @@ impl Vp {
 }
 
 impl Instance {
-    /// Asks VP `at` to place the microprocess anew at its next scheduling step. Called after a
+    /// Asks VP `at` to requeue the microprocess at its next scheduling step. Called after a
     /// priority change of a microprocess that may run, or be queued, there. `before` is the number
     /// of VPs asked before.
     pub(crate) fn reprioritise(&self, at: usize, who: Ref, before: usize) {
