@@ -1,8 +1,9 @@
 //! Allocation of microprocess IDs, and lookup by ID.
 //!
 //! An address space gets a number before its first microprocess begins ([`begin`]). An ID consists
-//! of that number, the kind and the serial in the state word ([`crate::microprocess::protocol::state`]).
-//! Without a number, IDs are valid within the process only, and the runtime works nevertheless.
+//! of that number, the kind and the serial in the state word
+//! ([`crate::microprocess::protocol::state`]). Without a number, IDs are valid within the process
+//! only, and the runtime works nevertheless.
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 

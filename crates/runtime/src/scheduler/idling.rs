@@ -192,8 +192,8 @@ impl Vp {
         bed == SleepMode::Futex && self.poller.is_used()
     }
 
-    /// Sleeps until woken. Beside busy VPs it sleeps for at most `nap`, which it doubles for the next
-    /// time. Returns the time at which the VP is up again.
+    /// Sleeps until woken. Beside busy VPs it sleeps for at most `nap`, which it doubles for the
+    /// next time. Returns the time at which the VP is up again.
     fn sleep(&self, nap: &mut Duration, now: u64) -> u64 {
         let instance = self.instance();
         self.pool.top_up(instance.default_kind);

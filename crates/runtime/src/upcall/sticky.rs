@@ -21,9 +21,9 @@
 //! ```
 //! For calls into the runtime, a sticky microprocess behaves as before: it is woken, cancelled,
 //! suspended and shown as a microprocess. A wait in the runtime blocks its kernel thread
-//! ([`crate::microprocess::protocol::sticky_parker`]), and a yield leaves the choice to the kernel. Outside
-//! of the runtime it costs no bookkeeping. The kernel counts its blocks there (voluntary context
-//! switches, getrusage(2)), and a wait in the runtime reads that count.
+//! ([`crate::microprocess::protocol::sticky_parker`]), and a yield leaves the choice to the kernel.
+//! Outside of the runtime it costs no bookkeeping. The kernel counts its blocks there (voluntary
+//! context switches, getrusage(2)), and a wait in the runtime reads that count.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;

@@ -58,8 +58,8 @@ pub(crate) struct State(AtomicU64);
 pub(crate) enum Wake {
     /// The microprocess was parked, and the caller must queue it.
     Queue,
-    /// The caller has nothing to queue. The microprocess runs or is queued, and got a permit for its
-    /// next park; or it is suspended.
+    /// The caller has nothing to queue. The microprocess runs or is queued, and got a permit for
+    /// its next park; or it is suspended.
     Permit,
     /// The microprocess has ended, or the reference is stale.
     Gone,

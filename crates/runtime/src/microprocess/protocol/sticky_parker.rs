@@ -10,7 +10,8 @@
 //! ```
 //! The microprocess writes ASLEEP before it enters PARKED, and a waker reads it after leaving
 //! PARKED. Both transitions are read-modify-write operations on one word
-//! ([`crate::microprocess::protocol::state`]), so the waker that moves it out of PARKED observes ASLEEP.
+//! ([`crate::microprocess::protocol::state`]), so the waker that moves it out of PARKED observes
+//! ASLEEP.
 
 use std::time::Instant;
 
