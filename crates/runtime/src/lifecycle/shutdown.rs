@@ -4,11 +4,12 @@
 //! 2. All living microprocesses are cancelled.
 //! 3. They get up to the grace time to unwind and end.
 //! 4. The VPs stop. Microprocesses that still wait are marked ABANDONED, so that no late waker
-//! queues them.
+//!    queues them.
 //! 5. The instance is withdrawn, so that no foreign thread finds it.
 //! 6. The kernel threads end. A thread that a microprocess occupies without ever waiting, or inside
-//! `blocking`, is left behind with the instance. The VPs' own caches (slots, regions) return to the
-//! process's pools when the instance is dropped, which the last of these kernel threads does.
+//!    `blocking`, is left behind with the instance. The VPs' own caches (slots, regions) return to
+//!    the process's pools when the instance is dropped, which the last of these kernel threads
+//!    does.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

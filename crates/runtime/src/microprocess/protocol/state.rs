@@ -145,7 +145,7 @@ impl State {
     }
 
     /// 2. LIVE -> PARKED, or consumes the permit. Release: the waker that queues the microprocess
-    /// publishes its saved context.
+    ///    publishes its saved context.
     #[inline]
     pub(crate) fn commit_park(&self) -> Park {
         let mut word = self.0.load(Ordering::Relaxed);
@@ -162,7 +162,7 @@ impl State {
     }
 
     /// 3. PARKED -> LIVE (or SUSPENDED, if that was requested), or leaves a permit. AcqRel:
-    /// everything before in the waker happens before the woken microprocess continues.
+    ///    everything before in the waker happens before the woken microprocess continues.
     #[inline]
     pub(crate) fn wake(&self, generation: u64) -> Wake {
         let mut word = self.0.load(Ordering::Relaxed);
@@ -224,7 +224,7 @@ impl State {
     }
 
     /// 8. LIVE, PARKED or SUSPENDED: sets CANCELLED. Returns false if that life has ended. The
-    /// caller wakes the microprocess afterwards.
+    ///    caller wakes the microprocess afterwards.
     pub(crate) fn cancel(&self, generation: u64) -> bool {
         let mut word = self.0.load(Ordering::Relaxed);
         loop {
@@ -252,7 +252,7 @@ impl State {
     }
 
     /// 10. LIVE or PARKED: requests suspension. AcqRel: the thread that suspends or resumes the
-    /// microprocess observes everything before this call.
+    ///     microprocess observes everything before this call.
     pub(crate) fn request_suspend(&self, generation: u64) -> Suspend {
         let mut word = self.0.load(Ordering::Relaxed);
         loop {
@@ -284,7 +284,7 @@ impl State {
     }
 
     /// 11. LIVE -> SUSPENDED, if that is still requested. Otherwise returns false, and the caller
-    /// still holds the microprocess. Release: the thread that resumes it publishes its context.
+    ///     still holds the microprocess. Release: the thread that resumes it publishes its context.
     pub(crate) fn commit_suspend(&self) -> bool {
         let mut word = self.0.load(Ordering::Relaxed);
         while word & SUSPEND_REQUESTED != 0 {
@@ -318,7 +318,7 @@ impl State {
     }
 
     /// 7. PARKED or SUSPENDED -> ABANDONED: the microprocess never runs again, and its memory is
-    /// not reused.
+    ///    not reused.
     pub(crate) fn abandon(&self) -> bool {
         let word = self.0.load(Ordering::Relaxed);
         matches!(word & PHASE, PARKED | SUSPENDED)
