@@ -3,14 +3,14 @@ use loom::sync::{Arc, Notify};
 use loom::thread::{JoinHandle, spawn};
 
 use super::*;
-use crate::microprocess::state::{Park, State, Wake};
+use crate::microprocess::protocol::state::{Park, State, Wake};
 
-/// A driver, and the run queue in front of it.
+/// A driver of a future, with its state and a stand-in for the run queue.
 struct Driver {
     wake_flag: WakeFlag,
     state: State,
     queued: Notify,
-    /// What two wakers do.
+    /// Stores of the two wakers.
     done: [AtomicBool; 2],
 }
 
@@ -26,7 +26,7 @@ impl Driver {
         Arc::new(driver)
     }
 
-    /// One that is never called ends the model as a deadlock.
+    /// Drives a future. A lost wake-up ends the model as a deadlock.
     fn drive(&self, mut is_ready: impl FnMut() -> bool) {
         let _ = self.wake_flag.take();
         while !is_ready() {
@@ -61,9 +61,9 @@ fn model(f: impl Fn() + Send + Sync + 'static) {
     builder.check(f);
 }
 
-/// Whichever waker calls last, the driver sees the stores of both.
+/// Whichever waker sets the flag last, the driver observes the stores of both.
 #[test]
-fn two_wakers() {
+fn driver_observes_the_stores_of_two_wakers() {
     model(|| {
         let driver = Driver::new();
         let wakers = [waker(&driver, 0), waker(&driver, 1)];
@@ -72,10 +72,10 @@ fn two_wakers() {
     });
 }
 
-/// A future that drives another inside its `poll`: the inner call takes what was meant for the
-/// outer one, and gives it back.
+/// A future that drives another one inside its `poll`: the inner call consumes a wake-up meant for
+/// the outer one, and sets the flag again.
 #[test]
-fn nested() {
+fn nested_driver_passes_on_the_wake_of_the_outer() {
     model(|| {
         let driver = Driver::new();
         let wakers = [waker(&driver, 0), waker(&driver, 1)];

@@ -13,9 +13,9 @@
 //!                           +--------+                          +-----------+
 //! ```
 //! 8 cancel: LIVE, PARKED or SUSPENDED, + CANCELLED, until the end of that life. 9 retire: DONE ->
-//! ABANDONED, where the serials are used up.
+//! ABANDONED, when the serials are used up.
 //!
-//! A suspended microprocess runs no further. It may stay parked, but no carrier switches to it:
+//! No carrier switches to a suspended microprocess. A parked one may stay parked:
 //! ```text
 //!   LIVE, PARKED  -- 10 request_suspend:  + SUSPEND_REQUESTED (SR below)
 //!   LIVE   + SR   -- 11 commit_suspend -> SUSPENDED   by the carrier that would switch to it, or
@@ -26,14 +26,13 @@
 //!   SUSPENDED     -- 7 abandon ---------> ABANDONED
 //! ```
 //!
-//! LIVE is running or queued: which of the two is known to the carrier alone and is nobody else's
-//! business. The rest of the word is the serial of that life ([`kumihimo_resource::id::Serial`]),
-//! here called generation: it moves on at *release*, so that every reference to the former life is
-//! stale from then on.
+//! LIVE means running or queued; only the carrier distinguishes the two. The rest of the word is
+//! the serial of that life ([`kumihimo_resource::id::Serial`]), here called generation. *release*
+//! advances it, so every reference to the former life is stale from then on.
 //!
-//! Owners of the transitions: 1, 5, 6, 9, 11 the carrier that holds the microprocess; 2 the carrier
+//! Transitions are made by: 1, 5, 6, 9, 11 the carrier that holds the microprocess; 2 the carrier
 //! that has just left its stack; 4 the microprocess; 3, 8, 10 and 12 any thread; 7 the end of the
-//! runtime. The thread that moves PARKED or SUSPENDED to LIVE has the duty to queue it.
+//! runtime. The thread that moves PARKED or SUSPENDED to LIVE must queue the microprocess.
 
 use crate::loom::atomic::{AtomicU64, Ordering};
 
@@ -53,57 +52,59 @@ const GENERATION_SHIFT: u32 = 8;
 #[derive(Debug)]
 pub(crate) struct State(AtomicU64);
 
-/// What a waker has to do.
+/// Result of a wake-up for the waker.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wake {
-    /// It was parked and is the caller's to queue.
+    /// The microprocess was parked, and the caller must queue it.
     Queue,
-    /// It runs or is queued: a permit was left for its next park.
+    /// The caller has nothing to queue. The microprocess runs or is queued, and got a permit for
+    /// its next park; or it is suspended.
     Permit,
-    /// It has ended, or the reference is stale.
+    /// The microprocess has ended, or the reference is stale.
     Gone,
 }
 
-/// What became of a park.
+/// Result of a park.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Park {
-    /// It sleeps; a waker may already have it.
+    /// The microprocess is parked; a waker may already hold it.
     Parked,
-    /// A permit was there: it is still the caller's to queue.
+    /// The permit was consumed: the caller still holds the microprocess and must queue it.
     Permit,
 }
 
-/// What became of a request to suspend.
+/// Result of a request to suspend.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Suspend {
-    /// It runs or is queued, and is suspended before it runs again: its carrier is to be notified.
+    /// The microprocess runs or is queued, and is suspended before it runs again. The caller must
+    /// notify its carrier.
     Asked,
-    /// It waits, and will not run when that is over.
+    /// The microprocess waits, and will not run when the wait is over.
     Waits,
-    /// It was suspended before.
+    /// The microprocess was suspended before.
     Already,
-    /// It has ended, or the reference is stale.
+    /// The microprocess has ended, or the reference is stale.
     Gone,
 }
 
-/// What a resumer has to do.
+/// Result of a resumption.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Resume {
-    /// It was suspended and is the caller's to queue.
+    /// The microprocess was suspended, and the caller must queue it.
     Queue,
-    /// It was not stopped yet, or waits.
+    /// The request was withdrawn: the microprocess was not stopped yet, or waits.
     Cleared,
-    /// It was not suspended.
+    /// The microprocess was not suspended.
     Already,
-    /// It has ended, or the reference is stale.
+    /// The microprocess has ended, or the reference is stale.
     Gone,
 }
 
-/// Phase as seen from outside, for reports.
+/// Phase of the state word, for other threads and for reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     Free,
@@ -115,7 +116,7 @@ pub(crate) enum Phase {
 }
 
 impl State {
-    /// FREE, with a generation that no reference has.
+    /// Creates a state in phase FREE, with a generation that no reference has.
     pub(crate) fn new(generation: u64) -> State {
         State(AtomicU64::new(generation << GENERATION_SHIFT))
     }
@@ -135,7 +136,7 @@ impl State {
         }
     }
 
-    /// 1. FREE -> LIVE. A plain store: nobody has a reference of this generation yet.
+    /// 1. FREE -> LIVE. A plain store: no reference of this generation exists yet.
     #[inline]
     pub(crate) fn begin(&self) {
         let word = self.0.load(Ordering::Relaxed);
@@ -143,8 +144,8 @@ impl State {
         self.0.store((word & !FLAGS) | LIVE, Ordering::Release);
     }
 
-    /// 2. LIVE -> PARKED, or consumes the permit. Release: the waker that queues it hands its
-    ///    saved context on.
+    /// 2. LIVE -> PARKED, or consumes the permit. Release: the waker that queues the microprocess
+    ///    publishes its saved context.
     #[inline]
     pub(crate) fn commit_park(&self) -> Park {
         let mut word = self.0.load(Ordering::Relaxed);
@@ -152,7 +153,7 @@ impl State {
             let parked = (word & !PHASE) | PARKED;
             match self.0.compare_exchange_weak(word, parked, Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => return Park::Parked,
-                // A permit, or a cancel request, which comes with a permit soon after.
+                // A permit; or a cancel request, which a permit follows soon.
                 Err(now) => word = now,
             }
         }
@@ -160,8 +161,8 @@ impl State {
         Park::Permit
     }
 
-    /// 3. PARKED -> LIVE (suspension requested: SUSPENDED), or leaves a permit. AcqRel: what the
-    ///    waker did happens before what the woken one does.
+    /// 3. PARKED -> LIVE (or SUSPENDED, if that was requested), or leaves a permit. AcqRel:
+    ///    everything before in the waker happens before the woken microprocess continues.
     #[inline]
     pub(crate) fn wake(&self, generation: u64) -> Wake {
         let mut word = self.0.load(Ordering::Relaxed);
@@ -172,7 +173,8 @@ impl State {
             let (next, result) = match word & PHASE {
                 PARKED if word & SUSPEND_REQUESTED == 0 => ((word & !PHASE) | LIVE, Wake::Queue),
                 PARKED => ((word & !PHASE) | SUSPENDED, Wake::Permit),
-                // Also when the permit is there already: the write publishes the waker's stores.
+                // Written even if the permit is set already: the write publishes the waker's
+                // stores.
                 LIVE | SUSPENDED => (word | PERMIT, Wake::Permit),
                 _ => return Wake::Gone,
             };
@@ -190,41 +192,39 @@ impl State {
             && self.0.fetch_and(!PERMIT, Ordering::AcqRel) & PERMIT != 0
     }
 
-    /// 5. LIVE -> DONE. A plain store: a permit that a waker leaves meanwhile has no reader any
-    ///    more.
+    /// 5. LIVE -> DONE. A plain store: a permit that a waker leaves meanwhile is not read any more.
     #[inline]
     pub(crate) fn finish(&self) {
         let word = self.0.load(Ordering::Relaxed);
         debug_assert_eq!(word & PHASE, LIVE);
         let done = (word & !FLAGS) | DONE;
-        // The next load here reads this store or later, whatever a waker does at this moment.
+        // The next load here reads this store or a later one, even if a waker writes concurrently.
         crate::loom::store_release(&self.0, done);
     }
 
-    /// 5 taken back: it has something to do after all. Only by the carrier that has just called
-    /// [`finish`](State::finish).
+    /// Reverts 5, because the microprocess must run again. Only by the carrier that has just called
     pub(crate) fn undo_finish(&self) {
         let word = self.0.load(Ordering::Relaxed);
         debug_assert_eq!(word & PHASE, DONE);
         self.0.store((word & !FLAGS) | LIVE, Ordering::Release);
     }
 
-    /// 6. DONE -> FREE, next generation. A plain store: wakers leave a DONE word alone.
+    /// 6. DONE -> FREE, next generation. A plain store: wakers do not write a DONE word.
     #[inline]
     pub(crate) fn release(&self, next: u64) {
         debug_assert_eq!(self.0.load(Ordering::Relaxed) & PHASE, DONE);
         self.0.store(next << GENERATION_SHIFT, Ordering::Release);
     }
 
-    /// 9. DONE -> ABANDONED: it was its last life.
+    /// 9. DONE -> ABANDONED: the record is not reused.
     pub(crate) fn retire(&self) {
         let word = self.0.load(Ordering::Relaxed);
         debug_assert_eq!(word & PHASE, DONE);
         self.0.store((word & !FLAGS) | ABANDONED, Ordering::Release);
     }
 
-    /// 8. LIVE, PARKED or SUSPENDED: marks it as cancelled. False if that life has ended. The
-    ///    caller wakes it afterwards.
+    /// 8. LIVE, PARKED or SUSPENDED: sets CANCELLED. Returns false if that life has ended. The
+    ///    caller wakes the microprocess afterwards.
     pub(crate) fn cancel(&self, generation: u64) -> bool {
         let mut word = self.0.load(Ordering::Relaxed);
         loop {
@@ -251,8 +251,8 @@ impl State {
         self.0.load(Ordering::Relaxed) & CANCELLED != 0
     }
 
-    /// 10. LIVE or PARKED: it is to run no further. AcqRel: the thread that holds it back or
-    ///     resumes it sees what the caller did.
+    /// 10. LIVE or PARKED: requests suspension. AcqRel: the thread that suspends or resumes the
+    ///     microprocess observes everything before this call.
     pub(crate) fn request_suspend(&self, generation: u64) -> Suspend {
         let mut word = self.0.load(Ordering::Relaxed);
         loop {
@@ -277,15 +277,14 @@ impl State {
         }
     }
 
-    /// Whether it is to run no further. By a carrier that holds it, a look at the word that it has
-    /// at hand.
+    /// Whether suspension is requested. A relaxed load, for a carrier that holds the microprocess.
     #[inline(always)]
     pub(crate) fn is_suspended(&self) -> bool {
         self.0.load(Ordering::Relaxed) & SUSPEND_REQUESTED != 0
     }
 
-    /// 11. LIVE -> SUSPENDED, if that is still requested: false, and it is the caller's to run or
-    ///     queue. Release: the thread that resumes it hands its context on.
+    /// 11. LIVE -> SUSPENDED, if that is still requested. Otherwise returns false, and the caller
+    ///     still holds the microprocess. Release: the thread that resumes it publishes its context.
     pub(crate) fn commit_suspend(&self) -> bool {
         let mut word = self.0.load(Ordering::Relaxed);
         while word & SUSPEND_REQUESTED != 0 {
@@ -300,7 +299,7 @@ impl State {
         false
     }
 
-    /// 12. SUSPENDED -> LIVE, or takes the request back.
+    /// 12. SUSPENDED -> LIVE, or withdraws the request.
     pub(crate) fn resume(&self, generation: u64) -> Resume {
         let mut word = self.0.load(Ordering::Relaxed);
         loop {
@@ -318,8 +317,8 @@ impl State {
         }
     }
 
-    /// 7. PARKED or SUSPENDED -> ABANDONED: it will never run again, and neither will its memory be
-    ///    used again.
+    /// 7. PARKED or SUSPENDED -> ABANDONED: the microprocess never runs again, and its memory is
+    ///    not reused.
     pub(crate) fn abandon(&self) -> bool {
         let word = self.0.load(Ordering::Relaxed);
         matches!(word & PHASE, PARKED | SUSPENDED)

@@ -1,15 +1,17 @@
-//! The place where a sticky microprocess waits for a wake-up by the runtime, on its kernel thread.
+//! The parker of a sticky microprocess, which waits on its kernel thread for a wake-up by the
+//! runtime.
 //!
 //! ```text
-//!   its microprocess              a waker (or a resuming thread)
+//!   the microprocess              a waker (or a resuming thread)
 //!   prepare():  AWAKE -> ASLEEP
 //!   State: LIVE -> PARKED         State: PARKED -> LIVE
 //!   sleep() while ASLEEP          wake():  ASLEEP -> WOKEN, and the kernel thread is woken
-//!   WOKEN -> AWAKE                (AWAKE: it is queued, as any other)
+//!   WOKEN -> AWAKE                (AWAKE: queued as any other microprocess)
 //! ```
-//! PARKED is reached after ASLEEP was written, and left before ASLEEP is read. Both sides access it
-//! by read-modify-write operations on one word ([`crate::microprocess::state`]), so the waker that
-//! takes it out of PARKED sees that it sleeps here.
+//! The microprocess writes ASLEEP before it enters PARKED, and a waker reads it after leaving
+//! PARKED. Both transitions are read-modify-write operations on one word
+//! ([`crate::microprocess::protocol::state`]), so the waker that moves it out of PARKED observes
+//! ASLEEP.
 
 use std::time::Instant;
 
@@ -27,23 +29,25 @@ impl StickyParker {
         StickyParker(AtomicU32::new(AWAKE))
     }
 
-    /// By its microprocess, about to park.
+    /// Prepares a park. Called by the microprocess.
     pub(crate) fn prepare(&self) {
         self.0.store(ASLEEP, Ordering::Relaxed);
     }
 
-    /// By its microprocess, which did not park, or is nobody else's to wake any more.
+    /// Resets the word. Called by the microprocess, if it did not park, or if no other thread can
+    /// wake it any more.
     pub(crate) fn reset(&self) {
         self.0.store(AWAKE, Ordering::Relaxed);
     }
 
-    /// By anybody; out of date at once.
+    /// Whether the microprocess sleeps here. Callable from any thread; the result may be out of
+    /// date at once.
     pub(crate) fn is_asleep(&self) -> bool {
         self.0.load(Ordering::Relaxed) == ASLEEP
     }
 
-    /// Called by the waker that made it runnable. Returns true if it slept here and continues on
-    /// its kernel thread, false if it has to be queued.
+    /// Wakes the microprocess if it sleeps here. Called by the waker that made it runnable. Returns
+    /// false if the microprocess must be queued instead.
     #[inline(always)]
     pub(crate) fn wake(&self) -> bool {
         self.0.load(Ordering::Relaxed) != AWAKE && self.wake_sleeper()
@@ -51,15 +55,15 @@ impl StickyParker {
 
     #[cold]
     fn wake_sleeper(&self) -> bool {
-        // Release: what the waker did. After this the microprocess may end: only the address is
-        // used.
+        // Release: publishes the waker's stores. After the store the microprocess may end, so only
+        // the address is used.
         self.0.store(WOKEN, Ordering::Release);
         crate::loom::futex_wake_one(&self.0);
         true
     }
 
-    /// By its microprocess, parked: true once it was woken; false when the time was over. Blocks
-    /// the kernel thread.
+    /// Sleeps until woken, and returns true; returns false at the deadline. Called by the
+    /// microprocess, which is parked. Blocks the kernel thread.
     pub(crate) fn sleep(&self, deadline: Option<Instant>) -> bool {
         loop {
             if self.0.load(Ordering::Acquire) == WOKEN {

@@ -3,14 +3,14 @@ use loom::sync::atomic::AtomicUsize;
 use loom::thread::{JoinHandle, spawn};
 
 use super::*;
-use crate::microprocess::state::{Park, Resume, State, Suspend, Wake};
+use crate::microprocess::protocol::state::{Park, Resume, State, Suspend, Wake};
 
 struct One {
     state: State,
     parker: StickyParker,
-    /// What the wakers do.
+    /// Number of wakers that have published their store.
     done: AtomicUsize,
-    /// Times that it was queued: never, since it keeps its kernel thread.
+    /// Number of times that it was queued: must stay 0, since it keeps its kernel thread.
     queued: AtomicUsize,
 }
 
@@ -22,7 +22,7 @@ fn begun() -> (Arc<One>, u64) {
     (Arc::new(one), generation)
 }
 
-/// As [`crate::microprocess::record::Ref::wake`].
+/// Wakes as [`crate::microprocess::record::Ref::wake`] does.
 fn waker(one: &Arc<One>, generation: u64) -> JoinHandle<()> {
     let one = one.clone();
     spawn(move || {
@@ -33,7 +33,7 @@ fn waker(one: &Arc<One>, generation: u64) -> JoinHandle<()> {
     })
 }
 
-/// As `sticky::park`.
+/// Parks as `sticky::park` does.
 fn park(one: &One, generation: u64, is_over: bool) {
     one.parker.prepare();
     if one.state.commit_park() == Park::Permit {
@@ -56,9 +56,9 @@ fn model(f: impl Fn() + Send + Sync + 'static) {
     builder.check(f);
 }
 
-/// It waits until both have woken it; nobody queues it.
+/// The microprocess waits until both wakers have woken it; neither queues it.
 #[test]
-fn two_wakers() {
+fn two_wakers_wake_without_queueing() {
     model(|| {
         let (one, generation) = begun();
         let wakers = [waker(&one, generation), waker(&one, generation)];
@@ -70,23 +70,24 @@ fn two_wakers() {
     });
 }
 
-/// Its time is over while somebody wakes it: it goes on once, and is nobody's to queue.
+/// A wake-up races with the deadline: the microprocess continues once, and is not queued.
 #[test]
-fn woken_when_its_time_is_over() {
+fn wake_racing_deadline_is_consumed() {
     model(|| {
         let (one, generation) = begun();
         let waker = waker(&one, generation);
         park(&one, generation, true);
         waker.join().unwrap();
         assert_eq!(one.queued.load(Ordering::Relaxed), 0);
-        // What is left over ends the next wait.
+        // A leftover permit ends the next wait.
         assert!(!one.parker.wake());
     });
 }
 
-/// Suspended while it waits it goes on only when it was both woken and resumed.
+/// A microprocess that is suspended while it waits continues only after both the wake-up and the
+/// resumption.
 #[test]
-fn suspended() {
+fn suspended_waiter_continues_after_wake_and_resume() {
     model(|| {
         let (one, generation) = begun();
         let waker = waker(&one, generation);

@@ -26,18 +26,18 @@ fn begun() -> (Arc<Shared>, u64) {
 }
 
 fn run(s: &Shared) {
-    // SAFETY: only the thread that queues it runs it; loom checks.
+    // SAFETY: only the thread that queues it runs it; loom checks that.
     s.context.with_mut(|c| unsafe { *c += 1 });
     s.queued.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Park against two wakers: it runs again at least once, never on two carriers at once, and no
-/// wake is lost.
+/// Park against two wakers: the microprocess runs again at least once, never on two carriers at
+/// once, and no wake-up is lost.
 #[test]
-fn park_against_two_wakers() {
+fn park_racing_two_wakers_ends_once() {
     loom::model(|| {
         let (s, generation) = begun();
-        // SAFETY: nobody else has it yet.
+        // SAFETY: no other thread has it yet.
         s.context.with_mut(|c| unsafe { *c += 1 });
         let wakers: Vec<_> = (0..2)
             .map(|_| {
@@ -58,15 +58,14 @@ fn park_against_two_wakers() {
         assert_eq!(
             s.queued.load(Ordering::Relaxed),
             1,
-            "one park ends once, whatever the number of wakes"
+            "one park ends once, whatever the number of wake-ups"
         );
     });
 }
 
-/// The end against a late waker: the next life is never touched by a reference to the former
-/// one.
+/// The end against a late waker: a reference to the former life never changes the next life.
 #[test]
-fn a_stale_wake_leaves_the_next_life_alone() {
+fn stale_wake_does_not_change_the_next_life() {
     loom::model(|| {
         let (s, generation) = begun();
         let waker = {
@@ -82,9 +81,9 @@ fn a_stale_wake_leaves_the_next_life_alone() {
     });
 }
 
-/// Cancel and its wake against a park: the microprocess runs again and sees the request.
+/// Cancel and its wake-up against a park: the microprocess runs again and observes the request.
 #[test]
-fn cancel_against_park() {
+fn cancel_racing_park_is_observed() {
     loom::model(|| {
         let (s, generation) = begun();
         let canceller = {
@@ -96,14 +95,17 @@ fn cancel_against_park() {
         };
         let park = s.state.commit_park();
         let wake = canceller.join().unwrap();
-        assert!((park == Park::Permit) != (wake == Wake::Queue), "exactly one of them queues it");
+        assert!(
+            (park == Park::Permit) != (wake == Wake::Queue),
+            "exactly one thread queues the microprocess"
+        );
         assert!(s.state.is_cancelled());
     });
 }
 
 /// A permit left while running ends exactly one later park.
 #[test]
-fn take_permit_against_wake() {
+fn permit_ends_exactly_one_park() {
     loom::model(|| {
         let (s, generation) = begun();
         let waker = {
@@ -114,17 +116,17 @@ fn take_permit_against_wake() {
         let park = s.state.commit_park();
         let woken = waker.join().unwrap();
         match (taken, park) {
-            (true, Park::Permit) => panic!("one wake, two permits"),
+            (true, Park::Permit) => panic!("one wake-up left two permits"),
             (true, Park::Parked) | (false, Park::Permit) => assert_eq!(woken, Wake::Permit),
             (false, Park::Parked) => assert_eq!(woken, Wake::Queue),
         }
     });
 }
 
-/// Suspend and resume against a park and a wake: it is in somebody's hands at every moment,
-/// runs on one carrier only, and in the end it runs.
+/// Suspend and resume against a park and a wake-up. At every moment at most one thread holds the
+/// microprocess, which runs on one carrier only and runs in the end.
 #[test]
-fn suspend_and_resume_against_park_and_wake() {
+fn suspend_and_resume_racing_park_and_wake_run_once() {
     loom::model(|| {
         let (s, generation) = begun();
         let waker = {
@@ -148,7 +150,7 @@ fn suspend_and_resume_against_park_and_wake() {
                 }
             })
         };
-        // SAFETY: its carrier; loom checks.
+        // SAFETY: the thread acts as the carrier; loom checks accesses.
         s.context.with_mut(|c| unsafe { *c += 1 });
         if s.state.commit_park() == Park::Permit {
             switch_to(&s);
@@ -158,21 +160,21 @@ fn suspend_and_resume_against_park_and_wake() {
         assert_eq!(
             s.queued.load(Ordering::Relaxed),
             1,
-            "woken once, it runs once: not suspended any more, and not forgotten"
+            "a microprocess that was woken and resumed runs once"
         );
     });
 }
 
-/// As a carrier does with one from its queue.
+/// Acts as a carrier that has taken the microprocess from its queue.
 fn switch_to(s: &Shared) {
     if !s.state.is_suspended() || !s.state.commit_suspend() {
         run(s);
     }
 }
 
-/// A running one is left behind by its carrier; two suspend it, two resume it.
+/// The carrier leaves a running microprocess that two threads suspend and resume.
 #[test]
-fn a_running_one_that_two_suspend_and_resume() {
+fn two_suspends_and_resumes_of_a_running_microprocess_run_it_once() {
     loom::model(|| {
         let (s, generation) = begun();
         let controllers: Vec<_> = (0..2)
@@ -186,7 +188,7 @@ fn a_running_one_that_two_suspend_and_resume() {
                 })
             })
             .collect();
-        // SAFETY: its carrier; loom checks.
+        // SAFETY: the thread acts as the carrier; loom checks accesses.
         s.context.with_mut(|c| unsafe { *c += 1 });
         if !s.state.commit_suspend() {
             switch_to(&s);
@@ -199,9 +201,9 @@ fn a_running_one_that_two_suspend_and_resume() {
     });
 }
 
-/// Cancelled while held: it sees that when it is resumed.
+/// Cancelled while suspended: the microprocess observes the request when it is resumed.
 #[test]
-fn cancel_against_suspend() {
+fn cancel_of_suspended_is_observed_after_resume() {
     loom::model(|| {
         let (s, generation) = begun();
         let controller = {

@@ -1,5 +1,5 @@
-//! How long a thread waits for its turn on a VP: until the VP is held up
-//! ([`crate::priority::turn_wait`]).
+//! Release of the threads that wait for their turn on a stalled VP ([`crate::priority::turn_wait`]
+//! has the state).
 
 use std::sync::atomic::Ordering;
 
@@ -10,14 +10,17 @@ use crate::priority::turn_wait::Seen;
 use crate::scheduler::instance::Instance;
 
 impl Instance {
-    /// Whether VP number `index` makes no switch although it should: it is held up
-    /// ([`Kernel::is_vp_stalled`](kumihimo_events::Kernel::is_vp_stalled)), not idle; or the
-    /// running microprocess is to give way and does not, since it may spin for what a waiter holds
-    /// where it cannot be interrupted. That another one has its turn is no reason, nor a moment's
-    /// sleep: the waiter would compute beside it, on more kernel threads than there are VPs, so
-    /// that the VPs' own get a core more rarely still.
+    /// Decides whether a returning thread should stop waiting for VP `index`, and releases the
+    /// other waiters if so.
     ///
-    /// If so, all others that wait for it go on, too. By one of them, `mp`. Async-signal-safe.
+    /// The wait ends if the VP should switch and does not. Either the VP is stalled and not idle
+    /// ([`Kernel::is_vp_stalled`](kumihimo_events::Kernel::is_vp_stalled)). Or the running
+    /// microprocess should give way and does not: it may spin, where it cannot be interrupted, for
+    /// a lock that a waiter holds. A VP that merely runs another microprocess, or sleeps for a
+    /// moment, does not end the wait. The waiter would compute beside it, on more kernel threads
+    /// than there are VPs, and the VPs' own threads would get a core even more rarely.
+    ///
+    /// Called by one of the waiters, `mp`. Async-signal-safe.
     pub(crate) fn turn_wait_is_over(&self, index: usize, mp: &Mp) -> bool {
         self.keep_time_if_nobody_does();
         let (vp, kernel) = (&self.vps[index], &self.kernel);
