@@ -1,15 +1,15 @@
-//! Code that holds values in one class of registers for a while, and says what it finds there
+//! Code that holds values in one class of registers for a while, and reports their values
 //! afterwards.
 //!
-//! Everything here waits with `dec` and `loop` on one register or one word, so that an injected
-//! call most likely falls in between.
+//! The wait loops use `dec` or `loop` on one register or one word, so that an injected call most
+//! likely interrupts them.
 
 use core::arch::{asm, naked_asm};
 
 /// rax, rbx, rcx, rbp, rsi, rdx, r8..r15, rdi.
 pub const GENERAL: usize = 15;
 
-/// Loads all general registers but RSP from `values`, waits, stores them to `out`.
+/// Loads all general registers except RSP from `values`, waits, and stores them to `out`.
 #[unsafe(naked)]
 pub unsafe extern "C" fn general(values: *const [u64; GENERAL], out: *mut [u64; GENERAL], spins: u64) {
     naked_asm!(
@@ -32,11 +32,11 @@ pub unsafe extern "C" fn general(values: *const [u64; GENERAL], out: *mut [u64; 
     )
 }
 
-/// 32 rows of 64 bytes for zmm0 .. zmm31, of which narrower registers use the beginning; then k0 ..
+/// 32 rows of 64 bytes for zmm0 .. zmm31, of which narrower registers use the low part; then k0 ..
 /// k7.
 pub type Vectors = [u64; 32 * 8 + 8];
 
-/// xmm0 .. xmm15.
+/// Holds xmm0 .. xmm15.
 #[unsafe(naked)]
 pub unsafe extern "C" fn xmm(values: *const Vectors, out: *mut Vectors, spins: u64) {
     naked_asm!(
@@ -47,7 +47,7 @@ pub unsafe extern "C" fn xmm(values: *const Vectors, out: *mut Vectors, spins: u
     )
 }
 
-/// ymm0 .. ymm15; needs AVX.
+/// Holds ymm0 .. ymm15; requires AVX.
 #[unsafe(naked)]
 pub unsafe extern "C" fn ymm(values: *const Vectors, out: *mut Vectors, spins: u64) {
     naked_asm!(
@@ -59,7 +59,7 @@ pub unsafe extern "C" fn ymm(values: *const Vectors, out: *mut Vectors, spins: u
     )
 }
 
-/// zmm0 .. zmm31 and k0 .. k7; needs AVX-512 F and BW.
+/// Holds zmm0 .. zmm31 and k0 .. k7; requires AVX-512 F and BW.
 #[unsafe(naked)]
 pub unsafe extern "C" fn zmm(values: *const Vectors, out: *mut Vectors, spins: u64) {
     naked_asm!(
@@ -75,8 +75,8 @@ pub unsafe extern "C" fn zmm(values: *const Vectors, out: *mut Vectors, spins: u
     )
 }
 
-/// What the x87 unit held: the stack from its top, 16 bytes a value of which 10 count, then the
-/// control and the status word.
+/// State of the x87 unit: the stack from its top, 16 bytes per value of which 10 are significant,
+/// then the control word and the status word.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct X87 {
@@ -85,7 +85,7 @@ pub struct X87 {
     pub status: u16,
 }
 
-/// Fills the x87 stack from `values` under its control word, waits, takes it down into `out`.
+/// Fills the x87 stack from `values` under its control word, waits, and pops the stack into `out`.
 #[unsafe(naked)]
 pub unsafe extern "C" fn x87(values: *const X87, out: *mut X87, spins: u64) {
     naked_asm!(
@@ -100,7 +100,7 @@ pub unsafe extern "C" fn x87(values: *const X87, out: *mut X87, spins: u64) {
     )
 }
 
-/// mm0 .. mm7.
+/// Holds mm0 .. mm7.
 #[unsafe(naked)]
 pub unsafe extern "C" fn mmx(values: *const [u64; 8], out: *mut [u64; 8], spins: u64) {
     naked_asm!(
@@ -112,7 +112,7 @@ pub unsafe extern "C" fn mmx(values: *const [u64; 8], out: *mut [u64; 8], spins:
     )
 }
 
-/// MXCSR; returns what it was after the wait.
+/// Holds MXCSR; returns its value after the wait.
 #[unsafe(naked)]
 pub unsafe extern "C" fn mxcsr(value: u32, spins: u64) -> u32 {
     naked_asm!(
@@ -124,7 +124,7 @@ pub unsafe extern "C" fn mxcsr(value: u32, spins: u64) -> u32 {
     )
 }
 
-/// A leaf that keeps sixteen words in its red zone; returns the bits that changed.
+/// A leaf function that keeps sixteen words in its red zone; returns the bits that changed.
 #[unsafe(naked)]
 pub unsafe extern "C" fn red_zone(seed: u64, spins: u64) -> u64 {
     naked_asm!(
@@ -137,7 +137,7 @@ pub unsafe extern "C" fn red_zone(seed: u64, spins: u64) -> u64 {
     )
 }
 
-/// Sets the flags, waits with `loop`, which changes none, and returns them.
+/// Sets the flags, waits with `loop`, which changes no flags, and returns them.
 #[unsafe(naked)]
 pub unsafe extern "C" fn flags(value: u64, spins: u64) -> u64 {
     naked_asm!(
@@ -150,8 +150,8 @@ pub unsafe extern "C" fn flags(value: u64, spins: u64) -> u64 {
     )
 }
 
-/// `sum = a + b + 1` for numbers of `count` words, the carry living in CF all the time; returns the
-/// last carry.
+/// Computes `sum = a + b + 1` for numbers of `count` words, keeping the carry in CF throughout.
+/// Returns the last carry.
 #[unsafe(naked)]
 pub unsafe extern "C" fn add(sum: *mut u64, a: *const u64, b: *const u64, count: u64) -> u64 {
     naked_asm!(
@@ -166,7 +166,7 @@ pub unsafe extern "C" fn add(sum: *mut u64, a: *const u64, b: *const u64, count:
     )
 }
 
-/// `rep movsb`, from the end with DF = 1 if `backwards`.
+/// Copies with `rep movsb`, from the end with DF = 1 if `backwards`.
 pub fn copy(to: &mut [u8], from: &[u8], backwards: bool) {
     assert_eq!(to.len(), from.len());
     let (n, last) = (to.len(), if backwards { to.len() - 1 } else { 0 });
@@ -181,7 +181,7 @@ pub fn copy(to: &mut [u8], from: &[u8], backwards: bool) {
     }
 }
 
-/// `rep stosb`, from the end with DF = 1 if `backwards`.
+/// Fills with `rep stosb`, from the end with DF = 1 if `backwards`.
 pub fn fill(to: &mut [u8], byte: u8, backwards: bool) {
     let (n, last) = (to.len(), if backwards { to.len() - 1 } else { 0 });
     // SAFETY: the slice has n bytes; DF is clear again at the end.
@@ -195,7 +195,7 @@ pub fn fill(to: &mut [u8], byte: u8, backwards: bool) {
     }
 }
 
-/// What an injected call found when it began.
+/// The state in which an injected call started.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct Start {
@@ -207,11 +207,11 @@ pub struct Start {
     pub misaligned: u64,
 }
 
-/// How much of the vector registers [`rude`] overwrites: 0 xmm, 1 ymm, 2 zmm and k.
+/// The vector registers that [`rude`] overwrites: 0 xmm, 1 ymm, 2 zmm and k.
 pub static WIDTH: core::sync::atomic::AtomicU32 = core::sync::atomic::AtomicU32::new(0);
 
-/// An upcall that calls `count` and then leaves every register changed that the ABI lets it change,
-/// and some that it may not: a full x87 stack, other control words, DF and AC set.
+/// Upcall that calls `count` and then changes every register that the ABI allows it to change. It
+/// also changes state that the ABI protects: a full x87 stack, other control words, DF and AC set.
 #[unsafe(naked)]
 pub extern "C" fn rude() {
     naked_asm!(
