@@ -1,4 +1,4 @@
-//! The owner's side of one VP's queue.
+//! Owner's interface to one VP's queue.
 
 use core::marker::PhantomData;
 use core::ptr::NonNull;
@@ -9,8 +9,8 @@ use crate::part::injector::Chain;
 use crate::part::shared_side::Stats;
 use crate::run_queue::{RunQueue, Taker};
 
-/// The owner's side of one VP's queue. Not `Send`: the VP's record, which moves between kernel
-/// threads, answers for that.
+/// The owner's handle to one VP's queue. It is not `Send`; the VP's record, which moves between
+/// kernel threads, guarantees exclusive use.
 pub struct Owner<T: Node + 'static> {
     pub(crate) queue: AnyQueue<'static, T>,
     pub(crate) not_send: PhantomData<*mut T>,
@@ -27,10 +27,10 @@ impl<T: Node> Owner<T> {
     /// [`RunQueue::push`].
     ///
     /// # Safety
-    /// As there.
+    /// Same requirements as [`RunQueue::push`].
     #[inline]
     pub unsafe fn push(self, item: NonNull<T>, place: Place, origin: Origin) {
-        // SAFETY: as the caller promises.
+        // SAFETY: upheld by the caller.
         unsafe { self.queue.push(item, place, origin) }
     }
 
@@ -49,21 +49,22 @@ impl<T: Node> Owner<T> {
     /// [`RunQueue::remove`].
     ///
     /// # Safety
-    /// As there.
+    /// Same requirements as [`RunQueue::remove`].
     #[inline]
     pub unsafe fn remove(self, item: NonNull<T>) -> bool {
-        // SAFETY: as the caller promises.
+        // SAFETY: upheld by the caller.
         unsafe { self.queue.remove(item) }
     }
 
-    /// Moves an item that is queued here to another place, say after a change of its priority.
-    /// `false`: it is not within reach (see [`RunQueue::remove`]); it is served by its old place
-    /// once more.
+    /// Moves a queued item to another place, for example after a change of its priority. Returns
+    /// `false` if the item is not reachable (see [`RunQueue::remove`]); it then keeps its old
+    /// place.
     ///
     /// # Safety
-    /// `item` is live. It may be anywhere.
+    /// `item` is live. It need not be in this queue.
     pub unsafe fn requeue(self, item: NonNull<T>, place: Place, origin: Origin) -> bool {
-        // SAFETY: as the caller promises; once removed it is ours and in no queue.
+        // SAFETY: upheld by the caller; after the removal, this VP holds the item, and it is in no
+        // queue.
         unsafe {
             let here = self.queue.remove(item);
             if here {
@@ -97,14 +98,13 @@ impl<T: Node> Owner<T> {
         self.queue.has_visible_work()
     }
 
-    /// Whether nothing was injected: one relaxed load.
+    /// Returns whether the injector is empty, by one relaxed load.
     #[inline]
     pub fn injector_is_empty(self) -> bool {
         self.queue.injector().is_empty()
     }
 
-    /// Takes all that was injected, in the order in which it came. Each item is then held by the
-    /// caller.
+    /// Takes all injected items, in the order of their arrival. The caller holds each of them.
     #[inline]
     pub fn take_injected(self) -> Chain<T> {
         self.queue.injector().take()
@@ -116,7 +116,8 @@ impl<T: Node> Owner<T> {
         self.queue.len()
     }
 
-    /// Whether nothing is queued here (`steal`: may be `false` although thieves emptied it).
+    /// Returns whether this queue is empty. In `steal`, may return `false` after other VPs have
+    /// emptied it.
     #[inline]
     pub fn is_empty(self) -> bool {
         self.queue.is_empty()
@@ -128,8 +129,8 @@ impl<T: Node> Owner<T> {
         self.queue.levels()
     }
 
-    /// Whether something is queued here on a higher level than this (`steal`: may say so although
-    /// thieves took it): what a running one of this level is outranked by.
+    /// Returns whether an item on a level above `level` is queued, which then outranks a running
+    /// item of that level. In `steal`, may return `true` after other VPs have taken the item.
     #[inline]
     pub fn has_above(self, level: u8) -> bool {
         self.queue.has_above(level)
@@ -159,9 +160,9 @@ impl<T: Node> Owner<T> {
     /// [`RunQueue::adopt`].
     ///
     /// # Safety
-    /// As there.
+    /// Same requirements as [`RunQueue::adopt`].
     pub unsafe fn adopt(self, item: NonNull<T>) {
-        // SAFETY: as the caller promises.
+        // SAFETY: upheld by the caller.
         unsafe { self.queue.adopt(item) }
     }
 
