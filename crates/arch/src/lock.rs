@@ -130,10 +130,15 @@ mod tests {
             lock.lock();
             s.spawn(move || {
                 // SAFETY: gettid takes no arguments and cannot fail.
-                send_tid.send(unsafe { libc::syscall(libc::SYS_gettid) }).expect("the receiver is alive");
+                send_tid
+                    .send(unsafe { libc::syscall(libc::SYS_gettid) })
+                    .expect("the receiver is alive");
                 lock.with(|| ());
             });
-            let stat = format!("/proc/self/task/{}/stat", receive_tid.recv().expect("the waiter sends its ID"));
+            let stat = format!(
+                "/proc/self/task/{}/stat",
+                receive_tid.recv().expect("the waiter sends its ID")
+            );
             // A spinning waiter never reaches state S (sleeping); proc_pid_stat(5).
             while !std::fs::read_to_string(&stat).expect("the waiter is alive").contains(") S ") {
                 std::thread::yield_now();

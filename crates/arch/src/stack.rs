@@ -170,7 +170,6 @@ pub struct Located {
     pub guard: Range<usize>,
 }
 
-
 // Registry: which addresses are slots.
 
 /// A run of slots of one class. It only grows, at either end, so a reader that sees an old bound
@@ -288,7 +287,6 @@ pub fn locate(addr: usize) -> Option<Located> {
         })
     })
 }
-
 
 // Pools: slabs with slots that are not handed out yet.
 
@@ -416,7 +414,6 @@ fn out_of_space(bytes: usize, slot: usize, err: &io::Error) -> io::Error {
     )
 }
 
-
 /// How guards are made: 0 is undecided, then from best to last resort. The value only rises.
 static GUARD_HOW: AtomicU8 = AtomicU8::new(0);
 const VECTORED: u8 = 1;
@@ -543,7 +540,6 @@ fn guard(class: Class, first: usize, count: usize) -> io::Result<usize> {
     }
     Ok(done)
 }
-
 
 /// Returns a slot's memory to the system, except the `keep_below_top` bytes below `slot_end`,
 /// rounded up to whole pages. The released pages read as zero afterwards. Makes one system call;

@@ -205,7 +205,10 @@ fn c_library_state_is_per_microprocess_and_fresh() {
 
             let mut before = -1;
             assert_eq!(pthread_setcancelstate(1, &mut before), 0);
-            assert_eq!(before, 0, "cancellation is enabled after the block's last user disabled it");
+            assert_eq!(
+                before, 0,
+                "cancellation is enabled after the block's last user disabled it"
+            );
 
             let text = libc::strerror(9_999);
             pause();
@@ -246,7 +249,8 @@ fn pthread_attributes_describe_the_microprocess() {
         assert_eq!(std::thread::spawn(|| 5).join().unwrap(), 5);
     })
     .run();
-    // For a kernel thread, the C library's own function runs. SAFETY: the out pointers are valid.
+    // For a kernel thread, the C library's own function runs.
+    // SAFETY: the out pointers are valid.
     unsafe {
         let mut attr: libc::pthread_attr_t = std::mem::zeroed();
         assert_eq!(libc::pthread_getattr_np(libc::pthread_self(), &mut attr), 0);

@@ -199,11 +199,7 @@ fn under_fire_as_prepared(upcall: extern "C" fn(), work: impl FnOnce(&Fire) + Se
                 fire.injected.load(Relaxed),
                 "every injected call ran"
             );
-            assert_eq!(
-                fire.crooked.load(Relaxed),
-                0,
-                "upcalls with a wrong initial state"
-            );
+            assert_eq!(fire.crooked.load(Relaxed), 0, "upcalls with a wrong initial state");
         });
         let (fire, thread, _done) = told.recv().expect("the victim");
         // SAFETY: the interrupted thread keeps the record until `_done` is dropped.

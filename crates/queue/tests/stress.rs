@@ -101,8 +101,8 @@ fn step(world: &World, q: Owner<Item>, vp: usize, item: NonNull<Item>, random: &
         1 => {
             // SAFETY: the item is held by this thread and in no queue.
             unsafe { q.push(item, place(random), Origin::Wake) };
-            // The owner may remove the item again while it is queued. SAFETY: items live as long as
-            // the world, even if the item has left this VP.
+            // The owner may remove the item again while it is queued.
+            // SAFETY: items live as long as the world, even if the item has left this VP.
             if random.below(2) == 0 && unsafe { q.remove(item) } {
                 world.inject(vp, item);
             }

@@ -44,9 +44,7 @@ unsafe extern "C" fn first_step() {}
 
 #[cold]
 fn no_switch() -> ! {
-    eprintln!(
-        "kumihimo: aborting: context switches are not available on this architecture"
-    );
+    eprintln!("kumihimo: aborting: context switches are not available on this architecture");
     std::process::abort()
 }
 

@@ -28,8 +28,9 @@ fn why(asked: Option<Asked>) -> String {
         (true, arch) => format!("{arch} Linux with musl"),
         (false, arch) => format!("{arch} Linux"),
     };
-    let reason =
-        format!("microprocesses with blocks of their own need x86_64 Linux with glibc; this is {here}");
+    let reason = format!(
+        "microprocesses with blocks of their own need x86_64 Linux with glibc; this is {here}"
+    );
     match asked {
         None => reason,
         Some(Asked::Kernel) => format!("KUMI_LAB=tls=kernel; and {reason}"),

@@ -130,7 +130,9 @@ impl fmt::Display for Refusal {
             Refusal::HandlerOnThisStack => {
                 "no call injected: the handler runs on the interrupted stack; set SA_ONSTACK"
             }
-            Refusal::InTrampoline => "no call injected: the interrupted code is the trampoline of another call",
+            Refusal::InTrampoline => {
+                "no call injected: the interrupted code is the trampoline of another call"
+            }
             Refusal::Tiles => {
                 "no call injected: the interrupted code uses AMX tiles, which are not saved"
             }

@@ -77,8 +77,8 @@ mod tests {
     fn c_library_is_closed_and_this_crate_is_not() {
         super::prepare();
         // Look the symbols up in the library itself: a sanitizer defines functions of the same
-        // names in the program. time(2) belongs to the vDSO, if there is one. SAFETY: the library
-        // is loaded already; the names are C strings.
+        // names in the program. time(2) belongs to the vDSO, if there is one.
+        // SAFETY: the library is loaded already; the names are C strings.
         let library =
             unsafe { libc::dlopen(c"libc.so.6".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
         assert!(!library.is_null());

@@ -11,23 +11,63 @@ pub const GENERAL: usize = 15;
 
 /// Loads all general registers except RSP from `values`, waits, and stores them to `out`.
 #[unsafe(naked)]
-pub unsafe extern "C" fn general(values: *const [u64; GENERAL], out: *mut [u64; GENERAL], spins: u64) {
+pub unsafe extern "C" fn general(
+    values: *const [u64; GENERAL],
+    out: *mut [u64; GENERAL],
+    spins: u64,
+) {
     naked_asm!(
-        "push rbx", "push rbp", "push r12", "push r13", "push r14", "push r15",
+        "push rbx",
+        "push rbp",
+        "push r12",
+        "push r13",
+        "push r14",
+        "push r15",
         "push rsi",
         "push rdx",
-        "mov rax, [rdi]", "mov rbx, [rdi + 8]", "mov rcx, [rdi + 16]", "mov rbp, [rdi + 24]", "mov rsi, [rdi + 32]",
-        "mov rdx, [rdi + 40]", "mov r8, [rdi + 48]", "mov r9, [rdi + 56]", "mov r10, [rdi + 64]", "mov r11, [rdi + 72]",
-        "mov r12, [rdi + 80]", "mov r13, [rdi + 88]", "mov r14, [rdi + 96]", "mov r15, [rdi + 104]", "mov rdi, [rdi + 112]",
-        "2:", "dec qword ptr [rsp]", "jnz 2b",
+        "mov rax, [rdi]",
+        "mov rbx, [rdi + 8]",
+        "mov rcx, [rdi + 16]",
+        "mov rbp, [rdi + 24]",
+        "mov rsi, [rdi + 32]",
+        "mov rdx, [rdi + 40]",
+        "mov r8, [rdi + 48]",
+        "mov r9, [rdi + 56]",
+        "mov r10, [rdi + 64]",
+        "mov r11, [rdi + 72]",
+        "mov r12, [rdi + 80]",
+        "mov r13, [rdi + 88]",
+        "mov r14, [rdi + 96]",
+        "mov r15, [rdi + 104]",
+        "mov rdi, [rdi + 112]",
+        "2:",
+        "dec qword ptr [rsp]",
+        "jnz 2b",
         "push rax",
         "mov rax, [rsp + 16]",
-        "mov [rax + 8], rbx", "mov [rax + 16], rcx", "mov [rax + 24], rbp", "mov [rax + 32], rsi", "mov [rax + 40], rdx",
-        "mov [rax + 48], r8", "mov [rax + 56], r9", "mov [rax + 64], r10", "mov [rax + 72], r11", "mov [rax + 80], r12",
-        "mov [rax + 88], r13", "mov [rax + 96], r14", "mov [rax + 104], r15", "mov [rax + 112], rdi",
-        "pop rcx", "mov [rax], rcx",
+        "mov [rax + 8], rbx",
+        "mov [rax + 16], rcx",
+        "mov [rax + 24], rbp",
+        "mov [rax + 32], rsi",
+        "mov [rax + 40], rdx",
+        "mov [rax + 48], r8",
+        "mov [rax + 56], r9",
+        "mov [rax + 64], r10",
+        "mov [rax + 72], r11",
+        "mov [rax + 80], r12",
+        "mov [rax + 88], r13",
+        "mov [rax + 96], r14",
+        "mov [rax + 104], r15",
+        "mov [rax + 112], rdi",
+        "pop rcx",
+        "mov [rax], rcx",
         "add rsp, 16",
-        "pop r15", "pop r14", "pop r13", "pop r12", "pop rbp", "pop rbx",
+        "pop r15",
+        "pop r14",
+        "pop r13",
+        "pop r12",
+        "pop rbp",
+        "pop rbx",
         "ret",
     )
 }
@@ -40,9 +80,15 @@ pub type Vectors = [u64; 32 * 8 + 8];
 #[unsafe(naked)]
 pub unsafe extern "C" fn xmm(values: *const Vectors, out: *mut Vectors, spins: u64) {
     naked_asm!(
-        ".irp i,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15", "movdqu xmm\\i, [rdi + 64*\\i]", ".endr",
-        "2:", "dec rdx", "jnz 2b",
-        ".irp i,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15", "movdqu [rsi + 64*\\i], xmm\\i", ".endr",
+        ".irp i,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15",
+        "movdqu xmm\\i, [rdi + 64*\\i]",
+        ".endr",
+        "2:",
+        "dec rdx",
+        "jnz 2b",
+        ".irp i,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15",
+        "movdqu [rsi + 64*\\i], xmm\\i",
+        ".endr",
         "ret",
     )
 }
@@ -51,9 +97,15 @@ pub unsafe extern "C" fn xmm(values: *const Vectors, out: *mut Vectors, spins: u
 #[unsafe(naked)]
 pub unsafe extern "C" fn ymm(values: *const Vectors, out: *mut Vectors, spins: u64) {
     naked_asm!(
-        ".irp i,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15", "vmovdqu ymm\\i, [rdi + 64*\\i]", ".endr",
-        "2:", "dec rdx", "jnz 2b",
-        ".irp i,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15", "vmovdqu [rsi + 64*\\i], ymm\\i", ".endr",
+        ".irp i,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15",
+        "vmovdqu ymm\\i, [rdi + 64*\\i]",
+        ".endr",
+        "2:",
+        "dec rdx",
+        "jnz 2b",
+        ".irp i,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15",
+        "vmovdqu [rsi + 64*\\i], ymm\\i",
+        ".endr",
         "vzeroupper",
         "ret",
     )
@@ -64,12 +116,20 @@ pub unsafe extern "C" fn ymm(values: *const Vectors, out: *mut Vectors, spins: u
 pub unsafe extern "C" fn zmm(values: *const Vectors, out: *mut Vectors, spins: u64) {
     naked_asm!(
         ".irp i,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31",
-        "vmovdqu64 zmm\\i, [rdi + 64*\\i]", ".endr",
-        ".irp i,0,1,2,3,4,5,6,7", "kmovq k\\i, [rdi + 2048 + 8*\\i]", ".endr",
-        "2:", "dec rdx", "jnz 2b",
+        "vmovdqu64 zmm\\i, [rdi + 64*\\i]",
+        ".endr",
+        ".irp i,0,1,2,3,4,5,6,7",
+        "kmovq k\\i, [rdi + 2048 + 8*\\i]",
+        ".endr",
+        "2:",
+        "dec rdx",
+        "jnz 2b",
         ".irp i,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31",
-        "vmovdqu64 [rsi + 64*\\i], zmm\\i", ".endr",
-        ".irp i,0,1,2,3,4,5,6,7", "kmovq [rsi + 2048 + 8*\\i], k\\i", ".endr",
+        "vmovdqu64 [rsi + 64*\\i], zmm\\i",
+        ".endr",
+        ".irp i,0,1,2,3,4,5,6,7",
+        "kmovq [rsi + 2048 + 8*\\i], k\\i",
+        ".endr",
         "vzeroupper",
         "ret",
     )
@@ -90,11 +150,18 @@ pub struct X87 {
 pub unsafe extern "C" fn x87(values: *const X87, out: *mut X87, spins: u64) {
     naked_asm!(
         "fninit",
-        ".irp i,7,6,5,4,3,2,1,0", "fld tbyte ptr [rdi + 16*\\i]", ".endr",
+        ".irp i,7,6,5,4,3,2,1,0",
+        "fld tbyte ptr [rdi + 16*\\i]",
+        ".endr",
         "fldcw [rdi + 128]",
-        "2:", "dec rdx", "jnz 2b",
-        "fnstcw [rsi + 128]", "fnstsw [rsi + 130]",
-        ".irp i,0,1,2,3,4,5,6,7", "fstp tbyte ptr [rsi + 16*\\i]", ".endr",
+        "2:",
+        "dec rdx",
+        "jnz 2b",
+        "fnstcw [rsi + 128]",
+        "fnstsw [rsi + 130]",
+        ".irp i,0,1,2,3,4,5,6,7",
+        "fstp tbyte ptr [rsi + 16*\\i]",
+        ".endr",
         "fninit",
         "ret",
     )
@@ -104,9 +171,15 @@ pub unsafe extern "C" fn x87(values: *const X87, out: *mut X87, spins: u64) {
 #[unsafe(naked)]
 pub unsafe extern "C" fn mmx(values: *const [u64; 8], out: *mut [u64; 8], spins: u64) {
     naked_asm!(
-        ".irp i,0,1,2,3,4,5,6,7", "movq mm\\i, [rdi + 8*\\i]", ".endr",
-        "2:", "dec rdx", "jnz 2b",
-        ".irp i,0,1,2,3,4,5,6,7", "movq [rsi + 8*\\i], mm\\i", ".endr",
+        ".irp i,0,1,2,3,4,5,6,7",
+        "movq mm\\i, [rdi + 8*\\i]",
+        ".endr",
+        "2:",
+        "dec rdx",
+        "jnz 2b",
+        ".irp i,0,1,2,3,4,5,6,7",
+        "movq [rsi + 8*\\i], mm\\i",
+        ".endr",
         "emms",
         "ret",
     )
@@ -116,9 +189,15 @@ pub unsafe extern "C" fn mmx(values: *const [u64; 8], out: *mut [u64; 8], spins:
 #[unsafe(naked)]
 pub unsafe extern "C" fn mxcsr(value: u32, spins: u64) -> u32 {
     naked_asm!(
-        "push rdi", "stmxcsr [rsp + 4]", "ldmxcsr [rsp]",
-        "2:", "dec rsi", "jnz 2b",
-        "stmxcsr [rsp]", "mov eax, [rsp]", "ldmxcsr [rsp + 4]",
+        "push rdi",
+        "stmxcsr [rsp + 4]",
+        "ldmxcsr [rsp]",
+        "2:",
+        "dec rsi",
+        "jnz 2b",
+        "stmxcsr [rsp]",
+        "mov eax, [rsp]",
+        "ldmxcsr [rsp + 4]",
         "pop rdi",
         "ret",
     )
@@ -128,11 +207,19 @@ pub unsafe extern "C" fn mxcsr(value: u32, spins: u64) -> u32 {
 #[unsafe(naked)]
 pub unsafe extern "C" fn red_zone(seed: u64, spins: u64) -> u64 {
     naked_asm!(
-        ".irp i,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16", "lea rax, [rdi + \\i]", "mov [rsp - 8*\\i], rax", ".endr",
-        "2:", "dec rsi", "jnz 2b",
+        ".irp i,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16",
+        "lea rax, [rdi + \\i]",
+        "mov [rsp - 8*\\i], rax",
+        ".endr",
+        "2:",
+        "dec rsi",
+        "jnz 2b",
         "xor eax, eax",
         ".irp i,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16",
-        "lea rcx, [rdi + \\i]", "xor rcx, [rsp - 8*\\i]", "or rax, rcx", ".endr",
+        "lea rcx, [rdi + \\i]",
+        "xor rcx, [rsp - 8*\\i]",
+        "or rax, rcx",
+        ".endr",
         "ret",
     )
 }
@@ -142,10 +229,14 @@ pub unsafe extern "C" fn red_zone(seed: u64, spins: u64) -> u64 {
 pub unsafe extern "C" fn flags(value: u64, spins: u64) -> u64 {
     naked_asm!(
         "mov rcx, rsi",
-        "push rdi", "popfq",
-        "2:", "loop 2b",
-        "pushfq", "pop rax",
-        "push 0x202", "popfq",
+        "push rdi",
+        "popfq",
+        "2:",
+        "loop 2b",
+        "pushfq",
+        "pop rax",
+        "push 0x202",
+        "popfq",
         "ret",
     )
 }
@@ -157,11 +248,16 @@ pub unsafe extern "C" fn add(sum: *mut u64, a: *const u64, b: *const u64, count:
     naked_asm!(
         "stc",
         "2:",
-        "mov rax, [rsi]", "adc rax, [rdx]", "mov [rdi], rax",
-        "lea rsi, [rsi + 8]", "lea rdx, [rdx + 8]", "lea rdi, [rdi + 8]",
+        "mov rax, [rsi]",
+        "adc rax, [rdx]",
+        "mov [rdi], rax",
+        "lea rsi, [rsi + 8]",
+        "lea rdx, [rdx + 8]",
+        "lea rdi, [rdi + 8]",
         "dec rcx",
         "jnz 2b",
-        "setc al", "movzx eax, al",
+        "setc al",
+        "movzx eax, al",
         "ret",
     )
 }

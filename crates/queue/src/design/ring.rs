@@ -174,7 +174,8 @@ impl<T: Node> RingQueue<T> {
         let takes = !self.peers.get(self.peers.next()).shared.is_stuck();
         let mut given = 0;
         // Waits until the successor has taken the last batch, because items in the Waiver Queue
-        // cannot move until it switches. SAFETY: this VP is the only producer.
+        // cannot move until it switches.
+        // SAFETY: this VP is the only producer.
         let mut fill = unsafe { self.waiver.fill() };
         if surplus > 0 && takes && fill.began_empty() {
             let want = surplus.min(fill.free());

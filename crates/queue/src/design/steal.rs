@@ -120,8 +120,8 @@ impl<T: Node> StealQueue<T> {
     /// Returns the deque of a rank, if it was ever used.
     #[inline]
     fn deque(&self, rank: usize) -> Option<&Deque<T>> {
-        // Acquire pairs with the Release in `open`. SAFETY: the pointer is null, or `open` created
-        // it and it lives as long as this queue.
+        // Acquire pairs with the Release in `open`.
+        // SAFETY: the pointer is null, or `open` created it and it lives as long as this queue.
         unsafe { self.deques[rank].load(Ordering::Acquire).as_ref() }
     }
 

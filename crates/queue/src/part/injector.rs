@@ -100,9 +100,9 @@ impl<T: Node> Iterator for Chain<T> {
     #[inline]
     fn next(&mut self) -> Option<NonNull<T>> {
         let item = NonNull::new(self.next)?;
-        // Read the link before returning the item, which may be injected again at once. SAFETY: the
-        // item comes from the injector and is not returned yet, so it is live and held by this
-        // thread.
+        // Read the link before returning the item, which may be injected again at once.
+        // SAFETY: the item comes from the injector and is not returned yet, so it is live and held
+        // by this thread.
         self.next = unsafe { links(item) }.inject_next.load(Ordering::Relaxed);
         Some(item)
     }

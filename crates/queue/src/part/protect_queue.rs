@@ -193,8 +193,8 @@ impl<T: Node> ProtectQueue<T> {
         let item = self.pop_level(rank);
         let level = node::level(rank);
         // The other bits of the word matter only while the item is queued. The VP that runs the
-        // item stores a new place. SAFETY: the item was just removed, so it is live and held by
-        // this VP.
+        // item stores a new place.
+        // SAFETY: the item was just removed, so it is live and held by this VP.
         unsafe { links(item) }.word.store(u32::from(level), Ordering::Relaxed);
         Some((item, level))
     }

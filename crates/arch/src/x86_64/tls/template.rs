@@ -16,8 +16,8 @@ use std::io;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use super::donor::Donor;
-use super::glibc::{KEY_TABLES, Layout, next_tid, set_word, word};
 use super::glibc::modules::{Region, Scan, Slot, read_dtv, restored};
+use super::glibc::{KEY_TABLES, Layout, next_tid, set_word, word};
 
 /// This crate's own data about a block, between the block and its stack.
 ///

@@ -12,8 +12,8 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::AtomicUsize;
 
 use crate::machine::tls::glibc::FAKE_TID;
-use crate::machine::tls::inner::{Inner, ready};
 use crate::machine::tls::glibc::next_symbol::next;
+use crate::machine::tls::inner::{Inner, ready};
 use crate::machine::tls::template::head;
 
 /// Returns the state if `thread` is a microprocess's block. A block whose microprocess called fork

@@ -25,8 +25,8 @@ use std::sync::atomic::AtomicUsize;
 
 use crate::kind::Kind;
 use crate::machine::tls::chain;
-use crate::machine::tls::inner::ready;
 use crate::machine::tls::glibc::next_symbol::{next, next_dlopen};
+use crate::machine::tls::inner::ready;
 
 /// Hooks around a call that holds the dynamic linker's lock, including the constructors and
 /// destructors of libraries that it runs.
