@@ -172,15 +172,16 @@ fn under_fire(upcall: extern "C" fn(), work: impl FnOnce(&Fire) + Send) {
 
 fn under_fire_as_prepared(upcall: extern "C" fn(), work: impl FnOnce(&Fire) + Send) {
     handle(libc::SIGUSR1, on_signal, libc::SA_ONSTACK);
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     std::thread::scope(|scope| {
-        let victim = scope.spawn(move || {
+        let interrupted = scope.spawn(move || {
             let _alt = overflow::alt_stack_for_this_thread().expect("an alternate stack");
             let fire = Fire::new(own_stack(), upcall);
             FIRE.set(&fire);
             let (done, finished) = mpsc::channel::<()>();
             // SAFETY: pthread_self has no preconditions.
-            tell.send((&raw const fire as usize, unsafe { libc::pthread_self() }, done))
+            sender
+                .send((&raw const fire as usize, unsafe { libc::pthread_self() }, done))
                 .expect("the receiver is alive");
             let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                 let _timer = Timer::start();
@@ -201,7 +202,8 @@ fn under_fire_as_prepared(upcall: extern "C" fn(), work: impl FnOnce(&Fire) + Se
             );
             assert_eq!(fire.crooked.load(Relaxed), 0, "upcalls with a wrong initial state");
         });
-        let (fire, thread, _done) = told.recv().expect("the victim");
+        let (fire, thread, _done) =
+            receiver.recv().expect("the interrupted thread sends its record");
         // SAFETY: the interrupted thread keeps the record until `_done` is dropped.
         let fire = unsafe { &*(fire as *const Fire) };
         let mut seed = 1u64;
@@ -220,7 +222,7 @@ fn under_fire_as_prepared(upcall: extern "C" fn(), work: impl FnOnce(&Fire) + Se
             }
         }
         drop(_done);
-        victim.join().expect("the victim");
+        interrupted.join().expect("the interrupted thread does not panic");
     });
 }
 

@@ -354,7 +354,7 @@ impl Directory {
     /// Returns [`Error::Directory`] if all numbers are taken or used up, if the directory is full
     /// or read-only, or if it contains a foreign entry.
     pub(crate) fn claim(&self) -> Result<Claimed, Error> {
-        // systemd-tmpfiles(8) does not remove old files from a locked directory.
+        // systemd-tmpfiles does not remove old files from a locked directory.
         let _ = fs::flock(&self.fd, FlockOperation::NonBlockingLockShared);
         let next = self.open("next", true)?.ok_or_else(|| self.failed("next", Errno::NOENT))?;
         // If this lock is not available in time, the process continues without it. The lock only

@@ -10,13 +10,13 @@ use serde::{Deserialize, Serialize};
 /// Description of an address space.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Space {
-    /// Its ID, of kind `space`.
+    /// ID of the address space, of kind `space`.
     pub id: Id,
-    /// Its process ID in its own pid namespace; other namespaces use other numbers.
+    /// ID of the process in its own pid namespace; other namespaces use other numbers.
     pub pid: u32,
-    /// Path of its program, if it can be determined.
+    /// Path of the program, if it can be determined.
     pub program: String,
-    /// Version of its library.
+    /// Version of the library in the address space.
     pub version: String,
     /// Number of virtual processors; 0 while no runtime runs.
     pub vps: u16,
@@ -49,15 +49,15 @@ pub struct Space {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
-    /// Runs on a virtual processor.
+    /// The microprocess runs on a virtual processor.
     Running,
-    /// Is queued for a virtual processor.
+    /// The microprocess is queued for a virtual processor.
     Runnable,
-    /// Waits; see [`Microprocess::waits_for`].
+    /// The microprocess waits; see [`Microprocess::waits_for`].
     Waiting,
-    /// Sleeps in the kernel, while its virtual processor runs other microprocesses.
+    /// The microprocess sleeps in the kernel; its virtual processor runs other microprocesses.
     Blocked,
-    /// Is suspended and has stopped.
+    /// The microprocess is suspended and has stopped.
     Suspended,
 }
 
@@ -76,31 +76,31 @@ impl fmt::Display for State {
 /// Description of a microprocess at the time of the request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Microprocess {
-    /// Its ID.
+    /// ID of the microprocess.
     pub id: Id,
-    /// Its name, as set in its builder; not unique.
+    /// Name of the microprocess, as set in its builder; not unique.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Its state.
+    /// State of the microprocess.
     pub state: State,
     /// A suspension was requested, and takes effect where that is possible (for example, after it
     /// leaves the kernel).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stopping: bool,
-    /// The object that it waits for, if it waits.
+    /// The object that the microprocess waits for, if it waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits_for: Option<String>,
-    /// Its own priority, 0 to 63.
+    /// The microprocess's own priority, 0 to 63.
     pub priority: u8,
-    /// A higher priority that it inherits.
+    /// A higher priority that the microprocess inherits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inherited: Option<u8>,
-    /// The virtual processor on which it runs, or ran last.
+    /// The virtual processor on which the microprocess runs, or ran last.
     pub vp: u16,
-    /// The kernel thread on which it runs or is blocked.
+    /// The kernel thread on which the microprocess runs or is blocked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel_thread: Option<i32>,
-    /// Why it keeps that kernel thread without a virtual processor, if it does.
+    /// Why the microprocess keeps that kernel thread without a virtual processor, if it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sticky: Option<String>,
 }
@@ -108,14 +108,14 @@ pub struct Microprocess {
 /// A row of the usage table (P3, figures 5 and 6).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resource {
-    /// Its kind and serial.
+    /// Kind and serial of the resource.
     pub id: Id,
-    /// Its user, if there is one: a microprocess, a virtual processor or an address space.
+    /// User of the resource, if any: a microprocess, a virtual processor or an address space.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Id>,
-    /// Its state, as a term of its kind.
+    /// State of the resource, as a term of its kind.
     pub state: String,
-    /// Its names.
+    /// Names of the resource.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<String>,
 }
@@ -124,13 +124,13 @@ pub struct Resource {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
-    /// Stops it until it is resumed.
+    /// Stops the microprocess until it is resumed.
     Suspend,
-    /// Lets it run again.
+    /// Lets the microprocess run again.
     Resume,
-    /// Cancels it, like `Thread::cancel`.
+    /// Cancels the microprocess, like `Thread::cancel`.
     Cancel,
-    /// Sets its priority, 0 to 63, like `Thread::set_priority`.
+    /// Sets the priority, 0 to 63, like `Thread::set_priority`.
     Priority(u8),
 }
 

@@ -25,8 +25,8 @@ fn refused<T: std::fmt::Debug>(result: Result<T, Error>) -> Refused {
 fn notified_neighbour_runs_its_handler() {
     let room = Room::new();
     let (sender, receiver) = mpsc::channel();
-    let told = Box::new(move || sender.send(()).expect("the receiver is alive"));
-    let served = room.serve(Double { told: Some(told), ..Double::with(0) });
+    let notified = Box::new(move || sender.send(()).expect("the receiver is alive"));
+    let served = room.serve(Double { notified: Some(notified), ..Double::with(0) });
     let other = room.serve(Double::with(0));
     for _ in 0..3 {
         other.number.notify(served.space);
@@ -132,10 +132,10 @@ fn requests_sent_together_are_answered_in_order() {
     let one = "{\"protocol\":1,\"ask\":\"microprocesses\"}\n{\"protocol\":1,\"ask\":\"space\"}\n";
     raw.say(one.repeat(10));
     raw.0.get_ref().shutdown(Shutdown::Write).unwrap();
-    let said = String::from_utf8(raw.rest()).unwrap();
-    let ends: Vec<&str> = said.lines().filter(|line| line.contains("end")).collect();
+    let answer = String::from_utf8(raw.rest()).unwrap();
+    let ends: Vec<&str> = answer.lines().filter(|line| line.contains("end")).collect();
     assert_eq!(ends, ["{\"end\":2}", "{\"end\":1}"].repeat(10));
-    assert_eq!(said.lines().count(), 10 * (3 + 2));
+    assert_eq!(answer.lines().count(), 10 * (3 + 2));
 }
 
 #[test]
@@ -304,11 +304,11 @@ fn trace_output_error_is_returned() {
 #[test]
 fn address_space_that_dies_during_an_answer_is_gone() {
     let room = Room::new();
-    let (_hears, says) = pipe();
-    let says = Mutex::new(says);
+    let (_from_child, to_test) = pipe();
+    let to_test = Mutex::new(to_test);
     // The request makes the process kill itself.
     let dies = Box::new(move || {
-        let _ = says.lock().unwrap().write_all(b"x");
+        let _ = to_test.lock().unwrap().write_all(b"x");
         // SAFETY: the call has only integer arguments.
         unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
     });

@@ -18,7 +18,7 @@ use kumihimo_resource::serials::{CLAIMED_AT_ONCE, Generations, Serials};
 /// A user other than root, who need not have a name.
 const SOMEBODY: u32 = 54321;
 
-fn said<T>(result: Result<T, Error>) -> String {
+fn error_text<T>(result: Result<T, Error>) -> String {
     match result {
         Err(Error::Directory(text)) => text,
         Err(other) => panic!("{other:?}"),
@@ -49,14 +49,14 @@ fn directory_is_created_for_its_user_only() {
 #[test]
 fn foreign_directories_are_refused() {
     let room = Room::new();
-    let refused = |plant: &dyn Fn(&Path), says: &str| {
+    let refused = |plant: &dyn Fn(&Path), part: &str| {
         let path = room.0.join("planted");
         plant(&path);
         let before = fs::symlink_metadata(&path).unwrap();
-        let texts = [said(Directory::own(&path)), said(Machine::at(&path))];
+        let texts = [error_text(Directory::own(&path)), error_text(Machine::at(&path))];
         for text in texts {
             assert!(
-                text.contains(says)
+                text.contains(part)
                     && text.contains(path.to_str().unwrap())
                     && text.contains("KUMI_DIR"),
                 "{text}"
@@ -98,13 +98,13 @@ fn another_users_directory_is_refused() {
         // Root, and a third user without search permission.
         for uid in [0, SOMEBODY + 1] {
             fork(uid, || {
-                let text = said(Directory::own(&path));
+                let text = error_text(Directory::own(&path));
                 assert!(
                     text.contains(&format!("belongs to user {SOMEBODY} and not to user {uid}")),
                     "{text}"
                 );
                 if mode == 0o755 || uid == 0 {
-                    let text = said(Number::take_in(Directory::at(&path).unwrap()));
+                    let text = error_text(Number::take_in(Directory::at(&path).unwrap()));
                     assert!(text.contains("only that user's processes can join it"), "{text}");
                 }
             })
@@ -147,15 +147,15 @@ fn foreign_entries_are_refused_and_kept() {
         (&contents("9999999999\n"), "out of range"),
     ];
     for name in ["next", "7"] {
-        for (plant, says) in plants {
+        for (plant, part) in plants {
             if name != "next" {
                 next_is(&room, 7);
             }
             let path = room.path().join(name);
             plant(&path);
             let before = fs::symlink_metadata(&path).unwrap();
-            let text = said(take(&room));
-            assert!(text.contains(says) && text.contains(path.to_str().unwrap()), "{text}");
+            let text = error_text(take(&room));
+            assert!(text.contains(part) && text.contains(path.to_str().unwrap()), "{text}");
             let after = fs::symlink_metadata(&path).unwrap();
             assert_eq!(
                 (before.ino(), before.len(), before.mode()),
@@ -192,9 +192,10 @@ fn foreign_sockets_are_refused_and_kept() {
         for plant in plants {
             plant();
             let before = fs::symlink_metadata(&path).unwrap().ino();
-            for text in
-                [said(start()), said(room.machine().neighbour(1).and_then(|mut one| one.space()))]
-            {
+            for text in [
+                error_text(start()),
+                error_text(room.machine().neighbour(1).and_then(|mut one| one.space())),
+            ] {
                 assert!(
                     text.contains("not a socket") && text.contains(path.to_str().unwrap()),
                     "{text}"
@@ -301,7 +302,7 @@ fn exhausted_numbers_are_not_assigned() {
         );
         drop(number);
         (1..SPACES).for_each(|number| note(number, GENERATIONS));
-        let text = said(take(&room));
+        let text = error_text(take(&room));
         assert!(text.contains("used up (4095)"), "{text}");
     });
 }
@@ -320,7 +321,7 @@ fn all_taken_numbers_are_an_error() {
         rustix::process::setrlimit(rustix::process::Resource::Nofile, all).unwrap();
         let locked = |number: u16| locked(&room.path().join(number.to_string()));
         let mut held: Vec<File> = (1..SPACES).map(locked).collect();
-        let text = said(take(room));
+        let text = error_text(take(room));
         assert!(text.contains("all 4095 numbers") && text.contains("taken (4095)"), "{text}");
         drop(held.remove(1233));
         assert_eq!(take(room).unwrap().location().space(), 1234, "a number is free again");
@@ -366,7 +367,7 @@ fn full_directory_is_reported() {
         let flags = rustix::mount::MountFlags::empty();
         // First no space for a file, then none for its contents.
         mount(&room.path(), c"mode=0700,nr_inodes=2", flags);
-        let text = said(take(&room));
+        let text = error_text(take(&room));
         assert!(text.contains("full") && text.contains("KUMI_DIR"), "{text}");
         mount(&room.path(), c"mode=0700,size=12k", flags);
         let number = take(&room).unwrap();
@@ -376,7 +377,7 @@ fn full_directory_is_reported() {
             number.claim()(5 * CLAIMED_AT_ONCE),
             "a file that has contents is overwritten in place"
         );
-        let text = said(take(&room));
+        let text = error_text(take(&room));
         assert!(text.contains("full"), "{text}");
         drop(number);
         next_is(&room, 1);
@@ -401,10 +402,10 @@ fn read_only_directory_is_reported() {
         rustix::mount::mount_remount(room.0.join("mount"), rustix::mount::MountFlags::RDONLY, "")
             .unwrap();
         for path in [&inner, &room.0.join("mount/another")] {
-            let text = said(Directory::own(path));
+            let text = error_text(Directory::own(path));
             assert!(text.contains("Read-only") && text.contains(path.to_str().unwrap()), "{text}");
         }
-        let text = said(Number::take_in(open));
+        let text = error_text(Number::take_in(open));
         assert!(text.contains("read-only"), "{text}");
         assert!(!claim(2 * CLAIMED_AT_ONCE), "no further generations can be claimed");
     });
@@ -421,7 +422,7 @@ fn path_too_long_for_a_socket_works_through_proc() {
     };
     let path = long.join("kumihimo");
     let control = serve(&path).unwrap();
-    // The address goes through /proc.
+    // The address start through /proc.
     let mut neighbour = Machine::at(&path).unwrap().neighbour(1).unwrap();
     assert!(
         matches!(neighbour.space(), Err(Error::Refused(_))),
@@ -429,13 +430,13 @@ fn path_too_long_for_a_socket_works_through_proc() {
     );
     with_mounts("path_too_long_for_a_socket_works_through_proc", || {
         mount(Path::new("/proc"), c"", rustix::mount::MountFlags::empty());
-        let text = said(serve(&path));
+        let text = error_text(serve(&path));
         assert!(
             text.contains("too long") && text.contains("/proc") && text.contains("KUMI_DIR"),
             "{text}"
         );
         let mut neighbour = Machine::at(&path).unwrap().neighbour(1).unwrap();
-        assert!(said(neighbour.space()).contains("too long"));
+        assert!(error_text(neighbour.space()).contains("too long"));
         let control = serve(&room.path()).unwrap();
         let mut neighbour = room.machine().neighbour(1).unwrap();
         assert!(matches!(neighbour.space(), Err(Error::Refused(_))), "a short path needs no /proc");
@@ -447,7 +448,7 @@ fn path_too_long_for_a_socket_works_through_proc() {
 #[test]
 fn forked_child_keeps_no_number_and_no_descriptors() {
     let room = Room::new();
-    let (mut hears, mut says) = pipe();
+    let (mut from_child, mut to_test) = pipe();
     let (gate, mut opens) = pipe();
     let parent = fork(0, || {
         let served = room.serve(Double::with(1));
@@ -475,7 +476,7 @@ fn forked_child_keeps_no_number_and_no_descriptors() {
             others.iter().for_each(|other| {
                 assert!(other.metadata().is_ok(), "a descriptor of another file was closed")
             });
-            says.write_all(b"forgotten\n").unwrap();
+            to_test.write_all(b"forgotten\n").unwrap();
             let _ = (&gate).read(&mut [0]);
         });
         std::mem::forget(child);
@@ -483,7 +484,7 @@ fn forked_child_keeps_no_number_and_no_descriptors() {
     });
     drop(gate);
     let mut line = [0; 10];
-    hears.read_exact(&mut line).unwrap();
+    from_child.read_exact(&mut line).unwrap();
     // The child's calls have no effect on the parent.
     let machine = room.machine();
     assert_eq!(machine.neighbour(1).unwrap().microprocesses().unwrap().len(), 1);
@@ -532,7 +533,7 @@ fn kumi_dir_selects_the_directory() {
     });
     let missing = room.0.join("missing/kumihimo");
     with_environment(&[("KUMI_DIR", &missing), ("XDG_RUNTIME_DIR", &session)], 0, || {
-        let text = said(Directory::mine());
+        let text = error_text(Directory::mine());
         assert!(text.contains(missing.to_str().unwrap()), "no other place is tried: {text}");
     });
 }
@@ -563,7 +564,7 @@ fn user_without_a_session_gets_the_next_place() {
                     assert_eq!(Directory::mine().unwrap().path(), Path::new(path));
                     let _ = fs::remove_dir(path);
                 }
-                Err(path) => assert!(said(Directory::mine()).contains(path)),
+                Err(path) => assert!(error_text(Directory::mine()).contains(path)),
             });
         });
     };

@@ -43,15 +43,15 @@ fn later() -> Instant {
 /// Starts a process that serves gates of these names, and returns it with its number once it
 /// serves.
 fn serving(room: &Room, names: &[&str]) -> (Process, u16) {
-    let (mut hears, mut says) = pipe();
+    let (mut from_child, mut to_test) = pipe();
     let process = fork(0, move || {
         let gates = gates(room);
         names.iter().for_each(|name| gates.bind(name).unwrap());
-        says.write_all(&gates.number().to_ne_bytes()).unwrap();
+        to_test.write_all(&gates.number().to_ne_bytes()).unwrap();
         wait_for_ever();
     });
     let mut number = [0; 2];
-    hears.read_exact(&mut number).expect("the process starts to serve");
+    from_child.read_exact(&mut number).expect("the process starts to serve");
     (process, u16::from_ne_bytes(number))
 }
 
@@ -162,19 +162,19 @@ fn exactly_one_process_takes_over_a_name() {
     for _ in 0..5 {
         let (dead, _) = serving(&room, &["clock", "other"]);
         dead.kill();
-        let (mut begins, goes) = pipe();
-        let (mut hears, says) = pipe();
+        let (mut begins, start) = pipe();
+        let (mut from_child, to_test) = pipe();
         let all: Vec<_> = (0..MANY)
             .map(|n| {
-                let (mut begins, mut says) =
-                    (begins.try_clone().unwrap(), says.try_clone().unwrap());
-                let (room, goes) = (&room, &goes);
+                let (mut begins, mut to_test) =
+                    (begins.try_clone().unwrap(), to_test.try_clone().unwrap());
+                let (room, start) = (&room, &start);
                 fork(0, move || {
                     let gates = gates(room);
-                    says.write_all(b"r").unwrap();
+                    to_test.write_all(b"r").unwrap();
                     // Waits until the end of the pipe releases all processes at once.
                     // SAFETY: closes this process's copy, which it does not use afterwards.
-                    unsafe { libc::close(std::os::fd::AsRawFd::as_raw_fd(goes)) };
+                    unsafe { libc::close(std::os::fd::AsRawFd::as_raw_fd(start)) };
                     let _ = begins.read(&mut [0]);
                     if n % 4 == 0 {
                         room.machine().gates().unwrap();
@@ -184,18 +184,18 @@ fn exactly_one_process_takes_over_a_name() {
                         Err(Error::InUse(_)) => b"l",
                         Err(e) => panic!("{e}"),
                     };
-                    says.write_all(won).unwrap();
+                    to_test.write_all(won).unwrap();
                     wait_for_ever();
                 })
             })
             .collect();
         let mut ready = [0; MANY];
-        hears.read_exact(&mut ready).unwrap();
-        drop(goes);
+        from_child.read_exact(&mut ready).unwrap();
+        drop(start);
         let _ = begins.read(&mut [0]);
-        let mut said = [0; MANY];
-        hears.read_exact(&mut said).unwrap();
-        assert_eq!(said.iter().filter(|one| **one == b'w').count(), 1, "{said:?}");
+        let mut answers = [0; MANY];
+        from_child.read_exact(&mut answers).unwrap();
+        assert_eq!(answers.iter().filter(|one| **one == b'w').count(), 1, "{answers:?}");
         all.into_iter().for_each(Process::kill);
         assert_eq!(room.machine().gates().unwrap(), []);
     }
@@ -205,7 +205,7 @@ fn exactly_one_process_takes_over_a_name() {
 #[test]
 fn forked_child_does_not_keep_a_name() {
     let room = Room::new();
-    let (mut hears, mut says) = pipe();
+    let (mut from_child, mut to_test) = pipe();
     let (held, holds) = pipe();
     let parent = fork(0, || {
         let number = room.number();
@@ -216,7 +216,7 @@ fn forked_child_does_not_keep_a_name() {
             number.forget_in_child();
             assert!(!gates.unbind("clock").unwrap(), "the name belongs to the parent");
             drop(gates);
-            says.write_all(b"x").unwrap();
+            to_test.write_all(b"x").unwrap();
             // Waits until the test, which has the other end, is over.
             // SAFETY: closes this process's copy, which it does not use afterwards.
             unsafe { libc::close(std::os::fd::AsRawFd::as_raw_fd(&holds)) };
@@ -226,7 +226,7 @@ fn forked_child_does_not_keep_a_name() {
         }
         wait_for_ever();
     });
-    hears.read_exact(&mut [0]).unwrap();
+    from_child.read_exact(&mut [0]).unwrap();
     assert!(exists_as(&room, "gate.clock"));
     parent.kill();
     gates(&room).bind("clock").unwrap();
@@ -320,14 +320,14 @@ fn hundred_thousand_gates_are_served_and_removed() {
     // The usual place of run-time directories; on a busy disk, the test takes a minute.
     let shm = Path::new("/dev/shm").join(format!("kumi-machine-gates-{}", std::process::id()));
     let room = fs::create_dir(&shm).map_or_else(|_| Room::new(), |()| Room(shm));
-    let (mut hears, mut says) = pipe();
+    let (mut from_child, mut to_test) = pipe();
     let process = fork(0, || {
         let gates = gates(&room);
         (0..MANY).for_each(|n| gates.bind(&format!("gate-{n}")).unwrap());
-        says.write_all(b"x").unwrap();
+        to_test.write_all(b"x").unwrap();
         wait_for_ever();
     });
-    hears.read_exact(&mut [0]).unwrap();
+    from_child.read_exact(&mut [0]).unwrap();
     let machine = room.machine();
     assert_eq!(machine.gates().unwrap().len(), MANY);
     for n in [0, 77_777, MANY - 1] {
@@ -358,19 +358,19 @@ fn other_users_connect_only_with_permission() {
     fs::set_permissions(room.path(), PermissionsExt::from_mode(0o700)).unwrap();
     chown(room.path(), Some(OWNER), None).unwrap();
     let room = &room;
-    let (mut hears, mut says) = pipe();
-    let (mut told, mut tells) = pipe();
+    let (mut from_child, mut to_test) = pipe();
+    let (mut from_test, mut to_child) = pipe();
     let server = fork(OWNER, || {
         let gates = gates(room);
         gates.bind("clock").unwrap();
         for others in [None, Some(true), Some(false)] {
             others.map_or(Ok(()), |others| gates.open_to_others(others)).unwrap();
-            says.write_all(b"x").unwrap();
-            told.read_exact(&mut [0]).unwrap();
+            to_test.write_all(b"x").unwrap();
+            from_test.read_exact(&mut [0]).unwrap();
         }
     });
-    let mut wait = || hears.read_exact(&mut [0]).unwrap();
-    let mut go = || tells.write_all(b"x").unwrap();
+    let mut wait = || from_child.read_exact(&mut [0]).unwrap();
+    let mut go = || to_child.write_all(b"x").unwrap();
     let mode = |name: &str| fs::metadata(room.path().join(name)).unwrap().mode() & 0o777;
     let connect = || Machine::at(&room.path()).and_then(|machine| machine.connect(1, later()));
     wait();

@@ -38,8 +38,8 @@ fn invalid_request_is_an_error_and_keeps_the_connection_open() {
         ("{\"protocol\":1,\"ask\":\"microprocess\",\"id\":\"9.0.1\"}", "stale"),
     ] {
         raw.say(format!("{line}\n"));
-        let said = raw.line();
-        assert!(said.contains(&format!("{{\"error\":{{\"kind\":\"{kind}\"")), "{line}: {said}");
+        let answer = raw.line();
+        assert!(answer.contains(&format!("{{\"error\":{{\"kind\":\"{kind}\"")), "{line}: {answer}");
         raw.say(SPACE);
         assert!(raw.line().contains("\"program\":\"double\""));
         assert_eq!(raw.line(), "{\"end\":1}\n");
@@ -246,7 +246,7 @@ fn address_space_in_another_pid_namespace_answers() {
     }
     let room = Room::new();
     let here = room.serve(Double::with(3));
-    let (mut hears, mut says) = pipe();
+    let (mut from_child, mut to_test) = pipe();
     let (room, there) = (&room, here.double.id(2));
     let outer = fork(0, || {
         // SAFETY: an integer argument; this process has one kernel thread.
@@ -257,13 +257,13 @@ fn address_space_in_another_pid_namespace_answers() {
             let mut outside = room.machine().neighbour(here.space).unwrap();
             assert_eq!(outside.microprocess(there).unwrap().id, there);
             let _served = room.serve(Double::with(4));
-            says.write_all(b"x").unwrap();
+            to_test.write_all(b"x").unwrap();
             wait_for_ever();
         });
         std::mem::forget(inner);
         wait_for_ever();
     });
-    hears.read_exact(&mut [0]).unwrap();
+    from_child.read_exact(&mut [0]).unwrap();
     let mut spaces = room.machine().spaces().unwrap();
     assert_eq!(spaces.len(), 2);
     let space = spaces[1].space().unwrap();
@@ -287,10 +287,10 @@ impl Impostor {
         Impostor { room, _lock: lock, listener }
     }
 
-    /// Returns the result of a request if each connection receives `says` and then ends.
-    fn hears<T>(
+    /// Returns the result of a request if each connection receives `reply` and then ends.
+    fn after_reply<T>(
         &self,
-        says: &[u8],
+        reply: &[u8],
         ask: impl FnOnce(&mut Neighbour) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let over = AtomicBool::new(false);
@@ -301,7 +301,7 @@ impl Impostor {
                         return;
                     }
                     let mut stream = stream.unwrap();
-                    let _ = stream.write_all(says);
+                    let _ = stream.write_all(reply);
                 }
             });
             let machine = self.room.machine().time_limit(Duration::from_secs(1));
@@ -319,7 +319,7 @@ const GREETING: &str = "{\"protocol\":1,\"version\":\"9.9.9\",\"space\":1,\"new\
 fn incompatible_versions_are_reported_and_new_fields_ignored() {
     let impostor = Impostor::new();
     let error = impostor
-        .hears(b"{\"protocol\":7,\"version\":\"9.9.9\",\"space\":1}\n", Neighbour::space)
+        .after_reply(b"{\"protocol\":7,\"version\":\"9.9.9\",\"space\":1}\n", Neighbour::space)
         .unwrap_err();
     let Error::Protocol(text) = error else { panic!("{error:?}") };
     assert!(
@@ -331,35 +331,36 @@ fn incompatible_versions_are_reported_and_new_fields_ignored() {
     let id = "1.0.0".parse().unwrap();
     let act =
         |neighbour: &mut Neighbour| neighbour.act(id, kumihimo_machine::handler::Action::Cancel);
-    impostor.hears(format!("{GREETING}{answer}").as_bytes(), act).unwrap();
+    impostor.after_reply(format!("{GREETING}{answer}").as_bytes(), act).unwrap();
 }
 
 #[test]
 fn invalid_answers_are_errors() {
     let impostor = Impostor::new();
-    let protocol =
-        |says: &str, part: &str| match impostor.hears(says.as_bytes(), Neighbour::microprocesses) {
-            Err(Error::Protocol(text)) => assert!(text.contains(part), "{text}"),
-            other => panic!("{says}: {other:?}"),
-        };
+    let protocol = |reply: &str, part: &str| match impostor
+        .after_reply(reply.as_bytes(), Neighbour::microprocesses)
+    {
+        Err(Error::Protocol(text)) => assert!(text.contains(part), "{text}"),
+        other => panic!("{reply}: {other:?}"),
+    };
     protocol("HTTP/1.1 400 Bad Request\r\n\r\n", "invalid answer");
     protocol("{\"end\":0}\n", "without an answer");
     protocol(&GREETING.replace("\"space\":1", "\"space\":2"), "address space 2");
     protocol(&format!("{GREETING}{{}}\n"), "missing field");
     protocol(&format!("{GREETING}{{\"end\":3}}\n"), "0 of 3 lines arrived");
     protocol(&format!("{GREETING}{{\"end\":-1}}\n"), "");
-    let gone = |says: &str| {
-        let error = impostor.hears(says.as_bytes(), Neighbour::microprocesses).unwrap_err();
-        assert!(matches!(error, Error::Gone(_)), "{says}: {error:?}");
+    let gone = |reply: &str| {
+        let error = impostor.after_reply(reply.as_bytes(), Neighbour::microprocesses).unwrap_err();
+        assert!(matches!(error, Error::Gone(_)), "{reply}: {error:?}");
     };
     gone("");
     gone("{\"protocol\":1,");
-    for says in [GREETING.to_owned(), format!("{GREETING}{{\"id\":")] {
-        let error = impostor.hears(says.as_bytes(), Neighbour::microprocesses).unwrap_err();
+    for reply in [GREETING.to_owned(), format!("{GREETING}{{\"id\":")] {
+        let error = impostor.after_reply(reply.as_bytes(), Neighbour::microprocesses).unwrap_err();
         assert!(matches!(&error, Error::Refused(Refused::Busy(_)) | Error::Gone(_)), "{error:?}");
     }
     let error = impostor
-        .hears(b"{\"error\":{\"kind\":\"denied\",\"message\":\"no\"}}\n", Neighbour::space)
+        .after_reply(b"{\"error\":{\"kind\":\"denied\",\"message\":\"no\"}}\n", Neighbour::space)
         .unwrap_err();
     assert!(matches!(error, Error::Refused(Refused::Denied(text)) if text == "no"));
     // Two items instead of one, and a part of a trace that would exceed memory.
@@ -367,10 +368,11 @@ fn invalid_answers_are_errors() {
     let id = "1.0.0".parse().unwrap();
     let act =
         |neighbour: &mut Neighbour| neighbour.act(id, kumihimo_machine::handler::Action::Cancel);
-    let error = impostor.hears(format!("{GREETING}{two}").as_bytes(), act).unwrap_err();
+    let error = impostor.after_reply(format!("{GREETING}{two}").as_bytes(), act).unwrap_err();
     assert!(matches!(error, Error::Protocol(_)), "{error:?}");
     let trace = format!("{GREETING}{{\"bytes\":1152921504606846976}}\n");
-    let error = impostor.hears(trace.as_bytes(), |one| one.trace(&mut Vec::new())).unwrap_err();
+    let error =
+        impostor.after_reply(trace.as_bytes(), |one| one.trace(&mut Vec::new())).unwrap_err();
     assert!(matches!(error, Error::Protocol(_)), "{error:?}");
 }
 
@@ -379,8 +381,8 @@ fn invalid_answers_are_errors() {
 fn endless_line_is_an_error() {
     let impostor = Impostor::new();
     let endless = vec![b' '; 18 << 20];
-    let says = [GREETING.as_bytes(), &endless].concat();
-    let error = impostor.hears(&says, Neighbour::microprocesses).unwrap_err();
+    let reply = [GREETING.as_bytes(), &endless].concat();
+    let error = impostor.after_reply(&reply, Neighbour::microprocesses).unwrap_err();
     assert!(
         matches!(&error, Error::Protocol(text) if text.contains("without an end")),
         "{error:?}"
@@ -401,13 +403,13 @@ fn client_survives_garbage() {
         Just(b"{\"error\":{}}\n".to_vec()),
         Just(b"{\"bytes\":9}\n".to_vec()),
     ];
-    let says = proptest::collection::vec(line, 0..5)
+    let reply = proptest::collection::vec(line, 0..5)
         .prop_map(|lines| [GREETING.as_bytes(), &lines.concat()].concat());
     runner
-        .run(&says, |says| {
-            prop_assert!(impostor.hears(&says, Neighbour::microprocesses).is_err());
+        .run(&reply, |reply| {
+            prop_assert!(impostor.after_reply(&reply, Neighbour::microprocesses).is_err());
             let mut out = Vec::new();
-            let _ = impostor.hears(&says, |one| one.trace(&mut out));
+            let _ = impostor.after_reply(&reply, |one| one.trace(&mut out));
             Ok(())
         })
         .unwrap();
@@ -437,8 +439,8 @@ fn server_survives_garbage() {
             let mut raw = served.raw();
             let _ = raw.0.get_mut().write_all(&lines.concat());
             let _ = raw.0.get_ref().shutdown(std::net::Shutdown::Write);
-            let said = raw.rest();
-            for line in said.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            let answer = raw.rest();
+            for line in answer.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
                 prop_assert!(
                     serde_json::from_slice::<serde_json::Value>(line).is_ok(),
                     "a line of JSON: {:?}",

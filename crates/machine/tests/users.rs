@@ -39,13 +39,13 @@ fn denied<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
 fn other_users_are_refused_and_counted() {
     let Some(room) = room_of_owner("other_users_are_refused_and_counted") else { return };
     let room = &room;
-    let (mut hears, mut says) = pipe();
-    let (mut told, mut tells) = pipe();
+    let (mut from_child, mut to_test) = pipe();
+    let (mut from_test, mut to_child) = pipe();
     let server = fork(OWNER, || {
         let served = room.serve(Double::with(3));
         let mut step = |text: &[u8]| {
-            says.write_all(text).unwrap();
-            told.read_exact(&mut [0]).unwrap();
+            to_test.write_all(text).unwrap();
+            from_test.read_exact(&mut [0]).unwrap();
         };
         step(b"1");
         served.control.allow(GUEST).unwrap();
@@ -69,8 +69,8 @@ fn other_users_are_refused_and_counted() {
         assert_eq!(served.control.refused(), 4, "the guest is refused on an open connection");
         assert_eq!(served.double.acted.lock().unwrap().len(), 2);
     });
-    let mut wait = || hears.read_exact(&mut [0]).unwrap();
-    let mut go = || tells.write_all(b"x").unwrap();
+    let mut wait = || from_child.read_exact(&mut [0]).unwrap();
+    let mut go = || to_child.write_all(b"x").unwrap();
     let id = |slot| {
         Double { location: kumihimo_resource::id::Location::new(1).unwrap(), ..Double::default() }
             .id(slot)
@@ -97,21 +97,21 @@ fn other_users_are_refused_and_counted() {
 
     wait();
     assert_eq!((mode(""), mode("1.socket"), mode("1")), (0o755, 0o666, 0o600));
-    let (mut guest_hears, mut guest_says) = pipe();
-    let (mut guest_told, mut guest_tells) = pipe();
+    let (mut from_guest, mut to_test) = pipe();
+    let (mut from_test, mut to_guest) = pipe();
     let guest = fork(GUEST, || {
         let mut spaces = room.machine().spaces().unwrap();
         assert_eq!(spaces.len(), 1);
         spaces[0].act(id(1), Action::Resume).unwrap();
-        guest_says.write_all(b"x").unwrap();
-        guest_told.read_exact(&mut [0]).unwrap();
+        to_test.write_all(b"x").unwrap();
+        from_test.read_exact(&mut [0]).unwrap();
         // The refusal applies to the open connection.
         let text = denied(spaces[0].act(id(2), Action::Cancel));
         assert!(text.contains(&format!("does not admit user {GUEST}")), "{text}");
         // The socket's mode is restored.
         denied(look().unwrap().space());
     });
-    guest_hears.read_exact(&mut [0]).unwrap();
+    from_guest.read_exact(&mut [0]).unwrap();
     fork(STRANGER, || {
         for text in [
             denied(look().unwrap().act(id(2), Action::Cancel)),
@@ -129,7 +129,7 @@ fn other_users_are_refused_and_counted() {
     go();
 
     wait();
-    guest_tells.write_all(b"x").unwrap();
+    to_guest.write_all(b"x").unwrap();
     guest.ends_well();
     go();
     server.ends_well();
@@ -168,13 +168,13 @@ fn dead_address_spaces_of_another_user_are_not_listed_or_removed() {
     else {
         return;
     };
-    let (room, (mut hears, mut says)) = (&room, pipe());
+    let (room, (mut from_child, mut to_test)) = (&room, pipe());
     let dead = fork(OWNER, || {
         let _served = room.serve(Double::with(1));
-        says.write_all(b"x").unwrap();
+        to_test.write_all(b"x").unwrap();
         harness::wait_for_ever();
     });
-    hears.read_exact(&mut [0]).unwrap();
+    from_child.read_exact(&mut [0]).unwrap();
     dead.kill();
     assert!(room.machine().spaces().unwrap().is_empty());
     assert!(room.path().join("1.socket").exists());

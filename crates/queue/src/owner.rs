@@ -24,7 +24,7 @@ impl<T: Node> Clone for Owner<T> {
 impl<T: Node> Copy for Owner<T> {}
 
 impl<T: Node> Owner<T> {
-    /// [`RunQueue::push`].
+    /// Calls [`RunQueue::push`].
     ///
     /// # Safety
     /// Same requirements as [`RunQueue::push`].
@@ -34,19 +34,19 @@ impl<T: Node> Owner<T> {
         unsafe { self.queue.push(item, place, origin) }
     }
 
-    /// [`RunQueue::pop`].
+    /// Calls [`RunQueue::pop`].
     #[inline]
     pub fn pop(self) -> Option<(NonNull<T>, u8)> {
         self.queue.pop()
     }
 
-    /// [`RunQueue::pop_at_least`].
+    /// Calls [`RunQueue::pop_at_least`].
     #[inline]
     pub fn pop_at_least(self, level: u8) -> Option<(NonNull<T>, u8)> {
         self.queue.pop_at_least(level)
     }
 
-    /// [`RunQueue::remove`].
+    /// Calls [`RunQueue::remove`].
     ///
     /// # Safety
     /// Same requirements as [`RunQueue::remove`].
@@ -74,26 +74,26 @@ impl<T: Node> Owner<T> {
         }
     }
 
-    /// [`RunQueue::exchange`].
+    /// Calls [`RunQueue::exchange`].
     #[inline]
     #[must_use]
     pub fn exchange(self) -> Option<Taker> {
         self.queue.exchange()
     }
 
-    /// [`RunQueue::surplus`].
+    /// Calls [`RunQueue::surplus`].
     #[inline]
     #[must_use]
     pub fn surplus(self, someone_idle: bool) -> Option<Taker> {
         self.queue.surplus(someone_idle)
     }
 
-    /// [`RunQueue::pull`].
+    /// Calls [`RunQueue::pull`].
     pub fn pull(self) -> bool {
         self.queue.pull()
     }
 
-    /// [`RunQueue::has_visible_work`].
+    /// Calls [`RunQueue::has_visible_work`].
     pub fn has_visible_work(self) -> bool {
         self.queue.has_visible_work()
     }
@@ -110,7 +110,7 @@ impl<T: Node> Owner<T> {
         self.queue.injector().take()
     }
 
-    /// [`RunQueue::len`].
+    /// Calls [`RunQueue::len`].
     #[inline]
     pub fn len(self) -> usize {
         self.queue.len()
@@ -123,7 +123,7 @@ impl<T: Node> Owner<T> {
         self.queue.is_empty()
     }
 
-    /// [`RunQueue::levels`].
+    /// Calls [`RunQueue::levels`].
     #[inline]
     pub fn levels(self) -> u64 {
         self.queue.levels()
@@ -136,28 +136,28 @@ impl<T: Node> Owner<T> {
         self.queue.has_above(level)
     }
 
-    /// [`RunQueue::peek`].
+    /// Calls [`RunQueue::peek`].
     #[inline]
     pub fn peek(self) -> Option<NonNull<T>> {
         self.queue.peek()
     }
 
-    /// [`RunQueue::loosen`].
+    /// Calls [`RunQueue::loosen`].
     pub fn loosen(self) {
         self.queue.loosen()
     }
 
-    /// [`RunQueue::waiting`].
+    /// Calls [`RunQueue::waiting`].
     pub fn waiting(self) -> Option<u8> {
         self.queue.waiting()
     }
 
-    /// [`RunQueue::hand`].
+    /// Calls [`RunQueue::hand`].
     pub fn hand(self, level: u8) -> Option<NonNull<T>> {
         self.queue.hand(level)
     }
 
-    /// [`RunQueue::adopt`].
+    /// Calls [`RunQueue::adopt`].
     ///
     /// # Safety
     /// Same requirements as [`RunQueue::adopt`].
@@ -166,17 +166,17 @@ impl<T: Node> Owner<T> {
         unsafe { self.queue.adopt(item) }
     }
 
-    /// [`RunQueue::given`].
+    /// Calls [`RunQueue::given`].
     pub fn given(self) -> Option<(usize, u8)> {
         self.queue.given()
     }
 
-    /// [`RunQueue::held`].
+    /// Calls [`RunQueue::held`].
     pub fn held(self) -> Option<u8> {
         self.queue.held()
     }
 
-    /// [`RunQueue::stats`].
+    /// Calls [`RunQueue::stats`].
     pub fn stats(self) -> Stats {
         self.queue.stats()
     }

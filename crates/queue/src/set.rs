@@ -128,7 +128,7 @@ impl<T: Node> Set<T> {
     /// compare-exchange in `push` is one.
     ///
     /// # Safety
-    /// As [`Injector::push`](crate::injector::Injector::push).
+    /// Same requirements as [`Injector::push`](crate::injector::Injector::push).
     #[inline]
     pub unsafe fn inject(&self, vp: usize, item: NonNull<T>) -> bool {
         // SAFETY: upheld by the caller.

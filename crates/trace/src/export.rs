@@ -56,11 +56,11 @@ struct Micro {
     priority: u8,
     level: u8,
     state: Option<State>,
-    /// The VP on which it runs or is queued.
+    /// The VP on which the microprocess runs or is queued.
     vp: u32,
     /// Number of open slices on its track; more than one is a contradiction.
     open: u32,
-    /// It has not been in any state yet.
+    /// The microprocess has not been in any state yet.
     fresh: bool,
 }
 

@@ -37,11 +37,11 @@ pub enum Of {
 /// A track.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Track {
-    /// Its name.
+    /// Name of the track.
     pub name: Rc<str>,
-    /// The kind of its object.
+    /// Kind of the track's object.
     pub of: Of,
-    /// Track of the run that it belongs to.
+    /// Track of the run that this track belongs to.
     pub run: u64,
 }
 
@@ -58,7 +58,7 @@ pub enum Argument {
 pub struct Event {
     /// Nanoseconds since the start of the run.
     pub at: u64,
-    /// The track that it belongs to.
+    /// The track that the event belongs to.
     pub track: u64,
     /// One of [`crate::format::perfetto::SLICE_BEGIN`], `SLICE_END`, `INSTANT`.
     pub kind: i32,

@@ -34,8 +34,8 @@ pub(crate) fn bind(directory: &Directory, name: &str, of: SocketType) -> Result<
     let io = |e: Errno| Error::io(directory.path().join(name).display().to_string())(e);
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = net::socket_with(AddressFamily::UNIX, of, flags, None).map_err(io)?;
-    // Linux gives the path the mode of the socket's inode, less the umask (unix(7)), so other users
-    // never have access.
+    // Linux gives the path the mode of the socket's inode, less the umask, so other users never have
+    // access.
     fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(io)?;
     net::bind(&socket, &directory.address(name)?).map_err(|e| directory.failed("", e))?;
     directory.set_socket_mode(name, false)?;
@@ -82,7 +82,8 @@ pub(crate) fn reach(
         if left.is_zero() {
             return Err(full());
         }
-        // If the backlog is full, connect blocks, and this timeout limits it; unix(7).
+        // If the backlog is full, connect blocks, and this timeout limits it; SO_SNDTIMEO
+        // in socket(7).
         set_socket_timeout(&socket, Timeout::Send, Some(left)).map_err(io)?;
         match net::connect(&socket, &address) {
             Ok(()) => break,

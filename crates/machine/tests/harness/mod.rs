@@ -160,7 +160,7 @@ pub struct Double {
     /// Called before each answer about one microprocess.
     pub before: Option<Hook>,
     /// Called at each notification.
-    pub told: Option<Hook>,
+    pub notified: Option<Hook>,
     /// Called when the handler is dropped.
     pub at_end: AtEnd,
 }
@@ -215,8 +215,8 @@ impl Double {
 
 impl ControlHandler for Double {
     fn on_notification(&self, _: u32) {
-        if let Some(told) = &self.told {
-            told();
+        if let Some(notified) = &self.notified {
+            notified();
         }
     }
 
@@ -403,14 +403,14 @@ pub fn pipe() -> (io::PipeReader, io::PipeWriter) {
 
 /// Starts a process that serves `double` in `room`, and returns it with its number once it serves.
 pub fn serving(room: &Room, double: Double) -> (Process, u16) {
-    let (mut hears, mut says) = pipe();
+    let (mut from_child, mut to_test) = pipe();
     let process = fork(0, move || {
         let served = room.serve(double);
-        says.write_all(&served.space.to_ne_bytes()).unwrap();
+        to_test.write_all(&served.space.to_ne_bytes()).unwrap();
         wait_for_ever();
     });
     let mut number = [0; 2];
-    hears.read_exact(&mut number).expect("the process starts to serve");
+    from_child.read_exact(&mut number).expect("the process starts to serve");
     (process, u16::from_ne_bytes(number))
 }
 

@@ -120,7 +120,7 @@ impl<T> Deque<T> {
     /// Returns the array, with room for `more` further items.
     ///
     /// # Safety
-    /// As [`push`](Deque::push).
+    /// Same requirements as [`push`](Deque::push).
     #[inline]
     unsafe fn reserve(&self, more: usize) -> &Cells<T> {
         let back = self.back.load(Ordering::Relaxed);

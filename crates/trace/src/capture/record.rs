@@ -207,11 +207,11 @@ pub const RUNS: u8 = 2;
 /// The holder of a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// The row of its address space on the board.
+    /// Row of the holder's address space on the board.
     pub row: u16,
-    /// The VP in that address space.
+    /// VP of the holder in that address space.
     pub vp: u8,
-    /// Its mark: two more than its level, or 1 below all levels.
+    /// Mark of the holder: two more than its level, or 1 below all levels.
     pub mark: u8,
 }
 

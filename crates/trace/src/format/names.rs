@@ -3,17 +3,17 @@
 /// The state of a microprocess. The states are the names of the slices on its track.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
-    /// Runs on a VP.
+    /// The microprocess runs on a VP.
     Running,
-    /// Is queued, or waits on its kernel thread for a VP.
+    /// The microprocess is queued, or waits on its kernel thread for a VP.
     Ready,
-    /// Waits, without a VP.
+    /// The microprocess waits, without a VP.
     Parked,
-    /// Is in the kernel and has released its VP.
+    /// The microprocess is in the kernel and has released its VP.
     Blocked,
-    /// Runs on its kernel thread without a VP.
+    /// The microprocess runs on its kernel thread without a VP.
     Unbound,
-    /// Keeps its kernel thread, on which the kernel alone schedules it.
+    /// The microprocess keeps its kernel thread, on which the kernel alone schedules it.
     Sticky = 26,
 }
 

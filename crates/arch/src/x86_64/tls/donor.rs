@@ -50,7 +50,6 @@ struct Start {
 /// donor therefore ends in the order of a C library thread. It sets the exiting bit, so that later
 /// set*id calls skip it. It waits until an earlier mark is gone (signal 33 is not blocked). Only
 /// then does it replace its ID and exit.
-/// mark is gone (signal 33 is not blocked), and only then hide the id and go.
 #[unsafe(naked)]
 unsafe extern "C" fn donor_main(start: *mut c_void) -> *mut c_void {
     core::arch::naked_asm!(
@@ -155,8 +154,8 @@ unsafe fn make_with(
         check(r)?;
         // Acquire: once the donor's end is visible, so is everything it wrote.
         while (*start).word.load(Ordering::Acquire) != 0 {
-            // Not FUTEX_PRIVATE: the kernel's wake-up at a thread's end is shared; see
-            // CLONE_CHILD_CLEARTID in clone(2).
+            // Not FUTEX_PRIVATE: the kernel's wake-up at a thread's end is a shared one;
+            // set_tid_address(2).
             libc::syscall(
                 libc::SYS_futex,
                 (*start).word.as_ptr(),

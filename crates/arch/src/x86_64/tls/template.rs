@@ -541,8 +541,8 @@ pub(super) fn head(fs: *mut u8, below: usize) -> *mut Head {
     fs.wrapping_sub(below + HEAD).cast()
 }
 
-/// Marks the block's restartable-sequence area as not registered with the kernel: cpu_id = -2;
-/// rseq(2).
+/// Marks the block's restartable-sequence area as not registered with the kernel: cpu_id = -2
+/// (RSEQ_CPU_ID_REGISTRATION_FAILED in include/uapi/linux/rseq.h).
 ///
 /// # Safety
 /// The caller has exclusive access to the block.

@@ -22,9 +22,9 @@ struct Space {
     script: Script,
     waits: Option<u8>,
     level: Option<u8>,
-    /// Whether it runs on its core, or is about to find that another VP has the core.
+    /// Whether the VP runs on its core, or is about to find that another VP has the core.
     runs: bool,
-    /// Number of steps for which it has continued to run since then.
+    /// Number of steps for which the VP has continued to run since then.
     late: u64,
 }
 

@@ -194,7 +194,7 @@ impl Layout {
                 // SAFETY: ptrdiff_t and unsigned int, exported since glibc 2.35.
                 let (offset, bytes) =
                     unsafe { (*(offset as *const isize), *(bytes as *const u32)) };
-                // The kernel's minimum size is 32 bytes, 32-aligned; rseq(2).
+                // The kernel's minimum size is 32 bytes, 32-aligned (struct rseq).
                 offset..offset + (bytes.max(32) as isize + 31) / 32 * 32
             }
             _ => 0..0,
