@@ -380,8 +380,8 @@ impl Pool {
                 }
                 return Err(out_of_space(bytes, slot, &err));
             }
-            // Huge pages would cost 2 MiB for every stack that touches its top. Kernels without huge
-            // pages fail with EINVAL, which is harmless.
+            // Huge pages would cost 2 MiB for every stack that touches its top. Kernels without
+            // huge pages fail with EINVAL, which is harmless.
             // SAFETY: the advice applies to the mapping made above and changes no contents.
             unsafe { libc::madvise(base, bytes, libc::MADV_NOHUGEPAGE) };
             let start = base as usize + shift;

@@ -234,7 +234,7 @@ impl Directory {
         &self.path
     }
 
-    /// Returns the user who owns the directory.
+    /// Returns the owner (user ID) of the directory.
     #[must_use]
     pub fn owner(&self) -> u32 {
         self.owner

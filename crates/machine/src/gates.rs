@@ -65,7 +65,7 @@ impl Gates {
         self.number.number
     }
 
-    /// Returns the user who owns the run-time directory.
+    /// Returns the owner (user ID) of the run-time directory.
     #[must_use]
     pub fn owner(&self) -> u32 {
         self.number.directory.owner()
@@ -154,7 +154,7 @@ impl Drop for Gates {
 pub struct Server {
     /// The connected socket: SOCK_SEQPACKET, close on exec, blocking.
     pub socket: OwnedFd,
-    /// The user of the server's process, who owns the directory.
+    /// The user of the server's process, which is the owner of the directory.
     pub uid: u32,
     /// `None` if the process is in a pid namespace that is not visible from this one.
     pub pid: Option<u32>,

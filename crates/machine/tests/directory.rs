@@ -15,7 +15,7 @@ use kumihimo_machine::{Error, Machine};
 use kumihimo_resource::id::{GENERATIONS, SPACES};
 use kumihimo_resource::serials::{CLAIMED_AT_ONCE, Generations, Serials};
 
-/// A user other than root, who need not have a name.
+/// A user other than root; the user need not have a name.
 const SOMEBODY: u32 = 54321;
 
 fn error_text<T>(result: Result<T, Error>) -> String {

@@ -20,8 +20,8 @@ const AT_ONCE: usize = 100;
 /// Joins, and records its number independently of the directory: in a witness file, locked while
 /// the number is used, and in a log.
 fn live(room: &Room, n: u32) {
-    // Reserves a descriptor below all later ones. The kernel closes a process's descriptors in their
-    // order, so the witness is unlocked before the number.
+    // Reserves a descriptor below all later ones. The kernel closes a process's descriptors in
+    // their order, so the witness is unlocked before the number.
     let low = fs::File::open("/dev/null").unwrap();
     let served = room.serve(Double::with(1));
     let witness = OpenOptions::new()

@@ -34,8 +34,8 @@ pub(crate) fn bind(directory: &Directory, name: &str, of: SocketType) -> Result<
     let io = |e: Errno| Error::io(directory.path().join(name).display().to_string())(e);
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = net::socket_with(AddressFamily::UNIX, of, flags, None).map_err(io)?;
-    // Linux gives the path the mode of the socket's inode, less the umask, so other users never have
-    // access.
+    // Linux gives the path the mode of the socket's inode, less the umask, so other users never
+    // have access.
     fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(io)?;
     net::bind(&socket, &directory.address(name)?).map_err(|e| directory.failed("", e))?;
     directory.set_socket_mode(name, false)?;

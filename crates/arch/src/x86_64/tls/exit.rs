@@ -76,7 +76,8 @@ unsafe fn release_robust(layout: &Layout, fs: *mut u8) {
             return;
         }
         let tid = fs.offset(layout.tid).cast::<u32>().read();
-        // The kernel's limit against circular lists: ROBUST_LIST_LIMIT in include/uapi/linux/futex.h.
+        // The kernel's limit against circular lists: ROBUST_LIST_LIMIT in
+        // include/uapi/linux/futex.h.
         for _ in 0..2048 {
             if at == head as usize || at & !1 == 0 {
                 break;

@@ -23,8 +23,8 @@ pub(crate) struct Inner {
     /// The program's dlopen bypasses this crate, so the chain is permanently on the C library's
     /// list.
     pub(super) listed: bool,
-    /// The number of loads and unloads ([`modules::loads`](super::glibc::modules::loads)) at the last
-    /// renewal of the template. Maintained only if `listed`.
+    /// The number of loads and unloads ([`modules::loads`](super::glibc::modules::loads)) at the
+    /// last renewal of the template. Maintained only if `listed`.
     pub(super) loads: AtomicU64,
     /// Set in the child of a fork until it has new donors.
     pub(super) orphaned: AtomicBool,

@@ -5,8 +5,8 @@
 //! - `modules`: the loaded modules' thread-local variables.
 //! - `next_symbol`: glibc's own definitions of functions that this crate replaces.
 //!
-//! The rest of `tls` calls into this folder. The modules use `layout` and `next_symbol`, and nothing
-//! of the other parts of `tls`.
+//! The rest of `tls` calls into this folder. The modules use `layout` and `next_symbol`, and
+//! nothing of the other parts of `tls`.
 
 mod keys;
 mod layout;
