@@ -99,7 +99,7 @@ fn traces_that_do_not_belong_together_are_refused() {
     let (output, said) = kumi(&folder, &["check", "a", "b"]);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(
-        said.contains("a: its process asked for no core") && said.contains("KUMI_ARBITER=off"),
+        said.contains("a: its process requested no core") && said.contains("KUMI_ARBITER=off"),
         "{said}"
     );
 }

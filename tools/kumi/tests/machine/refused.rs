@@ -176,7 +176,7 @@ fn a_stopped_target() {
     kill_process(pid, Signal::STOP).expect("it lives");
     until_stopped(&child);
     let id = format!("{a}.1.1");
-    let why = format!("address space {a} is stopped, so nobody answers: kill -CONT {}", child.id());
+    let why = format!("address space {a} is stopped and cannot answer: kill -CONT {}", child.id());
     let late = format!(
         "{why}, or end its debugger; if it was heard, it may still be done when it goes on"
     );
@@ -243,7 +243,7 @@ fn another_version_and_another_program() {
     let a = stranger(&folder, |to| {
         let _ = to.write_all(b"{\"protocol\":99,\"version\":\"9.9.9\",\"space\":1}\n");
     });
-    refuses(&folder, &["suspend", &format!("{a}.1.1")], "speaks protocol 99");
+    refuses(&folder, &["suspend", &format!("{a}.1.1")], "uses protocol 99");
     refuses(&folder, &["ps"], "Kumihimo 9.9.9");
     let folder = Folder::new("program");
     let a = stranger(&folder, |to| {
@@ -252,7 +252,7 @@ fn another_version_and_another_program() {
     refuses(
         &folder,
         &["metrics", &a.to_string()],
-        &format!("address space {a}: its answer cannot be understood"),
+        &format!("address space {a}: invalid answer"),
     );
 }
 

@@ -1,53 +1,53 @@
-//! What has to be known of the C library: where it keeps things in a thread's block, and its
-//! private entry points.
+//! Knowledge about glibc: the layout of a thread's block, and private entry points.
 //!
-//! Everything comes from symbols that glibc exports for its own parts and for debuggers
-//! (`GLIBC_PRIVATE`), or from asking the running thread; no offset is written down here. A library
-//! that does not tell is not used.
+//! All of it comes from symbols that glibc exports for its own parts and for debuggers
+//! (`GLIBC_PRIVATE`), or from calls on the running thread. No offset is hard-coded. A C library
+//! without these symbols is not used.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ops::Range;
 
 use crate::cpu::fs_base;
 
-pub(super) type PthreadCreate = unsafe extern "C" fn(
+pub(in super::super) type PthreadCreate = unsafe extern "C" fn(
     *mut libc::pthread_t,
     *const libc::pthread_attr_t,
     unsafe extern "C" fn(*mut c_void) -> *mut c_void,
     *mut c_void,
 ) -> c_int;
 
-/// glibc's entry points that the public headers do not offer.
+/// glibc's entry points that are not in the public headers.
 #[derive(Clone, Copy)]
-pub(super) struct Calls {
+pub(in super::super) struct Calls {
     /// Runs and empties the current block's list of C++ and Rust thread-local destructors.
     pub call_tls_dtors: unsafe extern "C" fn(),
     pub cxa_thread_atexit:
         unsafe extern "C" fn(unsafe extern "C" fn(*mut c_void), *mut c_void, *mut c_void) -> c_int,
     /// Points the current block's character tables at the global locale.
     pub ctype_init: unsafe extern "C" fn(),
-    /// Gives a block at this address a dtv and the initial images of all loaded modules.
+    /// Gives the block at this address a dtv and the initial images of all loaded modules.
     pub allocate_tls: unsafe extern "C" fn(*mut c_void) -> *mut c_void,
     pub deallocate_tls: unsafe extern "C" fn(*mut c_void, bool),
-    /// The C library's own function, not a sanitizer's wrapper: its donors must carry nothing but
-    /// what the C library put there.
+    /// The C library's own function, not a sanitizer's wrapper: donors must contain only what the C
+    /// library puts into them.
     pub pthread_create: PthreadCreate,
 }
 
 /// Offsets are from the thread pointer (FS base), which is also the address of `struct pthread`.
 #[derive(Clone, Debug)]
-pub(super) struct Layout {
+pub(in super::super) struct Layout {
     /// sizeof(struct pthread), above the thread pointer.
     pub size: usize,
-    /// Bytes of static TLS below the thread pointer, the surplus for late libraries included.
+    /// Bytes of static TLS below the thread pointer, including the surplus for libraries loaded
+    /// late.
     pub below: usize,
     pub align: usize,
     pub list: isize,
     pub tid: isize,
     pub dtv: isize,
-    /// `int cancelhandling`, where set*id leaves its mark.
+    /// `int cancelhandling`, in which set*id sets its mark.
     pub cancel: isize,
-    /// `specific[32]`: pthread keys, 32 to a table.
+    /// `specific[32]`: tables of pthread keys, with 32 keys each.
     pub specific: isize,
     pub robust: isize,
     pub rseq: Range<isize>,
@@ -56,9 +56,9 @@ pub(super) struct Layout {
     pub ctype: [isize; 3],
 }
 
-/// How many key tables a block has, and keys a table has.
-pub(super) const KEY_TABLES: usize = 32;
-pub(super) const KEYS_A_TABLE: usize = 32;
+/// The number of key tables in a block, and of keys in a table.
+pub(in super::super) const KEY_TABLES: usize = 32;
+pub(in super::super) const KEYS_A_TABLE: usize = 32;
 
 fn private(name: &CStr) -> Result<usize, String> {
     // SAFETY: both strings are NUL-terminated; dlvsym has no other precondition.
@@ -76,8 +76,8 @@ fn public(name: &CStr) -> Option<usize> {
     (!p.is_null()).then_some(p as usize)
 }
 
-/// A debugger's field descriptor, {bits of an element, number of elements, offset}, as (bytes,
-/// offset).
+/// Reads a debugger's field descriptor {bits of an element, number of elements, offset}, and
+/// returns (bytes, offset).
 fn field(name: &CStr) -> Result<(u32, isize), String> {
     // SAFETY: glibc's thread_db descriptors are three 32-bit words.
     let d = unsafe { *(private(name)? as *const [u32; 3]) };
@@ -85,11 +85,11 @@ fn field(name: &CStr) -> Result<(u32, isize), String> {
 }
 
 impl Calls {
-    pub(super) fn find() -> Result<Calls, String> {
+    pub(in super::super) fn find() -> Result<Calls, String> {
         let atexit = public(c"__cxa_thread_atexit_impl")
             .ok_or("the C library has no __cxa_thread_atexit_impl")?;
         let allocate_tls = private(c"_dl_allocate_tls")?;
-        // SAFETY: dlopen with RTLD_NOLOAD only looks the library up; dlsym as in `private`.
+        // SAFETY: dlopen with RTLD_NOLOAD only looks up a loaded library; dlsym as in `private`.
         let create = unsafe {
             let libc_so = super::next_symbol::next_dlopen(
                 c"libc.so.6".as_ptr(),
@@ -143,7 +143,7 @@ unsafe extern "C" {
 }
 
 impl Layout {
-    pub(super) fn find() -> Result<Layout, String> {
+    pub(in super::super) fn find() -> Result<Layout, String> {
         // SAFETY: the signature is glibc's: two out pointers.
         let static_info = unsafe {
             std::mem::transmute::<usize, unsafe extern "C" fn(*mut usize, *mut usize)>(private(
@@ -153,7 +153,7 @@ impl Layout {
         let (mut total, mut align) = (0usize, 0usize);
         // SAFETY: both pointers are valid for writes.
         unsafe { static_info(&mut total, &mut align) };
-        // SAFETY: a 32-bit size exported for debuggers.
+        // SAFETY: the symbol is a 32-bit size, exported for debuggers.
         let size = unsafe { *(private(c"_thread_db_sizeof_pthread")? as *const u32) } as usize;
         let list = field(c"_thread_db_pthread_list")?.1;
         let tid = field(c"_thread_db_pthread_tid")?.1;
@@ -164,7 +164,7 @@ impl Layout {
         let fs = fs_base() as isize;
         let mut robust: *mut c_void = std::ptr::null_mut();
         let mut len = 0usize;
-        // SAFETY: asks for this thread's own robust list head; both pointers are valid for writes.
+        // SAFETY: reads this thread's own robust list head; both pointers are valid for writes.
         let asked = unsafe { libc::syscall(libc::SYS_get_robust_list, 0, &mut robust, &mut len) };
         let robust = robust as isize - fs;
 
@@ -182,10 +182,10 @@ impl Layout {
             && asked == 0
             && len == 24;
         if !sane {
-            return Err("the C library's thread block has an unknown form".into());
+            return Err("the C library's thread block has an unexpected layout".into());
         }
-        // The main thread's robust head lies in its block too; were it elsewhere, the probe
-        // refuses.
+        // The main thread's robust head must lie in its block too. If it were elsewhere in other
+        // threads, `robust_list_is_known` would fail.
         if !inside(robust, 24) {
             return Err("the robust list head is not in the thread block".into());
         }
@@ -194,12 +194,12 @@ impl Layout {
                 // SAFETY: ptrdiff_t and unsigned int, exported since glibc 2.35.
                 let (offset, bytes) =
                     unsafe { (*(offset as *const isize), *(bytes as *const u32)) };
-                // The kernel's own minimum is 32 bytes, aligned to 32.
+                // The kernel's minimum size is 32 bytes, 32-aligned (struct rseq).
                 offset..offset + (bytes.max(32) as isize + 31) / 32 * 32
             }
             _ => 0..0,
         };
-        // SAFETY: these return addresses of this thread's variables.
+        // SAFETY: the functions return addresses of this thread's variables.
         let (errno, h_errno, ctype) = unsafe {
             (
                 __errno_location() as isize - fs,
@@ -233,13 +233,13 @@ impl Layout {
         })
     }
 
-    /// Words of a block, as offsets from the thread pointer.
-    pub(super) fn words(&self) -> impl Iterator<Item = isize> + use<> {
+    /// Iterates over the words of a block, as offsets from the thread pointer.
+    pub(in super::super) fn words(&self) -> impl Iterator<Item = isize> + use<> {
         (-(self.below as isize)..self.size as isize).step_by(8)
     }
 
-    /// Words that have rules of their own and are never compared or copied.
-    pub(super) fn special(&self, o: isize) -> bool {
+    /// Returns whether the word at `o` follows a rule of its own and is never compared or copied.
+    pub(in super::super) fn special(&self, o: isize) -> bool {
         o == self.dtv
             || o == self.list
             || o == self.list + 8
@@ -252,9 +252,9 @@ impl Layout {
 ///
 /// # Safety
 /// The word must lie in the block.
-pub(super) unsafe fn word(fs: *const u8, offset: isize) -> u64 {
-    // SAFETY: granted by the caller. Volatile: donors and listed blocks are written by the C
-    // library behind our back.
+pub(in super::super) unsafe fn word(fs: *const u8, offset: isize) -> u64 {
+    // SAFETY: guaranteed by the caller. Volatile, because the C library writes donors and listed
+    // blocks at any time.
     unsafe { fs.offset(offset).cast::<u64>().read_volatile() }
 }
 
@@ -262,21 +262,21 @@ pub(super) unsafe fn word(fs: *const u8, offset: isize) -> u64 {
 ///
 /// # Safety
 /// The word must lie in the block.
-pub(super) unsafe fn set_word(fs: *mut u8, offset: isize, value: u64) {
-    // SAFETY: granted by the caller.
+pub(in super::super) unsafe fn set_word(fs: *mut u8, offset: isize, value: u64) {
+    // SAFETY: guaranteed by the caller.
     unsafe { fs.offset(offset).cast::<u64>().write(value) }
 }
 
-/// The least fake thread id. Above every id of a kernel thread (4,194,304), below 2^30 (futex words
-/// keep flags there).
-pub(super) const FAKE_TID: u32 = 0x1000_0000;
+/// The smallest fake thread ID. It is above every kernel thread ID (at most 4,194,304; pid_max in
+/// proc_sys_kernel(5)) and below 2^30, because futex words keep flags in the upper bits.
+pub(in super::super) const FAKE_TID: u32 = 0x1000_0000;
 
-/// A thread id for a block. glibc compares it to tell lock owners apart; the kernel never sees a
-/// thread of that id.
-pub(super) fn next_tid() -> u32 {
+/// Returns a thread ID for a block. glibc compares it to distinguish lock owners; it is never used
+/// as the ID of a kernel thread.
+pub(in super::super) fn next_tid() -> u32 {
     use std::sync::atomic::{AtomicU32, Ordering};
     static NEXT: AtomicU32 = AtomicU32::new(FAKE_TID);
-    // Relaxed: only uniqueness counts. 800 million blocks are made before it would leave its range;
-    // memory ends first.
+    // Relaxed: only uniqueness matters. The IDs leave their range after 800 million blocks, for
+    // which memory does not suffice.
     NEXT.fetch_add(1, Ordering::Relaxed)
 }

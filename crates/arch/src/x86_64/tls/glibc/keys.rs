@@ -1,18 +1,18 @@
 //! Destructors of pthread keys at the end of a microprocess.
 //!
-//! The C library keeps that routine to itself, so here is one of our own over its data: the block's
-//! key tables, whose place debuggers are told, and the table of destructors, whose place we find by
-//! making two keys with a destructor that nobody else can have and looking for it in libc's
-//! variables.
+//! The C library does not export its own routine, so this module runs the destructors from the C
+//! library's data. glibc describes the place of a block's key tables to debuggers. To find the
+//! table of destructors, the module creates two keys with a destructor of its own, and searches
+//! libc's variables for that address.
 
 use std::ffi::c_void;
 
-use super::glibc::{Calls, KEY_TABLES, KEYS_A_TABLE, Layout};
+use super::layout::{Calls, KEY_TABLES, KEYS_A_TABLE, Layout};
 
-/// As in glibc's internaltypes.h.
+/// `struct pthread_key_struct` of glibc's internaltypes.h.
 #[repr(C)]
 struct KeyInfo {
-    /// Odd: in use. Changes with every reuse.
+    /// Odd while the key is in use. Changes with every reuse.
     sequence: usize,
     destructor: Option<unsafe extern "C" fn(*mut c_void)>,
 }
@@ -23,13 +23,13 @@ struct KeyData {
     data: *mut c_void,
 }
 
-pub(super) struct Keys {
+pub(in super::super) struct Keys {
     table: *const KeyInfo,
-    /// Offset of the flag that says that any key was ever set; the probe finds it.
+    /// Offset of the flag that is set once any key was set; found by the probe.
     pub used: isize,
 }
 
-// SAFETY: the table is libc's static; readers read it as the C library's own threads do.
+// SAFETY: the table is a static of libc, read in the same way as the C library's own threads do.
 unsafe impl Send for Keys {}
 // SAFETY: as above.
 unsafe impl Sync for Keys {}
@@ -46,7 +46,7 @@ unsafe extern "C" fn visit(
     _size: usize,
     ranges: *mut c_void,
 ) -> i32 {
-    // SAFETY: dl_iterate_phdr passes a valid info and the pointer it was given.
+    // SAFETY: dl_iterate_phdr passes a valid info and the pointer that `find` gave it.
     unsafe {
         let ranges = &mut *ranges.cast::<Ranges>();
         let headers = std::slice::from_raw_parts((*info).dlpi_phdr, (*info).dlpi_phnum as usize);
@@ -64,24 +64,24 @@ unsafe extern "C" fn visit(
 
 impl Keys {
     /// Finds the table of destructors.
-    pub(super) fn find(calls: &Calls) -> Result<Keys, String> {
+    pub(in super::super) fn find(calls: &Calls) -> Result<Keys, String> {
         let mut ranges = Ranges { of: calls.call_tls_dtors as usize, found: Vec::new() };
         let mut keys: [libc::pthread_key_t; 2] = [0; 2];
-        // SAFETY: the callback matches; the keys are ours.
+        // SAFETY: the callback has the right type, and the keys belong to this function.
         let made = unsafe {
             libc::dl_iterate_phdr(Some(visit), (&raw mut ranges).cast());
             libc::pthread_key_create(&mut keys[0], Some(unmistakable)) == 0
                 && libc::pthread_key_create(&mut keys[1], Some(unmistakable)) == 0
         };
         if !made {
-            return Err("no two pthread keys left".into());
+            return Err("fewer than two pthread keys are left".into());
         }
         let wanted = unmistakable as *const () as usize;
         let mut hits = Vec::new();
         for (start, end) in ranges.found {
             for at in (start.next_multiple_of(8)..end & !7).step_by(8) {
-                // SAFETY: a word of libc's writable segments. Volatile: other threads may be
-                // writing there.
+                // SAFETY: a word of libc's writable segments. Volatile, because other threads may
+                // be writing to it.
                 if unsafe { (at as *const usize).read_volatile() } == wanted {
                     hits.push(at);
                 }
@@ -94,8 +94,8 @@ impl Keys {
             }
             _ => 0,
         } as *const KeyInfo;
-        // SAFETY: the table's entries for both keys exist, if it was found; the keys are ours to
-        // delete.
+        // SAFETY: if the table was found, it has entries for both keys; the keys belong to this
+        // function.
         unsafe {
             let sound = !table.is_null()
                 && keys.iter().all(|k| (*table.add(*k as usize)).sequence & 1 == 1);
@@ -109,30 +109,30 @@ impl Keys {
         }
     }
 
-    /// Whether the running microprocess, whose block is `fs`, ever set a key.
+    /// Returns whether the running microprocess, whose block is `fs`, ever set a key.
     ///
     /// # Safety
     /// `fs` is the caller's block.
-    pub(super) unsafe fn any_used(&self, fs: *const u8) -> bool {
+    pub(in super::super) unsafe fn any_used(&self, fs: *const u8) -> bool {
         // SAFETY: the flag lies in the block.
         unsafe { fs.offset(self.used).read() != 0 }
     }
 
-    /// Runs the destructors as pthread_exit would: up to four rounds, each key's value cleared
-    /// first. Leaves the tables as in a fresh block.
+    /// Runs the destructors as pthread_exit does: up to four rounds, clearing each key's value
+    /// first. Leaves the tables as in a new block.
     ///
     /// # Safety
-    /// Must run on the block `fs`.
+    /// The caller must run on the block `fs`.
     #[cold]
-    pub(super) unsafe fn destroy(&self, layout: &Layout, fs: *mut u8) {
-        // SAFETY: the tables are the caller's own; keys may be made and deleted meanwhile, as for
-        // any thread.
+    pub(in super::super) unsafe fn destroy(&self, layout: &Layout, fs: *mut u8) {
+        // SAFETY: the tables belong to the caller. Other threads may create and delete keys
+        // meanwhile, as for any thread.
         unsafe {
             let tables = fs.offset(layout.specific).cast::<*mut KeyData>();
             for _ in 0..4 {
                 fs.offset(self.used).write_volatile(0);
                 for t in 0..KEY_TABLES {
-                    // Read each time: a destructor may set keys.
+                    // Read in each iteration, because a destructor may set keys.
                     if tables.add(t).read_volatile().is_null() {
                         continue;
                     }
@@ -155,7 +155,8 @@ impl Keys {
                     break;
                 }
             }
-            // Values that a destructor set again and again are dropped, as POSIX allows.
+            // Values that destructors set again after the fourth round are dropped, as POSIX
+            // allows.
             fs.offset(self.used).write_volatile(0);
             std::ptr::write_bytes(*tables, 0, KEYS_A_TABLE);
             for t in 1..KEY_TABLES {

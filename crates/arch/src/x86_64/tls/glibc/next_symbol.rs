@@ -3,11 +3,12 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-pub(super) type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
+pub(in super::super) type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
 
-/// The next definition of `name` after this module's, looked up once. None in a static executable.
+/// Returns the next definition of `name` after this module's, looked up once. None in a static
+/// executable.
 pub(crate) fn next(cache: &AtomicUsize, name: &CStr) -> Option<usize> {
-    // Relaxed: every finder stores the same value.
+    // Relaxed: every thread that looks the symbol up stores the same value.
     let mut at = cache.load(Ordering::Relaxed);
     if at == 0 {
         // SAFETY: the name is NUL-terminated.
@@ -17,13 +18,13 @@ pub(crate) fn next(cache: &AtomicUsize, name: &CStr) -> Option<usize> {
     (at != 0).then_some(at)
 }
 
-/// The C library's dlopen.
+/// Calls the C library's dlopen.
 ///
 /// # Safety
-/// As dlopen's.
-pub(super) unsafe fn next_dlopen(file: *const c_char, flags: c_int) -> *mut c_void {
+/// Same requirements as dlopen(3).
+pub(in super::super) unsafe fn next_dlopen(file: *const c_char, flags: c_int) -> *mut c_void {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let Some(at) = next(&NEXT, c"dlopen") else { return std::ptr::null_mut() };
-    // SAFETY: the address of a function of that type; the rest is the caller's.
+    // SAFETY: the address belongs to a function of that type; the caller upholds the rest.
     unsafe { std::mem::transmute::<usize, Dlopen>(at)(file, flags) }
 }
