@@ -2,8 +2,8 @@
 
 use crate::slot::VpId;
 
-/// The receiver of a notification.
-# VP that receives a notification.
+/// VP that receives a notification.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receiver {
     /// Place of the VP on the board.
     pub place: VpId,

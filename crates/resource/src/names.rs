@@ -69,9 +69,8 @@ impl Name {
     /// [`NameError::Invalid`] if `text` is not a valid name.
     pub fn new(kind: Kind, text: &str) -> Result<Name, NameError> {
         let shown: String = text.chars().take(40).collect();
-        let invalid = |why: &str| {
-            Err(NameError::Invalid(format!("{shown:?} is not a resource name: {why}")))
-        };
+        let invalid =
+            |why: &str| Err(NameError::Invalid(format!("{shown:?} is not a resource name: {why}")));
         if text.is_empty() {
             invalid("it is empty")
         } else if text.len() > LONGEST {

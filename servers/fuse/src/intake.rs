@@ -144,7 +144,9 @@ pub(crate) fn received<T>(mut receive: impl FnMut() -> io::Result<T>) -> Option<
                 // The next call returns ENODEV.
                 Some(rustix::io::Errno::CONNABORTED) => {}
                 _ => {
-                    eprintln!("fuse: receiving requests failed: {e}; the mount is no longer served");
+                    eprintln!(
+                        "fuse: receiving requests failed: {e}; the mount is no longer served"
+                    );
                     return None;
                 }
             },

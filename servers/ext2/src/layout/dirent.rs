@@ -92,8 +92,8 @@ impl<'a> Iterator for Entries<'a> {
         }
         let (number, length) = (get32(block, at), usize::from(get16(block, at + 4)));
         let (name, kind) = (usize::from(block[at + 6]), block[at + 7]);
+        if length < HEAD || length % 4 != 0 {
             return Some(Err("an entry has an invalid length"));
-            return Some(Err("an entry has an impossible length"));
         }
         if length > block.len() - at {
             return Some(Err("an entry extends beyond its block"));

@@ -93,9 +93,8 @@ impl Ext2 {
         while number != 0 {
             seen += 1;
             if !self.geometry.is_inode(number) || number == 2 || seen > self.geometry.inodes {
-                self.complaints.damage(format_args!(
-                    "inode {number}: it cannot be on the list of orphans"
-                ));
+                self.complaints
+                    .damage(format_args!("inode {number}: it cannot be on the list of orphans"));
                 break;
             }
             let (block, at) = self.geometry.inode_place(number);
