@@ -1,6 +1,6 @@
 //! An address space at a board: its row, the number of other members, and its CPU time budget.
 //!
-//! Each process that joins, leaves, or finds a dead row counts the locked rows and writes the
+//! Each process that joins, leaves, or finds a dead row counts the locked rows. It writes the
 //! number to the board's header, where every process reads it with one load. The word also holds a
 //! serial. A process that counts while the serial changes counts again. Each process takes or
 //! releases its lock before it reads the word, so the last count that is written includes every

@@ -1,5 +1,5 @@
-//! Row: the cells of one address space's VPs. A VP sleeps in its cell, where any thread can wake
-//! it: threads of its own address space and, if the row is on a board, of other address spaces.
+//! Row: the cells of one address space's VPs. A VP sleeps in its cell, where any thread of its
+//! address space can wake it. If the row is on a board, threads of other address spaces can too.
 //!
 //! The protocol loses no wake-up; `row/tests/loom.rs` models it. The sleeper stores that it sleeps,
 //! and then checks once more every place to which other threads post. The waker posts, and then
@@ -126,10 +126,9 @@ impl Row {
     /// Makes a VP of this row check for work after a [post](Head::post). Called by another address
     /// space.
     ///
-    /// Wakes no VP if an awake one will check. Of several sleeping VPs, wakes the VP that went to
-    /// sleep on the caller's core if the caller is about to wait: the kernel then switches to it
-    /// without waking another core. If the caller continues to run, prefers a VP that went to sleep
-    /// on another core.
+    /// Wakes no VP if an awake one will check. If the caller is about to wait, prefers a VP that
+    /// went to sleep on the caller's core: the kernel then switches to it without waking another
+    /// core. If the caller continues to run, prefers a VP that went to sleep on another core.
     pub fn ring(&self, caller: Caller, now: impl FnOnce() -> u64) -> RingOutcome {
         let now = std::cell::LazyCell::new(now);
         let mut asleep: Option<&Cell> = None;

@@ -9,15 +9,15 @@
 //!    └───────────────────┴──────────────── idle() ◀────────── look(): Go or Wait
 //! ```
 //!
-//! A waiter periodically checks the holder of the core. A holder loses the core at once if its
-//! process is dead, if it is stopped, or if it slept in the kernel from one check to the next. Any
-//! other holder is *asked* for an acknowledgement once its quantum is over, and its next step
-//! acknowledges. A holder that does not acknowledge at once is notified. If it does not acknowledge
-//! within the bound, it loses the core regardless of its level.
+//! A waiter periodically checks the holder of the core. A holder loses the core at once if it is
+//! dead or stopped, or if it slept in the kernel from one check to the next. Any other holder is
+//! *asked* for an acknowledgement once its quantum is over, and its next step acknowledges. A
+//! holder that does not acknowledge at once is notified. If it does not acknowledge within the
+//! bound, it loses the core regardless of its level.
 //!
-//! A holder that has acknowledged is not checked again for twice as long, up to four quanta,
-//! because a check of /proc costs as much as several switches. Thus a holder's word on the board,
-//! whichever process wrote it, counts for at most four quanta and the bound.
+//! Each acknowledgement doubles the time until the next check, up to four quanta, because a check
+//! of /proc costs as much as several switches. Thus a holder's word on the board, whichever process
+//! wrote it, counts for at most four quanta and the bound.
 
 use std::cell;
 use std::sync::Arc;
@@ -44,10 +44,10 @@ use crate::slot::{BoardAccess, CORES, Mark, SlotProtocol, SlotSnapshot, VpId};
 pub enum Outcome {
     /// The VP has the core.
     Go,
-    /// The VP must wait. It puts back the microprocess that it was about to run, prepares to sleep
-    /// in its cell, checks once more whether [the core is its own](Seat::is_mine), and sleeps for
-    /// at most [`Seat::nap`]. After waking up it calls [`Seat::look`], or [`Seat::runs`] if it is
-    /// to run something else.
+    /// The VP must wait. It puts back the microprocess that it was about to run, and prepares to
+    /// sleep in its cell. It then checks once more whether [the core is its own](Seat::is_mine),
+    /// and sleeps for at most [`Seat::nap`]. After waking up it calls [`Seat::look`], or
+    /// [`Seat::runs`] if it is to run something else.
     Wait,
 }
 

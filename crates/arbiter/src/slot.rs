@@ -13,8 +13,8 @@
 //! No wake-up is lost. A waiter stores that it waits and then loads the slot; a VP that lowers a
 //! slot stores the slot and then searches for waiters. A full fence separates the two steps on both
 //! sides, so at least one observes the other. The same holds for a waiter that withdraws while it
-//! is given the slot: the waiter clears its wait and then loads the slot, and the giver writes the
-//! slot and then loads whether the waiter still waits. `slot/tests/loom.rs` models the protocol.
+//! is given the slot. The waiter clears its wait and then loads the slot; the giver writes the slot
+//! and then loads the wait. `slot/tests/loom.rs` models the protocol.
 //!
 //! The slots lie on a board, where other processes may write anything at any time. Therefore an
 //! invalid word counts as a free slot, every loop is bounded, and a waiter checks again

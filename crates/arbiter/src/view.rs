@@ -74,9 +74,9 @@ pub struct SpaceView {
 }
 
 impl View {
-    /// Opens the board at `path` for reading; creates none. A process that is a member of this
-    /// board must not use a view: closing the view releases the record lock by which the kernel
-    /// reports the process's pid.
+    /// Opens the board at `path` for reading; creates none. A member of this board must not use a
+    /// view: closing the view releases the record lock by which the kernel reports the member's
+    /// pid.
     ///
     /// # Errors
     /// As [`Board::open`](crate::board::Board::open); [`Error::Io`] with `NotFound` if there is no

@@ -5,8 +5,8 @@
 //!   name tree.
 //! - `id`: one lock per resource; one lock per kind guards the names; free slots and counters are
 //!   partitioned by VP.
-//! - `vp`: no lock for a resource with a single user, a claim by each user otherwise; the name tree
-//!   is partitioned by name; free slots and counters are partitioned by VP.
+//! - `vp`: no lock for a resource with a single user, a claim by each user otherwise. The name tree
+//!   is partitioned by name, free slots and counters by VP.
 //!
 //! A VP takes the lock of another VP's partition only if its own has no free slot left, or far too
 //! many.

@@ -28,8 +28,8 @@ pub enum Missing {
 
 /// A slot, whose mutex is the resource's own lock: the lock of design `id`, and the claim of design
 /// `vp`. Aligned to two cache lines, as [`Part`]. Neighbouring slots belong to different VPs once a
-/// VP has used up the generations of its first slots (with two cores on one line, 25 ns became 65
-/// ns).
+/// VP has used up the generations of its first slots. With two cores on one line, 25 ns became 65
+/// ns.
 #[repr(align(128))]
 struct Slot<T>(Mutex<Option<(Serial, T)>>);
 

@@ -300,7 +300,7 @@ fn cancelled_waiters_lose_nothing() {
             let _ = waiter.join();
         }
     }
-    // Supplies enough for all remaining waiters before the first join: the order in which they are
+    // Supplies enough for all remaining waiters before the first join. The order in which they are
     // served is unspecified, so a waiter must not depend on a later supply.
     for (kind, waiter) in &waiters {
         match kind {

@@ -1,9 +1,9 @@
 //! The ext2 file system, revision 1, as a [`Store`](kumihimo_store::Store) on a
 //! [`Disk`](kumihimo_store::Disk).
 //!
-//! It reads and writes as Linux does. There is no journal; the order of writes (`memory/order.rs`)
-//! lets `e2fsck -p` repair the file system after a power cut without a question, unless a directory
-//! was being renamed at that time.
+//! It reads and writes as Linux does. There is no journal. The order of writes (`memory/order.rs`)
+//! lets `e2fsck -p` repair the file system after a power cut without a question. The exception is a
+//! directory that was being renamed.
 //!
 //! Modules, from low to high:
 //!

@@ -1,4 +1,4 @@
-//! Images made by mke2fs, written by this crate, checked by e2fsck and read by debugfs; and images
+//! Images made by mke2fs, written by this crate, checked by e2fsck and read by debugfs. Also images
 //! written by the kernel or by mke2fs, read by this crate.
 
 mod image;

@@ -7,8 +7,8 @@ use std::{fmt, io};
 /// Why a board cannot be used.
 #[derive(Debug)]
 pub enum Error {
-    /// The file at the path is not a trustworthy board: it is a symbolic link, belongs to another
-    /// user, is writable by other users, is not a regular file, or has other contents.
+    /// The file at the path is not a trustworthy board. Reasons: a symbolic link, another owner,
+    /// write permission for other users, not a regular file, or other contents.
     Untrusted(PathBuf, String),
     /// The board was created by another version of Kumihimo.
     Version {

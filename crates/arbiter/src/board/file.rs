@@ -42,7 +42,7 @@ impl Board {
     ///
     /// # Errors
     /// Returns an [`Error`] if the file is not a trustworthy board of this version, if there is no
-    /// space for it, or if another process holds its lock for too long. The file is then unchanged.
+    /// space, or if another process holds its lock too long. The file is then unchanged.
     pub fn open(path: &Path) -> Result<Board, Error> {
         let file = opened(path, File::options().read(true).write(true).create(true).mode(0o600))?;
         let fd = OwnedFd::from(file);

@@ -20,9 +20,9 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Creates a rule: after `quanta` (1 to 255) quanta of CPU time (10 us to 10 s each) without
-    /// waiting, an address space sinks one level, down to at most `depth` (1 to 63) levels. Returns
-    /// `None` if an argument is out of range.
+    /// Creates a rule: after `quanta` quanta of CPU time without waiting, an address space sinks
+    /// one level, and at most `depth` levels in total. A quantum must be 10 us to 10 s, `quanta` 1
+    /// to 255, and `depth` 1 to 63. Returns `None` if an argument is out of range.
     #[must_use]
     pub fn new(quantum: Duration, quanta: u8, depth: u8) -> Option<Rule> {
         let quantum = u32::try_from(quantum.as_micros()).ok()?;
@@ -98,8 +98,8 @@ impl fmt::Display for Rule {
     }
 }
 
-/// Feedback depth of an address space: the levels that it has sunk (8 bits), and its CPU time since
-/// it last sank, rose or waited (56 bits, nanoseconds).
+/// Feedback depth of an address space: the levels that it has sunk (8 bits), and a CPU time (56
+/// bits, nanoseconds). The time counts since it last sank, rose or waited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Depth(pub(crate) u64);
 

@@ -12,8 +12,8 @@
 //! ```
 //!
 //! A thread that has taken a node with `take_waiter` owns it until it stores the node's outcome.
-//! The compare-exchange is safe against ABA: a node may be withdrawn and placed again after the
-//! load, but a successful exchange proves that the node is in the word now.
+//! The compare-exchange is safe against ABA. A node may be withdrawn and placed again after the
+//! load, but a successful exchange proves that it is in the word now.
 //!
 //! Memory ordering: `place_waiter` releases the waiter's writes to its node; `take_waiter` and
 //! `lock` acquire them. The lock orders accesses to the state.
@@ -93,8 +93,8 @@ impl<S: LockedState> ChannelLock<S> {
             return None;
         }
         self.word.compare_exchange(word, ptr::null_mut(), Acquire, Relaxed).ok()?;
-        // SAFETY: a waiter stays in the word until it has an outcome or has withdrawn, and the
-        // successful exchange proves that the node was still in the word.
+        // SAFETY: a waiter stays until it has an outcome or has withdrawn, and the successful
+        // exchange proves that the node was still in the word.
         Some(Claimed { node: unsafe { &*word.map_addr(|a| a & !SIDE) } })
     }
 

@@ -37,7 +37,7 @@ fn owner(word: u64) -> u64 {
     word & !WAITERS
 }
 
-/// The word comes last, so that it lies next to the data and mostly in the same cache line: a
+/// The word comes last, so that it lies next to the data and mostly in the same cache line. A
 /// contended lock then moves one line instead of two.
 #[repr(C)]
 pub(crate) struct RawMutex {
