@@ -80,7 +80,7 @@ pub struct Row {
 /// Result of notifying an address space of a post.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RingOutcome {
-    /// A VP there is checking for work, or will at its next step.
+    /// A VP of the address space is checking for work, or will at its next step.
     Awake,
     /// A sleeping VP was woken.
     Woken,

@@ -1,5 +1,5 @@
-//! A VP at the board: whether it may run, when it must leave its core, and what it does about
-//! holders that do not leave.
+//! Seat of a VP at the board. Decides whether the VP may run and when it must leave its core, and
+//! overrides holders that do not leave a core for which the VP waits.
 //!
 //! ```text
 //!        runs(level)                      higher one takes the core, or turn_over
@@ -296,7 +296,7 @@ impl Seat {
     }
 
     fn leave_after(&mut self, meanwhile: impl FnOnce()) {
-        // Another VP may have given it the core although it no longer waits.
+        // Another VP may have given this VP the core although this VP no longer waits.
         let has = |at: &Position| {
             self.held.is_some() || self.wanted.is_some() || at.slot().load().holder() == Some(at.me)
         };
@@ -342,14 +342,14 @@ impl Seat {
             WatchAction::Override(reason) => {
                 let core = self.core(&at);
                 if seen.is_given() {
-                    // It never accepted the core. If it still counted as waiting, it would be given
-                    // the core again at once.
+                    // The holder never accepted the core. If the holder still counted as waiting,
+                    // it would be given the core again at once.
                     at.board.layout().cell(holder).end_wait();
                 }
                 if core.evict(seen) {
                     self.member.record_override(holder.row, reason);
-                    // If it was given the core, its wake-up may be lost; otherwise it must leave
-                    // the core.
+                    // The wake-up of a holder that was given the core may be lost. Any other holder
+                    // must leave the core.
                     self.given(holder);
                     self.member.notify(holder, &*self.notifier);
                 }
@@ -367,7 +367,7 @@ impl Seat {
             return ThreadStatus::Gone;
         }
         match self.member.thread(holder) {
-            // A thread that its process does not have is an outdated or corrupt word on the board:
+            // If the process has no such thread, the word on the board is outdated or corrupt, and
             // the VP's present carrier can still acknowledge.
             Some((pid, thread)) => match thread_status::read(pid, thread) {
                 ThreadStatus::Gone => ThreadStatus::Unknown,
@@ -416,8 +416,8 @@ impl Seat {
                 self.displaced.set(Some(displaced));
             }
             (ThreadStatus::Running(used), Some(before)) => {
-                // A step takes far less CPU time than this and would acknowledge: the thread runs
-                // on without one.
+                // A step needs far less CPU time than this, and acknowledges. Hence the thread has
+                // taken no step.
                 if used.saturating_sub(before) >= bound / 8 {
                     self.member.record_override(displaced.place.row, Reason::Unresponsive);
                 }

@@ -349,7 +349,7 @@ impl<P: BoardAccess> SlotProtocol<'_, P> {
             return Some(true);
         }
         // The VP no longer waits, or waits at another mark. If it has not accepted the slot
-        // meanwhile, its last load of the slot may have passed: the slot must be freed.
+        // meanwhile, it may already have loaded the slot for the last time: the slot must be freed.
         if self.change(given, given.free()) { None } else { Some(true) }
     }
 

@@ -71,7 +71,7 @@ impl Reply {
     }
 
     fn context(&self) -> &Context<'_> {
-        // SAFETY: as for `answer`. Other threads only read it, which `assert_shared` permits.
+        // SAFETY: as for `answer`. Other threads only read the context, which is `Sync`.
         unsafe { &*self.context }
     }
 }

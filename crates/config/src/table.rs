@@ -196,7 +196,7 @@ pub struct Line {
     pub name: String,
     /// The value, or the default in words.
     pub value: String,
-    /// Where the value comes from.
+    /// Origin of the value.
     pub origin: Origin,
     /// Effect of the setting.
     pub effect: &'static str,

@@ -148,11 +148,11 @@ const MAX_SIGNAL: usize = 1024;
 /// `KUMI_PREEMPT`: how a kernel thread is interrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Preempt {
-    /// By a task clock of perf.
+    /// A task clock of perf interrupts the kernel thread.
     Clock,
-    /// By the signal of this number.
+    /// The signal of this number interrupts the kernel thread.
     Signal(i32),
-    /// Not at all.
+    /// Kernel threads are not interrupted.
     Off,
 }
 
@@ -302,27 +302,27 @@ pub enum MachineDir {
 /// `KUMI_ARBITER`: how cores are shared with other address spaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Arbiter {
-    /// By priority, among the address spaces at the board of the run-time directory.
+    /// By priority, at the board of the run-time directory.
     #[default]
     On,
-    /// By the kernel. The address space still joins the board.
+    /// By the kernel's scheduler. The address space still joins the board.
     Off,
-    /// By the kernel. The address space joins no board.
+    /// By the kernel's scheduler. The address space joins no board.
     NoBoard,
-    /// By priority, among the address spaces at the board of this absolute path.
+    /// By priority, at the board of this absolute path.
     BoardAt(PathBuf),
 }
 
 /// `KUMI_LAB=batch=...`: when system calls enter the kernel together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Batch {
-    /// When a batch is cheaper than separate calls.
+    /// A batch starts when it is cheaper than separate calls.
     Adaptive,
-    /// At the threshold of the papers.
+    /// A batch starts at the threshold of the papers.
     Paper,
-    /// As soon as this many calls wait.
+    /// A batch starts as soon as this many calls wait.
     Fixed(usize),
-    /// Never.
+    /// Every call enters the kernel separately.
     Off,
 }
 

@@ -361,8 +361,8 @@ impl Names {
     /// without names.
     pub fn forget(&self, id: Id) {
         for name in self.of_id(id) {
-            // Another thread may have renamed it since; the final check below then removes the new
-            // name.
+            // Another thread may have replaced the name since; the final check below then removes
+            // the new name.
             if self.find(&name) == Ok(id) {
                 let _ = self.unlink(&name);
             }

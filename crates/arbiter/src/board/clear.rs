@@ -1,4 +1,4 @@
-//! Releases what a row held: its cores and its entries among the waiters.
+//! Releases the cores of a row, and its entries among the waiters.
 
 use std::sync::atomic::Ordering;
 

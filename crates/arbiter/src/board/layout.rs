@@ -1,5 +1,5 @@
 //! Layout of a board's file: a header, one slot per core, one row per address space, and records of
-//! recent overrides. It consists of atomic words, and none of them can be trusted.
+//! recent overrides. It consists of atomic words, any of which another process may have overwritten.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -28,8 +28,8 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// Writes magic number, version and size again. If a process overwrote them, no further process
-    /// could join.
+    /// Writes magic number, version and size again. Otherwise no process could join after another
+    /// process has overwritten them.
     pub(crate) fn rewrite_identity(&self) {
         self.size.store(SIZE as u32, Ordering::Relaxed);
         self.version.store(VERSION, Ordering::Relaxed);

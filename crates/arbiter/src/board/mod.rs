@@ -2,9 +2,9 @@
 //!
 //! `file` creates, checks and maps the file; `layout` defines its content. `locks` determine which
 //! rows are live, and `clear` reclaims the cores of a dead row. `overrides` and `corruption`
-//! identify members that violated the protocol. Any process may have overwritten any word, so
-//! nothing here trusts a word. Depends on `row`, `slot` and `rules`; `member` and `seat` modify the
-//! board, `view` reads it.
+//! identify members that violated the protocol. Any process may have overwritten any word, so every
+//! word that is read is checked. Depends on `row`, `slot` and `rules`; `member` and `seat` modify
+//! the board, `view` reads it.
 
 mod clear;
 pub(crate) mod corruption;

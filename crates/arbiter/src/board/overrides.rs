@@ -10,15 +10,15 @@ use super::name::Name;
 /// Reason for which waiters override an address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// Its process is dead.
+    /// The holder's process is dead.
     Dead,
-    /// Its kernel thread was stopped (SIGSTOP, a debugger).
+    /// The holder's kernel thread was stopped (SIGSTOP, a debugger).
     Stopped,
-    /// Its kernel thread slept in the kernel.
+    /// The holder's kernel thread slept in the kernel.
     Asleep,
-    /// It did not acknowledge a request, or did not leave the core, within the bound.
+    /// The holder did not acknowledge a request, or did not leave the core, within the bound.
     Unresponsive,
-    /// It wrote to the reserved part of the board.
+    /// The process wrote to the reserved part of the board.
     Corrupted,
 }
 
@@ -63,11 +63,11 @@ pub(crate) struct OverrideRecord {
 /// Process that violated the protocol of the board.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offender {
-    /// Its pid, as seen by the overriding process.
+    /// Its pid, in the pid namespace of the overriding process.
     pub pid: u32,
     /// Its name, without control characters.
     pub name: String,
-    /// What it did.
+    /// Kind of the violation.
     pub reason: Reason,
     /// Number of overrides.
     pub times: u32,

@@ -18,7 +18,7 @@ const ON_DESCRIPTORS: u32 = 3;
 /// A waker has claimed the wake-up, but the VP has not returned from its sleep yet.
 const WOKEN: u32 = 4;
 
-/// What a sleeping VP waits on.
+/// Kernel object on which a sleeping VP waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SleepMode {
     /// The futex of the cell's word: [`Cell::wake`] wakes the VP.

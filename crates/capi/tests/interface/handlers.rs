@@ -87,7 +87,7 @@ impl Slow {
 impl Handle for Slow {
     fn handle(&self, reply: *mut Reply) -> c_int {
         self.begun.send(()).expect("the test listens");
-        // A Rust handler has cancellation points, which C has not: none may unwind here.
+        // Unlike a C handler, this Rust handler has a cancellation point, which must not unwind.
         let waited = thread::without_cancellation(|| self.may_end.recv_timeout(LONG));
         self.ended.store(waited.is_ok(), Ordering::Release);
         // SAFETY: the pointer that the handler received.

@@ -382,7 +382,7 @@ impl<T> Chan<T> {
             || state.no_senders
             || state.sending.iter().any(|other| !ptr::eq(other.signal(), node.signal()));
         if !ready {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller keeps the contract of `insert`.
             unsafe { state.receiving.insert(node) };
         }
         !ready
@@ -400,7 +400,7 @@ impl<T> Chan<T> {
             || state.no_receivers
             || state.receiving.iter().any(|other| !ptr::eq(other.signal(), node.signal()));
         if !ready {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller keeps the contract of `insert`.
             unsafe { state.sending.insert(node) };
         }
         !ready
@@ -447,7 +447,7 @@ impl<T> LockedState for ChannelState<T> {
             Side::Receiver => &mut self.receiving,
             Side::Sender => &mut self.sending,
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the contract of `insert`.
         unsafe { queue.insert(node) };
     }
 }

@@ -95,7 +95,6 @@ impl Link {
 ///
 /// # Safety
 /// `link` must not move until [`unblocked`] has returned for it.
-/// `link` stays where it is until [`unblocked`] has returned for it.
 pub(crate) unsafe fn blocked(link: &Link) {
     let node = link.node();
     if node.waiter.is_microprocess() {

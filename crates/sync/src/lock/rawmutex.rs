@@ -156,8 +156,8 @@ impl RawMutex {
                 Some(_) => {}
             }
             if self.spin(me) {
-                // Waiters relied on this one to set the bit: it must be set before this lock is
-                // released.
+                // Other waiters left the bit clear because this waiter was pending. It must be set
+                // before this lock is released.
                 let mut waiting = self.waiting.lock();
                 self.arrived(&mut waiting, &node);
                 if !waiting.queue.is_empty() {

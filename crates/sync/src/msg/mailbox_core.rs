@@ -268,8 +268,8 @@ impl<Q, R> MailboxQueues<Q, R> {
     /// Finds the waiting client that a [`Caller`] refers to. Returns `None` if that call has ended.
     #[inline]
     pub(super) fn find<'n>(&self, node: *const Node, serial: u64) -> Option<&'n Node> {
-        // The pointer alone is not proof: the client may have returned, or be waiting in a later
-        // call. The pointer is dereferenced only once the node is found in `taken`.
+        // The pointer alone does not identify the call: the client may have returned, or be waiting
+        // in a later call. The pointer is dereferenced only once the node is found in `taken`.
         let found = self.taken.iter().find(|n| ptr::eq(*n, node))?;
         // SAFETY: a linked node is alive while the lock is held, and our callers hold it.
         (found.turn() == serial).then_some(unsafe { &*node })

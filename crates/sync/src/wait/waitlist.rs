@@ -257,7 +257,6 @@ impl Queue {
     /// # Safety
     /// The node and its signal must not move until the node is unlinked, by a waker or by
     /// [`Queue::remove`].
-    /// [`Queue::remove`].
     #[inline]
     pub(crate) unsafe fn insert(&mut self, node: &Node) {
         debug_assert!(!node.linked.get());

@@ -306,7 +306,7 @@ impl Ext2 {
         maps
     }
 
-    /// Frees what has rested, after a commit.
+    /// Frees the blocks and inodes that rested, after a commit.
     pub(crate) fn release(&self, resting: Resting) -> Result<(), Errno> {
         for &block in &resting.blocks {
             let group = self.geometry.group_of(block);

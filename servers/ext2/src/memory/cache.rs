@@ -7,7 +7,7 @@
 //! Blocks used repeatedly are kept. Blocks used once are evicted first while they occupy more than
 //! a quarter of the memory. Otherwise a reader of one large file, or a thousand random readers,
 //! would evict the blocks that other readers use constantly. The numbers of evicted blocks that
-//! were used once are remembered for a while: a block that is read again is then kept. (After 2Q:
+//! were used once are recorded for a while: a block that is read again is then kept. (After 2Q:
 //! Johnson and Shasha, VLDB 1994.)
 
 use std::collections::VecDeque;
@@ -24,7 +24,7 @@ use crate::memory::complaint::Complaints;
 const SHARDS: usize = 64;
 /// Maximum number of candidates that an attempt to evict a block examines.
 const LOOKS: usize = 64;
-/// Maximum number of evicted blocks that a shard remembers. Each miss searches them all.
+/// Maximum number of evicted blocks that a shard records. Each miss searches them all.
 const GONE: usize = 2048;
 /// Maximum number of bytes per disk access.
 pub const AT_ONCE: usize = 1 << 20;

@@ -6,8 +6,8 @@ use std::fmt::{self, Display, Formatter};
 use kumihimo::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use kumihimo::sync::{Arc, Mutex, PoisonError};
 
-/// Maximum number of different reports, after which nothing is reported: an image may be damaged in
-/// too many places to read about.
+/// Maximum number of different reports, after which nothing is reported: a badly damaged image
+/// would cause more reports than a user can read.
 const MOST: usize = 200;
 
 /// Receiver of reports of damage. Each report is a line without a newline.

@@ -3,7 +3,7 @@
 //! ext2 has no journal. The writes of a commit reach the disk one after the other, and a power cut
 //! may leave any part of the last phase. A commit is therefore divided into phases with a flush
 //! between them. After each phase and any part of the next one, `e2fsck -p` repairs the disk
-//! without a question. It repairs the following conditions, or does not (e2fsck/problem.c,
+//! without a question. The following list states which conditions it repairs (e2fsck/problem.c,
 //! `PR_PREEN_OK`):
 //!
 //! - A name that leads to a deleted or unused inode is removed. Hence a new inode is written after

@@ -6,7 +6,7 @@ use kumihimo::sync::atomic::{AtomicUsize, Ordering};
 use kumihimo::sync::{Mutex, PoisonError};
 use kumihimo_store::{Errno, Result};
 
-/// Maximum number of remembered interruptions. A request whose interruption is forgotten is handled
+/// Maximum number of recorded interruptions. A request whose record was displaced is handled
 /// completely.
 const MOST: usize = 1024;
 

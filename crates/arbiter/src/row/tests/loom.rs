@@ -5,7 +5,7 @@ use ::loom::sync::Arc;
 use ::loom::sync::atomic::AtomicBool;
 
 /// Two threads post the same bit. The owner takes the posts and checks, and does so once more
-/// before it sleeps. Each post is seen, or a thread claims the wake-up.
+/// before it sleeps. The owner finds each post, or a thread claims the wake-up.
 #[test]
 fn no_lost_post() {
     ::loom::model(|| {
@@ -37,7 +37,7 @@ fn no_lost_post() {
     });
 }
 
-/// One waker and one sleeper: the sleeper sees the work before it sleeps, or the waker claims the
+/// One waker and one sleeper: the sleeper finds the work before it sleeps, or the waker claims the
 /// wake-up.
 #[test]
 fn no_lost_wake_up() {
