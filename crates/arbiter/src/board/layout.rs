@@ -1,5 +1,5 @@
 //! Layout of a board's file: a header, one slot per core, one row per address space, and records of
-//! recent overrides. It consists of atomic words, any of which another process may have overwritten.
+//! recent overrides. It consists of atomic words. Another process may have overwritten any of them.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn answering_holder_is_left_alone_for_at_most_four_quanta() {
+    fn acknowledging_holder_is_exempt_for_at_most_four_quanta() {
         let bounds = Bounds::default();
         let (mut watched, mut now) = (HolderWatch::of(1, 0), 0);
         for quanta in [1, 2, 4, 4] {
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn silent_holder_is_overridden_at_the_bound() {
+    fn unresponsive_holder_is_overridden_at_the_bound() {
         let bounds = Bounds::default();
         for status in [|now| ThreadStatus::Running(now / 2), |_| ThreadStatus::Unknown] {
             let mut watched = HolderWatch::of(1, 0);
