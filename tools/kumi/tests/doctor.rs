@@ -130,7 +130,7 @@ fn doctor_reports_where_cores_are_shared() {
     assert!(about(&said, "CPU time").0.contains("as much as there is"), "{said}");
     std::fs::write(folder.join("board"), "something else").expect("ours");
     let said = doctor_with(&[("KUMI_DIR", place)]);
-    assert!(about(&said, "board").0.contains("it is no board"), "{said}");
+    assert!(about(&said, "board").0.contains("it is not a board"), "{said}");
     let said = doctor_with(&[("KUMI_DIR", place), ("KUMI_SHARE", "half")]);
     assert!(about(&said, "board").0.contains(" no: KUMI_SHARE=half: expected"), "{said}");
     assert!(

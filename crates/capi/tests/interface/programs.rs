@@ -1,5 +1,5 @@
-//! Programs in C, built as their users build them, on either side of a gate; the other one in Rust,
-//! another process.
+//! C programs, built as users build them, on either side of a gate, with a Rust process on the
+//! other.
 
 use std::io::{Read, Write};
 use std::path::PathBuf;
@@ -10,8 +10,8 @@ use kumihimo_tests::process::{finish, is_child, start};
 
 use crate::place::{Place, Server, done, has, here, libraries};
 
-/// Installs all below the place, and builds the program by what pkg-config says. None where a tool
-/// is missing, which is said.
+/// Installs the library below `place`, and builds the program with the flags of pkg-config. Returns
+/// `None`, after a report, if a tool is missing.
 fn built(test: &str, place: &Place, how: &[&str]) -> Option<Command> {
     for tool in ["cc", "pkg-config"] {
         if !has(test, tool) {
@@ -48,7 +48,7 @@ fn again(command: &Command) -> Command {
     other
 }
 
-/// What `handle` of peer.c does, in Rust.
+/// Serves a gate with the actions of `handle` in peer.c.
 pub fn serve_as_peer(name: &str) -> kumihimo::gate::Serving {
     RawGate::serve(name, &Options::new(), |asked, context, answer| {
         match asked.first() {
@@ -79,7 +79,7 @@ pub fn serve_as_peer(name: &str) -> kumihimo::gate::Serving {
     .expect("it serves")
 }
 
-/// In the server's process: says that it serves, and waits until nobody wants it any more.
+/// In the server's process: prints that it serves, and waits for the end of standard input.
 pub fn serve_on() {
     println!("serving");
     std::io::stdout().flush().expect("standard output is open");
@@ -88,7 +88,7 @@ pub fn serve_on() {
     });
 }
 
-/// Calls a gate whose handler is `handle` of peer.c.
+/// Calls a gate with the actions of `handle` in peer.c.
 fn call_peer(name: &str) {
     let gate = RawGate::connect(name).expect("it is there");
     let mut reply = Vec::new();
@@ -171,7 +171,7 @@ fn c_calls_rust() {
     server.end();
 }
 
-/// The program has the library in itself.
+/// The library is linked into the program.
 #[test]
 fn c_calls_c_linked_statically() {
     let test = "programs::c_calls_c_linked_statically";
@@ -182,7 +182,7 @@ fn c_calls_c_linked_statically() {
     assert!(server.end().contains("handled 1"));
 }
 
-/// The manual page can be read.
+/// The manual page renders without warnings.
 #[test]
 fn manual_page_is_well_formed() {
     let page: PathBuf = here().join("man/kumihimo_gates.3");

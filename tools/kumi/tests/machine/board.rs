@@ -199,7 +199,7 @@ fn address_space_that_corrupts_the_board_is_named() {
     is_named(
         "board::address_space_that_corrupts_the_board_is_named",
         "scribbler",
-        "writes nonsense over the board",
+        "writes to a reserved part of the board",
         |_| {},
     );
 }
@@ -229,7 +229,7 @@ fn rule_of_feedback_applies_to_later_address_spaces() {
         );
     }
     let (code, _, complaints) = kumi(&["board", "--feedback", "often"]);
-    assert!(code == 2 && complaints.contains("\"often\" is no rule of feedback"), "{complaints}");
+    assert!(code == 2 && complaints.contains("\"often\" is not a feedback rule"), "{complaints}");
     assert_eq!(View::open(&path).expect("a board").feedback(), None);
     // Where there is none, and where something else is.
     let told = folder.command(&["board"]).env("KUMI_ARBITER", "none").output().expect("kumi");
@@ -239,5 +239,5 @@ fn rule_of_feedback_applies_to_later_address_spaces() {
     );
     std::fs::write(&path, "something else").expect("ours");
     let (code, _, complaints) = kumi(&["board"]);
-    assert!(code == 1 && complaints.contains("it is no board"), "{complaints}");
+    assert!(code == 1 && complaints.contains("it is not a board"), "{complaints}");
 }
