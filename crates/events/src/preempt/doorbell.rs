@@ -122,7 +122,7 @@ pub fn probe() -> Result<(), Unavailable> {
 pub fn choose(wanted: Option<Means>, source: Kind) -> io::Result<(Means, Option<&'static str>)> {
     Ok(match wanted {
         _ if source == Kind::Off => {
-            (Means::Off, Some("preemption is off, because the event source is off"))
+            (Means::Off, Some("the event source is off, which disables preemption"))
         }
         Some(Means::Clock) => {
             probe().map_err(|refused| {
