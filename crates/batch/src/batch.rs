@@ -73,7 +73,11 @@ impl Batch {
     /// # Panics
     /// If there are more than [`LARGEST`] calls.
     pub fn run(&mut self, calls: &mut [&mut Call<'_>], counters: &Counters) {
-        assert!(calls.len() <= LARGEST, "{} calls in a batch: expected at most {LARGEST}", calls.len());
+        assert!(
+            calls.len() <= LARGEST,
+            "{} calls in a batch: expected at most {LARGEST}",
+            calls.len()
+        );
         counters.batch(calls.len());
         self.arrangement.arrange(calls, self.order);
         let mut entered = 0;

@@ -2,9 +2,9 @@
 //! and t (P2, 4.4).
 //!
 //! A plain call of kind k takes `D + w`, where w is the kernel's work. In a batch of N it takes
-//! `E/N + t + w`: its share of the one entry, the handling of request and outcome, and the same
-//! work. The paper has E = D. Here E and t + w are fitted from batches of four and of many calls,
-//! and D is a call without work.
+//! `E/N + t + w`: its share of the entry, the handling of request and outcome, and the same work.
+//! The paper has E = D. Here E and t + w are fitted from batches of four and of many calls, and D
+//! is a call without work.
 
 use std::fs::File;
 use std::io::{self, Read, Write};

@@ -268,7 +268,10 @@ fn open() -> io::Result<IoUring> {
     let mut probe = Probe::new();
     ring.submitter().register_probe(&mut probe)?;
     if !probe.is_supported(opcode::Read::CODE) {
-        return Err(io::Error::new(io::ErrorKind::Unsupported, "the kernel lacks reads by io_uring; Linux 5.6 has them"));
+        return Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            "the kernel lacks reads by io_uring; Linux 5.6 has them",
+        ));
     }
     Ok(ring)
 }

@@ -2,7 +2,7 @@
 //! together.
 //!
 //! This crate does not depend on microprocesses, and nothing in it waits. A [`Batch`] takes
-//! [`Call`]s, sorts them ([`order`]), merges those that can become one request, and passes the
+//! [`Call`]s, sorts them ([`order`]) and merges those that can become one request. It passes the
 //! requests to a [`Backend`], which executes all of them before it returns. Each call then has the
 //! outcome that it would have had alone. A [`Policy`] decides when a batch starts; the runtime
 //! manages the waiting microprocesses.

@@ -23,8 +23,8 @@ pub enum Class {
 /// batch returns as a whole. On today's kernels the classes differ. A call that would wait can fail
 /// with `EAGAIN` instead. So *receiving*, unpredictable in the paper, becomes a call that never
 /// waits and is repeated when epoll reports readiness. On the other hand, a uring hands a request
-/// that it cannot execute without waiting to worker threads, which costs more than the entry that
-/// it saves. Such calls are always plain ([`Kind::is_always_plain`]).
+/// that would wait to worker threads. That costs more than the entry that it saves. Such calls are
+/// always plain ([`Kind::is_always_plain`]).
 ///
 /// The class in the paper, and the execution here:
 ///

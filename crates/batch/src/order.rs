@@ -2,10 +2,10 @@
 //! second open problem).
 //!
 //! Calls are ordered by the priority of their waiters, higher first. Among equal priorities the
-//! content decides: calls that can be one system call become one, cheap calls precede long ones,
-//! and calls that are always plain come last. Otherwise the order of arrival remains. Any order is
-//! correct, since calls of different microprocesses are concurrent. But of two calls that could be
-//! merged, the earlier one stays before the later one.
+//! content decides. Calls that can be one system call become one, cheap calls precede long ones,
+//! and always plain calls come last. Otherwise the order of arrival remains. Any order is correct,
+//! since calls of different microprocesses are concurrent. But of two calls that could be merged,
+//! the earlier one stays before the later one.
 
 use std::os::fd::{AsRawFd, RawFd};
 

@@ -8,9 +8,10 @@ use crate::op::Kind;
 /// nothing else is runnable, and at a deadline.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
-    /// Batches calls where that pays: so many other microprocesses are runnable that their batch
-    /// would be cheaper, by the measured costs, than plain calls; or others use the same object, so
-    /// that calls can be merged. Otherwise calls are plain: in thin traffic no call waits.
+    /// Batches calls where that pays. That is the case if so many other microprocesses are runnable
+    /// that, by the measured costs, their batch would be cheaper than plain calls. It is also the
+    /// case if others use the same object, so that calls can be merged. Otherwise calls are plain:
+    /// in thin traffic no call waits.
     #[default]
     Adaptive,
     /// Batches every call that may be batched. This many calls start a batch.

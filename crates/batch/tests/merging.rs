@@ -172,7 +172,7 @@ fn higher_levels_enter_first() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Fills a stream whose reader is slow. Every byte that a sender was told of arrives, no other
+    /// Fills a stream whose reader is slow. Every byte that a send has counted arrives, no other byte
     /// does, and the senders' order is kept. Short writes and failures occur only if the stream is
     /// full.
     #[test]

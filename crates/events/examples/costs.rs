@@ -117,8 +117,8 @@ fn latency(perf: Perf, theirs: usize, mine: usize) {
 }
 
 /// Sends one byte back and forth over two pipes on one core, so that the watched kernel thread
-/// sleeps once in each round trip: not watched, quiet, and ringing each time without a poller. The
-/// three variants alternate in short bursts, so that a busy machine disturbs all of them alike.
+/// sleeps once in each round trip. Its event is absent, quiet, or rings each time without a poller.
+/// The three variants alternate in short bursts, so that a busy machine disturbs all of them alike.
 fn round_trips(perf: Perf) {
     const BURST: u32 = 20;
     let ((mut their_in, mut my_out), (mut my_in, mut their_out)) =

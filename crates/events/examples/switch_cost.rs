@@ -1,8 +1,8 @@
 //! Measures the cost of an attached BPF event at each sleep of a kernel thread. Two threads
 //! exchange bytes over pipes on one core, and one of them is attached in various ways.
 //!
-//! Prints the median of nine interleaved runs, in nanoseconds for each round trip, and the
-//! difference for each sleep of the attached thread (one in a round trip).
+//! Prints the median of nine interleaved runs, in nanoseconds for each round trip. Also prints the
+//! difference for each sleep of the attached thread, which sleeps once in a round trip.
 //!
 //! `cargo run --release -p kumihimo-events --example switch_cost`
 

@@ -185,7 +185,8 @@ fn seen_every_time(perf: Perf, beds: impl IntoIterator<Item = Bed>, rounds: u64,
             (sleeper, thread)
         })
         .collect();
-    let mut watched: Vec<_> = lives.iter().map(|_| told.recv().expect("a watched thread")).collect();
+    let mut watched: Vec<_> =
+        lives.iter().map(|_| told.recv().expect("a watched thread")).collect();
     watched.sort_by_key(|(i, _)| *i);
     watched.iter().for_each(|(i, w)| epoll.add(w, *i));
     let (mut seen, mut bells) = (vec![0; lives.len()], 0);

@@ -10,7 +10,9 @@ fn forked_child_drops_the_event_and_unmaps_nothing() {
     let perf = match Perf::probe() {
         Ok(perf) => perf,
         Err(refused) => {
-            return eprintln!("\n[skip] forked_child_drops_the_event_and_unmaps_nothing: {refused}\n");
+            return eprintln!(
+                "\n[skip] forked_child_drops_the_event_and_unmaps_nothing: {refused}\n"
+            );
         }
     };
     let watched = perf.watch_this_thread().expect("a perf event");

@@ -92,7 +92,7 @@ fn until(is_so: impl Fn() -> bool) {
     }
 }
 
-/// The minimal user scheduler, without preemption.
+/// Opens the minimal user scheduler, without preemption.
 fn package(vps: u32) -> Arc<Scheduler> {
     let settings = Settings {
         vps,

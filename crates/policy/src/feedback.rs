@@ -9,7 +9,7 @@ use crate::{Info, Placement, Policy, Why};
 ///
 /// Priorities stay strict: of two microprocesses with different priorities, the higher one always
 /// runs first. *Within* one priority there are [`Feedback::DEPTHS`] depths. At depth `d` a quantum
-/// is `first << d` long, and the microprocess queues `d * delay` behind those at depth 0: its key
+/// is `first << d` long, and the microprocess queues `d * delay` behind those at depth 0. Its key
 /// is the time of its placement plus that delay.
 ///
 /// The depth after each reason for a placement:
@@ -22,8 +22,8 @@ use crate::{Info, Placement, Policy, Why};
 /// - Outranked: unchanged, since the turn continues later.
 /// - Any other reason: unchanged.
 ///
-/// So a computation that now and then waits for a lock stays at its depth, and does not get the
-/// place of a microprocess that waits for input.
+/// So a computation that sometimes waits for a lock stays at its depth. It does not get the place
+/// of a microprocess that waits for input.
 ///
 /// Nothing starves within a priority. The key of a waiting microprocess does not change, and the
 /// keys of newcomers grow with the clock. After at most `(DEPTHS - 1) * delay`, even newcomers at

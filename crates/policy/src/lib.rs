@@ -1,7 +1,7 @@
 //! Policies: where a runnable microprocess is placed. Contains priorities, the [`Policy`] trait and
 //! the policies of Kumihimo.
 //!
-//! A policy is safe code that the application may supply: a pure function from the state of a
+//! A policy is safe code that the application may supply. It is a pure function from the state of a
 //! microprocess ([`Info`]) and the reason for the call ([`Why`]) to a [`Placement`]. The mechanism
 //! owns the queues and enforces everything else, so the worst effect of a bad policy is a bad
 //! choice.
@@ -13,7 +13,7 @@
 //! - [`Feedback`]: ordered by depth and time of waiting within a level. Default quantum: 2 ms at
 //!   the top, doubled at each depth, 32 ms at the bottom.
 //!
-//! Levels are exact over all virtual processors, whichever policy chose them: a microprocess of a
+//! Levels are exact over all virtual processors, whichever policy chose them. A microprocess of a
 //! higher level runs before one of a lower level, except for a few scheduling steps. Nothing
 //! starves *within* a level. Below a level that always has a runnable microprocess, all others
 //! wait, as strict priorities require.

@@ -251,7 +251,7 @@ proptest! {
     ) {
         let loads: Vec<_> = loads.into_iter().map(|(run, wait)| Load { run: run * MS / 4, wait: wait * MS }).collect();
         let seen = simulate(&Feedback::new(), &loads, 3_000 * MS);
-        // In the 80 ms until even newcomers queue behind it, 80 ms of work is done, and each other
+        // In the 80 ms until even newcomers queue behind it, 80 ms of work is done. Each other
         // microprocess may still run for one quantum before it.
         let bound = 80 * MS + 32 * MS * loads.len() as u64;
         for one in &seen {

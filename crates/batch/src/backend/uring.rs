@@ -80,10 +80,9 @@ impl Uring {
         uring.enter(&[nop; FEW + 1], &mut outcomes);
         match (uring.ring.is_some(), outcomes.iter().any(|outcome| outcome.errno().is_some())) {
             (true, false) => Ok(uring),
-            _ => Err(io::Error::new(
-                io::ErrorKind::Unsupported,
-                "io_uring: a no-op request failed",
-            )),
+            _ => {
+                Err(io::Error::new(io::ErrorKind::Unsupported, "io_uring: a no-op request failed"))
+            }
         }
     }
 
@@ -152,7 +151,7 @@ fn entry(request: &Request<'_>) -> squeue::Entry {
     }
 }
 
-/// A uring's lengths have 32 bits. One call moves at most 2^31 bytes less a page anyway.
+/// Limits a length to the 32 bits of a uring. One call moves at most 2^31 bytes less a page anyway.
 fn length(len: usize) -> u32 {
     len.min(0x7fff_f000) as u32
 }

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::os::fd::AsRawFd;
 
-/// Keeps the contents of a file in memory. A batched read does not wait for the disk: it fails with
+/// Keeps the contents of a file in memory. A batched read does not wait for the disk. It fails with
 /// EAGAIN for a page that memory pressure has just evicted, where a plain read succeeds.
 pub struct Resident {
     map: *mut libc::c_void,

@@ -263,8 +263,8 @@ impl Scheduler {
     /// Announces that a microprocess of `priority` was queued or pushed to `returned`.
     /// Async-signal-safe.
     fn announce(&self, priority: u8) {
-        // Pairs with the fences in `next_level` and `bind`: a thread that marks a VP, or starts to
-        // run a microprocess, after this fence sees the queued microprocess.
+        // Pairs with the fences in `next_level` and `bind`: a thread that marks a VP or runs a
+        // microprocess after this fence sees the queued microprocess.
         fence(SeqCst);
         if let Some(vp) = self.take_unattended() {
             return self.kernel.call(vp, Some(priority));
@@ -488,7 +488,7 @@ pub fn masked<R>(f: impl FnOnce(&KernelThread) -> R) -> R {
     f(unsafe { Carrier::here() }.thread)
 }
 
-/// A switch point: lets runnable microprocesses of higher priority run first.
+/// Passes a switch point: lets runnable microprocesses of higher priority run first.
 pub fn check() {
     drop(enter());
 }

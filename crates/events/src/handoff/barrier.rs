@@ -134,13 +134,14 @@ mod real {
     }
 }
 
-/// The cheap side: orders an earlier store before a later load.
+/// Orders an earlier store before a later load, as seen by a thread that calls [`heavy`]. Free.
 #[inline(always)]
 pub fn light() {
     atomic::compiler_fence(Ordering::SeqCst);
 }
 
-/// The expensive side. Blocks the kernel thread for 1-2 us, or longer ([`Barrier::EachCpu`]).
+/// Executes a full barrier on every kernel thread of the process. Blocks the caller for 1-2 us, or
+/// longer ([`Barrier::EachCpu`]).
 ///
 /// # Panics
 /// If the kernel refuses both methods. [`probe`] returns the error beforehand.

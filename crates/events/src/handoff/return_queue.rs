@@ -16,13 +16,12 @@
 //!             or release()v │
 //!                    DETACHED ─── offer(): the entry was picked and is dropped ──> NONE
 //!                    DETACHED ─── leave(): the entry is that of any runnable one ──> NONE
-//! ```
-//! *Detached*: the thread continues without a VP until it next enters the runtime. It detaches if
-//! the VP cannot come. The VP's kernel thread may sleep inside the user scheduler, perhaps waiting
-//! for a lock that this very microprocess holds (malloc's, for example). Or all kernel threads are
-//! in use. When a detached thread enters the runtime, the microprocess leaves its stack and its
-//! kernel thread, which may be the only one that can carry a VP. The scheduler that picks the entry
-//! then switches to the microprocess.
+//! ``` *Detached*: the thread continues without a VP until it next enters the runtime. It detaches
+//! if the VP cannot come. The VP's kernel thread may sleep inside the user scheduler, perhaps
+//! waiting for a lock that this very microprocess holds (malloc's, for example). Or all kernel
+//! threads are in use. When a detached thread enters the runtime, the microprocess leaves its stack
+//! and its kernel thread. That kernel thread may be the only one that can carry a VP. The scheduler
+//! that picks the entry then switches to the microprocess.
 //!
 //! The thread may wait again, with another microprocess, while a scheduler still holds the entry of
 //! the former microprocess. So each new entry carries a *generation*, and an offer names the
@@ -49,7 +48,7 @@ const GENERATION: u32 = PHASE + 1;
 /// The time between two polls of all waiters together, in nanoseconds.
 const POLL_INTERVAL: u64 = 2_000_000;
 
-/// The time that one of `waiters` waiters sleeps between two polls, in nanoseconds.
+/// Returns the time that one of `waiters` waiters sleeps between two polls, in nanoseconds.
 pub(crate) fn poll_interval(waiters: usize) -> u64 {
     POLL_INTERVAL.saturating_mul(waiters.max(1) as u64)
 }
@@ -68,7 +67,7 @@ impl Ticket {
     /// The ticket of no kernel thread.
     pub const NONE: Ticket = Ticket { thread: 0, generation: 0 };
 
-    /// The index of the kernel thread.
+    /// Returns the index of the kernel thread.
     #[must_use]
     pub fn thread(self) -> u32 {
         self.thread
@@ -98,7 +97,7 @@ pub struct Waiter {
 }
 
 impl Waiter {
-    /// A thread that does not wait.
+    /// Creates the state of a thread that does not wait.
     #[must_use]
     pub fn new() -> Waiter {
         Waiter { state: AtomicU32::new(NONE), vp: AtomicU32::new(NO_VP), token: AtomicU64::new(0) }
@@ -137,8 +136,8 @@ impl Waiter {
             .is_ok()
     }
 
-    /// Whether the microprocess may still be in a run queue although it continues without a VP.
-    /// Called by the waiter; for other threads the result may be out of date.
+    /// Returns whether the microprocess may still be in a run queue although it continues without a
+    /// VP. Called by the waiter; for other threads the result may be out of date.
     #[must_use]
     pub fn is_detached(&self) -> bool {
         self.state.load(Ordering::Relaxed) & PHASE == DETACHED
@@ -222,7 +221,7 @@ impl Waiter {
         futex::wake(&self.state);
     }
 
-    /// The VP that was handed over last, as a token.
+    /// Returns the token of the VP that was handed over last.
     #[must_use]
     pub fn token(&self) -> u64 {
         self.token.load(Ordering::Relaxed)

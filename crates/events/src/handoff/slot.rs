@@ -182,7 +182,8 @@ impl Slot {
         self.vp.store(0, Ordering::Release);
     }
 
-    /// Whether an event is pending. Called by any kernel thread; the result may be out of date.
+    /// Returns whether an event is pending. Called by any kernel thread; the result may be out of
+    /// date.
     pub(crate) fn has_pending(&self) -> bool {
         self.pending.load(Ordering::Relaxed) & !PROBE != 0
     }
@@ -192,20 +193,20 @@ impl Slot {
         self.masked.load(Ordering::Relaxed)
     }
 
-    /// Whether the carrier is inside the user scheduler or another critical section. Called by any
-    /// kernel thread; the result may be out of date.
+    /// Returns whether the carrier is inside the user scheduler or another critical section. Called
+    /// by any kernel thread; the result may be out of date.
     pub fn is_masked(&self) -> bool {
         self.masked.load(Ordering::Relaxed) != 0
     }
 
-    /// Whether the slot has a VP. Called by the owning kernel thread while masked; for other
-    /// threads the result may be out of date.
+    /// Returns whether the slot has a VP. Called by the owning kernel thread while masked; for
+    /// other threads the result may be out of date.
     pub fn has_vp(&self) -> bool {
         self.vp.load(Ordering::Relaxed) != 0
     }
 
-    /// Whether the slot has `vp`, neither lent nor claimed. Called by any kernel thread; the result
-    /// may be out of date.
+    /// Returns whether the slot has `vp`, neither lent nor claimed. Called by any kernel thread;
+    /// the result may be out of date.
     pub fn carries(&self, vp: u32) -> bool {
         self.vp.load(Ordering::Relaxed) == token(vp)
     }

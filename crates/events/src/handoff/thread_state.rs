@@ -16,7 +16,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// The event's bit in [`crate::Slot::pending`].
+    /// Returns the event's bit in [`crate::Slot::pending`].
     #[must_use]
     pub const fn bit(self) -> u32 {
         1 << self as u32

@@ -92,8 +92,8 @@ impl Perf {
         if watched.word(DATA_OFFSET) != PAGE as u64 || watched.word(DATA_SIZE) != RECORDS {
             return odd("its buffer is not laid out as in Linux");
         }
-        // Each nap is longer than the one before: on a busy host, a nap of 20 us may end before the
-        // thread has left its CPU, so that no record is written.
+        // Each nap is longer than the one before. On a busy host, a nap of 20 us may end before the
+        // thread has left its CPU, without a record.
         if !nap(&watched, Watched::listen, (0..11).map(|n| 20 << n)) {
             return odd("a sleeping kernel thread leaves no record of its switches");
         }
@@ -306,8 +306,8 @@ impl Watched {
     /// a ring or at any time. Takes about 7 us.
     ///
     /// A result of true may be out of date. A result of false means that the thread was awake and
-    /// rings when it goes to sleep, or that it is quiet and rings only after
-    /// [`listen`](Watched::listen). A switch before this returns rings once more, needlessly.
+    /// rings when it goes to sleep, or that the event is quiet until [`listen`](Watched::listen). A
+    /// switch before this returns rings once more, needlessly.
     pub fn is_away(&self) -> bool {
         loop {
             let tail = self.tail().load(Ordering::Relaxed);

@@ -1,9 +1,9 @@
 //! Events by polling: finds the kernel threads that sleep in the kernel, without privileges and
 //! without descriptors.
 //!
-//! [`Watch`] combines two checks of a kernel thread: how long it ran since the last look
-//! ([`CpuClock`], cheap), and whether it sleeps now ([`sleeps`], which reads /proc, expensive). It
-//! makes the expensive check only if the cheap one suggests a sleep.
+//! [`Watch`] combines two checks of a kernel thread. The cheap one reads how long the thread ran
+//! since the last look ([`CpuClock`]). The expensive one reads from /proc whether it sleeps now
+//! ([`sleeps`]). It makes the expensive check only if the cheap one suggests a sleep.
 //!
 //! Sources: clock_gettime(2) and pthread_getcpuclockid(3) for the clock, proc_pid_stat(5) for the
 //! state.
@@ -223,14 +223,15 @@ impl Watch {
         Watch { seen: Vec::new(), at: 0, period: Watch::PERIOD, calm: 0 }
     }
 
-    /// Takes one look at all slots. Calls `asleep` with the index of each open slot whose kernel
-    /// thread ran for less than half of the time since the last look and sleeps now. Repeats the
-    /// call at every look while that holds. Returns the time to wait until the next look.
+    /// Takes one look at all slots. Considers the open slots whose kernel thread ran for less than
+    /// half of the time since the last look. Calls `asleep` with the index of each of them whose
+    /// thread sleeps now. Repeats the call at every look while that holds. Returns the time to wait
+    /// until the next look.
     ///
     /// Costs one [`ThreadProbe::cpu_time`] for each open slot, and one [`ThreadProbe::sleeps`] for
     /// each thread that ran so little. A sleeper is reported at its second look at the earliest. A
-    /// thread need not have been idle for the whole interval: one that wakes again and again for a
-    /// moment would otherwise keep its virtual processor for ever.
+    /// thread need not have been idle for the whole interval. Otherwise a thread that wakes again
+    /// and again for a moment would keep its virtual processor for ever.
     ///
     /// Slots may appear, vanish and change their index between two looks. A slot with a new thread
     /// is only recorded.

@@ -14,9 +14,9 @@
 //! pending signal requires that (`fail_restarted_call`). The same applies if a doorbell rings
 //! during a call: as a trap that became due in the kernel, or as a signal (`restarts_call`).
 //!
-//! A signal that arrives after this check and before the restart is too late to end the call, as it
-//! is between any handler and a restart. A signal without a handler, such as SIGSTOP, ends with
-//! EINTR those calls that no handler restarts (signal(7)), as in a program that handles SIGCONT.
+//! A signal between this check and the restart is too late to end the call, as it is between any
+//! handler and a restart. A signal without a handler, such as SIGSTOP, ends with EINTR those calls
+//! that no handler restarts (signal(7)), as in a program that handles SIGCONT.
 
 use kumihimo_arch::cpu;
 
@@ -108,8 +108,8 @@ extern "C" fn on_sigtrap(signal: i32, info: *mut libc::siginfo_t, context: *mut 
         // runs here.
         let thread = unsafe { &*cpu::gs_word::<GS_THREAD>().cast::<KernelThread>() };
         // A signal from a BPF program is late if another core woke the thread at once. By then the
-        // thread may have detected the loss of its VP and masked its slot, and its current system
-        // call need not be the one in which it slept.
+        // thread may have detected the loss of its VP and masked its slot. Its current system call
+        // need not be the one in which it slept.
         let in_time = code == TRAP_PERF;
         if let Some(scheduler) =
             thread.scheduler().filter(|_| in_time || thread.slot().depth() == 0)

@@ -14,8 +14,8 @@
 //!   count.
 //! - **off**: only the bit, which is checked at switch points. Always used with the event source
 //!   `off`. Without events, a microprocess that is preempted while it holds a lock would hold up
-//!   its virtual processor for ever: no event reports that the next microprocess waits for that
-//!   lock.
+//!   its virtual processor for ever. No event would report that the next microprocess waits for
+//!   that lock.
 //!
 //! The signal handler calls the user scheduler
 //! ([`UserScheduler::interrupted`](crate::sched::UserScheduler::interrupted)), which may inject a
@@ -46,9 +46,9 @@ pub const DOORBELL: u64 = 0x4b55_4d49_4245_4c4c;
 /// `perf_swevent_start_hrtimer`).
 const PERIOD: u64 = 10_000;
 /// The period of a clock that excludes the kernel, in nanoseconds. The timer of such a clock
-/// expires again and again until it finds the thread in user mode. With a period of 10 us and an
-/// interrupt that takes as long (on virtual machines), a thread that runs in the kernel makes no
-/// progress for seconds.
+/// expires again and again until it finds the thread in user mode. On a virtual machine an
+/// interrupt may take 10 us. With a period as short as that, a thread that runs in the kernel makes
+/// no progress for seconds.
 const PERIOD_IN_USER_MODE: u64 = 50_000;
 /// In `Doorbells::clocks`: the thread has no clock yet.
 const NONE: i32 = -1;

@@ -89,9 +89,9 @@ fn action(handler: usize, open: u64) -> libc::sigaction {
 /// Returns the signals that have no handler and no effect, as a mask.
 ///
 /// The kernel discards such a signal when it is sent, unless the receiving thread blocks it
-/// (kernel/signal.c, `sig_ignored`). If it is blocked, the kernel wakes another thread to take it,
-/// whose system call ends with EINTR for no cause that the program could find (observed with
-/// SIGCHLD).
+/// (kernel/signal.c, `sig_ignored`). If it is blocked, the kernel wakes another thread to take it.
+/// The system call of that thread ends with EINTR, for no cause that the program could find
+/// (observed with SIGCHLD).
 fn discarded_signals() -> u64 {
     let is_dropped = |signal: i32| {
         // SAFETY: all zeros is a valid sigaction.
@@ -154,7 +154,7 @@ pub(crate) fn is_installed(signal: i32) -> bool {
     asked && ours != 0 && now.sa_sigaction == ours
 }
 
-/// Whether the kernel is about to restart the interrupted system call: see
+/// Returns whether the kernel is about to restart the interrupted system call: see
 /// [`interrupted::restarts_call`].
 pub(crate) fn restarts_call(context: *const libc::ucontext_t) -> bool {
     // SAFETY: the kernel's context of the running handler.

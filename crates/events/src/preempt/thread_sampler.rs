@@ -55,7 +55,7 @@ pub struct StackSample {
     copy: Vec<u8>,
 }
 
-/// Whether a signal with this value is a sample request.
+/// Returns whether a signal with this value is a sample request.
 pub(crate) fn is_request(value: u64) -> bool {
     value >> 32 == REQUEST_MARK >> 32
 }

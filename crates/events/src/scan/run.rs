@@ -38,7 +38,7 @@ pub(crate) fn run(kernel: &Weak<Kernel>, alarm: &Alarm) {
             .compare_exchange(AWAKE, ASLEEP, Ordering::SeqCst, Ordering::SeqCst)
             .is_ok()
         {
-            // Pairs with the fence of a thread that began to run before it could see ASLEEP: that
+            // Pairs with the fence of a thread that began to run before it could see ASLEEP. That
             // thread does not wake the watchdog, so its VP is checked for here.
             fence(Ordering::SeqCst);
             let runs = kernel.is_any_vp_running();

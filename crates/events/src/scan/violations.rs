@@ -117,8 +117,9 @@ impl Kernel {
         // The loading of another microprocess also ends the suspicion: the scheduler works.
         let what = [index.into(), times, rests.into(), slot.microprocess.load(Ordering::Relaxed)];
         let masked = &mut suspect.masked;
-        // An unmask takes the probe. If the probe is gone, the slot was unmasked, and the time
-        // starts anew when the probe is found again: the present mask may be a later one.
+        // An unmask takes the probe. If the probe is gone, the slot was unmasked, and the present
+        // mask may be a later one. The time then starts anew when the next scan finds the new
+        // probe.
         if slot.pending.fetch_or(PROBE, Ordering::Relaxed) & PROBE == 0 {
             masked.drop();
         } else if masked.what != Some(what) {

@@ -111,7 +111,7 @@ impl Watchdog {
         word.store(if rests { next | 1 } else { next & !1 }, Ordering::Relaxed);
     }
 
-    /// Whether the kernel thread of slot `index` sleeps on purpose.
+    /// Returns whether the kernel thread of slot `index` sleeps on purpose.
     pub(crate) fn rests(&self, index: u32) -> bool {
         self.rests[index as usize].load(Ordering::Relaxed) & 1 == 1
     }

@@ -268,8 +268,7 @@ fn records_of_many_threads_are_complete() {
     const THREADS: u32 = 16;
     const ROUNDS: u64 = 500;
     // So many slots that the buffer has room for all records.
-    for bpf in loaded("records_of_many_threads_are_complete", THREADS * ROUNDS as u32)
-    {
+    for bpf in loaded("records_of_many_threads_are_complete", THREADS * ROUNDS as u32) {
         let told: Vec<AtomicU64> = (0..=THREADS).map(|_| AtomicU64::new(0)).collect();
         let total = AtomicU64::new(0);
         let over = eventfd();

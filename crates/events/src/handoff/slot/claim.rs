@@ -78,7 +78,8 @@ impl Slot {
         }
     }
 
-    /// Whether a claim may succeed. Called by any kernel thread; the result may be out of date.
+    /// Returns whether a claim may succeed. Called by any kernel thread; the result may be out of
+    /// date.
     pub fn is_open(&self) -> bool {
         let vp = self.vp.load(Ordering::Relaxed);
         vp != 0 && vp & CLAIMING == 0 && self.masked.load(Ordering::Relaxed) == 0

@@ -3,7 +3,7 @@ use std::io::Read;
 use std::sync::mpsc;
 
 #[test]
-fn sleeps_detects_a_blocked_reader_and_no_running_thread() {
+fn blocked_reader_sleeps_and_running_thread_does_not() {
     let (mut reader, writer) = io::pipe().expect("a pipe");
     let (tell, told) = mpsc::channel();
     let thread = std::thread::spawn(move || {
@@ -170,11 +170,7 @@ fn period_doubles_while_no_sleeper_is_found() {
     assert_eq!(periods, [200, 400, 800, 1600, 1600]);
     probe.threads[0].1 = true;
     let mut found = 0;
-    assert_eq!(
-        watch.look(&[OPEN], &mut probe, |_| found += 1).as_micros(),
-        1600,
-        "only recorded"
-    );
+    assert_eq!(watch.look(&[OPEN], &mut probe, |_| found += 1).as_micros(), 1600, "only recorded");
     assert_eq!(watch.look(&[OPEN], &mut probe, |_| found += 1).as_micros(), 100);
     assert_eq!(found, 1);
 }
@@ -188,8 +184,8 @@ fn proc_probe_finds_a_sleeper() {
         reader.read_to_end(&mut Vec::new()).expect("the end")
     });
     // The second thread is the calling one, which runs.
-    let slots =
-        [told.recv().expect("a thread ID"), this_tid()].map(|tid| WatchedThread { open: true, tid });
+    let slots = [told.recv().expect("a thread ID"), this_tid()]
+        .map(|tid| WatchedThread { open: true, tid });
     let mut watch = Watch::new();
     let mut found = Vec::new();
     while found.is_empty() {

@@ -117,7 +117,10 @@ impl Kernel {
     /// # Panics
     /// If a user scheduler is registered already.
     pub fn init_sched(&self, scheduler: Weak<dyn UserScheduler>) {
-        assert!(self.scheduler.set(scheduler).is_ok(), "init_sched: a user scheduler is registered already");
+        assert!(
+            self.scheduler.set(scheduler).is_ok(),
+            "init_sched: a user scheduler is registered already"
+        );
     }
 
     pub(crate) fn user(&self) -> Option<Arc<dyn UserScheduler>> {

@@ -78,8 +78,8 @@ impl KernelThread {
         slot.wanted.store(WANT_BLOCKED | returns, Ordering::Relaxed);
         self.token.set(token);
         // Events that were raised for an earlier carrier here, or while this thread waited, are
-        // dropped: the scheduler is about to choose anew, or has just chosen (P0 reports Unblocked
-        // and Preempted together as one).
+        // dropped: the scheduler is about to choose anew, or has just chosen. (P0 reports Unblocked
+        // and Preempted together as one.)
         slot.pending.store(0, Ordering::Relaxed);
         self.kernel.carriers[vp as usize].store(self.index, Ordering::Relaxed);
         self.kernel.handed[vp as usize].store(0, Ordering::Relaxed);

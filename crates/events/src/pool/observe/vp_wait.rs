@@ -12,8 +12,8 @@ impl Kernel {
     /// For [`wait_for_vp`](crate::KernelThread::wait_for_vp). Async-signal-safe.
     ///
     /// A VP stalls if its carrier sleeps, in the user scheduler (P0, 3.3.2) or unreported. It also
-    /// stalls if it has no carrier and none is awake: the thread that starts one may wait for a
-    /// lock that a microprocess holds (malloc's, or the C library's for its list of threads). The
+    /// stalls if it has no carrier and none is awake. The thread that starts a carrier may wait for
+    /// a lock that a microprocess holds: malloc's, or the C library's for its list of threads. The
     /// result may be true although nothing is wrong.
     #[must_use]
     pub fn is_vp_stalled(&self, vp: u32) -> bool {

@@ -15,7 +15,7 @@ impl Kernel {
     /// Takes a lock: the caller is masked, is no microprocess, or runs in a signal handler outside
     /// of the runtime.
     pub fn raise(&self, vp: u32, event: Event) {
-        // Pairs with the fence in `KernelThread::install_vp`: either the thread that now takes the
+        // Pairs with the fence in `KernelThread::install_vp`. Either the thread that now takes the
         // VP sees what the caller queued before, or the caller sees that thread's slot.
         fence(Ordering::SeqCst);
         let index = self.carriers[vp as usize].load(Ordering::Relaxed);

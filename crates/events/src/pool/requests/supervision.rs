@@ -21,7 +21,7 @@ impl Kernel {
         self.watchdog.violations[case as usize].load(Ordering::Acquire)
     }
 
-    /// Starts the watchdog's thread, once and only if the configuration asks for reports.
+    /// Starts the watchdog's thread, once and only if the configuration requests reports.
     pub(crate) fn start_watchdog(self: &Arc<Kernel>) {
         let watchdog = &self.watchdog;
         if watchdog.started.load(Ordering::Relaxed)

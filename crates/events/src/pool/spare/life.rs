@@ -1,7 +1,7 @@
 //! Life of the pool's kernel threads, and how one of them begins to carry a virtual processor.
 //!
-//! Spares wait in one epoll set. The spare that came last wakes first (`ep_poll` in fs/eventpoll.c
-//! queues exclusive waiters at the head), so that its caches are warm and surplus spares time out.
+//! Spares wait in one epoll set. The spare that came last wakes first: `ep_poll` (fs/eventpoll.c)
+//! queues exclusive waiters at the head. So its caches are warm, and surplus spares time out.
 
 use std::io;
 use std::os::fd::AsFd;

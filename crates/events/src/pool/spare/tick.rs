@@ -35,7 +35,7 @@ impl Kernel {
         self.wake_one();
     }
 
-    /// Whether the timekeeper runs and is not at rest.
+    /// Returns whether the timekeeper runs and is not at rest.
     pub(crate) fn is_timekeeper_running(&self) -> bool {
         self.timekeeper.is(RUNNING)
     }

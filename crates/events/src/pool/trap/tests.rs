@@ -7,7 +7,7 @@ fn install() -> io::Result<()> {
     signal_handler::install(libc::SIGTRAP, HANDLERS.trap)
 }
 
-/// Whether our handler of SIGTRAP blocks `signal`.
+/// Returns whether our handler of SIGTRAP blocks `signal`.
 fn holds(signal: i32) -> bool {
     // SAFETY: all zeros is a valid sigaction; a live one to be written; a live set.
     unsafe {

@@ -54,11 +54,7 @@ fn entry_is_picked_while_the_thread_leaves() {
                     Offer::Accepted => panic!("the waiter has left the phase QUEUED"),
                     Offer::EntryDropped => false,
                     Offer::Switchable => {
-                        assert_eq!(
-                            context.load(Ordering::Relaxed),
-                            7,
-                            "the context is visible"
-                        );
+                        assert_eq!(context.load(Ordering::Relaxed), 7, "the context is visible");
                         true
                     }
                 }
@@ -68,7 +64,10 @@ fn entry_is_picked_while_the_thread_leaves() {
         let has_entry = waiter.leave();
         // The thread waits again, with another microprocess.
         let next = waiter.begin(Some(0)).expect("a new entry");
-        assert!(waiter.offer(next) == Offer::Accepted, "the former entry does not affect the new wait");
+        assert!(
+            waiter.offer(next) == Offer::Accepted,
+            "the former entry does not affect the new wait"
+        );
         waiter.hand(4);
         assert!(waiter.wait(|| poll_interval(1), || false));
         assert_eq!(has_entry, picker.join().unwrap(), "the microprocess is switched to once");
