@@ -172,9 +172,9 @@ fn higher_levels_enter_first() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Fills a stream whose reader is slow. Every byte that a send has counted arrives, no other byte
-    /// does, and the senders' order is kept. Short writes and failures occur only if the stream is
-    /// full.
+    /// Fills a stream whose reader is slow. Every byte that a send has counted arrives, no other
+    /// byte does, and the senders' order is kept. Short writes and failures occur only if the
+    /// stream is full.
     #[test]
     fn reported_bytes_equal_the_received_bytes(
         lengths in prop::collection::vec(prop_oneof![1usize..100, 1_000usize..16_000], 2..LARGEST),

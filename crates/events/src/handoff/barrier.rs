@@ -40,8 +40,8 @@ mod real {
     /// Returns the method that this process uses. The first call decides.
     ///
     /// # Errors
-    /// The kernel refuses both methods. A VP can then be taken over only where the event source lends
-    /// it in the kernel (`bpf`).
+    /// The kernel refuses both methods. A VP can then be taken over only where the event source
+    /// lends it in the kernel (`bpf`).
     pub fn probe() -> Result<Barrier, Unavailable> {
         static FOUND: OnceLock<Result<Barrier, Unavailable>> = OnceLock::new();
         FOUND
