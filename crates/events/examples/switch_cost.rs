@@ -16,7 +16,7 @@ use kumihimo_events::bpf::{Bpf, SLOT_SIZE, WANTS_BLOCKED, WANTS_UNBLOCKED};
 const ROUNDS: u32 = 20_000;
 const RUNS: usize = 9;
 const MODES: [&str; 5] =
-    ["not attached", "masked", "unmasked, no VP", "lent, told", "lent, told, trap"];
+    ["not attached", "masked", "unmasked, no VP", "lent, reported", "lent, reported, trap"];
 
 extern "C" fn nothing(_: i32) {}
 

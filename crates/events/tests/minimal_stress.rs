@@ -51,7 +51,7 @@ fn live(shared: &Arc<Shared>, number: u64, mut random: Random, depth: u32) -> u6
         match random.below(10) {
             0 => std::thread::sleep(Duration::from_micros(random.below(500))),
             1 => {
-                let mut held = shared.counter.lock().expect("nobody panics");
+                let mut held = shared.counter.lock().expect("not poisoned");
                 if random.below(4) == 0 {
                     std::thread::sleep(Duration::from_micros(50));
                 }
@@ -80,12 +80,12 @@ fn live(shared: &Arc<Shared>, number: u64, mut random: Random, depth: u32) -> u6
             4 => {
                 let (free, changed) = &shared.baton;
                 let mut mine = changed
-                    .wait_while(free.lock().expect("nobody panics"), |free| !*free)
+                    .wait_while(free.lock().expect("not poisoned"), |free| !*free)
                     .expect("as before");
                 *mine = false;
                 drop(mine);
                 check();
-                *free.lock().expect("nobody panics") = true;
+                *free.lock().expect("not poisoned") = true;
                 changed.notify_one();
             }
             5 => {
@@ -142,7 +142,7 @@ fn run(source: Kind, vps: u32, max_threads: usize, n: u64, seed: u64) {
         })
         .collect();
     let counted: u64 = all.into_iter().map(|one| one.join().expect("no panic")).sum();
-    assert_eq!(*shared.counter.lock().expect("nobody panics"), counted);
+    assert_eq!(*shared.counter.lock().expect("not poisoned"), counted);
     let counts = package.kernel().counts();
     eprintln!(
         "{source}, {vps} VPs, {n} microprocesses, {} steps: {counts:?}",

@@ -73,7 +73,7 @@ impl UserScheduler for Script {
     }
 
     fn resumed(&self, _vp: u32, thread: &KernelThread) {
-        let script = self.script.lock().expect("nobody panics").take();
+        let script = self.script.lock().expect("not poisoned").take();
         script.expect("resumed once")(thread);
         thread.release_vp();
         self.done.store(true, SeqCst);
@@ -82,7 +82,7 @@ impl UserScheduler for Script {
     fn unblocked(&self) {}
 
     fn notified(&self, events: u32) {
-        self.told.lock().expect("nobody panics").push(events);
+        self.told.lock().expect("not poisoned").push(events);
     }
 }
 
@@ -106,7 +106,7 @@ fn told(script: impl FnOnce(&KernelThread) + Send + 'static) -> Vec<u32> {
     kernel.dismiss();
     while kernel.await_end(|| 0, Duration::from_secs(1)) > 0 {}
     kernel.join();
-    std::mem::take(&mut *user.told.lock().expect("nobody panics"))
+    std::mem::take(&mut *user.told.lock().expect("not poisoned"))
 }
 
 /// Unmasks and delivers, as a user scheduler does.
@@ -180,18 +180,18 @@ fn higher_priority_preempts_at_the_next_switch_point() {
         let order = Arc::new(Mutex::new(Vec::new()));
         let (own, its) = (package.clone(), order.clone());
         let low = package.spawn(10, move || {
-            let note = |what| its.lock().expect("nobody panics").push(what);
+            let note = |what| its.lock().expect("not poisoned").push(what);
             note("low begins");
             let notes = its.clone();
             // The event is delivered when the spawn unmasks.
             let high = own
-                .spawn(50, move || notes.lock().expect("nobody panics").push("high"))
+                .spawn(50, move || notes.lock().expect("not poisoned").push("high"))
                 .expect("memory");
             note("low goes on");
             high.join().expect("no panic");
         });
         low.expect("memory").join().expect("no panic");
-        assert_eq!(*order.lock().expect("nobody panics"), ["low begins", "high", "low goes on"]);
+        assert_eq!(*order.lock().expect("not poisoned"), ["low begins", "high", "low goes on"]);
     });
 }
 
@@ -317,7 +317,7 @@ fn vp_gets_a_carrier_while_all_kernel_threads_sleep() {
     let its = begun.clone();
     let sleeps = package.spawn(30, move || {
         its.store(true, SeqCst);
-        reader.read_exact(&mut [0]).expect("somebody writes");
+        reader.read_exact(&mut [0]).expect("a byte");
     });
     until(|| begun.load(SeqCst));
     package.spawn(30, || ()).expect("memory").join().expect("no panic");

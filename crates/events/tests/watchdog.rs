@@ -263,7 +263,7 @@ impl UserScheduler for Script {
 
     fn resumed(&self, vp: u32, thread: &KernelThread) {
         let times = {
-            let mut again = self.again.lock().expect("nobody panics");
+            let mut again = self.again.lock().expect("not poisoned");
             again[vp as usize] += 1;
             again[vp as usize]
         };

@@ -51,7 +51,7 @@ fn main() -> io::Result<()> {
                 0 => std::thread::sleep(Duration::from_millis(20)),
                 1 => assert_eq!((&*reader).read(&mut [0]).expect("no EINTR"), 1),
                 _ => {
-                    let mut held = shared.lock().expect("nobody panics");
+                    let mut held = shared.lock().expect("not poisoned");
                     std::thread::sleep(Duration::from_millis(1));
                     *held += 1;
                     drop(held);

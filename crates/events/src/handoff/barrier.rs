@@ -53,9 +53,7 @@ mod real {
                 match on_each_cpu() {
                     Ok(()) => Ok(Barrier::EachCpu),
                     Err(affinity) => Err(Unavailable::new(
-                        format!(
-                            "membarrier: {membarrier}; in its place, sched_setaffinity: {affinity}"
-                        ),
+                        format!("membarrier: {membarrier}; sched_setaffinity instead: {affinity}"),
                         "allow membarrier in the container's seccomp profile (Linux 4.14 or later)",
                     )),
                 }
@@ -128,7 +126,7 @@ mod real {
         };
         if let Err(e) = done {
             panic!(
-                "kumihimo: a memory barrier for all kernel threads worked and is refused now ({e}); a seccomp filter installed after start?"
+                "kumihimo: the kernel now refuses a memory barrier that it allowed at start ({e}), probably by a seccomp filter installed since; allow membarrier in that filter"
             );
         }
     }

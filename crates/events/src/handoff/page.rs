@@ -111,8 +111,8 @@ impl Page {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
                 format!(
-                    "the shared page is of another version ({header:?}, {bytes} bytes); this program wants version {VERSION}: \
-                     `kumi events uninstall`, then `install` with the `kumi` of this build"
+                    "the shared page has another version ({header:?}, {bytes} bytes); this program needs version {VERSION}: run \
+                     `kumi events uninstall`, then `kumi events install` with the `kumi` of this build"
                 ),
             ));
         }

@@ -114,7 +114,7 @@ pub(crate) fn sample(
     static ONE: Mutex<u64> = Mutex::new(0);
     let mut number = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     if REQUEST.load(Ordering::Acquire) != 0 {
-        return Err("an earlier sample request is still being answered".into());
+        return Err("an earlier sample request has not completed".into());
     }
     *number = (*number + 1) % (WRITING >> 8).min(u64::from(u32::MAX));
     let request = *number + 1;

@@ -19,7 +19,7 @@ pub(crate) fn fatal(what: fmt::Arguments<'_>) -> ! {
         panic!("kumihimo: the shared page is corrupt: {what}");
     }
     print_signal_safe(format_args!(
-        "kumihimo: the shared page is corrupt: {what}; something in this process, or another of the same user, wrote into it\n"
+        "kumihimo: the shared page is corrupt: {what}; this process, or another one of the same user, has overwritten it\n"
     ));
     // SAFETY: takes nothing.
     unsafe { libc::abort() }

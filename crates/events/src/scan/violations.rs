@@ -164,7 +164,7 @@ impl Kernel {
                 && suspicion.age.ran + suspicion.age.slept >= BoundedBackoff::NANOSECONDS
             {
                 fatal(format_args!(
-                    "slot {index} has no VP where its kernel thread carries {vp}, and nobody took it"
+                    "slot {index} has no VP, but its kernel thread carries VP {vp}, which no thread took"
                 ));
             }
         }

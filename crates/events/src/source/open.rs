@@ -39,7 +39,7 @@ pub fn open_one(kind: Kind, slots: u32) -> Result<Box<dyn EventSource>, Unavaila
     if !kumihimo_arch::HAS_MICROPROCESSES && kind != Kind::Off {
         let why = kumihimo_arch::tls::get().why();
         return Err(Unavailable::new(
-            format!("no use for events: {why}"),
+            format!("events are not used: {why}"),
             "x86_64 Linux with glibc",
         ));
     }

@@ -72,7 +72,7 @@ impl Slot {
             // The claimer is between its compare-exchange and its store.
             if vp | LENT != token | CLAIMING | LENT || !backoff.snooze() {
                 fatal(format_args!(
-                    "a slot says {vp:#x} where its kernel thread carries {token:#x}"
+                    "a slot contains {vp:#x}, but its kernel thread carries {token:#x}"
                 ));
             }
         }

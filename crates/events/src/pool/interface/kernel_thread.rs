@@ -133,7 +133,7 @@ impl KernelThread {
                 if !backoff.snooze() {
                     let index = self.index;
                     fatal(format_args!(
-                        "slot {index} has no VP where its kernel thread carries {vp}, and nobody took it"
+                        "slot {index} has no VP, but its kernel thread carries VP {vp}, which no thread took"
                     ));
                 }
             }
