@@ -1,4 +1,4 @@
-//! Event sources: four ways to learn that a kernel thread sleeps, behind one trait.
+//! Event sources: four ways to detect that a kernel thread sleeps, behind one trait.
 //!
 //! - [`EventSource`]: the trait. [`Kind`]: the names of its implementations.
 //! - `bpf`, `perf`, `watch`, `off`: the sources, best first.
