@@ -249,11 +249,7 @@ fn another_version_and_another_program() {
     let a = stranger(&folder, |to| {
         let _ = to.write_all(b"\x1b[2JHTTP/1.1 400 Bad Request\r\n\r\n");
     });
-    refuses(
-        &folder,
-        &["metrics", &a.to_string()],
-        &format!("address space {a}: invalid answer"),
-    );
+    refuses(&folder, &["metrics", &a.to_string()], &format!("address space {a}: invalid answer"));
 }
 
 #[test]
