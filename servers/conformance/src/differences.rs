@@ -1,29 +1,29 @@
-//! Where our mounts differ from the file systems beside them, and why. CAVEATS.md says the same in
-//! words.
+//! Expected differences between Kumihimo's mounts and the kernel's file systems, with reasons.
+//! CAVEATS.md describes the same differences.
 
-/// What is served.
+/// Type of the served store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Store {
-    /// An ext2 image, beside the kernel's own driver on another.
+    /// An ext2 image, compared with an image mounted by the kernel's driver.
     Ext2,
-    /// A directory, beside another of the same file system without us.
+    /// A directory, compared with a directory on the same file system that is accessed directly.
     Host,
 }
 
-/// Lines of a case that are not the same.
+/// An expected difference between the transcripts of a case.
 #[derive(Clone, Copy, Debug)]
 pub struct Difference {
-    /// Topic and name.
+    /// Topic and name of the case.
     pub case: &'static str,
-    /// Where; everywhere if `None`.
+    /// The store to which the difference applies; `None` for all stores.
     pub only: Option<Store>,
-    /// What they write down, and what ours does, line by line.
+    /// Pairs of lines: the reference transcript's, and the transcript's of Kumihimo's mount.
     pub lines: &'static [(&'static str, &'static str)],
-    /// Why that is right, or as good as it can be.
+    /// Reason why the difference is acceptable.
     pub why: &'static str,
 }
 
-/// Those of a store.
+/// The expected differences of a store.
 #[must_use]
 pub fn differences(of: Store) -> Vec<&'static Difference> {
     DIFFERENCES.iter().filter(|difference| difference.only.is_none_or(|only| only == of)).collect()

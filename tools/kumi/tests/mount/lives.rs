@@ -150,8 +150,8 @@ fn a_medium_that_fails() {
 }
 
 #[test]
-fn ten_thousand_open_files() {
-    const NAME: &str = "lives::ten_thousand_open_files";
+fn ten_thousand_files_can_be_open() {
+    const NAME: &str = "lives::ten_thousand_files_can_be_open";
     if !has_e2fsprogs(NAME) {
         return;
     }

@@ -125,13 +125,13 @@ fn stores() {
             "a directory as an image",
             scratch.directory("directory"),
             &["--store", "ext2"],
-            "a directory, and no image",
+            "a directory, not an ext2 image",
         ),
         (
             "a file as a directory",
             file(&scratch, "file", b"", 9),
             &["--store", "host"],
-            "no directory",
+            "not a directory; use --store ext2",
         ),
         ("a FIFO", fifo, &[], "neither a regular file nor a block device"),
     ];
@@ -414,8 +414,8 @@ fn arguments() {
         (&["mount", "--organisation", "none", "a", "b"], "microprocesses"),
         (&["mount", "--threads", "0", "a", "b"], "threads"),
         (&["mount", "--threads", "many", "a", "b"], "threads"),
-        (&["mount", "--cache", "lots", "a", "b"], "a number of bytes is wanted"),
-        (&["mount", "--delay", "5", "a", "b"], "a time is wanted"),
+        (&["mount", "--cache", "lots", "a", "b"], "expected a number of bytes"),
+        (&["mount", "--delay", "5", "a", "b"], "expected a time"),
         (&["umount"], "required"),
     ];
     for (arguments, fragment) in table {
