@@ -1,4 +1,4 @@
-//! `kumi serve` as a command.
+//! Tests of the command `kumi serve`.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
