@@ -118,7 +118,7 @@ fn undecided_rows_are_named() {
 }
 
 #[test]
-fn instructions_stand_beside_where_they_are_counted() {
+fn instructions_are_reported_if_counted() {
     let mut one = same(0);
     if let Ok(comparison) = &mut one.result {
         comparison.instructions = Some((41.5, 42.0));
