@@ -1,4 +1,4 @@
-//! What `kumihimo::thread` and `kumihimo::runtime` have beyond std, call by call.
+//! Features of `kumihimo::thread` and `kumihimo::runtime` beyond std, by function.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -48,7 +48,7 @@ fn parks_and_joins_with_limits() {
             thread::park_until(began + SHORT);
         }
         thread::current().unpark();
-        // The token is there.
+        // The park token is available, so this returns at once.
         thread::park_until(began + Duration::from_secs(3600));
 
         let waits = thread::spawn(thread::park);
@@ -71,7 +71,7 @@ fn parks_and_joins_with_limits() {
                 .expect("in time")
                 .expect_err("it panics")
         });
-        // And the scope does not panic for it.
+        // The scope ignores a panic whose payload was taken.
         assert_eq!(payload.downcast_ref::<&str>(), Some(&"as asked"));
     });
 }
@@ -187,8 +187,8 @@ fn panic_reaches_the_runtimes_hook() {
     });
 }
 
-/// P0's call: kernel threads that came out of `blocking` wait in the pool, as many as were asked
-/// for.
+/// P0's `set_concurrency`: kernel threads that return from `blocking` wait in the pool, up to the
+/// requested number.
 #[test]
 fn the_pool_keeps_as_many_kernel_threads_as_asked() {
     on_two("the_pool_keeps_as_many_kernel_threads_as_asked", || {
@@ -209,7 +209,7 @@ fn the_pool_keeps_as_many_kernel_threads_as_asked() {
         for one in blocked {
             one.join().expect("no panic");
         }
-        // They are on their way back to the pool.
+        // The threads are returning to the pool.
         let settle = |spares| {
             while metrics().expect("it runs").spares != spares {
                 thread::yield_now();
@@ -248,7 +248,7 @@ fn memory_of_pooled_stacks_goes_back() {
             one.join().expect("no panic");
         }
         assert!(runtime::trim() > 0);
-        // What was trimmed serves again.
+        // Trimmed stacks are usable again.
         let again: Vec<_> = (0..2000u64).map(|n| thread::spawn(move || n)).collect();
         assert_eq!(
             again.into_iter().map(|one| one.join().expect("no panic")).sum::<u64>(),

@@ -1,4 +1,4 @@
-//! The project's documents are held against the tree: what they name must exist.
+//! Checks the project's documents against the source tree: everything that they name must exist.
 
 use std::path::Path;
 
@@ -61,7 +61,8 @@ fn readme_states_the_minimum_rust_version_of_the_manifest() {
 const DOCUMENTS: [&str; 5] =
     ["README.md", "ARCHITECTURE.md", "HACKING.md", "CAVEATS.md", "lab/README.md"];
 
-/// Sources in backticks, `src/` and the folder of all crates left out: `runtime/wait/park.rs`.
+/// Sources in backticks, with `src/` and the directory of all crates omitted:
+/// `runtime/wait/park.rs`.
 #[test]
 fn every_source_that_a_document_names_exists() {
     let mut sources = Vec::new();
@@ -83,7 +84,7 @@ fn every_source_that_a_document_names_exists() {
             }
         }
     }
-    assert!(named > 100, "{named}: the documents name their sources differently");
+    assert!(named > 100, "{named}: too few sources found, has their notation changed?");
     assert!(missing.is_empty(), "{missing:#?}");
 }
 
@@ -104,7 +105,7 @@ fn every_relative_link_of_a_document_leads_to_a_file() {
             }
         }
     }
-    assert!(links > 10, "{links}: the documents link differently");
+    assert!(links > 10, "{links}: too few links found, has their notation changed?");
     assert!(missing.is_empty(), "{missing:#?}");
 }
 
@@ -137,7 +138,7 @@ fn every_lock_is_in_the_order() {
     let mut found = 0;
     for krate in std::fs::read_dir(root().join("crates")).expect("a folder").flatten() {
         each_source(&krate.path().join("src"), &mut |path, text| {
-            // What stands under loom only is loom's.
+            // Files that exist only under loom are excluded.
             if path.ends_with("/loom.rs") || path.ends_with("/model_memory.rs") {
                 return;
             }

@@ -1,5 +1,5 @@
-//! Indexes a tree of files: which words are in which file, and how often. A microprocess for every
-//! folder and file.
+//! Indexes a directory tree: the words of each file with their frequencies. Each directory and each
+//! file has a microprocess.
 //!
 //! `cargo run --release -p kumihimo-examples --bin index FOLDER WORD...`
 
@@ -10,11 +10,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// As many are open at a time, at most.
+/// Maximum number of open files.
 const OPEN: usize = 128;
 
 struct Index {
-    /// In which files, how often.
+    /// For each word, its frequency in each file.
     words: Mutex<HashMap<String, BTreeMap<PathBuf, usize>>>,
     files: Mutex<usize>,
     open: Semaphore,
@@ -56,7 +56,7 @@ impl Index {
     }
 }
 
-/// What cannot be read is said, and left out.
+/// Reports a file or directory that cannot be read. It is skipped.
 fn told(path: &Path, outcome: io::Result<()>) {
     if let Err(e) = outcome {
         eprintln!("{}: {e}", path.display());

@@ -1,5 +1,5 @@
-//! `future_channel` and `beside_tokio`; and what the documentation of `kumihimo::future` says of
-//! Tokio without its runtime.
+//! Tests of `future_channel` and `beside_tokio`, and of the use of Tokio without its runtime in the
+//! documentation of `kumihimo::future`.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Memory, kernel threads, descriptors or the runtime's own limits are used up.
+//! Exhaustion of memory, kernel threads, descriptors, and the runtime's own limits.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ fn address_space() -> u64 {
 fn address_space_is_used_up() {
     alone("exhausted::address_space_is_used_up", || {
         with_vps(2, || {
-            // What a first microprocess needs is there before the limit comes.
+            // Allocate everything that a first microprocess needs before the limit is set.
             thread::spawn(|| ()).join().expect("no panic");
             set_limit(libc::RLIMIT_AS, address_space() + (1 << 30));
             let (sender, receiver) = mpsc::channel::<()>();
@@ -54,7 +54,7 @@ fn address_space_is_used_up() {
             for handle in begun {
                 handle.join().expect("those that began end as ever");
             }
-            // And their room is there again.
+            // Their memory is available again.
             let again: Vec<_> = (0..all)
                 .map(|_| Builder::new().stack_size(48 << 20).spawn(|| ()).expect("room again"))
                 .collect();
@@ -66,8 +66,8 @@ fn address_space_is_used_up() {
     });
 }
 
-/// Begins microprocesses that wait until one is refused; the refusal's text; then they end, and one
-/// more begins.
+/// Starts waiting microprocesses until one is refused. Then ends them, and starts one more. Returns
+/// the refusal.
 fn until_refused(stack: usize) -> std::io::Error {
     let gate = Arc::new(AtomicBool::new(false));
     let mut begun = Vec::new();
@@ -116,7 +116,7 @@ fn limits_of_the_runtime_are_reached() {
             drop(runtime);
             now
         };
-        // Pooled ones of this size serve first.
+        // Pooled stacks of this size are used before new ones.
         limited(Runtime::builder().max_stacks(made.stacks + 200), "Builder::max_stacks");
         let bytes = made.stack_bytes + (1 << 30);
         limited(Runtime::builder().max_stack_memory(bytes), "Builder::max_stack_memory");
@@ -145,7 +145,7 @@ fn kernel_threads_run_out() {
 #[test]
 fn no_memory_for_a_kernel_thread() {
     alone("exhausted::no_memory_for_a_kernel_thread", || {
-        // With events one would be waiting already.
+        // With events, a spare kernel thread would already be waiting.
         Runtime::builder().vps(1).events(Events::Off).build().expect("a runtime").run(|| {
             if one_to_one() {
                 return skip(
@@ -153,10 +153,10 @@ fn no_memory_for_a_kernel_thread() {
                     "every microprocess is a kernel thread",
                 );
             }
-            // A thread that is just beginning needs memory, or has more than it keeps: glibc maps
-            // an arena of twice its size, and cuts it.
+            // A starting thread needs memory, or temporarily has more than it keeps: glibc maps an
+            // arena of twice its size and trims it.
             others_sleep();
-            // Less than a kernel thread's stack is left.
+            // Less memory than a kernel thread's stack is left.
             set_limit(libc::RLIMIT_AS, address_space() + (64 << 10));
             let answer = thread::blocking(|| 7);
             set_limit(libc::RLIMIT_AS, libc::RLIM_INFINITY);
@@ -175,7 +175,7 @@ fn descriptors() -> usize {
 #[test]
 fn no_descriptors_for_a_runtime() {
     alone("exhausted::no_descriptors_for_a_runtime", || {
-        // What is opened once a process is open.
+        // Open the descriptors that the process keeps.
         with_vps(1, || ());
         let before = descriptors();
         set_limit(libc::RLIMIT_NOFILE, before as u64 + 3);
@@ -192,10 +192,10 @@ fn no_descriptors_for_a_runtime() {
 #[test]
 fn no_kernel_threads_for_a_runtime() {
     alone("exhausted::no_kernel_threads_for_a_runtime", || {
-        // What is made once a process is made.
+        // Create everything that the process keeps.
         with_vps(1, || ());
-        // SAFETY: no pointers. The limit does not bind root; and a process that changes its user
-        // must ask to see its own descriptors again.
+        // SAFETY: no pointers. The limit does not apply to root. A process that changes its user
+        // must become dumpable again to see its own descriptors.
         let changed = unsafe {
             libc::geteuid() != 0
                 || libc::setuid(54_321) == 0 && libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0) == 0

@@ -1,5 +1,5 @@
-//! Bad input that is answered with an error or a panic, and limits that are reached. What ends the
-//! process: last_words.rs.
+//! Bad input that causes an error or a panic, and limits that are reached. For input that ends the
+//! process, see last_words.rs.
 
 mod exhausted;
 
@@ -143,7 +143,7 @@ fn a_runtime_in_a_runtime() {
     });
 }
 
-/// Tries to begin another one while it is being ended.
+/// Attempts to start another microprocess when dropped, while the runtime shuts down.
 struct Spawns(mpsc::Sender<Option<ErrorKind>>);
 
 impl Drop for Spawns {
@@ -209,7 +209,8 @@ fn microprocess_that_never_ends_is_abandoned() {
     });
 }
 
-/// It goes on on its kernel thread, beside the next runtime, and ends there once it looks up.
+/// The abandoned microprocess continues on its kernel thread, beside the next runtime, until its
+/// next check.
 #[test]
 fn microprocess_that_never_waits_is_abandoned() {
     alone("microprocess_that_never_waits_is_abandoned", || {
@@ -302,7 +303,7 @@ fn recursive_locks() {
     });
 }
 
-/// A type for which `A` is ambiguous if it is `Send`: then this file does not compile.
+/// A trait that makes `A` ambiguous for a type that is `Send`, so that this file does not compile.
 trait NotSend<A> {
     fn holds() -> bool {
         true
@@ -327,7 +328,7 @@ fn a_name_with_a_nul() {
                 || Builder::new().name("a\0b".into()).spawn(|| ()).map(|handle| handle.join());
             let text = message(&*std::panic::catch_unwind(spawn).expect_err("refused"));
             assert!(text.contains("interior null"), "{text}");
-            // Much longer than what a report shows.
+            // A name much longer than the report of a panic shows.
             let long = "n".repeat(10_000);
             let handle = Builder::new()
                 .name(long.clone())
@@ -360,8 +361,8 @@ fn a_panic_hook_of_the_runtime_that_panics() {
     );
 }
 
-/// A microprocess that was away in the kernel, and on whose virtual processor another one computes
-/// meanwhile, is still the runtime's.
+/// The runtime recognises its microprocess after a block in the kernel, although another
+/// microprocess computes on its virtual processor meanwhile.
 #[test]
 fn panic_hook_reports_a_microprocess_without_its_vp() {
     alone("panic_hook_reports_a_microprocess_without_its_vp", || {
@@ -374,8 +375,8 @@ fn panic_hook_reports_a_microprocess_without_its_vp() {
             let others = Arc::new(AtomicBool::new(false));
             let compute = others.clone();
             let away = thread::spawn(|| {
-                // SAFETY: no arguments to get wrong. The C library's, which the runtime does not
-                // know: the kernel thread sleeps.
+                // SAFETY: no pointers. The C library's function blocks the kernel thread without the
+                // runtime's knowledge.
                 unsafe { libc::usleep(10_000) };
                 std::panic::resume_unwind(Box::new(
                     "without a report, which would enter the runtime",
@@ -401,7 +402,7 @@ fn panic_hook_reports_a_microprocess_without_its_vp() {
 fn deadlines_and_times_at_the_ends_of_the_clock() {
     alone("deadlines_and_times_at_the_ends_of_the_clock", || {
         with_vps(1, || {
-            // A polling loop lets the others run.
+            // A polling loop lets other microprocesses run.
             for poll in [thread::sleep, thread::park_timeout] {
                 let done = Arc::new(AtomicBool::new(false));
                 let seen = done.clone();

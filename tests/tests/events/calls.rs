@@ -1,4 +1,4 @@
-//! System calls and foreign libraries that wait for somebody else.
+//! System calls and foreign libraries that wait for another thread or process.
 
 use std::ffi::c_int;
 use std::fs::File;
@@ -17,7 +17,7 @@ unsafe extern "C" {
     safe fn c_cond_signal(value: c_int) -> c_int;
 }
 
-/// What a call returned, and errno if it failed.
+/// Result of a call, and errno if it failed.
 pub type Outcome = (isize, Option<i32>);
 
 fn outcome(n: isize) -> Outcome {
@@ -66,7 +66,7 @@ fn a_mutex_of_std_held_by_a_kernel_thread() {
     });
 }
 
-/// flock(2), which std has from Rust 1.89 on only.
+/// flock(2), which std provides only since Rust 1.89.
 pub fn flock(file: &File, operation: c_int) -> Outcome {
     // SAFETY: integers only.
     outcome(unsafe { libc::flock(file.as_raw_fd(), operation) } as isize)
@@ -142,7 +142,7 @@ fn recv_of_all_that_was_asked_for() {
     });
 }
 
-/// An epoll instance that waits for an eventfd.
+/// An epoll instance that watches an eventfd.
 pub fn an_epoll() -> (OwnedFd, OwnedFd) {
     // SAFETY: integers only; fresh descriptors.
     let (epoll, event) = unsafe {
@@ -158,7 +158,7 @@ pub fn an_epoll() -> (OwnedFd, OwnedFd) {
     (epoll, event)
 }
 
-/// epoll_wait(2) for one event: the outcome, and the event's number.
+/// epoll_wait(2) for one event. Returns the result and the event's number.
 pub fn epoll_wait_for(epoll: &OwnedFd, timeout_ms: c_int) -> (Outcome, u64) {
     let mut got = libc::epoll_event { events: 0, u64: 0 };
     // SAFETY: room for one.
@@ -170,7 +170,7 @@ pub fn epoll_wait_for(epoll: &OwnedFd, timeout_ms: c_int) -> (Outcome, u64) {
 fn epoll_wait() {
     case("calls::epoll_wait", |case| {
         let (epoll, event) = an_epoll();
-        // Closed, it would leave the set before anybody is told.
+        // If the eventfd were closed, it would leave the set before the event is delivered.
         let _open = event.try_clone().expect("a descriptor");
         let got = case.blocked(
             move || epoll_wait_for(&epoll, -1),

@@ -1,4 +1,4 @@
-//! Children that take their time to become another program.
+//! Child processes that take a while until they execute another program.
 
 use std::ffi::c_int;
 use std::io::{PipeReader, Write};
@@ -13,7 +13,7 @@ unsafe extern "C" {
     safe fn c_vfork(gate: c_int) -> c_int;
 }
 
-/// How the child ended.
+/// Waits for a child and returns its status.
 fn wait_for(child: c_int) -> c_int {
     let mut status = 0;
     // SAFETY: a live integer; our own child.
@@ -28,7 +28,7 @@ fn vfork_whose_child_takes_its_time() {
     case("children::vfork_whose_child_takes_its_time", |case| {
         if cfg!(kumihimo_asan) {
             return case
-                .skip("AddressSanitizer's own vfork aborts where the thread-local storage is not its own making");
+                .skip("AddressSanitizer's vfork aborts on a thread with foreign thread-local storage");
         }
         let (gate, mut open) = std::io::pipe().expect("a pipe");
         let got = case.blocked(
@@ -75,7 +75,7 @@ fn a_command_whose_program_comes_slowly() {
             Ok(slow) => slow,
             Err(why) => return case.skip(&why),
         };
-        // By posix_spawn(3), which waits as vfork does.
+        // By posix_spawn(3), which blocks the parent like vfork(2).
         let got = case.blocked(|| Command::new(PROGRAM).status(), slow.release());
         assert_eq!(got.expect("no EINTR").code(), Some(7));
     });

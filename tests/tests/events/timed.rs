@@ -1,5 +1,5 @@
-//! Calls that wait for a time: none is cut short, and none says EINTR. The bounds are lower ones;
-//! how late a call returns is not asserted.
+//! Calls with timeouts: none is cut short, and none fails with EINTR. Only lower bounds are
+//! checked, because a call may return late.
 
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use crate::calls::{an_epoll, epoll_wait_for};
 use crate::case::case;
 
-/// How long each call waits.
+/// Duration of each wait.
 const TIME: Duration = Duration::from_millis(200);
-/// Socket timeouts count in ticks of the kernel, at least 100 a second.
+/// Granularity of socket timeouts: the kernel's tick, at least 100 a second.
 const TICK: Duration = Duration::from_millis(10);
 
 #[test]
