@@ -90,8 +90,8 @@ mod tests {
     }
 
     #[test]
-    fn each_call_of_the_list_fails_as_it_says_and_no_other() {
-        alone("refusal::tests::each_call_of_the_list_fails_as_it_says_and_no_other", || {
+    fn only_listed_calls_fail_with_their_errno() {
+        alone("refusal::tests::only_listed_calls_fail_with_their_errno", || {
             let calls = [
                 libc::SYS_bpf,
                 libc::SYS_perf_event_open,
@@ -140,9 +140,9 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_run_already_and_programs_started_later_are_refused_too() {
+    fn running_threads_and_later_programs_are_refused_too() {
         alone(
-            "refusal::tests::threads_that_run_already_and_programs_started_later_are_refused_too",
+            "refusal::tests::running_threads_and_later_programs_are_refused_too",
             || {
                 let (ask, asked) = mpsc::channel();
                 let thread = std::thread::spawn(move || {

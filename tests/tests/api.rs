@@ -41,8 +41,8 @@ fn program_without_setup_uses_the_global_runtime() {
 }
 
 #[test]
-fn parks_and_joins_with_limits() {
-    on_two("parks_and_joins_with_limits", || {
+fn timed_parks_and_joins_return() {
+    on_two("timed_parks_and_joins_return", || {
         let began = Instant::now();
         while began.elapsed() < SHORT {
             thread::park_until(began + SHORT);
@@ -77,8 +77,8 @@ fn parks_and_joins_with_limits() {
 }
 
 #[test]
-fn names_ids_and_priorities() {
-    on_two("names_ids_and_priorities", || {
+fn names_ids_and_priorities_are_kept() {
+    on_two("names_ids_and_priorities_are_kept", || {
         let gate = Barrier::new(11);
         let ids = thread::scope(|s| {
             let all: Vec<_> = (0..10)
@@ -190,11 +190,11 @@ fn panic_reaches_the_runtimes_hook() {
 /// P0's `set_concurrency`: kernel threads that return from `blocking` wait in the pool, up to the
 /// requested number.
 #[test]
-fn the_pool_keeps_as_many_kernel_threads_as_asked() {
-    on_two("the_pool_keeps_as_many_kernel_threads_as_asked", || {
+fn pool_keeps_the_requested_number_of_kernel_threads() {
+    on_two("pool_keeps_the_requested_number_of_kernel_threads", || {
         if one_to_one() {
             return skip(
-                "the_pool_keeps_as_many_kernel_threads_as_asked",
+                "pool_keeps_the_requested_number_of_kernel_threads",
                 "every microprocess is a kernel thread",
             );
         }
@@ -227,10 +227,10 @@ fn the_pool_keeps_as_many_kernel_threads_as_asked() {
 }
 
 #[test]
-fn memory_of_pooled_stacks_goes_back() {
-    on_two("memory_of_pooled_stacks_goes_back", || {
+fn trimmed_stacks_return_their_memory() {
+    on_two("trimmed_stacks_return_their_memory", || {
         if one_to_one() {
-            return skip("memory_of_pooled_stacks_goes_back", "kernel threads have no pool");
+            return skip("trimmed_stacks_return_their_memory", "kernel threads have no pool");
         }
         let go = Arc::new(AtomicBool::new(false));
         let all: Vec<_> = (0..2000)

@@ -60,8 +60,8 @@ fn while_another_goes_to_sleep_last(name: &str, wait: impl FnOnce() + Send) {
 }
 
 #[test]
-fn a_park_with_a_deadline_is_no_deadlock() {
-    while_another_goes_to_sleep_last("a_park_with_a_deadline_is_no_deadlock", || {
+fn park_with_a_deadline_is_not_reported_as_a_deadlock() {
+    while_another_goes_to_sleep_last("park_with_a_deadline_is_not_reported_as_a_deadlock", || {
         let until = Instant::now() + LONGER;
         while Instant::now() < until {
             thread::park_timeout(until - Instant::now());
@@ -70,21 +70,21 @@ fn a_park_with_a_deadline_is_no_deadlock() {
 }
 
 #[test]
-fn a_lock_with_a_deadline_is_no_deadlock() {
-    while_another_goes_to_sleep_last("a_lock_with_a_deadline_is_no_deadlock", || {
+fn lock_with_a_deadline_is_not_reported_as_a_deadlock() {
+    while_another_goes_to_sleep_last("lock_with_a_deadline_is_not_reported_as_a_deadlock", || {
         assert!(Semaphore::new(0).acquire_timeout(LONGER).is_none());
     });
 }
 
 #[test]
-fn a_sleep_is_no_deadlock() {
-    while_another_goes_to_sleep_last("a_sleep_is_no_deadlock", || thread::sleep(LONGER));
+fn sleep_is_not_reported_as_a_deadlock() {
+    while_another_goes_to_sleep_last("sleep_is_not_reported_as_a_deadlock", || thread::sleep(LONGER));
 }
 
 /// A suspended microprocess may be resumed. After that, the deadlock must still be detected.
 #[test]
-fn waiting_for_a_suspended_microprocess_is_no_deadlock() {
-    const NAME: &str = "waiting_for_a_suspended_microprocess_is_no_deadlock";
+fn waiting_for_a_suspended_microprocess_is_not_reported_as_a_deadlock() {
+    const NAME: &str = "waiting_for_a_suspended_microprocess_is_not_reported_as_a_deadlock";
     alone(NAME, || {
         if is_one_to_one() {
             return skip(NAME, "kernel threads are not suspended");
@@ -124,9 +124,9 @@ fn waiting_for_a_suspended_microprocess_is_no_deadlock() {
 }
 
 #[test]
-fn waiting_for_a_descriptor_is_no_deadlock() {
+fn waiting_for_a_descriptor_is_not_reported_as_a_deadlock() {
     let (mut near, far) = UnixStream::pair().expect("a pair");
-    while_another_goes_to_sleep_last("waiting_for_a_descriptor_is_no_deadlock", move || {
+    while_another_goes_to_sleep_last("waiting_for_a_descriptor_is_not_reported_as_a_deadlock", move || {
         let writer = std::thread::spawn(move || {
             let mut far = far;
             std::thread::sleep(LONGER);
@@ -139,8 +139,8 @@ fn waiting_for_a_descriptor_is_no_deadlock() {
 }
 
 #[test]
-fn waiting_for_a_future_is_no_deadlock() {
-    while_another_goes_to_sleep_last("waiting_for_a_future_is_no_deadlock", || {
+fn waiting_for_a_future_is_not_reported_as_a_deadlock() {
+    while_another_goes_to_sleep_last("waiting_for_a_future_is_not_reported_as_a_deadlock", || {
         let mut waker = None;
         future::block_on(poll_fn(|context| {
             if waker.is_some() {
@@ -157,8 +157,8 @@ fn waiting_for_a_future_is_no_deadlock() {
 }
 
 #[test]
-fn a_blocking_call_is_no_deadlock() {
-    while_another_goes_to_sleep_last("a_blocking_call_is_no_deadlock", || {
+fn blocking_call_is_not_reported_as_a_deadlock() {
+    while_another_goes_to_sleep_last("blocking_call_is_not_reported_as_a_deadlock", || {
         thread::blocking(|| std::thread::sleep(LONGER));
     });
 }
@@ -178,8 +178,8 @@ fn is_reported(name: &str, said: &str, body: impl FnOnce() + Send) {
 }
 
 #[test]
-fn a_wait_that_ended_before_its_deadline_hides_no_deadlock() {
-    is_reported("a_wait_that_ended_before_its_deadline_hides_no_deadlock", AT_THE_BARRIER, || {
+fn ended_wait_with_a_deadline_hides_no_deadlock() {
+    is_reported("ended_wait_with_a_deadline_hides_no_deadlock", AT_THE_BARRIER, || {
         let (sender, receiver) = mpsc::channel();
         let done = Arc::new(Mutex::new(()));
         let waits = thread::spawn(move || {

@@ -10,7 +10,7 @@ fn read(name: &str) -> String {
 }
 
 #[test]
-fn every_bad_input_has_its_test() {
+fn every_bad_input_row_names_its_tests() {
     let rows = bad_inputs(&read("CAVEATS.md")).expect("the table is well formed");
     assert!(!rows.is_empty(), "CAVEATS.md has no table of bad input");
     let missing: Vec<_> = rows
@@ -22,7 +22,7 @@ fn every_bad_input_has_its_test() {
 }
 
 #[test]
-fn a_row_without_a_test_is_refused() {
+fn row_without_a_test_is_refused() {
     let head = "| input | outcome | test |\n|---|---|---|\n";
     let row = BadInput {
         input: "x".into(),
@@ -39,10 +39,10 @@ fn a_row_without_a_test_is_refused() {
 }
 
 #[test]
-fn a_named_test_that_does_not_exist_is_found() {
+fn missing_test_is_detected() {
     let file = "tests/tests/documents.rs";
     assert_eq!(
-        find_test(&root(), &format!("{file}::a_named_test_that_does_not_exist_is_found")),
+        find_test(&root(), &format!("{file}::missing_test_is_detected")),
         Ok(())
     );
     for wrong in
@@ -157,7 +157,7 @@ fn every_lock_is_in_the_order() {
 }
 
 #[test]
-fn a_lock_order_that_falls_is_refused() {
+fn decreasing_lock_order_is_refused() {
     let good = "# comment\n\n10 outer a.rs::b the things\n20 inner a.rs::c other things\n";
     assert_eq!(lock_order(good).map(|locks| locks.len()), Ok(2));
     assert!(lock_order("20 inner a.rs::c things\n10 outer a.rs::b things\n").is_err());

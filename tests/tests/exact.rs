@@ -500,8 +500,8 @@ fn lowered_running_microprocess_yields_to_one_queued_on_another_vp() {
 /// Several kernel threads change priorities hundreds of times a millisecond, while the changed
 /// microprocesses run, wait and end. None is lost, and the final order is that of the last changes.
 #[test]
-fn a_storm_of_changes_ends_in_the_right_order() {
-    const NAME: &str = "a_storm_of_changes_ends_in_the_right_order";
+fn storm_of_priority_changes_ends_in_the_right_order() {
+    const NAME: &str = "storm_of_priority_changes_ends_in_the_right_order";
     alone(NAME, || {
         for mut round in rounds(NAME) {
             let design = DESIGNS[round.number as usize % DESIGNS.len()];

@@ -66,7 +66,7 @@ fn step(world: &World, outside: &mut PipeEcho, random: &mut Random) {
             match random.below(4) {
                 0 => thread::yield_now(),
                 1 => thread::sleep(short(random)),
-                // Its waiters wait in the runtime and need no kernel thread.
+                // Waiters for this lock wait in the runtime and need no kernel thread.
                 2 => ask(outside, random),
                 _ => {}
             }
@@ -93,7 +93,8 @@ fn play(random: &mut Random, limit: usize) {
     let world = Arc::new(World {
         ours: Mutex::default(),
         std: std::sync::Mutex::default(),
-        // At the limit its waiters could occupy every kernel thread while its holder is preempted.
+        // At the limit, waiters for a std lock could occupy every kernel thread while its holder is
+        // preempted.
         locks_of_std: limit > ACTORS as usize + 8,
         booked: AtomicU64::new(0),
         post,

@@ -29,8 +29,8 @@ fn address_space() -> u64 {
 }
 
 #[test]
-fn address_space_is_used_up() {
-    alone("exhausted::address_space_is_used_up", || {
+fn exhausted_address_space_refuses_microprocesses() {
+    alone("exhausted::exhausted_address_space_refuses_microprocesses", || {
         with_vps(2, || {
             // Allocate everything that a first microprocess needs before the limit is set.
             thread::spawn(|| ()).join().expect("no panic");
@@ -94,8 +94,8 @@ fn until_refused(stack: usize) -> std::io::Error {
 }
 
 #[test]
-fn limits_of_the_runtime_are_reached() {
-    alone("exhausted::limits_of_the_runtime_are_reached", || {
+fn microprocesses_beyond_the_runtimes_limits_are_refused() {
+    alone("exhausted::microprocesses_beyond_the_runtimes_limits_are_refused", || {
         let limited = |builder: kumihimo::runtime::Builder, word: &str| {
             builder.vps(2).build().expect("a runtime").run(|| {
                 let refused = until_refused(2 << 20);
@@ -106,7 +106,7 @@ fn limits_of_the_runtime_are_reached() {
         limited(Runtime::builder().max_microprocesses(20), "Builder::max_microprocesses");
         if is_one_to_one() {
             return skip(
-                "exhausted::limits_of_the_runtime_are_reached",
+                "exhausted::microprocesses_beyond_the_runtimes_limits_are_refused",
                 "the stacks of kernel threads are not counted",
             );
         }
@@ -124,12 +124,12 @@ fn limits_of_the_runtime_are_reached() {
 }
 
 #[test]
-fn kernel_threads_run_out() {
-    alone("exhausted::kernel_threads_run_out", || {
+fn exhausted_kernel_threads_make_blocking_hold_its_vp() {
+    alone("exhausted::exhausted_kernel_threads_make_blocking_hold_its_vp", || {
         Runtime::builder().vps(1).max_kernel_threads(1).build().expect("a runtime").run(|| {
             if one_to_one() {
                 return skip(
-                    "exhausted::kernel_threads_run_out",
+                    "exhausted::exhausted_kernel_threads_make_blocking_hold_its_vp",
                     "every microprocess is a kernel thread",
                 );
             }
@@ -143,13 +143,13 @@ fn kernel_threads_run_out() {
 }
 
 #[test]
-fn no_memory_for_a_kernel_thread() {
-    alone("exhausted::no_memory_for_a_kernel_thread", || {
+fn blocking_without_memory_for_a_thread_holds_its_vp() {
+    alone("exhausted::blocking_without_memory_for_a_thread_holds_its_vp", || {
         // With events, a spare kernel thread would already be waiting.
         Runtime::builder().vps(1).events(Events::Off).build().expect("a runtime").run(|| {
             if one_to_one() {
                 return skip(
-                    "exhausted::no_memory_for_a_kernel_thread",
+                    "exhausted::blocking_without_memory_for_a_thread_holds_its_vp",
                     "every microprocess is a kernel thread",
                 );
             }
@@ -173,8 +173,8 @@ fn descriptors() -> usize {
 }
 
 #[test]
-fn no_descriptors_for_a_runtime() {
-    alone("exhausted::no_descriptors_for_a_runtime", || {
+fn build_fails_without_descriptors() {
+    alone("exhausted::build_fails_without_descriptors", || {
         // Open the descriptors that the process keeps.
         with_vps(1, || ());
         let before = descriptors();
@@ -190,8 +190,8 @@ fn no_descriptors_for_a_runtime() {
 }
 
 #[test]
-fn no_kernel_threads_for_a_runtime() {
-    alone("exhausted::no_kernel_threads_for_a_runtime", || {
+fn build_fails_without_kernel_threads() {
+    alone("exhausted::build_fails_without_kernel_threads", || {
         // Create everything that the process keeps.
         with_vps(1, || ());
         // SAFETY: no pointers. The limit does not apply to root. A process that changes its user
@@ -202,7 +202,7 @@ fn no_kernel_threads_for_a_runtime() {
         };
         if !changed {
             return skip(
-                "exhausted::no_kernel_threads_for_a_runtime",
+                "exhausted::build_fails_without_kernel_threads",
                 "root here may not become another user",
             );
         }

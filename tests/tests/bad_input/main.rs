@@ -27,8 +27,8 @@ fn message(payload: &(dyn std::any::Any + Send)) -> String {
 }
 
 #[test]
-fn stacks_that_are_too_small_or_odd() {
-    alone("stacks_that_are_too_small_or_odd", || {
+fn small_or_odd_stack_sizes_are_rounded_up() {
+    alone("small_or_odd_stack_sizes_are_rounded_up", || {
         with_vps(2, || {
             for bytes in [0, 1, 12_345, 65_537, 1 << 20] {
                 let deep = move || {
@@ -53,8 +53,8 @@ fn stacks_that_are_too_small_or_odd() {
 }
 
 #[test]
-fn a_stack_of_a_terabyte() {
-    alone("a_stack_of_a_terabyte", || {
+fn terabyte_stack_is_refused() {
+    alone("terabyte_stack_is_refused", || {
         with_vps(1, || {
             for bytes in [1 << 40, (1 << 30) + 1, usize::MAX] {
                 let refused = Builder::new().stack_size(bytes).spawn(|| ()).expect_err("too large");
@@ -70,12 +70,12 @@ fn a_stack_of_a_terabyte() {
 }
 
 #[test]
-fn a_result_larger_than_the_stack() {
-    alone("a_result_larger_than_the_stack", || {
+fn result_larger_than_the_stack_is_refused() {
+    alone("result_larger_than_the_stack_is_refused", || {
         with_vps(1, || {
             if one_to_one() {
                 return skip(
-                    "a_result_larger_than_the_stack",
+                    "result_larger_than_the_stack_is_refused",
                     "kernel threads put results on the heap",
                 );
             }
@@ -91,8 +91,8 @@ fn a_result_larger_than_the_stack() {
 }
 
 #[test]
-fn too_few_or_too_many_virtual_processors() {
-    alone("too_few_or_too_many_virtual_processors", || {
+fn invalid_numbers_of_vps_are_refused() {
+    alone("invalid_numbers_of_vps_are_refused", || {
         for vps in [0, 1025, 10_000, usize::MAX] {
             let refused = Runtime::builder().vps(vps).build().expect_err("not possible");
             assert_eq!(refused.kind(), ErrorKind::InvalidInput);
@@ -126,8 +126,8 @@ fn invalid_environment_settings_are_refused() {
 }
 
 #[test]
-fn a_runtime_in_a_runtime() {
-    alone("a_runtime_in_a_runtime", || {
+fn second_runtime_is_refused() {
+    alone("second_runtime_is_refused", || {
         let runtime = Runtime::builder().vps(1).build().expect("a runtime");
         let refused = || Runtime::builder().build().expect_err("one runs").kind();
         assert_eq!(refused(), ErrorKind::AlreadyExists);
@@ -153,8 +153,8 @@ impl Drop for Spawns {
 }
 
 #[test]
-fn spawning_while_the_runtime_ends() {
-    alone("spawning_while_the_runtime_ends", || {
+fn spawning_during_shutdown_is_refused() {
+    alone("spawning_during_shutdown_is_refused", || {
         let (sender, receiver) = mpsc::channel();
         let runtime = Runtime::builder().vps(2).build().expect("a runtime");
         let waiting = Arc::new(AtomicU64::new(0));
@@ -247,8 +247,8 @@ fn microprocess_that_never_waits_is_abandoned() {
 }
 
 #[test]
-fn joining_oneself() {
-    alone("joining_oneself", || {
+fn joining_oneself_panics() {
+    alone("joining_oneself_panics", || {
         with_vps(2, || {
             let (sender, receiver) = mpsc::channel::<thread::JoinHandle<()>>();
             let (say, hear) = mpsc::channel();
@@ -266,8 +266,8 @@ fn joining_oneself() {
 }
 
 #[test]
-fn recursive_locks() {
-    alone("recursive_locks", || {
+fn recursive_locking_panics() {
+    alone("recursive_locking_panics", || {
         with_vps(1, || {
             let lock = Mutex::new(1);
             let guard = lock.lock().expect("not poisoned");
@@ -314,15 +314,15 @@ impl<T: ?Sized> NotSend<()> for T {}
 impl<T: ?Sized + Send> NotSend<IsSend> for T {}
 
 #[test]
-fn unlocking_by_another_does_not_compile() {
+fn lock_guards_are_not_send() {
     assert!(<MutexGuard<'static, u8> as NotSend<_>>::holds());
     assert!(<RwLockReadGuard<'static, u8> as NotSend<_>>::holds());
     assert!(<RwLockWriteGuard<'static, u8> as NotSend<_>>::holds());
 }
 
 #[test]
-fn a_name_with_a_nul() {
-    alone("a_name_with_a_nul", || {
+fn name_with_a_nul_panics() {
+    alone("name_with_a_nul_panics", || {
         with_vps(1, || {
             let spawn =
                 || Builder::new().name("a\0b".into()).spawn(|| ()).map(|handle| handle.join());
@@ -339,8 +339,8 @@ fn a_name_with_a_nul() {
 }
 
 #[test]
-fn a_panic_hook_of_the_runtime_that_panics() {
-    let name = "a_panic_hook_of_the_runtime_that_panics";
+fn panic_in_the_panic_hook_is_ignored() {
+    let name = "panic_in_the_panic_hook_is_ignored";
     if is_child(name) {
         let runtime = Runtime::builder()
             .vps(1)
@@ -399,8 +399,8 @@ fn panic_hook_reports_a_microprocess_without_its_vp() {
 }
 
 #[test]
-fn deadlines_and_times_at_the_ends_of_the_clock() {
-    alone("deadlines_and_times_at_the_ends_of_the_clock", || {
+fn extreme_deadlines_and_times_are_accepted() {
+    alone("extreme_deadlines_and_times_are_accepted", || {
         with_vps(1, || {
             // A polling loop lets other microprocesses run.
             for poll in [thread::sleep, thread::park_timeout] {

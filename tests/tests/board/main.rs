@@ -70,13 +70,13 @@ fn hog() {
 }
 
 #[test]
-fn the_higher_priority_has_the_cores() {
-    if !has_vps("the_higher_priority_has_the_cores")
-        || !is_preempted("the_higher_priority_has_the_cores")
+fn higher_priority_gets_the_cores() {
+    if !has_vps("higher_priority_gets_the_cores")
+        || !is_preempted("higher_priority_gets_the_cores")
     {
         return;
     }
-    pair_with("the_higher_priority_has_the_cores", &ON, hog, || {
+    pair_with("higher_priority_gets_the_cores", &ON, hog, || {
         let pid = Gate::<(), u32>::connect("hog").expect("it is there").call(&()).expect("a reply");
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let before = cpu_time(pid);

@@ -123,8 +123,8 @@ fn goes_before(
 }
 
 #[test]
-fn a_hard_share_holds_where_nobody_else_wants_the_cores() {
-    const NAME: &str = "rules::a_hard_share_holds_where_nobody_else_wants_the_cores";
+fn hard_share_holds_on_idle_cores() {
+    const NAME: &str = "rules::hard_share_holds_on_idle_cores";
     if is_child(NAME) {
         return Runtime::builder().build().expect("a runtime").run(|| {
             let (begun, before) = (Instant::now(), used());

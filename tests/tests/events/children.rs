@@ -24,8 +24,8 @@ fn wait_for(child: c_int) -> c_int {
 }
 
 #[test]
-fn vfork_whose_child_takes_its_time() {
-    case("children::vfork_whose_child_takes_its_time", |case| {
+fn vfork_with_a_slow_child_stalls_no_one() {
+    case("children::vfork_with_a_slow_child_stalls_no_one", |case| {
         if cfg!(kumihimo_asan) {
             return case
                 .skip("AddressSanitizer's vfork aborts on a thread with foreign thread-local storage");
@@ -54,8 +54,8 @@ fn pass(gate: &PipeReader) -> std::io::Result<()> {
 }
 
 #[test]
-fn a_command_that_waits_between_fork_and_exec() {
-    case("children::a_command_that_waits_between_fork_and_exec", |case| {
+fn command_waiting_between_fork_and_exec_stalls_no_one() {
+    case("children::command_waiting_between_fork_and_exec_stalls_no_one", |case| {
         let (gate, mut open) = std::io::pipe().expect("a pipe");
         let mut command = Command::new("/bin/sh");
         command.args(["-c", "exit 7"]);
@@ -68,8 +68,8 @@ fn a_command_that_waits_between_fork_and_exec() {
 }
 
 #[test]
-fn a_command_whose_program_comes_slowly() {
-    const NAME: &str = "children::a_command_whose_program_comes_slowly";
+fn command_with_a_slow_executable_stalls_no_one() {
+    const NAME: &str = "children::command_with_a_slow_executable_stalls_no_one";
     case(NAME, |case| {
         let mut slow = match Slow::mount(NAME) {
             Ok(slow) => slow,

@@ -81,8 +81,8 @@ fn major_faults() -> i64 {
 }
 
 #[test]
-fn a_page_that_comes_from_disk() {
-    const NAME: &str = "faults::a_page_that_comes_from_disk";
+fn page_fault_served_from_disk_stalls_no_one() {
+    const NAME: &str = "faults::page_fault_served_from_disk_stalls_no_one";
     const BYTES: usize = 8 << 20;
     case(NAME, |case| {
         // On a disk, which /tmp may not be.
@@ -121,8 +121,8 @@ fn a_page_that_comes_from_disk() {
 }
 
 #[test]
-fn a_page_that_a_kernel_thread_provides() {
-    case("faults::a_page_that_a_kernel_thread_provides", |case| {
+fn page_fault_served_by_userfaultfd_stalls_no_one() {
+    case("faults::page_fault_served_by_userfaultfd_stalls_no_one", |case| {
         const BYTES: usize = 4 * PAGE;
         let pages = std::sync::Arc::new(Pages::map(BYTES, None));
         // SAFETY: a mapping.
@@ -172,18 +172,18 @@ fn slow<T: Send + 'static>(name: &'static str, call: fn(File, Pages) -> T, check
 }
 
 #[test]
-fn a_page_that_a_file_system_provides() {
+fn page_fault_served_by_fuse_stalls_no_one() {
     slow(
-        "faults::a_page_that_a_file_system_provides",
+        "faults::page_fault_served_by_fuse_stalls_no_one",
         |_, pages| pages.sample(),
         |got| assert_eq!(got, sampled(LENGTH)),
     );
 }
 
 #[test]
-fn a_read_that_a_file_system_answers() {
+fn read_served_by_fuse_stalls_no_one() {
     slow(
-        "faults::a_read_that_a_file_system_answers",
+        "faults::read_served_by_fuse_stalls_no_one",
         |mut file, _| {
             let mut all = vec![0; LENGTH];
             file.read(&mut all).map(|n| (n, all))
@@ -197,9 +197,9 @@ fn a_read_that_a_file_system_answers() {
 }
 
 #[test]
-fn a_page_fault_inside_a_system_call() {
+fn page_fault_inside_a_system_call_stalls_no_one() {
     slow(
-        "faults::a_page_fault_inside_a_system_call",
+        "faults::page_fault_inside_a_system_call_stalls_no_one",
         |_, pages| {
             let (mut reader, writer) = std::io::pipe().expect("a pipe");
             // SAFETY: mapped. The pages are provided while the kernel copies from them.

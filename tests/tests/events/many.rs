@@ -191,8 +191,8 @@ fn all_are_blocked(n: usize, turns: u64) -> impl FnOnce(&State) + Send + 'static
 }
 
 #[test]
-fn several_block_at_once() {
-    const NAME: &str = "many::several_block_at_once";
+fn several_blocked_microprocesses_stall_no_one() {
+    const NAME: &str = "many::several_blocked_microprocesses_stall_no_one";
     of_the_runtime(NAME, |source| {
         if has_vps(NAME) {
             let most = run(
@@ -209,8 +209,8 @@ fn several_block_at_once() {
 }
 
 #[test]
-fn ten_of_ten_thousand() {
-    const NAME: &str = "many::ten_of_ten_thousand";
+fn ten_blocked_of_ten_thousand_stall_no_one() {
+    const NAME: &str = "many::ten_blocked_of_ten_thousand_stall_no_one";
     of_the_runtime(NAME, |source| {
         if has_vps(NAME) {
             let most = run(
@@ -227,8 +227,8 @@ fn ten_of_ten_thousand() {
 }
 
 #[test]
-fn a_thousand_blocked() {
-    const NAME: &str = "many::a_thousand_blocked";
+fn thousand_blocked_microprocesses_stall_no_one() {
+    const NAME: &str = "many::thousand_blocked_microprocesses_stall_no_one";
     of_the_runtime(NAME, |source| {
         if has_vps(NAME) {
             // A source may need one or two descriptors for each kernel thread.
@@ -266,8 +266,8 @@ fn a_thousand_blocked() {
 }
 
 #[test]
-fn the_limit_on_kernel_threads() {
-    const NAME: &str = "many::the_limit_on_kernel_threads";
+fn limit_on_kernel_threads_is_kept() {
+    const NAME: &str = "many::limit_on_kernel_threads_is_kept";
     of_the_runtime(NAME, |source| {
         if has_vps(NAME) {
             let most = VPS + 3;

@@ -230,8 +230,8 @@ impl Own {
 }
 
 #[test]
-fn random_blocks() {
-    const NAME: &str = "random::random_blocks";
+fn random_blocking_calls_return_as_on_a_kernel_thread() {
+    const NAME: &str = "random::random_blocking_calls_return_as_on_a_kernel_thread";
     of_the_runtime(NAME, |source| {
         // The parent repeats this line if the test fails.
         seen(NAME, source, format_args!("KUMI_SEED={}", seed()));

@@ -84,8 +84,8 @@ fn quanta(time: Duration) {
 }
 
 #[test]
-fn the_wall_clock_steps() {
-    under_each("clocks::the_wall_clock_steps", |_| {
+fn wall_clock_jumps_have_no_effect() {
+    under_each("clocks::wall_clock_jumps_have_no_effect", |_| {
         with_vps(2, || {
             let wall = std::time::SystemTime::now;
             STEPS.store(true, SeqCst);
@@ -105,8 +105,8 @@ fn the_wall_clock_steps() {
 /// In a time namespace whose clocks are a thousand days ahead, or near their origin, like after a
 /// migration between machines.
 #[test]
-fn a_monotonic_clock_of_another_origin() {
-    const NAME: &str = "clocks::a_monotonic_clock_of_another_origin";
+fn monotonic_clock_of_another_origin_has_no_effect() {
+    const NAME: &str = "clocks::monotonic_clock_of_another_origin_has_no_effect";
     if is_child(NAME) && std::env::var("KUMI_CLOCK").is_ok() {
         end_at_a_panic();
         return with_vps(2, wait_in_every_way);

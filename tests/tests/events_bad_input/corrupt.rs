@@ -103,29 +103,29 @@ fn into_those_that_carry(name: &str, values: &[u64]) {
 }
 
 #[test]
-fn event_names_a_nonexistent_vp() {
+fn event_for_a_nonexistent_vp_is_detected() {
     let values = [!(CLAIMING | LENT), token(2), token(1 << 20), token(1000) | LENT, u64::MAX];
-    into_those_that_carry("corrupt::event_names_a_nonexistent_vp", &values);
+    into_those_that_carry("corrupt::event_for_a_nonexistent_vp_is_detected", &values);
 }
 
 /// Without [`LENT`]: no event is delivered for a slot that seems lent or masked, and the VP stays
 /// with the blocked thread until that returns.
 #[test]
-fn event_names_the_vp_of_another_thread() {
-    into_those_that_carry("corrupt::event_names_the_vp_of_another_thread", &[token(0), token(1)]);
+fn event_for_the_vp_of_another_thread_is_detected() {
+    into_those_that_carry("corrupt::event_for_the_vp_of_another_thread_is_detected", &[token(0), token(1)]);
 }
 
 #[test]
-fn no_virtual_processor() {
-    into_those_that_carry("corrupt::no_virtual_processor", &[0]);
+fn slot_without_its_vp_is_detected() {
+    into_those_that_carry("corrupt::slot_without_its_vp_is_detected", &[0]);
 }
 
 /// Clears the VP of a slot whose thread blocks next, in a call outside of Kumihimo. Neither its
 /// kernel thread nor a source detects the change by itself. The virtual processor and its queue
 /// must not be lost.
 #[test]
-fn event_names_no_vp_and_its_thread_sleeps() {
-    const NAME: &str = "corrupt::event_names_no_vp_and_its_thread_sleeps";
+fn event_without_a_vp_for_a_blocked_thread_is_detected() {
+    const NAME: &str = "corrupt::event_without_a_vp_for_a_blocked_thread_is_detected";
     if is_child(NAME) {
         return with_vps(2, || {
             let sleeper = thread::spawn(|| {
@@ -149,8 +149,8 @@ fn event_names_no_vp_and_its_thread_sleeps() {
 }
 
 #[test]
-fn event_has_a_claim_that_was_never_made() {
-    scribbled("corrupt::event_has_a_claim_that_was_never_made", &[CLAIMING], |words, bits| {
+fn event_with_an_invalid_claim_is_detected() {
+    scribbled("corrupt::event_with_an_invalid_claim_is_detected", &[CLAIMING], |words, bits| {
         for slot in words.chunks_exact(WORDS).skip(1).filter(|slot| slot[VP].load(SeqCst) != 0) {
             slot[VP].fetch_or(bits, SeqCst);
         }
@@ -159,9 +159,9 @@ fn event_has_a_claim_that_was_never_made() {
 
 /// A slot without a VP claims one.
 #[test]
-fn a_virtual_processor_twice() {
+fn slot_that_claims_a_second_vp_is_detected() {
     scribbled(
-        "corrupt::a_virtual_processor_twice",
+        "corrupt::slot_that_claims_a_second_vp_is_detected",
         &[token(0), token(1), token(0) | LENT, token(1) | LENT],
         |words, value| {
             for slot in words.chunks_exact(WORDS).skip(1).filter(|slot| slot[VP].load(SeqCst) == 0)
@@ -175,8 +175,8 @@ fn a_virtual_processor_twice() {
 /// Overwrites all words that do not contain a VP, repeatedly: counters, states, priorities, IDs and
 /// others.
 #[test]
-fn the_other_words() {
-    const NAME: &str = "corrupt::the_other_words";
+fn other_corrupt_words_are_survived_or_detected() {
+    const NAME: &str = "corrupt::other_corrupt_words_are_survived_or_detected";
     let first = if is_child(NAME) { 0 } else { seed() };
     scribbled(NAME, &[first, first.wrapping_add(1)], |words, value| {
         let mut random = Random(value);
@@ -191,8 +191,8 @@ fn the_other_words() {
 
 /// Overwrites the header before the slots, which is not read after the start.
 #[test]
-fn the_header() {
-    scribbled("corrupt::the_header", &[0, u64::MAX], |words, value| {
+fn corrupt_header_is_not_read() {
+    scribbled("corrupt::corrupt_header_is_not_read", &[0, u64::MAX], |words, value| {
         for word in &words[..WORDS] {
             word.store(value, SeqCst);
         }

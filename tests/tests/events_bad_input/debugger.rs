@@ -153,9 +153,9 @@ fn traced(name: &str, traced: impl Fn(Events), traps: impl Fn(Events, u64)) {
 }
 
 #[test]
-fn attached_from_the_start() {
+fn debugger_attached_from_the_start_sees_no_traps() {
     traced(
-        "debugger::attached_from_the_start",
+        "debugger::debugger_attached_from_the_start_sees_no_traps",
         |source| {
             wait_for_the_tracer("attach now");
             with_vps(2, || {
@@ -169,9 +169,9 @@ fn attached_from_the_start() {
 }
 
 #[test]
-fn attached_in_the_middle() {
+fn debugger_attached_later_passes_all_traps_on() {
     traced(
-        "debugger::attached_in_the_middle",
+        "debugger::debugger_attached_later_passes_all_traps_on",
         |_| {
             with_vps(2, || {
                 blocks();

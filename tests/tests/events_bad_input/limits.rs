@@ -74,9 +74,9 @@ fn max_kernel_threads_is_reached() {
 }
 
 #[test]
-fn the_users_processes_run_out() {
+fn exhausted_user_processes_delay_handoffs_only() {
     under(
-        "limits::the_users_processes_run_out",
+        "limits::exhausted_user_processes_delay_handoffs_only",
         &[Events::Perf, Events::Watch],
         |_| {
             if !become_user(own_user()) {
@@ -120,9 +120,9 @@ fn next_descriptor() -> u64 {
 /// With `bpf`, each kernel thread has a descriptor. With `perf`, each thread that carries a VP has
 /// one, and passes it on.
 #[test]
-fn descriptors_run_out() {
+fn exhausted_descriptors_delay_handoffs_only() {
     under(
-        "limits::descriptors_run_out",
+        "limits::exhausted_descriptors_delay_handoffs_only",
         &[Events::Bpf],
         |source| {
             with_vps(2, || {
@@ -213,9 +213,9 @@ fn blocks_are_reported_without_a_free_descriptor() {
 /// A user may lock about 500 KiB for each CPU, and beyond that as much as RLIMIT_MEMLOCK allows.
 /// With perf, each VP's kernel thread needs 8 KiB.
 #[test]
-fn locked_memory_runs_out() {
+fn exhausted_locked_memory_delays_handoffs_only() {
     under(
-        "limits::locked_memory_runs_out",
+        "limits::exhausted_locked_memory_delays_handoffs_only",
         &[Events::Perf],
         |_| {
             limit(libc::RLIMIT_MEMLOCK, 0);

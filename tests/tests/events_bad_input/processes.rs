@@ -41,21 +41,21 @@ fn exit_while_others_are_blocked(name: &str, exit: fn()) {
 }
 
 #[test]
-fn exit_of_a_microprocess_while_others_are_blocked() {
-    let name = "processes::exit_of_a_microprocess_while_others_are_blocked";
+fn exit_with_blocked_microprocesses_ends_the_process() {
+    let name = "processes::exit_with_blocked_microprocesses_ends_the_process";
     exit_while_others_are_blocked(name, || std::process::exit(3));
 }
 
 #[test]
-fn exit_group_of_a_microprocess_while_others_are_blocked() {
-    let name = "processes::exit_group_of_a_microprocess_while_others_are_blocked";
+fn exit_group_with_blocked_microprocesses_ends_the_process() {
+    let name = "processes::exit_group_with_blocked_microprocesses_ends_the_process";
     // SAFETY: ends the process.
     exit_while_others_are_blocked(name, || unsafe { libc::_exit(3) });
 }
 
 #[test]
-fn exit_by_a_microprocess_that_was_blocked() {
-    let name = "processes::exit_by_a_microprocess_that_was_blocked";
+fn exit_after_blocking_ends_the_process() {
+    let name = "processes::exit_after_blocking_ends_the_process";
     exit_while_others_are_blocked(name, || {
         // Blocks reported by events at first, later as a sticky microprocess.
         for _ in 0..30 {
@@ -70,9 +70,9 @@ fn exit_by_a_microprocess_that_was_blocked() {
 
 /// Blocked microprocesses are abandoned, and the process ends with main.
 #[test]
-fn main_returns_while_others_are_blocked() {
+fn return_from_main_abandons_blocked_microprocesses() {
     under(
-        "processes::main_returns_while_others_are_blocked",
+        "processes::return_from_main_abandons_blocked_microprocesses",
         &ALL,
         |_| {
             let runtime = Runtime::builder()
@@ -96,8 +96,8 @@ fn main_returns_while_others_are_blocked() {
 }
 
 #[test]
-fn exec_while_others_are_blocked() {
-    const NAME: &str = "processes::exec_while_others_are_blocked";
+fn exec_with_blocked_microprocesses_works() {
+    const NAME: &str = "processes::exec_with_blocked_microprocesses_works";
     if std::env::var("KUMI_EXECED").is_ok() {
         // The new program sleeps, and a pending SIGTRAP would kill it.
         // SAFETY: integers; the default action.
@@ -124,8 +124,8 @@ fn exec_while_others_are_blocked() {
 /// A microprocess that is to be preempted during execve(2) receives no signal any more, because the
 /// new program has no handler.
 #[test]
-fn exec_while_others_compute() {
-    const NAME: &str = "processes::exec_while_others_compute";
+fn exec_with_computing_microprocesses_works() {
+    const NAME: &str = "processes::exec_with_computing_microprocesses_works";
     if let Ok(left) = std::env::var("KUMI_EXECED") {
         let left: u32 = left.parse().expect("a number");
         if left == 0 {
@@ -170,8 +170,8 @@ fn open_events() -> usize {
 }
 
 #[test]
-fn setuid_while_others_are_blocked() {
-    under_each("processes::setuid_while_others_are_blocked", |_| {
+fn setuid_with_blocked_microprocesses_works() {
+    under_each("processes::setuid_with_blocked_microprocesses_works", |_| {
         with_vps(2, || {
             let blocked = block(10);
             let setters: Vec<_> = (0..4)
@@ -205,8 +205,8 @@ fn setuid_while_others_are_blocked() {
 /// The call changes the kernel thread's affinity, and other microprocesses run on the thread
 /// afterwards. All of them continue.
 #[test]
-fn sched_setaffinity_changes_the_kernel_thread() {
-    under_each("processes::sched_setaffinity_changes_the_kernel_thread", |_| {
+fn sched_setaffinity_changes_only_the_kernel_thread() {
+    under_each("processes::sched_setaffinity_changes_only_the_kernel_thread", |_| {
         with_vps(2, || {
             let blocked = block(3);
             // SAFETY: a live set of the given length.
@@ -243,9 +243,9 @@ fn sched_setaffinity_changes_the_kernel_thread() {
 }
 
 #[test]
-fn pthread_exit_after_a_block() {
+fn pthread_exit_ends_the_process() {
     under(
-        "processes::pthread_exit_after_a_block",
+        "processes::pthread_exit_ends_the_process",
         &ALL,
         |_| {
             with_vps(1, || {
@@ -283,8 +283,8 @@ fn pthread_exit_after_a_block() {
 /// A jump to a frame of the same microprocess. A jump to another stack is undefined, as between
 /// threads.
 #[test]
-fn longjmp_over_a_blocking_call() {
-    under_each("processes::longjmp_over_a_blocking_call", |_| {
+fn longjmp_over_a_blocking_call_works() {
+    under_each("processes::longjmp_over_a_blocking_call_works", |_| {
         with_vps(1, || {
             use std::os::fd::AsRawFd;
             for _ in 0..20 {
@@ -307,8 +307,8 @@ fn reap(child: i32) -> i32 {
 }
 
 #[test]
-fn fork_while_others_are_blocked() {
-    under_each("processes::fork_while_others_are_blocked", |_| {
+fn fork_with_blocked_microprocesses_works() {
+    under_each("processes::fork_with_blocked_microprocesses_works", |_| {
         with_vps(2, || {
             let blocked = block(10);
             let forks: Vec<_> = (0..10)

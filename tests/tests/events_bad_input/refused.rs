@@ -88,13 +88,13 @@ fn all_refused(name: &str, errno: i32) {
 }
 
 #[test]
-fn everything_refused_with_eperm() {
-    all_refused("refused::everything_refused_with_eperm", libc::EPERM);
+fn everything_refused_with_eperm_selects_watch() {
+    all_refused("refused::everything_refused_with_eperm_selects_watch", libc::EPERM);
 }
 
 #[test]
-fn everything_refused_with_enosys() {
-    all_refused("refused::everything_refused_with_enosys", libc::ENOSYS);
+fn everything_refused_with_enosys_selects_watch() {
+    all_refused("refused::everything_refused_with_enosys_selects_watch", libc::ENOSYS);
 }
 
 /// Creates a private mount namespace. Returns `None` if this is not permitted.
@@ -143,18 +143,18 @@ fn paranoid(name: &str, level: &str) {
 }
 
 #[test]
-fn perf_event_paranoid_3() {
-    paranoid("refused::perf_event_paranoid_3", "3");
+fn perf_event_paranoid_3_refuses_perf() {
+    paranoid("refused::perf_event_paranoid_3_refuses_perf", "3");
 }
 
 #[test]
-fn perf_event_paranoid_4() {
-    paranoid("refused::perf_event_paranoid_4", "4");
+fn perf_event_paranoid_4_refuses_perf() {
+    paranoid("refused::perf_event_paranoid_4_refuses_perf", "4");
 }
 
 #[test]
-fn no_capability() {
-    const NAME: &str = "refused::no_capability";
+fn missing_capability_refuses_bpf() {
+    const NAME: &str = "refused::missing_capability_refuses_bpf";
     alone(NAME, || {
         begin();
         if !become_user(65534) {
@@ -176,8 +176,8 @@ fn no_capability() {
 
 /// Without /proc, blocked threads cannot be detected.
 #[test]
-fn no_proc() {
-    const NAME: &str = "refused::no_proc";
+fn missing_proc_refuses_perf_and_watch() {
+    const NAME: &str = "refused::missing_proc_refuses_perf_and_watch";
     alone(NAME, || {
         begin();
         let bpf = may(NAME, Events::Bpf);
@@ -202,8 +202,8 @@ fn no_proc() {
 /// Linux 5.10 has no bpf_cookie. Linux 5.15 and 6.1 refuse the link without the right to load
 /// programs.
 #[test]
-fn older_kernels_have_perf() {
-    const NAME: &str = "refused::older_kernels_have_perf";
+fn kernels_without_the_bpf_link_use_perf() {
+    const NAME: &str = "refused::kernels_without_the_bpf_link_use_perf";
     alone(NAME, || {
         begin();
         if !may(NAME, Events::Perf) {

@@ -81,8 +81,8 @@ fn interrupted_by(
 type Wait = Box<dyn FnOnce() -> (isize, Option<i32>)>;
 
 #[test]
-fn a_signal_interrupts_a_blocked_call_as_on_a_kernel_thread() {
-    under_each("signals::a_signal_interrupts_a_blocked_call_as_on_a_kernel_thread", |_| {
+fn signal_interrupts_a_blocked_call_as_on_a_kernel_thread() {
+    under_each("signals::signal_interrupts_a_blocked_call_as_on_a_kernel_thread", |_| {
         // Ignore SIGPIPE, because a pipe may have lost its reader.
         // SAFETY: no other threads exist yet.
         unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
@@ -114,9 +114,9 @@ fn a_signal_interrupts_a_blocked_call_as_on_a_kernel_thread() {
 
 /// The kernel delivers the preemption signal first, and its handler has the call restarted.
 #[test]
-fn a_signal_interrupts_a_blocked_call_in_which_the_bell_rings() {
+fn signal_interrupts_a_blocked_call_despite_a_preemption_signal() {
     static RANG: AtomicU64 = AtomicU64::new(0);
-    const NAME: &str = "signals::a_signal_interrupts_a_blocked_call_in_which_the_bell_rings";
+    const NAME: &str = "signals::signal_interrupts_a_blocked_call_despite_a_preemption_signal";
     if !is_child(NAME) && is_one_to_one() {
         return skip(NAME, "nothing is preempted where microprocesses are kernel threads");
     }
@@ -166,8 +166,8 @@ fn a_signal_interrupts_a_blocked_call_in_which_the_bell_rings() {
 
 /// Threads that wait for a VP or are in the pool receive signals, too.
 #[test]
-fn a_storm_of_signals_while_many_block() {
-    under_each("signals::a_storm_of_signals_while_many_block", |_| {
+fn signal_storm_while_many_block_is_harmless() {
+    under_each("signals::signal_storm_while_many_block_is_harmless", |_| {
         handle(libc::SA_RESTART);
         with_vps(2, || {
             for _ in 0..20 {

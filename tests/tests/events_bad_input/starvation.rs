@@ -266,8 +266,8 @@ fn alone_in_group(name: &str) {
 
 /// Without a setting the machine's limit applies.
 #[test]
-fn default_limit_is_the_machines() {
-    const NAME: &str = "starvation::default_limit_is_the_machines";
+fn default_limit_is_that_of_the_machine() {
+    const NAME: &str = "starvation::default_limit_is_that_of_the_machine";
     alone(NAME, || {
         // Other processes of the control group may start and end threads between two measurements.
         // Only a limit that did not change around the start is compared.

@@ -151,8 +151,8 @@ fn signal(child: &Child, signal: i32) {
 }
 
 #[test]
-fn stopped_and_continued() {
-    const NAME: &str = "stops::stopped_and_continued";
+fn blocked_calls_survive_stop_and_continue() {
+    const NAME: &str = "stops::blocked_calls_survive_stop_and_continue";
     if is_child(NAME) {
         end_at_a_panic();
         let source = std::env::var("KUMI_EVENTS").expect("the parent sets it");

@@ -115,18 +115,18 @@ fn the_programs_own(handler: usize, flags: i32) {
 const BPF: [Events; 1] = [Events::Bpf];
 
 #[test]
-fn a_handler_from_before_gets_its_own_traps() {
+fn earlier_handler_gets_its_own_traps() {
     let body = |_| {
         the_programs_own(full as *const () as usize, libc::SA_SIGINFO | libc::SA_ONSTACK);
         assert_eq!(LAST.load(SeqCst), libc::SI_USER);
     };
-    under("traps::a_handler_from_before_gets_its_own_traps", &BPF, body, well);
+    under("traps::earlier_handler_gets_its_own_traps", &BPF, body, well);
 }
 
 #[test]
-fn a_handler_of_one_argument_from_before_gets_its_own_traps() {
+fn earlier_one_argument_handler_gets_its_own_traps() {
     let body = |_| the_programs_own(plain as *const () as usize, 0);
-    under("traps::a_handler_of_one_argument_from_before_gets_its_own_traps", &BPF, body, well);
+    under("traps::earlier_one_argument_handler_gets_its_own_traps", &BPF, body, well);
 }
 
 fn ends_by_sigtrap(name: &str, before: Option<usize>, trap: fn()) {
@@ -150,15 +150,15 @@ fn ends_by_sigtrap(name: &str, before: Option<usize>, trap: fn()) {
 }
 
 #[test]
-fn a_breakpoint_without_a_handler_ends_the_process() {
-    ends_by_sigtrap("traps::a_breakpoint_without_a_handler_ends_the_process", None, breakpoint);
+fn breakpoint_without_a_handler_ends_the_process() {
+    ends_by_sigtrap("traps::breakpoint_without_a_handler_ends_the_process", None, breakpoint);
 }
 
 /// As without Kumihimo: the kernel does not allow a synchronous trap to be ignored.
 #[test]
-fn a_breakpoint_that_is_ignored_ends_the_process() {
+fn ignored_breakpoint_ends_the_process() {
     ends_by_sigtrap(
-        "traps::a_breakpoint_that_is_ignored_ends_the_process",
+        "traps::ignored_breakpoint_ends_the_process",
         Some(libc::SIG_IGN),
         breakpoint,
     );
@@ -175,7 +175,7 @@ fn sigtrap_without_a_handler_ends_the_process() {
 }
 
 #[test]
-fn ignored_before_the_start() {
+fn sigtrap_ignored_before_the_start_has_no_effect() {
     let body = |_| {
         handle(libc::SIG_IGN, 0);
         with_vps(2, || {
@@ -185,14 +185,14 @@ fn ignored_before_the_start() {
             assert!(metrics().expect("it runs").unblocked > 0);
         });
     };
-    under("traps::ignored_before_the_start", &BPF, body, well);
+    under("traps::sigtrap_ignored_before_the_start_has_no_effect", &BPF, body, well);
 }
 
 /// Report that the source's handler was replaced.
 const REPLACED: &str = "kumihimo: the handler of SIGTRAP was replaced";
 
 #[test]
-fn ignored_after_the_start() {
+fn sigtrap_ignored_after_the_start_degrades_events() {
     let body = |_| {
         with_vps(2, || {
             handle(libc::SIG_IGN, 0);
@@ -201,11 +201,11 @@ fn ignored_after_the_start() {
             blocks();
         });
     };
-    under("traps::ignored_after_the_start", &BPF, body, well_and_said_once(REPLACED));
+    under("traps::sigtrap_ignored_after_the_start_degrades_events", &BPF, body, well_and_said_once(REPLACED));
 }
 
 #[test]
-fn a_handler_from_after_the_start() {
+fn handler_installed_after_the_start_degrades_events() {
     let body = |_| {
         // A microprocess that becomes sticky closes its event, which may cause another trap.
         Runtime::builder().vps(2).sticky(false).build().expect("a runtime").run(|| {
@@ -230,7 +230,7 @@ fn a_handler_from_after_the_start() {
             assert_eq!(OURS.load(SeqCst), foreign);
         });
     };
-    under("traps::a_handler_from_after_the_start", &BPF, body, well_and_said_once(REPLACED));
+    under("traps::handler_installed_after_the_start_degrades_events", &BPF, body, well_and_said_once(REPLACED));
 }
 
 fn mask(how: i32) {
@@ -243,7 +243,7 @@ fn mask(how: i32) {
 }
 
 #[test]
-fn blocked_in_the_whole_process() {
+fn sigtrap_blocked_in_the_process_has_no_effect() {
     let body = |_| {
         mask(libc::SIG_BLOCK);
         with_vps(2, || {
@@ -253,13 +253,13 @@ fn blocked_in_the_whole_process() {
         // None of the pending signals belongs to this kernel thread.
         mask(libc::SIG_UNBLOCK);
     };
-    under("traps::blocked_in_the_whole_process", &BPF, body, well);
+    under("traps::sigtrap_blocked_in_the_process_has_no_effect", &BPF, body, well);
 }
 
 /// Blocks the signal on the kernel thread that happens to carry the microprocess. A pending trap
 /// arrives after it is unblocked, and has no effect.
 #[test]
-fn blocked_by_a_microprocess() {
+fn sigtrap_blocked_by_a_microprocess_has_no_effect() {
     let body = |_| {
         with_vps(2, || {
             let masked: Vec<_> = (0..4)
@@ -287,5 +287,5 @@ fn blocked_by_a_microprocess() {
             blocks();
         });
     };
-    under("traps::blocked_by_a_microprocess", &BPF, body, well);
+    under("traps::sigtrap_blocked_by_a_microprocess_has_no_effect", &BPF, body, well);
 }
