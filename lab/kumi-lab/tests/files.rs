@@ -62,7 +62,7 @@ fn failed_commands_are_reported_and_the_rest_runs() {
         ("fileread 10 1", "big"),
         ("time 10", "now"),
         ("stat 1 10", "small"),
-        ("dance", "understood"),
+        ("dance", "unknown command"),
         ("create x 10", "number"),
     ] {
         let said = load.ask(line);

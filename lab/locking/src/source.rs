@@ -5,12 +5,12 @@ use std::ops::Add;
 
 use crate::touches_locking;
 
-/// Number of lines of code, and how many of them touch locking.
+/// Number of lines of code, and of lines that touch locking.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Lines {
-    /// Lines that are neither blank, comment nor test.
+    /// Lines other than blank lines, comments and tests.
     pub code: u64,
-    /// Those of them that touch locking.
+    /// Lines of code that touch locking.
     pub locking: u64,
 }
 
@@ -40,14 +40,14 @@ impl Sum for Lines {
     }
 }
 
-/// What the next line belongs to.
+/// Context of the next line.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Place {
     #[default]
     Code,
-    /// Behind a `#[cfg(test)]`, before the item that it applies to.
+    /// After a `#[cfg(test)]`, before the item to which it applies.
     TestAttribute,
-    /// Inside a block at the top level that exists in tests only, up to its closing brace.
+    /// Inside a top-level block for tests only, up to its closing brace.
     TestBlock,
 }
 
@@ -87,8 +87,8 @@ fn is_test_attribute(trimmed: &str) -> bool {
     trimmed.starts_with("#[cfg(test") || trimmed.starts_with("#[cfg(all(test")
 }
 
-/// The first line of a module, function or implementation at the top level whose block ends with
-/// a brace in the first column.
+/// Matches the first line of a top-level module, function or implementation whose block ends with a
+/// brace in the first column.
 fn opens_block(line: &str) -> bool {
     let item = without_visibility(line);
     let keyword = ["mod", "fn", "impl"].iter().any(|keyword| item.starts_with(keyword));

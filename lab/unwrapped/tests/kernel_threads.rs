@@ -1,4 +1,4 @@
-//! Every work that needs no peer, in small, on kernel threads. Each asserts what it computed.
+//! Every workload that needs no peer, in small, on kernel threads. Each asserts its own results.
 
 use std::sync::Arc;
 
