@@ -1,5 +1,5 @@
-//! Every benchmark in small, for its results' sake: each asserts what it computed. One runtime at a
-//! time, so one test.
+//! Runs every benchmark in small. Each asserts its own results. A single test, because only one
+//! runtime can exist at a time.
 
 use kumihimo_bench_kit::Request;
 

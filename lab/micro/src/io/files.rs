@@ -1,5 +1,5 @@
-//! `files`: 16 microprocesses read 4 KB at random, from memory and from the disk; 16 index a tree
-//! of 20,000 files.
+//! `files`: 16 microprocesses read 4 KB blocks at random offsets, from memory and from the disk; 16
+//! index a tree of 20,000 files.
 
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};

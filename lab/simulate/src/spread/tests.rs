@@ -25,7 +25,7 @@ fn costs() -> impl Strategy<Value = Costs> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// That no thread is lost or there twice is asserted at the end of every run.
+    /// Every run asserts at its end that no thread is lost or duplicated.
     #[test]
     fn every_run_ends_with_all_threads(costs in costs(), processors in 1usize..24, seed: u64) {
         for design in Design::ALL {
@@ -56,8 +56,8 @@ fn one_processor_has_all_when_they_are_created() {
     }
 }
 
-/// A share leaves for each place further on: 128 moves a processor. Measured (`bench-child spread`,
-/// over-committed): 381 to 382 on 4, 855 to 884 on 8.
+/// A share passes each further position of the ring: 128 moves for each processor. Measured
+/// (`bench-child spread`, over-committed): 381 to 382 on 4 processors, 855 to 884 on 8.
 #[test]
 fn the_ring_moves_as_many_as_the_real_one() {
     let moves = [2, 4, 8].map(|processors| run(Design::Ring, processors, &Costs::today(), 1).moves);
@@ -67,7 +67,7 @@ fn the_ring_moves_as_many_as_the_real_one() {
     );
 }
 
-/// One removal under a lock is enough for a share, and then nobody idles any more.
+/// One removal under a lock is enough for a share, and after that no processor is idle.
 #[test]
 fn without_a_ring_nothing_moves_once_nobody_idles() {
     for design in [Design::Locked, Design::Steal] {
@@ -81,12 +81,12 @@ fn without_a_ring_nothing_moves_once_nobody_idles() {
 
 #[test]
 fn the_papers_conventional_design_by_hand() {
-    // The second processor finds the first surplus at 129 or 130. 96 times 1 + 10 under the lock,
-    // and a switch of 1 between.
+    // The second processor finds the first surplus at 129 or 130. Then 96 removals of 1 + 10 under
+    // the lock, with a switch of 1 between them.
     let costs = paper::Costs { create_ns: 0, queue_ns: 1, switch_ns: 1, look_ns: 1, lock_ns: 10 };
     let time = paper::run(paper::Design::Conventional, 2, costs, 1).even.expect("even");
     assert!((129..=130).contains(&(time - 96 * 11 - 95)), "{time}");
-    // The ring: 96 times a removal and an insertion, and some switches between.
+    // The ring: 96 removals and insertions, with some switches between them.
     let time = paper::run(paper::Design::Ring, 2, costs, 1).even.expect("even");
     assert!((129 + 192..129 + 192 + 20).contains(&time), "{time}");
 }
