@@ -114,7 +114,7 @@ fn a_source_that_does_not_exist_is_an_error() {
     let said = String::from_utf8_lossy(&output.stderr);
     // `refused: ` is for what this machine does not have.
     assert!(
-        said.contains("none-such: no such event source") && !said.contains("refused: "),
+        said.contains("none-such: unknown event source") && !said.contains("refused: "),
         "{said}"
     );
 }

@@ -23,7 +23,7 @@ use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_setaffinity};
 
 const WORKERS: usize = 24;
 const BYTES: usize = 4096;
-/// As often as needed for a time of some milliseconds, of which the best part counts.
+/// Number of repetitions for a total of some milliseconds, of which the best part counts.
 const ALONE: usize = 100_000;
 const BATCH: usize = 1_000;
 /// Time limit for finding and spreading the workers.

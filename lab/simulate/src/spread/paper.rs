@@ -7,7 +7,6 @@
 //! Protect Queue nor the work of the threads. The ring becomes even only with a capacity of a fair
 //! share. The conventional design becomes even only if a taken thread runs and waits, so that the
 //! processor is idle again. The model assumes both.
-//! processor idles again. Both are assumed.
 
 use std::collections::VecDeque;
 

@@ -1,9 +1,9 @@
-//! In which order contenders that live at once get their slices.
+//! Order of slices among contenders that are alive at the same time.
 
 use kumihimo_bench_kit::work::Dice;
 
-/// Another order for each round, drawn from a seed: what comes always after the same is not
-/// measured by itself.
+/// A random order for each round, drawn from a seed: a contender that always followed the same
+/// other one would not be measured independently.
 pub struct Order(Dice);
 
 impl Order {

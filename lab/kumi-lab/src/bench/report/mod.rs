@@ -1,11 +1,11 @@
-//! What comes out: tables on the terminal, JSON lines, and a folder with the whole report.
+//! Output: tables on the terminal, JSON lines, and a directory with the complete report.
 //!
-//! - `row`: a sample with its identity, and the row that all samples of one identity make;
-//!   `stats` summarises their values.
-//! - `table`: columns of text; `plot`: curves, and `bars`: bars, as SVG.
+//! - `row`: a sample with its identity, and the row of all samples with the same identity; `stats`
+//!   summarises their values.
+//! - `table`: columns of text; `plot` and `bars`: charts as SVG.
 //!
-//! Samples flow in from every run, verdicts from `figures`; lines and files go out. Of this crate
-//! the room uses nothing else.
+//! Input are samples of every run and verdicts of `figures`; output are lines and files. The module
+//! uses nothing else of this crate.
 
 mod bars;
 pub mod plot;
@@ -29,27 +29,27 @@ const ROWS: [&str; 11] = [
 ];
 const FIGURES: [&str; 5] = ["figure", "vps", "to reach", "measured", ""];
 
-/// One benchmark's outcome.
+/// Result of one benchmark.
 pub struct Outcome {
     pub bench: String,
     pub rows: Rows,
     pub verdicts: Vec<Verdict>,
     pub failures: Vec<String>,
-    /// What this machine refuses.
+    /// Features that this machine lacks.
     pub refused: Vec<String>,
-    /// What is to be known about them.
+    /// Remarks for readers.
     pub notes: Vec<Note>,
 }
 
-/// Something beside the rows.
+/// A remark beside the rows.
 pub enum Note {
     Text(String),
-    /// Stands for the rows on the terminal, where they would be too many.
+    /// Replaces the rows on the terminal if they would be too many.
     Table(Vec<String>, Vec<Vec<String>>),
 }
 
 impl Outcome {
-    /// For the terminal.
+    /// Text for the terminal.
     pub fn plain(&self) -> String {
         let mut text = format!("\n== {} ==\n", self.bench);
         if !self.notes.iter().any(|note| matches!(note, Note::Table(..))) {
@@ -77,7 +77,7 @@ impl Outcome {
         self.notes.iter().map(note).collect()
     }
 
-    /// One JSON object a line.
+    /// One JSON object for each line.
     pub fn json_lines(&self) -> String {
         self.rows.rows().iter().map(|row| format!("{}\n", row.json())).collect()
     }
@@ -131,8 +131,8 @@ impl Outcome {
     }
 }
 
-/// Writes `report.md`, `rows.jsonl`, `samples.jsonl` (every single sample) and a chart of every
-/// curve into `folder`, which it makes.
+/// Creates `folder` and writes `report.md`, `rows.jsonl`, `samples.jsonl` (every single sample) and
+/// a chart of every curve into it.
 pub fn write(folder: &Path, command: &str, outcomes: &[Outcome]) -> Result<(), String> {
     let draw = |o: &Outcome| {
         Ok::<_, String>(

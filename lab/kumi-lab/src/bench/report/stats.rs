@@ -1,6 +1,6 @@
-//! Median and extremes of a handful of samples.
+//! Median and extremes of a small number of samples.
 
-/// What the samples of one row come to.
+/// Summary of the samples of one row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Summary {
     pub median: f64,
@@ -9,7 +9,7 @@ pub struct Summary {
     pub runs: usize,
 }
 
-/// `None` of no samples. Of an even number, the mean of the two in the middle.
+/// `None` without samples. The median of an even number is the mean of the middle two.
 pub fn summary(samples: &[f64]) -> Option<Summary> {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -22,7 +22,7 @@ pub fn summary(samples: &[f64]) -> Option<Summary> {
     Some(Summary { median, min, max, runs: sorted.len() })
 }
 
-/// The quartiles; `None` of no samples. Between two samples: in proportion.
+/// Quartiles by linear interpolation; `None` without samples.
 pub fn quartiles(samples: &[f64]) -> Option<[f64; 3]> {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
