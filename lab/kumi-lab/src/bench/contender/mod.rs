@@ -96,10 +96,10 @@ pub struct Contender {
 /// Reason why a run gave no row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trouble {
-    /// It should have.
+    /// The contender failed.
     Failed(String),
-    /// This machine refuses what was to be measured: a contender's complaint that begins with
-    /// `refused: `.
+    /// The machine lacks a feature that was to be measured. Derived from an error message that
+    /// begins with `refused: `.
     Refused(String),
 }
 

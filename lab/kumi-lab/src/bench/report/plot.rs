@@ -64,7 +64,7 @@ impl Ord for Number {
 
 /// All charts for the rows of `bench`.
 pub fn plots(bench: &str, rows: &Rows) -> Result<Vec<Plot>, String> {
-    // What is a copy of another row says so, and would hide it.
+    // A copy of another row is marked as such, and would cover it.
     let samples: Vec<&Sample> =
         rows.samples().filter(|sample| !sample.notes.contains_key("is")).collect();
     let mut metrics: Vec<&str> = Vec::new();

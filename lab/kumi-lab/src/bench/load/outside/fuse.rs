@@ -150,7 +150,7 @@ impl<'a> Request<'a> {
             1 => self.look_up(),
             // GETATTR: attributes are valid for an hour.
             3 => Ok(Out::default().u64s(&[3_600]).u32s(&[0, 0]).attributes(self.node)),
-            // OPEN: what is mapped must go through the page cache, what is read must not.
+            // OPEN: mapped files must use the page cache, read files must not.
             14 => Ok(Out::default()
                 .u64s(&[0])
                 .u32s(&[if self.is_mapped() { 0 } else { FOPEN_DIRECT_IO }, 0])),

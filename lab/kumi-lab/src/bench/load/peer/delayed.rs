@@ -14,8 +14,8 @@ use rustix::event::{Timespec, epoll};
 use rustix::fd::OwnedFd;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, socket_with};
 
-/// Connections that may wait to be accepted, as far as `net.core.somaxconn` goes: thousands come at
-/// once, and a connection that finds no room is tried again after a second.
+/// Length of the accept queue, limited by `net.core.somaxconn`: thousands of connections arrive at
+/// once, and a connection that does not fit is retried after a second.
 const BACKLOG: i32 = 8_192;
 /// Size of the longest request.
 const SIZE: usize = 1024;
