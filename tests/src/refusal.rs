@@ -141,37 +141,28 @@ mod tests {
 
     #[test]
     fn running_threads_and_later_programs_are_refused_too() {
-        alone(
-            "refusal::tests::running_threads_and_later_programs_are_refused_too",
-            || {
-                let (ask, asked) = mpsc::channel();
-                let thread = std::thread::spawn(move || {
-                    asked.recv().expect("asked");
-                    errno_of(libc::SYS_getppid)
-                });
-                refuse(&[
-                    (libc::SYS_getppid, libc::ENOSYS),
-                    (libc::SYS_mkdir, libc::EPERM),
-                    (libc::SYS_mkdirat, libc::EPERM),
-                ])
-                .expect("seccomp");
-                ask.send(()).expect("it listens");
-                assert_eq!(thread.join().expect("no panic"), libc::ENOSYS);
-                let place =
-                    std::env::temp_dir().join(format!("kumihimo-refusal-{}", std::process::id()));
-                let made = Command::new("mkdir")
-                    .arg(&place)
-                    .env("LC_ALL", "C")
-                    .output()
-                    .expect("mkdir(1)");
-                let said = String::from_utf8_lossy(&made.stderr).into_owned();
-                assert!(
-                    !made.status.success() && said.contains("Operation not permitted"),
-                    "{said}"
-                );
-                assert!(!place.exists());
-            },
-        );
+        alone("refusal::tests::running_threads_and_later_programs_are_refused_too", || {
+            let (ask, asked) = mpsc::channel();
+            let thread = std::thread::spawn(move || {
+                asked.recv().expect("asked");
+                errno_of(libc::SYS_getppid)
+            });
+            refuse(&[
+                (libc::SYS_getppid, libc::ENOSYS),
+                (libc::SYS_mkdir, libc::EPERM),
+                (libc::SYS_mkdirat, libc::EPERM),
+            ])
+            .expect("seccomp");
+            ask.send(()).expect("it listens");
+            assert_eq!(thread.join().expect("no panic"), libc::ENOSYS);
+            let place =
+                std::env::temp_dir().join(format!("kumihimo-refusal-{}", std::process::id()));
+            let made =
+                Command::new("mkdir").arg(&place).env("LC_ALL", "C").output().expect("mkdir(1)");
+            let said = String::from_utf8_lossy(&made.stderr).into_owned();
+            assert!(!made.status.success() && said.contains("Operation not permitted"), "{said}");
+            assert!(!place.exists());
+        });
     }
 
     #[test]

@@ -99,6 +99,9 @@ mod tests {
 
     #[test]
     fn stress_tests_run_at_least_one_round() {
-        assert_eq!(rounds("stress_tests_run_at_least_one_round").next().map(|round| round.number), Some(0));
+        assert_eq!(
+            rounds("stress_tests_run_at_least_one_round").next().map(|round| round.number),
+            Some(0)
+        );
     }
 }

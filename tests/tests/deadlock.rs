@@ -78,7 +78,9 @@ fn lock_with_a_deadline_is_not_reported_as_a_deadlock() {
 
 #[test]
 fn sleep_is_not_reported_as_a_deadlock() {
-    while_another_goes_to_sleep_last("sleep_is_not_reported_as_a_deadlock", || thread::sleep(LONGER));
+    while_another_goes_to_sleep_last("sleep_is_not_reported_as_a_deadlock", || {
+        thread::sleep(LONGER)
+    });
 }
 
 /// A suspended microprocess may be resumed. After that, the deadlock must still be detected.
@@ -126,16 +128,19 @@ fn waiting_for_a_suspended_microprocess_is_not_reported_as_a_deadlock() {
 #[test]
 fn waiting_for_a_descriptor_is_not_reported_as_a_deadlock() {
     let (mut near, far) = UnixStream::pair().expect("a pair");
-    while_another_goes_to_sleep_last("waiting_for_a_descriptor_is_not_reported_as_a_deadlock", move || {
-        let writer = std::thread::spawn(move || {
-            let mut far = far;
-            std::thread::sleep(LONGER);
-            far.write_all(b"x").expect("it reads");
-        });
-        let mut byte = [0];
-        near.read_exact(&mut byte).expect("it writes");
-        writer.join().expect("no panic");
-    });
+    while_another_goes_to_sleep_last(
+        "waiting_for_a_descriptor_is_not_reported_as_a_deadlock",
+        move || {
+            let writer = std::thread::spawn(move || {
+                let mut far = far;
+                std::thread::sleep(LONGER);
+                far.write_all(b"x").expect("it reads");
+            });
+            let mut byte = [0];
+            near.read_exact(&mut byte).expect("it writes");
+            writer.join().expect("no panic");
+        },
+    );
 }
 
 #[test]
@@ -171,7 +176,10 @@ fn is_reported(name: &str, said: &str, body: impl FnOnce() + Send) {
         return runtime.run(body);
     }
     if is_one_to_one() {
-        return skip(name, "the runtime does not control waits where microprocesses are kernel threads");
+        return skip(
+            name,
+            "the runtime does not control waits where microprocesses are kernel threads",
+        );
     }
     let Ended { status, stderr, .. } = again(name, &[]);
     assert!(!status.success() && stderr.contains(said), "{status}\n{stderr}");

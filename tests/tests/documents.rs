@@ -41,10 +41,7 @@ fn row_without_a_test_is_refused() {
 #[test]
 fn missing_test_is_detected() {
     let file = "tests/tests/documents.rs";
-    assert_eq!(
-        find_test(&root(), &format!("{file}::missing_test_is_detected")),
-        Ok(())
-    );
+    assert_eq!(find_test(&root(), &format!("{file}::missing_test_is_detected")), Ok(()));
     for wrong in
         ["no/such/file.rs::test", &format!("{file}::no_such_test"), &format!("{file}::read"), file]
     {

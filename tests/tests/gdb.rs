@@ -293,7 +293,10 @@ fn core_file_of_the_kernel_shows_microprocesses() {
     }
     let pattern = std::fs::read_to_string("/proc/sys/kernel/core_pattern").expect("procfs");
     if pattern.starts_with(['|', '/']) {
-        return skip(NAME, "core files are not written to the working directory (kernel.core_pattern)");
+        return skip(
+            NAME,
+            "core files are not written to the working directory (kernel.core_pattern)",
+        );
     }
     let folder = std::env::temp_dir().join(format!("kumihimo-core-{}", std::process::id()));
     std::fs::create_dir(&folder).expect("a folder");

@@ -135,7 +135,10 @@ fn deadlock_report_lists_all_waits() {
         return runtime.run(embrace);
     }
     if is_one_to_one() {
-        return skip(name, "the runtime does not control waits where microprocesses are kernel threads");
+        return skip(
+            name,
+            "the runtime does not control waits where microprocesses are kernel threads",
+        );
     }
     let ended = again(name, &[]);
     assert_eq!(ended.status.signal(), ABORTED, "{ended:#?}");
@@ -171,7 +174,10 @@ fn reported_deadlock_may_still_be_resolved() {
         });
     }
     if is_one_to_one() {
-        return skip(name, "the runtime does not control waits where microprocesses are kernel threads");
+        return skip(
+            name,
+            "the runtime does not control waits where microprocesses are kernel threads",
+        );
     }
     let mut child = start(name, &[]);
     let mut errors = BufReader::new(child.stderr.take().expect("piped"));

@@ -191,9 +191,7 @@ fn runtime_works_if_membarrier_is_refused() {
 
 #[test]
 fn runtime_works_without_membarrier() {
-    alone("runtime_works_without_membarrier", || {
-        works_without_membarrier(libc::ENOSYS, "watch")
-    });
+    alone("runtime_works_without_membarrier", || works_without_membarrier(libc::ENOSYS, "watch"));
 }
 
 /// The source `bpf` needs no barrier. Without it, hand-offs are impossible.

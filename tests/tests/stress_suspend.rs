@@ -435,10 +435,7 @@ fn random_suspensions_from_everywhere_balance() {
     // A suspended microprocess may hold its allocator's spin lock, for which others spin inside the
     // runtime.
     if cfg!(kumihimo_asan) {
-        return skip(
-            NAME,
-            "AddressSanitizer's allocator has its own spin locks in the program",
-        );
+        return skip(NAME, "AddressSanitizer's allocator has its own spin locks in the program");
     }
     for mut this in rounds(NAME) {
         let place = std::env::temp_dir().join(format!(

@@ -380,10 +380,7 @@ fn random_suspensions_under_load_lose_nothing() {
     // A suspended microprocess may hold its allocator's spin lock, for which others spin inside the
     // runtime.
     if cfg!(kumihimo_asan) {
-        return skip(
-            NAME,
-            "AddressSanitizer's allocator has its own spin locks in the program",
-        );
+        return skip(NAME, "AddressSanitizer's allocator has its own spin locks in the program");
     }
     each(NAME, 2, || {
         let (lock, done) = (Arc::new(Mutex::new(0u64)), Arc::new(AtomicU64::new(0)));

@@ -28,10 +28,7 @@ fn provoked(name: &str, case: &str, who: &str, function: &str, body: impl FnOnce
     // Only one runtime can exist in a process at a time.
     static ONE_TO_ONE: LazyLock<bool> = LazyLock::new(is_one_to_one);
     if *ONE_TO_ONE {
-        return skip(
-            name,
-            "microprocesses are kernel threads, without virtual processors",
-        );
+        return skip(name, "microprocesses are kernel threads, without virtual processors");
     }
     let accused = |ended: &Ended| {
         let said = &ended.stderr;

@@ -63,7 +63,9 @@ fn follow(
         ["stream-read"] => stream::read(root),
         ["stream-write"] => stream::write(root),
         ["warm"] => stream::warm(root),
-        ["reads"] => readers.as_mut().map(Readers::rate).ok_or_else(|| "no readers are running".to_owned()),
+        ["reads"] => {
+            readers.as_mut().map(Readers::rate).ok_or_else(|| "no readers are running".to_owned())
+        }
         ["slow", count, blocks] => {
             if let Some(readers) = readers.take() {
                 readers.end()?;

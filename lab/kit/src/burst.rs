@@ -82,8 +82,9 @@ impl Plan {
             other => return Err(format!("session={other}: expected `same` or `separate`")),
         };
         let text = request.get("burst").unwrap_or("100us");
-        let burst = duration(text)
-            .ok_or_else(|| format!("burst={text}: expected a duration, for example 100us or 5ms"))?;
+        let burst = duration(text).ok_or_else(|| {
+            format!("burst={text}: expected a duration, for example 100us or 5ms")
+        })?;
         let number = |key: &str| match request.get(key).map(str::parse::<usize>) {
             None => Ok(None),
             Some(Ok(number)) => Ok(Some(number)),

@@ -125,7 +125,9 @@ impl Plan {
     pub fn placed(&self, known: &[&str]) -> Result<(), String> {
         match known.contains(&self.placement.as_str()) {
             true => Ok(()),
-            false => Err(format!("placement={}: expected one of {}", self.placement, known.join(", "))),
+            false => {
+                Err(format!("placement={}: expected one of {}", self.placement, known.join(", ")))
+            }
         }
     }
 }

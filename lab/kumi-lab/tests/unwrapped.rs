@@ -205,5 +205,8 @@ fn a_work_that_does_not_exist_is_an_error() {
     ]);
     let output = command.output().expect("kumi");
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && said.contains("work=none-such: unknown workload"), "{said}");
+    assert!(
+        !output.status.success() && said.contains("work=none-such: unknown workload"),
+        "{said}"
+    );
 }

@@ -76,11 +76,7 @@ impl Served {
     /// If a request was lost.
     pub fn report(&self, plan: &Plan, totals: Totals, keys: &str) {
         let used = Usage::now().since(self.begin);
-        assert_eq!(
-            self.done.load(Ordering::Acquire),
-            plan.count,
-            "completed requests"
-        );
+        assert_eq!(self.done.load(Ordering::Acquire), plan.count, "completed requests");
         let mut late = Lateness::default();
         for took in &self.took[plan.warm..] {
             late.record(Duration::from_nanos(took.load(Ordering::Relaxed)));

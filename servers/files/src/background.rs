@@ -10,8 +10,8 @@ use crate::options::MountOptions;
 
 /// Starts the server and returns once the file system is served.
 pub(crate) fn run(options: &MountOptions) -> Result<(), String> {
-    let program = std::env::current_exe()
-        .map_err(|e| format!("cannot determine the path of kumi: {e}"))?;
+    let program =
+        std::env::current_exe().map_err(|e| format!("cannot determine the path of kumi: {e}"))?;
     let mut child = Command::new(program)
         .args(std::env::args_os().skip(1))
         .args(["--foreground", "--detached"])

@@ -33,9 +33,9 @@ pub(crate) fn open(options: &MountOptions, organisation: Organisation) -> Result
         Backing::Ext2 if found.is_dir() => Err(format!(
             "{shown}: a directory, not an ext2 image; use --store host to serve a directory"
         )),
-        Backing::Host if !found.is_dir() => {
-            Err(format!("{shown}: not a directory; use --store ext2 to serve an image or a block device"))
-        }
+        Backing::Host if !found.is_dir() => Err(format!(
+            "{shown}: not a directory; use --store ext2 to serve an image or a block device"
+        )),
         Backing::Ext2 => ext2(options, organisation),
         Backing::Host => host(options),
     }
@@ -86,9 +86,7 @@ fn ext2(options: &MountOptions, organisation: Organisation) -> Result<Opened, St
 fn host(options: &MountOptions) -> Result<Opened, String> {
     let shown = options.from.display();
     if !options.delay.is_zero() {
-        return Err(format!(
-            "{shown}: --delay applies to ext2 images only"
-        ));
+        return Err(format!("{shown}: --delay applies to ext2 images only"));
     }
     // Plain system calls: the kernel's event source reports the ones that block.
     let access = kumihimo_host::Access::Plain;

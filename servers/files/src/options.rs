@@ -131,7 +131,8 @@ fn bytes(text: &str) -> Result<usize, String> {
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
-    kumihimo_config::span(text).ok_or_else(|| "expected a time, for example 200us, 50ms or 1s".to_owned())
+    kumihimo_config::span(text)
+        .ok_or_else(|| "expected a time, for example 200us, 50ms or 1s".to_owned())
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

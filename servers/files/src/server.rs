@@ -27,10 +27,7 @@ pub(crate) fn run(options: MountOptions) -> Result<(), String> {
     let point = check(&options.mountpoint)?;
     let clock = options.clock.as_deref().map(check).transpose()?;
     if clock.as_ref() == Some(&point) {
-        return Err(format!(
-            "{}: files and clock cannot share a mount point",
-            point.display()
-        ));
+        return Err(format!("{}: files and clock cannot share a mount point", point.display()));
     }
     let organisation = Organisation::from(options.organisation);
     organisation
@@ -49,7 +46,9 @@ fn serve(
     let opened = backing::open(options, organisation)?;
     let store = Arc::clone(&opened.store);
     let served = serve_store(options, organisation, (point, clock), opened, signals);
-    let closed = store.close().map_err(|e| format!("{}: cannot close the store: {e}", options.from.display()));
+    let closed = store
+        .close()
+        .map_err(|e| format!("{}: cannot close the store: {e}", options.from.display()));
     served.and(closed)
 }
 
@@ -116,7 +115,9 @@ fn by_uring(options: &MountOptions, organisation: Organisation) -> Result<bool, 
         Uring::Off => Ok(false),
         // Off for microprocesses by default: each ring entry needs a microprocess that waits in the
         // kernel, which occupies a kernel thread.
-        Uring::Auto => Ok(takes && organisation == Organisation::KernelThreads && uring::is_enabled()),
+        Uring::Auto => {
+            Ok(takes && organisation == Organisation::KernelThreads && uring::is_enabled())
+        }
         Uring::On if !takes => {
             Err("--uring requires --threads pool or a number, and kernel-threads or microprocesses"
                 .to_owned())

@@ -37,10 +37,7 @@ pub struct Options {
 }
 
 fn at_least_one(text: &str) -> Result<usize, String> {
-    text.parse()
-        .ok()
-        .filter(|n| *n > 0)
-        .ok_or_else(|| "expected a whole number above 0".to_owned())
+    text.parse().ok().filter(|n| *n > 0).ok_or_else(|| "expected a whole number above 0".to_owned())
 }
 
 fn bytes(text: &str) -> Result<usize, String> {

@@ -233,7 +233,10 @@ fn accepting_resumes_after_descriptor_exhaustion() {
     server.signal(Signal::TERM);
     let (status, said) = server.ended();
     assert!(status.success(), "{status}");
-    assert!(said.contains("cannot accept") && said.contains("accepting connections again"), "{said}");
+    assert!(
+        said.contains("cannot accept") && said.contains("accepting connections again"),
+        "{said}"
+    );
 }
 
 #[test]

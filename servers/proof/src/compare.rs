@@ -228,9 +228,7 @@ impl<S: Subject> Pair<S> {
             }
             (Ok(_), Err(model)) => Err(format!("succeeded, expected {model}")),
             (Err(subject), Ok(_)) => Err(format!("refused: {subject}")),
-            (Err(subject), Err(model)) => {
-                Err(format!("failed with {subject}, expected {model}"))
-            }
+            (Err(subject), Err(model)) => Err(format!("failed with {subject}, expected {model}")),
         }
     }
 
@@ -293,7 +291,10 @@ impl<S: Subject> Pair<S> {
         let seen = self.generations.entry(found).or_default();
         let known = seen.contains(&subject.generation);
         if new && known && !self.rules.no_generations {
-            return Err(format!("inode {found:?} is reused with the same generation {}", subject.generation));
+            return Err(format!(
+                "inode {found:?} is reused with the same generation {}",
+                subject.generation
+            ));
         }
         if !known {
             seen.push(subject.generation);

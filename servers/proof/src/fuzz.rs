@@ -68,7 +68,10 @@ pub fn exercise(image: Vec<u8>) -> Result<Report, String> {
         }
         // A useful message contains more than the name of the image.
         if outcome.damaged > 0 && !said.iter().any(|line| line.len() > name.len() + 20) {
-            return Err(format!("EIO {} times, but no message explains it: {said:?}", outcome.damaged));
+            return Err(format!(
+                "EIO {} times, but no message explains it: {said:?}",
+                outcome.damaged
+            ));
         }
         report.outcome = outcome;
         report.said = said;

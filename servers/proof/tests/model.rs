@@ -264,9 +264,7 @@ fn check(flaw: Flaw, operations: &[Operation]) -> std::result::Result<(), Differ
 
 #[test]
 fn model_agrees_with_itself() {
-    run::test("model_agrees_with_itself", 500, 1..80, |operations| {
-        check(Flaw::None, operations)
-    });
+    run::test("model_agrees_with_itself", 500, 1..80, |operations| check(Flaw::None, operations));
 }
 
 /// Each flaw is found within a small number of sequences and shrunk to a few operations.

@@ -74,7 +74,9 @@ fn power(image: &[u8], format: &Format, random: &mut Random, watchdog: &Watchdog
                 // A directory had two names: e2fsck keeps one of them, and the path of everything
                 // below is unknown (CAVEATS.md).
                 return match paths::all_contents(&store) {
-                    _ if !moves => Err("e2fsck asked a question, but no directory was moved".to_owned()),
+                    _ if !moves => {
+                        Err("e2fsck asked a question, but no directory was moved".to_owned())
+                    }
                     Ok(contents) => ledger.check_anywhere(position, &contents),
                     Err(errno) => Err(errno.to_string()),
                 };
@@ -122,7 +124,9 @@ fn synced_data_survives_a_power_cut() {
             }
         }
     }
-    println!("{cuts} cuts, {certain} files that had to be present, {asked} cuts during a directory move");
+    println!(
+        "{cuts} cuts, {certain} files that had to be present, {asked} cuts during a directory move"
+    );
     assert!(asked * 10 < cuts, "e2fsck asked questions too often");
     assert!(certain > 100, "too few synced files for a meaningful test");
 }

@@ -140,10 +140,8 @@ fn concurrent_threads_see_consistent_trees() {
                 })
             })
             .collect();
-        let known: Vec<Own> = threads
-            .into_iter()
-            .map(|thread| thread.join().expect("a thread panicked"))
-            .collect();
+        let known: Vec<Own> =
+            threads.into_iter().map(|thread| thread.join().expect("a thread panicked")).collect();
         store.close().expect("closed");
         assert!(heard.all().is_empty() && disk.beyond() == 0, "{:?}", heard.all());
         disk.with(images::clean).expect("clean");

@@ -71,8 +71,7 @@ fn hog() {
 
 #[test]
 fn higher_priority_gets_the_cores() {
-    if !has_vps("higher_priority_gets_the_cores")
-        || !is_preempted("higher_priority_gets_the_cores")
+    if !has_vps("higher_priority_gets_the_cores") || !is_preempted("higher_priority_gets_the_cores")
     {
         return;
     }

@@ -89,7 +89,10 @@ pub fn under_each(name: &str, body: impl Fn(&str)) {
 /// As [`under_each`], for a test of Kumihimo's own runtime.
 pub fn of_the_runtime(name: &str, body: impl Fn(&str)) {
     if package::is_minimal() {
-        return skip(name, "the test concerns the runtime, and KUMI_TEST_SCHEDULER selects another scheduler");
+        return skip(
+            name,
+            "the test concerns the runtime, and KUMI_TEST_SCHEDULER selects another scheduler",
+        );
     }
     under_each(name, body);
 }

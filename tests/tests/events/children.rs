@@ -27,8 +27,9 @@ fn wait_for(child: c_int) -> c_int {
 fn vfork_with_a_slow_child_stalls_no_one() {
     case("children::vfork_with_a_slow_child_stalls_no_one", |case| {
         if cfg!(kumihimo_asan) {
-            return case
-                .skip("AddressSanitizer's vfork aborts on a thread with foreign thread-local storage");
+            return case.skip(
+                "AddressSanitizer's vfork aborts on a thread with foreign thread-local storage",
+            );
         }
         let (gate, mut open) = std::io::pipe().expect("a pipe");
         let got = case.blocked(

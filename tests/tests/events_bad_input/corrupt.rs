@@ -112,7 +112,10 @@ fn event_for_a_nonexistent_vp_is_detected() {
 /// with the blocked thread until that returns.
 #[test]
 fn event_for_the_vp_of_another_thread_is_detected() {
-    into_those_that_carry("corrupt::event_for_the_vp_of_another_thread_is_detected", &[token(0), token(1)]);
+    into_those_that_carry(
+        "corrupt::event_for_the_vp_of_another_thread_is_detected",
+        &[token(0), token(1)],
+    );
 }
 
 #[test]

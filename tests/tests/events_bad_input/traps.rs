@@ -157,11 +157,7 @@ fn breakpoint_without_a_handler_ends_the_process() {
 /// As without Kumihimo: the kernel does not allow a synchronous trap to be ignored.
 #[test]
 fn ignored_breakpoint_ends_the_process() {
-    ends_by_sigtrap(
-        "traps::ignored_breakpoint_ends_the_process",
-        Some(libc::SIG_IGN),
-        breakpoint,
-    );
+    ends_by_sigtrap("traps::ignored_breakpoint_ends_the_process", Some(libc::SIG_IGN), breakpoint);
 }
 
 #[test]
@@ -201,7 +197,12 @@ fn sigtrap_ignored_after_the_start_degrades_events() {
             blocks();
         });
     };
-    under("traps::sigtrap_ignored_after_the_start_degrades_events", &BPF, body, well_and_said_once(REPLACED));
+    under(
+        "traps::sigtrap_ignored_after_the_start_degrades_events",
+        &BPF,
+        body,
+        well_and_said_once(REPLACED),
+    );
 }
 
 #[test]
@@ -230,7 +231,12 @@ fn handler_installed_after_the_start_degrades_events() {
             assert_eq!(OURS.load(SeqCst), foreign);
         });
     };
-    under("traps::handler_installed_after_the_start_degrades_events", &BPF, body, well_and_said_once(REPLACED));
+    under(
+        "traps::handler_installed_after_the_start_degrades_events",
+        &BPF,
+        body,
+        well_and_said_once(REPLACED),
+    );
 }
 
 fn mask(how: i32) {

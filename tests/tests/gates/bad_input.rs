@@ -232,7 +232,10 @@ fn connecting_without_descriptors_fails_cleanly() {
         assert_eq!(next().call(&1).expect("a reply"), 2);
         until("nothing is left", || Held::now() == before);
     };
-    play("bad_input::connecting_without_descriptors_fails_cleanly", &[("client", &client), ("server", &serving_next)]);
+    play(
+        "bad_input::connecting_without_descriptors_fails_cleanly",
+        &[("client", &client), ("server", &serving_next)],
+    );
 }
 
 #[test]
@@ -398,7 +401,10 @@ fn forked_child_cannot_use_inherited_gates() {
         assert_eq!(gate.call(&1).expect("a reply"), 2);
         drop(own);
     };
-    play("bad_input::forked_child_cannot_use_inherited_gates", &[("client", &client), ("server", &serving_next)]);
+    play(
+        "bad_input::forked_child_cannot_use_inherited_gates",
+        &[("client", &client), ("server", &serving_next)],
+    );
 }
 
 #[test]

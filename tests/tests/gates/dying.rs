@@ -66,10 +66,7 @@ fn killed_client_leaves_no_objects() {
             }
         });
     };
-    play(
-        "dying::killed_client_leaves_no_objects",
-        &[("server", &server), ("client", &client)],
-    );
+    play("dying::killed_client_leaves_no_objects", &[("server", &server), ("client", &client)]);
 }
 
 #[test]

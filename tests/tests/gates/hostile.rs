@@ -339,8 +339,5 @@ fn unsealed_memory_is_refused() {
         tell("done");
         std::io::stdout().flush().expect("it is open");
     };
-    play(
-        "hostile::unsealed_memory_is_refused",
-        &[("server", &server), ("client", &client)],
-    );
+    play("hostile::unsealed_memory_is_refused", &[("server", &server), ("client", &client)]);
 }

@@ -108,7 +108,11 @@ fn earlier_handler_of_the_preemption_signal_is_kept() {
                 let before = HANDLED.load(Relaxed);
                 raise(libc::SIGURG);
                 raise(libc::SIGTRAP);
-                assert_eq!(HANDLED.load(Relaxed), before + 2, "only the application's signals may reach its handler");
+                assert_eq!(
+                    HANDLED.load(Relaxed),
+                    before + 2,
+                    "only the application's signals may reach its handler"
+                );
             });
         }
     });
@@ -276,7 +280,11 @@ fn guard_delays_preemption() {
                     while since.elapsed() < Duration::from_millis(30) {
                         std::hint::spin_loop();
                     }
-                    assert_eq!(turns.load(Relaxed), before, "no other microprocess may run while the guard lives");
+                    assert_eq!(
+                        turns.load(Relaxed),
+                        before,
+                        "no other microprocess may run while the guard lives"
+                    );
                     drop(quiet);
                 }
                 STOP.store(true, Relaxed);

@@ -180,9 +180,9 @@ impl fmt::Display for Told {
         match (self.0, self.1) {
             (Action::Suspend, Done::Now) => f.write_str("suspended"),
             (Action::Suspend, Done::Already) => f.write_str("was already suspended"),
-            (Action::Suspend, Done::OnReturn) => f.write_str(
-                "is blocked in the kernel, and will be suspended when it returns",
-            ),
+            (Action::Suspend, Done::OnReturn) => {
+                f.write_str("is blocked in the kernel, and will be suspended when it returns")
+            }
             (Action::Suspend, Done::Asked) => {
                 f.write_str("was asked to stop, but has not reached a point where it can")
             }
@@ -191,27 +191,27 @@ impl fmt::Display for Told {
             (Action::Resume, Done::OnReturn) => {
                 f.write_str("is blocked in the kernel, and will continue when it returns")
             }
-            (Action::Resume, Done::Asked) => {
-                f.write_str("was asked to continue, but its virtual processor has not handled the request yet")
-            }
+            (Action::Resume, Done::Asked) => f.write_str(
+                "was asked to continue, but its virtual processor has not handled the request yet",
+            ),
             (Action::Cancel, Done::Now) => f.write_str("cancelled"),
             (Action::Cancel, Done::Already) => f.write_str("was already cancelled"),
-            (Action::Cancel, Done::OnReturn) => f.write_str(
-                "is blocked in the kernel, and will be cancelled when it returns",
-            ),
+            (Action::Cancel, Done::OnReturn) => {
+                f.write_str("is blocked in the kernel, and will be cancelled when it returns")
+            }
             (Action::Cancel, Done::Asked) => {
                 f.write_str("was asked to end, but has not reached a point where it can")
             }
             (Action::Priority(n), Done::Now) => write!(f, "has priority {n}"),
             (Action::Priority(n), Done::Already) => write!(f, "already had priority {n}"),
             (Action::Priority(n), Done::OnReturn) => {
-                write!(
-                    f,
-                    "is blocked in the kernel, and will have priority {n} when it returns"
-                )
+                write!(f, "is blocked in the kernel, and will have priority {n} when it returns")
             }
             (Action::Priority(n), Done::Asked) => {
-                write!(f, "was asked to take priority {n}, but its virtual processor has not handled the request yet")
+                write!(
+                    f,
+                    "was asked to take priority {n}, but its virtual processor has not handled the request yet"
+                )
             }
         }
     }

@@ -25,7 +25,11 @@ use clap::Parser;
 pub use failure::Failure;
 
 #[derive(Parser)]
-#[command(name = "cargo xtask", about = "The project's development tasks", arg_required_else_help = true)]
+#[command(
+    name = "cargo xtask",
+    about = "The project's development tasks",
+    arg_required_else_help = true
+)]
 enum Command {
     /// Compare the current tree with a commit: alternating runs of both builds on twenty named rows
     BenchCheck(bench_check::Args),

@@ -70,9 +70,9 @@ fn tracepoint() -> io::Result<u64> {
             io::read_to_string(fs::File::from(file))?
         }
     };
-    text.trim()
-        .parse()
-        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, format!("{text:?} is not a number")))
+    text.trim().parse().map_err(|_| {
+        io::Error::new(io::ErrorKind::InvalidData, format!("{text:?} is not a number"))
+    })
 }
 
 #[cfg(test)]

@@ -253,7 +253,10 @@ fn extended_attributes_are_set_listed_and_removed() {
     let (host, name) = (&tree.host, b"user.kumihimo");
     match host.set_xattr(node, name, b"value", XattrMode::Replace) {
         Err(Errno::NOTSUP) => {
-            return kumihimo_tests::skip("extended_attributes_are_set_listed_and_removed", "the file system has none");
+            return kumihimo_tests::skip(
+                "extended_attributes_are_set_listed_and_removed",
+                "the file system has none",
+            );
         }
         other => assert_eq!(other, Err(Errno::NODATA)),
     }

@@ -76,7 +76,9 @@ impl Listing {
         }
         match twice {
             Some(name) => Err(format!("{:?} was listed twice", String::from_utf8_lossy(&name))),
-            None if calls_after => Err("the store continued after the callback had refused an entry".to_owned()),
+            None if calls_after => {
+                Err("the store continued after the callback had refused an entry".to_owned())
+            }
             None => Ok(ended),
         }
     }

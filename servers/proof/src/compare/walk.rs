@@ -158,9 +158,7 @@ impl<S: Subject> Pair<S> {
                 .both(store.xattr(node.subject, name), || self.model.xattr(node.model, name))?
             {
                 Some((subject, model)) if subject != model => {
-                    return Err(format!(
-                        "xattr {name:?} is {subject:?}, expected {model:?}"
-                    ));
+                    return Err(format!("xattr {name:?} is {subject:?}, expected {model:?}"));
                 }
                 _ => {}
             }

@@ -130,7 +130,10 @@ fn look(store: &dyn Store, entry: &Entry, outcome: &mut Outcome) {
     match entry.attributes.kind {
         Kind::Symlink => {
             if let Some(target) = outcome.note(store.read_link(node)) {
-                assert!(!target.is_empty() && target.len() <= 4096, "a target must have 1 to 4096 bytes");
+                assert!(
+                    !target.is_empty() && target.len() <= 4096,
+                    "a target must have 1 to 4096 bytes"
+                );
             }
         }
         Kind::File => read(store, node, entry.attributes.size, outcome),

@@ -128,7 +128,9 @@ fn preemption(source: source::Kind) {
         Err(refused) => {
             println!("{clock:<24} no: {}", refused.why);
             println!("{:<24} to enable: {}", "", refused.remedy);
-            println!("{signal:<24} yes: {by_signal} (used unless KUMI_PREEMPT selects another one)");
+            println!(
+                "{signal:<24} yes: {by_signal} (used unless KUMI_PREEMPT selects another one)"
+            );
         }
     }
 }
@@ -209,7 +211,10 @@ fn machine() {
         }
         Err(error) => {
             println!("{name:<24} no: {error}");
-            println!("{:<24} microprocesses run, but cannot be observed or steered from outside", "");
+            println!(
+                "{:<24} microprocesses run, but cannot be observed or steered from outside",
+                ""
+            );
         }
     }
 }

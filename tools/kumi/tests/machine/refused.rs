@@ -219,7 +219,11 @@ fn dead_target_is_reported() {
     assert!(lines.next().expect("a line").ends_with(" ended"));
     assert!(watch.wait().expect("it ends").success());
     refuses(&folder, &["suspend", &id], &format!("there is no address space {a}"));
-    assert_eq!(folder.kumi(&["ps", "--json"]).0, 0, "the remains of a dead address space are ignored");
+    assert_eq!(
+        folder.kumi(&["ps", "--json"]).0,
+        0,
+        "the remains of a dead address space are ignored"
+    );
 }
 
 /// A process that has a number and serves another protocol on its socket.

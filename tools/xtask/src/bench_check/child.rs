@@ -281,6 +281,5 @@ impl Drop for Running {
 
 /// Creates a directory and names it in errors.
 pub fn make(path: &Path) -> Result<(), String> {
-    std::fs::create_dir_all(path)
-        .map_err(|e| format!("cannot create {}: {e}", path.display()))
+    std::fs::create_dir_all(path).map_err(|e| format!("cannot create {}: {e}", path.display()))
 }

@@ -123,9 +123,7 @@ fn machine() -> Vec<String> {
     if let Some(load) =
         load.split(' ').next().and_then(|one| one.parse::<f64>().ok()).filter(|&load| load > IDLE)
     {
-        notes.push(format!(
-            "the load average was {load} at the start: the machine was not idle"
-        ));
+        notes.push(format!("the load average was {load} at the start: the machine was not idle"));
     }
     let set: Vec<String> = std::env::vars()
         .filter(|(name, _)| name.starts_with("KUMI_"))

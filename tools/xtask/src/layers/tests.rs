@@ -236,7 +236,11 @@ fn module_and_its_submodule_form_no_circle() {
     let mut by_a_third = files;
     by_a_third[2].1 = "pub fn run(_: &crate::Root) -> crate::b::Other { crate::b::Other }";
     by_a_third[3].1 = "use crate::a::Thing; pub struct Other; pub struct Both(Thing);";
-    assert_eq!(check("circles 0\nlargest 0\n", &by_a_third), "", "imports of a child count separately");
+    assert_eq!(
+        check("circles 0\nlargest 0\n", &by_a_third),
+        "",
+        "imports of a child count separately"
+    );
 }
 
 #[test]

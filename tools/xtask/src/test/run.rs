@@ -209,7 +209,10 @@ fn judge(job: Job, mut run: Run, found: &Found, took: Duration, log: PathBuf) ->
         failure.push_str(&tail(&log));
     }
     if found.left > 0 && !failure.is_empty() {
-        failure.push_str(&format!("{} processes were left running and have been killed\n", found.left));
+        failure.push_str(&format!(
+            "{} processes were left running and have been killed\n",
+            found.left
+        ));
     }
     if !failure.is_empty() {
         failure.push_str(&format!("full output: {}\n", log.display()));

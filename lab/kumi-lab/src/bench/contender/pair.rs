@@ -28,8 +28,9 @@ impl Server {
         if let Some(why) = said.strip_prefix("refused: ") {
             return Err(Trouble::Refused(why.to_owned()));
         }
-        let ports =
-            said.strip_prefix("listening ").ok_or_else(|| format!("the server printed {said:?}"))?;
+        let ports = said
+            .strip_prefix("listening ")
+            .ok_or_else(|| format!("the server printed {said:?}"))?;
         let ports = ports.split(' ').map(str::to_owned).collect();
         Ok(Server { contender, program, ports })
     }

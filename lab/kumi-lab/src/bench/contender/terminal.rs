@@ -48,7 +48,10 @@ impl Terminal {
         let start = Instant::now();
         while terminal.drawn() == 0 {
             if start.elapsed() > PATIENCE {
-                return Err(format!("{}: no output on the terminal", command.get_program().display()));
+                return Err(format!(
+                    "{}: no output on the terminal",
+                    command.get_program().display()
+                ));
             }
             thread::sleep(Duration::from_millis(5));
         }

@@ -41,10 +41,7 @@ impl Screen {
     /// If there is no usable terminal.
     pub fn take() -> Result<Screen, String> {
         if !stdin().is_terminal() || !stdout().is_terminal() {
-            return Err(
-                "top needs a terminal; use kumi ps to print the same once"
-                    .to_owned(),
-            );
+            return Err("top needs a terminal; use kumi ps to print the same once".to_owned());
         }
         if std::env::var("TERM").is_ok_and(|term| term == "dumb") {
             return Err(

@@ -166,12 +166,15 @@ fn offences(model: &Model) -> Vec<Line<'static>> {
 
 fn message(model: &Model) -> Line<'_> {
     match &model.mode {
-        Mode::Filter(_) => {
-            Line::raw(format!("filter: {}_   (Enter keeps it, Esc clears it)", Plain(&model.filter)))
-        }
-        Mode::Confirm(id) => {
-            Line::raw(format!("cancel {}? y confirms, any other key cancels the request", short(*id))).yellow()
-        }
+        Mode::Filter(_) => Line::raw(format!(
+            "filter: {}_   (Enter keeps it, Esc clears it)",
+            Plain(&model.filter)
+        )),
+        Mode::Confirm(id) => Line::raw(format!(
+            "cancel {}? y confirms, any other key cancels the request",
+            short(*id)
+        ))
+        .yellow(),
         Mode::Normal | Mode::Help => match &model.said {
             Some((said, refused)) => {
                 let line = Line::raw(Plain(said).to_string());

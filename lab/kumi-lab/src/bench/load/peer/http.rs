@@ -43,10 +43,7 @@ fn serve(contender: TcpStream) -> io::Result<()> {
 }
 
 fn invalid(line: &str) -> io::Error {
-    io::Error::new(
-        ErrorKind::InvalidData,
-        format!("{line:?}: expected PORT CONNECTIONS REQUESTS"),
-    )
+    io::Error::new(ErrorKind::InvalidData, format!("{line:?}: expected PORT CONNECTIONS REQUESTS"))
 }
 
 /// Sends `requests` requests over each connection, and closes it after the last reply.
