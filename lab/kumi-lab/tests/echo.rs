@@ -1,5 +1,5 @@
-//! `echo` and `priority-io` in small: servers and loads as processes. What is asserted is that the
-//! work was done, and no time.
+//! `echo` and `priority-io` in small, with servers and load generators as processes. The tests
+//! check that the work was done, not times.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 const KUMI: &str = env!("CARGO_BIN_EXE_kumi-lab");
 
-/// A server or a load; ends with its standard input.
+/// A server or a load generator, which ends with its standard input.
 struct Program {
     child: Child,
     output: BufReader<ChildStdout>,
@@ -27,7 +27,7 @@ impl Program {
         line.trim().to_owned()
     }
 
-    /// What a load says of so many milliseconds.
+    /// The load generator's reply for a slice of `ms` milliseconds.
     fn ask(&mut self, ms: u64) -> Vec<f64> {
         writeln!(self.child.stdin.as_mut().expect("open"), "{ms}").expect("it listens");
         self.hear().split(' ').map(|word| word.parse().expect("a number")).collect()
@@ -91,7 +91,7 @@ fn both_priorities_are_served() {
     }
 }
 
-/// The floor, as the benchmark builds it.
+/// The floor, built like in the benchmark.
 #[test]
 fn the_floor_echoes() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../rivals/floor");
@@ -110,7 +110,7 @@ fn the_floor_echoes() {
         let said = server.hear();
         if said.starts_with("refused: ") {
             kumihimo_tests::skip("the_floor_echoes", &format!("{calls}: {said}"));
-            // It has ended, and not well.
+            // The program has ended with an error.
             server.child.wait().expect("our child");
             std::mem::forget(server);
             continue;

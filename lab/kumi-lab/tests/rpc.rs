@@ -1,5 +1,5 @@
-//! `rpc` and `priority` in small: our side as processes. What is asserted is that the work was
-//! done, and no time. (The rivals' test is in lab/rivals/rpc.)
+//! `rpc` and `priority` in small, with Kumihimo's sides as processes. The tests check that the work
+//! was done, not times. (The rivals' test is in lab/rivals/rpc.)
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 const KUMI: &str = env!("CARGO_BIN_EXE_kumi-lab");
 
-/// A directory for both sides, and their run-time directory in it.
+/// A directory for both sides that contains their run-time directory.
 struct Place(PathBuf);
 
 impl Place {
@@ -57,7 +57,7 @@ impl Side {
     }
 }
 
-/// A server and its client, ready; `None` where gates are not to be had.
+/// Starts a server and its client; `None` if gates are unavailable.
 fn both(test: &str, place: &Place, args: &[&str], of_client: &[&str]) -> Option<(Side, Side)> {
     let mut server = Side::start("rpc", &place.0, &[args, &["side=server"]].concat());
     let said = server.hear();

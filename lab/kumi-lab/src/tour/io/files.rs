@@ -1,5 +1,5 @@
-//! Chapter 4: every file of a folder hashed, by a thread of its own, and compared with what
-//! `sha256sum` prints.
+//! Chapter 4: every file of a directory is hashed by a separate thread, and compared with the
+//! output of `sha256sum`.
 
 mod tree;
 
@@ -23,9 +23,9 @@ use crate::tour::page::watch::Watch;
 use crate::tour::threads::kinds::{Kernel, Kind, Micro};
 use crate::tour::{Args, Figures, check};
 
-/// Files open, and in memory, at a time.
+/// Maximum number of files that are open and in memory.
 const OPEN: usize = 32;
-/// Names given to one `sha256sum`, so that the kernel's limit on arguments is never met.
+/// Number of names for one `sha256sum`, so that the kernel's limit on arguments is not exceeded.
 const NAMES: usize = 500;
 
 pub fn run(args: &Args, figures: &mut Figures) -> Result<(), String> {
@@ -52,8 +52,8 @@ pub fn run(args: &Args, figures: &mut Figures) -> Result<(), String> {
     let (pooled, took_pool) = hashed("a pool of kernel threads", || pool(&paths))?;
     let mut threads = 0;
     let (micro, took) = hashed("microprocesses", || {
-        // As many are inside `blocking` at a time: their kernel threads are kept, not ended and
-        // made again.
+        // As many are inside `blocking` at a time: their kernel threads are kept instead of being
+        // created again.
         let runtime =
             Runtime::builder().concurrency(OPEN).build().map_err(|e| format!("no runtime: {e}"))?;
         runtime.run(|| {
@@ -111,7 +111,7 @@ pub fn run(args: &Args, figures: &mut Figures) -> Result<(), String> {
     Ok(())
 }
 
-/// What hashing came to. The lines are those that `sha256sum` prints.
+/// Result of hashing. The lines are those that `sha256sum` prints.
 #[derive(Default)]
 struct Hashed {
     lines: Vec<Vec<u8>>,
@@ -121,7 +121,7 @@ struct Hashed {
 
 struct Took {
     time: Duration,
-    /// Of the whole process: other programs on the machine do not count.
+    /// CPU time of the process: other programs do not count.
     cpu: Duration,
 }
 
@@ -135,7 +135,7 @@ fn hashed(
     Ok((done, Took { time: start.elapsed(), cpu: cpu.elapsed() }))
 }
 
-/// How many files may be open, and are. The semaphore serves both kinds of thread.
+/// Limit on open files, and their number. The semaphore works for both kinds of thread.
 struct Door {
     permits: Semaphore,
     open: AtomicUsize,
@@ -151,11 +151,11 @@ impl Door {
         }
     }
 
-    /// The line that `sha256sum` prints, and the length of the file.
+    /// The line that `sha256sum` prints, and the size of the file.
     fn hash(&self, path: &Path) -> Result<(Vec<u8>, u64), String> {
         let permit = self.permits.acquire();
         self.most.fetch_max(self.open.fetch_add(1, Relaxed) + 1, Relaxed);
-        // On a kernel thread that carries no VP, `blocking` does nothing.
+        // On a kernel thread without a VP, `blocking` has no effect.
         let content = thread::blocking(|| std::fs::read(path));
         self.open.fetch_sub(1, Relaxed);
         let content = content.map_err(|e| format!("{}: {e}", path.display()))?;
@@ -165,7 +165,7 @@ impl Door {
     }
 }
 
-/// A thread for each file.
+/// Hashes with a thread for each file.
 fn each<K: Kind>(paths: &Arc<[PathBuf]>) -> Result<Hashed, String> {
     let door = Arc::new(Door::new(OPEN));
     let threads: Vec<_> = (0..paths.len())
@@ -174,7 +174,7 @@ fn each<K: Kind>(paths: &Arc<[PathBuf]>) -> Result<Hashed, String> {
             K::spawn(move || door.hash(&paths[i]))
         })
         .collect();
-    // All are joined, whatever the first of them says.
+    // All threads are joined, even if one fails.
     collect(&door, threads.into_iter().map(K::join).collect())
 }
 
@@ -182,7 +182,7 @@ fn pool_size() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// As many kernel threads as cores, each taking the next file.
+/// Hashes with as many kernel threads as cores, each taking the next file.
 fn pool(paths: &Arc<[PathBuf]>) -> Result<Hashed, String> {
     let door = Door::new(OPEN);
     let next = AtomicUsize::new(0);
@@ -221,7 +221,7 @@ fn line(digest: &[u8], path: &Path) -> Vec<u8> {
     [hex(digest).as_bytes(), b"  ", path.as_os_str().as_bytes(), b"\n"].concat()
 }
 
-/// What `sha256sum` prints for the files, a line each.
+/// The output of `sha256sum` for the files, one line each.
 fn sha256sum(files: &[tree::File]) -> Result<Vec<Vec<u8>>, String> {
     let mut lines = Vec::new();
     for some in files.chunks(NAMES) {

@@ -1,5 +1,5 @@
-//! Chapter 6: an echo server with ten thousand connections, how often it enters the kernel and what
-//! batching does to that; and a server that people know.
+//! Chapter 6: an echo server with ten thousand connections, the number of its system calls, and the
+//! effect of batching on it; and a well-known server.
 
 use std::time::{Duration, Instant};
 
@@ -15,19 +15,19 @@ use crate::tour::page::text;
 use crate::tour::{Args, Figures, check, one_to_one};
 
 const CONNECTIONS: usize = 10_000;
-/// Where every microprocess is a kernel thread.
+/// Number of connections if microprocesses are kernel threads.
 const THREADS: usize = 1_000;
-/// Descriptors for other things than connections.
+/// Number of descriptors for other purposes.
 const OTHERS: u64 = 100;
 const SLICE_MS: u64 = 250;
-/// Slices that are shown as they come, of the first server; of the others fewer.
+/// Number of slices that are shown live, for the first server; the others have fewer.
 const SHOWN: usize = 8;
 const UNSHOWN: usize = 2;
-/// No more are begun then: on a busy machine each takes longer.
+/// Time after which no further slice is started, because slices take longer on a busy machine.
 const LONGEST: Duration = Duration::from_secs(4);
-/// Requests a second that a sign of the live rate stands for.
+/// Requests a second for each character of the live bar.
 const SIGN: f64 = 4_000.0;
-/// Signs of what costs as much batched as one by one.
+/// Characters of a bar for equal costs with and without batching.
 const EQUAL: f64 = 40.0;
 
 pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
@@ -104,12 +104,12 @@ fn echo(programs: &Programs, figures: &mut Figures) -> Result<(), String> {
     Ok(())
 }
 
-/// Over all replies and until the last: there is one on a busy machine too.
+/// Rate over all replies up to the last one, so that it is not zero on a busy machine.
 fn rate(slice: &Slice) -> f64 {
     slice.all / slice.took
 }
 
-/// The slice whose rate is the median.
+/// The slice with the median rate.
 fn middle(mut slices: Vec<Slice>) -> Slice {
     slices.sort_by(|a, b| rate(a).total_cmp(&rate(b)));
     slices[slices.len() / 2]
@@ -124,7 +124,7 @@ fn live(at: Duration, rate: f64) -> String {
     )
 }
 
-/// Ours, with one argument, or none.
+/// Kumihimo's contender with one argument, or none.
 fn ours(arg: &str) -> Contender {
     let args = if arg.is_empty() { Vec::new() } else { vec![arg.to_owned()] };
     let queue = crate::bench::child::default_queue().to_owned();
@@ -137,7 +137,7 @@ fn why(trouble: Trouble) -> String {
     }
 }
 
-/// The batch curve.
+/// Prints the batch curves.
 fn batches(programs: &Programs) -> Result<(), String> {
     let curves = curves(programs)?;
     check(!curves.is_empty(), || "no batch was measured".to_owned())?;
@@ -152,13 +152,13 @@ fn batches(programs: &Programs) -> Result<(), String> {
     Ok(())
 }
 
-/// How many calls were in a batch, and the ratio of batched to plain.
+/// Sizes of batches, with the ratio of batched to plain calls.
 type Curve = Vec<(u32, f64)>;
 
-/// Of each operation its curve. From the samples `ratio` of the benchmark
-/// `syscall-batch`, with the keys `op`, `n` and `batch=fixed`.
+/// The curve of each operation. From samples `ratio` of the benchmark `syscall-batch` with the keys
+/// `op`, `n` and `batch=fixed`.
 fn curves(programs: &Programs) -> Result<Vec<(String, Curve)>, String> {
-    // Fewer slices than in the benchmark: a few seconds.
+    // Fewer slices than in the benchmark, for a duration of a few seconds.
     let samples = ours("slices=3").run(programs, "syscall-batch", 1).map_err(why)?;
     let mut curves: Vec<(String, Curve)> = Vec::new();
     for sample in samples.iter().filter(|s| s.identity.metric == "ratio") {
@@ -182,7 +182,7 @@ fn drawn(op: &str, curve: &[(u32, f64)]) -> Vec<String> {
     let line = |(i, (n, ratio)): (usize, &(u32, f64))| {
         let name = if i == 0 { op } else { "" };
         let signs = "#".repeat((ratio * EQUAL).round().min(1.75 * EQUAL) as usize);
-        // Where one would be that costs as much as alone.
+        // Padded to the length of a bar for equal costs.
         let bar = format!("{signs:<width$}", width = EQUAL as usize);
         let (left, right) = bar.split_at(EQUAL as usize);
         format!("  {name:<6} {n:>3}  {ratio:.2}  {left}|{right}").trim_end().to_owned()
@@ -190,7 +190,7 @@ fn drawn(op: &str, curve: &[(u32, f64)]) -> Vec<String> {
     curve.iter().enumerate().map(line).collect()
 }
 
-/// Redis' own benchmark, if it is installed, against our server and against Redis.
+/// Runs redis-benchmark, if installed, against Kumihimo's server and against Redis.
 fn known(programs: &Programs, figures: &mut Figures) -> Result<(), String> {
     let redis =
         Contender { runtime: Runtime::Redis, variant: "-", queue: "-".to_owned(), ..ours("") };

@@ -1,5 +1,5 @@
-//! Chapter 12: an image of ext2 made, mounted and worked in; P1's first load raced by five
-//! organisations of the same server; and what e2fsck says afterwards.
+//! Chapter 12: makes, mounts and uses an ext2 image; runs P1's first load on five organisations of
+//! the same server; and checks the image with e2fsck.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -17,14 +17,14 @@ use crate::tour::{Args, Figures, check};
 
 const ORGANISATIONS: [&str; 5] =
     ["sequential", "user-threads", "processes", "kernel-threads", "microprocesses"];
-/// Blocks of the file that is read, more than the server has memory for.
+/// Number of blocks of the file that is read, more than fit into the server's cache.
 const BLOCKS: u64 = 4096;
 const READS: u64 = 500;
-/// So often the clock is asked meanwhile.
+/// Number of requests for the time meanwhile.
 const QUESTIONS: u64 = 1_500;
-/// Of the store's disk, for each access.
+/// Delay of each access to the store's disk.
 const DELAY: &str = "200us";
-/// Longer does no server need to begin or to end.
+/// Time limit for a server's start and end.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
@@ -97,10 +97,10 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     Ok(())
 }
 
-/// A directory with an image and the mount points. It goes when this is dropped.
+/// A directory with an image and the mount points. Removed when dropped.
 struct Image(PathBuf);
 
-/// A program of others, with what it said if it failed.
+/// Runs another program. Fails with its error output.
 fn done(command: &mut Command) -> Result<(), String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.stdin(Stdio::null()).output().map_err(|e| format!("{name}: {e}"))?;
@@ -113,14 +113,14 @@ fn done(command: &mut Command) -> Result<(), String> {
     })
 }
 
-/// As e2fsprogs installs them: not on every user's PATH.
+/// A command of e2fsprogs, whose directory is not on every user's PATH.
 fn e2fs(program: &str) -> Command {
     let sbin = Path::new("/sbin").join(program);
     if sbin.is_file() { Command::new(sbin) } else { Command::new(program) }
 }
 
 impl Image {
-    /// `None`: there is no mke2fs.
+    /// Returns `None` if mke2fs is not installed.
     fn make() -> Result<Option<Image>, String> {
         let path = std::env::temp_dir().join(format!("kumi-tour-{}", std::process::id()));
         let image = Image(path);
@@ -175,7 +175,7 @@ impl Image {
         Ok(server)
     }
 
-    /// Clones the repository that we are in, or a new one, and lets git check the clone.
+    /// Clones this repository or a new one, and checks the clone with git.
     fn cloned(&self) -> Result<String, String> {
         let inside = Command::new("git").args(["rev-parse", "--show-toplevel"]).output();
         let Ok(inside) = inside else {
@@ -188,7 +188,7 @@ impl Image {
         let to = self.files().join("clone");
         let git = |arguments: &[&std::ffi::OsStr]| {
             let mut git = Command::new("git");
-            // A test's or a hook's own repository is not meant.
+            // Not the repository of a test or a hook.
             git.env_remove("GIT_DIR").env_remove("GIT_WORK_TREE").args(arguments);
             done(&mut git)
         };
@@ -207,7 +207,7 @@ impl Image {
         Ok(format!("git clone in {}; git fsck: nothing is missing or damaged", text::time(cloned)))
     }
 
-    /// A repository of one commit.
+    /// Creates a repository with one commit.
     fn repository(&self) -> Result<PathBuf, String> {
         let path = self.0.join("repository");
         fs::create_dir(&path).map_err(|e| format!("{}: {e}", path.display()))?;
@@ -224,7 +224,7 @@ impl Image {
         Ok(path)
     }
 
-    /// Reads of the file and questions to the clock at once; how long the questions take.
+    /// Reads the file and requests the time concurrently. Returns the duration of the requests.
     fn race(&self) -> Result<Duration, String> {
         let path = self.files().join("blocks");
         if !path.exists() {
@@ -246,8 +246,8 @@ impl Image {
                     read
                 })
             });
-            // On a busy machine all would be answered before the other one was there. (An error: it
-            // failed, and says so below.)
+            // Otherwise all requests could be served before the reads begin on a busy machine. (An
+            // error means that the reader failed, which is reported below.)
             let _ = began.recv();
             let start = Instant::now();
             let asked = clock::run(&self.clock(), QUESTIONS, &mut || ());
@@ -268,13 +268,13 @@ impl Drop for Image {
     }
 }
 
-/// A URL, so that git makes a shallow clone: of a path it makes a whole one.
+/// A URL, with which git makes a shallow clone. With a path it makes a complete one.
 fn source(path: &Path) -> Result<String, String> {
     let path = path.canonicalize().map_err(|e| format!("{}: {e}", path.display()))?;
     Ok(format!("file://{}", path.display()))
 }
 
-/// A server that serves. It is told to end when this is dropped.
+/// A running server, ended when dropped.
 struct Server(Child);
 
 impl Server {

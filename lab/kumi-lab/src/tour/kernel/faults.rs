@@ -1,4 +1,5 @@
-//! Chapter 13: a panic is caught where its microprocess is joined, and an overflow is named.
+//! Chapter 13: a panic is caught at the join of its microprocess, and a stack overflow is reported
+//! by name.
 
 use std::hint::black_box;
 use std::os::unix::process::ExitStatusExt;
@@ -16,7 +17,7 @@ const STACK: usize = 64 << 10;
 const ABORTED: i32 = 6;
 
 pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
-    // The hook would print the panic in the middle of the story.
+    // The hook would print the panic in the middle of the text.
     let hook = panic::take_hook();
     panic::set_hook(Box::new(|_| {}));
     let caught = in_runtime(|| {
@@ -55,7 +56,7 @@ fn is_named(output: &str) -> bool {
 
 /// The child process.
 pub fn overflow() -> Result<(), String> {
-    // No core file for an abort that is meant.
+    // No core file for a deliberate abort.
     let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
     in_runtime(|| {
         let one = Builder::new()

@@ -1,4 +1,4 @@
-//! Chapter 8: a clock on the same VP as an endless loop; and which priority ran when, drawn.
+//! Chapter 8: a clock on the same VP as an endless loop; and a drawing of priorities over time.
 
 use std::hint::black_box;
 use std::process::Command;
@@ -18,9 +18,10 @@ use crate::tour::page::watch::Watch;
 use crate::tour::{Args, Figures, check, one_to_one};
 
 const TICKS: usize = 1_000;
-/// How long the endless loop lasts: a kernel thread ends it, or nobody on its VP ever could.
+/// Duration of the endless loop. A kernel thread ends it, because without events no microprocess
+/// could.
 const LOOP: Duration = Duration::from_millis(600);
-/// Below the clock's.
+/// A priority below the clock's.
 const LOW: u8 = 20;
 
 pub fn run(args: &Args, figures: &mut Figures) -> Result<(), String> {
@@ -76,7 +77,7 @@ pub fn run(args: &Args, figures: &mut Figures) -> Result<(), String> {
     if all.last().is_some_and(|seen| seen.preempts()) { drawn::run(&args.trace) } else { Ok(()) }
 }
 
-/// Runs the clock in a process of its own.
+/// Runs the clock in a child process.
 fn ask(source: Option<Events>) -> Result<Seen, String> {
     let _watch = Watch::open("a clock, and an endless loop");
     let mut command = Command::new(std::env::current_exe().map_err(|e| e.to_string())?);
@@ -98,11 +99,11 @@ pub fn child() -> Result<(), String> {
     Ok(())
 }
 
-/// What was seen. `report.blocks` has one entry, the loop.
+/// Results. `report.blocks` has one entry, the loop.
 #[derive(Debug, PartialEq, Eq)]
 struct Seen {
     report: Report,
-    /// How it is preempted, and how often it was.
+    /// Mechanism and number of preemptions.
     means: String,
     preempted: u64,
 }
@@ -146,7 +147,7 @@ fn clock_beside_loop(runtime: Runtime, ticks: usize, length: Duration) -> Result
             let over = over.clone();
             let low = Builder::new().priority(Priority::new(LOW).map_err(|e| e.to_string())?);
             low.spawn(move || {
-                // The receiver of this has gone if it fails, and `over` never comes.
+                // If the receiver has failed, `over` is never set.
                 begun.send(()).expect("it is waited for");
                 endless(&over)
             })
@@ -155,7 +156,7 @@ fn clock_beside_loop(runtime: Runtime, ticks: usize, length: Duration) -> Result
         let during = {
             let clock = clock.clone();
             std::thread::spawn(move || {
-                // Ticks before that are beside nothing.
+                // Ticks before this are not beside the loop.
                 begins.recv().expect("the loop begins");
                 let before = clock.ticks();
                 std::thread::sleep(length);
@@ -170,7 +171,7 @@ fn clock_beside_loop(runtime: Runtime, ticks: usize, length: Duration) -> Result
         })?;
         clock.alone();
         let late = ticker.join().map_err(|_| "the clock panicked")?;
-        // It has ended, or all but: it ended the loop.
+        // The thread has ended, because it ended the loop.
         let during = during.join().map_err(|_| "the thread that ends the loop panicked")?;
         let metrics = runtime::metrics().ok_or("no runtime")?;
         let report = Report {
@@ -187,7 +188,7 @@ fn clock_beside_loop(runtime: Runtime, ticks: usize, length: Duration) -> Result
     })
 }
 
-/// Computes until `over`. Calls nothing. How often, and how often wrongly.
+/// Computes until `over` without any call. Returns the number of rounds, and of wrong results.
 fn endless(over: &AtomicBool) -> (u64, u64) {
     let right = spin(1, 1_000);
     let (mut rounds, mut wrong) = (0, 0);
@@ -205,7 +206,7 @@ mod tests {
 
     fn seen(source: Option<Events>) -> Option<Seen> {
         if one_to_one() {
-            // Past libtest's capture: the scripts count these lines.
+            // Written past libtest's capture: xtask counts these lines.
             let line = "\n[skip] tour::loops: microprocesses are kernel threads here\n";
             std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes())
                 .expect("standard error is open");
@@ -230,7 +231,7 @@ mod tests {
     #[test]
     fn a_preempted_loop_is_counted() {
         let Some(seen) = seen(None) else { return };
-        // How many come in time depends on the machine; all of them come.
+        // The number of punctual ticks depends on the machine; all ticks happen eventually.
         assert!(seen.report.late.len() >= 20);
         if seen.preempts() {
             assert!(seen.preempted > 0, "{seen:?}");

@@ -1,4 +1,4 @@
-//! Which priority ran when on each VP: recorded by the microprocesses themselves, drawn in text.
+//! Priorities over time on each VP: recorded by the microprocesses themselves, drawn as text.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -17,8 +17,7 @@ use super::text;
 use crate::tour::check;
 
 const VPS: usize = 2;
-/// Of each priority how many, how often each has something to do, and for how long it computes
-/// then.
+/// For each priority: number of microprocesses, interval between computations, and their duration.
 const CROWD: [Kind; 3] = [
     Kind {
         level: 44,
@@ -36,14 +35,14 @@ const CROWD: [Kind; 3] = [
     },
     Kind { level: 20, sign: '.', count: 2 * VPS, every: Duration::ZERO, work: Duration::MAX },
 ];
-/// It goes on for so long, and until there are so many marks: on a busy machine few come in that
-/// time. But no longer than `LONGEST`.
+/// Minimum duration. The run continues until there are enough marks, because a busy machine
+/// produces few in this time, but not longer than `LONGEST`.
 const LENGTH: Duration = Duration::from_millis(60);
 const MARKS: u64 = 3_500;
 const LONGEST: Duration = Duration::from_secs(3);
 const COLUMN: Duration = Duration::from_micros(250);
 const COLUMNS: usize = 84;
-/// Rounds of [`spin`] between two marks: some 20 us.
+/// Rounds of [`spin`] between two marks: about 20 us.
 const ROUNDS: u32 = 15_000;
 
 #[derive(Clone, Copy)]
@@ -51,7 +50,7 @@ struct Kind {
     level: u8,
     sign: char,
     count: usize,
-    /// Zero: always.
+    /// Interval between computations; zero means continuously.
     every: Duration,
     work: Duration,
 }
@@ -59,15 +58,15 @@ struct Kind {
 /// A moment at which a microprocess was computing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Mark {
-    /// Over all microprocesses: their order.
+    /// Sequence number over all microprocesses, which orders the marks.
     seq: u64,
     at: Duration,
-    /// The kernel thread that carried its VP.
+    /// Kernel thread that carried the VP.
     carrier: i32,
     level: u8,
 }
 
-/// Leaves a trace of it behind, at `trace`.
+/// Runs the chapter's drawing, and leaves a trace at `trace`.
 pub fn run(trace: &Path) -> Result<(), String> {
     println!();
     let words: Vec<String> = CROWD
@@ -115,7 +114,7 @@ pub fn run(trace: &Path) -> Result<(), String> {
     check(preempted > 0, || "nobody was preempted".to_owned())
 }
 
-/// Says what is in the trace, and what it is good for.
+/// Prints the contents and uses of the trace.
 fn left_behind(trace: &Path) -> Result<(), String> {
     let all = summaries(trace).map_err(|e| format!("{}: {e}", trace.display()))?;
     let sum = |of: fn(&Summary) -> u64| all.iter().map(of).sum::<u64>();
@@ -148,7 +147,7 @@ fn record(trace: &Path, writable: bool) -> Result<(Vec<Mark>, u64), String> {
         let seq = Arc::new(AtomicU64::new(0));
         let ends = {
             let (over, seq) = (over.clone(), seq.clone());
-            // A kernel thread: it comes beside any computation.
+            // A kernel thread, which can run beside any computation.
             std::thread::spawn(move || {
                 let start = Instant::now();
                 std::thread::sleep(LENGTH);
@@ -186,7 +185,7 @@ fn record(trace: &Path, writable: bool) -> Result<(Vec<Mark>, u64), String> {
     })
 }
 
-/// What one microprocess writes down.
+/// Marks of one microprocess.
 struct Book {
     over: Arc<AtomicBool>,
     seq: Arc<AtomicU64>,
@@ -212,7 +211,7 @@ impl Book {
     }
 
     fn mark(&mut self) {
-        // Never grown: in malloc nobody is preempted.
+        // Never grown, because malloc must not be preempted.
         if self.marks.len() < self.marks.capacity() {
             let seq = self.seq.fetch_add(1, Relaxed);
             let carrier = rustix::thread::gettid().as_raw_nonzero().get();
@@ -221,8 +220,8 @@ impl Book {
     }
 }
 
-/// A row a VP. A VP may go on under another kernel thread: that one takes the row of one that does
-/// not come again.
+/// One row for each VP. If a VP moves to another kernel thread, that thread takes the row of one
+/// that does not occur again.
 fn rows(marks: &[Mark]) -> Vec<Vec<Mark>> {
     let last: BTreeMap<i32, u64> = marks.iter().map(|mark| (mark.carrier, mark.seq)).collect();
     let mut rows: Vec<(i32, Vec<Mark>)> = Vec::new();
@@ -242,7 +241,7 @@ fn rows(marks: &[Mark]) -> Vec<Vec<Mark>> {
     rows.into_iter().map(|(_, marks)| marks).collect()
 }
 
-/// When to begin so that most marks are in the drawing: elsewhere the kernel ran other processes.
+/// Start of the period with the most marks. At other times, the kernel ran other processes.
 fn busiest(marks: &[Mark]) -> Duration {
     let mut times: Vec<Duration> = marks.iter().map(|mark| mark.at).collect();
     times.sort_unstable();
@@ -253,14 +252,14 @@ fn busiest(marks: &[Mark]) -> Duration {
     times.iter().copied().max_by_key(within).unwrap_or_default()
 }
 
-/// What ran from `first` on.
+/// Draws the marks from `first` on.
 fn draw(marks: &[Mark], first: Duration) -> Vec<String> {
     let sign = |level| CROWD.iter().find(|kind| kind.level == level).map_or('?', |kind| kind.sign);
     let line = |row: &Vec<Mark>| {
         let column = |n: usize| {
             let from = first + COLUMN * n as u32;
             let here = row.iter().filter(|mark| mark.at >= from && mark.at < from + COLUMN);
-            // The microprocess that ran for the greater part.
+            // The microprocess that ran for most of the column's time.
             let mut counts = BTreeMap::new();
             here.for_each(|mark| *counts.entry(mark.level).or_insert(0) += 1);
             counts.into_iter().max_by_key(|&(_, n)| n).map_or(' ', |(level, _)| sign(level))
@@ -268,7 +267,7 @@ fn draw(marks: &[Mark], first: Duration) -> Vec<String> {
         (0..COLUMNS).map(column).collect::<String>()
     };
     let lines = rows(marks).iter().map(line).collect::<Vec<_>>();
-    // A kernel thread that carried a VP only before or after has no line.
+    // Kernel threads that carried a VP only before or after have empty lines.
     lines.into_iter().filter(|line| !line.trim().is_empty()).collect()
 }
 

@@ -1,5 +1,5 @@
-//! Chapter 11: two processes and a gate between them, beside a Unix socket and gRPC; and a call
-//! that a third process keeps from the core, without and with the arbiter.
+//! Chapter 11: two processes with a gate between them, compared with a Unix socket and gRPC; and a
+//! call whose server is kept from the core by a third process, without and with the arbiter.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -22,9 +22,9 @@ use crate::tour::{Args, Figures, check, in_runtime, one_to_one};
 const BYTES: usize = 64;
 const SLICE_MS: u64 = 200;
 const MANY: usize = 64;
-/// Calls of each inversion.
+/// Number of calls of each inversion.
 const CALLS: usize = 100;
-/// Of the longest bar.
+/// Length of the longest bar.
 const COLUMNS: usize = 56;
 
 pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
@@ -78,18 +78,18 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     inverted(&programs, figures)
 }
 
-/// `kumi` itself, and what of the rivals is there already.
+/// `kumi` itself, and the rivals that are already built.
 fn programs() -> Programs {
     let mut programs = rivals::programs(false, &[]);
     programs.extend(rivals::there(Runtime::Rpc).map(|program| (Runtime::Rpc, Ok(program))));
     programs
 }
 
-/// By what a call goes.
+/// Transport of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Gate,
-    /// With a kernel thread a caller on either side.
+    /// A Unix socket with a kernel thread for each caller on either side.
     Socket,
     Grpc,
 }
@@ -133,7 +133,7 @@ fn contender(runtime: Runtime, args: Vec<String>) -> Contender {
     Contender { runtime, variant, queue: queue.to_owned(), args, at_most: 1 }
 }
 
-/// One after the other.
+/// Measures the transports one after the other.
 fn measured(
     ways: &[Way],
     callers: usize,
@@ -156,7 +156,7 @@ fn said(why: Trouble) -> String {
     }
 }
 
-/// Words, a bar, and the figure that it stands for.
+/// Draws rows with a name, a bar, and a figure that determines the bar's length.
 pub fn bars(rows: impl Iterator<Item = (&'static str, f64, String)>) {
     drawn(&rows.collect::<Vec<_>>()).iter().for_each(|line| println!("{line}"));
 }
@@ -171,7 +171,7 @@ fn drawn(rows: &[(&str, f64, String)]) -> Vec<String> {
     rows.iter().map(line).collect()
 }
 
-/// Whether there is an arbiter, and inheritance through the gate.
+/// Cases with and without the arbiter, and with and without inheritance through the gate.
 const CASES: [(&str, &str, &str); 3] = [
     ("no arbiter", "off", "off"),
     ("arbiter, no inheritance", "on", "off"),
@@ -207,7 +207,7 @@ fn inverted(programs: &Programs, figures: &mut Figures) -> Result<(), String> {
     })
 }
 
-/// One side of calls over a Unix socket: with std's threads, one a caller on either side.
+/// One side of calls over a Unix socket with std's threads, one for each caller on either side.
 pub fn child(line: Vec<String>) -> Result<(), String> {
     let request =
         Request::parse(std::iter::once("rpc".to_owned()).chain(line)).map_err(|e| e.to_string())?;
@@ -232,7 +232,7 @@ pub fn child(line: Vec<String>) -> Result<(), String> {
     }
 }
 
-/// Until the caller goes.
+/// Replies until the caller disconnects.
 fn answer(plan: &Plan, mut stream: &UnixStream) {
     let mut payload = vec![0; plan.bytes];
     while stream.read_exact(&mut payload).is_ok() {

@@ -1,5 +1,5 @@
-//! Chapter 9: this process as others see it, a `kumi ps` of itself; and one of its microprocesses
-//! suspended and resumed from outside, drawn while it happens.
+//! Chapter 9: this process as seen from outside, with `kumi ps`; and one of its microprocesses
+//! suspended and resumed from outside, drawn live.
 
 use std::hint::black_box;
 use std::io::{IsTerminal, Write, stdout};
@@ -20,16 +20,16 @@ use kumi::show::show_space;
 
 const VPS: usize = 2;
 const NAMES: [&str; 4] = ["north", "east", "south", "west"];
-/// Which of them is suspended.
+/// Index of the microprocess that is suspended.
 const ONE: usize = 1;
 const COLUMN: Duration = Duration::from_millis(10);
 const COLUMNS: usize = 84;
-/// When it is suspended, and when it is resumed.
+/// Columns at which it is suspended and resumed.
 const SUSPENDED: usize = 28;
 const RESUMED: usize = 56;
-/// From one picture to the next, on a terminal.
+/// Columns between two pictures on a terminal.
 const FILM: usize = 7;
-/// Rounds of [`spin`] between two marks: some 20 us.
+/// Rounds of [`spin`] between two marks: about 20 us.
 const ROUNDS: u32 = 15_000;
 
 pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
@@ -71,7 +71,8 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     for (row, name) in NAMES.iter().enumerate() {
         check(row == ONE || seen.meanwhile[row] > 0, || format!("'{name}' stood still, too"))?;
     }
-    // It has ended, so it went on; and that was seen, unless the machine left no time for it.
+    // The microprocess has ended, so it continued. This was visible, unless the machine left no
+    // time for it.
     let late = seen.at.1 + SUSPENDED / 2 > COLUMNS;
     check(late || sheet.total(ONE) > seen.total, || format!("'{}' did not go on", NAMES[ONE]))?;
     figures.add("suspended from outside: until it stood still", "", text::time(seen.took));
@@ -82,21 +83,21 @@ fn builder() -> kumihimo::runtime::Builder {
     Runtime::builder().vps(VPS).policy(RoundRobin::with_quantum(COLUMN / 5))
 }
 
-/// How much each microprocess computed in which column.
+/// Amount of computation of each microprocess in each column.
 struct Sheet {
     start: Instant,
     rounds: [[AtomicU32; COLUMNS]; NAMES.len()],
 }
 
-/// What the one outside saw.
+/// Observations from outside.
 struct Seen {
-    /// From the request until it stood still.
+    /// Time from the request until the microprocess stood still.
     took: Duration,
-    /// In which columns it was suspended and resumed.
+    /// Columns in which it was suspended and resumed.
     at: (usize, usize),
-    /// What each computed between the two.
+    /// Computation of each microprocess between the two.
     meanwhile: [u32; NAMES.len()],
-    /// What that one had computed when it was resumed.
+    /// Computation of the suspended microprocess until it was resumed.
     total: u32,
     table: String,
 }
@@ -109,7 +110,7 @@ impl Sheet {
         }
     }
 
-    /// The column of this moment; beyond the last one it is over.
+    /// The current column; beyond the last one the run is over.
     fn column(&self) -> usize {
         (self.start.elapsed().as_nanos() / COLUMN.as_nanos()) as usize
     }
@@ -122,7 +123,7 @@ impl Sheet {
         std::array::from_fn(|row| self.total(row))
     }
 
-    /// Computes until it is over.
+    /// Computes until the run is over.
     fn fill(&self, row: usize) {
         loop {
             black_box(spin(1, ROUNDS));
@@ -155,7 +156,7 @@ impl Sheet {
     }
 }
 
-/// Four that compute, and one outside that steers.
+/// Runs four computing microprocesses, and a thread that steers from outside.
 fn watch(runtime: Runtime, live: bool) -> Result<(Arc<Sheet>, Seen), String> {
     runtime.run(|| {
         let sheet = Arc::new(Sheet::new());
@@ -168,7 +169,7 @@ fn watch(runtime: Runtime, live: bool) -> Result<(Arc<Sheet>, Seen), String> {
         let them = all.iter().map(|one| one.thread().id()).chain([thread::current().id()]);
         let ids: Option<Vec<Id>> = them.map(thread::ThreadId::resource).collect();
         let ids = ids.ok_or("a microprocess without an id")?;
-        // A kernel thread: of the runtime it uses nothing, as another process would.
+        // A kernel thread that uses nothing of the runtime, like another process.
         let outside = {
             let sheet = sheet.clone();
             std::thread::spawn(move || steer(&sheet, &ids, live))
@@ -181,7 +182,7 @@ fn watch(runtime: Runtime, live: bool) -> Result<(Arc<Sheet>, Seen), String> {
     })
 }
 
-/// `ids`: theirs, and that of their joiner.
+/// `ids` are those of the microprocesses and of their joiner.
 fn steer(sheet: &Sheet, ids: &[Id], live: bool) -> Result<Seen, String> {
     let said = |e: machine::Error| e.to_string();
     let id = ids[ONE];
@@ -195,8 +196,8 @@ fn steer(sheet: &Sheet, ids: &[Id], live: bool) -> Result<Seen, String> {
     let done = process.act(id, Action::Suspend).map_err(said)?;
     let took = asked.elapsed();
     let before = sheet.totals();
-    // From here on it has to be let go again. Asked for one by one: a list visits the records of
-    // the million, too.
+    // From here on, the microprocess must be resumed. The rows are requested individually, because
+    // a list would visit the records of the million, too.
     let rows: Result<Vec<_>, _> = ids.iter().map(|id| process.microprocess(*id)).collect();
     let mut seen = Seen {
         took,
@@ -219,7 +220,7 @@ fn steer(sheet: &Sheet, ids: &[Id], live: bool) -> Result<Seen, String> {
     Ok(seen)
 }
 
-/// One picture over the other, where somebody looks.
+/// Draws pictures over each other on a terminal.
 struct Film {
     live: bool,
     drawn: bool,
@@ -231,7 +232,8 @@ impl Film {
             let now = sheet.column();
             if self.live {
                 if self.drawn {
-                    // Up to the first line of the picture before, and everything below it away.
+                    // Move up to the first line of the previous picture, and clear everything
+                    // below.
                     print!("\x1b[{}A\x1b[J", NAMES.len() + 1);
                 }
                 print!("{}", sheet.picture(seen));
@@ -256,7 +258,7 @@ mod tests {
             crate::tour::ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let runtime = builder().build().expect("a runtime");
         if one_to_one() || machine::number().is_err() {
-            // Past libtest's capture: the scripts count these lines.
+            // Written past libtest's capture: xtask counts these lines.
             let line =
                 "\n[skip] tour::steered: microprocesses cannot be steered from outside here\n";
             std::io::stderr().write_all(line.as_bytes()).expect("standard error is open");

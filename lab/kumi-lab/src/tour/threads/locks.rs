@@ -1,5 +1,5 @@
-//! Chapter 10: all locking in the resource table, in three designs: what each costs on one VP and
-//! on two, and how many lines it takes.
+//! Chapter 10: the three locking designs of the resource table: the cost of each on one and on two
+//! VPs, and its number of source lines.
 
 use std::process::Command;
 use std::time::Duration;
@@ -11,12 +11,12 @@ use crate::tour::page::text;
 use crate::tour::page::watch::Watch;
 use crate::tour::{Args, Figures, check, one_to_one};
 
-/// The paper's loads, and how often each of its microprocesses does it here.
+/// The paper's loads, with the number of iterations of each microprocess.
 const LOADS: [(&str, u32); 3] = [("create", 2_000), ("region", 4_000), ("message", 1_000)];
-/// As the paper has it.
+/// Number of microprocesses, as in the paper.
 const WORKERS: u32 = 24;
 const VPS: [usize; 2] = [1, 2];
-/// The best of so many.
+/// Number of runs, of which the fastest counts.
 const RUNS: usize = 3;
 
 pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
@@ -64,7 +64,7 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     Ok(())
 }
 
-/// One operation, by VPs.
+/// Time of one operation, by number of VPs.
 type Cell = [Duration; VPS.len()];
 
 fn row(design: Locking, loads: &[Cell]) -> Vec<String> {
@@ -77,7 +77,8 @@ fn ratio([one, two]: Cell) -> String {
     format!("{:.2}", two.as_secs_f64() / one.as_secs_f64().max(1e-9))
 }
 
-/// By design and load. Each in a process of its own, in turn, since a process has one design.
+/// Times by design and load. Each is measured in a separate process, because a process has one
+/// design.
 fn times() -> Result<[[Cell; LOADS.len()]; Locking::ALL.len()], String> {
     let mut times = [[[Duration::MAX; VPS.len()]; LOADS.len()]; Locking::ALL.len()];
     let all = RUNS * VPS.len() * LOADS.len() * Locking::ALL.len();
@@ -98,7 +99,7 @@ fn times() -> Result<[[Cell; LOADS.len()]; Locking::ALL.len()], String> {
     Ok(times)
 }
 
-/// The time of one operation.
+/// Measures the time of one operation.
 fn one(load: &str, iterations: u32, vps: usize, locking: Locking) -> Result<Duration, String> {
     let program = std::env::current_exe().map_err(|e| e.to_string())?;
     let keys =
@@ -116,7 +117,7 @@ fn one(load: &str, iterations: u32, vps: usize, locking: Locking) -> Result<Dura
     Ok(Duration::from_secs_f64(whole / 1e3 / f64::from(WORKERS * iterations)))
 }
 
-/// `time 12.3 ms KEYS`, of so many iterations.
+/// Parses `time 12.3 ms KEYS` for this number of iterations.
 fn milliseconds(output: &str, iterations: u32) -> Option<f64> {
     let key = format!("iterations={iterations}");
     output.lines().find_map(|line| match line.split_whitespace().collect::<Vec<_>>()[..] {
@@ -127,7 +128,7 @@ fn milliseconds(output: &str, iterations: u32) -> Option<f64> {
     })
 }
 
-/// The counts of this tree beside the paper's, or `None` without its sources.
+/// The counts of this source tree beside the paper's, or `None` without the sources.
 fn counted() -> Result<Option<Vec<Vec<String>>>, String> {
     let Some(root) = kumihimo_bench_locking::sources() else { return Ok(None) };
     let table = Table::count(&root).map_err(|error| format!("locking lines: {error}"))?;

@@ -1,4 +1,4 @@
-//! Chapter 2: a million microprocesses alive at once, and what they take.
+//! Chapter 2: a million microprocesses alive at once, and their memory use.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed, Ordering::Release};
@@ -15,12 +15,11 @@ use crate::tour::page::watch::Watch;
 use crate::tour::{Args, Figures, check, in_runtime};
 
 const MILLION: usize = 1_000_000;
-/// A little more than one takes, to know beforehand how many fit.
+/// Slightly more memory than a lean microprocess takes, to estimate how many fit.
 const LEAN_BYTES: u64 = 4_600;
 const FULL_BYTES: u64 = 11_000;
 const KERNEL_THREADS: usize = 1_000;
-/// No more are made after this: the tour has to end also on a machine that is busy with other
-/// things.
+/// Time limit for creating lean ones, because the tour must end also on a busy machine.
 const LEAN_PATIENCE: Duration = Duration::from_secs(28);
 const FULL_PATIENCE: Duration = Duration::from_secs(20);
 
@@ -90,11 +89,11 @@ struct Crowd {
     count: usize,
     made: Duration,
     ended: Duration,
-    /// Of this process, for all of it: other programs on the machine do not count.
+    /// CPU time of the process for the whole crowd: other programs do not count.
     cpu: Duration,
     memory: Memory,
     in_kernel: u64,
-    /// Why there are not as many as wanted.
+    /// Reason why there are fewer than planned.
     short: Option<String>,
 }
 
@@ -120,7 +119,8 @@ fn fitting(memory: u64, each: u64) -> Wanted {
     fewest(usize::try_from(memory / each).unwrap_or(MILLION), mappings, memory)
 }
 
-/// Mappings count where each stack needs two (before Linux 6.13); lean and full ones share them.
+/// Determines the number that fits. Mappings matter if each stack needs two (before Linux 6.13);
+/// lean and full ones share them.
 fn fewest(fit: usize, mappings: Option<usize>, memory: u64) -> Wanted {
     let guarded = mappings.map_or(MILLION, |most| most / 5);
     let count = fit.max(1_000).min(guarded).min(MILLION);
@@ -144,7 +144,8 @@ fn crowd(lean: bool, wanted: Wanted) -> Result<Crowd, String> {
         ("making full ones", FULL_PATIENCE)
     };
     let watch = Watch::new(what, count);
-    // The list of handles is no part of what one takes: touched before the first look.
+    // The list of handles is not part of the measured memory, so it is allocated before the first
+    // measurement.
     let mut made: Vec<Option<thread::JoinHandle<usize>>> = Vec::new();
     made.resize_with(count, || None);
     let before = Memory::now();
@@ -191,7 +192,7 @@ fn crowd(lean: bool, wanted: Wanted) -> Result<Crowd, String> {
         }
     }
     let (ended, cpu) = (start.elapsed(), cpu.elapsed());
-    // The one that made them lives as well. Kernel threads instead of microprocesses are not
+    // The creating microprocess is alive as well. Kernel threads in place of microprocesses are not
     // counted.
     check(living > alive as u64 || crate::tour::one_to_one(), || {
         format!("{living} alive, not {alive} and one")
@@ -202,7 +203,7 @@ fn crowd(lean: bool, wanted: Wanted) -> Result<Crowd, String> {
     Ok(Crowd { count: alive, made: took, ended, cpu, memory, in_kernel: 0, short })
 }
 
-/// The same with kernel threads, of which a thousand will do.
+/// The same with a thousand kernel threads.
 fn kernel_threads() -> Crowd {
     let watch = Watch::new("making kernel threads", KERNEL_THREADS);
     let standing = Arc::new(AtomicUsize::new(0));

@@ -1,4 +1,5 @@
-//! Chapter 3: how the ring spreads what one virtual processor has made over all of them.
+//! Chapter 3: the ring distributes microprocesses created on one virtual processor over all of
+//! them.
 
 use std::io::{IsTerminal, Write, stdout};
 use std::sync::Arc;
@@ -13,14 +14,14 @@ use crate::tour::{Args, Figures, check};
 
 const VPS: usize = 8;
 const CROWD: usize = 256;
-/// Columns of the longest bar.
+/// Length of the longest bar.
 const WIDE: usize = 64;
-/// Pictures on a terminal, and elsewhere.
+/// Numbers of pictures on a terminal and elsewhere.
 const FILM: usize = 40;
 const SHEET: usize = 4;
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// How many were runnable on each VP, and when.
+/// Number of runnable microprocesses on each VP, with the time.
 type Look = (Duration, Vec<usize>);
 
 pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
@@ -59,7 +60,7 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     Ok(())
 }
 
-/// Runs in the first microprocess; looks again whenever it has its turn.
+/// Runs in the first microprocess, and records the distribution at each of its turns.
 fn spread() -> Vec<Look> {
     let stop = Arc::new(AtomicBool::new(false));
     let start = Instant::now();
@@ -94,15 +95,15 @@ fn spread() -> Vec<Look> {
     looks
 }
 
-/// No VP has less than three quarters of its share.
+/// Returns whether no VP has less than three quarters of its share.
 fn is_even(runnable: &[usize]) -> bool {
     runnable.len() == VPS && runnable.iter().all(|&n| n >= CROWD / VPS * 3 / 4)
 }
 
-/// At most `n` pictures, in each about as much further than in the one before; the first and the
-/// last look among them.
+/// Selects at most `n` records with about the same progress between them, including the first and
+/// the last one.
 fn chosen(looks: &[Look], n: usize) -> Vec<&Look> {
-    // The fullest VP has still as many more than its share.
+    // Excess of the VP with the most microprocesses over its share.
     let left = |(_, runnable): &Look| {
         runnable.iter().max().map_or(0, |most| most.saturating_sub(CROWD / VPS))
     };
@@ -111,7 +112,7 @@ fn chosen(looks: &[Look], n: usize) -> Vec<&Look> {
     let mut pictures: Vec<&Look> = Vec::new();
     for step in 0..n - 1 {
         let next = looks.iter().find(|look| left(look) <= begin - begin * step / (n - 1));
-        // Looks that jump over several steps are one picture.
+        // A record that spans several steps is one picture.
         pictures.extend(next.filter(|look| pictures.last().is_none_or(|before| before.0 < look.0)));
     }
     if pictures.last().is_none_or(|before| before.0 < last.0) {
@@ -129,11 +130,11 @@ fn picture((time, runnable): &Look) -> String {
     lines
 }
 
-/// One picture over the other, slow enough to be seen.
+/// Draws pictures over each other, slowly enough to be seen.
 fn film(looks: &[Look]) {
     for (i, look) in chosen(looks, FILM).into_iter().enumerate() {
         if i > 0 {
-            // Up to the first line of the picture before, and everything below it away.
+            // Move up to the first line of the previous picture, and clear everything below.
             print!("\x1b[{}A\x1b[J", VPS + 1);
         }
         print!("{}", picture(look));

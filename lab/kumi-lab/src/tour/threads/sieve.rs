@@ -1,5 +1,5 @@
-//! Chapter 1: the prime sieve of the paper, a chain of filters that send each other numbers and
-//! wait until each is received.
+//! Chapter 1: the paper's prime sieve, a chain of filters that send numbers to each other and wait
+//! until each is received.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -91,8 +91,8 @@ fn filter<K: Kind, L: Link>(from: L::In) -> (usize, u64) {
     (count + 1, sum + u64::from(prime))
 }
 
-/// What connects two filters. Sending returns when the number was received; dropping the sending
-/// side is the end.
+/// A connection between two filters. A send returns when the number has been received; dropping the
+/// sending side ends the stream.
 trait Link: 'static {
     type Out: Send + 'static;
     type In: Send + 'static;
@@ -102,8 +102,8 @@ trait Link: 'static {
     fn receive(from: &Self::In) -> Option<u32>;
 }
 
-/// The synchronous message of the paper. From kernel threads too: all of `kumihimo::sync` serves
-/// both kinds.
+/// The paper's synchronous message. Kernel threads can use it as well, like all of
+/// `kumihimo::sync`.
 struct Message;
 
 impl Link for Message {
@@ -125,7 +125,7 @@ impl Link for Message {
     }
 }
 
-/// What one writes without messages: a cell under a mutex, and a condition variable.
+/// A connection without messages: a cell with a mutex and a condition variable.
 struct Cell;
 
 #[derive(Default)]

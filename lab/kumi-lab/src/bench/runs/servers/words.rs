@@ -1,16 +1,16 @@
-//! The answer to P1's open question, in words and tables made of this run's numbers, with what the
-//! paper found beside them.
+//! Discussion of P1's open question in text and tables with this run's numbers, beside the paper's
+//! findings.
 
 use crate::bench::plan::ORGANISATIONS;
 use crate::bench::report::Note;
 use crate::bench::report::row::Row;
 use crate::bench::report::table::number;
 
-/// Less than this apart is the same: of two runs of one thing on a shared machine, too.
+/// A ratio below this counts as equal, because equal runs on a shared machine differ as well.
 const SAME: f64 = 1.1;
 
-/// What the paper says of each organisation on its first load (section 6.2.1), and of those that it
-/// could not build (6.2.2, 7).
+/// The paper's findings for each organisation under its first load (section 6.2.1), and for those
+/// that it could not implement (6.2.2, 7).
 const PAPER: [(&str, &str); 5] = [
     ("sequential", "MINIX's FS, the baseline"),
     ("user-threads", "MTFS: as the baseline, one blocking read stops all"),
@@ -19,7 +19,7 @@ const PAPER: [(&str, &str); 5] = [
     ("microprocesses", "not built: the open problem"),
 ];
 
-/// And on its second (6.2.2).
+/// The paper's findings under its second load (6.2.2).
 const PAPER_COMMANDS: [(&str, &str); 5] = [
     ("date", "no difference"),
     ("ls", "not discussed"),
@@ -28,7 +28,7 @@ const PAPER_COMMANDS: [(&str, &str); 5] = [
     ("whoami", "no difference"),
 ];
 
-/// All that there is to say; nothing where P1's first load was not run.
+/// All notes; none if P1's first load was not run.
 pub fn notes(rows: &[Row]) -> Vec<Note> {
     let seen = Seen(rows);
     let mut notes = Vec::new();
@@ -56,7 +56,7 @@ pub fn notes(rows: &[Row]) -> Vec<Note> {
 
 struct Seen<'a>(&'a [Row]);
 
-/// The threads of an organisation by default.
+/// Default threads of an organisation.
 fn threads(organisation: &str) -> &'static str {
     match organisation {
         "sequential" | "processes" => "1",
@@ -64,7 +64,7 @@ fn threads(organisation: &str) -> &'static str {
     }
 }
 
-/// How many times faster, in words.
+/// A speed-up in words.
 fn faster(ratio: f64) -> String {
     match ratio {
         r if r >= SAME => format!("{r:.1} times faster"),
@@ -100,7 +100,7 @@ impl Seen<'_> {
         })
     }
 
-    /// The median under one of P1's loads, threads as by default.
+    /// The median under one of P1's loads, with default threads.
     fn paper(&self, load: &str, metric: &str, cores: usize, organisation: &str) -> Option<f64> {
         let keys =
             [("load", load), ("organisation", organisation), ("threads", threads(organisation))];
@@ -111,12 +111,12 @@ impl Seen<'_> {
         self.paper("paper", "time_both", cores, organisation)
     }
 
-    /// How many times faster than sequential, by medians.
+    /// Speed-up relative to the sequential organisation, by medians.
     fn ratio(&self, cores: usize, organisation: &str) -> Option<f64> {
         Some(self.time(cores, "sequential")? / self.time(cores, organisation)?)
     }
 
-    /// The organisation with the least (or most) of something.
+    /// The organisation with the minimum (or maximum) of a metric.
     fn least(&self, metric: &str, cores: usize) -> Vec<(&'static str, f64)> {
         let of = |&organisation: &&'static str| {
             Some((organisation, self.paper("paper", metric, cores, organisation)?))
@@ -126,7 +126,7 @@ impl Seen<'_> {
         all
     }
 
-    /// The question, and what this run says to it.
+    /// The question, and this run's answer.
     fn answer(&self, cores: usize) -> String {
         let mut text = format!(
             "P1's question, on {cores} {}: how should a system server be organised, now that kernel threads and threads of user and kernel together \
@@ -174,8 +174,8 @@ impl Seen<'_> {
         text + &self.costs(cores)
     }
 
-    /// System and user time: the paper finds the longest system time in MPFS, by context switches,
-    /// and the same user time everywhere.
+    /// System and user time: the paper finds the longest system time in MPFS, because of context
+    /// switches, and equal user times.
     fn costs(&self, cores: usize) -> String {
         let mut text = String::new();
         if let Some((most, ms)) = self.least("system_both", cores).last() {
@@ -339,7 +339,7 @@ impl Seen<'_> {
         if body.is_empty() { None } else { Some(Note::Table(strings(&head), body)) }
     }
 
-    /// What slow requests do to the others, wherever that was measured.
+    /// Effect of slow requests on others, for all contenders that were measured.
     fn slow(&self) -> Option<String> {
         let said = |row: &Row| {
             let keys: Vec<(&str, &str)> = row

@@ -1,5 +1,5 @@
-//! `kv`: key-value servers that speak Redis' protocol, all alive at once on the first core;
-//! redis-benchmark drives one at a time from the last, slice by slice and in random order.
+//! `kv`: key-value servers with Redis's protocol, all alive at the same time on the first core.
+//! redis-benchmark drives one at a time from the last core, slice by slice in random order.
 
 use std::process::Command;
 
@@ -17,7 +17,7 @@ const BENCH: &str = "kv";
 const COMMANDS: [&str; 2] = ["set", "get"];
 const CONNECTIONS: [usize; 2] = [50, 1_000];
 const PIPELINES: [usize; 2] = [1, 16];
-/// Requests of a slice, for each that a connection has under way at once: some 0.3 s.
+/// Requests in a slice, for each outstanding request of a connection: about 0.3 s.
 const REQUESTS: usize = 20_000;
 const LOAD: &str = "redis-benchmark";
 
@@ -60,7 +60,8 @@ pub fn run(options: &Options, programs: &Programs, missing: &mut Missing) -> Vec
     samples
 }
 
-/// SET and GET once each on a server of its own: 50 connections, 16 requests under way on each.
+/// SET and GET once each, on a separate server with 50 connections and 16 outstanding requests on
+/// each.
 pub fn pipelined(contender: Contender, programs: &Programs) -> Result<Vec<Sample>, Trouble> {
     load_is_there()?;
     let server = Server::start(contender, programs)?;
@@ -86,7 +87,7 @@ struct Cell {
     pipeline: usize,
 }
 
-/// Before a value is read it is set.
+/// All cells. A value is set before it is read.
 fn cells() -> impl Iterator<Item = Cell> {
     CONNECTIONS.into_iter().flat_map(|connections| {
         PIPELINES.into_iter().flat_map(move |pipeline| {
@@ -104,7 +105,7 @@ impl Cell {
     }
 }
 
-/// A server that is ended when dropped.
+/// A server, ended when dropped.
 struct Server {
     contender: Contender,
     port: String,
@@ -190,7 +191,7 @@ fn ours(programs: &Programs) -> Result<Command, Trouble> {
     Ok(command)
 }
 
-/// Requests a second, and the 99th percentile in milliseconds, out of `--csv`.
+/// Parses requests a second and the 99th percentile in milliseconds from the output of `--csv`.
 fn parse(csv: &str, command: &str) -> Option<(f64, f64)> {
     let cells = |line: &str| -> Vec<String> {
         line.split(',').map(|cell| cell.trim_matches('"').to_owned()).collect()
