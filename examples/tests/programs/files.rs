@@ -7,7 +7,7 @@ use std::os::unix::fs::symlink;
 use crate::program::{Folder, run};
 
 #[test]
-fn a_tree_is_indexed() {
+fn index_of_a_tree_is_sorted_and_complete() {
     let folder = Folder::new("index");
     // Words 0 to 19. The frequency of a word is its number modulo the number of the file. 40
     // directories with 25 files each.

@@ -31,7 +31,7 @@ fn exchange(address: &str, parts: &[&[u8]]) -> String {
 }
 
 #[test]
-fn the_server_answers() {
+fn server_answers_get_and_post() {
     let (_server, _, address) = server();
     assert_eq!(exchange(&address, &[b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"]), HELLO);
     // Byte by byte, and with bare line feeds.
@@ -60,7 +60,7 @@ fn the_server_answers() {
 }
 
 #[test]
-fn the_server_refuses_what_it_should() {
+fn server_rejects_invalid_requests() {
     let (mut server, _, address) = server();
     let long = [b"GET /".to_vec(), vec![b'x'; 10_000]].concat();
     let many = [&b"GET / HTTP/1.1\r\n"[..], &b"A: b\r\n".repeat(100), b"\r\n"].concat();
@@ -94,7 +94,7 @@ fn the_server_refuses_what_it_should() {
 }
 
 #[test]
-fn the_client_talks_to_the_server() {
+fn client_sends_requests_to_the_server() {
     let (_server, url, _) = server();
     let lines = output(CLIENT, &["3", &url, &url, &url]);
     assert_eq!(lines, format!("{url}: {TEXT}\n").repeat(9));
@@ -104,7 +104,7 @@ fn the_client_talks_to_the_server() {
 
 /// Sequential requests share one connection as long as the server keeps it open.
 #[test]
-fn the_client_keeps_its_connection() {
+fn client_reuses_its_connection() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     let server = std::thread::spawn(move || {
@@ -125,16 +125,16 @@ fn the_client_keeps_its_connection() {
 }
 
 #[test]
-fn client_reports_what_is_wrong() {
+fn client_reports_a_refused_connection() {
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let refused = run(CLIENT, &["1", &format!("http://{closed}/")]);
     assert!(!refused.status.success() && refused.stderr.contains("refused"), "{refused:?}");
 }
 
 #[test]
-fn curl_talks_to_the_server() {
+fn server_answers_curl() {
     if !is_installed("curl") {
-        return skip("curl_talks_to_the_server", "no curl: apt-get install curl");
+        return skip("server_answers_curl", "no curl: apt-get install curl");
     }
     let (_server, url, _) = server();
     let twice = output(

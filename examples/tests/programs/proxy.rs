@@ -22,7 +22,7 @@ fn to(upstream: &str, seconds: &str) -> (Server, String) {
 }
 
 #[test]
-fn each_direction_ends_by_itself() {
+fn closing_one_direction_leaves_the_other_open() {
     let (mut server, mut client, mut upstream) = proxy("3600");
     // More than all buffers on the way can hold, in both directions at once.
     let much = vec![7; 8 << 20];
@@ -57,7 +57,7 @@ fn each_direction_ends_by_itself() {
 }
 
 #[test]
-fn many_at_once() {
+fn hundred_clients_are_forwarded_at_once() {
     let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
     let (_server, address) = to(&upstream.local_addr().unwrap().to_string(), "3600");
     let clients: Vec<_> = (0..100).map(|_| TcpStream::connect(&address).unwrap()).collect();
@@ -90,7 +90,7 @@ fn deadline_ends_silent_connections() {
 }
 
 #[test]
-fn a_side_that_resets_ends_the_other() {
+fn reset_of_one_side_closes_the_other() {
     let (mut server, mut client, upstream) = proxy("3600");
     // Closing a socket with unread data resets the connection.
     client.write_all(b"never read").unwrap();

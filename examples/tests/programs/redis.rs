@@ -9,10 +9,10 @@ use crate::program::{Folder, Server, is_installed, output, run};
 const CLIENT: &str = env!("CARGO_BIN_EXE_redis_client");
 
 #[test]
-fn words_are_counted_in_a_real_server() {
+fn words_are_counted_in_a_redis_server() {
     if !is_installed("redis-server") {
         return skip(
-            "words_are_counted_in_a_real_server",
+            "words_are_counted_in_a_redis_server",
             "no redis-server: apt-get install redis-server",
         );
     }

@@ -14,7 +14,7 @@ fn server(certificate: &str) -> (Server, String) {
 }
 
 #[test]
-fn echoed_words_come_back() {
+fn words_are_echoed() {
     let folder = Folder::new("tls");
     let certificate = folder.file("certificate");
     let (_server, address) = server(&certificate);
