@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_begins_at_a_boundary() {
+    fn buffer_is_aligned_to_a_block() {
         for bytes in [1, BLOCK, 3 * BLOCK] {
             let mut aligned = Aligned::new(bytes);
             assert_eq!(

@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_that_is_counted_was_done() {
+    fn counted_operations_were_performed() {
         let root = std::env::temp_dir().join(format!("kumi-bench-closed-{}", std::process::id()));
         fs::create_dir_all(root.join(MADE).join("0")).unwrap();
         fs::create_dir_all(root.join(SMALL)).unwrap();

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_is_heard() {
+    fn outcome_is_parsed_from_its_text() {
         let said = Outcome::default().with("ms", 1.5).with("user_ms", 0.25);
         assert_eq!(said.to_string().parse::<Outcome>().unwrap(), said);
         assert_eq!(said.get("ms").unwrap(), 1.5);

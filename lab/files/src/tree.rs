@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_block_has_its_number() {
+    fn every_block_contains_its_number() {
         let path = std::env::temp_dir().join(format!("kumi-bench-tree-{}", std::process::id()));
         blocks(&path, 3 * BLOCK as u64).unwrap();
         let bytes = fs::read(&path).unwrap();

@@ -6,7 +6,7 @@ use std::process::Command;
 use kumihimo_bench_files::shim;
 
 #[test]
-fn a_command_has_its_time_from_the_clock() {
+fn command_reads_its_time_from_the_clock_file() {
     let place = std::env::temp_dir().join(format!("kumi-bench-clock-{}", std::process::id()));
     fs::create_dir(&place).unwrap();
     let library = shim(&place).unwrap();

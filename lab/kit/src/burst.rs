@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_a_plan_and_refuses_what_means_nothing() {
+    fn valid_plan_is_parsed_and_invalid_ones_are_refused() {
         let read = plan("side=high burst=5ms session=separate by=timer").unwrap();
         assert_eq!(
             (read.side, read.by, read.burst, read.separate),
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn every_round_is_done_after_it_was_ready() {
+    fn every_round_ends_after_it_was_ready() {
         for by in ["thread", "timer"] {
             let plan = plan(&format!("side=high burst=100us rounds=5 by={by}")).unwrap();
             let bursts = Bursts::of(&plan, &KernelThread);

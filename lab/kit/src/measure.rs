@@ -110,13 +110,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_a_line_of_proc() {
+    fn line_of_proc_is_parsed() {
         assert_eq!(kilobytes("VmHWM:\t 12 kB\nVmRSS:\t 10 kB\n", "VmRSS:"), 10_240);
         assert_eq!(kilobytes("", "VmRSS:"), 0);
     }
 
     #[test]
-    fn this_process_has_memory() {
+    fn memory_of_this_process_is_read() {
         let m = Memory::now();
         assert!(m.rss > 0 && m.peak_rss >= m.rss / 2 && m.kernel > 0);
     }

@@ -103,13 +103,14 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
     #[test]
-    fn nobody_reads_it_before_it_is_provided() {
+    fn page_cannot_be_read_before_it_is_provided() {
         let (page, provider) = match AwaitedPage::new() {
             Ok(both) => both,
             Err(e) => {
                 // Written past libtest's capture: xtask counts these lines.
-                let line =
-                    format!("\n[skip] nobody_reads_it_before_it_is_provided: userfaultfd: {e}\n");
+                let line = format!(
+                    "\n[skip] page_cannot_be_read_before_it_is_provided: userfaultfd: {e}\n"
+                );
                 return io::stderr().write_all(line.as_bytes()).expect("standard error is open");
             }
         };

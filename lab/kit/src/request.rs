@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_every_part() {
+    fn every_part_of_a_request_is_parsed() {
         let r = parse("sieve --vps 2 --variant lean --queue ring part=primes700 n=7").unwrap();
         assert_eq!((r.bench.as_str(), r.vps), ("sieve", 2));
         assert_eq!((r.variant.as_str(), r.queue.as_str()), ("lean", "ring"));
@@ -111,14 +111,14 @@ mod tests {
     }
 
     #[test]
-    fn all_parts_when_none_is_named() {
+    fn request_without_parts_names_all_parts() {
         let r = parse("null-fork").unwrap();
         assert!(r.wants("sequential") && r.wants("bulk"));
         assert_eq!(r.vps, 1);
     }
 
     #[test]
-    fn refuses_what_it_does_not_understand() {
+    fn invalid_requests_are_refused() {
         for line in
             ["", "yield --vps 0", "yield --vps", "yield --vps x", "yield --speed 1", "yield yield"]
         {

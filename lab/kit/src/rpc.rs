@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_a_plan_and_refuses_what_means_nothing() {
+    fn valid_plan_is_parsed_and_invalid_ones_are_refused() {
         let read =
             plan("side=client callers=16 bytes=4096 placement=spin check=head --vps 2").unwrap();
         assert_eq!((read.side, read.callers, read.bytes, read.cores), (Side::Client, 16, 4096, 2));
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn a_payload_is_answered_and_a_falsified_one_is_found() {
+    fn falsified_payload_is_detected() {
         for check in ["whole", "head"] {
             let plan = plan(&format!("side=client bytes=4096 check={check} corrupt=3")).unwrap();
             let mut caller = Caller::new(&plan, 0);
@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn every_word_is_in_the_sum_and_short_payloads_are_wrong() {
+    fn checksum_covers_every_word_and_rejects_short_payloads() {
         let plan = plan("side=client bytes=256").unwrap();
         let mut caller = Caller::new(&plan, 0);
         let payload = caller.stamped().to_vec();
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn another_callers_answer_is_an_error() {
+    fn reply_to_another_caller_is_an_error() {
         let plan = plan("side=client callers=2").unwrap();
         let [mut one, mut other] = [0, 1].map(|n| Caller::new(&plan, n));
         let answer = serve(one.stamped(), plan.check);

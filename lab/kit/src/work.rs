@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_sieves_are_what_they_say() {
+    fn sieves_have_the_declared_primes_and_messages() {
         for s in [PRIMES_700, PRIMES_2000] {
             let primes: Vec<u64> = (2..=u64::from(s.limit))
                 .filter(|n| (2..*n).take_while(|d| d * d <= *n).all(|d| n % d != 0))
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn skynet_adds_up() {
+    fn skynet_computes_the_sum() {
         assert_eq!((0..SKYNET_LEAVES).sum::<u64>(), SKYNET_SUM);
         assert_eq!((0..=6).map(|level| 10u64.pow(level)).sum::<u64>(), SKYNET_NODES);
     }

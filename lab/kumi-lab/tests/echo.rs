@@ -93,7 +93,7 @@ fn both_priorities_are_served() {
 
 /// The floor, built like in the benchmark.
 #[test]
-fn the_floor_echoes() {
+fn floor_echoes() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../rivals/floor");
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("rival-floor");
     let mut cc = Command::new("cc");
@@ -109,7 +109,7 @@ fn the_floor_echoes() {
         let mut server = Program::start(Command::new(&program).args(["echo", calls, "--vps", "1"]));
         let said = server.hear();
         if said.starts_with("refused: ") {
-            kumihimo_tests::skip("the_floor_echoes", &format!("{calls}: {said}"));
+            kumihimo_tests::skip("floor_echoes", &format!("{calls}: {said}"));
             // The program has ended with an error.
             server.child.wait().expect("our child");
             std::mem::forget(server);

@@ -106,11 +106,11 @@ fn every_caller_is_answered() {
 }
 
 #[test]
-fn a_falsified_payload_ends_the_run() {
+fn falsified_payload_ends_the_run() {
     for by in ["by=copy", "by=region"] {
         let place = Place::new(by);
         let Some((server, mut client)) = both(
-            "a_falsified_payload_ends_the_run",
+            "falsified_payload_ends_the_run",
             &place,
             &["bytes=4096", by, "placement=adaptive"],
             &["corrupt=3"],
@@ -124,7 +124,7 @@ fn a_falsified_payload_ends_the_run() {
 }
 
 #[test]
-fn one_of_high_priority_has_all_its_bursts() {
+fn high_priority_process_completes_all_bursts() {
     let place = Place::new("priority");
     for by in ["by=thread", "by=timer"] {
         let mut low = Side::start("priority", &place.0, &["side=low", "--vps", "2"]);

@@ -97,7 +97,7 @@ fn every_kind_stalls_and_every_request_is_served() {
 }
 
 #[test]
-fn a_source_that_does_not_exist_is_an_error() {
+fn unknown_event_source_is_an_error() {
     let mut command = Command::new(KUMI);
     command.args([
         "bench-child",

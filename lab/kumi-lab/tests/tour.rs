@@ -25,7 +25,7 @@ fn is_left_out(said: &str) -> bool {
 }
 
 #[test]
-fn one_is_suspended_and_resumed_and_ps_shows_it() {
+fn suspended_microprocess_is_shown_by_ps() {
     let said = chapter(9);
     if !is_left_out(&said) {
         let row = |name| {
@@ -40,7 +40,7 @@ fn one_is_suspended_and_resumed_and_ps_shows_it() {
 }
 
 #[test]
-fn every_locking_design_has_its_times() {
+fn every_locking_design_has_a_row_of_times() {
     let said = chapter(10);
     if !is_left_out(&said) {
         for design in ["kind", "id", "vp"] {
@@ -56,7 +56,7 @@ fn every_locking_design_has_its_times() {
 }
 
 #[test]
-fn calls_between_processes_and_an_inversion_are_drawn() {
+fn calls_and_priority_inversion_are_drawn() {
     let said = chapter(11);
     if !is_left_out(&said) {
         for drawn in ["gate", "Unix socket, threads"] {
@@ -80,7 +80,7 @@ fn calls_between_processes_and_an_inversion_are_drawn() {
 }
 
 #[test]
-fn a_file_system_is_mounted_and_five_organisations_are_raced() {
+fn five_organisations_of_a_file_server_are_compared() {
     let said = chapter(12);
     if !is_left_out(&said) {
         for organisation in

@@ -179,8 +179,8 @@ fn late_answers_are_waited_for() {
 }
 
 #[test]
-fn works_without_a_peer_come_to_their_results() {
-    let name = "works_without_a_peer_come_to_their_results";
+fn works_without_a_peer_complete() {
+    let name = "works_without_a_peer_complete";
     for line in [
         "work=pipe count=2 rounds=20",
         "work=mix every=4 count=2 rounds=21",
@@ -193,7 +193,7 @@ fn works_without_a_peer_come_to_their_results() {
 }
 
 #[test]
-fn a_work_that_does_not_exist_is_an_error() {
+fn unknown_work_is_an_error() {
     let mut command = Command::new(KUMI);
     command.args([
         "bench-child",

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_row_with_the_most_iterations_counts() {
+    fn row_with_the_most_iterations_is_used() {
         let rows = [
             line("create_scale", "vp", 100, 0.9),
             line("create_scale", "vp", 10_000, 0.5),
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_row_replaces_one_with_as_many_iterations() {
+    fn later_row_replaces_an_equal_number_of_iterations() {
         let rows = [line("create_scale", "vp", 100, 0.75), line("create_scale", "vp", 100, 0.5)];
         assert_eq!(loads(&rows.join("\n")).expect("read")[0].less_time, 50.0);
     }
@@ -185,13 +185,13 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_not_json_is_an_error() {
+    fn invalid_json_line_is_an_error() {
         let rows = format!("{}\n{{\n", line("create_scale", "vp", 100, 0.5));
         assert!(loads(&rows).unwrap_err().starts_with("line 2: "));
     }
 
     #[test]
-    fn the_paper_is_beside_a_given_reduction() {
+    fn given_reduction_is_printed_with_the_papers() {
         let all = Row { lines: crate::Lines { code: 1, locking: 678 }, ..PAPER[0] };
         assert_eq!(
             Scaling::given(&all, 12.5).to_string(),

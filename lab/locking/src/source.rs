@@ -119,24 +119,24 @@ mod tests {
     }
 
     #[test]
-    fn a_line_counts_once_however_often_it_locks() {
+    fn line_with_several_locks_is_counted_once() {
         assert_eq!(Lines::of("a.lock(); b.lock();\nc();\n"), lines(2, 1));
     }
 
     #[test]
-    fn a_test_module_is_left_out_up_to_its_closing_brace() {
+    fn test_module_is_left_out_up_to_its_closing_brace() {
         let text = "a.lock();\n#[cfg(test)]\nmod tests {\n    fn f() {\n        b.lock();\n    }\n}\nc.lock();\n";
         assert_eq!(Lines::of(text), lines(2, 2));
     }
 
     #[test]
-    fn an_attribute_between_the_condition_and_its_item_is_left_out() {
+    fn attribute_between_the_condition_and_its_item_is_left_out() {
         let text = "#[cfg(all(test, not(loom)))]\n#[allow(unused)]\npub(crate) mod tests {\n    a.lock();\n}\nb();\n";
         assert_eq!(Lines::of(text), lines(1, 0));
     }
 
     #[test]
-    fn a_test_item_without_a_block_is_one_line() {
+    fn test_item_without_a_block_is_one_line() {
         assert_eq!(Lines::of("#[cfg(test)]\nmod tests;\na.lock();\n"), lines(1, 1));
         assert_eq!(
             Lines::of("    #[cfg(test)]\n    hook: Mutex<u32>,\n    a.lock();\n"),
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn an_indented_test_item_leaves_out_its_first_line_only() {
+    fn only_the_first_line_of_an_indented_test_item_is_left_out() {
         let text =
             "impl A {\n    #[cfg(test)]\n    fn f(&self) {\n        self.a.lock();\n    }\n}\n";
         assert_eq!(Lines::of(text), lines(4, 1));

@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_module_behind_the_interface_is_an_error() {
+    fn missing_module_behind_the_interface_is_an_error() {
         let tree = Tree::new("missing", &[("crates/resource/src/lib.rs", "a();\n")]);
         let error = Table::count(&tree.0).err().expect("refused");
         assert!(error.to_string().contains(BEHIND[0]), "{error}");

@@ -4,7 +4,7 @@
 use kumihimo_bench_kit::Request;
 
 #[test]
-fn every_benchmark_of_events_comes_to_its_result() {
+fn every_benchmark_of_events_completes() {
     // SAFETY: this process has one test and no runtime yet, so no other thread reads the
     // environment.
     unsafe { std::env::set_var("KUMI_EVENTS", "watch") };

@@ -107,7 +107,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_event_comes_once_at_its_time_in_order(delays in prop::collection::vec(0u64..50, 0..200), seed: u64) {
+        fn events_are_processed_once_in_order_of_time(delays in prop::collection::vec(0u64..50, 0..200), seed: u64) {
             let came = run(seed, &delays);
             prop_assert!(came.is_sorted_by_key(|(time, _)| *time));
             prop_assert!(came.iter().all(|(time, event)| *time == delays[*event]));
@@ -117,14 +117,14 @@ mod tests {
     }
 
     #[test]
-    fn equal_times_are_in_an_order_of_the_seed() {
+    fn order_of_equal_times_depends_on_the_seed() {
         let orders: BTreeSet<_> = (0..100).map(|seed| run(seed, &[7, 7, 7])).collect();
         // All six permutations.
         assert_eq!(orders.len(), 6);
     }
 
     #[test]
-    fn what_an_event_schedules_comes_later() {
+    fn scheduled_events_are_processed_later() {
         let mut engine = Engine::new(1);
         engine.after(5, "first");
         assert_eq!(engine.next(), Some("first"));

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn the_papers_two_times_come_out() {
+    fn both_times_of_the_paper_are_reproduced() {
         for seed in 0..5 {
             assert!((at_8(Design::Ring, costs(), seed) - RING_MS).abs() < 0.2);
             assert!((at_8(Design::Conventional, costs(), seed) - CONVENTIONAL_MS).abs() < 0.2);
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_else_costs_what_the_lock_makes_the_difference() {
+    fn lock_makes_the_difference_for_all_other_costs() {
         // Costs of creations and of switches, as multiples of a queue operation.
         for (create, switch) in [(0, 1), (0, 4), (2, 2), (1, 20), (20, 1)] {
             let with = |queue_ns: u64, lock_ns| Costs {

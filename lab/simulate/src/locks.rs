@@ -366,7 +366,7 @@ mod tests {
         Load { kinds: 2, total_ns: 1000.0, resource_ns: 400.0, names_ns: 300.0, shared_ns: 100.0 };
 
     #[test]
-    fn one_core_does_all_one_after_the_other() {
+    fn one_core_processes_everything_in_sequence() {
         let program = [
             Step::Compute(10.0),
             Step::Locked { lock: 0, ns: 2.5 },
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn without_locks_it_scales_but_for_one_more_item() {
+    fn without_locks_time_is_divided_by_the_cores() {
         for cores in CORES.into_iter().chain([5, 24]) {
             let time = run(&machine(cores), &same(24, &[Step::Compute(10.0)]), 100, 1);
             assert_eq!(time, 24_usize.div_ceil(cores) as f64 * 1000.0, "{cores} cores");
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn one_lock_for_everything_lets_nothing_overlap() {
+    fn single_lock_prevents_overlap() {
         let programs = same(24, &[Step::Locked { lock: 0, ns: 10.0 }]);
         for cores in [2, 5, 64] {
             assert_eq!(run(&machine(cores), &programs, 100, 1), 24_000.0);
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn two_locks_one_after_the_other_are_a_pipeline() {
+    fn two_locks_in_sequence_are_a_pipeline() {
         let programs =
             same(24, &[Step::Locked { lock: 0, ns: 10.0 }, Step::Locked { lock: 1, ns: 10.0 }]);
         // Both stages are busy, except during the first fill and the last drain.
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn a_design_has_the_locks_that_it_says() {
+    fn designs_have_their_declared_locks() {
         let locks = |design, worker| {
             let steps = LOAD.program(design, worker).into_iter();
             steps
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn times_that_cannot_be_are_refused() {
+    fn impossible_times_are_refused() {
         let good = Times {
             machine: String::new(),
             hand_over_ns: 1.0,
@@ -500,7 +500,7 @@ mod tests {
         /// The time is at least that of the longest lock and of the longest core, at most that of
         /// one core, and the same for the same seed.
         #[test]
-        fn within_its_bounds(programs in programs(), cores in 1usize..16, seed: u64) {
+        fn time_is_within_its_bounds(programs in programs(), cores in 1usize..16, seed: u64) {
             let of = |step: &Step| match *step { Step::Compute(ns) | Step::Locked { ns, .. } => ns };
             let total: f64 = programs[0].iter().map(of).sum();
             let on_lock = |n: usize| -> f64 {
@@ -516,7 +516,7 @@ mod tests {
         }
 
         #[test]
-        fn more_cores_are_never_slower_if_handing_over_is_free(
+        fn more_cores_are_never_slower_with_free_transfers(
             parts in (1u32..100, 0u32..100, 0u32..100, 0u32..100),
             kinds in 1usize..4,
         ) {

@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_fitted_comes_out_and_the_rest_is_predicted() {
+    fn fitted_figures_are_reproduced_and_others_predicted() {
         for seed in 0..5 {
             for figure in check(seed) {
                 let within = if figure.fitted { 0.005 } else { 0.015 };
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_figures_leave_open_does_not_matter() {
+    fn undetermined_times_do_not_change_the_result() {
         let times = times();
         for (load, on_four) in [(times.create, [0.807, 0.389]), (times.region, [0.792, 0.384])] {
             let rest = load.total_ns - load.names_ns;
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn queued_locks_would_have_kept_what_two_cores_gained() {
+    fn queued_locks_keep_the_gain_of_two_cores() {
         let times = times();
         let on = |cores| {
             let machine =
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn the_papers_times_can_be() {
+    fn times_of_the_paper_are_possible() {
         assert_eq!(times().check(), Ok(()));
     }
 }

@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dropped_page_reads_what_the_file_has() {
+    fn dropped_page_is_read_from_the_file_again() {
         let path = std::env::temp_dir().join(format!("kumihimo-pages-{}", std::process::id()));
         let bytes: Vec<u8> = (0..4 * PAGE).map(|i| (i / PAGE) as u8).collect();
         std::fs::write(&path, bytes).expect("a file");

@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whole_requests_only() {
+    fn incomplete_requests_are_not_parsed() {
         let mut bytes = Vec::new();
         for n in [7u64, 8, 9, 10] {
             bytes.extend_from_slice(&n.to_le_bytes());

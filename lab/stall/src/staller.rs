@@ -221,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_loops_until_it_is_over() {
+    fn loop_ends_when_the_flag_is_set() {
         let over = Arc::new(AtomicBool::new(true));
         assert_eq!((endless(&over).stalls, endless(&over).rounds), (0, 0));
         over.store(false, Relaxed);

@@ -53,14 +53,14 @@ mod tests {
     use crate::KernelThreads;
 
     #[test]
-    fn a_tick_is_due_at_the_next_whole_millisecond() {
+    fn ticks_are_due_at_whole_milliseconds() {
         let begin = Instant::now();
         let due = |us| next_tick(begin, begin + Duration::from_micros(us)) - begin;
         assert_eq!([0, 999, 1_000, 1_001].map(due).map(|d| d.as_millis()), [1, 1, 2, 2]);
     }
 
     #[test]
-    fn it_ticks_until_the_work_is_over() {
+    fn clock_ticks_until_the_work_is_over() {
         let progress = Progress::default();
         let late = std::thread::scope(|scope| {
             let clock = scope.spawn(|| tick(&KernelThreads, &progress, 0));

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_most_threads_at_once_are_counted() {
+    fn maximum_of_simultaneous_threads_is_counted() {
         let observer = Observer::start(Duration::from_secs(600));
         let threads: Vec<_> = (0..20).map(|_| thread::spawn(|| thread::sleep(4 * EVERY))).collect();
         for thread in threads {

@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn every_work_has_a_name_of_its_own() {
+    fn names_of_works_are_unique() {
         assert!(Kind::ALL.iter().all(|&kind| Kind::from_name(kind.name()) == Some(kind)));
     }
 }

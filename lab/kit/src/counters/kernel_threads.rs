@@ -58,7 +58,7 @@ mod tests {
 
     /// For comparison: 60 of 100,000 plain listings miss the permanent thread.
     #[test]
-    fn one_that_ends_hides_none_that_stays() {
+    fn ended_threads_do_not_hide_running_ones() {
         for round in 0..3_000u32 {
             let both = Barrier::new(2);
             let (over, until) = mpsc::channel::<()>();
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_is_not_there_is_an_error() {
+    fn missing_process_is_an_error() {
         assert_eq!(kernel_threads(u32::MAX).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 }

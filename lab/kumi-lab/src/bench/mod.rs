@@ -318,7 +318,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_ratio_of_spread_comes_from_pairs() {
+    fn ratio_of_spread_is_computed_from_pairs() {
         let mut rows = Rows::default();
         for line in [
             "ring 10 us",
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_contender_is_a_failure_and_not_silence() {
+    fn missing_contender_is_reported_as_a_failure() {
         let options = Options {
             vps: vec![1],
             rivals: true,

@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn both_agree_with_the_papers_as_far_as_they_say() {
+    fn both_simulations_reach_the_goals_of_the_papers() {
         for (name, rows) in [("spread", 50), ("resources", 190)] {
             let outcome = one(name, &options(), None).unwrap();
             assert!(outcome.verdicts.iter().all(|v| v.reached), "{name}");
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn given_times_take_the_place_of_the_built_in_ones() {
+    fn given_times_replace_the_built_in_times() {
         let create =
             Load { kinds: 1, total_ns: 100.0, resource_ns: 20.0, names_ns: 30.0, shared_ns: 0.0 };
         let times =
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn times_that_mean_nothing_are_refused() {
+    fn invalid_times_are_refused() {
         for (name, text, why) in [
             ("spread", "{", "EOF"),
             ("spread", "{}", "missing field `machine`"),
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_simulated_is_said() {
+    fn benchmarks_without_simulation_are_refused() {
         assert_eq!(names("all", false).unwrap(), NAMES);
         assert_eq!(names("spread", true).unwrap(), ["spread"]);
         assert!(names("yield", false).unwrap_err().contains("yield has no simulation"));

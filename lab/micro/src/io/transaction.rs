@@ -356,14 +356,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mixes_are_the_papers() {
+    fn mixes_have_the_papers_counts() {
         assert_eq!(count(PAPER, |_| true), 68);
         assert_eq!(count(PAPER, |step| matches!(step, Step::Receive)), 16);
         assert_eq!(count(PAPER, |step| matches!(step, Step::Clock)), 5);
     }
 
     #[test]
-    fn what_is_sent_is_received() {
+    fn sent_messages_are_received() {
         for mix in [PAPER, READS] {
             let sent = count(mix, |step| matches!(step, Step::Send));
             let received = count(mix, |step| matches!(step, Step::Receive));
@@ -377,7 +377,7 @@ mod tests {
 
     /// With the paper's own figures: 5.3 % (errata: PAPERS.md).
     #[test]
-    fn equation_8_with_the_papers_figures() {
+    fn equation_8_agrees_with_the_papers_figures() {
         let costs = Costs { plain: 1.169, put: 0.612 - 1.169 / 60.0 };
         let alone = 380.93;
         let gain = costs.predicted(60, alone, 68, 36.0 / 68.0);

@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_locks_exclude() {
+    fn both_locks_are_exclusive() {
         fn count<L: Lock>() -> u64 {
             let lock = L::new();
             std::thread::scope(|s| {
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn both_kinds_of_holders_away_come_in_every_run() {
+    fn every_run_has_long_and_sleeping_holders() {
         let all: Vec<usize> = (1..=ROUNDS).collect();
         let long = all.iter().filter(|n| n.is_multiple_of(LONG_EVERY)).count();
         let asleep = all.iter().filter(|n| n.is_multiple_of(ASLEEP_EVERY)).count();

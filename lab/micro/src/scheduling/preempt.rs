@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_digest_depends_on_the_data_and_on_how_often() {
+    fn digest_depends_on_the_data_and_the_repetitions() {
         let work = Work::new(1, 3);
         assert_ne!(work.digest, Work::new(2, 3).digest);
         assert_ne!(work.digest, Work::new(1, 4).digest);
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quantum_is_of_milliseconds() {
+    fn quantum_is_parsed_in_milliseconds() {
         let of = |word: &str| {
             quantum(&Request::parse(["preempt".to_owned(), word.to_owned()]).expect("a request"))
         };

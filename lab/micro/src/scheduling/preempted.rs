@@ -283,7 +283,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_that_loops_goes_on_until_it_is_told() {
+    fn loop_runs_until_it_is_ended() {
         let looping = Arc::new(Looping::default());
         let other = looping.clone();
         let one = std::thread::spawn(move || other.run());
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_is_seen_after_it_came() {
+    fn cause_is_visible_after_it_is_stored() {
         let round = Round::default();
         assert_eq!(round.is_caused(1), None);
         round.at.store(now_ns(), Release);

@@ -51,7 +51,7 @@ fn served(operation: &str, clients: usize) -> Option<(BTreeMap<u32, u64>, u64)> 
 }
 
 #[test]
-fn an_operation_is_a_request() {
+fn each_operation_is_a_request() {
     // Allowance for path lookups of each client.
     const WAY: u64 = 100;
     // The kernel also requests the attributes of the directory, to check the permission to search

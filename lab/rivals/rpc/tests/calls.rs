@@ -105,7 +105,7 @@ fn every_caller_is_answered() {
 }
 
 #[test]
-fn a_falsified_payload_ends_the_run() {
+fn falsified_payload_ends_the_run() {
     for transport in TRANSPORTS {
         for check in ["check=whole", "check=head"] {
             let name = format!("{transport}-falsified");
@@ -122,7 +122,7 @@ fn a_falsified_payload_ends_the_run() {
 }
 
 #[test]
-fn what_is_not_known_is_an_error() {
+fn unknown_words_are_errors() {
     let place = Place::new();
     for args in [
         &["transport=pigeon"][..],

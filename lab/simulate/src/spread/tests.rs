@@ -27,7 +27,7 @@ proptest! {
 
     /// Every run asserts at its end that no thread is lost or duplicated.
     #[test]
-    fn every_run_ends_with_all_threads(costs in costs(), processors in 1usize..24, seed: u64) {
+    fn every_run_ends_and_repeats_for_a_seed(costs in costs(), processors in 1usize..24, seed: u64) {
         for design in Design::ALL {
             let outcome = run(design, processors, &costs, seed);
             prop_assert_eq!(outcome, run(design, processors, &costs, seed));
@@ -38,7 +38,7 @@ proptest! {
     }
 
     #[test]
-    fn so_with_the_papers_designs(create in 0u64..50, queue in 1u64..50, switch in 1u64..50, processors in 2usize..33) {
+    fn runs_of_the_papers_designs_end(create in 0u64..50, queue in 1u64..50, switch in 1u64..50, processors in 2usize..33) {
         let costs = paper::Costs { create_ns: create, queue_ns: queue, switch_ns: switch, look_ns: 5, lock_ns: 30 };
         for design in paper::Design::ALL {
             let even = paper::run(design, processors, costs, 1).even;
@@ -49,7 +49,7 @@ proptest! {
 }
 
 #[test]
-fn one_processor_has_all_when_they_are_created() {
+fn one_processor_is_even_after_the_creations() {
     for design in Design::ALL {
         let outcome = run(design, 1, &Costs::today(), 1);
         assert_eq!((outcome.even, outcome.moves), (Some(256 * Costs::today().create_ns), 0));
@@ -59,7 +59,7 @@ fn one_processor_has_all_when_they_are_created() {
 /// A share passes each further position of the ring: 128 moves for each processor. Measured
 /// (`bench-child spread`, over-committed): 381 to 382 on 4 processors, 855 to 884 on 8.
 #[test]
-fn the_ring_moves_as_many_as_the_real_one() {
+fn moves_of_the_ring_agree_with_the_measurement() {
     let moves = [2, 4, 8].map(|processors| run(Design::Ring, processors, &Costs::today(), 1).moves);
     assert!(
         moves[0] == 128 && (380..390).contains(&moves[1]) && (850..950).contains(&moves[2]),
@@ -69,7 +69,7 @@ fn the_ring_moves_as_many_as_the_real_one() {
 
 /// One removal under a lock is enough for a share, and after that no processor is idle.
 #[test]
-fn without_a_ring_nothing_moves_once_nobody_idles() {
+fn without_a_ring_moves_end_when_no_processor_is_idle() {
     for design in [Design::Locked, Design::Steal] {
         let outcome = run(design, 32, &Costs::today(), 1);
         assert!(
@@ -80,7 +80,7 @@ fn without_a_ring_nothing_moves_once_nobody_idles() {
 }
 
 #[test]
-fn the_papers_conventional_design_by_hand() {
+fn simulation_agrees_with_the_papers_designs_by_hand() {
     // The second processor finds the first surplus at 129 or 130. Then 96 removals of 1 + 10 under
     // the lock, with a switch of 1 between them.
     let costs = paper::Costs { create_ns: 0, queue_ns: 1, switch_ns: 1, look_ns: 1, lock_ns: 10 };
@@ -92,7 +92,7 @@ fn the_papers_conventional_design_by_hand() {
 }
 
 #[test]
-fn costs_that_cannot_be_are_refused() {
+fn impossible_costs_are_refused() {
     let today = Costs::today();
     assert_eq!(today.check(), Ok(()));
     assert!(Costs { switch_ns: 0, ..today.clone() }.check().unwrap_err().contains("switch_ns: 0"));

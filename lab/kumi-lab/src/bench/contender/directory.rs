@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_is_in_it_and_it_goes() {
+    fn directory_is_empty_and_removed_when_dropped() {
         let directory = Directory::new("test").unwrap();
         assert!(directory.machine().unwrap().spaces().unwrap().is_empty());
         let path = directory.path().to_owned();

@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_says_what_it_complained() {
+    fn failed_command_is_reported_with_its_standard_error() {
         let Err(Trouble::Failed(error)) = shell("echo out; echo cause >&2; exit 3") else {
             panic!("a failure")
         };
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_starts_on_its_cores_and_the_parent_keeps_its_own() {
+    fn child_starts_on_its_cores_and_the_parent_keeps_its_own() {
         let before = own_cores();
         let allowed = shell("grep Cpus_allowed_list /proc/self/status").unwrap();
         let last = before.last().unwrap().to_string();
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_cell_says_is_in_the_environment() {
+    fn keys_of_a_cell_are_in_the_environment() {
         let programs = Programs::from([(Runtime::Kumihimo, Ok(PathBuf::from("kumi")))]);
         let with = |arg: &str| {
             let args = vec![arg.to_owned()];
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_program_is_an_error() {
+    fn missing_program_is_an_error() {
         let programs = Programs::from([(Runtime::Go, Err("Go is not installed".to_owned()))]);
         let contender = Contender {
             runtime: Runtime::Go,

@@ -176,14 +176,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn our_own_cpu_time_is_counted() {
+    fn cpu_time_of_the_parent_is_counted() {
         let me = std::process::id();
         assert!(cpu_time(me) > 0);
         assert_eq!(cpu_time_of(me, |name| name == "nobody"), 0);
     }
 
     #[test]
-    fn a_slice_is_what_the_load_said() {
+    fn slice_is_parsed_from_the_loads_line() {
         let slice = Slice::parse("100 0.5 1 2 3 110", 1_100.0, 0.6).unwrap();
         assert_eq!((slice.rate(), slice.p999, slice.cpu / slice.all), (200.0, 3.0, 10.0));
         assert!(Slice::parse("load: gone", 0.0, 0.0).is_err());

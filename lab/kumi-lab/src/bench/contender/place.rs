@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_are_apart_and_both_go_with_what_is_beside_them() {
+    fn two_places_are_separate_and_removed_with_adjacent_files() {
         let (one, other) = (Place::new("place-test").unwrap(), Place::new("place-test").unwrap());
         assert_ne!(one.path, other.path);
         fs::write(one.path.join("file"), "").unwrap();

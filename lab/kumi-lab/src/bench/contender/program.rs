@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_is_told_and_heard_and_ends() {
+    fn program_reads_lines_writes_lines_and_ends() {
         let mut program = Program::start(&own_cores(), Command::new("cat")).unwrap();
         program.tell("one").unwrap();
         assert_eq!(program.hear().unwrap(), "one");

@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_installed_is_said() {
+    fn missing_program_is_reported_with_its_package() {
         let why = output_on(&own_cores(), &mut Command::new("/no/such/program")).unwrap_err();
         let Trouble::Refused(why) = not_installed(why, "redis-server", "redis-server") else {
             panic!("refused")

@@ -120,13 +120,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_installed_is_said() {
+    fn missing_program_is_reported_as_not_installed() {
         let error = run(&mut Command::new("/no/such/program"), "Go").unwrap_err();
         assert_eq!(error, "Go is not installed");
     }
 
     #[test]
-    fn nobody_is_built_for_nothing() {
+    fn only_rivals_of_the_named_benchmarks_are_built() {
         let built =
             |benches: &[&str]| Runtime::BUILT.into_iter().filter(|r| is_of(*r, benches)).count();
         let counts =
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rivals_sources_are_where_they_are_looked_for() {
+    fn sources_of_every_rival_exist() {
         for rival in Runtime::BUILT {
             assert!(repository().join("lab/rivals").join(rival.name()).is_dir());
         }

@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_draws_finds_a_terminal_and_is_ended() {
+    fn program_has_a_terminal_of_40_lines_and_is_ended() {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", "test -t 0 && test -t 1 && stty size && read forever"]);
         let terminal = Terminal::start(command).unwrap();

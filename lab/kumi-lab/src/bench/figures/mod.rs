@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn reached_missed_and_not_measured() {
+    fn verdicts_are_reached_missed_or_not_measured() {
         let verdicts = judge(
             "yield",
             &rows(&[("kumihimo", "switch 21 ns"), ("go", "switch 80 ns")]),
@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn round_by_round_where_slices_alternate() {
+    fn figures_are_computed_per_round_where_slices_alternate() {
         let mut rows = Rows::default();
         for (runtime, value) in [
             ("kumihimo", 10),
@@ -534,7 +534,7 @@ mod tests {
     }
 
     #[test]
-    fn an_aim_lies_beyond_what_must_hold() {
+    fn aim_is_stricter_than_the_goal() {
         let judged = |looks: f64| {
             let line = format!("looks {looks} 1/s work=worst events=watch");
             let vps = super::super::contender::own_cores().len();
@@ -552,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn every_figure_belongs_to_a_benchmark_and_has_a_name_of_its_own() {
+    fn every_figure_has_a_benchmark_and_a_unique_name() {
         let mut names: Vec<_> = super::all().map(|f| (f.bench, f.what(), f.at)).collect();
         assert!(names.iter().all(|(bench, ..)| NAMES.contains(bench)));
         let all = names.len();

@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_what_a_server_echoes() {
+    fn echoed_bytes_are_counted() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let server = std::thread::spawn(move || {
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_reply_is_an_error() {
+    fn wrong_reply_is_an_error() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let server = std::thread::spawn(move || {

@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_request_that_was_due_is_answered() {
+    fn every_due_request_is_answered() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let server = thread::spawn(move || {

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn every_row_of_calls_names_every_key() {
+    fn every_row_of_calls_has_every_key() {
         for contender in contenders("rpc", true) {
             for key in ["callers", "bytes", "placement", "check", "by", "as"] {
                 assert!(contender.value(key).is_some(), "{key}: {contender:?}");
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn ours_is_beside_the_socket_in_every_cell_of_the_figures() {
+    fn gates_and_the_socket_are_measured_in_every_cell_of_the_figures() {
         let all = contenders("rpc", false);
         let of = |is: &dyn Fn(&Contender) -> bool| {
             all.iter().filter(|c| c.value("check") == Some("whole") && is(c)).count()

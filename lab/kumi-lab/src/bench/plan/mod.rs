@@ -547,7 +547,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_takes_part_twice_in_the_same() {
+    fn contenders_of_a_benchmark_are_unique() {
         for bench in NAMES {
             let mut seen = BTreeSet::new();
             for cell in cells(bench, &options(true)) {
@@ -560,7 +560,7 @@ mod tests {
     }
 
     #[test]
-    fn every_load_of_the_paper_under_every_locking_beside_the_kernel() {
+    fn loads_of_the_paper_are_planned_with_every_locking_design() {
         let who = |full, vps, runtime| {
             let all = cells("resources", &options(full));
             all.iter()
@@ -576,7 +576,7 @@ mod tests {
     }
 
     #[test]
-    fn without_rivals_only_we_run() {
+    fn without_rivals_only_kumihimo_runs() {
         let alone = Options { rivals: false, ..options(true) };
         for bench in NAMES {
             for cell in cells(bench, &alone) {

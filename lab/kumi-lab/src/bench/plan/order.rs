@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everyone_once_and_not_always_alike() {
+    fn rounds_are_permutations_that_differ_and_repeat_for_a_seed() {
         let mut order = Order::new(1);
         let rounds: Vec<_> = (0..20).map(|_| order.round(5)).collect();
         for round in &rounds {

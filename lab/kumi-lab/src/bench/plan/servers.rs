@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn every_organisation_on_the_papers_load_with_each_way_to_allot_threads() {
+    fn every_organisation_is_planned_with_every_allotment_of_threads() {
         let on = |full, load: &str| {
             contenders(full, true).iter().filter(|c| c.value("load") == Some(load)).count()
         };

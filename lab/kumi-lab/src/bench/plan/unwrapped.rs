@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_source_is_beside_two_of_std() {
+    fn every_source_is_planned_with_two_runs_of_std() {
         let options = |rivals, full| Options {
             vps: vec![1],
             rivals,

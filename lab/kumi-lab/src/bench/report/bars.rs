@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bar_an_organisation_and_a_chart_a_number_of_cores() {
+    fn chart_per_number_of_cores_has_a_bar_per_organisation() {
         let mut rows = Rows::default();
         for (line, cores) in [
             ("time_both 100 ms organisation=sequential threads=1", 1),

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_stands_for_the_rows_on_the_terminal_only() {
+    fn table_replaces_the_rows_on_the_terminal_only() {
         assert!(
             outcome().plain().contains("kumihimo")
                 && outcome().plain().contains("Nobody knows why.")
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_is_in_every_form() {
+    fn failures_are_in_every_format() {
         assert!(outcome().plain().contains("MISSING ROW: tokio yield: no"));
         assert!(outcome().markdown(&[]).contains("Missing row: tokio yield: no"));
         assert!(outcome().plain().contains("NOT MEASURED: yield events=bpf: no"));
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_has_figures_rows_and_machine() {
+    fn report_has_figures_rows_and_machine() {
         let text = whole(
             "kumi bench yield",
             &[outcome()],

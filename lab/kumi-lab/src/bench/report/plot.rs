@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_for_each_contender_over_the_numeric_key() {
+    fn each_contender_has_a_line_over_the_numeric_key() {
         let plots = plots(
             "echo",
             &rows(&[
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_lines_are_parted_by_another_number() {
+    fn plots_with_too_many_lines_are_split_by_another_number() {
         let mut lines = Vec::new();
         for (word, callers) in (0..15).flat_map(|word| [1, 16, 64].map(|callers| (word, callers))) {
             for cores in [1, 2] {
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn words_make_no_axis() {
+    fn keys_without_numbers_are_no_axis() {
         assert!(
             plots("stall", &rows(&[("go", "p99 1 us stall=none"), ("go", "p99 2 us stall=read")]))
                 .unwrap()
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn the_axis_fits() {
+    fn axis_includes_all_values() {
         let axis = Axis::of([1.0, 10_000.0].into_iter());
         assert!(axis.logarithmic && axis.low > 0.0 && axis.high > 10_000.0);
         let axis = Axis::of([0.0, 10_000.0].into_iter());

@@ -193,7 +193,7 @@ pub mod tests {
     }
 
     #[test]
-    fn reads_a_line() {
+    fn valid_line_is_parsed() {
         let s = Sample::parse(
             "total 0.5 s order=child alive_max:=7 runtime=floor",
             &from("skynet", "go", 2),
@@ -207,14 +207,14 @@ pub mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_sample() {
+    fn invalid_lines_are_refused() {
         for line in ["", "total", "total x s", "total NaN s", "total 1", "total 1 s word"] {
             assert!(Sample::parse(line, &from("b", "go", 1)).is_err(), "{line}");
         }
     }
 
     #[test]
-    fn each_combination_once() {
+    fn each_combination_of_keys_is_one_row() {
         let mut rows = Rows::default();
         for line in ["a 1 ns", "a 3 ns", "a 2 ns k=1", "a 5 ns alive_max:=9", "b 1 s"] {
             rows.add(Sample::parse(line, &from("x", "go", 1)).unwrap()).unwrap();
@@ -229,14 +229,14 @@ pub mod tests {
     }
 
     #[test]
-    fn one_unit_a_row() {
+    fn second_unit_of_a_row_is_an_error() {
         let mut rows = Rows::default();
         rows.add(Sample::parse("a 1 ns", &from("x", "go", 1)).unwrap()).unwrap();
         assert!(rows.add(Sample::parse("a 1 s", &from("x", "go", 1)).unwrap()).is_err());
     }
 
     #[test]
-    fn the_smallest_note_stands() {
+    fn smallest_value_of_a_note_is_kept() {
         let mut rows = Rows::default();
         for line in ["a 1 ns alive_max:=100", "a 1 ns alive_max:=99"] {
             rows.add(Sample::parse(line, &from("x", "go", 1)).unwrap()).unwrap();

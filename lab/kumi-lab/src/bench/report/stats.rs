@@ -39,12 +39,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_nothing_there_is_none() {
+    fn summary_of_no_samples_is_none() {
         assert_eq!(summary(&[]), None);
     }
 
     #[test]
-    fn quartiles_of_few() {
+    fn quartiles_of_few_samples_are_defined() {
         assert_eq!(quartiles(&[]), None);
         assert_eq!(quartiles(&[7.0]), Some([7.0; 3]));
         assert_eq!(quartiles(&[5.0, 1.0, 2.0, 4.0, 3.0]), Some([2.0, 3.0, 4.0]));
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_and_even() {
+    fn median_of_odd_and_even_counts() {
         let odd = summary(&[3.0, 1.0, 2.0]).unwrap();
         assert_eq!((odd.median, odd.min, odd.max, odd.runs), (2.0, 1.0, 3.0, 3));
         let even = summary(&[4.0, 1.0, 2.0, 3.0]).unwrap();

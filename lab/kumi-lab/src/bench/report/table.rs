@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers() {
+    fn numbers_are_formatted() {
         for (x, text) in [
             (0.0, "0"),
             (1_234_567.8, "1,234,568"),
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_line_up() {
+    fn columns_are_aligned() {
         let body = vec![
             vec!["go".to_owned(), "80".to_owned()],
             vec!["kumihimo".to_owned(), "9".to_owned()],

@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn being_watched_costs_what_a_request_takes_longer() {
+    fn cost_of_observation_is_computed_per_request() {
         let slice = |requests, cpu| Slice {
             requests,
             seconds: 1.0,
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_listed_where_nobody_is() {
+    fn empty_directory_lists_no_process() {
         let directory = Directory::new("control-test").unwrap();
         let machine = directory.machine().unwrap();
         assert_eq!((in_turn(&machine).unwrap(), at_once(&machine).unwrap()), (0, 0));

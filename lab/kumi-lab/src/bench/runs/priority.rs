@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_sessions_are_alike_it_is_said() {
+    fn disabled_autogroups_are_refused() {
         assert_eq!(autogroup("1\n"), Ok(()));
         for text in ["0\n", ""] {
             assert!(

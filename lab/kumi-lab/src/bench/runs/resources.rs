@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn scales_come_from_pairs_of_one_round() {
+    fn scales_are_computed_from_pairs_of_one_round() {
         let mut samples = Vec::new();
         for (one, two) in [(10, 6), (20, 10)] {
             samples.push(sample(
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn times_for_the_simulation_come_from_the_rows() {
+    fn times_for_the_simulation_are_computed_from_the_rows() {
         let mut rows = Rows::default();
         for load in ["create", "region", "message"] {
             rows.add(sample(
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_no_more_than_the_whole() {
+    fn times_of_parts_are_limited_to_the_total() {
         let mut rows = Rows::default();
         for load in ["create", "region", "message"] {
             rows.add(sample(
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_thread_stays_where_it_is_told() {
+    fn kernel_thread_stays_on_its_core() {
         let core = *crate::bench::contender::own_cores().last().expect("one");
         thread::spawn(move || {
             stay_on(core).unwrap();

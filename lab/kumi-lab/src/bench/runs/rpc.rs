@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_has_every_key_and_what_a_call_takes() {
+    fn rows_have_every_key_and_the_times_of_a_call() {
         let samples =
             slice(5.0, 1_000.0).samples(&contender("futex", "spin"), 2, Some(4.0)).unwrap();
         let values: Vec<_> =
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_placement_is_of_each_and_on_any_core() {
+    fn best_placement_is_chosen_per_transport_over_all_cores() {
         let mut samples = Vec::new();
         for (transport, placement, cores, p50, calls) in [
             ("futex", "scheduled", 1, 5.0, 100.0),
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn every_wait_is_a_switch() {
+    fn every_wait_is_counted_as_a_switch() {
         let mut cat = Program::start(&cores_for(1), Command::new("cat")).unwrap();
         let mut ask = || {
             cat.tell("word").unwrap();

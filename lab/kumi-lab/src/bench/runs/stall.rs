@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_kind_over_none_run_by_run() {
+    fn worst_ratio_is_computed_per_run() {
         let mut lines = vec!["p99 100 us stall=none events=watch reached:=1".to_owned()];
         for (kind, p99) in plan::STALLS.iter().zip([150, 300, 120, 110, 100]) {
             lines.push(format!("p99 {p99} us stall={kind} events=watch reached:=1"));
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_stall_enough_is_said() {
+    fn stalls_below_the_minimum_are_noted() {
         let mut lines = vec!["p999 100 us stall=none reached:=1".to_owned()];
         for kind in &plan::STALLS[1..] {
             lines.push(format!(
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn loops_over_none_run_by_run() {
+    fn ratio_of_loops_is_computed_per_run() {
         let mut lines = vec![
             "p99 100 us stall=none events=bpf reached:=1",
             "p99 200 us stall=none events=bpf reached:=1",
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_is_gone_with_its_run() {
+    fn directory_is_removed_with_its_run() {
         let directory = Directory::new().unwrap();
         let path = directory.0.directory().to_owned();
         std::fs::write(directory.0.load(), "x").unwrap();

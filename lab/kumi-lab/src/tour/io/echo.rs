@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_requests_are_alike() {
+    fn requests_differ() {
         assert!(request(0, 1) != request(1, 0) && request(3, 99) != request(4, 0));
     }
 

@@ -242,7 +242,7 @@ mod tests {
     use crate::tour::in_runtime;
 
     #[test]
-    fn a_line_is_as_sha256sum_prints_it() {
+    fn lines_have_the_format_of_sha256sum() {
         let empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855  /tmp/a b\n";
         assert_eq!(line(&Sha256::digest(b""), Path::new("/tmp/a b")), empty.as_bytes());
     }
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_gone_is_an_error() {
+    fn missing_file_is_an_error() {
         let paths: Arc<[PathBuf]> = [PathBuf::from("/nonexistent/file")].into();
         assert!(each::<Kernel>(&paths).is_err_and(|why| why.contains("/nonexistent/file")));
     }

@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bar_ends_where_both_cost_the_same() {
+    fn mark_of_a_bar_is_at_equal_costs() {
         let lines = drawn("nop", &[(1, 1.5), (4, 1.0), (16, 0.5)]);
         assert_eq!(lines[0], format!("  nop      1  1.50  {}|{}", "#".repeat(40), "#".repeat(20)));
         assert_eq!(lines[1], format!("           4  1.00  {}|", "#".repeat(40)));
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_is_drawn() {
+    fn rate_is_drawn() {
         assert_eq!(live(Duration::from_millis(250), 10_000.0), "   250 ms     10,000 ##");
     }
 }

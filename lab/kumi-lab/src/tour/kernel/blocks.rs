@@ -420,8 +420,8 @@ mod tests {
     }
 
     #[test]
-    fn without_events_nobody_has_a_turn_beside_a_block() {
-        if skips("without_events_nobody_has_a_turn_beside_a_block") {
+    fn without_events_no_tick_runs_during_a_block() {
+        if skips("without_events_no_tick_runs_during_a_block") {
             return;
         }
         let report = report(Some(Events::Off), Span::For(Duration::from_millis(5)));
@@ -432,8 +432,8 @@ mod tests {
     }
 
     #[test]
-    fn with_events_the_clock_has_its_turns_beside_each_block() {
-        if skips("with_events_the_clock_has_its_turns_beside_each_block") {
+    fn with_events_ticks_run_during_each_block() {
+        if skips("with_events_ticks_run_during_each_block") {
             return;
         }
         for (kind, refused) in source::probe() {
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_comes_over_unchanged() {
+    fn report_of_the_child_is_parsed_unchanged() {
         let report = made_up("perf", &[1, 200, 3]);
         assert_eq!(report.turns(), 7);
         assert_eq!(Report::from_json(&report.to_json().to_string()), Some(report));
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn every_tick_is_in_one_bar() {
+    fn every_tick_is_counted_in_one_bar() {
         let lines = histograms(&[
             &made_up("off", &[0, 1, 2, 10, 11, 101, 900]),
             &made_up("bpf", &[0; 10_000]),

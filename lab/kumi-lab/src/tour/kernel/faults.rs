@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_that_names_it() {
+    fn message_of_a_stack_overflow_is_recognised() {
         assert!(is_named(
             "kumihimo: microprocess 'digger' (id 3) overflowed its stack of 64 KiB; set it\n"
         ));

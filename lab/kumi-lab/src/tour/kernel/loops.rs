@@ -222,14 +222,14 @@ mod tests {
     }
 
     #[test]
-    fn without_events_no_tick_comes_beside_a_loop() {
+    fn without_events_no_tick_runs_during_a_loop() {
         let Some(seen) = seen(Some(Events::Off)) else { return };
         assert_eq!((seen.report.turns(), seen.preempted), (0, 0), "{seen:?}");
         assert!(seen.report.late.len() >= 20);
     }
 
     #[test]
-    fn a_preempted_loop_is_counted() {
+    fn preempted_loop_is_counted() {
         let Some(seen) = seen(None) else { return };
         // The number of punctual ticks depends on the machine; all ticks happen eventually.
         assert!(seen.report.late.len() >= 20);
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_seen_comes_over_unchanged() {
+    fn observations_of_the_child_are_parsed_unchanged() {
         let report = Report {
             source: "perf".into(),
             late: vec![Duration::from_millis(2)],

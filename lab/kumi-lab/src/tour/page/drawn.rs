@@ -300,13 +300,13 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_thread_that_took_a_vp_over_takes_its_row() {
+    fn kernel_thread_that_takes_over_a_vp_is_drawn_in_its_row() {
         let marks = [mark(0, 0, 7, 20), mark(1, 0, 8, 44), mark(2, 1, 9, 20), mark(3, 2, 8, 44)];
         assert_eq!(drawn(&marks), ["..", "# #"]);
     }
 
     #[test]
-    fn it_begins_where_most_was_computed() {
+    fn drawing_starts_at_the_busiest_interval() {
         let marks =
             [mark(0, 0, 7, 20), mark(1, 200, 7, 20), mark(2, 201, 7, 20), mark(3, 400, 7, 20)];
         assert_eq!(busiest(&marks), marks[1].at);
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_before_is_not_drawn() {
+    fn marks_before_the_first_column_are_left_out() {
         let early = Mark { at: FIRST / 2, ..mark(0, 0, 5, 20) };
         assert_eq!(drawn(&[early, mark(1, 1, 7, 44)]), [" #"]);
         assert!(drawn(&[early]).is_empty());

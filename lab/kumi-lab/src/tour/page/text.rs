@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_line_is_too_long_and_no_word_is_lost() {
+    fn lines_are_wrapped_without_loss_of_words() {
         let words = "word ".repeat(100);
         let lines = wrap(&words);
         assert!(lines.iter().all(|line| line.len() <= COLUMNS));
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_stand_below_each_other() {
+    fn figures_are_aligned() {
         let lines =
             layout(&["", "a"], &[vec!["one".into(), "1".into()], vec!["ten".into(), "10".into()]]);
         assert_eq!(lines, ["        a", "  one   1", "  ten  10"]);

@@ -254,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bars_are_as_long_as_what_they_stand_for() {
+    fn length_of_a_bar_is_proportional_to_its_value() {
         let lines = drawn(&[
             ("one", 100.0, "100 us".into()),
             ("another", 25.0, "25 us".into()),

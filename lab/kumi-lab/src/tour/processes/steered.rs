@@ -253,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_that_is_suspended_stands_still_and_goes_on() {
+    fn suspended_microprocess_makes_no_progress_until_resumed() {
         let _one =
             crate::tour::ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let runtime = builder().build().expect("a runtime");
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_says_when() {
+    fn suspend_and_resume_are_marked_in_the_picture() {
         let sheet = Sheet::new();
         for (row, column) in [(0, 0), (1, 0), (0, 20), (1, 83)] {
             sheet.rounds[row][column].store(1, Relaxed);

@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sample_is_read() {
+    fn sample_is_parsed() {
         let both = "time 1.5 ms load=create iterations=100\ntime 12.5 ms load=create iterations=2000 locking=vp\n";
         assert_eq!(milliseconds(both, 2_000), Some(12.5));
         for none in [
@@ -164,13 +164,13 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_those_of_the_designs() {
+    fn every_design_has_a_row() {
         let cell = [Duration::from_nanos(200), Duration::from_nanos(124)];
         assert_eq!(row(Locking::Id, &[cell]), ["id", "200 ns", "124 ns", "0.62"]);
     }
 
     #[test]
-    fn counts_of_this_tree_are_beside_those_of_the_paper() {
+    fn counts_of_this_tree_are_printed_with_the_papers() {
         let rows = counted().expect("no error").expect("tests have the sources");
         let names: Vec<&str> = rows.iter().map(|row| row[0].as_str()).collect();
         assert_eq!(names[..3], ["the resource interface", "behind it", "all crates"]);

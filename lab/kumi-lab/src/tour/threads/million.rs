@@ -260,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_more_than_memory_holds() {
+    fn number_of_microprocesses_is_limited_by_memory_and_maps() {
         let all = fewest(usize::MAX, None, 0);
         assert_eq!((all.count, all.short), (MILLION, None));
         let few = fewest(5_000, None, 50_000_000);
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_crowd_is_woken_and_joined() {
+    fn small_crowd_is_woken_and_joined() {
         for lean in [false, true] {
             let wanted = Wanted { count: 500, short: None };
             let crowd = in_runtime(move || crowd(lean, wanted)).unwrap();

@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pictures_are_equally_far_apart() {
+    fn pictures_cover_the_run_in_order() {
         let looks: Vec<Look> = (0..=224)
             .map(|i| (Duration::from_millis(i), vec![256 - i as usize, i as usize]))
             .collect();
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_has_a_line_a_vp() {
+    fn picture_has_a_line_per_vp() {
         let text = picture(&(Duration::from_millis(2), vec![256, 0, 1, 128]));
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 5);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn even_is_three_quarters_of_a_share() {
+    fn vps_are_even_from_three_quarters_of_a_share() {
         assert!(is_even(&[24; 8]) && is_even(&[32; 8]));
         assert!(!is_even(&[40, 40, 40, 40, 40, 40, 23, 23]) && !is_even(&[256]));
     }

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_two_lines_are_found() {
+    fn memory_lines_of_proc_status_are_parsed() {
         let status = "Name:\tkumi\nVmRSS:\t    5112 kB\nRssAnon:\t 20 kB\nVmPTE:\t      60 kB\n";
         assert_eq!(parse(status), Memory { resident: 5_112 << 10, page_tables: 60 << 10 });
         assert_eq!(parse("VmRSS: many kB\n"), Memory::default());
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn shrinking_is_no_growth() {
+    fn smaller_memory_is_no_growth() {
         let (small, big) = (Memory::default(), Memory { resident: 5, page_tables: 2 });
         assert_eq!(small.since(big), small);
         assert_eq!(big.since(small), big);

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_and_what_is_not_known() {
+    fn missing_names_and_unknown_opcodes_are_refused() {
         for name in ["read8", "page", "other", "read-1"] {
             assert_eq!(
                 u32_at(&ask(1, ROOT, format!("{name}\0").as_bytes()), 4),

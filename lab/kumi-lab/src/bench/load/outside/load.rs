@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn intended_times_have_the_mean_that_was_asked_for() {
+    fn intended_times_have_the_given_mean() {
         let mut times = Times { next: 0, mean: 1_000.0, dice: Dice::new(7) };
         let last = (0..100_000).map(|_| times.next()).last().unwrap();
         assert!((95_000_000..105_000_000).contains(&last), "{last}");

@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_wish_stands_in_the_offset() {
+    fn requested_delay_is_encoded_in_the_offset() {
         assert_eq!(slowness(false, 1_500), 1_500);
         assert_eq!(slowness(true, 3), u64::from(LONG_US));
         assert_eq!(read_word(&mut [1, 2, 0, 0].as_slice()).unwrap(), 513);

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_come_when_they_are_due() {
+    fn replies_are_sent_when_due() {
         let port = listen().expect("a port");
         let later = thread::spawn(move || asked(port, "/40"));
         assert_eq!(asked(port, "/1").0, reply("/1"));

@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_installed_is_refused_with_the_way_to_it() {
+    fn missing_package_is_refused_with_its_installation_command() {
         let Err(Trouble::Refused(why)) = installed("no-such-server", "apt-get install it") else {
             panic!("there")
         };

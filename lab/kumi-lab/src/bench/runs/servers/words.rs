@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn the_numbers_make_the_words() {
+    fn notes_contain_the_measured_numbers() {
         let said = text(&notes(&rows(&[
             "time_both 1000 ms load=paper organisation=sequential threads=1",
             "time_both 980 ms load=paper organisation=user-threads threads=pool",
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn without_the_load_there_is_nothing_to_say() {
+    fn notes_without_the_papers_load_are_empty() {
         assert!(notes(&rows(&["stat 1 1/s load=modern clients=1"])).is_empty());
     }
 }

@@ -173,7 +173,7 @@ mod tests {
     use crate::bench::report::row::tests::from;
 
     #[test]
-    fn the_better_floor_counts_metric_by_metric() {
+    fn better_floor_is_chosen_per_metric() {
         let mut samples = Vec::new();
         for (runtime, line) in [
             ("floor", "rps 100 1/s connections=10 calls=epoll"),
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_says_what_it_is_of() {
+    fn rows_name_their_contender() {
         let options = Options {
             vps: vec![1],
             rivals: true,

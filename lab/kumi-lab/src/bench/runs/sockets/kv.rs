@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_redis_benchmark_says_is_read() {
+    fn output_of_redis_benchmark_is_parsed() {
         let csv = "\"test\",\"rps\",\"avg_latency_ms\",\"p99_latency_ms\"\n\"SET\",\"1000.5\",\"0.1\",\"0.25\"\n";
         assert_eq!(parse(csv, "set"), Some((1_000.5, 0.25)));
         assert_eq!(parse(csv, "get"), None);
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cell_once_and_set_before_get() {
+    fn cells_are_unique_and_set_precedes_get() {
         let keys: Vec<String> = cells().map(|cell| cell.keys()).collect();
         assert_eq!(keys.len(), 8);
         assert_eq!(

@@ -100,7 +100,7 @@ mod tests {
     use crate::bench::report::row::tests::from;
 
     #[test]
-    fn with_over_without() {
+    fn ratios_are_priorities_on_over_off() {
         let row = |p99: u32, rps: u32| -> Vec<Sample> {
             [format!("high_p99 {p99} us priorities=on"), format!("low_rps {rps} 1/s priorities=on")]
                 .iter()

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn each_round_is_compared_with_std_of_the_same_round() {
+    fn ratios_to_std_are_computed_per_round() {
         let mut lines = Vec::new();
         for (ours, std) in [(10, 5), (30, 10), (7, 1)] {
             lines.push((
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn the_clock_beside_a_work_is_compared_by_its_difference() {
+    fn lateness_beside_a_work_is_compared_by_difference() {
         let lines = [
             ("std", "clock_p99 900 us work=redis ticks:=7".to_owned()),
             ("kumihimo", "clock_p99 400 us work=redis events=perf ticks:=9".to_owned()),
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_work_of_a_source_is_named() {
+    fn worst_work_of_a_source_is_named() {
         let all = samples(&of_all(&ALL, |i| (i % 6) as f64));
         assert_eq!(
             shown(&worst(all.iter(), "looks", &ALL)),
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_that_waited_for_no_disk_do_not_count() {
+    fn faults_without_disk_reads_are_noted_and_not_counted() {
         let mut lines = Vec::new();
         for work in ["redis", "fault"] {
             lines.push(("std", format!("cpu 1 s work={work} reached:=1")));
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_control_deviates_in_both_directions() {
+    fn deviation_of_a_control_has_both_directions() {
         let lines = [
             ("std", "wall 1 s work=redis".to_owned()),
             ("std", "wall 1.1 s work=redis control=again".to_owned()),

@@ -127,7 +127,7 @@ mod tests {
     use crate::bench::contender::Runtime;
 
     #[test]
-    fn a_source_is_named_by_its_event_source_and_way() {
+    fn sources_are_named_by_event_source_and_method() {
         let with = |args: &[&str]| {
             let args = args.iter().map(|&arg| arg.to_owned()).collect();
             let runtime = Runtime::Kumihimo;

@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_come_by_name() {
+    fn files_are_sorted_by_name() {
         let (folder, files) = find(Some(Path::new(env!("CARGO_MANIFEST_DIR")))).unwrap();
         assert!(
             folder.is_absolute()
@@ -97,14 +97,14 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_is_missing_is_named() {
+    fn missing_folder_is_named() {
         assert!(
             find(Some(Path::new("/nonexistent"))).is_err_and(|why| why.contains("/nonexistent"))
         );
     }
 
     #[test]
-    fn names_that_would_be_escaped_are_left_out() {
+    fn names_that_need_escapes_are_left_out() {
         assert!(
             is_plain(Path::new("/a b"))
                 && !is_plain(Path::new("/a\\b"))
