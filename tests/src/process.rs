@@ -323,7 +323,7 @@ mod tests {
         let (mut said, stdout) = (Vec::new(), child.stdout.as_mut().expect("a pipe"));
         while !said.ends_with(b"here\n") {
             let mut byte = [0];
-            stdout.read_exact(&mut byte).expect("it says so");
+            stdout.read_exact(&mut byte).expect("the line `here`");
             said.extend(byte);
         }
         let finished = std::panic::catch_unwind(|| finish_within(2, NAME, child));

@@ -153,7 +153,7 @@ mod tests {
                 (libc::SYS_mkdirat, libc::EPERM),
             ])
             .expect("seccomp");
-            ask.send(()).expect("it listens");
+            ask.send(()).expect("a listening socket");
             assert_eq!(thread.join().expect("no panic"), libc::ENOSYS);
             let place =
                 std::env::temp_dir().join(format!("kumihimo-refusal-{}", std::process::id()));

@@ -174,7 +174,7 @@ fn dump_on_request_shows_every_state() {
             is_told(&said, "main", "bound to kernel thread", "without a VP");
             is_told(&said, "parks", "waits for an unpark", "parks_here");
             parks.thread().unpark();
-            sender.send(5).expect("it listens");
+            sender.send(5).expect("a listening socket");
             writer.write_all(b"x").expect("it reads");
             for each in [parks, blocks, yields] {
                 each.join().expect("no panic");
@@ -209,7 +209,7 @@ fn dump_while_microprocesses_run() {
                         let sender = sender.clone();
                         thread::spawn(move || {
                             (0..20).for_each(|k| {
-                                sender.send(i * k).expect("it listens");
+                                sender.send(i * k).expect("a listening socket");
                                 thread::yield_now();
                             });
                         })

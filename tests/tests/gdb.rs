@@ -78,7 +78,7 @@ fn one_of_each() {
         let fresh = named("fresh", || 7);
         kumi_test_stop_here();
         parked.thread().unpark();
-        sender.send(5).expect("it listens");
+        sender.send(5).expect("a listening socket");
         writer.write_all(b"x").expect("it reads");
         stopped.thread().unpark();
         for one in [held, stopped] {
@@ -372,7 +372,7 @@ fn busy() {
                 let sender = sender.clone();
                 thread::spawn(move || {
                     for k in 0..200 {
-                        sender.send(i * k).expect("it listens");
+                        sender.send(i * k).expect("a listening socket");
                         thread::yield_now();
                     }
                 })
@@ -477,7 +477,7 @@ fn gdb_attaches_to_a_running_process() {
         while !seen.exists() && !gdb.is_finished() {
             std::thread::yield_now();
         }
-        input.write_all(b"go on\n").expect("it listens");
+        input.write_all(b"go on\n").expect("a listening socket");
         gdb.join().expect("no panic")
     });
     let _ = std::fs::remove_file(seen);

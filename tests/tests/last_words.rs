@@ -62,7 +62,7 @@ fn stack_overflow_report_names_the_microprocess_and_the_setting() {
     // The smallest stack, and no name.
     let ended = again(name, &[("SIZE", "0")]);
     let id =
-        ended.stdout.lines().find_map(|line| line.strip_prefix("id ")).expect("it says its id");
+        ended.stdout.lines().find_map(|line| line.strip_prefix("id ")).expect("a line with the id");
     assert!(say(&ended).contains(&format!("(no name) (id {id})")), "{ended:#?}");
 }
 
@@ -147,7 +147,7 @@ fn deadlock_report_lists_all_waits() {
         .stdout
         .lines()
         .find_map(|line| line.strip_prefix("mutexes "))
-        .expect("it says where they are");
+        .expect("a line with the addresses of the mutexes");
     for name in wanted.split(", ") {
         assert!(ended.stderr.contains(name), "{name}: {ended:#?}");
     }

@@ -248,7 +248,7 @@ fn watch_works_if_all_other_system_calls_are_refused() {
         let (tell, told) = std::sync::mpsc::channel();
         let thread = std::thread::spawn(move || {
             // SAFETY: no arguments.
-            tell.send(unsafe { libc::gettid() }).expect("it listens");
+            tell.send(unsafe { libc::gettid() }).expect("a listening socket");
             reader.read_to_end(&mut Vec::new()).expect("the end")
         });
         let slots = [watch::WatchedThread { open: true, tid: told.recv().expect("it tells") }];

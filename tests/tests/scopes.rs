@@ -177,7 +177,7 @@ fn deadline_ends_the_owners_wait() {
         thread::scope_until(Instant::now() + SOON, |s| {
             assert!(s.spawn(forever).join().expect_err("cancelled").is::<Cancelled>());
             let again = s.spawn(|| ()).join();
-            assert!(again.is_ok(), "one that need not wait");
+            assert!(again.is_ok(), "a thread that need not wait");
         });
         let (sender, receiver) = mpsc::channel::<()>();
         thread::scope_until(Instant::now() + SOON, |s| {

@@ -425,7 +425,7 @@ fn or_stale<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
 #[test]
 fn random_suspensions_from_everywhere_balance() {
     const NAME: &str = "random_suspensions_from_everywhere_balance";
-    let is_said = |key: &str| std::env::var(key).expect("said by the one that began this process");
+    let is_said = |key: &str| std::env::var(key).expect("set by the parent process");
     if is_child(NAME) {
         return round(Random(seed()), is_said("KUMI_TEST_TRACE").into());
     }

@@ -50,7 +50,7 @@ fn step(world: &World, outside: &mut PipeEcho, random: &mut Random) {
         0..6 => (0..1 + random.below(8)).for_each(|_| ask(outside, random)),
         6 => std::thread::sleep(short(random)),
         7..9 if world.locks_of_std => {
-            let mut books = world.std.lock().expect("nobody panics");
+            let mut books = world.std.lock().expect("no panic while locked");
             assert_eq!(books.0, books.1);
             books.0 += 1;
             if random.one_in(4) {
@@ -60,7 +60,7 @@ fn step(world: &World, outside: &mut PipeEcho, random: &mut Random) {
             world.booked.fetch_add(1, Relaxed);
         }
         7..11 => {
-            let mut books = world.ours.lock().expect("nobody panics");
+            let mut books = world.ours.lock().expect("no panic while locked");
             assert_eq!(books.0, books.1);
             books.0 += 1;
             match random.below(4) {
@@ -77,7 +77,7 @@ fn step(world: &World, outside: &mut PipeEcho, random: &mut Random) {
         12 => thread::blocking(|| std::thread::sleep(short(random))),
         13 => {
             let n = random.below(1000);
-            world.post.send(n).expect("somebody reads");
+            world.post.send(n).expect("a receiver");
             world.posted.fetch_add(n, Relaxed);
         }
         14 => (0..random.below(20)).for_each(|_| thread::yield_now()),

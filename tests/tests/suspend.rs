@@ -128,12 +128,12 @@ fn suspended_waiter_is_not_woken() {
             }
         });
         for n in 1..200 {
-            sender.send(n).expect("somebody receives");
+            sender.send(n).expect("a receiver");
             while got.load(SeqCst) != n {
                 thread::yield_now();
             }
             assert_ne!(waits.thread().suspend().expect("a microprocess"), Suspended::Gone);
-            sender.send(n + 1000).expect("somebody receives");
+            sender.send(n + 1000).expect("a receiver");
             for _ in 0..20 {
                 thread::yield_now();
             }

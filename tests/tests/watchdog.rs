@@ -73,7 +73,9 @@ fn others_go_on() {
     for _ in 0..100 {
         let (sender, receiver) = kumihimo::sync::mpsc::channel();
         let reads = thread::spawn(move || receiver.recv().expect("it sends"));
-        thread::spawn(move || sender.send(7).expect("it listens")).join().expect("no panic");
+        thread::spawn(move || sender.send(7).expect("a listening socket"))
+            .join()
+            .expect("no panic");
         assert_eq!(reads.join().expect("no panic"), 7);
     }
     // More microprocesses than a virtual processor keeps for itself. The surplus must not go to the
@@ -126,7 +128,7 @@ struct Waits {
 
 #[inline(never)]
 fn waits_in_the_policy(mut pipe: &std::io::PipeReader) {
-    pipe.read_exact(&mut [0]).expect("somebody writes");
+    pipe.read_exact(&mut [0]).expect("a byte in the pipe");
 }
 
 impl Policy for Waits {

@@ -29,7 +29,7 @@ fn main() {
     // A kernel thread can wait in the same way.
     std::thread::spawn(move || {
         for word in ["woken", "from", "a", "kernel", "thread"] {
-            block_on(send_word.send(word.to_owned())).expect("somebody receives");
+            block_on(send_word.send(word.to_owned())).expect("a receiver");
         }
     });
     drop(send_number);

@@ -47,11 +47,11 @@ impl Index {
         {
             *counts.entry(word.to_lowercase()).or_default() += 1;
         }
-        let mut words = self.words.lock().expect("nobody panics");
+        let mut words = self.words.lock().expect("no panic while locked");
         for (word, n) in counts {
             words.entry(word).or_default().insert(path.to_owned(), n);
         }
-        *self.files.lock().expect("nobody panics") += 1;
+        *self.files.lock().expect("no panic while locked") += 1;
         Ok(())
     }
 }
@@ -70,8 +70,8 @@ fn main() {
         Index { words: Mutex::default(), files: Mutex::default(), open: Semaphore::new(OPEN) };
     thread::scope(|s| told(&folder, index.folder(&folder, s)));
     let (words, files) = (
-        index.words.into_inner().expect("nobody panics"),
-        index.files.into_inner().expect("nobody panics"),
+        index.words.into_inner().expect("no panic while locked"),
+        index.files.into_inner().expect("no panic while locked"),
     );
     println!("{files} files, {} words", words.len());
     for word in arguments {

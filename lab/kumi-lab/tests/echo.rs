@@ -29,7 +29,7 @@ impl Program {
 
     /// The load generator's reply for a slice of `ms` milliseconds.
     fn ask(&mut self, ms: u64) -> Vec<f64> {
-        writeln!(self.child.stdin.as_mut().expect("open"), "{ms}").expect("it listens");
+        writeln!(self.child.stdin.as_mut().expect("open"), "{ms}").expect("a listening socket");
         self.hear().split(' ').map(|word| word.parse().expect("a number")).collect()
     }
 }

@@ -47,7 +47,7 @@ impl Side {
     }
 
     fn ask(&mut self, ms: u32) -> String {
-        writeln!(self.child.stdin.as_mut().expect("open"), "{ms}").expect("it listens");
+        writeln!(self.child.stdin.as_mut().expect("open"), "{ms}").expect("a listening socket");
         self.hear()
     }
 

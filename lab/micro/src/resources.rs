@@ -79,7 +79,7 @@ fn place(vps: usize) -> usize {
         let found = found.clone();
         thread::spawn(move || {
             while Instant::now() < until {
-                let (mut found, me) = (found.lock().expect("nobody panics with it"), gettid());
+                let (mut found, me) = (found.lock().expect("no panic while locked"), gettid());
                 if found.len() == vps {
                     break;
                 }
@@ -96,7 +96,7 @@ fn place(vps: usize) -> usize {
         .collect::<Vec<_>>()
         .into_iter()
         .for_each(|one| one.join().expect("no panic"));
-    let found: &[Pid] = &found.lock().expect("nobody panics with it");
+    let found: &[Pid] = &found.lock().expect("no panic while locked");
     for (thread, core) in found.iter().zip(cores_here().into_iter().cycle()) {
         let mut set = CpuSet::new();
         set.set(core);

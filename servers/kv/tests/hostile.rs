@@ -22,7 +22,8 @@ fn server_survives_arbitrary_bytes() {
     let before = (server.sockets(), server.memory());
     for mut round in rounds("server_survives_arbitrary_bytes") {
         let random = &mut round.random;
-        let mut stream = TcpStream::connect(("127.0.0.1", server.port)).expect("it listens");
+        let mut stream =
+            TcpStream::connect(("127.0.0.1", server.port)).expect("a listening socket");
         let mut bytes = Vec::new();
         for _ in 0..random.below(30) {
             match random.below(6) {
@@ -118,7 +119,7 @@ fn client_that_never_reads_holds_little_memory() {
     let value = "x".repeat(1 << 20);
     assert_eq!(client.ask(&["set", "big", &value]), Reply::ok());
     let before = server.memory();
-    let stream = TcpStream::connect(("127.0.0.1", server.port)).expect("it listens");
+    let stream = TcpStream::connect(("127.0.0.1", server.port)).expect("a listening socket");
     stream.set_nonblocking(true).expect("a socket");
     let asked = encoded(&["get", "big"]).repeat(10_000);
     let mut at = 0;
@@ -157,17 +158,17 @@ fn subscriber_that_never_reads_is_disconnected() {
 #[test]
 fn requests_may_arrive_bytewise_before_a_half_close() {
     let server = Served::start(&[]);
-    let mut stream = TcpStream::connect(("127.0.0.1", server.port)).expect("it listens");
+    let mut stream = TcpStream::connect(("127.0.0.1", server.port)).expect("a listening socket");
     stream.set_nodelay(true).expect("a socket");
     for byte in encoded(&["set", "slow", "value"]).iter().chain(b"get slow\r\nget") {
-        stream.write_all(&[*byte]).expect("it listens");
+        stream.write_all(&[*byte]).expect("a listening socket");
     }
     stream.shutdown(std::net::Shutdown::Write).expect("a socket");
     let mut said = String::new();
     stream.read_to_string(&mut said).expect("replies");
     assert_eq!(said, "+OK\r\n$5\r\nvalue\r\n");
     // Cross-protocol attack: a browser sends an HTTP request to the server.
-    let mut stream = TcpStream::connect(("127.0.0.1", server.port)).expect("it listens");
+    let mut stream = TcpStream::connect(("127.0.0.1", server.port)).expect("a listening socket");
     let _ = stream.write_all(b"POST / HTTP/1.1\r\nHost: here\r\n\r\nFLUSHALL\r\n");
     let mut said = Vec::new();
     let _ = stream.read_to_end(&mut said);
@@ -305,7 +306,7 @@ fn stale_unix_socket_is_replaced() {
     );
     first.kill();
     let second = Served::start(&["--unix", &path]);
-    let stream = std::os::unix::net::UnixStream::connect(&path).expect("it listens");
+    let stream = std::os::unix::net::UnixStream::connect(&path).expect("a listening socket");
     assert_eq!(beside::Client::new(stream).ask(&["ping"]), Reply::Line('+', "PONG".to_owned()));
     second.signal(Signal::TERM);
     assert!(second.ended().0.success());

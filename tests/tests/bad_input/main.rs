@@ -148,7 +148,7 @@ struct Spawns(mpsc::Sender<Option<ErrorKind>>);
 
 impl Drop for Spawns {
     fn drop(&mut self) {
-        self.0.send(Builder::new().spawn(|| ()).err().map(|e| e.kind())).expect("somebody listens");
+        self.0.send(Builder::new().spawn(|| ()).err().map(|e| e.kind())).expect("a receiver");
     }
 }
 
@@ -194,7 +194,7 @@ fn microprocess_that_never_ends_is_abandoned() {
             let sender = sender.clone();
             drop(thread::spawn(move || {
                 thread::without_cancellation(|| {
-                    sender.send(()).expect("somebody listens");
+                    sender.send(()).expect("a receiver");
                     loop {
                         thread::park();
                     }
@@ -256,10 +256,10 @@ fn joining_oneself_panics() {
                 let me = receiver.recv().expect("my handle");
                 let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| me.join()))
                     .expect_err("refused");
-                say.send(message(&*caught)).expect("somebody listens");
+                say.send(message(&*caught)).expect("a receiver");
             });
-            sender.send(handle).expect("it listens");
-            let text = hear.recv().expect("it says");
+            sender.send(handle).expect("a listening socket");
+            let text = hear.recv().expect("a message");
             assert!(text.contains("failed to join thread"), "{text}");
         });
     });
@@ -375,8 +375,8 @@ fn panic_hook_reports_a_microprocess_without_its_vp() {
             let others = Arc::new(AtomicBool::new(false));
             let compute = others.clone();
             let away = thread::spawn(|| {
-                // SAFETY: no pointers. The C library's function blocks the kernel thread without the
-                // runtime's knowledge.
+                // SAFETY: no pointers. The C library's function blocks the kernel thread without
+                // the runtime's knowledge.
                 unsafe { libc::usleep(10_000) };
                 std::panic::resume_unwind(Box::new(
                     "without a report, which would enter the runtime",

@@ -135,7 +135,7 @@ fn share(name: &str, round: &mut Round, processes: usize, vps: usize) {
         assert!(ended.status.success(), "{name}: {}", ended.told());
     }
     let report = check_together(&traces, None).expect("traces that belong together");
-    let board = report.board.as_ref().expect("they asked for cores");
+    let board = report.board.as_ref().expect("requests for cores");
     eprintln!("{board}");
     assert_eq!(report.verdict(), Verdict::Holds, "{traces:?}: {report}");
     assert!(board.gave_way > 0 && board.runs == processes, "{traces:?}: {report}");

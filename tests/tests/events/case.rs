@@ -335,7 +335,7 @@ fn message(number: u64) -> [u8; 64] {
 fn talk(mut stream: impl Read + Write, said: impl Fn(), end: impl Fn() -> bool) -> u64 {
     let mut number = 0;
     while !end() {
-        stream.write_all(&message(number)).expect("it listens");
+        stream.write_all(&message(number)).expect("a listening socket");
         let mut back = [0; 64];
         stream.read_exact(&mut back).expect("it answers");
         assert_eq!(back, message(number).map(|byte| !byte), "message {number}");
@@ -354,7 +354,7 @@ fn answer(mut stream: impl Read + Write) -> u64 {
             outcome => outcome.expect("it sends"),
         }
         assert_eq!(there, message(number), "message {number}");
-        stream.write_all(&there.map(|byte| !byte)).expect("it listens");
+        stream.write_all(&there.map(|byte| !byte)).expect("a listening socket");
     }
     unreachable!("the numbers do not end")
 }

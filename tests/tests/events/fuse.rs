@@ -94,7 +94,7 @@ impl Slow {
     pub fn release(&mut self) -> impl FnOnce() + Send + use<> {
         let mut gate = self.0.stdin.take().expect("once");
         move || {
-            gate.write_all(b"1").expect("it listens");
+            gate.write_all(b"1").expect("a listening socket");
             // Closing the pipe would signal the end of the test.
             std::mem::forget(gate);
         }

@@ -103,6 +103,6 @@ fn getaddrinfo_stalls_no_one() {
             },
             move || serve(&server, &ended),
         );
-        assert_eq!(got.expect("it is known"), [SocketAddr::new(IpAddr::V4(ADDRESS), 80)]);
+        assert_eq!(got.expect("a known name"), [SocketAddr::new(IpAddr::V4(ADDRESS), 80)]);
     });
 }

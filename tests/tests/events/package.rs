@@ -63,7 +63,7 @@ pub fn run<T: Send>(vps: usize, f: impl FnOnce() -> T + Send) -> T {
     let set = |now| *MINIMAL.lock().unwrap_or_else(PoisonError::into_inner) = now;
     set(Some(package.clone()));
     let result = Mutex::new(None);
-    let body = || *result.lock().expect("nobody panics") = Some(f());
+    let body = || *result.lock().expect("no panic while locked") = Some(f());
     let body: Box<dyn FnOnce() + Send + '_> = Box::new(body);
     // SAFETY: joined below, within the lifetime of the borrowed values.
     let body: Box<dyn FnOnce() + Send> = unsafe { std::mem::transmute(body) };
@@ -71,7 +71,7 @@ pub fn run<T: Send>(vps: usize, f: impl FnOnce() -> T + Send) -> T {
     set(None);
     package.wait();
     outcome.expect("no panic");
-    result.into_inner().expect("nobody panics").expect("it has run")
+    result.into_inner().expect("no panic while locked").expect("it has run")
 }
 
 /// Handle of a microprocess.
@@ -151,9 +151,9 @@ impl Listener {
 
 pub fn connect(address: SocketAddr) -> Stream {
     if is_minimal() {
-        Box::new(std::net::TcpStream::connect(address).expect("it listens"))
+        Box::new(std::net::TcpStream::connect(address).expect("a listening socket"))
     } else {
-        Box::new(net::TcpStream::connect(address).expect("it listens"))
+        Box::new(net::TcpStream::connect(address).expect("a listening socket"))
     }
 }
 

@@ -124,7 +124,7 @@ fn traced(name: &str, traced: impl Fn(Events), traps: impl Fn(Events, u64)) {
                 if status.contains("TracerPid:\t0\n") {
                     refused = 1;
                 }
-                child.stdin.as_mut().expect("a pipe").write_all(b"1").expect("it listens");
+                child.stdin.as_mut().expect("a pipe").write_all(b"1").expect("a listening socket");
                 // Drain the pipes, so that they do not fill.
                 let out = scope.spawn(move || std::io::read_to_string(says).expect("text"));
                 let mut errors = child.stderr.take().expect("a pipe");

@@ -43,7 +43,7 @@ impl Outside {
 
     /// Blocks more microprocesses than there are kernel threads.
     fn too_many_block(&self, n: u64) {
-        self.give.send(begin(n).blocked).expect("it listens");
+        self.give.send(begin(n).blocked).expect("a listening socket");
         // The caller must not occupy its VP while it waits.
         thread::blocking(|| self.take.recv()).expect("no panic").await_end();
     }

@@ -41,7 +41,7 @@ fn last_kernel_thread_serves_all_vps() {
                         let asks = thread::spawn(move || {
                             for _ in 0..10 {
                                 let (to, answer) = mpsc::channel();
-                                ask.send(to).expect("it listens");
+                                ask.send(to).expect("a listening socket");
                                 assert_eq!(answer.recv(), Ok(n));
                                 thread::sleep(Duration::from_micros(100 * n));
                             }

@@ -99,7 +99,7 @@ fn invalid_names_and_missing_gates_are_refused() {
             let error = Gate::serve(name, |n: u32| n).expect_err("no name");
             assert_eq!(error.kind(), ErrorKind::Invalid, "{name:?}: {error}");
         }
-        let error = Gate::<u32, u32>::connect("nobody").expect_err("nobody serves it");
+        let error = Gate::<u32, u32>::connect("nobody").expect_err("no server");
         assert!(
             error.kind() == ErrorKind::NotFound && error.to_string().contains("nobody"),
             "{error}"
@@ -247,7 +247,7 @@ fn server_without_descriptors_refuses_callers() {
         server.say("take all");
         server.expect("taken");
         let hasty = Options::new().patience(Duration::from_millis(300));
-        let error = Gate::<u32, u32>::connect_with("next", &hasty).expect_err("nobody is let in");
+        let error = Gate::<u32, u32>::connect_with("next", &hasty).expect_err("no free connection");
         assert!(matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::Exhausted), "{error}");
         assert_eq!(gate.call(&1).expect("those inside are served"), 2);
         server.say("give back");
@@ -519,7 +519,7 @@ fn full_runtime_directory_refuses_new_gates() {
 
 /// The error of serving a gate.
 fn refused(name: &str) -> String {
-    let error = Gate::serve(name, |n: u32| n).expect_err("nobody could find it");
+    let error = Gate::serve(name, |n: u32| n).expect_err("an unusable directory");
     assert_eq!(error.kind(), ErrorKind::Io, "{error}");
     error.to_string()
 }

@@ -45,7 +45,7 @@ fn vps_waiting_for_sockets_are_woken_by_calls() {
     fn accepts() {
         thread::spawn(|| {
             let listener = kumihimo::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-            listener.accept().expect("nobody connects, until the process ends");
+            listener.accept().expect("no connection until the process ends");
         });
     }
     let server = || {
@@ -171,7 +171,7 @@ fn regions_are_passed_by_reference() {
             assert_eq!(sum.call_with(&1, &[region]).expect("a reply").0, n as u64);
         }
         let error =
-            sum.call_with_within(&0, &two, Duration::from_millis(20)).expect_err("nobody answers");
+            sum.call_with_within(&0, &two, Duration::from_millis(20)).expect_err("no reply");
         assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
         assert_eq!(sum.call_with_within(&1, &two, Duration::MAX).expect("a reply").0, 5020);
         let none = Region::copy_of(&[]).expect("memory");

@@ -84,11 +84,11 @@ fn killed_server_fails_all_active_calls() {
         until("all calls are active", || holds.under_way() == 1000);
         first.kill();
         for call in calls {
-            let error = call.join().expect("no panic").expect_err("nobody answers");
+            let error = call.join().expect("no panic").expect_err("no reply");
             assert_eq!(error.kind(), ErrorKind::Gone, "{error}");
             assert!(error.to_string().contains("holds"), "{error}");
         }
-        assert_eq!(holds.call(&1).expect_err("nobody serves").kind(), ErrorKind::NotFound);
+        assert_eq!(holds.call(&1).expect_err("no server").kind(), ErrorKind::NotFound);
         until("the link is gone", || Held::now().links == 0);
         // The same handle connects to another server.
         let second = Part::serving("echoes");
@@ -208,7 +208,7 @@ fn stopped_server_delays_calls_until_continued() {
         server.signal(libc::SIGCONT);
         assert_eq!(waits.join().expect("no panic").expect("a reply"), 300);
         assert_eq!(gate.call(&1).expect("a reply"), 1);
-        until("the one that timed out has come back", || gate.under_way() == 0);
+        until("the call that timed out has ended", || gate.under_way() == 0);
         drop(server);
     };
     let server = || {
@@ -290,7 +290,7 @@ fn closed_gate_fails_its_callers() {
                 );
             }
             until("its handlers are cancelled", || ended.load(Ordering::Relaxed) == 10);
-            assert_eq!(gate.call(&0).expect_err("nobody serves").kind(), ErrorKind::NotFound);
+            assert_eq!(gate.call(&0).expect_err("no server").kind(), ErrorKind::NotFound);
         }
         until("nothing is left", || Held::now().links == 0 && Held::now().lanes == 0);
     };

@@ -70,7 +70,7 @@ fn third_process_can_list_and_end_gates_and_links() {
         // End the gate itself.
         end(&all(Kind::GATE)[0]);
         client.expect("Gone Gone Gone");
-        until("nobody finds it", || {
+        until("the gate is not found", || {
             Gate::<u32, u32>::connect("holds")
                 .is_err_and(|error| error.kind() == ErrorKind::NotFound)
         });

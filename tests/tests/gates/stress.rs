@@ -104,7 +104,7 @@ fn call(gates: &[RawGate], mut random: Random, done: &AtomicBool, went: &AtomicU
                 }
                 one.cancel();
                 match one.join() {
-                    Ok(Err(kind)) => check(kind, "of one that was cancelled"),
+                    Ok(Err(kind)) => check(kind, "of a cancelled call"),
                     Ok(Ok(())) => {}
                     Err(payload) => assert!(payload.is::<thread::Cancelled>()),
                 }

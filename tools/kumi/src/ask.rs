@@ -310,15 +310,15 @@ pub fn each<I: Send, T: Send>(mut items: Vec<I>, ask: impl Fn(&mut I) -> T + Syn
         for _ in 0..workers {
             scope.spawn(|| {
                 loop {
-                    let next = waiting.lock().expect("nobody panics with it").next();
+                    let next = waiting.lock().expect("no panic while locked").next();
                     let Some((place, mut item)) = next else { break };
                     let answer = ask(&mut item);
-                    answered.lock().expect("nobody panics with it").push((place, item, answer));
+                    answered.lock().expect("no panic while locked").push((place, item, answer));
                 }
             });
         }
     });
-    let mut answered = answered.into_inner().expect("nobody panics with it");
+    let mut answered = answered.into_inner().expect("no panic while locked");
     answered.sort_by_key(|(place, ..)| *place);
     answered.into_iter().map(|(_, item, answer)| (item, answer)).collect()
 }

@@ -183,25 +183,25 @@ impl fmt::Display for Told {
             (Action::Suspend, Done::OnReturn) => {
                 f.write_str("is blocked in the kernel, and will be suspended when it returns")
             }
-            (Action::Suspend, Done::Asked) => {
-                f.write_str("was asked to stop, but has not reached a point where it can")
-            }
+            (Action::Suspend, Done::Asked) => f.write_str(
+                "suspension requested, but it has not reached a point where it can stop",
+            ),
             (Action::Resume, Done::Now) => f.write_str("resumed"),
             (Action::Resume, Done::Already) => f.write_str("was not suspended"),
             (Action::Resume, Done::OnReturn) => {
                 f.write_str("is blocked in the kernel, and will continue when it returns")
             }
             (Action::Resume, Done::Asked) => f.write_str(
-                "was asked to continue, but its virtual processor has not handled the request yet",
+                "continuation requested, but its virtual processor has not handled the request yet",
             ),
             (Action::Cancel, Done::Now) => f.write_str("cancelled"),
             (Action::Cancel, Done::Already) => f.write_str("was already cancelled"),
             (Action::Cancel, Done::OnReturn) => {
                 f.write_str("is blocked in the kernel, and will be cancelled when it returns")
             }
-            (Action::Cancel, Done::Asked) => {
-                f.write_str("was asked to end, but has not reached a point where it can")
-            }
+            (Action::Cancel, Done::Asked) => f.write_str(
+                "cancellation requested, but it has not reached a point where it can end",
+            ),
             (Action::Priority(n), Done::Now) => write!(f, "has priority {n}"),
             (Action::Priority(n), Done::Already) => write!(f, "already had priority {n}"),
             (Action::Priority(n), Done::OnReturn) => {
@@ -210,7 +210,7 @@ impl fmt::Display for Told {
             (Action::Priority(n), Done::Asked) => {
                 write!(
                     f,
-                    "was asked to take priority {n}, but its virtual processor has not handled the request yet"
+                    "priority {n} requested, but its virtual processor has not handled the request yet"
                 )
             }
         }

@@ -259,7 +259,7 @@ impl Simulation<'_> {
             }
         }
         self.note(format!(
-            "By processors; {OURS}: {}. idle=up: nobody has to be woken. {PAPER}: P4's machine, fitted.",
+            "By processors; {OURS}: {}. idle=up: no processor has to be woken. {PAPER}: P4's machine, fitted.",
             costs.machine
         ));
         self.notes.push(self.table_of_spread());

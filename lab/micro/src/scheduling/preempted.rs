@@ -191,7 +191,7 @@ fn measure(
     let (send, receive) = std::sync::mpsc::channel::<thread::Thread>();
     let causing = round.clone();
     let kernel_thread = std::thread::spawn(move || {
-        let one = receive.recv().expect("the one that waits");
+        let one = receive.recv().expect("the waiting thread");
         causing.cause(rounds, || cause(&one));
     });
     let back = kernel_thread.thread().clone();
@@ -216,7 +216,7 @@ fn measure(
     let one = waiting.thread().clone();
     let shared = round.clone();
     let looping = looper.spawn(move || (shared.looping.run(), shared.looping.chunks()));
-    send.send(one).expect("it listens");
+    send.send(one).expect("a listening socket");
     let late = waiting.join().expect("no panic");
     kernel_thread.join().expect("no panic");
     round.looping.end();

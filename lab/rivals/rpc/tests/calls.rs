@@ -29,7 +29,7 @@ impl Drop for Place {
         let beside = format!("{}_", self.0.file_name().expect("it has a name").to_string_lossy());
         for entry in fs::read_dir("/dev/shm").expect("it is there").flatten() {
             if entry.file_name().to_string_lossy().starts_with(&beside) {
-                fs::remove_file(entry.path()).expect("nobody uses it");
+                fs::remove_file(entry.path()).expect("an unused file");
             }
         }
     }
@@ -57,7 +57,7 @@ impl Side {
     }
 
     fn ask(&mut self, ms: u32) -> String {
-        writeln!(self.child.stdin.as_mut().expect("open"), "{ms}").expect("it listens");
+        writeln!(self.child.stdin.as_mut().expect("open"), "{ms}").expect("a listening socket");
         self.hear()
     }
 

@@ -69,7 +69,7 @@ impl Served {
         let mut line = String::new();
         BufReader::new(child.stdout.as_mut().expect("a pipe"))
             .read_line(&mut line)
-            .expect("it says something");
+            .expect("a line of output");
         let port = line.trim_end().rsplit(':').next().and_then(|port| port.parse().ok());
         let Some(port) = port else {
             let mut said = String::new();
@@ -106,9 +106,10 @@ impl Served {
 
     pub fn client(&self) -> Client {
         match &self.unix {
-            Some(path) => Client::new(UnixStream::connect(path).expect("it listens")),
+            Some(path) => Client::new(UnixStream::connect(path).expect("a listening socket")),
             None => {
-                let stream = TcpStream::connect(("127.0.0.1", self.port)).expect("it listens");
+                let stream =
+                    TcpStream::connect(("127.0.0.1", self.port)).expect("a listening socket");
                 stream.set_nodelay(true).expect("a socket");
                 Client::new(stream)
             }

@@ -85,7 +85,7 @@ impl Seen {
     pub fn told(&self) -> String {
         let names: Vec<String> = self.spaces.iter().map(who).collect();
         let many = match names.len() {
-            0 => "nobody there".to_owned(),
+            0 => "no address spaces there".to_owned(),
             1 => format!("1 address space there: {}", names[0]),
             n => format!("{n} address spaces there: {}", names.join(", ")),
         };

@@ -220,7 +220,7 @@ fn rule_of_feedback_applies_to_later_address_spaces() {
             code == 0
                 && complaints.is_empty()
                 && told.contains(said)
-                && told.contains("nobody there"),
+                && told.contains("no address spaces there"),
             "{told}{complaints}"
         );
         let rule = View::open(&path).expect("a board").feedback();

@@ -152,7 +152,7 @@ fn process_of_its_own(test: &str, folder: &Folder) -> (Child, impl Iterator<Item
     let number = lines.find_map(|line| {
         line.split_once("number ").map(|(_, number)| number.parse().expect("a number"))
     });
-    (child, lines, number.expect("it says its number"))
+    (child, lines, number.expect("the line with the number"))
 }
 
 /// The child process.
@@ -276,7 +276,7 @@ fn denied_access_is_reported() {
     }
 }
 
-/// The user nobody, who is neither root nor the user of the tests.
+/// User id of `nobody`: different from root and from the user of the tests.
 const SOMEBODY_ELSE: u32 = 65534;
 
 #[test]
@@ -287,7 +287,7 @@ fn another_users_address_space_needs_permission() {
     if !as_somebody(&["--version"]).is_ok_and(|output| output.status.success()) {
         return kumihimo_tests::skip(
             NAME,
-            "only root can be somebody else, where others can run what was built",
+            "only root can run the test as another user, and that user must be able to run the binaries",
         );
     }
     let one = folder.space();

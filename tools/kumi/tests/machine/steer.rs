@@ -23,7 +23,7 @@ fn every_target_has_its_own_outcome() {
     let want = format!(
         "{one_id}: suspended\n\
          {two}: is blocked in the kernel, and will be suspended when it returns\n\
-         {four}: was asked to stop, but has not reached a point where it can\n\
+         {four}: suspension requested, but it has not reached a point where it can stop\n\
          {one_id}: was already suspended\n"
     );
     assert_eq!(said, want);

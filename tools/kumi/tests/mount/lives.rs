@@ -49,8 +49,8 @@ fn killed_while_clients_wait(name: &str, organisation: Organisation) {
     for n in 0..4 {
         let (sender, path) = (sender.clone(), mounted.path().join(format!("f{n}")));
         std::thread::spawn(move || {
-            sender.send(None).expect("it listens");
-            sender.send(Some(std::fs::read(path).map(|_| ()))).expect("it listens");
+            sender.send(None).expect("a listening socket");
+            sender.send(Some(std::fs::read(path).map(|_| ()))).expect("a listening socket");
         });
     }
     for _ in 0..4 {
@@ -240,7 +240,7 @@ fn in_the_background(organisation: Organisation, clock: bool) {
         unmount(Path::new("umount"), &[], &point);
         given_back();
     }
-    assert_eq!(std::fs::read_to_string(&log).expect("what it said"), "");
+    assert_eq!(std::fs::read_to_string(&log).expect("the log"), "");
 }
 
 #[test]

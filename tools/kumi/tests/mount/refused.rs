@@ -395,7 +395,7 @@ fn unprivileged_mount_needs_fusermount3() {
         .stderr(File::create(scratch.path().join("errors")).expect("a file"))
         .status();
     if !begun.expect("setpriv(1)").success() {
-        let said = std::fs::read_to_string(scratch.path().join("errors")).expect("what it said");
+        let said = std::fs::read_to_string(scratch.path().join("errors")).expect("the log");
         assert!(said.starts_with("kumi: "), "{said}");
         return skip(name, said.trim_end());
     }

@@ -85,7 +85,7 @@ impl Report {
         list(self.names(|one| is(one, |verdict| verdict == Verdict::Undecided)), "undecided");
         list(
             self.names(|one| one.cut_short && one.result.is_ok()),
-            "with fewer pairs, for want of time",
+            "with fewer pairs, because the time was over",
         );
         let skipped = |one: &Outcome| matches!(one.result, Err(Uncompared::Skipped(_)));
         list(self.names(skipped), "skipped, because BASE does not have them");

@@ -29,7 +29,7 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     let words = payload.downcast_ref::<&str>().copied().unwrap_or("");
     check(words == "it slipped", || format!("join returned another panic: {words:?}"))?;
     text::say(&format!(
-        "A microprocess panicked. join() returned Err(\"{words}\"); nobody else noticed."
+        "A microprocess panicked. join() returned Err(\"{words}\"); no other microprocess was affected."
     ));
     println!();
     text::say(

@@ -57,7 +57,7 @@ pub fn run(args: &Args, figures: &mut Figures) -> Result<(), String> {
     for seen in &all {
         let (source, during) = (seen.report.source.as_str(), seen.report.turns());
         if source == Events::Off.name() {
-            check(during == 0, || format!("{during} ticks beside a loop that nobody interrupts"))?;
+            check(during == 0, || format!("{during} ticks beside a loop without interruption"))?;
         } else if seen.means == "off" {
             text::say("(Nobody is preempted here: a debugger is attached, or KUMI_PREEMPT=off.)");
         } else {

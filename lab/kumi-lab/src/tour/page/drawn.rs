@@ -108,10 +108,10 @@ pub fn run(trace: &Path) -> Result<(), String> {
     }
     for kind in CROWD {
         check(marks.iter().any(|mark| mark.level == kind.level), || {
-            format!("nobody of priority {} ran", kind.level)
+            format!("no microprocess of priority {} ran", kind.level)
         })?;
     }
-    check(preempted > 0, || "nobody was preempted".to_owned())
+    check(preempted > 0, || "no microprocess was preempted".to_owned())
 }
 
 /// Prints the contents and uses of the trace.
@@ -176,7 +176,7 @@ fn record(trace: &Path, writable: bool) -> Result<(Vec<Mark>, u64), String> {
         }
         let mut marks = Vec::new();
         for one in all {
-            marks.extend(one.join().map_err(|_| "one that computed panicked")?);
+            marks.extend(one.join().map_err(|_| "a computing microprocess panicked")?);
         }
         ends.join().map_err(|_| "the ending thread panicked")?;
         marks.sort_unstable_by_key(|mark| mark.seq);

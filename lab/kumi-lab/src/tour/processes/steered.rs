@@ -60,7 +60,7 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     }
     println!();
     text::say(&format!(
-        "It stood still {} after the request. What `kumi ps` said of them meanwhile:",
+        "It stood still {} after the request. Output of `kumi ps` during that time:",
         text::time(seen.took)
     ));
     println!();
@@ -175,7 +175,7 @@ fn watch(runtime: Runtime, live: bool) -> Result<(Arc<Sheet>, Seen), String> {
             std::thread::spawn(move || steer(&sheet, &ids, live))
         };
         for one in all {
-            one.join().map_err(|_| "one that computed panicked")?;
+            one.join().map_err(|_| "a computing microprocess panicked")?;
         }
         let seen = outside.join().map_err(|_| "the steering thread panicked")??;
         Ok((sheet, seen))
@@ -210,7 +210,7 @@ fn steer(sheet: &Sheet, ids: &[Id], live: bool) -> Result<Seen, String> {
     let after = sheet.totals();
     seen.at.1 = sheet.column();
     process.act(id, Action::Resume).map_err(said)?;
-    check(done == Done::Now, || format!("asked to suspend: {done:?}"))?;
+    check(done == Done::Now, || format!("suspend: {done:?}"))?;
     film.until(sheet, COLUMNS, Some(&seen));
     seen.meanwhile = std::array::from_fn(|row| after[row] - before[row]);
     seen.total = after[ONE];

@@ -60,7 +60,7 @@ const HELP: [&str; 19] = [
     "Each update queries every address space for its description and counters, and",
     "for its rows while some are on the screen. None is stopped. CPU: of one core;",
     "VPS virtual processors, LIVING microprocesses; rates are those since the last",
-    "update. PRI is the own priority, 0 to 63, and after + the one that was lent.",
+    "update. PRI is the own priority, 0 to 63, and after + the lent priority.",
     "THREAD is the kernel thread on which a microprocess runs or is blocked.",
     "Red: a recent violation of the board's protocol (see kumi board), a virtual",
     "processor that was overridden, or requests that were refused.",

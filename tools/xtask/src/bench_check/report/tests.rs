@@ -112,7 +112,8 @@ fn undecided_rows_are_named() {
     outcomes[8].cut_short = true;
     let text = report(false, outcomes).markdown();
     assert!(
-        text.contains("1 undecided: echo-p99") && text.contains("for want of time: echo-p99"),
+        text.contains("1 undecided: echo-p99")
+            && text.contains("because the time was over: echo-p99"),
         "{text}"
     );
 }
