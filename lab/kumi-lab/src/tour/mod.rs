@@ -77,32 +77,34 @@ pub fn run(args: Args) -> Result<(), String> {
     }
     let start = Instant::now();
     text::say(
-        "A microprocess is a thread that the program switches by itself. It has a stack and thread-local storage of \
-         its own and runs plain blocking code. A few kernel threads act as its virtual processors (VPs): when a \
-         microprocess waits, its VP goes on with the next one, without asking the kernel. So you can have one for \
-         each connection, file or number, and a million of them. Everything below is measured now, on this machine.",
+        "A microprocess is a thread that the program schedules in user mode. It has its own stack and thread-local \
+         storage, and runs ordinary blocking code. A few kernel threads are its virtual processors (VPs): when a \
+         microprocess waits, its VP runs the next one, without a system call. A program can have one microprocess \
+         for each connection, file or number, and a million in total. All figures below are measured now, on this \
+         machine.",
     );
     if one_to_one() {
         println!();
         text::say(
-            "But here a microprocess cannot have thread-local storage of its own (`kumi doctor` says why), so each is \
-             a kernel thread. The program is the same; the figures below are those of kernel threads.",
+            "On this machine, a microprocess cannot have its own thread-local storage (`kumi doctor` prints the \
+             reason), so each one is a kernel thread. The program is the same; the figures below are measured with \
+             kernel threads.",
         );
     }
     let chapters: [(&str, Chapter); 13] = [
         ("A sieve of 126 threads", threads::sieve::run),
-        ("A million of them", threads::million::run),
+        ("A million microprocesses", threads::million::run),
         ("The ring", threads::ring::run),
-        ("A file each", io::files::run),
-        ("A connection each", io::echo::run),
+        ("A microprocess per file", io::files::run),
+        ("A microprocess per connection", io::echo::run),
         ("Ten thousand connections", io::many::run),
-        ("Nobody waits for another's block", kernel::blocks::run),
-        ("Nobody waits for another's loop", kernel::loops::run),
-        ("Seen and steered from outside", processes::steered::run),
-        ("Locks in one place", threads::locks::run),
+        ("Blocking in the kernel", kernel::blocks::run),
+        ("Endless loops", kernel::loops::run),
+        ("Observation and control by other processes", processes::steered::run),
+        ("Locking designs", threads::locks::run),
         ("Calls between processes", processes::gates::run),
         ("A file server in five organisations", io::mounts::run),
-        ("When things go wrong", kernel::faults::run),
+        ("Panics and stack overflows", kernel::faults::run),
     ];
     let mut figures = Figures::default();
     let mut failed = Vec::new();
@@ -120,11 +122,7 @@ pub fn run(args: Args) -> Result<(), String> {
     text::table(&["", "kernel threads", "microprocesses"], &figures.0);
     println!();
     text::say(&format!("{}. The tour took {}.", machine(), text::time(start.elapsed())));
-    if failed.is_empty() {
-        Ok(())
-    } else {
-        Err(format!("what did not hold: {}", failed.join(", ")))
-    }
+    if failed.is_empty() { Ok(()) } else { Err(format!("failed chapters: {}", failed.join(", "))) }
 }
 
 fn machine() -> String {

@@ -26,14 +26,15 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let connections = possible(limit);
     text::say(&format!(
-        "A server on 127.0.0.1 gives each connection a thread with a plain loop of read and write_all. {} clients, a \
-         thread each, connect, wait for each other, and each sends {ROUNDS} requests of {BYTES} bytes and compares \
-         every byte that comes back. The same program with std's threads and sockets, and with ours:",
+        "A server on 127.0.0.1 has one thread for each connection, with a simple loop of read and write_all. {} \
+         clients, each with its own thread, connect and wait until all are connected. Then each client sends \
+         {ROUNDS} requests of {BYTES} bytes and compares every byte of the reply. The same program with threads and \
+         sockets of std, and with those of Kumihimo:",
         text::number(connections as u64),
     ));
     if connections < CONNECTIONS {
         text::say(&format!(
-            "(Not {}: the limit on open descriptors is {limit}, and may not be raised; see `ulimit -Hn`.)",
+            "(Not {}: the limit on open descriptors is {limit} and cannot be raised; see `ulimit -Hn`.)",
             text::number(CONNECTIONS as u64),
         ));
     }
@@ -64,7 +65,7 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     );
     println!();
     text::say(&format!(
-        "{} bytes went there and back on each side, and every one was right.",
+        "{} bytes were sent and echoed on each side, all of them correct.",
         text::number((connections * ROUNDS * BYTES) as u64),
     ));
     let what = format!("echo, {} connections, requests/s", text::number(connections as u64));

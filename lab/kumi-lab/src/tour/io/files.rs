@@ -34,9 +34,10 @@ pub fn run(args: &Args, figures: &mut Figures) -> Result<(), String> {
     drop(watch);
     let bytes: u64 = files.iter().map(|f| f.bytes).sum();
     text::say(&format!(
-        "{} has files enough: {} of them, {}. One microprocess each reads its file inside `thread::blocking`, so that \
-         the VP goes on with others while the kernel gets the data, and hashes it. A semaphore of {OPEN} bounds the \
-         open files. The reference is `sha256sum`, which also brings the files into memory.",
+        "{} contains enough files: {} files, {}. Each microprocess reads and hashes one file. The read is inside \
+         `thread::blocking`: while the kernel reads the data, the VP runs other microprocesses. A semaphore of \
+         {OPEN} limits the open files. The reference is `sha256sum`; its run also loads the files into the page \
+         cache.",
         folder.display(),
         text::number(files.len() as u64),
         text::bytes(bytes),
@@ -81,7 +82,7 @@ pub fn run(args: &Args, figures: &mut Figures) -> Result<(), String> {
     text::table(&["", "time", "rate", "CPU time", "open at once, at most"], &rows);
     println!();
     check(kernel.lines == micro.lines && pooled.lines == micro.lines, || {
-        "two runs have other digests".to_owned()
+        "the digests of two runs differ".to_owned()
     })?;
     check(micro.bytes == bytes, || format!("{} bytes read, not {bytes}", micro.bytes))?;
     check(micro.most_open <= OPEN, || format!("{} files were open at once", micro.most_open))?;
@@ -89,18 +90,17 @@ pub fn run(args: &Args, figures: &mut Figures) -> Result<(), String> {
         Ok(lines) => {
             let other = lines.iter().zip(&micro.lines).find(|(theirs, ours)| theirs != ours);
             check(lines.len() == micro.lines.len() && other.is_none(), || {
-                format!("not as sha256sum: {other:?}")
+                format!("differs from sha256sum: {other:?}")
             })?;
             text::say(&format!(
-                "All {} lines are those of sha256sum.",
+                "All {} lines are equal to the output of sha256sum.",
                 text::number(lines.len() as u64)
             ));
         }
         Err(why) => text::say(&format!("Not compared with sha256sum: {why}.")),
     }
     text::say(&format!(
-        "The microprocesses used {threads} kernel threads. Digest of all the lines, in the order of their names: \
-         {}...",
+        "The microprocesses used {threads} kernel threads. Digest of all lines, ordered by file name: {}...",
         &hex(&Sha256::digest(micro.lines.concat()))[..16],
     ));
     figures.add(

@@ -46,8 +46,9 @@ fn echo(programs: &Programs, figures: &mut Figures) -> Result<(), String> {
     let connections =
         usize::try_from(limit.saturating_sub(OTHERS)).map_or(most, |n| n.clamp(1, most));
     text::say(&format!(
-        "The same server as a process of its own on one core, with {} connections; the load is another process, which sends over \
-         each of them the next request of 64 bytes when it has the reply to the last one. Requests a second, as they are served:",
+        "The same server in a separate process on one core, with {} connections. The load is another process: on \
+         each connection, it sends the next request of 64 bytes after the reply to the previous one. Requests per \
+         second during the run:",
         text::number(connections as u64),
     ));
     if connections < most {
@@ -90,8 +91,8 @@ fn echo(programs: &Programs, figures: &mut Figures) -> Result<(), String> {
     }
     println!();
     text::say(
-        "Calls of different microprocesses enter the kernel together where that pays (adaptive, the default). Beside it what happens if \
-         they always do (forced), and if they never do (plain):",
+        "Calls of different microprocesses share an entry to the kernel when this saves time (adaptive, the \
+         default). For comparison: calls always share entries (forced), and calls never share entries (plain):",
     );
     println!();
     text::table(
@@ -142,8 +143,8 @@ fn batches(programs: &Programs) -> Result<(), String> {
     let curves = curves(programs)?;
     check(!curves.is_empty(), || "no batch was measured".to_owned())?;
     text::say(
-        "What a call costs that enters the kernel together with others, over one by itself, by how many they are; the bar ends where \
-         both cost the same:",
+        "Cost of a call that shares its entry to the kernel, divided by the cost of a single call, by number of \
+         calls in the entry. The mark in each bar is at equal costs:",
     );
     println!();
     for line in curves.iter().flat_map(|(op, curve)| drawn(op, curve)) {
@@ -198,15 +199,16 @@ fn known(programs: &Programs, figures: &mut Figures) -> Result<(), String> {
         Ok(samples) => samples,
         Err(Trouble::Refused(why)) => {
             text::say(&format!(
-                "`kumi serve kv` is a key-value server that speaks Redis' protocol. Not shown: {why}."
+                "`kumi serve kv` is a key-value server with the protocol of Redis. Not shown: {why}."
             ));
             return Ok(());
         }
         Err(Trouble::Failed(why)) => return Err(why),
     };
     text::say(
-        "`kumi serve kv` is a key-value server that speaks Redis' protocol, a microprocess a connection. Redis' own benchmark with 50 \
-         connections, 16 requests under way on each; and on Redis itself, if it is installed:",
+        "`kumi serve kv` is a key-value server with the protocol of Redis. Each connection has a microprocess. \
+         redis-benchmark with 50 connections and 16 pipelined requests on each, also with the Redis server if it is \
+         installed:",
     );
     println!();
     let mut rows = vec![row("kumi serve kv", &samples)];

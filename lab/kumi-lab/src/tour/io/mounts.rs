@@ -29,18 +29,17 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     if let (false, why) = kumihimo_files::can_mount() {
-        text::say(&format!("Left out: nothing can be mounted here: {why}."));
+        text::say(&format!("Left out: this process cannot mount a file system: {why}."));
         return Ok(());
     }
     let Some(image) = Image::make()? else {
-        text::say(
-            "Left out: there is no mke2fs to make a file system with (apt-get install e2fsprogs).",
-        );
+        text::say("Left out: mke2fs is not installed (apt-get install e2fsprogs).");
         return Ok(());
     };
     text::say(
-        "A file server that people can keep data on: `kumi mount` serves an ext2 image (or a directory) through FUSE, and the same code runs in five organisations, which \
-         differ in what a thread is. An image of 48 MB, made by mke2fs, mounted, and a repository cloned into it:",
+        "`kumi mount` serves an ext2 image (or a directory) through FUSE. The same server code runs in five \
+         organisations with different kinds of threads. An image of 48 MB, created by mke2fs, is mounted, and a \
+         repository is cloned into it:",
     );
     println!();
     let server = image.mounted(&["--organisation", "microprocesses"])?;
@@ -50,8 +49,10 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     println!("  unmounted; e2fsck -fn: {}", image.checked()?);
     println!();
     text::say(&format!(
-        "Paper P1 asked which organisation is best, and left out kernel threads and threads by cooperation of user and kernel. Its first load, now: one program reads {READS} blocks of a file \
-         from a disk that takes {DELAY} for each, another asks the same server for the time, {QUESTIONS} times. How long the second takes, beside the first:",
+        "Paper P1 compares organisations of a server, but neither kernel threads nor threads managed by kernel and \
+         user code together. The first load of P1 on this machine: one program reads {READS} blocks of a file from \
+         a disk with a delay of {DELAY} per block. Another program requests the time from the same server \
+         {QUESTIONS} times. Duration of the second program during the first:",
     ));
     println!();
     let mut took = Vec::new();
@@ -79,8 +80,9 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     bars(took.iter().map(|(name, time)| (*name, time.as_secs_f64(), text::time(*time))));
     println!();
     text::say(
-        "Where one loop does everything, or threads of which the kernel knows nothing, a question waits for the disk. The paper's remedy is a process for the clock; with threads that \
-         block alone, whichever kind, none is needed.",
+        "With a single loop, or with threads unknown to the kernel, a request for the time waits for the disk. P1 \
+         uses a separate process for the clock. Threads that block individually, microprocesses or kernel threads, \
+         need no such process.",
     );
     println!();
     println!("  e2fsck -fn: {}", image.checked()?);
@@ -88,7 +90,7 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     let [sequential, .., kernel, micro] = &took[..] else { unreachable!("five") };
     figures.add(
         format!(
-            "{QUESTIONS} questions for the time beside reads (one loop: {})",
+            "{QUESTIONS} requests for the time during reads (one loop: {})",
             text::time(sequential.1)
         ),
         text::time(kernel.1),
@@ -152,7 +154,7 @@ impl Image {
     }
 
     fn mounted(&self, how: &[&str]) -> Result<Server, String> {
-        let program = std::env::current_exe().map_err(|e| format!("where kumi is: {e}"))?;
+        let program = std::env::current_exe().map_err(|e| format!("path of this program: {e}"))?;
         let mut command = Command::new(program);
         command
             .args(["mount", "--foreground"])
@@ -179,7 +181,7 @@ impl Image {
     fn cloned(&self) -> Result<String, String> {
         let inside = Command::new("git").args(["rev-parse", "--show-toplevel"]).output();
         let Ok(inside) = inside else {
-            return Ok("(there is no git here, so nothing is cloned)".to_owned());
+            return Ok("(git is not installed, so no repository is cloned)".to_owned());
         };
         let from = match std::str::from_utf8(&inside.stdout) {
             Ok(path) if inside.status.success() => PathBuf::from(path.trim_end()),
@@ -292,7 +294,7 @@ impl Server {
         loop {
             match self.0.try_wait().map_err(|e| format!("kumi mount: {e}"))? {
                 Some(status) => {
-                    return check(status.success(), || format!("kumi mount ended badly: {status}"));
+                    return check(status.success(), || format!("kumi mount failed: {status}"));
                 }
                 None if Instant::now() > end => {
                     return Err(format!("kumi mount did not end within {PATIENCE:?}"));

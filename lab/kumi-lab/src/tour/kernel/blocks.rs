@@ -32,20 +32,20 @@ const WIDE: usize = 28;
 pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     if one_to_one() {
         text::say(
-            "A microprocess that sleeps in the kernel, in code that knows nothing of Kumihimo, takes its VP's kernel \
-             thread with it; here would be shown how events of the kernel let the VP go on. But on this machine each \
-             microprocess is a kernel thread (`kumi doctor` says why): the kernel itself runs the others, with events \
-             or without, and there is nothing to see.",
+            "If a microprocess blocks in the kernel, in code without support for Kumihimo, the kernel thread of \
+             its VP blocks too. This chapter shows how the VP continues with events from the kernel. On this \
+             machine, each microprocess is a kernel thread (`kumi doctor` prints the reason): the kernel runs the \
+             other threads with and without events, so this chapter has no result here.",
         );
         return Ok(());
     }
     text::say(&format!(
-        "Until here the microprocesses waited for each other, for timers and for Kumihimo's sockets: their VP knows, \
-         and goes on with another. But one may sleep in the kernel, in code that knows nothing of Kumihimo. On one VP, \
-         three do that, {} at a time: one touches a page that a kernel thread provides late (a page fault; by \
-         userfaultfd), one wants a lock that somebody else holds (flock), one reads an empty pipe (with std). Beside \
-         them a clock is to tick every millisecond. How late each tick came, without events from the kernel and with \
-         them:",
+        "In the chapters before, microprocesses waited for each other, for timers and for sockets of Kumihimo. In \
+         these cases, the VP runs another microprocess. A microprocess can also block in the kernel, in code \
+         without support for Kumihimo. On one VP, three microprocesses block for {} at a time: one reads a page \
+         that a kernel thread provides later (a page fault, with userfaultfd), one waits for a lock held by another \
+         open file (flock), and one reads an empty pipe (with std). A fourth microprocess, the clock, ticks every \
+         millisecond. Lateness of the ticks without events from the kernel and with events:",
         text::time(BLOCKED),
     ));
     println!();
@@ -82,10 +82,10 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
 /// Prints the event source, as `kumi doctor` does.
 fn say_source(used: &str) {
     if kumihimo_config::get().events.is_some() {
-        return text::say(&format!("The source of events: {used}, as KUMI_EVENTS says."));
+        return text::say(&format!("Event source: {used}, selected by KUMI_EVENTS."));
     }
     text::say(&format!(
-        "The source of events: {used}, the best one that this machine allows (`kumi doctor`)."
+        "Event source: {used}, the best available on this machine (see `kumi doctor`)."
     ));
     for (kind, refused) in source::probe() {
         if let Some(refused) = refused {
@@ -96,7 +96,7 @@ fn say_source(used: &str) {
 
 /// Runs the clock in a child process.
 fn ask(source: Option<Events>) -> Result<Report, String> {
-    let _watch = Watch::open("a clock, and three that block");
+    let _watch = Watch::open("a clock and three blocking microprocesses");
     let mut command = Command::new(std::env::current_exe().map_err(|e| e.to_string())?);
     command.args(["tour", "--clock"]);
     if let Some(kind) = source {
@@ -193,7 +193,7 @@ const KINDS: [(&str, Prepare); 3] =
 
 fn fault() -> Result<Block, String> {
     let (page, provider) = AwaitedPage::new().map_err(|e| format!("userfaultfd: {e}"))?;
-    let call = move || check(page.read() == 0, || "a fresh page is not of zeroes".into());
+    let call = move || check(page.read() == 0, || "a new page does not contain zeros".into());
     Ok(Block { call: Box::new(call), end: Box::new(move || drop(provider)) })
 }
 
@@ -271,7 +271,7 @@ impl Clock {
             // No other microprocess runs on the only VP between here and the end of the call,
             // unless the VP is handed over.
             let before = self.ticks.load(SeqCst);
-            ender.send(block.end).map_err(|_| "the thread that ends the blocks is gone")?;
+            ender.send(block.end).map_err(|_| "the thread that ends the blocks has ended")?;
             (block.call)()?;
             during.push(self.ticks.load(SeqCst) - before);
             thread::sleep(PAUSE);

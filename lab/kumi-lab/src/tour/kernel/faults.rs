@@ -25,7 +25,7 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
         Ok(one.map_err(|e| e.to_string())?.join())
     });
     panic::set_hook(hook);
-    let payload = caught?.err().ok_or("a panic did not arrive at join")?;
+    let payload = caught?.err().ok_or("join() returned no panic")?;
     let words = payload.downcast_ref::<&str>().copied().unwrap_or("");
     check(words == "it slipped", || format!("join returned another panic: {words:?}"))?;
     text::say(&format!(
@@ -33,8 +33,8 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     ));
     println!();
     text::say(
-        "Another one, in a child process, calls itself without end, until it meets the guard page at the end of its \
-         stack. What the child says (in one line), and how it ends:",
+        "Another microprocess, in a child process, calls itself recursively until it reaches the guard page at the \
+         end of its stack. Message of the child (one line) and its exit status:",
     );
     println!();
     let program = std::env::current_exe().map_err(|e| e.to_string())?;
@@ -44,7 +44,7 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     output.lines().for_each(text::say);
     let signal = child.status.signal();
     println!("signal {}", signal.map_or("none".to_owned(), |s| s.to_string()));
-    check(is_named(&output), || "the overflow was not named".to_owned())?;
+    check(is_named(&output), || "the child printed no message about the overflow".to_owned())?;
     check(signal == Some(ABORTED), || format!("the child ended with {}", child.status))?;
     figures.add("a panic; a stack overflow", "", "caught; named");
     Ok(())

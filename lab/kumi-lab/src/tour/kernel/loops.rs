@@ -27,16 +27,16 @@ const LOW: u8 = 20;
 pub fn run(args: &Args, figures: &mut Figures) -> Result<(), String> {
     if one_to_one() {
         text::say(
-            "Here would be shown how a microprocess that computes without end gives way to others all the same. But on \
-             this machine each microprocess is a kernel thread (`kumi doctor` says why), and the kernel preempts them.",
+            "This chapter shows how a microprocess that computes in an endless loop is preempted. On this machine, \
+             each microprocess is a kernel thread (`kumi doctor` prints the reason), and the kernel preempts it.",
         );
         return Ok(());
     }
     text::say(&format!(
-        "One may also not wait at all: it computes, calls nothing and never gives way. On one VP, one does that for {}, \
-         at a lower priority than the clock that ticks beside it every millisecond. Without events nobody interrupts it; \
-         with them its kernel thread is interrupted in user mode, and it is switched away from wherever it is in its \
-         code. How late each tick came:",
+        "A microprocess can also compute without any call and without giving way. On one VP, a microprocess \
+         computes in a loop for {}, with a lower priority than the clock, which ticks every millisecond. Without \
+         events, the loop is not interrupted. With events, its kernel thread is interrupted in user mode, and the \
+         VP switches to the clock at any instruction of the loop. Lateness of the ticks:",
         text::time(LOOP),
     ));
     println!();
@@ -59,11 +59,11 @@ pub fn run(args: &Args, figures: &mut Figures) -> Result<(), String> {
         if source == Events::Off.name() {
             check(during == 0, || format!("{during} ticks beside a loop without interruption"))?;
         } else if seen.means == "off" {
-            text::say("(Nobody is preempted here: a debugger is attached, or KUMI_PREEMPT=off.)");
+            text::say("(No preemption: a debugger is attached, or KUMI_PREEMPT=off.)");
         } else {
-            check(during > 0, || format!("no tick beside a loop, with {source}"))?;
+            check(during > 0, || format!("no tick during a loop, with {source}"))?;
             check(seen.preempted > 0, || {
-                format!("ticks beside a loop, and no preemption, with {source}")
+                format!("ticks during a loop, but no preemption, with {source}")
             })?;
             text::say(&format!(
                 "Interrupted by {}, {} times.",
@@ -79,7 +79,7 @@ pub fn run(args: &Args, figures: &mut Figures) -> Result<(), String> {
 
 /// Runs the clock in a child process.
 fn ask(source: Option<Events>) -> Result<Seen, String> {
-    let _watch = Watch::open("a clock, and an endless loop");
+    let _watch = Watch::open("a clock and an endless loop");
     let mut command = Command::new(std::env::current_exe().map_err(|e| e.to_string())?);
     command.args(["tour", "--endless"]);
     if let Some(kind) = source {
@@ -148,7 +148,7 @@ fn clock_beside_loop(runtime: Runtime, ticks: usize, length: Duration) -> Result
             let low = Builder::new().priority(Priority::new(LOW).map_err(|e| e.to_string())?);
             low.spawn(move || {
                 // If the receiver has failed, `over` is never set.
-                begun.send(()).expect("it is waited for");
+                begun.send(()).expect("a receiver");
                 endless(&over)
             })
             .map_err(|e| e.to_string())?
@@ -167,7 +167,7 @@ fn clock_beside_loop(runtime: Runtime, ticks: usize, length: Duration) -> Result
         };
         let (rounds, wrong) = looping.join().map_err(|_| "the loop panicked")?;
         check(rounds > 0 && wrong == 0, || {
-            format!("{wrong} of {rounds} rounds of the loop came out wrong")
+            format!("{wrong} of {rounds} rounds of the loop had a wrong result")
         })?;
         clock.alone();
         let late = ticker.join().map_err(|_| "the clock panicked")?;

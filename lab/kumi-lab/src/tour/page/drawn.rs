@@ -74,9 +74,10 @@ pub fn run(trace: &Path) -> Result<(), String> {
         .map(|kind| format!("{} at priority {} ({})", kind.count, kind.level, kind.sign))
         .collect();
     text::say(&format!(
-        "It is priorities that say which one gives way. On {VPS} VPs, {}: those of {} compute without end; each of {} wants {} every {}, \
-         the one of {} wants {} every {}. All of them note, while they compute, when and where. What ran when on each VP, \
-         from left to right, a column for {}:",
+        "Priorities determine which microprocess runs. {VPS} VPs run {}. Microprocesses of priority {} compute \
+         without end. Each one of priority {} computes {} every {}, and the one of priority {} computes {} every \
+         {}. During computation, all of them record time and VP. For each VP, from left to right, the microprocess \
+         that ran, one column for {}:",
         words.join(", "),
         CROWD[2].level,
         CROWD[1].level,
@@ -95,13 +96,13 @@ pub fn run(trace: &Path) -> Result<(), String> {
     }
     println!();
     text::say(&format!(
-        "{} marks, in the order of one counter; {} preemptions meanwhile.",
+        "{} marks, ordered by one counter; {} preemptions during this time.",
         text::number(marks.len() as u64),
         text::number(preempted),
     ));
     match unwritten {
         Some(why) => text::say(&format!(
-            "No trace of that is left behind: {}: {why} (--trace FILE).",
+            "No trace file was written: {}: {why} (--trace FILE).",
             trace.display()
         )),
         None => left_behind(trace)?,
@@ -118,22 +119,20 @@ pub fn run(trace: &Path) -> Result<(), String> {
 fn left_behind(trace: &Path) -> Result<(), String> {
     let all = summaries(trace).map_err(|e| format!("{}: {e}", trace.display()))?;
     let sum = |of: fn(&Summary) -> u64| all.iter().map(of).sum::<u64>();
-    check(sum(|s| s.records) > 0, || format!("nothing is recorded in {}", trace.display()))?;
+    check(sum(|s| s.records) > 0, || format!("no records in {}", trace.display()))?;
     println!();
     text::say(&format!(
-        "Every step of that is recorded in {}, {} records, {} lost: a track for each VP, kernel thread and microprocess.",
+        "All steps are recorded in {}: {} records, {} lost, with a track for each VP, kernel thread and \
+         microprocess.",
         trace.display(),
         text::number(sum(|s| s.records)),
         text::number(sum(|s| s.lost)),
     ));
     println!();
     println!(
-        "  to look at it   open it at https://ui.perfetto.dev (\"Open trace file\"); it stays on this machine"
+        "  to display it   open it at https://ui.perfetto.dev (\"Open trace file\"); the file stays on this machine"
     );
-    println!(
-        "  to prove from it that priorities were exact   kumi trace check {}",
-        trace.display()
-    );
+    println!("  to check the order of priorities   kumi trace check {}", trace.display());
     Ok(())
 }
 

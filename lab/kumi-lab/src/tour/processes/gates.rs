@@ -30,19 +30,21 @@ const COLUMNS: usize = 56;
 pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     if one_to_one() {
         text::say(
-            "Left out: where microprocesses are kernel threads, the kernel's scheduler is between caller and server.",
+            "Left out: microprocesses are kernel threads on this machine, so the kernel schedules caller and \
+             server.",
         );
         return Ok(());
     }
     if let Err(why) = in_runtime(|| Ok(kumihimo::machine::number()))? {
-        text::say(&format!("Left out: this process cannot be found by others: {why}."));
+        text::say(&format!("Left out: other processes cannot find this process: {why}."));
         return Ok(());
     }
     let programs = programs();
     text::say(&format!(
-        "A gate is a name under which one process serves calls of others. Request and reply lie in memory that both have, and on one core the caller's \
-         hand-off to the server is all there is between them. Two processes on one core; one calls the other with {BYTES} bytes, whose checksum is \
-         verified there, and waits for the answer. Half of the calls take no longer than:",
+        "A gate is a name under which a process serves calls of other processes. Request and reply are in shared \
+         memory. On one core, the caller hands its core to the server. Two processes on one core: one calls the \
+         other with {BYTES} bytes, the other verifies their checksum, and the caller waits for the reply. Median \
+         duration of a call:",
     ));
     println!();
     let mut ways = vec![Way::Gate, Way::Socket];
@@ -52,7 +54,7 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     bars(one.iter().map(|(way, slice)| (way.name(), slice.p50, text::time(p50(slice)))));
     println!();
     text::say(&format!(
-        "{MANY} callers at once, which share one lane and one wake-up. Calls a second:"
+        "{MANY} concurrent callers, which share one lane and one wake-up. Calls per second:"
     ));
     println!();
     let many = measured(&ways, MANY, &programs)?;
@@ -63,7 +65,7 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     println!();
     if !ways.contains(&Way::Grpc) {
         text::say(
-            "(gRPC, by tonic, is shown beside these once `kumi bench rpc --rivals` has built it, which takes some minutes.)",
+            "(To compare with gRPC, by tonic, build it with `kumi bench rpc --rivals`. This takes some minutes.)",
         );
         println!();
     }
@@ -180,9 +182,11 @@ const CASES: [(&str, &str, &str); 3] = [
 
 fn inverted(programs: &Programs, figures: &mut Figures) -> Result<(), String> {
     text::say(&format!(
-        "Priorities are one scale for all processes at the board, unless the arbiter is off (KUMI_ARBITER=off). Three processes on one core now: one of high priority \
-         calls a gate of one of low priority, whose handler computes for 0.5 ms; and one in the middle computes almost always, and so keeps the server from the \
-         core for which the high one waits. Unless the server inherits the caller's priority for the time of the call. Of {CALLS} calls all but one in a hundred take no longer than:",
+        "All processes of a board have a common scale of priorities, unless the arbiter is off (KUMI_ARBITER=off). \
+         Three processes on one core: a process of high priority calls a gate of a process of low priority, whose \
+         handler computes for 0.5 ms. A process of medium priority computes almost all the time, so the server gets \
+         no core, and the caller waits. This does not happen if the server inherits the caller's priority for the \
+         duration of the call. Of {CALLS} calls, 99 % take no longer than:",
     ));
     println!();
     let mut late = BTreeMap::new();
@@ -198,12 +202,12 @@ fn inverted(programs: &Programs, figures: &mut Figures) -> Result<(), String> {
     let time = |us: f64| text::time(Duration::from_secs_f64(us / 1e6));
     bars(CASES.iter().map(|(name, ..)| (*name, late[name], time(late[name]))));
     figures.add(
-        "a call of 0.5 ms that one in the middle keeps from the core, p99",
+        "a call of 0.5 ms with a competing process of medium priority, p99",
         "",
         time(late[CASES[2].0]),
     );
     check(late.values().all(|late| *late >= 500.0), || {
-        "a call took less than its handler".to_owned()
+        "a call was shorter than its handler".to_owned()
     })
 }
 

@@ -35,20 +35,21 @@ const ROUNDS: u32 = 15_000;
 pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     if one_to_one() {
         text::say(
-            "Left out: where microprocesses are kernel threads, the system's own tools see and steer them.",
+            "Left out: microprocesses are kernel threads on this machine; the tools of the system list and control \
+             them.",
         );
         return Ok(());
     }
     let runtime = builder().build().map_err(|e| format!("no runtime: {e}"))?;
     if let Err(why) = machine::number() {
-        text::say(&format!("Left out: this process cannot be found from outside: {why}."));
+        text::say(&format!("Left out: other processes cannot find this process: {why}."));
         return Ok(());
     }
     text::say(&format!(
-        "Each microprocess of the machine has an id. The first part of it is the number of its process, which is found in a \
-         directory of yours and answers at a socket there; no daemon keeps a list. Four microprocesses compute on {VPS} VPs now. \
-         From outside, as `kumi suspend` does it from another terminal, '{}' is suspended, and after a while resumed. What each computed \
-         when, a column for {}:",
+        "Each microprocess of the machine has an id. Its first part is the number of the process. Each process has \
+         an entry in a directory of its user and accepts requests on a socket there; there is no daemon. Four \
+         microprocesses compute on {VPS} VPs. '{}' is suspended by a request as from `kumi suspend`, and resumed \
+         later. Rounds of computation over time, one column for {}:",
         NAMES[ONE],
         text::time(COLUMN),
     ));
@@ -60,7 +61,7 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     }
     println!();
     text::say(&format!(
-        "It stood still {} after the request. Output of `kumi ps` during that time:",
+        "The microprocess stopped {} after the request. Output of `kumi ps` during that time:",
         text::time(seen.took)
     ));
     println!();
@@ -69,13 +70,13 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
         format!("it was suspended, and computed {} rounds", seen.meanwhile[ONE])
     })?;
     for (row, name) in NAMES.iter().enumerate() {
-        check(row == ONE || seen.meanwhile[row] > 0, || format!("'{name}' stood still, too"))?;
+        check(row == ONE || seen.meanwhile[row] > 0, || format!("'{name}' stopped too"))?;
     }
     // The microprocess has ended, so it continued. This was visible, unless the machine left no
     // time for it.
     let late = seen.at.1 + SUSPENDED / 2 > COLUMNS;
-    check(late || sheet.total(ONE) > seen.total, || format!("'{}' did not go on", NAMES[ONE]))?;
-    figures.add("suspended from outside: until it stood still", "", text::time(seen.took));
+    check(late || sheet.total(ONE) > seen.total, || format!("'{}' did not continue", NAMES[ONE]))?;
+    figures.add("time from a suspend request to the stop", "", text::time(seen.took));
     Ok(())
 }
 

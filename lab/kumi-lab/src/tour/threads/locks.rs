@@ -22,16 +22,16 @@ const RUNS: usize = 3;
 pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     if one_to_one() {
         text::say(
-            "Left out: where microprocesses are kernel threads, they are the kernel's resources and not ours.",
+            "Left out: microprocesses are kernel threads on this machine, so the kernel manages them.",
         );
         return Ok(());
     }
     text::say(&format!(
-        "Everything that the runtime manages is a resource behind five operations, in one table, and what keeps two from using \
-         one at once is there: one lock for all of a kind (`kind`), one for each (`id`), or each VP has data of its own, so \
-         that nobody meets anybody (`vp`, the default). {WORKERS} microprocesses at once, as in the paper: each begins and \
-         joins another one (create), gets 4 KB and gives it back (region), sends 4 KB to a receiver (message). The time of \
-         one, and what 2 VPs take of it:",
+        "The runtime manages all its resources with five operations on one table, and only the table contains \
+         their locking: one lock per kind of resource (`kind`), one lock per resource (`id`), or separate data for \
+         each VP without locks (`vp`, the default). {WORKERS} microprocesses run concurrently, as in the paper. \
+         Each starts and joins another one (create), allocates and frees 4 KB (region), and sends 4 KB to a \
+         receiver (message). Time of one operation with 1 VP and with 2 VPs, and their ratio:",
     ));
     println!();
     let times = times()?;
@@ -47,18 +47,19 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     let own = &times[Locking::ALL
         .iter()
         .position(|design| *design == Locking::default())
-        .expect("one of them")];
+        .expect("the default design")];
     let ratios: Vec<String> = own.iter().map(|cell| ratio(*cell)).collect();
     figures.add("create, region, message: 2 VPs against 1", "", ratios.join(", "));
     text::say(
-        "How much locking that is, counted in the sources as the paper did (locks, atomic read-modify-writes and fences; \
-         no tests), beside its own system and Linux:",
+        "Number of lines with locking operations, counted in the sources by the paper's method (locks, atomic \
+         read-modify-write operations and fences; without tests), compared with the paper's system and Linux:",
     );
     println!();
     match counted()? {
         Some(rows) => text::table(&["", "lines", "that lock", "%", "files", "that lock"], &rows),
         None => text::say(
-            "(Not counted: the sources are no longer where this program was built. `cargo xtask locking` counts them.)",
+            "(Not counted: the source directory of this program no longer exists. `cargo xtask locking` counts the \
+             lines.)",
         ),
     }
     Ok(())
@@ -113,7 +114,7 @@ fn one(load: &str, iterations: u32, vps: usize, locking: Locking) -> Result<Dura
     let said = String::from_utf8_lossy(&child.stderr);
     check(child.status.success(), || format!("{load} with {locking}: {}: {said}", child.status))?;
     let whole = milliseconds(&String::from_utf8_lossy(&child.stdout), iterations)
-        .ok_or("a measurement made no sense")?;
+        .ok_or("the output of a measurement is invalid")?;
     Ok(Duration::from_secs_f64(whole / 1e3 / f64::from(WORKERS * iterations)))
 }
 

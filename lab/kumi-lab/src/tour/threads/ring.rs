@@ -26,13 +26,15 @@ type Look = (Duration, Vec<usize>);
 
 pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     if crate::tour::one_to_one() {
-        text::say("Left out: where microprocesses are kernel threads, the kernel spreads them.");
+        text::say(
+            "Left out: microprocesses are kernel threads on this machine, so the kernel distributes them.",
+        );
         return Ok(());
     }
     text::say(&format!(
-        "{VPS} VPs stand in a ring. Each gives what it has too much of to the next one, through a queue that needs no \
-         lock because only one writes to it and only one reads. One VP now makes {CROWD} microprocesses at once. What \
-         was runnable on each VP:",
+        "{VPS} VPs form a ring. Each VP passes its surplus of microprocesses to the next VP, through a queue \
+         without locks: only one VP writes to it, and only one reads. One VP starts {CROWD} microprocesses. Number \
+         of runnable microprocesses on each VP:",
     ));
     println!();
     let runtime = Runtime::builder()
@@ -41,7 +43,7 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
         .build()
         .map_err(|e| format!("no runtime: {e}"))?;
     let looks = runtime.run(spread);
-    let (took, last) = looks.last().ok_or("nothing was seen")?;
+    let (took, last) = looks.last().ok_or("no observation")?;
     if stdout().is_terminal() {
         film(&looks);
     } else {
@@ -49,10 +51,12 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
             println!("{}", picture(look));
         }
     }
-    check(is_even(last), || format!("not spread within {}: {last:?}", text::time(PATIENCE)))?;
+    check(is_even(last), || {
+        format!("no even distribution within {}: {last:?}", text::time(PATIENCE))
+    })?;
     text::say(&format!(
-        "Even after {}. ({VPS} VPs share {} cores here, so the kernel's turns are in it; the paper measured 30.8 ms \
-         on 8 processors, and 131.6 ms with locks.)",
+        "Even distribution after {}. ({VPS} VPs share {} cores here, so this time includes waits for a core; the \
+         paper measured 30.8 ms on 8 processors, and 131.6 ms with locks.)",
         text::time(*took),
         thread::available_parallelism().map_or(1, usize::from),
     ));

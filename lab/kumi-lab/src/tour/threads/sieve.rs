@@ -16,9 +16,9 @@ const ROUNDS: usize = 5;
 
 pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     text::say(
-        "A generator sends 2, 3, 4, ... 700 down a chain. Each filter keeps the first number that it gets, a prime, \
-         and passes on what that does not divide; the last one makes the next filter. One thread a filter, and each \
-         waits until its number was received: little work, much switching.",
+        "A generator sends 2, 3, 4, ... 700 to a chain of filters. Each filter keeps its first number, a prime, \
+         and passes on each number that is not a multiple of it. The last filter starts the next one. Each filter \
+         is a thread and waits until its number is received: there is little computation and many switches.",
     );
     println!();
     let watch = Watch::new("sieving", 3 * ROUNDS);
@@ -39,7 +39,7 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     );
     println!();
     text::say(&format!(
-        "All three found the same {} primes with {} messages: {} a message between microprocesses.",
+        "All three found the same {} primes with {} messages. A message between microprocesses takes {}.",
         PRIMES_700.primes,
         text::number(PRIMES_700.messages()),
         text::time(micro / PRIMES_700.messages() as u32),
@@ -115,12 +115,12 @@ impl Link for Message {
     }
 
     fn send(out: &Self::Out, n: u32) {
-        msg::send_recv(out, n).expect("the next filter lives");
+        msg::send_recv(out, n).expect("a running filter");
     }
 
     fn receive(from: &Self::In) -> Option<u32> {
         let request = msg::receive(from).ok()?;
-        msg::reply(request.from, ()).expect("the sender waits");
+        msg::reply(request.from, ()).expect("a waiting sender");
         Some(request.message)
     }
 }
