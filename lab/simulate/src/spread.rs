@@ -18,17 +18,24 @@ use serde::{Deserialize, Serialize};
 use crate::engine::Time;
 
 /// Results, as a text for reports.
-pub const FINDINGS: &str = "Ours, processors up (they spin, as P4's did): the ring is even some microseconds after the last thread was created (32 us), up to 16 \
-    processors; locked and steal never, since an idle one takes its share of the few that are there, and then nobody idles any more. \
-    Ours, processors asleep, as in the benchmark: to wake one takes 41 us, and that is most of it. In the ring each wakes the next; under locked the creator wakes all, and \
-    what they find is nearly the whole crowd, so that at 2 to 8 processors locked is even sooner: the paper's 4.3 is 0.5 to 1 here. A removal under \
-    the lock costs 40 ns today, and one is enough for a whole share. From 16 on locked does not become even. \
-    At 32 and 64 the ring comes to rest unevenly, too: a processor that runs a thread already keeps a whole share of what it takes over besides, the slack of one lets it, and little is left \
-    for the last. So does the real one (over-committed on two cores, at rest after 2 s): of 16 virtual processors 12 kept 17 and the last had 7, of 32 most kept 9 and the poorest had 1. \
-    With a slack of 0 both, and the simulation, become even to one. Moves of the real one on 4, 8, 16, 32 and 64: 381 to 382, 855 to 884, 1,877 to 2,043, 2,922 to 4,049 and \
-    4,717 to 8,083 (within a second); simulated 383, 902, 1,919, 3,967 and 8,064. \
-    (128: a share is two, and even one with one is at rest.) Not in the model: what a thread's data cost that follow it, the lost races of a thief with an owner that pops (steal is shown better \
-    than it is), virtual processors that share a core (so the benchmark's times on two cores cannot be compared).";
+pub const FINDINGS: &str = "Costs of this implementation, with awake processors (spinning, as in P4): the ring \
+    is even a few microseconds after the last creation (32 us), for up to 16 processors. The designs locked and \
+    steal never become even: an idle processor takes its share of the few threads present, and afterwards no \
+    processor is idle. With sleeping processors, as in the benchmark, most of the time is the wake-up of 41 us. In \
+    the ring, each processor wakes the next one. In the design locked, the creator wakes all processors, and they \
+    find nearly all threads: with 2 to 8 processors, locked is even earlier than the ring, and the ratio, 4.3 in the \
+    paper, is 0.5 to 1 here. A removal under the lock costs 40 ns, and one removal moves a whole share. With 16 and \
+    more processors, locked does not become even. With 32 and 64 processors, the ring also comes to rest unevenly: a \
+    processor that already runs a thread keeps a whole share of the threads that it takes over in addition, which \
+    the slack of one allows, and few threads remain for the last processor. The real ring does the same \
+    (over-committed on two cores, at rest after 2 s): of 16 virtual processors, 12 kept 17 threads and the last one \
+    had 7; of 32, most kept 9 and the lowest number was 1. With a slack of 0, both the real ring and the simulation \
+    become even within one thread. Moves of the real ring on 4, 8, 16, 32 and 64 virtual processors: 381 to 382, 855 \
+    to 884, 1,877 to 2,043, 2,922 to 4,049 and 4,717 to 8,083 (within a second); simulated: 383, 902, 1,919, 3,967 \
+    and 8,064. (With 128, a share is two threads, and a processor with one thread is also at rest.) Not in the \
+    model: the cost of moving a thread's data, races that a thief loses against the owner of a queue (so the \
+    simulated steal is faster than the real one), and virtual processors that share a core (so the benchmark's times \
+    on two cores cannot be compared).";
 
 /// Number of threads created at once.
 pub const CROWD: usize = 256;

@@ -11,7 +11,7 @@
 //!
 //! let settings = Settings { listen: Some(([127, 0, 0, 1], 0).into()), ..Settings::default() };
 //! let running = Server::start(settings)?;
-//! let mut client = kumihimo::net::TcpStream::connect(running.address().expect("a listening socket"))?;
+//! let mut client = kumihimo::net::TcpStream::connect(running.address().expect("an address"))?;
 //! client.write_all(b"SET greeting hello\r\nGET greeting\r\nSHUTDOWN\r\n")?;
 //! let mut replies = String::new();
 //! client.read_to_string(&mut replies)?;
