@@ -98,8 +98,8 @@ impl Times {
         };
         Times {
             machine: "AMD EPYC, 2 cores, 22 November 2026, measured by kumi bench resources: times of the loads on one VP; sections as sums of parts \
-                      measured alone (an entry opened and closed 38 ns, 4 KB copied 171, a line to the other core 32); nothing is named, and \
-                      nothing in common overflows"
+                      measured separately (opening and closing an entry 38 ns, copying 4 KB 171, transfer of a cache line to the other core 32); \
+                      resources have no names, and shared lists do not overflow"
                 .to_owned(),
             hand_over_ns: 32.2,
             create: load(2, 246.4, 113.9),

@@ -145,7 +145,7 @@ pub fn run(args: Args) -> Result<(), String> {
     let failures = outcomes.iter().map(|o| o.failures.len()).sum::<usize>();
     match failures {
         0 => Ok(()),
-        n => Err(format!("{n} contenders gave no row; see the reasons above")),
+        n => Err(format!("{n} contenders printed no row; the reasons are above")),
     }
 }
 

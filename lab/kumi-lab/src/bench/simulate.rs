@@ -163,7 +163,7 @@ impl Simulation<'_> {
             }
         }
         for (whose, what) in [(OURS, &times.machine), (PAPER, &paper.machine)] {
-            self.note(format!("Time over that on one core, by cores; {whose}: {what}."));
+            self.note(format!("Time relative to one core, by number of cores; {whose}: {what}."));
             self.notes.push(self.table_of_locks(whose));
         }
         for figure in tender::check(seeds.start) {
@@ -259,7 +259,7 @@ impl Simulation<'_> {
             }
         }
         self.note(format!(
-            "By processors; {OURS}: {}. idle=up: no processor has to be woken. {PAPER}: P4's machine, fitted.",
+            "By number of processors; {OURS}: {}. idle=up: no processor has to be woken. {PAPER}: P4's machine, fitted.",
             costs.machine
         ));
         self.notes.push(self.table_of_spread());

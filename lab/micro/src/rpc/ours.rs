@@ -126,7 +126,7 @@ impl Line {
             .as_slice()
             .try_into()
             .map(Answer::from_bytes)
-            .map_err(|_| "an answer of another length".to_owned())
+            .map_err(|_| "a reply of wrong length".to_owned())
     }
 
     fn call_by_region(&mut self, payload: &[u8]) -> Result<(), gate::Error> {

@@ -218,7 +218,7 @@ mod tests {
             verdicts: vec![verdict],
             failures,
             refused: vec!["yield events=bpf: no".into()],
-            notes: vec![Note::Text("Nobody knows why.".into())],
+            notes: vec![Note::Text("The cause is unknown.".into())],
         }
     }
 
@@ -226,7 +226,7 @@ mod tests {
     fn table_replaces_the_rows_on_the_terminal_only() {
         assert!(
             outcome().plain().contains("kumihimo")
-                && outcome().plain().contains("Nobody knows why.")
+                && outcome().plain().contains("The cause is unknown.")
         );
         let table = || Note::Table(vec!["one".into()], vec![vec!["all".into()]]);
         let with = Outcome { notes: vec![table()], ..outcome() };

@@ -55,7 +55,7 @@ fn once(contender: &Contender, programs: &Programs) -> Result<Vec<Sample>, Troub
         match said.strip_prefix("refused: ") {
             Some(why) => Err(Trouble::Refused(why.to_owned())),
             None if said == "ready" => Ok(program),
-            None => Err(Trouble::Failed(format!("the {side} said {said:?}"))),
+            None => Err(Trouble::Failed(format!("the {side} printed {said:?}"))),
         }
     };
     // The second process finds all cores taken.

@@ -176,8 +176,8 @@ fn times(rows: &Rows) -> Result<Times, String> {
         .map_or_else(String::new, |(_, cpu)| cpu);
     let times = Times {
         machine: format!(
-            "{cpu}, {} cores, measured by kumi bench resources: times of the loads on one VP; sections as sums of parts measured alone (an entry opened and closed \
-             {slot:.0} ns, 4 KB copied {copy:.0}, a line to the other core {hand_over_ns:.0}); nothing is named, and nothing in common overflows",
+            "{cpu}, {} cores, measured by kumi bench resources: times of the loads on one VP; sections as sums of parts measured separately (opening and closing an entry \
+             {slot:.0} ns, copying 4 KB {copy:.0}, transfer of a cache line to the other core {hand_over_ns:.0}); resources have no names, and shared lists do not overflow",
             crate::bench::contender::own_cores().len()
         ),
         hand_over_ns,

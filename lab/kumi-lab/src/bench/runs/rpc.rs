@@ -109,7 +109,7 @@ impl Pair {
                 return Err(Trouble::Refused(why.to_owned()));
             }
             let beside =
-                said.strip_prefix("ready").ok_or_else(|| format!("the {side} said {said:?}"))?;
+                said.strip_prefix("ready").ok_or_else(|| format!("the {side} printed {said:?}"))?;
             let beside: Vec<u32> =
                 beside.split_whitespace().filter_map(|pid| pid.parse().ok()).collect();
             Ok((program, beside))

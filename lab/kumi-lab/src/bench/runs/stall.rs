@@ -34,7 +34,7 @@ pub fn run(options: &Options, programs: &Programs, missing: &mut Missing) -> Vec
     };
     let ms: usize = if options.full { 5_000 } else { 1_000 };
     let count = (rate * ms as f64 / 1e3) as usize / CONNECTIONS * CONNECTIONS;
-    eprintln!("  {rate:.0} requests/s, half of what we can do");
+    eprintln!("  {rate:.0} requests/s, half of the maximum rate");
     samples.extend(crate::bench::rounds("stall", options, missing, |contender, vps| {
         let more = [format!("warm={}", count / 10), format!("ms={ms}")];
         once(contender, programs, vps, rate, count, &more)

@@ -95,9 +95,10 @@ fn echo(
         // remove its spool file.
         let _ = std::fs::remove_file(session::spool_path(Path::new(TRACE), pid));
         lost.push(match traced {
-            true => {
-                said?.strip_prefix("lost ").ok_or("the server did not say what it lost")?.to_owned()
-            }
+            true => said?
+                .strip_prefix("lost ")
+                .ok_or("the server did not print its number of lost records")?
+                .to_owned(),
             false => "0".to_owned(),
         });
     }

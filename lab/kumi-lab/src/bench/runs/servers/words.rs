@@ -45,8 +45,8 @@ pub fn notes(rows: &[Row]) -> Vec<Note> {
         notes.extend(seen.second_load(cores));
     }
     notes.push(Note::Text(
-        "What the paper could not measure: a request's way to the server and back (communication), what a server holds under load (resources), and, in \
-         `processes` over `sequential`, what it costs to part clock and files by address spaces (protection)."
+        "Costs that the paper could not measure: the transfer of a request and its reply (communication), the memory and kernel threads of a server under \
+         load (resources), and, as `processes` over `sequential`, separate address spaces for clock and files (protection)."
             .to_owned(),
     ));
     notes.extend(seen.cores().into_iter().filter_map(|cores| seen.unmeasured(cores)));
@@ -129,8 +129,8 @@ impl Seen<'_> {
     /// The question, and this run's answer.
     fn answer(&self, cores: usize) -> String {
         let mut text = format!(
-            "P1's question, on {cores} {}: how should a system server be organised, now that kernel threads and threads of user and kernel together \
-             are there?",
+            "The question of P1, on {cores} {}: which organisation of a system server is best, if kernel threads and threads managed by user and kernel code \
+             together are included?",
             if cores == 1 { "core" } else { "cores" }
         );
         let fastest = self.least("time_both", cores);
@@ -138,35 +138,33 @@ impl Seen<'_> {
             let ratio = self
                 .ratio(cores, winner)
                 .map_or(String::new(), |r| format!(", {} than sequential", faster(r)));
-            text += &format!(" `time` is answered soonest beside `fileread` in {winner}{ratio}.");
+            text +=
+                &format!(" Replies to `time` during `fileread` are fastest in {winner}{ratio}.");
         }
         if let Some(r) = self.ratio(cores, "processes") {
             text += &format!(
-                " Processes: {}; the paper's conclusion that they win by overlapping input with other work {}.",
+                " Processes: {}; the paper's conclusion that they are faster because input overlaps with other work {}.",
                 faster(r),
                 holds(r >= SAME)
             );
         }
         if let Some(r) = self.ratio(cores, "user-threads") {
             text += &format!(
-                " User-level threads: {}; its conclusion that they do no better than one sequential process {}.",
+                " User-level threads: {}; the paper's conclusion that they are no faster than one sequential process {}.",
                 faster(r),
                 holds(r < SAME)
             );
         }
         for (organisation, what) in [
-            ("kernel-threads", "Kernel threads, which it expected to do better"),
-            (
-                "microprocesses",
-                "Microprocesses, user-level threads with which the kernel cooperates",
-            ),
+            ("kernel-threads", "Kernel threads, which the paper expects to be faster"),
+            ("microprocesses", "Microprocesses, user-level threads with support from the kernel"),
         ] {
             if let Some(r) = self.ratio(cores, organisation) {
                 text += &format!(" {what}: {}", faster(r));
                 if let (Some(mpfs), Some(own)) =
                     (self.time(cores, "processes"), self.time(cores, organisation))
                 {
-                    text += &format!(", and {} beside processes", faster(mpfs / own));
+                    text += &format!(", and {} than processes", faster(mpfs / own));
                 }
                 text.push('.');
             }
@@ -182,7 +180,7 @@ impl Seen<'_> {
             let switches = self.least("switches_both", cores);
             let switching = switches.last().map_or("", |(organisation, _)| organisation);
             text += &format!(
-                " System time is longest in {most} ({} ms), switches are most in {switching}; that both are in processes, as the paper found, {} here.",
+                " The longest system time is in {most} ({} ms), and most switches are in {switching}. The paper's result that both are in processes {}.",
                 number(*ms),
                 holds(*most == "processes" && switching == "processes")
             );
@@ -327,9 +325,9 @@ impl Seen<'_> {
             "cores",
             "organisation",
             "null request to the clock us",
-            "the same at its gate us",
+            "null request to its gate us",
             "stat us",
-            "server's CPU a stat us",
+            "server's CPU per stat us",
             "kernel threads",
             "memory MB (PSS)",
             "null request over sequential",
@@ -353,7 +351,7 @@ impl Seen<'_> {
                     .map_or("-".to_owned(), |row| number(row.summary.median))
             };
             format!(
-                "{} ({}, cores={}, {} blocks each): p99 of the others {} us without and {} us with them, {} times; {} kernel threads (idle {}), {} slow reads a second",
+                "{} ({}, cores={}, {} blocks each): p99 of the others {} us without and {} us with them, {} times; {} kernel threads (idle {}), {} slow reads per second",
                 row.identity.keys.get("organisation").map_or("", String::as_str),
                 row.identity.keys.get("threads").map_or("", String::as_str),
                 row.identity.vps,
@@ -371,7 +369,7 @@ impl Seen<'_> {
         if all.is_empty() {
             None
         } else {
-            Some(format!("A thousand slow requests under way: {}.", all.join("; ")))
+            Some(format!("A thousand slow requests in progress: {}.", all.join("; ")))
         }
     }
 }
@@ -415,11 +413,11 @@ mod tests {
             "kernel_threads 12 1 load=slow organisation=microprocesses threads=pool blocks=8",
         ])));
         for words in [
-            "soonest beside `fileread` in microprocesses, 4.0 times faster than sequential",
-            "Processes: 3.3 times faster; the paper's conclusion that they win by overlapping input with other work holds",
-            "User-level threads: as fast; its conclusion that they do no better than one sequential process holds",
-            "1.2 times faster beside processes",
-            "longest in processes (500 ms), switches are most in sequential; that both are in processes, as the paper found, does not hold",
+            "during `fileread` are fastest in microprocesses, 4.0 times faster than sequential",
+            "Processes: 3.3 times faster; the paper's conclusion that they are faster because input overlaps with other work holds",
+            "the paper's conclusion that they are no faster than one sequential process holds",
+            "1.2 times faster than processes",
+            "The longest system time is in processes (500 ms), and most switches are in sequential. The paper's result that both are in processes does not hold",
             "\"5.00 (0.50)\"",
             "\"1.50\"",
             "1.20 times; 12.0 kernel threads",

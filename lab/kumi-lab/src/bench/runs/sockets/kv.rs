@@ -164,7 +164,7 @@ impl Server {
         let said = output_on(&cores[cores.len() - 1..], &mut load)?;
         let cpu = cpu_time(self.process.id()).saturating_sub(before) as f64 / requests as f64 / 1e3;
         let (rps, p99) =
-            parse(&said, cell.command).ok_or_else(|| format!("{LOAD} said {said:?}"))?;
+            parse(&said, cell.command).ok_or_else(|| format!("{LOAD} printed {said:?}"))?;
         let row = [("rps", rps, "1/s"), ("p99", p99 * 1e3, "us"), ("cpu", cpu, "us")];
         let identity = self.contender.identity(BENCH, 1);
         let sample = |(metric, value, unit)| {

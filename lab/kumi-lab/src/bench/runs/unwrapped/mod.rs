@@ -66,7 +66,7 @@ pub fn notes(options: &Options) -> Vec<Note> {
     if plan::is_whole(options) {
         return Vec::new();
     }
-    let text = "A tenth of each work, under the default source: no figure is judged. --rivals: all of it, beside std.";
+    let text = "A tenth of each workload with the default event source: no figure is evaluated. With --rivals: the full workloads, compared with std.";
     vec![Note::Text(text.to_owned())]
 }
 
