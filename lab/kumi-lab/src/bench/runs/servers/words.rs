@@ -164,7 +164,7 @@ impl Seen<'_> {
                 if let (Some(mpfs), Some(own)) =
                     (self.time(cores, "processes"), self.time(cores, organisation))
                 {
-                    text += &format!(", and {} than processes", faster(mpfs / own));
+                    text += &format!(", and {} compared with processes", faster(mpfs / own));
                 }
                 text.push('.');
             }
@@ -416,7 +416,7 @@ mod tests {
             "during `fileread` are fastest in microprocesses, 4.0 times faster than sequential",
             "Processes: 3.3 times faster; the paper's conclusion that they are faster because input overlaps with other work holds",
             "the paper's conclusion that they are no faster than one sequential process holds",
-            "1.2 times faster than processes",
+            "1.2 times faster compared with processes",
             "The longest system time is in processes (500 ms), and most switches are in sequential. The paper's result that both are in processes does not hold",
             "\"5.00 (0.50)\"",
             "\"1.50\"",
