@@ -1,4 +1,4 @@
-//! The project's documents are held against the tree: what they name must exist.
+//! Checks the project's documents against the source tree: everything that they name must exist.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ fn read(name: &str) -> String {
 }
 
 #[test]
-fn every_bad_input_has_its_test() {
+fn every_bad_input_row_names_its_tests() {
     let rows = bad_inputs(&read("CAVEATS.md")).expect("the table is well formed");
     assert!(!rows.is_empty(), "CAVEATS.md has no table of bad input");
     let missing: Vec<_> = rows
@@ -22,7 +22,7 @@ fn every_bad_input_has_its_test() {
 }
 
 #[test]
-fn a_row_without_a_test_is_refused() {
+fn row_without_a_test_is_refused() {
     let head = "| input | outcome | test |\n|---|---|---|\n";
     let row = BadInput {
         input: "x".into(),
@@ -39,12 +39,9 @@ fn a_row_without_a_test_is_refused() {
 }
 
 #[test]
-fn a_named_test_that_does_not_exist_is_found() {
+fn missing_test_is_detected() {
     let file = "tests/tests/documents.rs";
-    assert_eq!(
-        find_test(&root(), &format!("{file}::a_named_test_that_does_not_exist_is_found")),
-        Ok(())
-    );
+    assert_eq!(find_test(&root(), &format!("{file}::missing_test_is_detected")), Ok(()));
     for wrong in
         ["no/such/file.rs::test", &format!("{file}::no_such_test"), &format!("{file}::read"), file]
     {
@@ -61,7 +58,8 @@ fn readme_states_the_minimum_rust_version_of_the_manifest() {
 const DOCUMENTS: [&str; 5] =
     ["README.md", "ARCHITECTURE.md", "HACKING.md", "CAVEATS.md", "lab/README.md"];
 
-/// Sources in backticks, `src/` and the folder of all crates left out: `runtime/wait/park.rs`.
+/// Sources in backticks, with `src/` and the directory of all crates omitted:
+/// `runtime/wait/park.rs`.
 #[test]
 fn every_source_that_a_document_names_exists() {
     let mut sources = Vec::new();
@@ -83,7 +81,7 @@ fn every_source_that_a_document_names_exists() {
             }
         }
     }
-    assert!(named > 100, "{named}: the documents name their sources differently");
+    assert!(named > 100, "{named}: too few sources found, has their notation changed?");
     assert!(missing.is_empty(), "{missing:#?}");
 }
 
@@ -104,7 +102,7 @@ fn every_relative_link_of_a_document_leads_to_a_file() {
             }
         }
     }
-    assert!(links > 10, "{links}: the documents link differently");
+    assert!(links > 10, "{links}: too few links found, has their notation changed?");
     assert!(missing.is_empty(), "{missing:#?}");
 }
 
@@ -137,7 +135,7 @@ fn every_lock_is_in_the_order() {
     let mut found = 0;
     for krate in std::fs::read_dir(root().join("crates")).expect("a folder").flatten() {
         each_source(&krate.path().join("src"), &mut |path, text| {
-            // What stands under loom only is loom's.
+            // Files that exist only under loom are excluded.
             if path.ends_with("/loom.rs") || path.ends_with("/model_memory.rs") {
                 return;
             }
@@ -156,7 +154,7 @@ fn every_lock_is_in_the_order() {
 }
 
 #[test]
-fn a_lock_order_that_falls_is_refused() {
+fn decreasing_lock_order_is_refused() {
     let good = "# comment\n\n10 outer a.rs::b the things\n20 inner a.rs::c other things\n";
     assert_eq!(lock_order(good).map(|locks| locks.len()), Ok(2));
     assert!(lock_order("20 inner a.rs::c things\n10 outer a.rs::b things\n").is_err());
