@@ -42,6 +42,9 @@ impl Kernel {
                 format!("event source {kind} (KUMI_EVENTS): {refused}"),
             )
         })?;
+        if let Some(why) = source.shortfall() {
+            source::report_once(&format!("event source {}: {why}", source.kind()));
+        }
         let page = match source.memory() {
             // SAFETY: the source keeps it mapped, and lives as long as the page (fields of one
             // struct, which drops `page` first).

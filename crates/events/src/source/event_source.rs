@@ -25,6 +25,16 @@ pub trait EventSource: fmt::Debug + Send + Sync {
         None
     }
 
+    /// What `kumi doctor` prints of it beside its kind.
+    fn note(&self) -> Option<String> {
+        None
+    }
+
+    /// Why it does less, or costs more, than its kind at best. Reported once.
+    fn shortfall(&self) -> Option<String> {
+        None
+    }
+
     /// The memory for the slots, if it has to be the source's own.
     fn memory(&self) -> Option<(NonNull<u8>, usize)> {
         None

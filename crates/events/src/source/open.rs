@@ -1,5 +1,7 @@
 //! Opens an event source: the one asked for, or the best that the machine allows.
 
+use std::sync::Once;
+
 use super::bpf::BpfSource;
 use super::event_source::EventSource;
 use super::fallback::Fallback;
@@ -16,7 +18,14 @@ pub fn probe() -> [(Kind, Option<Unavailable>); 4] {
     Kind::ALL.map(|kind| (kind, open_one(kind, 1).err()))
 }
 
-/// The source asked for, or the best one that the machine allows.
+/// What the source of `kind` tells of itself on this machine, for `kumi doctor`. Opens it once.
+#[must_use]
+pub fn note(kind: Kind) -> Option<String> {
+    open_one(kind, 1).ok()?.note()
+}
+
+/// The source asked for, or the best one that the machine allows. Where the settings name a way of
+/// `bpf` and it is refused, the reason is printed.
 ///
 /// # Errors
 /// The one asked for is refused: why, and what would enable it.
@@ -24,11 +33,26 @@ pub fn open(wanted: Option<Kind>, slots: u32) -> Result<Box<dyn EventSource>, Un
     match wanted {
         Some(kind) => open_one(kind, slots),
         None => {
-            Kind::ALL.into_iter().find_map(|kind| open_one(kind, slots).ok()).ok_or_else(|| {
+            let open = |kind| match open_one(kind, slots) {
+                Ok(source) => Some(source),
+                Err(refused) => {
+                    if kind == Kind::Bpf && kumihimo_config::get().lab.bpf.is_some() {
+                        report_once(&format!("event source bpf is not used: {refused}"));
+                    }
+                    None
+                }
+            };
+            Kind::ALL.into_iter().find_map(open).ok_or_else(|| {
                 Unavailable::new("no event source", "this cannot be: `off` needs nothing")
             })
         }
     }
+}
+
+/// Prints why the source is not the one that was asked for, or does less; once a process.
+pub(crate) fn report_once(why: &str) {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| eprintln!("kumihimo: {why}"));
 }
 
 /// Opens one of `kind`, for kernel threads with slots 1 to `slots`.
