@@ -113,8 +113,10 @@ pub(crate) fn root() -> bool {
     unsafe { libc::geteuid() == 0 }
 }
 
+type Load = fn(u32) -> Result<Bpf, Unavailable>;
+
 /// The ways to load: as a filter, at the tracepoint, and there as on a kernel without task work.
-pub(crate) const WAYS: [(&str, fn(u32) -> Result<Bpf, Unavailable>); 3] =
+pub(crate) const WAYS: [(&str, Load); 3] =
     [("thread", Bpf::load), ("switch", Bpf::load_switch), ("block", load_without_traps)];
 
 fn load_without_traps(slots: u32) -> Result<Bpf, Unavailable> {

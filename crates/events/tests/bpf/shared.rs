@@ -241,6 +241,40 @@ fn program_of_another_name_is_not_used() {
     assert_ne!(one.program, two.program);
 }
 
+/// Of the calling kernel thread alone, for good.
+fn give_up_cap_sys_admin() {
+    const CAP_SYS_ADMIN: u32 = 21;
+    // _LINUX_CAPABILITY_VERSION_3, this thread; then effective, permitted, inheritable, twice.
+    let (mut header, mut sets) = ([0x2008_0522u32, 0], [0u32; 6]);
+    // SAFETY: version 3 reads and writes two sets of three words.
+    unsafe {
+        assert_eq!(libc::syscall(libc::SYS_capget, header.as_mut_ptr(), sets.as_mut_ptr()), 0);
+        sets[0] &= !(1 << CAP_SYS_ADMIN);
+        assert_eq!(libc::syscall(libc::SYS_capset, header.as_mut_ptr(), sets.as_ptr()), 0);
+    }
+}
+
+#[test]
+fn process_that_may_not_find_the_program_loads_its_own_and_tells_why() {
+    const NAME: &str = "shared::process_that_may_not_find_the_program_loads_its_own_and_tells_why";
+    if let Some(why) = cannot_share() {
+        return skip(NAME, &why);
+    }
+    let name = name("cap");
+    let (_bpf, report) = open(&options(&name));
+    let options = options(&name);
+    let thread = std::thread::spawn(move || {
+        give_up_cap_sys_admin();
+        let (own, report) = open(&options);
+        sleeps_are_told(&own, 100, || sleep_until_lent(Slot::of(&own, 3), 1_000), || ());
+        report
+    });
+    let own = thread.join().expect("loaded");
+    assert_ne!(own.program, report.program);
+    let text = own.to_string();
+    assert!(text.contains("for this process alone") && text.contains("CAP_SYS_ADMIN"), "{text}");
+}
+
 #[test]
 fn process_of_another_pid_namespace_shares_the_program() {
     const NAME: &str = "shared::process_of_another_pid_namespace_shares_the_program";

@@ -27,6 +27,9 @@ struct Identity {
     maps: Vec<MapShape>,
 }
 
+/// Maps by name.
+type NamedMaps = Vec<([u8; 16], OwnedFd)>;
+
 /// Of the programs at `sched_switch` and `sched_process_exec`.
 pub(super) struct Identities {
     switch: Identity,
@@ -49,7 +52,7 @@ pub(super) struct Found {
     pub(super) program: u32,
     /// At `sched_switch` and `sched_process_exec`.
     pub(super) links: [OwnedFd; 2],
-    maps: Vec<([u8; 16], OwnedFd)>,
+    maps: NamedMaps,
 }
 
 impl Found {
@@ -61,7 +64,7 @@ impl Found {
 }
 
 /// A program's identity, and its maps by name; None: one is gone.
-fn identify(program: &ProgramInfo) -> io::Result<Option<(Identity, Vec<([u8; 16], OwnedFd)>)>> {
+fn identify(program: &ProgramInfo) -> io::Result<Option<(Identity, NamedMaps)>> {
     let (mut shapes, mut maps) = (Vec::new(), Vec::new());
     for &id in &program.maps {
         let Some(map) = ids::open(ObjectKind::Map, id)? else { return Ok(None) };
