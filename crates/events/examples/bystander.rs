@@ -2,21 +2,22 @@
 //!
 //! Two threads that no program follows play ping-pong over pipes on one core, while 0, 1 or 8 other
 //! processes hold the programs: each its own (`own`), or one for the machine (`shared`). Prints the
-//! median of nine interleaved runs, ns of a switch, and the ratio to no process.
+//! quartiles of 25 interleaved runs, ns of CPU time of a switch, and the median of the ratios to the
+//! run of the same round with no process. `again` is that run a second time.
 //!
 //! `cargo run --release -p kumihimo-events --example bystander`
 
 use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Read, Write, pipe};
 use std::process::{Child, Command, Stdio};
 use std::thread;
-use std::time::Instant;
 
 use kumihimo_events::bpf::Bpf;
 use kumihimo_events::bpf::tracepoint::Options;
 
 const ROUNDS: u32 = 20_000;
-const RUNS: usize = 9;
-const CASES: [(usize, bool); 5] = [(0, true), (1, false), (1, true), (8, false), (8, true)];
+const RUNS: usize = 25;
+const CASES: [(usize, bool); 6] =
+    [(0, false), (0, true), (1, false), (1, true), (8, false), (8, true)];
 
 fn stay_on_core_0() {
     // SAFETY: all zero is an empty set; it lives through the call.
@@ -54,20 +55,29 @@ fn begin(shares: bool) -> Child {
     child
 }
 
+/// CPU time of this process, ns.
+fn cpu_time() -> f64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` lives through the call.
+    assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) }, 0);
+    time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
+}
+
 /// ns of a switch: a round trip has two.
 fn measure(to: &mut PipeWriter, from: &mut PipeReader) -> f64 {
-    let start = Instant::now();
+    let start = cpu_time();
     for _ in 0..ROUNDS {
         to.write_all(&[0]).expect("written");
         from.read_exact(&mut [0]).expect("read");
     }
-    start.elapsed().as_nanos() as f64 / f64::from(2 * ROUNDS)
+    (cpu_time() - start) / f64::from(2 * ROUNDS)
 }
 
-fn median(times: &[f64]) -> f64 {
-    let mut times = times.to_vec();
-    times.sort_by(f64::total_cmp);
-    times[times.len() / 2]
+/// The value at `part` of them in their order: 0.5 is the median.
+fn quantile(values: impl IntoIterator<Item = f64>, part: f64) -> f64 {
+    let mut values: Vec<f64> = values.into_iter().collect();
+    values.sort_by(f64::total_cmp);
+    values[((values.len() - 1) as f64 * part).round() as usize]
 }
 
 fn main() {
@@ -98,14 +108,17 @@ fn main() {
             }
         }
     }
-    let base = median(&times[0]);
-    for ((processes, shares), times) in CASES.into_iter().zip(&times) {
+    for ((processes, shares), of) in CASES.into_iter().zip(&times) {
         let way = match (processes, shares) {
-            (0, _) => "",
-            (_, true) => "shared",
+            (0, false) => "",
+            (0, true) => "again",
             (_, false) => "own",
+            (_, true) => "shared",
         };
-        let time = median(times);
-        println!("{processes} processes {way:<7} {time:>6.0} ns a switch, {:>5.3}", time / base);
+        let [low, middle, high] = [0.25, 0.5, 0.75].map(|part| quantile(of.iter().copied(), part));
+        let ratio = quantile(of.iter().zip(&times[0]).map(|(one, base)| one / base), 0.5);
+        println!(
+            "{processes} processes {way:<7} {middle:>6.0} ns ({low:.0} to {high:.0}), x {ratio:.3}"
+        );
     }
 }

@@ -50,10 +50,12 @@ const MARK: &str = "child: ";
 fn child(name: &str) {
     let mut lines = std::io::stdin().lines();
     let mut next = || lines.next().and_then(Result::ok);
-    if next().as_deref() != Some("open") {
-        return;
-    }
-    let (bpf, report) = open(&options(name));
+    let pause = match next().as_deref() {
+        Some("open") => Duration::ZERO,
+        Some("open slowly") => Duration::from_secs(1),
+        _ => return,
+    };
+    let (bpf, report) = open(&Options { pause, ..options(name) });
     let origin = if report.origin == Origin::Found { "found" } else { "loaded" };
     println!("{MARK}{} {origin} {}", report.program, report.processes);
     while next().as_deref() == Some("sleep") {
@@ -193,9 +195,9 @@ fn first_processes_that_begin_at_once_agree_on_one_program() {
         return skip(NAME, &why);
     }
     let name = name("once");
-    for round in 0..5 {
+    for (round, how) in ["open", "open slowly", "open", "open slowly"].into_iter().enumerate() {
         let mut all: Vec<_> = (0..8).map(|_| Process::begin(NAME, &name, &[])).collect();
-        all.iter_mut().for_each(|process| process.tell("open"));
+        all.iter_mut().for_each(|process| process.tell(how));
         let programs: Vec<_> = all.iter_mut().map(|process| process.opened().0).collect();
         assert!(programs.iter().all(|id| *id == programs[0]), "round {round}: {programs:?}");
         let (bpf, report) = open(&options(&name));

@@ -13,6 +13,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::thread;
 
 use super::ids::{self, ObjectKind};
 use super::load::{SeatMaps, create, map, number, unavailable};
@@ -29,7 +30,7 @@ pub(super) struct Follower {
     /// Has the id `key`.
     _alive: OwnedFd,
     /// The kernel schedules no task work from a map that no process has open. None: without traps.
-    _work: Option<OwnedFd>,
+    work: Option<OwnedFd>,
 }
 
 /// A kernel thread with a slot, until it is dropped.
@@ -68,13 +69,13 @@ impl Follower {
             }
             Err(error) => return Err(failed(error)),
         };
-        let follower = Follower { tracepoint, key, _alive: alive, _work: work };
+        let follower = Follower { tracepoint, key, _alive: alive, work };
         Ok((follower, maps))
     }
 
     /// Whether a thread that is back gets a SIGTRAP.
     pub(super) fn traps(&self) -> bool {
-        self._work.is_some()
+        self.work.is_some()
     }
 
     pub(super) fn report(&self) -> io::Result<Report> {
@@ -104,44 +105,74 @@ impl Drop for Followed {
     }
 }
 
-/// The maps from a key to a process's own.
-fn by_process(tracepoint: &Tracepoint) -> impl Iterator<Item = BorrowedFd<'_>> {
+/// The maps from a key to a process's own, and the process's own.
+fn by_process<'a>(
+    tracepoint: &'a Tracepoint,
+    inner: Inner<'a>,
+) -> impl Iterator<Item = (BorrowedFd<'a>, &'a OwnedFd)> {
     let Tracepoint { pages, buffers, works, .. } = tracepoint;
-    [pages, buffers].into_iter().chain(works).map(AsFd::as_fd)
+    let outer = [pages, buffers].into_iter().chain(works).map(AsFd::as_fd);
+    outer.zip([inner.page, inner.buffer].into_iter().chain(inner.work))
+}
+
+/// Calls `change` for each of the maps, at once: the kernel ends each change of a map of maps with
+/// a wait for all running programs, some ten milliseconds (`maybe_wait_bpf_programs` in
+/// kernel/bpf/syscall.c), and several waits share one.
+///
+/// Without signals, so that no handler of the program runs on a thread of ours.
+fn change_all<T: Send>(
+    maps: impl IntoIterator<Item = T>,
+    change: impl Fn(T) -> io::Result<()> + Sync,
+) -> io::Result<()> {
+    let change = &change;
+    sys::without_signals(|| {
+        thread::scope(|scope| {
+            let begin = |map| thread::Builder::new().spawn_scoped(scope, move || change(map));
+            let begun: Vec<_> = maps.into_iter().map(begin).collect();
+            // All have to be waited for, so the first error comes after that.
+            let done: Vec<io::Result<()>> = begun
+                .into_iter()
+                .map(|thread| {
+                    thread?.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                })
+                .collect();
+            done.into_iter().collect()
+        })
+    })
 }
 
 /// Adds the process's maps under a new key. Returns it, and what keeps it valid.
 fn enter(tracepoint: &Tracepoint, inner: Inner<'_>) -> io::Result<(u32, OwnedFd)> {
-    // Without CAP_SYS_ADMIN it cannot be seen which processes are there.
-    let _ = remove_ended(tracepoint);
     let alive = sys::map_create(&map(sys::MAP_ARRAY, "kumi_alive", 4, 4, 1))?;
     let (key, _) = ids::map(alive.as_fd())?;
-    let own = [inner.page, inner.buffer].into_iter().chain(inner.work);
-    for (outer, own) in by_process(tracepoint).zip(own) {
-        if let Err(error) = sys::map_set(outer, key, number(own)) {
-            remove(tracepoint, key);
-            return Err(error);
-        }
+    let entered = change_all(by_process(tracepoint, inner), |(outer, own)| {
+        // Without CAP_SYS_ADMIN it cannot be seen which processes are there.
+        let _ = remove_ended(outer);
+        sys::map_set(outer, key, number(own))
+    });
+    if let Err(error) = entered {
+        remove(tracepoint, key);
+        return Err(error);
     }
     Ok((key, alive))
 }
 
-/// Removes a process's entry: from then on its slots are changed no more. The slots first, without
-/// which the programs do not read the others.
+/// Removes a process's entry, unless it is the last: then the maps go, too.
 fn remove(tracepoint: &Tracepoint, key: u32) {
-    for outer in by_process(tracepoint) {
-        // It fails if there is none.
-        let _ = sys::map_remove(outer, key);
+    if sys::map_keys(tracepoint.pages.as_fd()).is_ok_and(|keys| keys == [key]) {
+        return;
     }
+    let Tracepoint { pages, buffers, works, .. } = tracepoint;
+    let maps = [pages, buffers].into_iter().chain(works);
+    // What is left after a failure is removed by the next process that begins.
+    let _ = change_all(maps, |outer| sys::map_remove(outer.as_fd(), key));
 }
 
 /// Removes the entries of processes that have ended without doing so.
-fn remove_ended(tracepoint: &Tracepoint) -> io::Result<()> {
-    for outer in by_process(tracepoint) {
-        for key in sys::map_keys(outer)? {
-            if !ids::exists(ObjectKind::Map, key)? {
-                let _ = sys::map_remove(outer, key);
-            }
+fn remove_ended(outer: BorrowedFd<'_>) -> io::Result<()> {
+    for key in sys::map_keys(outer)? {
+        if !ids::exists(ObjectKind::Map, key)? {
+            let _ = sys::map_remove(outer, key);
         }
     }
     Ok(())

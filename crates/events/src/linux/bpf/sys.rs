@@ -304,7 +304,7 @@ pub(super) fn program_load(
 ///
 /// The verifier gives up with EAGAIN while a signal is pending (`do_check` in
 /// kernel/bpf/verifier.c). In a storm of signals a retry may never succeed.
-fn without_signals<T>(load: impl FnOnce() -> T) -> T {
+pub(super) fn without_signals<T>(load: impl FnOnce() -> T) -> T {
     // SAFETY: plain integers, for which zeroes are valid.
     let (mut all, mut old): (libc::sigset_t, libc::sigset_t) = unsafe { std::mem::zeroed() };
     // SAFETY: both sets are live locals; the mask of this thread is changed by nobody else.

@@ -18,6 +18,8 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use super::identity::{self, Identities};
 use super::ids::{self, ObjectKind};
@@ -46,11 +48,14 @@ pub struct Options {
     pub shares: bool,
     /// Whether a SIGTRAP tells of the return, where the kernel can send it (Linux 6.18).
     pub traps: bool,
+    /// From the look for the programs of others until own ones are attached: so long, in a test,
+    /// that several processes find none.
+    pub pause: Duration,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { name: None, shares: true, traps: true }
+        Options { name: None, shares: true, traps: true, pause: Duration::ZERO }
     }
 }
 
@@ -252,6 +257,9 @@ impl Tracepoint {
             Ok((None, identities)) => identities,
             Err(error) => return attach(candidate, alone(&error)),
         };
+        if !options.pause.is_zero() {
+            thread::sleep(options.pause);
+        }
         let mut own = attach(candidate, Origin::Loaded)?;
         // Another process may have attached its own meanwhile.
         let earlier = own.links().and_then(|[id, _]| Tracepoint::find(&identities, id));
