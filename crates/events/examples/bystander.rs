@@ -1,9 +1,9 @@
-//! What the programs at the scheduler's tracepoint cost a process that has nothing to do with them.
+//! Cost of the programs at the scheduler's tracepoint for a process that does not use them.
 //!
 //! Two threads that no program follows play ping-pong over pipes on one core, while 0, 1 or 8 other
 //! processes hold the programs: each its own (`own`), or one for the machine (`shared`). Prints the
-//! quartiles of 25 interleaved runs, ns of CPU time of a switch, and the median of the ratios to the
-//! run of the same round with no process. `again` is that run a second time.
+//! quartiles of 25 interleaved runs, ns of CPU time of a switch, and the median of the ratios to
+//! the run of the same round with no process. `again` is that run a second time.
 //!
 //! `cargo run --release -p kumihimo-events --example bystander`
 

@@ -328,10 +328,10 @@ impl Bpf {
         self.lock.is_some()
     }
 
-    /// What is known of the programs at the tracepoint; None: events come by another way.
+    /// The programs at the tracepoint; None: this is a filter of thread events.
     ///
     /// # Errors
-    /// What bpf(2) says.
+    /// The error of bpf(2).
     pub fn tracepoint(&self) -> io::Result<Option<tracepoint::Report>> {
         match &self.program {
             Loaded::Filter(_) => Ok(None),

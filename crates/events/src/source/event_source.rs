@@ -25,7 +25,7 @@ pub trait EventSource: fmt::Debug + Send + Sync {
         None
     }
 
-    /// What `kumi doctor` prints of it beside its kind.
+    /// A line about it for `kumi doctor`, beside its kind.
     fn note(&self) -> Option<String> {
         None
     }

@@ -18,7 +18,7 @@ pub fn probe() -> [(Kind, Option<Unavailable>); 4] {
     Kind::ALL.map(|kind| (kind, open_one(kind, 1).err()))
 }
 
-/// What the source of `kind` tells of itself on this machine, for `kumi doctor`. Opens it once.
+/// A line about the source of `kind` on this machine, for `kumi doctor`. Opens it once.
 #[must_use]
 pub fn note(kind: Kind) -> Option<String> {
     open_one(kind, 1).ok()?.note()

@@ -30,7 +30,7 @@ fn open(options: &Options) -> (Bpf, Report) {
     (bpf, report)
 }
 
-/// Why the tests of this file cannot run.
+/// Why the tests of this file cannot run here; None: they can.
 fn cannot_share() -> Option<String> {
     handle_traps();
     let bpf = match Bpf::load_switch_with(1, &options(&name("try"))) {
@@ -43,10 +43,10 @@ fn cannot_share() -> Option<String> {
     }
 }
 
-/// The rest of what is printed, after libtest's own words.
+/// Before each answer: libtest prints to the same output.
 const MARK: &str = "child: ";
 
-/// What a started process does: opens once it is told so, then obeys.
+/// The started process: obeys the lines of its input.
 fn child(name: &str) {
     let mut lines = std::io::stdin().lines();
     let mut next = || lines.next().and_then(Result::ok);
@@ -109,7 +109,7 @@ impl Process {
         }
     }
 
-    /// The id of its program, where it has it from, and how many processes use it.
+    /// The id of its program, the program's origin, and the number of processes that use it.
     fn opened(&mut self) -> (u32, String, usize) {
         let answer = self.answer();
         let words: Vec<&str> = answer.split(' ').collect();
@@ -257,8 +257,9 @@ fn give_up_cap_sys_admin() {
 }
 
 #[test]
-fn process_that_may_not_find_the_program_loads_its_own_and_tells_why() {
-    const NAME: &str = "shared::process_that_may_not_find_the_program_loads_its_own_and_tells_why";
+fn process_that_may_not_find_the_program_loads_its_own_and_reports_why() {
+    const NAME: &str =
+        "shared::process_that_may_not_find_the_program_loads_its_own_and_reports_why";
     if let Some(why) = cannot_share() {
         return skip(NAME, &why);
     }

@@ -75,7 +75,7 @@ pub(super) fn exists(kind: ObjectKind, id: u32) -> io::Result<bool> {
 
 /// A descriptor of the object; None: it is gone.
 ///
-/// A link has its id before it is attached, and answers EAGAIN until it is: see `bpf_link_by_id`.
+/// A link has its id before it is attached; until then the error is EAGAIN (`bpf_link_by_id`).
 pub(super) fn open(kind: ObjectKind, id: u32) -> io::Result<Option<OwnedFd>> {
     let mut attr = Id { id, next: 0, flags: 0 };
     // SAFETY: no addresses in it; the result is a new descriptor.
@@ -86,7 +86,7 @@ pub(super) fn open(kind: ObjectKind, id: u32) -> io::Result<Option<OwnedFd>> {
     }
 }
 
-/// What the kernel tells of a program.
+/// The kernel's description of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ProgramInfo {
     pub(super) kind: u32,
@@ -100,7 +100,7 @@ pub(super) struct ProgramInfo {
     pub(super) name: [u8; 16],
 }
 
-/// What the kernel tells of a map.
+/// The kernel's description of a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MapShape {
     kind: u32,
@@ -111,7 +111,7 @@ pub(super) struct MapShape {
     pub(super) name: [u8; 16],
 }
 
-/// What the kernel tells of a link to a tracepoint.
+/// The kernel's description of a link to a tracepoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LinkInfo {
     pub(super) id: u32,

@@ -1,6 +1,6 @@
 //! The programs at the scheduler's tracepoint (`bpf/switch.bpf.c`), loaded once for the machine.
 //!
-//! The programs run at every switch of every process, so two of them cost everybody twice. The
+//! The programs run at every switch of every process, so each further copy costs all of them. The
 //! first process loads and attaches them. Later ones find the live link ([`super::identity`]) and
 //! hold descriptors of their own. The kernel frees everything with the last descriptor, however
 //! its process ends. Nothing is pinned: a pinned link would survive a crash and go on costing every
@@ -48,8 +48,8 @@ pub struct Options {
     pub shares: bool,
     /// Whether a SIGTRAP tells of the return, where the kernel can send it (Linux 6.18).
     pub traps: bool,
-    /// From the look for the programs of others until own ones are attached: so long, in a test,
-    /// that several processes find none.
+    /// Delay between the search for other programs and attaching. A test sets it so that several
+    /// processes find none.
     pub pause: Duration,
 }
 
@@ -59,18 +59,18 @@ impl Default for Options {
     }
 }
 
-/// Where a process has its programs from.
+/// Where a process's programs come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Another process had loaded them.
+    /// Loaded earlier, by another process or an earlier runtime of this one.
     Found,
-    /// This process has loaded them, and others may use them.
+    /// Loaded by this process, for all.
     Loaded,
-    /// This process has loaded them although others may have, for this reason.
+    /// Loaded by this process for itself alone, for this reason.
     Alone(String),
 }
 
-/// What is known of the programs at the tracepoint.
+/// The programs at the tracepoint, as one process uses them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// The id of the program at `sched_switch`.
@@ -79,7 +79,7 @@ pub struct Report {
     pub links: [u32; 2],
     /// The ids of its maps.
     pub maps: Vec<u32>,
-    /// Where it comes from.
+    /// Where the programs come from.
     pub origin: Origin,
     /// How many processes use it, this one included.
     pub processes: usize,
@@ -91,7 +91,7 @@ impl Report {
     /// Whether the program, one of its links or one of its maps still exists.
     ///
     /// # Errors
-    /// What bpf(2) says: EPERM without CAP_SYS_ADMIN.
+    /// The error of bpf(2): EPERM without CAP_SYS_ADMIN.
     pub fn remains(&self) -> io::Result<bool> {
         let programs = [self.program].map(|id| (ObjectKind::Program, id));
         let links = self.links.map(|id| (ObjectKind::Link, id));
@@ -110,12 +110,13 @@ impl fmt::Display for Report {
         write!(f, "program {} at sched_switch, ", self.program)?;
         let others = self.processes.saturating_sub(1);
         match &self.origin {
-            Origin::Found => write!(f, "found; other processes that use it: {others}"),
+            Origin::Found => write!(f, "found; other processes that use it: {others}")?,
             Origin::Loaded => {
-                write!(f, "loaded by this process; other processes that use it: {others}")
+                write!(f, "loaded by this process; other processes that use it: {others}")?;
             }
-            Origin::Alone(why) => write!(f, "loaded for this process alone: {why}"),
+            Origin::Alone(why) => write!(f, "loaded for this process alone: {why}")?,
         }
+        if self.traps { Ok(()) } else { f.write_str("; it tells of blocks, not of returns") }
     }
 }
 
@@ -145,8 +146,8 @@ struct Candidate {
     exec: OwnedFd,
 }
 
-/// One map of each kind that a process brings along: the kernel wants to see one before it takes
-/// others like it. `work`: None: without traps.
+/// One map of each kind that a process registers. The kernel checks inner maps against a template,
+/// so the first process's are the template. `work`: None: without traps.
 #[derive(Clone, Copy)]
 pub(super) struct Inner<'a> {
     pub(super) page: &'a OwnedFd,
@@ -234,8 +235,7 @@ fn alone(error: &io::Error) -> Origin {
 }
 
 impl Tracepoint {
-    /// The programs of the machine, found or loaded. `inner` has to be this process's own maps, or
-    /// the like.
+    /// The programs of the machine, found or loaded. `inner`: this process's own maps.
     pub(super) fn open(
         kernel: &btf::Traced,
         inner: Inner<'_>,
