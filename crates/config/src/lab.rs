@@ -123,7 +123,7 @@ pub const KEYS: [Key; 11] = [
         name: "bpf",
         allowed: "thread or switch",
         default: "thread",
-        effect: "where the program of the event source bpf runs (switch: Linux 6.18, experimental)",
+        effect: "where the program of the event source bpf runs (switch: Linux 6.9, experimental)",
         read: |lab, text| store(&mut lab.bpf, Bpf::parse(text)),
     },
     Key {

@@ -4,7 +4,8 @@
 //! Prints the median of nine interleaved runs, in nanoseconds for each round trip. Also prints the
 //! difference for each sleep of the attached thread, which sleeps once in a round trip.
 //!
-//! `cargo run --release -p kumihimo-events --example switch_cost`
+//! `cargo run --release -p kumihimo-events --example switch_cost [switch]`; `switch`: at the
+//! scheduler's tracepoint
 
 use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -64,7 +65,8 @@ fn run(bpf: &Bpf, mode: usize, to: &mut PipeWriter, from: &mut PipeReader) -> f6
 fn main() {
     // SAFETY: the handler does nothing.
     unsafe { libc::signal(libc::SIGTRAP, nothing as *const () as usize) };
-    let bpf = match Bpf::open(1) {
+    let is_switch = std::env::args().nth(1).is_some_and(|way| way == "switch");
+    let bpf = match if is_switch { Bpf::load_switch(1) } else { Bpf::open(1) } {
         Ok(bpf) => bpf,
         Err(refused) => {
             eprintln!("{refused}");

@@ -43,6 +43,9 @@ impl Kernel {
                 format!("event source {kind} (KUMI_EVENTS): {refused}"),
             )
         })?;
+        if let Some(why) = source.shortfall() {
+            source::report_once(&format!("event source {}: {why}", source.kind()));
+        }
         let page = match source.memory() {
             // SAFETY: the source keeps the memory mapped, and lives as long as the page: both are
             // fields of `Kernel`, which drops `page` first.

@@ -67,6 +67,22 @@ fn doctor_reports_refusals_and_how_to_enable_each() {
 }
 
 #[test]
+fn doctor_reports_where_the_program_at_the_tracepoint_comes_from() {
+    let said = doctor_with(&[("KUMI_LAB", "bpf=switch")]);
+    let (line, next) = about(&said, "events: bpf");
+    if line.contains(" no: ") {
+        return skip("doctor_reports_where_the_program_at_the_tracepoint_comes_from", line);
+    }
+    let has_program =
+        next.trim_start().starts_with("program ") && next.contains(" at sched_switch");
+    let origins = [", found; ", ", loaded by this process; ", ", loaded for this process alone: "];
+    assert!(has_program && origins.iter().any(|origin| next.contains(origin)), "{said}");
+    let said = doctor();
+    let (line, next) = about(&said, "events: bpf");
+    assert!(line.contains(" no: ") || !next.contains("sched_switch"), "{line} {next}");
+}
+
+#[test]
 fn doctor_reports_the_runtime_directory() {
     let folder = std::env::temp_dir().join(format!("kumi-doctor-{}", std::process::id()));
     let place = folder.to_str().expect("text");

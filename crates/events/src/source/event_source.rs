@@ -25,6 +25,16 @@ pub trait EventSource: fmt::Debug + Send + Sync {
         None
     }
 
+    /// A line about it for `kumi doctor`, beside its kind.
+    fn note(&self) -> Option<String> {
+        None
+    }
+
+    /// Why it does less, or costs more, than its kind at best. Reported once.
+    fn shortfall(&self) -> Option<String> {
+        None
+    }
+
     /// Returns the memory for the slots, if it must belong to the source.
     fn memory(&self) -> Option<(NonNull<u8>, usize)> {
         None

@@ -87,6 +87,14 @@ impl EventSource for Fallback {
         self.other().map(EventSource::kind)
     }
 
+    fn note(&self) -> Option<String> {
+        self.first.note()
+    }
+
+    fn shortfall(&self) -> Option<String> {
+        self.first.shortfall()
+    }
+
     fn memory(&self) -> Option<(NonNull<u8>, usize)> {
         self.first.memory()
     }

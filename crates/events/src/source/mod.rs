@@ -19,4 +19,5 @@ mod watch;
 
 pub use event_source::EventSource;
 pub use kind::Kind;
-pub use open::{open, open_one, probe};
+pub(crate) use open::report_once;
+pub use open::{note, open, open_one, probe};

@@ -1,5 +1,7 @@
 //! Opens an event source: the requested one, or the best that the machine allows.
 
+use std::sync::Once;
+
 use super::bpf::BpfSource;
 use super::event_source::EventSource;
 use super::fallback::Fallback;
@@ -16,7 +18,15 @@ pub fn probe() -> [(Kind, Option<Unavailable>); 4] {
     Kind::ALL.map(|kind| (kind, open_one(kind, 1).err()))
 }
 
+/// A line about the source of `kind` on this machine, for `kumi doctor`. Opens it once.
+#[must_use]
+pub fn note(kind: Kind) -> Option<String> {
+    open_one(kind, 1).ok()?.note()
+}
+
 /// Opens the requested source, or the best one that the machine allows.
+///
+/// Where the settings name a way of `bpf` and the machine refuses it, the reason is printed.
 ///
 /// # Errors
 /// The reason why the requested source is unavailable, and the setting that would enable it.
@@ -24,11 +34,26 @@ pub fn open(wanted: Option<Kind>, slots: u32) -> Result<Box<dyn EventSource>, Un
     match wanted {
         Some(kind) => open_one(kind, slots),
         None => {
-            Kind::ALL.into_iter().find_map(|kind| open_one(kind, slots).ok()).ok_or_else(|| {
+            let open = |kind| match open_one(kind, slots) {
+                Ok(source) => Some(source),
+                Err(refused) => {
+                    if kind == Kind::Bpf && kumihimo_config::get().lab.bpf.is_some() {
+                        report_once(&format!("event source bpf is not used: {refused}"));
+                    }
+                    None
+                }
+            };
+            Kind::ALL.into_iter().find_map(open).ok_or_else(|| {
                 Unavailable::new("no event source", "report a bug: `off` has no requirements")
             })
         }
     }
+}
+
+/// Prints why the source is not the one that was asked for, or does less; once a process.
+pub(crate) fn report_once(why: &str) {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| eprintln!("kumihimo: {why}"));
 }
 
 /// Opens a source of `kind`, for kernel threads with slots 1 to `slots`.

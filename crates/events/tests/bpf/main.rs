@@ -4,6 +4,7 @@
 
 mod common;
 mod seats;
+mod shared;
 
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
@@ -168,7 +169,8 @@ fn thread_is_not_followed_into_another_program() {
     const NAME: &str = "thread_is_not_followed_into_another_program";
     if let Ok(way) = std::env::var("KUMI_TEST_CHILD") {
         handle_traps();
-        let bpf = loaded(NAME, 1).nth(usize::from(way == "switch")).expect("loaded before");
+        let (_, load) = WAYS.into_iter().find(|(name, _)| *name == way).expect("one of these");
+        let bpf = load(1).expect("loaded before");
         let slot = Slot::of(&bpf, 1);
         slot.half(20).store(WANTS_BLOCKED | WANTS_UNBLOCKED, Ordering::Relaxed);
         let _attached = bpf.attach(1).expect("attached");
@@ -183,7 +185,7 @@ fn thread_is_not_followed_into_another_program() {
         }
         panic!("{}", std::process::Command::new("sleep").arg("0.2").exec());
     }
-    for (way, _) in ["thread", "switch"].into_iter().zip(loaded(NAME, 1)) {
+    for ((way, _), _) in WAYS.into_iter().zip(loaded(NAME, 1)) {
         let program = std::env::current_exe().expect("a program");
         let mut child = std::process::Command::new(program);
         let done = child

@@ -88,6 +88,9 @@ fn events() -> source::Kind {
                     ""
                 };
                 println!("{name:<24} yes: {}{chosen}", what(kind));
+                if let Some(note) = source::note(kind) {
+                    println!("{:<24} {note}", "");
+                }
             }
             Some(refused) => {
                 println!("{name:<24} no: {}", refused.why);
