@@ -58,26 +58,38 @@ fn readme_states_the_minimum_rust_version_of_the_manifest() {
 const DOCUMENTS: [&str; 5] =
     ["README.md", "ARCHITECTURE.md", "HACKING.md", "CAVEATS.md", "lab/README.md"];
 
-/// Sources in backticks, with `src/` and the directory of all crates omitted:
-/// `runtime/wait/park.rs`.
+/// The documents and the pages of the book, as paths from the root.
+fn documents() -> Vec<String> {
+    let mut all: Vec<String> = DOCUMENTS.map(String::from).into();
+    each_file(&root().join("docs/src"), "md", &mut |path, _| all.push(path.to_owned()));
+    all
+}
+
+/// Sources in backticks, with `src/` and the folder of all crates or without:
+/// `crates/runtime/src/wait/park.rs::park`. What follows the path are items in it.
 #[test]
 fn every_source_that_a_document_names_exists() {
     let mut sources = Vec::new();
     for folder in ["crates", "examples", "lab", "scripts", "servers", "tests", "tools"] {
-        each_source(&root().join(folder), &mut |path, _| sources.push(format!("/{path}")));
+        let folder = root().join(folder);
+        each_file(&folder, "rs", &mut |path, text| {
+            sources.push((format!("/{path}"), text.to_owned()));
+        });
     }
-    let short = |path: &String| path.replace("/src/", "/");
-    let names: Vec<String> = sources.iter().map(short).chain(sources.iter().cloned()).collect();
     let (mut named, mut missing) = (0, Vec::new());
-    for document in DOCUMENTS {
-        for word in read(document).split('`').skip(1).step_by(2) {
-            let path = word.split("::").next().unwrap_or_default();
+    for document in documents() {
+        for word in read(&document).split('`').skip(1).step_by(2) {
+            let (path, items) = word.split_once("::").unwrap_or((word, ""));
             if !path.ends_with(".rs") || path.contains([' ', '*', '{', '<']) {
                 continue;
             }
             named += 1;
-            if !names.iter().any(|name| name.ends_with(&format!("/{path}"))) {
-                missing.push(format!("{document}: {path}"));
+            let end = format!("/{path}");
+            let mut found = sources.iter().filter(|(source, _)| {
+                source.ends_with(&end) || source.replace("/src/", "/").ends_with(&end)
+            });
+            if !found.any(|(_, text)| items.split("::").all(|item| has_word(text, item))) {
+                missing.push(format!("{document}: {word}"));
             }
         }
     }
@@ -85,13 +97,29 @@ fn every_source_that_a_document_names_exists() {
     assert!(missing.is_empty(), "{missing:#?}");
 }
 
+/// Whether `word` stands in `text` by itself. An empty word does.
+fn has_word(text: &str, word: &str) -> bool {
+    let is_part = |c: char| c == '_' || c.is_alphanumeric();
+    word.is_empty()
+        || text.match_indices(word).any(|(at, _)| {
+            !text[..at].ends_with(is_part) && !text[at + word.len()..].starts_with(is_part)
+        })
+}
+
+#[test]
+fn a_word_is_found_only_by_itself() {
+    assert!(has_word("fn park(why: Wait)", "park"));
+    assert!(!has_word("fn park_micro() { unpark() }", "park"));
+    assert!(has_word("unpark park", "park"));
+}
+
 #[test]
 fn every_relative_link_of_a_document_leads_to_a_file() {
     let (mut links, mut missing) = (0, Vec::new());
-    for document in DOCUMENTS {
-        let folder = root().join(document);
+    for document in documents() {
+        let folder = root().join(&document);
         let folder = folder.parent().expect("a folder");
-        for target in read(document).split("](").skip(1) {
+        for target in read(&document).split("](").skip(1) {
             let target = target.split([')', '#']).next().unwrap_or_default();
             if target.is_empty() || target.contains("://") {
                 continue;
@@ -115,13 +143,14 @@ fn every_lock_of_the_order_exists() {
     }
 }
 
-/// Calls `f` with the path (from the root) and the text of every source file below `folder`.
-fn each_source(folder: &Path, f: &mut impl FnMut(&str, &str)) {
+/// Calls `f` with the path (from the root) and the text of every file below `folder` whose name
+/// ends in `extension`.
+fn each_file(folder: &Path, extension: &str, f: &mut impl FnMut(&str, &str)) {
     for entry in std::fs::read_dir(folder).expect("a folder").flatten() {
         let path = entry.path();
         if path.is_dir() {
-            each_source(&path, f);
-        } else if path.extension().is_some_and(|e| e == "rs") {
+            each_file(&path, extension, f);
+        } else if path.extension().is_some_and(|e| e == extension) {
             let text = std::fs::read_to_string(&path).expect("readable");
             f(path.strip_prefix(root()).expect("below the root").to_str().expect("UTF-8"), &text);
         }
@@ -134,7 +163,7 @@ fn every_lock_is_in_the_order() {
     let mut missing = Vec::new();
     let mut found = 0;
     for krate in std::fs::read_dir(root().join("crates")).expect("a folder").flatten() {
-        each_source(&krate.path().join("src"), &mut |path, text| {
+        each_file(&krate.path().join("src"), "rs", &mut |path, text| {
             // Files that exist only under loom are excluded.
             if path.ends_with("/loom.rs") || path.ends_with("/model_memory.rs") {
                 return;

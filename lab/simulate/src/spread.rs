@@ -77,7 +77,7 @@ impl Costs {
     #[must_use]
     pub fn today() -> Costs {
         Costs {
-            machine: "AMD EPYC, 2 virtual cores: create, switch from lab/results/all (null-fork, yield); wake from ARCHITECTURE.md; line by ping-pong \
+            machine: "AMD EPYC, 2 virtual cores: create, switch from lab/results/all (null-fork, yield); wake from docs/src/decisions/005; line by ping-pong \
                       between the cores; call is a write to an eventfd; lock, look and spin are sums of what they consist of"
                 .to_owned(),
             create_ns: 125,

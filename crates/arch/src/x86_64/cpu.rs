@@ -81,8 +81,8 @@ unsafe extern "C" fn first_step() {
 ///
 /// The code is inline. With a called function, a `call` without a matching `ret` would shift the
 /// processor's return stack by one entry, and every `ret` on the new stack would be mispredicted
-/// [measured: see ARCHITECTURE.md]. Everything except rbx and rbp, which inline assembly may not
-/// clobber, is declared clobbered, so the compiler saves the live registers.
+/// [measured: docs/src/decisions/001-inline-switch.md]. Everything except rbx and rbp, which inline
+/// assembly may not clobber, is declared clobbered, so the compiler saves the live registers.
 macro_rules! leave_and_continue {
     ($save:expr, $to:expr, $($set_fs:literal,)* ; $($operand:tt)*) => {
         asm!(
