@@ -31,6 +31,7 @@ async fn ask(server: SocketAddr, words: &str) -> io::Result<String> {
     Ok(answer)
 }
 
+// ANCHOR: client
 /// In a microprocess: twice, in the two ways that there are.
 fn client(n: usize, server: SocketAddr, tokio: &Handle) -> io::Result<String> {
     // On Tokio's thread; here we wait for its end.
@@ -42,6 +43,7 @@ fn client(n: usize, server: SocketAddr, tokio: &Handle) -> io::Result<String> {
     let here = block_on(timeout(Duration::from_secs(60), ask(server, &words)))??;
     Ok(format!("{there}, {here}"))
 }
+// ANCHOR_END: client
 
 fn main() -> io::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
