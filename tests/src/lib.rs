@@ -1,7 +1,10 @@
 //! What the integration and stress tests share: seeds, rounds, skips and the project's own
 //! documents.
 
+pub mod book;
 pub mod documents;
+#[cfg(doctest)]
+mod page_tests;
 pub mod pipe_echo;
 pub mod place;
 pub mod process;
@@ -32,8 +35,3 @@ pub fn skip(test: &str, why: &str) {
     let line = format!("\n[skip] {test}: {why}\n");
     std::io::stderr().write_all(line.as_bytes()).expect("standard error is open");
 }
-
-/// The README's example compiles.
-#[cfg(doctest)]
-#[doc = include_str!("../../README.md")]
-struct Readme;
