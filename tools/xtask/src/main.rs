@@ -7,15 +7,18 @@
 mod bench_check;
 mod cargo_test;
 mod check;
+mod docs;
 mod failure;
 mod layers;
 mod locking;
 mod msrv;
+mod picture;
 mod portable;
 mod prose;
 mod report;
 mod stress;
 mod test;
+mod tools;
 mod workspace;
 
 use std::process::ExitCode;
@@ -39,6 +42,10 @@ enum Command {
     Prose(prose::Args),
     /// Check which way the imports inside each crate run, and count circles of modules
     Layers(layers::Args),
+    /// Build the reference of the API and the book
+    Docs,
+    /// Draw `kumi top` over a busy program, for README and book
+    Picture(picture::Args),
     /// Format, lints and documentation
     Lint,
     /// Everything that must hold before a change is handed in
@@ -60,6 +67,8 @@ fn main() -> ExitCode {
         Command::Msrv => msrv::run(),
         Command::Prose(args) => prose::run(&args),
         Command::Layers(args) => layers::run(&args),
+        Command::Docs => docs::run(),
+        Command::Picture(args) => picture::run(&args),
         Command::Lint => check::lint(),
         Command::Check => check::run(),
         Command::Test(args) => test::run(&args),
