@@ -15,8 +15,16 @@ const ANY_LENGTH: [&str; 3] = ["reference", "decisions", "benchmarks"];
 
 /// What a code block may be.
 const LANGUAGES: [&str; 10] = [
-    "rust", "rust,ignore", "rust,no_run", "rust,should_panic", "rust,compile_fail", "sh", "text",
-    "toml", "c", "python",
+    "rust",
+    "rust,ignore",
+    "rust,no_run",
+    "rust,should_panic",
+    "rust,compile_fail",
+    "sh",
+    "text",
+    "toml",
+    "c",
+    "python",
 ];
 
 fn source() -> PathBuf {

@@ -43,6 +43,9 @@ fn main() -> io::Result<()> {
         let outcomes = clients.into_iter().filter_map(|client| client.join().ok());
         outcomes.map(|outcome| outcome.map(|()| 1)).sum::<io::Result<usize>>()
     })?;
+    if served < count {
+        return Err(io::ErrorKind::TimedOut.into());
+    }
     println!("{served} clients had {ROUNDS} replies each within {:.1?}", begun.elapsed());
     Ok(())
 }

@@ -49,7 +49,10 @@ fn name(document: &std::path::Path) -> String {
 
 #[test]
 fn unknown_options_are_refused() {
-    assert_eq!(command("sudo KUMI_DIR=/x target/release/kumi ps"), Some(vec!["target/release/kumi", "ps"]));
+    assert_eq!(
+        command("sudo KUMI_DIR=/x target/release/kumi ps"),
+        Some(vec!["target/release/kumi", "ps"])
+    );
     assert_eq!(command("cargo run"), None);
     assert!(parse(&["kumi", "ps", "--no-such-option"]).is_err() && parse(&["kumi", "ps"]).is_ok());
 }

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::workspace;
 use crate::Failure;
+use crate::workspace;
 use terminal::Terminal;
 
 /// Columns and rows of the screen.

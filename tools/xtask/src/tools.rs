@@ -1,6 +1,6 @@
 //! Programs of other projects that a step needs, built from source into the target folder.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::workspace;
@@ -33,7 +33,7 @@ impl Tool {
         status.is_ok_and(|status| status.success()).then_some(program)
     }
 
-    fn is_at(&self, program: &PathBuf) -> bool {
+    fn is_at(&self, program: &Path) -> bool {
         let output = Command::new(program).arg("--version").stdin(Stdio::null()).output();
         output.is_ok_and(|output| states(&String::from_utf8_lossy(&output.stdout), self.version))
     }
