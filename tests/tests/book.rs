@@ -13,8 +13,9 @@ const LENGTH: std::ops::RangeInclusive<usize> = 300..=1200;
 /// Folders whose pages are tables, half a page, or generated.
 const ANY_LENGTH: [&str; 3] = ["reference", "decisions", "benchmarks"];
 
-/// What a code block may be.
-const LANGUAGES: [&str; 10] = [
+/// What a code block may be. Without a name it is text.
+const LANGUAGES: [&str; 11] = [
+    "",
     "rust",
     "rust,ignore",
     "rust,no_run",
