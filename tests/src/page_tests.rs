@@ -1,7 +1,8 @@
 //! Carries the Rust code of README and book as documentation tests: rustdoc compiles each block, and
 //! runs those that are not `no_run`.
 //!
-//! Blocks that include a program of `examples` are `ignore`: that program has a test of its own.
+//! A block that includes a program of `examples` is named `rs`, which rustdoc leaves alone: that
+//! program has a test of its own.
 //! `tests/tests/book.rs` checks that each page with code stands here.
 
 /// A documentation test for each block of these pages.

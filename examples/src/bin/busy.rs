@@ -7,7 +7,7 @@ use std::io::{self, Read, Write};
 use std::time::{Duration, Instant};
 
 use kumihimo::net::{SocketAddr, TcpListener, TcpStream};
-use kumihimo::sync::Mutex;
+use kumihimo::sync::{Mutex, PoisonError};
 use kumihimo::thread::{self, Builder, Priority};
 
 const CLIENTS: usize = 3;
@@ -48,6 +48,8 @@ fn main() -> io::Result<()> {
     let until = Instant::now() + Duration::from_secs(seconds);
     let listener = &TcpListener::bind("127.0.0.1:0")?;
     let (server, journal) = (listener.local_addr()?, &Mutex::new(0u64));
+    // Cancellation at the end may unwind a holder, which poisons the lock.
+    let entries = || journal.lock().unwrap_or_else(PoisonError::into_inner);
     // At the end, whatever still waits is cancelled.
     thread::scope_until(until, |s| {
         named("listener", 48).spawn_scoped(s, || serve(listener))?;
@@ -60,19 +62,19 @@ fn main() -> io::Result<()> {
             }
         })?;
         // Holds the lock for a while; `audit`, which is more important, lends it its priority.
-        named("journal", 16).spawn_scoped(s, || {
+        named("journal", 16).spawn_scoped(s, move || {
             loop {
-                let mut entries = journal.lock().unwrap();
+                let mut entries = entries();
                 thread::sleep(Duration::from_millis(900));
                 *entries += 1;
                 drop(entries);
                 thread::sleep(Duration::from_millis(10));
             }
         })?;
-        named("audit", 52).spawn_scoped(s, || {
+        named("audit", 52).spawn_scoped(s, move || {
             loop {
-                let entries = *journal.lock().unwrap();
-                thread::sleep(Duration::from_millis(20 + entries % 2));
+                let count = *entries();
+                thread::sleep(Duration::from_millis(20 + count % 2));
             }
         })?;
         // A call that the runtime does not know: it blocks its kernel thread and nothing else.
