@@ -31,18 +31,14 @@ pub struct Args {
     /// The file that is written
     #[arg(long, default_value = "docs/src/images/kumi-top.svg")]
     output: PathBuf,
+    /// A folder that has `kumi` and `busy` already; without it both are built
+    #[arg(long)]
+    programs: Option<PathBuf>,
 }
 
 /// Draws the picture. Blocks the kernel thread.
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let mut build = workspace::cargo();
-    // The picture shows no speed: the build need not be a release.
-    build.args(["build", "-p", "kumi", "-p", "kumihimo-examples"]);
-    build.args(["--bin", "kumi", "--bin", "busy"]);
-    if !build.status()?.success() {
-        return Err("kumi and the example `busy` do not build".into());
-    }
-    let programs = workspace::target().join("debug");
+    let programs = args.programs.clone().map_or_else(build, Ok)?;
     let place = Place::new()?;
     let _busy = start(&programs.join("busy"), &place.0)?;
     let mut kumi = Command::new(programs.join("kumi"));
@@ -60,6 +56,18 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     std::fs::write(&output, svg::draw(terminal.screen()))?;
     println!("{}", output.display());
     Ok(ExitCode::SUCCESS)
+}
+
+/// Builds both programs, and returns the folder that has them.
+fn build() -> Result<PathBuf, Failure> {
+    let mut build = workspace::cargo();
+    // The picture shows no speed: the build need not be a release.
+    build.args(["build", "-p", "kumi", "-p", "kumihimo-examples"]);
+    build.args(["--bin", "kumi", "--bin", "busy"]);
+    if !build.status()?.success() {
+        return Err("kumi and the example `busy` do not build".into());
+    }
+    Ok(workspace::target().join("debug"))
 }
 
 /// A child that ends with this program's interest in it.
