@@ -1,6 +1,9 @@
 //! Shared by the integration and stress tests: seeds, rounds, skips, and the project's documents.
 
+pub mod book;
 pub mod documents;
+#[cfg(doctest)]
+mod page_tests;
 pub mod pipe_echo;
 pub mod place;
 pub mod process;
@@ -31,8 +34,3 @@ pub fn skip(test: &str, why: &str) {
     let line = format!("\n[skip] {test}: {why}\n");
     std::io::stderr().write_all(line.as_bytes()).expect("standard error is open");
 }
-
-/// Compiles the example in the README.
-#[cfg(doctest)]
-#[doc = include_str!("../../README.md")]
-struct Readme;

@@ -56,7 +56,7 @@ fn readme_states_the_minimum_rust_version_of_the_manifest() {
 }
 
 const DOCUMENTS: [&str; 5] =
-    ["README.md", "ARCHITECTURE.md", "HACKING.md", "CAVEATS.md", "lab/README.md"];
+    ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CAVEATS.md", "lab/README.md"];
 
 /// The documents and the pages of the book, as paths from the root.
 fn documents() -> Vec<String> {

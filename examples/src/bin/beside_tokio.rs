@@ -32,6 +32,7 @@ async fn ask(server: SocketAddr, words: &str) -> io::Result<String> {
     Ok(answer)
 }
 
+// ANCHOR: client
 /// A microprocess that uses Tokio in both possible ways.
 fn client(n: usize, server: SocketAddr, tokio: &Handle) -> io::Result<String> {
     // The future runs on Tokio's thread; this microprocess waits for its end.
@@ -43,6 +44,7 @@ fn client(n: usize, server: SocketAddr, tokio: &Handle) -> io::Result<String> {
     let here = block_on(timeout(Duration::from_secs(60), ask(server, &words)))??;
     Ok(format!("{there}, {here}"))
 }
+// ANCHOR_END: client
 
 fn main() -> io::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0")?;

@@ -5,6 +5,7 @@ use std::any::Any;
 
 use kumihimo::resource::{Command, Entries, Error, Kind, Name, Row, Serial, Usage, table};
 
+// ANCHOR: row
 const GAUGE: Kind = Kind::FIRST_OWN;
 static GAUGES: Entries<i64> = Entries::new(GAUGE);
 struct Gauges;
@@ -43,6 +44,7 @@ impl Row for Gauges {
         GAUGES.usage(each, |value| format!("shows {value}"));
     }
 }
+// ANCHOR_END: row
 
 fn main() -> Result<(), Error> {
     table().define(&Gauges)?;

@@ -7,4 +7,5 @@ mod program;
 mod proxy;
 mod redis;
 mod resources;
+mod start;
 mod tls;

@@ -34,6 +34,11 @@ impl Server {
         line.trim_end().to_owned()
     }
 
+    /// Its process ID. `setpriv` and `sh` execute the program, so it is the program's own.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Returns whether the server is still running.
     pub fn is_up(&mut self) -> bool {
         self.child.try_wait().expect("our child").is_none()

@@ -1,7 +1,7 @@
 //! `cargo xtask lint` and `cargo xtask check`: requirements for a change before it is submitted.
 //!
 //! `lint` has the checks that take a few minutes: format, lints, prose, layers, documentation, and
-//! compilation with the minimum Rust version and for other targets. `check` adds the scripts,
+//! compilation with the minimum Rust version and for other targets. `check` adds the book, scripts,
 //! licences, loom models, Miri and sanitizers, then runs every suite with the whole matrix of
 //! fallbacks.
 
@@ -9,11 +9,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use crate::report::Report;
+use crate::tools::Tool;
 use crate::workspace::{self, program};
-use crate::{Failure, cargo_test, layers, msrv, portable, prose, test};
+use crate::{Failure, cargo_test, docs, layers, msrv, portable, prose, test};
 
-/// Version of cargo-deny, which is built from source once.
-const CARGO_DENY: &str = "0.20.2";
+/// Checks licences, sources and advisories of the dependencies.
+const CARGO_DENY: Tool = Tool { name: "cargo-deny", version: "0.20.2", options: &[] };
 
 /// Scripts that shellcheck checks.
 const SCRIPTS: [&str; 10] = [
@@ -40,6 +41,7 @@ pub fn lint() -> Result<ExitCode, Failure> {
 pub fn run() -> Result<ExitCode, Failure> {
     let mut report = Report::default();
     lints(&mut report)?;
+    docs::book(&mut report)?;
     portable::test_musl(&mut report)?;
     scripts(&mut report)?;
     licences(&mut report)?;
@@ -101,7 +103,7 @@ fn scripts(report: &mut Report) -> Result<(), Failure> {
 }
 
 fn licences(report: &mut Report) -> Result<(), Failure> {
-    let Some(deny) = cargo_deny() else {
+    let Some(deny) = CARGO_DENY.path() else {
         report.skip("licences", "cargo-deny could not be built (see above)");
         report.skip("advisories", "cargo-deny could not be built (see above)");
         return Ok(());
@@ -126,23 +128,6 @@ fn licences(report: &mut Report) -> Result<(), Failure> {
         report.skip("advisories", "the advisory database could not be fetched");
     }
     Ok(())
-}
-
-/// Path of cargo-deny. Builds it into the target directory if necessary, which takes minutes.
-fn cargo_deny() -> Option<PathBuf> {
-    let tools = workspace::target().join("tools");
-    let deny = tools.join("bin/cargo-deny");
-    if !deny.exists() {
-        println!("== building cargo-deny {CARGO_DENY}");
-        let mut install = cargo(&["install", "--locked", "--quiet", "--version", CARGO_DENY]);
-        install.arg("--root").arg(&tools).arg("--target-dir").arg(tools.join("build"));
-        let built = install.arg("cargo-deny").stdin(Stdio::null()).status();
-        if !built.is_ok_and(|status| status.success()) {
-            return None;
-        }
-        let _ = std::fs::remove_dir_all(tools.join("build"));
-    }
-    Some(deny)
 }
 
 /// Runs the models: with `--cfg loom`, a crate's unit tests and its `tests/loom.rs` contain nothing
@@ -196,7 +181,7 @@ fn sanitizers(report: &mut Report) -> Result<(), Failure> {
     }
     report.skip(
         "thread-sanitizer of events, runtime, sync, io, tests",
-        "std is not instrumented (HACKING.md, \"Sanitizers\"); loom models replace it",
+        "std is not instrumented (CONTRIBUTING.md, \"Sanitizers\"); loom models replace it",
     );
     Ok(())
 }

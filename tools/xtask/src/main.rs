@@ -7,15 +7,18 @@
 mod bench_check;
 mod cargo_test;
 mod check;
+mod docs;
 mod failure;
 mod layers;
 mod locking;
 mod msrv;
+mod picture;
 mod portable;
 mod prose;
 mod report;
 mod stress;
 mod test;
+mod tools;
 mod workspace;
 
 use std::process::ExitCode;
@@ -43,6 +46,10 @@ enum Command {
     Prose(prose::Args),
     /// Check the direction of imports inside each crate, and count circles of modules
     Layers(layers::Args),
+    /// Build the reference of the API and the book
+    Docs,
+    /// Draw `kumi top` over a busy program, for README and book
+    Picture(picture::Args),
     /// Run the checks that take a few minutes: format, lints and documentation
     Lint,
     /// Run all checks and all suites
@@ -64,6 +71,8 @@ fn main() -> ExitCode {
         Command::Msrv => msrv::run(),
         Command::Prose(args) => prose::run(&args),
         Command::Layers(args) => layers::run(&args),
+        Command::Docs => docs::run(),
+        Command::Picture(args) => picture::run(&args),
         Command::Lint => check::lint(),
         Command::Check => check::run(),
         Command::Test(args) => test::run(&args),

@@ -2,7 +2,7 @@
 //! other.
 
 use std::io::{Read, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use kumihimo::gate::{Error, ErrorKind, Options, RawGate, Region};
@@ -10,9 +10,14 @@ use kumihimo_tests::process::{finish, is_child, start};
 
 use crate::place::{Place, Server, done, has, here, libraries};
 
+/// [`built_from`] peer.c.
+fn built(test: &str, place: &Place, how: &[&str]) -> Option<Command> {
+    built_from(&here().join("tests/interface/native/peer.c"), test, place, how)
+}
+
 /// Installs the library below `place`, and builds the program with the flags of pkg-config. Returns
 /// `None`, after a report, if a tool is missing.
-fn built(test: &str, place: &Place, how: &[&str]) -> Option<Command> {
+fn built_from(source: &Path, test: &str, place: &Place, how: &[&str]) -> Option<Command> {
     for tool in ["cc", "pkg-config"] {
         if !has(test, tool) {
             return None;
@@ -33,8 +38,7 @@ fn built(test: &str, place: &Place, how: &[&str]) -> Option<Command> {
     if how.contains(&"--static") {
         flags = flags.replace("-lkumihimo_c", "-l:libkumihimo_c.a");
     }
-    let program = place.0.join("peer");
-    let source = here().join("tests/interface/native/peer.c");
+    let program = place.0.join(source.file_stem().expect("a file"));
     let strict = ["-std=gnu99", "-Wall", "-Wextra", "-Werror", "-g", "-o"];
     done(Command::new("cc").args(strict).arg(&program).arg(source).args(flags.split_whitespace()));
     let mut command = Command::new(program);
@@ -180,6 +184,22 @@ fn c_calls_c_linked_statically() {
     let server = Server::start(again(&peer).args(["serve", "peer", "0"]));
     assert_eq!(done(again(&peer).args(["call", "peer"])).stdout, b"all is well\n");
     assert!(server.end().contains("handled 1"));
+}
+
+/// The programs of the book's page about C.
+#[test]
+fn examples_in_c_call_each_other() {
+    let test = "programs::examples_in_c_call_each_other";
+    let place = Place::new(test);
+    let program = |name: &str| {
+        let source = kumihimo_tests::root().join("examples/c").join(name);
+        built_from(&source, test, &place, &[])
+    };
+    let Some(mut server) = program("upper_server.c") else { return };
+    let Some(mut client) = program("upper_client.c") else { return };
+    let server = Server::start(&mut server);
+    assert_eq!(done(client.arg("hello")).stdout, b"HELLO\n");
+    server.end();
 }
 
 /// The manual page renders without warnings.
