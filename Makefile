@@ -1,5 +1,5 @@
 # Everything that a newcomer or CI calls; each target does its own set-up. The work is in scripts/.
-.PHONY: help run test test-lab lint check chroots bench bench-check stress soak package install deb container clean
+.PHONY: help run test test-lab lint check docs chroots bench bench-check stress soak package install deb container clean
 
 SECONDS ?= 600
 MINUTES ?= 30
@@ -18,6 +18,7 @@ help:
 	@echo 'make test-lab  the suites of the laboratory (lab/)'
 	@echo 'make lint    format, lints, documentation, minimum Rust version'
 	@echo 'make check   lint, licences, loom, Miri, sanitizers, and the whole matrix'
+	@echo 'make docs    the reference of the API and the book'
 	@echo 'make chroots make run and make test on Debian 12, 13 and sid [RELEASES=trixie COMMANDS=run]'
 	@echo 'make bench   every benchmark beside its rivals            [BENCH=name BENCH_FLAGS=...]'
 	@echo 'make bench-check  this tree against a commit, in pairs    [BASE=commit ROWS=a,b PAIRS=15]'
@@ -48,6 +49,9 @@ lint:
 check:
 	@scripts/setup check
 	@cargo xtask check
+
+docs:
+	@cargo xtask docs
 
 # Fresh systems by debootstrap; needs root: make chroots RELEASES=trixie,sid COMMANDS=run
 chroots:

@@ -1,5 +1,5 @@
-//! Builds the C and C++ of the tests: of thread-local storage two files that are linked in and two
-//! shared libraries, and what blocks in C.
+//! Builds the C and C++ code of the tests: two linked files and two shared libraries for
+//! thread-local storage, and code that blocks in C.
 
 use std::path::Path;
 
@@ -25,8 +25,8 @@ fn main() {
         let status = cc::Build::new()
             .get_compiler()
             .to_command()
-            // Under a sanitizer a library would bring the C compiler's own runtime for it beside
-            // Rust's.
+            // Without a sanitizer: the library would bring the C compiler's sanitizer runtime in
+            // addition to Rust's.
             .args(["-O1", "-fno-sanitize=all", "-fPIC", "-shared", "-o"])
             .arg(&to)
             .arg(format!("native/{name}.c"))

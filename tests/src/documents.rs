@@ -1,22 +1,22 @@
-//! Reads the tables that the project's documents promise and that tests hold against the tree.
+//! Parses the tables in the project's documents that tests check against the source tree.
 
 use std::path::Path;
 
-/// A row of the bad-input table of CAVEATS.md.
+/// A row of the table of bad input in CAVEATS.md.
 #[derive(Debug, PartialEq, Eq)]
 pub struct BadInput {
-    /// What is put in.
+    /// Description of the input.
     pub input: String,
-    /// What then happens.
+    /// Description of the outcome.
     pub outcome: String,
-    /// The tests that show it, each `path/from/the/root.rs::name`.
+    /// Tests of this input, each as `path/from/the/root.rs::name`.
     pub tests: Vec<String>,
 }
 
-/// The rows of the table `| input | outcome | test |`.
+/// Parses the rows of the table `| input | outcome | test |`.
 ///
 /// # Errors
-/// A row without three cells, or one that names no test.
+/// If a row does not have three cells, or names no test.
 pub fn bad_inputs(text: &str) -> Result<Vec<BadInput>, String> {
     let mut lines = text.lines().skip_while(|line| cells(line) != ["input", "outcome", "test"]);
     lines.next();
@@ -29,7 +29,7 @@ pub fn bad_inputs(text: &str) -> Result<Vec<BadInput>, String> {
                     tests.split('`').skip(1).step_by(2).map(str::to_owned).collect();
                 let row =
                     BadInput { input: (*input).to_owned(), outcome: (*outcome).to_owned(), tests };
-                if row.tests.is_empty() { Err(format!("names no test: {line}")) } else { Ok(row) }
+                if row.tests.is_empty() { Err(format!("no test in row: {line}")) } else { Ok(row) }
             }
             _ => Err(format!("not three cells: {line}")),
         })
@@ -40,11 +40,10 @@ fn cells(line: &str) -> Vec<&str> {
     line.trim().trim_matches('|').split('|').map(str::trim).collect()
 }
 
-/// Whether `name`, a `path.rs::test`, is a test in the tree under `root`.
+/// Checks that `name`, in the form `path.rs::test`, is a test in the tree below `root`.
 ///
 /// # Errors
-/// What is wrong: no such file, no such function in it, or a function that is no test or is
-/// ignored.
+/// If the file or the function does not exist, or the function is not a test or is ignored.
 pub fn find_test(root: &Path, name: &str) -> Result<(), String> {
     let (path, test) =
         name.split_once("::").ok_or_else(|| format!("{name}: not of the form path.rs::test"))?;
@@ -55,14 +54,14 @@ pub fn find_test(root: &Path, name: &str) -> Result<(), String> {
         .iter()
         .position(|line| line.starts_with(&format!("fn {test}(")))
         .ok_or_else(|| format!("{name}: {path} has no fn {test}"))?;
-    // The attributes directly above the function.
+    // Attributes directly above the function.
     let attributes: Vec<_> = lines[..found]
         .iter()
         .rev()
         .take_while(|line| line.starts_with("#[") || line.starts_with("//"))
         .collect();
     if !attributes.iter().any(|line| **line == "#[test]") {
-        return Err(format!("{name}: fn {test} is no #[test]"));
+        return Err(format!("{name}: fn {test} has no #[test] attribute"));
     }
     if attributes.iter().any(|line| line.starts_with("#[ignore")) {
         return Err(format!("{name}: fn {test} is ignored"));
@@ -73,17 +72,17 @@ pub fn find_test(root: &Path, name: &str) -> Result<(), String> {
 /// A line of lock-order.txt.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Lock {
-    /// Locks are taken in rising rank; never two of one rank at a time.
+    /// Locks are acquired in ascending rank, never two of the same rank at a time.
     pub rank: u32,
-    /// What the order calls it.
+    /// Name of the lock.
     pub name: String,
-    /// The file that declares it, from the root of the tree.
+    /// Path of the file that declares the lock, relative to the root of the tree.
     pub path: String,
-    /// The field or static in that file.
+    /// Field or static in that file.
     pub symbol: String,
 }
 
-/// The fields and statics of a source file that are locks, or arrays of locks.
+/// Fields and statics of a source file that are locks or arrays of locks.
 #[must_use]
 pub fn declared_locks(text: &str) -> Vec<&str> {
     const TYPES: [&str; 6] =
@@ -101,10 +100,10 @@ pub fn declared_locks(text: &str) -> Vec<&str> {
         .collect()
 }
 
-/// The lines of lock-order.txt: `rank name path::symbol what it guards`; `#` starts a comment.
+/// Parses lock-order.txt: lines of `rank name path::symbol what it guards`. `#` starts a comment.
 ///
 /// # Errors
-/// A line of another form, or ranks that fall.
+/// If a line has another form, or ranks decrease.
 pub fn lock_order(text: &str) -> Result<Vec<Lock>, String> {
     let mut locks: Vec<Lock> = Vec::new();
     for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {

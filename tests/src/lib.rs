@@ -1,7 +1,9 @@
-//! What the integration and stress tests share: seeds, rounds, skips and the project's own
-//! documents.
+//! Shared by the integration and stress tests: seeds, rounds, skips, and the project's documents.
 
+pub mod book;
 pub mod documents;
+#[cfg(doctest)]
+mod page_tests;
 pub mod pipe_echo;
 pub mod place;
 pub mod process;
@@ -14,7 +16,7 @@ pub use seed::{Random, Round, rounds, seed};
 use std::io::Write;
 use std::path::PathBuf;
 
-/// The root of the source tree.
+/// Root of the source tree.
 #[must_use]
 pub fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -23,17 +25,12 @@ pub fn root() -> PathBuf {
         .to_path_buf()
 }
 
-/// Says that the calling test cannot run here, and why; the test then returns. The scripts count it
-/// as skipped.
+/// Reports that the calling test cannot run on this machine, with the reason. The test then
+/// returns. `xtask` counts it as skipped.
 ///
-/// Written past libtest's capture (which takes `print!` only), so that the line is seen although
-/// the test passes.
+/// Written past libtest's capture, which applies to `print!` only, so that the line is visible
+/// although the test passes.
 pub fn skip(test: &str, why: &str) {
     let line = format!("\n[skip] {test}: {why}\n");
     std::io::stderr().write_all(line.as_bytes()).expect("standard error is open");
 }
-
-/// The README's example compiles.
-#[cfg(doctest)]
-#[doc = include_str!("../../README.md")]
-struct Readme;

@@ -1,13 +1,13 @@
-//! A run-time directory of a test's own.
+//! A temporary run-time directory for a test.
 
 use std::path::PathBuf;
 
-/// Removed with the test. Its processes get it as `KUMI_DIR`.
+/// A temporary directory, removed when dropped. The test's child processes get it as `KUMI_DIR`.
 pub struct Place(pub PathBuf);
 
 impl Place {
     /// # Panics
-    /// If it cannot be made.
+    /// If the directory cannot be created.
     #[must_use]
     pub fn new(name: &str) -> Place {
         let path = std::env::temp_dir().join(format!(
@@ -21,10 +21,10 @@ impl Place {
         Place(path)
     }
 
-    /// As an environment's value.
+    /// The path as text, for an environment variable.
     ///
     /// # Panics
-    /// If it is not UTF-8.
+    /// If the path is not valid UTF-8.
     #[must_use]
     pub fn path(&self) -> &str {
         self.0.to_str().expect("a path")

@@ -1,4 +1,4 @@
-//! A test in a process of its own: where it may end the process, or must not share it with other
+//! Runs a test in a child process, for tests that may end the process or cannot share it with other
 //! tests' runtimes.
 
 use std::io::Write;
@@ -9,20 +9,20 @@ use std::time::{Duration, Instant};
 use kumihimo_hang::Watch;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// What a test's own process left.
+/// Result of a child process.
 #[derive(Debug)]
 pub struct Ended {
-    /// How it ended.
+    /// Exit status.
     pub status: ExitStatus,
-    /// Its standard output, that of the test program included.
+    /// Standard output, including that of the test program itself.
     pub stdout: String,
-    /// Its standard error.
+    /// Standard error.
     pub stderr: String,
 }
 
 impl Ended {
-    /// How it ended and what it wrote, set in: a reader that counts results, or reads those of the
-    /// outer test, must not take its for the outer one's.
+    /// Exit status and output, indented. The indentation keeps programs that parse test results
+    /// from taking the child's lines for the parent's.
     #[must_use]
     pub fn told(&self) -> String {
         let written = self.stdout.lines().chain(self.stderr.lines());
@@ -30,17 +30,17 @@ impl Ended {
     }
 }
 
-/// A process hangs when it was idle in this many looks in a row, a second apart.
+/// Number of consecutive idle checks, one second apart, after which a process is considered hung.
 const IDLE_LOOKS: u32 = 60;
 
-/// CPU time after which a process that has not ended is taken for an endless loop: a multiple of
-/// what any of these tests uses. Load does not add to it.
+/// CPU time after which a process that has not ended is considered to be in an endless loop. It is
+/// a multiple of the CPU time of every test, and independent of the machine's load.
 const CPU_BOUND: Duration = Duration::from_secs(300);
 
-/// Time between two looks at a process that has not ended.
+/// Interval between checks of a running process.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Sends a signal to a process of the test's own, whose id a [`Child`] has.
+/// Sends a signal to a child process of the test.
 ///
 /// # Errors
 /// As kill(2).
@@ -50,14 +50,14 @@ pub fn send_signal(pid: u32, signal: Signal) -> std::io::Result<()> {
     Ok(kill_process(pid, signal)?)
 }
 
-/// True in the process that [`again`] or [`start`] began for the test `name`.
+/// Returns true in the child process that [`again`] or [`start`] created for the test `name`.
 #[must_use]
 pub fn is_child(name: &str) -> bool {
     std::env::var("KUMI_TEST_CHILD").is_ok_and(|child| child == name)
 }
 
-/// A variable for a child. Of `KUMI_LAB`, the pairs of this process stay where `value` does not
-/// replace them: a row of the matrix of fallbacks sets some.
+/// An environment variable for a child. For `KUMI_LAB`, this process's pairs are kept unless
+/// `value` replaces them, because a row of the matrix of fallbacks sets some.
 fn with_lab<'a>(name: &'a str, value: &str) -> (&'a str, String) {
     match name {
         "KUMI_LAB" => (name, kumihimo_config::lab_with(value)),
@@ -65,17 +65,17 @@ fn with_lab<'a>(name: &'a str, value: &str) -> (&'a str, String) {
     }
 }
 
-/// Begins this test program once more, for the one test `name`, with pipes for its standard
-/// streams.
+/// Starts this test program as a child process that runs only the test `name`, with pipes for its
+/// standard streams.
 ///
 /// # Panics
-/// If the process cannot begin.
+/// If the process cannot be started.
 #[must_use]
 pub fn start(name: &str, environment: &[(&str, &str)]) -> Child {
     Command::new(std::env::current_exe().expect("this program"))
         .args(["--exact", name, "--nocapture", "--test-threads=1"])
         .env("KUMI_TEST_CHILD", name)
-        // Sanitizers, if this is built with one, leave faults to the program.
+        // Sanitizers, if any, must leave signals of faults to the program.
         .env("ASAN_OPTIONS", "detect_leaks=0:handle_segv=0:handle_sigbus=0:handle_abort=0")
         .env("TSAN_OPTIONS", "handle_segv=0:handle_sigbus=0:handle_abort=0:report_bugs=0")
         .env_remove("RUST_BACKTRACE")
@@ -87,19 +87,20 @@ pub fn start(name: &str, environment: &[(&str, &str)]) -> Child {
         .expect("the test program once more")
 }
 
-/// Runs this test program once more, for the one test `name`.
+/// Runs this test program as a child process for the test `name`, and waits for its end.
 ///
 /// # Panics
-/// If it hangs, with what it wrote and where it stood.
+/// If the child hangs, with its output and a description of its state.
 #[must_use]
 pub fn again(name: &str, environment: &[(&str, &str)]) -> Ended {
     finish(name, start(name, environment))
 }
 
-/// Waits for the end of a process that [`start`] began.
+/// Waits for the end of a child process that [`start`] created.
 ///
 /// # Panics
-/// If it hangs, with what it wrote and where it stood; if the program has no test `name`.
+/// If the child hangs, with its output and a description of its state; or if there is no test
+/// `name`.
 #[must_use]
 pub fn finish(name: &str, child: Child) -> Ended {
     finish_within(IDLE_LOOKS, name, child)
@@ -123,7 +124,7 @@ fn finish_within(idle_looks: u32, name: &str, child: Child) -> Ended {
         }
     };
     if hangs.is_some() {
-        // A stopped process handles the first after the second.
+        // A stopped process handles SIGABRT only after SIGCONT.
         for signal in [Signal::ABORT, Signal::CONT] {
             let _ = send_signal(pid, signal);
         }
@@ -135,41 +136,41 @@ fn finish_within(idle_looks: u32, name: &str, child: Child) -> Ended {
     if let Some(stood) = hangs {
         panic!("{name} hangs: {}\n{stood}", ended.told());
     }
-    // libtest is content with a name that no test has.
+    // libtest succeeds if no test has this name.
     assert!(!ended.stdout.contains("running 0 tests"), "there is no test {name}");
     ended
 }
 
-/// Runs `body` in a process of its own and expects that it returns.
+/// Runs `body` in a child process and asserts that it returns.
 ///
 /// # Panics
-/// If it does not.
+/// If the child fails or hangs.
 pub fn alone(name: &str, body: impl FnOnce()) {
     if is_child(name) {
         return body();
     }
     let ended = again(name, &[]);
-    // Skips are counted by the reader of our standard error.
+    // Repeat the child's skips on standard error, where `xtask` counts them.
     for line in ended.stderr.lines().filter(|line| line.starts_with("[skip]")) {
         let _ = writeln!(std::io::stderr(), "\n{line}");
     }
     assert!(ended.status.success(), "{name}: {}", ended.told());
 }
 
-/// Whether microprocesses are kernel threads here (`KUMI_LAB=tls=kernel`, ThreadSanitizer, another
-/// libc): asks the running runtime.
+/// Returns whether the running runtime uses the 1:1 mode, in which microprocesses are kernel
+/// threads (`KUMI_LAB=tls=kernel`, ThreadSanitizer, or another libc).
 ///
 /// # Panics
-/// If none runs.
+/// If no runtime is running.
 #[must_use]
 pub fn one_to_one() -> bool {
     kumihimo::runtime::metrics().expect("a runtime runs").tls == "kernel"
 }
 
-/// As [`one_to_one`], where no runtime runs: starts one for the question, the first time.
+/// As [`one_to_one`], without a running runtime. The first call starts one to find out.
 ///
 /// # Panics
-/// If a runtime runs, or none can.
+/// If a runtime is running, or none can be started.
 #[must_use]
 pub fn is_one_to_one() -> bool {
     found().one_to_one
@@ -197,8 +198,8 @@ fn found() -> &'static Found {
     })
 }
 
-/// Whether `test` makes sense here: microprocesses have virtual processors to give away. If not,
-/// says so.
+/// Returns whether microprocesses have virtual processors that can be handed over. If not, reports
+/// `test` as skipped.
 ///
 /// # Panics
 /// As [`is_one_to_one`].
@@ -208,13 +209,13 @@ pub fn has_vps(test: &str) -> bool {
     if !has {
         crate::skip(
             test,
-            "microprocesses are kernel threads here, and have no virtual processor to give away",
+            "microprocesses are kernel threads, without virtual processors to hand over",
         );
     }
     has
 }
 
-/// Whether `test` makes sense here: one that computes is made to give way. If not, says so.
+/// Returns whether a computing microprocess is preempted. If not, reports `test` as skipped.
 ///
 /// # Panics
 /// As [`is_one_to_one`].
@@ -224,14 +225,14 @@ pub fn is_preempted(test: &str) -> bool {
     if !is {
         crate::skip(
             test,
-            "nothing preempts here (KUMI_EVENTS=off, KUMI_PREEMPT=off): an endless loop keeps its virtual processor",
+            "preemption is off (KUMI_EVENTS=off, KUMI_PREEMPT=off): an endless loop keeps its virtual processor",
         );
     }
     is
 }
 
-/// Whether `test` makes sense here: a microprocess that comes back from the kernel is told of at
-/// once. If not, says so.
+/// Returns whether the runtime is notified at once when a microprocess returns from the kernel. If
+/// not, reports `test` as skipped.
 ///
 /// # Panics
 /// As [`is_one_to_one`].
@@ -241,13 +242,13 @@ pub fn tells_returns(test: &str) -> bool {
     if !tells {
         crate::skip(
             test,
-            "only event source bpf tells of returns: elsewhere a microprocess goes on until it enters the runtime",
+            "only event source bpf reports returns: with others, a microprocess continues until it enters the runtime",
         );
     }
     tells
 }
 
-/// As [`tells_returns`], without a word.
+/// As [`tells_returns`], without a report.
 ///
 /// # Panics
 /// As [`is_one_to_one`].
@@ -256,11 +257,11 @@ pub fn may_tell_returns() -> bool {
     found().tells_returns
 }
 
-/// How many kernel threads this process has that are not on their way out: one that has ended, and
-/// was joined, stays in the directory for a moment, marked PF_EXITING.
+/// Number of this process's kernel threads, except exiting ones: a joined thread stays in the
+/// directory for a moment, marked PF_EXITING.
 ///
 /// # Panics
-/// If there is no procfs.
+/// If procfs is not mounted.
 #[must_use]
 pub fn kernel_threads() -> usize {
     let exiting = |stat: &str| {
@@ -272,25 +273,24 @@ pub fn kernel_threads() -> usize {
     all.into_iter().filter(|&thread| stat(thread).is_ok_and(|stat| !exiting(&stat))).count()
 }
 
-/// Waits until all other kernel threads of this process sleep: those that have just begun have all
-/// that they need then, and what they made in passing is gone.
+/// Waits until all other kernel threads of this process sleep. New threads have then allocated all
+/// that they need, and released temporary allocations.
 ///
 /// # Panics
-/// If there is no procfs, or if they compute for a minute: then this is not what the caller wants
-/// to know.
+/// If procfs is not mounted, or if other threads compute for a minute.
 pub fn others_sleep() {
     let own = std::fs::read_link("/proc/thread-self").expect("procfs");
     let own: i32 =
         own.file_name().and_then(|name| name.to_str()?.parse().ok()).expect("a kernel thread's id");
     let sleeps = |thread: i32| {
         let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat"));
-        // One that has ended meanwhile is at rest, too.
+        // A thread that has ended meanwhile counts as sleeping.
         stat.map_or(true, |stat| stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" S")))
     };
     let all = || kumihimo_bench_kit::kernel_threads(std::process::id()).expect("procfs");
     let begun = Instant::now();
     while !all().into_iter().filter(|&thread| thread != own).all(sleeps) {
-        assert!(begun.elapsed() < Duration::from_secs(60), "others compute for ever");
+        assert!(begun.elapsed() < Duration::from_secs(60), "other threads do not stop computing");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -309,8 +309,8 @@ mod tests {
         }
     }
 
-    /// Kernel threads by name and state, with their stacks if there is a gdb that may look; and
-    /// what it wrote, and that it is gone.
+    /// The report lists kernel threads by name and state, their stacks if gdb is available, and the
+    /// child's output; and the child is killed.
     #[test]
     fn hanging_program_is_reported_with_its_location() {
         const NAME: &str = "process::tests::hanging_program_is_reported_with_its_location";
@@ -319,11 +319,11 @@ mod tests {
             return waits.expect("a kernel thread").join().expect("it does not end");
         }
         let mut child = start(NAME, &[]);
-        // It hangs from here on, however long one waits.
+        // The child hangs from here on.
         let (mut said, stdout) = (Vec::new(), child.stdout.as_mut().expect("a pipe"));
         while !said.ends_with(b"here\n") {
             let mut byte = [0];
-            stdout.read_exact(&mut byte).expect("it says so");
+            stdout.read_exact(&mut byte).expect("the line `here`");
             said.extend(byte);
         }
         let finished = std::panic::catch_unwind(|| finish_within(2, NAME, child));

@@ -1,22 +1,22 @@
-//! A machine that refuses: chosen system calls fail from here on, as under a container's seccomp
-//! filter or on an older kernel.
+//! Simulates a restricted machine: selected system calls fail from now on, like under a container's
+//! seccomp filter or on an older kernel.
 
 use std::io;
 
-/// The system calls of x86-64, and neither those of 32-bit programs (int 0x80) nor of x32, which
-/// have other numbers.
+/// Audit architecture of x86-64 system calls. Excludes 32-bit system calls (int 0x80) and x32,
+/// whose numbers differ.
 const AUDIT_ARCH_X86_64: u32 = 0xc000_003e;
 
-// struct seccomp_data.
+// Offsets in struct seccomp_data, see seccomp(2).
 const NUMBER: u32 = 0;
 const ARCH: u32 = 4;
 
-/// Makes each system call of the list fail with the errno beside it, in all kernel threads of this
-/// process and in all that it starts.
+/// Makes each listed system call fail with the errno beside it, in all kernel threads of this
+/// process and in its future children.
 ///
-/// There is no way back: for a test in a process of its own ([`alone`](crate::process::alone)).
-/// Called again, it adds; of two that name one call, the later one counts. Programs gain no
-/// privileges by exec from here on (PR_SET_NO_NEW_PRIVS).
+/// The effect is permanent: for a test in its own child process ([`alone`](crate::process::alone)).
+/// A further call adds to the list; for a call that is listed twice, the later entry applies.
+/// execve(2) no longer grants privileges from here on (PR_SET_NO_NEW_PRIVS).
 ///
 /// ```no_run
 /// # use kumihimo_tests::refusal::refuse;
@@ -25,13 +25,13 @@ const ARCH: u32 = 4;
 /// ```
 ///
 /// # Errors
-/// What prctl(2) or seccomp(2) says: a kernel without seccomp filters, or another filter that
-/// forbids it (EINVAL); kernel threads that have taken a filter of their own (EBUSY).
+/// As prctl(2) or seccomp(2): the kernel has no seccomp filters, or another filter forbids it
+/// (EINVAL); a kernel thread has its own filter (EBUSY).
 ///
 /// # Panics
-/// If something in the list is no system call or no errno, or the list has more than 100 entries.
+/// If an entry is not a valid system call and errno, or the list has more than 100 entries.
 pub fn refuse(list: &[(libc::c_long, i32)]) -> io::Result<()> {
-    assert!(list.len() <= 100, "a jump of a filter goes no further than 255 steps");
+    assert!(list.len() <= 100, "a jump in a filter is limited to 255 steps");
     let step = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
     let skip_unless_equal = |k, steps| libc::sock_filter {
         jf: steps,
@@ -46,7 +46,7 @@ pub fn refuse(list: &[(libc::c_long, i32)]) -> io::Result<()> {
     ];
     for (call, errno) in list {
         let call = u32::try_from(*call).ok().filter(|call| *call < 1 << 30).expect("a system call");
-        assert!((1..4096).contains(errno), "{errno} is no errno");
+        assert!((1..4096).contains(errno), "{errno} is not an errno");
         program
             .extend([skip_unless_equal(call, 1), answer(libc::SECCOMP_RET_ERRNO | *errno as u32)]);
     }
@@ -67,7 +67,7 @@ pub fn refuse(list: &[(libc::c_long, i32)]) -> io::Result<()> {
     };
     match done {
         0 => Ok(()),
-        // With TSYNC a positive number is the kernel thread that cannot be made to take it.
+        // With TSYNC, a positive result is the ID of a thread that could not be synchronised.
         tid if tid > 0 => Err(io::Error::from_raw_os_error(libc::EBUSY)),
         _ => Err(io::Error::last_os_error()),
     }
@@ -80,7 +80,7 @@ mod tests {
     use std::process::Command;
     use std::sync::mpsc;
 
-    /// The errno of a call without arguments; 0 if it works.
+    /// Errno of a call with zeros as arguments; 0 if it succeeds.
     fn errno_of(call: libc::c_long) -> i32 {
         // SAFETY: of the calls below none takes a pointer that is not null-checked by the kernel.
         match unsafe { libc::syscall(call, 0i64, 0i64, 0i64, 0i64, 0i64) } {
@@ -90,8 +90,8 @@ mod tests {
     }
 
     #[test]
-    fn each_call_of_the_list_fails_as_it_says_and_no_other() {
-        alone("refusal::tests::each_call_of_the_list_fails_as_it_says_and_no_other", || {
+    fn only_listed_calls_fail_with_their_errno() {
+        alone("refusal::tests::only_listed_calls_fail_with_their_errno", || {
             let calls = [
                 libc::SYS_bpf,
                 libc::SYS_perf_event_open,
@@ -103,7 +103,7 @@ mod tests {
             let list: Vec<_> =
                 calls.into_iter().zip([libc::EPERM, libc::ENOSYS].into_iter().cycle()).collect();
             let neighbours: Vec<_> = calls.map(|call| [call - 1, call + 1]).concat();
-            // Neither waits nor does anything when it gets zeroes only.
+            // With zeros as arguments, the call neither waits nor has an effect.
             let harmless = |call: &&libc::c_long| {
                 [
                     libc::SYS_getpgrp,
@@ -140,43 +140,34 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_run_already_and_programs_started_later_are_refused_too() {
-        alone(
-            "refusal::tests::threads_that_run_already_and_programs_started_later_are_refused_too",
-            || {
-                let (ask, asked) = mpsc::channel();
-                let thread = std::thread::spawn(move || {
-                    asked.recv().expect("asked");
-                    errno_of(libc::SYS_getppid)
-                });
-                refuse(&[
-                    (libc::SYS_getppid, libc::ENOSYS),
-                    (libc::SYS_mkdir, libc::EPERM),
-                    (libc::SYS_mkdirat, libc::EPERM),
-                ])
-                .expect("seccomp");
-                ask.send(()).expect("it listens");
-                assert_eq!(thread.join().expect("no panic"), libc::ENOSYS);
-                let place =
-                    std::env::temp_dir().join(format!("kumihimo-refusal-{}", std::process::id()));
-                let made = Command::new("mkdir")
-                    .arg(&place)
-                    .env("LC_ALL", "C")
-                    .output()
-                    .expect("mkdir(1)");
-                let said = String::from_utf8_lossy(&made.stderr).into_owned();
-                assert!(
-                    !made.status.success() && said.contains("Operation not permitted"),
-                    "{said}"
-                );
-                assert!(!place.exists());
-            },
-        );
+    fn running_threads_and_later_programs_are_refused_too() {
+        alone("refusal::tests::running_threads_and_later_programs_are_refused_too", || {
+            let (ask, asked) = mpsc::channel();
+            let thread = std::thread::spawn(move || {
+                asked.recv().expect("asked");
+                errno_of(libc::SYS_getppid)
+            });
+            refuse(&[
+                (libc::SYS_getppid, libc::ENOSYS),
+                (libc::SYS_mkdir, libc::EPERM),
+                (libc::SYS_mkdirat, libc::EPERM),
+            ])
+            .expect("seccomp");
+            ask.send(()).expect("a listening socket");
+            assert_eq!(thread.join().expect("no panic"), libc::ENOSYS);
+            let place =
+                std::env::temp_dir().join(format!("kumihimo-refusal-{}", std::process::id()));
+            let made =
+                Command::new("mkdir").arg(&place).env("LC_ALL", "C").output().expect("mkdir(1)");
+            let said = String::from_utf8_lossy(&made.stderr).into_owned();
+            assert!(!made.status.success() && said.contains("Operation not permitted"), "{said}");
+            assert!(!place.exists());
+        });
     }
 
     #[test]
     fn unknown_system_call_panics() {
-        // Before anything is refused: this process goes on.
+        // The check precedes the filter, so this process is not affected.
         for wrong in [
             (-1, libc::EPERM),
             (1 << 30, libc::EPERM),

@@ -1,13 +1,13 @@
-//! Seeds and rounds of stress tests: one number repeats a failure's choices.
+//! Seeds and rounds of stress tests: one number reproduces the choices of a failed run.
 
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
-/// The seed of this process: `KUMI_SEED` (a decimal number) or one drawn at random. Same value at
-/// every call.
+/// Seed of this process: `KUMI_SEED` (a decimal number), or a random number. The same at every
+/// call.
 ///
 /// # Panics
-/// If `KUMI_SEED` is no number.
+/// If `KUMI_SEED` is not a number.
 #[must_use]
 pub fn seed() -> u64 {
     static SEED: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
@@ -26,17 +26,17 @@ pub fn seed() -> u64 {
 }
 
 /// Rounds of the stress test `name`: at least one, then more until `KUMI_STRESS_SECONDS` (2 if
-/// unset) are over. Each has its own random numbers, derived from the seed, the name and the round.
-/// Prints how to repeat the run.
+/// unset) have passed. Each round has its own random numbers, derived from the seed, the name and
+/// the round. Prints how to reproduce the run.
 ///
 /// # Panics
-/// If `KUMI_STRESS_SECONDS` or `KUMI_SEED` is no number.
+/// If `KUMI_STRESS_SECONDS` or `KUMI_SEED` is not a number.
 pub fn rounds(name: &str) -> impl Iterator<Item = Round> {
     let seconds = std::env::var("KUMI_STRESS_SECONDS").map_or(2, |text| {
         text.parse().expect("KUMI_STRESS_SECONDS must be a whole number of seconds")
     });
     let (seed, end) = (seed(), Instant::now() + Duration::from_secs(seconds));
-    // Past libtest's capture: after a crash nobody prints what was captured.
+    // Written past libtest's capture, whose contents are lost in a crash.
     let _ = std::io::stderr().write_all(format!("\n{name}: KUMI_SEED={seed}\n").as_bytes());
     let own = name
         .bytes()
@@ -55,12 +55,12 @@ pub struct Round {
     pub random: Random,
 }
 
-/// Random numbers that depend on a seed only (splitmix64).
+/// Random numbers that depend only on a seed (splitmix64).
 #[derive(Clone, Debug)]
 pub struct Random(pub u64);
 
 impl Random {
-    /// Any number.
+    /// A random number.
     pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -69,7 +69,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `bound`, which must not be 0. The bias of the remainder does not matter to
+    /// A number below `bound`, which must not be 0. The bias of the remainder is irrelevant for
     /// tests.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.number() % bound
@@ -80,7 +80,7 @@ impl Random {
         self.below(n) == 0
     }
 
-    /// An independent source, for another thread.
+    /// An independent generator, for another thread.
     pub fn split(&mut self) -> Self {
         Self(self.number())
     }
@@ -91,14 +91,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_repeats_its_numbers() {
+    fn seed_reproduces_its_numbers() {
         let draw = |mut random: Random| (0..8).map(|_| random.number()).collect::<Vec<_>>();
         assert_eq!(draw(Random(7)), draw(Random(7)));
         assert_ne!(draw(Random(7)), draw(Random(8)));
     }
 
     #[test]
-    fn there_is_always_a_round() {
-        assert_eq!(rounds("there_is_always_a_round").next().map(|round| round.number), Some(0));
+    fn stress_tests_run_at_least_one_round() {
+        assert_eq!(
+            rounds("stress_tests_run_at_least_one_round").next().map(|round| round.number),
+            Some(0)
+        );
     }
 }

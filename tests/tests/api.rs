@@ -1,4 +1,4 @@
-//! What `kumihimo::thread` and `kumihimo::runtime` have beyond std, call by call.
+//! Features of `kumihimo::thread` and `kumihimo::runtime` beyond std, by function.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -41,14 +41,14 @@ fn program_without_setup_uses_the_global_runtime() {
 }
 
 #[test]
-fn parks_and_joins_with_limits() {
-    on_two("parks_and_joins_with_limits", || {
+fn timed_parks_and_joins_return() {
+    on_two("timed_parks_and_joins_return", || {
         let began = Instant::now();
         while began.elapsed() < SHORT {
             thread::park_until(began + SHORT);
         }
         thread::current().unpark();
-        // The token is there.
+        // The park token is available, so this returns at once.
         thread::park_until(began + Duration::from_secs(3600));
 
         let waits = thread::spawn(thread::park);
@@ -71,14 +71,14 @@ fn parks_and_joins_with_limits() {
                 .expect("in time")
                 .expect_err("it panics")
         });
-        // And the scope does not panic for it.
+        // The scope ignores a panic whose payload was taken.
         assert_eq!(payload.downcast_ref::<&str>(), Some(&"as asked"));
     });
 }
 
 #[test]
-fn names_ids_and_priorities() {
-    on_two("names_ids_and_priorities", || {
+fn names_ids_and_priorities_are_kept() {
+    on_two("names_ids_and_priorities_are_kept", || {
         let gate = Barrier::new(11);
         let ids = thread::scope(|s| {
             let all: Vec<_> = (0..10)
@@ -187,14 +187,14 @@ fn panic_reaches_the_runtimes_hook() {
     });
 }
 
-/// P0's call: kernel threads that came out of `blocking` wait in the pool, as many as were asked
-/// for.
+/// P0's `set_concurrency`: kernel threads that return from `blocking` wait in the pool, up to the
+/// requested number.
 #[test]
-fn the_pool_keeps_as_many_kernel_threads_as_asked() {
-    on_two("the_pool_keeps_as_many_kernel_threads_as_asked", || {
+fn pool_keeps_the_requested_number_of_kernel_threads() {
+    on_two("pool_keeps_the_requested_number_of_kernel_threads", || {
         if one_to_one() {
             return skip(
-                "the_pool_keeps_as_many_kernel_threads_as_asked",
+                "pool_keeps_the_requested_number_of_kernel_threads",
                 "every microprocess is a kernel thread",
             );
         }
@@ -209,7 +209,7 @@ fn the_pool_keeps_as_many_kernel_threads_as_asked() {
         for one in blocked {
             one.join().expect("no panic");
         }
-        // They are on their way back to the pool.
+        // The threads are returning to the pool.
         let settle = |spares| {
             while metrics().expect("it runs").spares != spares {
                 thread::yield_now();
@@ -227,10 +227,10 @@ fn the_pool_keeps_as_many_kernel_threads_as_asked() {
 }
 
 #[test]
-fn memory_of_pooled_stacks_goes_back() {
-    on_two("memory_of_pooled_stacks_goes_back", || {
+fn trimmed_stacks_return_their_memory() {
+    on_two("trimmed_stacks_return_their_memory", || {
         if one_to_one() {
-            return skip("memory_of_pooled_stacks_goes_back", "kernel threads have no pool");
+            return skip("trimmed_stacks_return_their_memory", "kernel threads have no pool");
         }
         let go = Arc::new(AtomicBool::new(false));
         let all: Vec<_> = (0..2000)
@@ -248,7 +248,7 @@ fn memory_of_pooled_stacks_goes_back() {
             one.join().expect("no panic");
         }
         assert!(runtime::trim() > 0);
-        // What was trimmed serves again.
+        // Trimmed stacks are usable again.
         let again: Vec<_> = (0..2000u64).map(|n| thread::spawn(move || n)).collect();
         assert_eq!(
             again.into_iter().map(|one| one.join().expect("no panic")).sum::<u64>(),

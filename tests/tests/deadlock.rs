@@ -1,8 +1,8 @@
-//! What is no deadlock although nobody runs, and what is one although something is armed. The
-//! report itself: last_words.rs.
+//! Waits that are no deadlock although no microprocess runs, and deadlocks although something is
+//! armed. For the report itself, see last_words.rs.
 //!
-//! Each waits for longer than the second after which a deadlock is reported: that the report does
-//! not come is the test.
+//! Each test waits for longer than the second after which a deadlock is reported: it passes if no
+//! report appears.
 
 use std::future::poll_fn;
 use std::io::{Read, Write};
@@ -26,8 +26,8 @@ fn sleeps() -> u64 {
     metrics().expect("it runs").vps.iter().map(|vp| vp.sleeps).sum()
 }
 
-/// Runs `wait` on one of two VPs; the other one goes to sleep after it, with nothing armed, since
-/// somebody parks there for ever.
+/// Runs `wait` on one of two VPs. The other VP goes to sleep last, with nothing armed, because a
+/// microprocess parks on it indefinitely.
 fn while_another_goes_to_sleep_last(name: &str, wait: impl FnOnce() + Send) {
     alone(name, || {
         let runtime =
@@ -46,7 +46,7 @@ fn while_another_goes_to_sleep_last(name: &str, wait: impl FnOnce() + Send) {
                 }
                 thread::park();
             });
-            // It runs until a VP that has nothing to do sleeps: the one where this waits.
+            // Runs until an idle VP sleeps: the VP on which `wait` waits.
             waits.store(true, SeqCst);
             wait();
             over.store(true, SeqCst);
@@ -60,8 +60,8 @@ fn while_another_goes_to_sleep_last(name: &str, wait: impl FnOnce() + Send) {
 }
 
 #[test]
-fn a_park_with_a_deadline_is_no_deadlock() {
-    while_another_goes_to_sleep_last("a_park_with_a_deadline_is_no_deadlock", || {
+fn park_with_a_deadline_is_not_reported_as_a_deadlock() {
+    while_another_goes_to_sleep_last("park_with_a_deadline_is_not_reported_as_a_deadlock", || {
         let until = Instant::now() + LONGER;
         while Instant::now() < until {
             thread::park_timeout(until - Instant::now());
@@ -70,21 +70,23 @@ fn a_park_with_a_deadline_is_no_deadlock() {
 }
 
 #[test]
-fn a_lock_with_a_deadline_is_no_deadlock() {
-    while_another_goes_to_sleep_last("a_lock_with_a_deadline_is_no_deadlock", || {
+fn lock_with_a_deadline_is_not_reported_as_a_deadlock() {
+    while_another_goes_to_sleep_last("lock_with_a_deadline_is_not_reported_as_a_deadlock", || {
         assert!(Semaphore::new(0).acquire_timeout(LONGER).is_none());
     });
 }
 
 #[test]
-fn a_sleep_is_no_deadlock() {
-    while_another_goes_to_sleep_last("a_sleep_is_no_deadlock", || thread::sleep(LONGER));
+fn sleep_is_not_reported_as_a_deadlock() {
+    while_another_goes_to_sleep_last("sleep_is_not_reported_as_a_deadlock", || {
+        thread::sleep(LONGER)
+    });
 }
 
-/// Somebody may resume it; and when it is, it is seen again that all wait.
+/// A suspended microprocess may be resumed. After that, the deadlock must still be detected.
 #[test]
-fn waiting_for_a_suspended_microprocess_is_no_deadlock() {
-    const NAME: &str = "waiting_for_a_suspended_microprocess_is_no_deadlock";
+fn waiting_for_a_suspended_microprocess_is_not_reported_as_a_deadlock() {
+    const NAME: &str = "waiting_for_a_suspended_microprocess_is_not_reported_as_a_deadlock";
     alone(NAME, || {
         if is_one_to_one() {
             return skip(NAME, "kernel threads are not suspended");
@@ -115,7 +117,7 @@ fn waiting_for_a_suspended_microprocess_is_no_deadlock() {
                     std::thread::sleep(LONGER);
                     assert!(one.resume().expect("a microprocess"));
                 });
-                // All that live wait from here on, and no timer runs.
+                // From here on, all living microprocesses wait, and no timer is armed.
                 stopped.join().expect("no panic");
                 thread::blocking(|| resumes.join()).expect("no panic");
             });
@@ -124,23 +126,26 @@ fn waiting_for_a_suspended_microprocess_is_no_deadlock() {
 }
 
 #[test]
-fn waiting_for_a_descriptor_is_no_deadlock() {
+fn waiting_for_a_descriptor_is_not_reported_as_a_deadlock() {
     let (mut near, far) = UnixStream::pair().expect("a pair");
-    while_another_goes_to_sleep_last("waiting_for_a_descriptor_is_no_deadlock", move || {
-        let writer = std::thread::spawn(move || {
-            let mut far = far;
-            std::thread::sleep(LONGER);
-            far.write_all(b"x").expect("it reads");
-        });
-        let mut byte = [0];
-        near.read_exact(&mut byte).expect("it writes");
-        writer.join().expect("no panic");
-    });
+    while_another_goes_to_sleep_last(
+        "waiting_for_a_descriptor_is_not_reported_as_a_deadlock",
+        move || {
+            let writer = std::thread::spawn(move || {
+                let mut far = far;
+                std::thread::sleep(LONGER);
+                far.write_all(b"x").expect("it reads");
+            });
+            let mut byte = [0];
+            near.read_exact(&mut byte).expect("it writes");
+            writer.join().expect("no panic");
+        },
+    );
 }
 
 #[test]
-fn waiting_for_a_future_is_no_deadlock() {
-    while_another_goes_to_sleep_last("waiting_for_a_future_is_no_deadlock", || {
+fn waiting_for_a_future_is_not_reported_as_a_deadlock() {
+    while_another_goes_to_sleep_last("waiting_for_a_future_is_not_reported_as_a_deadlock", || {
         let mut waker = None;
         future::block_on(poll_fn(|context| {
             if waker.is_some() {
@@ -157,13 +162,13 @@ fn waiting_for_a_future_is_no_deadlock() {
 }
 
 #[test]
-fn a_blocking_call_is_no_deadlock() {
-    while_another_goes_to_sleep_last("a_blocking_call_is_no_deadlock", || {
+fn blocking_call_is_not_reported_as_a_deadlock() {
+    while_another_goes_to_sleep_last("blocking_call_is_not_reported_as_a_deadlock", || {
         thread::blocking(|| std::thread::sleep(LONGER));
     });
 }
 
-/// A runtime in which `body` waits for what never comes, and that is said.
+/// Runs `body`, which deadlocks, and checks the report.
 fn is_reported(name: &str, said: &str, body: impl FnOnce() + Send) {
     if is_child(name) {
         let runtime =
@@ -171,15 +176,18 @@ fn is_reported(name: &str, said: &str, body: impl FnOnce() + Send) {
         return runtime.run(body);
     }
     if is_one_to_one() {
-        return skip(name, "the runtime knows no waits where microprocesses are kernel threads");
+        return skip(
+            name,
+            "the runtime does not control waits where microprocesses are kernel threads",
+        );
     }
     let Ended { status, stderr, .. } = again(name, &[]);
     assert!(!status.success() && stderr.contains(said), "{status}\n{stderr}");
 }
 
 #[test]
-fn a_wait_that_ended_before_its_deadline_hides_no_deadlock() {
-    is_reported("a_wait_that_ended_before_its_deadline_hides_no_deadlock", AT_THE_BARRIER, || {
+fn ended_wait_with_a_deadline_hides_no_deadlock() {
+    is_reported("ended_wait_with_a_deadline_hides_no_deadlock", AT_THE_BARRIER, || {
         let (sender, receiver) = mpsc::channel();
         let done = Arc::new(Mutex::new(()));
         let waits = thread::spawn(move || {
@@ -208,8 +216,8 @@ fn unwaited_descriptor_hides_no_deadlock() {
     });
 }
 
-/// Readers are counted and not known: unlike a writer, one that wants the lock again is not told
-/// so.
+/// Readers are counted but not identified. Unlike a recursive write lock, an upgrade from read to
+/// write is therefore not refused.
 #[test]
 fn reader_that_upgrades_to_writer_is_a_deadlock() {
     is_reported(

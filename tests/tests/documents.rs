@@ -1,4 +1,4 @@
-//! The project's documents are held against the tree: what they name must exist.
+//! Checks the project's documents against the source tree: everything that they name must exist.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ fn read(name: &str) -> String {
 }
 
 #[test]
-fn every_bad_input_has_its_test() {
+fn every_bad_input_row_names_its_tests() {
     let rows = bad_inputs(&read("CAVEATS.md")).expect("the table is well formed");
     assert!(!rows.is_empty(), "CAVEATS.md has no table of bad input");
     let missing: Vec<_> = rows
@@ -22,7 +22,7 @@ fn every_bad_input_has_its_test() {
 }
 
 #[test]
-fn a_row_without_a_test_is_refused() {
+fn row_without_a_test_is_refused() {
     let head = "| input | outcome | test |\n|---|---|---|\n";
     let row = BadInput {
         input: "x".into(),
@@ -39,12 +39,9 @@ fn a_row_without_a_test_is_refused() {
 }
 
 #[test]
-fn a_named_test_that_does_not_exist_is_found() {
+fn missing_test_is_detected() {
     let file = "tests/tests/documents.rs";
-    assert_eq!(
-        find_test(&root(), &format!("{file}::a_named_test_that_does_not_exist_is_found")),
-        Ok(())
-    );
+    assert_eq!(find_test(&root(), &format!("{file}::missing_test_is_detected")), Ok(()));
     for wrong in
         ["no/such/file.rs::test", &format!("{file}::no_such_test"), &format!("{file}::read"), file]
     {
@@ -59,41 +56,70 @@ fn readme_states_the_minimum_rust_version_of_the_manifest() {
 }
 
 const DOCUMENTS: [&str; 5] =
-    ["README.md", "ARCHITECTURE.md", "HACKING.md", "CAVEATS.md", "lab/README.md"];
+    ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CAVEATS.md", "lab/README.md"];
 
-/// Sources in backticks, `src/` and the folder of all crates left out: `runtime/wait/park.rs`.
+/// The documents and the pages of the book, as paths from the root.
+fn documents() -> Vec<String> {
+    let mut all: Vec<String> = DOCUMENTS.map(String::from).into();
+    each_file(&root().join("docs/src"), "md", &mut |path, _| all.push(path.to_owned()));
+    all
+}
+
+/// Sources in backticks, with `src/` and the folder of all crates or without:
+/// `crates/runtime/src/wait/park.rs::park`. What follows the path are items in it.
 #[test]
 fn every_source_that_a_document_names_exists() {
     let mut sources = Vec::new();
     for folder in ["crates", "examples", "lab", "scripts", "servers", "tests", "tools"] {
-        each_source(&root().join(folder), &mut |path, _| sources.push(format!("/{path}")));
+        let folder = root().join(folder);
+        each_file(&folder, "rs", &mut |path, text| {
+            sources.push((format!("/{path}"), text.to_owned()));
+        });
     }
-    let short = |path: &String| path.replace("/src/", "/");
-    let names: Vec<String> = sources.iter().map(short).chain(sources.iter().cloned()).collect();
     let (mut named, mut missing) = (0, Vec::new());
-    for document in DOCUMENTS {
-        for word in read(document).split('`').skip(1).step_by(2) {
-            let path = word.split("::").next().unwrap_or_default();
+    for document in documents() {
+        for word in read(&document).split('`').skip(1).step_by(2) {
+            let (path, items) = word.split_once("::").unwrap_or((word, ""));
             if !path.ends_with(".rs") || path.contains([' ', '*', '{', '<']) {
                 continue;
             }
             named += 1;
-            if !names.iter().any(|name| name.ends_with(&format!("/{path}"))) {
-                missing.push(format!("{document}: {path}"));
+            let end = format!("/{path}");
+            let mut found = sources.iter().filter(|(source, _)| {
+                source.ends_with(&end) || source.replace("/src/", "/").ends_with(&end)
+            });
+            if !found.any(|(_, text)| items.split("::").all(|item| has_word(text, item))) {
+                missing.push(format!("{document}: {word}"));
             }
         }
     }
-    assert!(named > 100, "{named}: the documents name their sources differently");
+    assert!(named > 100, "{named}: too few sources found, has their notation changed?");
     assert!(missing.is_empty(), "{missing:#?}");
+}
+
+/// Whether `word` stands in `text` by itself. An empty word does.
+fn has_word(text: &str, word: &str) -> bool {
+    let is_part = |c: char| c == '_' || c.is_alphanumeric();
+    word.is_empty()
+        || text.match_indices(word).any(|(at, _)| {
+            !text[..at].ends_with(is_part) && !text[at + word.len()..].starts_with(is_part)
+        })
+}
+
+#[test]
+fn a_word_is_found_only_by_itself() {
+    assert!(has_word("fn park(why: Wait)", "park"));
+    assert!(!has_word("fn park_micro() { unpark() }", "park"));
+    assert!(has_word("unpark park", "park"));
 }
 
 #[test]
 fn every_relative_link_of_a_document_leads_to_a_file() {
     let (mut links, mut missing) = (0, Vec::new());
-    for document in DOCUMENTS {
-        let folder = root().join(document);
+    for document in documents() {
+        let folder = root().join(&document);
         let folder = folder.parent().expect("a folder");
-        for target in read(document).split("](").skip(1) {
+        for target in read(&document).split("](").skip(1) {
             let target = target.split([')', '#']).next().unwrap_or_default();
             if target.is_empty() || target.contains("://") {
                 continue;
@@ -104,7 +130,7 @@ fn every_relative_link_of_a_document_leads_to_a_file() {
             }
         }
     }
-    assert!(links > 10, "{links}: the documents link differently");
+    assert!(links > 10, "{links}: too few links found, has their notation changed?");
     assert!(missing.is_empty(), "{missing:#?}");
 }
 
@@ -117,13 +143,14 @@ fn every_lock_of_the_order_exists() {
     }
 }
 
-/// Calls `f` with the path (from the root) and the text of every source file below `folder`.
-fn each_source(folder: &Path, f: &mut impl FnMut(&str, &str)) {
+/// Calls `f` with the path (from the root) and the text of every file below `folder` whose name
+/// ends in `extension`.
+fn each_file(folder: &Path, extension: &str, f: &mut impl FnMut(&str, &str)) {
     for entry in std::fs::read_dir(folder).expect("a folder").flatten() {
         let path = entry.path();
         if path.is_dir() {
-            each_source(&path, f);
-        } else if path.extension().is_some_and(|e| e == "rs") {
+            each_file(&path, extension, f);
+        } else if path.extension().is_some_and(|e| e == extension) {
             let text = std::fs::read_to_string(&path).expect("readable");
             f(path.strip_prefix(root()).expect("below the root").to_str().expect("UTF-8"), &text);
         }
@@ -136,8 +163,8 @@ fn every_lock_is_in_the_order() {
     let mut missing = Vec::new();
     let mut found = 0;
     for krate in std::fs::read_dir(root().join("crates")).expect("a folder").flatten() {
-        each_source(&krate.path().join("src"), &mut |path, text| {
-            // What stands under loom only is loom's.
+        each_file(&krate.path().join("src"), "rs", &mut |path, text| {
+            // Files that exist only under loom are excluded.
             if path.ends_with("/loom.rs") || path.ends_with("/model_memory.rs") {
                 return;
             }
@@ -156,7 +183,7 @@ fn every_lock_is_in_the_order() {
 }
 
 #[test]
-fn a_lock_order_that_falls_is_refused() {
+fn decreasing_lock_order_is_refused() {
     let good = "# comment\n\n10 outer a.rs::b the things\n20 inner a.rs::c other things\n";
     assert_eq!(lock_order(good).map(|locks| locks.len()), Ok(2));
     assert!(lock_order("20 inner a.rs::c things\n10 outer a.rs::b things\n").is_err());

@@ -1,4 +1,4 @@
-//! The dump of all microprocesses: on request, by a signal, at a deadlock.
+//! The dump of all microprocesses: on request, by a signal, and at a deadlock.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::sync::Arc;
@@ -81,7 +81,7 @@ fn dump_lists_suspended_microprocesses() {
             if metrics().expect("it runs").tls == "kernel" {
                 return skip(NAME, "kernel threads are not suspended");
             }
-            // However often the one that asks is preempted meanwhile, it has not ended.
+            // The requesting microprocess must not end, however often it is preempted.
             static ENOUGH: AtomicBool = AtomicBool::new(false);
             let held = named("held", || {
                 while !ENOUGH.load(SeqCst) {
@@ -93,7 +93,7 @@ fn dump_lists_suspended_microprocesses() {
             for one in [&held, &waits] {
                 assert_eq!(one.thread().suspend().expect("a microprocess"), thread::Suspended::Now);
             }
-            // One was queued and is put aside.
+            // One microprocess was queued and is set aside as suspended.
             thread::yield_now();
             let said = dumped();
             is_told(&said, "held", "suspended until it is resumed; ", "yields_here");
@@ -129,7 +129,7 @@ fn dump_on_request_shows_every_state() {
                 thread::yield_now();
             }
             let yields = named("yields", yields_here);
-            // It never yields: the one virtual processor is its own, and the others stay queued.
+            // Never yields, so it occupies the only virtual processor and the others stay queued.
             let over = Arc::new(AtomicBool::new(false));
             let end = over.clone();
             let (seen, text) =
@@ -140,7 +140,7 @@ fn dump_on_request_shows_every_state() {
                 loops_here(&end);
             });
             let to = text.clone();
-            // A kernel thread asks.
+            // A kernel thread requests the dump.
             let asks = std::thread::spawn(move || {
                 *to.lock().expect("not poisoned") = dumped();
                 over.store(true, SeqCst);
@@ -150,7 +150,7 @@ fn dump_on_request_shows_every_state() {
             let said = text.lock().expect("not poisoned").clone();
             is_told(&said, "parks", "waits for an unpark", "parks_here");
             is_told(&said, "receives", "waits for the channel at 0x", "receives_here");
-            // Nothing interrupts it where preemption is off.
+            // Without preemption, nothing interrupts the computing microprocess.
             let means = metrics().expect("it runs").preemption;
             is_told(
                 &said,
@@ -160,8 +160,8 @@ fn dump_on_request_shows_every_state() {
             );
             is_told(&said, "blocks", "bound to kernel thread", "without a VP");
             assert!(about(&said, "main")[0].contains("priority 32"), "{said}");
-            // What the runtime does for a wait is folded to what was called; what calls the closure
-            // is left out.
+            // Frames of the runtime below a wait are folded into the called function, and the
+            // frames that start a microprocess are omitted.
             let lines = about(&said, "parks");
             assert!(
                 !lines
@@ -169,12 +169,12 @@ fn dump_on_request_shows_every_state() {
                     .any(|line| line.contains("catch_unwind") || line.contains("switch_fs")),
                 "{said}"
             );
-            // A microprocess asks for itself.
+            // A microprocess requests the dump.
             let said = dumped();
             is_told(&said, "main", "bound to kernel thread", "without a VP");
             is_told(&said, "parks", "waits for an unpark", "parks_here");
             parks.thread().unpark();
-            sender.send(5).expect("it listens");
+            sender.send(5).expect("a listening socket");
             writer.write_all(b"x").expect("it reads");
             for each in [parks, blocks, yields] {
                 each.join().expect("no panic");
@@ -185,7 +185,7 @@ fn dump_on_request_shows_every_state() {
     });
 }
 
-/// Stacks are read while their owners run on, end and begin anew.
+/// Stacks are read while their microprocesses run, end and start.
 #[test]
 fn dump_while_microprocesses_run() {
     const NAME: &str = "dump_while_microprocesses_run";
@@ -209,7 +209,7 @@ fn dump_while_microprocesses_run() {
                         let sender = sender.clone();
                         thread::spawn(move || {
                             (0..20).for_each(|k| {
-                                sender.send(i * k).expect("it listens");
+                                sender.send(i * k).expect("a listening socket");
                                 thread::yield_now();
                             });
                         })
@@ -225,7 +225,7 @@ fn dump_while_microprocesses_run() {
     });
 }
 
-/// Every virtual processor is busy for good: the dump needs none.
+/// Every virtual processor is busy indefinitely: the dump must not need one.
 #[test]
 fn dump_by_signal_while_all_vps_compute() {
     const NAME: &str = "dump_by_signal_while_all_vps_compute";
@@ -243,7 +243,7 @@ fn dump_by_signal_while_all_vps_compute() {
         });
     }
     if is_one_to_one() {
-        return skip(NAME, "a dump says nothing of kernel threads");
+        return skip(NAME, "a dump does not describe kernel threads");
     }
     let mut child = start(NAME, &[("KUMI_DUMP_SIGNAL", "USR2")]);
     let mut says = BufReader::new(child.stdout.take().expect("a pipe"));
@@ -253,7 +253,7 @@ fn dump_by_signal_while_all_vps_compute() {
         line.clear();
         assert_ne!(says.read_line(&mut line).expect("a pipe"), 0, "it ended");
     }
-    // Twice: it goes on after the first one.
+    // Twice: the process continues after a dump.
     for _ in 0..2 {
         send_signal(child.id(), Signal::USR2).expect("the process exists");
         let mut said = String::new();
@@ -261,7 +261,7 @@ fn dump_by_signal_while_all_vps_compute() {
             assert_ne!(errors.read_line(&mut said).expect("a pipe"), 0, "it ended: {said}");
         }
         is_told(&said, "parks", "waits for an unpark", "parks_here");
-        // If its last write took a moment, without a virtual processor.
+        // The microprocess has no virtual processor if its last write took a moment.
         assert!(about(&said, "computes")[0].contains(" kernel thread "), "{said}");
     }
     child.kill().expect("it lives");
@@ -321,7 +321,7 @@ fn unusable_dump_signals_are_refused() {
         drop(builder().dump_signal(libc::SIGUSR2).build().expect("a runtime"));
         drop(builder().dump_signal(libc::SIGUSR2).build().expect("the same again"));
         assert!(said(builder().dump_signal(libc::SIGQUIT)).contains("already"));
-        // Nobody to dump: it is said, and nothing else happens. In a forked child not even that.
+        // Without a runtime, the dump reports only that. In a forked child it prints nothing.
         // SAFETY: the child ends at once, and does what is async-signal-safe only.
         unsafe {
             let child = libc::fork();

@@ -1,7 +1,7 @@
-//! Exact priorities over several VPs: no VP runs something while something higher is runnable
-//! anywhere, but for a few steps.
+//! Exact priorities over several VPs: no VP runs a microprocess while one of higher priority is
+//! runnable anywhere, except for a few steps.
 //!
-//! Real runs are traced, and the trace's checker counts: what, and why, is said in
+//! Real runs are traced, and the trace's checker counts the exceptions: see
 //! crates/trace/src/check/priority_order.rs.
 
 use std::hint::black_box;
@@ -27,7 +27,7 @@ fn level(n: u64) -> Priority {
     Priority::new(n as u8).expect("0 to 63")
 }
 
-/// Levels that have to do with the priority only roughly, and keys.
+/// A policy whose levels follow the priority only roughly.
 struct Own;
 
 impl Policy for Own {
@@ -50,7 +50,7 @@ fn compute(turns: u64) {
     }
 }
 
-/// What microprocesses do to each other.
+/// A microprocess that acts on its peers at random.
 fn actor(mut random: Random, peers: Arc<Vec<std::sync::OnceLock<Thread>>>, sink: Arc<AtomicU64>) {
     for _ in 0..200 {
         let chosen = random.below(peers.len() as u64) as usize;
@@ -78,8 +78,8 @@ fn actor(mut random: Random, peers: Arc<Vec<std::sync::OnceLock<Thread>>>, sink:
     }
 }
 
-/// What the checker says of a random load; the trace is left over if that is not what it should be.
-/// None: the kernel schedules there.
+/// Runs a random load and returns the checker's report. A faulty trace is kept. Returns `None` if
+/// the kernel does the scheduling.
 fn load(
     name: &str,
     random: &mut Random,
@@ -91,19 +91,20 @@ fn load(
     let file = format!("kumi-exact-{}-{}.perfetto", std::process::id(), NEXT.fetch_add(1, SeqCst));
     let path = std::env::temp_dir().join(file);
     let runtime = Runtime::builder().vps(VPS).queue(design).policy(policy).capacity(capacity);
-    // So that nothing is lost while the thread that writes it out has no core.
+    // A large buffer, so that no record is lost while the writing thread has no core.
     let runtime = runtime.trace(&path).trace_buffer(1 << 19);
     let mut random = random.split();
     let scheduled = runtime.build().expect("a runtime").run(move || {
         let sink = Arc::new(AtomicU64::new(0));
-        // So that no VP idles: one that sleeps takes no steps.
+        // Keeps the VPs busy, because an idle VP takes no steps.
         let over = Arc::new(AtomicBool::new(false));
         let hogs: Vec<_> = (0..VPS)
             .map(|_| {
                 let over = over.clone();
                 let hog = move || {
                     while !over.load(SeqCst) {
-                        // Not so many steps that nothing else is in the trace.
+                        // Limits the number of steps, so that the trace contains other records,
+                        // too.
                         compute(20_000);
                         thread::yield_now();
                     }
@@ -168,7 +169,7 @@ fn higher_priority_waits_a_few_steps_at_most() {
                     let name = format!("{design:?} {}", policy.name());
                     let Some(report) = load(&name, &mut round.random, design, policy, capacity)
                     else {
-                        return skip(NAME, "the kernel schedules there");
+                        return skip(NAME, "the kernel does the scheduling");
                     };
                     sent += report.sent;
                     let longest = |of: Option<Inversion>| of.map_or(0, |inversion| inversion.steps);
@@ -184,9 +185,9 @@ fn higher_priority_waits_a_few_steps_at_most() {
     });
 }
 
-/// Waits for a byte where microprocess `held` is placed because it was woken.
+/// Reads a byte when microprocess `held` is placed because of a wake-up.
 ///
-/// The kernel thread then sleeps inside the scheduler.
+/// The kernel thread is then blocked inside the scheduler.
 struct Waits {
     pipe: std::io::PipeReader,
     held: Arc<AtomicU64>,
@@ -204,9 +205,9 @@ impl Policy for Waits {
     }
 }
 
-/// A VP that the watchdog has written off is handed nothing, though it seems to run something low.
-/// (The checker counted that against the others, in design `steal`. On a very busy machine a kernel
-/// thread inside the scheduler can wait for the allocator's lock for the watchdog's whole second.)
+/// A VP that the watchdog has overridden receives no microprocess, although it seems to run one of
+/// low priority. On a very busy machine, a kernel thread inside the scheduler can wait for the
+/// allocator's lock for the watchdog's whole second.
 #[test]
 fn overridden_vp_causes_no_inversion() {
     const NAME: &str = "overridden_vp_causes_no_inversion";
@@ -257,7 +258,8 @@ fn beside_an_overridden_vp(design: Design) {
         };
         at(30).spawn(yields).expect("it begins")
     });
-    // What is queued on the VP and has not begun would wait as long as that is overridden.
+    // A microprocess that is queued on the VP and has not begun would wait as long as the VP is
+    // overridden.
     while begun.load(SeqCst) < 3 {
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -265,7 +267,7 @@ fn beside_an_overridden_vp(design: Design) {
         let (over, woken) = (over.clone(), woken.thread().clone());
         let wakes = move || {
             held.store(woken.id().as_u64().get(), SeqCst);
-            // Until it has really parked: then it is placed, by this one, which runs meanwhile.
+            // Until `parks` has really parked: then this microprocess places it, and keeps running.
             while !over.load(SeqCst) {
                 woken.unpark();
                 thread::sleep(Duration::from_millis(1));
@@ -284,7 +286,7 @@ fn beside_an_overridden_vp(design: Design) {
         one.join().expect("no panic");
     }
     over.store(true, SeqCst);
-    // As many as may yet be asked for.
+    // More bytes than reads can follow.
     std::io::Write::write_all(&mut writer, &[0; 4096]).expect("a reader");
     low.join().expect("no panic");
     woken.join().expect("no panic");
@@ -300,8 +302,8 @@ fn beside_an_overridden_vp(design: Design) {
     let _ = std::fs::remove_file(path);
 }
 
-/// Two that run at the bottom, where a switch point comes again and again, and one that is woken:
-/// it runs on one of the two VPs.
+/// Two microprocesses run at the lowest levels and pass switch points frequently. A third one is
+/// woken, and must run on one of the two VPs.
 #[test]
 fn wake_from_outside_outranks_the_lowest() {
     const NAME: &str = "wake_from_outside_outranks_the_lowest";
@@ -326,10 +328,10 @@ fn wake_from_outside_outranks_the_lowest() {
                     };
                     Builder::new().priority(level(n)).spawn(hog).expect("it begins")
                 };
-                // Without exact priorities all these stay behind the hogs of their VP, which never
-                // leave.
+                // Without exact priorities, all of these stay behind the hogs of their VP, which
+                // never end.
                 let hogs = [hog(10), hog(20), hog(10), hog(20)];
-                // They begin.
+                // Wait until they have begun.
                 while turns.load(SeqCst) == 0 {
                     thread::sleep(Duration::from_millis(1));
                 }
@@ -349,14 +351,14 @@ fn wake_from_outside_outranks_the_lowest() {
                 !one_to_one()
             });
             if !scheduled {
-                return skip(NAME, "the kernel schedules there");
+                return skip(NAME, "the kernel does the scheduling");
             }
         }
     });
 }
 
-/// One is woken from outside just as its VP goes from one of the highest level to one of the
-/// lowest, which never leaves.
+/// A microprocess is woken from outside just as its VP switches from the highest level to the
+/// lowest, whose microprocess never ends.
 #[test]
 fn wake_during_a_switch_outranks_the_next_microprocess() {
     const NAME: &str = "wake_during_a_switch_outranks_the_next_microprocess";
@@ -381,7 +383,8 @@ fn wake_during_a_switch_outranks_the_next_microprocess() {
                 let answered = answered.clone();
                 move || {
                     for round in 1..=ROUNDS {
-                        // A permit may be left over from a round in which it had not parked yet.
+                        // A permit may be left over from a round in which the microprocess had not
+                        // parked yet.
                         while answered.load(SeqCst) < round {
                             thread::park();
                             answered.store(round, SeqCst);
@@ -400,15 +403,15 @@ fn wake_during_a_switch_outranks_the_next_microprocess() {
                     while answered.load(SeqCst) < round {
                         std::hint::spin_loop();
                     }
-                    // Meanwhile it parks again, likely.
+                    // Meanwhile the microprocess most likely parks again.
                     (0..500).for_each(|_| std::hint::spin_loop());
                     main.unpark();
                 }
             });
             for round in 1..=ROUNDS {
                 asked.store(round, SeqCst);
-                // The wake-up takes some hundred nanoseconds: at some length it comes between the
-                // look around and the switch.
+                // A wake-up takes some hundred nanoseconds. For some delay, it falls between the
+                // check for other microprocesses and the switch.
                 (0..round % 2048).for_each(|n| {
                     std::hint::black_box(n);
                 });
@@ -421,13 +424,13 @@ fn wake_during_a_switch_outranks_the_next_microprocess() {
             true
         });
         if !scheduled {
-            skip(NAME, "the kernel schedules there");
+            skip(NAME, "the kernel does the scheduling");
         }
     });
 }
 
-/// A running one whose priority sinks below what is queued, wherever that is, gives way to it; and
-/// one that rises runs.
+/// A running microprocess whose priority is lowered below that of a queued one, on any VP, yields
+/// to it. A microprocess whose priority is raised runs.
 #[test]
 fn lowered_running_microprocess_yields_to_one_queued_on_another_vp() {
     const NAME: &str = "lowered_running_microprocess_yields_to_one_queued_on_another_vp";
@@ -464,7 +467,8 @@ fn lowered_running_microprocess_yields_to_one_queued_on_another_vp() {
                         thread::sleep(Duration::from_micros(100));
                     }
                 };
-                // They never leave by themselves: those that run sink until all have run.
+                // The microprocesses never end on their own. The running ones are lowered until all
+                // have run.
                 for sunk in 1..=6 {
                     wait_until(&|| (0..6).filter(|n| has_run(*n)).count() >= sunk);
                     for one in
@@ -473,7 +477,7 @@ fn lowered_running_microprocess_yields_to_one_queued_on_another_vp() {
                         one.thread().set_priority(level(20));
                     }
                 }
-                // And each in turn rises above all others.
+                // Each in turn is raised above all others.
                 for (n, one) in all.iter().enumerate() {
                     let before = reached[n].load(SeqCst);
                     one.thread().set_priority(level(40));
@@ -487,18 +491,17 @@ fn lowered_running_microprocess_yields_to_one_queued_on_another_vp() {
                 true
             });
             if !scheduled {
-                return skip(NAME, "the kernel schedules there");
+                return skip(NAME, "the kernel does the scheduling");
             }
         }
     });
 }
 
-/// Changes of priority from several kernel threads at once, hundreds a millisecond, while those
-/// that are changed run, wait and end. Nothing is lost, and in the end the order is that of the
-/// last changes.
+/// Several kernel threads change priorities hundreds of times a millisecond, while the changed
+/// microprocesses run, wait and end. None is lost, and the final order is that of the last changes.
 #[test]
-fn a_storm_of_changes_ends_in_the_right_order() {
-    const NAME: &str = "a_storm_of_changes_ends_in_the_right_order";
+fn storm_of_priority_changes_ends_in_the_right_order() {
+    const NAME: &str = "storm_of_priority_changes_ends_in_the_right_order";
     alone(NAME, || {
         for mut round in rounds(NAME) {
             let design = DESIGNS[round.number as usize % DESIGNS.len()];
@@ -512,7 +515,7 @@ fn a_storm_of_changes_ends_in_the_right_order() {
             let mut random = round.random.split();
             let scheduled = runtime.run(move || storm(&mut random, vps) && !one_to_one());
             if !scheduled {
-                return skip(NAME, "the kernel schedules there");
+                return skip(NAME, "the kernel does the scheduling");
             }
         }
     });
@@ -564,13 +567,13 @@ fn storm(random: &mut Random, vps: usize) -> bool {
         thread::sleep(Duration::from_micros(100));
     }
     calm.store(true, SeqCst);
-    // All parked: those of lower priority than this sleeper cannot be runnable once one of priority
-    // 0 has run.
+    // All have parked: after one of priority 0 has run, none of a lower priority than this caller
+    // is runnable.
     for one in &threads {
         one.set_priority(level(20));
     }
     Builder::new().priority(level(0)).spawn(|| ()).expect("it begins").join().expect("no panic");
-    // A permutation of priorities; while they are queued, some of them several times.
+    // A permutation of priorities. Some are changed several times while they are queued.
     let mut last: Vec<u64> = (1..=CHANGED).collect();
     for i in (1..last.len()).rev() {
         last.swap(i, random.below(i as u64 + 1) as usize);
@@ -590,8 +593,8 @@ fn storm(random: &mut Random, vps: usize) -> bool {
     let log = log.lock().expect("not poisoned");
     assert_eq!(log.len() as u64, CHANGED, "each once");
     if vps == 1 {
-        // Nothing else decides the order there, and nobody else ran: the caller has kept the VP, at
-        // 63, until all were changed.
+        // Nothing else affects the order, and no other microprocess ran: the caller has kept the
+        // VP, at priority 63, until all were changed.
         let order: Vec<_> = log.iter().map(|n| last[*n as usize]).collect();
         assert!(order.is_sorted_by(|a, b| a > b), "{order:?}");
     }

@@ -1,7 +1,7 @@
-//! gdb and its script: live processes, core files, stepping. Skipped where there is no gdb.
+//! gdb and its script: live processes, core files, stepping. Skipped if gdb is not installed.
 //!
-//! gdb says much that is no concern of ours (debug information that it wants to download, libraries
-//! without symbols), so only lines that are looked for count.
+//! gdb prints many unrelated messages (about debug information, libraries without symbols), so the
+//! tests check only for specific lines.
 
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -11,7 +11,7 @@ use kumihimo::thread::{self, Suspended};
 use kumihimo_tests::process::{is_child, is_one_to_one};
 use kumihimo_tests::{root, skip};
 
-/// Where gdb stops: all that it shall find is there.
+/// Breakpoint of the tests: all expected microprocesses exist here.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn kumi_test_stop_here() {
@@ -51,7 +51,8 @@ fn named<T: Send + 'static>(
     thread::Builder::new().name(name.into()).spawn(f).expect("a microprocess")
 }
 
-/// One in each state, on one virtual processor, which nobody takes away from what gdb has stopped.
+/// Starts microprocesses in each state on one virtual processor. Without events, so that the VP is
+/// not handed over while gdb has stopped the process.
 fn one_of_each() {
     use std::io::Write;
     Runtime::builder().vps(1).events(Events::Off).build().expect("a runtime").run(|| {
@@ -60,7 +61,7 @@ fn one_of_each() {
         let parked = named("parks", parks_here);
         let receives = named("receives", move || receives_here(&receiver));
         let blocked = named("blocks", move || thread::blocking(|| blocks_here(&reader)));
-        // Its VP may be gone before it gets there.
+        // The VP may have been handed over before the microprocess reaches its flag.
         while kumihimo::runtime::metrics().expect("it runs").bound == 0 || !BLOCKS.load(Relaxed) {
             thread::yield_now();
         }
@@ -70,14 +71,14 @@ fn one_of_each() {
         for one in [&held, &stopped] {
             assert_ne!(one.thread().suspend().expect("a microprocess"), Suspended::Gone);
         }
-        // One was queued and is put aside, the other one waits.
+        // One microprocess was queued and is set aside, the other one waits.
         thread::yield_now();
         let yields = named("yields", yields_here);
         thread::yield_now();
         let fresh = named("fresh", || 7);
         kumi_test_stop_here();
         parked.thread().unpark();
-        sender.send(5).expect("it listens");
+        sender.send(5).expect("a listening socket");
         writer.write_all(b"x").expect("it reads");
         stopped.thread().unpark();
         for one in [held, stopped] {
@@ -92,10 +93,11 @@ fn one_of_each() {
     println!("all of them ended");
 }
 
-/// Whether there is a gdb with Python, and something for it to see; if not, says so.
+/// Returns whether gdb with Python is installed and microprocesses are visible to it. Reports
+/// `test` as skipped otherwise.
 fn has_gdb(test: &str) -> bool {
     if is_one_to_one() {
-        skip(test, "microprocesses are kernel threads here, which gdb shows by itself");
+        skip(test, "microprocesses are kernel threads, which gdb shows without the script");
         return false;
     }
     let found =
@@ -107,15 +109,15 @@ fn has_gdb(test: &str) -> bool {
     has
 }
 
-/// What gdb says to `commands`, the script loaded; the program is this one, for the test `name`
-/// alone.
+/// Runs gdb with the script and `commands`, and returns its output. The program is this one, for
+/// the test `name`.
 fn gdb(name: &str, core: Option<&str>, commands: &[&str]) -> String {
     let script = root().join("crates/runtime/gdb/kumihimo.py");
     let mut gdb = Command::new("timeout");
     gdb.args(["-k", "5", "100", "gdb", "-nx", "-batch"]);
     let source = format!("source {}", script.display());
-    // A container may refuse personality(2), downloads would be slow, and libthread_db: see
-    // CAVEATS.md.
+    // Containers may refuse personality(2), downloads would be slow, and libthread_db is disabled:
+    // see CAVEATS.md.
     for command in [
         "set pagination off",
         "set debuginfod enabled off",
@@ -146,7 +148,7 @@ fn gdb(name: &str, core: Option<&str>, commands: &[&str]) -> String {
     text
 }
 
-/// Whether gdb may trace anybody here: a container may refuse ptrace(2).
+/// Returns whether gdb may trace processes: a container may refuse ptrace(2).
 fn may_trace(name: &str, said: &str) -> bool {
     let refused = said.contains("ptrace: Operation not permitted")
         || said.contains("Could not trace the inferior");
@@ -167,7 +169,7 @@ fn about<'a>(said: &'a str, name: &str) -> Vec<&'a str> {
     first.into_iter().chain(rest).map(|(_, line)| line).collect()
 }
 
-/// What `kumi backtrace all` has to say of [`one_of_each`].
+/// Checks the output of `kumi backtrace all` for [`one_of_each`].
 fn check_each(said: &str) {
     let (main, parks) = (about(said, "main"), about(said, "parks"));
     assert!(main[0].contains("on kernel thread "), "{said}");
@@ -189,15 +191,15 @@ fn check_each(said: &str) {
             "{name}\n{said}"
         );
     }
-    // To the very first frame.
+    // The backtrace reaches the first frame.
     assert!(parks.last().is_some_and(|line| line.contains("first_step")), "{said}");
 }
 
-// With the sanitizer's shadow memory a core file takes gdb minutes.
+// gdb takes minutes for a core file with the sanitizer's shadow memory.
 #[cfg(not(kumihimo_asan))]
 #[test]
-fn a_live_process_and_its_core_file() {
-    const NAME: &str = "a_live_process_and_its_core_file";
+fn gdb_shows_a_live_process_and_its_core_file() {
+    const NAME: &str = "gdb_shows_a_live_process_and_its_core_file";
     if is_child(NAME) {
         return one_of_each();
     }
@@ -225,7 +227,7 @@ fn a_live_process_and_its_core_file() {
         return;
     }
     check_each(&said);
-    // To look at others and go on harms nobody.
+    // Inspection does not affect the process.
     assert!(said.contains("all of them ended") && said.contains("exited normally"), "{said}");
     assert!(said.contains("kumi: no microprocess is called no-such-one"), "{said}");
     let said = gdb(
@@ -271,10 +273,10 @@ fn a_live_process_and_its_core_file() {
     assert!(selected.contains("parks_here"), "{selected}");
 }
 
-/// A core file that the kernel wrote.
+/// A core file written by the kernel.
 #[test]
-fn a_core_file_of_the_kernels() {
-    const NAME: &str = "a_core_file_of_the_kernels";
+fn core_file_of_the_kernel_shows_microprocesses() {
+    const NAME: &str = "core_file_of_the_kernel_shows_microprocesses";
     if is_child(NAME) {
         let limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
         // SAFETY: a live structure.
@@ -291,7 +293,10 @@ fn a_core_file_of_the_kernels() {
     }
     let pattern = std::fs::read_to_string("/proc/sys/kernel/core_pattern").expect("procfs");
     if pattern.starts_with(['|', '/']) {
-        return skip(NAME, "core files go elsewhere (kernel.core_pattern)");
+        return skip(
+            NAME,
+            "core files are not written to the working directory (kernel.core_pattern)",
+        );
     }
     let folder = std::env::temp_dir().join(format!("kumihimo-core-{}", std::process::id()));
     std::fs::create_dir(&folder).expect("a folder");
@@ -322,10 +327,10 @@ fn abort_with_some() {
     });
 }
 
-/// The script is part of the program, and its exported root needs no debug information.
+/// The script is embedded in the program, and its exported root needs no debug information.
 #[test]
-fn loaded_with_the_program() {
-    const NAME: &str = "loaded_with_the_program";
+fn gdb_script_is_loaded_with_the_program() {
+    const NAME: &str = "gdb_script_is_loaded_with_the_program";
     if !has_gdb(NAME) {
         return;
     }
@@ -348,7 +353,7 @@ fn loaded_with_the_program() {
     let said =
         String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
     assert!(said.contains("0 microprocesses on 0 kernel threads"), "{said}");
-    // Stop, print, pass on.
+    // Columns of `info signals`: stop, print, pass.
     let words: Vec<_> = said
         .lines()
         .find(|line| line.starts_with("SIGTRAP"))
@@ -358,7 +363,7 @@ fn loaded_with_the_program() {
     assert_eq!(words[1..4], ["No", "No", "No"], "{said}");
 }
 
-/// Much that switches, while gdb goes through one of them step by step.
+/// A program that switches often, while gdb steps through one microprocess.
 fn busy() {
     Runtime::builder().vps(2).build().expect("a runtime").run(|| {
         let (sender, receiver) = kumihimo::sync::mpsc::channel();
@@ -367,7 +372,7 @@ fn busy() {
                 let sender = sender.clone();
                 thread::spawn(move || {
                     for k in 0..200 {
-                        sender.send(i * k).expect("it listens");
+                        sender.send(i * k).expect("a listening socket");
                         thread::yield_now();
                     }
                 })
@@ -388,16 +393,16 @@ fn busy() {
 }
 
 #[test]
-fn stepping_through() {
-    const NAME: &str = "stepping_through";
+fn gdb_steps_through_a_switching_program() {
+    const NAME: &str = "gdb_steps_through_a_switching_program";
     if is_child(NAME) {
         return busy();
     }
     if !has_gdb(NAME) {
         return;
     }
-    // A step that changes kernel threads may last to the program's end, and gdb may stumble over a
-    // thread that ends meanwhile: that is said, and what counts is what becomes of the program.
+    // A step that changes kernel threads may last to the end of the program, and gdb may fail at a
+    // thread that ends meanwhile. Only the result of the program matters.
     let script = "\
 def steps(command, n):
     for i in range(n):
@@ -426,13 +431,13 @@ steps('continue', 5)
     assert!(said.contains("the sum is right"), "{said}");
 }
 
-/// Attached in the middle, traps under way or not.
+/// Attaches in the middle of a run, with or without pending traps.
 #[test]
-fn attached_to_a_running_process() {
+fn gdb_attaches_to_a_running_process() {
     use std::io::{BufRead, BufReader, Write};
-    const NAME: &str = "attached_to_a_running_process";
+    const NAME: &str = "gdb_attaches_to_a_running_process";
     if is_child(NAME) {
-        // Else Yama lets parents only.
+        // Otherwise Yama allows only the parent to attach: see ptrace(2).
         // SAFETY: integers only.
         unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY) };
         return Runtime::builder().vps(2).build().expect("a runtime").run(|| {
@@ -442,7 +447,7 @@ fn attached_to_a_running_process() {
                 thread::blocking(|| std::io::stdin().read_line(&mut String::new()).expect("a line"))
             });
             reads.join().expect("no panic");
-            // The event source is told of these, and tells of their ends by traps where it can.
+            // The event source reports these blocks, and their ends by traps if it can.
             let naps = (0..20)
                 .map(|_| thread::spawn(|| std::thread::sleep(std::time::Duration::from_millis(1))));
             naps.collect::<Vec<_>>().into_iter().for_each(|nap| nap.join().expect("no panic"));
@@ -466,13 +471,13 @@ fn attached_to_a_running_process() {
     let (attach, say) =
         (format!("attach {}", child.id()), format!("shell touch {}", seen.display()));
     let said = std::thread::scope(|scope| {
-        // It goes on while gdb is there, and ends under it.
+        // The process continues while gdb is attached, and ends under gdb.
         let gdb =
             scope.spawn(|| gdb(NAME, None, &[&attach, "kumi backtrace waits", &say, "continue"]));
         while !seen.exists() && !gdb.is_finished() {
             std::thread::yield_now();
         }
-        input.write_all(b"go on\n").expect("it listens");
+        input.write_all(b"go on\n").expect("a listening socket");
         gdb.join().expect("no panic")
     });
     let _ = std::fs::remove_file(seen);

@@ -1,4 +1,4 @@
-//! Bad input that ends the process, or is answered on standard error.
+//! Bad input that ends the process, or causes a report on standard error.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -62,7 +62,7 @@ fn stack_overflow_report_names_the_microprocess_and_the_setting() {
     // The smallest stack, and no name.
     let ended = again(name, &[("SIZE", "0")]);
     let id =
-        ended.stdout.lines().find_map(|line| line.strip_prefix("id ")).expect("it says its id");
+        ended.stdout.lines().find_map(|line| line.strip_prefix("id ")).expect("a line with the id");
     assert!(say(&ended).contains(&format!("(no name) (id {id})")), "{ended:#?}");
 }
 
@@ -89,7 +89,7 @@ fn other_faults_reach_the_programs_handler() {
             }
             let fault = || {
                 thread::yield_now();
-                // SAFETY: none: this is the fault under test, a read from an address that is never
+                // SAFETY: none. The fault is under test: a read from an address that is never
                 // mapped.
                 unsafe { std::ptr::read_volatile(std::ptr::without_provenance::<u8>(8)) }
             };
@@ -106,7 +106,7 @@ fn other_faults_reach_the_programs_handler() {
     assert!(!ended.stderr.contains("overflowed"), "{ended:#?}");
 }
 
-/// Two mutexes, each held by one microprocess that wants the other.
+/// Creates a deadlock: two mutexes, each held by a microprocess that waits for the other.
 fn embrace() {
     let locks = Arc::new((Mutex::new(()), Mutex::new(())));
     let both = Arc::new(kumihimo::sync::Barrier::new(2));
@@ -135,7 +135,10 @@ fn deadlock_report_lists_all_waits() {
         return runtime.run(embrace);
     }
     if is_one_to_one() {
-        return skip(name, "the runtime knows no waits where microprocesses are kernel threads");
+        return skip(
+            name,
+            "the runtime does not control waits where microprocesses are kernel threads",
+        );
     }
     let ended = again(name, &[]);
     assert_eq!(ended.status.signal(), ABORTED, "{ended:#?}");
@@ -144,16 +147,16 @@ fn deadlock_report_lists_all_waits() {
         .stdout
         .lines()
         .find_map(|line| line.strip_prefix("mutexes "))
-        .expect("it says where they are");
+        .expect("a line with the addresses of the mutexes");
     for name in wanted.split(", ") {
         assert!(ended.stderr.contains(name), "{name}: {ended:#?}");
     }
 }
 
-/// Reported, and resolved by a kernel thread that the runtime could not know of.
+/// The deadlock is reported, and then resolved by a kernel thread that is unknown to the runtime.
 #[test]
-fn a_reported_deadlock_may_still_be_resolved() {
-    let name = "a_reported_deadlock_may_still_be_resolved";
+fn reported_deadlock_may_still_be_resolved() {
+    let name = "reported_deadlock_may_still_be_resolved";
     if is_child(name) {
         let runtime = Runtime::builder().vps(2).build().expect("a runtime");
         if one_to_one() {
@@ -171,7 +174,10 @@ fn a_reported_deadlock_may_still_be_resolved() {
         });
     }
     if is_one_to_one() {
-        return skip(name, "the runtime knows no waits where microprocesses are kernel threads");
+        return skip(
+            name,
+            "the runtime does not control waits where microprocesses are kernel threads",
+        );
     }
     let mut child = start(name, &[]);
     let mut errors = BufReader::new(child.stderr.take().expect("piped"));
@@ -197,8 +203,8 @@ impl Drop for PanicsOnDrop {
 }
 
 #[test]
-fn a_panic_while_panicking() {
-    let name = "a_panic_while_panicking";
+fn panic_while_panicking_ends_the_process() {
+    let name = "panic_while_panicking_ends_the_process";
     if is_child(name) {
         Runtime::builder().vps(1).build().expect("a runtime").run(|| {
             let twice = || {
@@ -218,9 +224,9 @@ fn a_panic_while_panicking() {
 }
 
 #[test]
-fn a_panic_in_the_destructor_of_a_thread_local() {
+fn panic_in_a_thread_local_destructor_ends_the_process() {
     thread_local!(static LAST: PanicsOnDrop = const { PanicsOnDrop });
-    let name = "a_panic_in_the_destructor_of_a_thread_local";
+    let name = "panic_in_a_thread_local_destructor_ends_the_process";
     if is_child(name) {
         Runtime::builder().vps(1).build().expect("a runtime").run(|| {
             let touch = || LAST.with(|last| assert_eq!(size_of_val(last), 0));
@@ -244,7 +250,7 @@ fn unclaimed_result_that_panics_on_drop() {
                 (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
             let (seen, waits_for) = (done.clone(), dropped.clone());
             let handle = thread::spawn(move || {
-                // Else the handle would drop it.
+                // Otherwise dropping the handle would drop the result.
                 while !waits_for.load(SeqCst) {
                     thread::yield_now();
                 }
@@ -296,14 +302,14 @@ impl Policy for Panics {
 }
 
 #[test]
-fn a_policy_that_panics() {
-    let name = "a_policy_that_panics";
+fn panic_in_the_policy_ends_the_process() {
+    let name = "panic_in_the_policy_ends_the_process";
     if is_child(name) {
         Runtime::builder().vps(1).policy(Panics).build().expect("a runtime").run(|| ());
         return;
     }
     if is_one_to_one() {
-        return skip(name, "nobody asks the policy where microprocesses are kernel threads");
+        return skip(name, "the policy is not used where microprocesses are kernel threads");
     }
     let ended = again(name, &[]);
     assert_eq!(ended.status.signal(), ABORTED, "{ended:#?}");

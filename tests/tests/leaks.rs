@@ -1,5 +1,5 @@
-//! Nothing is left behind: memory, stacks, descriptors and kernel threads are as before after many
-//! runtimes and microprocesses.
+//! Leak tests: memory, stacks, descriptors and kernel threads return to their previous level after
+//! many runtimes and microprocesses.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -12,7 +12,7 @@ use kumihimo::thread::{self, Builder};
 use kumihimo_tests::process::{alone, has_vps, is_one_to_one, kernel_threads, one_to_one};
 use kumihimo_tests::skip;
 
-/// What must not grow.
+/// Resources that must not grow.
 #[derive(Debug, PartialEq, Eq)]
 struct Held {
     descriptors: usize,
@@ -36,7 +36,7 @@ fn resident() -> u64 {
     text.split(' ').nth(1).expect("a number").parse::<u64>().expect("a number") * 4096
 }
 
-/// `KUMI_LEAK_MICROPROCESSES`, or `default`.
+/// Value of `KUMI_LEAK_MICROPROCESSES`, or `default`.
 fn microprocesses(default: u64) -> u64 {
     std::env::var("KUMI_LEAK_MICROPROCESSES")
         .map_or(default, |text| text.parse().expect("a number"))
@@ -56,7 +56,7 @@ fn a_runtime(vps: usize) -> usize {
         let (mut here, there) = UnixStream::pair().expect("a pair");
         drop(thread::spawn(move || drop(there)));
         assert_eq!(std::io::Read::read(&mut here, &mut [0]).expect("the end"), 0);
-        // One that the end of the runtime cancels.
+        // A microprocess that the end of the runtime cancels.
         if !one_to_one() {
             drop(thread::spawn(thread::park));
         }
@@ -64,12 +64,12 @@ fn a_runtime(vps: usize) -> usize {
     })
 }
 
-/// AddressSanitizer keeps freed memory back on purpose.
+/// AddressSanitizer delays the release of freed memory on purpose.
 const QUARANTINE: bool = cfg!(kumihimo_asan);
 
 #[test]
-fn a_thousand_runtimes_leave_nothing() {
-    alone("a_thousand_runtimes_leave_nothing", || {
+fn thousand_runtimes_leak_nothing() {
+    alone("thousand_runtimes_leak_nothing", || {
         for n in 0..50 {
             a_runtime(1 + n % 4);
         }
@@ -84,9 +84,10 @@ fn a_thousand_runtimes_leave_nothing() {
             (before.descriptors, before.kernel_threads)
         );
         let more = a_runtime(4).saturating_sub(stacks);
-        assert!(more <= 512, "stacks are used again: {more} more than {stacks}");
-        // Arenas of the allocator and malloc'ed regions come and go by the kernel threads that were
-        // alive together. A stack whose guard is made by mprotect is two mappings.
+        assert!(more <= 512, "stacks must be reused: {more} more than {stacks}");
+        // The number of mappings varies: the allocator's arenas depend on the kernel threads that
+        // lived at the same time, and a stack whose guard was made by mprotect(2) takes two
+        // mappings.
         assert!(
             after.mappings <= before.mappings + 32 + 2 * more,
             "{more} more stacks, {before:?} {after:?}"
@@ -95,11 +96,11 @@ fn a_thousand_runtimes_leave_nothing() {
     });
 }
 
-/// A kernel thread inside `blocking` outlives its runtime, and the VPs with it. (What the VPs had
-/// kept for themselves was lost: 64 stacks or more each time.)
+/// A kernel thread inside `blocking` outlives its runtime and the VPs. The stacks that the VPs have
+/// cached must not be lost.
 #[test]
-fn kernel_threads_that_outlive_their_runtimes_give_the_stacks_back() {
-    const NAME: &str = "kernel_threads_that_outlive_their_runtimes_give_the_stacks_back";
+fn kernel_threads_that_outlive_their_runtime_return_stacks() {
+    const NAME: &str = "kernel_threads_that_outlive_their_runtime_return_stacks";
     const RUNTIMES: usize = 20;
     alone(NAME, || {
         if !has_vps(NAME) {
@@ -126,14 +127,14 @@ fn kernel_threads_that_outlive_their_runtimes_give_the_stacks_back() {
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
-        // The microprocesses inside `blocking` never ran again, and keep theirs.
+        // Microprocesses inside `blocking` never ran again, and keep their stacks.
         let more = a_runtime(2).saturating_sub(stacks);
-        assert!(more <= RUNTIMES + 256, "stacks are used again: {more} more than {stacks}");
+        assert!(more <= RUNTIMES + 256, "stacks must be reused: {more} more than {stacks}");
     });
 }
 
-/// Spawns so many, some with names, some that yield, some with memory of their own, some that are
-/// never joined.
+/// Spawns microprocesses: some with names, some that yield, some that allocate memory, some that
+/// are never joined.
 fn batch(size: u64) {
     thread_local!(static OWN: std::cell::RefCell<Vec<u8>> = const { std::cell::RefCell::new(Vec::new()) });
     let all: Vec<_> = (0..size)
@@ -160,7 +161,8 @@ fn batch(size: u64) {
     }
 }
 
-/// Memory, kernel threads and descriptors after `total` are as they were after the first few.
+/// Checks that memory, kernel threads and descriptors after `total` microprocesses are as after the
+/// first few.
 fn nothing_is_left_by(total: u64) {
     let size = (total / 20).clamp(1, 1000);
     for _ in 0..5 {
@@ -170,17 +172,18 @@ fn nothing_is_left_by(total: u64) {
     for _ in 0..total / size {
         batch(size);
     }
-    // What the pool keeps. It has more for a moment after some blocked, here in the allocator.
+    // Threads kept by the pool. The pool is larger for a moment after blocks, here in the
+    // allocator.
     let kept = 1 + metrics().expect("it runs").vps.len();
-    // Some event sources take a descriptor for each kernel thread, and so does its clock once it
-    // was preempted: those of before may have neither yet.
+    // Some event sources use a descriptor for each kernel thread, and so does its preemption clock.
+    // The first measurement may include neither.
     let descriptors = before.descriptors + before.kernel_threads + 2 * kept;
     let is_more = |now: &Held| {
         now.kernel_threads > before.kernel_threads + kept || now.descriptors > descriptors
     };
     let mut after = held();
     while !one_to_one() && is_more(&after) {
-        eprintln!("{before:?} at first, {after:?} now");
+        eprintln!("{before:?} before, {after:?} after");
         thread::sleep(Duration::from_millis(100));
         after = held();
     }
@@ -189,7 +192,7 @@ fn nothing_is_left_by(total: u64) {
         assert!(after.descriptors <= before.descriptors + kept, "{before:?}, then {after:?}");
     } else {
         assert!(end.stacks <= stacks + 2048, "{stacks} stacks before, {} after", end.stacks);
-        // New stacks are touched at their top and their block.
+        // Each new stack has touched pages at its top and in its TLS block.
         let more = (end.stacks.saturating_sub(stacks) as u64) * (16 << 10);
         assert!(
             QUARANTINE || now < memory + more + (16 << 20),
@@ -200,19 +203,19 @@ fn nothing_is_left_by(total: u64) {
 }
 
 #[test]
-fn a_million_microprocesses_leave_nothing() {
-    alone("a_million_microprocesses_leave_nothing", || {
+fn million_microprocesses_leak_nothing() {
+    alone("million_microprocesses_leak_nothing", || {
         let total = microprocesses(if is_one_to_one() { 10_000 } else { 1_000_000 });
         Runtime::builder().vps(2).build().expect("a runtime").run(|| nothing_is_left_by(total));
         assert!(metrics().is_none());
     });
 }
 
-/// A thief on any microprocess's stack. (Queues with state in thread-local storage left 2 KB with
-/// each one that stole for the first time while it ended.)
+/// A microprocess may steal from another queue on any stack. Queues with state in thread-local
+/// storage must not leak memory for each such microprocess.
 #[test]
-fn millions_of_stealable_microprocesses_leave_nothing() {
-    const NAME: &str = "millions_of_stealable_microprocesses_leave_nothing";
+fn millions_of_stealable_microprocesses_leak_nothing() {
+    const NAME: &str = "millions_of_stealable_microprocesses_leak_nothing";
     let Some(design) = Design::ALL.into_iter().find(|design| design.has_thieves()) else {
         return skip(NAME, "work stealing needs the feature `lab`");
     };
@@ -227,20 +230,20 @@ fn millions_of_stealable_microprocesses_leave_nothing() {
     });
 }
 
-/// What a crowd has used goes back to the kernel when the runtime has nothing to do. (It stayed for
-/// good unless `trim` was called.)
+/// Memory used by many concurrent microprocesses is returned to the kernel when the runtime is
+/// idle, without a call of `trim`.
 #[test]
-fn an_idle_runtime_gives_memory_back() {
+fn idle_runtime_returns_memory() {
     const CROWD: usize = 2_000;
     const USED: usize = 64 << 10;
-    alone("an_idle_runtime_gives_memory_back", || {
+    alone("idle_runtime_returns_memory", || {
         Runtime::builder().vps(2).build().expect("a runtime").run(|| {
             if one_to_one() {
-                return println!("[skip] an_idle_runtime_gives_memory_back: the stacks are the C library's here");
+                return println!("[skip] idle_runtime_returns_memory: stacks belong to the C library");
             }
             if QUARANTINE {
                 return println!(
-                    "[skip] an_idle_runtime_gives_memory_back: AddressSanitizer keeps memory of its own for each stack"
+                    "[skip] idle_runtime_returns_memory: AddressSanitizer keeps memory of its own for each stack"
                 );
             }
             let before = resident();
@@ -258,7 +261,7 @@ fn an_idle_runtime_gives_memory_back() {
             gate.wait();
             assert!(resident().saturating_sub(before) > (CROWD * USED) as u64, "all of it was in use");
             assert_eq!(all.into_iter().map(|one| one.join().expect("no panic")).sum::<usize>(), CROWD);
-            // Half of it may lie in the lists of the virtual processors, which are kept.
+            // Up to half of the memory may be cached by the virtual processors, which keep it.
             while resident().saturating_sub(before) > (CROWD * USED / 2) as u64 {
                 thread::sleep(Duration::from_millis(50));
             }

@@ -1,4 +1,4 @@
-//! Microprocesses seen and steered from another process.
+//! Observing and steering microprocesses from another process.
 
 use std::collections::HashMap;
 use std::process::Child;
@@ -14,7 +14,7 @@ use kumihimo_tests::process::{
     again, has_vps, is_child, is_preempted, may_tell_returns, start, tells_returns,
 };
 
-/// A process in whose place the test looks. Ended with the test.
+/// A child process that the test observes. Killed when dropped.
 struct Other {
     child: Child,
     place: Place,
@@ -28,7 +28,7 @@ impl Drop for Other {
 }
 
 impl Other {
-    /// Another process that runs `body`; the caller goes on when it says that it is there.
+    /// Starts a child process that runs `body`, and waits until it is ready.
     fn run(name: &str, body: impl FnOnce() + Send) -> Option<Other> {
         if is_child(name) {
             Runtime::builder().vps(2).build().expect("a runtime").run(body);
@@ -69,7 +69,7 @@ impl Other {
         self.neighbour().expect("it is there").act(id, action)
     }
 
-    /// Until it is what is wanted.
+    /// Waits until the microprocess meets a condition.
     fn comes_to(&self, name: &str, wanted: impl Fn(&Microprocess) -> bool) {
         while !self.of(name).is_some_and(|one| wanted(&one)) {
             std::thread::sleep(Duration::from_millis(2));
@@ -82,7 +82,7 @@ fn named(name: &str, priority: u8, f: impl FnOnce() + Send + 'static) -> thread:
     Builder::new().name(name.into()).priority(priority).spawn(f).expect("it begins")
 }
 
-/// Says that all is there, and stays.
+/// Reports that everything is set up, and waits.
 fn stay() {
     let _ = named("ready", 63, thread::park).join();
 }
@@ -124,7 +124,7 @@ fn states_of_microprocesses_are_visible() {
     assert_eq!(parked.id.location(), it.id.location());
     let text = space.backtrace(parked.id).expect("a backtrace");
     assert!(text.contains("parked") && text.contains("park"), "{text}");
-    // The parts of each, and what it is a part of.
+    // Each microprocess's stack and timer, with their owners.
     let resources = space.resources(None).expect("the usage table");
     for (kind, of) in
         [(Kind::STACK, &parked.id), (Kind::SHARE, &parked.id), (Kind::TIMER, &sleeps.id)]
@@ -147,7 +147,7 @@ fn states_of_microprocesses_are_visible() {
     assert_eq!(living.samples[0].1 as u64, it.living);
 }
 
-/// Its virtual processor may still be where it was: nobody came for it yet.
+/// The virtual processor may still be bound, because no kernel thread has taken it yet.
 #[test]
 fn declared_block_is_visible_at_once() {
     const NAME: &str = "declared_block_is_visible_at_once";
@@ -191,8 +191,8 @@ fn computing_microprocess_is_suspended_and_resumed() {
     };
     let id = other.id("computes");
     for _ in 0..20 {
-        // It computes, but the kernel may have had it wait, once, for something of its own: nobody
-        // is told there that it is back.
+        // The kernel may have blocked the computing microprocess once for a reason of its own,
+        // whose end some event sources do not report.
         let is_lost = |one: &Microprocess| one.state == State::Blocked && !may_tell_returns();
         other.comes_to("computes", |one| one.state == State::Running || is_lost(one));
         if other.of("computes").is_some_and(|one| is_lost(&one)) {
@@ -212,10 +212,11 @@ fn computing_microprocess_is_suspended_and_resumed() {
     assert!(matches!(error, Error::Refused(Refused::Invalid(_))), "{error}");
 }
 
-/// Its ids are those by which others find it, whatever it did first.
+/// The IDs of an address space's resources are valid from outside, even if a socket was created
+/// before the runtime.
 #[test]
-fn address_space_with_a_socket_older_than_its_runtime() {
-    const NAME: &str = "address_space_with_a_socket_older_than_its_runtime";
+fn socket_created_before_the_runtime_has_a_valid_id() {
+    const NAME: &str = "socket_created_before_the_runtime_has_a_valid_id";
     let early = is_child(NAME).then(|| kumihimo::net::UnixStream::pair().expect("a pair"));
     if !has_vps(NAME) {
         return;
@@ -244,7 +245,7 @@ fn cancel_ends_the_microprocess() {
         let waits = named("waits", 32, || thread::sleep(Duration::from_secs(3600)));
         let after = thread::spawn(move || {
             let _ = waits.join();
-            // In the slot of the one that has ended.
+            // In the slot of the microprocess that has ended.
             named("after", 32, thread::park)
         });
         stay();
@@ -253,7 +254,7 @@ fn cancel_ends_the_microprocess() {
         return;
     };
     let id = other.id("waits");
-    // Suspended, it does not end before it is resumed.
+    // A suspended microprocess that is cancelled ends only after it is resumed.
     assert_eq!(other.act(id, Action::Suspend).expect("done"), Done::Now);
     assert_eq!(other.act(id, Action::Cancel).expect("done"), Done::Asked);
     assert_eq!(other.of("waits").expect("it lives").state, State::Suspended);

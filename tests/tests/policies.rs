@@ -1,5 +1,5 @@
-//! Policies under real loads: a computation does not get the place of a wait for input, and nothing
-//! starves. Counts and order, no times.
+//! Policies under real loads: a computing microprocess does not get the priority of one that waits
+//! for input, and none starves. The tests check counts and orders, not times.
 
 use std::collections::HashMap;
 use std::hint::black_box;
@@ -28,7 +28,7 @@ fn compute() {
 
 type ById = HashMap<u64, Vec<(Why, Placement)>>;
 
-/// What feedback answered to which one.
+/// The policy's decisions for each microprocess.
 #[derive(Clone, Default)]
 struct Answers(Arc<Mutex<ById>>);
 
@@ -47,7 +47,7 @@ impl Policy for Watched {
 
 impl Answers {
     fn of(&self, id: ThreadId) -> Vec<(Why, Placement)> {
-        // The policy takes this lock: nobody may be made to give way with it in his hands.
+        // The policy takes this lock, so a holder must not be preempted.
         let _quiet = NoEvents::new();
         self.0.lock().expect("not poisoned").get(&id.as_u64().get()).cloned().unwrap_or_default()
     }
@@ -57,9 +57,10 @@ impl Answers {
     }
 }
 
-/// The paper's first trap: a computation got the priority of the one whose block it followed. Here
-/// some compute, and others block in all ways there are: on a socket, in the kernel (the VP goes on
-/// with the computing ones), asleep, and on a lock that a computing one holds.
+/// The first pitfall in the paper: a computing microprocess got the priority of the one whose block
+/// it followed. In this test some compute, and others block in every way: on a socket, in the
+/// kernel (the VP continues with the computing ones), asleep, and on a lock that a computing one
+/// holds.
 #[test]
 fn computing_microprocesses_do_not_inherit_interactive_levels() {
     const NAME: &str = "computing_microprocesses_do_not_inherit_interactive_levels";
@@ -81,7 +82,7 @@ fn computing_microprocesses_do_not_inherit_interactive_levels() {
                 if one_to_one() {
                     return false;
                 }
-                // The rest is of one priority.
+                // Other work runs at a single priority.
                 thread::current().set_priority(Priority::HIGHEST);
                 let (over, lock) =
                     (Arc::new(AtomicBool::new(false)), Arc::new(kumihimo::sync::Mutex::new(0u64)));
@@ -114,8 +115,8 @@ fn computing_microprocesses_do_not_inherit_interactive_levels() {
                         near.read_exact(&mut [0]).expect("readable");
                         thread::blocking(|| std::thread::sleep(Duration::from_micros(50)));
                         thread::sleep(Duration::from_micros(100));
-                        // Seldom: its holder goes on computing, and lets the others have their
-                        // turns in between.
+                        // Rarely, because the lock's holder continues to compute, and the others
+                        // get their turns in between.
                         if round % 16 == 0 {
                             drop(lock.lock().expect("not poisoned"));
                         }
@@ -143,8 +144,8 @@ fn computing_microprocesses_do_not_inherit_interactive_levels() {
                         "{design:?}, {vps} VPs: {its:?}"
                     );
                 }
-                // The kernel may hold up a computing one too, at a page fault for one: then it has
-                // waited, and rises by its own wait.
+                // A computing microprocess may block in the kernel as well, for example at a page
+                // fault. It then rises because of its own wait.
                 let waits = metrics().expect("it runs").hand_offs;
                 assert!(
                     rises <= waits,
@@ -153,9 +154,9 @@ fn computing_microprocesses_do_not_inherit_interactive_levels() {
                 waiting.join().expect("no panic");
                 echo.join().expect("no panic");
                 for id in those_that_wait {
-                    // How deep they are says how busy the machine is: one that loses its core to
-                    // another process has used that time up. But each comes back because what it
-                    // waited for has come, and goes no deeper for that.
+                    // The depth depends on the load: losing the core to another process uses up
+                    // quanta. But each waiting microprocess returns because of its event, and does
+                    // not sink further for that.
                     let its = answers.of(id);
                     let woken = its.iter().filter(|(why, _)| *why == Why::Woken).count();
                     assert!(2 * woken > its.len(), "{design:?}, {vps} VPs: {its:?}");
@@ -167,13 +168,13 @@ fn computing_microprocesses_do_not_inherit_interactive_levels() {
                 true
             });
             if !scheduled {
-                return skip(NAME, "the kernel schedules there");
+                return skip(NAME, "the kernel does the scheduling");
             }
         }
     });
 }
 
-/// As for SCHED_FIFO (sched(7)): an outranked one is still the first of its level.
+/// A preempted microprocess remains the first of its level, as with SCHED_FIFO (sched(7)).
 #[test]
 fn outranked_microprocess_resumes_before_its_equals() {
     const NAME: &str = "outranked_microprocess_resumes_before_its_equals";
@@ -196,8 +197,8 @@ fn outranked_microprocess_resumes_before_its_equals() {
                         return false;
                     }
                     thread::current().set_priority(Priority::HIGHEST);
-                    // Drawing a number touches no page that is not there yet: a block would be a
-                    // reason for the other one to run.
+                    // Generating a number causes no page fault. A block would be a reason to run
+                    // the other one.
                     let (outranked, next) =
                         (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
                     let computes = Arc::new(AtomicBool::new(false));
@@ -210,7 +211,7 @@ fn outranked_microprocess_resumes_before_its_equals() {
                         draw.fetch_add(1, SeqCst)
                     });
                     let second = thread::spawn(move || next.fetch_add(1, SeqCst));
-                    // Awake again, it outranks the one that computes by then.
+                    // After waking, this microprocess outranks the computing one.
                     while !computes.load(SeqCst) {
                         thread::sleep(Duration::from_millis(1));
                     }
@@ -220,15 +221,15 @@ fn outranked_microprocess_resumes_before_its_equals() {
                     true
                 });
                 if !scheduled {
-                    return skip(NAME, "the kernel schedules there");
+                    return skip(NAME, "the kernel does the scheduling");
                 }
             }
         }
     });
 }
 
-/// More that compute than there are VPs, all of one priority: each gets turn after turn, under each
-/// policy that has quanta.
+/// More computing microprocesses than VPs, all of the same priority: each gets turns repeatedly,
+/// under each policy with quanta.
 #[test]
 fn computing_equals_all_get_turns() {
     const NAME: &str = "computing_equals_all_get_turns";
@@ -249,7 +250,7 @@ fn computing_equals_all_get_turns() {
                     .build()
                     .expect("a runtime");
                 runtime.run(|| {
-                    // Ends only when everybody has come between the others often enough.
+                    // Ends when each microprocess has run between the others often enough.
                     let (over, last) =
                         (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(u64::MAX)));
                     let turns: Arc<Vec<_>> = Arc::new((0..7).map(|_| AtomicU64::new(0)).collect());

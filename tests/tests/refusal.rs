@@ -1,5 +1,4 @@
-//! Machines that refuse: unprivileged users, seccomp filters of containers, limits of locked
-//! memory.
+//! Restricted machines: unprivileged users, seccomp filters of containers, limits on locked memory.
 
 use std::io::Read;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,12 +17,12 @@ const NOBODY: u32 = 65534;
 
 fn limit(resource: libc::__rlimit_resource_t, to: u64) {
     let limit = libc::rlimit { rlim_cur: to, rlim_max: to };
-    // SAFETY: a limit that outlives the call.
+    // SAFETY: a limit that lives during the call.
     let done = unsafe { libc::setrlimit(resource, &raw const limit) };
     assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// How high this process may raise a limit.
+/// The limit up to which this process may raise a resource limit.
 fn allowed(resource: libc::__rlimit_resource_t) -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: a limit to be written.
@@ -31,7 +30,7 @@ fn allowed(resource: libc::__rlimit_resource_t) -> u64 {
     limit.rlim_max
 }
 
-/// Perf where the machine's setting allows it to anybody.
+/// A perf source, if the machine's setting allows it without privileges.
 fn perf_or_skip(test: &str) -> Option<Perf> {
     match Perf::probe() {
         Ok(perf) => Some(perf),
@@ -55,7 +54,7 @@ fn perf_needs_no_privilege() {
             return skip("perf_needs_no_privilege", "not root");
         }
         let Some(perf) = perf_or_skip("perf_needs_no_privilege") else { return };
-        // More than would fit into anyone's locked memory, if some of it were left behind.
+        // More than fits into the locked memory of any user, if some were leaked.
         for _ in 0..3000 {
             let me = perf.watch_this_thread().expect("a perf event");
             me.listen();
@@ -65,17 +64,17 @@ fn perf_needs_no_privilege() {
 }
 
 #[test]
-fn locked_memory_used_up_is_an_error_that_says_so() {
-    alone("locked_memory_used_up_is_an_error_that_says_so", || {
+fn exhausted_locked_memory_is_a_clear_error() {
+    alone("exhausted_locked_memory_is_a_clear_error", || {
         limit(libc::RLIMIT_MEMLOCK, 0);
         limit(libc::RLIMIT_NOFILE, allowed(libc::RLIMIT_NOFILE));
         if !become_user(NOBODY) {
-            return skip("locked_memory_used_up_is_an_error_that_says_so", "not root");
+            return skip("exhausted_locked_memory_is_a_clear_error", "not root");
         }
-        let Some(perf) = perf_or_skip("locked_memory_used_up_is_an_error_that_says_so") else {
+        let Some(perf) = perf_or_skip("exhausted_locked_memory_is_a_clear_error") else {
             return;
         };
-        // kernel.perf_event_mlock_kb for each CPU is left to every user.
+        // Every user may lock kernel.perf_event_mlock_kb for each CPU.
         let mut watched = Vec::new();
         let error = loop {
             match perf.watch_this_thread() {
@@ -86,10 +85,10 @@ fn locked_memory_used_up_is_an_error_that_says_so() {
         eprintln!("{} perf events, then: {error}", watched.len());
         if error.raw_os_error() == Some(libc::EMFILE) {
             let why = format!(
-                "{} descriptors are fewer than this machine's CPUs have locked memory for",
+                "{} descriptors do not suffice to exhaust the locked memory of this machine's CPUs",
                 watched.len()
             );
-            return skip("locked_memory_used_up_is_an_error_that_says_so", &why);
+            return skip("exhausted_locked_memory_is_a_clear_error", &why);
         }
         assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
         assert!(
@@ -101,8 +100,8 @@ fn locked_memory_used_up_is_an_error_that_says_so() {
             refused.why.contains("locked memory") && refused.remedy.contains("ulimit -l"),
             "{refused}"
         );
-        // Given back when they end: those of other processes of this user come and go, so perhaps
-        // not at the first attempt.
+        // Released when the events end. Other processes of this user may take it meanwhile, so
+        // several attempts may be necessary.
         watched.clear();
         while perf.watch_this_thread().is_err() {
             std::thread::yield_now();
@@ -111,16 +110,16 @@ fn locked_memory_used_up_is_an_error_that_says_so() {
 }
 
 #[test]
-fn no_descriptor_left_is_an_error_of_the_kernel() {
-    alone("no_descriptor_left_is_an_error_of_the_kernel", || {
-        let Some(perf) = perf_or_skip("no_descriptor_left_is_an_error_of_the_kernel") else {
+fn missing_descriptor_is_the_kernels_error() {
+    alone("missing_descriptor_is_the_kernels_error", || {
+        let Some(perf) = perf_or_skip("missing_descriptor_is_the_kernels_error") else {
             return;
         };
         let me = perf.watch_this_thread().expect("a perf event");
         limit(libc::RLIMIT_NOFILE, 3);
         let error = perf.watch_this_thread().expect_err("no descriptor");
         assert_eq!(error.raw_os_error(), Some(libc::EMFILE));
-        // /proc cannot be asked either: it may be away, for all that is known.
+        // /proc is not readable either, so the thread may be blocked as far as the source can tell.
         me.listen();
         std::thread::scope(|scope| scope.spawn(|| assert!(me.is_away())).join().expect("no panic"));
         assert!(watch::sleeps(me.tid()));
@@ -155,7 +154,7 @@ fn perf_refused_with_enosys() {
     });
 }
 
-/// Locks, blocks and hands VPs over: with microprocesses that watch, if `KUMI_EVENTS` says so.
+/// Uses locks, blocks, and hands VPs over, under the event source in `KUMI_EVENTS`.
 fn work() {
     let turns = AtomicU32::new(0);
     let runtime = Runtime::builder().vps(2).build().expect("a runtime");
@@ -176,7 +175,7 @@ fn work() {
 }
 
 fn works_without_membarrier(errno: i32, events: &str) {
-    // SAFETY: before the runtime begins.
+    // SAFETY: the runtime has not started.
     unsafe { std::env::set_var("KUMI_EVENTS", events) };
     refuse(&[(libc::SYS_membarrier, errno)]).expect("seccomp");
     assert_eq!(kumihimo_events::barrier::probe(), Ok(kumihimo_events::barrier::Barrier::EachCpu));
@@ -184,25 +183,23 @@ fn works_without_membarrier(errno: i32, events: &str) {
 }
 
 #[test]
-fn the_runtime_works_where_membarrier_is_refused() {
-    alone("the_runtime_works_where_membarrier_is_refused", || {
+fn runtime_works_if_membarrier_is_refused() {
+    alone("runtime_works_if_membarrier_is_refused", || {
         works_without_membarrier(libc::EPERM, "off")
     });
 }
 
 #[test]
-fn the_runtime_works_where_there_is_no_membarrier() {
-    alone("the_runtime_works_where_there_is_no_membarrier", || {
-        works_without_membarrier(libc::ENOSYS, "watch")
-    });
+fn runtime_works_without_membarrier() {
+    alone("runtime_works_without_membarrier", || works_without_membarrier(libc::ENOSYS, "watch"));
 }
 
-/// `bpf` needs none; without it there are no hand-offs at all.
+/// The source `bpf` needs no barrier. Without it, hand-offs are impossible.
 #[test]
-fn no_barrier_at_all() {
-    const NAME: &str = "no_barrier_at_all";
+fn without_a_barrier_blocking_holds_its_vp() {
+    const NAME: &str = "without_a_barrier_blocking_holds_its_vp";
     if is_child(NAME) {
-        // SAFETY: before the runtime begins.
+        // SAFETY: the runtime has not started.
         unsafe { std::env::remove_var("KUMI_EVENTS") };
         refuse(&[(libc::SYS_membarrier, libc::EPERM), (libc::SYS_sched_setaffinity, libc::EPERM)])
             .expect("seccomp");
@@ -222,13 +219,13 @@ fn no_barrier_at_all() {
         assert_eq!(events, "off");
         return work();
     }
-    // A kernel thread of its own holds nobody up, and there is nothing to say.
+    // With kernel threads 1:1, no VP can be held up, and there is nothing to report.
     if !has_vps(NAME) {
         return;
     }
     let ended = again(NAME, &[]);
     assert!(ended.status.success(), "{ended:#?}");
-    // Once for each runtime that was asked for a hand-off.
+    // One report for each runtime in which a hand-off was requested.
     assert_eq!(
         ended.stderr.matches("kumihimo: `blocking` holds its virtual processor up").count(),
         2,
@@ -236,10 +233,10 @@ fn no_barrier_at_all() {
     );
 }
 
-/// The watch source needs nothing of what containers refuse.
+/// The source `watch` needs no system call that containers refuse.
 #[test]
-fn watch_works_where_everything_is_refused() {
-    alone("watch_works_where_everything_is_refused", || {
+fn watch_works_if_all_other_system_calls_are_refused() {
+    alone("watch_works_if_all_other_system_calls_are_refused", || {
         let list = [
             libc::SYS_bpf,
             libc::SYS_perf_event_open,
@@ -250,8 +247,8 @@ fn watch_works_where_everything_is_refused() {
         let (mut reader, writer) = std::io::pipe().expect("a pipe");
         let (tell, told) = std::sync::mpsc::channel();
         let thread = std::thread::spawn(move || {
-            // SAFETY: takes nothing.
-            tell.send(unsafe { libc::gettid() }).expect("it listens");
+            // SAFETY: no arguments.
+            tell.send(unsafe { libc::gettid() }).expect("a listening socket");
             reader.read_to_end(&mut Vec::new()).expect("the end")
         });
         let slots = [watch::WatchedThread { open: true, tid: told.recv().expect("it tells") }];

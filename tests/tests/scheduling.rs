@@ -1,5 +1,5 @@
-//! Priorities, policies and timers on the running runtime. One VP where an order is claimed:
-//! nothing else decides it then.
+//! Priorities, policies and timers in a running runtime. Tests of an order use one VP, so that
+//! nothing else affects the order.
 
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -18,9 +18,9 @@ fn level(n: u8) -> Priority {
     Priority::new(n).expect("0 to 63")
 }
 
-/// Runs `body` at priority 63 on one VP, under each queue design. Without events: one whose first
-/// touch of a page waits for the disk is blocked in the kernel, as it should be, and the next one
-/// runs before it (`exact.rs` claims the order with events, from a record of what was blocked).
+/// Runs `body` at priority 63 on one VP, under each queue design. Without events: a page fault that
+/// waits for the disk would count as a block, and the next microprocess would run first. `exact.rs`
+/// tests the order with events, from a record of the blocks.
 fn on_one_vp(name: &str, body: impl Fn() + Send + Sync + Copy) {
     for design in Design::ALL {
         let runtime = Runtime::builder()
@@ -31,7 +31,7 @@ fn on_one_vp(name: &str, body: impl Fn() + Send + Sync + Copy) {
             .build()
             .expect("a runtime");
         if one_to_one() {
-            return skip(name, "the kernel schedules there");
+            return skip(name, "the kernel does the scheduling");
         }
         runtime.run(|| {
             thread::current().set_priority(level(63));
@@ -40,7 +40,7 @@ fn on_one_vp(name: &str, body: impl Fn() + Send + Sync + Copy) {
     }
 }
 
-/// What ran, in order.
+/// Record of the order in which microprocesses ran.
 #[derive(Clone, Default)]
 struct Log(Arc<std::sync::Mutex<Vec<u64>>>);
 
@@ -179,12 +179,12 @@ fn equals_take_turns() {
     });
 }
 
-/// The one in the middle would keep the owner of the lock from running, and so the one of high
-/// priority.
+/// The microprocess of medium priority would keep the lock's owner from running, and with it the
+/// one of high priority.
 #[test]
-fn the_holder_of_a_lock_inherits_priority() {
-    alone("the_holder_of_a_lock_inherits_priority", || {
-        on_one_vp("the_holder_of_a_lock_inherits_priority", || {
+fn lock_holder_inherits_priority() {
+    alone("lock_holder_inherits_priority", || {
+        on_one_vp("lock_holder_inherits_priority", || {
             let (log, lock) = (Log::default(), Arc::new(Mutex::new(())));
             let (own, l) = (log.clone(), lock.clone());
             let (held, h) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
@@ -213,7 +213,7 @@ fn the_holder_of_a_lock_inherits_priority() {
             h.store(true, SeqCst);
             low.thread().unpark();
             join_all(vec![high, middle, low]);
-            // Holds the lock first, at 50; without the lock it is the last again.
+            // Holds the lock first, with priority 50. Without the lock it is the last again.
             assert_eq!(log.said(), [10, 50, 30, 11]);
         });
     });
@@ -228,7 +228,8 @@ fn priority_is_inherited_along_a_chain_of_locks() {
             let locks: Arc<Vec<_>> = Arc::new((0..=LINKS).map(|_| Mutex::new(())).collect());
             let waiting = Arc::new(AtomicU32::new(0));
             let go = Arc::new(AtomicBool::new(false));
-            // Number i holds lock i and wants lock i - 1; number 0 holds lock 0 until it may go on.
+            // Microprocess i holds lock i and waits for lock i - 1. Microprocess 0 holds lock 0
+            // until it may continue.
             let all: Vec<_> = (0..=LINKS)
                 .map(|i| {
                     let arrived = waiting.clone();
@@ -246,7 +247,7 @@ fn priority_is_inherited_along_a_chain_of_locks() {
                         log.say(i as u64);
                         drop(own);
                     });
-                    // Each holds its own before the next one wants it.
+                    // Each holds its own lock before the next one waits for it.
                     while (waiting.load(SeqCst) as usize) <= i {
                         thread::sleep(Duration::from_micros(50));
                     }
@@ -271,10 +272,10 @@ fn priority_is_inherited_along_a_chain_of_locks() {
     });
 }
 
-/// Computing ones, which use up their quanta, and one that mostly waits: all get on.
+/// Computing microprocesses that use up their quanta, and one that mostly waits: all make progress.
 #[test]
-fn feedback_starves_nobody() {
-    alone("feedback_starves_nobody", || {
+fn feedback_starves_no_microprocess() {
+    alone("feedback_starves_no_microprocess", || {
         let policy = Feedback::with_quantum(Duration::from_micros(100), Duration::from_micros(500));
         Runtime::builder().vps(1).policy(policy).build().expect("a runtime").run(|| {
             let over = Arc::new(AtomicBool::new(false));
@@ -294,7 +295,7 @@ fn feedback_starves_nobody() {
                     })
                 })
                 .collect();
-            // Ends only when everybody has had many turns.
+            // Ends when all have had many turns.
             let turns_of_all = turns.clone();
             let waits = thread::spawn(move || {
                 while turns_of_all.iter().any(|turns| turns.load(SeqCst) < 50) {
@@ -308,15 +309,14 @@ fn feedback_starves_nobody() {
     });
 }
 
-/// One that passes switch points and never leaves: its equal gets a turn when the quantum is over.
-/// Connections that are always ready again, more than a look takes in, go first most of the time:
-/// not all of it.
+/// Connections that are always ready, more of them than one poll returns, are served first most of
+/// the time, but not all of the time.
 #[test]
 fn busy_connections_starve_nobody() {
     const CONNECTIONS: usize = 300;
     alone("busy_connections_starve_nobody", || {
         on_one_vp("busy_connections_starve_nobody", || {
-            // Inherited by those it makes.
+            // The spawned microprocesses inherit the priority.
             thread::current().set_priority(Priority::DEFAULT);
             let (done, served) = (AtomicBool::new(false), AtomicU32::new(0));
             let (done, served) = (&done, &served);
@@ -339,7 +339,7 @@ fn busy_connections_starve_nobody() {
                         });
                     }
                 }
-                // Equal to them, and each time behind them.
+                // Of equal priority, and behind the connections each time.
                 for _ in 0..50 {
                     thread::yield_now();
                 }
@@ -351,8 +351,8 @@ fn busy_connections_starve_nobody() {
 }
 
 #[test]
-fn a_turn_of_round_robin_ends() {
-    alone("a_turn_of_round_robin_ends", || {
+fn round_robin_turn_ends() {
+    alone("round_robin_turn_ends", || {
         let policy = RoundRobin::with_quantum(Duration::from_micros(100));
         Runtime::builder().vps(1).policy(policy).build().expect("a runtime").run(|| {
             let over = Arc::new(AtomicBool::new(false));
@@ -373,8 +373,7 @@ fn sleepers_wake_in_the_order_of_their_deadlines() {
     alone("sleepers_wake_in_the_order_of_their_deadlines", || {
         on_one_vp("sleepers_wake_in_the_order_of_their_deadlines", || {
             let (log, mut random) = (Log::default(), Random(seed()));
-            // Set when all are made, so that all sleep before the first deadline, however long
-            // making them takes.
+            // Set after all have been created, so that all sleep before the first deadline.
             let start = Arc::new(OnceLock::new());
             let mut times: Vec<u64> = (0..200).collect();
             for i in (1..times.len()).rev() {
@@ -418,11 +417,12 @@ fn sleepers_cost_no_kernel_object_each() {
                     Builder::new().stack_size(0).spawn(sleep).expect("it begins")
                 })
                 .collect();
-            // All have armed their timers when one of lower priority gets its turn on both VPs.
+            // When a microprocess of lower priority has run on both VPs, all have armed their
+            // timers.
             at(1, || ()).join().expect("no panic");
             let after = now();
-            // Not one each: but the pool may have grown to what it keeps, with a descriptor or two
-            // for each kernel thread (the source's, a clock).
+            // No descriptor for each sleeper. But the pool may have grown to its limit, with one or
+            // two descriptors for each kernel thread (event source, clock).
             let kept = metrics().expect("it runs").vps.len() + 1;
             assert!(
                 after.0 <= before.0 + before.1 + 2 * kept && after.1 <= before.1 + kept,
@@ -440,13 +440,13 @@ fn sleepers_cost_no_kernel_object_each() {
 }
 
 #[test]
-fn unparking_before_the_time_is_over() {
-    alone("unparking_before_the_time_is_over", || {
+fn unpark_ends_a_timed_park_early() {
+    alone("unpark_ends_a_timed_park_early", || {
         Runtime::builder().vps(2).build().expect("a runtime").run(|| {
             for _ in 0..200 {
                 let handle = thread::spawn(|| {
                     thread::park_timeout(Duration::from_secs(3600));
-                    // The first one's timer must not end this sleep early, nor keep it from ending.
+                    // The first wait's timer must neither end this sleep early nor extend it.
                     let deadline = Instant::now() + Duration::from_micros(100);
                     thread::sleep_until(deadline);
                     assert!(Instant::now() >= deadline);
@@ -458,8 +458,8 @@ fn unparking_before_the_time_is_over() {
     });
 }
 
-/// Without events nobody makes a computing one leave but its own switch points. What the other VP
-/// of the ring gives away comes to its turn all the same.
+/// Without events, only its own switch points make a computing microprocess yield. Microprocesses
+/// that the other VP of the ring hands over must still run.
 #[test]
 fn microprocesses_queued_at_a_computing_vp_start() {
     alone("microprocesses_queued_at_a_computing_vp_start", || {

@@ -1,5 +1,5 @@
-//! What a scope does for its children beyond waiting: the first error cancels the rest, and a
-//! deadline ends them all.
+//! Scopes beyond waiting: the first error cancels the other children, and a deadline ends all of
+//! them.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use kumihimo_tests::process::alone;
 const SOON: Duration = Duration::from_millis(20);
 const NEVER: Duration = Duration::from_secs(3600);
 
-/// On one and on two VPs, in a process of its own.
+/// Runs on one and on two VPs, in a child process.
 fn everywhere(name: &str, body: impl Fn() + Send + Sync) {
     alone(name, || {
         for vps in [1, 2] {
@@ -30,8 +30,8 @@ fn forever() {
 }
 
 #[test]
-fn the_first_error_cancels_the_others() {
-    everywhere("the_first_error_cancels_the_others", || {
+fn first_error_cancels_the_others() {
+    everywhere("first_error_cancels_the_others", || {
         let ended = AtomicUsize::new(0);
         struct Counts<'a>(&'a AtomicUsize);
         impl Drop for Counts<'_> {
@@ -51,7 +51,7 @@ fn the_first_error_cancels_the_others() {
                 .collect();
             let fails = s.try_spawn(|| Err::<(), _>("no luck"));
             let first = fails.join().expect("it returns").expect_err("an error");
-            // Also those that come later.
+            // Children spawned later are cancelled as well.
             let late = s.spawn(forever);
             let cancelled = all
                 .into_iter()
@@ -67,8 +67,8 @@ fn the_first_error_cancels_the_others() {
 }
 
 #[test]
-fn a_panic_cancels_the_others_too() {
-    everywhere("a_panic_cancels_the_others_too", || {
+fn panic_in_a_scope_cancels_the_others() {
+    everywhere("panic_in_a_scope_cancels_the_others", || {
         let scope = || {
             thread::scope(|s| {
                 s.spawn(forever);
@@ -81,11 +81,11 @@ fn a_panic_cancels_the_others_too() {
     });
 }
 
-/// A microprocess that is cancelled while its children run takes them along, and unwinds only after
-/// them.
+/// A microprocess that is cancelled while its children run cancels them as well, and unwinds only
+/// after they have ended.
 #[test]
-fn a_cancelled_owner_takes_its_children_along() {
-    everywhere("a_cancelled_owner_takes_its_children_along", || {
+fn cancelled_scope_owner_cancels_its_children() {
+    everywhere("cancelled_scope_owner_cancels_its_children", || {
         let (sender, receiver) = mpsc::channel::<()>();
         let owner = thread::spawn(move || {
             let alive = AtomicUsize::new(0);
@@ -111,7 +111,7 @@ fn a_cancelled_owner_takes_its_children_along() {
     });
 }
 
-/// One that waits for each kind of thing, which never comes.
+/// One child for each kind of wait. None of the waits ends on its own.
 fn waits<'scope>(s: &'scope Scope<'scope, '_>, ended: &'scope AtomicUsize) -> usize {
     struct Ends<'a>(&'a AtomicUsize);
     impl Drop for Ends<'_> {
@@ -141,7 +141,7 @@ fn waits<'scope>(s: &'scope Scope<'scope, '_>, ended: &'scope AtomicUsize) -> us
             });
         }),
         Box::new(|| {
-            // Time of its own that is longer makes no difference.
+            // A longer deadline of an inner scope has no effect.
             thread::scope_until(Instant::now() + NEVER, |inner| {
                 inner.spawn(forever);
                 forever();
@@ -169,15 +169,15 @@ fn deadline_ends_every_wait_of_the_children() {
     });
 }
 
-/// Inside the scope its owner waits for a child, a message or another scope, and goes on when the
-/// children are cancelled.
+/// The scope's owner waits inside the scope for a child, a message or another scope, and continues
+/// when the children are cancelled.
 #[test]
 fn deadline_ends_the_owners_wait() {
     everywhere("deadline_ends_the_owners_wait", || {
         thread::scope_until(Instant::now() + SOON, |s| {
             assert!(s.spawn(forever).join().expect_err("cancelled").is::<Cancelled>());
             let again = s.spawn(|| ()).join();
-            assert!(again.is_ok(), "one that need not wait");
+            assert!(again.is_ok(), "a thread that need not wait");
         });
         let (sender, receiver) = mpsc::channel::<()>();
         thread::scope_until(Instant::now() + SOON, |s| {
@@ -196,7 +196,7 @@ fn deadline_ends_the_owners_wait() {
     });
 }
 
-/// The owner may be a kernel thread of the program.
+/// The owner may be a foreign kernel thread.
 #[test]
 fn kernel_thread_passes_its_deadline_to_children() {
     everywhere("kernel_thread_passes_its_deadline_to_children", || {
@@ -210,7 +210,8 @@ fn kernel_thread_passes_its_deadline_to_children() {
     });
 }
 
-/// Held back by `without_cancellation` and by locks, which wait on without spinning.
+/// Cancellation is masked by `without_cancellation` and by locks, whose waits continue without
+/// spinning.
 #[test]
 fn child_can_mask_cancellation() {
     everywhere("child_can_mask_cancellation", || {
@@ -235,8 +236,8 @@ fn child_can_mask_cancellation() {
     });
 }
 
-/// A cancelled one that holds its end off passes a switch point inside `yield_now`, and may
-/// continue on another virtual processor there.
+/// A cancelled microprocess that masks cancellation passes a switch point inside `yield_now`, and
+/// may continue on another virtual processor.
 #[test]
 fn yields_under_masked_cancellation() {
     alone("yields_under_masked_cancellation", || {

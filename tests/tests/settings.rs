@@ -1,4 +1,4 @@
-//! Settings in the environment: each case in a process of its own, since a process reads them
+//! Settings in the environment. Each case runs in a child process, because a process reads them
 //! once.
 
 use std::collections::BTreeSet;
@@ -16,14 +16,14 @@ use kumihimo_tests::place::Place;
 use kumihimo_tests::process::{Ended, again, alone, is_child, one_to_one};
 use kumihimo_tests::{root, skip};
 
-/// A user and group without privileges.
+/// An unprivileged user and group.
 const NOBODY: u32 = 65534;
 
 fn well(ended: &Ended) {
     assert!(ended.status.success(), "{}", ended.told());
 }
 
-/// In the child: the error of `build`, which is the expected one.
+/// In the child: checks the error of `build`.
 fn build_fails_as_expected() {
     let error = Runtime::builder().vps(1).build().expect_err("refused");
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
@@ -111,9 +111,9 @@ fn builder_takes_precedence_over_the_environment() {
     well(&again(NAME, &[("KUMI_VPS", "3")]));
 }
 
-/// Bytes of the calling microprocess's stack, as the C library knows them.
+/// Stack size of the calling microprocess in bytes, as reported by the C library.
 fn own_stack() -> usize {
-    // SAFETY: attributes that the call fills, and that are destroyed afterwards.
+    // SAFETY: attributes that the call fills, destroyed afterwards.
     unsafe {
         let mut attributes: libc::pthread_attr_t = std::mem::zeroed();
         assert_eq!(libc::pthread_getattr_np(libc::pthread_self(), &raw mut attributes), 0);
@@ -222,7 +222,7 @@ fn later_changes_of_the_environment_have_no_effect() {
     });
 }
 
-/// A copy of this program that another user can run. `None`: the reason was given.
+/// A copy of this program that another user can execute. Returns `None` after a skip was reported.
 fn copy(name: &str, folder: &Place) -> Option<PathBuf> {
     // SAFETY: takes nothing.
     if unsafe { libc::geteuid() } != 0 {
@@ -236,7 +236,8 @@ fn copy(name: &str, folder: &Place) -> Option<PathBuf> {
     Some(program)
 }
 
-/// Runs the copy of this program, which has to see that it is privileged, as user `uid`.
+/// Runs the privileged copy of this program as user `uid` and checks that it ignores the
+/// environment.
 fn ignores_the_environment(name: &str, program: &Path, uid: u32) {
     let output = Command::new(program)
         .args(["--exact", name, "--nocapture", "--test-threads=1"])
@@ -257,7 +258,7 @@ fn ignores_the_environment(name: &str, program: &Path, uid: u32) {
     assert!(output.status.success() && said.contains("ignored"), "{said}{complaints}");
 }
 
-/// In the child.
+/// In the child: checks that the environment is ignored.
 fn is_ignored() {
     if !kumihimo_config::is_privileged() {
         return println!("not privileged");
@@ -266,7 +267,7 @@ fn is_ignored() {
     assert_eq!(kumihimo_config::trusted_variable("XDG_RUNTIME_DIR"), None);
     let lines = kumihimo_config::describe();
     assert!(lines.iter().all(|line| line.origin == kumihimo_config::Origin::Privileged));
-    // The Builder's own settings still count: this one is refused after the environment was read.
+    // The builder's own settings still apply: this one is refused after the environment was read.
     let error = Runtime::builder().vps(0).build().expect_err("none");
     assert!(error.to_string().starts_with("0 virtual processors"), "{error}");
     println!("ignored");
@@ -293,12 +294,12 @@ fn program_with_file_capabilities_ignores_the_environment() {
     }
     let folder = Place::new(NAME);
     let Some(program) = copy(NAME, &folder) else { return };
-    // struct vfs_cap_data: revision 2 with the effective bit, then permitted and inheritable of
-    // the first 32 and of the others (linux/capability.h). CAP_NET_BIND_SERVICE is bit 10.
+    // struct vfs_cap_data: revision 2 with the effective bit, then permitted and inheritable of the
+    // first 32 and of the other capabilities (linux/capability.h). CAP_NET_BIND_SERVICE is bit 10.
     let words: [u32; 5] = [0x0200_0001, 1 << 10, 0, 0, 0];
     let value: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     let path = std::ffi::CString::new(program.to_str().expect("text")).expect("no NUL");
-    // SAFETY: terminated texts and a live buffer of that length.
+    // SAFETY: terminated strings and a live buffer of the given length.
     let done = unsafe {
         let name = c"security.capability".as_ptr();
         libc::setxattr(path.as_ptr(), name, value.as_ptr().cast(), value.len(), 0)
@@ -310,12 +311,12 @@ fn program_with_file_capabilities_ignores_the_environment() {
     ignores_the_environment(NAME, &program, NOBODY);
 }
 
-/// Files of the repository whose text names variables: sources, scripts and documents.
+/// Files of the repository that may name variables: sources, scripts and documents.
 fn texts(folder: &Path, all: &mut Vec<(PathBuf, String)>) {
     for entry in std::fs::read_dir(folder).expect("a folder") {
         let path = entry.expect("an entry").path();
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        // Built, not ours, or history.
+        // Build results, foreign sources, or history.
         if ["target", ".git", "results", "rivals", "CHANGELOG.md"].contains(&name) {
             continue;
         }
@@ -327,7 +328,7 @@ fn texts(folder: &Path, all: &mut Vec<(PathBuf, String)>) {
     }
 }
 
-/// The names that begin with `KUMI_` in a text.
+/// All names beginning with `KUMI_` in a text.
 fn names(text: &str) -> BTreeSet<&str> {
     let begins = text.match_indices("KUMI_").map(|(at, _)| at);
     let is_of_name = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
@@ -352,7 +353,7 @@ fn no_variable_is_outside_of_the_table() {
     let mut reads = Vec::new();
     for (path, text) in &all {
         let path = path.strip_prefix(root()).expect("within").to_str().expect("text");
-        // The table and its tests, this test, and what shows names that are not ours.
+        // The table and its tests, this test, and code that handles foreign names.
         let knows_others = path.starts_with("crates/config/")
             || ["tests/tests/settings.rs", "tools/kumi/tests/doctor.rs"].contains(&path)
             || path == "CAVEATS.md";
@@ -364,7 +365,7 @@ fn no_variable_is_outside_of_the_table() {
                 || macros.contains(name)
                 || kumihimo_config::is_test_variable(name)
         };
-        // `KUMI_TEST_` and the like: a family of names.
+        // `KUMI_TEST_` and similar are families of names.
         let own = names(text).into_iter().filter(|name| !is_known(name) && !name.ends_with('_'));
         unknown.extend(own.map(|name| format!("{path}: {name}")));
         let is_test = path.split('/').any(|part| part.contains("test"));

@@ -1,4 +1,4 @@
-//! Signals that arrive on any stack: the smallest one, and handlers that ask for no alternate
+//! Signals that arrive on any stack: the smallest one, and with handlers that use no alternate
 //! stack.
 
 use std::fs::OpenOptions;
@@ -21,7 +21,7 @@ extern "C" fn count(_: libc::c_int) {
     HANDLED.fetch_add(room[7], SeqCst);
 }
 
-/// Without `SA_ONSTACK`: on whatever stack is in use.
+/// Without `SA_ONSTACK`, the handler runs on the current stack.
 fn install(flags: libc::c_int) {
     // SAFETY: a handler of the right type, and a live struct.
     unsafe {
@@ -33,8 +33,8 @@ fn install(flags: libc::c_int) {
 }
 
 #[test]
-fn signals_on_the_smallest_stack() {
-    alone("signals_on_the_smallest_stack", || {
+fn signals_fit_on_the_smallest_stack() {
+    alone("signals_fit_on_the_smallest_stack", || {
         install(0);
         Runtime::builder().vps(2).build().expect("a runtime").run(|| {
             let raise = || {
@@ -55,7 +55,7 @@ fn signals_on_the_smallest_stack() {
     });
 }
 
-/// A kernel thread that signals the others again and again.
+/// A kernel thread that signals all others repeatedly.
 struct Storm {
     over: Arc<AtomicBool>,
     thread: std::thread::JoinHandle<u64>,
@@ -75,8 +75,8 @@ impl Storm {
                     let id: libc::c_int =
                         entry.file_name().to_string_lossy().parse().expect("a number");
                     let signal =
-                        // SAFETY: no pointers. A thread that has ended meanwhile is an error that
-                        // does not matter.
+                        // SAFETY: no pointers. An error means that the thread has ended, and is
+                        // ignored.
                         || unsafe { libc::syscall(libc::SYS_tgkill, process, id, libc::SIGUSR1) };
                     if id != me && signal() == 0 {
                         sent += 1;
@@ -95,7 +95,7 @@ impl Storm {
     }
 }
 
-/// Microprocesses switch, wait, block and end in it.
+/// Microprocesses switch, wait, block and end during a storm of signals.
 fn storm(flags: libc::c_int) {
     let storm = Storm::begin(flags);
     Runtime::builder().vps(3).build().expect("a runtime").run(|| {
@@ -125,17 +125,17 @@ fn storm(flags: libc::c_int) {
 }
 
 #[test]
-fn a_storm_of_signals_on_microprocess_stacks() {
-    alone("a_storm_of_signals_on_microprocess_stacks", || storm(0));
+fn signal_storm_on_microprocess_stacks_is_harmless() {
+    alone("signal_storm_on_microprocess_stacks_is_harmless", || storm(0));
 }
 
 #[test]
-fn a_storm_of_signals_on_alternate_stacks() {
-    alone("a_storm_of_signals_on_alternate_stacks", || storm(libc::SA_ONSTACK));
+fn signal_storm_on_alternate_stacks_is_harmless() {
+    alone("signal_storm_on_alternate_stacks_is_harmless", || storm(libc::SA_ONSTACK));
 }
 
-/// Where each signal adds the kernel's timer slack to what is left of a sleep, a storm makes it
-/// endless.
+/// If each signal added the kernel's timer slack to the remaining time, a storm would extend a
+/// sleep indefinitely.
 #[test]
 fn signal_storm_neither_ends_nor_extends_sleeps() {
     alone("signal_storm_neither_ends_nor_extends_sleeps", || {
@@ -156,11 +156,11 @@ fn signal_storm_neither_ends_nor_extends_sleeps() {
     });
 }
 
-/// It waits for the number that orders the address spaces' for as long as it says, and not for as
-/// long as signals come.
+/// The start of a runtime waits for the lock on the file of numbers for a limited time, which
+/// signals must not extend.
 #[test]
-fn a_runtime_begins_in_a_storm_of_signals() {
-    const NAME: &str = "a_runtime_begins_in_a_storm_of_signals";
+fn runtime_starts_in_a_storm_of_signals() {
+    const NAME: &str = "runtime_starts_in_a_storm_of_signals";
     let begin = || Runtime::builder().vps(1).build().expect("a runtime").run(thread::yield_now);
     if is_child(NAME) {
         let storm = Storm::begin(0);

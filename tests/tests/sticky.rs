@@ -1,5 +1,5 @@
-//! Microprocesses that wait in calls of which the runtime knows nothing, often: they keep their
-//! kernel threads, and are microprocesses all the same.
+//! Microprocesses that often wait in calls outside of the runtime: they keep their kernel threads,
+//! and otherwise behave like all microprocesses.
 
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use kumihimo_tests::skip;
 
 const SOURCES: [Kind; 3] = [Kind::Bpf, Kind::Perf, Kind::Watch];
 
-/// Runs `body` in a runtime of two VPs, in a process of its own for each source that there is; what
-/// that left goes to `check`.
+/// Runs `body` in a runtime with two VPs, in a child process for each available source. `check`
+/// receives the result.
 fn under_each(name: &str, with: fn(Builder) -> Builder, body: fn(), check: fn(&Ended)) {
     if is_child(name) {
         let builder = Runtime::builder().vps(2).sticky(true);
@@ -35,7 +35,8 @@ fn under_each(name: &str, with: fn(Builder) -> Builder, body: fn(), check: fn(&E
             skip(&format!("{source}: {name}"), &refused.to_string());
             continue;
         }
-        // Other tests run beside this one, and what differs there would make a difference here.
+        // Other tests run concurrently, and different priorities at a shared board would affect
+        // this test.
         let ended = again(name, &[("KUMI_EVENTS", source.name()), ("KUMI_ARBITER", "none")]);
         match ended.stderr.lines().find_map(|line| line.strip_prefix("[skip] ")) {
             Some(why) => skip(&format!("{source}: {name}"), why),
@@ -44,7 +45,7 @@ fn under_each(name: &str, with: fn(Builder) -> Builder, body: fn(), check: fn(&E
     }
 }
 
-/// The same, where nothing is asked for.
+/// As [`under_each`], without extra settings and with a check for success.
 fn each(name: &str, body: fn()) {
     under_each(name, |builder| builder.on_deadlock(OnDeadlock::Abort), body, well);
 }
@@ -61,8 +62,8 @@ fn is_any_sticky() -> bool {
     now().sticky != 0
 }
 
-/// After this long the wait is taken for a hang, and its state is reported, once. Nothing fails for
-/// it: the bound on tests without progress ends a true hang.
+/// After this time, a wait is probably a hang, and its state is reported once. The test does not
+/// fail because of it: the limit on tests without progress detects a real hang.
 const REPORT_AFTER: Duration = Duration::from_secs(20);
 
 /// Yields until `is` holds.
@@ -78,7 +79,7 @@ fn until(is: impl Fn() -> bool) {
     }
 }
 
-/// Until one waits for what the dump calls so.
+/// Waits until the dump contains a microprocess that waits for `what`.
 fn until_one_waits_for(what: &str) {
     until(|| {
         let mut text = Vec::new();
@@ -87,12 +88,12 @@ fn until_one_waits_for(what: &str) {
     });
 }
 
-/// Echoed at once.
+/// A byte that is echoed at once.
 const BYTE: u8 = 7;
 
-/// Echoed after [`LASTS`]. A source that looks for blocks (`perf`, `watch`) finds only those that
-/// last from one look to the next: 1.6 ms at most, `Watch::LONGEST`. Shorter ones cost nothing
-/// there, and make nobody sticky.
+/// A byte that is echoed after [`LASTS`]. Sources that scan for blocks (`perf`, `watch`) find only
+/// those that last from one scan to the next, at most 1.6 ms (`Watch::LONGEST`). Shorter blocks
+/// cost nothing with them, and make no microprocess sticky.
 const LONG: u8 = 8;
 const LASTS: Duration = Duration::from_millis(5);
 
@@ -100,7 +101,7 @@ fn outside() -> PipeEcho {
     PipeEcho::delayed(|byte| (byte == LONG).then_some(LASTS))
 }
 
-/// Asks until the caller, the only microprocess that does, is sticky.
+/// Waits for echoes until the caller, the only microprocess that does so, is sticky.
 fn stick(outside: &mut PipeEcho) {
     until(|| !is_any_sticky());
     while !is_any_sticky() {
@@ -110,8 +111,8 @@ fn stick(outside: &mut PipeEcho) {
 }
 
 #[test]
-fn waits_of_the_runtime_take_it_back_to_a_virtual_processor() {
-    each("waits_of_the_runtime_take_it_back_to_a_virtual_processor", || {
+fn waits_of_the_runtime_return_a_sticky_thread_to_a_vp() {
+    each("waits_of_the_runtime_return_a_sticky_thread_to_a_vp", || {
         let one = thread::spawn(|| {
             let mut outside = outside();
             for _ in 0..20 {
@@ -140,8 +141,8 @@ fn yielding_thread_returns_to_a_vp() {
 }
 
 #[test]
-fn it_is_woken_by_whatever_it_waits_for() {
-    each("it_is_woken_by_whatever_it_waits_for", || {
+fn sticky_thread_is_woken_by_every_kind_of_wait() {
+    each("sticky_thread_is_woken_by_every_kind_of_wait", || {
         let (send, receive) = mpsc::channel();
         let lock = Arc::new(Mutex::new(0));
         let shared = Arc::new(RwLock::new(0));
@@ -151,7 +152,7 @@ fn it_is_woken_by_whatever_it_waits_for() {
         let counts = rounds.clone();
         let one = thread::spawn(move || {
             let mut outside = outside();
-            // Before each wait, so that it has a reason to stay as it is.
+            // Before each wait, so that the microprocess stays sticky.
             let mut again = || (0..20).for_each(|_| outside.ask(BYTE));
             for round in 0..30 {
                 again();
@@ -195,11 +196,11 @@ fn it_is_woken_by_whatever_it_waits_for() {
     });
 }
 
-/// A joiner enrols, and leaves its kernel thread for a VP before it parks: on the VP where the
-/// microprocess that it waits for ends just then, it is woken all the same.
+/// A joiner registers and moves from its kernel thread to a VP before it parks. It must be woken
+/// even if the joined microprocess ends on that VP at the same time.
 #[test]
-fn joiner_that_goes_back_to_a_vp_is_woken() {
-    each("joiner_that_goes_back_to_a_vp_is_woken", || {
+fn joiner_that_returns_to_a_vp_is_woken() {
+    each("joiner_that_returns_to_a_vp_is_woken", || {
         let one = thread::spawn(|| {
             let mut outside = outside();
             for round in 0..30 {
@@ -214,8 +215,8 @@ fn joiner_that_goes_back_to_a_vp_is_woken() {
 }
 
 #[test]
-fn a_lock_from_before_is_given_back_after() {
-    each("a_lock_from_before_is_given_back_after", || {
+fn lock_taken_before_becoming_sticky_is_released_after() {
+    each("lock_taken_before_becoming_sticky_is_released_after", || {
         let lock = Arc::new(Mutex::new(0));
         for round in 0..20 {
             let locks = lock.clone();
@@ -299,8 +300,8 @@ fn suspended_sticky_thread_continues_after_resume() {
     });
 }
 
-/// By whatever stops one that runs in user mode. Where a kernel thread cannot wait for its turn in
-/// a signal handler, it stops when it enters the runtime.
+/// By the mechanism that interrupts a computation in user mode. If a kernel thread cannot wait in a
+/// signal handler, the microprocess stops when it enters the runtime.
 #[test]
 fn suspension_stops_a_computing_sticky_thread() {
     each("suspension_stops_a_computing_sticky_thread", || {
@@ -332,7 +333,7 @@ fn suspension_stops_a_computing_sticky_thread() {
     });
 }
 
-/// A sticky microprocess obeys a suspension when `blocking` returns. (It ran on.)
+/// A sticky microprocess obeys a suspension when `blocking` returns.
 #[test]
 fn suspension_inside_blocking_stops_it_on_return() {
     each("suspension_inside_blocking_stops_it_on_return", || {
@@ -370,9 +371,10 @@ fn suspension_inside_blocking_stops_it_on_return() {
     });
 }
 
-/// And it is so from then on, whatever it waits in.
+/// Once microprocesses of different priorities have existed, none is sticky any more, whatever it
+/// waits in.
 #[test]
-fn no_thread_is_sticky_where_levels_differ() {
+fn no_thread_is_sticky_after_priorities_differ() {
     let with = |builder: Builder| builder.policy(FixedPriority).on_deadlock(OnDeadlock::Abort);
     let body = || {
         let stop = Arc::new(AtomicBool::new(false));
@@ -402,7 +404,7 @@ fn no_thread_is_sticky_where_levels_differ() {
         stop.store(true, SeqCst);
         one.join().expect("no panic");
     };
-    under_each("no_thread_is_sticky_where_levels_differ", with, body, well);
+    under_each("no_thread_is_sticky_after_priorities_differ", with, body, well);
 }
 
 #[test]
@@ -430,9 +432,10 @@ fn sticky_deadlock_is_reported() {
     under_each("sticky_deadlock_is_reported", with, body, check);
 }
 
-/// Those that come back from the kernel go on, and free a kernel thread each when they end.
+/// Microprocesses that return from the kernel continue, and each frees a kernel thread when it
+/// ends.
 #[test]
-fn a_limit_on_kernel_threads_is_no_deadlock() {
+fn limit_on_kernel_threads_is_not_reported_as_a_deadlock() {
     let with = |builder: Builder| builder.max_kernel_threads(8).on_deadlock(OnDeadlock::Abort);
     let body = || {
         let all: Vec<_> = (0..40u64)
@@ -450,10 +453,11 @@ fn a_limit_on_kernel_threads_is_no_deadlock() {
         assert_eq!(sum, 39 * 40 / 2);
         assert!(now().kernel_threads <= 8, "{:?}", now());
     };
-    under_each("a_limit_on_kernel_threads_is_no_deadlock", with, body, well);
+    under_each("limit_on_kernel_threads_is_not_reported_as_a_deadlock", with, body, well);
 }
 
-/// Each sleep is counted: while it is told, by the source; else by the kernel, for its thread.
+/// Each sleep is counted: by the source while it is reported, otherwise by the kernel for its
+/// thread.
 #[test]
 fn every_sticky_sleep_is_counted() {
     const SLEEPS: u64 = 2_000;
@@ -461,7 +465,7 @@ fn every_sticky_sleep_is_counted() {
         if now().events != "bpf" {
             return skip(
                 "every_sticky_sleep_is_counted",
-                "this source does not count those that it tells",
+                "this source does not count the sleeps that it reports",
             );
         }
         let before = now();
@@ -474,13 +478,13 @@ fn every_sticky_sleep_is_counted() {
         let after = now();
         let told = after.blocked - before.blocked;
         let counted = after.sticky_sleeps - before.sticky_sleeps;
-        // One whose time is over before it has left its core sleeps not at all.
+        // A sleep whose time has passed before the thread has left its core does not count.
         assert!(told + counted >= SLEEPS - SLEEPS / 100, "{told} told, {counted} counted");
-        assert!(told < SLEEPS / 10, "{told} of {SLEEPS} were told");
+        assert!(told < SLEEPS / 10, "{told} of {SLEEPS} sleeps were reported");
     });
 }
 
-/// Neither the source's nor a bell: each would cost at every switch.
+/// Neither an event of the source nor a preemption clock: each would cost time at every switch.
 #[test]
 fn sticky_kernel_thread_owns_no_event() {
     each("sticky_kernel_thread_owns_no_event", || {
@@ -506,7 +510,7 @@ fn sticky_kernel_thread_owns_no_event() {
         };
         let events = std::fs::read_dir("/proc/self/fd").expect("procfs").flatten();
         let events = events.filter(|entry| is_event(&entry.path())).count();
-        // Each may have had two.
+        // Each of the other kernel threads may have had two events.
         let others = now().kernel_threads - ALL;
         assert!(
             events <= 2 * others + 4,

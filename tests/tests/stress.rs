@@ -1,6 +1,6 @@
-//! Everything at once, from a seed: spawn, join, panic, cancel, change priorities, lock, send,
-//! connect, block; microprocesses and plain std threads mixed. Every round ends with the books
-//! balanced. Seconds in `make test`, minutes in `make soak`.
+//! Random mix of all operations, from a seed: spawn, join, panic, cancel, change priorities, lock,
+//! send, connect, block; by microprocesses and by std threads. Every round ends with balanced
+//! books. Takes seconds in `make test`, minutes in `make soak`.
 
 use std::io::{Read, Write};
 use std::net::Ipv4Addr;
@@ -20,15 +20,15 @@ const ACTORS: u64 = 60;
 const STEPS: u64 = 40;
 const STD_THREADS: u64 = 3;
 
-/// A panic that the test asked for: not worth a report.
+/// Payload of a deliberate panic, which is not reported.
 struct Asked(u64);
 
-/// What the actors share, and what must balance at the end.
+/// State shared by the actors, which must balance at the end.
 struct World {
-    /// Two numbers that are equal whenever nobody holds the lock.
+    /// Two numbers that are equal whenever the lock is free.
     ledger: Mutex<(u64, u64)>,
     entries: AtomicU64,
-    /// Eight numbers that are equal whenever nobody writes.
+    /// Eight numbers that are equal whenever no writer holds the lock.
     table: RwLock<[u64; 8]>,
     permits: Semaphore,
     inside: AtomicU64,
@@ -38,7 +38,7 @@ struct World {
     clerk: msg::Address<u64, u64>,
     peers: Mutex<Vec<Thread>>,
     server: SocketAddr,
-    /// Guards of cancelled and panicked microprocesses, made and dropped.
+    /// Number of guards created and dropped in cancelled and panicking microprocesses.
     made: AtomicU64,
     dropped: AtomicU64,
 }
@@ -109,16 +109,16 @@ fn step(world: &Arc<World>, random: &mut Random) {
     }
 }
 
-/// Blocks the kernel thread in code that knows nothing of Kumihimo.
+/// Blocks the kernel thread, outside of Kumihimo.
 fn kernel(random: &mut Random) {
     let time = short(random);
-    // Without events the virtual processor waits, too: for ever, if the answer needs it.
+    // Without events the virtual processor blocks as well: indefinitely, if the reply needs it.
     if random.one_in(2) || metrics().is_none_or(|now| now.events == "off") {
         return std::thread::sleep(time);
     }
     let (mut reader, mut writer) = std::io::pipe().expect("a pipe");
     let n = random.number();
-    // Answered by a microprocess, which needs a virtual processor for that.
+    // A microprocess writes the reply, for which it needs a virtual processor.
     let answer = thread::spawn(move || {
         thread::sleep(time);
         writer.write_all(&n.to_ne_bytes()).expect("room");
@@ -173,7 +173,7 @@ fn cancelled_child(world: &Arc<World>, random: &mut Random) {
                     let (mut here, _there) = UnixStream::pair().expect("a pair");
                     drop(here.read(&mut [0]));
                 }
-                // It must wait, not only yield: its canceller may be of lower priority.
+                // A wait, not only a yield: the canceller may be of lower priority.
                 _ => {
                     book(&world, &mut own);
                     thread::sleep(short(&mut own));
@@ -188,14 +188,13 @@ fn cancelled_child(world: &Arc<World>, random: &mut Random) {
     assert!(handle.join().expect_err("it never returns").is::<Cancelled>());
 }
 
-/// Not interrupted between the two halves, whatever happens: cancellation only unwinds where
-/// something waits.
+// Never interrupted between the two halves: cancellation unwinds only at a wait.
 fn book(world: &World, random: &mut Random) {
     let mut ledger = world.ledger.lock().expect("not poisoned");
     assert_eq!(ledger.0, ledger.1);
     ledger.0 += 1;
     if random.one_in(8) {
-        // Others run into the lock meanwhile.
+        // Others contend for the lock meanwhile.
         thread::without_cancellation(thread::yield_now);
     }
     ledger.1 += 1;
@@ -290,8 +289,8 @@ fn scope(random: &mut Random) {
 }
 
 fn play(random: &mut Random) {
-    // Another loopback address each round: closed connections keep their pair of addresses for a
-    // minute.
+    // A different loopback address each round: closed connections keep their pair of addresses for
+    // a minute (TIME_WAIT).
     let host = Ipv4Addr::new(
         127,
         1 + random.below(250) as u8,
@@ -380,7 +379,7 @@ fn play(random: &mut Random) {
 }
 
 #[test]
-fn everything_at_once() {
+fn random_mix_of_operations_balances() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         if !info.payload().is::<Asked>() {
@@ -388,10 +387,10 @@ fn everything_at_once() {
         }
     }));
     let sources = source::probe();
-    for mut round in rounds("everything_at_once") {
+    for mut round in rounds("random_mix_of_operations_balances") {
         let vps = 1 + usize::try_from(round.random.below(4)).expect("small");
         let mut builder = Runtime::builder().vps(vps);
-        // The machine's best event source half of the time, else any that it allows.
+        // Half of the time the machine's best event source, otherwise a random available one.
         if std::env::var_os("KUMI_EVENTS").is_none() && round.random.one_in(2) {
             let allowed: Vec<_> = sources.iter().filter(|(_, refused)| refused.is_none()).collect();
             builder = builder.events(allowed[round.random.below(allowed.len() as u64) as usize].0);

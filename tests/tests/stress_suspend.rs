@@ -1,8 +1,9 @@
-//! Everybody is suspended and resumed at random, from everywhere at once: by microprocesses, by
-//! kernel threads of the program's own, and by another process at the control socket; while they
-//! compute, lock, send, select, sleep, block in the kernel, spawn, panic, are cancelled and change
-//! priorities, preempted as often as can be. Each round is a process of its own, whose books
-//! balance at the end, and whose trace has nobody run between being held and resumed.
+//! Random suspensions and resumptions from everywhere at once: by microprocesses, by foreign kernel
+//! threads, and by another process through the control socket. Meanwhile the suspended
+//! microprocesses compute, lock, send, select, sleep, block in the kernel, spawn, panic, are
+//! cancelled, change priorities, and are preempted as often as possible. Each round is a child
+//! process. Its books must balance at the end, and in its trace no microprocess may run between a
+//! suspension and the next resumption.
 
 use std::io::{Read, Write};
 use std::path::PathBuf;
@@ -20,29 +21,31 @@ use kumihimo_tests::process::{finish, has_vps, is_child, start};
 use kumihimo_tests::{Random, rounds, seed, skip};
 use kumihimo_trace::check;
 
-/// Workers that any steerer may stop, those of one steerer alone, and those of the other process.
+/// Numbers of workers: those that any steerer may stop, those of a single steerer, and those of the
+/// other process.
 const COMMON: usize = 12;
 const OWN: usize = 2;
 const FAR: usize = 4;
 const PIECES: u64 = 30;
-/// Steerers that are microprocesses, and those that are kernel threads.
+/// Numbers of steerers: microprocesses and kernel threads.
 const MICRO: usize = 2;
 const FOREIGN: usize = 2;
 const WORKERS: usize = COMMON + OWN * (MICRO + FOREIGN) + FAR;
-/// Former ones that a steerer still knows.
+/// Number of ended microprocesses that a steerer remembers.
 const REMEMBERED: usize = 32;
 
-/// A panic that the test asked for: not worth a report.
+/// Payload of a deliberate panic, which is not reported.
 struct Asked;
 
-/// What the workers share. The steerers take none of its locks: a holder of one may be stopped.
+/// State shared by the workers. The steerers take none of its locks, because a holder may be
+/// suspended.
 struct World {
     book: Mutex<(u64, u64)>,
     entries: AtomicU64,
-    /// Pieces of work that were done.
+    /// Number of completed pieces of work.
     done: AtomicU64,
-    /// Children, for the steerers. Its locks are the runtime's, which no stopped microprocess
-    /// keeps.
+    /// Children, for the steerers. Its locks are the runtime's, which no suspended microprocess
+    /// holds.
     newcomers: (mpmc::Sender<Thread>, mpmc::Receiver<Thread>),
 }
 
@@ -55,7 +58,7 @@ impl World {
 #[derive(Clone)]
 struct Worker {
     thread: Thread,
-    /// Grows whenever it runs.
+    /// Counter that increases whenever the worker runs.
     beats: Arc<AtomicU64>,
 }
 
@@ -108,7 +111,7 @@ fn piece(world: &World, beats: &AtomicU64, random: &mut Random) {
     }
 }
 
-/// In registers, with own thread-local storage, and never a switch point.
+/// Computes in registers and in its own thread-local storage, without a switch point.
 fn compute(beats: &AtomicU64, random: &mut Random) {
     thread_local!(static OWN: std::cell::Cell<u64> = const { std::cell::Cell::new(0) });
     let (seed, turns) = (random.number(), random.below(3_000));
@@ -149,7 +152,7 @@ fn channel(world: &World, random: &mut Random) {
 fn selects(world: &World, random: &mut Random) {
     let ((here, left), (there, right)) = (mpsc::channel(), mpsc::channel());
     let n = 1 + random.below(10);
-    // None is closed before all have come.
+    // Neither channel is closed before all messages have arrived.
     let (to_left, to_right) = (here.clone(), there.clone());
     let (one, other) = (
         child(world, random, move || (0..n).for_each(|_| to_left.send(1).expect("it is received"))),
@@ -171,8 +174,8 @@ fn selects(world: &World, random: &mut Random) {
     other.join().expect("no panic");
 }
 
-/// Blocks the kernel thread in code that knows nothing of Kumihimo; a microprocess answers, if that
-/// needs no virtual processor of the reader's.
+/// Blocks the kernel thread, outside of Kumihimo. A microprocess replies, unless it would need the
+/// reader's virtual processor.
 fn kernel(random: &mut Random) {
     let time = short(random);
     if random.one_in(2) || metrics().is_none_or(|now| now.events == "off") {
@@ -207,7 +210,8 @@ fn cancelled(world: &World, random: &mut Random) {
     assert!(waits.join().expect_err("it never returns").is::<Cancelled>());
 }
 
-/// Stops one that nobody else steers: then it does nothing, for as long as others do much.
+/// Suspends a worker that only this steerer controls, and checks that the worker does not run while
+/// others do much.
 fn stop(one: &Worker, random: &mut Random) {
     if one.thread.suspend().expect("a microprocess") == Suspended::Now {
         let before = one.beats.load(SeqCst);
@@ -215,7 +219,7 @@ fn stop(one: &Worker, random: &mut Random) {
             thread::yield_now();
             thread::sleep(short(random));
         }
-        // It may have ended before.
+        // The worker may have ended before.
         assert_eq!(
             one.beats.load(SeqCst),
             before,
@@ -252,13 +256,14 @@ fn steer(world: &World, mut random: Random, own: &[Worker], common: &[Worker]) {
                 for one in &some {
                     let _ = one.suspend().expect("a microprocess");
                 }
-                // What every microprocess needs, from one that is not held.
+                // Operations that every microprocess needs, by a microprocess that is not
+                // suspended.
                 assert_eq!(thread::spawn(|| 5).join().expect("no panic"), 5);
                 thread::sleep(short(&mut random));
                 some.iter().for_each(resume);
             }
         }
-        // Those that stopped themselves.
+        // Resumes workers that suspended themselves.
         if random.one_in(2) {
             common.iter().chain(own).for_each(|one| resume(&one.thread));
         }
@@ -314,13 +319,13 @@ fn play(random: &mut Random) {
     }
     let book = world.book.lock().expect("not poisoned");
     assert_eq!((book.0, book.1), (world.entries.load(SeqCst), world.entries.load(SeqCst)));
-    // Those that are not resumed: the end of the runtime does.
+    // Microprocesses that stay suspended: the end of the runtime resumes them.
     for _ in 0..random.below(4) {
         let _ = thread::spawn(thread::park).thread().suspend().expect("a microprocess");
     }
 }
 
-/// The process that is steered.
+/// The steered process.
 fn round(mut random: Random, trace: PathBuf) {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
@@ -331,7 +336,7 @@ fn round(mut random: Random, trace: PathBuf) {
     let builder =
         Runtime::builder().vps(1 + random.below(4) as usize).trace(trace).trace_buffer(1 << 18);
     let builder = builder.queue(Design::ALL[random.below(3) as usize % Design::ALL.len()]);
-    // One that is lost is waited for.
+    // A long grace time, so that a lost microprocess causes a hang.
     let builder = builder.shutdown_grace(Duration::from_secs(3600)).on_deadlock(OnDeadlock::Abort);
     let builder = match random.below(3) {
         0 => builder.policy(FixedPriority),
@@ -343,8 +348,8 @@ fn round(mut random: Random, trace: PathBuf) {
     });
 }
 
-/// The process that steers from outside, until the other one has ended. Returns those that ran
-/// while they were suspended.
+/// The process that steers from outside until the other one has ended. Returns the number of
+/// workers that ran while they were suspended.
 fn from_outside(
     machine: &Machine,
     random: &mut Random,
@@ -355,7 +360,7 @@ fn from_outside(
         let Some(mut space) = machine.spaces().expect("the directory is read").pop() else {
             continue;
         };
-        // Refusals and its end are what may happen.
+        // Refusals and the end of the process are expected errors.
         let _ = turn(&mut space, random, &mut ran);
         std::thread::sleep(short(random));
     }
@@ -379,7 +384,7 @@ fn turn(
         .collect();
     for one in &some {
         let done = or_stale(space.act(one.id, Action::Suspend))?;
-        // Nobody else resumes these.
+        // Only this process resumes these workers.
         if done == Some(Done::Now) && one.name.as_deref() == Some("far") {
             for _ in 0..3 {
                 let Some(seen) = or_stale(space.microprocess(one.id))? else { break };
@@ -398,7 +403,8 @@ fn turn(
     for one in some {
         let _ = or_stale(space.act(one.id, Action::Resume))?;
     }
-    // Those that stopped themselves, or were stopped by a request that was answered too late.
+    // Resumes workers that suspended themselves, or were suspended by a request whose reply came
+    // too late.
     for one in space.microprocesses()?.iter().filter(is_steered) {
         if one.state == State::Suspended || one.stopping {
             let _ = or_stale(space.act(one.id, Action::Resume))?;
@@ -407,7 +413,7 @@ fn turn(
     Ok(())
 }
 
-/// None: it has ended.
+/// Returns `None` if the target has ended.
 fn or_stale<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
     match answer {
         Ok(answer) => Ok(Some(answer)),
@@ -417,21 +423,19 @@ fn or_stale<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
 }
 
 #[test]
-fn suspended_and_resumed_from_everywhere() {
-    const NAME: &str = "suspended_and_resumed_from_everywhere";
-    let is_said = |key: &str| std::env::var(key).expect("said by the one that began this process");
+fn random_suspensions_from_everywhere_balance() {
+    const NAME: &str = "random_suspensions_from_everywhere_balance";
+    let is_said = |key: &str| std::env::var(key).expect("set by the parent process");
     if is_child(NAME) {
         return round(Random(seed()), is_said("KUMI_TEST_TRACE").into());
     }
     if !has_vps(NAME) {
         return;
     }
-    // A stopped one may hold its allocator's spin lock, for which others spin inside the runtime.
+    // A suspended microprocess may hold its allocator's spin lock, for which others spin inside the
+    // runtime.
     if cfg!(kumihimo_asan) {
-        return skip(
-            NAME,
-            "AddressSanitizer's allocator has spin locks of its own, in the program itself",
-        );
+        return skip(NAME, "AddressSanitizer's allocator has its own spin locks in the program");
     }
     for mut this in rounds(NAME) {
         let place = std::env::temp_dir().join(format!(
@@ -455,7 +459,7 @@ fn suspended_and_resumed_from_everywhere() {
         let ended = std::thread::scope(|scope| {
             let steers =
                 scope.spawn(|| from_outside(&machine, &mut this.random, || over.load(SeqCst) != 0));
-            // Panics where it hangs: the other one must end nevertheless.
+            // A hang panics, and the other process must end nevertheless.
             let ended = std::panic::catch_unwind(|| finish(NAME, child));
             over.store(1, SeqCst);
             let ran = steers.join().expect("no panic");
@@ -464,7 +468,7 @@ fn suspended_and_resumed_from_everywhere() {
         });
         assert!(ended.status.success(), "round {}: {}", this.number, ended.told());
         let report = check(&trace, None).expect("a trace");
-        // Of a trace without records nothing could be said.
+        // A trace without records proves nothing.
         assert!(
             report.runs == 1 && report.ends && report.microprocesses > WORKERS as u64,
             "round {}: {report}",

@@ -50,7 +50,7 @@ fn step(world: &World, outside: &mut PipeEcho, random: &mut Random) {
         0..6 => (0..1 + random.below(8)).for_each(|_| ask(outside, random)),
         6 => std::thread::sleep(short(random)),
         7..9 if world.locks_of_std => {
-            let mut books = world.std.lock().expect("nobody panics");
+            let mut books = world.std.lock().expect("no panic while locked");
             assert_eq!(books.0, books.1);
             books.0 += 1;
             if random.one_in(4) {
@@ -60,13 +60,13 @@ fn step(world: &World, outside: &mut PipeEcho, random: &mut Random) {
             world.booked.fetch_add(1, Relaxed);
         }
         7..11 => {
-            let mut books = world.ours.lock().expect("nobody panics");
+            let mut books = world.ours.lock().expect("no panic while locked");
             assert_eq!(books.0, books.1);
             books.0 += 1;
             match random.below(4) {
                 0 => thread::yield_now(),
                 1 => thread::sleep(short(random)),
-                // Its waiters wait in the runtime and need no kernel thread.
+                // Waiters for this lock wait in the runtime and need no kernel thread.
                 2 => ask(outside, random),
                 _ => {}
             }
@@ -77,7 +77,7 @@ fn step(world: &World, outside: &mut PipeEcho, random: &mut Random) {
         12 => thread::blocking(|| std::thread::sleep(short(random))),
         13 => {
             let n = random.below(1000);
-            world.post.send(n).expect("somebody reads");
+            world.post.send(n).expect("a receiver");
             world.posted.fetch_add(n, Relaxed);
         }
         14 => (0..random.below(20)).for_each(|_| thread::yield_now()),
@@ -93,7 +93,8 @@ fn play(random: &mut Random, limit: usize) {
     let world = Arc::new(World {
         ours: Mutex::default(),
         std: std::sync::Mutex::default(),
-        // At the limit its waiters could occupy every kernel thread while its holder is preempted.
+        // At the limit, waiters for a std lock could occupy every kernel thread while its holder is
+        // preempted.
         locks_of_std: limit > ACTORS as usize + 8,
         booked: AtomicU64::new(0),
         post,

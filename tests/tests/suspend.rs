@@ -1,4 +1,4 @@
-//! Suspend and resume, from inside the process.
+//! Suspension and resumption from inside the process.
 
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use kumihimo_tests::{Random, seed, skip};
 
 const DESIGNS: [Design; Design::ALL.len()] = Design::ALL;
 
-/// Runs `body` under each queue design, in a process of its own.
+/// Runs `body` under each queue design, in a child process.
 fn each(name: &str, vps: usize, body: impl Fn() + Send + Sync + Copy) {
     alone(name, || {
         for design in DESIGNS {
@@ -28,7 +28,7 @@ fn each(name: &str, vps: usize, body: impl Fn() + Send + Sync + Copy) {
     });
 }
 
-/// Counts as long as it is told to, without ever entering the runtime.
+/// A microprocess that counts until a flag is set, without entering the runtime.
 fn counting() -> (JoinHandle<()>, Arc<AtomicU64>, Arc<AtomicBool>) {
     let (count, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
     let (counts, until) = (count.clone(), stop.clone());
@@ -47,7 +47,7 @@ fn goes_on(count: &AtomicU64) {
     }
 }
 
-/// For as long as the others need for some hundred switches.
+/// Checks that the count does not change for some hundred switches.
 fn stands_still(count: &AtomicU64) {
     let before = count.load(SeqCst);
     for _ in 0..100 {
@@ -58,13 +58,13 @@ fn stands_still(count: &AtomicU64) {
 }
 
 #[test]
-fn suspending_a_computing_microprocess() {
-    const NAME: &str = "suspending_a_computing_microprocess";
+fn suspension_stops_a_computing_microprocess() {
+    const NAME: &str = "suspension_stops_a_computing_microprocess";
     if !is_preempted(NAME) {
         return;
     }
     each(NAME, 2, || {
-        // A computation does not keep it from its turn.
+        // At a priority at which the computation cannot keep this microprocess from running.
         thread::current().set_priority(Priority::HIGHEST);
         let (handle, count, stop) = counting();
         goes_on(&count);
@@ -101,7 +101,7 @@ fn suspended_queued_microprocess_is_passed_over() {
         for even in all.iter().step_by(2) {
             assert_eq!(even.thread().suspend().expect("a microprocess"), Suspended::Now);
         }
-        // More than a carrier's stack has room for, were they put aside one inside the other.
+        // More than fit onto a carrier's stack if they were set aside recursively.
         thread::sleep(Duration::from_millis(5));
         while done.load(SeqCst) < 50 << 32 {
             thread::sleep(Duration::from_millis(1));
@@ -128,12 +128,12 @@ fn suspended_waiter_is_not_woken() {
             }
         });
         for n in 1..200 {
-            sender.send(n).expect("somebody receives");
+            sender.send(n).expect("a receiver");
             while got.load(SeqCst) != n {
                 thread::yield_now();
             }
             assert_ne!(waits.thread().suspend().expect("a microprocess"), Suspended::Gone);
-            sender.send(n + 1000).expect("somebody receives");
+            sender.send(n + 1000).expect("a receiver");
             for _ in 0..20 {
                 thread::yield_now();
             }
@@ -148,10 +148,10 @@ fn suspended_waiter_is_not_woken() {
     });
 }
 
-/// In a system call of its own: it takes effect on the way back.
+/// Inside a system call, the suspension takes effect on the return.
 #[test]
-fn suspending_a_microprocess_blocked_in_the_kernel() {
-    each("suspending_a_microprocess_blocked_in_the_kernel", 2, || {
+fn suspension_takes_effect_on_return_from_the_kernel() {
+    each("suspension_takes_effect_on_return_from_the_kernel", 2, || {
         let (mut reader, mut writer) = std::io::pipe().expect("a pipe");
         let count = Arc::new(AtomicU64::new(0));
         let counts = count.clone();
@@ -180,10 +180,10 @@ fn suspending_a_microprocess_blocked_in_the_kernel() {
     });
 }
 
-/// It may come back before anybody took its virtual processor: it stops all the same.
+/// The microprocess may return before its virtual processor is taken, and must stop nevertheless.
 #[test]
-fn suspending_a_microprocess_inside_blocking() {
-    each("suspending_a_microprocess_inside_blocking", 1, || {
+fn suspension_takes_effect_on_return_from_blocking() {
+    each("suspension_takes_effect_on_return_from_blocking", 1, || {
         let (count, inside, go) =
             (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let (counts, is_inside, goes) = (count.clone(), inside.clone(), go.clone());
@@ -204,7 +204,7 @@ fn suspending_a_microprocess_inside_blocking() {
                 while inside.load(SeqCst) < n {
                     std::thread::yield_now();
                 }
-                // It comes back as soon as it is asked to stop.
+                // The blocking call returns as soon as the suspension is requested.
                 let answer = std::thread::scope(|scope| {
                     let asks = scope.spawn(|| suspended.suspend());
                     while !suspended.is_suspended() {
@@ -230,11 +230,11 @@ fn suspending_a_microprocess_inside_blocking() {
     });
 }
 
-/// Join and scope wait for one that is suspended as for any other, and a cancelled one unwinds when
-/// it is resumed, and no sooner.
+/// Joins and scopes wait for a suspended microprocess as for any other. A cancelled one unwinds
+/// only after it is resumed.
 #[test]
-fn suspended_microprocess_that_others_wait_for() {
-    each("suspended_microprocess_that_others_wait_for", 1, || {
+fn waiters_for_a_suspended_microprocess_keep_waiting() {
+    each("waiters_for_a_suspended_microprocess_keep_waiting", 1, || {
         let joined = thread::spawn(|| thread::current().suspend().expect("a microprocess"));
         while !joined.thread().is_suspended() {
             thread::yield_now();
@@ -268,8 +268,8 @@ fn suspended_microprocess_that_others_wait_for() {
 }
 
 #[test]
-fn oneself() {
-    each("oneself", 1, || {
+fn microprocess_can_suspend_itself() {
+    each("microprocess_can_suspend_itself", 1, || {
         let count = Arc::new(AtomicU64::new(0));
         let counts = count.clone();
         let suspends = thread::spawn(move || {
@@ -295,7 +295,7 @@ fn oneself() {
     });
 }
 
-/// The slot has a successor by then, more often than not.
+/// By then, the slot usually has a successor.
 #[test]
 fn suspension_of_an_ended_id_spares_its_successor() {
     each("suspension_of_an_ended_id_spares_its_successor", 1, || {
@@ -320,7 +320,7 @@ fn suspension_of_an_ended_id_spares_its_successor() {
     });
 }
 
-/// They are resumed, unwind, and nobody waits for the grace time.
+/// The end of the runtime resumes them. They unwind without using up the grace time.
 #[test]
 fn runtime_ends_with_suspended_microprocesses() {
     struct Dropped(Arc<AtomicU64>);
@@ -359,7 +359,7 @@ fn runtime_ends_with_suspended_microprocesses() {
 }
 
 #[test]
-fn a_kernel_thread() {
+fn kernel_thread_cannot_be_suspended() {
     let error = thread::current().suspend().expect_err("a kernel thread");
     assert_eq!(error.kind(), std::io::ErrorKind::Unsupported);
     assert!(error.to_string().contains("only a microprocess"), "{error}");
@@ -369,20 +369,18 @@ fn a_kernel_thread() {
     );
 }
 
-/// Those that work lock, send, sleep, block, spawn and compute, and each piece of work is counted;
-/// others suspend and resume them at random, two at a time. While some are held wherever they were,
-/// the rest gets all of the runtime's services: they hold no lock of it.
+/// Workers lock, send, sleep, block, spawn and compute, and each piece of work is counted. Others
+/// suspend and resume them at random, two at a time. Suspended microprocesses hold no lock of the
+/// runtime, so the others can use all of its services.
 #[test]
-fn under_stress() {
-    const NAME: &str = "under_stress";
+fn random_suspensions_under_load_lose_nothing() {
+    const NAME: &str = "random_suspensions_under_load_lose_nothing";
     const WORKERS: usize = 24;
     const PIECES: u64 = 150;
-    // A stopped one may hold its allocator's spin lock, for which others spin inside the runtime.
+    // A suspended microprocess may hold its allocator's spin lock, for which others spin inside the
+    // runtime.
     if cfg!(kumihimo_asan) {
-        return skip(
-            NAME,
-            "AddressSanitizer's allocator has spin locks of its own, in the program itself",
-        );
+        return skip(NAME, "AddressSanitizer's allocator has its own spin locks in the program");
     }
     each(NAME, 2, || {
         let (lock, done) = (Arc::new(Mutex::new(0u64)), Arc::new(AtomicU64::new(0)));
@@ -428,7 +426,8 @@ fn under_stress() {
                         for one in &some {
                             let _ = one.suspend().expect("a microprocess");
                         }
-                        // What every microprocess needs, by one that is not held.
+                        // Operations that every microprocess needs, by a microprocess that is not
+                        // suspended.
                         assert_eq!(thread::spawn(|| 5).join().expect("no panic"), 5);
                         thread::sleep(Duration::from_micros(random.below(200)));
                         for one in &some {

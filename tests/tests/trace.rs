@@ -1,5 +1,4 @@
-//! Traces of real programs: what is in the file, and what becomes of it when something is in the
-//! way.
+//! Traces of real programs: the contents of the file, and errors in writing it.
 
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
@@ -13,7 +12,7 @@ use kumihimo_trace::read::Of;
 use kumihimo_trace::record::NAME_MAX;
 use kumihimo_trace::{Reader, Summary, Verdict, check, recover, session, summaries};
 
-/// A folder of its own, gone at the end.
+/// A temporary directory, removed when dropped.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -39,8 +38,8 @@ impl Drop for Folder {
     }
 }
 
-/// A bit of everything: names, messages, a contended lock, sleeps, `blocking`, priorities. Returns
-/// the metrics at its end.
+/// A mix of operations: names, messages, a contended lock, sleeps, `blocking`, priorities. Returns
+/// the metrics at the end.
 fn work() -> Metrics {
     let (sender, receiver) = mpsc::sync_channel(2);
     let total = Arc::new(Mutex::new(0));
@@ -88,7 +87,7 @@ fn states_never_overlap_and_counts_agree() {
             let metrics = traced(&path).queue(queue).build().expect("a runtime").run(work);
             let summary = one(&path);
             assert_eq!((summary.lost, summary.vps), (0, 2));
-            // The main one ends after the snapshot.
+            // The main microprocess ends after the snapshot.
             assert_eq!((summary.spawned, summary.ended), (metrics.spawned, metrics.spawned));
             assert!(summary.switches >= metrics.vps.iter().map(|vp| vp.switches).sum());
             assert!(
@@ -103,7 +102,7 @@ fn states_never_overlap_and_counts_agree() {
     });
 }
 
-/// The names of what happens on tracks of one kind, with the tracks' names.
+/// Names of events on tracks of one kind, with the names of the tracks.
 fn seen(path: &Path, of: Of) -> Vec<(String, String)> {
     let mut reader = Reader::open(path).expect("a file");
     let mut all = Vec::new();
@@ -158,7 +157,7 @@ fn names_states_and_events_are_in_the_file() {
     });
 }
 
-/// Two runtimes in one process: behind one another in one file.
+/// Two runtimes in one process write to one file, one after the other.
 #[test]
 fn second_runtime_appends_to_the_trace() {
     alone("second_runtime_appends_to_the_trace", || {
@@ -167,7 +166,7 @@ fn second_runtime_appends_to_the_trace() {
         }
         let folder = Folder::new("two");
         let path = folder.file("out.perfetto");
-        // What was there before this process is gone.
+        // Contents from before the process are removed.
         std::fs::write(&path, b"something else").expect("room");
         for _ in 0..2 {
             traced(&path).build().expect("a runtime").run(work);
@@ -201,8 +200,8 @@ fn records_without_room_are_counted_and_shown() {
 }
 
 #[test]
-fn buffers_of_no_sensible_size_are_refused() {
-    alone("buffers_of_no_sensible_size_are_refused", || {
+fn invalid_buffer_sizes_are_refused() {
+    alone("invalid_buffer_sizes_are_refused", || {
         let folder = Folder::new("size");
         for records in [0, 7, usize::MAX] {
             let error =
@@ -214,13 +213,13 @@ fn buffers_of_no_sensible_size_are_refused() {
 }
 
 #[test]
-fn a_path_that_cannot_be_written_is_an_error_of_build() {
-    alone("a_path_that_cannot_be_written_is_an_error_of_build", || {
+fn unwritable_trace_path_fails_build() {
+    alone("unwritable_trace_path_fails_build", || {
         for path in ["/no/such/folder/x", "/proc/x", "/"] {
             let error = traced(Path::new(path)).build().expect_err("refused").to_string();
             assert!(error.contains("trace") && error.contains(path), "{error}");
         }
-        // Nothing is left over that would be in the way of another.
+        // The failed attempt leaves nothing behind that would affect another runtime.
         Builder::new().vps(1).build().expect("a runtime").run(|| ());
     });
 }
@@ -242,9 +241,9 @@ fn full_disk_is_reported_at_the_end() {
 }
 
 #[test]
-fn a_pipe_gets_the_trace_at_the_end() {
-    alone("a_pipe_gets_the_trace_at_the_end", || {
-        if !has_vps("a_pipe_gets_the_trace_at_the_end") {
+fn pipe_receives_the_trace_at_the_end() {
+    alone("pipe_receives_the_trace_at_the_end", || {
+        if !has_vps("pipe_receives_the_trace_at_the_end") {
             return;
         }
         let folder = Folder::new("pipe");
@@ -260,7 +259,7 @@ fn a_pipe_gets_the_trace_at_the_end() {
         let copy = folder.file("copy");
         std::fs::write(&copy, reads.join().expect("no panic")).expect("room");
         assert_eq!(one(&copy).spawned, 9);
-        // One whose reader has gone.
+        // A pipe whose reader has gone.
         let (reader, writer) = std::io::pipe().expect("a pipe");
         let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&writer));
         let runtime = traced(Path::new(&path)).build().expect("a runtime");
@@ -294,7 +293,7 @@ fn trace_of_a_killed_program_can_be_converted() {
     while !line.contains("worked") {
         assert!(std::io::BufRead::read_line(&mut said, &mut line).expect("readable") > 0, "{line}");
     }
-    // So that what was done by then is written out.
+    // Wait until the trace of the work so far is written.
     let spool = session::spool_path(&path, pid);
     while std::fs::metadata(&spool).expect("the spool").len() < 100_000 {
         std::thread::yield_now();

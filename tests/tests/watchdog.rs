@@ -1,5 +1,6 @@
-//! The runtime under the watchdog: its own users can keep a virtual processor from its part; what
-//! is said then, and which ones go on. And that no well-behaved one is accused.
+//! The runtime under the watchdog: application code can keep a virtual processor from working. The
+//! tests check the report and the behaviour of the others, and that well-behaved code causes no
+//! report.
 #![cfg(not(kumihimo_asan))]
 
 use std::io::{Read, Write};
@@ -19,18 +20,15 @@ use kumihimo_tests::skip;
 
 const MODE: &str = "KUMI_WATCHDOG";
 
-/// Runs the test's own process under each setting, and looks at what it says.
+/// Runs a child process under each setting and checks its reports.
 fn provoked(name: &str, case: &str, who: &str, function: &str, body: impl FnOnce()) {
     if is_child(name) {
         return body();
     }
-    // One runtime at a time in a process.
+    // Only one runtime can exist in a process at a time.
     static ONE_TO_ONE: LazyLock<bool> = LazyLock::new(is_one_to_one);
     if *ONE_TO_ONE {
-        return skip(
-            name,
-            "microprocesses are kernel threads here: no virtual processor can be kept from its part",
-        );
+        return skip(name, "microprocesses are kernel threads, without virtual processors");
     }
     let accused = |ended: &Ended| {
         let said = &ended.stderr;
@@ -67,18 +65,21 @@ fn misbehaved() -> u64 {
     metrics().expect("a runtime runs").misbehaved
 }
 
-/// From a foreign kernel thread: others begin, wait for each other and end.
+/// From a foreign kernel thread: checks that other microprocesses start, wait for each other, and
+/// end.
 fn others_go_on() {
     until(|| misbehaved() != 0);
     until(|| metrics().expect("a runtime runs").overridden != 0);
     for _ in 0..100 {
         let (sender, receiver) = kumihimo::sync::mpsc::channel();
         let reads = thread::spawn(move || receiver.recv().expect("it sends"));
-        thread::spawn(move || sender.send(7).expect("it listens")).join().expect("no panic");
+        thread::spawn(move || sender.send(7).expect("a listening socket"))
+            .join()
+            .expect("no panic");
         assert_eq!(reads.join().expect("no panic"), 7);
     }
-    // More than a virtual processor keeps for itself: what is too much goes to no one that would
-    // not take it.
+    // More microprocesses than a virtual processor keeps for itself. The surplus must not go to the
+    // overridden VP.
     let spawns = || {
         let all: Vec<_> = (0..100).map(|_| thread::spawn(thread::yield_now)).collect();
         all.into_iter().for_each(|one| one.join().expect("no panic"));
@@ -118,8 +119,8 @@ fn leaked_guard_is_reported() {
     );
 }
 
-/// Waits for a byte where one of priority 5 is placed; not yet where this test's own kernel thread,
-/// which no watchdog sees, makes it.
+/// A policy that reads a byte when a microprocess of priority 5 is placed, except on this test's
+/// own kernel thread, which the watchdog does not watch.
 struct Waits {
     pipe: std::io::PipeReader,
     has_begun: Arc<AtomicBool>,
@@ -127,7 +128,7 @@ struct Waits {
 
 #[inline(never)]
 fn waits_in_the_policy(mut pipe: &std::io::PipeReader) {
-    pipe.read_exact(&mut [0]).expect("somebody writes");
+    pipe.read_exact(&mut [0]).expect("a byte in the pipe");
 }
 
 impl Policy for Waits {
@@ -167,7 +168,7 @@ fn blocking_policy_is_reported() {
             let its = over.clone();
             let wakes = thread::spawn(move || {
                 has_begun.store(true, SeqCst);
-                // Until it has really waited: then it is placed, by this one.
+                // Wait until `parks` has really parked. Then this microprocess places it.
                 while !parks.is_finished() {
                     parks.thread().unpark();
                     thread::sleep(Duration::from_millis(1));
@@ -176,7 +177,7 @@ fn blocking_policy_is_reported() {
             });
             others_go_on();
             over.store(true, SeqCst);
-            // As many as it may yet ask for.
+            // More bytes than reads can follow.
             writer.write_all(&[0; 4096]).expect("a reader");
             wakes.join().expect("no panic");
             drop(runtime);
@@ -195,10 +196,10 @@ fn loops_without_a_switch_point(go: &AtomicBool) {
 fn lean_microprocess_that_never_yields_is_reported() {
     let name = "lean_microprocess_that_never_yields_is_reported";
     if open_one(Events::Watch, 1).is_err() {
-        return skip(name, "event source watch is refused here");
+        return skip(name, "event source watch is unavailable");
     }
     provoked(name, "no yield after Preempted", "'hog'", "loops_without_a_switch_point", || {
-        // Under `bpf` it would stand aside.
+        // With `bpf`, the microprocess would be made to wait in the signal handler.
         let runtime = Builder::new()
             .vps(1)
             .events(Events::Watch)
@@ -207,14 +208,15 @@ fn lean_microprocess_that_never_yields_is_reported() {
             .expect("a runtime");
         let (go, runs) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let (its, says) = (go.clone(), runs.clone());
-        // SAFETY: no switch point, no thread-local storage.
+        // SAFETY: no switch point and no thread-local storage.
         let builder = unsafe { thread::Builder::new().name("hog".into()).lean(true) };
         let hog = builder.spawn(move || {
             says.store(true, SeqCst);
             loops_without_a_switch_point(&its);
         });
         until(|| runs.load(SeqCst));
-        // There is one virtual processor: this one ends the loop, once it has been taken from it.
+        // The only virtual processor: this microprocess ends the loop after the VP has been taken
+        // over.
         thread::spawn(move || go.store(true, SeqCst)).join().expect("no panic");
         hog.expect("memory").join().expect("no panic");
         until(|| misbehaved() == 1);
@@ -232,7 +234,7 @@ fn well_behaved_scheduler_is_not_accused() {
     for _ in 0..2 {
         std::thread::sleep(Duration::from_millis(100));
         for signal in [libc::SIGSTOP, libc::SIGCONT] {
-            // SAFETY: a child of ours that was not waited for: its number is its own.
+            // SAFETY: an own child that has not been reaped, so its ID is valid.
             unsafe { libc::kill(child.id() as i32, signal) };
             std::thread::sleep(Duration::from_millis(1500));
         }
@@ -241,7 +243,8 @@ fn well_behaved_scheduler_is_not_accused() {
     assert!(ended.status.success() && !ended.stderr.contains("watchdog"), "{ended:#?}");
 }
 
-/// Those that compute, wait, block, hold guards for a moment, and end; beside busy kernel threads.
+/// Microprocesses that compute, wait, block, hold guards briefly, and end, beside busy kernel
+/// threads.
 fn load() {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -272,11 +275,12 @@ fn load() {
                         thread::Builder::new().priority(priority).spawn(body).expect("memory")
                     })
                     .collect();
-                // Nobody runs for a while: the watchdog lies down, and gets up.
+                // No microprocess runs for a while, so the watchdog pauses and restarts.
                 thread::sleep(Duration::from_millis(200));
                 all.into_iter().for_each(|one| one.join().expect("no panic"));
             }
-            // One alone that computes for long is no hog: nobody waits.
+            // A lone microprocess that computes for long is not reported, because no other one
+            // waits.
             let alone = (0..300_000_000u64).fold(0, |a, b| std::hint::black_box(a ^ b));
             assert_ne!(alone, 1);
             assert_eq!(misbehaved(), 0);
@@ -300,7 +304,7 @@ fn invalid_watchdog_settings_are_refused() {
         return;
     }
     if is_child(name) {
-        // In the program, a bound out of range becomes the nearest one in range.
+        // A bound set in the program is clamped to the valid range.
         let distrust = Distrust { on: OnMisbehaviour::Report, bound: Duration::ZERO };
         assert_eq!(
             Builder::new().vps(1).on_misbehaviour(distrust).build().expect("a runtime").run(|| 7),

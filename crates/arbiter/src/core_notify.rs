@@ -1,24 +1,24 @@
-//! Notification of a virtual processor of another address space: it has to check its slot.
+//! Notification of a VP of another address space, which then checks its slot.
 
 use crate::slot::VpId;
 
-/// The receiver of a notification.
+/// VP that receives a notification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receiver {
-    /// Its place on the board.
+    /// Place of the VP on the board.
     pub place: VpId,
-    /// Its process, from the kernel.
+    /// Pid of its process, from the kernel.
     pub pid: u32,
-    /// The kernel thread that carries it, as its address space wrote it; 0 if unknown.
+    /// Kernel thread that carries the VP, as its address space wrote it; 0 if unknown.
     pub thread: u32,
-    /// Where its address space receives notifications; its meaning is private to the address
-    /// spaces. 0: nowhere.
+    /// Where its address space receives notifications; 0 if nowhere. Only the address spaces
+    /// interpret the value.
     pub listener: u32,
 }
 
-/// Notifies a virtual processor that it lost its core, or that a waiter asks for an answer.
+/// Notifies a VP that it lost its core, or that a waiter requests an acknowledgement.
 pub trait CoreNotify: Send + Sync {
     /// Notifies the receiver. Must not block. Spurious calls are allowed: the receiver may have
-    /// ended, or another one taken its place.
+    /// ended, or another VP may have taken its place.
     fn notify(&self, receiver: Receiver);
 }

@@ -1,16 +1,16 @@
-//! One priority scale for the machine (P0, section 3): which VP runs on which core, agreed between
-//! address spaces over a shared board, without a daemon.
+//! One priority scale for the whole machine (P0, section 3). Address spaces agree through a shared
+//! board which VP runs on which core, without a daemon.
 //!
-//! Each module uses only those above it:
+//! Each module depends only on the modules above it:
 //!
-//! - [`row`]: the cells of an address space's virtual processors, where they sleep and are woken.
-//! - [`slot`]: a core's slot: taking, waiting, handing over; pure, modelled in loom.
-//! - [`share`], [`feedback`]: the rules by which an address space ranks lower than its level.
-//! - [`board`]: the file: made, checked, mapped; and the recently overridden address spaces.
-//! - [`core_notify`]: how a virtual processor of another address space is notified.
-//! - [`member`]: an address space at the board: its row, how many others there are.
-//! - [`seat`]: a virtual processor at the board, and what it does about holders that do not leave.
-//! - [`view`]: the board, read by observers.
+//! - [`row`]: the cells of an address space's VPs, in which they sleep and are woken.
+//! - [`slot`]: the slot of a core: taking, waiting, handing over; pure, modelled in loom.
+//! - [`share`], [`feedback`]: rules by which an address space ranks below its level.
+//! - [`board`]: the file, created, checked and mapped; records of overridden address spaces.
+//! - [`core_notify`]: notification of a VP of another address space.
+//! - [`member`]: an address space at the board: its row, and the number of other members.
+//! - [`seat`]: a VP at the board, and its actions towards holders that do not leave a core.
+//! - [`view`]: the board as read by observers.
 #![deny(unsafe_op_in_unsafe_fn)]
 #![cfg_attr(loom, allow(dead_code, reason = "only what is modelled is used"))]
 
@@ -21,7 +21,7 @@ pub mod row;
 mod rules;
 pub mod slot;
 
-// Everything that maps the file, whose layout loom's atomics do not have.
+// Modules that map the file, whose layout does not match loom's atomics.
 #[cfg(not(loom))]
 pub mod board;
 #[cfg(not(loom))]

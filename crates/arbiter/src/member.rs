@@ -1,11 +1,10 @@
-//! An address space at a board: the row that it holds, how many others there are, and what it may
-//! use.
+//! An address space at a board: its row, the number of other members, and its CPU time budget.
 //!
-//! The number of live rows is counted from the locks of the rows by each process that comes, goes,
-//! or finds one dead, and written into the board's header, where every process reads it with one
-//! load. Two that count at once: the word holds a serial besides, and a counter that finds it
-//! changed counts again; as each takes or gives up its lock before it reads the word, the last
-//! count that is written misses no row.
+//! Each process that joins, leaves, or finds a dead row counts the locked rows. It writes the
+//! number to the board's header, where every process reads it with one load. The word also holds a
+//! serial. A process that counts while the serial changes counts again. Each process takes or
+//! releases its lock before it reads the word, so the last count that is written includes every
+//! row.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -19,13 +18,13 @@ use crate::rules::feedback::{Depth, Rule};
 use crate::rules::share::{Account, Share};
 use crate::slot::{CELLS, Mark, ROWS, VpId};
 
-/// This address space's place among others, or by itself.
+/// Membership of this address space at a board, or a private row without a board.
 #[derive(Debug)]
 pub struct Member {
     row: Row,
     joined: Option<Joined>,
-    /// Its own, which nobody else can write: the share that it may use, what it has used of it, how
-    /// far it sank.
+    /// Private values that no other process can write: the allowed share, the CPU time charged to
+    /// it, and the feedback depth.
     share: AtomicU64,
     account: AtomicU64,
     depth: AtomicU64,
@@ -35,24 +34,25 @@ pub struct Member {
 struct Joined {
     board: &'static Board,
     number: u16,
-    /// A fork's child is no member any more.
+    /// Set in the child of a fork, which is no longer a member.
     forgotten: AtomicBool,
 }
 
 impl Member {
-    /// By itself: it never waits for others, and nobody sees it. Its share counts all the same.
+    /// Creates an address space without a board: it never waits for other address spaces and is
+    /// invisible to them. Its share still applies.
     #[must_use]
     pub fn private(row: Row) -> Member {
         Member::new(row, None)
     }
 
-    /// Takes a row of the board, for an address space of this name (32 bytes of it are kept) with
-    /// so many virtual processors. The board stays mapped for good. The others are woken, or told,
-    /// so that they notice.
+    /// Takes a row of the board, for an address space named `name` (of which 32 bytes are kept)
+    /// with `vps` VPs. The board stays mapped permanently. All other members are woken or notified,
+    /// so that they observe the new member.
     ///
     /// # Errors
-    /// [`Error::NoRoom`]: all rows are taken, or more virtual processors than a row has cells;
-    /// [`Error::Io`]: no locks there.
+    /// [`Error::NoRoom`] if all rows are taken, or if there are more VPs than a row has cells;
+    /// [`Error::Io`] if the file system does not support the locks.
     pub fn join(
         board: Board,
         name: &str,
@@ -64,7 +64,7 @@ impl Member {
         let few = u8::try_from(vps).ok().filter(|&vps| usize::from(vps) <= CELLS);
         let Some(vps) = few else {
             return Err(no_room(format!(
-                "{vps} virtual processors, and a row has room for {CELLS}"
+                "{vps} virtual processors, but a row has room for {CELLS}"
             )));
         };
         let mut number = None;
@@ -86,7 +86,8 @@ impl Member {
             Row { head: &record.head, cells: &record.cells[..vps.into()], reach: Reach::Shared };
         let member =
             Member::new(row, Some(Joined { board, number, forgotten: AtomicBool::new(false) }));
-        // Its VPs wait for nothing yet: nobody had to find them before this.
+        // No VP of this member waits for a core yet, so no other process had to find the row before
+        // this.
         member.recount();
         if member.others() == 0 {
             board.clear_canary();
@@ -105,20 +106,20 @@ impl Member {
         }
     }
 
-    /// Its row.
+    /// Returns the address space's row.
     #[must_use]
     pub fn row(&self) -> Row {
         self.row
     }
 
-    /// The board that it is at, and its row's number there.
+    /// Returns the board and the number of the address space's row there. `None` without a board.
     #[inline]
     #[must_use]
     pub fn board(&self) -> Option<(&'static Board, u16)> {
         self.joined.as_ref().map(|joined| (joined.board, joined.number))
     }
 
-    /// How many other address spaces live on the board, as last counted. One load.
+    /// Returns the number of other members at the last count. Costs one load.
     #[inline]
     #[must_use]
     pub fn others(&self) -> u32 {
@@ -126,8 +127,8 @@ impl Member {
         (joined.board.layout().header.living.load(Ordering::Relaxed) as u32).saturating_sub(1)
     }
 
-    /// Whether another address space has one of these cores, and runs there what is not of this
-    /// level. A load for each; out of date at once.
+    /// Returns whether another address space holds one of `cores` at a level other than `level`.
+    /// Costs one load per core; the result may change at any time.
     #[must_use]
     pub fn is_another_level_there(
         &self,
@@ -142,8 +143,8 @@ impl Member {
         })
     }
 
-    /// Another row of the board: to post there and call its virtual processors. None: out of range,
-    /// or no board.
+    /// Returns another row of the board, through which the caller can post to its VPs and wake
+    /// them. `None` if `row` is out of range or there is no board.
     #[must_use]
     pub fn other_row(&self, row: u16) -> Option<Row> {
         let (board, _) = self.board()?;
@@ -155,9 +156,9 @@ impl Member {
         })
     }
 
-    /// Counts the live rows, by the kernel's word, and gives back what dead ones held. Takes some
-    /// microseconds and more; called once in a second or so, it keeps the count right even where a
-    /// process wrote nonsense over it.
+    /// Counts the live rows by their locks, and reclaims cores of dead rows. Takes some
+    /// microseconds or more. Called about once a second, it also repairs the count after a process
+    /// has overwritten it.
     pub fn recount(&self) {
         if let Some((board, number)) = self.board() {
             self.rewrite_identity();
@@ -175,8 +176,7 @@ impl Member {
         }
     }
 
-    /// Gives back what a dead row held. Its lock is taken meanwhile, so that nobody begins to live
-    /// in it.
+    /// Reclaims a dead row. Holds the row's lock meanwhile, so that no process joins in it.
     fn reclaim_row(&self, board: &Board, row: u16) {
         if board.locks.claim(row).unwrap_or(false) {
             if board
@@ -192,8 +192,8 @@ impl Member {
         }
     }
 
-    /// Writes its identity once more, in case that it was overwritten: others look for its waiting
-    /// VPs by it.
+    /// Writes the row's identity again, in case that it was overwritten: other members find its
+    /// waiting VPs by it.
     pub(crate) fn rewrite_identity(&self) {
         if let Some(record) = self.record() {
             record.vps.store(self.row.cells.len() as u32, Ordering::Relaxed);
@@ -212,7 +212,7 @@ impl Member {
         }
     }
 
-    /// All virtual processors of the others look around.
+    /// Wakes or notifies all VPs of the other members.
     fn wake_others(&self, notifier: &dyn CoreNotify) {
         let Some((board, _)) = self.board() else { return };
         for row in board.locks.held() {
@@ -227,7 +227,7 @@ impl Member {
         }
     }
 
-    /// Notifies a VP of the board, if its kernel thread is known.
+    /// Notifies a VP of the board, if the pid of its process is known.
     pub(crate) fn notify(&self, place: VpId, notifier: &dyn CoreNotify) {
         if let (Some(pid), Some((board, _))) = (self.pid(place.row), self.board()) {
             let thread = board.layout().cell(place).thread().unwrap_or(0);
@@ -237,7 +237,7 @@ impl Member {
         }
     }
 
-    /// Sets where this address space receives notifications: see
+    /// Sets where this address space receives notifications; see
     /// [`Receiver::listener`](crate::core_notify::Receiver::listener).
     pub fn set_listener(&self, listener: u32) {
         if let Some(record) = self.record() {
@@ -250,18 +250,18 @@ impl Member {
         if row == number { Some(std::process::id()) } else { board.locks.pid(row) }
     }
 
-    /// The kernel thread that carries a VP, and its process.
+    /// Returns the pid of a VP's process and the kernel thread that carries the VP.
     pub(crate) fn thread(&self, place: VpId) -> Option<(u32, u32)> {
         let (board, _) = self.board()?;
         Some((self.pid(place.row)?, board.layout().cell(place).thread()?))
     }
 
-    /// Whether a row's process lives, by its lock.
+    /// Returns whether a row's process lives, by the row's lock.
     pub(crate) fn lives(&self, row: u16) -> bool {
         self.board().is_none_or(|(board, number)| row == number || board.locks.is_held(row))
     }
 
-    /// A holder of this row was overridden.
+    /// Records that a holder of this row was overridden.
     pub(crate) fn record_override(&self, row: u16, reason: Reason) {
         let Some((board, _)) = self.board() else { return };
         let record = &board.layout().records[usize::from(row)];
@@ -274,7 +274,7 @@ impl Member {
         overrides::note(&board.layout().overrides, &record.name.get(), pid, reason, monotonic());
     }
 
-    /// How often a virtual processor of this address space was overridden, and why last.
+    /// Returns how often a VP of this address space was overridden, and the last reason.
     #[must_use]
     pub fn overridden(&self) -> (u32, Option<Reason>) {
         let Some((board, number)) = self.board() else { return (0, None) };
@@ -285,8 +285,8 @@ impl Member {
         )
     }
 
-    /// In a fork's child: it is alone from now on, its row a copy of its own, and its parent's
-    /// remains its parent's. Safe in a signal handler.
+    /// In the child of a fork: turns the member into a private one with a copy of the row, and
+    /// leaves the parent's row to the parent. Async-signal-safe.
     pub fn forget_in_child(&self) {
         if let Some(joined) = &self.joined {
             joined.forgotten.store(true, Ordering::Relaxed);
@@ -294,7 +294,7 @@ impl Member {
         }
     }
 
-    /// How much CPU time this address space may use from now on; None: as much as it gets.
+    /// Sets the CPU time that this address space may use from now on; `None` means no bound.
     pub fn set_share(&self, share: Option<Share>) {
         self.share.store(share.map_or(0, Share::packed), Ordering::Relaxed);
         if let Some(record) = self.record() {
@@ -302,21 +302,21 @@ impl Member {
         }
     }
 
-    /// See [`set_share`](Member::set_share).
+    /// Returns the share; see [`set_share`](Member::set_share).
     #[inline]
     #[must_use]
     pub fn share(&self) -> Option<Share> {
         Share::unpacked(self.share.load(Ordering::Relaxed))
     }
 
-    /// The rule of feedback for *all* address spaces at this board; None: none.
+    /// Sets the feedback rule for *all* address spaces at this board; `None` disables feedback.
     pub fn set_feedback(&self, rule: Option<Rule>) {
         if let Some((board, _)) = self.board() {
             board.set_feedback(rule);
         }
     }
 
-    /// See [`set_feedback`](Member::set_feedback).
+    /// Returns the feedback rule; see [`set_feedback`](Member::set_feedback).
     #[must_use]
     pub fn feedback(&self) -> Option<Rule> {
         self.board().and_then(|(board, _)| board.feedback())
@@ -326,8 +326,8 @@ impl Member {
         self.board().map(|(board, number)| &board.layout().records[usize::from(number)])
     }
 
-    /// A VP used so much CPU time. True: its address space's levels count otherwise now (its share
-    /// is used up, or feedback): all its VPs have to ask again whether they [may
+    /// Charges CPU time that VP `vp` used. Returns true if the address space's rank has changed,
+    /// through its share or through feedback. All its VPs must then check again whether they [may
     /// run](crate::seat::Seat::runs).
     #[must_use]
     pub fn book(&self, vp: usize, nanoseconds: u64, now: u64) -> bool {
@@ -344,7 +344,8 @@ impl Member {
             || changed
     }
 
-    /// The address space has nothing to run, and waits for something. As [`book`](Member::book).
+    /// Records that the address space has nothing to run and waits. Returns as
+    /// [`book`](Member::book).
     #[must_use]
     pub fn waited(&self) -> bool {
         self.feedback().is_some_and(|rule| self.update_depth(|depth| depth.waited(rule)))
@@ -364,7 +365,8 @@ impl Member {
             .is_some_and(|share| Account(self.account.load(Ordering::Relaxed)).is_spent(share, now))
     }
 
-    /// As what a VP counts that runs a microprocess of this level; None: it may not run now.
+    /// Returns the mark at which a VP that runs a microprocess of `level` ranks. `None` if it must
+    /// not run now.
     #[inline]
     pub(crate) fn mark(&self, level: u8, now: u64) -> Option<Mark> {
         let rule = self
@@ -376,14 +378,14 @@ impl Member {
         self.mark_by_rules(level, now)
     }
 
-    /// Whether its CPU time is bounded. One load.
+    /// Returns whether the address space's CPU time is bounded. Costs one load.
     #[inline]
     #[must_use]
     pub fn has_share(&self) -> bool {
         self.share.load(Ordering::Relaxed) != 0
     }
 
-    /// Whether its share is hard, and used up: it may not run at all.
+    /// Returns whether the share is hard and used up, so that no VP may run.
     #[must_use]
     pub fn is_throttled(&self, now: u64) -> bool {
         self.share().is_some_and(Share::is_hard) && self.is_spent(now)
@@ -401,7 +403,7 @@ impl Member {
         Some(Mark::of(level.min(63).saturating_sub(sunk)))
     }
 
-    /// In how many nanoseconds a share that is used up is renewed.
+    /// Returns the time until the next period of a used-up share, in nanoseconds.
     pub(crate) fn renewal(&self, now: u64) -> Option<u64> {
         let share = self.share().filter(|_| self.is_spent(now))?;
         Some(Account::renewal(share, now))
@@ -421,7 +423,7 @@ impl Drop for Member {
     }
 }
 
-/// Changes a word; returns what stood there before.
+/// Changes a word atomically; returns its previous value.
 fn update(word: &AtomicU64, how: impl Fn(u64) -> u64) -> u64 {
     word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |word| Some(how(word)))
         .unwrap_or_else(|word| word)

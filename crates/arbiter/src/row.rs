@@ -1,10 +1,10 @@
-//! Row: the cells of one address space's virtual processors. In its cell a VP sleeps, and any
-//! thread wakes it there: threads of its own address space, and, where the row is on a board, of
-//! others.
+//! Row: the cells of one address space's VPs. A VP sleeps in its cell, where any thread of its
+//! address space can wake it. If the row is on a board, threads of other address spaces can too.
 //!
-//! The protocol against lost wake-ups, modelled in `row/tests/loom.rs`: the sleeper writes that it
-//! sleeps, then looks once more at everything that others may have filled; the waker fills, then
-//! reads whether the VP sleeps. Both read after a full fence, so one of them sees the other.
+//! The protocol loses no wake-up; `row/tests/loom.rs` models it. The sleeper stores that it sleeps,
+//! and then checks once more every place to which other threads post. The waker posts, and then
+//! loads whether the VP sleeps. Both loads follow a full fence, so at least one of the two observes
+//! the other.
 
 mod cell;
 #[cfg(test)]
@@ -14,11 +14,10 @@ pub use cell::{Cell, Reach, SleepMode};
 
 use crate::loom::{AtomicU64, Ordering, fence};
 
-/// What all of an address space's virtual processors have in common: what was put before them from
-/// outside, 64 kinds of it.
+/// Posts from outside to an address space's VPs: a set of 64 bits.
 ///
-/// A bit says where to look and nothing more. It may be set for nothing, and a stray write
-/// can clear it: then its owner finds what is there when it next looks at everything.
+/// A bit tells where to check and nothing more. It may be set without need, and a stray write can
+/// clear it; the owner then finds the post at its next full check.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Head {
@@ -32,33 +31,33 @@ impl Default for Head {
 }
 
 impl Head {
-    /// With nothing posted.
+    /// Creates a head without posts.
     #[must_use]
     pub fn new() -> Head {
         Head { posted: AtomicU64::new(0) }
     }
 
-    /// Something was put where `bit` says, before this. Then somebody has to be
-    /// [called](Cell::claim_wake), or to look.
+    /// Sets `bit`, after the caller has stored what the bit announces. The caller then
+    /// [wakes](Cell::claim_wake) a VP, unless one is about to check.
     #[inline]
     pub fn post(&self, bit: u32) {
         let bit = 1 << (bit & 63);
-        // A sender that sees it set from before has put its own there before the owner took the
-        // bit: the fence orders that against the load, and the owner's swap comes, with another
-        // one, before it looks.
+        // A sender that finds the bit already set has stored its data before the owner takes the
+        // bit. The fence orders the store before the load; the owner's swap and fence precede its
+        // check.
         fence(Ordering::SeqCst);
         if self.posted.load(Ordering::Relaxed) & bit == 0 {
             self.posted.fetch_or(bit, Ordering::AcqRel);
         }
     }
 
-    /// Whether anything is posted. A hint, unless a fence comes before it.
+    /// Returns whether any bit is set. A hint, unless a fence precedes the call.
     #[inline(always)]
     pub fn has_posts(&self) -> bool {
         self.posted.load(Ordering::Relaxed) != 0
     }
 
-    /// Takes what is posted: the caller looks everywhere that it says, after this.
+    /// Takes all posts. The caller then checks every place that the bits announce.
     #[inline]
     pub fn take_posts(&self) -> u64 {
         let posts = self.posted.swap(0, Ordering::AcqRel);
@@ -67,38 +66,39 @@ impl Head {
     }
 }
 
-/// The row of an address space: its own, or another's.
+/// Row of this address space or of another one.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
-    /// What is posted.
+    /// Posts to the row.
     pub head: &'static Head,
-    /// A cell a virtual processor.
+    /// One cell per VP.
     pub cells: &'static [Cell],
-    /// The others that see it.
+    /// Processes that can access the row.
     pub reach: Reach,
 }
 
-/// How an address space learns that something was posted for it.
+/// Result of notifying an address space of a post.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RingOutcome {
-    /// Somebody there looks already, or will at its next step.
+    /// A VP of the address space is checking for work, or will at its next step.
     Awake,
-    /// A virtual processor was woken.
+    /// A sleeping VP was woken.
     Woken,
-    /// All run, and none has looked lately: only their own address space can interrupt one of them.
+    /// All VPs run, and none has checked recently: only their own address space can interrupt one.
     Busy,
-    /// One sleeps where only its own address space can wake it, and has to be told another way.
+    /// A VP sleeps on descriptors, where only its own address space can wake it, so it must be
+    /// notified in another way.
     Unreachable,
 }
 
-/// The ringing thread.
+/// State of the thread that calls [`Row::ring`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caller {
-    /// It is about to wait, on this core.
+    /// About to wait on this core.
     Waits(u32),
-    /// It goes on, on this core.
+    /// Continues to run on this core.
     Continues(u32),
-    /// It does not know where it runs.
+    /// Runs on an unknown core.
     Anywhere,
 }
 
@@ -112,22 +112,23 @@ impl Caller {
     }
 }
 
-/// One that has looked within so many nanoseconds looks again soon: it switches.
+/// A VP that has checked within this many nanoseconds switches often, and so checks again soon.
 const SOON: u64 = 200_000;
 
 impl Row {
-    /// Of an address space that nobody else sees. Kept for good.
+    /// Creates the row of an address space that other processes cannot access. Never freed.
     #[must_use]
     pub fn private(vps: usize) -> Row {
         let cells: Vec<Cell> = (0..vps).map(|_| Cell::new()).collect();
         Row { head: Box::leak(Box::default()), cells: cells.leak(), reach: Reach::Private }
     }
 
-    /// After a [post](Head::post): sees to it that a virtual processor of this row looks.
+    /// Makes a VP of this row check for work after a [post](Head::post). Called by another address
+    /// space.
     ///
-    /// By another address space. Never wakes a second one while one is up that will look. Of
-    /// several that lie, wakes the one that lay down on the caller's core if the caller is about to
-    /// wait: the kernel goes over to it then, without waking another core. Else rather another one.
+    /// Wakes no VP if an awake one will check. If the caller is about to wait, prefers a VP that
+    /// went to sleep on the caller's core: the kernel then switches to it without waking another
+    /// core. If the caller continues to run, prefers a VP that went to sleep on another core.
     pub fn ring(&self, caller: Caller, now: impl FnOnce() -> u64) -> RingOutcome {
         let now = std::cell::LazyCell::new(now);
         let mut asleep: Option<&Cell> = None;

@@ -1,5 +1,5 @@
-//! A virtual processor at the board: whether it may run, when it has to leave its core, and what it
-//! does about those that do not leave.
+//! Seat of a VP at the board. Decides whether the VP may run and when it must leave its core, and
+//! overrides holders that do not leave a core for which the VP waits.
 //!
 //! ```text
 //!        runs(level)                      higher one takes the core, or turn_over
@@ -8,13 +8,16 @@
 //!    │                   │                                       ▼
 //!    └───────────────────┴──────────────── idle() ◀────────── look(): Go or Wait
 //! ```
-//! A waiter looks from time to time at the holder of the core. A holder whose process is dead,
-//! which is stopped, or which slept in the kernel from one look to the next loses the core at once.
-//! Any other one is *asked* once its quantum is over: its next step answers; it is told if it does
-//! not at once; and if it does not answer within the bound it loses the core too, whatever its
-//! level. One that has answered is left alone for twice as long, up to four quanta: a look at /proc
-//! costs as much as some switches. So what a holder says, or what another process wrote in its
-//! name, counts for four quanta and the bound, and no longer.
+//!
+//! A waiter periodically checks the holder of the core. A holder loses the core at once if it is
+//! dead or stopped, or if it slept in the kernel from one check to the next. Any other holder is
+//! *asked* for an acknowledgement once its quantum is over, and its next step acknowledges. A
+//! holder that does not acknowledge at once is notified. If it does not acknowledge within the
+//! bound, it loses the core regardless of its level.
+//!
+//! Each acknowledgement doubles the time until the next check, up to four quanta, because a check
+//! of /proc costs as much as several switches. Thus a holder's word on the board, whichever process
+//! wrote it, counts for at most four quanta and the bound.
 
 use std::cell;
 use std::sync::Arc;
@@ -35,50 +38,51 @@ use crate::holder::thread_status::{self, ThreadStatus};
 use crate::row::{Cell, Reach, SleepMode};
 use crate::slot::{BoardAccess, CORES, Mark, SlotProtocol, SlotSnapshot, VpId};
 
-/// What a virtual processor that wants to run is to do.
+/// Next action of a VP that requests a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Outcome {
-    /// It has the core.
+    /// The VP has the core.
     Go,
-    /// It puts back what it wanted to run, lies down in its cell, looks once more whether [the core
-    /// is its own](Seat::is_mine), and sleeps for [`Seat::nap`] at most. Up again, it calls
-    /// [`Seat::look`] or, if something else is to run, [`Seat::runs`].
+    /// The VP must wait. It puts back the microprocess that it was about to run, and prepares to
+    /// sleep in its cell. It then checks once more whether [the core is its own](Seat::is_mine),
+    /// and sleeps for at most [`Seat::nap`]. After waking up it calls [`Seat::look`], or
+    /// [`Seat::runs`] if it is to run something else.
     Wait,
 }
 
-/// A VP that has used its share up looks no oftener than this.
+/// Minimum interval between checks of a VP whose share is used up.
 const SPENT_CHECK: u64 = 10_000_000;
 
-/// The owner's half of a core's slot, one per virtual processor. Where the address space is alone,
-/// or at no board, all of it is one load.
+/// A VP's side of a core's slot. If the address space is the only one, or has no board, each
+/// operation costs one load.
 ///
-/// All times are CLOCK_MONOTONIC in nanoseconds. Nothing here blocks.
+/// All times are CLOCK_MONOTONIC in nanoseconds. No method blocks.
 pub struct Seat {
     member: Arc<Member>,
     at: Option<Position>,
     vp: u8,
     notifier: Arc<dyn CoreNotify>,
     bounds: Bounds,
-    /// Where it is at home, and where else it may go.
+    /// The VP's home core, and in `cores` all cores to which it may move.
     home: u16,
     cores: Box<[u16]>,
-    /// Its core, for [`SeatStatus`].
+    /// Current core of the VP, for [`SeatStatus`].
     shown: Arc<AtomicU16>,
-    /// Its slot's word, while it holds the core.
+    /// The slot's word while the VP holds the core.
     held: Option<Tenure>,
-    /// The level at which it waits.
+    /// Level at which the VP waits.
     wanted: Option<u8>,
-    /// It may not run at all before the next period, even on a free core.
+    /// Whether the VP must not run before the next period, even on a free core.
     throttled: bool,
     holder_watch: HolderWatch,
     displaced: cell::Cell<Option<Displaced>>,
-    /// As what it counted when it last asked.
+    /// Mark at which the VP last requested a core.
     counted: Mark,
     note: Option<SlotObserver>,
 }
 
-/// Told of each change of the slot that the seat makes: for a trace.
+/// Callback for each change of the slot that the seat makes, for a trace.
 pub type SlotObserver = Box<dyn Fn(SlotSnapshot) + Send + Sync>;
 
 struct Tenure {
@@ -87,7 +91,7 @@ struct Tenure {
     since: u64,
 }
 
-/// The previous holder of the core, which has to leave.
+/// Previous holder of the core, which must leave it.
 #[derive(Clone, Copy)]
 struct Displaced {
     place: VpId,
@@ -96,9 +100,9 @@ struct Displaced {
 }
 
 impl Seat {
-    /// The seat of a VP at the core of this number. `only_one`: no other VP of its address space is
-    /// ever at that core. Of a member without a board, or at a core that the board has no slot for,
-    /// it always goes.
+    /// Creates the seat of VP `vp` at core `core`. `only_one` means that no other VP of the address
+    /// space ever uses that core. Without a board, or if the board has no slot for the core, the VP
+    /// always has the core.
     #[must_use]
     pub fn new(
         member: Arc<Member>,
@@ -136,27 +140,29 @@ impl Seat {
         }
     }
 
-    /// `note` is told of each change that it makes.
+    /// Sets a callback for each change of the slot that this seat makes.
     #[must_use]
     pub fn noted(mut self, note: SlotObserver) -> Seat {
         self.note = Some(note);
         self
     }
 
-    /// For a trace, after it has asked for its core: what the slot says now, and as what the VP
-    /// counts ([`Mark::NONE`]: it may not run at all). None: nobody else is there.
+    /// Returns the slot's content and the VP's mark after it requested its core, for a trace.
+    /// [`Mark::NONE`] means that the VP must not run at all. `None` if there is no other member.
     #[must_use]
     pub fn sees(&self) -> Option<(SlotSnapshot, Mark)> {
         self.contended().map(|at| (at.slot().load().snapshot(at.core), self.counted))
     }
 
-    /// Where the board, its slot, and others matter: nowhere else than there is anything done.
+    /// Returns the position if there is a board with other members. All other cases need no work on
+    /// the slot.
     #[inline]
     fn contended(&self) -> Option<Position> {
         self.at.filter(|_| self.member.others() != 0)
     }
 
-    /// Whether the core is this VP's. One load where it is alone, else two.
+    /// Returns whether the VP has the core. Costs one load without other members, and two
+    /// otherwise.
     #[inline]
     #[must_use]
     pub fn is_mine(&self) -> bool {
@@ -164,13 +170,14 @@ impl Seat {
             && self.contended().is_none_or(|at| at.slot().load().holder() == Some(at.me))
     }
 
-    /// Whether it waits for its share's next period, and for nobody.
+    /// Returns whether the VP waits for its share's next period rather than for a holder.
     #[must_use]
     pub fn is_throttled(&self) -> bool {
         self.throttled
     }
 
-    /// The VP is about to run something of this level (0 to 63), or goes on with it.
+    /// Requests the core for running something of level `level` (0 to 63), or confirms that the VP
+    /// continues with it.
     #[inline]
     pub fn runs(&mut self, level: u8, now: u64) -> Outcome {
         let at = self.contended();
@@ -226,8 +233,8 @@ impl Seat {
         }
     }
 
-    /// It may go to these cores too, see [`better_core`](Seat::better_core): those that the board
-    /// has slots for.
+    /// Sets the cores to which the VP may move; see [`better_core`](Seat::better_core). Cores
+    /// without a slot on the board are ignored.
     #[must_use]
     pub fn with_cores(mut self, cores: impl Iterator<Item = usize>) -> Seat {
         self.cores = cores.filter(|core| *core < CORES).map(|core| core as u16).collect();
@@ -237,9 +244,10 @@ impl Seat {
         self
     }
 
-    /// The core at which to ask rather than at its own: its home if it is not to `roam`; else,
-    /// unless its own is its already, or free, one that is held by nobody, or by somebody lower. To
-    /// be asked before [`runs`](Seat::runs). Some loads a core where its own is another's.
+    /// Returns the core that the VP should request instead of its current core. Without `roams`,
+    /// that is its home core. With `roams`, it is a core that is free or held at a lower mark,
+    /// unless the current core is free or its own. To be called before [`runs`](Seat::runs). Costs
+    /// one load per core if another VP holds the current core.
     #[must_use]
     pub fn better_core(&self, level: u8, roams: bool, now: u64) -> Option<u16> {
         let at = self.contended()?;
@@ -261,7 +269,7 @@ impl Seat {
         (mark(lowest) < least).then_some(lowest)
     }
 
-    /// From now on it asks for this core, which [`better_core`](Seat::better_core) named.
+    /// Moves the VP to this core, which [`better_core`](Seat::better_core) returned.
     pub fn move_to(&mut self, core: u16) {
         self.leave();
         if let Some(at) = &mut self.at {
@@ -270,13 +278,13 @@ impl Seat {
         }
     }
 
-    /// The VP has nothing to run: the highest one that waits for the core gets it.
+    /// Leaves the core, which goes to its highest waiter: the VP has nothing to run.
     pub fn idle(&mut self) {
         self.idle_after(|| ());
     }
 
-    /// As [`idle`](Seat::idle): the highest one of the waiters after `meanwhile`, which finds the
-    /// core free. For a step that may wake a VP that wants it.
+    /// Leaves the core like [`idle`](Seat::idle), but calls `meanwhile` while the core is free, and
+    /// only then gives it to the highest waiter. For a step that may wake a VP that needs the core.
     pub fn idle_after(&mut self, meanwhile: impl FnOnce()) {
         self.leave_after(meanwhile);
         self.wanted = None;
@@ -288,7 +296,7 @@ impl Seat {
     }
 
     fn leave_after(&mut self, meanwhile: impl FnOnce()) {
-        // Somebody may also have given it the core for nothing.
+        // Another VP may have given this VP the core although this VP no longer waits.
         let has = |at: &Position| {
             self.held.is_some() || self.wanted.is_some() || at.slot().load().holder() == Some(at.me)
         };
@@ -297,8 +305,8 @@ impl Seat {
         self.held = None;
     }
 
-    /// The quantum of what it runs is over, and `level` is what would run next: another address
-    /// space that waits at no lower a level has its turn.
+    /// Ends the quantum of the running microprocess; `level` is the level of the next one. Another
+    /// address space that waits at the same or a higher level gets the core.
     pub fn turn_over(&mut self, level: u8, now: u64) -> Outcome {
         if let (Some(at), Some(mark)) = (self.contended(), self.member.mark(level, now)) {
             let turned = self.core(&at).turn_over(at.me, mark);
@@ -310,8 +318,8 @@ impl Seat {
         self.runs(level, now)
     }
 
-    /// For a waiting VP that was called, or whose nap is over: may it go? Looks at the holder of
-    /// the core, if the time for that has come, which takes some 20 us of system calls.
+    /// Requests the core again for a waiting VP that was woken or whose nap is over. Checks the
+    /// holder of the core if a check is due, which takes about 20 us of system calls.
     pub fn look(&mut self, now: u64) -> Outcome {
         let Some(level) = self.wanted else { return Outcome::Go };
         if self.runs(level, now) == Outcome::Go {
@@ -334,13 +342,14 @@ impl Seat {
             WatchAction::Override(reason) => {
                 let core = self.core(&at);
                 if seen.is_given() {
-                    // It never came for it; or it would be given the core again at once.
+                    // The holder never accepted the core. If the holder still counted as waiting,
+                    // it would be given the core again at once.
                     at.board.layout().cell(holder).end_wait();
                 }
                 if core.evict(seen) {
                     self.member.record_override(holder.row, reason);
-                    // If it was given the core, its call may have been lost; if not, it has to
-                    // leave.
+                    // The wake-up of a holder that was given the core may be lost. Any other holder
+                    // must leave the core.
                     self.given(holder);
                     self.member.notify(holder, &*self.notifier);
                 }
@@ -352,14 +361,14 @@ impl Seat {
         self.runs(level, now)
     }
 
-    /// The kernel's word on a holder.
+    /// Returns the state of a holder's kernel thread.
     fn holder_status(&self, holder: VpId) -> ThreadStatus {
         if !self.member.lives(holder.row) {
             return ThreadStatus::Gone;
         }
         match self.member.thread(holder) {
-            // A thread that its process does not have is a wrong word on the board, or one that
-            // ended: its present carrier will answer.
+            // If the process has no such thread, the word on the board is outdated or corrupt, and
+            // the VP's present carrier can still acknowledge.
             Some((pid, thread)) => match thread_status::read(pid, thread) {
                 ThreadStatus::Gone => ThreadStatus::Unknown,
                 status => status,
@@ -368,24 +377,24 @@ impl Seat {
         }
     }
 
-    /// For how long one that waits may sleep before it looks again.
+    /// Returns how long a waiting VP may sleep before its next check.
     #[must_use]
     pub fn nap(&self, now: u64) -> Duration {
         let mut look = self.holder_watch.interval.max(FIRST_CHECK);
         if self.cores.len() > 1 {
-            // Another core may be free by then, of which nobody tells.
+            // Another core may become free without a notification.
             look = look.min(nanoseconds(self.bounds.quantum));
         }
         Duration::from_nanos(match self.member.renewal(now) {
             Some(renewal) if self.throttled => renewal,
-            // Below all levels: others look at the holder, too.
+            // The VP ranks below all levels, so other waiters check the holder too.
             Some(renewal) => renewal.min(look.max(SPENT_CHECK)),
             None => look,
         })
     }
 
-    /// For a running VP, from time to time (a tick): whether the previous holder of the core has
-    /// left; if not, that is noted on the board.
+    /// Checks periodically, on a tick of a running VP, whether the previous holder has left the
+    /// core. Records an override on the board if it has not.
     pub fn tick(&mut self, now: u64) {
         let (Some(mut displaced), Some(at)) = (self.displaced.get(), self.contended()) else {
             return;
@@ -407,7 +416,8 @@ impl Seat {
                 self.displaced.set(Some(displaced));
             }
             (ThreadStatus::Running(used), Some(before)) => {
-                // A step takes far less, and answers: it runs on without one.
+                // A step needs far less CPU time than this, and acknowledges. Hence the thread has
+                // taken no step.
                 if used.saturating_sub(before) >= bound / 8 {
                     self.member.record_override(displaced.place.row, Reason::Unresponsive);
                 }
@@ -417,7 +427,7 @@ impl Seat {
         }
     }
 
-    /// This kernel thread, which calls, carries the VP from now on.
+    /// Records that the calling kernel thread carries the VP from now on.
     pub fn on_thread(&self) {
         if let Some(cell) = self.member.row().cells.get(usize::from(self.vp)) {
             // SAFETY: no arguments; cannot fail.
@@ -425,13 +435,13 @@ impl Seat {
         }
     }
 
-    /// For observers from outside.
+    /// Returns the seat's state for other threads.
     #[must_use]
     pub fn holds(&self) -> SeatStatus {
         SeatStatus { member: self.member.clone(), at: self.at, core: self.shown.clone() }
     }
 
-    /// The member that it belongs to.
+    /// Returns the member to which the seat belongs.
     #[must_use]
     pub fn member(&self) -> &Arc<Member> {
         &self.member

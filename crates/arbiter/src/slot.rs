@@ -1,63 +1,65 @@
-//! A core's slot: which virtual processor of which address space holds the core, at what level, and
-//! which ones wait for it.
+//! Slot of a core: which VP of which address space holds the core, at what mark, and which VPs wait
+//! for it.
 //!
-//! - wants the core, and it is free or held at a lower level: takes it; then: tells the displaced
-//!   VP; looks for a higher waiter.
-//! - wants it, and it is held at its level or a higher one: says in its cell that it waits; then:
-//!   looks at the slot once more.
-//! - holds it and leaves, or sinks: frees the slot, or lowers its mark; then: gives it to the
-//!   highest waiter, and calls that one.
-//! - is given it: accepts, by writing the slot anew; then: or, if it wants it no longer, leaves.
+//! - A VP that needs the core, which is free or held at a lower mark, takes it. Afterwards it
+//!   notifies the displaced VP and searches for a higher waiter.
+//! - A VP that needs the core, which is held at its own or a higher mark, stores in its cell that
+//!   it waits. Afterwards it checks the slot once more.
+//! - A holder that leaves or sinks frees the slot or lowers its mark. Afterwards it gives the slot
+//!   to the highest waiter and wakes it.
+//! - A VP that was given the slot accepts it by writing the slot anew, or leaves it if it no longer
+//!   needs the core.
 //!
-//! No wake-up is lost: a waiter says that it waits and then looks at the slot; a VP that lowers a
-//! slot does so and then looks for waiters; a full fence stands between the two on both sides, so
-//! one of them sees the other. In the same way a waiter that goes away and one that just then is
-//! given the slot: it clears what it said and looks at the slot; the giver writes the slot and
-//! looks whether the waiter still waits. Modelled in loom below.
+//! No wake-up is lost. A waiter stores that it waits and then loads the slot; a VP that lowers a
+//! slot stores the slot and then searches for waiters. A full fence separates the two steps on both
+//! sides, so at least one observes the other. The same holds for a waiter that withdraws while it
+//! is given the slot. The waiter clears its wait and then loads the slot; the giver writes the slot
+//! and then loads the wait. `slot/tests/loom.rs` models the protocol.
 //!
-//! All of this stands on a board, where other processes may write anything at any time: a word that
-//! makes no sense counts as a free slot, every loop has an end, and a waiter looks again from time
-//! to time ([`crate::seat`]).
+//! The slots lie on a board, where other processes may write anything at any time. Therefore an
+//! invalid word counts as a free slot, every loop is bounded, and a waiter checks again
+//! periodically ([`crate::seat`]).
 
 use crate::loom::{AtomicU64, Ordering, fence};
 use crate::row::Cell;
 
-/// How many address spaces have room on a board.
+/// Maximum number of address spaces on a board.
 pub const ROWS: usize = 256;
-/// How many virtual processors of one address space have room on a board.
+/// Maximum number of VPs of one address space on a board.
 pub const CELLS: usize = 64;
-/// How many cores a board has slots for.
+/// Number of cores for which a board has slots.
 pub const CORES: usize = 1024;
 
-/// Fewer in a model: each atomic word multiplies the executions to explore.
+/// Fewer words in a model: each atomic word multiplies the executions to explore.
 const WORDS: usize = if cfg!(loom) { 1 } else { ROWS / 64 };
-/// How often a protocol tries again before it believes that somebody writes nonsense all the time,
-/// and waits.
+/// Number of attempts of a protocol step. After that the VP waits, because a process apparently
+/// overwrites the slot continuously.
 const TRIES: u32 = 64;
 
-/// At what level a core is held or waited for, as it stands on the board.
+/// Level at which a core is held or waited for, as stored on the board.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mark(u8);
 
 impl Mark {
-    /// Nobody.
+    /// No holder.
     pub const NONE: Mark = Mark(0);
-    /// Below all levels: of an address space that has used up its share.
+    /// Below all levels: the address space has used up its share.
     pub const SPENT: Mark = Mark(1);
 
-    /// Of a level, 0 to 63; a higher one counts as 63.
+    /// Returns the mark of a level, 0 to 63; a higher level counts as 63.
     #[must_use]
     pub fn of(level: u8) -> Mark {
         Mark(level.min(63) + 2)
     }
 
-    /// The level, unless it is below all of them.
+    /// Returns the level, or `None` if the mark is below all levels.
     #[must_use]
     pub fn level(self) -> Option<u8> {
         self.0.checked_sub(2)
     }
 
-    /// As a number, in their order: 0 is [`NONE`](Mark::NONE), 1 [`SPENT`](Mark::SPENT).
+    /// Returns the mark as a number, in order of marks: 0 is [`NONE`](Mark::NONE), 1
+    /// [`SPENT`](Mark::SPENT).
     #[must_use]
     pub fn number(self) -> u8 {
         self.0
@@ -68,41 +70,41 @@ impl Mark {
     }
 }
 
-/// A virtual processor of an address space on the board.
+/// VP of an address space on the board.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct VpId {
-    /// The row of its address space.
+    /// Row of its address space.
     pub row: u16,
-    /// Its number there.
+    /// Number of the VP within the row.
     pub vp: u8,
 }
 
-/// What the slot of a core said at some moment: for a trace.
+/// Content of a core's slot at some time, for a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotSnapshot {
-    /// The core's number.
+    /// Number of the core.
     pub core: u16,
-    /// Rises by one with every change, 30 bits: what several processes saw of one slot is in order
-    /// by it.
+    /// Serial of 30 bits that increases by one with every change. It orders the snapshots of one
+    /// slot that several processes took.
     pub serial: u32,
-    /// The previous holder of the core; none: it was free.
+    /// Holder of the core; `None` if it is free.
     pub holder: Option<(VpId, Mark)>,
-    /// Given, and not yet accepted.
+    /// Whether the holder was given the core and has not accepted it yet.
     pub given: bool,
 }
 
-/// What a slot says: row + 1 (16 bits), VP (8), mark (8), two flags, serial (30).
+/// Word of a slot: row + 1 (16 bits), VP (8), mark (8), two flags, serial (30).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Word(u64);
 
-/// Given, and not yet accepted.
+/// The holder was given the core and has not accepted it yet.
 const GIVEN: u64 = 1 << 32;
-/// Somebody wants to know whether the holder is still there.
+/// A waiter requests an acknowledgement from the holder.
 const ASKED: u64 = 1 << 33;
 const SERIAL: u32 = 34;
 
 impl Word {
-    /// None, where it is free or makes no sense.
+    /// Returns the holder and its mark. `None` if the slot is free or the word is invalid.
     pub(crate) fn held(self) -> Option<(VpId, Mark)> {
         let (row, vp) = ((self.0 as u16).checked_sub(1)?, (self.0 >> 16) as u8);
         let mark = Mark::checked((self.0 >> 24) as u8)?;
@@ -125,7 +127,8 @@ impl Word {
         self.0 & ASKED != 0
     }
 
-    /// The same for as long as the same one holds it and does not answer.
+    /// Returns the word without `ASKED`. It stays the same until the holder changes or
+    /// acknowledges.
     pub(crate) fn identity(self) -> u64 {
         self.0 & !ASKED
     }
@@ -157,26 +160,26 @@ impl Word {
     }
 }
 
-/// The cells of all rows, and what has to be done about those in them.
+/// Access to the cells of all rows, and notification of the VPs in them.
 pub(crate) trait BoardAccess {
-    /// How many VPs a row has, at most [`CELLS`].
+    /// Returns the number of VPs of a row, at most [`CELLS`].
     fn vps(&self, row: u16) -> u8;
-    /// `row` and `vp` are in range.
+    /// Returns the cell of `place`, which must be in range.
     fn cell(&self, place: VpId) -> &Cell;
-    /// It was given the core: it has to be called.
+    /// Wakes a VP that was given the core.
     fn given(&self, place: VpId);
-    /// It lost the core: it has to be told.
+    /// Notifies a VP that lost the core.
     fn displaced(&self, place: VpId);
-    /// The caller has changed the slot, to this.
+    /// Reports that the caller has changed the slot to this content.
     fn changed(&self, _: SlotSnapshot) {}
 }
 
-/// One core's. All zero: free, and nobody waits.
+/// Slot of one core. All zeroes mean a free core without waiters.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Slot {
     word: AtomicU64,
-    /// One bit a row: VPs of it may wait here. Which, and how high, their cells say.
+    /// One bit per row: its VPs may wait for this core. Their cells hold whether and at which mark.
     waiting: [AtomicU64; WORDS],
 }
 
@@ -195,7 +198,7 @@ impl Slot {
         self.word.compare_exchange(seen.0, next.0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Nobody of this row waits here any more.
+    /// Removes a row from the waiters of this core.
     pub(crate) fn forget(&self, row: u16) {
         self.bits(row).fetch_and(!bit(row), Ordering::Relaxed);
     }
@@ -209,7 +212,7 @@ fn bit(row: u16) -> u64 {
     1 << (row % 64)
 }
 
-/// A slot, its core's number, and the VPs that may be there: the protocol.
+/// Protocol on a slot: the slot, its core's number, and access to the VPs.
 pub(crate) struct SlotProtocol<'a, P> {
     pub(crate) slot: &'a Slot,
     pub(crate) number: u16,
@@ -217,7 +220,7 @@ pub(crate) struct SlotProtocol<'a, P> {
 }
 
 impl<P: BoardAccess> SlotProtocol<'_, P> {
-    /// Makes the slot say `next`, if it still says `seen`.
+    /// Changes the slot from `seen` to `next`. Returns false if it no longer holds `seen`.
     fn change(&self, seen: Word, next: Word) -> bool {
         let done = self.slot.swap(seen, next);
         if done {
@@ -226,10 +229,10 @@ impl<P: BoardAccess> SlotProtocol<'_, P> {
         done
     }
 
-    /// `me` wants to run at `mark`. Ok: it holds the core, as this word says. Err: it waits for the
-    /// holder of the core.
+    /// Requests the core for `me` at `mark`. Returns `Ok` with the slot's word if `me` holds the
+    /// core, and `Err` with the holder's word if `me` waits.
     ///
-    /// `only_one`: no other VP of its row is ever at this core.
+    /// `only_one`: no other VP of its row ever uses this core.
     pub(crate) fn enter(&self, me: VpId, mark: Mark, only_one: bool) -> Result<Word, Word> {
         for _ in 0..TRIES {
             let seen = self.slot.load();
@@ -260,25 +263,25 @@ impl<P: BoardAccess> SlotProtocol<'_, P> {
         Err(self.slot.load())
     }
 
-    /// `me` says that it waits; a look at the slot has to follow.
+    /// Stores that `me` waits. The caller must load the slot afterwards.
     fn wait(&self, me: VpId, mark: Mark) {
         self.places.cell(me).begin_wait(self.number, mark);
         self.slot.bits(me.row).fetch_or(bit(me.row), Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
-    /// `me` does not wait any more.
+    /// Clears the wait of `me`.
     fn withdraw(&self, me: VpId, only_one: bool) {
         self.places.cell(me).end_wait();
-        // Where there may be others of the row its bit stays: to clear it for one would lose
-        // another.
+        // Other VPs of the row may wait too, so the row's bit stays set: clearing it could lose one
+        // of them.
         if only_one {
             self.slot.bits(me.row).fetch_and(!bit(me.row), Ordering::Relaxed);
         }
     }
 
-    /// `me` does not want the core: if it has it, the highest waiter gets it, of those that are
-    /// there after `meanwhile`.
+    /// Releases the core if `me` holds it. The highest waiter after the call of `meanwhile` gets
+    /// the core.
     pub(crate) fn leave(&self, me: VpId, only_one: bool, meanwhile: impl FnOnce()) {
         self.withdraw(me, only_one);
         fence(Ordering::SeqCst);
@@ -295,14 +298,14 @@ impl<P: BoardAccess> SlotProtocol<'_, P> {
         }
     }
 
-    /// `me` holds the core at `mark` and has had its turn: a waiter at no lower a level gets it.
-    /// False: there is none.
+    /// Gives the core, which `me` holds at `mark`, to a waiter of the same or a higher mark.
+    /// Returns false if there is none.
     pub(crate) fn turn_over(&self, me: VpId, mark: Mark) -> bool {
         let seen = self.slot.load();
         seen.holder() == Some(me) && self.give(seen, Mark(mark.0 - 1)) == Some(true)
     }
 
-    /// The holder is not to have the core any more. False: it is not as `seen` says by now.
+    /// Takes the core from its holder. Returns false if the slot no longer holds `seen`.
     pub(crate) fn evict(&self, seen: Word) -> bool {
         let done = self.change(seen, seen.free());
         if done {
@@ -311,13 +314,14 @@ impl<P: BoardAccess> SlotProtocol<'_, P> {
         done
     }
 
-    /// Asks the holder whether it is there: [`enter`](SlotProtocol::enter) answers, by another
-    /// word.
+    /// Requests an acknowledgement from the holder. [`enter`](SlotProtocol::enter) acknowledges by
+    /// writing a new word.
     pub(crate) fn ask(&self, seen: Word) {
         self.slot.swap(seen, Word(seen.0 | ASKED));
     }
 
-    /// After the slot was freed or lowered: if somebody waits at a higher level, it gets it.
+    /// Gives the slot to a waiter of a higher mark, if there is one. Called after the slot was
+    /// freed or lowered.
     fn promote_waiter(&self) {
         fence(Ordering::SeqCst);
         for _ in 0..TRIES {
@@ -328,8 +332,8 @@ impl<P: BoardAccess> SlotProtocol<'_, P> {
         }
     }
 
-    /// The highest of the waiters above `above` gets the slot. Some(false): none waits so. None: it
-    /// changed just now.
+    /// Gives the slot to the highest waiter above `above`. Returns `Some(false)` if there is none,
+    /// and `None` if the slot changed meanwhile.
     fn give(&self, seen: Word, above: Mark) -> Option<bool> {
         let Some((place, mark)) = self.highest_waiter(seen, above) else { return Some(false) };
         let given = seen.given(place, mark);
@@ -344,25 +348,26 @@ impl<P: BoardAccess> SlotProtocol<'_, P> {
             self.places.given(place);
             return Some(true);
         }
-        // It waits no longer, or otherwise. If it has not accepted meanwhile, it may be past its
-        // last look at the slot.
+        // The VP no longer waits, or waits at another mark. If it has not accepted the slot
+        // meanwhile, it may already have loaded the slot for the last time: the slot must be freed.
         if self.change(given, given.free()) { None } else { Some(true) }
     }
 
-    /// The highest waiter above `above`; of several the one whose row comes first after the
-    /// holder's, so that all have their turn.
+    /// Finds the highest waiter above `above`. Among equals, the first row after the holder's row
+    /// wins, so that all rows get a turn.
     fn highest_waiter(&self, seen: Word, above: Mark) -> Option<(VpId, Mark)> {
         let holder = seen.holder();
         let after = holder.map_or(0, |holder| usize::from(holder.row) + 1);
-        // Of several of one row, any: by the serial, scattered since it rises by two from one
-        // holder to the next.
+        // Among the VPs of one row the search starts at an arbitrary VP. It is derived from the
+        // serial by multiplication, because the serial increases by two from one holder to the
+        // next.
         let any = (seen.0 >> SERIAL).wrapping_mul(0x9e37_79b9) >> 16;
         let mut best: Option<(VpId, Mark)> = None;
         for turn in 0..=WORDS {
             let word = (after / 64 + turn) % WORDS;
             let all = self.slot.waiting[word].load(Ordering::Relaxed);
-            // The first word is looked at twice: the rows after the holder's, and in the end those
-            // before.
+            // The first word is searched twice: at first the rows after the holder's, at last the
+            // rows before.
             let first = u64::MAX.checked_shl(after as u32 % 64).unwrap_or(0);
             let mut rows = match turn {
                 0 => all & first,
@@ -389,7 +394,7 @@ impl<P: BoardAccess> SlotProtocol<'_, P> {
 }
 
 impl Cell {
-    /// The owner waits for a core.
+    /// Stores that the owner waits for a core.
     pub(crate) fn begin_wait(&self, core: u16, mark: Mark) {
         self.set_waits((u32::from(core) + 1) << 8 | u32::from(mark.0));
     }
@@ -398,7 +403,7 @@ impl Cell {
         self.set_waits(0);
     }
 
-    /// At what level the owner waits for this core.
+    /// Returns the mark at which the owner waits for this core.
     pub(crate) fn waits_for(&self, core: u16) -> Option<Mark> {
         let waits = self.waits();
         (waits >> 8 == u32::from(core) + 1).then(|| Mark::checked(waits as u8)).flatten()

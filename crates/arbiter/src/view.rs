@@ -1,4 +1,4 @@
-//! The board, to be looked at: for `kumi top`. Reads, and changes nothing.
+//! Read-only view of the board, for `kumi board` and `kumi top`.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use crate::rules::feedback::Rule;
 use crate::rules::share::Share;
 use crate::slot::{CORES, ROWS};
 
-/// A board, open for looking.
+/// Board that is open for reading.
 #[derive(Debug)]
 pub struct View {
     map: Map,
@@ -26,63 +26,65 @@ pub struct View {
     inode: u64,
 }
 
-/// A core that somebody holds or waits for.
+/// Core with a holder or with waiters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CoreView {
-    /// Its number.
+    /// Number of the core.
     pub core: usize,
     /// Its holder.
     pub holder: Option<RankedVp>,
-    /// Its waiters, the highest first.
+    /// Its waiters, highest first.
     pub waiting: Vec<RankedVp>,
 }
 
-/// A virtual processor and the level at which it counts.
+/// VP and the level at which it ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RankedVp {
-    /// The row of its address space.
+    /// Row of its address space.
     pub row: u16,
-    /// Its number there.
+    /// Number of the VP within the row.
     pub vp: u8,
-    /// None: below all levels, its address space's share is used up.
+    /// Level; `None` if it ranks below all levels because its share is used up.
     pub level: Option<u8>,
 }
 
-/// An address space that lives.
+/// Living address space.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpaceView {
-    /// Its row.
+    /// Number of its row.
     pub row: u16,
-    /// Its process: as the kernel says, or, where that cannot be found out, as it says itself.
+    /// Pid of its process: from the kernel, or as the process wrote it if the kernel reports none.
     pub pid: u32,
-    /// Its name; without control characters.
+    /// Its name, without control characters.
     pub name: String,
-    /// How many virtual processors it has.
+    /// Number of its VPs.
     pub vps: usize,
-    /// When it joined, CLOCK_MONOTONIC.
+    /// Time of joining, CLOCK_MONOTONIC.
     pub started: Duration,
     /// CPU time that its VPs used.
     pub used: Duration,
-    /// The CPU time that it may use.
+    /// CPU time that it may use.
     pub share: Option<Share>,
-    /// By how many levels it counts lower (feedback).
+    /// Number of levels by which it ranks lower through feedback.
     pub sunk: u8,
-    /// How often a VP of it was overridden.
+    /// How often a VP of the address space was overridden.
     pub overridden: u32,
-    /// Why it was, last.
+    /// Reason of the last override.
     pub reason: Option<Reason>,
 }
 
 impl View {
-    /// The board at `path`; none is made. Not for a process that is itself at this board: the
-    /// kernel forgets the process's id there when the view is closed.
+    /// Opens the board at `path` for reading; creates none. A member of this board must not use a
+    /// view: closing the view releases the record lock by which the kernel reports the member's
+    /// pid.
     ///
     /// # Errors
-    /// As [`Board::open`](crate::board::Board::open); there is none ([`Error::Io`], `NotFound`).
+    /// As [`Board::open`](crate::board::Board::open); [`Error::Io`] with `NotFound` if there is no
+    /// board.
     pub fn open(path: &Path) -> Result<View, Error> {
         let fd = OwnedFd::from(board::opened(path, std::fs::File::options().read(true))?);
-        // A corrupted file may have lost its magic number. It is read all the same,
-        // to name the culprit.
+        // A corrupted file may have lost its magic number. It is still read, to identify the
+        // writer.
         let is_whole = rustix::fs::fstat(&fd).is_ok_and(|stat| stat.st_size as usize == SIZE);
         let is_known = is_whole && corruption::is_corrupted(&fd);
         if !is_known && !board::is_board(path, &fd)? {
@@ -93,8 +95,8 @@ impl View {
         Ok(View { map, locks: Locks::new(fd), path: path.to_owned(), inode })
     }
 
-    /// The cores that anybody holds or waits for, in order. What others do meanwhile may show in
-    /// one and not in another.
+    /// Returns the cores with a holder or with waiters, in order. Not a snapshot: concurrent
+    /// changes may appear in one core and be missing in another.
     #[must_use]
     pub fn cores(&self) -> Vec<CoreView> {
         let layout = self.map.layout();
@@ -131,7 +133,7 @@ impl View {
         cores
     }
 
-    /// The address spaces that live, by row.
+    /// Returns the living address spaces, by row.
     #[must_use]
     pub fn spaces(&self) -> Vec<SpaceView> {
         let rows = self.locks.held().into_iter().filter(|&row| usize::from(row) < ROWS);
@@ -159,16 +161,16 @@ impl View {
         .collect()
     }
 
-    /// The rule of feedback for all of them.
+    /// Returns the feedback rule of the board.
     #[must_use]
     pub fn feedback(&self) -> Option<Rule> {
         Rule::unpacked(self.map.layout().header.feedback.load(Ordering::Relaxed))
     }
 
-    /// The address spaces that did not do their part, the latest first: those that were overridden
-    /// of late, be they gone by now; and while they live, those that write over the unused part of
-    /// the board, the first of all. If a process does so, /proc is searched for it, which takes
-    /// some milliseconds.
+    /// Returns the address spaces that violated the protocol, latest first. Living processes that
+    /// write to the reserved part of the board come first, then recently overridden processes,
+    /// which may have ended. If the reserved part was written, /proc is searched, which takes some
+    /// milliseconds.
     #[must_use]
     pub fn offenders(&self) -> Vec<Offender> {
         let mut all = Vec::new();
@@ -186,7 +188,8 @@ impl View {
         all
     }
 
-    /// How many holders were overridden since the board was made, and the process of the last one.
+    /// Returns how many holders were overridden since the board was created, and the pid of the
+    /// last.
     #[must_use]
     pub fn overridden(&self) -> (u32, u32) {
         let word = self.map.layout().header.overridden.load(Ordering::Relaxed);

@@ -1,5 +1,4 @@
-//! The board's file: what is refused, and how many may make it at once; members, forks, shares,
-//! feedback.
+//! The board's file: refused files, and concurrent creation; members, forks, shares and feedback.
 
 mod harness;
 
@@ -19,7 +18,7 @@ use kumihimo_arbiter::seat::{Bounds, Outcome};
 use kumihimo_arbiter::share::Share;
 use kumihimo_arbiter::view::View;
 
-/// What the other processes of these tests do; nothing in the tests' own.
+/// Body of the child processes of these tests. Does nothing in the test process itself.
 #[test]
 fn child() {
     let Some((path, words)) = words() else { return };
@@ -31,7 +30,7 @@ fn child() {
             say(&format!("row {}", member.board().expect("a board").1));
             let _ = std::io::stdin().read_line(&mut String::new());
         }
-        // A user without rights: what it is told, and what it could do.
+        // A user without rights reports the errors of both openings.
         "nobody" => {
             // SAFETY: integers, and an empty list.
             unsafe {
@@ -47,19 +46,19 @@ fn child() {
                 std::mem::ManuallyDrop::new(Room(path.parent().expect("a directory").to_owned()));
             let member = room.member(1);
             let mut mine = seat(&member, 0, 5, patient());
-            // SAFETY: the child does nothing that a lock of another kernel thread's could keep it
-            // from.
+            // SAFETY: the child takes no lock that another kernel thread could hold.
             let child = unsafe { libc::fork() };
             assert!(child >= 0);
             if child == 0 {
                 member.forget_in_child();
-                // Alone, whatever it does, and it leaves its parent's row alone.
+                // The child is the only member of its board, and changes nothing in its parent's
+                // row.
                 let ok =
                     member.others() == 0 && mine.is_mine() && mine.runs(63, now()) == Outcome::Go;
                 member.row().cells[0].set_thread(1);
                 drop(mine);
                 drop(member);
-                // SAFETY: ends this process; pauses it, for as long as the test lasts.
+                // SAFETY: exits or pauses this process; the alarm ends it after the test.
                 unsafe {
                     if !ok {
                         libc::_exit(1);
@@ -88,7 +87,7 @@ fn refused(room: &Room, what: &str) {
 }
 
 #[test]
-fn a_symbolic_link_is_refused() {
+fn symbolic_link_is_refused() {
     let room = Room::new();
     let elsewhere = room.0.join("elsewhere");
     for target in ["elsewhere", "nowhere"] {
@@ -102,11 +101,11 @@ fn a_symbolic_link_is_refused() {
 }
 
 #[test]
-fn what_is_no_file_is_refused() {
+fn directory_and_pipe_are_refused() {
     let room = Room::new();
     std::fs::create_dir(room.path()).expect("a directory");
     let error = Board::open(&room.path()).expect_err("a directory").to_string();
-    assert!(error.contains("no file"), "{error}");
+    assert!(error.contains("not a regular file"), "{error}");
     std::fs::remove_dir(room.path()).expect("it is there");
     rustix::fs::mknodat(
         rustix::fs::CWD,
@@ -116,43 +115,43 @@ fn what_is_no_file_is_refused() {
         0,
     )
     .expect("a pipe");
-    refused(&room, "no file");
+    refused(&room, "not a regular file");
 }
 
 #[test]
-fn a_file_that_others_may_write_is_refused() {
+fn file_writable_by_others_is_refused() {
     let room = Room::new();
     drop(Board::open(&room.path()).expect("a board"));
     assert_eq!(room.path().metadata().expect("it is there").permissions().mode() & 0o777, 0o600);
     std::fs::set_permissions(room.path(), PermissionsExt::from_mode(0o620)).expect("it is ours");
-    refused(&room, "written by others");
+    refused(&room, "other users can write");
 }
 
 #[test]
 fn other_contents_are_refused_and_left_alone() {
     let room = Room::new();
     std::fs::write(room.path(), "my only copy").expect("room");
-    refused(&room, "no board");
+    refused(&room, "not a board");
     assert_eq!(std::fs::read(room.path()).expect("it is there"), b"my only copy");
     std::fs::write(room.path(), "x").expect("room");
-    refused(&room, "no board");
+    refused(&room, "not a board");
 }
 
 #[test]
-fn another_version_is_named() {
+fn board_of_other_version_is_refused() {
     let room = Room::new();
     drop(Board::open(&room.path()).expect("a board"));
     let file = File::options().write(true).open(room.path()).expect("it is ours");
     file.write_all_at(&7u32.to_le_bytes(), 8).expect("room");
     refused(
         &room,
-        &format!("version 7, this program knows version {}", kumihimo_arbiter::board::VERSION),
+        &format!("version 7, this program supports version {}", kumihimo_arbiter::board::VERSION),
     );
     assert!(matches!(Board::open(&room.path()), Err(Error::Version { found: 7, .. })));
 }
 
 #[test]
-fn a_board_that_was_cut_short_is_refused() {
+fn truncated_board_is_refused() {
     let room = Room::new();
     drop(Board::open(&room.path()).expect("a board"));
     let file = File::options().write(true).open(room.path()).expect("it is ours");
@@ -164,13 +163,14 @@ fn a_board_that_was_cut_short_is_refused() {
 }
 
 #[test]
-fn a_board_that_was_not_finished_is_finished() {
+fn unfinished_board_is_completed() {
     let room = Room::new();
     drop(Board::open(&room.path()).expect("a board"));
     let file = File::options().write(true).open(room.path()).expect("it is ours");
-    // Its maker died before it wrote the magic number; or before it allocated anything.
+    // The creating process died before it wrote the magic number, and then before it allocated
+    // anything.
     file.write_all_at(&[0; 8], 0).expect("room");
-    let error = View::open(&room.path()).expect_err("nothing to see yet").to_string();
+    let error = View::open(&room.path()).expect_err("unfinished").to_string();
     assert!(error.contains("not finished"), "{error}");
     assert_eq!(room.member(1).others(), 0);
     file.set_len(0).expect("room");
@@ -179,7 +179,7 @@ fn a_board_that_was_not_finished_is_finished() {
 }
 
 #[test]
-fn locked_board_is_not_waited_for_long() {
+fn locked_board_times_out() {
     let room = Room::new();
     let file = File::create(room.path()).expect("a file");
     file.set_permissions(PermissionsExt::from_mode(0o600)).expect("it is ours");
@@ -190,9 +190,9 @@ fn locked_board_is_not_waited_for_long() {
 }
 
 #[test]
-fn a_full_file_system_is_named() {
+fn full_file_system_is_reported() {
     if !rustix::process::geteuid().is_root() {
-        return skip("a_full_file_system_is_named", "only root can mount one");
+        return skip("full_file_system_is_reported", "only root can mount one");
     }
     let room = Room::new();
     let options = std::ffi::CString::new("size=64k").expect("no nul");
@@ -203,13 +203,13 @@ fn a_full_file_system_is_named() {
         rustix::mount::MountFlags::empty(),
         options.as_c_str(),
     ) {
-        return skip("a_full_file_system_is_named", &format!("no mounting here ({e})"));
+        return skip("full_file_system_is_reported", &format!("no mounting here ({e})"));
     }
     let outcome = std::panic::catch_unwind(|| {
         let error = Board::open(&room.path()).expect_err("there is no room");
         assert!(matches!(error, Error::Full(..)), "{error}");
-        assert!(error.to_string().contains("make room"), "{error}");
-        // It took nothing of what is left.
+        assert!(error.to_string().contains("free some space"), "{error}");
+        // The failed creation leaves the remaining space free.
         assert_eq!(room.path().metadata().expect("it is there").len(), 0);
         File::create(room.0.join("other"))
             .and_then(|mut file| file.write_all(&[1; 4096]))
@@ -222,14 +222,14 @@ fn a_full_file_system_is_named() {
 }
 
 #[test]
-fn another_user_is_refused() {
+fn board_of_other_user_is_refused() {
     if !rustix::process::geteuid().is_root() {
-        return skip("another_user_is_refused", "only root can become another user");
+        return skip("board_of_other_user_is_refused", "only root can become another user");
     }
     let room = Room::new();
     std::fs::set_permissions(&room.0, PermissionsExt::from_mode(0o755)).expect("it is ours");
     drop(Board::open(&room.path()).expect("a board"));
-    // The child's program must be one that nobody may run.
+    // With mode 0600 the child cannot open the board, with 0644 it can open it for reading.
     for mode in [0o600, 0o644] {
         std::fs::set_permissions(room.path(), PermissionsExt::from_mode(mode)).expect("it is ours");
         let mut nobody = Other::start(&room.path(), "nobody");
@@ -237,14 +237,14 @@ fn another_user_is_refused() {
         nobody.expect("or set KUMI_ARBITER to another path or to none");
         nobody.ends();
     }
-    // And the other way round: root does not use what another user planted.
+    // Conversely, root does not use a board of another user.
     std::fs::set_permissions(room.path(), PermissionsExt::from_mode(0o600)).expect("it is ours");
     std::os::unix::fs::chown(room.path(), Some(65_534), Some(65_534)).expect("root may");
-    refused(&room, "belongs to user 65534 and not to user 0");
+    refused(&room, "belongs to user 65534, not to user 0");
 }
 
 #[test]
-fn sixteen_make_it_at_once_and_each_has_a_row() {
+fn sixteen_processes_create_one_board() {
     let room = Room::new();
     let mut others: Vec<Other> = (0..16).map(|_| Other::start(&room.path(), "opens")).collect();
     others.iter_mut().for_each(Other::go);
@@ -286,7 +286,7 @@ fn members_are_counted_as_they_come_and_go() {
     assert!(first.other_row(256).is_none());
     drop(second);
     assert_eq!([first.others(), third.others()], [1, 1]);
-    // The place is taken again, and nothing of the old one is left.
+    // The row is taken again, without remains of the former member.
     let again = room.member(3);
     assert_eq!(again.board().expect("a board").1, 1);
     drop((again, third));
@@ -294,7 +294,7 @@ fn members_are_counted_as_they_come_and_go() {
 }
 
 #[test]
-fn too_many_are_refused_by_name() {
+fn excess_members_and_vps_are_refused() {
     let room = Room::new();
     let board = Board::open(&room.path()).expect("a board");
     let error = Member::join(board, "x", 65, now(), &Signal).expect_err("65 cells").to_string();
@@ -309,7 +309,7 @@ fn too_many_are_refused_by_name() {
 }
 
 #[test]
-fn a_forked_child_is_no_member() {
+fn forked_child_is_no_member() {
     let room = Room::new();
     let member = room.member(1);
     let mut parent = Other::start(&room.path(), "forks");
@@ -321,7 +321,7 @@ fn a_forked_child_is_no_member() {
         }
     };
     assert_eq!(member.others(), 1);
-    // The parent dies, its child lives on: the row is nobody's.
+    // The parent dies while its child lives: no process holds the row.
     parent.child.kill().expect("it lives");
     parent.child.wait().expect("it ends");
     let child = rustix::process::Pid::from_raw(child).expect("a process id");
@@ -330,12 +330,12 @@ fn a_forked_child_is_no_member() {
         member.recount();
         member.others() == 0
     });
-    assert!(!ended, "the child found that it was not alone");
+    assert!(!ended, "the child found another member");
     rustix::process::kill_process(child, rustix::process::Signal::KILL).expect("it lives");
 }
 
 #[test]
-fn without_a_board_nobody_is_waited_for() {
+fn private_member_never_waits() {
     let member = Arc::new(Member::private(Row::private(2)));
     let mut seat = seat(&member, 0, 5, Bounds::default());
     assert_eq!((member.others(), seat.is_mine()), (0, true));
@@ -347,7 +347,7 @@ fn without_a_board_nobody_is_waited_for() {
 }
 
 #[test]
-fn a_hard_share_holds_even_alone() {
+fn hard_share_applies_without_others() {
     const MS: u64 = 1_000_000;
     let member = Arc::new(Member::private(Row::private(1)));
     member.set_share(Share::new(250, Duration::from_millis(100), true));
@@ -360,11 +360,11 @@ fn a_hard_share_holds_even_alone() {
     assert_eq!(seat.nap(1_099 * MS), Duration::from_millis(1));
     assert_eq!(seat.look(1_099 * MS), Outcome::Wait);
     assert_eq!(seat.look(1_100 * MS), Outcome::Go);
-    // 5 ms are owed.
+    // A debt of 5 ms remains.
     assert!(seat.is_mine());
     assert!(member.book(0, 20 * MS, 1_150 * MS));
     assert_eq!(seat.runs(63, 1_199 * MS), Outcome::Wait);
-    // What it wanted to run is gone.
+    // The VP no longer has the microprocess that it was to run.
     seat.idle();
     assert!(seat.is_mine());
 }
@@ -383,7 +383,7 @@ fn used_up_share_ranks_below_all_others() {
     assert!(b.is_mine());
     assert_eq!(b.look(105 * MS), Outcome::Go);
     b.idle();
-    assert!(a.is_mine(), "nobody else wants the core");
+    assert!(a.is_mine(), "no other VP needs the core");
     assert_eq!(a.look(106 * MS), Outcome::Go);
     assert_eq!(b.runs(0, 107 * MS), Outcome::Go);
     assert_eq!(a.runs(63, 108 * MS), Outcome::Wait);
@@ -392,7 +392,7 @@ fn used_up_share_ranks_below_all_others() {
 }
 
 #[test]
-fn feedback_is_one_rule_for_all() {
+fn feedback_rule_applies_to_all_members() {
     const MS: u64 = 1_000_000;
     let room = Room::new();
     let (hog, other) = (room.member(1), room.member(1));
@@ -407,7 +407,7 @@ fn feedback_is_one_rule_for_all() {
     assert_eq!(a.turn_over(20, 8 * MS), Outcome::Wait);
     assert_eq!(b.look(8 * MS), Outcome::Go);
     assert_eq!(room.view().spaces()[0].sunk, 1);
-    // It waits for something, and counts as before.
+    // The address space waits, and rises to its former level.
     a.idle();
     assert!(hog.waited());
     assert_eq!(a.runs(20, 9 * MS), Outcome::Go);

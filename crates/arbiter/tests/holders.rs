@@ -1,5 +1,5 @@
-//! What a virtual processor does about one that holds its core and does not leave: dead, stopped,
-//! asleep, silent, or written there by nobody.
+//! Actions of a VP towards a holder that does not leave the core: a dead, stopped, sleeping or
+//! unresponsive holder, and a corrupted slot.
 
 mod harness;
 
@@ -14,7 +14,7 @@ use rustix::process::Signal as Sign;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What the other processes of these tests do; nothing in the tests' own.
+/// Body of the child processes of these tests. Does nothing in the test process itself.
 #[test]
 fn child() {
     let Some((path, words)) = words() else { return };
@@ -24,13 +24,13 @@ fn child() {
     }
     let level: u8 = what[1].parse().expect("a level");
     let room = std::mem::ManuallyDrop::new(Room(path.parent().expect("a directory").to_owned()));
-    // Where the header was scribbled over there is none.
+    // If the header is overwritten, the process cannot join.
     let Ok(board) = Board::open(&path) else { return };
     let member = Arc::new(Member::join(board, "child", 1, now(), &Signal).expect("a row"));
     let mut seat =
         seat(&member, 0, 5, if what[0] == "races" { Bounds::default() } else { patient() });
     match what[0] {
-        // Runs one step after the other for as long as it may.
+        // Runs one step after the other while it may.
         "steps" => {
             goes(&mut seat, 0, level);
             say("goes");
@@ -42,7 +42,7 @@ fn child() {
                 }
             }
         }
-        // Has the core, and never asks again.
+        // Takes the core and never requests it again.
         "deaf" => {
             goes(&mut seat, 0, level);
             say("goes");
@@ -53,7 +53,7 @@ fn child() {
             say("goes");
             let _ = std::io::stdin().read_line(&mut String::new());
         }
-        // Has the core once, when it is told to begin.
+        // Takes the core once, after the start signal.
         "queues" => {
             say("begins");
             let _ = std::io::stdin().read_line(&mut String::new());
@@ -65,7 +65,7 @@ fn child() {
             std::io::Write::write_all(&mut order, format!("{level}\n").as_bytes()).expect("room");
             seat.idle();
         }
-        // Has the core so many times, at changing levels.
+        // Takes the core the given number of times, at changing levels.
         "races" => {
             let rounds: u64 = what[2].parse().expect("rounds");
             let mut random = u64::from(std::process::id());
@@ -90,7 +90,7 @@ fn child() {
     }
 }
 
-/// Writes nonsense over the whole board, all the time.
+/// Overwrites the whole board with random words, continuously.
 fn scribbles(path: &std::path::Path) {
     let file = std::fs::File::options().read(true).write(true).open(path).expect("the board");
     let words = file.metadata().expect("it is there").len() as usize / 8;
@@ -99,7 +99,7 @@ fn scribbles(path: &std::path::Path) {
     // SAFETY: a new mapping of the whole file.
     let at = unsafe { libc::mmap(std::ptr::null_mut(), words * 8, protection, flags, fd, 0) };
     assert_ne!(at, libc::MAP_FAILED);
-    // SAFETY: mapped for good, aligned, written by atomic stores only.
+    // SAFETY: mapped permanently, aligned, and written by atomic stores only.
     let board =
         unsafe { std::slice::from_raw_parts(at.cast::<std::sync::atomic::AtomicU64>(), words) };
     say("goes");
@@ -113,19 +113,20 @@ fn scribbles(path: &std::path::Path) {
     while !is_over() {
         for _ in 0..10_000 {
             let value = match next() % 4 {
-                // What might be believed: small rows, VPs and levels.
+                // Plausible values: small rows, VPs and levels.
                 0 => next() & 0xff01_0101_0103,
                 1 => 0,
                 _ => next(),
             };
-            // The header and the first slots and rows are where it hurts.
+            // Half of the writes hit the header and the first slots and rows, where the damage is
+            // greatest.
             let at = if next() % 2 == 0 { next() as usize % 512 } else { next() as usize % words };
             board[at].store(value, std::sync::atomic::Ordering::Relaxed);
         }
     }
 }
 
-/// The one other address space that the board shows.
+/// Returns the override count and the last reason of process `pid`.
 fn blamed(room: &Room, pid: u32) -> (u32, Option<Reason>) {
     let spaces = room.view().spaces();
     let space = spaces.iter().find(|space| space.pid == pid).expect("it is at the board");
@@ -133,7 +134,7 @@ fn blamed(room: &Room, pid: u32) -> (u32, Option<Reason>) {
 }
 
 #[test]
-fn a_killed_holder_loses_its_core() {
+fn killed_holder_loses_its_core() {
     let room = Room::new();
     let member = room.member(1);
     let mut holder = Other::start(&room.path(), "steps 63");
@@ -146,15 +147,15 @@ fn a_killed_holder_loses_its_core() {
     goes(&mut seat, 0, 0);
     assert_eq!(member.others(), 0, "it is counted as living");
     assert_eq!(room.view().overridden(), (1, holder.child.id()));
-    // Its row is another's, or nobody's, and it can still be named.
+    // The row may already have another owner, yet the process can still be identified.
     let offenders = room.view().offenders();
-    let said: Vec<_> =
+    let seen: Vec<_> =
         offenders.iter().map(|one| (one.name.as_str(), one.pid, one.reason, one.times)).collect();
-    assert_eq!(said, [("child", holder.child.id(), Reason::Dead, 1)]);
+    assert_eq!(seen, [("child", holder.child.id(), Reason::Dead, 1)]);
 }
 
 #[test]
-fn killed_holder_is_named_by_the_finder() {
+fn recount_records_killed_holder_once() {
     let room = Room::new();
     let member = room.member(1);
     let mut holder = Other::start(&room.path(), "steps 63");
@@ -172,7 +173,7 @@ fn killed_holder_is_named_by_the_finder() {
 }
 
 #[test]
-fn a_killed_waiter_is_given_nothing() {
+fn killed_waiter_is_not_given_the_core() {
     let room = Room::new();
     let member = room.member(1);
     let mut mine = seat(&member, 0, 5, Bounds::default());
@@ -192,7 +193,7 @@ fn a_killed_waiter_is_given_nothing() {
 }
 
 #[test]
-fn a_stopped_holder_loses_its_core_and_takes_it_back() {
+fn stopped_holder_loses_its_core_and_takes_it_back() {
     let room = Room::new();
     let member = room.member(1);
     let mut holder = Other::start(&room.path(), "steps 63");
@@ -209,7 +210,7 @@ fn a_stopped_holder_loses_its_core_and_takes_it_back() {
 }
 
 #[test]
-fn a_holder_asleep_in_the_kernel_loses_its_core() {
+fn sleeping_holder_loses_its_core() {
     let room = Room::new();
     let member = room.member(1);
     let mut holder = Other::start(&room.path(), "sleeps 63");
@@ -221,7 +222,7 @@ fn a_holder_asleep_in_the_kernel_loses_its_core() {
 }
 
 #[test]
-fn a_holder_that_is_deaf_loses_its_core() {
+fn unresponsive_holder_loses_its_core() {
     let room = Room::new();
     let member = room.member(1);
     let mut holder = Other::start(&room.path(), "deaf 63");
@@ -233,12 +234,12 @@ fn a_holder_that_is_deaf_loses_its_core() {
 }
 
 #[test]
-fn a_higher_holder_that_answers_keeps_its_core() {
+fn responsive_higher_holder_keeps_its_core() {
     let room = Room::new();
     let member = room.member(1);
     let mut holder = Other::start(&room.path(), "steps 63");
     holder.expect("goes");
-    // Asked every 10 ms; given much time to answer.
+    // Asked every 10 ms, with much time to acknowledge.
     let bounds = Bounds { quantum: Duration::from_millis(10), watchdog: Duration::from_secs(20) };
     let mut seat = seat(&member, 0, 5, bounds);
     assert!(!goes_before(&mut seat, 0, 62, now() + 300_000_000), "the lower one has the core");
@@ -247,7 +248,7 @@ fn a_higher_holder_that_answers_keeps_its_core() {
 }
 
 #[test]
-fn equals_take_turns() {
+fn equal_levels_take_turns() {
     let room = Room::new();
     let member = room.member(1);
     let mut holder = Other::start(&room.path(), "steps 7");
@@ -256,12 +257,12 @@ fn equals_take_turns() {
     assert_eq!(seat.runs(7, now()), Outcome::Wait);
     assert_eq!(seat.runs(8, now()), Outcome::Go, "the higher one goes at once");
     holder.expect("waits");
-    assert_eq!(seat.turn_over(8, now()), Outcome::Go, "nobody waits at its level");
+    assert_eq!(seat.turn_over(8, now()), Outcome::Go, "no VP waits at its level");
     assert_eq!(seat.runs(7, now()), Outcome::Go, "no lower than the waiter");
     for _ in 0..20 {
         assert_eq!(seat.turn_over(7, now()), Outcome::Wait);
         holder.expect("goes");
-        // Its quantum does not end by itself in this test: the higher level takes it.
+        // No quantum ends by itself in this test, so a request at a higher level takes the core.
         assert_eq!(seat.runs(8, now()), Outcome::Go);
         holder.expect("waits");
         assert_eq!(seat.runs(7, now()), Outcome::Go);
@@ -272,7 +273,7 @@ fn equals_take_turns() {
 }
 
 #[test]
-fn ten_processes_go_by_their_levels() {
+fn waiters_get_the_core_by_level() {
     let room = Room::new();
     let member = room.member(1);
     let mut seat = seat(&member, 0, 5, patient());
@@ -281,8 +282,8 @@ fn ten_processes_go_by_their_levels() {
         .map(|level| Other::start(&room.path(), &format!("queues {level}")))
         .collect();
     others.iter_mut().for_each(|other| other.expect("begins"));
-    // Not before all of them run: to start a process is to sleep in the kernel, by which a holder
-    // loses its core.
+    // Taken only once all children run: starting a process sleeps in the kernel, for which a holder
+    // would lose its core.
     assert_eq!(seat.runs(63, now()), Outcome::Go);
     others.iter_mut().for_each(Other::go);
     until("all of them wait", || {
@@ -304,12 +305,12 @@ fn ten_processes_go_by_their_levels() {
 }
 
 #[test]
-fn ten_processes_race_and_nobody_is_left_behind() {
+fn racing_processes_all_finish() {
     let room = Room::new();
     let mut others: Vec<Other> =
         (0..10).map(|_| Other::start(&room.path(), "races 3 300")).collect();
     others.iter_mut().for_each(|other| other.expect("done"));
-    // All are there, and none wants the core: it is free.
+    // All members are there and none needs the core, so it is free.
     assert_eq!(room.view().spaces().len(), 10);
     assert_eq!(room.view().cores(), []);
     others.into_iter().for_each(Other::ends);
@@ -317,27 +318,27 @@ fn ten_processes_race_and_nobody_is_left_behind() {
 }
 
 #[test]
-fn one_that_scribbles_keeps_nobody_from_the_core() {
+fn corrupting_process_is_identified_and_blocks_no_vp() {
     let room = Room::new();
     let member = room.member(1);
-    // Its own word, by which it can be opened, is scribbled over soon.
+    // Opened first: the magic number will soon be overwritten.
     let view = room.view();
     assert_eq!(view.offenders(), []);
     let mut scribbler = Other::start(&room.path(), "scribbles");
     scribbler.expect("goes");
-    // The view that is opened now may find no word that says that it is a board.
+    // A view opened now may find no magic number.
     let scribbles =
         |pid| view.offenders().iter().any(|one| (one.pid, one.reason) == (pid, Reason::Corrupted));
-    until("it is named", || scribbles(scribbler.child.id()));
+    until("the process is identified", || scribbles(scribbler.child.id()));
     let view_now = room.view();
     assert!(
         view_now.offenders().iter().any(|one| one.pid == scribbler.child.id()),
-        "by a later one, too"
+        "a view opened later identifies it"
     );
-    assert!(!scribbles(std::process::id()), "and nobody else");
+    assert!(!scribbles(std::process::id()), "only the corrupting process is reported");
     let mut others: Vec<Other> = Vec::new();
     let mut seat = seat(&member, 0, 5, Bounds::default());
-    // Its own word is scribbled over, too: a process that joins now may find no board.
+    // The magic number is being overwritten, so a process may be unable to join.
     for _ in 0..3 {
         if let Ok(board) = Board::open(&room.path()) {
             drop(board);
@@ -365,20 +366,20 @@ fn one_that_scribbles_keeps_nobody_from_the_core() {
                 .all(|h| h.level.is_none_or(|level| level < 64))
         );
     }
-    // A process that got in before the header was scribbled over is done, too. The others have
-    // ended with an error.
+    // A process that joined before the header was overwritten finishes too. The others have ended
+    // with an error.
     for mut other in others {
         while !matches!(other.line().as_str(), "done" | "") {}
     }
     scribbler.ends();
-    // As soon as it stops, the count is right again.
+    // Once the corruption stops, the count is correct again.
     member.recount();
     assert_eq!(member.others(), 0);
-    assert!(view.offenders().iter().all(|one| one.reason != Reason::Corrupted), "no living one");
+    assert!(view.offenders().iter().all(|one| one.reason != Reason::Corrupted), "it has ended");
 }
 
 #[test]
-fn one_in_another_pid_namespace_is_at_the_board() {
+fn member_in_other_pid_namespace_can_be_overridden() {
     let room = Room::new();
     let member = room.member(1);
     let exe = std::env::current_exe().expect("this program");
@@ -387,7 +388,7 @@ fn one_in_another_pid_namespace_is_at_the_board() {
         .output();
     if !can.is_ok_and(|output| output.status.success()) {
         return skip(
-            "one_in_another_pid_namespace_is_at_the_board",
+            "member_in_other_pid_namespace_can_be_overridden",
             "no pid namespaces for this user",
         );
     }
@@ -411,26 +412,26 @@ fn one_in_another_pid_namespace_is_at_the_board() {
 }
 
 #[test]
-fn one_goes_where_nobody_is_and_else_where_the_lowest_is() {
+fn roaming_vp_prefers_free_then_lowest_core() {
     let room = Room::new();
     let (here, there) = (room.member(2), room.member(2));
     let (mut first, mut second) = (seat(&there, 0, 5, patient()), seat(&there, 1, 6, patient()));
     let mut mine = seat(&here, 0, 5, patient()).with_cores([5, 6].into_iter());
     let better =
         |seat: &kumihimo_arbiter::seat::Seat, level, roams| seat.better_core(level, roams, now());
-    // Its own is free.
+    // The current core is free.
     assert_eq!(better(&mine, 10, true), None);
     assert_eq!(first.runs(30, now()), Outcome::Go);
-    assert_eq!(better(&mine, 10, true), Some(6), "nobody is there");
+    assert_eq!(better(&mine, 10, true), Some(6), "that core is free");
     assert_eq!(better(&mine, 10, false), None, "it is to stay");
     assert_eq!(second.runs(20, now()), Outcome::Go);
-    assert_eq!(better(&mine, 20, true), None, "nobody is lower than it");
-    assert_eq!(better(&mine, 40, true), Some(6), "both are, and that one most");
+    assert_eq!(better(&mine, 20, true), None, "no holder is lower");
+    assert_eq!(better(&mine, 40, true), Some(6), "both holders are lower, this one more so");
     mine.move_to(6);
     assert_eq!(mine.runs(40, now()), Outcome::Go);
     assert!(mine.is_mine() && mine.holds().is_mine() && !second.is_mine() && first.is_mine());
-    assert_eq!(better(&mine, 40, true), None, "it has it");
-    assert_eq!(better(&mine, 40, false), Some(5), "it is to be at home");
+    assert_eq!(better(&mine, 40, true), None, "it has the core");
+    assert_eq!(better(&mine, 40, false), Some(5), "it must return to its home core");
     mine.move_to(5);
     assert!(second.is_mine() || second.runs(20, now()) == Outcome::Go, "it left");
     assert_eq!(mine.runs(40, now()), Outcome::Go);

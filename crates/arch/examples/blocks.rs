@@ -1,5 +1,5 @@
-//! What blocks and slots cost on this machine:
-//! `cargo run --release -p kumihimo-arch --example blocks`.
+//! Measures the costs of blocks and slots on this machine: `cargo run --release -p kumihimo-arch
+//! --example blocks`.
 
 use std::time::Instant;
 
@@ -27,7 +27,7 @@ struct Parked {
 
 extern "C" fn park_after_a_little(argument: *mut u8) -> ! {
     let me = argument.cast::<Parked>();
-    // SAFETY: the argument is a live Parked; it is resumed by this thread only.
+    // SAFETY: the argument is a live Parked, which only this thread resumes.
     unsafe {
         tls::get().first_run();
         drop(std::hint::black_box(vec![1u8; 100]));
@@ -62,7 +62,7 @@ fn main() {
     }
     let lo = |end: *mut u8| end.wrapping_sub(class.slot_size() - class.guard_size());
     let hi = |end: *mut u8| end.wrapping_sub(RECORD);
-    // SAFETY: fresh slots, each used by one block at a time; memory is zeroed before a block is
+    // SAFETY: new slots, each used by one block at a time. The memory is zeroed before a block is
     // built again.
     unsafe {
         let start = Instant::now();
@@ -122,7 +122,7 @@ fn main() {
         assert_eq!(stack::acquire(class, &mut slots).expect("slots"), n);
         for (p, slot) in parked.iter_mut().zip(&slots) {
             let p: *mut Parked = p;
-            // SAFETY: fresh slots; the microprocess is resumed once and stays parked.
+            // SAFETY: new slots; the microprocess is resumed once and stays parked.
             unsafe {
                 slot.wrapping_sub(RECORD).write_bytes(1, RECORD);
                 let fs = tls.build(lo(*slot), hi(*slot)).expect("a block");

@@ -3,10 +3,10 @@
 /// How a microprocess gets its thread-local storage.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// Blocks are written from a template.
+    /// Blocks are copied from a template.
     Clone,
-    /// Each block is left behind by a kernel thread of its own.
+    /// Each block is created by a kernel thread of its own, which ends at once.
     Donor,
-    /// No own thread-local storage: microprocesses must be kernel threads.
+    /// Microprocesses are kernel threads, which bring their own thread-local storage.
     Kernel,
 }

@@ -1,33 +1,35 @@
-//! Kumihimo's processor- and C-library-dependent part: context switch, stacks, thread-local
-//! storage, stack overflow.
+//! The part of Kumihimo that depends on the processor and the C library: context switch, stacks,
+//! thread-local storage and stack overflow reports.
 //!
 //! Each architecture has one folder, and exactly one folder is compiled in:
 //!
-//! - `x86_64/`: target: x86_64 Linux with glibc; own stacks and TLS blocks; 1:1 where the self-test
-//!   fails.
-//! - `fallback/`: target: every other Linux: aarch64, musl; kernel threads 1:1.
+//! - `x86_64/`: x86_64 Linux with glibc. Microprocesses have their own stacks and TLS blocks. If
+//!   the self-test fails, each microprocess is a kernel thread (1:1).
+//! - `fallback/`: every other Linux target (aarch64, musl). Each microprocess is a kernel thread
+//!   (1:1).
 //!
-//! Both provide the same modules with the same functions; `seam.rs` lists them, and the compiler
-//! checks the list on every target. The fallback compiles everywhere because nothing that only
-//! microprocesses need can be reached there: [`tls::get`] reports [`tls::Kind::Kernel`], and
-//! [`tls::Tls::build`] fails with `Unsupported`.
+//! Both folders provide the same modules with the same functions. `seam.rs` lists them, and the
+//! compiler checks the list on every target. The functions that only microprocesses need are
+//! unreachable in the fallback: [`tls::get`] reports [`tls::Kind::Kernel`], and [`tls::Tls::build`]
+//! fails with `Unsupported`.
 //!
-//! - [`cpu`]: the switch itself; FS, the running TLS block; GS, the kernel thread's record.
-//! - [`tls`]: a block of thread-local storage for each microprocess, which the C library takes
-//!   for a thread's.
-//! - [`inject`]: a call from a signal handler into the code that it interrupted; [`regions`]:
-//!   code into which none is.
+//! - [`cpu`]: the context switch; FS holds the address of the running TLS block, GS that of the
+//!   kernel thread's record.
+//! - [`tls`]: one block of thread-local storage for each microprocess, in the form of a thread
+//!   block of the C library.
+//! - [`inject`]: a call from a signal handler into the code that the signal interrupted;
+//!   [`regions`]: the code into which no call is injected.
 //! - [`interrupted`]: the registers that a signal handler receives.
 //! - [`time`]: the time-stamp counter.
 //! - [`stack`]: slots of address space with guards, in slabs that are never unmapped.
-//! - [`overflow`]: one clear line for a stack that is too small.
+//! - [`overflow`]: the report of a stack overflow.
 //!
-//! Nothing here depends on scheduling. What a machine lacks is found out at run time and replaced
-//! ([`tls::Kind`], `KUMI_LAB=guard=...`, `KUMI_LAB=fsbase=...`).
+//! This crate does not depend on scheduling. It detects at run time which features the machine
+//! lacks, and replaces them ([`tls::Kind`], `KUMI_LAB=guard=...`, `KUMI_LAB=fsbase=...`).
 
 #[cfg(not(target_os = "linux"))]
 compile_error!(
-    "kumihimo-arch is for Linux; on other systems the crate kumihimo stands on std alone"
+    "kumihimo-arch supports Linux only; on other systems, the crate kumihimo is built on std without it"
 );
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu"))]

@@ -1,37 +1,38 @@
-//! A lock that may be taken on any stack, under any TLS block, and across fork.
+//! Lock: a futex mutex that works on any stack, under any TLS block, and across fork.
 //!
-//! It knows no owner (a std mutex's poison flag would ask thread-local state), and the fork
-//! handlers can hold it over a fork and release it in the child. Held for tens of nanoseconds, or
-//! for the length of one `mmap`.
-
+//! The lock does not record its owner and uses no thread-local state, unlike std's mutex with its
+//! poison flag. The fork handlers can therefore hold it across a fork and release it in the child.
+//! Critical sections last tens of nanoseconds, or as long as one `mmap`.
 //!
-//! A long wait sleeps: a microprocess may be stopped while it holds the lock (a fault, a contended
-//! `mmap`), and wait for a virtual processor before it goes on. Waiters that spun, one on each of
-//! those, would keep it waiting for ever; of sleepers the kernel's half learns.
-
+//! Waiters sleep after a short spin. A microprocess can lose its virtual processor while it holds
+//! the lock (page fault, contended `mmap`). If every virtual processor then ran a spinning waiter,
+//! the holder would never run again. A sleeping waiter blocks its kernel thread, which the runtime
+//! detects.
 //!
-//! Nor is the holder preempted, if the user scheduler has said how to keep it from that
-//! ([`hold_still`]): it may itself wait for the lock while it is masked, on the very virtual
-//! processor in whose queue the holder would then be.
+//! The holder is not preempted if the runtime has registered hooks with [`hold_still`]. A preempted
+//! holder would wait in the run queue of a virtual processor. If the code running there, masked
+//! against preemption, needed the same lock, neither could continue.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Begin and end of a section in which the caller is not preempted.
+/// Hooks that begin and end a section in which the caller is not preempted.
 static STILL: OnceLock<Still> = OnceLock::new();
 
 type Still = (fn(), fn());
 
-/// Registers how a holder of a lock of this crate is kept from being preempted: `begin` is called
-/// before one is taken, `end` after it was released, on the same kernel thread; they nest. Once a
-/// process; before that no holder is.
+/// Registers the hooks that keep holders of this crate's locks from being preempted.
+///
+/// `begin` runs before a lock is acquired and `end` after it is released, on the same kernel
+/// thread; calls nest. Only the first registration in a process takes effect. Before it, holders
+/// can be preempted.
 pub fn hold_still(begin: fn(), end: fn()) {
     let _ = STILL.set((begin, end));
 }
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
-/// Held, and somebody may sleep.
+/// Held, and at least one waiter may be asleep.
 const AWAITED: u32 = 2;
 
 pub(crate) struct Lock(AtomicU32);
@@ -70,7 +71,7 @@ impl Lock {
         }
     }
 
-    /// Runs `f` with the lock held; releases it also when `f` unwinds.
+    /// Runs `f` with the lock held, and releases the lock even if `f` unwinds.
     pub(crate) fn with<R>(&self, f: impl FnOnce() -> R) -> R {
         struct Held<'a>(&'a Lock);
         impl Drop for Held<'_> {
@@ -84,9 +85,9 @@ impl Lock {
     }
 }
 
-/// futex(2), which leaves errno alone.
+/// Calls futex(2) without changing errno.
 fn futex(word: &AtomicU32, operation: i32, value: u32) {
-    // SAFETY: a live word, and an operation that takes no timeout.
+    // SAFETY: the word is live, and neither operation takes a timeout.
     unsafe { crate::cpu::futex(word.as_ptr(), operation | libc::FUTEX_PRIVATE_FLAG, value) };
 }
 
@@ -101,7 +102,7 @@ mod tests {
     unsafe impl Sync for Counter {}
 
     #[test]
-    fn one_at_a_time() {
+    fn critical_sections_exclude_each_other() {
         let counter = Counter(Lock::new(), UnsafeCell::new(0));
         std::thread::scope(|s| {
             for _ in 0..4 {
@@ -109,7 +110,7 @@ mod tests {
                     for n in 0..20_000 {
                         let counter = &counter;
                         counter.0.with(|| {
-                            // SAFETY: under the lock.
+                            // SAFETY: the lock is held.
                             unsafe { *counter.1.get() += 1 };
                             if n % 1000 == 0 {
                                 std::thread::yield_now();
@@ -123,18 +124,23 @@ mod tests {
     }
 
     #[test]
-    fn long_waits_sleep() {
-        let (lock, (tell, told)) = (&Lock::new(), mpsc::channel());
+    fn waiter_sleeps_while_the_lock_is_held() {
+        let (lock, (send_tid, receive_tid)) = (&Lock::new(), mpsc::channel());
         std::thread::scope(|s| {
             lock.lock();
             s.spawn(move || {
-                // SAFETY: takes nothing, cannot fail.
-                tell.send(unsafe { libc::syscall(libc::SYS_gettid) }).expect("it listens");
+                // SAFETY: gettid takes no arguments and cannot fail.
+                send_tid
+                    .send(unsafe { libc::syscall(libc::SYS_gettid) })
+                    .expect("the receiver is alive");
                 lock.with(|| ());
             });
-            let stat = format!("/proc/self/task/{}/stat", told.recv().expect("it tells"));
-            // One that spins never does.
-            while !std::fs::read_to_string(&stat).expect("it lives").contains(") S ") {
+            let stat = format!(
+                "/proc/self/task/{}/stat",
+                receive_tid.recv().expect("the waiter sends its ID")
+            );
+            // A spinning waiter never reaches state S (sleeping); proc_pid_stat(5).
+            while !std::fs::read_to_string(&stat).expect("the waiter is alive").contains(") S ") {
                 std::thread::yield_now();
             }
             lock.unlock();

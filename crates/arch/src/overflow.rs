@@ -1,4 +1,4 @@
-//! Stack overflow: one clear line instead of a bare SIGSEGV.
+//! Reports a stack overflow in one line instead of a bare SIGSEGV.
 
 use std::ffi::{c_int, c_void};
 use std::io;
@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::stack::{self, Located, RECORD};
 use crate::{interrupted, tls};
 
-/// What was installed for a signal before us.
+/// The action that was installed for a signal before this module's handler.
 struct Previous {
     action: OnceLock<libc::sigaction>,
-    /// SA_RESETHAND: has had its one call.
+    /// SA_RESETHAND is set and the handler has already run once.
     spent: AtomicBool,
 }
 
@@ -19,24 +19,24 @@ static SEGV: Previous = Previous { action: OnceLock::new(), spent: AtomicBool::n
 static BUS: Previous = Previous { action: OnceLock::new(), spent: AtomicBool::new(false) };
 static DESCRIBE: AtomicUsize = AtomicUsize::new(0);
 
-/// Installs the handler of SIGSEGV and SIGBUS for the process; further calls only replace
-/// `describe`.
+/// Installs the process's handler for SIGSEGV and SIGBUS. Further calls only replace `describe`.
 ///
-/// A fault in the guard of a microprocess's stack, by code running on that stack, is written to
-/// standard error as
-/// `kumihimo: microprocess NAME overflowed its stack of N KiB; set Builder::stack_size ...`, then
-/// the process aborts. Every other fault goes to the handler that was there before (Rust's own, a
-/// sanitizer's, the program's) under the flags and mask that it asked for, or takes the default
-/// course. A handler that the program installs later replaces this one.
+/// A fault in the guard of a microprocess's stack, caused by code running on that stack, is
+/// reported on standard error as `kumihimo: microprocess NAME overflowed its stack of N KiB; set
+/// Builder::stack_size ...`. The process then aborts. Every other fault is passed to the previously
+/// installed handler (Rust's, a sanitizer's, the program's) with the flags and mask of that
+/// handler, or takes the default action. A handler that the program installs later replaces this
+/// one.
 ///
-/// `describe(slot_end, out)` writes the microprocess's name and id into `out` and returns how many
-/// bytes it wrote. It runs in the signal handler: no locks, no allocation.
+/// `describe(slot_end, out)` writes the microprocess's name and id into `out` and returns the
+/// number of bytes written. It runs in the signal handler.
 ///
 /// # Safety
-/// `describe` keeps to that, and each kernel thread that runs microprocesses holds an [`AltStack`].
+/// `describe` is async-signal-safe: it takes no lock and does not allocate. Each kernel thread that
+/// runs microprocesses holds an [`AltStack`].
 pub unsafe fn install_process_handler(describe: fn(slot_end: usize, out: &mut [u8]) -> usize) {
     DESCRIBE.store(describe as *const () as usize, Ordering::Release);
-    tls::get().bytes(); // the handler must not be the first to ask
+    tls::get().bytes(); // the first call allocates, so it must not come from the handler
     for (signal, previous) in [(libc::SIGSEGV, &SEGV), (libc::SIGBUS, &BUS)] {
         previous.action.get_or_init(|| {
             // SAFETY: reads the old action and installs a handler of the right type.
@@ -45,7 +45,7 @@ pub unsafe fn install_process_handler(describe: fn(slot_end: usize, out: &mut [u
                 libc::sigaction(signal, std::ptr::null(), &mut old);
                 let mut new: libc::sigaction = std::mem::zeroed();
                 new.sa_sigaction = on_fault as *const () as usize;
-                // The old handler's mask and flags hold for its call from within ours.
+                // The old handler runs inside this one, so its mask and flags apply here too.
                 new.sa_mask = old.sa_mask;
                 new.sa_flags = libc::SA_SIGINFO
                     | libc::SA_ONSTACK
@@ -61,7 +61,7 @@ unsafe extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context
     // SAFETY: the kernel passes a valid siginfo and ucontext.
     unsafe {
         let errno = *libc::__errno_location();
-        // si_code <= 0: sent by a process; there is no address then.
+        // si_code <= 0: a process sent the signal, so there is no fault address; sigaction(2).
         if (*info).si_code > 0 {
             let at = (*info).si_addr() as usize;
             let sp = interrupted::position(context.cast()).stack_pointer;
@@ -81,17 +81,17 @@ unsafe extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context
     }
 }
 
-/// The stack pointer lies in the slot, or below it by no more than a very large frame: otherwise it
-/// is some other stack's stray pointer that hit this guard.
+/// Returns whether the stack pointer lies in the slot, or below it by at most 1 MiB (a very large
+/// frame). Otherwise the fault is a stray access from another stack that hit this guard.
 fn on_that_stack(sp: usize, found: &Located) -> bool {
     sp < found.slot_end && sp + (1 << 20) > found.guard.start
 }
 
-/// Calls, or lets happen, what the program had for this signal.
+/// Passes the signal to the previously installed handler, or performs its default action.
 unsafe fn chain(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     let previous = if signal == libc::SIGBUS { &BUS } else { &SEGV };
     let Some(old) = previous.action.get() else { return };
-    // SAFETY: the old handler is of the type its flags say; default actions touch no memory.
+    // SAFETY: the flags give the old handler's type; default actions touch no memory.
     unsafe {
         let once = old.sa_flags & libc::SA_RESETHAND != 0;
         let spent = once && previous.spent.swap(true, Ordering::AcqRel);
@@ -106,14 +106,14 @@ unsafe fn chain(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void)
                     std::mem::transmute::<usize, extern "C" fn(c_int)>(handler)(signal);
                 }
             }
-            // A fault is not ignored by the kernel either; a signal that was sent is.
+            // The kernel does not ignore a fault either, but it ignores a signal that was sent.
             libc::SIG_IGN if (*info).si_code <= 0 => {}
             _ => {
                 let mut default: libc::sigaction = std::mem::zeroed();
                 default.sa_sigaction = libc::SIG_DFL;
                 libc::sigaction(signal, &default, std::ptr::null_mut());
-                // A fault happens again on return. What was sent must be sent again; it is blocked
-                // until we return.
+                // The faulting instruction runs again on return. A sent signal must be sent again;
+                // it stays blocked until this handler returns.
                 if (*info).si_code <= 0 {
                     libc::syscall(
                         libc::SYS_tgkill,
@@ -127,7 +127,7 @@ unsafe fn chain(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void)
     }
 }
 
-/// A line put together without allocation.
+/// A line of text, composed without allocation.
 struct Line {
     bytes: [u8; 512],
     len: usize,
@@ -181,10 +181,10 @@ fn report(found: &Located) {
     }
 }
 
-/// A kernel thread's alternate signal stack, with a guard below it. Dropping it puts back what was
-/// there before.
+/// A kernel thread's alternate signal stack, with a guard below it. Dropping it restores the
+/// previous one.
 ///
-/// Not `Send`: it belongs to the kernel thread that made it.
+/// It is not `Send`: it belongs to the kernel thread that created it.
 #[derive(Debug)]
 pub struct AltStack {
     memory: *mut c_void,
@@ -192,16 +192,16 @@ pub struct AltStack {
     before: libc::stack_t,
 }
 
-/// Gives the calling kernel thread an alternate signal stack: room for the largest signal frame of
-/// this processor and 32 KiB.
+/// Gives the calling kernel thread an alternate signal stack with room for the largest signal frame
+/// of this processor and another 32 KiB.
 ///
 /// # Errors
-/// No memory, or the caller is running on an alternate stack.
+/// Returns an error if memory is short or the caller is running on an alternate stack.
 pub fn alt_stack_for_this_thread() -> io::Result<AltStack> {
     const GUARD: usize = 4096;
     let bytes = (stack::minimum() + (32 << 10)).next_multiple_of(4096) + GUARD;
-    // SAFETY: a fresh mapping whose lowest page becomes a guard; sigaltstack reads and writes the
-    // structs given.
+    // SAFETY: the mapping is new and its lowest page becomes a guard; sigaltstack reads and writes
+    // the given structs.
     unsafe {
         let memory = libc::mmap(
             std::ptr::null_mut(),
@@ -233,8 +233,9 @@ pub fn alt_stack_for_this_thread() -> io::Result<AltStack> {
 
 impl Drop for AltStack {
     fn drop(&mut self) {
-        // SAFETY: the same kernel thread (the type is not Send), which is not on this stack now, or
-        // sigaltstack says EPERM and the memory stays.
+        // SAFETY: the type is not Send, so this is the kernel thread that installed the stack. If
+        // the thread is running on the stack, sigaltstack fails with EPERM and the memory stays
+        // mapped.
         unsafe {
             let mut now: libc::stack_t = std::mem::zeroed();
             libc::sigaltstack(std::ptr::null(), &mut now);

@@ -1,7 +1,7 @@
-//! The seam: the interface that every architecture's folder provides to the rest of Kumihimo.
+//! Interface check: the items that every architecture's folder provides to the rest of Kumihimo.
 //!
 //! Each line names one item and its type. An architecture that lacks the item, or gives it another
-//! signature, does not compile. The semantics are documented in `x86_64/`, the reference.
+//! signature, does not compile. `x86_64/` is the reference and documents the semantics.
 
 use std::io;
 
@@ -33,7 +33,7 @@ const _: unsafe fn() -> u32 = cpu::gs_load32::<0>;
 const _: unsafe fn() = cpu::gs_inc32::<0>;
 const _: unsafe fn() -> bool = cpu::gs_dec32::<0>;
 
-// cpu: what the portable modules of this crate ask.
+// cpu: used by the portable modules of this crate.
 const _: fn() -> usize = cpu::extended_state_bytes;
 const _: fn(*const u8) = cpu::prefetch;
 const _: unsafe fn(*const u32, i32, u32) = cpu::futex;

@@ -1,19 +1,21 @@
-//! Stack slots: where microprocesses live.
+//! Stack slots: address space for the stack, record and TLS block of a microprocess.
 //!
 //! ```text
 //! slot_end - slot_size                            slot_end
 //! | guard |  stack  ...  <- sp |  record  |  TLS block  |
 //! ```
-//! What lies above the stack is the caller's affair; this module keeps [`RECORD`] bytes of each
-//! slot free for the record. Slots are cut from slabs of address space, one kind of slab for each
-//! slot size. Slabs are never unmapped: an address that was once a slot stays a slot of the same
-//! class, which is what makes a stale reference to a record detectable instead of a fault, and what
-//! makes [`locate`] safe in a signal handler. Memory, as opposed to address space, is given back
-//! with [`release_memory`].
+//! The caller decides the layout above the stack; this module reserves [`RECORD`] bytes of each
+//! slot for the record. Slots are cut from slabs of address space, with one kind of slab for each
+//! slot size.
 //!
-//! Guards are made with `MADV_GUARD_INSTALL` (Linux 6.13): it needs no mapping of its own, so
-//! `vm.max_map_count` bounds nothing. Older kernels get `mprotect`, two mappings a slot.
-//! `KUMI_LAB=guard=mprotect` forces that way.
+//! Slabs are never unmapped: an address that was once in a slot stays in a slot of the same class.
+//! A stale reference to a record is therefore detectable and does not fault, and [`locate`] is safe
+//! in a signal handler. [`release_memory`] returns memory, but not address space, to the system.
+//!
+//! Guards are installed with `MADV_GUARD_INSTALL` (Linux 6.13; madvise(2)). This needs no mapping
+//! of its own, so `vm.max_map_count` does not limit the number of stacks. On older kernels
+//! `mprotect` makes the guards, at two mappings per slot. `KUMI_LAB=guard=mprotect` forces
+//! `mprotect`.
 
 use std::fmt;
 use std::io;
@@ -24,42 +26,44 @@ use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering};
 use crate::cpu;
 use crate::lock::Lock;
 
-/// Bytes that a slot has room for besides stack and TLS block: the runtime's record of the
-/// microprocess. Never given back to the system.
+/// Bytes that a slot reserves, besides stack and TLS block, for the runtime's record of the
+/// microprocess. They are never returned to the system.
 pub const RECORD: usize = 512;
 
 const PAGE: usize = 4096;
 const MIN_SHIFT: u32 = 15;
-/// A slab never spans more than this, unless a single slot does.
+/// Largest size of a slab, unless a single slot is larger.
 const SLAB_MAX: usize = 64 << 20;
-/// From this size on, a slot's top and the next slot's guard are kept in one page table; see
+/// From this slot size on, a slot's top and the next slot's guard share a page table; see
 /// `Pool::grow`.
 const TABLE_SPAN: usize = 2 << 20;
 const MADV_GUARD_INSTALL: libc::c_int = 102;
-/// "This process" for `process_madvise` (Linux 6.14). A real pidfd would still name the parent
-/// after fork.
+/// The calling process, for `process_madvise` (Linux 6.14). A real pidfd would still refer to the
+/// parent after fork.
 const PIDFD_SELF: libc::c_long = -10001;
 const IOV_MAX: usize = 1024;
 
-/// A slot size: about 32 KiB, 64 KiB, ... 1 GiB; exactly: [`Class::slot_size`].
+/// A slot size: about 32 KiB, 64 KiB, ... 1 GiB. [`Class::slot_size`] returns the exact size.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Class(u8);
 
 impl Class {
-    /// How many classes there are; [`Class::index`] is below this.
+    /// Number of classes; every [`Class::index`] is below it.
     pub const COUNT: usize = 16;
     /// The largest class (1 GiB).
     pub const MAX: Class = Class(Self::COUNT as u8 - 1);
 
-    /// The class with this index, if there is one.
+    /// Returns the class with this index, if there is one.
     pub const fn from_index(index: usize) -> Option<Class> {
         if index < Self::COUNT { Some(Class(index as u8)) } else { None }
     }
 
-    /// Bytes of address space of a slot, guard and record included: from 128 KiB on, and below 2
-    /// MiB, a page more than the class says. A processor looks pages up in sets by the low bits of
-    /// their number; with slots a power of two apart, the tops of all stacks would share a few of
-    /// these sets, and a thousand switches in turn would miss the TLB a thousand times.
+    /// Returns the address space of a slot in bytes, including guard and record. From 128 KiB up to
+    /// below 2 MiB, a slot is one page larger than the power of two.
+    ///
+    /// The TLB selects a set by the low bits of the page number. With slots a power of two apart,
+    /// the tops of all stacks would compete for a few sets, and a thousand switches in turn would
+    /// miss the TLB a thousand times.
     pub const fn slot_size(self) -> usize {
         let size = self.power();
         if size >= 128 << 10 && size < TABLE_SPAN { size + PAGE } else { size }
@@ -69,9 +73,10 @@ impl Class {
         1 << (MIN_SHIFT + self.0 as u32)
     }
 
-    /// Bytes of the guard at the bottom of a slot: a sixteenth of the slot, within 4 KiB .. 64 KiB.
+    /// Returns the size of the guard at the bottom of a slot in bytes: a sixteenth of the slot,
+    /// between 4 KiB and 64 KiB.
     ///
-    /// Rust code probes every page of a large frame, so one page would do for it; C code usually
+    /// Rust code probes every page of a large frame, so one page is enough for it; C code usually
     /// does not.
     pub const fn guard_size(self) -> usize {
         let part = self.power() / 16;
@@ -84,18 +89,18 @@ impl Class {
         }
     }
 
-    /// Bytes of stack that a slot offers beside a TLS block of `tls_bytes`.
+    /// Returns the bytes of stack that a slot offers beside a TLS block of `tls_bytes`.
     pub const fn usable(self, tls_bytes: usize) -> usize {
         (self.slot_size() - self.guard_size() - RECORD).saturating_sub(tls_bytes)
     }
 
-    /// 0 for the smallest class.
+    /// Returns the index of the class; the smallest class has index 0.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// A stack size that no slot can offer.
+/// Error: no slot is large enough for the requested stack size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StackError {
     requested: usize,
@@ -120,14 +125,13 @@ impl From<StackError> for io::Error {
     }
 }
 
-/// The smallest class whose usable stack is at least `stack_size` bytes beside a TLS block of
-/// `tls_bytes`.
+/// Returns the smallest class with at least `stack_size` bytes of usable stack beside a TLS block
+/// of `tls_bytes`.
 ///
-/// Sizes below [`minimum`] (0 included) are raised to it; any other size needs no rounding by the
-/// caller.
+/// Sizes below [`minimum`], including 0, are raised to it. The caller need not round any size.
 ///
 /// # Errors
-/// When not even the 1 GiB slot is large enough.
+/// Returns an error if even the 1 GiB slot is too small.
 pub fn class_for(stack_size: usize, tls_bytes: usize) -> Result<Class, StackError> {
     let want = stack_size.max(minimum());
     let mut index = 0;
@@ -140,13 +144,13 @@ pub fn class_for(stack_size: usize, tls_bytes: usize) -> Result<Class, StackErro
     Err(StackError { requested: stack_size, largest: Class::MAX.usable(tls_bytes) & !(PAGE - 1) })
 }
 
-/// The least usable stack in bytes: room for one signal frame (`AT_MINSIGSTKSZ`), one saved
-/// extended register state (a preempted microprocess carries it on its stack) and 6 KiB of ordinary
-/// frames.
+/// Returns the smallest usable stack in bytes. It has room for one signal frame (`AT_MINSIGSTKSZ`),
+/// one saved extended register state (a preempted microprocess keeps it on its stack) and 6 KiB of
+/// ordinary frames.
 pub fn minimum() -> usize {
     static MIN: OnceLock<usize> = OnceLock::new();
     *MIN.get_or_init(|| {
-        // SAFETY: getauxval only reads the auxiliary vector; an unknown key gives 0.
+        // SAFETY: getauxval only reads the auxiliary vector; it returns 0 for an unknown key.
         let signal_frame = unsafe {
             libc::getauxval(51 /* AT_MINSIGSTKSZ */)
         } as usize;
@@ -155,7 +159,7 @@ pub fn minimum() -> usize {
     })
 }
 
-/// Where an address lies; see [`locate`].
+/// The slot that contains an address; see [`locate`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Located {
     /// The end of the slot.
@@ -166,11 +170,10 @@ pub struct Located {
     pub guard: Range<usize>,
 }
 
-// ---- the registry: which addresses are
-// slots -----------------------------------------------------------------------
+// Registry: which addresses are slots.
 
-/// A run of slots of one class. It only ever grows, at either end, so any mixture of old and new
-/// bounds that a reader sees is a correct (if smaller) run. `end == 0`: not in use yet.
+/// A run of slots of one class. It only grows, at either end, so a reader that sees an old bound
+/// with a new one still sees a valid, possibly smaller, run. `end == 0`: unused.
 struct Extent {
     start: AtomicUsize,
     end: AtomicUsize,
@@ -202,14 +205,14 @@ impl Chunk {
 static REGISTRY: Chunk = Chunk::new();
 static REGISTRY_LOCK: Lock = Lock::new();
 
-/// Calls `f` on every extent in use until it returns something. Lock-free; reads only static or
+/// Calls `f` on every extent in use until `f` returns `Some`. Lock-free; reads only static or
 /// leaked memory.
 fn extents<R>(mut f: impl FnMut(&Extent, Range<usize>) -> Option<R>) -> Option<R> {
     let mut chunk: &'static Chunk = &REGISTRY;
     loop {
         for e in &chunk.extents {
-            // Acquire: pairs with the Release in `register`; a non-zero end means start and class
-            // are set.
+            // Acquire pairs with the Release in `register`: a non-zero end implies that start and
+            // class are set.
             let end = e.end.load(Ordering::Acquire);
             if end == 0 {
                 return None;
@@ -265,9 +268,10 @@ fn register(range: Range<usize>, class: Class) {
     });
 }
 
-/// The slot that `addr` lies in, if it lies in any slab. Async-signal-safe and lock-free; its cost
-/// grows with the number of separate runs of slabs (few: neighbours are merged), so it is for fault
-/// handlers and debug checks.
+/// Returns the slot that contains `addr`, if any. Async-signal-safe and lock-free.
+///
+/// Its cost grows with the number of separate runs of slabs, which is small because adjacent slabs
+/// are merged. It is meant for fault handlers and debug checks.
 pub fn locate(addr: usize) -> Option<Located> {
     extents(|e, r| {
         if !r.contains(&addr) {
@@ -284,10 +288,9 @@ pub fn locate(addr: usize) -> Option<Located> {
     })
 }
 
-// ---- pools: slabs not yet handed
-// out -------------------------------------------------------------------------------
+// Pools: slabs with slots that are not handed out yet.
 
-/// What is left of the newest slab of a class. Guarded by its lock.
+/// The remaining slots of a class's newest slab. Guarded by `lock`.
 struct Pool {
     lock: Lock,
     next: AtomicUsize,
@@ -304,13 +307,15 @@ static POOLS: [Pool; Class::COUNT] = [const {
     }
 }; Class::COUNT];
 
-/// Fills `out` with the ends of fresh slots (all zero, guard in place) and returns how many there
-/// are: `out.len()`, or fewer (but at least one) when the machine ran out half-way. Meant for
-/// batches: a batch costs one system call for its guards where the kernel allows it. May block the
-/// kernel thread for the length of an `mmap`.
+/// Fills `out` with the ends of new slots (all zero, guard in place) and returns how many it
+/// filled. The count is `out.len()`, or less (but at least one) if memory ran out on the way.
+///
+/// A batch costs one system call for its guards where the kernel supports it. May block the kernel
+/// thread as long as an `mmap` takes.
 ///
 /// # Errors
-/// When not a single slot can be had: the message names the size and the limit to raise.
+/// Returns an error if not one slot is available. The message names the size and the limit to
+/// raise.
 pub fn acquire(class: Class, out: &mut [*mut u8]) -> io::Result<usize> {
     let pool = &POOLS[class.index()];
     let mut filled = 0;
@@ -341,21 +346,21 @@ pub fn acquire(class: Class, out: &mut [*mut u8]) -> io::Result<usize> {
 }
 
 impl Pool {
-    /// Maps a new slab. Large ones first (fewer calls), then, if address space is short, down to a
-    /// single slot.
+    /// Maps a new slab. Tries large slabs first, for fewer calls; if address space is short, goes
+    /// down to a single slot.
     fn grow(&self, class: Class, wanted: usize) -> io::Result<()> {
         let slot = class.slot_size();
         let most = (SLAB_MAX / slot).max(1);
         let mut count = (self.total.load(Ordering::Relaxed) / 4)
             .max(wanted)
             .clamp(64.min(most), 1024.min(most));
-        // Large slots: were their boundaries at multiples of what a page table spans, each slot
-        // would need a table for its top and another one for its guard. Shifted, a slot's top
-        // shares its table with the next slot's guard.
+        // If a large slot ended at a multiple of the span of a page table, its top and its guard
+        // would need a table each. The shift puts a slot's top and the next slot's guard into the
+        // same table.
         let shift = if slot >= TABLE_SPAN { Class::MAX.guard_size() } else { 0 };
         loop {
             let bytes = count * slot + shift;
-            // SAFETY: a fresh anonymous mapping at an address of the kernel's choice aliases
+            // SAFETY: a new anonymous mapping at an address that the kernel chooses aliases
             // nothing.
             let base = unsafe {
                 libc::mmap(
@@ -375,9 +380,9 @@ impl Pool {
                 }
                 return Err(out_of_space(bytes, slot, &err));
             }
-            // Huge pages would give every stack that touches its top 2 MiB. Kernels without them
-            // say EINVAL: fine.
-            // SAFETY: advice on the mapping just made; it changes no contents.
+            // Huge pages would cost 2 MiB for every stack that touches its top. Kernels without
+            // huge pages fail with EINVAL, which is harmless.
+            // SAFETY: the advice applies to the mapping made above and changes no contents.
             unsafe { libc::madvise(base, bytes, libc::MADV_NOHUGEPAGE) };
             let start = base as usize + shift;
             register(start..start + count * slot, class);
@@ -391,7 +396,7 @@ impl Pool {
 
 fn out_of_space(bytes: usize, slot: usize, err: &io::Error) -> io::Error {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: getrlimit writes the struct it is given.
+    // SAFETY: getrlimit writes the given struct.
     let known = unsafe { libc::getrlimit(libc::RLIMIT_AS, &mut limit) } == 0;
     let hint = if known && limit.rlim_cur != libc::RLIM_INFINITY {
         format!("address space is limited to {} KiB: raise `ulimit -v`", limit.rlim_cur / 1024)
@@ -409,16 +414,13 @@ fn out_of_space(bytes: usize, slot: usize, err: &io::Error) -> io::Error {
     )
 }
 
-// ----
-// guards ----------------------------------------------------------------------------------------
-
-/// How guards are made: 0 not decided, then from the best to the last resort. Only ever rises.
+/// How guards are made: 0 is undecided, then from best to last resort. The value only rises.
 static GUARD_HOW: AtomicU8 = AtomicU8::new(0);
 const VECTORED: u8 = 1;
 const SINGLE: u8 = 2;
 const MPROTECT: u8 = 3;
 
-/// The name of the way guards are made on this machine, for reports.
+/// Returns the name of the method that makes guards on this machine, for reports.
 pub fn guard_kind() -> &'static str {
     match guard_how() {
         VECTORED => "MADV_GUARD_INSTALL, batched",
@@ -440,9 +442,9 @@ fn guard_how() -> u8 {
     }
 }
 
-/// Tries the ways on a page of its own.
+/// Tries the methods on a page of its own.
 fn probe_guard() -> u8 {
-    // SAFETY: maps, advises and unmaps a private page that nothing else knows of.
+    // SAFETY: maps, advises and unmaps a private page to which nothing else refers.
     unsafe {
         let page = libc::mmap(
             std::ptr::null_mut(),
@@ -469,8 +471,8 @@ fn probe_guard() -> u8 {
 }
 
 fn process_madvise(iov: &[libc::iovec]) -> isize {
-    // SAFETY: the vector is valid for the call; guard advice only takes access away from the ranges
-    // named, which the callers own.
+    // SAFETY: the vector is valid for the call. Guard advice only removes access to the named
+    // ranges, which the callers own.
     unsafe {
         libc::syscall(
             libc::SYS_process_madvise,
@@ -483,7 +485,7 @@ fn process_madvise(iov: &[libc::iovec]) -> isize {
     }
 }
 
-/// Makes the guards of `count` slots from `first` on; returns for how many it did.
+/// Makes the guards of `count` slots starting at `first`, and returns how many it made.
 fn guard(class: Class, first: usize, count: usize) -> io::Result<usize> {
     let size = class.guard_size();
     let at = |i: usize| (first + i * class.slot_size()) as *mut libc::c_void;
@@ -507,7 +509,7 @@ fn guard(class: Class, first: usize, count: usize) -> io::Result<usize> {
         }
     }
     while done < count {
-        // SAFETY: the range is the guard of a slot that has not been handed out yet.
+        // SAFETY: the range is the guard of a slot that is not handed out yet.
         let r = unsafe {
             if guard_how() == MPROTECT {
                 libc::mprotect(at(done), size, libc::PROT_NONE)
@@ -539,29 +541,26 @@ fn guard(class: Class, first: usize, count: usize) -> io::Result<usize> {
     Ok(done)
 }
 
-// ----
-// memory ----------------------------------------------------------------------------------------
-
-/// Gives the memory of a slot back to the system, except for the `keep_below_top` bytes under
-/// `slot_end` (rounded up to whole pages). The pages given back read as zero afterwards. One system
-/// call; does not touch guard or record.
+/// Returns a slot's memory to the system, except the `keep_below_top` bytes below `slot_end`,
+/// rounded up to whole pages. The released pages read as zero afterwards. Makes one system call;
+/// leaves guard and record in place.
 ///
 /// # Safety
-/// `slot_end` must be the end of a slot of `class` from [`acquire`]; nothing may live in the part
-/// given back (in particular `keep_below_top` covers record, TLS block and every live stack frame).
+/// `slot_end` must be the end of a slot of `class` from [`acquire`]. The released part must be
+/// unused; in particular, `keep_below_top` must cover record, TLS block and every live stack frame.
 pub unsafe fn release_memory(slot_end: usize, class: Class, keep_below_top: usize) {
     let from = slot_end - class.slot_size() + class.guard_size();
     let to = (slot_end - keep_below_top.max(RECORD)) & !(PAGE - 1);
     if from < to {
-        // MADV_DONTNEED and not MADV_FREE: the memory counts as given back at once, and a reused
-        // stack reads zero.
+        // MADV_DONTNEED, unlike MADV_FREE, releases the memory at once and makes a reused stack
+        // read as zero; madvise(2).
         // SAFETY: the range is inside the slot and, by the contract, unused.
         unsafe { libc::madvise(from as *mut libc::c_void, to - from, libc::MADV_DONTNEED) };
     }
 }
 
-/// Takes every lock of this module, for fork.
-#[allow(dead_code)] // the fallback has no fork handlers: no slot is ever cut there
+/// Acquires every lock of this module before a fork.
+#[allow(dead_code)] // the fallback registers no fork handlers because it hands out no slots
 pub(crate) fn lock_all() {
     for p in &POOLS {
         p.lock.lock();
@@ -569,7 +568,7 @@ pub(crate) fn lock_all() {
     REGISTRY_LOCK.lock();
 }
 
-/// Undoes [`lock_all`], in the parent and in the child.
+/// Releases the locks of [`lock_all`], in the parent and in the child.
 #[allow(dead_code)] // as above
 pub(crate) fn unlock_all() {
     REGISTRY_LOCK.unlock();

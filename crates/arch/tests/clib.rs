@@ -1,4 +1,4 @@
-//! What the C library makes of a microprocess's block: keys, locks, fork, set*id, malloc, its own
+//! C library functions on a microprocess's block: keys, locks, fork, set*id, malloc and
 //! thread-local state.
 #![cfg(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu"))]
 
@@ -18,13 +18,13 @@ fn errno() -> c_int {
 }
 
 #[test]
-fn malloc_and_errno_move_along() {
+fn malloc_and_errno_move_with_the_microprocess() {
     needs_blocks!();
     Micro::new(STACK, || {
         let mut all = Vec::new();
         for i in 0..300usize {
             all.push(vec![i as u8; 16 + i * 7]);
-            // SAFETY: fails and sets errno.
+            // SAFETY: the call fails and sets errno.
             unsafe { libc::close(-1) };
             if i % 30 == 0 {
                 pause();
@@ -42,9 +42,9 @@ unsafe extern "C" fn count_down(value: *mut c_void) {
     KEYED.fetch_add(1, Ordering::Relaxed);
     let value = value as usize;
     if value > 1 {
-        // Sets itself again: POSIX wants further rounds.
+        // Sets the key again, so that POSIX requires a further round.
         let key = AGAIN.load(Ordering::Relaxed) as libc::pthread_key_t;
-        // SAFETY: a live key.
+        // SAFETY: the key is live.
         unsafe { libc::pthread_setspecific(key, (value - 1) as *const c_void) };
     }
 }
@@ -52,20 +52,20 @@ unsafe extern "C" fn count_down(value: *mut c_void) {
 static AGAIN: AtomicUsize = AtomicUsize::new(0);
 
 #[test]
-fn pthread_keys_have_their_destructors_run() {
+fn pthread_key_destructors_run_at_the_end() {
     needs_blocks!();
-    // More than the 32 whose values lie in the block itself.
+    // More than the 32 keys whose values are stored in the block itself.
     let mut keys = [0; 60];
     for k in &mut keys {
-        // SAFETY: an out pointer.
+        // SAFETY: the out pointer is valid.
         assert_eq!(unsafe { libc::pthread_key_create(k, None) }, 0);
     }
     let mut key = 0;
-    // SAFETY: an out pointer.
+    // SAFETY: the out pointer is valid.
     assert_eq!(unsafe { libc::pthread_key_create(&mut key, Some(count_down)) }, 0);
     AGAIN.store(key as usize, Ordering::Relaxed);
     let body = move || {
-        // SAFETY: live keys.
+        // SAFETY: the keys are live.
         unsafe {
             for (i, k) in keys.iter().enumerate() {
                 assert!(libc::pthread_getspecific(*k).is_null());
@@ -89,7 +89,7 @@ fn pthread_keys_have_their_destructors_run() {
 }
 
 #[test]
-fn owners_of_locks_are_told_apart() {
+fn mutexes_distinguish_their_owners() {
     needs_blocks!();
     let lock =
         Arc::new(PthreadMutex::new(libc::PTHREAD_MUTEX_ERRORCHECK, libc::PTHREAD_MUTEX_STALLED));
@@ -121,7 +121,7 @@ fn robust_mutexes_are_released_at_the_end() {
     assert_eq!(lock.lock(), libc::EOWNERDEAD);
     lock.consistent();
     assert_eq!(lock.unlock(), 0);
-    // The recycled block's list is empty and works.
+    // The robust list of the recycled block is empty and usable.
     let inner = lock.clone();
     m.reuse(move || {
         assert_eq!(inner.lock(), 0);
@@ -134,14 +134,14 @@ fn robust_mutexes_are_released_at_the_end() {
 }
 
 struct PthreadMutex(std::cell::UnsafeCell<libc::pthread_mutex_t>);
-// SAFETY: a pthread mutex is made to be shared.
+// SAFETY: a pthread mutex may be shared between threads.
 unsafe impl Sync for PthreadMutex {}
-// SAFETY: it does not move while it is in its Arc.
+// SAFETY: the mutex stays at its address inside its Arc.
 unsafe impl Send for PthreadMutex {}
 
 impl PthreadMutex {
     fn new(kind: c_int, robust: c_int) -> Self {
-        // SAFETY: initialises what it declares.
+        // SAFETY: initialises the structs declared here.
         unsafe {
             let mut attr: libc::pthread_mutexattr_t = std::mem::zeroed();
             libc::pthread_mutexattr_init(&mut attr);
@@ -154,7 +154,7 @@ impl PthreadMutex {
     }
 
     fn call(&self, f: unsafe extern "C" fn(*mut libc::pthread_mutex_t) -> c_int) -> c_int {
-        // SAFETY: calls on an initialised mutex.
+        // SAFETY: the mutex is initialised.
         unsafe { f(self.0.get()) }
     }
 
@@ -182,12 +182,12 @@ unsafe extern "C" {
 }
 
 #[test]
-fn state_of_the_c_library_is_own_and_fresh() {
+fn c_library_state_is_per_microprocess_and_fresh() {
     needs_blocks!();
     let global = usize::MAX as libc::locale_t as usize;
     let body = move || {
-        // SAFETY: calls about the calling thread; the locale lives until the microprocess has let
-        // go of it.
+        // SAFETY: the calls concern only the calling thread. The locale outlives its use by the
+        // microprocess.
         unsafe {
             assert_eq!(uselocale(std::ptr::null_mut()) as usize, global);
             let mine = libc::newlocale(libc::LC_ALL_MASK, c"C".as_ptr(), std::ptr::null_mut());
@@ -196,7 +196,7 @@ fn state_of_the_c_library_is_own_and_fresh() {
             assert_eq!(uselocale(std::ptr::null_mut()), mine);
             assert_eq!(toupper(i32::from(b'q')), i32::from(b'Q'));
 
-            assert!(libc::dlerror().is_null(), "the last one's error");
+            assert!(libc::dlerror().is_null(), "no error of the block's last user");
             assert!(libc::dlopen(c"./no-such-library.so".as_ptr(), libc::RTLD_NOW).is_null());
             pause();
             let text = CStr::from_ptr(libc::dlerror()).to_string_lossy().into_owned();
@@ -205,7 +205,10 @@ fn state_of_the_c_library_is_own_and_fresh() {
 
             let mut before = -1;
             assert_eq!(pthread_setcancelstate(1, &mut before), 0);
-            assert_eq!(before, 0, "cancellation was disabled by the last one");
+            assert_eq!(
+                before, 0,
+                "cancellation is enabled after the block's last user disabled it"
+            );
 
             let text = libc::strerror(9_999);
             pause();
@@ -220,10 +223,10 @@ fn state_of_the_c_library_is_own_and_fresh() {
 }
 
 #[test]
-fn questions_about_the_thread_are_answered() {
+fn pthread_attributes_describe_the_microprocess() {
     needs_blocks!();
     Micro::new(STACK, || {
-        // SAFETY: out pointers; current() is the running microprocess.
+        // SAFETY: the out pointers are valid; current() is the running microprocess.
         unsafe {
             let me = libc::pthread_self();
             assert_eq!(me as usize, (*current()).fs as usize);
@@ -242,12 +245,12 @@ fn questions_about_the_thread_are_answered() {
             assert!(libc::sched_getcpu() >= 0);
         }
         assert!(std::thread::available_parallelism().is_ok());
-        // A kernel thread, started by a microprocess.
+        // Starts a kernel thread from a microprocess.
         assert_eq!(std::thread::spawn(|| 5).join().unwrap(), 5);
     })
     .run();
-    // Of a kernel thread the C library itself is asked.
-    // SAFETY: out pointers.
+    // For a kernel thread, the C library's own function runs.
+    // SAFETY: the out pointers are valid.
     unsafe {
         let mut attr: libc::pthread_attr_t = std::mem::zeroed();
         assert_eq!(libc::pthread_getattr_np(libc::pthread_self(), &mut attr), 0);
@@ -263,7 +266,7 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// For set*id: what the runtime answers from its record of the kernel thread.
+/// Returns the FS base of the running microprocess's kernel thread, as the runtime does for set*id.
 fn carrier() -> Option<usize> {
     let me = current();
     // SAFETY: the running microprocess is alive.
@@ -271,14 +274,14 @@ fn carrier() -> Option<usize> {
 }
 
 fn change_nothing() {
-    // SAFETY: -1 leaves each id as it is. The C library signals all threads all the same.
+    // SAFETY: -1 leaves each ID unchanged. The C library signals all threads nevertheless.
     assert_eq!(unsafe { libc::setresgid(u32::MAX, u32::MAX, u32::MAX) }, 0);
 }
 
 #[test]
-fn set_id_while_microprocesses_run_and_are_made() {
+fn set_id_works_while_microprocesses_run_and_start() {
     needs_blocks!();
-    again::alone("set_id_while_microprocesses_run_and_are_made", || {
+    again::alone("set_id_works_while_microprocesses_run_and_start", || {
         tls::get();
         setxid::set_carrier_fs(carrier);
         let stop = Arc::new(AtomicBool::new(false));
@@ -319,9 +322,9 @@ fn set_id_while_microprocesses_run_and_are_made() {
     });
 }
 
-/// Forks; the child exits with 0 if `child` returns, and the parent waits for that.
+/// Forks; the child exits with 0 if `child` returns, and the parent waits for that status.
 fn fork_and_wait(child: impl FnOnce()) {
-    // SAFETY: the child uses only what is there after a fork, and leaves by _exit.
+    // SAFETY: the child uses only state that is valid after a fork, and exits by _exit.
     unsafe {
         let pid = libc::fork();
         assert!(pid >= 0);
@@ -343,14 +346,14 @@ fn work_of_a_child() {
     drop(vec![1u8; 10_000]);
     HERE.with(|h| assert_eq!(*h.lock().unwrap(), 5));
     assert_eq!(std::thread::spawn(|| 3).join().unwrap(), 3);
-    // SAFETY: libm is there, and thread-local state has nothing to do with it.
+    // SAFETY: libm is installed and does not affect thread-local state.
     unsafe {
         let h = libc::dlopen(c"libm.so.6".as_ptr(), libc::RTLD_NOW);
         assert!(!h.is_null());
         libc::dlclose(h);
     }
     change_nothing();
-    // Blocks can be built in the child, too.
+    // Blocks can be built in the child as well.
     for _ in 0..3 {
         Micro::new(STACK, || {
             pause();
@@ -361,11 +364,11 @@ fn work_of_a_child() {
 }
 
 #[test]
-fn fork_in_a_microprocess() {
+fn child_of_a_microprocess_can_build_blocks_and_fork() {
     needs_blocks!();
-    again::alone("fork_in_a_microprocess", || {
+    again::alone("child_of_a_microprocess_can_build_blocks_and_fork", || {
         setxid::set_carrier_fs(carrier);
-        // Neighbours in the chain of blocks, before and after.
+        // These blocks are neighbours in the chain of blocks.
         let before: Vec<_> = (0..3).map(|_| Micro::new(STACK, pause)).collect();
         let mut m = Micro::new(STACK, || {
             for _ in 0..3 {
@@ -378,7 +381,7 @@ fn fork_in_a_microprocess() {
         m.reuse(|| {
             fork_and_wait(|| {
                 work_of_a_child();
-                // A child of the child.
+                // The child forks again.
                 fork_and_wait(work_of_a_child);
             })
         });
@@ -394,9 +397,9 @@ fn fork_in_a_microprocess() {
 }
 
 #[test]
-fn fork_of_the_oldest_block() {
+fn oldest_block_can_fork() {
     needs_blocks!();
-    again::alone("fork_of_the_oldest_block", || {
+    again::alone("oldest_block_can_fork", || {
         setxid::set_carrier_fs(carrier);
         let mut oldest = Micro::new(STACK, || fork_and_wait(work_of_a_child));
         oldest = oldest.run();
@@ -416,7 +419,7 @@ fn recycling_leaks_nothing() {
             let many: Vec<_> = (0..40).map(|i| vec![0u8; i * 24 + 1]).collect();
             pause();
             drop(many);
-            // SAFETY: calls about the calling thread.
+            // SAFETY: the calls concern only the calling thread.
             unsafe {
                 uselocale(libc::newlocale(libc::LC_ALL_MASK, c"C".as_ptr(), std::ptr::null_mut()));
                 libc::freelocale(uselocale(usize::MAX as libc::locale_t));
@@ -448,7 +451,7 @@ fn pthread_exit_aborts_as_on_a_std_thread() {
         fn pthread_exit(value: *mut c_void) -> !;
     }
     if again::is_child(NAME) {
-        // SAFETY: unwinds; nothing on the way minds.
+        // SAFETY: pthread_exit unwinds, and every frame on the way permits that.
         Micro::new(STACK, || unsafe { pthread_exit(std::ptr::null_mut()) }).resume();
         unreachable!();
     }
@@ -465,10 +468,10 @@ fn pthread_exit_aborts_as_on_a_std_thread() {
     );
 }
 
-/// Everything that touches the C library's list of threads, at once.
+/// Runs all operations on the C library's list of threads concurrently.
 #[test]
-fn all_at_once() {
-    again::alone("all_at_once", || {
+fn fork_dlopen_and_threads_run_concurrently() {
+    again::alone("fork_dlopen_and_threads_run_concurrently", || {
         needs_blocks!();
         setxid::set_carrier_fs(carrier);
         let stop = AtomicBool::new(false);
@@ -493,7 +496,7 @@ fn all_at_once() {
             });
             s.spawn(|| {
                 while go_on() {
-                    // SAFETY: libm is there.
+                    // SAFETY: libm is installed.
                     unsafe { libc::dlclose(libc::dlopen(c"libm.so.6".as_ptr(), libc::RTLD_NOW)) };
                 }
             });
@@ -519,16 +522,16 @@ fn all_at_once() {
 }
 
 #[test]
-fn all_of_this_with_donors() {
+fn suite_passes_with_donors() {
     again::all_with("all_of_this_with", &[("KUMI_LAB", "tls=donor")]);
 }
 
 #[test]
-fn all_of_this_with_all_blocks_listed() {
+fn suite_passes_with_all_blocks_listed() {
     again::all_with("all_of_this_with", &[("KUMI_LAB", "dlopen=listed")]);
 }
 
 #[test]
-fn all_of_this_without_fsgsbase() {
+fn suite_passes_without_fsgsbase() {
     again::all_with("all_of_this_with", &[("KUMI_LAB", "fsbase=arch_prctl")]);
 }

@@ -1,11 +1,11 @@
-//! Calls injected into code that is interrupted as often as possible: nothing of it may change.
+//! Injects calls into interrupted code as often as possible, and checks that no register changes.
 #![cfg(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu"))]
 
 #[path = "inject/backtrace.rs"]
 mod backtrace;
 mod harness;
 #[path = "inject/hold.rs"]
-#[rustfmt::skip] // assembly: several short instructions a line
+#[rustfmt::skip] // assembly: several short instructions per line
 mod hold;
 #[path = "inject/other_thread.rs"]
 mod other_thread;
@@ -25,7 +25,7 @@ use kumihimo_arch::inject::{self, Format, inject, interrupted_on, room_needed};
 use kumihimo_arch::overflow;
 use libc::ucontext_t;
 
-/// Ends a test where handlers do not get the interrupted context itself.
+/// Skips the test if handlers do not receive the interrupted context itself.
 macro_rules! needs_context {
     () => {
         if $crate::again::thread_sanitizer() {
@@ -37,10 +37,10 @@ macro_rules! needs_context {
 }
 use needs_context;
 
-/// Calls injected in all by the large tests.
+/// Number of calls that the large tests inject.
 const CALLS: u64 = 20_000;
 
-/// One thread under fire. Its handler and upcalls find it by [`FIRE`].
+/// One thread that receives signals. Its handler and upcalls find it through [`FIRE`].
 struct Fire {
     stack: Range<usize>,
     upcall: extern "C" fn(),
@@ -69,8 +69,8 @@ thread_local! {
     static FIRE: Cell<*const Fire> = const { Cell::new(std::ptr::null()) };
 }
 
-/// The handler starts with the interrupted code's AC, which Linux does not clear; compiled code may
-/// access misaligned words.
+/// Clears AC. The handler starts with the interrupted code's AC flag, which Linux does not clear,
+/// and compiled code may access misaligned words.
 fn clear_ac() {
     // SAFETY: changes one flag; uses the stack, so no `nostack`.
     unsafe { std::arch::asm!("pushfq", "and dword ptr [rsp], ~0x40000", "popfq") };
@@ -94,13 +94,13 @@ extern "C" fn on_signal(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void)
     }
 }
 
-/// Called by `rude` with what it started with.
+/// Counts a call; `rude` calls it with the state in which it started.
 extern "C" fn count(start: &hold::Start) {
     let empty = start.x87[2] & 0xffff == 0xffff
         && start.x87[0] & 0xffff == 0x37f
         && start.x87[1] & 0xffff == 0;
     let clear = start.flags & (1 << 8 | 1 << 10 | 1 << 14 | 1 << 18) == 0;
-    // SAFETY: an upcall runs only while its thread's record lives.
+    // SAFETY: an upcall runs only while its thread's record is alive.
     let fire = unsafe { &*FIRE.get() };
     if !(empty && clear && start.mxcsr == 0x1f80 && start.misaligned == 0) {
         fire.crooked.fetch_add(1, Relaxed);
@@ -123,7 +123,7 @@ fn handle(
 }
 
 fn own_stack() -> Range<usize> {
-    // SAFETY: asks about the calling thread; the attributes are initialised by the first call.
+    // SAFETY: the calls concern the calling thread; the first call initialises the attributes.
     unsafe {
         let mut attr: libc::pthread_attr_t = std::mem::zeroed();
         assert_eq!(libc::pthread_getattr_np(libc::pthread_self(), &mut attr), 0);
@@ -134,13 +134,13 @@ fn own_stack() -> Range<usize> {
     }
 }
 
-/// A timer that sends SIGUSR1 to the calling kernel thread every 40 us: a signal in the middle of
-/// user code even on a single core.
+/// A timer that sends SIGUSR1 to the calling kernel thread every 40 us. The signal interrupts user
+/// code even on a single core.
 struct Timer(libc::timer_t);
 
 impl Timer {
     fn start() -> Timer {
-        // SAFETY: the structs are initialised as timer_create(2) wants them.
+        // SAFETY: the structs are initialised as timer_create(2) requires.
         unsafe {
             let mut event: libc::sigevent = std::mem::zeroed();
             event.sigev_notify = libc::SIGEV_THREAD_ID;
@@ -163,8 +163,8 @@ impl Drop for Timer {
     }
 }
 
-/// Runs `work` on a thread of its own that gets signals from a timer and from another thread,
-/// `upcall` being injected wherever possible.
+/// Runs `work` on a new thread that gets signals from a timer and from another thread. Each signal
+/// injects `upcall` if possible.
 fn under_fire(upcall: extern "C" fn(), work: impl FnOnce(&Fire) + Send) {
     inject::prepare();
     under_fire_as_prepared(upcall, work);
@@ -172,23 +172,24 @@ fn under_fire(upcall: extern "C" fn(), work: impl FnOnce(&Fire) + Send) {
 
 fn under_fire_as_prepared(upcall: extern "C" fn(), work: impl FnOnce(&Fire) + Send) {
     handle(libc::SIGUSR1, on_signal, libc::SA_ONSTACK);
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     std::thread::scope(|scope| {
-        let victim = scope.spawn(move || {
+        let interrupted = scope.spawn(move || {
             let _alt = overflow::alt_stack_for_this_thread().expect("an alternate stack");
             let fire = Fire::new(own_stack(), upcall);
             FIRE.set(&fire);
             let (done, finished) = mpsc::channel::<()>();
             // SAFETY: pthread_self has no preconditions.
-            tell.send((&raw const fire as usize, unsafe { libc::pthread_self() }, done))
-                .expect("the sender listens");
+            sender
+                .send((&raw const fire as usize, unsafe { libc::pthread_self() }, done))
+                .expect("the receiver is alive");
             let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                 let _timer = Timer::start();
                 work(&fire);
             }));
             fire.over.store(true, Release);
-            // The other thread has let go of the record, and the last signal has come, before both
-            // end.
+            // Before both threads end, the other thread has released the record, and the last
+            // signal has arrived.
             let _ = finished.recv();
             FIRE.set(std::ptr::null());
             if let Err(panic) = outcome {
@@ -199,21 +200,18 @@ fn under_fire_as_prepared(upcall: extern "C" fn(), work: impl FnOnce(&Fire) + Se
                 fire.injected.load(Relaxed),
                 "every injected call ran"
             );
-            assert_eq!(
-                fire.crooked.load(Relaxed),
-                0,
-                "upcalls that did not start as a function does"
-            );
+            assert_eq!(fire.crooked.load(Relaxed), 0, "upcalls with a wrong initial state");
         });
-        let (fire, thread, _done) = told.recv().expect("the victim");
-        // SAFETY: the victim keeps the record until `_done` is dropped.
+        let (fire, thread, _done) =
+            receiver.recv().expect("the interrupted thread sends its record");
+        // SAFETY: the interrupted thread keeps the record until `_done` is dropped.
         let fire = unsafe { &*(fire as *const Fire) };
         let mut seed = 1u64;
         while !fire.over.load(Acquire) {
-            // One at a time, or the victim would do nothing but handle signals; then let it run for
-            // a random while.
+            // Sends one signal at a time, because otherwise the thread would only handle signals.
+            // Then it lets the thread run for a random time.
             let before = fire.handled.load(Acquire);
-            // SAFETY: the victim lives.
+            // SAFETY: the thread is alive.
             unsafe { libc::pthread_kill(thread, libc::SIGUSR1) };
             while fire.handled.load(Acquire) == before && !fire.over.load(Acquire) {
                 std::thread::yield_now();
@@ -224,16 +222,16 @@ fn under_fire_as_prepared(upcall: extern "C" fn(), work: impl FnOnce(&Fire) + Se
             }
         }
         drop(_done);
-        victim.join().expect("the victim");
+        interrupted.join().expect("the interrupted thread does not panic");
     });
 }
 
-/// As many words as the register file has, all zero.
+/// Returns zeros, as many words as the register file has.
 fn zeroes<const N: usize>() -> [u64; N] {
     [0; N]
 }
 
-/// Words that look random.
+/// Returns pseudo-random words.
 fn words<const N: usize>(seed: u64) -> [u64; N] {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     std::array::from_fn(|_| {
@@ -246,7 +244,7 @@ fn words<const N: usize>(seed: u64) -> [u64; N] {
 
 const SPINS: u64 = 20_000;
 
-/// Repeats `round` until `calls` more calls were injected meanwhile.
+/// Repeats `round` until `calls` further calls were injected.
 fn until(fire: &Fire, calls: u64, mut round: impl FnMut(u64)) {
     let end = fire.injected.load(Relaxed) + calls;
     let mut number = 0;
@@ -264,7 +262,8 @@ fn vectors(
 ) {
     until(fire, calls, |n| {
         let (values, mut out) = (words(n), zeroes());
-        // SAFETY: both are whole, and the caller asked whether the processor has these registers.
+        // SAFETY: both arrays are complete, and the caller has checked that the processor has these
+        // registers.
         unsafe { hold(&values, &mut out, SPINS) };
         for i in 0..32 * 8 {
             let held = i % 8 < row && (row == 8 || i / 8 < 16);
@@ -285,16 +284,16 @@ fn vectors(
 fn whole_numbers(fire: &Fire, calls: u64) {
     until(fire, calls, |n| {
         let (values, mut out) = (words(n), zeroes());
-        // SAFETY: both are whole.
+        // SAFETY: both arrays are complete.
         unsafe { hold::general(&values, &mut out, SPINS) };
         assert_eq!(out, values);
     });
     until(fire, calls, |n| {
-        // SAFETY: a leaf that uses its red zone only.
+        // SAFETY: a leaf that uses only its red zone.
         assert_eq!(unsafe { hold::red_zone(n << 32, SPINS) }, 0, "the red zone")
     });
     until(fire, calls, |n| {
-        // CF PF AF ZF SF DF OF AC ID in turn and mixed; IF and the fixed bit are always set.
+        // Varies and mixes CF PF AF ZF SF DF OF AC ID; IF and the fixed bit are always set.
         let value = (words::<1>(n)[0] & 0x24_0cd5) | 0x202;
         // SAFETY: no misaligned access happens while AC is set.
         assert_eq!(unsafe { hold::flags(value, SPINS) }, value);
@@ -334,31 +333,31 @@ fn floating_point(fire: &Fire, calls: u64) {
             status: 0,
         };
         for (i, word) in words::<8>(n).iter().enumerate() {
-            // Normal numbers: the integer bit set, an exponent that is neither 0 nor all ones.
+            // Normal numbers: the integer bit is set, and the exponent is neither 0 nor all ones.
             values.stack[i][..8].copy_from_slice(&(word | 1 << 63).to_le_bytes());
             values.stack[i][8..10].copy_from_slice(&(1 + (word % 0x7ffe) as u16).to_le_bytes());
         }
         let mut out = hold::X87 { stack: [[0; 16]; 8], control: 0, status: 0xffff };
-        // SAFETY: both are whole; the x87 stack is empty before and after.
+        // SAFETY: both arrays are complete; the x87 stack is empty before and after.
         unsafe { hold::x87(&values, &mut out, SPINS) };
         assert_eq!(out, values);
     });
     until(fire, calls, |n| {
         let (values, mut out) = (words(n), zeroes());
-        // SAFETY: both are whole; ends with EMMS.
+        // SAFETY: both arrays are complete; the function ends with EMMS.
         unsafe { hold::mmx(&values, &mut out, SPINS) };
         assert_eq!(out, values);
     });
     until(fire, calls, |n| {
         let value = 0x1f80 | (n as u32 & 3) << 13 | (n as u32 >> 2 & 1) << 15 | (n as u32 & 0x3f);
-        // SAFETY: all exceptions are masked; the old value is put back.
+        // SAFETY: all exceptions are masked, and the old value is restored.
         assert_eq!(unsafe { hold::mxcsr(value, SPINS) }, value);
     });
     vectors(fire, calls, hold::xmm, 2);
 }
 
-/// The C library's and the compiler's own use of registers. (The upcall uses neither, so it may
-/// fall anywhere, malloc included.)
+/// Runs ordinary code of the C library and the compiler. The upcall uses neither, so it may
+/// interrupt any point, including malloc.
 fn everyday(fire: &Fire, calls: u64) {
     let once = || {
         let mut kept: Vec<Vec<u8>> = Vec::new();
@@ -397,10 +396,10 @@ fn wide() -> u32 {
 }
 
 #[test]
-fn everything_is_as_before() {
+fn injected_calls_preserve_all_registers() {
     needs_context!();
-    // In a process of its own: `WIDTH` and the format are the process's.
-    again::alone("everything_is_as_before", || {
+    // In a process of its own, because `WIDTH` and the format are global to the process.
+    again::alone("injected_calls_preserve_all_registers", || {
         hold::WIDTH.store(wide(), Relaxed);
         println!("{:?}, {} bytes of room", inject::prepare(), room_needed());
         under_fire(hold::rude, everything);
@@ -408,14 +407,14 @@ fn everything_is_as_before() {
 }
 
 #[test]
-fn everything_is_as_before_in_the_standard_format() {
+fn injected_calls_preserve_all_registers_in_the_standard_format() {
     needs_context!();
-    const NAME: &str = "everything_is_as_before_in_the_standard_format";
+    const NAME: &str = "injected_calls_preserve_all_registers_in_the_standard_format";
     if inject::prepare() == Format::Legacy {
         return again::skip("no XSAVE");
     }
     again::alone(NAME, || {
-        // SAFETY: XSAVE is there, nothing was injected yet.
+        // SAFETY: XSAVE is available, and no call was injected yet.
         unsafe { inject::prepare_as(Format::Standard) };
         hold::WIDTH.store(wide(), Relaxed);
         under_fire_as_prepared(hold::rude, everything);
@@ -423,11 +422,11 @@ fn everything_is_as_before_in_the_standard_format() {
 }
 
 #[test]
-fn everything_but_avx_is_as_before_in_the_legacy_format() {
+fn injected_calls_preserve_all_but_avx_in_the_legacy_format() {
     needs_context!();
-    again::alone("everything_but_avx_is_as_before_in_the_legacy_format", || {
-        // SAFETY: FXSAVE is part of x86_64. What it does not save, the C library's AVX registers,
-        // `rude` leaves alone with WIDTH = 0.
+    again::alone("injected_calls_preserve_all_but_avx_in_the_legacy_format", || {
+        // SAFETY: FXSAVE is part of x86_64. It does not save the AVX registers, which the C library
+        // uses and `rude` does not change with WIDTH = 0.
         unsafe { inject::prepare_as(Format::Legacy) };
         under_fire_as_prepared(hold::rude, |fire| {
             whole_numbers(fire, CALLS / 10);
@@ -436,9 +435,6 @@ fn everything_but_avx_is_as_before_in_the_legacy_format() {
         });
     });
 }
-
-// ---- upcalls that
-// switch ----------------------------------------------------------------------------------------
 
 struct Sides {
     interrupted: Context,
@@ -454,7 +450,7 @@ thread_local! {
 extern "C" fn other_side(argument: *mut u8) -> ! {
     let sides = argument.cast::<Sides>();
     loop {
-        // Something of its own in the vector registers and on the stack.
+        // Uses the vector registers and the stack of this side.
         let mut text = [0u8; 256];
         text.fill(black_box(0xee));
         // SAFETY: the test's record, used by one kernel thread only.
@@ -467,8 +463,9 @@ extern "C" fn other_side(argument: *mut u8) -> ! {
 
 extern "C" fn visit() {
     let sides = SIDES.get();
-    // SAFETY: an upcall runs only while FIRE's record lives, and SIDES is null or points to a live
-    // one. A call that was injected into `visit` itself stays out: the other side is under way.
+    // SAFETY: an upcall runs only while FIRE's record is alive, and SIDES is null or points to a
+    // live record. A call injected into `visit` itself does not switch, because the other side is
+    // running.
     unsafe {
         (*FIRE.get()).begun.fetch_add(1, Relaxed);
         if sides.is_null() || (&raw mut (*sides).busy).replace(true) {
@@ -481,7 +478,7 @@ extern "C" fn visit() {
 }
 
 #[test]
-fn an_upcall_may_switch_stacks() {
+fn upcall_may_switch_stacks() {
     needs_context!();
     under_fire(visit, |fire| {
         let mut stack = vec![0u128; 4096];
@@ -498,7 +495,7 @@ fn an_upcall_may_switch_stacks() {
         floating_point(fire, 500);
         everyday(fire, 500);
         SIDES.set(std::ptr::null_mut());
-        // SAFETY: no upcall uses it any more.
+        // SAFETY: no upcall uses the record any more.
         let visits = unsafe { (*record).visits };
         assert!(visits >= 2000, "most calls went to the other side and came back");
     });

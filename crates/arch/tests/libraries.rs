@@ -1,4 +1,4 @@
-//! C and C++ libraries with thread-local variables, loaded before and after a block was built.
+//! C and C++ libraries with thread-local variables, loaded before and after a block is built.
 #![cfg(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu"))]
 
 mod harness;
@@ -13,8 +13,8 @@ use harness::{Micro, again, pause};
 
 const STACK: usize = 256 << 10;
 
-/// Compiles a source of tests/native to a shared library called `name`, unless that has been done
-/// since it changed.
+/// Compiles a source of tests/native to a shared library called `name`, unless the library is
+/// newer.
 fn build(source: &str, name: &str) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/native").join(source);
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
@@ -24,8 +24,8 @@ fn build(source: &str, name: &str) -> PathBuf {
         return out;
     }
     let compiler = if source.extension().is_some_and(|e| e == "cc") { "c++" } else { "cc" };
-    // Several processes may do this at once: each writes its own file, and renaming replaces the
-    // whole.
+    // Several processes may build at the same time. Each writes its own file, and the rename is
+    // atomic.
     let own = dir.join(format!("{name}.{}", std::process::id()));
     let status = Command::new(compiler)
         .args(["-O1", "-fPIC", "-shared", "-o"])
@@ -47,7 +47,7 @@ impl Library {
 
     fn try_open(path: &Path) -> Result<Library, String> {
         let name = CString::new(path.to_str().expect("a path")).expect("no NUL");
-        // SAFETY: the test's own library; dlerror returns a string after a failure.
+        // SAFETY: a library of this test; dlerror returns a string after a failure.
         unsafe {
             let handle = libc::dlopen(name.as_ptr(), libc::RTLD_NOW);
             if handle.is_null() {
@@ -59,7 +59,7 @@ impl Library {
 
     fn symbol(self, name: &str) -> usize {
         let name = CString::new(name).expect("no NUL");
-        // SAFETY: an open handle.
+        // SAFETY: the handle is open.
         let p = unsafe { libc::dlsym(self.0 as *mut c_void, name.as_ptr()) };
         assert!(!p.is_null(), "{name:?}");
         p as usize
@@ -81,7 +81,7 @@ impl Library {
     }
 
     fn close(self) {
-        // SAFETY: an open handle that is not used any more.
+        // SAFETY: the handle is open and not used afterwards.
         assert_eq!(unsafe { libc::dlclose(self.0 as *mut c_void) }, 0);
     }
 }
@@ -112,12 +112,12 @@ fn dirty(dynamic: Library, fixed: Library, with: i32) {
 }
 
 #[test]
-fn loaded_before_while_and_after_blocks_were_built() {
+fn libraries_reach_blocks_built_before_during_and_after_the_load() {
     needs_blocks!();
     let dynamic = build("dynamic.c", "libdynamic1.so");
     let fixed = build("initial_exec.c", "libfixed1.so");
     let shared: &'static Mutex<Option<(Library, Library)>> = Box::leak(Box::new(Mutex::new(None)));
-    // Built and started before anything is loaded; two of them have paused in the middle.
+    // Built and started before any library is loaded; two of them have paused.
     let mut early: Vec<_> = (0..3)
         .map(|i| {
             Micro::new(STACK, move || {
@@ -130,7 +130,7 @@ fn loaded_before_while_and_after_blocks_were_built() {
         .collect();
     early[0].resume();
     early[1].resume();
-    // Loaded by a microprocess, on its own block.
+    // Loads the libraries from a microprocess, on its own block.
     let loader = Micro::new(STACK, move || {
         let d = Library::open(&dynamic);
         let f = Library::open(&fixed);
@@ -142,7 +142,7 @@ fn loaded_before_while_and_after_blocks_were_built() {
     .run();
     early = early.into_iter().map(Micro::run).collect();
     let (d, f) = shared.lock().unwrap().expect("loaded");
-    // Built afterwards, and used ones again.
+    // New and recycled blocks after the load.
     let late = Micro::new(STACK, move || {
         check_fresh(d, f);
         dirty(d, f, 200);
@@ -161,11 +161,11 @@ fn loaded_before_while_and_after_blocks_were_built() {
 }
 
 #[test]
-fn loaded_and_unloaded_again_and_again() {
+fn blocks_stay_fresh_across_repeated_loads_and_unloads() {
     needs_blocks!();
     let dynamic = build("dynamic.c", "libdynamic2.so");
     let fixed = build("initial_exec.c", "libfixed2.so");
-    // One after the other: a library that another one has open is not loaded afresh.
+    // Sequential, because a library that is still open elsewhere is not initialised again.
     for _ in 0..3 {
         let (dynamic, fixed) = (dynamic.clone(), fixed.clone());
         Micro::new(STACK, move || {
@@ -184,7 +184,7 @@ fn loaded_and_unloaded_again_and_again() {
 }
 
 #[test]
-fn exceptions_and_cpp_objects() {
+fn exceptions_and_cpp_objects_move_with_the_microprocess() {
     needs_blocks!();
     if Command::new("c++").arg("--version").output().is_err() {
         return again::skip("no C++ compiler");
@@ -205,8 +205,8 @@ fn exceptions_and_cpp_objects() {
     };
     let before = lib.value("objects_destroyed");
     let mut all: Vec<_> = (0..4).map(|_| Micro::new(STACK, body)).collect();
-    // Interleaved on this kernel thread, with exceptions in flight in all of them; then each moves
-    // at every pause.
+    // Interleaved on this kernel thread, with an exception in flight in each microprocess.
+    // Afterwards each one moves to another kernel thread at every pause.
     for m in &mut all {
         for _ in 0..7 {
             m.resume();
@@ -222,7 +222,7 @@ fn exceptions_and_cpp_objects() {
     drop(all);
 }
 
-/// Counts down also when its thread panics.
+/// Decrements the counter when dropped, hence also when its thread panics.
 struct Less<'a>(&'a AtomicUsize);
 
 impl Drop for Less<'_> {
@@ -231,10 +231,10 @@ impl Drop for Less<'_> {
     }
 }
 
-/// Blocks built or recycled at any moment of any dlopen find what it loaded.
+/// Checks that blocks built or recycled during a dlopen have the variables of the new library.
 #[test]
-fn blocks_made_while_libraries_are_loaded() {
-    again::alone("blocks_made_while_libraries_are_loaded", || {
+fn blocks_built_during_a_load_have_its_variables() {
+    again::alone("blocks_built_during_a_load_have_its_variables", || {
         needs_blocks!();
         let made: Mutex<Vec<Box<Micro>>> = Mutex::new(Vec::new());
         let loaders = AtomicUsize::new(2);
@@ -244,11 +244,11 @@ fn blocks_made_while_libraries_are_loaded() {
                     let mut m = Micro::new(0, || ());
                     while !m.resume() {}
                     made.lock().unwrap().push(m);
-                    // Used ones again, some in the thorough way.
+                    // Recycles used blocks, some of them on the slow path.
                     let used = made.lock().unwrap().drain(..1).next();
                     if let Some(mut m) = used {
                         m.reuse(|| {
-                            // SAFETY: dlerror's state is the microprocess's own.
+                            // SAFETY: dlerror's state belongs to the microprocess.
                             unsafe {
                                 libc::dlopen(c"./no-such-library.so".as_ptr(), libc::RTLD_NOW)
                             };
@@ -264,8 +264,8 @@ fn blocks_made_while_libraries_are_loaded() {
                     let _one_less = Less(loaders);
                     let path = build("initial_exec.c", name);
                     for _ in 0..150 {
-                        // ld.so gets static TLS back only in the reverse order of loading, so it
-                        // may run out.
+                        // ld.so reclaims static TLS only in the reverse order of loading, so it may
+                        // run out.
                         let f = match Library::try_open(&path) {
                             Err(e) if e.contains("static TLS") => break,
                             other => other.expect("dlopen"),
@@ -297,9 +297,9 @@ fn blocks_made_while_libraries_are_loaded() {
 }
 
 #[test]
-fn loading_does_not_leak_templates() {
+fn repeated_loads_do_not_leak_templates() {
     needs_blocks!();
-    again::alone("loading_does_not_leak_templates", || {
+    again::alone("repeated_loads_do_not_leak_templates", || {
         let dynamic = build("dynamic.c", "libdynamic3.so");
         let fixed = build("initial_exec.c", "libfixed3.so");
         let mut m = Micro::new(STACK, || ()).run();
@@ -332,19 +332,19 @@ fn loading_does_not_leak_templates() {
 }
 
 #[test]
-fn all_of_this_where_dlopen_passes_us_by() {
+fn suite_passes_without_interposed_dlopen() {
     again::all_with("all_of_this_w", &[("KUMI_LAB", "dlopen=listed")]);
 }
 
 #[test]
-fn all_of_this_with_donors() {
+fn suite_passes_with_donors() {
     again::all_with("all_of_this_w", &[("KUMI_LAB", "tls=donor")]);
 }
 
-/// jemalloc's own variables leave gaps between those of libraries, in which the remains of a closed
-/// library counted as a difference.
+/// jemalloc's variables leave gaps between those of libraries. Remains of a closed library in a gap
+/// must not count as a difference.
 #[test]
-fn all_of_this_beside_jemalloc() {
+fn suite_passes_with_jemalloc() {
     let Some(library) = again::jemalloc() else { return again::skip("no libjemalloc.so.2 here") };
     again::all_with("all_of_this", &[("LD_PRELOAD", library)]);
     again::all_with("all_of_this", &[("LD_PRELOAD", library), ("KUMI_LAB", "dlopen=listed")]);

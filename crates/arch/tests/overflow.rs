@@ -1,5 +1,5 @@
-//! A stack that overflows, and faults that are something else. Each in a process of its own, which
-//! dies.
+//! Stack overflows, and faults with other causes. Each runs in a process of its own, which the
+//! fault terminates.
 #![cfg(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu"))]
 
 mod harness;
@@ -18,7 +18,7 @@ fn describe(slot_end: usize, out: &mut [u8]) -> usize {
 }
 
 fn install() -> overflow::AltStack {
-    // SAFETY: `describe` only copies; the calling kernel thread has an alternate stack.
+    // SAFETY: `describe` only copies, and the calling kernel thread has an alternate stack.
     unsafe { overflow::install_process_handler(describe) };
     overflow::alt_stack_for_this_thread().expect("an alternate stack")
 }
@@ -34,9 +34,9 @@ fn signal_of(out: &Output) -> Option<i32> {
 }
 
 #[test]
-fn overflow_is_one_clear_line() {
+fn overflow_is_reported_in_one_line() {
     needs_blocks!();
-    const NAME: &str = "overflow_is_one_clear_line";
+    const NAME: &str = "overflow_is_reported_in_one_line";
     if again::is_child(NAME) {
         let _alt = install();
         Micro::new(64 << 10, || {
@@ -49,19 +49,19 @@ fn overflow_is_one_clear_line() {
         let out = again::once_more(NAME, &[("KUMI_LAB", &format!("tls={kind}"))]);
         let text = again::text(&out.stderr);
         assert_eq!(signal_of(&out), Some(libc::SIGABRT), "{text}");
-        let line = text.lines().find(|l| l.starts_with("kumihimo: ")).expect("a line of ours");
+        let line = text.lines().find(|l| l.starts_with("kumihimo: ")).expect("a report line");
         assert!(line.contains("microprocess 'deep' (id 42) overflowed its stack of 1"), "{line}");
         assert!(line.contains("KiB") && line.contains("Builder::stack_size"), "{line}");
     }
 }
 
 #[test]
-fn overflow_in_a_frame_larger_than_a_page() {
+fn overflow_in_a_large_frame_is_reported() {
     needs_blocks!();
     if again::sanitizer() {
         return again::skip("a sanitizer's frames are not probed page by page");
     }
-    const NAME: &str = "overflow_in_a_frame_larger_than_a_page";
+    const NAME: &str = "overflow_in_a_large_frame_is_reported";
     if again::is_child(NAME) {
         let _alt = install();
         Micro::new(0, || {
@@ -77,13 +77,13 @@ fn overflow_in_a_frame_larger_than_a_page() {
 }
 
 #[test]
-fn other_faults_take_the_default_course() {
+fn other_faults_take_the_default_action() {
     needs_blocks!();
-    const NAME: &str = "other_faults_take_the_default_course";
+    const NAME: &str = "other_faults_take_the_default_action";
     if again::is_child(NAME) {
         let _alt = install();
         Micro::new(64 << 10, || {
-            // SAFETY: it faults, which is what is tested.
+            // SAFETY: the access faults, which is the tested behaviour.
             unsafe { std::ptr::without_provenance_mut::<u8>(8).write_volatile(1) };
         })
         .resume();
@@ -95,13 +95,13 @@ fn other_faults_take_the_default_course() {
 }
 
 #[test]
-fn a_stray_pointer_into_a_guard_is_no_overflow() {
+fn stray_access_to_a_guard_is_not_reported_as_overflow() {
     needs_blocks!();
-    const NAME: &str = "a_stray_pointer_into_a_guard_is_no_overflow";
+    const NAME: &str = "stray_access_to_a_guard_is_not_reported_as_overflow";
     if again::is_child(NAME) {
         let _alt = install();
         let m = Micro::new(64 << 10, || ());
-        // SAFETY: it faults, which is what is tested.
+        // SAFETY: the access faults, which is the tested behaviour.
         unsafe { m.lo.wrapping_sub(1).write_volatile(1) };
         unreachable!();
     }
@@ -111,7 +111,7 @@ fn a_stray_pointer_into_a_guard_is_no_overflow() {
 }
 
 unsafe fn handle(signal: i32, handler: usize, flags: i32) {
-    // SAFETY: the caller passes a handler of the type that the flags say.
+    // SAFETY: the caller passes a handler of the type that the flags select.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = handler;
@@ -126,7 +126,8 @@ extern "C" fn leave_with_address(
     info: *mut libc::siginfo_t,
     context: *mut libc::c_void,
 ) {
-    // SAFETY: the kernel's siginfo; _exit is async-signal-safe; the mask asked for is in force.
+    // SAFETY: the siginfo is the kernel's; _exit is async-signal-safe; the requested mask is in
+    // effect.
     unsafe {
         let mut blocked: libc::sigset_t = std::mem::zeroed();
         libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &mut blocked);
@@ -144,11 +145,11 @@ extern "C" fn leave_plainly(signal: i32) {
 }
 
 #[test]
-fn the_programs_own_handlers_keep_their_faults() {
+fn program_handlers_receive_other_faults() {
     needs_blocks!();
-    const NAME: &str = "the_programs_own_handlers_keep_their_faults";
+    const NAME: &str = "program_handlers_receive_other_faults";
     let fault = || {
-        // SAFETY: it faults, which is what is tested.
+        // SAFETY: the access faults, which is the tested behaviour.
         unsafe { std::ptr::without_provenance_mut::<u8>(8).write_volatile(1) };
     };
     if again::is_child(NAME) {
@@ -165,7 +166,7 @@ fn the_programs_own_handlers_keep_their_faults() {
                     handle(libc::SIGBUS, leave_plainly as *const () as usize, libc::SA_RESETHAND)
                 }
                 Ok("ignored") => handle(libc::SIGSEGV, libc::SIG_IGN, 0),
-                // Not Rust's own handler, which lets a signal that was sent pass once.
+                // Removes Rust's own handler, which lets a sent signal pass once.
                 Ok("sent") => handle(libc::SIGSEGV, libc::SIG_DFL, 0),
                 _ => {}
             }
@@ -176,7 +177,7 @@ fn the_programs_own_handlers_keep_their_faults() {
                 }
                 Ok("ignored" | "sent") => {
                     libc::raise(libc::SIGSEGV);
-                    println!("went on");
+                    println!("continued");
                     libc::_exit(5);
                 }
                 _ => {
@@ -190,16 +191,16 @@ fn the_programs_own_handlers_keep_their_faults() {
     assert_eq!(code("info").code(), Some(42));
     assert_eq!(code("plain").code(), Some(libc::SIGSEGV + 30));
     assert_eq!(code("bus").code(), Some(libc::SIGBUS + 30));
-    // Sent, not a fault: ignored where it was ignored, fatal where the default held.
+    // A sent signal is ignored under SIG_IGN, and fatal under the default action.
     assert_eq!(code("ignored").code(), Some(5));
     assert_eq!(code("sent").signal(), Some(libc::SIGSEGV));
 }
 
 #[test]
-fn alternate_stacks_are_put_back() {
+fn previous_alternate_stack_is_restored() {
     std::thread::spawn(|| {
         let now = || {
-            // SAFETY: an out pointer.
+            // SAFETY: the out pointer is valid.
             unsafe {
                 let mut s: libc::stack_t = std::mem::zeroed();
                 assert_eq!(libc::sigaltstack(std::ptr::null(), &mut s), 0);

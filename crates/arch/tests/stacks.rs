@@ -1,4 +1,4 @@
-//! Slots: sizes, guards, limits, giving memory back.
+//! Slots: sizes, guards, limits and release of memory.
 
 mod harness;
 
@@ -15,7 +15,7 @@ fn slots(class: Class, n: usize) -> Vec<usize> {
 }
 
 #[test]
-fn any_size_is_served_or_refused() {
+fn every_size_yields_a_class_or_an_error() {
     let tls = 5000;
     for size in [
         0,
@@ -36,7 +36,7 @@ fn any_size_is_served_or_refused() {
         if let Some(smaller) = class.index().checked_sub(1).and_then(Class::from_index) {
             assert!(
                 smaller.usable(tls) < size.max(stack::minimum()),
-                "{size} would fit a smaller slot"
+                "{size} bytes fit a smaller slot"
             );
         }
     }
@@ -52,7 +52,7 @@ fn any_size_is_served_or_refused() {
 }
 
 #[test]
-fn slots_are_zero_apart_and_found_again() {
+fn slots_are_zeroed_disjoint_and_located() {
     for index in [0, 1, 3, 5, 7, 10, 15] {
         let class = Class::from_index(index).expect("a class");
         let n = if index > 10 { 2 } else { 150 };
@@ -68,8 +68,8 @@ fn slots_are_zero_apart_and_found_again() {
                 assert_eq!(found.class, class);
                 assert_eq!(found.guard, low..low + class.guard_size());
             }
-            // SAFETY: the slot is ours; its top and its lowest page above the guard are written and
-            // read.
+            // SAFETY: the slot belongs to this test; the code accesses its top and its lowest page
+            // above the guard.
             unsafe {
                 for at in [end - 4096, low + class.guard_size()] {
                     let page = std::slice::from_raw_parts_mut(at as *mut u8, 4096);
@@ -86,9 +86,9 @@ fn slots_are_zero_apart_and_found_again() {
 }
 
 #[test]
-fn threads_share_the_slabs() {
+fn threads_get_distinct_slots() {
     const EACH: usize = 59 * 60 / 2;
-    // Atomics, which ThreadSanitizer sees even where std is not instrumented.
+    // Atomics, because ThreadSanitizer also recognises them where std is not instrumented.
     static ALL: [AtomicUsize; 4 * EACH] = [const { AtomicUsize::new(0) }; 4 * EACH];
     let class = stack::class_for(0, 0).expect("a class");
     std::thread::scope(|s| {
@@ -109,18 +109,18 @@ fn threads_share_the_slabs() {
 }
 
 #[test]
-fn memory_is_given_back_below_what_is_kept() {
+fn release_returns_memory_below_the_kept_part() {
     let class = stack::class_for(256 << 10, 0).expect("a class");
     let end = slots(class, 1)[0];
     let low = end - class.slot_size() + class.guard_size();
     let resident = || {
         let pages = (end - low) / 4096;
         let mut flags = vec![0u8; pages];
-        // SAFETY: one byte a page.
+        // SAFETY: the vector has one byte per page.
         assert_eq!(unsafe { libc::mincore(low as *mut _, end - low, flags.as_mut_ptr()) }, 0);
         flags.iter().filter(|f| **f & 1 != 0).count()
     };
-    // SAFETY: the slot is ours and nothing lives in it.
+    // SAFETY: the slot belongs to this test and is unused.
     unsafe {
         std::slice::from_raw_parts_mut(low as *mut u8, end - low).fill(1);
         assert_eq!(resident(), (end - low) / 4096);
@@ -129,7 +129,7 @@ fn memory_is_given_back_below_what_is_kept() {
         assert_eq!(*((end - 8192) as *const u8), 1);
         assert_eq!(*((end - 8193) as *const u8), 0);
         assert_eq!(*(low as *const u8), 0);
-        // The record stays even if nothing is asked for.
+        // The record stays even if nothing is to be kept.
         stack::release_memory(end, class, 0);
         assert_eq!(*((end - RECORD) as *const u8), 1);
         assert_eq!(*((end - 4097) as *const u8), 0);
@@ -137,15 +137,15 @@ fn memory_is_given_back_below_what_is_kept() {
 }
 
 #[test]
-fn guards_stop_the_program() {
-    const NAME: &str = "guards_stop_the_program";
+fn guard_access_terminates_the_program() {
+    const NAME: &str = "guard_access_terminates_the_program";
     if again::is_child(NAME) {
         let class = stack::class_for(0, 0).expect("a class");
         let ends = slots(class, 100);
         println!("guards: {}", stack::guard_kind());
-        // The last byte of a guard in the middle.
+        // The last byte of the guard of a slot in the middle of a slab.
         let at = ends[50] - class.slot_size() + class.guard_size() - 1;
-        // SAFETY: it faults, which is what is tested.
+        // SAFETY: the access faults, which is the tested behaviour.
         unsafe { (at as *mut u8).write_volatile(1) };
         return;
     }
@@ -159,16 +159,16 @@ fn guards_stop_the_program() {
 
 fn limit_address_space(to: u64) {
     let limit = libc::rlimit { rlim_cur: to, rlim_max: to };
-    // SAFETY: a valid struct.
+    // SAFETY: the struct is valid.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &limit) }, 0);
 }
 
 #[test]
-fn exhausted_address_space_is_an_error_that_helps() {
+fn exhausted_address_space_error_names_size_and_limit() {
     if again::sanitizer() {
         return again::skip("a sanitizer's shadow memory needs the address space");
     }
-    again::alone("exhausted_address_space_is_an_error_that_helps", || {
+    again::alone("exhausted_address_space_error_names_size_and_limit", || {
         limit_address_space(1 << 30);
         let class = stack::class_for(8 << 20, 0).expect("a class");
         let mut got = 0;
@@ -186,18 +186,18 @@ fn exhausted_address_space_is_an_error_that_helps() {
         assert_eq!(error.kind(), std::io::ErrorKind::OutOfMemory);
         let text = error.to_string();
         assert!(text.contains("ulimit -v") && text.contains("16384 KiB"), "{text}");
-        // Smaller ones may still fit, and a refusal leaves nothing broken.
+        // Smaller slots may still be available, and a failed call leaves the pool usable.
         assert!(stack::acquire(class, &mut [std::ptr::null_mut()]).is_err());
         slots(stack::class_for(0, 0).expect("a class"), 1);
     });
 }
 
 #[test]
-fn too_many_mappings_are_an_error_that_helps() {
+fn mapping_limit_error_names_max_map_count() {
     if again::sanitizer() {
         return again::skip("a sanitizer's shadow memory needs the address space");
     }
-    again::alone("too_many_mappings_are_an_error_that_helps", || {
+    again::alone("mapping_limit_error_names_max_map_count", || {
         let lab = kumihimo_config::lab_with("guard=mprotect");
         // SAFETY: no other thread reads the environment in this process.
         unsafe { std::env::set_var("KUMI_LAB", lab) };
@@ -207,7 +207,7 @@ fn too_many_mappings_are_an_error_that_helps() {
             .parse()
             .expect("a number");
         if limit > 300_000 {
-            return again::skip("vm.max_map_count is above 300,000 here");
+            return again::skip("vm.max_map_count is above 300,000 on this machine");
         }
         let class = stack::class_for(0, 0).expect("a class");
         let mut got = 0;

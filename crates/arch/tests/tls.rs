@@ -1,4 +1,4 @@
-//! What a microprocess with its own block sees of thread-local storage.
+//! Thread-local storage in a microprocess with its own block.
 #![cfg(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu"))]
 
 mod harness;
@@ -17,14 +17,14 @@ thread_local! {
 }
 
 #[test]
-fn blocks_are_made_as_asked() {
-    const NAME: &str = "blocks_are_made_as_asked";
+fn kind_follows_the_setting() {
+    const NAME: &str = "kind_follows_the_setting";
     if again::is_child(NAME) {
         let t = tls::get();
         println!("kind: {:?} ({})", t.kind(), t.why());
         if t.kind() == Kind::Kernel {
             assert_eq!(t.bytes(), 0);
-            // SAFETY: nothing is built, so that the memory does not matter.
+            // SAFETY: no block is built, so the memory does not matter.
             let e = unsafe { t.build(std::ptr::null_mut(), std::ptr::null_mut()) }
                 .expect_err("no block");
             assert_eq!(e.kind(), std::io::ErrorKind::Unsupported);
@@ -54,17 +54,17 @@ fn blocks_are_made_as_asked() {
 }
 
 #[test]
-fn all_of_this_with_donors() {
-    again::all_with("all_of_this_with_donors", &[("KUMI_LAB", "tls=donor")]);
+fn suite_passes_with_donors() {
+    again::all_with("suite_passes_with_donors", &[("KUMI_LAB", "tls=donor")]);
 }
 
-/// Lets this process, no longer root's, begin no further kernel thread; the limit that was, if the
-/// kernel keeps to it.
+/// Drops root and forbids this process to start further kernel threads. Returns the previous limit,
+/// or None if the kernel does not enforce it.
 fn forbid_kernel_threads() -> Option<libc::rlimit> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: ids and limits of a test process of its own; live structures.
+    // SAFETY: the process runs only this test, and the structures are live.
     unsafe {
-        // The limit does not hold for root.
+        // The limit does not apply to root; setrlimit(2).
         libc::setgid(65534);
         libc::setuid(65534);
         assert_eq!(libc::getrlimit(libc::RLIMIT_NPROC, &mut limit), 0);
@@ -84,7 +84,7 @@ fn forbid_kernel_threads() -> Option<libc::rlimit> {
 }
 
 fn allow_kernel_threads(limit: libc::rlimit) {
-    // SAFETY: a live limit.
+    // SAFETY: the limit is live.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NPROC, &limit) }, 0);
 }
 
@@ -93,14 +93,14 @@ fn passes_alone(name: &str) {
     let out = again::once_more(name, &[("KUMI_LAB", "tls=")]);
     let text = again::text(&out.stdout);
     if text.contains("not limited") {
-        return again::skip("RLIMIT_NPROC is not kept here");
+        return again::skip("RLIMIT_NPROC is not enforced on this machine");
     }
     assert!(out.status.success(), "{text}{}", again::text(&out.stderr));
 }
 
 #[test]
-fn a_short_lack_of_kernel_threads_is_waited_for() {
-    const NAME: &str = "a_short_lack_of_kernel_threads_is_waited_for";
+fn short_lack_of_kernel_threads_is_waited_for() {
+    const NAME: &str = "short_lack_of_kernel_threads_is_waited_for";
     if !again::is_child(NAME) {
         return passes_alone(NAME);
     }
@@ -111,7 +111,7 @@ fn a_short_lack_of_kernel_threads_is_waited_for() {
         allow_kernel_threads(limit);
     });
     if let Some(limit) = forbid_kernel_threads() {
-        begin.send(limit).expect("it listens");
+        begin.send(limit).expect("the receiver is alive");
         assert_eq!(tls::get().kind(), Kind::Clone, "{}", tls::get().why());
     }
     drop(begin);
@@ -119,8 +119,8 @@ fn a_short_lack_of_kernel_threads_is_waited_for() {
 }
 
 #[test]
-fn a_long_lack_of_kernel_threads_is_named_and_examined_again() {
-    const NAME: &str = "a_long_lack_of_kernel_threads_is_named_and_examined_again";
+fn long_lack_of_kernel_threads_is_reported_and_examined_again() {
+    const NAME: &str = "long_lack_of_kernel_threads_is_reported_and_examined_again";
     if !again::is_child(NAME) {
         return passes_alone(NAME);
     }
@@ -130,18 +130,18 @@ fn a_long_lack_of_kernel_threads_is_named_and_examined_again() {
     assert!(short.is_short() && short.is_degraded());
     assert!(short.why().contains("os error 11"), "{}", short.why());
     allow_kernel_threads(limit);
-    assert_eq!(tls::get().kind(), Kind::Kernel, "the answer changes only when asked anew");
+    assert_eq!(tls::get().kind(), Kind::Kernel, "the kind changes only in a new examination");
     let anew = tls::get_anew();
     assert_eq!(anew.kind(), Kind::Clone, "{}", anew.why());
     assert!(!anew.is_degraded());
     assert_eq!(tls::get().kind(), Kind::Clone);
 }
 
-/// jemalloc sets a pthread key at each thread's first allocation, which hid the flag that the probe
-/// looks for.
+/// jemalloc sets a pthread key at each thread's first allocation. The probe must find the flag
+/// nevertheless.
 #[test]
-fn blocks_are_cloned_beside_jemalloc() {
-    const NAME: &str = "blocks_are_cloned_beside_jemalloc";
+fn blocks_are_cloned_with_jemalloc() {
+    const NAME: &str = "blocks_are_cloned_with_jemalloc";
     if again::is_child(NAME) {
         println!("kind: {:?} ({})", tls::get().kind(), tls::get().why());
         return;
@@ -160,7 +160,7 @@ fn blocks_are_cloned_beside_jemalloc() {
 }
 
 #[test]
-fn thread_locals_follow_the_microprocess() {
+fn thread_locals_move_with_the_microprocess() {
     needs_blocks!();
     Micro::new(STACK, || {
         assert_eq!(PLAIN.get(), 77);
@@ -201,7 +201,7 @@ fn destructors_run_once_at_the_end() {
 }
 
 #[test]
-fn a_recycled_block_is_a_fresh_thread() {
+fn recycled_block_is_a_fresh_thread() {
     needs_blocks!();
     let mut m = Micro::new(STACK, || ());
     let mut ids = Vec::new();
@@ -215,7 +215,7 @@ fn a_recycled_block_is_a_fresh_thread() {
                 assert_eq!(v.len(), 3);
                 v.push(9);
             });
-            // SAFETY: errno is this thread's.
+            // SAFETY: errno belongs to this thread.
             unsafe {
                 assert_eq!(*libc::__errno_location(), 0);
                 *libc::__errno_location() = 1234;
@@ -233,7 +233,7 @@ fn a_recycled_block_is_a_fresh_thread() {
     }
     let count = ids.len();
     ids.dedup();
-    assert_eq!(ids.len(), count, "std::thread::current was not fresh");
+    assert_eq!(ids.len(), count, "std::thread::current is fresh");
 }
 
 #[test]

@@ -1,12 +1,12 @@
-//! Where a stack is in its program.
+//! Backtraces of stacks that may change while they are read.
 //!
-//! `memory` copies it, whatever becomes of it meanwhile; [`unwind`] walks the copy by the unwind
-//! tables of all that is loaded; [`symbols`] finds names and lines. Nothing here runs on the stack
-//! in question, nor holds it still. Used by the runtime's dumps (of microprocesses that wait) and
-//! by the watchdog (of kernel threads that are stuck).
+//! `memory` copies a stack safely, [`unwind`] walks the copy by the unwind tables of the loaded
+//! files, and [`symbols`] resolves names and lines. Nothing here runs on the stack in question or
+//! stops its thread. Used by the runtime's dumps (of waiting microprocesses) and by the watchdog
+//! (of stuck kernel threads).
 //!
-//! Names are looked up by recursion over debug information: on a kernel thread with [`STACK`]
-//! bytes.
+//! The resolution of names recurses over debug information. It needs a kernel thread with [`STACK`]
+//! bytes of stack.
 
 mod memory;
 pub mod symbols;
@@ -16,5 +16,5 @@ pub use memory::copy;
 pub use symbols::Symbols;
 pub use unwind::{From, Trace, Walker};
 
-/// Bytes of stack that looking up names may need.
+/// The stack size in bytes that the resolution of names may need.
 pub const STACK: usize = 2 << 20;

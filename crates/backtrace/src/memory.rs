@@ -1,26 +1,26 @@
-//! Reads this process's memory, whatever is or is not there.
+//! Reads this process's memory without faults.
 
 use std::ffi::c_void;
 
-/// Copies what lies at `at` and after it into `out`, as far as it is mapped. Returns how many bytes
-/// that were: 0 if none.
+/// Copies the memory from `at` on into `out`, as far as it is mapped. Returns the number of bytes
+/// copied: 0 if the address is not mapped.
 ///
-/// By the kernel (process_vm_readv(2); /proc/self/mem where that is refused), so that neither
-/// unmapped pages nor changes meanwhile make it fault. Async-signal-safe, but for errno. Blocks the
-/// kernel thread, for a page fault at most.
+/// The kernel copies (process_vm_readv(2), or /proc/self/mem if that is refused), so that neither
+/// unmapped pages nor concurrent changes cause a fault. Async-signal-safe, except that it changes
+/// errno. Blocks the kernel thread, for a page fault at most.
 #[must_use]
 pub fn copy(at: usize, out: &mut [u8]) -> usize {
     by_call(at, out).or_else(|| by_file(at, out)).unwrap_or(0)
 }
 
-/// None: refused (seccomp(2), old kernels).
+/// Returns `None` if the system call is refused (seccomp(2), old kernels).
 fn by_call(at: usize, out: &mut [u8]) -> Option<usize> {
     let local = libc::iovec { iov_base: out.as_mut_ptr().cast(), iov_len: out.len() };
     let remote = libc::iovec {
         iov_base: std::ptr::without_provenance_mut::<c_void>(at),
         iov_len: out.len(),
     };
-    // SAFETY: the local range is ours; the remote one is checked by the kernel.
+    // SAFETY: the local range belongs to the caller; the kernel checks the remote one.
     let n = unsafe {
         libc::process_vm_readv(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0)
     };
@@ -38,15 +38,15 @@ fn by_call(at: usize, out: &mut [u8]) -> Option<usize> {
     }
 }
 
-/// None: no procfs.
+/// Returns `None` without procfs.
 fn by_file(at: usize, out: &mut [u8]) -> Option<usize> {
     let offset = libc::off_t::try_from(at).ok()?;
-    // SAFETY: a path, and flags; no std, which may allocate.
+    // SAFETY: a path and flags. Not by std, which may allocate.
     let file = unsafe { libc::open(c"/proc/self/mem".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
     if file < 0 {
         return None;
     }
-    // SAFETY: as many live bytes; a descriptor of ours, which nobody else knows.
+    // SAFETY: as many live bytes; a descriptor that only this function uses.
     let n = unsafe {
         let n = libc::pread(file, out.as_mut_ptr().cast(), out.len(), offset);
         libc::close(file);
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn read_stops_at_the_end_of_mapped_memory() {
-        // SAFETY: two fresh pages, of which the second is given back.
+        // SAFETY: two new pages; the second one is then made inaccessible.
         let page = unsafe {
             let two = libc::mmap(
                 std::ptr::null_mut(),
@@ -88,7 +88,7 @@ mod tests {
         let mut out = [1; 8192];
         assert_eq!(by_call(page.addr() + 96, &mut out), Some(4000));
         assert_eq!((out[3999], out[4000]), (0, 1));
-        // SAFETY: ours.
+        // SAFETY: the mapping made above.
         unsafe { libc::munmap(page, 8192) };
     }
 }

@@ -1,5 +1,5 @@
-//! Names and lines of code addresses, from the debug information and symbols of the files that are
-//! loaded.
+//! Names and source lines of code addresses, from the debug information and symbols of the loaded
+//! files.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -9,8 +9,7 @@ use addr2line::Loader;
 
 use crate::unwind::Loaded;
 
-/// One line of source in a backtrace; an address has several where calls were inlined, innermost
-/// first.
+/// A source line in a backtrace. An address has several if calls were inlined, innermost first.
 #[derive(Clone, Debug)]
 struct Line {
     function: String,
@@ -18,20 +17,20 @@ struct Line {
     line: u32,
 }
 
-/// Where a line belongs to.
+/// The part of the process that a line belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Whose {
     Program,
-    /// The runtime or the switch.
+    /// The runtime or the context switch.
     Runtime,
-    /// What std and core put between a closure and its catch_unwind.
+    /// The frames of std and core between a closure and its catch_unwind.
     Machinery,
 }
 
 impl Line {
     fn whose(&self) -> Whose {
         let (function, file) = (self.function.trim_start_matches('<'), &*self.file);
-        // With line tables only, inlined functions have no path: then the file tells.
+        // With line tables only, inlined functions have no path: then the file decides.
         let runtime = ["kumihimo_runtime::", "kumihimo_arch::"]
             .iter()
             .any(|path| function.starts_with(path))
@@ -59,15 +58,15 @@ impl Line {
     }
 }
 
-/// Looks names up. Files are mapped and parsed as they are needed: for the first address of each
-/// some ten milliseconds, and megabytes.
+/// Resolves names. Files are mapped and parsed on demand: the first address in a file costs some
+/// ten milliseconds, and megabytes.
 pub struct Symbols {
     files: Vec<(Loaded, Option<Option<Loader>>)>,
     known: HashMap<u64, Rc<[Line]>>,
 }
 
 impl Symbols {
-    /// Of these files: a [`Walker`](crate::Walker) has them.
+    /// Creates a resolver for these files: see [`Walker::modules`](crate::Walker::modules).
     #[must_use]
     pub fn new(modules: Vec<Loaded>) -> Symbols {
         Symbols {
@@ -76,8 +75,8 @@ impl Symbols {
         }
     }
 
-    /// The backtrace as text: numbered lines. What the runtime does for the wait, and below the
-    /// program's own closure, is left out.
+    /// Renders the backtrace as numbered lines. Omits the runtime's frames of the wait, and the
+    /// frames below the program's own closure.
     pub fn render(&mut self, frames: &[u64], out: &mut String) {
         let lines: Vec<Line> =
             frames.iter().flat_map(|&address| self.lines(address).to_vec()).collect();
@@ -86,19 +85,19 @@ impl Symbols {
             .rposition(|line| line.whose() == Whose::Program)
             .map_or(lines.len(), |last| last + 1);
         let inner = lines[..end].iter().take_while(|line| line.whose() == Whose::Runtime).count();
-        // One of them stays: what was called.
+        // One runtime frame stays: the called function.
         let begin = if inner == end { 0 } else { inner.saturating_sub(1) };
         write(&lines[begin..end], out);
     }
 
-    /// As [`Symbols::render`], with nothing left out.
+    /// As [`Symbols::render`], but omits nothing.
     pub fn render_all(&mut self, frames: &[u64], out: &mut String) {
         let lines: Vec<Line> =
             frames.iter().flat_map(|&address| self.lines(address).to_vec()).collect();
         write(&lines, out);
     }
 
-    /// The name of the function at `address`.
+    /// Returns the name of the function at `address`.
     pub fn name(&mut self, address: u64) -> String {
         self.lines(address).last().map_or_else(String::new, |line| line.function.clone())
     }
@@ -144,7 +143,8 @@ impl Symbols {
                 lines.push(Line { function: function.unwrap_or_default(), file, line });
             }
         }
-        // Without debug information, and for the outermost one, which is what the symbol is about.
+        // The symbol names the outermost function. It is used if there is no debug information for
+        // that function.
         if let Some(outer) = lines.last_mut() {
             if outer.function.is_empty() {
                 outer.function = symbol().unwrap_or_else(elsewhere);

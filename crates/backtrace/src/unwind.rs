@@ -1,12 +1,13 @@
 //! Backtraces from copies of stacks.
 //!
-//! Nothing is held still: one that waits may be woken, run, and even end, while its stack is read.
-//! So the stack is never read by reference but copied by the kernel (process_vm_readv(2);
-//! /proc/self/mem where that is refused), which no change and no unmapped page can make fault; it
-//! is copied twice, and only what was the same both times, under the same stack pointer and state
-//! word, is unwound. What may still slip through, a stack that changed and changed back while one
-//! copy was under way, gives wrong frames at worst: the walk reads the copy only, and its length is
-//! bounded.
+//! No thread is stopped: a waiting microprocess may be woken, run and even end while its stack is
+//! read. So the stack is never read by reference. The kernel copies it (process_vm_readv(2), or
+//! /proc/self/mem if that is refused), which neither changes nor unmapped pages can make fault.
+//!
+//! The stack is copied twice, and unwound only if both copies are equal and the stack pointer and
+//! state word did not change. A stack that changes and changes back during one copy may still slip
+//! through. The result is then wrong frames at worst: the walk reads only the copy, and its length
+//! is bounded.
 
 use std::ffi::{CStr, OsStr, c_void};
 use std::ops::Range;
@@ -20,31 +21,32 @@ use kumihimo_arch::cpu::{FIRST_STEP, SAVED};
 
 use crate::memory;
 
-/// Frames of one backtrace, at most.
+/// The maximum number of frames of a backtrace.
 const MOST_FRAMES: usize = 128;
-/// Bytes of a stack that are copied, at most: the innermost ones.
+/// The maximum number of bytes of a stack that are copied, innermost first.
 const MOST_BYTES: usize = 256 << 10;
-/// Whether stacks can be walked: only the rules of x86_64 are here. Elsewhere every trace is empty
-/// and cut.
+/// Whether stacks can be walked: only the rules of x86_64 are implemented. On other architectures
+/// every trace is empty and cut.
 const IS_AVAILABLE: bool = cfg!(target_arch = "x86_64");
-/// So often a stack is copied that changes meanwhile.
+/// The number of attempts to copy a stack that changes meanwhile.
 const TRIES: usize = 4;
-/// Naked, so without unwind information: whatever lies in these bytes after its address is it.
+/// FIRST_STEP is a naked function without unwind information. An address in these bytes after its
+/// start belongs to it.
 const FIRST_STEP_BYTES: usize = 16;
 
-/// Where the registers stand from which a walk begins.
+/// The registers from which a walk begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum From {
-    /// A saved context: its stack pointer.
+    /// The stack pointer of a saved context.
     Saved(usize),
-    /// A system call, as proc_pid_syscall(5) shows it; the frame pointer is not told.
+    /// A system call, as shown by proc_pid_syscall(5), which omits the frame pointer.
     Call {
-        /// As the kernel has it.
+        /// The stack pointer in user mode.
         stack_pointer: usize,
-        /// After the instruction that called.
+        /// The address after the call instruction.
         pc: usize,
     },
-    /// Anywhere in user mode: its registers.
+    /// The registers of code that was interrupted in user mode.
     Interrupted {
         /// RSP.
         stack_pointer: usize,
@@ -56,7 +58,7 @@ pub enum From {
 }
 
 impl From {
-    /// Where the stack begins that is in use.
+    /// Returns the stack pointer: the beginning of the used part of the stack.
     #[must_use]
     pub fn stack_pointer(self) -> usize {
         match self {
@@ -67,44 +69,45 @@ impl From {
     }
 }
 
-/// A backtrace, innermost first: addresses inside the calls.
+/// A backtrace, innermost frame first.
 #[derive(Clone, Debug, Default)]
 pub struct Trace {
-    /// At most 128.
+    /// Addresses inside the calls, at most 128.
     pub frames: Vec<u64>,
-    /// It has not begun: what it will call.
+    /// The function that the microprocess will call, if it has not begun yet.
     pub begins_with: Option<u64>,
-    /// It ends before the stack does: unknown code, or too long.
+    /// Whether the trace ends before the stack does, at unknown code or at the maximum length.
     pub cut: bool,
 }
 
-/// A file of code in this process.
+/// A file whose code is loaded in this process.
 #[derive(Clone, Debug)]
 pub struct Loaded {
-    /// Empty: made by the kernel (vDSO).
+    /// The file's path. Empty for the vDSO, which has no file.
     pub path: PathBuf,
-    /// What is added to the file's addresses.
+    /// The difference between addresses in memory and addresses in the file.
     pub bias: u64,
-    /// Where its segments lie, first to last.
+    /// The range of its segments, from first to last.
     pub addresses: Range<u64>,
 }
 
-/// What walks stacks: the unwind tables of all that is loaded now.
+/// Walks stacks by the unwind tables of all files that are loaded now.
 pub struct Walker {
     unwinder: UnwinderX86_64<Vec<u8>>,
     cache: CacheX86_64,
-    /// What is loaded: as it was when this one was made.
+    /// The loaded files at the time when the walker was created.
     pub modules: Vec<Loaded>,
     copy: Vec<u8>,
     again: Vec<u8>,
 }
 
 impl Walker {
-    /// Copies the unwind tables: takes the dynamic linker's lock, and memory as large as they are.
+    /// Copies the unwind tables of all loaded files. Takes the dynamic linker's lock, and as much
+    /// memory as the tables have.
     #[must_use]
     pub fn of_all_loaded() -> Walker {
         let mut found: Vec<(Loaded, Option<ExplicitModuleSectionInfo<Vec<u8>>>)> = Vec::new();
-        // SAFETY: the callback gets the vector that it is given here, and no other thread does.
+        // SAFETY: the callback receives this vector, and no other thread accesses it.
         unsafe { libc::dl_iterate_phdr(Some(each), (&raw mut found).cast()) };
         let mut unwinder = UnwinderX86_64::new();
         let mut modules = Vec::with_capacity(found.len());
@@ -123,8 +126,9 @@ impl Walker {
         Walker { unwinder, cache: CacheX86_64::new(), modules, copy: Vec::new(), again: Vec::new() }
     }
 
-    /// The backtrace of one whose stack is `stack`. `now` says where it stands: asked before and
-    /// after each copy, and nothing if it does not stand still. None: it does not, or runs.
+    /// Walks a stack whose bounds are `stack`. `now` returns the registers of the waiting code, or
+    /// `None` if it does not wait; it is called before and after each copy. Returns `None` if the
+    /// code does not wait, or the stack keeps changing.
     pub fn walk(
         &mut self,
         stack: Range<usize>,
@@ -148,8 +152,8 @@ impl Walker {
         None
     }
 
-    /// The backtrace of one that was interrupted at `from`, of whose stack `copy` is what lies at
-    /// the stack pointer and after it.
+    /// Walks the stack of code that was interrupted at `from`. `copy` contains the stack from the
+    /// stack pointer on.
     #[must_use]
     pub fn walk_copy(&mut self, from: From, copy: &[u8]) -> Trace {
         self.copy.clear();
@@ -171,13 +175,14 @@ impl Walker {
         let base = sp as u64;
         let first = FIRST_STEP as usize as u64;
         let at_first = |pc: u64| (first..first + FIRST_STEP_BYTES as u64).contains(&pc);
-        // Control words, rbx, rbp, address: see `Context::prepare`.
+        // The saved words are control words, rbx, rbp and the address: see `Context::prepare`.
         let (pc, regs) = match from {
             From::Saved(_) => {
                 let (Ok(bp), Ok(pc)) = (word(base + 16), word(base + 24)) else {
                     return Trace::default();
                 };
-                // Read in between: the slot is another one's by now, and as good as new.
+                // The stack was read between two uses: the slot has a new owner, and the stack is
+                // empty.
                 if pc == 0 {
                     return Trace { cut: true, ..Trace::default() };
                 }
@@ -209,8 +214,8 @@ impl Walker {
                 trace.cut = true;
                 break;
             }
-            // The saved address is that of what comes after the switch: the jump before it belongs
-            // to the inlined calls that lead there.
+            // The saved address follows the switch: the jump before it belongs to the inlined calls
+            // that lead there.
             trace.frames.push(if trace.frames.is_empty() && matches!(from, From::Saved(_)) {
                 address - 1
             } else {
@@ -223,16 +228,16 @@ impl Walker {
 
 type Found = Vec<(Loaded, Option<ExplicitModuleSectionInfo<Vec<u8>>>)>;
 
-/// For dl_iterate_phdr(3): notes one loaded file, with a copy of its unwind tables, since it may be
-/// unloaded when the lock is released.
+/// The callback of dl_iterate_phdr(3): records a loaded file with a copy of its unwind tables,
+/// since the file may be unloaded once the lock is released.
 unsafe extern "C" fn each(
     info: *mut libc::dl_phdr_info,
     _: libc::size_t,
     found: *mut c_void,
 ) -> i32 {
-    // SAFETY: dl_iterate_phdr gives a live structure, and what it was given.
+    // SAFETY: dl_iterate_phdr passes a live structure, and the pointer that it received.
     let (info, found) = unsafe { (&*info, &mut *found.cast::<Found>()) };
-    // SAFETY: as many headers as it says; a terminated name, or none.
+    // SAFETY: as many headers as the count; a NUL-terminated name, or null.
     let (headers, name) = unsafe {
         let name = if info.dlpi_name.is_null() { c"" } else { CStr::from_ptr(info.dlpi_name) };
         (slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)), name)
@@ -244,21 +249,22 @@ unsafe extern "C" fn each(
     else {
         return 0;
     };
-    // The program itself has no name there, and comes first.
+    // The program itself has an empty name, and comes first.
     let path = match name.to_bytes() {
         b"" if found.is_empty() => "/proc/self/exe".into(),
         bytes if bytes.starts_with(b"/") => OsStr::from_bytes(bytes).into(),
         _ => PathBuf::new(),
     };
     let tables = headers.iter().find(|h| h.p_type == libc::PT_GNU_EH_FRAME).and_then(|header| {
-        // SAFETY: part of a loaded file, which stays as long as this function runs.
+        // SAFETY: part of a loaded file, which stays mapped while this callback runs.
         let table = unsafe { bytes(bias + header.p_vaddr, header.p_memsz) };
-        // Version 1; the table of the section's address, relative to itself, as four bytes: what
-        // linkers make (LSB, "The .eh_frame_hdr section").
+        // Version 1, and the address of the section as four bytes relative to this field: the
+        // format that linkers produce (LSB, "The .eh_frame_hdr section").
         let [1, 0x1b, _, _, at @ ..] = table.as_slice() else { return None };
         let relative = i32::from_le_bytes(at.get(..4)?.try_into().ok()?);
         let frames = (header.p_vaddr + 4).checked_add_signed(i64::from(relative))?;
-        // Its length stands nowhere in memory; nobody reads beyond what the table points to.
+        // The section's length is not in memory. The unwinder reads only the entries to which the
+        // table points.
         let segment = loads().find(|h| (h.p_vaddr..h.p_vaddr + h.p_filesz).contains(&frames))?;
         let frames_end = segment.p_vaddr + segment.p_filesz;
         Some(ExplicitModuleSectionInfo {
@@ -275,10 +281,12 @@ unsafe extern "C" fn each(
     0
 }
 
+/// Copies memory into a vector.
+///
 /// # Safety
-/// `length` readable bytes, which nobody writes, lie at `address`.
+/// `length` readable bytes that no thread writes are at `address`.
 unsafe fn bytes(address: u64, length: u64) -> Vec<u8> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the memory.
     unsafe {
         slice::from_raw_parts(
             std::ptr::with_exposed_provenance::<u8>(address as usize),
@@ -288,8 +296,8 @@ unsafe fn bytes(address: u64, length: u64) -> Vec<u8> {
     .to_vec()
 }
 
-/// Where the kernel thread `tid` of this process stands in the kernel, and its system call:
-/// proc_pid_syscall(5). None: it runs, or is gone.
+/// Returns the user-mode registers of kernel thread `tid` of this process in its system call, and
+/// the number of that call (proc_pid_syscall(5)). Returns `None` if the thread runs or has ended.
 pub fn call_of(tid: u32) -> Option<(From, i64)> {
     let text = std::fs::read_to_string(format!("/proc/self/task/{tid}/syscall")).ok()?;
     parse_call(&text)
@@ -298,7 +306,7 @@ pub fn call_of(tid: u32) -> Option<(From, i64)> {
 fn parse_call(text: &str) -> Option<(From, i64)> {
     let words: Vec<_> = text.split_whitespace().collect();
     let hex = |word: &str| usize::from_str_radix(word.strip_prefix("0x")?, 16).ok();
-    // A number, perhaps arguments, stack pointer and program counter.
+    // A number, perhaps arguments, the stack pointer and the program counter.
     let [.., sp, pc] = words.as_slice() else { return None };
     Some((From::Call { stack_pointer: hex(sp)?, pc: hex(pc)? }, words.first()?.parse().ok()?))
 }

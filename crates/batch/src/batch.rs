@@ -1,4 +1,4 @@
-//! A batch: calls in, outcomes out.
+//! Batch: executes calls together and gives each its outcome.
 
 use std::ops::Range;
 use std::os::fd::AsRawFd;
@@ -11,30 +11,31 @@ use crate::op::{Address, Op, Outcome};
 use crate::order::{Arrangement, Order};
 use crate::request::{Request, RequestKind};
 
-/// Bytes that merged calls move together, at most: what one datagram holds.
+/// The maximum number of bytes of merged calls: the size of a datagram.
 const TOGETHER: usize = 64 << 10;
-/// Parts of merged calls in a batch.
+/// The maximum number of parts of merged calls in a batch.
 const PARTS: usize = 4 * LARGEST;
-/// Segments that the kernel takes in one send (`UDP_MAX_SEGMENTS` of Linux before 6.2).
+/// The number of segments that the kernel accepts in one send (`UDP_MAX_SEGMENTS` of Linux before
+/// 6.2).
 const SEGMENTS: usize = 64;
 
-/// Runs batches, one after the other. Its memory is used again: a batch allocates nothing.
+/// Runs batches, one after the other. Reuses its memory: a batch allocates nothing.
 pub struct Batch {
     backend: Box<dyn Backend>,
-    /// Measured against first-come order.
+    /// The order of the calls. Compared with the order of arrival in measurements.
     pub order: Order,
     arrangement: Arrangement,
     parts: Vec<libc::iovec>,
     messages: Vec<libc::msghdr>,
-    /// One control message, UDP_SEGMENT, each.
+    /// Control messages, one UDP_SEGMENT each.
     controls: Vec<[u64; 3]>,
     outcomes: Vec<Outcome>,
-    /// Of each request: whose it is, as places in the arrangement.
+    /// The calls that each request belongs to, as positions in the arrangement.
     owners: Vec<Range<u8>>,
 }
 
-// SAFETY: the raw pointers in `parts`, `messages` and `controls` are of the batch that ran last and
-// are not followed any more.
+// SAFETY: the raw pointers in `parts`, `messages` and `controls` belong to the previous batch and
+// are not dereferenced any more.
 unsafe impl Send for Batch {}
 
 impl std::fmt::Debug for Batch {
@@ -47,7 +48,7 @@ impl std::fmt::Debug for Batch {
 }
 
 impl Batch {
-    /// One that enters the kernel through `backend`.
+    /// Creates a batch that enters the kernel through `backend`.
     pub fn new(backend: Box<dyn Backend>) -> Batch {
         Batch {
             backend,
@@ -61,18 +62,22 @@ impl Batch {
         }
     }
 
-    /// The maker of the requests.
+    /// Returns the name of the back end.
     pub fn backend(&self) -> &'static str {
         self.backend.name()
     }
 
-    /// Gives each of `calls` its outcome. Blocks the kernel thread no longer than its system calls
-    /// do, none of which waits but those that are always plain.
+    /// Executes `calls` and sets the outcome of each. Blocks the kernel thread for the duration of
+    /// the system calls. None of them waits, except those that are always plain.
     ///
     /// # Panics
-    /// With more than [`LARGEST`] calls.
+    /// If there are more than [`LARGEST`] calls.
     pub fn run(&mut self, calls: &mut [&mut Call<'_>], counters: &Counters) {
-        assert!(calls.len() <= LARGEST, "{} calls in a batch: {LARGEST} are possible", calls.len());
+        assert!(
+            calls.len() <= LARGEST,
+            "{} calls in a batch: expected at most {LARGEST}",
+            calls.len()
+        );
         counters.batch(calls.len());
         self.arrangement.arrange(calls, self.order);
         let mut entered = 0;
@@ -90,8 +95,8 @@ impl Batch {
         }
     }
 
-    /// Makes the requests of the calls from place `from` on, up to where those begin, or end, that
-    /// are always plain. Says where that is.
+    /// Executes the calls from position `from` up to the next boundary between batchable calls and
+    /// calls that are always plain. Returns the position of that boundary.
     fn run_some(
         &mut self,
         calls: &mut [&mut Call<'_>],
@@ -133,7 +138,8 @@ impl Batch {
         at
     }
 
-    /// Adds the request that begins with the call at place `at`. Says where the next one begins.
+    /// Adds the request that begins with the call at position `at`. Returns the position where the
+    /// next one begins.
     fn request<'a>(
         &mut self,
         calls: &mut [&mut Call<'a>],
@@ -150,12 +156,12 @@ impl Batch {
             _ => None,
         };
         let (request, n) = match what {
-            // SAFETY: parts, messages and controls are not touched again, nor do they move, before
-            // the batch has entered; the buffers are borrowed by the calls.
+            // SAFETY: the parts, messages and controls neither change nor move before the batch has
+            // entered the kernel; the calls borrow the buffers.
             Some((what, n)) => (unsafe { Request::new(what) }, n),
             None => match Request::of(&mut calls[head].op) {
                 Some(request) => (request, 1),
-                None => unreachable!("the kinds that need more have their own way"),
+                None => unreachable!("`what` handles the calls that `Request::of` rejects"),
             },
         };
         requests.push(request);
@@ -167,7 +173,7 @@ impl Batch {
         &calls[usize::from(self.arrangement.indices[at])].op
     }
 
-    /// Small sends to one connection.
+    /// Merges small sends to one connection.
     fn stream(
         &mut self,
         calls: &[&mut Call<'_>],
@@ -206,7 +212,7 @@ impl Batch {
         Some((RequestKind::SendMessage { fd, message }, n))
     }
 
-    /// Reads of one file, those from `at` on that follow each other.
+    /// Merges reads of one file, from `at` on, that are adjacent.
     fn reads(
         &mut self,
         calls: &[&mut Call<'_>],
@@ -214,8 +220,8 @@ impl Batch {
         together: usize,
     ) -> Option<(RequestKind, usize)> {
         if together > 1 {
-            // Only here, where the order among them does not matter: no two of them change
-            // anything.
+            // Sorting is allowed here, since the order among reads does not matter: they change
+            // nothing.
             let offset = |&i: &u8| match &calls[usize::from(i)].op {
                 Op::ReadAt { at, .. } => *at,
                 _ => u64::MAX,
@@ -241,8 +247,8 @@ impl Batch {
         Some((RequestKind::ReadAt { fd, into, parts: n, at: begin }, n))
     }
 
-    /// Datagrams of one length to one peer; the last may be shorter. One send, cut by the kernel
-    /// (udp(7), `UDP_SEGMENT`).
+    /// Merges datagrams of one length to one peer; the last one may be shorter. The kernel splits
+    /// the single send (udp(7), `UDP_SEGMENT`).
     fn datagrams(
         &mut self,
         calls: &[&mut Call<'_>],
@@ -288,7 +294,7 @@ impl Batch {
     }
 
     fn message(&mut self, parts: *const libc::iovec, n: usize) -> *const libc::msghdr {
-        // SAFETY: all-zero is a valid msghdr: null pointers with lengths of 0.
+        // SAFETY: all zeros is a valid msghdr: null pointers with lengths of 0.
         let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
         message.msg_iov = parts.cast_mut();
         message.msg_iovlen = n as _; // musl: an int and its padding
@@ -298,12 +304,12 @@ impl Batch {
     }
 }
 
-/// Makes one call by itself, at once: what a batch's outcome is compared with.
+/// Executes a single call at once. Its outcome is the reference for the outcomes in a batch.
 pub fn alone(op: &mut Op<'_>) -> Outcome {
     if let Some(request) = Request::of(op) {
         return plain::make(&request);
     }
-    // SAFETY: all-zero is a valid msghdr.
+    // SAFETY: all zeros is a valid msghdr.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     let one;
     let what = match op {
@@ -326,9 +332,9 @@ pub fn alone(op: &mut Op<'_>) -> Outcome {
             one = part(into);
             RequestKind::ReadAt { fd: file.as_raw_fd(), into: &raw const one, parts: 1, at: *at }
         }
-        _ => unreachable!("`Request::of` makes all others"),
+        _ => unreachable!("`Request::of` handles all others"),
     };
-    // SAFETY: message and part live to the end of this function, the buffers are borrowed by `op`.
+    // SAFETY: the message and the part live to the end of this function; `op` borrows the buffers.
     plain::make(&unsafe { Request::new(what) })
 }
 
@@ -336,10 +342,10 @@ fn part(bytes: &[u8]) -> libc::iovec {
     libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }
 }
 
-/// A control message that asks for segments of `length` bytes.
+/// Returns a control message that requests segments of `length` bytes.
 fn segments_of(length: u16) -> [u64; 3] {
     const _: () = assert!(size_of::<libc::cmsghdr>() == 16);
-    // SAFETY: all-zero is a valid cmsghdr, which has padding in some C libraries.
+    // SAFETY: all zeros is a valid cmsghdr, which has padding in some C libraries.
     let mut header: libc::cmsghdr = unsafe { std::mem::zeroed() };
     (header.cmsg_len, header.cmsg_level, header.cmsg_type) =
         (16 + 2, libc::SOL_UDP, libc::UDP_SEGMENT);
@@ -352,13 +358,13 @@ fn segments_of(length: u16) -> [u64; 3] {
     control
 }
 
-/// What one system call for several calls means for each. A call that this leaves without an
-/// outcome is made once more, alone: its outcome depends on the state in which the others have left
-/// the object.
+/// Distributes the outcome of one system call over the calls that were merged into it. A call
+/// without an outcome is made again, alone: its outcome depends on the state in which the others
+/// have left the object.
 fn share(calls: &mut [&mut Call<'_>], owners: &[u8], outcome: Outcome) {
     let Ok(moved) = outcome.result() else {
         if !matches!(calls[usize::from(owners[0])].op, Op::SendDatagram { .. }) {
-            // Alone, the first would have found just that.
+            // The first call alone would have had the same outcome.
             calls[usize::from(owners[0])].outcome = Some(outcome);
         }
         return;
@@ -368,8 +374,9 @@ fn share(calls: &mut [&mut Call<'_>], owners: &[u8], outcome: Outcome) {
         let call = &mut calls[usize::from(owner)];
         let wanted = call.op.bytes();
         if left < wanted {
-            // Part of it, or for the first nothing (the end of the file), is an outcome; for the
-            // others nothing tells nothing.
+            // The call was executed in part, or is the first one and moved nothing (the end of the
+            // file): that is its outcome. For a later call, nothing moved does not determine an
+            // outcome.
             if left > 0 || i == 0 {
                 call.outcome = Some(Outcome::of_raw(left as i32));
             }
@@ -380,7 +387,7 @@ fn share(calls: &mut [&mut Call<'_>], owners: &[u8], outcome: Outcome) {
     }
 }
 
-/// Requests of one entry, without allocation.
+/// The requests of one kernel entry, without an allocation.
 struct Requests<'a> {
     made: [std::mem::MaybeUninit<Request<'a>>; LARGEST],
     n: usize,
@@ -397,7 +404,7 @@ impl<'a> Requests<'a> {
     }
 
     fn as_slice(&self) -> &[Request<'a>] {
-        // SAFETY: the first `n` are written.
+        // SAFETY: the first `n` elements are initialised.
         unsafe { std::slice::from_raw_parts(self.made.as_ptr().cast(), self.n) }
     }
 }

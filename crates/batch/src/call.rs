@@ -1,23 +1,23 @@
-//! A call on its way into a batch.
+//! A call that is part of a batch.
 
 use crate::op::{Op, Outcome};
 
-/// Calls in one batch, at most: what comes meanwhile waits behind them.
+/// The maximum number of calls in a batch. Further calls wait for the next batch.
 pub const LARGEST: usize = kumihimo_config::LARGEST_BATCH;
 
 /// A system call that waits for its batch.
 #[derive(Debug)]
 pub struct Call<'a> {
-    /// What is asked.
+    /// The system call.
     pub op: Op<'a>,
-    /// Priority of its waiter.
+    /// The priority of the waiting microprocess.
     pub level: u8,
-    /// What came of it, once its batch has run.
+    /// The outcome, once the batch has run.
     pub outcome: Option<Outcome>,
 }
 
 impl<'a> Call<'a> {
-    /// One without an outcome.
+    /// Creates a call without an outcome.
     pub fn new(op: Op<'a>, level: u8) -> Call<'a> {
         Call { op, level, outcome: None }
     }

@@ -1,9 +1,9 @@
-//! What entering the kernel costs on this machine, and what a request in a batch costs: the D and t
-//! of the paper (section 4.4), measured.
+//! Measures the cost of a kernel entry on this machine, and of a request in a batch: the paper's D
+//! and t (P2, 4.4).
 //!
-//! A plain call of kind k takes `D + w`, with the work w of the kernel. In a batch of N it takes
-//! `E/N + t + w`: its part of the one entry, putting the request and taking its outcome, the same
-//! work. The paper has E = D. Here E and t + w are fitted from batches of four and of many, and D
+//! A plain call of kind k takes `D + w`, where w is the kernel's work. In a batch of N it takes
+//! `E/N + t + w`: its share of the entry, the handling of request and outcome, and the same work.
+//! The paper has E = D. Here E and t + w are fitted from batches of four and of many calls, and D
 //! is a call without work.
 
 use std::fs::File;
@@ -18,70 +18,73 @@ use crate::counters::Counters;
 use crate::op::{KINDS, Kind, Op};
 use crate::order::{FIRST_COME, Order};
 
-/// Of one kind of call, in nanoseconds.
+/// The costs of one kind of call, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cost {
     /// A plain call: D + w.
     pub plain: f64,
     /// The entry of a batch, E.
     pub entry: f64,
-    /// Each call in a batch besides that: t + w.
+    /// Each call in a batch, without the entry: t + w.
     pub each: f64,
 }
 
 impl Cost {
-    /// What a call costs in a batch of `n`: equation 4, with the work.
+    /// Returns the cost of a call in a batch of `n`: equation 4, with the work.
     pub fn batched(&self, n: usize) -> f64 {
         self.each + self.entry / n.max(1) as f64
     }
 
-    /// The smallest batch in which a call costs less than a plain one although it costs `more`
-    /// nanoseconds besides: equation 5. `None`: no batch does.
+    /// Returns the smallest batch in which a call costs less than a plain one, although it costs
+    /// `more` nanoseconds in addition: equation 5. Returns `None` if there is none.
     pub fn pays_from(&self, more: f64) -> Option<usize> {
         let gain = self.plain - self.each - more;
         (gain > 0.0).then(|| ((self.entry / gain) as usize + 1).max(2))
     }
 
-    /// The paper's t: putting a request and taking its outcome, without the work. `entry` is D.
+    /// Returns the paper's t: the handling of request and outcome, without the work. `entry` is D.
     pub fn put(&self, entry: f64) -> f64 {
         self.each - (self.plain - entry)
     }
 }
 
-/// Of all kinds.
+/// The costs of all kinds of calls.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Costs {
-    /// One kernel entry and its return: D.
+    /// A kernel entry and the return: D.
     pub entry: f64,
-    /// By [`Kind`]; `None`: never in a batch.
+    /// By [`Kind`]; `None` if calls of that kind are never batched.
     pub kinds: [Option<Cost>; KINDS],
 }
 
-/// Calls in the larger batch, and in the smaller one: fewer would not enter together.
+/// The number of calls in the larger batch.
 const MANY: usize = 32;
+/// The number of calls in the smaller batch: fewer would not enter together.
 const SOME: usize = 4;
-/// The best of so many rounds counts: what disturbs makes them longer only.
+/// The number of rounds, of which the fastest counts: disturbances only make a round longer.
 const ROUNDS: usize = 7;
-/// Bytes of a message, and of a block of the file.
+/// The number of bytes of a message.
 const MESSAGE: usize = 64;
+/// The number of bytes of a block of the file.
 const BLOCK: usize = 4096;
 
 impl Costs {
-    /// No batch pays: for a back end that enters the kernel once for each request.
+    /// Returns costs with which no batch pays, for a back end that enters the kernel once for each
+    /// request.
     pub fn none() -> Costs {
         Costs { entry: 0.0, kinds: [None; KINDS] }
     }
 
-    /// What `kind` costs, if it may be in a batch.
+    /// Returns the cost of `kind`, if calls of that kind may be batched.
     pub fn of(&self, kind: Kind) -> Option<&Cost> {
         self.kinds[kind as usize].as_ref()
     }
 
-    /// Measures through `batch`: some 2 ms of the calling kernel thread, three descriptors for that
-    /// time.
+    /// Measures the costs with `batch`. Takes some 2 ms of the calling kernel thread, and three
+    /// descriptors for that time.
     ///
     /// # Errors
-    /// No descriptors left; no `/proc`.
+    /// No descriptor is left, or there is no `/proc`.
     pub fn measure(batch: &mut Batch) -> io::Result<Costs> {
         let mut costs = Costs::none();
         if batch.backend() != "uring" {
@@ -99,10 +102,11 @@ impl Costs {
             costs.kinds[kind as usize] = Some(trial.cost(kind, batch)?);
         }
         batch.order = order;
-        // With those merged that always can be; the others' calls are of different objects.
+        // Measured with merging, since nops can always be merged. The other kinds' calls use
+        // different objects.
         costs.kinds[Kind::Nop as usize] = Some(trial.cost(Kind::Nop, batch)?);
-        // As a send to a stream: no connection is at hand here, and a datagram differs in its work
-        // only.
+        // As for a send to a stream: no connection is available here, and a datagram differs only
+        // in its work.
         costs.kinds[Kind::Datagram as usize] = costs.kinds[Kind::Send as usize];
         costs.entry = costs.kinds[Kind::Nop as usize].map_or(0.0, |nop| nop.plain);
         Ok(costs)
@@ -133,12 +137,12 @@ impl Trial {
             })?);
             many = many.min(self.time(kind, |calls| batch.run(calls, &counters))?);
         }
-        // E/SOME + each, and E/MANY + each.
+        // `some` is E/SOME + each, and `many` is E/MANY + each.
         let entry = ((some - many) / (1.0 / SOME as f64 - 1.0 / MANY as f64)).max(0.0);
         Ok(Cost { plain, entry, each: many - entry / MANY as f64 })
     }
 
-    /// Nanoseconds that `run` takes for each of its calls.
+    /// Returns the nanoseconds that `run` takes for each of its calls.
     fn time(&mut self, kind: Kind, run: impl FnOnce(&mut [&mut Call<'_>])) -> io::Result<f64> {
         if kind == Kind::Recv {
             self.near.write_all(&[7; MESSAGE * MANY])?;
@@ -179,7 +183,7 @@ mod tests {
     use crate::backend::plain::Plain;
 
     #[test]
-    fn a_batch_pays_as_equation_5_says() {
+    fn batch_pays_from_the_size_of_equation_5() {
         let cost = Cost { plain: 100.0, entry: 100.0, each: 40.0 };
         assert_eq!(cost.pays_from(0.0), Some(2));
         assert_eq!(cost.pays_from(40.0), Some(6));
@@ -189,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_measured_is_of_calls_that_succeed() {
+    fn measured_costs_are_those_of_successful_calls() {
         assert_eq!(Costs::measure(&mut Batch::new(Box::new(Plain))).unwrap(), Costs::none());
         let Ok(uring) = Uring::new(64) else { return println!("skipped: no uring here") };
         let mut batch = Batch::new(Box::new(uring));

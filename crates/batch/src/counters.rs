@@ -1,32 +1,32 @@
-//! What batches have done so far.
+//! Counters of batches.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Batch sizes are counted in classes: 1, 2, 3-4, 5-8, 9-16, 17-32, 33-64.
+/// The number of classes of batch sizes: 1, 2, 3-4, 5-8, 9-16, 17-32, 33-64.
 pub const BUCKETS: usize = 7;
 
-/// Written by the thread that runs the batches, one at a time; anyone may read. Relaxed: they say
-/// nothing about each other.
+/// The counters of one user of batches. Written by one thread at a time, the one that runs the
+/// batches; read by any thread. Relaxed: they are not ordered with each other.
 #[derive(Debug, Default)]
 pub struct Counters {
     /// Batches run.
     pub batches: AtomicU64,
-    /// Calls in them.
+    /// Calls in these batches.
     pub calls: AtomicU64,
-    /// Kernel entries that they took.
+    /// Kernel entries that these batches took.
     pub entries: AtomicU64,
-    /// Calls that became part of another one's system call.
+    /// Calls that became part of another call's system call.
     pub merged: AtomicU64,
-    /// Merged calls that were made once more, alone, since the system call did not come to them.
+    /// Merged calls that were made again, alone, since the merged system call did not reach them.
     pub again: AtomicU64,
-    /// Nanoseconds that first calls waited for their batches to start.
+    /// Nanoseconds that the first calls of batches waited for their batches to start.
     pub waited_ns: AtomicU64,
     /// Batches by size.
     pub sizes: [AtomicU64; BUCKETS],
 }
 
 fn add(counter: &AtomicU64, n: u64) {
-    // One writer: no read-modify-write.
+    // There is one writer, so no read-modify-write is needed.
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
 }
 
@@ -57,7 +57,7 @@ impl Counters {
         add(&self.again, 1);
     }
 
-    /// The first call of a batch waited so long for it to start.
+    /// Adds the time that the first call of a batch waited for the batch to start.
     pub fn waited(&self, ns: u64) {
         add(&self.waited_ns, ns);
     }
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_have_their_classes() {
+    fn batch_sizes_are_counted_in_their_classes() {
         let counters = Counters::default();
         for n in [1, 2, 3, 4, 5, 8, 9, 16, 17, 32, 33, 64] {
             counters.batch(n);

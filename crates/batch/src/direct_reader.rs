@@ -1,15 +1,15 @@
-//! The direct reader: a kernel thread that runs no microprocess, and owns the service ring.
+//! Direct reader: a kernel thread that runs no microprocess, and owns the ring for direct reads.
 //!
-//! A uring completes what it has armed through the kernel thread that armed it, so no kernel thread
-//! that runs microprocesses leaves a request in flight (see [`crate::Uring`]). What neither epoll
-//! nor an attempt can express is a read that goes to the disk whatever is in memory (`O_DIRECT`).
-//! Such reads go to the direct reader: it submits those that came meanwhile together, sleeps in
-//! `io_uring_enter` until some are there, and wakes their callers.
+//! A uring completes an armed request through the kernel thread that armed it. So a kernel thread
+//! that runs microprocesses leaves no request in flight (see [`crate::Uring`]). Reads that always
+//! go to the disk (`O_DIRECT`) cannot be expressed by epoll or by a non-blocking attempt. Such
+//! reads go to the direct reader. It submits all reads that have arrived together, sleeps in
+//! `io_uring_enter` until some are complete, and wakes their callers.
 //!
 //! Metrics, traces and the name of its kernel thread call it the *anchor*.
 //!
-//! A read lies on its caller's stack. It is the kernel's until it has its outcome:
-//! [`DirectReader::read`] does not return before, however it is left.
+//! A read is stored on its caller's stack, and the kernel may access it until it has an outcome.
+//! [`DirectReader::read`] does not return before that, even by a panic.
 //!
 //! Source: io_uring_setup(2) (`IORING_SETUP_SINGLE_ISSUER`, `IORING_SETUP_DEFER_TASKRUN`);
 //! eventfd(2).
@@ -32,15 +32,15 @@ use rustix::thread::Timespec;
 
 use crate::op::Outcome;
 
-/// Reads in flight at most; further ones wait for their turn. More than a disk of this decade wants
-/// to have queued.
+/// The maximum number of reads in flight; further reads wait. A larger number would exceed the
+/// queue of current disks.
 const MAX_IN_FLIGHT: usize = 255;
-/// The completion of a wake-up. No read lies at this address.
+/// The user data of a wake-up's completion. No read has this address.
 const WAKE_TOKEN: u64 = 0;
-/// No outcome yet: not an error number.
+/// No outcome yet. Not an error number.
 const PENDING: i32 = i32::MIN;
 
-/// The kernel thread, and the way to it.
+/// A handle of the direct reader's kernel thread. Drop ends the thread.
 #[derive(Debug)]
 pub struct DirectReader {
     shared: Arc<Shared>,
@@ -49,29 +49,30 @@ pub struct DirectReader {
 
 #[derive(Debug)]
 struct Shared {
-    /// Reads that the direct reader has not taken yet, the last one first.
+    /// Reads that the direct reader has not taken yet, latest first.
     sent: AtomicPtr<Read<'static>>,
-    /// The direct reader sleeps, or looks at `sent` once more before it does. SeqCst with `sent`:
-    /// either a sender sees that it sleeps, or it sees what was sent.
+    /// Whether the direct reader sleeps, or checks `sent` once more before it sleeps. SeqCst
+    /// together with `sent`: either a sender sees that the direct reader sleeps, or the direct
+    /// reader sees the sent read.
     is_sleeping: AtomicBool,
     ending: AtomicBool,
     /// An eventfd.
     wake_fd: OwnedFd,
-    /// Where the ring reads it to. In here: it must live as long as the ring.
+    /// The buffer for reads of `wake_fd`. A field, because it must live as long as the ring.
     wake_count: AtomicU64,
     reads: AtomicU64,
 }
 
-/// A read under way, in its caller's frame.
+/// A read in progress, stored in its caller's frame.
 struct Read<'a> {
     file: RawFd,
     into: *mut u8,
     len: u32,
     at: u64,
-    /// Written by the caller before it is sent, then the direct reader's.
+    /// Written by the caller before the read is sent. Afterwards it belongs to the direct reader.
     next: Cell<*mut Read<'static>>,
     waker: Cell<Option<Waker>>,
-    /// The last that the direct reader touches: Release there, Acquire here.
+    /// The last field that the direct reader accesses: Release there, Acquire here.
     outcome: AtomicI32,
     _of: PhantomData<(&'a mut [u8], BorrowedFd<'a>)>,
 }
@@ -83,15 +84,15 @@ impl Read<'_> {
     }
 }
 
-/// A reader that leaves by a panic waits all the same, with the kernel thread: until then its frame
-/// is the kernel's.
+/// Waits for the outcome when the caller's frame is unwound by a panic: until then the kernel may
+/// write to the caller's buffer. Blocks the kernel thread.
 struct WaitForOutcome<'a>(&'a Read<'a>);
 
 impl Drop for WaitForOutcome<'_> {
     fn drop(&mut self) {
         while self.0.outcome().is_none() {
-            // Not std's, which never ends where signals come faster than the kernel's timer slack
-            // (nanosleep(2)).
+            // Not `std::thread::sleep`: it restarts after each signal, and never ends if signals
+            // arrive faster than the kernel's timer slack (nanosleep(2)).
             let _ = rustix::thread::nanosleep(&Timespec { tv_sec: 0, tv_nsec: 50_000 });
         }
     }
@@ -101,15 +102,15 @@ impl DirectReader {
     /// Starts the kernel thread.
     ///
     /// # Errors
-    /// Of io_uring_setup(2), eventfd(2) and the start of a kernel thread; `Unsupported`: the kernel
-    /// lacks reads by io_uring (Linux 5.6).
+    /// Those of io_uring_setup(2), eventfd(2) and the start of a kernel thread. `Unsupported` if
+    /// the kernel lacks reads by io_uring (Linux 5.6).
     pub fn start() -> io::Result<DirectReader> {
-        // SAFETY: no pointers.
+        // SAFETY: integers only.
         let wake_fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
         if wake_fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: just made, and nobody else's.
+        // SAFETY: a new descriptor without another owner.
         let wake_fd = unsafe { OwnedFd::from_raw_fd(wake_fd) };
         let shared = Arc::new(Shared {
             sent: AtomicPtr::new(null_mut()),
@@ -123,7 +124,8 @@ impl DirectReader {
         let thread =
             std::thread::Builder::new().name("kumihimo-anchor".into()).spawn(move || {
                 block_signals();
-                // Here: with a single issuer the ring belongs to the kernel thread that makes it.
+                // Opened on this thread: a ring with a single issuer belongs to the kernel thread
+                // that creates it.
                 match open() {
                     Ok(ring) => {
                         let _ = tell.send(Ok(()));
@@ -145,15 +147,16 @@ impl DirectReader {
         }
     }
 
-    /// Reads from `file` at the place `at` into `into`, as pread(2): what a regular file gives. May
-    /// be short.
+    /// Reads from `file` at offset `at` into `into`, as pread(2) does on a regular file. May return
+    /// fewer bytes than requested.
     ///
-    /// Sends the read, and calls `wait` again and again until it is there: that is to wait until
-    /// `waker` is used, or for no reason at all. What that blocks is the caller's affair. No
-    /// cancellation: the kernel has the buffer.
+    /// Sends the read, and calls `wait` repeatedly until it is complete. `wait` returns when
+    /// `waker` was used, or spuriously; it determines what is blocked. A read cannot be cancelled,
+    /// since the kernel has the buffer.
     ///
     /// # Errors
-    /// As pread(2); `EAGAIN`, `EINTR`, `EOPNOTSUPP`: try it otherwise.
+    /// Those of pread(2). After `EAGAIN`, `EINTR` or `EOPNOTSUPP`, the caller should read in
+    /// another way.
     pub fn read(
         &self,
         file: BorrowedFd<'_>,
@@ -162,13 +165,13 @@ impl DirectReader {
         waker: Waker,
         mut wait: impl FnMut(),
     ) -> io::Result<usize> {
-        // The kernel touches them when it submits: a page that is slow to come would hold up the
-        // reads of others.
+        // Fault the buffer's pages in here. The kernel accesses them on submission, and a slow page
+        // fault would delay the reads of other callers.
         crate::op::write(into);
         let read = Read {
             file: file.as_raw_fd(),
             into: into.as_mut_ptr(),
-            // A uring's lengths have 32 bits, and one call moves 2^31 bytes less a page at most.
+            // A uring's lengths have 32 bits, and one call moves at most 2^31 bytes less a page.
             len: into.len().min(0x7fff_f000) as u32,
             at,
             next: Cell::new(null_mut()),
@@ -186,7 +189,7 @@ impl DirectReader {
         }
     }
 
-    /// Reads so far.
+    /// Returns the number of reads so far.
     pub fn reads(&self) -> u64 {
         self.shared.reads.load(Ordering::Relaxed)
     }
@@ -195,7 +198,8 @@ impl DirectReader {
         let shared = &self.shared;
         let mut first = shared.sent.load(Ordering::Relaxed);
         loop {
-            // SAFETY: the caller's frame, which stays; ours until it is in the list.
+            // SAFETY: the caller's frame stays alive; the read belongs to this thread until it is
+            // in the list.
             unsafe { read.as_ref() }.next.set(first);
             match shared.sent.compare_exchange_weak(
                 first,
@@ -216,7 +220,7 @@ impl DirectReader {
 }
 
 impl Drop for DirectReader {
-    /// Waits for what is under way.
+    /// Ends the kernel thread after the reads in progress. Blocks until then.
     fn drop(&mut self) {
         self.shared.ending.store(true, Ordering::SeqCst);
         self.shared.ring_bell();
@@ -229,17 +233,17 @@ impl Drop for DirectReader {
 impl Shared {
     fn ring_bell(&self) {
         let one = 1u64;
-        // SAFETY: eight live bytes. It cannot fail: the counter never comes near its limit, and is
-        // ours.
+        // SAFETY: eight live bytes. Cannot fail: the counter never comes near its limit.
         unsafe { libc::write(self.wake_fd.as_raw_fd(), (&raw const one).cast(), 8) };
     }
 
-    /// All that was sent, in the order in which it came.
+    /// Takes all sent reads, in the order of arrival.
     fn take(&self, to: &mut VecDeque<NonNull<Read<'static>>>) {
         let (mut read, begin) = (self.sent.swap(null_mut(), Ordering::SeqCst), to.len());
         while let Some(one) = NonNull::new(read) {
             to.push_back(one);
-            // SAFETY: sent and without an outcome: its frame stays, and it is the direct reader's.
+            // SAFETY: the read was sent and has no outcome: its frame stays alive, and it belongs
+            // to the direct reader.
             read = unsafe { one.as_ref() }.next.get();
         }
         to.make_contiguous()[begin..].reverse();
@@ -247,7 +251,7 @@ impl Shared {
 }
 
 fn block_signals() {
-    // SAFETY: all-zero is a valid set, and it is live; the mask is this kernel thread's own.
+    // SAFETY: all zeros is a valid set, and it is live; the mask belongs to this kernel thread.
     unsafe {
         let mut all: libc::sigset_t = std::mem::zeroed();
         libc::sigfillset(&raw mut all);
@@ -257,13 +261,17 @@ fn block_signals() {
 
 fn open() -> io::Result<IoUring> {
     let entries = (MAX_IN_FLIGHT + 1) as u32;
-    // Linux 6.1. Deferred: completions are worked on when it waits for them, and interrupt nothing.
+    // Linux 6.1. Deferred task work: completions are processed when the thread waits for them, and
+    // interrupt nothing.
     let best = IoUring::builder().setup_single_issuer().setup_defer_taskrun().build(entries);
     let ring = best.or_else(|_| IoUring::new(entries))?;
     let mut probe = Probe::new();
     ring.submitter().register_probe(&mut probe)?;
     if !probe.is_supported(opcode::Read::CODE) {
-        return Err(io::Error::new(io::ErrorKind::Unsupported, "no reads; Linux 5.6 has them"));
+        return Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            "the kernel lacks reads by io_uring; Linux 5.6 has them",
+        ));
     }
     Ok(ring)
 }
@@ -279,16 +287,16 @@ fn serve(mut ring: IoUring, shared: &Shared) {
                 shared.wake_count.as_ptr().cast(),
                 8,
             );
-            // SAFETY: in `shared`, which outlives the ring. There is room: the ring has one entry
-            // more than reads may be in flight.
+            // SAFETY: the buffer is in `shared`, which outlives the ring. There is room: the ring
+            // has one entry more than reads may be in flight.
             bell_is_heard =
                 unsafe { submission.push(&entry.build().user_data(WAKE_TOKEN)) }.is_ok();
         }
         while flying < MAX_IN_FLIGHT
             && let Some(read) = waiting.pop_front()
         {
-            // SAFETY: sent and without an outcome: its frame stays, and what it points to is good
-            // until it has one.
+            // SAFETY: the read was sent and has no outcome: its frame stays alive, and its pointers
+            // are valid until it has one.
             let Read { file, into, len, at, .. } = *unsafe { read.as_ref() };
             let entry = opcode::Read::new(types::Fd(file), into, len).offset(at).build();
             // SAFETY: as above.
@@ -305,9 +313,9 @@ fn serve(mut ring: IoUring, shared: &Shared) {
         drop(submission);
         shared.is_sleeping.store(true, Ordering::SeqCst);
         let something_came = !shared.sent.load(Ordering::SeqCst).is_null();
-        // Whatever it says is tried again: reads that were sent have to end. `EBUSY`: completions
-        // first, which come next. `EINTR`: signals are blocked, but a debugger stops it. `EAGAIN`,
-        // `ENOMEM`: no memory at the moment.
+        // Every error is retried, since the sent reads must end. `EBUSY`: completions must be
+        // processed first, which follows. `EINTR`: signals are blocked, but a debugger may stop the
+        // thread. `EAGAIN`, `ENOMEM`: no memory at the moment.
         if let Err(e) = ring.submit_and_wait(usize::from(!something_came))
             && matches!(e.raw_os_error(), Some(libc::EAGAIN | libc::ENOMEM))
         {
@@ -323,7 +331,8 @@ fn serve(mut ring: IoUring, shared: &Shared) {
             shared.reads.fetch_add(1, Ordering::Relaxed);
             let read =
                 std::ptr::with_exposed_provenance::<Read<'_>>(completion.user_data() as usize);
-            // SAFETY: as above; from the outcome on it is the caller's again, and may be gone.
+            // SAFETY: as above. From the store of the outcome on, the read belongs to the caller
+            // again and may be gone.
             let waker = unsafe {
                 let waker = (*read).waker.take();
                 (*read).outcome.store(completion.result(), Ordering::Release);
@@ -331,7 +340,7 @@ fn serve(mut ring: IoUring, shared: &Shared) {
             };
             waker.into_iter().for_each(Waker::wake);
         }
-        // The bell was heard for the last time: nothing is in flight, and nobody sends.
+        // The last wake-up has been processed: nothing is in flight, and no caller sends.
         if shared.ending.load(Ordering::SeqCst)
             && !bell_is_heard
             && flying == 0
@@ -342,8 +351,8 @@ fn serve(mut ring: IoUring, shared: &Shared) {
     }
 }
 
-// SAFETY: the list's reads are in frames that stay until they have an outcome; all else is shared
-// by design.
+// SAFETY: the reads in the list are in frames that stay alive until they have an outcome; the other
+// fields are shared by design.
 unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}
@@ -374,7 +383,7 @@ mod tests {
         Arc::new(Unpark(std::thread::current())).into()
     }
 
-    /// A file of which each 8 bytes are their place.
+    /// Creates a file in which each 8 bytes contain their own offset.
     fn numbered(bytes: u64) -> File {
         let name =
             format!("kumihimo-anchor-{}-{:?}", std::process::id(), std::thread::current().id());
@@ -388,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn many_read_what_is_there() {
+    fn concurrent_reads_return_the_contents_of_the_file() {
         const THREADS: u64 = 20;
         const EACH: u64 = 2_000;
         let Some(reader) = reader() else { return };
@@ -412,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_and_errors_are_those_of_pread() {
+    fn ends_and_errors_equal_those_of_pread() {
         let Some(reader) = reader() else { return };
         let file = numbered(4096);
         let mut buffer = [0; 100];
@@ -430,7 +439,7 @@ mod tests {
         );
     }
 
-    /// The read is over before the frame is left: the buffer has what was read.
+    /// The read is complete before the frame is left: the buffer contains the bytes read.
     #[test]
     fn panicking_reader_stays_until_the_read_is_over() {
         let Some(reader) = reader() else { return };
@@ -442,7 +451,7 @@ mod tests {
                     std::panic::resume_unwind(Box::new(n))
                 });
             });
-            // It may have been there before anybody waited.
+            // The read may be complete before the first wait, so that nothing panics.
             let _ = catch_unwind(panics);
             assert_eq!(u64::from_ne_bytes(buffer), 800);
         }
@@ -450,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_waits_for_what_is_under_way() {
+    fn drop_waits_for_reads_in_progress() {
         for _ in 0..50 {
             let Some(reader) = reader() else { return };
             let file = numbered(1 << 12);

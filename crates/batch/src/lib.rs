@@ -1,17 +1,16 @@
-//! Wrapped system calls (paper P2): requests of several microprocesses that enter the kernel
+//! Batched system calls (paper P2): requests of several microprocesses that enter the kernel
 //! together.
 //!
-//! Nothing here depends on microprocesses, and nothing waits: a [`Batch`] takes [`Call`]s, puts
-//! them in [`order`], makes one request of those that can be merged, and gives the requests to a
-//! [`Backend`], which makes all of them before it returns. Each call then has the outcome that it
-//! would have had alone. When a batch starts is a [`Policy`]'s affair; its waiters are the
-//! runtime's.
+//! This crate does not depend on microprocesses, and nothing in it waits. A [`Batch`] takes
+//! [`Call`]s, sorts them ([`order`]) and merges those that can become one request. It passes the
+//! requests to a [`Backend`], which executes all of them before it returns. Each call then has the
+//! outcome that it would have had alone. A [`Policy`] decides when a batch starts; the runtime
+//! manages the waiting microprocesses.
 //!
-//! The paper's batch is synchronous and so is this one: no request is under way when [`Batch::run`]
-//! returns, so the buffers of a call are its caller's again, whatever happens to the caller next.
+//! A batch is synchronous, as in the paper: no request is in flight when [`Batch::run`] returns.
+//! The caller may then reuse the buffers of its call, whatever happens next.
 //!
-//! Reads that go to the disk in any case have no place in a batch: those go to the
-//! [`DirectReader`].
+//! Reads that always go to the disk are not batched: they go to the [`DirectReader`].
 
 mod backend;
 mod batch;

@@ -1,4 +1,4 @@
-//! What can be asked of the kernel in a batch, and what it answers.
+//! The system calls that can be batched, and their outcomes.
 
 use std::cell::UnsafeCell;
 use std::ffi::CStr;
@@ -9,115 +9,117 @@ use std::os::fd::BorrowedFd;
 /// The paper's three classes (section 3.2): how long a call may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// It ends by itself, at once.
+    /// The call ends by itself, at once.
     NoWait,
-    /// It waits for a device, and that certainly ends.
+    /// The call waits for a device and is certain to end.
     CertainWait,
-    /// It waits for somebody else.
+    /// The call waits for another party.
     UnpredictableWait,
 }
 
 /// One system call. Its buffers are borrowed until it has its outcome.
 ///
-/// The paper may batch what never waits, and with regret what certainly ends, since the batch
-/// returns as a whole. Today's kernel moves the border: a call that would wait can be told to fail
-/// with `EAGAIN` instead, so *receiving*, unpredictable in the paper, becomes a call that never
-/// waits and is repeated when epoll says so. And it moves it back: what a uring cannot make without
-/// waiting it hands to worker threads, which costs more than the entry that it saves; such calls
-/// are always plain ([`Kind::is_always_plain`]).
+/// The paper batches calls that never wait and, reluctantly, calls that certainly end, since the
+/// batch returns as a whole. On today's kernels the classes differ. A call that would wait can fail
+/// with `EAGAIN` instead. So *receiving*, unpredictable in the paper, becomes a call that never
+/// waits and is repeated when epoll reports readiness. On the other hand, a uring hands a request
+/// that would wait to worker threads. That costs more than the entry that it saves. Such calls are
+/// always plain ([`Kind::is_always_plain`]).
 ///
-/// - `Nop`, getppid(2): the paper's class: no wait; today: the same.
-/// - `Recv`, `RecvMessage`: the paper's class: unpredictable wait; today: no wait: `MSG_DONTWAIT`,
+/// The class in the paper, and the execution here:
+///
+/// - `Nop`, getppid(2). Paper: no wait. Here: no wait.
+/// - `Recv`, `RecvMessage`. Paper: unpredictable wait. Here: no wait, by `MSG_DONTWAIT`; then
+///   epoll.
+/// - `Send`, `SendVectored`, `SendDatagram`. Paper: certain wait. Here: no wait, by `MSG_DONTWAIT`;
 ///   then epoll.
-/// - `Send`, `SendVectored`, `SendDatagram`: the paper's class: certain wait; today: no wait:
-///   `MSG_DONTWAIT`, then epoll.
-/// - `ReadAt`: the paper's class: certain wait; today: no wait if cached: `RWF_NOWAIT`; what is not
-///   is read by a plain call.
-/// - `WriteAt`: the paper's class: certain wait; today: plain: buffered writes go to worker
-///   threads.
-/// - `Sync`: the paper's class: certain wait; today: plain: always a worker thread.
-/// - `Stat`: the paper's class: certain wait; today: plain: always a worker thread.
+/// - `ReadAt`. Paper: certain wait. Here: no wait if cached, by `RWF_NOWAIT`; otherwise a plain
+///   call reads.
+/// - `WriteAt`. Paper: certain wait. Here: plain, since buffered writes go to worker threads.
+/// - `Sync`. Paper: certain wait. Here: plain, since it always goes to a worker thread.
+/// - `Stat`. Paper: certain wait. Here: plain, since it always goes to a worker thread.
 #[derive(Debug)]
 pub enum Op<'a> {
-    /// Nothing but the entry: the paper's getpid loop.
+    /// No work besides the kernel entry: the paper's getpid loop.
     Nop,
     /// recv(2). Never waits.
     Recv {
-        /// Of any kind.
+        /// A socket of any kind.
         socket: BorrowedFd<'a>,
-        /// Where to.
+        /// The buffer to fill.
         into: &'a mut [u8],
-        /// `MSG_PEEK`, ...; `MSG_DONTWAIT` is added.
+        /// Flags such as `MSG_PEEK`; `MSG_DONTWAIT` is added.
         flags: i32,
     },
     /// recvmsg(2). Never waits.
     RecvMessage {
-        /// Of any kind.
+        /// A socket of any kind.
         socket: BorrowedFd<'a>,
-        /// Where to.
+        /// The buffers to fill.
         message: &'a Message<'a>,
     },
-    /// send(2) on a stream, where the ends of writes mean nothing. Never waits, raises no SIGPIPE.
+    /// send(2) on a stream, where the boundaries of writes have no meaning. Never waits, raises no
+    /// SIGPIPE.
     Send {
-        /// A stream.
+        /// A stream socket.
         socket: BorrowedFd<'a>,
-        /// What.
+        /// The bytes to send.
         from: &'a [u8],
     },
     /// sendmsg(2) on a stream. Never waits, raises no SIGPIPE.
     SendVectored {
-        /// A stream.
+        /// A stream socket.
         socket: BorrowedFd<'a>,
-        /// What: at most 1,024 of them.
+        /// The buffers to send, at most 1,024.
         from: &'a [IoSlice<'a>],
     },
     /// sendto(2) of one datagram over UDP. Never waits.
     SendDatagram {
         /// A UDP socket.
         socket: BorrowedFd<'a>,
-        /// `None`: the peer that it is connected to.
+        /// The address of the peer, or `None` for a connected socket.
         to: Option<&'a Address>,
-        /// What.
+        /// The bytes to send.
         from: &'a [u8],
     },
-    /// preadv2(2) with `RWF_NOWAIT`: `WouldBlock` if it is not all in memory, `Unsupported` where
-    /// the file system cannot tell.
+    /// preadv2(2) with `RWF_NOWAIT`. Fails with `WouldBlock` if part of the range is not in memory,
+    /// and with `Unsupported` if the file system does not support the flag.
     ReadAt {
         /// A regular file.
         file: BorrowedFd<'a>,
-        /// Where to.
+        /// The buffer to fill.
         into: &'a mut [u8],
-        /// From where in the file.
+        /// The offset in the file.
         at: u64,
     },
     /// pwrite(2). Waits.
     WriteAt {
         /// A regular file.
         file: BorrowedFd<'a>,
-        /// What.
+        /// The bytes to write.
         from: &'a [u8],
-        /// Where to in the file.
+        /// The offset in the file.
         at: u64,
     },
     /// fsync(2), or fdatasync(2). Waits.
     Sync {
         /// A file.
         file: BorrowedFd<'a>,
-        /// Data only.
+        /// Whether only the data is synchronised (fdatasync).
         data: bool,
     },
-    /// statx(2), basic fields, of a path from the working directory on. Waits.
+    /// statx(2) of a path, relative to the working directory; basic fields. Waits.
     Stat {
-        /// Where.
+        /// The path.
         path: &'a CStr,
-        /// Where to.
+        /// The result.
         into: &'a mut libc::statx,
     },
 }
 
-/// Several buffers that one receive fills, and what the kernel says of the message.
+/// The buffers that one receive fills, and the message's flags.
 pub struct Message<'a> {
-    /// Written by the kernel while a call that has it is made, and read afterwards. Not `Sync`.
+    /// Written by the kernel during a call that uses it, and read afterwards. Not `Sync`.
     pub(crate) raw: UnsafeCell<libc::msghdr>,
     _into: PhantomData<&'a mut [u8]>,
 }
@@ -129,9 +131,10 @@ impl std::fmt::Debug for Message<'_> {
 }
 
 impl<'a> Message<'a> {
-    /// With room in the first 1,024 of `into` (the kernel takes no more), and none for descriptors.
+    /// Creates a message with the first 1,024 of `into` (the kernel accepts no more), and without
+    /// room for descriptors.
     pub fn new(into: &'a mut [IoSliceMut<'_>]) -> Message<'a> {
-        // SAFETY: all-zero is a valid msghdr: null pointers with lengths of 0.
+        // SAFETY: all zeros is a valid msghdr: null pointers with lengths of 0.
         let mut raw: libc::msghdr = unsafe { std::mem::zeroed() };
         // `IoSliceMut` has the layout of `iovec`.
         raw.msg_iov = into.as_mut_ptr().cast();
@@ -139,20 +142,20 @@ impl<'a> Message<'a> {
         Message { raw: UnsafeCell::new(raw), _into: PhantomData }
     }
 
-    /// Descriptors or credentials came with it, and were dropped.
+    /// Returns whether descriptors or credentials arrived with the message and were dropped.
     pub fn lost_control(&self) -> bool {
         self.header().msg_flags & libc::MSG_CTRUNC != 0
     }
 
     fn header(&self) -> libc::msghdr {
-        // SAFETY: no call is being made with it: those borrow it for as long as they take, on this
-        // kernel thread or with its microprocess waiting.
+        // SAFETY: no call with this message is in progress. A call borrows the message until it
+        // ends, on this kernel thread or while its microprocess waits.
         unsafe { *self.raw.get() }
     }
 
     fn parts(&self) -> &[libc::iovec] {
         let header = self.header();
-        // SAFETY: they are those that `new` has borrowed, in their layout.
+        // SAFETY: the slices that `new` borrowed, in their layout.
         unsafe { std::slice::from_raw_parts(header.msg_iov, header.msg_iovlen as _) }
     }
 
@@ -162,13 +165,13 @@ impl<'a> Message<'a> {
 
     fn touch(&self) {
         for part in self.parts() {
-            // SAFETY: borrowed for writing by `new`, and nobody else looks at them now.
+            // SAFETY: borrowed for writing by `new`, and no other thread reads them now.
             write(unsafe { std::slice::from_raw_parts_mut(part.iov_base.cast(), part.iov_len) });
         }
     }
 }
 
-/// A socket address as the kernel takes it.
+/// A socket address in the kernel's format.
 #[derive(Clone, Copy)]
 pub struct Address {
     pub(crate) raw: libc::sockaddr_storage,
@@ -182,13 +185,13 @@ impl std::fmt::Debug for Address {
 }
 
 impl Address {
-    /// The address of `of`.
+    /// Converts a socket address.
     pub fn new(of: &std::net::SocketAddr) -> Address {
-        // SAFETY: all-zero is a valid sockaddr_storage.
+        // SAFETY: all zeros is a valid sockaddr_storage.
         let mut raw: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
         let length = match of {
             std::net::SocketAddr::V4(a) => {
-                // SAFETY: storage has room and alignment for every kind of address.
+                // SAFETY: the storage has room and alignment for every kind of address.
                 let to = unsafe { &mut *(&raw mut raw).cast::<libc::sockaddr_in>() };
                 to.sin_family = libc::AF_INET as libc::sa_family_t;
                 to.sin_port = a.port().to_be();
@@ -209,14 +212,14 @@ impl Address {
         Address { raw, length: length as libc::socklen_t }
     }
 
-    /// What two of the same peer have in common.
+    /// Returns the bytes of the address; they are equal for equal peers.
     pub(crate) fn bytes(&self) -> &[u8] {
         // SAFETY: `length` bytes of the storage are filled, all of it is initialised.
         unsafe { std::slice::from_raw_parts((&raw const self.raw).cast(), self.length as usize) }
     }
 }
 
-/// Which call, without its arguments.
+/// The kind of a system call, without its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
@@ -238,11 +241,11 @@ pub enum Kind {
     Stat,
 }
 
-/// How many kinds there are.
+/// The number of kinds.
 pub const KINDS: usize = 8;
 
 impl Kind {
-    /// All, in the order of their numbers.
+    /// All kinds, in the order of their numbers.
     pub const ALL: [Kind; KINDS] = [
         Kind::Nop,
         Kind::Recv,
@@ -254,13 +257,13 @@ impl Kind {
         Kind::Stat,
     ];
 
-    /// A uring would hand it to a worker thread: 2.3 to 4.8 times the plain call's time. Made by
-    /// itself in every batch.
+    /// Returns whether a batch makes this call by a plain system call of its own. A uring would
+    /// hand it to a worker thread, which takes 2.3 to 4.8 times as long as the plain call.
     pub const fn is_always_plain(self) -> bool {
         matches!(self, Kind::Write | Kind::Sync | Kind::Stat)
     }
 
-    /// As the paper classes it.
+    /// Returns the paper's class of the call.
     pub const fn class(self) -> Class {
         match self {
             Kind::Nop => Class::NoWait,
@@ -271,7 +274,7 @@ impl Kind {
         }
     }
 
-    /// As the table of figures has it.
+    /// Returns the name in the table of figures.
     pub const fn name(self) -> &'static str {
         match self {
             Kind::Nop => "nop",
@@ -287,7 +290,7 @@ impl Kind {
 }
 
 impl Op<'_> {
-    /// Which one.
+    /// Returns the kind of the call.
     #[inline]
     pub fn kind(&self) -> Kind {
         match self {
@@ -302,7 +305,7 @@ impl Op<'_> {
         }
     }
 
-    /// Bytes that it asks to be moved.
+    /// Returns the number of bytes that the call requests to move.
     pub fn bytes(&self) -> usize {
         match self {
             Op::Nop | Op::Sync { .. } | Op::Stat { .. } => 0,
@@ -315,8 +318,8 @@ impl Op<'_> {
         }
     }
 
-    /// Makes the pages of its buffers present: a fault inside a batch would keep all of it waiting,
-    /// and the virtual processor with it. Here it keeps its own caller waiting only.
+    /// Faults the pages of the buffers in. A page fault inside a batch would delay the whole batch,
+    /// and the virtual processor with it. Here it delays only the caller.
     pub fn touch(&mut self) {
         match self {
             Op::Nop | Op::Sync { .. } | Op::Stat { .. } => {}
@@ -330,40 +333,40 @@ impl Op<'_> {
     }
 }
 
-/// What a system call came to: a number of bytes, or an error number.
+/// The outcome of a system call: a number of bytes, or an error number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome(i32);
 
 impl Outcome {
-    /// As the kernel tells it in a completion: negative for an error number.
+    /// Converts the result of a completion: negative for an error number.
     pub const fn of_raw(raw: i32) -> Outcome {
         Outcome(raw)
     }
 
-    /// As the C library tells it: -1, and errno.
+    /// Converts the result of a C library call: -1, with errno.
     pub(crate) fn of_call(returned: libc::c_long) -> Outcome {
         if returned < 0 {
             Outcome(-io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
         } else {
-            // No call here moves 2 GiB: the kernel stops at 2^31 less a page.
+            // No call here moves 2 GiB: the kernel stops at 2^31 bytes less a page.
             Outcome(i32::try_from(returned).unwrap_or(i32::MAX))
         }
     }
 
-    /// An error number.
+    /// Creates the outcome of a failed call.
     pub const fn error(errno: i32) -> Outcome {
         Outcome(-errno)
     }
 
-    /// The error number, if it is one.
+    /// Returns the error number of a failed call.
     pub fn errno(self) -> Option<i32> {
         (self.0 < 0).then_some(-self.0)
     }
 
-    /// Bytes moved, or the error.
+    /// Returns the number of bytes moved.
     ///
     /// # Errors
-    /// As the system call.
+    /// Those of the system call.
     #[inline]
     pub fn result(self) -> io::Result<usize> {
         usize::try_from(self.0).map_err(|_| io::Error::from_raw_os_error(-self.0))
@@ -371,7 +374,7 @@ impl Outcome {
 }
 
 const PAGE: usize = 4096;
-/// Makes the pages of `bytes` present.
+/// Faults the pages of `bytes` in.
 fn read(bytes: &[u8]) {
     for byte in bytes.iter().step_by(PAGE).chain(bytes.last()) {
         // SAFETY: a live reference.
@@ -379,12 +382,12 @@ fn read(bytes: &[u8]) {
     }
 }
 
-/// The same for writing.
+/// As [`read`], for writing.
 pub(crate) fn write(bytes: &mut [u8]) {
     let last = bytes.len().saturating_sub(1);
     for at in (0..bytes.len()).step_by(PAGE).chain((last > 0).then_some(last)) {
         let byte = &raw mut bytes[at];
-        // SAFETY: a live and unique reference; the value stays.
+        // SAFETY: a live and unique reference; the value does not change.
         unsafe { byte.write_volatile(byte.read_volatile()) };
     }
 }

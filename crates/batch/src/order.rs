@@ -1,22 +1,23 @@
-//! In which order the calls of a batch enter the kernel, and which of them become one (the paper's
+//! The order in which the calls of a batch enter the kernel, and the merging of calls (the paper's
 //! second open problem).
 //!
-//! By the priority of the waiters: higher first. By content, among equals: what can be one system
-//! call becomes one, cheap ones go before long ones, and those that are always plain go last. Else
-//! as they came. Any order is right, since calls of different microprocesses are concurrent; but of
-//! two calls that could be one, the earlier stays before the later.
+//! Calls are ordered by the priority of their waiters, higher first. Among equal priorities the
+//! content decides. Calls that can be one system call become one, cheap calls precede long ones,
+//! and always plain calls come last. Otherwise the order of arrival remains. Any order is correct,
+//! since calls of different microprocesses are concurrent. But of two calls that could be merged,
+//! the earlier one stays before the later one.
 
 use std::os::fd::{AsRawFd, RawFd};
 
 use crate::call::{Call, LARGEST};
 use crate::op::Op;
 
-/// What decides besides arrival. Both, unless an experiment says otherwise.
+/// The criteria besides arrival. Both apply, except in experiments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Order {
-    /// Higher levels first.
+    /// Higher priorities come first.
     pub by_priority: bool,
-    /// Merge, and cheap before long.
+    /// Calls are merged, and cheap ones come first.
     pub by_content: bool,
 }
 
@@ -26,23 +27,24 @@ impl Default for Order {
     }
 }
 
-/// Nothing decides: in the order of arrival, each by itself.
+/// The order of arrival, without merging.
 pub const FIRST_COME: Order = Order { by_priority: false, by_content: false };
 
-/// Beyond this many bytes a call is long.
+/// The number of bytes above which a call is long.
 const LONG: usize = 16 << 10;
-/// Calls of more bytes are not merged: copying them costs far more than the entry.
+/// The number of bytes above which calls are not merged: copying them costs far more than the
+/// entry.
 pub(crate) const SMALL: usize = 16 << 10;
-/// Parts of a vectored send that may be merged with others.
+/// The maximum number of parts of a vectored send that may be merged with others.
 pub(crate) const FEW_PARTS: usize = 16;
 
-/// Calls that may become one system call have the same one of these.
+/// The merge key: calls with the same key may become one system call.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Merge {
     Stream(RawFd),
     Datagrams(RawFd),
     Reads(RawFd),
-    /// They ask the same and change nothing: one answer is everybody's.
+    /// Nops request the same and change nothing: one result serves all of them.
     Nops,
 }
 
@@ -78,17 +80,17 @@ impl Merge {
     }
 }
 
-/// More than calls, so that few share one.
+/// More slots than calls, so that few calls share one.
 const SLOTS: usize = 2 * LARGEST;
 const NONE: u8 = u8::MAX;
 
-/// The order of one batch: indices of its calls, and where groups begin. Those of one group may
-/// become one system call.
+/// The order of one batch: the indices of its calls, and the beginnings of groups. The calls of a
+/// group may become one system call.
 pub(crate) struct Arrangement {
     pub(crate) indices: Vec<u8>,
-    /// The first of each call's group, by index.
+    /// The first call of each call's group, by index.
     first: [u8; LARGEST],
-    /// The last call of a group, by [`Merge::slot`].
+    /// The first call of a group, by [`Merge::slot`].
     heads: [u8; SLOTS],
 }
 
@@ -103,7 +105,7 @@ impl Arrangement {
         }
     }
 
-    /// Puts `calls` in order. Afterwards [`group`](Arrangement::group) tells which belong together.
+    /// Sorts `calls`. Afterwards [`group`](Arrangement::group) returns the groups.
     pub(crate) fn arrange(&mut self, calls: &[&mut Call<'_>], order: Order) {
         self.indices.clear();
         self.indices.extend(0..calls.len() as u8);
@@ -125,7 +127,7 @@ impl Arrangement {
             return;
         }
         let first = &self.first;
-        // Stable: what is equal stays in the order of arrival.
+        // The sort is stable: equal calls stay in the order of arrival.
         self.indices.sort_by_key(|&i| {
             let call = &calls[usize::from(i)];
             let level = if order.by_priority { call.level } else { 0 };
@@ -135,7 +137,7 @@ impl Arrangement {
         });
     }
 
-    /// Whether call `i` joins the group of an earlier one of its level.
+    /// Returns whether call `i` joins the group of an earlier call of its level.
     fn joins(&mut self, i: usize, calls: &[&mut Call<'_>]) -> bool {
         let Some(union) = Merge::of(&calls[i].op) else { return false };
         let head = &mut self.heads[union.slot()];
@@ -144,7 +146,8 @@ impl Arrangement {
                 self.first[i] = *head;
                 true
             }
-            // Another one's slot, or another level's: these stay alone, which is right too.
+            // The slot belongs to another key or level: the call stays alone, which is correct as
+            // well.
             Some(_) => false,
             None => {
                 *head = i as u8;
@@ -153,7 +156,7 @@ impl Arrangement {
         }
     }
 
-    /// How many from `from` on, in order, belong together.
+    /// Returns the number of calls in the group that begins at position `from`.
     pub(crate) fn group(&self, from: usize) -> usize {
         let first = |at: usize| self.first[usize::from(self.indices[at])];
         self.indices[from..]
@@ -164,7 +167,7 @@ impl Arrangement {
     }
 }
 
-/// Cheap, long, or made by itself.
+/// Returns the rank of a call: cheap, long, or always plain.
 fn rank(op: &Op<'_>) -> u8 {
     if op.kind().is_always_plain() { 2 } else { u8::from(op.bytes() > LONG) }
 }

@@ -1,29 +1,30 @@
-//! When a call is made by itself, and when it waits for others.
+//! Policies: whether a call is made at once or waits for a batch.
 
 use crate::call::LARGEST;
 use crate::costs::Costs;
 use crate::op::Kind;
 
-/// When batches are made, and how many calls start one. A batch also starts when nothing else is
-/// runnable, and at a deadline.
+/// Decides which calls are batched, and how many calls start a batch. A batch also starts when
+/// nothing else is runnable, and at a deadline.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
-    /// Where it pays, as far as that is known: enough others are runnable that a batch of theirs
-    /// would be cheaper, by the measured costs, than plain calls; or others use the same object, so
-    /// that calls can become one. Else plain calls at once: thin traffic waits for nobody.
+    /// Batches calls where that pays. That is the case if so many other microprocesses are runnable
+    /// that, by the measured costs, their batch would be cheaper than plain calls. It is also the
+    /// case if others use the same object, so that calls can be merged. Otherwise calls are plain:
+    /// in thin traffic no call waits.
     #[default]
     Adaptive,
-    /// Every call that may be in a batch is; so many start it.
+    /// Batches every call that may be batched. This many calls start a batch.
     Fixed(usize),
-    /// The paper's threshold: as many as there are microprocesses times the share of their calls
-    /// that may be batched (equation 6), if that is more than D/(D-t) (equation 5). A kind with
-    /// t >= D is never batched.
+    /// The paper's threshold: the number of microprocesses times the share of their calls that may
+    /// be batched (equation 6), if that exceeds D/(D-t) (equation 5). A kind with t >= D is never
+    /// batched.
     Paper,
-    /// Plain calls only.
+    /// Makes plain calls only.
     Off,
 }
 
-/// A name that is no policy's.
+/// The error for a text that names no policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadPolicy(String);
 
@@ -31,7 +32,7 @@ impl std::fmt::Display for BadPolicy {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "{:?} is no policy of batches: adaptive, paper, off or fixed=N with N from 1 to {LARGEST} is wanted",
+            "batch policy {:?}: expected adaptive, paper, off or fixed=N with N from 1 to {LARGEST}",
             self.0
         )
     }
@@ -39,7 +40,7 @@ impl std::fmt::Display for BadPolicy {
 
 impl std::error::Error for BadPolicy {}
 
-/// As [`Display`](std::fmt::Display) shows it, or as `KUMI_LAB=batch=...` has it (`fixed:3`).
+/// Parses the format of [`Display`](std::fmt::Display), or of `KUMI_LAB=batch=...` (`fixed:3`).
 impl std::str::FromStr for Policy {
     type Err = BadPolicy;
 
@@ -49,7 +50,7 @@ impl std::str::FromStr for Policy {
     }
 }
 
-/// As `KUMI_LAB=batch=...` asks.
+/// Converts the value of `KUMI_LAB=batch=...`.
 impl From<kumihimo_config::Batch> for Policy {
     fn from(asked: kumihimo_config::Batch) -> Policy {
         match asked {
@@ -72,43 +73,43 @@ impl std::fmt::Display for Policy {
     }
 }
 
-/// What a policy goes by.
+/// The situation in which a policy decides.
 #[derive(Clone, Copy, Debug)]
 pub struct Situation {
-    /// Calls that wait for their batch already.
+    /// The number of calls that already wait for the batch.
     pub waiting: usize,
-    /// Microprocesses that could make one before those: runnable here, of the caller's level or
-    /// above.
+    /// The number of microprocesses that may make a call before the waiting ones continue: runnable
+    /// on this VP, with the caller's priority or above.
     pub runnable: usize,
-    /// Microprocesses alive, per virtual processor.
+    /// The number of living microprocesses, for each virtual processor.
     pub living: usize,
-    /// Others use the object of the call too.
+    /// Whether others use the object of the call too.
     pub shared: bool,
-    /// Part of all calls that may be batched, 0 to 1.
+    /// The share of all calls that may be batched, 0 to 1.
     pub share: f64,
 }
 
-/// What becomes of a call.
+/// The decision about a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// It is made by itself, at once.
+    /// The call is made alone, at once.
     Plain,
-    /// It waits until so many wait, itself counted.
+    /// The call waits until this many calls wait, itself included.
     Wait(usize),
 }
 
 const FIXED: u32 = 16;
 
-/// Nanoseconds that a call in a batch costs its microprocess besides: to leave, and to be made
-/// runnable again. Measured: `kumi bench syscall-batch`.
+/// The nanoseconds that a batched call costs its microprocess in addition: to leave the VP, and to
+/// be made runnable again. Measured by `kumi bench syscall-batch`.
 const LEAVING: f64 = 80.0;
 
-/// Equal questions that are worth a batch. Measured: `kumi bench syscall-batch`, and `transaction`
-/// for what waiting does where traffic is thin.
+/// The number of equal nops that are worth a batch. Measured by `kumi bench syscall-batch`, and
+/// `transaction` for the effect of waiting in thin traffic.
 const NOPS: usize = 4;
 
 impl Policy {
-    /// As a number, for one atomic word.
+    /// Encodes the policy as a number, for one atomic word.
     pub const fn to_word(self) -> u32 {
         match self {
             Policy::Adaptive => 0,
@@ -118,7 +119,7 @@ impl Policy {
         }
     }
 
-    /// The reverse of [`to_word`](Policy::to_word).
+    /// Decodes the result of [`to_word`](Policy::to_word).
     pub const fn of_word(word: u32) -> Policy {
         match word {
             0 => Policy::Adaptive,
@@ -128,20 +129,20 @@ impl Policy {
         }
     }
 
-    /// How many have to be there that [`Adaptive`](Policy::Adaptive) has calls of `kind` that share
-    /// no object wait for each other. `None`: it never has.
+    /// Returns the number of calls from which [`Adaptive`](Policy::Adaptive) batches calls of
+    /// `kind` that share no object. Returns `None` if it never does.
     pub fn gathers_from(self, kind: Kind, costs: &Costs) -> Option<usize> {
         match (self, kind) {
             (Policy::Adaptive, _) if kind.is_always_plain() => None,
-            // Equal questions get one answer, which is less than the costs say; but its waiter
-            // waits.
+            // Equal nops share one result, which costs less than the measured costs imply. But
+            // their waiters wait.
             (Policy::Adaptive, Kind::Nop) => costs.of(kind).map(|_| NOPS),
             (Policy::Adaptive, _) => costs.of(kind).and_then(|cost| cost.pays_from(LEAVING)),
             _ => None,
         }
     }
 
-    /// What becomes of a call of `kind`.
+    /// Decides about a call of `kind`.
     pub fn decide(self, kind: Kind, costs: &Costs, now: Situation) -> Decision {
         if kind.is_always_plain() {
             return Decision::Plain;
@@ -173,7 +174,7 @@ impl Policy {
         }
     }
 
-    /// In words: what this policy never batches here, and why.
+    /// Describes which calls this policy batches here and which it never batches, with the reason.
     pub fn explain(self, costs: &Costs) -> Vec<String> {
         let batchable = Kind::ALL.into_iter().filter(|kind| !kind.is_always_plain());
         let put = |kind| costs.of(kind).map(|cost| (cost, cost.put(costs.entry)));
@@ -224,7 +225,7 @@ mod tests {
         Situation { waiting: 0, runnable: 0, living: 100, shared: false, share: 0.5 };
 
     #[test]
-    fn thin_traffic_waits_for_nobody() {
+    fn call_in_thin_traffic_is_made_at_once() {
         let costs = costs(500.0, 100.0, 380.0);
         for shared in [false, true] {
             assert_eq!(
@@ -238,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn four_equal_questions_are_enough() {
+    fn four_nops_are_worth_a_batch() {
         let costs = costs(500.0, 100.0, 380.0);
         let near =
             |runnable| Policy::Adaptive.decide(Kind::Nop, &costs, Situation { runnable, ..ALONE });
@@ -246,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_merged_waits_where_a_batch_alone_would_not_pay() {
+    fn mergeable_call_waits_although_a_batch_would_not_pay() {
         let near = Situation { runnable: 1, shared: true, ..ALONE };
         assert_eq!(
             Policy::Adaptive.decide(Kind::Send, &Costs::none(), near),
@@ -263,20 +264,20 @@ mod tests {
     }
 
     #[test]
-    fn the_papers_threshold() {
-        // t = 20 of D = 100: batching pays from 2 on (equation 5); 100 microprocesses, half of the
-        // calls: 50 (equation 6).
+    fn paper_policy_uses_the_thresholds_of_equations_5_and_6() {
+        // t = 20 and D = 100: batching pays from 2 calls on (equation 5). 100 microprocesses, half
+        // of whose calls may be batched: 50 (equation 6).
         assert_eq!(
             Policy::Paper.decide(Kind::Recv, &costs(500.0, 100.0, 420.0), ALONE),
             Decision::Wait(50)
         );
-        // Too few microprocesses for that.
+        // There are too few microprocesses for a batch.
         let few = Situation { living: 2, ..ALONE };
         assert_eq!(
             Policy::Paper.decide(Kind::Recv, &costs(500.0, 100.0, 420.0), few),
             Decision::Plain
         );
-        // t >= D: never, and it says so.
+        // t >= D: such calls are never batched, and the explanation contains that.
         let dear = costs(500.0, 100.0, 510.0);
         assert_eq!(Policy::Paper.decide(Kind::Recv, &dear, ALONE), Decision::Plain);
         let said = Policy::Paper.explain(&dear);
@@ -284,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_always_plain_is_so_under_every_policy() {
+    fn always_plain_calls_are_plain_under_every_policy() {
         for policy in [Policy::Adaptive, Policy::Fixed(2), Policy::Paper, Policy::Off] {
             for kind in [Kind::Write, Kind::Sync, Kind::Stat] {
                 let many = Situation { runnable: 60, shared: true, ..ALONE };
@@ -294,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_read_as_they_are_written() {
+    fn displayed_policies_are_parsed_back() {
         for policy in
             [Policy::Adaptive, Policy::Fixed(1), Policy::Fixed(64), Policy::Paper, Policy::Off]
         {

@@ -1,12 +1,12 @@
-//! What a back end is asked for: one system call, perhaps made of several calls.
+//! A request to a back end: one system call, perhaps merged from several calls.
 
 use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, RawFd};
 
 use crate::op::Op;
 
-/// One system call with raw arguments. Made by a batch only, of calls whose buffers it has borrowed
-/// for `'a`.
+/// One system call with raw arguments. Created only by a batch, from calls whose buffers are
+/// borrowed for `'a`.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     pub(crate) what: RequestKind,
@@ -31,8 +31,8 @@ pub(crate) enum RequestKind {
         fd: RawFd,
         message: *mut libc::msghdr,
     },
-    /// A message whose parts, address and control data stay where they are until the request is
-    /// made.
+    /// The parts, address and control data of the message do not move until the request is
+    /// executed.
     SendMessage {
         fd: RawFd,
         message: *const libc::msghdr,
@@ -59,21 +59,23 @@ pub(crate) enum RequestKind {
     },
 }
 
-/// Whatever is sent to a stream: never waits, and no SIGPIPE.
+/// The flags of every send to a stream: it never waits, and raises no SIGPIPE.
 pub(crate) const SEND: i32 = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
 
-/// Which statx fields are asked for.
+/// The statx fields that are requested.
 pub(crate) const STAT_FIELDS: u32 = libc::STATX_BASIC_STATS | libc::STATX_BTIME;
 
 impl<'a> Request<'a> {
+    /// Creates a request.
+    ///
     /// # Safety
-    /// Every pointer in `what` is good for `'a` as its call needs it.
+    /// Every pointer in `what` is valid for `'a` in the way that its system call needs.
     pub(crate) unsafe fn new(what: RequestKind) -> Request<'a> {
         Request { what, _of: PhantomData }
     }
 
-    /// The same for a call that needs neither parts nor a message of its own; `None` for one that
-    /// does.
+    /// Creates the request of a single call that needs neither parts nor a message of its own.
+    /// Returns `None` for a call that does.
     pub(crate) fn of(op: &mut Op<'a>) -> Option<Request<'a>> {
         let what = match op {
             Op::Nop => RequestKind::Nop,
@@ -101,11 +103,11 @@ impl<'a> Request<'a> {
             }
             Op::SendVectored { .. } | Op::SendDatagram { .. } | Op::ReadAt { .. } => return None,
         };
-        // SAFETY: each pointer is that of a borrow of `'a` in `op`.
+        // SAFETY: each pointer comes from a borrow for `'a` in `op`.
         Some(unsafe { Request::new(what) })
     }
 
-    /// Made by a plain call whatever the back end: see
+    /// Returns whether every back end executes this request by a plain call: see
     /// [`Kind::is_always_plain`](crate::Kind::is_always_plain).
     pub(crate) fn is_always_plain(&self) -> bool {
         matches!(

@@ -1,4 +1,4 @@
-//! Random programs of system calls come to the same on every back end, in every order.
+//! Random programs of system calls have the same results on every back end and in every order.
 
 mod resident;
 mod world;
@@ -17,9 +17,9 @@ fn batch(backend: impl Backend + 'static, order: Order) -> Batch {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Outcomes, error numbers, bytes received and file contents.
+    /// Compares outcomes, error numbers, received bytes and file contents.
     #[test]
-    fn the_same_results(
+    fn random_programs_have_equal_results_on_both_back_ends(
         batches in prop::collection::vec(prop::collection::vec(step(), 1..LARGEST), 1..5),
         levels in prop::collection::vec(0u8..3, 1..5),
         by_content in any::<bool>(),
@@ -38,10 +38,9 @@ proptest! {
         prop_assert_eq!(with.rest(), without.rest());
     }
 
-    /// One call after the other, each a batch of its own: on both back ends just what the system
-    /// call alone says.
+    /// Each call is a batch of its own: both back ends return the result of the system call.
     #[test]
-    fn a_batch_of_one_is_the_call(steps in prop::collection::vec(step(), 1..40)) {
+    fn batch_of_one_equals_the_plain_call(steps in prop::collection::vec(step(), 1..40)) {
         let Ok(uring) = Uring::new(LARGEST as u32) else { return Ok(()) };
         let (mut one, mut other) = (batch(uring, Order::default()), batch(Plain, FIRST_COME));
         let (mut with, mut without) = (World::new(), World::new());
@@ -54,7 +53,7 @@ proptest! {
 }
 
 #[test]
-fn a_ring_smaller_than_the_batch_enters_more_than_once() {
+fn batch_larger_than_the_ring_completes() {
     let Ok(uring) = Uring::new(4) else { return println!("skipped: no uring here") };
     let mut batch = batch(uring, Order::default());
     let mut world = World::new();

@@ -1,4 +1,4 @@
-//! Calls that become one system call come to what each would have come to alone.
+//! Merged calls have the same outcomes as the calls alone.
 
 mod resident;
 
@@ -15,7 +15,7 @@ use kumihimo_batch::{Address, Backend, Batch, Call, Counters, LARGEST, Op, Plain
 use proptest::prelude::*;
 use resident::Resident;
 
-/// Each back end that this machine allows.
+/// Returns each back end that this machine allows.
 fn batches() -> Vec<Batch> {
     let mut all: Vec<Box<dyn Backend>> = vec![Box::new(Plain)];
     if let Ok(uring) = Uring::new(LARGEST as u32) {
@@ -24,7 +24,8 @@ fn batches() -> Vec<Batch> {
     all.into_iter().map(Batch::new).collect()
 }
 
-/// Outcomes as numbers of bytes or error numbers, and how many entries and merged calls it took.
+/// Returns the outcomes as numbers of bytes or error numbers, and the numbers of kernel entries and
+/// merged calls.
 fn run(batch: &mut Batch, mut calls: Vec<Call<'_>>) -> (Vec<Result<usize, i32>>, u64, u64) {
     let counters = Counters::default();
     batch.run(&mut calls.iter_mut().collect::<Vec<_>>(), &counters);
@@ -39,7 +40,7 @@ fn sends<'a>(socket: &'a UnixStream, messages: &'a [Vec<u8>]) -> Vec<Call<'a>> {
 }
 
 #[test]
-fn sixteen_small_sends_to_one_connection_are_one_system_call() {
+fn small_sends_to_one_connection_are_merged() {
     for mut batch in batches() {
         let (near, mut far) = UnixStream::pair().unwrap();
         let messages: Vec<Vec<u8>> = (0..16).map(|i| vec![i; 64]).collect();
@@ -52,7 +53,7 @@ fn sixteen_small_sends_to_one_connection_are_one_system_call() {
 }
 
 #[test]
-fn sixteen_adjacent_reads_are_one_system_call() {
+fn adjacent_reads_are_merged() {
     let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"))
         .join(format!("adjacent-{}", std::process::id()));
     std::fs::write(
@@ -64,7 +65,7 @@ fn sixteen_adjacent_reads_are_one_system_call() {
     let _resident = Resident::of(&file);
     for mut batch in batches() {
         let mut rooms = vec![vec![0u8; 4096]; 16];
-        // Backwards: the order of arrival does not matter.
+        // In reverse: the order of arrival does not matter.
         let calls = rooms.iter_mut().enumerate().rev();
         let calls = calls.map(|(i, into)| {
             Call::new(Op::ReadAt { file: file.as_fd(), into, at: i as u64 * 4096 }, 0)
@@ -81,7 +82,7 @@ fn sixteen_adjacent_reads_are_one_system_call() {
 }
 
 #[test]
-fn datagrams_to_one_peer_are_one_system_call_and_stay_datagrams() {
+fn merged_datagrams_to_one_peer_stay_separate_datagrams() {
     for mut batch in batches() {
         let (to, from) =
             (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
@@ -106,7 +107,7 @@ fn datagrams_to_one_peer_are_one_system_call_and_stay_datagrams() {
 }
 
 #[test]
-fn a_datagram_that_is_too_long_fails_alone() {
+fn oversized_datagram_fails_alone() {
     for mut batch in batches() {
         let (to, from) =
             (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
@@ -120,17 +121,17 @@ fn a_datagram_that_is_too_long_fails_alone() {
 }
 
 #[test]
-fn the_first_to_a_peer_that_is_gone_hears_of_it_and_the_others_find_it_so() {
+fn first_merged_send_to_a_closed_peer_gets_the_reset() {
     for mut batch in batches() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let far = listener.accept().unwrap().0;
         near.set_nonblocking(true).unwrap();
         (&near).write_all(b"unread").unwrap();
-        // Closed with something unread: reset.
+        // The peer is closed with unread data, which causes a reset.
         drop(far);
         loop {
-            // Until the reset is there; it leaves its error to the first sender.
+            // Wait for the reset, which leaves its error to the first sender.
             let mut poll =
                 libc::pollfd { fd: std::os::fd::AsRawFd::as_raw_fd(&near), events: 0, revents: 0 };
             // SAFETY: one live pollfd.
@@ -171,11 +172,11 @@ fn higher_levels_enter_first() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever fits into a stream whose reader is slow: every byte that a sender was told of
-    /// comes, none else, in the order of the senders; a short write, or none, only where the stream
-    /// was full.
+    /// Fills a stream whose reader is slow. Every byte that a send has counted arrives, no other
+    /// byte does, and the senders' order is kept. Short writes and failures occur only if the
+    /// stream is full.
     #[test]
-    fn what_senders_were_told_of_is_what_comes(
+    fn reported_bytes_equal_the_received_bytes(
         lengths in prop::collection::vec(prop_oneof![1usize..100, 1_000usize..16_000], 2..LARGEST),
         rounds in 1usize..6,
     ) {
@@ -196,7 +197,7 @@ proptest! {
                     full |= *outcome != Ok(message.len());
                 }
                 if full {
-                    // Still so for a later one with as much.
+                    // The stream must still be full for a later write of the same size.
                     near.set_nonblocking(true).unwrap();
                     let again = (&near).write(&vec![0; 1 << 20]);
                     if let Ok(n) = again {
@@ -216,9 +217,10 @@ proptest! {
         }
     }
 
-    /// Reads at any place, beyond the end too, with any neighbours: as `pread` says.
+    /// Reads at any offset, beyond the end too, with any neighbours: the results equal those of
+    /// `pread`.
     #[test]
-    fn merged_reads_see_what_each_would_have_seen(reads in prop::collection::vec((0u64..40, 1usize..5), 2..LARGEST)) {
+    fn merged_reads_equal_separate_reads(reads in prop::collection::vec((0u64..40, 1usize..5), 2..LARGEST)) {
         let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("reads-{}", std::process::id()));
         std::fs::write(&path, (0..15_123u32).map(|i| (i % 241) as u8).collect::<Vec<_>>()).unwrap();
         let file = File::open(&path).unwrap();
@@ -237,10 +239,10 @@ proptest! {
         }
     }
 
-    /// A kernel that fails now and then: a caller that repeats what was left over, as every user of
+    /// The kernel fails now and then: a caller that repeats unfinished calls, as every user of
     /// sockets must, loses nothing.
     #[test]
-    fn faults_lose_nothing(seed in any::<u64>(), lengths in prop::collection::vec(1usize..5_000, 2..40)) {
+    fn injected_faults_lose_no_bytes(seed in any::<u64>(), lengths in prop::collection::vec(1usize..5_000, 2..40)) {
         let mut batch = Batch::new(Box::new(Faulty::new(kumihimo_batch::open(LARGEST as u32).0, seed, 3)));
         let (near, mut far) = UnixStream::pair().unwrap();
         let reader = std::thread::spawn(move || {
@@ -283,8 +285,8 @@ proptest! {
 }
 
 #[test]
-fn where_io_uring_is_refused_the_plain_back_end_says_why() {
-    // On a kernel thread of its own: a filter stays for good.
+fn refused_io_uring_falls_back_to_plain_calls_with_the_reason() {
+    // On a separate kernel thread: a seccomp filter cannot be removed.
     let refused = std::thread::spawn(|| {
         deny_io_uring();
         kumihimo_batch::open(64)
@@ -296,7 +298,7 @@ fn where_io_uring_is_refused_the_plain_back_end_says_why() {
     assert!(why.to_string().contains("io_uring_setup"), "{why}");
 }
 
-/// As containers' default seccomp profiles do.
+/// Denies io_uring, as the default seccomp profiles of containers do.
 fn deny_io_uring() {
     let load = libc::sock_filter { code: 0x20, jt: 0, jf: 0, k: 0 };
     let is_setup =

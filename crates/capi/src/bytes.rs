@@ -1,4 +1,4 @@
-//! What comes in and goes out: pointers of C, checked.
+//! Conversion and checks of C pointers and buffers.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::mem::offset_of;
@@ -6,12 +6,11 @@ use std::slice;
 
 use crate::error::Failure;
 
-/// Name, size, fields and their places.
+/// Name, size, and names and offsets of the fields of a C structure.
 #[doc(hidden)]
 pub type Layout = (&'static str, usize, &'static [(&'static str, usize)]);
 
-/// `kumi_bytes`: a buffer of the library's that its user keeps, and that calls fill again and
-/// again.
+/// `kumi_bytes`: a buffer that the library allocates, the program keeps, and calls fill repeatedly.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Bytes {
@@ -24,7 +23,7 @@ impl Bytes {
     /// Takes the buffer out; `self` is empty until [`put`](Bytes::put).
     ///
     /// # Safety
-    /// `self` is as it was initialised, or as this library left it.
+    /// `self` is initialised, or was last written by this library.
     pub(crate) unsafe fn take(&mut self) -> Result<Vec<u8>, Failure> {
         let Bytes { data, length, capacity } = *self;
         if data.is_null() && length == 0 && capacity == 0 {
@@ -36,13 +35,13 @@ impl Bytes {
             ));
         }
         *self = Bytes { data: std::ptr::null_mut(), length: 0, capacity: 0 };
-        // SAFETY: by the contract these are the parts of a Vec, which `put` took apart; nobody else
-        // has them since the line before.
+        // SAFETY: by the contract these are the parts of a Vec that `put` decomposed. The line
+        // above removed the only other copy.
         Ok(unsafe { Vec::from_raw_parts(data, length, capacity) })
     }
 
     pub(crate) fn put(&mut self, bytes: Vec<u8>) {
-        // What has no memory has a dangling pointer, which C is not to see.
+        // A Vec without memory has a dangling pointer, which C code must not receive.
         *self = if bytes.capacity() == 0 {
             Bytes { data: std::ptr::null_mut(), length: 0, capacity: 0 }
         } else {
@@ -52,38 +51,38 @@ impl Bytes {
     }
 }
 
-/// Frees the buffer; `bytes` can be used again. NULL is nothing to do.
+/// Frees the buffer; `bytes` can be used again. NULL has no effect.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_bytes_free(bytes: *mut Bytes) {
-    // SAFETY: by the interface's contract it is NULL or points to one.
+    // SAFETY: by the interface's contract NULL, or a pointer to a `kumi_bytes`.
     if let Some(bytes) = unsafe { bytes.as_mut() } {
-        // SAFETY: by the interface's contract it is as the library left it. One that is not is left
-        // alone.
+        // SAFETY: by the interface's contract initialised, or last written by the library. An
+        // invalid structure stays unchanged.
         drop(unsafe { bytes.take() });
     }
 }
 
-/// What a handle or an argument points to.
+/// Dereferences a handle or an argument; `what` names it in the error.
 ///
 /// # Safety
-/// NULL, or valid for `'a`.
+/// `pointer` is NULL, or valid for `'a`.
 pub(crate) unsafe fn non_null<'a, T>(pointer: *const T, what: &str) -> Result<&'a T, Failure> {
     aligned(pointer, what).and_then(|pointer| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's contract.
         unsafe { pointer.as_ref() }.ok_or_else(|| Failure::invalid(format!("{what} is NULL")))
     })
 }
 
-/// As [`non_null`], to be changed.
+/// Dereferences like [`non_null`], for mutation.
 ///
 /// # Safety
-/// NULL, or valid for `'a` and nobody else's meanwhile.
+/// `pointer` is NULL, or valid for `'a` without another user.
 pub(crate) unsafe fn non_null_mut<'a, T>(
     pointer: *mut T,
     what: &str,
 ) -> Result<&'a mut T, Failure> {
     aligned(pointer, what).and_then(|_| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's contract.
         unsafe { pointer.as_mut() }.ok_or_else(|| Failure::invalid(format!("{what} is NULL")))
     })
 }
@@ -96,27 +95,27 @@ fn aligned<T>(pointer: *const T, what: &str) -> Result<*const T, Failure> {
     }
 }
 
-/// Sets the result of a function that makes a handle to NULL, so that nobody uses what is not
-/// there.
+/// Sets the result of a function that creates a handle to NULL, so that a failure leaves no invalid
+/// handle.
 ///
 /// # Safety
-/// NULL, or valid to be written.
+/// `out` is NULL, or valid for writes.
 pub(crate) unsafe fn cleared_out<'a, T>(out: *mut *mut T) -> Result<&'a mut *mut T, Failure> {
     let Some(_) = (!out.is_null()).then_some(()) else {
         return Err(Failure::invalid("the place for the result is NULL"));
     };
     aligned(out, "the place for the result")?;
-    // SAFETY: the caller's promise; written before a reference to it is made, as it may be
+    // SAFETY: the caller's contract. Written before a reference to it is created, because it may be
     // uninitialised.
     unsafe { out.write(std::ptr::null_mut()) };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     Ok(unsafe { &mut *out })
 }
 
-/// Bytes that C has.
+/// Converts C's pointer and length to a slice.
 ///
 /// # Safety
-/// NULL, or `length` bytes that stay as they are for `'a`.
+/// `data` is NULL, or points to `length` bytes that do not change for `'a`.
 pub(crate) unsafe fn slice<'a>(
     data: *const c_void,
     length: usize,
@@ -133,24 +132,24 @@ pub(crate) unsafe fn slice<'a>(
             "{what} has {length} bytes: more than an address space"
         )));
     }
-    // SAFETY: the caller's promise, and the length is possible.
+    // SAFETY: the caller's contract, and the length is checked.
     Ok(unsafe { slice::from_raw_parts(data.cast(), length) })
 }
 
-/// A text that C has, in UTF-8.
+/// Converts a C string in UTF-8.
 ///
 /// # Safety
-/// NULL, or ended by a zero and unchanged for `'a`.
+/// `text` is NULL, or a string with a terminating zero that does not change for `'a`.
 pub(crate) unsafe fn text<'a>(text: *const c_char, what: &str) -> Result<&'a str, Failure> {
     if text.is_null() {
         return Err(Failure::invalid(format!("{what} is NULL")));
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     let text = unsafe { CStr::from_ptr(text) };
     text.to_str().map_err(|e| Failure::invalid(format!("{what} is not UTF-8: {e}")))
 }
 
-/// Name, size and places of the fields, which a test holds against the header.
+/// Name, size, and names and offsets of the fields, which a test compares with the header.
 #[doc(hidden)]
 pub const LAYOUT: Layout = (
     "kumi_bytes",

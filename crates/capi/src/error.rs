@@ -1,4 +1,4 @@
-//! Errors as C knows them: a number, and a text beside it.
+//! Errors in C: a number and a message.
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_char, c_int};
@@ -8,12 +8,11 @@ use kumihimo::gate::{Error, ErrorKind};
 use kumihimo::thread::Cancelled;
 
 thread_local! {
-    /// Of the microprocess, or of the kernel thread that is none.
+    /// Message of the microprocess, or of the kernel thread that is not a microprocess.
     static TEXT: RefCell<CString> = RefCell::new(CString::default());
 }
 
-/// Kinds and their numbers. The first of a number is what the number stands for where it comes from
-/// C.
+/// Error kinds and their numbers. If a number appears twice, it converts to the first kind.
 const NUMBERS: [(ErrorKind, c_int); 15] = [
     (ErrorKind::NotFound, libc::ENOENT),
     (ErrorKind::InUse, libc::EADDRINUSE),
@@ -32,18 +31,18 @@ const NUMBERS: [(ErrorKind, c_int); 15] = [
     (ErrorKind::Unsupported, libc::EOPNOTSUPP),
 ];
 
-/// The errno of a kind.
+/// Returns the errno of an error kind.
 #[must_use]
 pub fn number(kind: ErrorKind) -> c_int {
     NUMBERS.iter().find(|(of, _)| *of == kind).map_or(libc::EIO, |(_, number)| *number)
 }
 
-/// The kind that a handler's errno stands for; `Io` where it is none of ours.
+/// Returns the kind of a handler's errno, or `Io` for an errno that is not in the table.
 pub(crate) fn kind(number: c_int) -> ErrorKind {
     NUMBERS.iter().find(|(_, of)| *of == number).map_or(ErrorKind::Io, |(kind, _)| *kind)
 }
 
-/// What a function of the interface failed with.
+/// Failure of an interface function.
 pub(crate) struct Failure {
     pub(crate) number: c_int,
     pub(crate) text: String,
@@ -54,7 +53,7 @@ impl Failure {
         Failure { number, text: text.into() }
     }
 
-    /// A wrong argument.
+    /// Creates the failure of an invalid argument.
     pub(crate) fn invalid(text: impl Into<String>) -> Failure {
         Failure::new(libc::EINVAL, text)
     }
@@ -68,13 +67,14 @@ impl From<Error> for Failure {
 
 fn set_text(text: String) {
     let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
-    // The old one is dropped when the place is free again.
+    // The old text is dropped after the replacement: its drop must not run while `TEXT` is
+    // borrowed.
     let old = TEXT.try_with(|place| place.replace(text));
     drop(old);
 }
 
-/// Runs the body of a function of the interface: what it fails with becomes a number and the text,
-/// and nothing unwinds out of it.
+/// Runs the body of an interface function. Converts a failure to its number and message; no panic
+/// unwinds out of it.
 pub(crate) fn catch_failure(f: impl FnOnce() -> Result<(), Failure>) -> c_int {
     let failed = match catch_unwind(AssertUnwindSafe(f)) {
         Ok(Ok(())) => return 0,
@@ -88,7 +88,7 @@ pub(crate) fn catch_failure(f: impl FnOnce() -> Result<(), Failure>) -> c_int {
                 message.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_default();
             Failure::new(
                 libc::ENOTRECOVERABLE,
-                format!("a defect of the library: it panicked: {message}"),
+                format!("the library has a defect and panicked: {message}"),
             )
         }
     };
@@ -96,10 +96,11 @@ pub(crate) fn catch_failure(f: impl FnOnce() -> Result<(), Failure>) -> c_int {
     failed.number
 }
 
-/// What the last function that failed here says of it; empty before. See kumihimo.h.
+/// Returns the message of the last function that failed on this thread; empty if none has. See
+/// kumihimo.h.
 #[unsafe(no_mangle)]
 pub extern "C" fn kumi_error_text() -> *const c_char {
-    // At the end of a thread it is gone before its last callers may be.
+    // At the end of a thread, TEXT may be destroyed before the last caller runs.
     TEXT.try_with(|place| place.borrow().as_ptr()).unwrap_or(c"".as_ptr())
 }
 
@@ -117,10 +118,10 @@ mod tests {
     }
 
     #[test]
-    fn panics_stop_at_the_boundary_and_leave_their_text() {
+    fn panics_stop_at_the_boundary_and_set_the_message() {
         assert_eq!(catch_failure(|| Ok(())), 0);
         assert_eq!(catch_failure(|| panic!("of the test, {}", 1)), libc::ENOTRECOVERABLE);
-        // SAFETY: ours, ended by a zero.
+        // SAFETY: our string, with a terminating zero.
         let text = unsafe { std::ffi::CStr::from_ptr(kumi_error_text()) }.to_str().expect("UTF-8");
         assert!(text.contains("of the test, 1"), "{text}");
         assert_eq!(catch_failure(|| Err(Failure::invalid("a\0b"))), libc::EINVAL);

@@ -1,4 +1,4 @@
-//! The caller's side.
+//! Client side of gates.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::region::{self, Region};
 #[derive(Debug)]
 pub struct Gate(RawGate);
 
-/// Connects. See kumihimo.h.
+/// Connects to a gate. See kumihimo.h.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_gate_connect(
     out: *mut *mut Gate,
@@ -34,7 +34,7 @@ pub unsafe extern "C" fn kumi_gate_connect(
     })
 }
 
-/// Calls. See kumihimo.h.
+/// Calls a gate. See kumihimo.h.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_gate_call(
     gate: *const Gate,
@@ -51,17 +51,17 @@ pub unsafe extern "C" fn kumi_gate_call(
         unsafe {
             fill(reply, |answer| match u64::try_from(timeout_ns) {
                 Ok(time) => gate.0.call_within(request, answer, Duration::from_nanos(time)),
-                // Below zero: without end.
+                // A negative timeout means no limit.
                 Err(_) => gate.0.call(request, answer),
             })
         }
     })
 }
 
-/// Runs a call that fills `reply`, which may be NULL: nobody wants it.
+/// Runs a call that fills `reply`. NULL discards the reply.
 ///
 /// # Safety
-/// As `kumi_bytes` in the interface's contract.
+/// `reply` follows the contract of `kumi_bytes` in kumihimo.h.
 unsafe fn fill<R>(
     reply: *mut Bytes,
     call: impl FnOnce(&mut Vec<u8>) -> Result<R, kumihimo::gate::Error>,
@@ -69,10 +69,9 @@ unsafe fn fill<R>(
     if reply.is_null() {
         return Ok(call(&mut Vec::new())?);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     let reply = unsafe { non_null_mut(reply, "reply") }?;
-    // SAFETY: the caller's promise. Should the call unwind, `reply` is empty and the buffer is
-    // freed.
+    // SAFETY: the caller's contract. If the call unwinds, `reply` is empty and the buffer is freed.
     let mut answer = unsafe { reply.take() }?;
     answer.clear();
     let done = call(&mut answer);
@@ -83,7 +82,7 @@ unsafe fn fill<R>(
     Ok(done?)
 }
 
-/// Calls with regions. See kumihimo.h.
+/// Calls a gate with regions. See kumihimo.h.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_gate_call_regions(
     gate: *const Gate,
@@ -106,10 +105,10 @@ pub unsafe extern "C" fn kumi_gate_call_regions(
         {
             return Err(Failure::invalid("back and back_count: both or neither, aligned"));
         }
-        // SAFETY: the interface's contract: NULL, or the number of places that `back` has.
+        // SAFETY: the interface's contract: NULL, or the size of `back`.
         let room = unsafe { back_count.as_ref() }.copied().unwrap_or(0);
         if !back_count.is_null() {
-            // SAFETY: as before. Nothing has come back yet.
+            // SAFETY: as above. No region has been received yet.
             unsafe { *back_count = 0 };
         }
         // SAFETY: the interface's contract.
@@ -118,7 +117,7 @@ pub unsafe extern "C" fn kumi_gate_call_regions(
                 Ok(time) => {
                     gate.0.call_with_within(request, &passed, answer, Duration::from_nanos(time))
                 }
-                // Below zero: without end.
+                // A negative timeout means no limit.
                 Err(_) => gate.0.call_with(request, &passed, answer),
             })
         }?;
@@ -133,7 +132,7 @@ pub unsafe extern "C" fn kumi_gate_call_regions(
     })
 }
 
-/// Sends. See kumihimo.h.
+/// Sends a request without a reply. See kumihimo.h.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_gate_send(
     gate: *const Gate,
@@ -148,13 +147,12 @@ pub unsafe extern "C" fn kumi_gate_send(
     })
 }
 
-/// Closes; NULL is nothing to do. See kumihimo.h.
+/// Closes a connection; NULL has no effect. See kumihimo.h.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_gate_close(gate: *mut Gate) {
     catch_failure(|| {
         if !gate.is_null() {
-            // SAFETY: the interface's contract: from `kumi_gate_connect`, and nobody has it any
-            // more.
+            // SAFETY: the interface's contract: from `kumi_gate_connect`, and not used any more.
             let gate = unsafe { Box::from_raw(gate) };
             thread::without_cancellation(|| drop(gate));
         }

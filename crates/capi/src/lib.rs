@@ -1,11 +1,11 @@
 //! Gates for C: the functions of `include/kumihimo.h`, which documents them for their callers.
 //!
-//! Conventions: a function returns 0 or a positive errno, as those of pthreads do, and leaves a
-//! text for [`error::kumi_error_text`]. Handles are opaque. Every argument is checked that can be.
-//! Nothing unwinds into C: a panic is `ENOTRECOVERABLE`, a cancellation `ECANCELED`, which the
-//! microprocess feels again at its next cancellation point outside of C.
+//! Conventions: a function returns 0 or a positive errno, like pthreads functions, and stores a
+//! message for [`error::kumi_error_text`]. Handles are opaque. Every argument is checked as far as
+//! possible. Nothing unwinds into C. A panic becomes `ENOTRECOVERABLE`. A cancellation becomes
+//! `ECANCELED`, and takes effect again at the microprocess's next cancellation point outside of C.
 #![deny(unsafe_op_in_unsafe_fn)]
-// What a caller has to keep to is in kumihimo.h, for all functions in one place.
+// kumihimo.h states the safety contract of all functions in one place.
 #![allow(clippy::missing_safety_doc)]
 
 pub mod bytes;
@@ -17,10 +17,10 @@ pub mod serve;
 mod threads;
 
 /// Version of kumihimo.h that this library implements: `major << 16 | minor << 8 | patch`, as
-/// `KUMI_VERSION` there.
+/// `KUMI_VERSION`.
 pub const VERSION: u32 = 0x00_01_00;
 
-/// The library's version, to be held against `KUMI_VERSION`.
+/// Returns the library's version, for comparison with `KUMI_VERSION`.
 #[unsafe(no_mangle)]
 pub extern "C" fn kumi_version() -> u32 {
     VERSION

@@ -1,4 +1,5 @@
-//! `kumi_options`: a structure that may grow, as its user says which size he knows.
+//! `kumi_options`: a structure that later versions may extend. Its user passes the size with which
+//! it was compiled.
 
 use std::mem::{MaybeUninit, offset_of, size_of};
 use std::time::Duration;
@@ -13,7 +14,7 @@ pub const ALLOW_EVERYBODY: u32 = 1;
 /// `KUMI_NO_INHERITANCE`: handlers run at the server's priority.
 pub const NO_INHERITANCE: u32 = 2;
 
-/// `kumi_options`. Zero, and -1 as priority, is the default of a field.
+/// `kumi_options`. The default of a field is 0, and -1 for the priority.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct RawOptions {
@@ -32,33 +33,33 @@ pub struct RawOptions {
     allow_count: usize,
 }
 
-/// The size that the first version had: nobody knows less.
+/// Size in the first version, which is the minimum.
 const LEAST: usize = offset_of!(RawOptions, allow_count) + size_of::<usize>();
-/// Larger ones are no structures of ours.
+/// Maximum plausible size of the structure.
 const MOST: usize = 4096;
-/// Users that one gate can name.
+/// Maximum number of users that a gate can allow by name.
 const MOST_ALLOWED: usize = 4096;
 
-/// How handlers run, beside what the gate is told.
+/// Options for handlers that the gate itself does not receive.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct HandlerThreads {
-    /// Kernel threads that run them; 0: microprocesses do.
+    /// Number of kernel threads that run handlers; 0 if microprocesses run them.
     pub(crate) count: usize,
 }
 
 impl RawOptions {
     fn new() -> RawOptions {
-        // SAFETY: integers and a pointer, of which all zero is a value.
+        // SAFETY: the fields are integers and a pointer, for which all zeroes are valid.
         let zero: RawOptions = unsafe { MaybeUninit::zeroed().assume_init() };
         RawOptions { size: size_of::<RawOptions>(), priority: -1, ..zero }
     }
 
-    /// Copies what the user knows of it.
+    /// Copies the options, as far as the caller's version has them.
     ///
     /// # Safety
-    /// Points to as many bytes as its first field says.
+    /// `at` is NULL, or points to as many bytes as its first field states.
     unsafe fn read(at: *const RawOptions) -> Result<RawOptions, Failure> {
-        // SAFETY: every version begins with its size.
+        // SAFETY: every version starts with its size.
         let size = *unsafe { non_null(at.cast::<usize>(), "options") }?;
         if !(LEAST..=MOST).contains(&size) {
             let text = format!(
@@ -71,20 +72,20 @@ impl RawOptions {
             // SAFETY: the structure has that many bytes.
             if unsafe { at.cast::<u8>().add(at_byte).read() } != 0 {
                 let text = format!(
-                    "options that this version of the library does not know: byte {at_byte} is set"
+                    "options that this version of the library does not support: byte {at_byte} is set"
                 );
                 return Err(Failure::new(libc::E2BIG, text));
             }
         }
         let mut options = RawOptions::new();
-        // SAFETY: `known` bytes are there, and are no more than ours; any bits are integers and a
-        // pointer.
+        // SAFETY: `known` bytes exist, and are no more than this version's size. Any bit pattern is
+        // valid for the fields.
         unsafe { std::ptr::copy_nonoverlapping(at.cast::<u8>(), (&raw mut options).cast(), known) };
         Ok(options)
     }
 
     /// # Safety
-    /// `allow` has `allow_count` users.
+    /// `allow` points to `allow_count` users, unless that is 0.
     unsafe fn options(&self) -> Result<(Options, HandlerThreads), Failure> {
         let mut options = Options::new();
         if self.in_flight != 0 {
@@ -98,13 +99,13 @@ impl RawOptions {
         }
         if self.threads > 1024 {
             return Err(Failure::invalid(format!(
-                "{} kernel threads for handlers: 1,024 are the most",
+                "{} kernel threads for handlers: at most 1,024 are allowed",
                 self.threads
             )));
         }
         match (self.handlers, self.threads) {
             (0, 0) => {}
-            // Twice as many: while one's handler runs, the next one's request is at hand.
+            // Twice as many, so that the next request is ready when a thread finishes its handler.
             (0, threads) => options = options.handlers(2 * threads as usize),
             (handlers, _) => options = options.handlers(handlers as usize),
         }
@@ -115,18 +116,20 @@ impl RawOptions {
             3 => Placement::Spin,
             other => {
                 return Err(Failure::invalid(format!(
-                    "placement {other}: see enum kumi_placement"
+                    "placement {other}: expected a value of enum kumi_placement"
                 )));
             }
         });
         match self.priority {
             -1 => {}
             priority @ 0..=63 => options = options.priority(priority as u8),
-            other => return Err(Failure::invalid(format!("priority {other}: 0 to 63, or -1"))),
+            other => {
+                return Err(Failure::invalid(format!("priority {other}: expected 0 to 63, or -1")));
+            }
         }
         if self.flags & !(ALLOW_EVERYBODY | NO_INHERITANCE) != 0 || self.reserved != 0 {
             return Err(Failure::invalid(format!(
-                "flags {:#x}: some have no meaning, or `reserved` is not 0",
+                "flags {:#x}: an unknown flag is set, or `reserved` is not 0",
                 self.flags
             )));
         }
@@ -139,7 +142,7 @@ impl RawOptions {
         }
         if self.allow_count > MOST_ALLOWED {
             return Err(Failure::invalid(format!(
-                "{} users to allow: {MOST_ALLOWED} are the most",
+                "{} users to allow: at most {MOST_ALLOWED} are allowed",
                 self.allow_count
             )));
         }
@@ -149,7 +152,7 @@ impl RawOptions {
                     "allow is NULL or not aligned, but allow_count is not 0",
                 ));
             }
-            // SAFETY: by the interface's contract that many users are there.
+            // SAFETY: by the interface's contract `allow_count` users exist.
             let allowed = unsafe { std::slice::from_raw_parts(self.allow, self.allow_count) };
             options = allowed.iter().fold(options, |options, uid| options.allow(*uid));
         }
@@ -157,21 +160,21 @@ impl RawOptions {
     }
 }
 
-/// What `options` says; the defaults where it is NULL.
+/// Reads `options`; NULL means all defaults.
 ///
 /// # Safety
-/// NULL, or points to as many bytes as its first field says.
+/// `options` is NULL, or points to as many bytes as its first field states.
 pub(crate) unsafe fn read(
     options: *const RawOptions,
 ) -> Result<(Options, HandlerThreads), Failure> {
     if options.is_null() {
         return Ok((Options::new(), HandlerThreads::default()));
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     unsafe { RawOptions::read(options)?.options() }
 }
 
-/// Sets all of `options` to the defaults, as the caller's header knows it: `size` is its `sizeof`.
+/// Sets `options` to the defaults. `size` is `sizeof(kumi_options)` of the caller's header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_options_init(options: *mut RawOptions, size: usize) -> i32 {
     crate::error::catch_failure(|| {
@@ -184,8 +187,8 @@ pub unsafe extern "C" fn kumi_options_init(options: *mut RawOptions, size: usize
             )));
         }
         let new = RawOptions { size, ..RawOptions::new() };
-        // SAFETY: by the interface's contract it has `size` bytes; no more than ours are copied,
-        // and the rest is zero.
+        // SAFETY: by the interface's contract `options` has `size` bytes. At most this version's
+        // size is copied, and the rest is zero.
         unsafe {
             options.cast::<u8>().write_bytes(0, size);
             std::ptr::copy_nonoverlapping(
@@ -198,7 +201,7 @@ pub unsafe extern "C" fn kumi_options_init(options: *mut RawOptions, size: usize
     })
 }
 
-/// Name, size and places of the fields, which a test holds against the header.
+/// Name, size, and names and offsets of the fields, which a test compares with the header.
 #[doc(hidden)]
 pub const LAYOUT: Layout = (
     "kumi_options",

@@ -1,4 +1,4 @@
-//! Regions: payloads that go by reference.
+//! Regions: memory passed by reference.
 
 use std::ffi::{c_int, c_void};
 
@@ -13,10 +13,10 @@ use crate::error::{Failure, catch_failure};
 pub struct Region(State);
 
 enum State {
-    /// Its owner writes it.
+    /// Being written by its owner.
     Open(RegionMut),
     Sealed(Shared),
-    /// Sealing it failed.
+    /// Sealing failed.
     Lost,
 }
 
@@ -30,38 +30,38 @@ impl std::fmt::Debug for State {
     }
 }
 
-/// Most regions that go along with a request or a reply.
+/// Maximum number of regions of a request or a reply.
 const MOST: usize = 4;
 
 impl Region {
-    /// A handle, which C owns.
+    /// Creates a handle, which the C program owns.
     pub(crate) fn sealed(region: Shared) -> *mut Region {
         Box::into_raw(Box::new(Region(State::Sealed(region))))
     }
 
-    /// What can be passed.
+    /// Returns the region for passing, if it is sealed.
     pub(crate) fn shared(&self) -> Result<Shared, Failure> {
         match &self.0 {
             State::Sealed(region) => Ok(region.clone()),
-            _ => Err(Failure::invalid("a region that is not sealed: kumi_region_seal comes first")),
+            _ => Err(Failure::invalid("the region is not sealed: call kumi_region_seal first")),
         }
     }
 }
 
-/// The regions of a list.
+/// Returns the regions of a list.
 ///
 /// # Safety
-/// NULL, or `count` handles.
+/// `regions` is NULL, or points to `count` handles.
 pub(crate) unsafe fn listed(
     regions: *const *const Region,
     count: usize,
 ) -> Result<Vec<Shared>, Failure> {
     if count > MOST {
-        return Err(Failure::invalid(format!("{count} regions: {MOST} are the most")));
+        return Err(Failure::invalid(format!("{count} regions: at most {MOST} are allowed")));
     }
     let mut passed = Vec::with_capacity(count);
     for i in 0..count {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's contract.
         let region = unsafe {
             non_null(
                 *non_null(regions, "the list of regions")
@@ -74,7 +74,7 @@ pub(crate) unsafe fn listed(
     Ok(passed)
 }
 
-/// A region of a copy. See kumihimo.h.
+/// Creates a sealed region with a copy. See kumihimo.h.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_region_copy(
     out: *mut *mut Region,
@@ -89,7 +89,7 @@ pub unsafe extern "C" fn kumi_region_copy(
     })
 }
 
-/// A region to be written in place. See kumihimo.h.
+/// Creates a region to be written in place. See kumihimo.h.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_region_new(
     out: *mut *mut Region,
@@ -106,7 +106,7 @@ pub unsafe extern "C" fn kumi_region_new(
     })
 }
 
-/// Makes it one that nobody can change. See kumihimo.h.
+/// Seals a region. See kumihimo.h.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_region_seal(region: *mut Region) -> c_int {
     catch_failure(|| {
@@ -120,7 +120,7 @@ pub unsafe extern "C" fn kumi_region_seal(region: *mut Region) -> c_int {
     })
 }
 
-/// Where its bytes are. See kumihimo.h.
+/// Returns a region's bytes. See kumihimo.h.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_region_data(
     region: *const Region,
@@ -133,7 +133,7 @@ pub unsafe extern "C" fn kumi_region_data(
         let bytes: &[u8] = match &region.0 {
             State::Open(open) => open,
             State::Sealed(shared) => shared,
-            State::Lost => return Err(Failure::invalid("a region whose sealing has failed")),
+            State::Lost => return Err(Failure::invalid("sealing the region has failed")),
         };
         if !length.is_null() {
             // SAFETY: the interface's contract.
@@ -145,12 +145,12 @@ pub unsafe extern "C" fn kumi_region_data(
     data
 }
 
-/// Lets it go; NULL is nothing to do. See kumihimo.h.
+/// Frees a region; NULL has no effect. See kumihimo.h.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_region_free(region: *mut Region) {
     catch_failure(|| {
         if !region.is_null() {
-            // SAFETY: the interface's contract: a handle of ours, and nobody has it any more.
+            // SAFETY: the interface's contract: our handle, which is not used any more.
             let region = unsafe { Box::from_raw(region) };
             thread::without_cancellation(|| drop(region));
         }

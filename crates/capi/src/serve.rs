@@ -1,4 +1,4 @@
-//! The server's side.
+//! Server side of gates.
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -16,7 +16,7 @@ use crate::options::{self, RawOptions};
 use crate::region::Region;
 use crate::threads::Threads;
 
-/// `kumi_handler`. NULL is `None`.
+/// `kumi_handler`; NULL is `None`.
 pub type Handler = Option<
     unsafe extern "C" fn(
         request: *const c_void,
@@ -55,8 +55,7 @@ impl Caller {
     }
 }
 
-/// `kumi_reply`: a request in a handler's hands, and the reply to be. Its pointers hold while the
-/// handler runs.
+/// `kumi_reply`: a handler's request and its reply. The pointers are valid while the handler runs.
 #[derive(Debug)]
 pub struct Reply {
     answer: *mut Vec<u8>,
@@ -67,23 +66,23 @@ pub struct Reply {
 
 impl Reply {
     fn answer(&mut self) -> &mut Vec<u8> {
-        // SAFETY: `BoundHandler::run` had it exclusively, and lent it for as long as `self` lives.
+        // SAFETY: `BoundHandler::run` has exclusive access, and lends it for the life of `self`.
         unsafe { &mut *self.answer }
     }
 
     fn context(&self) -> &Context<'_> {
-        // SAFETY: as for `answer`; it is only read, by any thread: `assert_shared`.
+        // SAFETY: as for `answer`. Other threads only read the context, which is `Sync`.
         unsafe { &*self.context }
     }
 }
 
-/// Handlers may run on another kernel thread than that which holds the request.
+/// A handler may run on another kernel thread than the one that holds the request.
 const _: () = {
     const fn assert_shared<T: Sync>() {}
     assert_shared::<Context<'static>>();
 };
 
-/// A handler, with what it is called with.
+/// Handler function with its argument and the gate's name.
 pub(crate) struct BoundHandler {
     function:
         unsafe extern "C" fn(*const c_void, usize, *mut Reply, *const Caller, *mut c_void) -> c_int,
@@ -91,19 +90,20 @@ pub(crate) struct BoundHandler {
     name: Box<str>,
 }
 
-// SAFETY: the interface's contract: the function may be called anywhere, several at once, and `arg`
-// with it.
+// SAFETY: by the interface's contract the function may run on any thread and concurrently, always
+// with `arg`.
 unsafe impl Send for BoundHandler {}
 // SAFETY: as above.
 unsafe impl Sync for BoundHandler {}
 
 thread_local! {
-    /// The handler that runs on this microprocess or kernel thread, as a number.
+    /// Number of the handler that runs on this microprocess or kernel thread; 0 if none.
     static CURRENT_HANDLER: Cell<usize> = const { Cell::new(0) };
 }
 
 impl BoundHandler {
-    /// Lets C handle a request. Nothing unwinds out of it: its functions stop that.
+    /// Runs the C handler on a request. Nothing unwinds out of it, because the interface's
+    /// functions catch panics.
     pub(crate) fn run(
         &self,
         request: &[u8],
@@ -118,7 +118,7 @@ impl BoundHandler {
             regions: Vec::new(),
         };
         let before = CURRENT_HANDLER.with(|inside| inside.replace(self.number()));
-        // SAFETY: the interface's contract; all pointers hold until it returns.
+        // SAFETY: the interface's contract; all pointers are valid until the function returns.
         let failed = unsafe {
             (self.function)(
                 request.as_ptr().cast(),
@@ -149,12 +149,12 @@ impl BoundHandler {
 #[derive(Debug)]
 pub struct Serving {
     open: Open,
-    /// Ends when no handler runs or will.
+    /// Disconnected once no handler runs or can start.
     ended: mpsc::Receiver<()>,
     handler: usize,
 }
 
-/// Serves. See kumihimo.h.
+/// Serves a gate. See kumihimo.h.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_gate_serve(
     out: *mut *mut Serving,
@@ -173,7 +173,7 @@ pub unsafe extern "C" fn kumi_gate_serve(
         let bound = Arc::new(BoundHandler { function, arg, name: name.into() });
         let number = bound.number();
         let (ends, ended) = mpsc::channel::<()>();
-        // The closure, and `ends` with it, is dropped by the last microprocess of the pool.
+        // The last microprocess of the pool drops the closure, and `ends` with it.
         let open = if threads.count == 0 {
             RawGate::serve(name, &options, move |request, context, answer| {
                 let _ends = &ends;
@@ -191,7 +191,7 @@ pub unsafe extern "C" fn kumi_gate_serve(
     })
 }
 
-/// Ends serving, and waits for the handlers that run. See kumihimo.h.
+/// Closes a gate and waits for its running handlers. See kumihimo.h.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_serving_close(serving: *mut Serving) -> c_int {
     catch_failure(|| {
@@ -202,12 +202,12 @@ pub unsafe extern "C" fn kumi_serving_close(serving: *mut Serving) -> c_int {
         if CURRENT_HANDLER.with(Cell::get) == unsafe { non_null(serving, "serving") }?.handler {
             return Err(Failure::new(
                 libc::EDEADLK,
-                "a handler closes its own gate, and would wait for itself",
+                "a handler cannot close its own gate: it would wait for itself",
             ));
         }
-        // SAFETY: as above, and nobody has it any more.
+        // SAFETY: as above, and the handle is not used any more.
         let Serving { open, ended, .. } = *unsafe { Box::from_raw(serving) };
-        // Until then C must keep what its handlers use, so there is no leaving earlier.
+        // Not cancellable: the C program must keep the handlers' data until they have ended.
         thread::without_cancellation(|| {
             drop(open);
             while ended.recv().is_ok() {}
@@ -216,7 +216,7 @@ pub unsafe extern "C" fn kumi_serving_close(serving: *mut Serving) -> c_int {
     })
 }
 
-/// Requests handled so far; 0 for NULL. See kumihimo.h.
+/// Returns the number of requests handled so far; 0 for NULL. See kumihimo.h.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_serving_handled(serving: *const Serving) -> u64 {
     // SAFETY: the interface's contract.
@@ -242,7 +242,7 @@ pub unsafe extern "C" fn kumi_reply_set(
     })
 }
 
-/// Adds to the reply. See kumihimo.h.
+/// Appends to the reply. See kumihimo.h.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_reply_append(
     reply: *mut Reply,
@@ -262,10 +262,10 @@ pub unsafe extern "C" fn kumi_reply_append(
 fn reserve(answer: &mut Vec<u8>, more: usize) -> Result<(), Failure> {
     answer
         .try_reserve(more)
-        .map_err(|e| Failure::new(libc::ENOMEM, format!("a reply of {more} bytes more: {e}")))
+        .map_err(|e| Failure::new(libc::ENOMEM, format!("no memory for {more} reply bytes: {e}")))
 }
 
-/// Says why the handler fails. See kumihimo.h.
+/// Sets the message of a failing handler. See kumihimo.h.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_reply_fail(
     reply: *mut Reply,
@@ -279,11 +279,11 @@ pub unsafe extern "C" fn kumi_reply_fail(
         // SAFETY: the interface's contract.
         reply.message = Some(unsafe { CStr::from_ptr(message) }.to_string_lossy().into_owned());
     }
-    // A failure is none with 0.
+    // 0 would mean success.
     if error == 0 { libc::EREMOTEIO } else { error }
 }
 
-/// Whether nobody wants the reply any more. See kumihimo.h.
+/// Returns whether the caller has ended or given up. See kumihimo.h.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_reply_unwanted(reply: *const Reply) -> c_int {
     // SAFETY: the interface's contract.
@@ -292,7 +292,7 @@ pub unsafe extern "C" fn kumi_reply_unwanted(reply: *const Reply) -> c_int {
     )
 }
 
-/// A region that came with the request. See kumihimo.h.
+/// Returns a region of the request. See kumihimo.h.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_request_region(
     reply: *const Reply,
@@ -304,14 +304,17 @@ pub unsafe extern "C" fn kumi_request_region(
         let (reply, out) = unsafe { (non_null(reply, "reply")?, cleared_out(out)?) };
         let mut came = reply.context().regions()?;
         if index >= came.len() {
-            return Err(Failure::new(libc::ERANGE, format!("region {index} of {}", came.len())));
+            return Err(Failure::new(
+                libc::ERANGE,
+                format!("no region {index}: the request has {}", came.len()),
+            ));
         }
         *out = Region::sealed(came.swap_remove(index));
         Ok(())
     })
 }
 
-/// Passes a region along with the reply. See kumihimo.h.
+/// Passes a region with the reply. See kumihimo.h.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_reply_region(reply: *mut Reply, region: *const Region) -> c_int {
     catch_failure(|| {
@@ -323,7 +326,7 @@ pub unsafe extern "C" fn kumi_reply_region(reply: *mut Reply, region: *const Reg
     })
 }
 
-/// Name, size and places of the fields, which a test holds against the header.
+/// Name, size, and names and offsets of the fields, which a test compares with the header.
 #[doc(hidden)]
 pub const LAYOUT: Layout = (
     "kumi_caller",

@@ -1,5 +1,4 @@
-//! Handlers on kernel threads: for code that needs a deep stack, or has a mind of its own about
-//! which thread it is on.
+//! Kernel threads for handlers, for code that needs a deep stack or depends on the calling thread.
 
 use std::sync::Arc;
 
@@ -10,15 +9,15 @@ use kumihimo::thread;
 use crate::error::Failure;
 use crate::serve::BoundHandler;
 
-/// As a kernel thread's by default.
+/// Stack size: the default of kernel threads.
 const STACK: usize = 8 << 20;
 
-/// Kernel threads that run one handler's requests. They end when this is dropped.
+/// Kernel threads that run the requests of one handler. They end when this is dropped.
 pub(crate) struct Threads {
     jobs: mpmc::Sender<Job>,
 }
 
-/// A request that a microprocess has, waiting, and lends to a kernel thread.
+/// Request of a waiting microprocess, lent to a kernel thread.
 struct Job {
     request: *const [u8],
     context: *const Context<'static>,
@@ -26,8 +25,7 @@ struct Job {
     done: mpsc::Sender<Result<Vec<Region>, Error>>,
 }
 
-// SAFETY: the pointers are of things that can be shared, or are lent exclusively, for as long as
-// `Threads::run` waits.
+// SAFETY: the pointers refer to shareable data or are lent exclusively, while `Threads::run` waits.
 unsafe impl Send for Job {}
 
 impl Threads {
@@ -40,15 +38,15 @@ impl Threads {
             thread.spawn(move || work(&handler, &queue)).map_err(|e| {
                 Failure::new(
                     libc::EAGAIN,
-                    format!("no kernel thread for the handlers of the gate: {e}"),
+                    format!("cannot start a kernel thread for the gate's handlers: {e}"),
                 )
             })?;
         }
         Ok(Threads { jobs })
     }
 
-    /// Has a request handled. Blocks the microprocess until that has ended, cancelled or not: the
-    /// kernel thread has its memory.
+    /// Runs the handler on a kernel thread. Blocks the microprocess until the handler has ended,
+    /// even if it is cancelled, because the kernel thread uses its memory.
     pub(crate) fn run(
         &self,
         request: &[u8],
@@ -69,11 +67,11 @@ impl Threads {
 
 fn work(handler: &BoundHandler, queue: &mpmc::Receiver<Job>) {
     while let Ok(Job { request, context, answer, done }) = queue.recv() {
-        // SAFETY: `Threads::run` waits for `done`, and has them until then; the answer nobody else
-        // uses meanwhile.
+        // SAFETY: `Threads::run` keeps the request and the context until it receives `done`; the
+        // answer has no other user meanwhile.
         let outcome =
             handler.run(unsafe { &*request }, unsafe { &*context }, unsafe { &mut *answer });
-        // The microprocess waits for it.
+        // The microprocess waits for the outcome, so the receiver exists.
         let _ = done.send(outcome);
     }
 }

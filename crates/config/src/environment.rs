@@ -1,4 +1,4 @@
-//! The configuration of this process.
+//! Configuration of this process, parsed from its environment.
 
 use std::ffi::{OsStr, OsString};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -8,14 +8,14 @@ use crate::lab::{self, KEYS};
 use crate::refused;
 use crate::table::{Config, LAB, Line, Origin, VARIABLES};
 
-/// What the environment held when it was parsed.
+/// Result of parsing the environment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Parsed {
     pub(crate) config: Config,
     pub(crate) error: Option<Error>,
-    /// Variables with a valid value, and the value.
+    /// Variables with a valid value, and that value.
     given: Vec<(&'static str, String)>,
-    /// The same of the pairs of `KUMI_LAB`.
+    /// Keys of `KUMI_LAB` with a valid value, and that value.
     pairs: Vec<(&'static str, String)>,
 }
 
@@ -84,17 +84,20 @@ fn shown(value: &OsStr) -> String {
     value.to_string_lossy().into_owned()
 }
 
-/// Parses the environment, the first time. Later changes of the environment have no effect; the
-/// child of a fork has its parent's result. The first call allocates: not in a signal handler.
+/// Parses the environment at the first call. Later changes of the environment have no effect. The
+/// child of a fork has its parent's result. The first call allocates, so it must not happen in a
+/// signal handler.
 ///
-/// Not a `OnceLock`: the child of a fork inherits one that another thread is initialising, and
-/// waits for that thread for ever. Here two threads may parse at once, and the first result stays.
+/// Not a `OnceLock`: the child of a fork may inherit one that another thread is initialising, and
+/// would wait for that thread for ever. Here two threads may parse concurrently, and the first
+/// result stays.
 fn parsed() -> &'static Parsed {
     static PARSED: AtomicPtr<Parsed> = AtomicPtr::new(std::ptr::null_mut());
-    // Acquire: with the Release of the exchange, the contents are there.
+    // Acquire: pairs with the release of the exchange, so the contents are visible.
     let found = PARSED.load(Ordering::Acquire);
     if !found.is_null() {
-        // SAFETY: not null: from `Box::into_raw` below, never freed and never written again.
+        // SAFETY: a pointer that is not null comes from `Box::into_raw` below, and is never freed
+        // or written again.
         return unsafe { &*found };
     }
     let fresh =
@@ -108,7 +111,7 @@ fn parsed() -> &'static Parsed {
     ) {
         Ok(_) => fresh,
         Err(first) => {
-            // SAFETY: from `Box::into_raw` just now, and no other thread has seen it.
+            // SAFETY: from `Box::into_raw` above, and no other thread has seen the pointer.
             drop(unsafe { Box::from_raw(fresh) });
             first
         }
@@ -117,16 +120,17 @@ fn parsed() -> &'static Parsed {
     unsafe { &*stays }
 }
 
-/// The settings of this process. A setting whose value is an error has its default.
+/// Returns the settings of this process. A setting with an invalid value has its default. The first
+/// call must not be in a signal handler.
 #[must_use]
 pub fn get() -> &'static Config {
     &parsed().config
 }
 
-/// The settings of this process, if all of them are valid.
+/// Returns the settings of this process, if all of them are valid.
 ///
 /// # Errors
-/// Which variables are not, and what is allowed.
+/// The invalid variables, with the values that are allowed.
 pub fn check() -> Result<&'static Config, &'static Error> {
     let parsed = parsed();
     match &parsed.error {
@@ -135,30 +139,30 @@ pub fn check() -> Result<&'static Config, &'static Error> {
     }
 }
 
-/// Each setting of this process: the variables first, then the keys of `KUMI_LAB`.
+/// Returns each setting of this process: the variables first, then the keys of `KUMI_LAB`.
 #[must_use]
 pub fn describe() -> Vec<Line> {
     parsed().describe(is_privileged())
 }
 
-/// Whether this process has rights that its caller may not have: the kernel sets `AT_SECURE` for
-/// programs that are set-user-id or set-group-id, or have file capabilities. Its environment is
-/// then not trusted.
+/// Returns whether this process has rights that its caller may not have. The kernel sets
+/// `AT_SECURE` for programs that are set-user-id or set-group-id, or have file capabilities
+/// (getauxval(3)). Their environment is not trusted.
 #[must_use]
 pub fn is_privileged() -> bool {
     // SAFETY: getauxval only reads the auxiliary vector.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
-/// A variable of another specification (`XDG_RUNTIME_DIR`), now. `None` in a [privileged
-/// process](is_privileged), and where it is unset or empty.
+/// Returns the current value of a variable of another specification, such as `XDG_RUNTIME_DIR`.
+/// `None` in a [privileged process](is_privileged), and if it is unset or empty.
 #[must_use]
 pub fn trusted_variable(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !is_privileged() && !value.is_empty())
 }
 
-/// `KUMI_LAB` for a child process: the pairs of this process's own, with those of `pairs` in place
-/// of the ones of the same keys. A pair without a value (`tls=`) removes its key.
+/// Returns a value of `KUMI_LAB` for a child process: this process's own pairs, with `pairs`
+/// replacing pairs of the same keys. A pair without a value (`tls=`) removes its key.
 #[must_use]
 pub fn lab_with(pairs: &str) -> String {
     let own = std::env::var(LAB).unwrap_or_default();

@@ -3,28 +3,28 @@
 use std::fmt;
 use std::io;
 
-/// One variable, or one pair of `KUMI_LAB`, that cannot be used.
+/// Variable, or pair of `KUMI_LAB`, that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// The variable's name.
     pub variable: String,
-    /// Its value; of `KUMI_LAB`, the pair at fault.
+    /// Its value; for `KUMI_LAB`, the invalid pair.
     pub value: String,
     pub(crate) why: Why,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Why {
-    /// The value is outside of the grammar, which is described here.
+    /// The value is outside of the grammar, which this text describes.
     Expected(String),
-    /// The variable belongs to an earlier version. The assignment that replaces it, if any does.
+    /// The variable belongs to an earlier version. Holds the assignment that replaces it, if any.
     Replaced(Option<String>),
 }
 
 /// `KUMI_VPS=many: expected a number of virtual processors, 1 to 1024`.
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A value may steer the terminal that shows it.
+        // Escaped, because a value may contain control sequences for the terminal.
         write!(f, "{}={}: ", self.variable, self.value.escape_debug())?;
         match &self.why {
             Why::Expected(allowed) => write!(f, "expected {allowed}"),
@@ -36,14 +36,14 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Every variable of the process that cannot be used, in the order of the table. Never empty.
+/// All variables of the process that cannot be used, in the order of the table. Never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     pub(crate) problems: Vec<Problem>,
 }
 
 impl Error {
-    /// The variables at fault.
+    /// Returns the invalid variables.
     #[must_use]
     pub fn problems(&self) -> &[Problem] {
         &self.problems
@@ -64,7 +64,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// `InvalidInput`, with the same text.
+/// Converts to `InvalidInput` with the same text.
 impl From<&Error> for io::Error {
     fn from(error: &Error) -> io::Error {
         io::Error::new(io::ErrorKind::InvalidInput, error.clone())

@@ -1,7 +1,7 @@
 //! `KUMI_LAB`: settings for tests and experiments.
 //!
-//! The value is a list of `key=value` pairs separated by commas. A key appears once. Values
-//! contain neither `=` nor `,`; a value with a number puts a colon before it (`batch=fixed:3`). An
+//! The value is a list of `key=value` pairs separated by commas. A key may appear once. Values
+//! contain neither `=` nor `,`; a colon precedes a number within a value (`batch=fixed:3`). An
 //! empty value leaves the default in place.
 
 use crate::error::{Problem, Why};
@@ -9,7 +9,7 @@ use crate::values::{
     Batch, Bpf, Dlopen, FsBase, Guard, Locking, Queue, TRACE_RECORDS, Tls, number, switch,
 };
 
-/// The laboratory's settings. `None`: the default.
+/// Settings of `KUMI_LAB`; `None` means the default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Lab {
@@ -42,16 +42,16 @@ pub struct Lab {
 pub struct Key {
     /// The key.
     pub name: &'static str,
-    /// What its value may be.
+    /// The values that are allowed.
     pub allowed: &'static str,
-    /// The default, for people.
+    /// The default, in words.
     pub default: &'static str,
-    /// What it changes.
+    /// Effect of the setting.
     pub effect: &'static str,
     pub(crate) read: fn(&mut Lab, &str) -> bool,
 }
 
-/// Stores a parsed value. False: there is none.
+/// Stores a parsed value. Returns whether there is one.
 pub(crate) fn store<T>(place: &mut Option<T>, value: Option<T>) -> bool {
     let is_valid = value.is_some();
     if is_valid {
@@ -123,7 +123,7 @@ pub const KEYS: [Key; 11] = [
         name: "bpf",
         allowed: "thread or switch",
         default: "thread",
-        effect: "where the program of the event source bpf runs (switch: Linux 6.18, experimental)",
+        effect: "where the program of the event source bpf runs (switch: Linux 6.9, experimental)",
         read: |lab, text| store(&mut lab.bpf, Bpf::parse(text)),
     },
     Key {
@@ -157,14 +157,14 @@ pub const KEYS: [Key; 11] = [
     },
 ];
 
-/// The pairs of a list: key, and value if there is one.
+/// Returns the pairs of a list: the key, and the value if there is one.
 pub(crate) fn pairs(list: &str) -> impl Iterator<Item = (&str, Option<&str>)> {
     list.split(',')
         .filter(|_| !list.is_empty())
         .map(|pair| pair.split_once('=').map_or((pair, None), |(key, value)| (key, Some(value))))
 }
 
-/// Reads a list of pairs. Returns the pairs that set something; what is wrong goes to `problems`.
+/// Reads a list of pairs. Returns the pairs that set something, and appends errors to `problems`.
 pub(crate) fn read(
     lab: &mut Lab,
     list: &str,
@@ -204,8 +204,8 @@ fn names() -> String {
     KEYS.iter().map(|key| key.name).collect::<Vec<_>>().join(", ")
 }
 
-/// `list` with the pairs of `more` in place of its own of the same keys. A pair without a value
-/// removes its key.
+/// Merges two lists: the pairs of `more` replace those of `list` with the same keys. A pair without
+/// a value removes its key.
 pub(crate) fn merge(list: &str, more: &str) -> String {
     let replaced = |key: &str| pairs(more).any(|(name, _)| name == key);
     let kept = pairs(list).filter(|(key, _)| !replaced(key));

@@ -1,19 +1,20 @@
-//! Settings of a process, taken from environment variables that begin with `KUMI_`.
+//! Settings of a process from environment variables that start with `KUMI_`.
 //!
 //! The environment is parsed once, at the first call of [`get`] or [`check`]; the child of a fork
-//! keeps the result. Eleven variables are for users ([`Config`]); `KUMI_LAB` holds what exists for
+//! keeps the result. Eleven variables are for users ([`Config`]). `KUMI_LAB` holds settings for
 //! tests and experiments ([`Lab`]), as `key=value` pairs separated by commas. An empty variable
 //! counts as unset.
 //!
-//! A value outside of the grammar is an [`Error`] that names the variable, the value and what is
-//! allowed. So is a variable of an earlier version: the error names its successor. [`get`] uses
-//! the default in its place, so that code below the runtime always has a configuration; the start
-//! of a runtime calls [`check`] and fails.
+//! A value outside of the grammar is an [`Error`] that contains the variable, the value and the
+//! allowed values. A variable of an earlier version is an error that contains its successor.
+//! [`get`] uses the default instead, so that code below the runtime always has a configuration.
+//! Starting a runtime calls [`check`] and fails.
 //!
-//! Set-id programs and programs with file capabilities (`AT_SECURE`, getauxval(3)) ignore all of
-//! these variables, because their caller is not trusted.
+//! Set-id programs and programs with file capabilities (`AT_SECURE`, getauxval(3)) ignore all these
+//! variables, because their caller is not trusted.
 //!
-//! This crate depends on no other of the workspace. Crates convert its plain types to their own.
+//! This crate depends on no other crate of the workspace. Other crates convert its plain types to
+//! their own.
 
 mod environment;
 mod error;

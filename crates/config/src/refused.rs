@@ -6,19 +6,19 @@ use crate::error::{Problem, Why};
 use crate::lab::{self, KEYS, Lab};
 use crate::table::{Config, LAB, VARIABLES};
 
-/// A variable of an earlier version.
+/// Variable of an earlier version.
 struct Refused {
     name: &'static str,
     successor: Successor,
 }
 
-/// What replaced a variable.
+/// Replacement of a variable.
 enum Successor {
-    /// This key of `KUMI_LAB`.
+    /// A key of `KUMI_LAB`.
     Key(&'static str),
-    /// This variable, with the old value or its new form.
+    /// Another variable, with the old value or its new form.
     Variable(&'static str, fn(&str) -> &str),
-    /// This assignment for this one value; other values have no successor.
+    /// An assignment that replaces one value; other values have no replacement.
     Assignment(&'static str, &'static str),
 }
 
@@ -44,14 +44,14 @@ const REFUSED: [Refused; 13] =
         Refused { name: "KUMI_TRACE_BUFFER", successor: Successor::Key("trace_buffer") },
     ];
 
-/// The names of variables of earlier versions. Setting one is an error.
+/// Returns the names of variables of earlier versions. Setting one is an error.
 pub fn refused_names() -> impl Iterator<Item = &'static str> {
     REFUSED.iter().map(|refused| refused.name)
 }
 
-/// A problem for each variable of an earlier version that `value_of` finds, with the assignment
-/// that replaces it. All pairs of `KUMI_LAB` are in one assignment, together with those that are
-/// set: a second assignment would undo the first.
+/// Returns a problem for each variable of an earlier version that `value_of` finds, with the
+/// assignment that replaces it. One assignment contains all pairs of `KUMI_LAB`, including those
+/// that are already set, because a second assignment would override the first.
 pub(crate) fn problems(value_of: impl Fn(&str) -> Option<OsString>) -> Vec<Problem> {
     let text = |value: OsString| value.to_string_lossy().into_owned();
     let found: Vec<(&Refused, String)> = REFUSED
@@ -70,17 +70,18 @@ pub(crate) fn problems(value_of: impl Fn(&str) -> Option<OsString>) -> Vec<Probl
 }
 
 impl Refused {
-    /// The pair of `KUMI_LAB` that replaces the variable with this value, if that is valid.
+    /// Returns the pair of `KUMI_LAB` that replaces the variable with this value, if the value is
+    /// valid.
     fn pair(&self, value: &str) -> Option<String> {
         let Successor::Key(name) = self.successor else { return None };
         let key = KEYS.iter().find(|key| key.name == name)?;
-        // A value of the laboratory holds no `=`.
+        // Values of `KUMI_LAB` contain no `=`.
         let value = value.replace('=', ":");
         (key.read)(&mut Lab::default(), &value).then(|| format!("{name}={value}"))
     }
 
-    /// The assignment that replaces the variable with this value; where the value is not valid,
-    /// what is. `lab` is the assignment of all pairs.
+    /// Returns the assignment that replaces the variable with this value. For an invalid value, it
+    /// contains the allowed values. `lab` is the assignment of all pairs.
     fn assignment(&self, value: &str, lab: &str) -> Option<String> {
         match self.successor {
             Successor::Key(name) => Some(match self.pair(value) {

@@ -1,10 +1,10 @@
-//! Sizes in bytes, as settings and command lines write them.
+//! Sizes in bytes, in settings and on command lines.
 
 use crate::values::number;
 
-/// A number of bytes with an optional unit: `b`, `k`, `m` or `g`, the last three also with a `b`
-/// behind them, in either case. Units are powers of 1024. `None` for any other text, or where the
-/// size exceeds `usize`.
+/// Parses a number of bytes with an optional unit: `b`, `k`, `m` or `g`, the last three optionally
+/// followed by `b`, in either case. Units are powers of 1024. Returns `None` for any other text,
+/// and if the size exceeds `usize`.
 #[must_use]
 pub fn bytes(text: &str) -> Option<usize> {
     let lower = text.to_ascii_lowercase();

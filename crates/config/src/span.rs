@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-/// A whole number and its unit: `us`, `ms` or `s`.
+/// Parses a whole number with a unit: `us`, `ms` or `s`.
 #[must_use]
 pub fn span(text: &str) -> Option<Duration> {
     let unit = text.find(|c: char| !c.is_ascii_digit())?;
@@ -17,7 +17,7 @@ pub fn span(text: &str) -> Option<Duration> {
     }
 }
 
-/// Shows a span of whole microseconds as [`span`] reads it, in the largest unit that is exact.
+/// Displays a span of whole microseconds as [`span`] parses it, in the largest exact unit.
 #[derive(Clone, Copy, Debug)]
 pub struct ShownSpan(pub Duration);
 
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shown_span_is_read_back() {
+    fn displayed_span_parses_back() {
         for (text, us) in [
             ("0s", 0),
             ("1us", 1),

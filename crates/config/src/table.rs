@@ -10,7 +10,7 @@ use crate::values::{
     Share, Watchdog, dump_signal, number,
 };
 
-/// The settings of a process. `None`: the default, which the crate in question chooses.
+/// Settings of a process. `None` means the default, which the crate concerned chooses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Config {
@@ -20,44 +20,44 @@ pub struct Config {
     pub events: Option<Events>,
     /// `KUMI_PREEMPT`: how a kernel thread is interrupted.
     pub preempt: Option<Preempt>,
-    /// `KUMI_KERNEL_THREADS`: the most kernel threads of a runtime.
+    /// `KUMI_KERNEL_THREADS`: maximum number of kernel threads of a runtime.
     pub kernel_threads: Option<usize>,
     /// `KUMI_STACK`: usable stack of a microprocess, in bytes.
     pub stack: Option<usize>,
-    /// `KUMI_TRACE`: the file that a trace is written to.
+    /// `KUMI_TRACE`: file to which a trace is written.
     pub trace: Option<PathBuf>,
     /// `KUMI_DIR`: the run-time directory.
     pub dir: MachineDir,
     /// `KUMI_ARBITER`: how cores are shared with other address spaces.
     pub arbiter: Arbiter,
-    /// `KUMI_SHARE`: a bound on CPU time.
+    /// `KUMI_SHARE`: bound on CPU time.
     pub share: Option<Share>,
     /// `KUMI_WATCHDOG`: the reaction to a user scheduler that violates the event protocol.
     pub watchdog: Option<Watchdog>,
-    /// `KUMI_DUMP_SIGNAL`: the number of the signal that asks for a dump.
+    /// `KUMI_DUMP_SIGNAL`: number of the signal that requests a dump.
     pub dump_signal: Option<i32>,
-    /// `KUMI_LAB`.
+    /// `KUMI_LAB`: settings for tests and experiments.
     pub lab: Lab,
 }
 
-/// A variable.
+/// Environment variable with a setting.
 #[derive(Debug)]
 pub struct Setting {
     /// Its name.
     pub name: &'static str,
-    /// What its value may be.
+    /// The values that are allowed.
     pub allowed: &'static str,
-    /// The default, for people.
+    /// The default, in words.
     pub default: &'static str,
-    /// What it changes.
+    /// Effect of the setting.
     pub effect: &'static str,
     pub(crate) read: fn(&mut Config, &OsStr) -> bool,
 }
 
-/// The name of the laboratory's variable, whose value is read by [`crate::lab`].
+/// Name of the variable whose value [`crate::lab`] parses.
 pub(crate) const LAB: &str = "KUMI_LAB";
 
-/// Every variable that is accepted.
+/// All accepted variables.
 pub const VARIABLES: [Setting; 12] = [
     Setting {
         name: "KUMI_VPS",
@@ -156,7 +156,7 @@ pub const VARIABLES: [Setting; 12] = [
         name: "KUMI_DUMP_SIGNAL",
         allowed: DUMP_SIGNALS,
         default: "none",
-        effect: "signal that asks for a dump (Builder::dump_signal takes precedence)",
+        effect: "signal that requests a dump (Builder::dump_signal takes precedence)",
         read: |config, value| store(&mut config.dump_signal, dump_signal(text(value))),
     },
     Setting {
@@ -164,17 +164,17 @@ pub const VARIABLES: [Setting; 12] = [
         allowed: "key=value pairs separated by commas, in UTF-8",
         default: "no pairs",
         effect: "settings for tests and experiments, see below",
-        // Its pairs are read one by one: each has an error of its own.
+        // The pairs are parsed separately, so that each has its own error.
         read: |_, value| value.to_str().is_some(),
     },
 ];
 
-/// A value as text. Text that is not UTF-8 becomes empty, which no grammar accepts.
+/// Returns a value as text. A value that is not UTF-8 becomes empty, which no grammar accepts.
 fn text(value: &OsStr) -> &str {
     value.to_str().unwrap_or_default()
 }
 
-/// Where a value comes from.
+/// Origin of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// The variable is not set.
@@ -183,21 +183,21 @@ pub enum Origin {
     Environment,
     /// A pair of `KUMI_LAB`.
     Lab,
-    /// The default, since the variable's value is an error.
+    /// The default, because the variable's value is invalid.
     Refused,
-    /// The default, since a set-id program ignores the environment.
+    /// The default, because a set-id program ignores the environment.
     Privileged,
 }
 
-/// One setting of this process, for people.
+/// Setting of this process, in readable form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
     /// The variable, or `lab KEY`.
     pub name: String,
     /// The value, or the default in words.
     pub value: String,
-    /// Where it comes from.
+    /// Origin of the value.
     pub origin: Origin,
-    /// What it changes.
+    /// Effect of the setting.
     pub effect: &'static str,
 }

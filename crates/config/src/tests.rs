@@ -14,7 +14,7 @@ fn parsed(variables: &[(&str, &str)]) -> Parsed {
     Parsed::of(|name| all.get(name).map(OsString::from))
 }
 
-/// The configuration; there must be no error.
+/// Returns the configuration, and checks that there is no error.
 fn config(variables: &[(&str, &str)]) -> Config {
     let parsed = parsed(variables);
     assert_eq!(parsed.error, None, "{variables:?}");
@@ -23,7 +23,7 @@ fn config(variables: &[(&str, &str)]) -> Config {
 
 fn error(variables: &[(&str, &str)]) -> String {
     let parsed = parsed(variables);
-    parsed.error.unwrap_or_else(|| panic!("{variables:?} is no error")).to_string()
+    parsed.error.unwrap_or_else(|| panic!("{variables:?} was accepted")).to_string()
 }
 
 #[test]
@@ -102,8 +102,8 @@ fn paths_need_not_be_utf8() {
 }
 
 #[test]
-fn laboratory_has_all_its_keys() {
-    // What a build without the designs for comparison has, too.
+fn lab_accepts_every_key() {
+    // Contains only designs that builds without the feature `lab` have.
     let list = "tls=donor,guard=mprotect,fsbase=arch_prctl,dlopen=listed,queue=ring,locking=vp,\
                 bpf=switch,batch=fixed:3,uring=off,sticky=off,trace_buffer=8";
     let lab = config(&[("KUMI_LAB", list)]).lab;
@@ -177,7 +177,7 @@ const BAD: [(&str, &[&str]); 10] = [
     ("KUMI_DUMP_SIGNAL", &["12", "SEGV", "KILL", "TRAP", "RTMIN+99", "RTMIN+-1", "RTMIN+", "usr2"]),
 ];
 
-/// The same of the keys of `KUMI_LAB`.
+/// Values outside of the grammar of each key of `KUMI_LAB`.
 const BAD_PAIRS: [(&str, &[&str]); 11] = [
     ("tls", &["nonsense", "Clone", "off"]),
     ("guard", &["none", "on"]),
@@ -193,7 +193,7 @@ const BAD_PAIRS: [(&str, &[&str]); 11] = [
 ];
 
 #[test]
-fn bad_value_is_an_error_that_names_variable_value_and_what_is_allowed() {
+fn invalid_value_error_names_variable_and_allowed_values() {
     for (name, values) in BAD {
         let setting = VARIABLES.iter().find(|setting| setting.name == name).expect("a setting");
         for value in values {
@@ -202,12 +202,12 @@ fn bad_value_is_an_error_that_names_variable_value_and_what_is_allowed() {
             assert_eq!(parsed(&[(name, value)]).config, Config::default(), "the default instead");
         }
     }
-    // Every path is allowed in KUMI_TRACE, and KUMI_LAB is below.
+    // KUMI_TRACE accepts every path, and the next test covers KUMI_LAB.
     assert_eq!(BAD.len(), VARIABLES.len() - 2);
 }
 
 #[test]
-fn bad_pair_is_an_error_that_names_key_value_and_what_is_allowed() {
+fn invalid_pair_error_names_key_and_allowed_values() {
     for (name, values) in BAD_PAIRS {
         let key = KEYS.iter().find(|key| key.name == name).expect("a key");
         for value in values {
@@ -248,7 +248,7 @@ fn designs_for_comparison_need_the_feature_lab() {
 }
 
 #[test]
-fn old_name_is_refused_with_its_successor() {
+fn old_name_error_names_successor() {
     for (old, value, successor) in [
         ("KUMI_MACHINE", "off", "KUMI_DIR=off"),
         ("KUMI_BOARD", "off", "KUMI_ARBITER=none"),
@@ -280,7 +280,7 @@ fn old_name_is_refused_with_its_successor() {
 }
 
 #[test]
-fn successors_of_several_old_names_are_one_assignment() {
+fn successors_of_old_names_are_merged() {
     let said = error(&[("KUMI_LAB", "bpf=switch"), ("KUMI_TLS", "donor"), ("KUMI_URING", "off")]);
     assert_eq!(
         said.matches("set KUMI_LAB=bpf=switch,tls=donor,uring=off instead").count(),
@@ -290,7 +290,7 @@ fn successors_of_several_old_names_are_one_assignment() {
 }
 
 #[test]
-fn successor_of_a_value_that_is_not_valid_names_what_is() {
+fn successor_of_invalid_value_lists_allowed_values() {
     for (old, value, successor) in [
         ("KUMI_TLS", "nonsense", "KUMI_LAB=tls=VALUE (clone, donor, kernel or fail)"),
         ("KUMI_QUEUE", "ring,uring=off", "KUMI_LAB=queue=VALUE (ring"),
@@ -302,7 +302,7 @@ fn successor_of_a_value_that_is_not_valid_names_what_is() {
 }
 
 #[test]
-fn empty_pairs_are_one_error_that_shows_the_list() {
+fn empty_pairs_are_one_error_with_the_list() {
     for list in ["queue=ring,", ",,", "=x", "queue=ring,,uring=off"] {
         let error = parsed(&[("KUMI_LAB", list)]).error.expect("an empty pair");
         assert_eq!(error.problems().len(), 1, "{error}");
@@ -321,7 +321,7 @@ fn all_problems_are_reported_at_once() {
 }
 
 #[test]
-fn error_is_invalid_input_and_cannot_steer_a_terminal() {
+fn error_is_invalid_input_with_escaped_value() {
     let error = parsed(&[("KUMI_VPS", "\u{1b}[2J\n")]).error.expect("no number");
     assert_eq!(error.problems().len(), 1);
     let io = std::io::Error::from(&error);
@@ -330,7 +330,7 @@ fn error_is_invalid_input_and_cannot_steer_a_terminal() {
 }
 
 #[test]
-fn pairs_for_a_child_replace_those_of_the_same_key() {
+fn child_pairs_replace_pairs_of_the_same_key() {
     for (own, pairs, merged) in [
         ("", "tls=donor", "tls=donor"),
         ("queue=ring", "tls=donor", "queue=ring,tls=donor"),
@@ -345,7 +345,7 @@ fn pairs_for_a_child_replace_those_of_the_same_key() {
 }
 
 #[test]
-fn each_line_tells_value_and_origin() {
+fn description_has_value_and_origin() {
     let all = parsed(&[("KUMI_VPS", "3"), ("KUMI_EVENTS", "x"), ("KUMI_LAB", "queue=ring,tls=x")]);
     let lines = all.describe(false);
     assert_eq!(lines.len(), VARIABLES.len() + KEYS.len());
@@ -365,7 +365,7 @@ fn each_line_tells_value_and_origin() {
 }
 
 #[test]
-fn sizes() {
+fn sizes_parse_with_units() {
     for (text, size) in [
         ("0", Some(0)),
         ("17b", Some(17)),
@@ -386,10 +386,10 @@ fn sizes() {
 }
 
 proptest! {
-    /// No value makes the parser panic; a value is either an error that names it, or changes the
-    /// configuration of its own variable only.
+    /// Any value is either an error that contains the value, or changes the configuration of its
+    /// own variable only.
     #[test]
-    fn any_value_is_an_error_that_names_it_or_a_setting(index in 0..VARIABLES.len(), value in ".{1,12}") {
+    fn any_value_is_a_setting_or_its_error(index in 0..VARIABLES.len(), value in ".{1,12}") {
         let name = VARIABLES[index].name;
         match parsed(&[(name, &value)]).error {
             None => {
@@ -407,7 +407,7 @@ proptest! {
     }
 
     #[test]
-    fn any_pair_is_an_error_that_names_it_or_a_setting(index in 0..KEYS.len(), value in "[^,=]{1,12}") {
+    fn any_pair_is_a_setting_or_its_error(index in 0..KEYS.len(), value in "[^,=]{1,12}") {
         let pair = format!("{}={value}", KEYS[index].name);
         let parsed = parsed(&[("KUMI_LAB", &pair)]);
         match parsed.error {
@@ -420,7 +420,7 @@ proptest! {
     }
 
     #[test]
-    fn numbers_within_the_range_are_taken(vps in 1usize..=1024, threads in 1usize..=1 << 20) {
+    fn numbers_in_range_are_accepted(vps in 1usize..=1024, threads in 1usize..=1 << 20) {
         let (vps_text, threads_text) = (vps.to_string(), threads.to_string());
         let all = config(&[("KUMI_VPS", &vps_text), ("KUMI_KERNEL_THREADS", &threads_text)]);
         prop_assert_eq!((all.vps, all.kernel_threads), (Some(vps), Some(threads)));

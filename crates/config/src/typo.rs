@@ -1,12 +1,12 @@
-//! Variables that are probably misspelled settings.
+//! Detection of variables that are probably misspelled settings.
 
 use crate::refused::refused_names;
 use crate::table::VARIABLES;
 
-/// The largest distance of a misspelling from the variable that was meant.
+/// Maximum edit distance between a misspelling and the intended variable.
 const LARGEST: usize = 2;
 
-/// Variables of the project's tests, laboratory programs and examples, beside those that begin
+/// Variables of the project's tests, laboratory programs and examples, besides those that start
 /// with `KUMI_TEST_`. The runtime reads none of them.
 const OF_TESTS: [&str; 15] = [
     "KUMI_ARBITER_CHILD",
@@ -26,14 +26,15 @@ const OF_TESTS: [&str; 15] = [
     "KUMI_TRACED",
 ];
 
-/// Whether `name` is a variable of the project's tests.
+/// Returns whether `name` is a variable of the project's tests.
 #[must_use]
 pub fn is_test_variable(name: &str) -> bool {
     name.starts_with("KUMI_TEST_") || OF_TESTS.contains(&name)
 }
 
-/// The variables of this process that resemble a setting without being one, each with the setting
-/// of the smallest edit distance. A variable that resembles none is the user's own.
+/// Returns the variables of this process that resemble a setting, each with the setting of the
+/// smallest edit distance. A variable that resembles no setting is assumed to belong to the
+/// program.
 #[must_use]
 pub fn misspelled() -> Vec<(String, &'static str)> {
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
@@ -55,7 +56,7 @@ pub(crate) fn meant(name: &str) -> Option<&'static str> {
     distances.filter(|(n, _)| *n <= LARGEST).min_by_key(|(n, _)| *n).map(|(_, setting)| setting)
 }
 
-/// The Levenshtein distance of two names, in bytes.
+/// Returns the Levenshtein distance of two names, in bytes.
 fn distance(a: &str, b: &str) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.bytes().enumerate() {
@@ -75,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn misspelled_names_lead_to_the_setting() {
+    fn misspelled_names_yield_the_setting() {
         for (name, setting) in [
             ("KUMI_VP", Some("KUMI_VPS")),
             ("KUMI_EVENT", Some("KUMI_EVENTS")),
@@ -94,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn distances() {
+    fn distance_is_levenshtein_and_symmetric() {
         for (a, b, n) in [("", "", 0), ("", "ab", 2), ("kitten", "sitting", 3), ("ab", "ba", 2)] {
             assert_eq!((distance(a, b), distance(b, a)), (n, n), "{a} {b}");
         }

@@ -6,21 +6,21 @@ use std::time::Duration;
 
 use crate::span::span;
 
-/// Largest number of virtual processors.
+/// Maximum number of virtual processors.
 pub const MAX_VPS: usize = 1024;
-/// Largest limit on kernel threads.
+/// Maximum limit on kernel threads.
 pub const MAX_KERNEL_THREADS: usize = 1 << 20;
-/// Largest stack of a microprocess, in bytes. The TLS block takes a part of it.
+/// Maximum stack of a microprocess in bytes, including the TLS block.
 pub const MAX_STACK: usize = 1 << 30;
-/// Largest number of system calls that start a batch.
+/// Maximum number of system calls that start a batch.
 pub const LARGEST_BATCH: usize = 64;
-/// Numbers of records that a buffer of the trace may hold.
+/// Allowed numbers of records in a buffer of the trace.
 pub const TRACE_RECORDS: RangeInclusive<usize> = 8..=1 << 24;
-/// The signal of `KUMI_PREEMPT=signal`: ignored by default, and hardly used by programs. Go chose
-/// it for the same reasons.
+/// Signal of `KUMI_PREEMPT=signal`: ignored by default, and rarely used by programs. Go preempts
+/// with SIGURG for the same reasons (runtime/signal_unix.go, `sigPreempt`).
 pub const DEFAULT_PREEMPT_SIGNAL: i32 = libc::SIGURG;
 
-/// A type whose values are words.
+/// Declares a type whose values are words.
 macro_rules! words {
     ($(#[$of_type:meta])* $name:ident { $($(#[$of_value:meta])* $value:ident = $word:literal,)+ }) => {
         $(#[$of_type])*
@@ -33,7 +33,7 @@ macro_rules! words {
             /// All values.
             pub const ALL: &[$name] = &[$($name::$value,)+];
 
-            /// The word for this value.
+            /// Returns the word for this value.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self {
@@ -41,7 +41,7 @@ macro_rules! words {
                 }
             }
 
-            /// The value of that word.
+            /// Returns the value for a word.
             #[must_use]
             pub fn parse(text: &str) -> Option<$name> {
                 $name::ALL.iter().copied().find(|value| value.name() == text)
@@ -55,11 +55,11 @@ words! {
     Events {
         /// A BPF program at each context switch.
         Bpf = "bpf",
-        /// The context-switch records of perf.
+        /// Context-switch records of perf.
         Perf = "perf",
         /// A kernel thread that samples the others.
         Watch = "watch",
-        /// None.
+        /// No source.
         Off = "off",
     }
 }
@@ -67,13 +67,13 @@ words! {
 words! {
     /// `KUMI_LAB=tls=...`: thread-local storage of microprocesses.
     Tls {
-        /// An own block, cloned.
+        /// A cloned block of its own.
         Clone = "clone",
-        /// An own block from a donor thread.
+        /// A block of its own from a donor thread.
         Donor = "donor",
-        /// None: microprocesses are kernel threads, 1:1.
+        /// No block: microprocesses are kernel threads, 1:1.
         Kernel = "kernel",
-        /// None, as where the self-test of blocks fails.
+        /// No block, as if the self-test of blocks failed.
         Fail = "fail",
     }
 }
@@ -81,7 +81,7 @@ words! {
 words! {
     /// `KUMI_LAB=guard=...`: guard pages of stacks.
     Guard {
-        /// `MADV_GUARD_INSTALL`, where the kernel has it.
+        /// `MADV_GUARD_INSTALL`, if the kernel supports it.
         Install = "install",
         /// mprotect(2).
         Mprotect = "mprotect",
@@ -91,7 +91,7 @@ words! {
 words! {
     /// `KUMI_LAB=fsbase=...`: how FS and GS are written.
     FsBase {
-        /// The instructions, where CPU and kernel allow them.
+        /// The FSGSBASE instructions, if CPU and kernel allow them.
         Instruction = "fsgsbase",
         /// arch_prctl(2).
         ArchPrctl = "arch_prctl",
@@ -99,11 +99,11 @@ words! {
 }
 
 words! {
-    /// `KUMI_LAB=dlopen=...`: the program's dlopen(3).
+    /// `KUMI_LAB=dlopen=...`: which definition of dlopen(3) the program uses.
     Dlopen {
-        /// The library's definition, where it is the first one.
+        /// The library's definition, if it comes first in symbol lookup.
         Interposed = "interposed",
-        /// The C library's, as if Kumihimo were part of a shared library.
+        /// The definition of the C library, as if Kumihimo were part of a shared library.
         Listed = "listed",
     }
 }
@@ -123,11 +123,11 @@ words! {
 words! {
     /// `KUMI_LAB=locking=...`: the locking design of the resource table.
     Locking {
-        /// One lock a kind.
+        /// One lock per kind.
         Kind = "kind",
-        /// One lock a resource.
+        /// One lock per resource.
         Id = "id",
-        /// Parts by virtual processor.
+        /// Partitions by virtual processor.
         Vp = "vp",
     }
 }
@@ -135,32 +135,32 @@ words! {
 words! {
     /// `KUMI_LAB=bpf=...`: where the BPF program runs.
     Bpf {
-        /// At an event of each kernel thread.
+        /// At a perf event of each kernel thread.
         Thread = "thread",
         /// At the scheduler's tracepoint.
         Switch = "switch",
     }
 }
 
-/// Above any signal's number; the system's own bound is SIGRTMAX.
+/// Above the number of any signal; the actual bound is SIGRTMAX.
 const MAX_SIGNAL: usize = 1024;
 
 /// `KUMI_PREEMPT`: how a kernel thread is interrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Preempt {
-    /// By a task clock of perf.
+    /// A task clock of perf interrupts the kernel thread.
     Clock,
-    /// By the signal of this number.
+    /// The signal of this number interrupts the kernel thread.
     Signal(i32),
-    /// Not at all.
+    /// Kernel threads are not interrupted.
     Off,
 }
 
 impl Preempt {
-    /// What [`parse`](Preempt::parse) accepts.
+    /// Description of the values that [`parse`](Preempt::parse) accepts.
     pub const ALLOWED: &str = "clock, signal, signal=N or off, with N a signal that a handler can catch and no fault uses";
 
-    /// The value of `text`.
+    /// Parses a value.
     #[must_use]
     pub fn parse(text: &str) -> Option<Preempt> {
         match text.split_once('=') {
@@ -176,8 +176,8 @@ impl Preempt {
     }
 }
 
-/// Whether the runtime can have the handler of `signal`: no fault, no SIGTRAP, none that cannot be
-/// caught, none of the C library's own.
+/// Whether the runtime can handle `signal`. Excludes signals of faults, SIGTRAP, signals that
+/// cannot be caught, and signals of the C library.
 fn may_preempt(signal: i32) -> bool {
     let taken = [
         libc::SIGKILL,
@@ -194,34 +194,34 @@ fn may_preempt(signal: i32) -> bool {
         && (signal < 32 || signal >= libc::SIGRTMIN())
 }
 
-/// What the watchdog does about a user scheduler that violates the event protocol.
+/// Reaction of the watchdog to a user scheduler that violates the event protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnMisbehaviour {
-    /// Nothing: there is no watchdog.
+    /// No reaction: the watchdog is off.
     Ignore,
-    /// Reports it.
+    /// Reports the violation.
     Report,
-    /// Reports it, and the others continue without the VP.
+    /// Reports the violation; the other VPs continue without the VP.
     Override,
-    /// Reports it and aborts the process.
+    /// Reports the violation and aborts the process.
     End,
 }
 
-/// `KUMI_WATCHDOG`.
+/// `KUMI_WATCHDOG`: reaction of the watchdog and its bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watchdog {
     /// The reaction.
     pub on: OnMisbehaviour,
-    /// The time after which it comes. `None`: the default.
+    /// Time after which the watchdog reacts; `None` means the default.
     pub bound: Option<Duration>,
 }
 
 impl Watchdog {
-    /// What [`parse`](Watchdog::parse) accepts.
+    /// Description of the values that [`parse`](Watchdog::parse) accepts.
     pub const ALLOWED: &str = "off, report, override or end, \
          or one of these with a bound of 100 to 3600000 milliseconds: report=200";
 
-    /// The value of `text`.
+    /// Parses a value.
     #[must_use]
     pub fn parse(text: &str) -> Option<Watchdog> {
         let (name, bound) =
@@ -244,23 +244,23 @@ impl Watchdog {
     }
 }
 
-/// `KUMI_SHARE`: a bound on the CPU time of the address space.
+/// `KUMI_SHARE`: bound on the CPU time of the address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
     /// Thousandths of one core, 1 to 1,024,000.
     pub per_mille: u32,
-    /// The period, 1 ms to 10 s. `None`: the default.
+    /// The period, 1 ms to 10 s; `None` means the default.
     pub period: Option<Duration>,
-    /// Whether the address space stops when its share is used up.
+    /// Whether the address space does not run at all once its share is used up.
     pub hard: bool,
 }
 
 impl Share {
-    /// What [`parse`](Share::parse) accepts.
+    /// Description of the values that [`parse`](Share::parse) accepts.
     pub const ALLOWED: &str = "per cent of one core, 0.1% to 102400%, then optionally a period of \
          1ms to 10s (default 100ms) and hard, with commas between them: 50%,20ms,hard";
 
-    /// The value of `text`.
+    /// Parses a value.
     #[must_use]
     pub fn parse(text: &str) -> Option<Share> {
         let mut parts = text.split(',');
@@ -290,47 +290,47 @@ impl Share {
 /// `KUMI_DIR`: the run-time directory, in which address spaces find each other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum MachineDir {
-    /// The first usable one of the user's session and of /dev/shm and /tmp.
+    /// The first usable directory: of the user's session, in /dev/shm, or in /tmp.
     #[default]
     Default,
-    /// None: the process has no number and no control socket.
+    /// No directory: the process has no number and no control socket.
     Off,
-    /// This one, an absolute path.
+    /// This absolute path.
     At(PathBuf),
 }
 
 /// `KUMI_ARBITER`: how cores are shared with other address spaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Arbiter {
-    /// By priority, among the address spaces at the board of the run-time directory.
+    /// By priority, at the board of the run-time directory.
     #[default]
     On,
-    /// By the kernel. The address space is at the board nevertheless.
+    /// By the kernel's scheduler. The address space still joins the board.
     Off,
-    /// By the kernel. The address space is at no board.
+    /// By the kernel's scheduler. The address space joins no board.
     NoBoard,
-    /// By priority, among those at the board of this absolute path.
+    /// By priority, at the board of this absolute path.
     BoardAt(PathBuf),
 }
 
 /// `KUMI_LAB=batch=...`: when system calls enter the kernel together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Batch {
-    /// Where it pays.
+    /// A batch starts when it is cheaper than separate calls.
     Adaptive,
-    /// By the paper's threshold.
+    /// A batch starts at the threshold of the papers.
     Paper,
-    /// As soon as this many wait.
+    /// A batch starts as soon as this many calls wait.
     Fixed(usize),
-    /// Never.
+    /// Every call enters the kernel separately.
     Off,
 }
 
 impl Batch {
-    /// What [`parse`](Batch::parse) accepts.
+    /// Description of the values that [`parse`](Batch::parse) accepts.
     pub const ALLOWED: &str = "adaptive, paper, off or fixed:N, with N from 1 to 64";
 
-    /// The value of `text`.
+    /// Parses a value.
     #[must_use]
     pub fn parse(text: &str) -> Option<Batch> {
         match text {
@@ -345,8 +345,8 @@ impl Batch {
     }
 }
 
-/// Names of signals for `KUMI_DUMP_SIGNAL`: those that no fault, no job control and no part of the
-/// runtime uses.
+/// Signals for `KUMI_DUMP_SIGNAL`: those that no fault, no job control and no part of the runtime
+/// uses.
 const SIGNALS: [(&str, i32); 9] = [
     ("HUP", libc::SIGHUP),
     ("INT", libc::SIGINT),
@@ -359,10 +359,10 @@ const SIGNALS: [(&str, i32); 9] = [
     ("PWR", libc::SIGPWR),
 ];
 
-/// What `KUMI_DUMP_SIGNAL` accepts.
+/// Description of the values that `KUMI_DUMP_SIGNAL` accepts.
 pub const DUMP_SIGNALS: &str = "HUP, INT, QUIT, USR1, USR2, TERM, URG, WINCH, PWR or RTMIN+N";
 
-/// The number of the signal that asks for a dump: a name, with or without SIG, or `RTMIN+N`.
+/// Returns the number of a dump signal, given by name, with or without SIG, or as `RTMIN+N`.
 #[must_use]
 pub fn dump_signal(text: &str) -> Option<i32> {
     let name = text.strip_prefix("SIG").unwrap_or(text);
@@ -373,20 +373,20 @@ pub fn dump_signal(text: &str) -> Option<i32> {
     SIGNALS.iter().find(|(known, _)| *known == name).map(|(_, signal)| *signal)
 }
 
-/// Whether a signal may ask for a dump.
+/// Returns whether a signal may request a dump.
 #[must_use]
 pub fn is_dump_signal(signal: i32) -> bool {
     SIGNALS.iter().any(|(_, known)| *known == signal)
         || (libc::SIGRTMIN()..=libc::SIGRTMAX()).contains(&signal)
 }
 
-/// A whole number in decimal digits, within a range.
+/// Parses a whole number in decimal digits, within a range.
 pub(crate) fn number(text: &str, range: RangeInclusive<usize>) -> Option<usize> {
     let is_plain = text.bytes().all(|b| b.is_ascii_digit());
     text.parse().ok().filter(|n| is_plain && range.contains(n))
 }
 
-/// `on` or `off`.
+/// Parses `on` or `off`.
 pub(crate) fn switch(text: &str) -> Option<bool> {
     match text {
         "on" => Some(true),

@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Runs when a kernel thread with a slot leaves its core: as the overflow filter of the thread's own perf event (software,
- * CONTEXT_SWITCHES, every one), with the run queue's lock held and interrupts off.
+ * Reports that a kernel thread with a slot leaves its core to sleep. Runs as the overflow filter of
+ * the thread's own perf event (software, CONTEXT_SWITCHES, period 1), with the run queue's lock
+ * held and interrupts disabled.
  *
- * If the thread really sleeps and carries an unmasked VP, its VP is marked LENT and a spare is told. The return value is
- * whether the event's SIGTRAP goes through; the kernel delivers it on the thread's way back to user mode.
+ * If the thread sleeps and carries an unmasked VP, the program marks the VP LENT and reports it to
+ * a spare. The return value decides whether the event's SIGTRAP is sent; the kernel delivers it on
+ * the thread's way back to user mode.
  *
- * User code may write anything into a slot, at any time. So every word is read once, none is used as an address, an index or
- * a bound, and there is no loop: the worst that a scribbled slot does is to tell its own process something untrue.
+ * User code may write anything into a slot at any time. So every word is read once, no word is used
+ * as an address, an index or a bound, and there is no loop. The worst effect of an overwritten slot
+ * is a false report to its own process.
  *
- * The loader (src/linux/bpf/load.rs) supplies the four symbols. It loads instructions, not this ELF file.
+ * The loader (src/linux/bpf/load.rs) supplies the four symbols. It loads instructions, not this ELF
+ * file.
  */
 #include "events.h"
 
@@ -22,7 +26,10 @@ extern char state;   /* not an address: the offset of task_struct.__state in the
 
 __attribute__((section("perf_event"), used)) int switched_out(void *context)
 {
-	/* 0: TASK_RUNNING, so it was preempted. A thread that is preempted on its way into a sleep counts as asleep. */
+	/*
+	 * 0 is TASK_RUNNING: the thread was preempted. A thread that is preempted on its way into a
+	 * sleep counts as asleep.
+	 */
 	if (*(const volatile __u32 *)(get_current_task_btf() + (__u64)&state) == 0)
 		return 0;
 
@@ -37,14 +44,17 @@ __attribute__((section("perf_event"), used)) int switched_out(void *context)
 	if (!slot || READ_ONCE(slot->masked))
 		return 0;
 	__u64 token = READ_ONCE(slot->vp);
-	/* LENT: it lost its VP and sleeps again; its trap is pending. */
+	/* LENT: the thread has lost its VP and sleeps again; its trap is pending. */
 	if (token >> VP_SHIFT == 0 || token & (CLAIMING | LENT))
 		return 0;
 	__u32 wanted = READ_ONCE(slot->wanted);
 	if (!(wanted & WANTS_BLOCKED))
 		return 0;
 
-	/* The cookie is the user's word: the seat has to be his. Nothing has been written before this. */
+	/*
+	 * User code chooses the cookie, so the seat must belong to this user. Nothing has been written
+	 * before this check.
+	 */
 	__u32 *owner = map_lookup(&owners, &seat);
 	if (!owner || *owner == OWNER_NONE)
 		return 0;
@@ -54,13 +64,16 @@ __attribute__((section("perf_event"), used)) int switched_out(void *context)
 	if (!buffer)
 		return 0;
 
-	/* Reserved before the VP is lent: a VP that is LENT has its record, always. */
+	/* Reserved before the VP is lent, so that every VP that is LENT has a record. */
 	struct record *record = ringbuf_reserve(buffer, sizeof(*record), 0);
 	if (!record) {
 		slot->missed++;
 		return 0;
 	}
-	/* It fails only against a claimer. A full barrier: LENT is seen by whoever sees the record. */
+	/*
+	 * Fails only against a claimer. A full barrier: a thread that reads the record also reads
+	 * LENT.
+	 */
 	if (__sync_val_compare_and_swap(&slot->vp, token, token | LENT) != token) {
 		ringbuf_discard(record, BPF_RB_NO_WAKEUP);
 		return 0;
@@ -69,11 +82,17 @@ __attribute__((section("perf_event"), used)) int switched_out(void *context)
 	slot->blocked++;
 	record->slot = index;
 	record->vp = (token >> VP_SHIFT) - 1;
-	/* Forced: without it the kernel wakes only a reader that had caught up, and the reader may be another kernel thread. */
+	/*
+	 * Forced: by default the kernel wakes the reader only if it has consumed all earlier records,
+	 * and that reader may be another kernel thread.
+	 */
 	ringbuf_submit(record, BPF_RB_FORCE_WAKEUP);
 	if (!(wanted & WANTS_UNBLOCKED))
 		return 0;
-	/* The trap would come on the way to user mode: in a program that knows nothing of it, and that it would end. */
+	/*
+	 * No trap during execve(2): it would be delivered to the new program, which has no handler,
+	 * and would end it.
+	 */
 	struct pt_regs *regs = task_pt_regs(get_current_task_btf());
 	if (regs->orig_ax == NR_EXECVE || regs->orig_ax == NR_EXECVEAT)
 		return 0;

@@ -1,19 +1,25 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* What the BPF programs and the user scheduler agree on. crates/events/src/handoff/slot.rs has the same offsets. */
+/* The layouts that the BPF programs and src/handoff/slot.rs share. */
 #ifndef KUMIHIMO_EVENTS_H
 #define KUMIHIMO_EVENTS_H
 
 #include <linux/bpf.h>
 
-/* Bits of a slot's `vp`; above them the VP's number + 1. */
+/* The low bits of a slot's `vp`; the bits above them hold the VP's number + 1. */
 enum { CLAIMING = 1, LENT = 2, VP_SHIFT = 2 };
 /* Bits of `wanted`. */
 enum { WANTS_BLOCKED = 1, WANTS_UNBLOCKED = 2 };
-/* In `owners`: no seat there; a seat that only its maker's processes can reach. A user's number otherwise. */
+/*
+ * Values in `owners`: no seat, and a seat that only its creator's processes can reach. Other values
+ * are user IDs.
+ */
 #define OWNER_NONE 0xffffffffu
 #define OWNER_PRIVATE 0xfffffffeu
 
-/* One kernel thread; entries 1.. of a page. Entry 0 is the page's header, which the program never touches. */
+/*
+ * The record of one kernel thread; entries 1.. of a page. Entry 0 is the page's header, which the
+ * program never accesses.
+ */
 struct slot {
 	__u64 this;
 	__u64 vp;
@@ -40,14 +46,20 @@ struct record {
 	__u32 vp;
 };
 
-/* The kernel's struct pt_regs as far as the system call's number: its order is that of struct user_regs_struct, an ABI. */
+/*
+ * The kernel's struct pt_regs up to the number of the system call. Its order is that of struct
+ * user_regs_struct, which is an ABI.
+ */
 struct pt_regs {
 	__u64 before[15];
 	__u64 orig_ax;
 };
 enum { NR_EXECVE = 59, NR_EXECVEAT = 322 };
 
-/* What the kernel offers to programs, by number (linux/bpf.h, an ABI); so libbpf's headers are not needed. */
+/*
+ * The helper functions, by number (linux/bpf.h, an ABI). Declared here, so that libbpf's headers
+ * are not needed.
+ */
 static void *(*map_lookup)(void *map, const void *key) = (void *)BPF_FUNC_map_lookup_elem;
 static __u64 (*ktime_get_ns)(void) = (void *)BPF_FUNC_ktime_get_ns;
 static __u64 (*get_current_uid_gid)(void) = (void *)BPF_FUNC_get_current_uid_gid;

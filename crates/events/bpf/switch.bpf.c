@@ -1,22 +1,32 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * What events.bpf.c does, without a perf event on each kernel thread: at the scheduler's own tracepoint, whoever switches. An
- * event costs a thread half a microsecond each time that it leaves its core or comes back, for no reason but that it has one;
- * this costs others 20 ns and ours 60.
+ * Events at the scheduler's own tracepoint: what events.bpf.c does, without a perf event on each kernel thread. The programs run
+ * at every switch of the machine, so they are loaded once for all processes (src/linux/bpf/tracepoint.rs).
  *
- * SIGTRAP comes by task work, as an event's does: on the thread's way back to user mode. From Linux 6.18.
+ * A thread that takes part has its process's key and its slot in task storage. No other thread is touched. The key leads to the
+ * process's own maps. It is the id of a BPF map, which the kernel gives out once: it is unique over all pid namespaces, and a
+ * stale key leads nowhere.
  *
- * Of a slot the same holds: user code may write anything into it, at any time. So every word is read once, none is used as an
- * address, an index or a bound, and there is no loop.
+ * SIGTRAP comes by task work, as an event's does: on the thread's way back to user mode (Linux 6.18). On an older kernel the
+ * section `block` is loaded instead of `switch`: it reports the block and sends no SIGTRAP.
  *
- * The loader (src/linux/bpf/follow.rs) supplies the symbols, and type information for the two functions of the first program.
+ * User code may write anything into a slot, at any time. So every word is read once, none is used as an address, an index or a
+ * bound, and there is no loop.
+ *
+ * The loader supplies the symbols, and type information for the functions of the first program.
  */
 #include "events.h"
 
-extern char threads; /* TASK_STORAGE: u32 slot. Goes with the thread */
-extern char page;    /* ARRAY of struct slot */
-extern char works;   /* ARRAY of struct work, by slot */
-extern char buffer;  /* RINGBUF of struct record */
+extern char threads; /* TASK_STORAGE: struct place. Ends with the thread */
+extern char pages;   /* HASH_OF_MAPS, process -> ARRAY of struct slot */
+extern char buffers; /* HASH_OF_MAPS, process -> RINGBUF of struct record */
+extern char works;   /* HASH_OF_MAPS, process -> ARRAY of struct work, by slot */
+
+/* Where the slot of a kernel thread is. */
+struct place {
+	__u32 process;
+	__u32 slot; /* 0: none; the thread has executed another program */
+};
 
 /* The kernel's struct bpf_task_work, which is opaque. */
 struct work {
@@ -27,12 +37,12 @@ extern int bpf_task_work_schedule_resume_impl(void *task, struct work *work, voi
 extern int bpf_send_signal_task(void *task, int signal, int type, __u64 value);
 
 enum { SIGTRAP = 5, PIDTYPE_PID = 0 };
-/* SIG_DATA of src/linux/bpf/abi.rs: by this the handler knows the trap for ours. */
+/* SIG_DATA of src/linux/bpf/abi.rs: by this the handler tells the trap from others. */
 #define SIG_DATA 0x4b554d4954524150ull
 
 #define READ_ONCE(word) (*(const volatile __typeof__(word) *)&(word))
 
-/* The token of the VP that the slot's thread carries, and would lend; 0: none, or nothing is to be told. */
+/* The token of the VP that the slot's thread carries and may lend; 0: none, or no event is wanted. */
 static __attribute__((always_inline)) __u64 to_lend(struct slot *slot, __u32 *wanted)
 {
 	if (READ_ONCE(slot->masked))
@@ -45,16 +55,16 @@ static __attribute__((always_inline)) __u64 to_lend(struct slot *slot, __u32 *wa
 	return *wanted & WANTS_BLOCKED ? token : 0;
 }
 
-/* Marks the VP LENT and tells a spare. Returns whether the thread is to be told, by SIGTRAP, when it is back. */
-static __attribute__((always_inline)) int lend(struct slot *slot, __u64 token, __u32 wanted, void *buffer, __u32 index, void *task)
+/* Marks the VP LENT and wakes a spare. Returns whether it did. */
+static __attribute__((always_inline)) int lend(struct slot *slot, __u64 token, void *buffer, __u32 index)
 {
-	/* Reserved before the VP is lent: a VP that is LENT has its record, always. */
+	/* Reserved before the VP is lent: a VP that is LENT always has its record. */
 	struct record *record = ringbuf_reserve(buffer, sizeof(*record), 0);
 	if (!record) {
 		slot->missed++;
 		return 0;
 	}
-	/* It fails only against a claimer. A full barrier: LENT is seen by whoever sees the record. */
+	/* It fails only against a claimer. A full barrier: a reader of the record sees LENT. */
 	if (__sync_val_compare_and_swap(&slot->vp, token, token | LENT) != token) {
 		ringbuf_discard(record, BPF_RB_NO_WAKEUP);
 		return 0;
@@ -65,11 +75,35 @@ static __attribute__((always_inline)) int lend(struct slot *slot, __u64 token, _
 	record->vp = (token >> VP_SHIFT) - 1;
 	/* Forced: without it the kernel wakes only a reader that had caught up, and the reader may be another kernel thread. */
 	ringbuf_submit(record, BPF_RB_FORCE_WAKEUP);
-	if (!(wanted & WANTS_UNBLOCKED))
+	return 1;
+}
+
+/*
+ * The arguments of tp_btf/sched_switch: preempt, previous, next, the previous thread's state. Runs with the run queue's lock held
+ * and interrupts off. Returns the previous thread's slot if its VP was lent, and fills `place`.
+ */
+static __attribute__((always_inline)) struct slot *blocked(__u64 *context, struct place *place, __u32 *wanted)
+{
+	/* As in events.bpf.c: 0 is TASK_RUNNING. */
+	if ((__u32)context[3] == 0)
 		return 0;
-	/* The trap would come on the way to user mode: in a program that knows nothing of it, and that it would end. */
-	struct pt_regs *regs = task_pt_regs(task);
-	return regs->orig_ax != NR_EXECVE && regs->orig_ax != NR_EXECVEAT;
+	const struct place *stored = task_storage_get(&threads, (void *)context[1], 0, 0);
+	if (!stored || stored->slot == 0)
+		return 0;
+	*place = *stored;
+	void *page = map_lookup(&pages, &place->process);
+	if (!page)
+		return 0;
+	struct slot *slot = map_lookup(page, &place->slot);
+	if (!slot)
+		return 0;
+	__u64 token = to_lend(slot, wanted);
+	if (!token)
+		return 0;
+	void *buffer = map_lookup(&buffers, &place->process);
+	if (!buffer || !lend(slot, token, buffer, place->slot))
+		return 0;
+	return slot;
 }
 
 /* The thread is on its way to user mode. */
@@ -80,38 +114,43 @@ __attribute__((section("back"), used)) int came_back(void *map, void *key, void 
 	return 0;
 }
 
-/* tp_btf/sched_switch: preempt, previous, next, the previous one's state. With the run queue's lock held and interrupts off. */
 __attribute__((section("switch"), used)) int switched(__u64 *context)
 {
-	/* As in events.bpf.c: 0 is TASK_RUNNING. */
-	if ((__u32)context[3] == 0)
+	struct place place;
+	__u32 wanted;
+	struct slot *slot = blocked(context, &place, &wanted);
+	if (!slot || !(wanted & WANTS_UNBLOCKED))
 		return 0;
 	void *previous = (void *)context[1];
-	const __u32 *number = task_storage_get(&threads, previous, 0, 0);
-	/* 0: it has executed another program. */
-	if (!number || *number == 0)
+	/* The trap would come on the way to user mode: in a program without a handler for it, which it would end. */
+	struct pt_regs *regs = task_pt_regs(previous);
+	if (regs->orig_ax == NR_EXECVE || regs->orig_ax == NR_EXECVEAT)
 		return 0;
-	__u32 index = *number;
-	struct slot *slot = map_lookup(&page, &index);
-	if (!slot)
+	void *all = map_lookup(&works, &place.process);
+	if (!all)
 		return 0;
-	__u32 wanted;
-	__u64 token = to_lend(slot, &wanted);
-	if (!token || !lend(slot, token, wanted, &buffer, index, previous))
-		return 0;
-	struct work *work = map_lookup(&works, &index);
-	/* No memory for it: then it finds out when it next enters the runtime. */
-	if (work && bpf_task_work_schedule_resume_impl(previous, work, &works, came_back, 0) == 0)
+	struct work *work = map_lookup(all, &place.slot);
+	/* It fails for want of memory: the thread then finds out when it next enters the runtime. */
+	if (work && bpf_task_work_schedule_resume_impl(previous, work, all, came_back, 0) == 0)
 		slot->traps++;
 	return 0;
 }
 
-/* tp_btf/sched_process_exec: the task. Whatever it runs now knows nothing of slots, and a fork's child may keep the programs attached. */
+/* Instead of `switched` where the kernel has no task work for programs. */
+__attribute__((section("block"), used)) int switched_without_trap(__u64 *context)
+{
+	struct place place;
+	__u32 wanted;
+	blocked(context, &place, &wanted);
+	return 0;
+}
+
+/* tp_btf/sched_process_exec: the task. The new program has no slots, and a child of fork(2) may keep the programs attached. */
 __attribute__((section("exec"), used)) int executed(__u64 *context)
 {
 	/* Not deleted: that fails while another task's storage is being changed on this core. */
-	__u32 *number = task_storage_get(&threads, (void *)context[0], 0, 0);
-	if (number)
-		*number = 0;
+	struct place *place = task_storage_get(&threads, (void *)context[0], 0, 0);
+	if (place)
+		place->slot = 0;
 	return 0;
 }

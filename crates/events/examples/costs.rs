@@ -1,8 +1,8 @@
-//! What the unprivileged event sources cost on this machine:
-//! `cargo run --release -p kumihimo-events --example costs`.
+//! Measures the costs of the unprivileged event sources on this machine: `cargo run --release -p
+//! kumihimo-events --example costs`.
 //!
-//! ns a call, the least and the median of 99 repetitions (the least is what a busy machine still
-//! shows), or p50 / p99 of 2,000 events.
+//! Prints nanoseconds for each call, as the minimum and the median of 99 repetitions, or p50 and
+//! p99 of 2,000 events. The minimum is meaningful even on a busy machine.
 
 use std::hint::black_box;
 use std::io::{Read, Write, pipe};
@@ -18,17 +18,18 @@ use kumihimo_events::watch::{CpuClock, sleeps};
 
 fn pin(cpu: usize) {
     let set = [1u64 << cpu];
-    // SAFETY: as many bytes as it says.
+    // SAFETY: `set` is live and has the 8 bytes of the size argument.
     assert_eq!(unsafe { libc::sched_setaffinity(0, 8, set.as_ptr().cast()) }, 0, "CPU {cpu}");
 }
 
 fn sleep(nanoseconds: i64) {
     let time = libc::timespec { tv_sec: 0, tv_nsec: nanoseconds };
-    // SAFETY: a time; the rest of it is not asked for.
+    // SAFETY: a live timespec; the remaining time is not requested.
     unsafe { libc::nanosleep(&raw const time, std::ptr::null_mut()) };
 }
 
-/// ns a call: the least of 99 times `n` / 10.
+/// Prints the minimum and the median time of a call, of 99 runs of `n` / 10 calls. Returns the
+/// minimum.
 fn cost(what: &str, n: u64, mut f: impl FnMut()) -> f64 {
     let mut times: Vec<_> = (0..99)
         .map(|_| {
@@ -59,11 +60,12 @@ fn epoll(watched: &Watched) -> OwnedFd {
 
 fn wait(epoll: &OwnedFd, milliseconds: i32) -> bool {
     let mut event = libc::epoll_event { events: 0, u64: 0 };
-    // SAFETY: one event.
+    // SAFETY: room for one event.
     unsafe { libc::epoll_wait(epoll.as_raw_fd(), &raw mut event, 1, milliseconds) == 1 }
 }
 
-/// From just before the sleeping call to the poller in user mode, and on to its answer.
+/// Measures from just before the sleeping call to the poller in user mode, and on to the result of
+/// `is_away`.
 fn latency(perf: Perf, theirs: usize, mine: usize) {
     let epoch = Instant::now();
     let asleep_at = Arc::new(AtomicU64::new(0));
@@ -73,7 +75,7 @@ fn latency(perf: Perf, theirs: usize, mine: usize) {
     let thread = std::thread::spawn(move || {
         pin(theirs);
         let me = Arc::new(perf.watch_this_thread().expect("a perf event"));
-        tell.send(me.clone()).expect("it listens");
+        tell.send(me.clone()).expect("the receiver is alive");
         sleep(20_000_000);
         for _ in 0..2000 {
             let start = Instant::now();
@@ -86,7 +88,7 @@ fn latency(perf: Perf, theirs: usize, mine: usize) {
         }
         done.store(true, Ordering::Release);
     });
-    let watched = told.recv().expect("it tells");
+    let watched = told.recv().expect("a watched thread");
     pin(mine);
     let epoll = epoll(&watched);
     let (mut rung, mut answered) = (Vec::new(), Vec::new());
@@ -110,13 +112,13 @@ fn latency(perf: Perf, theirs: usize, mine: usize) {
     let (a, b, c, d) =
         (us(&mut rung, 50), us(&mut rung, 99), us(&mut answered, 50), us(&mut answered, 99));
     println!(
-        "switch-out -> poller, {place}, {n} times: p50 {a:.1} p99 {b:.1} us; -> is_away answered: p50 {c:.1} p99 {d:.1} us"
+        "switch-out -> poller, {place}, {n} times: p50 {a:.1} p99 {b:.1} us; -> is_away returned: p50 {c:.1} p99 {d:.1} us"
     );
 }
 
-/// One byte to and fro over two pipes on one core, so one sleep of the watched kernel thread for
-/// each round trip: bare, quiet, and with a bell each time that nobody hears. In short bursts by
-/// turns, so that a busy machine disturbs all three alike.
+/// Sends one byte back and forth over two pipes on one core, so that the watched kernel thread
+/// sleeps once in each round trip. Its event is absent, quiet, or rings each time without a poller.
+/// The three variants alternate in short bursts, so that a busy machine disturbs all of them alike.
 fn round_trips(perf: Perf) {
     const BURST: u32 = 20;
     let ((mut their_in, mut my_out), (mut my_in, mut their_out)) =
@@ -145,13 +147,13 @@ fn round_trips(perf: Perf) {
     }
     drop(my_out);
     echo.join().expect("no panic");
-    for (what, times) in ["not watched", "quiet", "a bell each time"].into_iter().zip(&mut times) {
+    for (what, times) in ["not watched", "quiet", "a ring each time"].into_iter().zip(&mut times) {
         times.sort_by(f64::total_cmp);
         println!("pipe round trip, {what:<43} {:>9.1} {:>9.1} ns", times[0], times[500]);
     }
     let more = |kind: usize| [times[kind][0] - times[0][0], times[kind][500] - times[0][500]];
     println!(
-        "one voluntary switch of the watched: quiet {:+.0?} ns; with a bell {:+.0?} ns",
+        "one voluntary switch of the watched thread: quiet {:+.0?} ns; with a ring {:+.0?} ns",
         more(1),
         more(2)
     );
@@ -168,10 +170,10 @@ fn main() {
     let sleeper = std::thread::spawn(move || {
         let me = Arc::new(perf.watch_this_thread().expect("a perf event"));
         me.listen();
-        tell.send(me.clone()).expect("it listens");
+        tell.send(me.clone()).expect("the receiver is alive");
         reader.read_to_end(&mut Vec::new()).expect("the end")
     });
-    let theirs: Arc<Watched> = told.recv().expect("it tells");
+    let theirs: Arc<Watched> = told.recv().expect("a watched thread");
     let tid = theirs.tid();
     while !theirs.is_away() {
         sleep(100_000);

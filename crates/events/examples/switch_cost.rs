@@ -1,8 +1,11 @@
-//! What being attached costs a kernel thread at each sleep: two threads play ping-pong over pipes
-//! on one core, one of them attached in various ways. Prints the median of nine interleaved runs,
-//! ns per round trip, and the difference per sleep of the attached thread (one a round trip).
+//! Measures the cost of an attached BPF event at each sleep of a kernel thread. Two threads
+//! exchange bytes over pipes on one core, and one of them is attached in various ways.
 //!
-//! `cargo run --release -p kumihimo-events --example switch_cost`
+//! Prints the median of nine interleaved runs, in nanoseconds for each round trip. Also prints the
+//! difference for each sleep of the attached thread, which sleeps once in a round trip.
+//!
+//! `cargo run --release -p kumihimo-events --example switch_cost [switch]`; `switch`: at the
+//! scheduler's tracepoint
 
 use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -14,12 +17,12 @@ use kumihimo_events::bpf::{Bpf, SLOT_SIZE, WANTS_BLOCKED, WANTS_UNBLOCKED};
 const ROUNDS: u32 = 20_000;
 const RUNS: usize = 9;
 const MODES: [&str; 5] =
-    ["not attached", "masked", "unmasked, no VP", "lent, told", "lent, told, trap"];
+    ["not attached", "masked", "unmasked, no VP", "lent, reported", "lent, reported, trap"];
 
 extern "C" fn nothing(_: i32) {}
 
 fn stay_on_core_0() {
-    // SAFETY: all zero is an empty set; it lives through the call.
+    // SAFETY: all zeros is an empty set; it lives through the call.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         libc::CPU_SET(0, &mut set);
@@ -27,7 +30,7 @@ fn stay_on_core_0() {
     }
 }
 
-/// ns per round trip.
+/// Returns nanoseconds for each round trip.
 fn run(bpf: &Bpf, mode: usize, to: &mut PipeWriter, from: &mut PipeReader) -> f64 {
     // SAFETY: slot 1, which lives as long as `bpf`; atomics only.
     let (vp, masked, wanted) = unsafe {
@@ -62,7 +65,8 @@ fn run(bpf: &Bpf, mode: usize, to: &mut PipeWriter, from: &mut PipeReader) -> f6
 fn main() {
     // SAFETY: the handler does nothing.
     unsafe { libc::signal(libc::SIGTRAP, nothing as *const () as usize) };
-    let bpf = match Bpf::open(1) {
+    let is_switch = std::env::args().nth(1).is_some_and(|way| way == "switch");
+    let bpf = match if is_switch { Bpf::load_switch(1) } else { Bpf::open(1) } {
         Ok(bpf) => bpf,
         Err(refused) => {
             eprintln!("{refused}");

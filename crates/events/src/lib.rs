@@ -1,20 +1,24 @@
-//! The kernel's half of microprocesses, as seen from user mode.
+//! The kernel's half of microprocesses, implemented in user mode.
 //!
-//! [`kernel`] has the pool of kernel threads and the hand-off of virtual processors among them;
-//! [`sched`] the events and the user scheduler's side of the interface (paper P0, 3.1); [`page`]
-//! and [`slot`] the shared page, with the protocol by which a virtual processor moves to another
-//! kernel thread; [`source`] the four ways to learn that a kernel thread sleeps; [`preempt`] how a
-//! running one is interrupted; [`record`] what happened, step by step; [`watchdog`] detects a user
-//! scheduler that violates the event protocol.
+//! - [`kernel`]: the pool of kernel threads and the hand-off of virtual processors (VPs) among
+//!   them.
+//! - [`sched`]: the events and the user scheduler's side of the interface (P0, 3.1).
+//! - [`page`] and [`slot`]: the shared page and the protocol by which a VP moves to another kernel
+//!   thread.
+//! - [`source`]: the four event sources, which detect that a kernel thread sleeps.
+//! - [`preempt`]: interruption of a running kernel thread.
+//! - [`record`]: a recorder of the protocol's steps.
+//! - [`watchdog`]: detects a user scheduler that violates the event protocol.
 //!
-//! `examples/minimal` is a user scheduler of its own, to begin one's own from.
+//! P0 is the paper that defines the protocol. `examples/minimal` is a complete user scheduler and a
+//! starting point for a new one.
 //!
 //! The modules live in rooms, from low to high: `loom`, `report`, `handoff`, `linux`, `source`,
 //! `preempt`, `watchdog`, `pool`, `scan`, `open`. A room imports from lower ones only
 //! (`layers.txt`). Under loom only the first three are compiled: they hold the protocols that have
 //! models.
 
-#![cfg_attr(loom, allow(dead_code))] // The models leave out the rooms that call the rest.
+#![cfg_attr(loom, allow(dead_code))] // // Loom builds omit the rooms that call these items.
 
 mod handoff;
 #[cfg(not(loom))]

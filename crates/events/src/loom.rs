@@ -1,7 +1,7 @@
 //! Loom shim: the atomics, hints and futexes of the protocols, real or modelled.
 //!
-//! Modules with models import them from here. Under `--cfg loom` loom explores every interleaving;
-//! otherwise these are the items of std and the system calls.
+//! Modules with models import these items from here. Under `--cfg loom` they are loom's, which
+//! explores every interleaving; otherwise they are those of std, and system calls.
 
 #[cfg(loom)]
 pub(crate) use model::{atomic, futex, hint};
@@ -47,7 +47,7 @@ mod model {
     pub(crate) mod atomic {
         pub(crate) use ::loom::sync::atomic::*;
 
-        /// A full fence: the membarrier of the model fences both sides.
+        /// A full fence on both sides: loom has no model of membarrier(2).
         pub(crate) fn compiler_fence(order: Ordering) {
             fence(order);
         }

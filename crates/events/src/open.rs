@@ -1,7 +1,7 @@
 //! Opens the kernel's half: builds the parts of each room and joins them.
 //!
-//! Functions that lower rooms call but do not import are registered here: the signal handlers and
-//! the watchdog's thread. The highest module: it uses all rooms.
+//! This module registers functions that lower rooms call but do not import: the signal handlers and
+//! the watchdog's thread. As the highest module, it uses all rooms.
 
 use std::io;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
@@ -25,12 +25,13 @@ use crate::source::{self, Kind};
 use crate::watchdog::state::Watchdog;
 
 impl Kernel {
-    /// Opens an event source and the shared page. No kernel thread is started yet: see
+    /// Opens an event source and the shared page. Starts no kernel thread: see
     /// [`init_sched`](Kernel::init_sched) and [`resume`](Kernel::resume).
     ///
     /// # Errors
-    /// `Unsupported`: the source asked for is refused, with the reason. Else what the kernel says:
-    /// no memory, no descriptors.
+    /// `Unsupported`: the requested source is unavailable; the message contains the reason.
+    /// Otherwise the error of the system call that failed, for lack of memory or descriptors, for
+    /// example.
     pub fn open(settings: Settings) -> io::Result<Arc<Kernel>> {
         let mut limit = settings.limit;
         limit.threads = limit.threads.max(settings.vps as usize);
@@ -42,9 +43,12 @@ impl Kernel {
                 format!("event source {kind} (KUMI_EVENTS): {refused}"),
             )
         })?;
+        if let Some(why) = source.shortfall() {
+            source::report_once(&format!("event source {}: {why}", source.kind()));
+        }
         let page = match source.memory() {
-            // SAFETY: the source keeps it mapped, and lives as long as the page (fields of one
-            // struct, which drops `page` first).
+            // SAFETY: the source keeps the memory mapped, and lives as long as the page: both are
+            // fields of `Kernel`, which drops `page` first.
             Some((base, bytes)) => unsafe { Page::of(base, bytes)? },
             None => Page::new(slots)?,
         };
@@ -95,8 +99,10 @@ impl Kernel {
     }
 }
 
+/// Takes ownership of the result of a system call that returns a descriptor.
+///
 /// # Safety
-/// `fd` is fresh, or negative with errno set.
+/// `fd` is a new descriptor that has no other owner, or negative with errno set.
 unsafe fn owned(fd: i32) -> io::Result<OwnedFd> {
     if fd < 0 {
         let e = io::Error::last_os_error();

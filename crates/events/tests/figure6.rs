@@ -21,7 +21,7 @@ use scheduler::{Scheduler, check};
 const HIGH: u8 = 40;
 const LOW: u8 = 10;
 
-/// Where the replay has got to, so that each takes its part in turn.
+/// The progress of the replay, so that each thread acts in turn.
 #[derive(Default)]
 struct Stage(AtomicU32);
 
@@ -34,7 +34,7 @@ impl Stage {
         self.0.load(SeqCst) >= stage
     }
 
-    /// By a kernel thread that is none of the pool's.
+    /// Waits for a stage. Called by a kernel thread outside of the pool.
     fn wait(&self, stage: u32) {
         while !self.is(stage) {
             std::thread::yield_now();
@@ -42,7 +42,7 @@ impl Stage {
     }
 }
 
-/// The figure's steps, with kernel threads named in the order in which they appear.
+/// Renders the figure's steps, with kernel threads named in the order in which they appear.
 fn text(records: &[Record]) -> String {
     let mut names: Vec<u32> = Vec::new();
     let mut text = String::new();
@@ -85,11 +85,11 @@ fn replay(source: Kind) -> Option<String> {
     };
     let stage = Arc::new(Stage::default());
     let its = stage.clone();
-    // B runs before A sleeps: its pages are there, so that it does not sleep by itself.
+    // B runs before A sleeps, so that its pages are present and it does not sleep by itself.
     let b = package.spawn(LOW, move || {
         while !its.is(4) {
             check();
-            // A is begun, and B runs: so A sleeps, and B has the VP.
+            // A has started and B runs: so A sleeps, and B has the VP.
             let _ = its.0.compare_exchange(1, 2, SeqCst, SeqCst);
         }
     });
@@ -98,20 +98,19 @@ fn replay(source: Kind) -> Option<String> {
     let a = package.spawn(HIGH, move || {
         its.set(1);
         let mut byte = [0];
-        // A page that it had to wait for before is not the figure's block.
+        // An earlier block of A, for a page, is not the figure's block.
         let from = kernel.records().len();
         let n = reader.read(&mut byte).expect("no EINTR");
-        // Without a trap this is where its return is noticed; with one it is noticed by now.
+        // Without a trap the return is noticed here; with a trap it has been noticed already.
         check();
-        // It stays in user code until the figure is complete: what comes after it is not part of
-        // it.
+        // A stays in user code until the figure is complete: later steps do not belong to it.
         while kernel.records().len() < from + 13 {
             std::hint::spin_loop();
         }
         its.set(4);
         (n, byte, from)
     });
-    // B has had the VP since A sleeps.
+    // B has the VP since A began to sleep.
     stage.wait(2);
     package.kernel().record(Step::Interrupt, 0, None);
     writer.write_all(&[7]).expect("room");
@@ -129,7 +128,7 @@ fn golden() -> String {
 }
 
 #[test]
-fn the_thirteen_steps_of_figure_6() {
+fn recorded_steps_match_figure_6() {
     for source in [Kind::Bpf, Kind::Perf, Kind::Watch] {
         if let Some(seen) = replay(source) {
             assert_eq!(seen, golden(), "under {source}");
@@ -137,10 +136,10 @@ fn the_thirteen_steps_of_figure_6() {
     }
 }
 
-/// The golden file itself: each step of the figure once, and what is not in the paper's order is
-/// only what its comment says.
+/// Checks the golden file: it has each step of the figure once, and deviates from the paper's order
+/// only as its comment explains.
 #[test]
-fn the_golden_file_has_each_step_once() {
+fn golden_file_has_each_step_once() {
     let numbers: Vec<u8> = golden()
         .lines()
         .map(|line| line.split(' ').next().and_then(|n| n.parse().ok()).expect("a number"))

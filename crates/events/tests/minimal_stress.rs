@@ -1,8 +1,8 @@
-//! Thousands of microprocesses on the minimal user scheduler, each with random blocks in the
-//! kernel. `KUMI_SEED` repeats the choices.
-// AddressSanitizer's allocator spins on a lock of its own, which one that waits for its turn in a
-// signal handler may hold: that needs preemption, or the patience that Kumihimo's own scheduler has
-// with a VP that makes no switch.
+//! Thousands of microprocesses on the minimal user scheduler, each of which blocks in the kernel at
+//! random. `KUMI_SEED` repeats a run.
+// Not under AddressSanitizer: its allocator spins on an internal lock, which a microprocess that
+// waits for a VP in a signal handler may hold. Progress then needs preemption, or waiters that give
+// up on a VP without switches, as in Kumihimo's own scheduler.
 #![cfg(not(any(loom, kumihimo_asan)))]
 
 #[path = "../examples/minimal/scheduler.rs"]
@@ -42,7 +42,7 @@ struct Shared {
     steps: AtomicU64,
 }
 
-/// A few random steps; returns how many times it counted up under the lock.
+/// Performs a few random steps. Returns how often it incremented the counter under the lock.
 fn live(shared: &Arc<Shared>, number: u64, mut random: Random, depth: u32) -> u64 {
     OWN.set(number);
     let mut counted = 0;
@@ -51,7 +51,7 @@ fn live(shared: &Arc<Shared>, number: u64, mut random: Random, depth: u32) -> u6
         match random.below(10) {
             0 => std::thread::sleep(Duration::from_micros(random.below(500))),
             1 => {
-                let mut held = shared.counter.lock().expect("nobody panics");
+                let mut held = shared.counter.lock().expect("not poisoned");
                 if random.below(4) == 0 {
                     std::thread::sleep(Duration::from_micros(50));
                 }
@@ -66,7 +66,7 @@ fn live(shared: &Arc<Shared>, number: u64, mut random: Random, depth: u32) -> u6
                     .expect("memory");
                 let mut byte = [0];
                 assert_eq!((reader.read(&mut byte).expect("no EINTR"), byte), (1, [9]));
-                writes.join().expect("no panic").expect("it reads");
+                writes.join().expect("no panic").expect("the pipe is read");
             }
             3 => {
                 let (tell, told) = mpsc::sync_channel(0);
@@ -75,17 +75,17 @@ fn live(shared: &Arc<Shared>, number: u64, mut random: Random, depth: u32) -> u6
                     .spawn(random.below(64) as u8, move || tell.send(number))
                     .expect("memory");
                 assert_eq!(told.recv(), Ok(number));
-                tells.join().expect("no panic").expect("it listens");
+                tells.join().expect("no panic").expect("the value is received");
             }
             4 => {
                 let (free, changed) = &shared.baton;
                 let mut mine = changed
-                    .wait_while(free.lock().expect("nobody panics"), |free| !*free)
+                    .wait_while(free.lock().expect("not poisoned"), |free| !*free)
                     .expect("as before");
                 *mine = false;
                 drop(mine);
                 check();
-                *free.lock().expect("nobody panics") = true;
+                *free.lock().expect("not poisoned") = true;
                 changed.notify_one();
             }
             5 => {
@@ -111,7 +111,7 @@ fn live(shared: &Arc<Shared>, number: u64, mut random: Random, depth: u32) -> u6
             8 => yield_now(),
             _ => check(),
         }
-        assert_eq!(OWN.get(), number, "its own thread-local");
+        assert_eq!(OWN.get(), number, "the thread-local belongs to the microprocess");
     }
     counted
 }
@@ -142,7 +142,7 @@ fn run(source: Kind, vps: u32, max_threads: usize, n: u64, seed: u64) {
         })
         .collect();
     let counted: u64 = all.into_iter().map(|one| one.join().expect("no panic")).sum();
-    assert_eq!(*shared.counter.lock().expect("nobody panics"), counted);
+    assert_eq!(*shared.counter.lock().expect("not poisoned"), counted);
     let counts = package.kernel().counts();
     eprintln!(
         "{source}, {vps} VPs, {n} microprocesses, {} steps: {counts:?}",
@@ -154,14 +154,14 @@ fn run(source: Kind, vps: u32, max_threads: usize, n: u64, seed: u64) {
 }
 
 #[test]
-fn thousands_that_block_at_random() {
+fn randomly_blocking_microprocesses_all_finish() {
     let now = SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
         .map_or(1, |time| time.as_nanos() as u64);
     let seed = std::env::var("KUMI_SEED")
         .ok()
         .map_or(now, |seed| seed.parse().expect("KUMI_SEED: a number"));
-    eprintln!("thousands_that_block_at_random: KUMI_SEED={seed}");
+    eprintln!("randomly_blocking_microprocesses_all_finish: KUMI_SEED={seed}");
     for source in [Kind::Bpf, Kind::Perf, Kind::Watch] {
         if let Err(why) = source::open_one(source, 8) {
             eprintln!("\n[skip] under {source}: {why}");

@@ -1,5 +1,5 @@
-//! The doorbell rings for every sleep while it listens, and for none while it is quiet. Works
-//! without privileges; says so where it does not.
+//! The perf event rings for every sleep while it listens, and for none while it is quiet. Needs no
+//! privileges; skipped where perf events are unavailable.
 #![cfg(not(loom))]
 
 use std::collections::BTreeSet;
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use kumihimo_events::perf::{Perf, Watched};
 use kumihimo_events::watch::sleeps;
 
-/// No bell comes that late; a test that gets here has lost one. Milliseconds.
+/// A timeout that no ring exceeds, in milliseconds: a test that reaches it has missed a ring.
 const LOST: i32 = 15_000;
 
 struct Epoll(OwnedFd);
@@ -23,7 +23,7 @@ impl Epoll {
         // SAFETY: a flag.
         let fd = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
         assert!(fd >= 0, "{}", std::io::Error::last_os_error());
-        // SAFETY: new, and nobody else's.
+        // SAFETY: a new descriptor without another owner.
         Epoll(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
@@ -37,7 +37,7 @@ impl Epoll {
 
     fn wait(&self, milliseconds: i32) -> Vec<u64> {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; 64];
-        // SAFETY: as many events as it says.
+        // SAFETY: room for 64 events.
         let n =
             unsafe { libc::epoll_wait(self.0.as_raw_fd(), events.as_mut_ptr(), 64, milliseconds) };
         assert!(n >= 0, "{}", std::io::Error::last_os_error());
@@ -45,7 +45,7 @@ impl Epoll {
     }
 }
 
-/// None: says why, and the test passes as skipped.
+/// Returns `None` after printing the reason; the test then passes as skipped.
 fn perf(test: &str) -> Option<Perf> {
     match Perf::probe() {
         Ok(perf) => Some(perf),
@@ -56,12 +56,11 @@ fn perf(test: &str) -> Option<Perf> {
     }
 }
 
-/// Where a kernel thread sleeps until another one says.
+/// A place where a kernel thread sleeps until another thread wakes it.
 enum Bed {
     Pipe(PipeReader, PipeWriter),
     Futex(AtomicU32),
-    /// Short sleeps that end by themselves, perhaps before anyone has noticed, until one was
-    /// noticed.
+    /// Short sleeps that end by themselves, perhaps unnoticed, until one was noticed.
     Naps(AtomicBool),
 }
 
@@ -80,7 +79,7 @@ impl Bed {
             Bed::Pipe(reader, _) => assert_eq!({ reader }.read(&mut [0]).expect("a byte"), 1),
             Bed::Futex(word) => {
                 while word.swap(0, Ordering::Acquire) == 0 {
-                    // SAFETY: a word that lives; no time limit.
+                    // SAFETY: a live word; no timeout.
                     unsafe {
                         let (wait, none) = (
                             libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
@@ -103,7 +102,7 @@ impl Bed {
             Bed::Pipe(_, writer) => assert_eq!({ writer }.write(&[1]).expect("room"), 1),
             Bed::Futex(word) => {
                 word.store(1, Ordering::Release);
-                // SAFETY: a word that lives.
+                // SAFETY: a live word.
                 unsafe {
                     libc::syscall(
                         libc::SYS_futex,
@@ -118,30 +117,29 @@ impl Bed {
     }
 }
 
-/// A sleep that ends by itself.
+/// Sleeps for a fixed time.
 fn nap(nanoseconds: i64) {
     let time = libc::timespec { tv_sec: 0, tv_nsec: nanoseconds };
-    // SAFETY: a time; the rest of it is not asked for.
+    // SAFETY: a live timespec; the remaining time is not requested.
     unsafe { libc::nanosleep(&raw const time, std::ptr::null_mut()) };
 }
 
-/// Numbers that differ (splitmix64).
+/// Returns pseudo-random numbers (splitmix64).
 fn mixed(n: u64) -> u64 {
     let mut x = n.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x ^ (x >> 27)
 }
 
-/// One kernel thread that goes to bed again and again, and is woken only by a poller that saw it
-/// away.
+/// A kernel thread that goes to bed repeatedly, and is woken only by a poller that found it asleep.
 struct Sleeper {
     bed: Bed,
     in_bed: AtomicBool,
 }
 
 impl Sleeper {
-    /// Before each bed up to two naps of 0-60 us, of which the poller may see any or none, and now
-    /// and then a spell of quiet.
+    /// Takes up to two naps of 0-60 us before each bed, which the poller may notice or not, and
+    /// sometimes makes the event quiet in between.
     fn live(&self, me: &Watched, rounds: u64, seed: u64) {
         for round in 0..rounds {
             let choice = mixed(seed << 32 | round);
@@ -159,16 +157,17 @@ impl Sleeper {
     }
 }
 
-/// What the poller does after a bell.
+/// The poller's reaction to a ring.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Way {
-    /// Makes it ready again at once.
+    /// Checks the thread and arms the event again at once.
     AtOnce,
-    /// Looks, and makes it ready again a little later.
+    /// Checks the thread, and arms the event again a little later.
     Later,
 }
 
-/// The poller acts on bells only, so a bell that is missed ends in its time limit.
+/// Checks that every sleep is detected. The poller acts only after rings, so a missed ring ends in
+/// a timeout.
 fn seen_every_time(perf: Perf, beds: impl IntoIterator<Item = Bed>, rounds: u64, way: Way) {
     let epoll = Arc::new(Epoll::new());
     let (tell, told) = mpsc::channel();
@@ -180,33 +179,35 @@ fn seen_every_time(perf: Perf, beds: impl IntoIterator<Item = Bed>, rounds: u64,
             let thread = std::thread::spawn(move || {
                 let me = Arc::new(perf.watch_this_thread().expect("a perf event"));
                 me.listen();
-                tell.send((i, me.clone())).expect("it listens");
+                tell.send((i, me.clone())).expect("the receiver is alive");
                 theirs.live(&me, rounds, i);
             });
             (sleeper, thread)
         })
         .collect();
-    let mut watched: Vec<_> = lives.iter().map(|_| told.recv().expect("it tells")).collect();
+    let mut watched: Vec<_> =
+        lives.iter().map(|_| told.recv().expect("a watched thread")).collect();
     watched.sort_by_key(|(i, _)| *i);
     watched.iter().for_each(|(i, w)| epoll.add(w, *i));
     let (mut seen, mut bells) = (vec![0; lives.len()], 0);
     let mut answer = |i: u64, away: bool| {
         let i = i as usize;
-        // In this order: away and in bed at the same moment, or else it will ring.
+        // In this order: either the thread is asleep and in bed at the same moment, or it will
+        // ring.
         if away && lives[i].0.in_bed.swap(false, Ordering::Acquire) {
             seen[i] += 1;
             lives[i].0.bed.wake();
         }
         seen.iter().any(|n| *n < rounds)
     };
-    // Adding swallows what rang before: so the first look is at all.
+    // Adding a descriptor clears earlier rings, so all threads are checked first.
     let mut goes_on = watched.iter().fold(true, |_, (i, w)| answer(*i, w.is_away()));
     let (mut later, mut due) = (BTreeSet::new(), Instant::now());
     while goes_on {
         let rung = epoll.wait(if later.is_empty() { LOST } else { 1 });
-        assert!(!rung.is_empty() || !later.is_empty(), "a bell was missed");
+        assert!(!rung.is_empty() || !later.is_empty(), "a ring was missed");
         bells += rung.len();
-        // Others may ring all the time.
+        // Other threads may ring all the time.
         if Instant::now() >= due {
             for i in std::mem::take(&mut later) {
                 goes_on = answer(i, watched[i as usize].1.is_away());
@@ -226,26 +227,26 @@ fn seen_every_time(perf: Perf, beds: impl IntoIterator<Item = Bed>, rounds: u64,
     for (_, thread) in lives {
         thread.join().expect("no panic");
     }
-    eprintln!("{way:?}: {} sleeps were seen, {bells} bells", seen.iter().sum::<u64>());
+    eprintln!("{way:?}: {} sleeps were detected, {bells} rings", seen.iter().sum::<u64>());
 }
 
 #[test]
-fn each_of_ten_thousand_sleeps_is_seen() {
-    let Some(perf) = perf("each_of_ten_thousand_sleeps_is_seen") else { return };
+fn each_of_ten_thousand_sleeps_is_detected() {
+    let Some(perf) = perf("each_of_ten_thousand_sleeps_is_detected") else { return };
     for bed in Bed::all() {
         seen_every_time(perf, [bed], 10_000, Way::AtOnce);
     }
 }
 
 #[test]
-fn many_threads_and_one_poller() {
-    let Some(perf) = perf("many_threads_and_one_poller") else { return };
+fn one_poller_detects_the_sleeps_of_many_threads() {
+    let Some(perf) = perf("one_poller_detects_the_sleeps_of_many_threads") else { return };
     for way in [Way::AtOnce, Way::Later] {
         seen_every_time(perf, (0..8).flat_map(|_| Bed::all()), 400, way);
     }
 }
 
-/// A kernel thread and how many times it went to bed.
+/// A kernel thread, and the number of times that it went to bed.
 struct Counted {
     bed: Bed,
     times: AtomicU64,
@@ -257,7 +258,7 @@ impl Counted {
         self.bed.sleep();
     }
 
-    /// Until it sleeps in its bed for the n-th time, out of which only `wake` gets it.
+    /// Waits until the thread sleeps in its bed for the n-th time. Only `wake` ends that sleep.
     fn await_asleep(&self, n: u64, watched: &Watched) {
         while self.times.load(Ordering::Acquire) < n || !sleeps(watched.tid()) {
             std::thread::yield_now();
@@ -267,8 +268,8 @@ impl Counted {
 }
 
 #[test]
-fn quiet_is_quiet_and_listening_rings_again() {
-    let Some(perf) = perf("quiet_is_quiet_and_listening_rings_again") else { return };
+fn quiet_event_is_silent_and_listening_event_rings() {
+    let Some(perf) = perf("quiet_event_is_silent_and_listening_event_rings") else { return };
     let (reader, writer) = pipe().expect("a pipe");
     let sleeper = Arc::new(Counted { bed: Bed::Pipe(reader, writer), times: AtomicU64::new(0) });
     let (tell, told) = mpsc::channel();
@@ -276,7 +277,7 @@ fn quiet_is_quiet_and_listening_rings_again() {
     let (spells, rounds) = (20, 200);
     let thread = std::thread::spawn(move || {
         let me = Arc::new(perf.watch_this_thread().expect("a perf event"));
-        tell.send(me.clone()).expect("it listens");
+        tell.send(me.clone()).expect("the receiver is alive");
         for _ in 0..spells {
             (0..rounds).for_each(|_| theirs.sleep());
             me.listen();
@@ -285,7 +286,7 @@ fn quiet_is_quiet_and_listening_rings_again() {
         }
         theirs.sleep();
     });
-    let watched = told.recv().expect("it tells");
+    let watched = told.recv().expect("a watched thread");
     let epoll = Epoll::new();
     epoll.add(&watched, 0);
     let mut times = 0;
@@ -293,8 +294,8 @@ fn quiet_is_quiet_and_listening_rings_again() {
         for round in 0..rounds {
             times += 1;
             sleeper.await_asleep(times, &watched);
-            // What rang in the spell of listening has arrived: it woke us before the thread went on
-            // to say `quiet`.
+            // Rings of the listening phase have arrived by now: they woke this thread before the
+            // sleeper called `quiet`.
             while round == 0 && !epoll.wait(0).is_empty() {}
             assert!(!watched.is_away(), "quiet");
             assert_eq!(epoll.wait(0), [], "spell {spell}, round {round}");
@@ -302,7 +303,7 @@ fn quiet_is_quiet_and_listening_rings_again() {
         }
         times += 1;
         loop {
-            assert_eq!(epoll.wait(LOST), [0], "a bell was missed in spell {spell}");
+            assert_eq!(epoll.wait(LOST), [0], "a ring was missed in spell {spell}");
             if watched.is_away() {
                 break;
             }
@@ -315,11 +316,11 @@ fn quiet_is_quiet_and_listening_rings_again() {
     thread.join().expect("no panic");
 }
 
-/// How a hand-off ends it: dropped by another kernel thread while the watched one is away; and it
-/// watches itself anew when it is back.
+/// As in a hand-off: another kernel thread drops the event while the watched thread sleeps. That
+/// thread opens a new event when it is back.
 #[test]
-fn dropped_by_another_while_away() {
-    let Some(perf) = perf("dropped_by_another_while_away") else { return };
+fn event_can_be_dropped_while_its_thread_sleeps() {
+    let Some(perf) = perf("event_can_be_dropped_while_its_thread_sleeps") else { return };
     let (reader, writer) = pipe().expect("a pipe");
     let bed = Arc::new(Bed::Pipe(reader, writer));
     let (tell, told) = mpsc::channel();
@@ -329,16 +330,16 @@ fn dropped_by_another_while_away() {
         for _ in 0..rounds {
             let me = perf.watch_this_thread().expect("a perf event");
             me.listen();
-            tell.send(me).expect("it listens");
+            tell.send(me).expect("the receiver is alive");
             theirs.sleep();
         }
     });
     let epoll = Epoll::new();
     for round in 0..rounds {
-        let watched: Watched = told.recv().expect("it tells");
+        let watched: Watched = told.recv().expect("a watched thread");
         epoll.add(&watched, round);
         while !watched.is_away() {
-            assert_eq!(epoll.wait(LOST), [round], "a bell was missed");
+            assert_eq!(epoll.wait(LOST), [round], "a ring was missed");
         }
         drop(watched);
         assert_eq!(epoll.wait(0), [], "a descriptor that is closed leaves the epoll");

@@ -1,16 +1,18 @@
-//! In a program of its own: a child keeps the descriptors of other tests open, and with them their
-//! places in an epoll.
+//! A test program of its own: a forked child keeps the descriptors of other tests open, and with
+//! them their entries in an epoll set.
 #![cfg(not(loom))]
 
 use kumihimo_events::perf::Perf;
 
-/// A forked child may drop it: what the child has mapped at that place by then is not ours.
+/// A forked child may drop the event. It must not unmap what it has mapped at the same address.
 #[test]
-fn a_forked_child_drops_it_and_unmaps_nothing() {
+fn forked_child_drops_the_event_and_unmaps_nothing() {
     let perf = match Perf::probe() {
         Ok(perf) => perf,
         Err(refused) => {
-            return eprintln!("\n[skip] a_forked_child_drops_it_and_unmaps_nothing: {refused}\n");
+            return eprintln!(
+                "\n[skip] forked_child_drops_the_event_and_unmaps_nothing: {refused}\n"
+            );
         }
     };
     let watched = perf.watch_this_thread().expect("a perf event");
@@ -19,7 +21,8 @@ fn a_forked_child_drops_it_and_unmaps_nothing() {
         maps.lines().rfind(|line| line.contains("anon_inode:[perf_event]")).expect("the buffer");
     let at =
         usize::from_str_radix(line.split('-').next().expect("an address"), 16).expect("an address");
-    // SAFETY: the child makes system calls only, and drops what closes and perhaps unmaps.
+    // SAFETY: the child makes only system calls, and drops the event, which closes and perhaps
+    // unmaps.
     unsafe {
         let child = libc::fork();
         if child == 0 {

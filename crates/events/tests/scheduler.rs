@@ -1,5 +1,5 @@
-//! What a user scheduler may rely on, seen through the minimal one: events held back while masked,
-//! a block inside the scheduler, and the pool's limits.
+//! Guarantees for a user scheduler, tested with the minimal one: events held back while masked, a
+//! block inside the scheduler, and the limits of the pool.
 #![cfg(not(loom))]
 
 #[path = "../examples/minimal/scheduler.rs"]
@@ -21,7 +21,7 @@ use kumihimo_events::{Kernel, KernelThread};
 use scheduler::handle::Handle;
 use scheduler::{Scheduler, check, yield_now};
 
-/// The pool keeps one; nobody is interrupted.
+/// Settings with one pooled kernel thread and without preemption.
 fn settings(source: Kind, vps: u32, max_threads: usize) -> Settings {
     let preempt = Some(Means::Off);
     Settings {
@@ -55,7 +55,7 @@ fn until(is_so: impl Fn() -> bool) {
 
 type Body = Box<dyn FnOnce(&KernelThread) + Send>;
 
-/// A user scheduler that runs one script on its one VP, and notes what it is told.
+/// A user scheduler that runs one script on its one VP, and records the events that it receives.
 #[derive(Default)]
 struct Script {
     script: Mutex<Option<Body>>,
@@ -73,7 +73,7 @@ impl UserScheduler for Script {
     }
 
     fn resumed(&self, _vp: u32, thread: &KernelThread) {
-        let script = self.script.lock().expect("nobody panics").take();
+        let script = self.script.lock().expect("not poisoned").take();
         script.expect("resumed once")(thread);
         thread.release_vp();
         self.done.store(true, SeqCst);
@@ -82,11 +82,12 @@ impl UserScheduler for Script {
     fn unblocked(&self) {}
 
     fn notified(&self, events: u32) {
-        self.told.lock().expect("nobody panics").push(events);
+        self.told.lock().expect("not poisoned").push(events);
     }
 }
 
-/// Runs `script` on a kernel thread that carries VP 0; returns what the user scheduler was told.
+/// Runs `script` on a kernel thread that carries VP 0. Returns the events that the user scheduler
+/// received.
 fn told(script: impl FnOnce(&KernelThread) + Send + 'static) -> Vec<u32> {
     let settings = Settings {
         vps: 1,
@@ -105,10 +106,10 @@ fn told(script: impl FnOnce(&KernelThread) + Send + 'static) -> Vec<u32> {
     kernel.dismiss();
     while kernel.await_end(|| 0, Duration::from_secs(1)) > 0 {}
     kernel.join();
-    std::mem::take(&mut *user.told.lock().expect("nobody panics"))
+    std::mem::take(&mut *user.told.lock().expect("not poisoned"))
 }
 
-/// Unmasks as a user scheduler does.
+/// Unmasks and delivers, as a user scheduler does.
 fn exit(thread: &KernelThread) {
     if thread.slot().exit() {
         thread.deliver();
@@ -119,21 +120,21 @@ const PREEMPTED: u32 = Event::Preempted.bit();
 const CHANGED: u32 = Event::Changed.bit();
 
 #[test]
-fn events_wait_until_the_mask_is_cleared_and_are_told_once() {
+fn events_wait_for_the_unmask_and_are_delivered_once() {
     let told = told(|thread| {
         let kernel = thread.kernel();
-        // Masked once by the kernel's half, and once more.
+        // The kernel's half has masked the slot once; this masks it again.
         assert!(thread.slot().enter(thread.token()));
         kernel.raise(0, Event::Preempted);
         kernel.raise(0, Event::Preempted);
         exit(thread);
         assert_eq!(thread.slot().pending.load(SeqCst), PREEMPTED, "still masked: held back");
         exit(thread);
-        assert_eq!(thread.slot().pending.load(SeqCst), 0, "told at once");
-        // Nothing is left over.
+        assert_eq!(thread.slot().pending.load(SeqCst), 0, "delivered at once");
+        // No event is left.
         assert!(thread.slot().enter(thread.token()));
         exit(thread);
-        // Both as one.
+        // Two events are delivered as one.
         assert!(thread.slot().enter(thread.token()));
         kernel.raise(0, Event::Changed);
         kernel.raise(0, Event::Preempted);
@@ -144,12 +145,12 @@ fn events_wait_until_the_mask_is_cleared_and_are_told_once() {
 }
 
 #[test]
-fn what_was_raised_for_a_former_carrier_is_not_told_to_the_next() {
+fn event_for_a_former_carrier_is_dropped() {
     let told = told(|thread| {
         thread.kernel().raise(0, Event::Preempted);
         thread.release_vp();
-        // As one that comes back, waits, and is given the VP: it is told of its return, and not
-        // preempted on top of that.
+        // As a thread that returns, waits and receives the VP: it must not be preempted in
+        // addition.
         thread.acquire_vp(0);
         exit(thread);
         assert!(thread.slot().enter(thread.token()));
@@ -158,7 +159,7 @@ fn what_was_raised_for_a_former_carrier_is_not_told_to_the_next() {
 }
 
 #[test]
-fn each_look_of_a_waiter_is_counted() {
+fn each_poll_of_a_waiter_is_counted() {
     let _ = told(|thread| {
         thread.release_vp();
         assert!(thread.begin_wait(None).is_some());
@@ -167,34 +168,35 @@ fn each_look_of_a_waiter_is_counted() {
             looks.set(looks.get() + 1);
             looks.get() == 3
         };
-        assert!(!thread.wait_for_vp(stuck), "nobody hands a VP over");
+        assert!(!thread.wait_for_vp(stuck), "no thread hands a VP over");
         assert_eq!((looks.get(), thread.kernel().counts().looks - before), (3, 3));
         thread.acquire_vp(0);
     });
 }
 
 #[test]
-fn a_higher_one_preempts_at_the_next_switch_point_and_not_before() {
+fn higher_priority_preempts_at_the_next_switch_point() {
     under_each(1, 8, |package| {
         let order = Arc::new(Mutex::new(Vec::new()));
         let (own, its) = (package.clone(), order.clone());
         let low = package.spawn(10, move || {
-            let note = |what| its.lock().expect("nobody panics").push(what);
+            let note = |what| its.lock().expect("not poisoned").push(what);
             note("low begins");
             let notes = its.clone();
-            // Told when the spawn unmasks: at once.
+            // The event is delivered when the spawn unmasks.
             let high = own
-                .spawn(50, move || notes.lock().expect("nobody panics").push("high"))
+                .spawn(50, move || notes.lock().expect("not poisoned").push("high"))
                 .expect("memory");
             note("low goes on");
             high.join().expect("no panic");
         });
         low.expect("memory").join().expect("no panic");
-        assert_eq!(*order.lock().expect("nobody panics"), ["low begins", "high", "low goes on"]);
+        assert_eq!(*order.lock().expect("not poisoned"), ["low begins", "high", "low goes on"]);
     });
 }
 
-/// Computes, with switch points, until `end`; counts its rounds.
+/// Starts a microprocess that computes, with switch points, until `end`. Returns its handle and the
+/// number of its rounds.
 fn computing(
     package: &Arc<Scheduler>,
     priority: u8,
@@ -219,10 +221,10 @@ fn changed_priorities_take_effect() {
         let (second, others) = computing(package, 19, &end);
         until(|| its.load(SeqCst) > 100);
         assert_eq!(others.load(SeqCst), 0);
-        // Queued, and raised above the one that runs.
+        // The second one is queued, and raised above the running one.
         second.set_priority(21);
         until(|| others.load(SeqCst) > 100);
-        // Running, and lowered below the one that is queued.
+        // The second one runs, and is lowered below the queued one.
         second.set_priority(5);
         let before = its.load(SeqCst);
         until(|| its.load(SeqCst) > before + 100);
@@ -232,7 +234,7 @@ fn changed_priorities_take_effect() {
     });
 }
 
-/// A pipe with a thread that writes into it as soon as `is_so`.
+/// Creates a pipe, and a thread that writes into it once `is_so` returns true.
 fn filled_when(
     is_so: impl Fn() -> bool + Send + 'static,
 ) -> (PipeReader, std::thread::JoinHandle<PipeWriter>) {
@@ -245,9 +247,9 @@ fn filled_when(
     (reader, fills)
 }
 
-/// P0's weakness (3.3.2): there, a user scheduler that blocks stalls its whole address space.
+/// A weakness in P0 (3.3.2): there, a user scheduler that blocks stalls its whole address space.
 #[test]
-fn a_block_inside_the_scheduler_stalls_its_own_vp_only() {
+fn block_inside_the_scheduler_stalls_only_its_vp() {
     under_each(2, 8, |package| {
         let end = Arc::new(AtomicBool::new(false));
         let (computes, rounds) = computing(package, 10, &end);
@@ -263,7 +265,7 @@ fn a_block_inside_the_scheduler_stalls_its_own_vp_only() {
                 let before = hand_offs(thread);
                 begun.set(since.load(SeqCst)).expect("once");
                 assert_eq!(reader.read(&mut [0]).expect("no EINTR"), 1);
-                assert_eq!(hand_offs(thread), before, "Blocked is silent while masked");
+                assert_eq!(hand_offs(thread), before, "Blocked is not reported while masked");
             });
         });
         masked.expect("memory").join().expect("no panic");
@@ -273,7 +275,8 @@ fn a_block_inside_the_scheduler_stalls_its_own_vp_only() {
     });
 }
 
-/// `n` microprocesses that read, each one byte; the pipe, and how many have begun.
+/// Starts `n` microprocesses that read one byte each. Returns their handles, the pipe, and the
+/// number that have started.
 fn readers(package: &Arc<Scheduler>, n: u32) -> (Vec<Handle<()>>, PipeWriter, Arc<AtomicU32>) {
     let (reader, writer) = std::io::pipe().expect("a pipe");
     let (reader, begun) = (Arc::new(reader), Arc::new(AtomicU32::new(0)));
@@ -289,7 +292,7 @@ fn readers(package: &Arc<Scheduler>, n: u32) -> (Vec<Handle<()>>, PipeWriter, Ar
 }
 
 #[test]
-fn the_pool_keeps_as_many_as_it_is_told() {
+fn pool_keeps_the_configured_number_of_threads() {
     under_each(1, 64, |package| {
         let (all, mut writer, begun) = readers(package, 20);
         until(|| begun.load(SeqCst) == 20 && package.kernel().counts().bound == 20);
@@ -297,17 +300,16 @@ fn the_pool_keeps_as_many_as_it_is_told() {
         package.kernel().set_concurrency(5);
         writer.write_all(&[0; 20]).expect("room");
         all.into_iter().for_each(|one| one.join().expect("no panic"));
-        // Nothing runs: all are in the pool.
+        // Nothing runs, so all threads are in the pool.
         until(|| package.kernel().counts().threads == 5);
         package.kernel().set_concurrency(1);
         until(|| package.kernel().counts().threads == 1);
     });
 }
 
-/// Nobody is told of its sleep, and the one kernel thread that the pool keeps is the one that
-/// sleeps.
+/// No source reports the sleep, and the only kernel thread in the pool is the one that sleeps.
 #[test]
-fn a_vp_that_nobody_carries_is_carried_though_all_kernel_threads_sleep_with_one() {
+fn vp_gets_a_carrier_while_all_kernel_threads_sleep() {
     let package = Scheduler::open(settings(Kind::Off, 2, 64)).expect("a scheduler");
     until(|| package.kernel().counts().threads == 1);
     let (mut reader, mut writer) = std::io::pipe().expect("a pipe");
@@ -315,7 +317,7 @@ fn a_vp_that_nobody_carries_is_carried_though_all_kernel_threads_sleep_with_one(
     let its = begun.clone();
     let sleeps = package.spawn(30, move || {
         its.store(true, SeqCst);
-        reader.read_exact(&mut [0]).expect("somebody writes");
+        reader.read_exact(&mut [0]).expect("a byte");
     });
     until(|| begun.load(SeqCst));
     package.spawn(30, || ()).expect("memory").join().expect("no panic");
@@ -326,16 +328,16 @@ fn a_vp_that_nobody_carries_is_carried_though_all_kernel_threads_sleep_with_one(
 }
 
 #[test]
-fn at_the_limit_of_kernel_threads_a_block_holds_its_vp_up_and_nothing_is_lost() {
+fn block_at_the_thread_limit_holds_its_vp_and_loses_nothing() {
     const MOST: usize = 6;
     under_each(2, MOST, |package| {
         let (all, mut writer, begun) = readers(package, 40);
-        // Each kernel thread has one: a microprocess that sleeps now keeps its VP.
+        // Each kernel thread has a microprocess: one that sleeps now keeps its VP.
         until(|| begun.load(SeqCst) == MOST as u32);
         let counts = package.kernel().counts();
         assert_eq!(counts.threads, MOST);
         assert!(counts.exhausted > 0, "{counts:?}");
-        // From outside, with nobody left to carry it.
+        // Spawned from outside, while no kernel thread can carry it.
         let late = package.spawn(60, yield_now).expect("memory");
         writer.write_all(&[0; 40]).expect("room");
         all.into_iter().for_each(|one| one.join().expect("no panic"));
@@ -345,13 +347,15 @@ fn at_the_limit_of_kernel_threads_a_block_holds_its_vp_up_and_nothing_is_lost() 
 }
 
 #[test]
-fn a_vp_with_nothing_to_run_uses_no_kernel_thread() {
+fn idle_vp_uses_no_kernel_thread() {
     under_each(4, 8, |package| {
-        // Lone sleepers: the spare that is told of each finds nothing and stays in the pool.
+        // Single sleepers: the spare that handles each *Blocked* finds nothing to run and stays in
+        // the pool.
         for _ in 0..20 {
             let (all, mut writer, begun) = readers(package, 1);
             until(|| begun.load(SeqCst) == 1 && package.kernel().counts().bound == 1);
-            // The one that sleeps, and no other: the rest is in the pool, or on its way there.
+            // Only the sleeping thread is outside of the pool: the others are in it or on their way
+            // to it.
             until(|| {
                 let counts = package.kernel().counts();
                 counts.threads - counts.waiting == 1
@@ -363,7 +367,7 @@ fn a_vp_with_nothing_to_run_uses_no_kernel_thread() {
 }
 
 #[test]
-fn a_panic_comes_out_of_join_and_locals_are_ones_own() {
+fn join_returns_the_panic_and_thread_locals_are_separate() {
     thread_local!(static OWN: std::cell::Cell<u32> = const { std::cell::Cell::new(0) });
     under_each(2, 16, |package| {
         let both = Arc::new(Barrier::new(8));

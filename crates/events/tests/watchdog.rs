@@ -1,8 +1,8 @@
-//! User schedulers that do not do their part: what the watchdog says of each, that the others go
-//! on, and that the process ends if it is to.
+//! User schedulers that violate the event protocol: the watchdog's report of each violation, the
+//! progress of the other VPs, and the abort if so configured.
 //!
-//! Each runs in a process of its own, whose stderr is read: this test program once more, with
-//! `KUMI_TEST_CHILD`.
+//! Each test runs its user scheduler in a child process, whose stderr is read: this test program
+//! once more, with `KUMI_TEST_CHILD`.
 #![cfg(not(loom))]
 
 #[path = "../examples/minimal/scheduler.rs"]
@@ -25,8 +25,8 @@ use kumihimo_events::watchdog::{Distrust, OnMisbehaviour, Violation};
 use kumihimo_events::{Kernel, KernelThread};
 use scheduler::{Scheduler, check, masked, yield_now};
 
-/// Not the least that can be had: on a machine with hundreds that want a core, the kernel alone may
-/// take that long for a call.
+/// Not the smallest possible bound: on a machine with hundreds of runnable threads, a single system
+/// call may take that long.
 const BOUND: Duration = Duration::from_millis(300);
 const CHILD: &str = "KUMI_TEST_CHILD";
 const MODE: &str = "KUMI_TEST_MODE";
@@ -37,7 +37,7 @@ fn is_child() -> bool {
 
 fn mode() -> Distrust {
     let on = Distrust::from_name(&std::env::var(MODE).expect("set by `again`")).expect("known").on;
-    // Where everything else wants a core, too, a well-behaved scheduler is not to be hurried.
+    // A well-behaved scheduler gets more time, since all cores are busy in that test.
     let bound = if on == OnMisbehaviour::Report { BOUND * 3 } else { BOUND };
     Distrust { on, bound }
 }
@@ -52,8 +52,8 @@ fn command(name: &str, mode: &str) -> Command {
     command
 }
 
-/// Runs the test `name` in a process of its own, once for each thing that can be done; returns what
-/// it said when `body` could go on.
+/// Runs the test `name` in a child process, once for each response of the watchdog. Checks the
+/// report, and that the process continues or aborts. In the child, runs `body`.
 fn provoked(name: &str, case: Violation, vp: u32, function: &str, body: impl FnOnce()) {
     if is_child() {
         return body();
@@ -92,7 +92,7 @@ fn until(is_so: impl Fn() -> bool) {
     }
 }
 
-/// The minimal user scheduler, without preemption.
+/// Opens the minimal user scheduler, without preemption.
 fn package(vps: u32) -> Arc<Scheduler> {
     let settings = Settings {
         vps,
@@ -107,7 +107,7 @@ fn package(vps: u32) -> Arc<Scheduler> {
     package
 }
 
-/// Others go on and on, switching and ending, after the accusation too; then `let_go`.
+/// Checks that other microprocesses start, switch and end after the report. Then calls `let_go`.
 fn others_go_on(package: &Arc<Scheduler>, case: Violation, let_go: impl FnOnce()) {
     until(|| package.kernel().violations(case) != 0);
     for _ in 0..100 {
@@ -129,7 +129,7 @@ fn spins_while_masked(go: &AtomicBool) {
     }
 }
 
-/// Begins microprocesses until one is on VP 0, which runs what `body` gives it, masked.
+/// Starts microprocesses until one runs on VP 0. That one runs the result of `body`, masked.
 fn stays_on_vp_0<B: FnOnce() + Send + 'static>(package: &Arc<Scheduler>, body: impl Fn() -> B) {
     let vp = Arc::new(AtomicU32::new(u32::MAX));
     while vp.swap(u32::MAX, SeqCst) != 0 {
@@ -149,9 +149,9 @@ fn stays_on_vp_0<B: FnOnce() + Send + 'static>(package: &Arc<Scheduler>, body: i
 }
 
 #[test]
-fn a_mask_that_is_never_cleared() {
+fn mask_never_cleared_is_reported() {
     provoked(
-        "a_mask_that_is_never_cleared",
+        "mask_never_cleared_is_reported",
         Violation::MaskNeverCleared,
         0,
         "spins_while_masked",
@@ -170,13 +170,13 @@ fn a_mask_that_is_never_cleared() {
 
 #[inline(never)]
 fn reads_while_masked(mut pipe: &PipeReader) {
-    pipe.read_exact(&mut [0]).expect("somebody writes");
+    pipe.read_exact(&mut [0]).expect("a byte");
 }
 
 #[test]
-fn a_scheduler_that_blocks() {
+fn blocked_scheduler_is_reported() {
     provoked(
-        "a_scheduler_that_blocks",
+        "blocked_scheduler_is_reported",
         Violation::SchedulerBlocked,
         0,
         "reads_while_masked",
@@ -204,9 +204,9 @@ fn never_comes_to_a_switch_point(go: &AtomicBool) {
 }
 
 #[test]
-fn one_that_does_not_yield_though_preempted() {
+fn preempted_microprocess_that_does_not_yield_is_reported() {
     provoked(
-        "one_that_does_not_yield_though_preempted",
+        "preempted_microprocess_that_does_not_yield_is_reported",
         Violation::NoYield,
         0,
         "never_comes_to_a_switch_point",
@@ -220,7 +220,8 @@ fn one_that_does_not_yield_though_preempted() {
                 check();
             });
             until(|| runs.load(SeqCst));
-            // There is one VP: this one ends the loop, once the VP is taken from it.
+            // There is one VP: this microprocess ends the loop of the other one, once the VP was
+            // taken from it.
             let high = package.spawn(50, move || go.store(true, SeqCst)).expect("memory");
             high.join().expect("no panic");
             low.expect("memory").join().expect("no panic");
@@ -231,7 +232,7 @@ fn one_that_does_not_yield_though_preempted() {
     );
 }
 
-/// Runs a script on each VP. What is blocked on VP 0 is not answered until it may be.
+/// A user scheduler that runs a script on each VP. Its `blocked` for VP 0 returns only once it may.
 #[derive(Default)]
 struct Script {
     may_answer: AtomicBool,
@@ -262,16 +263,16 @@ impl UserScheduler for Script {
 
     fn resumed(&self, vp: u32, thread: &KernelThread) {
         let times = {
-            let mut again = self.again.lock().expect("nobody panics");
+            let mut again = self.again.lock().expect("not poisoned");
             again[vp as usize] += 1;
             again[vp as usize]
         };
         if times == 1 {
-            assert!(thread.kernel().prepare(), "a kernel thread is to be had");
+            assert!(thread.kernel().prepare(), "a spare is available");
             thread.lend();
             until(|| self.answered[vp as usize].load(SeqCst) != 0);
             while thread.take_back() {
-                // Before the other one took it.
+                // The spare has not taken the VP yet.
                 thread.lend();
             }
             thread.kernel().unbind();
@@ -289,9 +290,9 @@ impl UserScheduler for Script {
 }
 
 #[test]
-fn blocked_that_is_never_answered() {
+fn blocked_never_answered_is_reported() {
     provoked(
-        "blocked_that_is_never_answered",
+        "blocked_never_answered_is_reported",
         Violation::BlockedNeverAnswered,
         0,
         "does_not_answer",
@@ -312,8 +313,8 @@ fn blocked_that_is_never_answered() {
             kernel.resume(0, None).expect("a kernel thread");
             until(|| kernel.violations(Violation::BlockedNeverAnswered) != 0);
             kernel.resume(1, None).expect("a kernel thread");
-            // Twice each: VP 1 although the thread that was to be told of it hangs, VP 0 once it
-            // has answered.
+            // Each VP is resumed twice: VP 1 although the thread that handles its *Blocked* may be
+            // stuck, VP 0 once that thread has returned.
             until(|| user.done.load(SeqCst) == 4);
             assert_eq!(kernel.counts().overridden, 1);
             kernel.dismiss();
@@ -323,7 +324,7 @@ fn blocked_that_is_never_answered() {
     );
 }
 
-/// Blocks, switches, busy kernel threads, stops: none of it is misbehaviour.
+/// Blocks, switches, busy kernel threads and stopped processes are no violations.
 #[test]
 fn well_behaved_scheduler_is_not_accused() {
     const NAME: &str = "well_behaved_scheduler_is_not_accused";
@@ -332,7 +333,7 @@ fn well_behaved_scheduler_is_not_accused() {
         for _ in 0..3 {
             std::thread::sleep(BOUND);
             for signal in [libc::SIGSTOP, libc::SIGCONT] {
-                // SAFETY: a child of ours that was not waited for: its number is its own.
+                // SAFETY: a child that was not waited for, so that its ID is not reused.
                 unsafe { libc::kill(child.id() as i32, signal) };
                 std::thread::sleep(BOUND * 2);
             }
@@ -379,7 +380,7 @@ fn well_behaved_scheduler_is_not_accused() {
                     })
                 })
                 .collect();
-            // And nothing at all for a while: the watchdog lies down, and gets up.
+            // Afterwards nothing runs for a while: the watchdog goes to sleep, and is woken again.
             for one in all {
                 one.expect("memory").join().expect("no panic");
             }

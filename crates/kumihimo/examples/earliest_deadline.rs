@@ -10,6 +10,7 @@ use kumihimo::policy::{Info, Placement, Policy, Why};
 use kumihimo::runtime::Runtime;
 use kumihimo::thread;
 
+// ANCHOR: policy
 /// Within each priority, the work that is due first runs first; work without a deadline runs last.
 struct EarliestDeadline;
 
@@ -23,6 +24,7 @@ impl Policy for EarliestDeadline {
         Placement { level: info.effective().get(), quantum: Duration::MAX, key: Some(key) }
     }
 }
+// ANCHOR_END: policy
 
 /// Starts jobs that are due in so many milliseconds each; gives the order in which they ran.
 pub fn order(due: &[u64]) -> io::Result<Vec<u64>> {

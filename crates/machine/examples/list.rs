@@ -1,7 +1,9 @@
-//! How long it takes to list 100,000 microprocesses of 10 address spaces:
-//! `cargo run --release -p kumihimo-machine --example list`. One line a round: one address space
-//! after the other, then all at once. Each is a process of its own and answers from made-up tables:
-//! what the runtime needs to look at its microprocesses comes on top.
+//! Measures how long it takes to list 100,000 microprocesses of 10 address spaces: `cargo run
+//! --release -p kumihimo-machine --example list`.
+//!
+//! Prints one line per round: first one address space after the other, then all at once. Each
+//! address space is a process that answers from generated tables, so the time that the runtime
+//! needs to examine its microprocesses is not included.
 
 use std::error::Error;
 use std::io::{self, Read, Write};
@@ -93,13 +95,13 @@ fn serve(directory: &std::path::Path) -> Result<(), Box<dyn Error>> {
     let crowd: Arc<dyn ControlHandler> = Arc::new(Crowd(number.location()));
     let _control = Control::start(number, Arc::downgrade(&crowd))?;
     println!();
-    // Until the measuring process is gone.
+    // Serves until the measuring process closes the pipe.
     io::stdin().read_to_end(&mut Vec::new())?;
     Ok(())
 }
 
 fn list(mut one: Neighbour) -> usize {
-    one.microprocesses().expect("it answers").len()
+    one.microprocesses().expect("the address space answers").len()
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -126,8 +128,10 @@ fn main() -> Result<(), Box<dyn Error>> {
             .into_iter()
             .map(|one| std::thread::spawn(move || list(one)))
             .collect();
-        let at_once: usize =
-            threads.into_iter().map(|thread| thread.join().expect("it answers")).sum();
+        let at_once: usize = threads
+            .into_iter()
+            .map(|thread| thread.join().expect("the listing thread does not panic"))
+            .sum();
         println!("{count} in turn: {in_turn:?}; {at_once} at once: {:?}", begun.elapsed());
     }
     for mut space in spaces {

@@ -1,4 +1,4 @@
-//! To look at the address spaces of a machine from outside, and to steer what runs in them.
+//! Client: lists the address spaces of a machine, and controls their microprocesses.
 
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,17 +20,17 @@ use crate::protocol::{
     ActionResult, Bytes, Greeting, LONGEST_ANSWER, Line, MOST_BYTES, PROTOCOL, Request, Text,
 };
 
-/// How long a request may take.
+/// Default time limit of a request.
 const TIME_LIMIT: Duration = Duration::from_secs(2);
-/// A long list comes in parts: the time limit is that of each wait, and so many time limits that of
-/// all.
+/// A long list arrives in parts. The time limit applies to each wait, and this multiple of it to
+/// the whole list.
 const WHOLE: u32 = 10;
-/// Most bytes of a list, five times what the largest table there can be is.
+/// Largest number of bytes in a list; the largest possible table is a fifth of this.
 const MOST: u64 = 1 << 30;
-/// A connection that is closed without an answer (the server had too many) is opened again.
+/// Number of attempts to connect. A server with too many connections closes one without an answer.
 const ATTEMPTS: u32 = 3;
 
-/// The address spaces of one user on this machine, as their run-time directory has them.
+/// The address spaces of one user on this machine, as found in the user's run-time directory.
 #[derive(Clone, Debug)]
 pub struct Machine {
     pub(crate) directory: Arc<Directory>,
@@ -38,46 +38,48 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// The caller's: see [`Directory::mine`] for where that is.
+    /// Opens the caller's run-time directory; see [`Directory::mine`] for its place.
     ///
     /// # Errors
-    /// [`Error::Directory`].
+    /// Returns [`Error::Directory`] if there is no usable directory.
     pub fn mine() -> Result<Machine, Error> {
         Ok(Machine { directory: Arc::new(Directory::mine()?), time_limit: TIME_LIMIT })
     }
 
-    /// Those of directory `path`, anybody's.
+    /// Opens the run-time directory at `path`, of any user.
     ///
     /// # Errors
-    /// [`Error::Directory`].
+    /// Returns [`Error::Directory`] if the directory cannot be used.
     pub fn at(path: &Path) -> Result<Machine, Error> {
         Ok(Machine { directory: Arc::new(Directory::at(path)?), time_limit: TIME_LIMIT })
     }
 
-    /// How long a request may wait for something to come, 2 s unless told; a long list as a whole
-    /// ten times that.
+    /// Sets the time limit for the wait for data, 2 s by default. A long list as a whole may take
+    /// ten times as long.
     #[must_use]
     pub fn time_limit(self, time_limit: Duration) -> Machine {
         Machine { time_limit, ..self }
     }
 
-    /// Where their run-time directory is.
+    /// Returns the path of the run-time directory.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.directory.path()
     }
 
-    /// The living address spaces in order of their numbers. What dead ones left is removed, if the
-    /// directory is the caller's own. One may end right after: then [`Error::Gone`] comes when it
-    /// is asked.
+    /// Returns the living address spaces in the order of their numbers. Removes the files of dead
+    /// ones if the directory is the caller's own. An address space may end at any time; requests to
+    /// it then fail with [`Error::Gone`].
     ///
     /// # Errors
-    /// [`Error::Directory`]: something there is not Kumihimo's.
+    /// Returns [`Error::Directory`] if the directory contains an entry that Kumihimo did not
+    /// create.
     pub fn spaces(&self) -> Result<Vec<Neighbour>, Error> {
         let mut living = Vec::new();
         for number in self.directory.numbers()? {
             let mut neighbour = self.unchecked(number);
-            // Others cannot see the locks; a socket without a process refuses.
+            // Other users cannot test the locks, but connecting to a socket without a process
+            // fails.
             let lives = if self.directory.is_mine() {
                 self.directory.is_living(number)?
             } else {
@@ -88,7 +90,7 @@ impl Machine {
                     }
                     Err(Error::Gone(_)) => false,
                     Err(e @ Error::Directory(_)) => return Err(e),
-                    // It lives, and will say why it does not answer.
+                    // The address space is alive; its first request returns this error again.
                     Err(_) => true,
                 }
             };
@@ -99,10 +101,11 @@ impl Machine {
         Ok(living)
     }
 
-    /// Address space `number`: of an id, `id.location().space()`.
+    /// Returns address space `number`; in an ID, the number is `id.location().space()`.
     ///
     /// # Errors
-    /// [`Error::Gone`]: there is none. [`Error::Directory`].
+    /// Returns [`Error::Gone`] if there is none, and [`Error::Directory`] if the directory cannot
+    /// be used.
     pub fn neighbour(&self, number: u16) -> Result<Neighbour, Error> {
         let none = |why: &str| {
             Error::Gone(format!(
@@ -111,10 +114,12 @@ impl Machine {
             ))
         };
         if number == 0 {
-            return Err(none(": 0 is one that has no number, and that nobody else can find"));
+            return Err(none(
+                ": number 0 means that an address space has no number and cannot be found",
+            ));
         }
         if number >= SPACES {
-            return Err(none(&format!(": numbers end at {}", SPACES - 1)));
+            return Err(none(&format!(": the largest number is {}", SPACES - 1)));
         }
         let mine = self.directory.is_mine();
         let lives = if mine {
@@ -135,9 +140,8 @@ impl Machine {
     }
 }
 
-/// One address space, seen from outside. It connects when it is first asked, and again when the
-/// connection was closed meanwhile. All requests block the kernel thread, each within the time
-/// limit.
+/// One address space. The first request connects; a later one connects again if the connection was
+/// closed. All requests block the kernel thread, each within the time limit.
 #[derive(Debug)]
 pub struct Neighbour {
     directory: Arc<Directory>,
@@ -147,74 +151,74 @@ pub struct Neighbour {
 }
 
 impl Neighbour {
-    /// Its number: the first part of the ids in it.
+    /// Returns the number of the address space, which is the first part of its IDs.
     #[must_use]
     pub fn number(&self) -> u16 {
         self.number
     }
 
-    /// The address space itself.
+    /// Describes the address space.
     ///
     /// # Errors
-    /// Any [`Error`], as all of the following.
+    /// Returns an [`Error`] of any kind, as all following functions do.
     pub fn space(&mut self) -> Result<Space, Error> {
         self.one(&Request::Space)
     }
 
-    /// Every living microprocess in it.
+    /// Lists every living microprocess.
     ///
     /// # Errors
-    /// Any.
+    /// Returns an [`Error`] of any kind.
     pub fn microprocesses(&mut self) -> Result<Vec<Microprocess>, Error> {
         self.all(&Request::Microprocesses)
     }
 
-    /// One of them.
+    /// Describes one microprocess.
     ///
     /// # Errors
-    /// [`Refused::Stale`]: it has ended. Any other.
+    /// Returns [`Refused::Stale`] if the microprocess has ended, or an [`Error`] of any other kind.
     pub fn microprocess(&mut self, id: Id) -> Result<Microprocess, Error> {
         self.one(&Request::Microprocess { id })
     }
 
-    /// The usage table, of one kind or of all.
+    /// Lists the usage table, of one kind or of all.
     ///
     /// # Errors
-    /// Any.
+    /// Returns an [`Error`] of any kind.
     pub fn resources(&mut self, kind: Option<Kind>) -> Result<Vec<Resource>, Error> {
         self.all(&Request::Resources { kind: kind.map(|kind| kind.to_string()) })
     }
 
-    /// Suspends, resumes, cancels one, or changes its priority.
+    /// Suspends, resumes or cancels a microprocess, or changes its priority.
     ///
     /// # Errors
-    /// Any.
+    /// Returns an [`Error`] of any kind.
     pub fn act(&mut self, id: Id, action: Action) -> Result<Done, Error> {
         self.one(&Request::Act { id, action }).map(|ActionResult { done }| done)
     }
 
-    /// Where one is in its program, a line a frame.
+    /// Returns the backtrace of a microprocess, one line per frame.
     ///
     /// # Errors
-    /// Any.
+    /// Returns an [`Error`] of any kind.
     pub fn backtrace(&mut self, id: Id) -> Result<String, Error> {
         self.one(&Request::Backtrace { id }).map(|Text { text }| text)
     }
 
-    /// All that is counted there.
+    /// Lists all metrics.
     ///
     /// # Errors
-    /// Any.
+    /// Returns an [`Error`] of any kind.
     pub fn metrics(&mut self) -> Result<Vec<Metric>, Error> {
         self.all(&Request::Metrics)
     }
 
-    /// Writes the trace so far to `out`, in Perfetto's format. Takes as long as it takes, as long
-    /// as something comes within each time limit.
+    /// Writes the trace recorded so far to `out`, in Perfetto's format. There is no limit on the
+    /// whole, but data must arrive within each time limit.
     ///
     /// # Errors
-    /// [`Refused::Unsupported`]: nothing is traced there. [`Error::Io`]: what `out` says. Any
-    /// other.
+    /// Returns [`Refused::Unsupported`] if the address space does not trace, [`Error::Io`] for an
+    /// error of `out`, or an [`Error`] of any other kind.
     pub fn trace(&mut self, out: &mut dyn Write) -> Result<(), Error> {
         self.ask(&Request::Trace, &mut |connection, Bytes { bytes }| {
             if bytes > MOST_BYTES {
@@ -223,7 +227,7 @@ impl Neighbour {
             connection.whole = None;
             connection.copy(bytes, out)
         })?;
-        // The server closes it after a trace.
+        // The server closes the connection after a trace.
         self.connection = None;
         Ok(())
     }
@@ -244,7 +248,7 @@ impl Neighbour {
             _ => {
                 self.connection = None;
                 Err(Error::Protocol(format!(
-                    "address space {}: one answer was expected",
+                    "address space {}: expected exactly one item in the answer",
                     self.number
                 )))
             }
@@ -275,14 +279,14 @@ impl Neighbour {
                     if connection.received == 0 && connection.start == connection.buffer.len() => {}
                 Err(Failure::Closed) => {
                     let text = format!(
-                        "address space {} ended in the middle of its answer, or closed the connection",
+                        "address space {} ended during its answer, or closed the connection",
                         self.number
                     );
                     return Err(Error::Gone(text));
                 }
                 Err(Failure::Error(error)) => {
-                    // After an error both sides are at the end of an answer; after anything else
-                    // nobody knows.
+                    // After a refusal, both sides are at the end of an answer. After any other
+                    // error, the position is unknown.
                     if let Error::Refused(_) = error {
                         self.connection = Some(connection);
                     }
@@ -293,7 +297,7 @@ impl Neighbour {
         let lives = self.directory.is_mine() && self.directory.is_living(self.number)?;
         let closes = format!("address space {} closes connections without an answer", self.number);
         Err(if lives {
-            Error::Refused(Refused::Busy(format!("{closes}: too many ask it at once")))
+            Error::Refused(Refused::Busy(format!("{closes}: too many clients connect at once")))
         } else {
             Error::Gone(format!("{closes}: it is ending"))
         })
@@ -322,7 +326,7 @@ impl Neighbour {
             whole: Some(deadline),
         };
         connection.greeting().map_err(|failure| match failure {
-            Failure::Closed => socket::gone(number, "it closed the connection"),
+            Failure::Closed => socket::gone(number, "the connection was closed"),
             Failure::Error(error) => error,
         })?;
         Ok(connection)
@@ -330,7 +334,7 @@ impl Neighbour {
 }
 
 enum Failure {
-    /// By the other side.
+    /// The server closed the connection.
     Closed,
     Error(Error),
 }
@@ -345,22 +349,22 @@ impl From<Error> for Failure {
 struct Connection {
     number: u16,
     socket: OwnedFd,
-    /// 0 where it is in another pid namespace that this one cannot see into.
+    /// 0 if the process is in a pid namespace that is not visible from this one.
     pid: i32,
     time_limit: Duration,
     buffer: Vec<u8>,
-    /// What stands before has been read.
+    /// The bytes before this position were read.
     start: usize,
-    /// Bytes of this answer.
+    /// Number of bytes of this answer.
     received: u64,
-    /// Something comes before, ...
+    /// Time by which data must arrive.
     deadline: Instant,
-    /// ... and the end of the answer, if there is a limit to that, before this.
+    /// Time by which the answer must end, if that is limited.
     whole: Option<Instant>,
 }
 
 impl Connection {
-    /// The server speaks first, so that nothing is ever sent to one that is not what it seems.
+    /// Reads the greeting. The server sends first, so no request reaches a server of another kind.
     fn greeting(&mut self) -> Result<(), Failure> {
         let line = self.line()?;
         let greeting = match Line::<Greeting>::parse(&self.buffer[line]) {
@@ -371,7 +375,7 @@ impl Connection {
         };
         if greeting.protocol != PROTOCOL {
             return Err(Error::Protocol(format!(
-                "address space {} (Kumihimo {}) speaks protocol {}, and this program (Kumihimo {}) protocol {PROTOCOL}: use one of its version",
+                "address space {} (Kumihimo {}) uses protocol {}, but this program (Kumihimo {}) uses protocol {PROTOCOL}: use the same version",
                 self.number,
                 greeting.version,
                 greeting.protocol,
@@ -381,13 +385,13 @@ impl Connection {
         }
         if greeting.space != self.number {
             return Err(self
-                .nonsense(&format!("it says that it is address space {}", greeting.space))
+                .nonsense(&format!("its greeting names address space {}", greeting.space))
                 .into());
         }
         Ok(())
     }
 
-    /// Nothing came since the last answer, so it was not closed either.
+    /// Returns whether the connection is open: no data has arrived since the last answer.
     fn is_open(&self) -> bool {
         let mut fds = [PollFd::new(&self.socket, PollFlags::IN)];
         self.start == self.buffer.len()
@@ -410,7 +414,7 @@ impl Connection {
                 }
                 Ok(Line::End(of)) if of == count => return Ok(()),
                 Ok(Line::End(of)) => {
-                    return Err(self.nonsense(&format!("{count} lines came of {of}")).into());
+                    return Err(self.nonsense(&format!("{count} of {of} lines arrived")).into());
                 }
                 Ok(Line::Error(refused)) => return Err(Error::Refused(refused).into()),
                 Err(e) => return Err(self.nonsense(&e).into()),
@@ -424,7 +428,8 @@ impl Connection {
                 Ok(n) => line = &line[n..],
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => self.wait(PollFlags::OUT)?,
-                // What it said before it closed may say why.
+                // The answer that the server sent before it closed the connection may contain the
+                // reason.
                 Err(Errno::PIPE | Errno::CONNRESET) => return Ok(()),
                 Err(e) => return Err(self.io(e)),
             }
@@ -432,7 +437,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The next line, without its end: where in the buffer it is.
+    /// Reads the next line, and returns its range in the buffer, without its end.
     fn line(&mut self) -> Result<std::ops::Range<usize>, Failure> {
         let mut searched = self.start;
         loop {
@@ -449,7 +454,7 @@ impl Connection {
         }
     }
 
-    /// The next `bytes` bytes.
+    /// Copies the next `bytes` bytes to `out`.
     fn copy(&mut self, mut bytes: usize, out: &mut dyn Write) -> Result<(), Failure> {
         while bytes > 0 {
             if self.start == self.buffer.len() {
@@ -463,7 +468,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Some more, behind what has not been read, which moves to the beginning.
+    /// Receives more bytes. Moves the unread bytes to the beginning of the buffer, and appends the
+    /// new ones.
     fn receive(&mut self) -> Result<(), Failure> {
         const AT_ONCE: usize = 256 << 10;
         self.buffer.drain(..self.start);
@@ -506,15 +512,15 @@ impl Connection {
         }
     }
 
-    /// Why nothing comes.
+    /// Returns why no data arrives.
     fn silence(&self) -> Error {
         let (number, pid) = (self.number, self.pid);
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        // After the program's name, which may contain anything: proc_pid_stat(5).
+        // The state follows the program's name, which may contain any characters: proc_pid_stat(5).
         let state = stat.rsplit(')').next().and_then(|rest| rest.trim_start().chars().next());
         if matches!(state, Some('T' | 't')) {
             return Error::Stopped(format!(
-                "address space {number} is stopped, so nobody answers: kill -CONT {pid}, or end its debugger"
+                "address space {number} is stopped and cannot answer: kill -CONT {pid}, or detach its debugger"
             ));
         }
         let process = if pid == 0 {
@@ -530,7 +536,7 @@ impl Connection {
 
     fn nonsense(&self, what: &str) -> Error {
         Error::Protocol(format!(
-            "address space {}: its answer cannot be understood ({what}): another version of Kumihimo?",
+            "address space {}: invalid answer ({what}); it may be another version of Kumihimo",
             self.number
         ))
     }

@@ -1,19 +1,21 @@
-//! The descriptors that an address space holds for its place among the others, and that a fork's
-//! child has copies of: a lock lasts as long as any copy, so the child has to close its own.
+//! Descriptors that the child of a fork must close.
+//!
+//! An address space keeps its number by a file lock, which lasts as long as any copy of the
+//! descriptor. The child of a fork has copies and must close them, so that the number does not
+//! outlive the parent.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// How many the first part has room for; each further one has room for twice as many as the one
-/// before.
+/// Capacity of the first part; each further part has twice the capacity of the previous one.
 const FIRST: usize = 64;
-/// For four million descriptors.
+/// Number of parts, enough for four million descriptors.
 const PARTS: usize = 16;
 const NONE: RawFd = -1;
 
-/// Their numbers. In atomics, since the child of a process with several kernel threads may take no
-/// lock.
+/// The numbers of the descriptors. They are atomics, because the child of a multi-threaded process
+/// must not take a lock.
 #[derive(Debug, Default)]
 pub struct Descriptors {
     parts: [OnceLock<Box<[AtomicI32]>>; PARTS],
@@ -21,19 +23,20 @@ pub struct Descriptors {
 }
 
 impl Descriptors {
-    /// None yet.
+    /// Creates an empty set.
     #[must_use]
     pub fn new() -> Arc<Descriptors> {
         Arc::default()
     }
 
-    /// Whether this is a fork's child that has closed them: then their numbers are others'.
+    /// Returns whether this process is the child of a fork that has closed the descriptors. Their
+    /// numbers may then belong to other files.
     #[must_use]
     pub fn are_forgotten(&self) -> bool {
         self.forgotten.load(Ordering::Relaxed)
     }
 
-    /// Notes one down: where.
+    /// Stores a number, and returns its place.
     fn claim(&self, fd: RawFd) -> Option<(usize, usize)> {
         self.parts.iter().enumerate().find_map(|(part, numbers)| {
             let room = || (0..FIRST << part).map(|_| AtomicI32::new(NONE)).collect();
@@ -47,25 +50,26 @@ impl Descriptors {
         })
     }
 
-    /// In a fork's child: closes its copies, which changes nothing for the parent. Takes no lock,
-    /// allocates nothing: async-signal-safe.
+    /// Closes the child's copies after a fork, without effect on the parent. Takes no lock and does
+    /// not allocate: async-signal-safe.
     pub fn forget_in_child(&self) {
         if self.forgotten.swap(true, Ordering::Relaxed) {
             return;
         }
-        // A part that another kernel thread was just making is not there.
+        // A part that another kernel thread was creating during the fork is absent.
         for number in self.parts.iter().filter_map(OnceLock::get).flatten() {
             let number = number.load(Ordering::Relaxed);
             if number != NONE {
-                // Their owners are the parent's kernel threads' or see that they are forgotten.
+                // Their owners are threads of the parent, or call `are_forgotten` before they use a
+                // descriptor.
                 let _ = nix::unistd::close(number);
             }
         }
     }
 }
 
-/// One of them. Closed when it is dropped; in a fork's child that has forgotten them its number is
-/// another's, and dropping it does nothing.
+/// A descriptor in the set, which is closed when this value is dropped. In a child that has closed
+/// its copies, the number may belong to another file, and dropping has no effect.
 #[derive(Debug)]
 pub struct Kept {
     /// `None` only in `drop`.
@@ -75,11 +79,11 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// `fd`, noted down among `by`.
+    /// Adds `fd` to `by`.
     #[must_use]
     pub fn new(fd: OwnedFd, by: &Arc<Descriptors>) -> Kept {
         let place = by.claim(fd.as_raw_fd());
-        debug_assert!(place.is_some(), "there are not so many");
+        debug_assert!(place.is_some(), "too many descriptors");
         Kept { fd: Some(fd), place, by: by.clone() }
     }
 }
@@ -97,12 +101,12 @@ impl Drop for Kept {
     fn drop(&mut self) {
         let Some(fd) = self.fd.take() else { return };
         if self.by.forgotten.load(Ordering::Relaxed) {
-            // Closed, and its number may be another's.
+            // The descriptor is closed already, and its number may belong to another file.
             std::mem::forget(fd);
             return;
         }
-        // Before it is closed: after that its number may be another's, which a child must not
-        // close.
+        // Cleared before the descriptor is closed: afterwards its number may belong to another
+        // file, which a child must not close.
         if let Some((part, at)) = self.place
             && let Some(numbers) = self.by.parts[part].get()
         {

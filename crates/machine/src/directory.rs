@@ -1,21 +1,21 @@
-//! The user's run-time directory: which address spaces live, without a daemon that is asked.
+//! The user's run-time directory: the registry of living address spaces, without a daemon.
 //!
 //! ```text
-//! 12          address space 12: locked (flock) while it lives; the generation below which its
-//!             ids may have been used
+//! 12          address space 12: locked (flock) while it lives; contains the generation below which
+//!             its IDs may have been used
 //! 12.socket   its control socket
-//! 12.ear      where neighbours tell it that something on the board concerns it (its core listener)
-//! 12.gates    where callers of its gates are let in, and
-//! gate.NAME   a symbolic link to 12: the gate of that name is one of its ([`crate::gates`])
-//! next        the number that is tried next
+//! 12.ear      its core listener, at which neighbours notify it of changes on the board
+//! 12.gates    the socket at which callers of its gates connect
+//! gate.NAME   a symbolic link to 12: address space 12 serves this gate ([`crate::gates`])
+//! next        the number to try next
 //! ```
-//! A lock is the kernel's word that its holder lives: it goes with the process however that ends,
-//! and no process id is compared, which might be another's by now. Only the holder of the lock of a
-//! number makes and removes its sockets and names. File `12` stays: a successor begins above what
-//! it says, so that ids of the dead lead to nothing.
+//! A lock proves that its holder is alive: the kernel releases it when the process ends in any way.
+//! Process IDs are not compared, because they are reused. Only the holder of a number's lock
+//! creates and removes its sockets and names. File `12` is never removed. The next holder starts
+//! above the generation in the file, so IDs of dead address spaces remain invalid.
 //!
-//! All is done relative to the open directory, and nothing in it is followed: what is not ours, or
-//! could be written by others, is refused.
+//! All operations are relative to the open directory and follow no links. Entries of another user,
+//! or with write permission for others, are refused.
 
 mod core_notifier;
 pub(crate) mod gate_names;
@@ -41,19 +41,19 @@ use rustix::thread::Timespec;
 use crate::descriptors::{Descriptors, Kept};
 use crate::error::Error;
 
-/// What others must not be able to do to anything here.
+/// Mode bits that entries must not have.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
-/// Nobody holds the lock of `next` for longer than it takes to look through all numbers, unless it
-/// is stopped just there.
+/// Limit for waiting on the lock of `next`. A process holds it while it tests all numbers; only a
+/// process that is stopped meanwhile holds it longer.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Ten digits and the end of the line.
+/// Length of a note: ten digits and a newline.
 const NOTE: usize = 11;
 
-/// A run-time directory, open.
+/// An open run-time directory.
 #[derive(Debug)]
 pub struct Directory {
     pub(crate) fd: Kept,
-    /// Of this one and of all that is kept open in it.
+    /// All descriptors that are kept open for this directory.
     descriptors: Arc<Descriptors>,
     path: PathBuf,
     owner: u32,
@@ -65,28 +65,29 @@ pub(crate) struct Claimed {
     pub(crate) number: u16,
     /// The first generation that was never used.
     pub(crate) first: u32,
-    /// Locked until the last descriptor of it is closed.
+    /// Locked until its last descriptor is closed.
     pub(crate) lock: Kept,
 }
 
-/// Why a directory is not used.
+/// Reasons why a directory is not used.
 enum Unusable {
-    /// Another one may serve.
+    /// The directory does not work here; another place may.
     Other(String),
-    /// Somebody put it there, or no other one would be of more use.
+    /// The directory is foreign, or the failure would affect every other place as well.
     Planted(Error),
 }
 
 impl Directory {
-    /// The caller's: `$KUMI_DIR` if that is set. Else the first that is there already, or can be
-    /// made, of `$XDG_RUNTIME_DIR/kumihimo`, `/run/user/UID/kumihimo`, `/dev/shm/kumihimo-UID` and
-    /// `/tmp/kumihimo-UID`. UID is the effective user's; a [privileged
-    /// program](kumihimo_config::is_privileged) ignores both variables.
+    /// Opens the caller's directory: `$KUMI_DIR` if that is set. Otherwise it is the first of these
+    /// that exists, or else the first that can be created: `$XDG_RUNTIME_DIR/kumihimo`,
+    /// `/run/user/UID/kumihimo`, `/dev/shm/kumihimo-UID` and `/tmp/kumihimo-UID`. UID is the
+    /// effective user. A [privileged program](kumihimo_config::is_privileged) ignores both
+    /// variables.
     ///
     /// # Errors
-    /// [`Error::Directory`]: none can be made; the one that is to be made is a symbolic link,
-    /// another user's, or can be written by others; or `KUMI_DIR=off`. [`Error::Invalid`]: a
-    /// `KUMI_` variable has a value that is not allowed.
+    /// Returns [`Error::Directory`] if no directory can be created, if the directory is a symbolic
+    /// link, belongs to another user or is writable by others, or if `KUMI_DIR=off`. Returns
+    /// [`Error::Invalid`] if a `KUMI_` variable has an invalid value.
     pub fn mine() -> Result<Directory, Error> {
         let config = kumihimo_config::check().map_err(|e| Error::Invalid(e.to_string()))?;
         match &config.dir {
@@ -102,8 +103,8 @@ impl Directory {
         }
     }
 
-    /// One that is there counts before one that has to be made: processes that are told of
-    /// different places meet.
+    /// Prefers an existing directory to a new one, so that processes with different environments
+    /// find each other.
     fn first_of(places: &[PathBuf]) -> Result<Directory, Error> {
         if let Some(found) = places.iter().find_map(|place| Directory::usable(place).ok()) {
             return Ok(found);
@@ -117,20 +118,20 @@ impl Directory {
             }
         }
         Err(Error::Directory(format!(
-            "no run-time directory ({}): set KUMI_DIR to one that can be written",
+            "no run-time directory ({}): set KUMI_DIR to a writable one",
             reasons.join("; ")
         )))
     }
 
-    /// The caller's at `path`, which is made if need be.
+    /// Opens the caller's directory at `path`, and creates it if necessary.
     ///
     /// # Errors
-    /// As [`mine`](Directory::mine); a path that is not absolute.
+    /// Returns the errors of [`mine`](Directory::mine), and an error if the path is not absolute.
     pub fn own(path: &Path) -> Result<Directory, Error> {
         if !path.is_absolute() {
             let path = path.display();
             return Err(Error::Directory(format!(
-                "run-time directory {path}: an absolute path is wanted (KUMI_DIR)"
+                "run-time directory {path}: the path must be absolute; change KUMI_DIR"
             )));
         }
         Directory::made(path).map_err(|unusable| match unusable {
@@ -139,11 +140,11 @@ impl Directory {
         })
     }
 
-    /// Anybody's at `path`: to look and ask, never to join or sweep unless it is the caller's own.
+    /// Opens the directory at `path`, of any user. If it is another user's, it can only be read.
     ///
     /// # Errors
-    /// [`Error::Directory`]: none is there; a symbolic link; one that others than its owner can
-    /// write.
+    /// Returns [`Error::Directory`] if there is none, or if it is a symbolic link or writable by
+    /// others than its owner.
     pub fn at(path: &Path) -> Result<Directory, Error> {
         match Directory::existing(path) {
             Ok(directory) => Ok(directory),
@@ -165,20 +166,20 @@ impl Directory {
         Directory::usable(path)
     }
 
-    /// The caller's own, where it may write.
+    /// Opens the caller's own directory, if the caller may write there.
     fn usable(path: &Path) -> Result<Directory, Unusable> {
         let me = process::geteuid().as_raw();
         let others = |owner: u32| {
             let shown = path.display();
             Unusable::Planted(Error::Directory(format!(
-                "run-time directory {shown} belongs to user {owner} and not to user {me}: have it removed, or set KUMI_DIR to another one"
+                "run-time directory {shown} belongs to user {owner} and not to user {me}: have it removed, or set KUMI_DIR to another directory"
             )))
         };
         let directory = match Directory::existing(path) {
             Ok(directory) if directory.owner == me => directory,
             Ok(directory) => return Err(others(directory.owner)),
             Err(Unusable::Other(reason)) => {
-                // One that its owner keeps shut.
+                // The owner has denied access to others.
                 let stat = fs::lstat(path).ok().filter(|stat| stat.st_uid != me);
                 return Err(stat.map_or(Unusable::Other(reason), |stat| others(stat.st_uid)));
             }
@@ -197,15 +198,16 @@ impl Directory {
         let shown = path.display();
         let planted = |what: &str| {
             Unusable::Planted(Error::Directory(format!(
-                "run-time directory {shown} {what}, and is not used: remove it, or set KUMI_DIR to another one"
+                "run-time directory {shown} {what} and is not used: remove it, or set KUMI_DIR to another directory"
             )))
         };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = match fs::open(path, flags, Mode::empty()) {
             Ok(fd) => fd,
-            // Both flags together: one error for symbolic links and for files.
+            // With both flags, Linux returns the same errors for symbolic links and for files;
+            // open(2).
             Err(Errno::NOTDIR | Errno::LOOP) if fs::lstat(path).is_ok() => {
-                return Err(planted("is a symbolic link, or no directory"));
+                return Err(planted("is a symbolic link or not a directory"));
             }
             Err(e @ (Errno::MFILE | Errno::NFILE)) => {
                 return Err(Unusable::Planted(Error::io(format!("run-time directory {shown}"))(e)));
@@ -215,7 +217,7 @@ impl Directory {
         let stat = fs::fstat(&fd)
             .map_err(|e| Unusable::Other(format!("{shown}: {}", std::io::Error::from(e))))?;
         if stat.st_mode & WRITABLE_BY_OTHERS != 0 {
-            return Err(planted("can be written by others than its owner"));
+            return Err(planted("is writable by others than its owner"));
         }
         let descriptors = Descriptors::new();
         Ok(Directory {
@@ -226,24 +228,24 @@ impl Directory {
         })
     }
 
-    /// Where it is.
+    /// Returns the path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whose it is.
+    /// Returns the owner (user ID) of the directory.
     #[must_use]
     pub fn owner(&self) -> u32 {
         self.owner
     }
 
-    /// Whether the caller may change things here.
+    /// Returns whether the caller may change the directory.
     pub(crate) fn is_mine(&self) -> bool {
         self.owner == process::geteuid().as_raw()
     }
 
-    /// As a descriptor of this directory, which a fork's child forgets with it.
+    /// Adds `fd` to the descriptors of this directory, which a fork's child closes together.
     pub(crate) fn keep(&self, fd: OwnedFd) -> Kept {
         Kept::new(fd, &self.descriptors)
     }
@@ -255,22 +257,22 @@ impl Directory {
 
     pub(crate) fn planted(&self, name: &str, what: &str) -> Error {
         Error::Directory(format!(
-            "{} {what}, and is not used: Kumihimo did not make it so; remove it",
+            "{} {what} and is not used: Kumihimo did not create it in this form; remove it",
             self.path.join(name).display()
         ))
     }
 
-    /// That nobody finds anything here any more, if so.
+    /// Returns an error if this directory is no longer at its path.
     fn lost(&self) -> Option<Error> {
         let why = match fs::fstat(&self.fd) {
             Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => {
                 (stat.st_nlink == 0).then_some("this run-time directory was removed")
             }
             _ => Some(
-                "the descriptor of this run-time directory was closed by somebody in this process",
+                "the descriptor of this run-time directory was closed by other code in this process",
             ),
         };
-        let told = "what begins from now on cannot be found by others: start this process again";
+        let told = "new processes cannot find this one; restart it";
         why.map(|why| Error::Directory(format!("{}: {why}; {told}", self.path.display())))
     }
 
@@ -288,12 +290,12 @@ impl Directory {
             _ => return self.io(name, e),
         };
         Error::Directory(format!(
-            "{}: {what}; make room, or set KUMI_DIR to another one",
+            "{}: {what}; make room, or set KUMI_DIR to another directory",
             self.path.join(name).display()
         ))
     }
 
-    /// A file of ours; `None`: there is none.
+    /// Opens a file of this directory; `None` if there is none and `create` is false.
     pub(crate) fn open(&self, name: &str, create: bool) -> Result<Option<OwnedFd>, Error> {
         let flags =
             OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
@@ -302,15 +304,17 @@ impl Directory {
             Ok(fd) => fd,
             Err(Errno::NOENT) if !create => return Ok(None),
             Err(Errno::LOOP) => return Err(self.planted(name, "is a symbolic link")),
-            Err(Errno::ISDIR | Errno::NXIO) => return Err(self.planted(name, "is no file")),
+            Err(Errno::ISDIR | Errno::NXIO) => {
+                return Err(self.planted(name, "is not a regular file"));
+            }
             Err(Errno::ACCESS) => {
-                return Err(self.planted(name, "is another user's, or of a wrong mode"));
+                return Err(self.planted(name, "belongs to another user, or has a wrong mode"));
             }
             Err(e) => return Err(self.failed(name, e)),
         };
         let stat = fs::fstat(&fd).map_err(|e| self.failed(name, e))?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return Err(self.planted(name, "is no file"));
+            return Err(self.planted(name, "is not a regular file"));
         }
         if stat.st_uid != self.owner {
             return Err(self.planted(
@@ -319,12 +323,13 @@ impl Directory {
             ));
         }
         if stat.st_mode & WRITABLE_BY_OTHERS != 0 {
-            return Err(self.planted(name, "can be written by others than its owner"));
+            return Err(self.planted(name, "is writable by others than its owner"));
         }
         Ok(Some(fd))
     }
 
-    /// What a file of ours says; 0 where it says nothing yet, since its maker died before it wrote.
+    /// Reads the number in a file. Returns 0 for an empty file, whose creator died before it wrote
+    /// the number.
     fn note(&self, name: &str, file: &OwnedFd, most: u32) -> Result<u32, Error> {
         let mut text = [0; NOTE + 1];
         let length = rustix::io::pread(file, &mut text, 0).map_err(|e| self.failed(name, e))?;
@@ -336,24 +341,24 @@ impl Directory {
                 let said = digits.iter().fold(0_u64, |n, digit| 10 * n + u64::from(digit - b'0'));
                 match u32::try_from(said) {
                     Ok(said) if said <= most => Ok(said),
-                    _ => Err(self.planted(name, "says a number that is out of range")),
+                    _ => Err(self.planted(name, "contains a number that is out of range")),
                 }
             }
-            _ => Err(self.planted(name, "does not say what it should")),
+            _ => Err(self.planted(name, "does not contain a number in the expected form")),
         }
     }
 
-    /// A number that nobody has, the one that was not used for longest.
+    /// Claims a free number: the one that was unused for the longest time.
     ///
     /// # Errors
-    /// [`Error::Directory`]: all are taken, or used up; full; read-only; something that was
-    /// planted.
+    /// Returns [`Error::Directory`] if all numbers are taken or used up, if the directory is full
+    /// or read-only, or if it contains a foreign entry.
     pub(crate) fn claim(&self) -> Result<Claimed, Error> {
-        // systemd-tmpfiles leaves old files alone where the directory is locked.
+        // systemd-tmpfiles does not remove old files from a locked directory.
         let _ = fs::flock(&self.fd, FlockOperation::NonBlockingLockShared);
         let next = self.open("next", true)?.ok_or_else(|| self.failed("next", Errno::NOENT))?;
-        // A process that does not get this lock goes on without: it orders the numbers, and the
-        // locks of these decide whose they are.
+        // If this lock is not available in time, the process continues without it. The lock only
+        // orders the numbers; the locks of the numbers decide on their ownership.
         let _ = retry_within(PATIENCE, || {
             fs::flock(&next, FlockOperation::NonBlockingLockExclusive).is_ok()
         });
@@ -377,10 +382,10 @@ impl Directory {
             }
             write_generation(&lock, generation + CLAIMED_AT_ONCE)
                 .map_err(|e| self.failed(&name, e))?;
-            // If it cannot be written, the next one looks at more numbers.
+            // If this write fails, the next process only tests more numbers.
             let _ = write_generation(&next, u32::from(number) + 1);
-            // A predecessor's names would else be taken for this one's. What somebody planted is
-            // the first gate's to report.
+            // Otherwise the names of the number's last holder would count as this one's. If a
+            // foreign entry makes this fail, the first gate reports it.
             let _ = self.sweep_gates(number);
             return Ok(Claimed { number, first: generation, lock: self.keep(lock) });
         }
@@ -392,8 +397,8 @@ impl Directory {
         )))
     }
 
-    /// The numbers that have a socket, in order: of the living, of the dead, and of those that are
-    /// just ending.
+    /// Returns the numbers that have a socket, in order. Their address spaces may be alive, dead or
+    /// ending.
     pub(crate) fn numbers(&self) -> Result<Vec<u16>, Error> {
         let shown = || self.path.display().to_string();
         let mut numbers = Vec::new();
@@ -407,17 +412,18 @@ impl Directory {
         Ok(numbers)
     }
 
-    /// Whether somebody holds a number; removes what a dead one left. Only the owner can tell.
+    /// Returns whether a process holds the number, and removes the files of a dead one. Meaningful
+    /// only for the owner of the directory.
     pub(crate) fn is_living(&self, number: u16) -> Result<bool, Error> {
         if let Some(lock) = self.open(&number.to_string(), false)? {
-            // Shared, so that of many that look none sees another one's lock.
+            // A shared lock, so that concurrent tests do not see each other's locks.
             match fs::flock(&lock, FlockOperation::NonBlockingLockShared) {
                 Ok(()) => {}
                 Err(Errno::WOULDBLOCK) => return Ok(true),
                 Err(e) => return Err(self.failed(&number.to_string(), e)),
             }
-            // One that is just beginning has the lock before it has a socket, so nobody's is
-            // removed that lives.
+            // A new address space acquires the lock before it creates a socket, so no socket of a
+            // living one is removed.
             if fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
                 self.remove_socket(&socket_name(number))?;
                 self.remove_socket(&listener_name(number))?;
@@ -427,7 +433,7 @@ impl Directory {
         Ok(false)
     }
 
-    /// For the holder of the lock.
+    /// Removes a socket. The caller holds the lock of the number.
     pub(crate) fn remove_socket(&self, name: &str) -> Result<(), Error> {
         if self.socket(name)? {
             match fs::unlinkat(&self.fd, name, AtFlags::empty()) {
@@ -438,12 +444,13 @@ impl Directory {
         Ok(())
     }
 
-    /// Whether there is a socket; an error if it is something else, or another user's.
+    /// Returns whether the socket exists; fails if the entry is of another type or another user's.
     pub(crate) fn socket(&self, name: &str) -> Result<bool, Error> {
-        self.exists_as(name, FileType::Socket, "is no socket")
+        self.exists_as(name, FileType::Socket, "is not a socket")
     }
 
-    /// Whether there is such a thing of ours; an error if it is something else, or another user's.
+    /// Returns whether an entry of this type exists; fails if the entry is of another type or
+    /// another user's.
     pub(crate) fn exists_as(
         &self,
         name: &str,
@@ -467,27 +474,27 @@ impl Directory {
         Ok(true)
     }
 
-    /// What bind and connect take: a path through the open directory is short, however long its own
-    /// is, and leads nowhere else.
+    /// Returns the address for bind and connect. The path through the open directory is short for
+    /// any length of the directory's path, and cannot lead elsewhere.
     pub(crate) fn address(&self, name: &str) -> Result<SocketAddrUnix, Error> {
         let through = PathBuf::from(format!("/proc/self/fd/{}", self.fd.as_fd().as_raw_fd()));
         let whole =
             if fs::stat(&through).is_ok() { through.join(name) } else { self.path.join(name) };
         SocketAddrUnix::new(&whole).map_err(|_| {
             Error::Directory(format!(
-                "{}: too long for a socket's path (107 bytes), and there is no /proc: set KUMI_DIR to a shorter one",
+                "{}: too long for a socket's path (107 bytes), and there is no /proc: set KUMI_DIR to a shorter path",
                 whole.display()
             ))
         })
     }
 
-    /// Others may pass through it, and see which numbers there are.
+    /// Permits other users to search the directory, and to see its numbers.
     pub(crate) fn open_to_others(&self) -> Result<(), Error> {
         fs::fchmod(&self.fd, Mode::from_raw_mode(0o755))
             .map_err(Error::io(self.path.display().to_string()))
     }
 
-    /// Whether others may connect to a socket, as far as its mode goes.
+    /// Sets whether the socket's mode permits other users to connect.
     pub(crate) fn set_socket_mode(&self, name: &str, others: bool) -> Result<(), Error> {
         let mode = if others { 0o666 } else { 0o600 };
         self.socket(name)?;
@@ -496,25 +503,26 @@ impl Directory {
     }
 }
 
-/// Where address space `number` is asked.
+/// Returns the name of the control socket of address space `number`.
 pub(crate) fn socket_name(number: u16) -> String {
     format!("{number}.socket")
 }
 
-/// What the names of sockets for notifications end in. Other versions rely on it.
+/// Suffix of the names of sockets for notifications. Other versions of the library rely on it.
 pub(crate) const LISTENER_SUFFIX: &str = ".ear";
 
-/// The socket at which address space `number` is notified.
+/// Returns the name of the socket for notifications of address space `number`.
 pub(crate) fn listener_name(number: u16) -> String {
     format!("{number}{LISTENER_SUFFIX}")
 }
 
-/// The number of an address space, only as we write them: no sign, no leading zeros.
+/// Parses the number of an address space, only in canonical form: no sign, no leading zeros.
 pub(crate) fn parse_number(text: &str) -> Option<u16> {
     text.parse().ok().filter(|n: &u16| (1..SPACES).contains(n) && n.to_string() == text)
 }
 
-/// Over what is there, so it needs no room but the first time.
+/// Overwrites the number in the file in place, so that only the first write needs space on the
+/// device.
 pub(crate) fn write_generation(file: impl AsFd, number: u32) -> Result<(), Errno> {
     let text = format!("{number:010}\n");
     match rustix::io::pwrite(file, text.as_bytes(), 0) {
@@ -538,17 +546,17 @@ pub(crate) fn retry_within(patience: Duration, mut done: impl FnMut() -> bool) -
     }
 }
 
-/// Sleeps for `time`, or until a signal comes. std's goes on for the rest of it, to which the
-/// kernel adds its timer slack again: where signals come more often than that, it never ends
-/// (nanosleep(2), "can be problematic").
+/// Sleeps for `time`, or until a signal arrives. std's sleep continues for the remaining time, to
+/// which the kernel adds its timer slack again. If signals arrive more often than that, it never
+/// ends (nanosleep(2), "can be problematic").
 fn nap(time: Duration) {
     let _ = Timespec::try_from(time).map(|time| rustix::thread::nanosleep(&time));
 }
 
-/// Where a user's run-time directory may be, the best first.
+/// Returns the possible places of a user's run-time directory, the preferred one first.
 fn places(uid: u32, session: Option<OsString>) -> Vec<PathBuf> {
-    // A directory of the session of another user, whose variable came along (su, sudo), is none of
-    // ours.
+    // A variable inherited from another user's session (su, sudo) names a directory of that user,
+    // which is excluded.
     let is_own = |path: &Path| fs::stat(path).is_ok_and(|stat| stat.st_uid == uid);
     let session = session.map(PathBuf::from).filter(|path| path.is_absolute());
     let mut places: Vec<PathBuf> = [session, Some(PathBuf::from(format!("/run/user/{uid}")))]

@@ -5,45 +5,45 @@ use rustix::io::Errno;
 
 use crate::handler::Refused;
 
-/// Why something could not be found out, or done. Each says what happened, to what, and what helps.
+/// Reason why a request failed. Each message states what happened, to which object, and what to do.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// The address space was asked, and refuses.
+    /// The address space refused the request.
     Refused(Refused),
-    /// There is no such address space, or it ended while it was asked.
+    /// The address space does not exist, or ended during the request.
     Gone(String),
-    /// Its process is stopped (SIGSTOP, a debugger), so nobody answers.
+    /// The process of the address space is stopped (SIGSTOP, a debugger), so it cannot answer.
     Stopped(String),
-    /// It did not answer within the time limit.
+    /// The address space did not answer within the time limit.
     Timeout(String),
-    /// The run-time directory cannot be used: it is missing, full, read-only, or somebody else's.
+    /// The run-time directory cannot be used: it is missing, full, read-only, or another user's.
     Directory(String),
-    /// What came over the control socket was not what was asked for: another version of the
-    /// library, another program.
+    /// The answer does not follow the protocol: the server is another version of the library, or
+    /// another program.
     Protocol(String),
-    /// A gate of this name is served already, by an address space that lives.
+    /// Another living address space serves a gate of this name.
     InUse(String),
-    /// There is no room for more.
+    /// A resource, such as descriptors or space, is exhausted.
     Exhausted(String),
-    /// A wrong argument.
+    /// An argument is invalid.
     Invalid(String),
     /// A system call failed.
     Io(String, io::Error),
 }
 
 impl Error {
-    /// What it means for `what` that a system call failed.
+    /// Converts the error of a system call on `what`.
     pub fn io<E: Into<io::Error>>(what: impl Into<String>) -> impl FnOnce(E) -> Error {
         let what = what.into();
         move |e| {
             let e = e.into();
             match e.raw_os_error().map(Errno::from_raw_os_error) {
                 Some(Errno::MFILE) => Error::Exhausted(format!(
-                    "{what}: this process has no descriptor left: raise its limit (ulimit -n)"
+                    "{what}: this process has no descriptors left; raise its limit (ulimit -n)"
                 )),
                 Some(Errno::NFILE) => Error::Exhausted(format!(
-                    "{what}: the machine has no descriptor left: raise fs.file-max"
+                    "{what}: the machine has no descriptors left; raise fs.file-max"
                 )),
                 _ => Error::Io(what, e),
             }

@@ -1,12 +1,13 @@
-//! Gates by name: the server of the gate of a name, found in the run-time directory without a
-//! daemon.
+//! Gates by name: finds the server of a gate in the run-time directory, without a daemon.
 //!
 //! `gate.NAME` is a symbolic link whose text is the number of an address space; it is never
-//! followed. Only the holder of the lock of a number makes and removes names that say it, so a name
-//! whose holder is dead is taken over by the process that locks that number: two that do so at once
-//! cannot both. A name is there only while the socket `N.gates` is: a process that finds the socket
-//! of a dead one, or takes its number, removes its names with it, and without a socket there is
-//! nothing to look for.
+//! followed. Only the holder of a number's lock creates and removes names with that number. If the
+//! holder is dead, the process that locks the number takes the name over; two processes cannot do
+//! so at the same time.
+//!
+//! Names exist only while the socket `N.gates` exists. A process that finds the socket of a dead
+//! address space, or takes its number, removes the socket and the names. Without a socket, there
+//! are no names to remove.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -26,17 +27,17 @@ use crate::directory::socket::{self, PeerSocket};
 use crate::error::Error;
 use crate::space::Number;
 
-/// Connecting clients wait here to be let in.
+/// Backlog: number of connecting clients that wait to be accepted.
 const BACKLOG: i32 = 1024;
-/// Nobody holds a dead one's lock for longer than it takes to remove its names, unless it is
-/// stopped just there. A hundred thousand names on a disk take 3 s.
+/// Limit for waiting on a dead address space's lock. A process holds it while it removes the names:
+/// 100,000 names on a disk take 3 s. Only a process that is stopped meanwhile holds it longer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The gates of this address space, as others find them: the socket at which callers are let in,
-/// and the names. Until it is dropped.
+/// The gates of this address space: the socket at which callers connect, and the names. They exist
+/// until this value is dropped.
 ///
-/// In a fork's child it is the parent's: [`Number::forget_in_child`] closes the socket's copy, and
-/// dropping it does nothing.
+/// In the child of a fork, they belong to the parent. [`Number::forget_in_child`] closes the copy
+/// of the socket, and dropping this value then has no effect.
 #[derive(Debug)]
 pub struct Gates {
     number: Arc<Number>,
@@ -45,11 +46,12 @@ pub struct Gates {
 }
 
 impl Gates {
-    /// Opens the socket `N.gates` (SOCK_SEQPACKET, close on exec, does not block, mode 0600) and
-    /// listens. A number has one at a time.
+    /// Opens the socket `N.gates` (SOCK_SEQPACKET, close on exec, non-blocking, mode 0600) and
+    /// listens. A number has one such socket at a time.
     ///
     /// # Errors
-    /// [`Error::Directory`]: full; something was planted under this name. [`Error::Io`].
+    /// Returns [`Error::Directory`] if the directory is full or a foreign entry has this name, and
+    /// [`Error::Io`] for other failures.
     pub fn open(number: Arc<Number>) -> Result<Gates, Error> {
         let name = gates_name(number.number);
         let listener = socket::listen(&number.directory, &name, SocketType::SEQPACKET, BACKLOG)?;
@@ -57,26 +59,27 @@ impl Gates {
         Ok(Gates { number, listener, bound: AtomicU64::new(0) })
     }
 
-    /// Whose they are.
+    /// Returns the number of the address space.
     #[must_use]
     pub fn number(&self) -> u16 {
         self.number.number
     }
 
-    /// The user whose run-time directory it is.
+    /// Returns the owner (user ID) of the run-time directory.
     #[must_use]
     pub fn owner(&self) -> u32 {
         self.number.directory.owner()
     }
 
-    /// Takes name `name`: some microseconds and one inode. A name that a dead address space has
-    /// left is taken over; where somebody is just removing what it left, that is waited for, 5 s at
-    /// most. Blocks the kernel thread.
+    /// Registers `name`, at the cost of some microseconds and one inode. Takes over a name that a
+    /// dead address space has left. If another process is removing such names, waits for it, at
+    /// most 5 s. Blocks the kernel thread.
     ///
     /// # Errors
-    /// [`Error::Invalid`]: see [`check_name`]. [`Error::InUse`]: an address space that lives has
-    /// it, this one too. [`Error::Exhausted`]: the directory is full. [`Error::Directory`]:
-    /// something was planted under this name.
+    /// - [`Error::Invalid`]: the name is not allowed; see [`check_name`].
+    /// - [`Error::InUse`]: a living address space, possibly this one, has the name.
+    /// - [`Error::Exhausted`]: the directory is full.
+    /// - [`Error::Directory`]: a foreign entry has this name.
     pub fn bind(&self, name: &str) -> Result<(), Error> {
         check_name(name)?;
         let mut bound = Ok(Some(()));
@@ -87,21 +90,21 @@ impl Gates {
         bound?;
         if !done {
             return Err(Error::InUse(format!(
-                "gate {name:?} is that of an address space which has not ended yet: try again later"
+                "gate {name:?} belongs to an address space that is still ending; try again later"
             )));
         }
         self.bound.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Gives a name back. False: this address space does not have it.
+    /// Removes a name. Returns `false` if this address space does not have it.
     ///
     /// # Errors
-    /// [`Error::Invalid`], [`Error::Directory`], [`Error::Io`].
+    /// Returns [`Error::Invalid`], [`Error::Directory`] or [`Error::Io`].
     pub fn unbind(&self, name: &str) -> Result<bool, Error> {
         check_name(name)?;
         let (directory, link) = (&self.number.directory, link_name(name));
-        // Nobody else removes or replaces it while we have the lock.
+        // No other process removes or replaces the link while this one holds the lock.
         if std::process::id() != self.number.pid || directory.holder(&link)? != Some(self.number())
         {
             return Ok(false);
@@ -112,13 +115,13 @@ impl Gates {
         Ok(true)
     }
 
-    /// Whether other users may connect, as far as modes go: admission is decided by the accepting
-    /// server. They reach the socket only where they may pass through all directories above the
-    /// run-time directory, which is itself opened to them, and stays so: from here on they see
-    /// which numbers and gates there are.
+    /// Sets whether the socket's mode permits other users to connect. The accepting server decides
+    /// on their admission. Other users reach the socket only if they may search all directories
+    /// above the run-time directory. The run-time directory itself is made searchable and stays so:
+    /// from then on, other users can see its numbers and gates.
     ///
     /// # Errors
-    /// What changing the modes of directory and socket says.
+    /// Returns the error of changing the modes of directory and socket.
     pub fn open_to_others(&self, others: bool) -> Result<(), Error> {
         let directory = &self.number.directory;
         directory.set_socket_mode(&gates_name(self.number()), others)?;
@@ -146,23 +149,25 @@ impl Drop for Gates {
     }
 }
 
-/// A server of gates, reached.
+/// A connection to a server of gates.
 #[derive(Debug)]
 pub struct Server {
-    /// SOCK_SEQPACKET, connected, close on exec; it blocks.
+    /// The connected socket: SOCK_SEQPACKET, close on exec, blocking.
     pub socket: OwnedFd,
-    /// Whose process it is: the owner's of the directory.
+    /// The user of the server's process, which is the owner of the directory.
     pub uid: u32,
-    /// `None` where it is in a pid namespace that this one cannot see into.
+    /// `None` if the process is in a pid namespace that is not visible from this one.
     pub pid: Option<u32>,
 }
 
 impl Machine {
-    /// The server of gate `name`: the number of a living address space. In another user's directory
-    /// that cannot be told: then it may be dead, and does not let in.
+    /// Returns the server of gate `name`: the number of a living address space. In another user's
+    /// directory, the locks cannot be tested, so the address space may be dead; connecting then
+    /// fails.
     ///
     /// # Errors
-    /// [`Error::Invalid`]: see [`check_name`]. [`Error::Directory`]: something was planted there.
+    /// Returns [`Error::Invalid`] if the name is not allowed (see [`check_name`]), and
+    /// [`Error::Directory`] if a foreign entry has this name.
     pub fn gate(&self, name: &str) -> Result<Option<u16>, Error> {
         check_name(name)?;
         let Some(number) = self.directory.holder(&link_name(name))? else { return Ok(None) };
@@ -170,10 +175,11 @@ impl Machine {
         Ok(Some(number).filter(|_| lives))
     }
 
-    /// Every gate that is served, by name, and its server. As [`gate`](Machine::gate).
+    /// Returns all gates that are served, sorted by name, with their servers. The limitation of
+    /// [`gate`](Machine::gate) applies.
     ///
     /// # Errors
-    /// [`Error::Directory`]: something was planted there.
+    /// Returns [`Error::Directory`] if the directory contains a foreign entry of this form.
     pub fn gates(&self) -> Result<Vec<(String, u16)>, Error> {
         let mut living = HashMap::new();
         let mut gates = Vec::new();
@@ -195,13 +201,14 @@ impl Machine {
         Ok(gates)
     }
 
-    /// Connects to the server of the gates of address space `number`. Blocks the kernel thread,
-    /// until `deadline` at most.
+    /// Connects to the gate server of address space `number`. Blocks the kernel thread until
+    /// `deadline` at most.
     ///
     /// # Errors
-    /// [`Error::Gone`]: it has ended, or closed its gates. [`Error::Timeout`]: it is stopped, or
-    /// too many are before us. [`Error::Refused`]: others may not. [`Error::Directory`]: the socket
-    /// is not its owner's, or was planted.
+    /// - [`Error::Gone`]: the address space has ended, or closed its gates.
+    /// - [`Error::Timeout`]: the server is stopped, or too many clients are waiting.
+    /// - [`Error::Refused`]: other users may not connect.
+    /// - [`Error::Directory`]: another user serves the socket, or the entry is foreign.
     pub fn connect(&self, number: u16, deadline: Instant) -> Result<Server, Error> {
         let name = gates_name(number);
         let PeerSocket { socket, uid, pid } =

@@ -1,5 +1,5 @@
-//! What an address space says and does when it is asked from outside: the contract between the
-//! runtime, which answers, the control socket, which carries, and [`crate::client`], which asks.
+//! Interface between the runtime, which answers requests, the control socket, which transports
+//! them, and [`crate::client`], which makes them.
 
 use std::fmt;
 use std::io;
@@ -7,57 +7,57 @@ use std::io;
 use kumihimo_resource::id::{Id, Kind};
 use serde::{Deserialize, Serialize};
 
-/// An address space.
+/// Description of an address space.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Space {
-    /// Its id: kind `space`.
+    /// ID of the address space, of kind `space`.
     pub id: Id,
-    /// As it sees itself; in another pid namespace it has another number here.
+    /// ID of the process in its own pid namespace; other namespaces use other numbers.
     pub pid: u32,
-    /// Path of its program, as far as it can be told.
+    /// Path of the program, if it can be determined.
     pub program: String,
-    /// Version of the library in it.
+    /// Version of the library in the address space.
     pub version: String,
-    /// Virtual processors; 0 where no runtime runs at that moment.
+    /// Number of virtual processors; 0 while no runtime runs.
     pub vps: u16,
-    /// Living microprocesses.
+    /// Number of living microprocesses.
     pub living: u64,
-    /// Queue design, policy, event source, locking design.
+    /// Queue design.
     pub queue: String,
-    /// See `queue`.
+    /// Policy.
     pub policy: String,
-    /// See `queue`.
+    /// Event source.
     pub events: String,
-    /// See `queue`.
+    /// Locking design.
     pub locking: String,
-    /// What microprocesses are there: `microprocesses`, or `kernel-threads` (1:1). Empty: an older
-    /// version, which does not tell.
+    /// How microprocesses are implemented: `microprocesses`, or `kernel-threads` (1:1). Empty if an
+    /// older version does not report it.
     #[serde(default)]
     pub mode: String,
-    /// Why kernel threads stand in for microprocesses, if they do.
+    /// Why microprocesses are kernel threads, if they are.
     #[serde(default)]
     pub why: Option<String>,
-    /// Kernel threads of its runtime, and the limit on them. 0: unknown.
+    /// Number of the runtime's kernel threads; 0 if unknown.
     #[serde(default)]
     pub kernel_threads: u32,
-    /// See `kernel_threads`.
+    /// Limit on `kernel_threads`; 0 if unknown.
     #[serde(default)]
     pub most_kernel_threads: u32,
 }
 
-/// What a microprocess is doing.
+/// State of a microprocess.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
-    /// It runs on a virtual processor.
+    /// The microprocess runs on a virtual processor.
     Running,
-    /// It is queued for one.
+    /// The microprocess is queued for a virtual processor.
     Runnable,
-    /// It waits: see [`Microprocess::waits_for`].
+    /// The microprocess waits; see [`Microprocess::waits_for`].
     Waiting,
-    /// It sleeps in the kernel, and its virtual processor has gone on without it.
+    /// The microprocess sleeps in the kernel; its virtual processor runs other microprocesses.
     Blocked,
-    /// It was suspended, and has stopped.
+    /// The microprocess is suspended and has stopped.
     Suspended,
 }
 
@@ -73,33 +73,34 @@ impl fmt::Display for State {
     }
 }
 
-/// A microprocess at the moment at which it was looked at.
+/// Description of a microprocess at the time of the request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Microprocess {
-    /// Its id.
+    /// ID of the microprocess.
     pub id: Id,
-    /// As its builder was told; not unique.
+    /// Name of the microprocess, as set in its builder; not unique.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// What it is doing.
+    /// State of the microprocess.
     pub state: State,
-    /// It was asked to stop, and will where it can (it is blocked in the kernel, say).
+    /// A suspension was requested, and takes effect where that is possible (for example, after it
+    /// leaves the kernel).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stopping: bool,
-    /// What it waits for, if it does.
+    /// The object that the microprocess waits for, if it waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits_for: Option<String>,
-    /// Its own priority, 0 to 63.
+    /// The microprocess's own priority, 0 to 63.
     pub priority: u8,
-    /// A higher one that was lent to it.
+    /// A higher priority that the microprocess inherits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inherited: Option<u8>,
-    /// The virtual processor on which it runs, or ran last.
+    /// The virtual processor on which the microprocess runs, or ran last.
     pub vp: u16,
-    /// The kernel thread to which it is bound: it runs or is blocked there.
+    /// The kernel thread on which the microprocess runs or is blocked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel_thread: Option<i32>,
-    /// It keeps that kernel thread and has no virtual processor: why.
+    /// Why the microprocess keeps that kernel thread without a virtual processor, if it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sticky: Option<String>,
 }
@@ -107,65 +108,66 @@ pub struct Microprocess {
 /// A row of the usage table (P3, figures 5 and 6).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resource {
-    /// Kind and serial.
+    /// Kind and serial of the resource.
     pub id: Id,
-    /// Its user, if there is one: a microprocess, a virtual processor, an address space.
+    /// User of the resource, if any: a microprocess, a virtual processor or an address space.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Id>,
-    /// What it is doing, in the words of its kind.
+    /// State of the resource, as a term of its kind.
     pub state: String,
-    /// Its names.
+    /// Names of the resource.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<String>,
 }
 
-/// What can be done to a microprocess.
+/// An action on a microprocess.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
-    /// It runs no further until it is resumed.
+    /// Stops the microprocess until it is resumed.
     Suspend,
-    /// It may run again.
+    /// Lets the microprocess run again.
     Resume,
-    /// As `Thread::cancel`.
+    /// Cancels the microprocess, like `Thread::cancel`.
     Cancel,
-    /// As `Thread::set_priority`, 0 to 63.
+    /// Sets the priority, 0 to 63, like `Thread::set_priority`.
     Priority(u8),
 }
 
-/// What became of an [`Action`].
+/// The result of an [`Action`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Done {
-    /// It is so.
+    /// The action has taken effect.
     Now,
-    /// It was so already: suspended, or not suspended.
+    /// The microprocess was already in the requested state: suspended, or not suspended.
     Already,
-    /// It will be so when the microprocess comes back from the kernel, where it sleeps.
+    /// The action takes effect when the microprocess returns from the kernel, where it sleeps.
     OnReturn,
-    /// Asked for; the microprocess has not come to where it can stop (it is in the C library, say,
-    /// or its virtual processor has not taken a step yet).
+    /// The action is requested, but the microprocess has not reached a point at which it can stop.
+    /// For example, it is in the C library, or its virtual processor has not run since.
     Asked,
 }
 
-/// Why it was not done.
+/// Reasons why a request was not performed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "kind", content = "message")]
 #[non_exhaustive]
 pub enum Refused {
-    /// The id's resource has ended, or never was.
+    /// The ID's resource has ended, or never existed.
     Stale(String),
-    /// The id is of another kind, or of another address space.
+    /// The ID is of another kind, or of another address space.
     Wrong(String),
-    /// That cannot be done in this address space (microprocesses are kernel threads there, say).
+    /// This address space does not support the request, for example because microprocesses are
+    /// kernel threads.
     Unsupported(String),
-    /// The caller may not.
+    /// The caller has no permission.
     Denied(String),
-    /// Too many ask at once.
+    /// Too many requests are in progress.
     Busy(String),
-    /// The request means nothing.
+    /// The request is invalid.
     Invalid(String),
-    /// Something failed on the way.
+    /// An operation failed.
     Failed(String),
 }
 
@@ -184,69 +186,69 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// A number that is counted or measured, as Prometheus knows them.
+/// A counted or measured value, in the model of Prometheus.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Metric {
-    /// `kumihimo_...`, with its unit.
+    /// `kumihimo_...`, including the unit.
     pub name: String,
-    /// What it is, in one line.
+    /// Description of the value, in one line.
     pub help: String,
-    /// It only grows.
+    /// Whether the value only grows.
     pub counter: bool,
-    /// Labels and value.
+    /// Labels and value of each sample.
     pub samples: Vec<(Vec<(String, String)>, f64)>,
 }
 
-/// The answering side of an address space. Called on the kernel thread that serves the control
-/// socket: it may take locks and wait for a bounded time, and nothing that it does stops the
-/// microprocesses that it looks at, unless that is what was asked for.
+/// Answers requests to an address space. Called on the kernel thread that serves the control
+/// socket. It may take locks and wait for a bounded time. It does not stop the microprocesses that
+/// it examines, unless the request demands that.
 pub trait ControlHandler: Send + Sync {
-    /// The calling kernel thread receives notifications from now on: each
-    /// [`notify`](crate::space::Number::notify) with this number leads to
+    /// Reports that the calling kernel thread receives notifications from now on. Each
+    /// [`notify`](crate::space::Number::notify) with this number then leads to a call of
     /// [`on_notification`](ControlHandler::on_notification).
     fn on_listening(&self, number: u16) {
         let _ = number;
     }
 
-    /// Another address space notified this one that something on the board concerns it. `from` is
-    /// the core that the sender runs on, a hint. May be spurious.
+    /// Handles a notification of another address space about a change on the board that concerns
+    /// this one. `from` is the core on which the sender runs, as a hint. May be spurious.
     fn on_notification(&self, from: u32) {
         let _ = from;
     }
 
-    /// The address space itself.
+    /// Describes the address space.
     fn space(&self) -> Space;
 
-    /// Every living microprocess, each as it is when it is looked at.
+    /// Calls `each` for every living microprocess, in its state at that moment.
     fn microprocesses(&self, each: &mut dyn FnMut(Microprocess));
 
-    /// One of them.
+    /// Describes one microprocess.
     ///
     /// # Errors
-    /// [`Refused::Stale`], [`Refused::Wrong`].
+    /// Returns [`Refused::Stale`] or [`Refused::Wrong`].
     fn microprocess(&self, id: Id) -> Result<Microprocess, Refused>;
 
-    /// The usage table, of one kind or of all.
+    /// Calls `each` for the rows of the usage table, of one kind or of all.
     fn resources(&self, kind: Option<Kind>, each: &mut dyn FnMut(Resource));
 
-    /// Does it, and waits up to about a second until it is done.
+    /// Performs an action, and waits up to about a second for it to take effect.
     ///
     /// # Errors
-    /// Any [`Refused`].
+    /// Returns a [`Refused`] of any kind.
     fn act(&self, id: Id, action: Action) -> Result<Done, Refused>;
 
-    /// Where a microprocess is in its program, as text, a line a frame.
+    /// Returns the backtrace of a microprocess as text, one line per frame.
     ///
     /// # Errors
-    /// Any [`Refused`].
+    /// Returns a [`Refused`] of any kind.
     fn backtrace(&self, id: Id) -> Result<String, Refused>;
 
-    /// All that is counted.
+    /// Returns all metrics.
     fn metrics(&self) -> Vec<Metric>;
 
-    /// The trace so far, in Perfetto's format.
+    /// Writes the trace recorded so far, in Perfetto's format.
     ///
     /// # Errors
-    /// `Unsupported`: nothing is traced there. What `out` says.
+    /// Returns `Unsupported` if the address space does not trace, or an error of `out`.
     fn trace(&self, out: &mut dyn io::Write) -> io::Result<()>;
 }

@@ -1,13 +1,13 @@
-//! Every microprocess of the machine, seen and steered from outside (P0, section 5).
+//! Listing and control of all microprocesses on a machine, from any process (P0, section 5).
 //!
-//! An address space knows its own microprocesses; there is no table of them all. The first half of
-//! an id finds the address space, in a directory of the user's ([`directory`]); the second half is
-//! resolved inside it, by the thread that answers at its control socket ([`space`], [`handler`]).
-//! There is no daemon: an address space takes a number when it joins and gives it back by ending,
-//! however it ends.
+//! Each address space holds a table of its own microprocesses; there is no global table. The first
+//! half of an ID identifies the address space in the user's run-time directory ([`directory`]). The
+//! address space resolves the second half in the thread that serves its control socket ([`space`],
+//! [`handler`]). There is no daemon: an address space takes a number when it joins, and the number
+//! becomes free when its process ends in any way.
 //!
-//! It lies below the runtime, which joins with the first microprocess of a process and answers
-//! through [`handler::ControlHandler`]. To look and steer:
+//! This crate is below the runtime. The runtime joins when the process's first microprocess starts,
+//! and answers requests through [`handler::ControlHandler`]. To list microprocesses:
 //!
 //! ```
 //! use kumihimo_machine::Machine;
@@ -26,20 +26,20 @@
 //!         println!("{} {} {}", one.id, one.name.as_deref().unwrap_or("-"), one.state);
 //!     }
 //! }
-//! assert!(machine.neighbour(1).is_err(), "nobody has joined");
-//! # std::fs::remove_dir_all(&folder).expect("ours");
+//! assert!(machine.neighbour(1).is_err(), "no address space has joined");
+//! # std::fs::remove_dir_all(&folder).expect("the example created the folder");
 //! # Ok(())
 //! # }
 //! ```
 //!
 //! Each module uses only those above it:
 //!
-//! - [`handler`]: requests and answers, and the trait by which the runtime answers.
-//! - [`protocol`]: both as lines of JSON.
-//! - [`descriptors`]: what a fork's child has to close.
-//! - [`directory`]: where numbers and sockets are; names of gates.
-//! - [`space`]: a number, and the control socket.
-//! - [`client`]: the asking side.
+//! - [`handler`]: requests and answers, and the trait with which the runtime answers.
+//! - [`protocol`]: requests and answers as lines of JSON.
+//! - [`descriptors`]: the descriptors that the child of a fork must close.
+//! - [`directory`]: the run-time directory, with numbers, sockets and gate names.
+//! - [`space`]: an address space's number and control socket.
+//! - [`client`]: requests to other address spaces.
 //! - [`gates`]: gates found by name.
 #![forbid(unsafe_code)]
 

@@ -1,16 +1,16 @@
-//! What goes over a control socket: one JSON object a line.
+//! Protocol of the control socket: one JSON object per line.
 //!
 //! ```text
 //! server: {"protocol":1,"version":"0.1.0","space":12}
 //! client: {"protocol":1,"ask":"microprocesses"}
-//! server: {"id":"12.microprocess.0.0",...}            one line an item, as many as there are
-//! server: {"end":1}                                   that was all
+//! server: {"id":"12.microprocess.0.0",...}            one line per item
+//! server: {"end":1}                                   end of the answer, with its number of items
 //! client: {"protocol":1,"ask":"act","id":"12.microprocess.3.1","action":"suspend"}
 //! server: {"error":{"kind":"stale","message":"..."}}  instead of, or after, items
 //! ```
-//! One that may not ask hears an error instead of the greeting. Fields that a side does not know it
-//! ignores; what is new and must not be ignored is a new number of the protocol. A trace's bytes
-//! follow a line that says how many: `{"bytes":4096}`.
+//! A client without permission receives an error instead of the greeting. Each side ignores fields
+//! that it does not support; a change that must not be ignored needs a new protocol number. In a
+//! trace, each line `{"bytes":4096}` is followed by that number of bytes.
 
 use kumihimo_resource::id::{Id, Kind};
 use serde::de::DeserializeOwned;
@@ -18,13 +18,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::handler::{Action, Done, Refused};
 
-/// Changes whenever one side would misunderstand the other.
+/// Version of the protocol. It changes whenever an older peer would misinterpret a message.
 pub const PROTOCOL: u32 = 1;
-/// Longest line of a request, its end not counted, in bytes.
+/// Length of the longest request line in bytes, without its end.
 pub const LONGEST_REQUEST: usize = 64 << 10;
-/// Longest line of an answer, in bytes: a backtrace of a deep recursion is one line.
+/// Length of the longest answer line in bytes. The backtrace of a deep recursion is one line.
 pub const LONGEST_ANSWER: usize = 16 << 20;
-/// Most bytes that follow one line.
+/// Largest number of bytes that follow one line.
 pub const MOST_BYTES: usize = 1 << 20;
 
 /// The server's first line.
@@ -32,48 +32,48 @@ pub const MOST_BYTES: usize = 1 << 20;
 pub struct Greeting {
     /// [`PROTOCOL`] of the server.
     pub protocol: u32,
-    /// Version of its library.
+    /// Version of the server's library.
     #[serde(default)]
     pub version: String,
-    /// Its number.
+    /// Number of the server's address space.
     #[serde(default)]
     pub space: u16,
 }
 
-/// What is asked.
+/// A client's request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "lowercase")]
 pub enum Request {
-    /// The address space itself.
+    /// Describes the address space.
     Space,
-    /// All of them.
+    /// Lists all microprocesses.
     Microprocesses,
-    /// One of them.
+    /// Describes one microprocess.
     Microprocess {
-        /// Which one.
+        /// The microprocess.
         id: Id,
     },
-    /// The usage table.
+    /// Lists the usage table.
     Resources {
-        /// Of one kind only, by its name.
+        /// Only rows of the kind with this name.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         kind: Option<String>,
     },
-    /// Something is to be done.
+    /// Performs an action on a microprocess.
     Act {
-        /// To which microprocess.
+        /// The microprocess.
         id: Id,
-        /// What.
+        /// The action.
         action: Action,
     },
-    /// Where one is in its program.
+    /// Returns the backtrace of a microprocess.
     Backtrace {
-        /// Which one.
+        /// The microprocess.
         id: Id,
     },
-    /// All that is counted.
+    /// Lists all metrics.
     Metrics,
-    /// The trace so far.
+    /// Returns the trace recorded so far.
     Trace,
 }
 
@@ -90,7 +90,7 @@ struct Version {
 }
 
 impl Request {
-    /// As a line.
+    /// Returns the request as a line.
     #[must_use]
     pub fn line(&self) -> Vec<u8> {
         let mut line = Vec::new();
@@ -98,16 +98,17 @@ impl Request {
         line
     }
 
-    /// From a line.
+    /// Parses a request from a line.
     ///
     /// # Errors
-    /// `Unsupported`: in another protocol. `Invalid`: it is none.
+    /// Returns `Unsupported` if the line uses another protocol, and `Invalid` if it is not a
+    /// request.
     pub fn parse(line: &[u8]) -> Result<Request, Refused> {
-        let invalid = |e: serde_json::Error| Refused::Invalid(format!("that is no request: {e}"));
+        let invalid = |e: serde_json::Error| Refused::Invalid(format!("invalid request: {e}"));
         let Version { protocol } = serde_json::from_slice(line).map_err(invalid)?;
         if protocol != PROTOCOL {
             return Err(Refused::Unsupported(format!(
-                "asked in protocol {protocol}, and this address space (Kumihimo {}) speaks protocol {PROTOCOL}: use a kumi of its version",
+                "the request uses protocol {protocol}, but this address space (Kumihimo {}) uses protocol {PROTOCOL}: use a kumi of the same version",
                 env!("CARGO_PKG_VERSION")
             )));
         }
@@ -115,34 +116,34 @@ impl Request {
     }
 }
 
-/// The kind that a request names.
+/// Returns the kind that a request names.
 ///
 /// # Errors
-/// `Invalid`: there is none of that name.
+/// Returns `Invalid` if there is no kind with that name.
 pub fn kind(name: Option<&str>) -> Result<Option<Kind>, Refused> {
     name.map(str::parse)
         .transpose()
         .map_err(|e: kumihimo_resource::id::IdError| Refused::Invalid(e.to_string()))
 }
 
-/// An item that is no list's: what became of an action.
+/// The single item of the answer to an action.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct ActionResult {
-    /// What.
+    /// The result of the action.
     pub done: Done,
 }
 
-/// An item that is no list's: a text.
+/// The single item of an answer that is a text.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Text {
-    /// It.
+    /// The text.
     pub text: String,
 }
 
-/// So many bytes follow this line.
+/// A line that is followed by bytes.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Bytes {
-    /// At most [`MOST_BYTES`].
+    /// The number of bytes, at most [`MOST_BYTES`].
     pub bytes: usize,
 }
 
@@ -159,14 +160,15 @@ struct Ending {
 pub fn put(to: &mut Vec<u8>, item: &impl Serialize) {
     let before = to.len();
     if serde_json::to_writer(&mut *to, item).is_err() {
-        // No type of ours fails; half a line would be taken for a whole one.
+        // No type of this crate fails to serialise. Half a line would be parsed as a whole one, so
+        // it is removed.
         to.truncate(before);
         return;
     }
     to.push(b'\n');
 }
 
-/// Appends the end of an answer that had `count` items.
+/// Appends the end of an answer with `count` items.
 pub fn put_end(to: &mut Vec<u8>, count: u64) {
     put(to, &Ending { end: Some(count), error: None });
 }
@@ -181,17 +183,17 @@ pub fn put_error(to: &mut Vec<u8>, error: &Refused) {
 pub enum Line<T> {
     /// An item.
     Item(T),
-    /// So many there were.
+    /// The end of the answer, with its number of items.
     End(u64),
-    /// None, or no more.
+    /// An error, which ends the answer.
     Error(Refused),
 }
 
 impl<T: DeserializeOwned> Line<T> {
-    /// From a line without its end.
+    /// Parses a line without its end.
     ///
     /// # Errors
-    /// Why it is neither an item nor an end.
+    /// Returns the reason if the line is neither an item nor an end.
     pub fn parse(line: &[u8]) -> Result<Line<T>, String> {
         let item = match serde_json::from_slice(line) {
             Ok(item) => return Ok(Line::Item(item)),
@@ -205,7 +207,7 @@ impl<T: DeserializeOwned> Line<T> {
     }
 }
 
-/// One that a later version refuses for a reason that this one does not know has failed.
+/// Parses an error. An error kind that only a later version has becomes `Failed`.
 fn refused(error: serde_json::Value) -> Refused {
     let message =
         error.get("message").and_then(|message| message.as_str()).unwrap_or("refused").to_owned();
@@ -224,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_come_back() {
+    fn requests_survive_a_round_trip() {
         for ask in [
             Request::Space,
             Request::Microprocesses,
@@ -273,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_of_a_later_version_is_an_error() {
+    fn unknown_error_kinds_become_failed() {
         let line = br#"{"error":{"kind":"moved","message":"it is elsewhere"}}"#;
         let Ok(Line::Error(Refused::Failed(text))) = Line::<Microprocess>::parse(line) else {
             panic!()
@@ -299,7 +301,7 @@ mod tests {
         }
 
         #[test]
-        fn what_looks_like_json_never_panics(line in r#"\{("(protocol|ask|id|end|error|kind|message|action)":([0-9]{1,20}|"[a-z0-9.]{0,12}"|null|\{\}|\[\])(,)?){0,5}\}"#) {
+        fn json_like_lines_never_panic(line in r#"\{("(protocol|ask|id|end|error|kind|message|action)":([0-9]{1,20}|"[a-z0-9.]{0,12}"|null|\{\}|\[\])(,)?){0,5}\}"#) {
             let _ = Request::parse(line.as_bytes());
             let _ = Line::<Microprocess>::parse(line.as_bytes());
         }

@@ -1,4 +1,4 @@
-//! The control socket as it should be used.
+//! Regular use of the control socket.
 
 mod harness;
 
@@ -22,22 +22,22 @@ fn refused<T: std::fmt::Debug>(result: Result<T, Error>) -> Refused {
 }
 
 #[test]
-fn a_neighbour_is_told() {
+fn notified_neighbour_runs_its_handler() {
     let room = Room::new();
     let (sender, receiver) = mpsc::channel();
-    let told = Box::new(move || sender.send(()).expect("the test waits"));
-    let served = room.serve(Double { told: Some(told), ..Double::with(0) });
+    let notified = Box::new(move || sender.send(()).expect("the receiver is alive"));
+    let served = room.serve(Double { notified: Some(notified), ..Double::with(0) });
     let other = room.serve(Double::with(0));
     for _ in 0..3 {
         other.number.notify(served.space);
-        receiver.recv_timeout(Duration::from_secs(60)).expect("it is told");
+        receiver.recv_timeout(Duration::from_secs(60)).expect("the handler is called");
     }
-    // To itself, to nobody, and oftener than it hears.
+    // Notifies itself, a number without an address space, and faster than the listener reads.
     served.number.notify(served.space);
-    receiver.recv_timeout(Duration::from_secs(60)).expect("it is told");
+    receiver.recv_timeout(Duration::from_secs(60)).expect("the handler is called");
     other.number.notify(4000);
     (0..1000).for_each(|_| other.number.notify(served.space));
-    receiver.recv_timeout(Duration::from_secs(60)).expect("it is told");
+    receiver.recv_timeout(Duration::from_secs(60)).expect("the handler is called");
     let core_listener = room.path().join(format!("{}.ear", served.space));
     assert_eq!(
         std::fs::metadata(&core_listener).expect("a socket").permissions().mode() & 0o777,
@@ -50,7 +50,7 @@ fn a_neighbour_is_told() {
 }
 
 #[test]
-fn everything_is_answered() {
+fn all_requests_are_answered() {
     let room = Room::new();
     let metric = Metric {
         name: "kumihimo_things_total".into(),
@@ -90,7 +90,7 @@ fn everything_is_answered() {
         assert_eq!(neighbour.act(double.id(6), Action::Priority(63)).unwrap(), Done::Now);
         assert!(neighbour.backtrace(double.id(0)).unwrap().ends_with("\nmain\n"));
         let metrics = neighbour.metrics().unwrap();
-        // What is no number in JSON is left out.
+        // A value that JSON cannot represent is omitted.
         assert_eq!(
             metrics[0].samples.iter().map(|sample| sample.1).collect::<Vec<_>>(),
             [1.5, 1e300]
@@ -106,7 +106,7 @@ fn everything_is_answered() {
 }
 
 #[test]
-fn errors_come_back_and_the_connection_goes_on() {
+fn errors_are_returned_and_keep_the_connection_open() {
     let room = Room::new();
     let served = room.serve(Double::with(3));
     let mut neighbour = served.neighbour();
@@ -125,21 +125,21 @@ fn errors_come_back_and_the_connection_goes_on() {
 }
 
 #[test]
-fn requests_that_come_together_are_answered_in_order_and_to_the_end() {
+fn requests_sent_together_are_answered_in_order() {
     let room = Room::new();
     let served = room.serve(Double::with(2));
     let mut raw = served.raw();
     let one = "{\"protocol\":1,\"ask\":\"microprocesses\"}\n{\"protocol\":1,\"ask\":\"space\"}\n";
     raw.say(one.repeat(10));
     raw.0.get_ref().shutdown(Shutdown::Write).unwrap();
-    let said = String::from_utf8(raw.rest()).unwrap();
-    let ends: Vec<&str> = said.lines().filter(|line| line.contains("end")).collect();
+    let answer = String::from_utf8(raw.rest()).unwrap();
+    let ends: Vec<&str> = answer.lines().filter(|line| line.contains("end")).collect();
     assert_eq!(ends, ["{\"end\":2}", "{\"end\":1}"].repeat(10));
-    assert_eq!(said.lines().count(), 10 * (3 + 2));
+    assert_eq!(answer.lines().count(), 10 * (3 + 2));
 }
 
 #[test]
-fn a_neighbour_connects_again_when_it_was_closed_meanwhile() {
+fn neighbour_reconnects_after_the_server_closed_the_connection() {
     let room = Room::new();
     let served = room.serve_within(
         Double::with(1),
@@ -147,13 +147,13 @@ fn a_neighbour_connects_again_when_it_was_closed_meanwhile() {
     );
     let mut neighbour = served.neighbour();
     neighbour.space().unwrap();
-    // Younger, so the neighbour's is closed before it.
+    // A younger connection, so the neighbour's is closed first.
     assert_eq!(served.raw().line(), "");
     neighbour.space().unwrap();
 }
 
 #[test]
-fn panic_of_the_answering_side_is_an_error() {
+fn handler_panic_is_an_error() {
     let room = Room::new();
     let panics = Box::new(|| std::panic::panic_any(()));
     let served = room.serve(Double { before: Some(panics), ..Double::with(1) });
@@ -166,7 +166,7 @@ fn panic_of_the_answering_side_is_an_error() {
 }
 
 #[test]
-fn one_whose_answerer_is_gone_says_so() {
+fn request_fails_after_the_handler_is_dropped() {
     alone(|| {
         let room = Room::new();
         let Served { control, number, double, space, .. } = room.serve(Double::with(1));
@@ -179,10 +179,10 @@ fn one_whose_answerer_is_gone_says_so() {
     });
 }
 
-/// The answering side may hold the control socket, and the last one to let go of it may be the
-/// control kernel thread.
+/// The handler may own the control socket, and the last reference to the handler may be dropped on
+/// the control kernel thread.
 #[test]
-fn an_answerer_that_ends_on_the_control_kernel_thread() {
+fn handler_may_be_dropped_on_the_control_thread() {
     let room = Room::new();
     let (control, (ended, end)) = (Arc::new(Mutex::new(None)), mpsc::channel());
     let (asks, asked) = mpsc::channel();
@@ -211,10 +211,10 @@ fn an_answerer_that_ends_on_the_control_kernel_thread() {
 }
 
 #[test]
-fn leaving_leaves_nothing() {
+fn dropped_control_leaves_no_descriptors_or_threads() {
     let room = Room::new();
     room.directory();
-    // Whatever the first one leaves for good is there.
+    // Allocates everything that the first use keeps permanently.
     drop(room.serve(Double::with(1)));
     let before = harness::fork(0, || {
         let count = harness::descriptors();
@@ -222,13 +222,13 @@ fn leaving_leaves_nothing() {
             let served =
                 room.serve(Double { trace: Some(vec![0; 64 << 20]), ..Double::with(100_000) });
             let _idle = served.raw();
-            // Neither takes its answer.
+            // Neither client reads its answer.
             let (mut list, mut trace) = (served.raw(), served.raw());
             list.say("{\"protocol\":1,\"ask\":\"microprocesses\"}\n");
             trace.say("{\"protocol\":1,\"ask\":\"trace\"}\n");
             assert!(trace.line().contains("bytes"));
             drop(served);
-            assert_eq!(harness::descriptors(), count + 3, "the peers' own");
+            assert_eq!(harness::descriptors(), count + 3, "the test's own clients");
             assert!(!list.rest().ends_with(b"{\"end\":100000}\n"));
         }
         assert_eq!(harness::descriptors(), count);
@@ -242,24 +242,26 @@ fn leaving_leaves_nothing() {
 }
 
 #[test]
-fn the_control_kernel_thread_takes_no_signals() {
+fn control_thread_blocks_signals() {
     let room = Room::new();
     let (_process, number) = serving(&room, Double::with(1));
     let pid = room.machine().neighbour(number).unwrap().space().unwrap().pid;
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let text = |path: std::path::PathBuf| std::fs::read_to_string(path).unwrap();
     let status = tasks.map(|task| text(task.unwrap().path().join("status")));
-    let status =
-        status.into_iter().find(|status| status.contains("kumi-control")).expect("it is there");
+    let status = status
+        .into_iter()
+        .find(|status| status.contains("kumi-control"))
+        .expect("the control thread exists");
     let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap().trim();
     let blocked = u64::from_str_radix(blocked, 16).unwrap();
-    // All but SIGKILL, SIGSTOP and the two that glibc keeps for itself.
+    // All signals except SIGKILL, SIGSTOP and the two that glibc reserves; signal(7), nptl(7).
     let not: u64 = [9, 19, 32, 33].into_iter().map(|signal: u64| 1 << (signal - 1)).sum();
     assert_eq!(blocked, !not, "{blocked:x}");
 }
 
 #[test]
-fn a_trace_is_taken_slowly_while_others_are_answered() {
+fn slow_trace_reader_does_not_delay_other_requests() {
     let room = Room::new();
     let served = room.serve(Double { trace: Some(vec![7; 32 << 20]), ..Double::with(10) });
     let mut slow = served.raw();
@@ -276,9 +278,9 @@ fn a_trace_is_taken_slowly_while_others_are_answered() {
     assert_eq!(rest.iter().filter(|byte| **byte == 7).count(), 32 << 20);
 }
 
-/// What the trace's output says is the caller's to know, and the address space goes on.
+/// An error of the trace's output is returned to the caller, and the address space continues.
 #[test]
-fn a_trace_whose_output_fails() {
+fn trace_output_error_is_returned() {
     struct Full;
     impl Write for Full {
         fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
@@ -300,14 +302,14 @@ fn a_trace_whose_output_fails() {
 }
 
 #[test]
-fn one_that_ends_in_the_middle_of_an_answer_is_gone() {
+fn address_space_that_dies_during_an_answer_is_gone() {
     let room = Room::new();
-    let (_hears, says) = pipe();
-    let says = Mutex::new(says);
-    // It is killed by what it is asked.
+    let (_from_child, to_test) = pipe();
+    let to_test = Mutex::new(to_test);
+    // The request makes the process kill itself.
     let dies = Box::new(move || {
-        let _ = says.lock().unwrap().write_all(b"x");
-        // SAFETY: integers.
+        let _ = to_test.lock().unwrap().write_all(b"x");
+        // SAFETY: the call has only integer arguments.
         unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
     });
     let (process, number) = serving(&room, Double { before: Some(dies), ..Double::with(1) });
@@ -316,8 +318,8 @@ fn one_that_ends_in_the_middle_of_an_answer_is_gone() {
     let id = neighbour.microprocesses().unwrap()[0].id;
     let error = neighbour.microprocess(id).unwrap_err();
     assert!(matches!(error, Error::Gone(_)), "{error}");
-    // Its connections end a little before its locks do.
+    // The kernel closes its connections slightly before it releases its locks.
     process.was_killed();
     assert!(machine.spaces().unwrap().is_empty());
-    assert!(!room.path().join(format!("{number}.socket")).exists(), "it is swept");
+    assert!(!room.path().join(format!("{number}.socket")).exists(), "the socket is removed");
 }

@@ -1,5 +1,4 @@
-//! The run-time directory: whose it is, what is refused, what happens where there is no room;
-//! numbers and generations.
+//! The run-time directory: ownership, refused entries, lack of space, numbers and generations.
 
 mod harness;
 
@@ -16,14 +15,14 @@ use kumihimo_machine::{Error, Machine};
 use kumihimo_resource::id::{GENERATIONS, SPACES};
 use kumihimo_resource::serials::{CLAIMED_AT_ONCE, Generations, Serials};
 
-/// Any user but root: not even the name has to exist.
+/// A user other than root; the user need not have a name.
 const SOMEBODY: u32 = 54321;
 
-fn said<T>(result: Result<T, Error>) -> String {
+fn error_text<T>(result: Result<T, Error>) -> String {
     match result {
         Err(Error::Directory(text)) => text,
         Err(other) => panic!("{other:?}"),
-        Ok(_) => panic!("it was used"),
+        Ok(_) => panic!("the call succeeded"),
     }
 }
 
@@ -36,7 +35,7 @@ fn next_is(room: &Room, number: u16) {
 }
 
 #[test]
-fn a_directory_is_made_for_its_user_alone() {
+fn directory_is_created_for_its_user_only() {
     let room = Room::new();
     let number = take(&room).unwrap();
     let mode = |name: &str| fs::metadata(room.path().join(name)).unwrap().mode() & 0o777;
@@ -48,16 +47,16 @@ fn a_directory_is_made_for_its_user_alone() {
 }
 
 #[test]
-fn directories_that_were_planted_are_refused() {
+fn foreign_directories_are_refused() {
     let room = Room::new();
-    let refused = |plant: &dyn Fn(&Path), says: &str| {
+    let refused = |plant: &dyn Fn(&Path), part: &str| {
         let path = room.0.join("planted");
         plant(&path);
         let before = fs::symlink_metadata(&path).unwrap();
-        let texts = [said(Directory::own(&path)), said(Machine::at(&path))];
+        let texts = [error_text(Directory::own(&path)), error_text(Machine::at(&path))];
         for text in texts {
             assert!(
-                text.contains(says)
+                text.contains(part)
                     && text.contains(path.to_str().unwrap())
                     && text.contains("KUMI_DIR"),
                 "{text}"
@@ -73,13 +72,13 @@ fn directories_that_were_planted_are_refused() {
     fs::create_dir(room.0.join("elsewhere")).unwrap();
     refused(&|path| symlink(room.0.join("elsewhere"), path).unwrap(), "symbolic link");
     refused(&|path| symlink("nowhere", path).unwrap(), "symbolic link");
-    refused(&|path| fs::write(path, "").unwrap(), "no directory");
+    refused(&|path| fs::write(path, "").unwrap(), "not a directory");
     for mode in [0o777, 0o720, 0o702, 0o1777] {
         let plant = |path: &Path| {
             fs::create_dir(path).unwrap();
             fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
         };
-        refused(&plant, "written by others");
+        refused(&plant, "writable by others");
     }
     assert_eq!(fs::read_dir(room.0.join("elsewhere")).unwrap().count(), 0);
 }
@@ -88,7 +87,7 @@ fn directories_that_were_planted_are_refused() {
 fn another_users_directory_is_refused() {
     const NAME: &str = "another_users_directory_is_refused";
     if !is_root() {
-        return skip(NAME, "only root can make a directory another user's");
+        return skip(NAME, "only root can change the owner of a directory");
     }
     let room = Room::new();
     for mode in [0o700, 0o755] {
@@ -96,17 +95,17 @@ fn another_users_directory_is_refused() {
         fs::create_dir(&path).unwrap();
         fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
         std::os::unix::fs::chown(&path, Some(SOMEBODY), None).unwrap();
-        // Root, and a third user without the right to look into it.
+        // Root, and a third user without search permission.
         for uid in [0, SOMEBODY + 1] {
             fork(uid, || {
-                let text = said(Directory::own(&path));
+                let text = error_text(Directory::own(&path));
                 assert!(
                     text.contains(&format!("belongs to user {SOMEBODY} and not to user {uid}")),
                     "{text}"
                 );
                 if mode == 0o755 || uid == 0 {
-                    let text = said(Number::take_in(Directory::at(&path).unwrap()));
-                    assert!(text.contains("only their processes join there"), "{text}");
+                    let text = error_text(Number::take_in(Directory::at(&path).unwrap()));
+                    assert!(text.contains("only that user's processes can join it"), "{text}");
                 }
             })
             .ends_well();
@@ -116,7 +115,7 @@ fn another_users_directory_is_refused() {
 }
 
 #[test]
-fn entries_that_were_planted_are_refused_and_left_alone() {
+fn foreign_entries_are_refused_and_kept() {
     let room = Room::new();
     room.directory();
     let make_fifo = |path: &Path| {
@@ -137,26 +136,26 @@ fn entries_that_were_planted_are_refused_and_left_alone() {
     type Plant<'a> = (&'a dyn Fn(&Path), &'a str);
     let plants: [Plant<'_>; 10] = [
         (&|path| symlink(room.0.join("target"), path).unwrap(), "symbolic link"),
-        (&|path| fs::create_dir(path).unwrap(), "no file"),
-        (&make_fifo, "no file"),
-        (&|path| drop(UnixListener::bind(path).unwrap()), "no file"),
-        (&make_writable, "written by others"),
-        (&contents("nonsense"), "does not say what it should"),
-        (&contents("0000000001"), "does not say what it should"),
-        (&contents("0000000001\n\n"), "does not say what it should"),
-        (&contents("+000000001\n"), "does not say what it should"),
+        (&|path| fs::create_dir(path).unwrap(), "not a regular file"),
+        (&make_fifo, "not a regular file"),
+        (&|path| drop(UnixListener::bind(path).unwrap()), "not a regular file"),
+        (&make_writable, "writable by others"),
+        (&contents("nonsense"), "not contain a number in the expected form"),
+        (&contents("0000000001"), "not contain a number in the expected form"),
+        (&contents("0000000001\n\n"), "not contain a number in the expected form"),
+        (&contents("+000000001\n"), "not contain a number in the expected form"),
         (&contents("9999999999\n"), "out of range"),
     ];
     for name in ["next", "7"] {
-        for (plant, says) in plants {
+        for (plant, part) in plants {
             if name != "next" {
                 next_is(&room, 7);
             }
             let path = room.path().join(name);
             plant(&path);
             let before = fs::symlink_metadata(&path).unwrap();
-            let text = said(take(&room));
-            assert!(text.contains(says) && text.contains(path.to_str().unwrap()), "{text}");
+            let text = error_text(take(&room));
+            assert!(text.contains(part) && text.contains(path.to_str().unwrap()), "{text}");
             let after = fs::symlink_metadata(&path).unwrap();
             assert_eq!(
                 (before.ino(), before.len(), before.mode()),
@@ -171,11 +170,15 @@ fn entries_that_were_planted_are_refused_and_left_alone() {
     }
     assert!(!room.0.join("target").exists());
     next_is(&room, 7);
-    assert_eq!(take(&room).unwrap().location().space(), 7, "without them all is well");
+    assert_eq!(
+        take(&room).unwrap().location().space(),
+        7,
+        "the directory works without foreign entries"
+    );
 }
 
 #[test]
-fn sockets_that_were_planted_are_refused_and_left_alone() {
+fn foreign_sockets_are_refused_and_kept() {
     alone(|| {
         let room = Room::new();
         let number = room.number();
@@ -189,11 +192,12 @@ fn sockets_that_were_planted_are_refused_and_left_alone() {
         for plant in plants {
             plant();
             let before = fs::symlink_metadata(&path).unwrap().ino();
-            for text in
-                [said(start()), said(room.machine().neighbour(1).and_then(|mut one| one.space()))]
-            {
+            for text in [
+                error_text(start()),
+                error_text(room.machine().neighbour(1).and_then(|mut one| one.space())),
+            ] {
                 assert!(
-                    text.contains("no socket") && text.contains(path.to_str().unwrap()),
+                    text.contains("not a socket") && text.contains(path.to_str().unwrap()),
                     "{text}"
                 );
             }
@@ -204,14 +208,14 @@ fn sockets_that_were_planted_are_refused_and_left_alone() {
                 fs::remove_file(&path).unwrap()
             }
         }
-        // What a dead one left is no obstacle.
+        // The socket of a dead address space is replaced.
         drop(UnixListener::bind(&path).unwrap());
         start().unwrap();
     });
 }
 
 #[test]
-fn other_things_in_the_directory_are_no_business_of_ours() {
+fn unrelated_entries_are_ignored() {
     let room = Room::new();
     room.directory();
     for name in [
@@ -233,14 +237,14 @@ fn other_things_in_the_directory_are_no_business_of_ours() {
 }
 
 #[test]
-fn numbers_come_in_turn_and_wrap() {
+fn numbers_are_assigned_in_turn_and_wrap() {
     alone(|| {
         let room = Room::new();
         for turn in 1..5 {
             assert_eq!(
                 take(&room).unwrap().location().space(),
                 turn,
-                "one that was just given back comes last"
+                "a number that just became free is used last"
             );
         }
         next_is(&room, SPACES - 1);
@@ -248,12 +252,12 @@ fn numbers_come_in_turn_and_wrap() {
         assert_eq!(last.location().space(), SPACES - 1);
         assert_eq!(take(&room).unwrap().location().space(), 1);
         next_is(&room, SPACES - 1);
-        assert_eq!(take(&room).unwrap().location().space(), 1, "the last one is taken");
+        assert_eq!(take(&room).unwrap().location().space(), 1, "the last number is taken");
     });
 }
 
 #[test]
-fn no_generation_comes_twice_under_a_number() {
+fn generations_of_a_number_never_repeat() {
     alone(|| {
         let room = Room::new();
         room.directory();
@@ -263,7 +267,8 @@ fn no_generation_comes_twice_under_a_number() {
             let number = take(&room).unwrap();
             assert_eq!((number.location().space(), number.first_generation()), (9, first));
             let of = Generations::new(first, number.claim());
-            // As a table does: a slot's lives, until more are claimed.
+            // As a resource table does: each use of a slot takes a generation, until more must be
+            // claimed.
             let serials = Serials::new();
             let mut now = serials.first(&of).unwrap();
             let mut most = now.generation();
@@ -275,12 +280,12 @@ fn no_generation_comes_twice_under_a_number() {
             first = fs::read_to_string(room.path().join("9")).unwrap().trim().parse().unwrap();
             assert!(first > most && first - most <= 2 * CLAIMED_AT_ONCE, "{first} {most}");
         }
-        assert!(first > 20 * CLAIMED_AT_ONCE, "more were claimed on the way");
+        assert!(first > 20 * CLAIMED_AT_ONCE, "further generations were claimed");
     });
 }
 
 #[test]
-fn a_number_whose_generations_are_used_up_is_not_given_out() {
+fn exhausted_numbers_are_not_assigned() {
     alone(|| {
         let room = Room::new();
         room.directory();
@@ -297,36 +302,36 @@ fn a_number_whose_generations_are_used_up_is_not_given_out() {
         );
         drop(number);
         (1..SPACES).for_each(|number| note(number, GENERATIONS));
-        let text = said(take(&room));
+        let text = error_text(take(&room));
         assert!(text.contains("used up (4095)"), "{text}");
     });
 }
 
 #[test]
-fn all_numbers_are_taken() {
+fn all_taken_numbers_are_an_error() {
     let room = Room::new();
     room.directory();
-    let (room, test) = (&room, "all_numbers_are_taken");
+    let (room, test) = (&room, "all_taken_numbers_are_an_error");
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     if limit.maximum.is_some_and(|most| most < 5_000) {
-        return skip(test, "too few descriptors are allowed");
+        return skip(test, "the limit on descriptors is too low");
     }
     fork(0, || {
         let all = rustix::process::Rlimit { current: limit.maximum, ..limit };
         rustix::process::setrlimit(rustix::process::Resource::Nofile, all).unwrap();
         let locked = |number: u16| locked(&room.path().join(number.to_string()));
         let mut held: Vec<File> = (1..SPACES).map(locked).collect();
-        let text = said(take(room));
+        let text = error_text(take(room));
         assert!(text.contains("all 4095 numbers") && text.contains("taken (4095)"), "{text}");
         drop(held.remove(1233));
-        assert_eq!(take(room).unwrap().location().space(), 1234, "there is one again");
+        assert_eq!(take(room).unwrap().location().space(), 1234, "a number is free again");
     })
     .ends_well();
 }
 
-/// One that stopped, or was stopped, while it took a number does not keep others from it.
+/// A process that is stopped while it takes a number does not prevent others from taking one.
 #[test]
-fn holder_of_the_turn_is_not_waited_for_for_ever() {
+fn wait_for_the_holder_of_next_is_bounded() {
     let room = Room::new();
     room.directory();
     next_is(&room, 5);
@@ -340,7 +345,7 @@ fn with_mounts(test: &str, body: impl FnOnce()) {
         return skip(test, "only root can mount");
     }
     fork(0, || {
-        // SAFETY: a flag; this process has one kernel thread.
+        // SAFETY: an integer argument; this process has one kernel thread.
         assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNS) }, 0);
         let private = rustix::mount::MountPropagationFlags::PRIVATE
             | rustix::mount::MountPropagationFlags::REC;
@@ -356,35 +361,38 @@ fn mount(at: &Path, options: &std::ffi::CStr, flags: rustix::mount::MountFlags) 
 }
 
 #[test]
-fn a_full_directory_is_a_clear_error() {
+fn full_directory_is_reported() {
     let room = Room::new();
-    with_mounts("a_full_directory_is_a_clear_error", || {
+    with_mounts("full_directory_is_reported", || {
         let flags = rustix::mount::MountFlags::empty();
-        // No room for a file; then none for what it says.
+        // First no space for a file, then none for its contents.
         mount(&room.path(), c"mode=0700,nr_inodes=2", flags);
-        let text = said(take(&room));
+        let text = error_text(take(&room));
         assert!(text.contains("full") && text.contains("KUMI_DIR"), "{text}");
         mount(&room.path(), c"mode=0700,size=12k", flags);
         let number = take(&room).unwrap();
         let mut filler = File::create(room.path().join("filler")).unwrap();
         while filler.write_all(&[0; 4096]).is_ok() {}
-        assert!(number.claim()(5 * CLAIMED_AT_ONCE), "what is noted already is written over");
-        let text = said(take(&room));
+        assert!(
+            number.claim()(5 * CLAIMED_AT_ONCE),
+            "a file that has contents is overwritten in place"
+        );
+        let text = error_text(take(&room));
         assert!(text.contains("full"), "{text}");
         drop(number);
         next_is(&room, 1);
         assert_eq!(
             take(&room).unwrap().first_generation(),
             5 * CLAIMED_AT_ONCE,
-            "numbers that were used need no room"
+            "used numbers need no space"
         );
     });
 }
 
 #[test]
-fn a_read_only_directory_is_a_clear_error() {
+fn read_only_directory_is_reported() {
     let room = Room::new();
-    with_mounts("a_read_only_directory_is_a_clear_error", || {
+    with_mounts("read_only_directory_is_reported", || {
         mount(&room.0.join("mount"), c"mode=0755", rustix::mount::MountFlags::empty());
         let inner = room.0.join("mount/kumihimo");
         let open = Directory::own(&inner).unwrap();
@@ -394,17 +402,17 @@ fn a_read_only_directory_is_a_clear_error() {
         rustix::mount::mount_remount(room.0.join("mount"), rustix::mount::MountFlags::RDONLY, "")
             .unwrap();
         for path in [&inner, &room.0.join("mount/another")] {
-            let text = said(Directory::own(path));
+            let text = error_text(Directory::own(path));
             assert!(text.contains("Read-only") && text.contains(path.to_str().unwrap()), "{text}");
         }
-        let text = said(Number::take_in(open));
+        let text = error_text(Number::take_in(open));
         assert!(text.contains("read-only"), "{text}");
-        assert!(!claim(2 * CLAIMED_AT_ONCE), "nor can more be claimed");
+        assert!(!claim(2 * CLAIMED_AT_ONCE), "no further generations can be claimed");
     });
 }
 
 #[test]
-fn a_path_that_is_too_long_for_a_socket() {
+fn path_too_long_for_a_socket_works_through_proc() {
     let room = Room::new();
     let long = room.0.join("x".repeat(200));
     fs::create_dir(&long).unwrap();
@@ -414,61 +422,61 @@ fn a_path_that_is_too_long_for_a_socket() {
     };
     let path = long.join("kumihimo");
     let control = serve(&path).unwrap();
-    // It goes through /proc.
+    // The address start through /proc.
     let mut neighbour = Machine::at(&path).unwrap().neighbour(1).unwrap();
     assert!(
         matches!(neighbour.space(), Err(Error::Refused(_))),
-        "nobody answers, but it is reached"
+        "the socket is reached, but no handler answers"
     );
-    with_mounts("a_path_that_is_too_long_for_a_socket", || {
+    with_mounts("path_too_long_for_a_socket_works_through_proc", || {
         mount(Path::new("/proc"), c"", rustix::mount::MountFlags::empty());
-        let text = said(serve(&path));
+        let text = error_text(serve(&path));
         assert!(
             text.contains("too long") && text.contains("/proc") && text.contains("KUMI_DIR"),
             "{text}"
         );
         let mut neighbour = Machine::at(&path).unwrap().neighbour(1).unwrap();
-        assert!(said(neighbour.space()).contains("too long"));
+        assert!(error_text(neighbour.space()).contains("too long"));
         let control = serve(&room.path()).unwrap();
         let mut neighbour = room.machine().neighbour(1).unwrap();
-        assert!(matches!(neighbour.space(), Err(Error::Refused(_))), "a short one needs no /proc");
+        assert!(matches!(neighbour.space(), Err(Error::Refused(_))), "a short path needs no /proc");
         drop(control);
     });
     drop(control);
 }
 
 #[test]
-fn a_forks_child_keeps_no_number_alive_and_does_no_harm() {
+fn forked_child_keeps_no_number_and_no_descriptors() {
     let room = Room::new();
-    let (mut hears, mut says) = pipe();
+    let (mut from_child, mut to_test) = pipe();
     let (gate, mut opens) = pipe();
     let parent = fork(0, || {
         let served = room.serve(Double::with(1));
         let (raw, claim) = (served.raw(), served.number.claim());
         let mut held = Some((served, raw));
         let child = fork(0, || {
-            // The forking process is to end before it.
-            // SAFETY: integers.
+            // The forking process ends before its child.
+            // SAFETY: the call has only integer arguments.
             unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, 0) };
-            // A test that fails does not open the gate.
-            // SAFETY: an integer.
+            // Ends the child if the test fails, and the pipe is therefore not closed.
+            // SAFETY: the call has only integer arguments.
             unsafe { libc::alarm(60) };
-            assert!(!claim(9 * CLAIMED_AT_ONCE), "it has no number");
+            assert!(!claim(9 * CLAIMED_AT_ONCE), "the child has no number");
             let before = harness::descriptors();
             let number = held.as_ref().map(|(served, _)| served.number.clone()).unwrap();
             number.forget_in_child();
             number.forget_in_child();
-            // Lock, directory, stop, listener, core listener and its set, core notifier,
+            // Lock, directory, stop, listener, core listener and its epoll set, core notifier,
             // connection.
             assert_eq!(harness::descriptors(), before - 8);
-            // Their numbers are others' now.
+            // The numbers of the closed descriptors now belong to other files.
             let others: Vec<File> = (0..8).map(|_| File::open("/dev/null").unwrap()).collect();
             assert!(!claim(9 * CLAIMED_AT_ONCE));
             drop((number, held.take()));
-            others
-                .iter()
-                .for_each(|other| assert!(other.metadata().is_ok(), "a stranger's was closed"));
-            says.write_all(b"forgotten\n").unwrap();
+            others.iter().for_each(|other| {
+                assert!(other.metadata().is_ok(), "a descriptor of another file was closed")
+            });
+            to_test.write_all(b"forgotten\n").unwrap();
             let _ = (&gate).read(&mut [0]);
         });
         std::mem::forget(child);
@@ -476,18 +484,18 @@ fn a_forks_child_keeps_no_number_alive_and_does_no_harm() {
     });
     drop(gate);
     let mut line = [0; 10];
-    hears.read_exact(&mut line).unwrap();
-    // What the child did was nothing to the parent.
+    from_child.read_exact(&mut line).unwrap();
+    // The child's calls have no effect on the parent.
     let machine = room.machine();
     assert_eq!(machine.neighbour(1).unwrap().microprocesses().unwrap().len(), 1);
     next_is(&room, 1);
     assert_eq!(take(&room).unwrap().location().space(), 2, "the number is taken");
     parent.kill();
-    // The child lives.
+    // The child is alive.
     assert!(machine.spaces().unwrap().is_empty());
     assert!(
         !room.path().join("1.socket").exists() && !room.path().join("1.ear").exists(),
-        "what it left is removed"
+        "the dead parent's files are removed"
     );
     next_is(&room, 1);
     let number = take(&room).unwrap();
@@ -495,7 +503,7 @@ fn a_forks_child_keeps_no_number_alive_and_does_no_harm() {
     opens.write_all(b"x").unwrap();
 }
 
-/// Runs `body` in a process with that environment, and no other variable that counts.
+/// Runs `body` in a process with these environment variables and no other relevant ones.
 fn with_environment(variables: &[(&str, &Path)], uid: u32, body: impl FnOnce()) {
     fork(uid, || {
         // SAFETY: this process has one kernel thread.
@@ -510,7 +518,7 @@ fn with_environment(variables: &[(&str, &Path)], uid: u32, body: impl FnOnce()) 
 }
 
 #[test]
-fn the_directory_that_the_environment_names() {
+fn kumi_dir_selects_the_directory() {
     let room = Room::new();
     let (chosen, session) = (room.path(), room.0.join("session"));
     fs::create_dir(&session).unwrap();
@@ -520,21 +528,21 @@ fn the_directory_that_the_environment_names() {
         assert_eq!(Number::take().unwrap().directory(), chosen);
     });
     with_environment(&[("KUMI_DIR", Path::new("relative"))], 0, || {
-        let Err(Error::Invalid(text)) = Directory::mine() else { panic!("it was used") };
+        let Err(Error::Invalid(text)) = Directory::mine() else { panic!("the call succeeded") };
         assert!(text.contains("absolute"), "{text}");
     });
     let missing = room.0.join("missing/kumihimo");
     with_environment(&[("KUMI_DIR", &missing), ("XDG_RUNTIME_DIR", &session)], 0, || {
-        let text = said(Directory::mine());
-        assert!(text.contains(missing.to_str().unwrap()), "it counts alone: {text}");
+        let text = error_text(Directory::mine());
+        assert!(text.contains(missing.to_str().unwrap()), "no other place is tried: {text}");
     });
 }
 
 #[test]
-fn the_directory_of_a_user_without_a_session() {
-    const NAME: &str = "the_directory_of_a_user_without_a_session";
+fn user_without_a_session_gets_the_next_place() {
+    const NAME: &str = "user_without_a_session_gets_the_next_place";
     if !is_root() {
-        return skip(NAME, "only root can be another user");
+        return skip(NAME, "only root can change its user");
     }
     let room = Room::new();
     let (session, own) = (room.0.join("session"), room.0.join("own"));
@@ -551,22 +559,22 @@ fn the_directory_of_a_user_without_a_session() {
             }
             with_environment(environment, SOMEBODY, || match expected {
                 Ok(path) => {
-                    // Both are of one mind: one is made, and then found.
+                    // The second process finds the directory that the first one created.
                     assert_eq!(Directory::mine().unwrap().path(), Path::new(path));
                     assert_eq!(Directory::mine().unwrap().path(), Path::new(path));
                     let _ = fs::remove_dir(path);
                 }
-                Err(path) => assert!(said(Directory::mine()).contains(path)),
+                Err(path) => assert!(error_text(Directory::mine()).contains(path)),
             });
         });
     };
     let shm = format!("/dev/shm/kumihimo-{SOMEBODY}");
     let tmp = format!("/tmp/kumihimo-{SOMEBODY}");
     mounts(c"mode=1777", &[], &Ok(&shm));
-    // Another user's, whose variable came along, is not used.
+    // A directory of another user, named by an inherited variable, is not used.
     mounts(c"mode=1777", &[("XDG_RUNTIME_DIR", &session)], &Ok(&shm));
     mounts(c"mode=1777", &[("XDG_RUNTIME_DIR", &own)], &Ok(own.join("kumihimo").to_str().unwrap()));
-    // Full, or not to be written: the next one.
+    // If a place is full or read-only, the next one is used.
     mounts(c"mode=1777,nr_inodes=1", &[], &Ok(&tmp));
     mounts(c"mode=0755", &[], &Ok(&tmp));
     mounts(c"mode=1777", &[], &Err(&shm));

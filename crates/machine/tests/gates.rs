@@ -1,5 +1,4 @@
-//! Names of gates in the run-time directory: their holders, what becomes of those of the dead, what
-//! is refused.
+//! Names of gates in the run-time directory: holders, takeover from dead holders, and refusals.
 
 mod harness;
 
@@ -36,22 +35,23 @@ fn planted<T: std::fmt::Debug>(result: Result<T, Error>, name: &str) {
     }
 }
 
-/// Far enough away that a busy machine keeps it.
+/// A deadline that even a busy machine meets.
 fn later() -> Instant {
     Instant::now() + Duration::from_secs(60)
 }
 
-/// A process that serves gates of these names, once it does, and its number.
+/// Starts a process that serves gates of these names, and returns it with its number once it
+/// serves.
 fn serving(room: &Room, names: &[&str]) -> (Process, u16) {
-    let (mut hears, mut says) = pipe();
+    let (mut from_child, mut to_test) = pipe();
     let process = fork(0, move || {
         let gates = gates(room);
         names.iter().for_each(|name| gates.bind(name).unwrap());
-        says.write_all(&gates.number().to_ne_bytes()).unwrap();
+        to_test.write_all(&gates.number().to_ne_bytes()).unwrap();
         wait_for_ever();
     });
     let mut number = [0; 2];
-    hears.read_exact(&mut number).expect("it begins");
+    from_child.read_exact(&mut number).expect("the process starts to serve");
     (process, u16::from_ne_bytes(number))
 }
 
@@ -60,7 +60,7 @@ fn exists_as(room: &Room, name: &str) -> bool {
 }
 
 #[test]
-fn names_that_cannot_be() {
+fn invalid_names_are_refused() {
     let longest = "x".repeat(LONGEST_NAME);
     for good in ["a", "clock", "a.b", "\u{e9}", "with space", &longest] {
         check_name(good).unwrap();
@@ -76,7 +76,7 @@ fn names_that_cannot_be() {
 }
 
 #[test]
-fn a_name_is_found_until_it_is_given_back() {
+fn bound_name_is_found_until_it_is_unbound() {
     let room = Room::new();
     let gates = gates(&room);
     let (number, machine) = (gates.number(), room.machine());
@@ -116,7 +116,7 @@ fn a_name_is_found_until_it_is_given_back() {
 }
 
 #[test]
-fn a_name_is_its_holders_while_that_lives_and_the_nexts_afterwards() {
+fn name_of_a_living_holder_is_kept_and_of_a_dead_one_taken_over() {
     let room = Room::new();
     let (process, number) = serving(&room, &["clock", "left"]);
     let (mine, machine) = (gates(&room), room.machine());
@@ -127,54 +127,54 @@ fn a_name_is_its_holders_while_that_lives_and_the_nexts_afterwards() {
             && text.contains(&format!("address space {number} (process {})", process.0)),
         "{text}"
     );
-    assert!(!mine.unbind("clock").unwrap(), "it is not ours");
-    // A stopped one lives.
+    assert!(!mine.unbind("clock").unwrap(), "another address space holds the name");
+    // A stopped holder is alive.
     process.stop();
     in_use(mine.bind("clock"));
     process.kill();
     assert!(exists_as(&room, "gate.clock"));
     mine.bind("clock").unwrap();
     assert_eq!(machine.gate("clock").unwrap(), Some(mine.number()));
-    // A look finds no dead ones, and removes what they left.
+    // Listing the gates omits those of dead holders and removes their entries.
     assert_eq!(machine.gates().unwrap(), [("clock".to_owned(), mine.number())]);
     assert!(!exists_as(&room, "gate.left") && !exists_as(&room, &format!("{number}.gates")));
 }
 
 #[test]
-fn names_of_a_dead_one_are_not_its_successors() {
+fn names_of_a_dead_holder_do_not_pass_to_the_next_holder_of_its_number() {
     let room = Room::new();
     let (process, number) = serving(&room, &["clock"]);
     process.kill();
     fs::write(room.path().join("next"), format!("{number:010}\n")).unwrap();
     let successor = room.number();
     assert_eq!(successor.location().space(), number);
-    assert_eq!(room.machine().gate("clock").unwrap(), None, "it serves nothing");
+    assert_eq!(room.machine().gate("clock").unwrap(), None, "the new holder serves no gates");
     let gates = Gates::open(successor).unwrap();
     gates.bind("clock").unwrap();
     assert_eq!(room.machine().gate("clock").unwrap(), Some(number));
 }
 
-/// However many want it at once.
+/// Many processes request the name at the same time.
 #[test]
-fn one_of_many_takes_over_a_name() {
+fn exactly_one_process_takes_over_a_name() {
     const MANY: usize = 16;
     let room = Room::new();
     for _ in 0..5 {
         let (dead, _) = serving(&room, &["clock", "other"]);
         dead.kill();
-        let (mut begins, goes) = pipe();
-        let (mut hears, says) = pipe();
+        let (mut begins, start) = pipe();
+        let (mut from_child, to_test) = pipe();
         let all: Vec<_> = (0..MANY)
             .map(|n| {
-                let (mut begins, mut says) =
-                    (begins.try_clone().unwrap(), says.try_clone().unwrap());
-                let (room, goes) = (&room, &goes);
+                let (mut begins, mut to_test) =
+                    (begins.try_clone().unwrap(), to_test.try_clone().unwrap());
+                let (room, start) = (&room, &start);
                 fork(0, move || {
                     let gates = gates(room);
-                    says.write_all(b"r").unwrap();
-                    // Until all are told at once, by the end of the pipe.
-                    // SAFETY: this process's copy, which it uses no more.
-                    unsafe { libc::close(std::os::fd::AsRawFd::as_raw_fd(goes)) };
+                    to_test.write_all(b"r").unwrap();
+                    // Waits until the end of the pipe releases all processes at once.
+                    // SAFETY: closes this process's copy, which it does not use afterwards.
+                    unsafe { libc::close(std::os::fd::AsRawFd::as_raw_fd(start)) };
                     let _ = begins.read(&mut [0]);
                     if n % 4 == 0 {
                         room.machine().gates().unwrap();
@@ -184,49 +184,49 @@ fn one_of_many_takes_over_a_name() {
                         Err(Error::InUse(_)) => b"l",
                         Err(e) => panic!("{e}"),
                     };
-                    says.write_all(won).unwrap();
+                    to_test.write_all(won).unwrap();
                     wait_for_ever();
                 })
             })
             .collect();
         let mut ready = [0; MANY];
-        hears.read_exact(&mut ready).unwrap();
-        drop(goes);
+        from_child.read_exact(&mut ready).unwrap();
+        drop(start);
         let _ = begins.read(&mut [0]);
-        let mut said = [0; MANY];
-        hears.read_exact(&mut said).unwrap();
-        assert_eq!(said.iter().filter(|one| **one == b'w').count(), 1, "{said:?}");
+        let mut answers = [0; MANY];
+        from_child.read_exact(&mut answers).unwrap();
+        assert_eq!(answers.iter().filter(|one| **one == b'w').count(), 1, "{answers:?}");
         all.into_iter().for_each(Process::kill);
         assert_eq!(room.machine().gates().unwrap(), []);
     }
 }
 
-/// The child's copies of lock and socket do not keep the name.
+/// The child's copies of lock and socket do not keep the name alive.
 #[test]
-fn a_forks_child_does_not_keep_a_name() {
+fn forked_child_does_not_keep_a_name() {
     let room = Room::new();
-    let (mut hears, mut says) = pipe();
+    let (mut from_child, mut to_test) = pipe();
     let (held, holds) = pipe();
     let parent = fork(0, || {
         let number = room.number();
         let gates = Gates::open(number.clone()).unwrap();
         gates.bind("clock").unwrap();
-        // SAFETY: this process has one kernel thread; the child never returns.
+        // SAFETY: this process has one kernel thread, and the child never returns.
         if unsafe { libc::fork() } == 0 {
             number.forget_in_child();
-            assert!(!gates.unbind("clock").unwrap(), "it is the parent's");
+            assert!(!gates.unbind("clock").unwrap(), "the name belongs to the parent");
             drop(gates);
-            says.write_all(b"x").unwrap();
-            // Until the test ends, which has the other end.
-            // SAFETY: this process's copy, which it uses no more.
+            to_test.write_all(b"x").unwrap();
+            // Waits until the test, which has the other end, is over.
+            // SAFETY: closes this process's copy, which it does not use afterwards.
             unsafe { libc::close(std::os::fd::AsRawFd::as_raw_fd(&holds)) };
             let _ = { &held }.read(&mut [0]);
-            // SAFETY: ends the process without anything that belongs to the parent.
+            // SAFETY: ends the process without running code that belongs to the parent.
             unsafe { libc::_exit(0) }
         }
         wait_for_ever();
     });
-    hears.read_exact(&mut [0]).unwrap();
+    from_child.read_exact(&mut [0]).unwrap();
     assert!(exists_as(&room, "gate.clock"));
     parent.kill();
     gates(&room).bind("clock").unwrap();
@@ -234,7 +234,7 @@ fn a_forks_child_does_not_keep_a_name() {
 }
 
 #[test]
-fn what_was_planted_is_neither_followed_nor_removed() {
+fn foreign_entries_are_neither_followed_nor_removed() {
     let room = Room::new();
     let mine = gates(&room);
     let path = |name: &str| room.path().join(name);
@@ -258,11 +258,11 @@ fn what_was_planted_is_neither_followed_nor_removed() {
     {
         refused(&n.to_string(), &|path| symlink(text, path).unwrap());
     }
-    // A number that nobody has is a dead one's.
+    // A number without a process counts as that of a dead address space.
     symlink("4000", path("gate.nobody")).unwrap();
     assert_eq!(room.machine().gate("nobody").unwrap(), None);
     mine.bind("nobody").unwrap();
-    // In the place of sockets.
+    // Foreign entries in the place of sockets.
     let number = room.number();
     let socket = format!("{}.gates", number.location().space());
     fs::write(path(&socket), "").unwrap();
@@ -275,13 +275,13 @@ fn what_was_planted_is_neither_followed_nor_removed() {
 }
 
 #[test]
-fn a_full_directory_is_a_clear_error() {
+fn full_directory_is_reported() {
     if !is_root() {
-        return skip("a_full_directory_is_a_clear_error", "only root can mount");
+        return skip("full_directory_is_reported", "only root can mount");
     }
     let room = Room::new();
     fork(0, || {
-        // SAFETY: a flag; this process has one kernel thread.
+        // SAFETY: an integer argument; this process has one kernel thread.
         assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNS) }, 0);
         let private = rustix::mount::MountPropagationFlags::PRIVATE
             | rustix::mount::MountPropagationFlags::REC;
@@ -313,21 +313,21 @@ fn a_full_directory_is_a_clear_error() {
     .ends_well();
 }
 
-/// One process, and what it leaves behind.
+/// One process serves all of them, and its death leaves the names behind.
 #[test]
-fn a_hundred_thousand_gates() {
+fn hundred_thousand_gates_are_served_and_removed() {
     const MANY: usize = 100_000;
-    // Where run-time directories are: on a busy disk it takes a minute.
+    // The usual place of run-time directories; on a busy disk, the test takes a minute.
     let shm = Path::new("/dev/shm").join(format!("kumi-machine-gates-{}", std::process::id()));
     let room = fs::create_dir(&shm).map_or_else(|_| Room::new(), |()| Room(shm));
-    let (mut hears, mut says) = pipe();
+    let (mut from_child, mut to_test) = pipe();
     let process = fork(0, || {
         let gates = gates(&room);
         (0..MANY).for_each(|n| gates.bind(&format!("gate-{n}")).unwrap());
-        says.write_all(b"x").unwrap();
+        to_test.write_all(b"x").unwrap();
         wait_for_ever();
     });
-    hears.read_exact(&mut [0]).unwrap();
+    from_child.read_exact(&mut [0]).unwrap();
     let machine = room.machine();
     assert_eq!(machine.gates().unwrap().len(), MANY);
     for n in [0, 77_777, MANY - 1] {
@@ -349,28 +349,28 @@ fn a_hundred_thousand_gates() {
 }
 
 #[test]
-fn others_come_near_only_where_they_are_let() {
+fn other_users_connect_only_with_permission() {
     if !is_root() {
-        return skip("others_come_near_only_where_they_are_let", "only root can be several users");
+        return skip("other_users_connect_only_with_permission", "only root can be several users");
     }
     let room = Room::new();
     fs::create_dir(room.path()).unwrap();
     fs::set_permissions(room.path(), PermissionsExt::from_mode(0o700)).unwrap();
     chown(room.path(), Some(OWNER), None).unwrap();
     let room = &room;
-    let (mut hears, mut says) = pipe();
-    let (mut told, mut tells) = pipe();
+    let (mut from_child, mut to_test) = pipe();
+    let (mut from_test, mut to_child) = pipe();
     let server = fork(OWNER, || {
         let gates = gates(room);
         gates.bind("clock").unwrap();
         for others in [None, Some(true), Some(false)] {
             others.map_or(Ok(()), |others| gates.open_to_others(others)).unwrap();
-            says.write_all(b"x").unwrap();
-            told.read_exact(&mut [0]).unwrap();
+            to_test.write_all(b"x").unwrap();
+            from_test.read_exact(&mut [0]).unwrap();
         }
     });
-    let mut wait = || hears.read_exact(&mut [0]).unwrap();
-    let mut go = || tells.write_all(b"x").unwrap();
+    let mut wait = || from_child.read_exact(&mut [0]).unwrap();
+    let mut go = || to_child.write_all(b"x").unwrap();
     let mode = |name: &str| fs::metadata(room.path().join(name)).unwrap().mode() & 0o777;
     let connect = || Machine::at(&room.path()).and_then(|machine| machine.connect(1, later()));
     wait();
@@ -393,11 +393,14 @@ fn others_come_near_only_where_they_are_let() {
     server.ends_well();
 }
 
-/// Locks and sockets know no process ids.
+/// Locks and sockets work without process IDs.
 #[test]
-fn one_in_another_pid_namespace() {
+fn server_in_another_pid_namespace_is_reached() {
     if !is_root() {
-        return skip("one_in_another_pid_namespace", "only root can make a pid namespace");
+        return skip(
+            "server_in_another_pid_namespace_is_reached",
+            "only root can create a pid namespace",
+        );
     }
     let room = Room::new();
     let (process, number) = serving(&room, &["clock"]);
@@ -406,13 +409,17 @@ fn one_in_another_pid_namespace() {
         let (machine, mine) = (room.machine(), gates(&room));
         assert_eq!(machine.gate("clock").unwrap(), Some(number));
         let server = machine.connect(number, later()).unwrap();
-        assert_eq!((server.uid, server.pid), (0, None), "it cannot be seen from here");
+        assert_eq!(
+            (server.uid, server.pid),
+            (0, None),
+            "its process ID is not visible in this namespace"
+        );
         let text = in_use(mine.bind("clock"));
         assert!(!text.contains("process"), "{text}");
         mine.bind("inside").unwrap();
     };
     fork(0, || {
-        // SAFETY: a flag; this process has one kernel thread.
+        // SAFETY: an integer argument; this process has one kernel thread.
         assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWPID) }, 0);
         fork(0, inside).ends_well();
     })
@@ -421,14 +428,11 @@ fn one_in_another_pid_namespace() {
     process.kill();
 }
 
-/// The listener there must be the owner of the directory.
+/// The server of the socket must be the owner of the directory.
 #[test]
-fn a_socket_that_somebody_else_serves_is_not_used() {
+fn socket_served_by_another_user_is_not_used() {
     if !is_root() {
-        return skip(
-            "a_socket_that_somebody_else_serves_is_not_used",
-            "only root can be several users",
-        );
+        return skip("socket_served_by_another_user_is_not_used", "only root can be several users");
     }
     let room = Room::new();
     let gates = gates(&room);

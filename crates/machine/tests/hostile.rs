@@ -1,5 +1,4 @@
-//! Peers that are broken, malicious, stopped, or of another version, on both sides of the control
-//! socket.
+//! Faulty, malicious, stopped and outdated peers, on both sides of the control socket.
 
 mod harness;
 
@@ -24,7 +23,7 @@ fn soon(millis: u64) -> Limits {
 }
 
 #[test]
-fn what_is_no_request_is_an_error_and_the_connection_goes_on() {
+fn invalid_request_is_an_error_and_keeps_the_connection_open() {
     let room = Room::new();
     let served = room.serve(Double::with(1));
     let mut raw = served.raw();
@@ -39,8 +38,8 @@ fn what_is_no_request_is_an_error_and_the_connection_goes_on() {
         ("{\"protocol\":1,\"ask\":\"microprocess\",\"id\":\"9.0.1\"}", "stale"),
     ] {
         raw.say(format!("{line}\n"));
-        let said = raw.line();
-        assert!(said.contains(&format!("{{\"error\":{{\"kind\":\"{kind}\"")), "{line}: {said}");
+        let answer = raw.line();
+        assert!(answer.contains(&format!("{{\"error\":{{\"kind\":\"{kind}\"")), "{line}: {answer}");
         raw.say(SPACE);
         assert!(raw.line().contains("\"program\":\"double\""));
         assert_eq!(raw.line(), "{\"end\":1}\n");
@@ -48,17 +47,17 @@ fn what_is_no_request_is_an_error_and_the_connection_goes_on() {
 }
 
 #[test]
-fn a_request_that_is_too_long_ends_the_connection() {
+fn overlong_request_ends_the_connection() {
     let room = Room::new();
     let served = room.serve(Double::with(1));
-    // The longest there may be, and one byte more; with an end and without.
+    // The longest allowed request, and one byte more; with and without an end of line.
     for (length, end, fits) in
         [(LONGEST_REQUEST, "\n", true), (LONGEST_REQUEST + 1, "\n", false), (1 << 20, "", false)]
     {
         let mut raw = served.raw();
         let line = SPACE.trim_end().to_owned();
         let line = line.clone() + &" ".repeat(length - line.len()) + end;
-        // It may be closed before all is sent.
+        // The server may close the connection before the whole request is sent.
         let _ = raw.0.get_mut().write_all(line.as_bytes());
         if fits {
             assert!(raw.line().contains("double"));
@@ -71,7 +70,7 @@ fn a_request_that_is_too_long_ends_the_connection() {
 }
 
 #[test]
-fn one_that_asks_nothing_is_closed() {
+fn idle_connection_is_closed() {
     let room = Room::new();
     let served = room.serve_within(Double::with(1), soon(200));
     let (mut silent, mut half) = (served.raw(), served.raw());
@@ -81,7 +80,7 @@ fn one_that_asks_nothing_is_closed() {
 }
 
 #[test]
-fn one_that_does_not_take_its_answer_disturbs_nobody_and_is_closed() {
+fn client_that_does_not_read_is_closed_and_delays_no_other() {
     let room = Room::new();
     let served = room.serve_within(Double::with(100_000), soon(300));
     let mut raws: Vec<Raw> = (0..10).map(|_| served.raw()).collect();
@@ -93,7 +92,7 @@ fn one_that_does_not_take_its_answer_disturbs_nobody_and_is_closed() {
             served.double.one(slot)
         );
     }
-    // They are closed, sooner or later: what each has taken until then is no whole answer.
+    // The server closes them eventually; none has received a whole answer by then.
     while connections(&mut neighbour).unwrap() > 1.0 {}
     for mut raw in raws {
         let rest = raw.rest();
@@ -102,29 +101,29 @@ fn one_that_does_not_take_its_answer_disturbs_nobody_and_is_closed() {
     assert_eq!(neighbour.space().unwrap().living, 100_000);
 }
 
-/// How many it has, that of the asking client included.
+/// Returns the number of open connections, including that of the requesting client.
 fn connections(neighbour: &mut Neighbour) -> Result<f64, Error> {
     let metrics = neighbour.metrics()?;
     Ok(metrics.iter().find(|one| one.name == "kumihimo_control_connections").unwrap().samples[0].1)
 }
 
-/// At most so much is in memory for clients that do not take it, however many ask.
+/// The amount of unread output in memory is bounded, however many clients request lists.
 #[test]
-fn lists_that_are_not_taken_do_not_fill_memory() {
+fn unread_lists_do_not_fill_memory() {
     let room = Room::new();
     let served = room.serve(Double::with(200_000));
     let mut raws: Vec<Raw> = (0..20).map(|_| served.raw()).collect();
     raws.iter_mut().for_each(|raw| raw.say(LIST));
-    // Each is refused, or served so far: the last one knows of all before it.
+    // Each is refused or partly answered. The last one is processed after all others.
     let firsts: Vec<String> = raws.iter_mut().map(Raw::line).collect();
     let busy = firsts.iter().filter(|line| line.contains("\"busy\"")).count();
-    assert!(busy > 10, "{busy} of 20: 64 MiB are less than four of these");
-    // What is no list is answered all the same.
+    assert!(busy > 10, "{busy} of 20 are busy; 64 MiB are less than four lists");
+    // Requests that are not lists are still answered.
     assert_eq!(served.neighbour().space().unwrap().living, 200_000);
 }
 
 #[test]
-fn the_one_idle_for_longest_makes_room() {
+fn longest_idle_connection_makes_room() {
     let room = Room::new();
     let served = room.serve_within(Double::with(1), Limits { connections: 3, ..Limits::default() });
     let mut raws = [served.raw(), served.raw(), served.raw()];
@@ -142,7 +141,7 @@ fn the_one_idle_for_longest_makes_room() {
 }
 
 #[test]
-fn a_flood_of_connections_and_garbage() {
+fn flood_of_connections_does_not_block_clients() {
     let room = Room::new();
     let served = room.serve(Double::with(100));
     let path = room.path().join(format!("{}.socket", served.space));
@@ -174,19 +173,19 @@ fn a_flood_of_connections_and_garbage() {
                     assert_eq!(all.len(), 100);
                     answered += 1;
                 }
-                // Where connections come faster than answers it says so.
+                // If connections arrive faster than they are answered, the client reports it.
                 Err(Error::Refused(Refused::Busy(_)) | Error::Timeout(_) | Error::Gone(_)) => {}
                 Err(e) => panic!("{e:?}"),
             }
             assert!(open.is_err() || open.is_ok_and(|open| open <= 64.0));
         }
-        assert!(answered > 0, "an admitted client has time to ask");
+        assert!(answered > 0, "an accepted client has time for a request");
     });
     assert_eq!(served.neighbour().microprocesses().unwrap().len(), 100);
 }
 
 #[test]
-fn a_stopped_one_is_told_from_a_slow_one() {
+fn stopped_address_space_is_distinguished_from_a_slow_one() {
     let room = Room::new();
     let (process, number) = serving(&room, Double::with(5));
     let mut connected =
@@ -199,8 +198,8 @@ fn a_stopped_one_is_told_from_a_slow_one() {
         let Error::Stopped(text) = error else { panic!("{error:?}") };
         assert!(text.contains(&format!("kill -CONT {}", process.0)), "{text}");
     }
-    assert_eq!(machine.spaces().unwrap().len(), 1, "it lives");
-    // Until nobody more is let in.
+    assert_eq!(machine.spaces().unwrap().len(), 1, "the stopped address space is alive");
+    // Fills the backlog.
     let path = room.path().join(format!("{number}.socket"));
     let mut waiting = Vec::new();
     let socket = || {
@@ -222,7 +221,7 @@ fn a_stopped_one_is_told_from_a_slow_one() {
 }
 
 #[test]
-fn one_that_takes_too_long_is_a_timeout() {
+fn slow_answer_is_a_timeout() {
     let room = Room::new();
     let (gate, opens) = pipe();
     let waits = Box::new(move || drop((&gate).read(&mut [0])));
@@ -235,44 +234,44 @@ fn one_that_takes_too_long_is_a_timeout() {
     assert_eq!(
         served.neighbour().microprocesses().unwrap().len(),
         1,
-        "what was answered too late is nobody's answer"
+        "a late answer is not returned for a later request"
     );
 }
 
 #[test]
-fn one_in_another_pid_namespace() {
-    const NAME: &str = "one_in_another_pid_namespace";
+fn address_space_in_another_pid_namespace_answers() {
+    const NAME: &str = "server_in_another_pid_namespace_is_reached";
     if !is_root() {
-        return skip(NAME, "only root can make a pid namespace");
+        return skip(NAME, "only root can create a pid namespace");
     }
     let room = Room::new();
     let here = room.serve(Double::with(3));
-    let (mut hears, mut says) = pipe();
+    let (mut from_child, mut to_test) = pipe();
     let (room, there) = (&room, here.double.id(2));
     let outer = fork(0, || {
-        // SAFETY: a flag; this process has one kernel thread.
+        // SAFETY: an integer argument; this process has one kernel thread.
         assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWPID) }, 0);
         let inner = fork(0, || {
             assert_eq!(std::process::id(), 1);
-            // It sees no process id of the one outside, and asks it all the same.
+            // The process ID of the outer address space is not visible, but requests succeed.
             let mut outside = room.machine().neighbour(here.space).unwrap();
             assert_eq!(outside.microprocess(there).unwrap().id, there);
             let _served = room.serve(Double::with(4));
-            says.write_all(b"x").unwrap();
+            to_test.write_all(b"x").unwrap();
             wait_for_ever();
         });
         std::mem::forget(inner);
         wait_for_ever();
     });
-    hears.read_exact(&mut [0]).unwrap();
+    from_child.read_exact(&mut [0]).unwrap();
     let mut spaces = room.machine().spaces().unwrap();
     assert_eq!(spaces.len(), 2);
     let space = spaces[1].space().unwrap();
-    assert_eq!((space.pid, space.living), (1, 4), "it is number 1 to itself");
+    assert_eq!((space.pid, space.living), (1, 4), "its process ID is 1 in its own namespace");
     drop(outer);
 }
 
-/// An address space that speaks as the test likes.
+/// A server that sends arbitrary bytes.
 struct Impostor {
     room: Room,
     _lock: File,
@@ -288,10 +287,10 @@ impl Impostor {
         Impostor { room, _lock: lock, listener }
     }
 
-    /// What a client makes of it when each connection hears `says` and then the end.
-    fn hears<T>(
+    /// Returns the result of a request if each connection receives `reply` and then ends.
+    fn after_reply<T>(
         &self,
-        says: &[u8],
+        reply: &[u8],
         ask: impl FnOnce(&mut Neighbour) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let over = AtomicBool::new(false);
@@ -302,7 +301,7 @@ impl Impostor {
                         return;
                     }
                     let mut stream = stream.unwrap();
-                    let _ = stream.write_all(says);
+                    let _ = stream.write_all(reply);
                 }
             });
             let machine = self.room.machine().time_limit(Duration::from_secs(1));
@@ -317,71 +316,73 @@ impl Impostor {
 const GREETING: &str = "{\"protocol\":1,\"version\":\"9.9.9\",\"space\":1,\"new\":true}\n";
 
 #[test]
-fn two_versions_of_the_library() {
+fn incompatible_versions_are_reported_and_new_fields_ignored() {
     let impostor = Impostor::new();
     let error = impostor
-        .hears(b"{\"protocol\":7,\"version\":\"9.9.9\",\"space\":1}\n", Neighbour::space)
+        .after_reply(b"{\"protocol\":7,\"version\":\"9.9.9\",\"space\":1}\n", Neighbour::space)
         .unwrap_err();
     let Error::Protocol(text) = error else { panic!("{error:?}") };
     assert!(
         text.contains("protocol 7") && text.contains("9.9.9") && text.contains("protocol 1"),
         "{text}"
     );
-    // Fields that a later one adds are no obstacle.
+    // Fields that a later version adds are ignored.
     let answer = "{\"done\":\"now\",\"since\":3}\n{\"end\":1,\"took\":2}\n";
     let id = "1.0.0".parse().unwrap();
     let act =
         |neighbour: &mut Neighbour| neighbour.act(id, kumihimo_machine::handler::Action::Cancel);
-    impostor.hears(format!("{GREETING}{answer}").as_bytes(), act).unwrap();
+    impostor.after_reply(format!("{GREETING}{answer}").as_bytes(), act).unwrap();
 }
 
 #[test]
-fn answers_that_are_none_are_errors() {
+fn invalid_answers_are_errors() {
     let impostor = Impostor::new();
-    let protocol =
-        |says: &str, part: &str| match impostor.hears(says.as_bytes(), Neighbour::microprocesses) {
-            Err(Error::Protocol(text)) => assert!(text.contains(part), "{text}"),
-            other => panic!("{says}: {other:?}"),
-        };
-    protocol("HTTP/1.1 400 Bad Request\r\n\r\n", "cannot be understood");
+    let protocol = |reply: &str, part: &str| match impostor
+        .after_reply(reply.as_bytes(), Neighbour::microprocesses)
+    {
+        Err(Error::Protocol(text)) => assert!(text.contains(part), "{text}"),
+        other => panic!("{reply}: {other:?}"),
+    };
+    protocol("HTTP/1.1 400 Bad Request\r\n\r\n", "invalid answer");
     protocol("{\"end\":0}\n", "without an answer");
     protocol(&GREETING.replace("\"space\":1", "\"space\":2"), "address space 2");
     protocol(&format!("{GREETING}{{}}\n"), "missing field");
-    protocol(&format!("{GREETING}{{\"end\":3}}\n"), "0 lines came of 3");
+    protocol(&format!("{GREETING}{{\"end\":3}}\n"), "0 of 3 lines arrived");
     protocol(&format!("{GREETING}{{\"end\":-1}}\n"), "");
-    let gone = |says: &str| {
-        let error = impostor.hears(says.as_bytes(), Neighbour::microprocesses).unwrap_err();
-        assert!(matches!(error, Error::Gone(_)), "{says}: {error:?}");
+    let gone = |reply: &str| {
+        let error = impostor.after_reply(reply.as_bytes(), Neighbour::microprocesses).unwrap_err();
+        assert!(matches!(error, Error::Gone(_)), "{reply}: {error:?}");
     };
     gone("");
     gone("{\"protocol\":1,");
-    for says in [GREETING.to_owned(), format!("{GREETING}{{\"id\":")] {
-        let error = impostor.hears(says.as_bytes(), Neighbour::microprocesses).unwrap_err();
+    for reply in [GREETING.to_owned(), format!("{GREETING}{{\"id\":")] {
+        let error = impostor.after_reply(reply.as_bytes(), Neighbour::microprocesses).unwrap_err();
         assert!(matches!(&error, Error::Refused(Refused::Busy(_)) | Error::Gone(_)), "{error:?}");
     }
     let error = impostor
-        .hears(b"{\"error\":{\"kind\":\"denied\",\"message\":\"no\"}}\n", Neighbour::space)
+        .after_reply(b"{\"error\":{\"kind\":\"denied\",\"message\":\"no\"}}\n", Neighbour::space)
         .unwrap_err();
     assert!(matches!(error, Error::Refused(Refused::Denied(text)) if text == "no"));
-    // No answer of two, and no part of a trace that would fill memory.
+    // Two items instead of one, and a part of a trace that would exceed memory.
     let two = "{\"done\":\"now\"}\n{\"done\":\"now\"}\n{\"end\":2}\n";
     let id = "1.0.0".parse().unwrap();
     let act =
         |neighbour: &mut Neighbour| neighbour.act(id, kumihimo_machine::handler::Action::Cancel);
-    let error = impostor.hears(format!("{GREETING}{two}").as_bytes(), act).unwrap_err();
+    let error = impostor.after_reply(format!("{GREETING}{two}").as_bytes(), act).unwrap_err();
     assert!(matches!(error, Error::Protocol(_)), "{error:?}");
     let trace = format!("{GREETING}{{\"bytes\":1152921504606846976}}\n");
-    let error = impostor.hears(trace.as_bytes(), |one| one.trace(&mut Vec::new())).unwrap_err();
+    let error =
+        impostor.after_reply(trace.as_bytes(), |one| one.trace(&mut Vec::new())).unwrap_err();
     assert!(matches!(error, Error::Protocol(_)), "{error:?}");
 }
 
-/// A line that never ends, and an answer that is one line.
+/// A line without an end, which is also the whole answer.
 #[test]
-fn an_endless_line_is_an_error() {
+fn endless_line_is_an_error() {
     let impostor = Impostor::new();
     let endless = vec![b' '; 18 << 20];
-    let says = [GREETING.as_bytes(), &endless].concat();
-    let error = impostor.hears(&says, Neighbour::microprocesses).unwrap_err();
+    let reply = [GREETING.as_bytes(), &endless].concat();
+    let error = impostor.after_reply(&reply, Neighbour::microprocesses).unwrap_err();
     assert!(
         matches!(&error, Error::Protocol(text) if text.contains("without an end")),
         "{error:?}"
@@ -389,7 +390,7 @@ fn an_endless_line_is_an_error() {
 }
 
 #[test]
-fn garbage_does_the_client_no_harm() {
+fn client_survives_garbage() {
     let impostor = Impostor::new();
     let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
         cases: 200,
@@ -402,20 +403,20 @@ fn garbage_does_the_client_no_harm() {
         Just(b"{\"error\":{}}\n".to_vec()),
         Just(b"{\"bytes\":9}\n".to_vec()),
     ];
-    let says = proptest::collection::vec(line, 0..5)
+    let reply = proptest::collection::vec(line, 0..5)
         .prop_map(|lines| [GREETING.as_bytes(), &lines.concat()].concat());
     runner
-        .run(&says, |says| {
-            prop_assert!(impostor.hears(&says, Neighbour::microprocesses).is_err());
+        .run(&reply, |reply| {
+            prop_assert!(impostor.after_reply(&reply, Neighbour::microprocesses).is_err());
             let mut out = Vec::new();
-            let _ = impostor.hears(&says, |one| one.trace(&mut out));
+            let _ = impostor.after_reply(&reply, |one| one.trace(&mut out));
             Ok(())
         })
         .unwrap();
 }
 
 #[test]
-fn garbage_does_the_server_no_harm() {
+fn server_survives_garbage() {
     let room = Room::new();
     let served = room.serve(Double::with(2));
     let neighbour = std::cell::RefCell::new(served.neighbour());
@@ -438,8 +439,8 @@ fn garbage_does_the_server_no_harm() {
             let mut raw = served.raw();
             let _ = raw.0.get_mut().write_all(&lines.concat());
             let _ = raw.0.get_ref().shutdown(std::net::Shutdown::Write);
-            let said = raw.rest();
-            for line in said.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            let answer = raw.rest();
+            for line in answer.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
                 prop_assert!(
                     serde_json::from_slice::<serde_json::Value>(line).is_ok(),
                     "a line of JSON: {:?}",

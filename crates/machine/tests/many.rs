@@ -1,4 +1,5 @@
-//! Thousands of processes that begin and die at once, killed anywhere, while others look and sweep.
+//! Thousands of processes that join and die concurrently, killed at any point, while others list
+//! and clean up.
 
 mod harness;
 
@@ -13,14 +14,14 @@ use kumihimo_resource::serials::CLAIMED_AT_ONCE;
 use rustix::fs::{FlockOperation, fcntl_lock};
 
 const PROCESSES: u32 = 2_000;
-/// So many live at once.
+/// Number of processes that live at the same time.
 const AT_ONCE: usize = 100;
 
-/// Joins, and notes what is its own, in ways that need no trust in the directory: a witness that is
-/// locked while the number is used, and a log.
+/// Joins, and records its number independently of the directory: in a witness file, locked while
+/// the number is used, and in a log.
 fn live(room: &Room, n: u32) {
-    // Below all that is opened later: at the end of a process descriptors are closed in their
-    // order, so the witness is free before the number is.
+    // Reserves a descriptor below all later ones. The kernel closes a process's descriptors in
+    // their order, so the witness is unlocked before the number.
     let low = fs::File::open("/dev/null").unwrap();
     let served = room.serve(Double::with(1));
     let witness = OpenOptions::new()
@@ -31,7 +32,7 @@ fn live(room: &Room, n: u32) {
     let mut low: std::os::fd::OwnedFd = low.into();
     rustix::io::dup2(witness.unwrap(), &mut low).unwrap();
     fcntl_lock(&low, FlockOperation::NonBlockingLockExclusive)
-        .expect("a number is given to one at a time");
+        .expect("a number has one holder at a time");
     let first = served.number.first_generation();
     let more = n.is_multiple_of(3);
     if more {
@@ -43,7 +44,7 @@ fn live(room: &Room, n: u32) {
     if n.is_multiple_of(5) {
         assert_eq!(served.neighbour().microprocesses().unwrap().len(), 1);
     }
-    // Some leave in good order, some do not, some wait to be killed.
+    // Some processes leave in order, some exit at once, and some wait to be killed.
     match n % 4 {
         0 => drop((served, low)),
         1 => std::mem::forget((served, low)),
@@ -57,17 +58,17 @@ fn thousands_join_and_die_at_once() {
     room.directory();
     fs::write(room.0.join("log"), "").unwrap();
     let room = &room;
-    // In a process with one kernel thread, which is what forks.
+    // Forks from a process with a single kernel thread.
     fork(0, || {
         let mut living: Vec<Process> = Vec::new();
         for n in 0..PROCESSES {
             living.push(fork(0, || live(room, n)));
             if living.len() == AT_ONCE {
-                // Wherever they are: just begun, joining, or at their end.
+                // Kills the processes at any point: just started, joining or ending.
                 living.drain(..).for_each(Process::kill_if_it_lives);
             }
             if n.is_multiple_of(7) {
-                // All want the numbers that are in use, or just were.
+                // All processes compete for numbers that are in use or just became free.
                 let next = OpenOptions::new()
                     .create(true)
                     .truncate(false)
@@ -75,7 +76,7 @@ fn thousands_join_and_die_at_once() {
                     .open(room.path().join("next"));
                 next.unwrap().write_at(b"0000000001\n", 0).unwrap();
             }
-            // Each one that comes from here looks, and sweeps.
+            // Every tenth process lists the address spaces and removes dead ones.
             if n.is_multiple_of(10) {
                 match room.machine().spaces() {
                     Ok(spaces) => {
@@ -99,7 +100,7 @@ fn thousands_join_and_die_at_once() {
         .unwrap()
         .flatten()
         .filter(|one| one.file_name().to_string_lossy().contains("socket"));
-    assert_eq!(sockets.count(), 0, "all are swept");
+    assert_eq!(sockets.count(), 0, "all sockets are removed");
 
     let log = fs::read_to_string(room.0.join("log")).unwrap();
     let mut used: HashMap<u32, Vec<(u32, u32)>> = HashMap::new();
@@ -113,7 +114,7 @@ fn thousands_join_and_die_at_once() {
         used.entry(number).or_default().push((first, end));
         count += 1;
     }
-    assert!(count > PROCESSES / 10, "most came so far: {count}");
+    assert!(count > PROCESSES / 10, "most processes joined: {count}");
     for (number, mut used) in used {
         used.sort_unstable();
         assert!(used.windows(2).all(|two| two[0].1 <= two[1].0), "{number}: {used:?}");

@@ -1,4 +1,4 @@
-//! The users that may see and steer an address space: its own, root, and those that it lets in.
+//! Users that may read and control an address space: its owner, root, and the permitted ones.
 
 mod harness;
 
@@ -15,10 +15,10 @@ const OWNER: u32 = 54321;
 const GUEST: u32 = 54322;
 const STRANGER: u32 = 54323;
 
-/// A room whose run-time directory is another user's.
+/// A room whose run-time directory belongs to another user.
 fn room_of_owner(test: &str) -> Option<Room> {
     if !is_root() {
-        skip(test, "only root can be several users");
+        skip(test, "only root can change its user");
         return None;
     }
     let room = Room::new();
@@ -36,16 +36,16 @@ fn denied<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
 }
 
 #[test]
-fn others_are_refused_counted_and_change_nothing() {
-    let Some(room) = room_of_owner("others_are_refused_counted_and_change_nothing") else { return };
+fn other_users_are_refused_and_counted() {
+    let Some(room) = room_of_owner("other_users_are_refused_and_counted") else { return };
     let room = &room;
-    let (mut hears, mut says) = pipe();
-    let (mut told, mut tells) = pipe();
+    let (mut from_child, mut to_test) = pipe();
+    let (mut from_test, mut to_child) = pipe();
     let server = fork(OWNER, || {
         let served = room.serve(Double::with(3));
         let mut step = |text: &[u8]| {
-            says.write_all(text).unwrap();
-            told.read_exact(&mut [0]).unwrap();
+            to_test.write_all(text).unwrap();
+            from_test.read_exact(&mut [0]).unwrap();
         };
         step(b"1");
         served.control.allow(GUEST).unwrap();
@@ -56,7 +56,7 @@ fn others_are_refused_counted_and_change_nothing() {
             acted,
             [(served.double.id(0), Action::Suspend), (served.double.id(1), Action::Resume)]
         );
-        // Three of the stranger's.
+        // Three attempts of the stranger.
         assert_eq!(served.control.refused(), 3);
         let refused = served.neighbour().metrics().unwrap();
         assert_eq!(
@@ -66,11 +66,11 @@ fn others_are_refused_counted_and_change_nothing() {
         assert!(served.control.disallow(GUEST).unwrap());
         assert!(!served.control.disallow(GUEST).unwrap());
         step(b"3");
-        assert_eq!(served.control.refused(), 4, "the guest's, over the connection that was let in");
+        assert_eq!(served.control.refused(), 4, "the guest is refused on an open connection");
         assert_eq!(served.double.acted.lock().unwrap().len(), 2);
     });
-    let mut wait = || hears.read_exact(&mut [0]).unwrap();
-    let mut go = || tells.write_all(b"x").unwrap();
+    let mut wait = || from_child.read_exact(&mut [0]).unwrap();
+    let mut go = || to_child.write_all(b"x").unwrap();
     let id = |slot| {
         Double { location: kumihimo_resource::id::Location::new(1).unwrap(), ..Double::default() }
             .id(slot)
@@ -78,7 +78,7 @@ fn others_are_refused_counted_and_change_nothing() {
     let look = || Machine::at(&room.path()).and_then(|machine| machine.neighbour(1));
 
     wait();
-    // Nobody but the owner and root even gets near.
+    // Only the owner and root can reach the directory.
     let mode = |name: &str| fs::metadata(room.path().join(name)).unwrap().mode() & 0o777;
     assert_eq!((mode(""), mode("1.socket")), (0o700, 0o600));
     for uid in [GUEST, STRANGER] {
@@ -87,7 +87,7 @@ fn others_are_refused_counted_and_change_nothing() {
         })
         .ends_well();
     }
-    // Root sees, steers, and sweeps nothing of another user's.
+    // Root can read and control, but removes no entry of another user.
     assert_eq!(
         look().unwrap().act(id(0), Action::Suspend).unwrap(),
         kumihimo_machine::handler::Done::Now
@@ -97,21 +97,21 @@ fn others_are_refused_counted_and_change_nothing() {
 
     wait();
     assert_eq!((mode(""), mode("1.socket"), mode("1")), (0o755, 0o666, 0o600));
-    let (mut guest_hears, mut guest_says) = pipe();
-    let (mut guest_told, mut guest_tells) = pipe();
+    let (mut from_guest, mut to_test) = pipe();
+    let (mut from_test, mut to_guest) = pipe();
     let guest = fork(GUEST, || {
         let mut spaces = room.machine().spaces().unwrap();
         assert_eq!(spaces.len(), 1);
         spaces[0].act(id(1), Action::Resume).unwrap();
-        guest_says.write_all(b"x").unwrap();
-        guest_told.read_exact(&mut [0]).unwrap();
-        // Over the connection that it has.
+        to_test.write_all(b"x").unwrap();
+        from_test.read_exact(&mut [0]).unwrap();
+        // The refusal applies to the open connection.
         let text = denied(spaces[0].act(id(2), Action::Cancel));
-        assert!(text.contains(&format!("does not let user {GUEST} in")), "{text}");
-        // The socket's mode is back.
+        assert!(text.contains(&format!("does not admit user {GUEST}")), "{text}");
+        // The socket's mode is restored.
         denied(look().unwrap().space());
     });
-    guest_hears.read_exact(&mut [0]).unwrap();
+    from_guest.read_exact(&mut [0]).unwrap();
     fork(STRANGER, || {
         for text in [
             denied(look().unwrap().act(id(2), Action::Cancel)),
@@ -129,19 +129,19 @@ fn others_are_refused_counted_and_change_nothing() {
     go();
 
     wait();
-    guest_tells.write_all(b"x").unwrap();
+    to_guest.write_all(b"x").unwrap();
     guest.ends_well();
     go();
     server.ends_well();
 }
 
-/// The listener there must be the owner of the directory.
+/// The server of the socket must be the owner of the directory.
 #[test]
-fn a_socket_that_somebody_else_serves_is_not_used() {
-    let Some(room) = room_of_owner("a_socket_that_somebody_else_serves_is_not_used") else {
+fn socket_served_by_another_user_is_not_used() {
+    let Some(room) = room_of_owner("socket_served_by_another_user_is_not_used") else {
         return;
     };
-    // Root could, and gave it to the owner, for all that its inode says.
+    // Root created the listener and then changed the inode's owner.
     let listener = UnixListener::bind(room.path().join("1.socket")).unwrap();
     let owned_by_root = room.machine().neighbour(1).unwrap_err();
     assert!(owned_by_root.to_string().contains("belongs to user 0"), "{owned_by_root}");
@@ -157,22 +157,24 @@ fn a_socket_that_somebody_else_serves_is_not_used() {
         matches!(&error, Error::Directory(text) if text.contains("served by user 0")),
         "{error:?}"
     );
-    assert_eq!(server.join().unwrap(), b"", "it was told nothing");
+    assert_eq!(server.join().unwrap(), b"", "no request was sent");
 }
 
-/// What others left is theirs to sweep: the directory tells root which of them live.
+/// Root can list another user's living address spaces, but the entries of dead ones are for that
+/// user to remove.
 #[test]
-fn dead_ones_of_another_user_are_not_listed_and_not_swept() {
-    let Some(room) = room_of_owner("dead_ones_of_another_user_are_not_listed_and_not_swept") else {
+fn dead_address_spaces_of_another_user_are_not_listed_or_removed() {
+    let Some(room) = room_of_owner("dead_address_spaces_of_another_user_are_not_listed_or_removed")
+    else {
         return;
     };
-    let (room, (mut hears, mut says)) = (&room, pipe());
+    let (room, (mut from_child, mut to_test)) = (&room, pipe());
     let dead = fork(OWNER, || {
         let _served = room.serve(Double::with(1));
-        says.write_all(b"x").unwrap();
+        to_test.write_all(b"x").unwrap();
         harness::wait_for_ever();
     });
-    hears.read_exact(&mut [0]).unwrap();
+    from_child.read_exact(&mut [0]).unwrap();
     dead.kill();
     assert!(room.machine().spaces().unwrap().is_empty());
     assert!(room.path().join("1.socket").exists());
@@ -183,9 +185,9 @@ fn dead_ones_of_another_user_are_not_listed_and_not_swept() {
     .ends_well();
 }
 
-/// A user's own directory is served by that user, root too.
+/// A user needs no permission for the user's own directory; this includes root.
 #[test]
-fn ones_own_needs_no_list() {
+fn owner_needs_no_permission() {
     let room = Room::new();
     let (_process, number) = serving(&room, Double::with(2));
     assert_eq!(room.machine().neighbour(number).unwrap().microprocesses().unwrap().len(), 2);

@@ -1,32 +1,36 @@
-//! Multi-level feedback.
+//! Feedback: a policy with several depths within one priority.
 
 use std::time::Duration;
 
 use crate::{Info, Placement, Policy, Why};
 
-/// Multi-level feedback: work that keeps using whole quanta sinks, work that waits more than it
-/// runs rises.
+/// Multi-level feedback: a microprocess that uses whole quanta sinks, and one that waits more than
+/// it runs rises.
 ///
-/// Priorities stay strict: between two microprocesses of different priority the higher one always
-/// goes first. *Within* one priority there are [`Feedback::DEPTHS`] depths. At depth `d` a quantum
-/// is `first << d` long, and the microprocess queues `d * delay` behind those at depth 0: its key
+/// Priorities stay strict: of two microprocesses with different priorities, the higher one always
+/// runs first. *Within* one priority there are [`Feedback::DEPTHS`] depths. At depth `d` a quantum
+/// is `first << d` long, and the microprocess queues `d * delay` behind those at depth 0. Its key
 /// is the time of its placement plus that delay.
 ///
-/// - spawned: depth: 0.
-/// - quantum over: depth: one deeper.
-/// - yielded: ran: at least half its quantum; depth: one deeper (yielding just before the end gains
-///   nothing).
-/// - woken: ran: less than a quarter of its quantum; depth: one up.
-/// - outranked: ran: its turn goes on later; depth: unchanged.
-/// - anything else: depth: unchanged.
+/// The depth after each reason for a placement:
 ///
-/// So a computation that now and then waits for a lock stays where it sank: it does not get the
-/// place of one that waits for input. Nothing starves within a priority: the key of a waiting one
-/// stays, the keys of newcomers grow with the clock, and after at most `(DEPTHS - 1) * delay` even
-/// those at depth 0 queue behind it. That is why the depths are delays and not levels of their own:
-/// a pure function is not asked about waiting ones, so real levels could not age.
+/// - Spawned: 0.
+/// - Quantum over: one deeper.
+/// - Yielded after at least half of the quantum: one deeper, so that yielding just before the end
+///   gains nothing.
+/// - Woken after less than a quarter of the quantum: one up.
+/// - Outranked: unchanged, since the turn continues later.
+/// - Any other reason: unchanged.
 ///
-/// The depth is read back from the last quantum, so no state is kept beside [`Info`].
+/// So a computation that sometimes waits for a lock stays at its depth. It does not get the place
+/// of a microprocess that waits for input.
+///
+/// Nothing starves within a priority. The key of a waiting microprocess does not change, and the
+/// keys of newcomers grow with the clock. After at most `(DEPTHS - 1) * delay`, even newcomers at
+/// depth 0 queue behind it. For this reason depths are delays, not levels: a pure function is not
+/// called for waiting microprocesses, so that real levels could not age.
+///
+/// The depth is derived from the last quantum, so the policy keeps no state besides [`Info`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Feedback {
     first: Duration,
@@ -34,19 +38,20 @@ pub struct Feedback {
 }
 
 impl Feedback {
-    /// How many depths there are.
+    /// The number of depths.
     pub const DEPTHS: u32 = 5;
 
-    /// Quanta from 2 ms at the top to 32 ms at the bottom, each depth 20 ms behind the one above.
+    /// Creates the policy with quanta from 2 ms at the top to 32 ms at the bottom, and 20 ms
+    /// between two depths.
     pub const fn new() -> Feedback {
         Feedback { first: Duration::from_millis(2), delay: Duration::from_millis(20) }
     }
 
-    /// Quanta from `first` at the top, doubled at each depth; each depth queues `delay` behind the
-    /// one above.
+    /// Creates the policy with a quantum of `first` at the top, doubled at each depth, and `delay`
+    /// between two depths.
     ///
-    /// A `first` below 1 microsecond counts as 1 microsecond, above one minute as one minute; so
-    /// does a longer `delay`.
+    /// `first` is clamped to the range from 1 microsecond to one minute, `delay` to one minute at
+    /// most.
     pub fn with_quantum(first: Duration, delay: Duration) -> Feedback {
         const MINUTE: Duration = Duration::from_secs(60);
         Feedback { first: first.clamp(Duration::from_micros(1), MINUTE), delay: delay.min(MINUTE) }
@@ -56,7 +61,7 @@ impl Feedback {
         self.first * (1 << depth)
     }
 
-    /// The depth that gave `quantum`: the deepest one whose quantum is no longer.
+    /// Returns the depth of `quantum`: the deepest one whose quantum is no longer.
     fn depth(&self, quantum: Duration) -> u32 {
         (1..Feedback::DEPTHS).rev().find(|&d| self.quantum(d) <= quantum).unwrap_or(0)
     }
@@ -83,7 +88,7 @@ impl Policy for Feedback {
             Why::Woken if info.ran < self.quantum(depth) / 4 => depth.saturating_sub(1),
             Why::Yielded | Why::Woken | Why::Outranked | Why::Reprioritised => depth,
         };
-        // At most 4 minutes: fits.
+        // At most 4 minutes, which fits.
         let delay = (self.delay * depth).as_nanos() as u64;
         Placement {
             level: info.effective().get(),

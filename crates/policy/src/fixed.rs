@@ -1,10 +1,10 @@
-//! Policies that look at the priority only.
+//! Policies that use only the priority.
 
 use std::time::Duration;
 
 use crate::{Info, Placement, Policy, Why};
 
-/// Fixed priorities: the highest runs until it blocks, yields or ends; first in, first out within a
+/// Fixed priorities: the highest runs until it blocks, yields or ends. First in, first out within a
 /// level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FixedPriority;
@@ -23,25 +23,26 @@ impl Policy for FixedPriority {
     }
 }
 
-/// The default: fixed priorities, and those of equal priority take turns of one quantum each.
+/// Round robin, the default: fixed priorities, with turns of one quantum among equal ones.
 ///
-/// A turn is measured from the moment at which the runtime has seen that one passes switch points
-/// without leaving, some dozens of them.
+/// The runtime starts to measure a turn once the microprocess has passed some dozens of switch
+/// points without leaving its VP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RoundRobin {
     quantum: Duration,
 }
 
 impl RoundRobin {
-    /// The quantum if nobody says otherwise: 10 ms.
+    /// The default quantum: 10 ms.
     pub const QUANTUM: Duration = Duration::from_millis(10);
 
-    /// Turns of [`RoundRobin::QUANTUM`].
+    /// Creates the policy with turns of [`RoundRobin::QUANTUM`].
     pub const fn new() -> RoundRobin {
         RoundRobin { quantum: RoundRobin::QUANTUM }
     }
 
-    /// Turns of `quantum`. With zero, a turn lasts for some dozens of switch points.
+    /// Creates the policy with turns of `quantum`. With zero, a turn lasts for some dozens of
+    /// switch points.
     pub const fn with_quantum(quantum: Duration) -> RoundRobin {
         RoundRobin { quantum }
     }

@@ -1,35 +1,35 @@
-//! The policy function and its vocabulary.
+//! The policy trait and its types.
 
 use std::time::Duration;
 
 use crate::Priority;
 
-/// What the mechanism knows about a microprocess when it asks for a placement.
+/// The state of a microprocess that a policy receives.
 ///
-/// Built with [`Info::new`]; fields may be added.
+/// Created by [`Info::new`]; fields may be added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Info {
-    /// Id of the microprocess, unique among the living.
+    /// The ID of the microprocess, unique among living ones.
     pub id: u64,
-    /// Its own priority.
+    /// The microprocess's own priority.
     pub priority: Priority,
-    /// What it inherits from waiters for a lock that it holds.
+    /// The priority inherited from waiters for a lock that it holds.
     pub inherited: Option<Priority>,
-    /// Level of its last placement; before the first one, that of its priority.
+    /// The level of the last placement; before the first one, the level of the priority.
     pub level: u8,
-    /// Quantum of its last placement; zero before the first one.
+    /// The quantum of the last placement; zero before the first one.
     pub quantum: Duration,
-    /// How long it has run since its last placement; those for which it was outranked do not count.
+    /// The run time since the last placement. Placements for [`Why::Outranked`] do not reset it.
     pub ran: Duration,
-    /// Now, in nanoseconds of the monotonic clock.
+    /// The present time, in nanoseconds of the monotonic clock.
     pub now_ns: u64,
-    /// When its work is due, on the same clock as `now_ns`, if it was ever told.
+    /// The deadline of its work on the same clock as `now_ns`, if one was set.
     pub deadline_ns: Option<u64>,
 }
 
 impl Info {
-    /// A microprocess that has never been placed.
+    /// Creates the state of a microprocess that has never been placed.
     pub const fn new(id: u64, priority: Priority) -> Info {
         Info {
             id,
@@ -43,62 +43,65 @@ impl Info {
         }
     }
 
-    /// The larger of its own and the inherited priority.
+    /// Returns the larger of the own and the inherited priority.
     pub fn effective(&self) -> Priority {
         self.inherited.map_or(self.priority, |i| i.max(self.priority))
     }
 }
 
-/// Why a placement is asked for.
+/// The reason for a placement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Why {
-    /// It is new.
+    /// The microprocess is new.
     Spawned,
-    /// What it waited for has come.
+    /// The condition that the microprocess waited for has occurred.
     Woken,
-    /// It gave the virtual processor up of its own accord.
+    /// The microprocess gave the virtual processor up voluntarily.
     Yielded,
-    /// It has used its quantum up and others want to run.
+    /// The microprocess has used its quantum up, and others are runnable.
     QuantumOver,
-    /// One of a higher level has come. The runtime lets the turn go on later: what is outranked
-    /// goes before the others of its level whatever the key, and [`Info::ran`] is not begun anew.
-    /// (A static policy that has quanta: it goes behind them, with a new one.)
+    /// A microprocess of a higher level became runnable. The turn continues later: an outranked
+    /// microprocess precedes the others of its level whatever the key, and [`Info::ran`] is not
+    /// reset. (Under a static policy with quanta it queues behind them, with a new quantum.)
     Outranked,
-    /// Its own or inherited priority has changed while it was runnable.
+    /// The own or inherited priority changed while the microprocess was runnable.
     Reprioritised,
 }
 
-/// Where a runnable microprocess goes.
+/// The place of a runnable microprocess.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement {
-    /// Level of the run queue, 0 (lowest) to 63; larger values count as 63.
+    /// The level of the run queue, 0 (lowest) to 63; larger values count as 63.
     pub level: u8,
-    /// How long it may run before others of its level get their turn; `Duration::MAX`: as long as
-    /// it likes.
+    /// The time that it may run before others of its level get their turn; `Duration::MAX` for no
+    /// limit.
     pub quantum: Duration,
-    /// Order within the level, smallest first, equal keys in order of arrival. `None`: first in,
-    /// first out. Those with a key go before those without.
+    /// The order within the level, smallest first; equal keys in the order of arrival. `None` means
+    /// first in, first out. Microprocesses with a key precede those without.
     pub key: Option<u64>,
 }
 
 /// Chooses where a runnable microprocess is placed.
 ///
-/// `place` is a pure function: the same arguments give the same placement. It is called on the
-/// runtime's own path, with preemption and cancellation held back: it must not block, and must not
-/// call into Kumihimo. A lock that it shares with microprocesses is to be taken by them inside
-/// `NoEvents` only: one that is made to give way while it holds the lock would have the policy wait
-/// for it, and nobody would run it. If it panics the process aborts. It may be asked for a level
-/// without anything being placed: on any kernel thread, to find the virtual processor that a woken
-/// one outranks.
+/// `place` is a pure function: equal arguments give equal placements. The runtime calls it on its
+/// own path, with preemption and cancellation held back. It must not block, and must not call into
+/// Kumihimo. If it panics, the process aborts.
+///
+/// If `place` takes a lock, microprocesses may take that lock only inside `NoEvents`. Otherwise a
+/// microprocess could be preempted while it holds the lock. `place` would then wait for the lock,
+/// and the microprocess would never run again.
+///
+/// The runtime may also call `place` without placing a microprocess: on any kernel thread, to find
+/// the virtual processor that a woken microprocess outranks.
 pub trait Policy: Send + Sync + 'static {
-    /// A short name for reports.
+    /// Returns a short name for reports.
     fn name(&self) -> &str;
 
-    /// Where the microprocess that `info` describes goes now.
+    /// Returns the place of the microprocess that `info` describes.
     fn place(&self, info: &Info, why: Why) -> Placement;
 
-    /// Whether `place` depends on the effective priority only. The runtime then asks once and again
-    /// when the priority changes, and spares itself the clock readings that `Info` needs.
+    /// Returns whether `place` depends only on the effective priority. The runtime then calls it
+    /// once, and again when the priority changes, and saves the clock readings that `Info` needs.
     fn is_static(&self) -> bool {
         false
     }

@@ -1,23 +1,23 @@
-//! The one priority scale: 0 (lowest) to 63 (highest).
+//! The priority scale: 0 (lowest) to 63 (highest).
 
 use std::fmt;
 
-/// A priority between 0 (lowest) and 63 (highest), the same scale for every microprocess of the
-/// machine.
+/// A priority between 0 (lowest) and 63 (highest). All microprocesses of the machine share this
+/// scale.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Priority(u8);
 
 impl Priority {
-    /// How many levels there are: 64.
+    /// The number of levels: 64.
     pub const LEVELS: usize = 64;
-    /// 0: runs when nothing else wants to.
+    /// 0: runs when nothing else is runnable.
     pub const LOWEST: Priority = Priority(0);
-    /// 32: what a microprocess has if nobody says otherwise, and what plain std threads count as.
+    /// 32: the default of a microprocess, and the priority that plain std threads count as.
     pub const DEFAULT: Priority = Priority(32);
-    /// 63.
+    /// 63: the highest priority.
     pub const HIGHEST: Priority = Priority(63);
 
-    /// The priority `level`.
+    /// Returns the priority `level`.
     ///
     /// # Errors
     /// [`PriorityError`] if `level` is above 63.
@@ -33,7 +33,7 @@ impl Priority {
         if level <= Priority::HIGHEST.0 { Ok(Priority(level)) } else { Err(PriorityError(level)) }
     }
 
-    /// The level, 0..=63.
+    /// Returns the level, 0..=63.
     pub const fn get(self) -> u8 {
         self.0
     }
@@ -70,7 +70,7 @@ impl fmt::Debug for Priority {
     }
 }
 
-/// A level above 63 was given as a priority.
+/// The error for a level above 63.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PriorityError(u8);
 

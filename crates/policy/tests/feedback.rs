@@ -1,4 +1,4 @@
-//! Feedback, asked directly and driven by a simulated virtual processor.
+//! Feedback, called directly and driven by a simulated virtual processor.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 const MS: u64 = 1_000_000;
 
-/// `info` after it was placed and has run for `ran`.
+/// Returns `info` after it was placed and ran for `ran`.
 fn after(mut info: Info, placed: Placement, ran: Duration) -> Info {
     info.level = placed.level;
     info.quantum = placed.quantum;
@@ -20,7 +20,7 @@ fn delay(info: &Info, placed: Placement) -> u64 {
     placed.key.expect("always keyed") - info.now_ns
 }
 
-/// A microprocess that gives way to a higher level has not used anything up.
+/// A microprocess that yields to a higher level has not used its quantum up.
 #[test]
 fn outranked_microprocess_keeps_its_depth() {
     let policy = Feedback::new();
@@ -45,7 +45,7 @@ fn whole_quanta_sink_to_the_bottom_and_stay_there() {
 }
 
 #[test]
-fn waiting_rises_step_by_step_but_a_computation_that_waits_does_not() {
+fn waiting_microprocess_rises_and_waiting_computation_does_not() {
     let policy = Feedback::new();
     let mut info = Info::new(1, Priority::DEFAULT);
     info.quantum = Duration::from_millis(32);
@@ -71,7 +71,7 @@ fn yielding_just_before_the_end_gains_nothing() {
 }
 
 #[test]
-fn a_change_of_priority_keeps_the_depth() {
+fn change_of_priority_keeps_the_depth() {
     let policy = Feedback::new();
     let mut info = Info::new(1, Priority::LOWEST);
     info.quantum = Duration::from_millis(8);
@@ -94,7 +94,7 @@ fn absurd_quanta_are_bounded() {
     }
 }
 
-/// What a simulated microprocess does each time: runs for so long, then waits for so long.
+/// The behaviour of a simulated microprocess: it runs for `run`, then waits for `wait`, repeatedly.
 #[derive(Clone, Debug)]
 struct Load {
     run: u64,
@@ -104,18 +104,19 @@ struct Load {
 #[derive(Debug, Default)]
 struct Seen {
     ran: u64,
-    /// Longest time between becoming runnable and running.
+    /// The longest time between becoming runnable and running.
     longest_delay: u64,
 }
 
-/// One virtual processor under `policy`, all of one priority, for `until` ns of simulated time.
+/// Simulates one virtual processor under `policy`, with microprocesses of one priority, for `until`
+/// ns.
 fn simulate(policy: &impl Policy, loads: &[Load], until: u64) -> Vec<Seen> {
     struct One {
         info: Info,
         left: u64,
         key: u64,
         since: u64,
-        /// Asleep until then.
+        /// The time until which it sleeps.
         wakes: Option<u64>,
     }
     let mut now = 0;
@@ -167,13 +168,13 @@ fn simulate(policy: &impl Policy, loads: &[Load], until: u64) -> Vec<Seen> {
 
 #[test]
 fn interactive_microprocess_runs_before_computations() {
-    // Four computations without end, and one that runs 0.1 ms every 5 ms.
+    // Four endless computations, and one microprocess that runs 0.1 ms every 5 ms.
     let mut loads = vec![Load { run: u64::MAX / 2, wait: 0 }; 4];
     loads.push(Load { run: MS / 10, wait: 5 * MS });
     let seen = simulate(&Feedback::new(), &loads, 10_000 * MS);
-    // It may find one computation running, for at most that one's quantum.
+    // It may have to wait for one running computation, for one quantum at most.
     assert!(seen[4].longest_delay <= 32 * MS, "{seen:?}");
-    // The computations share evenly what it leaves.
+    // The computations share the remaining time evenly.
     let (least, most) =
         (seen[..4].iter().map(|s| s.ran).min(), seen[..4].iter().map(|s| s.ran).max());
     assert!(most.unwrap() - least.unwrap() <= 64 * MS, "{seen:?}");
@@ -181,7 +182,8 @@ fn interactive_microprocess_runs_before_computations() {
 
 #[test]
 fn many_short_microprocesses_do_not_starve_a_computation() {
-    // Together the short ones want 150 % of the processor, and each of them always rises.
+    // Together the short microprocesses demand 150 % of the processor, and each of them always
+    // rises.
     let mut loads = vec![Load { run: MS / 4, wait: 5 * MS }; 30];
     loads.push(Load { run: u64::MAX / 2, wait: 0 });
     let seen = simulate(&Feedback::new(), &loads, 10_000 * MS);
@@ -220,7 +222,7 @@ fn any_why() -> impl Strategy<Value = Why> {
 }
 
 proptest! {
-    /// Priorities stay strict, the quantum is one of the five, the delay belongs to it.
+    /// Priorities stay strict, the quantum is one of the five, and the delay belongs to it.
     #[test]
     fn placements_are_in_range(info in any_info(), why in any_why()) {
         let placed = Feedback::new().place(&info, why);
@@ -232,7 +234,7 @@ proptest! {
         prop_assert_eq!(placed, Feedback::new().place(&info, why));
     }
 
-    /// Having run longer never gives a better place.
+    /// A longer run never gives a better place.
     #[test]
     fn running_longer_never_pays(info in any_info(), why in any_why(), more in 0u64..1000 * MS) {
         let mut longer = info;
@@ -241,16 +243,16 @@ proptest! {
         prop_assert!(a.key <= b.key);
     }
 
-    /// Whatever the mix: a runnable one runs within the largest delay plus one quantum each of
-    /// those whose keys can be smaller.
+    /// With any mix of loads, a runnable microprocess runs within the largest delay plus one
+    /// quantum of each microprocess whose key can be smaller.
     #[test]
-    fn nobody_starves(
+    fn no_microprocess_starves(
         loads in proptest::collection::vec((1u64..200, 0u64..50), 2..20)
     ) {
         let loads: Vec<_> = loads.into_iter().map(|(run, wait)| Load { run: run * MS / 4, wait: wait * MS }).collect();
         let seen = simulate(&Feedback::new(), &loads, 3_000 * MS);
-        // In the 80 ms until even newcomers queue behind it, work worth 80 ms is done, and each
-        // other one may still be ahead with one quantum.
+        // In the 80 ms until even newcomers queue behind it, 80 ms of work is done. Each other
+        // microprocess may still run for one quantum before it.
         let bound = 80 * MS + 32 * MS * loads.len() as u64;
         for one in &seen {
             prop_assert!(one.longest_delay <= bound, "{} > {bound}", one.longest_delay);

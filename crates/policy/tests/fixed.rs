@@ -1,4 +1,4 @@
-//! The policies that look at the priority only, and policies as values.
+//! The policies that use only the priority, and policies as values.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ fn level_always_equals_the_effective_priority() {
         for inherited in [None, Some(0), Some(40), Some(63)] {
             let mut info = Info::new(7, Priority::new(level).unwrap());
             info.inherited = inherited.map(|p| Priority::new(p).unwrap());
-            // Static means: nothing else counts.
+            // A static policy ignores everything but the priority.
             info.level = 63 - level;
             info.ran = Duration::from_secs(1);
             info.now_ns = u64::MAX;
@@ -35,7 +35,7 @@ fn level_always_equals_the_effective_priority() {
 }
 
 #[test]
-fn the_quantum_can_be_chosen() {
+fn quantum_can_be_set() {
     let policy = RoundRobin::with_quantum(Duration::ZERO);
     assert_eq!(
         policy.place(&Info::new(1, Priority::DEFAULT), Why::Spawned).quantum,
@@ -54,8 +54,7 @@ fn boxed_and_shared_policies_are_policies() {
     assert_eq!(name(Box::new(Feedback::new())), "feedback false");
 }
 
-/// The worst that a policy can do is to choose badly: one that ignores priorities is still a
-/// policy.
+/// A policy may ignore priorities: the worst effect is a bad choice.
 #[test]
 fn application_can_define_a_policy() {
     struct ById;

@@ -1,6 +1,7 @@
-//! What a context switch costs in the queue: ns of exchange + pop + push + surplus, per design.
+//! Measures the cost of a context switch in the queue, in ns for exchange + pop + push + surplus,
+//! per design.
 //!
-//! `cargo run --release -p kumihimo-queue --example hot`; on a machine that does nothing else.
+//! Run `cargo run --release -p kumihimo-queue --example hot` on an otherwise idle machine.
 
 use std::{hint::black_box, ptr::NonNull, time::Instant};
 
@@ -11,7 +12,7 @@ struct Item {
     links: Links<Item>,
 }
 
-// SAFETY: `links` returns the one field; items are leaked, so they neither move nor go.
+// SAFETY: `links` returns the one field; items are leaked, so they are neither moved nor freed.
 unsafe impl Node for Item {
     fn links(&self) -> &Links<Item> {
         &self.links
@@ -22,7 +23,7 @@ fn item() -> NonNull<Item> {
     NonNull::from(Box::leak(Box::new(Item { links: Links::new() })))
 }
 
-/// Median of 11 runs in ns for one of `turns`.
+/// Returns the median of 11 runs, in ns per turn.
 fn time(turns: u32, mut f: impl FnMut(u32)) -> f64 {
     let mut runs: Vec<f64> = (0..11)
         .map(|_| {
@@ -44,10 +45,9 @@ fn main() {
     for design in Design::ALL {
         for (vps, queued) in [(1, 1), (2, 1), (2, 100), (2, 10_000), (8, 1)] {
             let set = Set::new(design, vps, Capacity::default());
-            // Seen with two VPs, the second one as loaded as the first: nothing is to be given
-            // away.
-            // SAFETY: this thread is the carrier of all VPs; items are pushed while they are
-            // in no queue, and are never freed.
+            // Seen with two VPs, the second one as loaded as the first, so no item is given away.
+            // SAFETY: this thread is the carrier of all VPs; items are pushed while they are in no
+            // queue, and are never freed.
             unsafe {
                 for vp in 0..vps {
                     let q = set.local(vp);
@@ -89,15 +89,15 @@ fn main() {
                         }
                     }
                 });
-                // Many at once, nobody to take them over yet; then one after the other, as it goes
-                // on.
+                // Many items at once, which no VP takes yet; then the VP runs them one after the
+                // other.
                 let many: Vec<_> = (0..100_000).map(|_| item()).collect();
                 let bulk = time(100_000, |_| {
                     for &item in &many {
                         q.push(item, Place::back(40), Origin::Spawn);
                         let _ = black_box(q.surplus(false));
                     }
-                    // What went to another VP's end comes back by way of the others.
+                    // Items that went to the other VP return through the remaining VPs.
                     let mut left = many.len();
                     while left > 0 {
                         while q.pop_at_least(40).is_some() {

@@ -1,4 +1,4 @@
-//! A run queue of a design that is chosen at run time.
+//! A run queue whose design is selected at run time.
 
 use core::ptr::NonNull;
 
@@ -15,7 +15,7 @@ use crate::run_queue::{RunQueue, Taker};
 
 /// A run queue of any design.
 pub enum AnyQueue<'a, T: Node> {
-    /// P4.
+    /// The papers' design P4.
     Ring(&'a RingQueue<T>),
     /// P4's conventional design.
     #[cfg(feature = "lab")]
@@ -47,12 +47,12 @@ macro_rules! each {
 impl<T: Node> RunQueue<T> for AnyQueue<'_, T> {
     #[inline]
     unsafe fn protect(&self) -> &mut ProtectQueue<T> {
-        // SAFETY: as the caller promises.
+        // SAFETY: upheld by the caller.
         each!(self, q => unsafe { q.protect() })
     }
     #[inline(always)]
     unsafe fn push(&self, item: NonNull<T>, place: Place, origin: Origin) {
-        // SAFETY: as the caller promises.
+        // SAFETY: upheld by the caller.
         each!(self, q => unsafe { q.push(item, place, origin) })
     }
     #[inline]
@@ -65,7 +65,7 @@ impl<T: Node> RunQueue<T> for AnyQueue<'_, T> {
     }
     #[inline]
     unsafe fn remove(&self, item: NonNull<T>) -> bool {
-        // SAFETY: as the caller promises.
+        // SAFETY: upheld by the caller.
         each!(self, q => unsafe { q.remove(item) })
     }
     #[inline]
@@ -108,7 +108,7 @@ impl<T: Node> RunQueue<T> for AnyQueue<'_, T> {
         each!(self, q => q.hand(level))
     }
     unsafe fn adopt(&self, item: NonNull<T>) {
-        // SAFETY: as the caller promises.
+        // SAFETY: upheld by the caller.
         each!(self, q => unsafe { q.adopt(item) })
     }
     fn given(&self) -> Option<(usize, u8)> {

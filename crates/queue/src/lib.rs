@@ -1,40 +1,40 @@
 //! Run queues of virtual processors (VPs).
 //!
-//! A [`Set`] owns the queues of all VPs, in the design [`Design::Ring`] (the papers' P4: no lock,
-//! no read-modify-write on the way of a context switch). With the feature `lab` there are two more
-//! for comparison, chosen at run time: `locked` (P4's conventional design) and `steal` (Chase-Lev
-//! deques). What the owner of a queue does goes through an [`Owner`]; everybody else uses the
+//! A [`Set`] owns the queues of all VPs, in the design [`Design::Ring`] (the papers' P4). That
+//! design uses no lock, and no read-modify-write on the path of a context switch. The feature `lab`
+//! adds two designs for comparison, selected at run time: `locked` (P4's conventional design) and
+//! `steal` (Chase-Lev deques). The owner of a queue uses an [`Owner`]; all other threads use the
 //! `Set`.
 //!
-//! # The course of a context switch
+//! # Steps of a context switch
 //! ```text
 //! for item in owner.take_injected() { owner.push(item, ..) }  // only if !injector_is_empty()
 //! wake(owner.exchange());                                     // takes the neighbour's surplus
 //! let next = owner.pop();                                     // on yield: pop_at_least(level)
-//! ... switch; then, on the other side, for the one that was left:
+//! ... switch; then, on the new stack, for the previous item:
 //! owner.push(old, place, Origin::Yield)
 //! wake(owner.surplus(someone_idle));                          // after the push
 //! ```
-//! and of an idle VP:
+//! Steps of an idle VP:
 //! ```text
 //! loop { if injected or owner.exchange().. or owner.pull() { break }  spin a little }
-//! say "I sleep" (any store);  if owner.has_visible_work() { take it back } else { sleep }
+//! announce the sleep (any store);  if owner.has_visible_work() { revoke it } else { sleep }
 //! ```
-//! `exchange` and `surplus` return a [`Taker`] when something became visible to other VPs; the
-//! caller then reads which ones sleep and wakes one. They end in a sequentially consistent fence in
-//! that case, `has_visible_work` begins with one, so a VP that goes to sleep and one that gives
-//! work away never miss each other. (In `steal` a push makes work visible without a fence: an idle
-//! VP may miss it until the owner's next `surplus`.)
+//! `exchange` and `surplus` return a [`Taker`] when an item became visible to other VPs. The caller
+//! then reads which VPs sleep, and wakes one. In that case both functions end with a sequentially
+//! consistent fence, and `has_visible_work` begins with one. A VP that goes to sleep and a VP that
+//! gives work away therefore never miss each other. In `steal`, a push makes work visible without a
+//! fence: an idle VP may miss it until the owner's next `surplus`.
 //!
 //! # Items
-//! are pointers to records that carry their own [`Links`]; nothing is allocated when one is queued
-//! (except that heaps of keyed levels and deques grow). An item is in one queue at a time and has
-//! one holder at a time.
+//! An item is a pointer to a record that contains its own [`Links`], so queueing allocates nothing,
+//! except when a heap of a keyed level or a deque grows. An item is in at most one queue, and has
+//! at most one holder, at any time.
 //!
 //! # Capacity
-//! How much a VP keeps before it gives away is [`Capacity`]. It is looked at when the queue
-//! outgrows the limit computed last, and at every 16th exchange (more rarely with more than 16
-//! VPs).
+//! [`Capacity`] determines how many items a VP keeps before it gives items away. The limit is
+//! evaluated when the queue outgrows the last computed limit, and at every 16th exchange (less
+//! often with more than 16 VPs).
 #![no_std]
 
 extern crate alloc;

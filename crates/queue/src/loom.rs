@@ -1,17 +1,17 @@
-//! The one place that chooses between the real atomics and loom's.
+//! Selects the real atomics or loom's.
 //!
-//! Everything by which kernel threads hand items over comes from here, plain cells too: loom
-//! reports a cell that is touched without a happens-before edge, which is exactly the promise that
-//! `Node` asks for. What orders nothing (counters, published lengths, the word that says where an
-//! item is) is real in the models too, since each access that loom knows multiplies what it has to
-//! explore.
+//! Every shared variable through which kernel threads transfer items comes from this module,
+//! including plain cells. Loom reports an access to a cell without a happens-before edge, and such
+//! an edge is what `Node` requires. Variables that order nothing (counters, published lengths, the
+//! word with an item's home) are real atomics in the models too, since every modelled access
+//! multiplies the state space.
 
 #[cfg(not(loom))]
 pub(crate) use core::{
     cell::Cell,
     sync::atomic::{AtomicPtr, AtomicUsize, Ordering, fence},
 };
-/// For the lock of `locked`.
+/// Used by the lock of `locked`.
 #[cfg(all(feature = "lab", not(loom)))]
 pub(crate) use core::{hint::spin_loop, sync::atomic::AtomicBool};
 
@@ -25,7 +25,8 @@ pub(crate) use ::loom::{
 #[cfg(all(feature = "lab", loom))]
 pub(crate) use ::loom::{hint::spin_loop, sync::atomic::AtomicBool};
 
-/// Keeps what two kernel threads write apart. 128: x86 prefetches lines in pairs.
+/// Separates data written by different kernel threads. 128 bytes, because x86 prefetches cache
+/// lines in pairs.
 #[repr(align(128))]
 pub(crate) struct Padded<T>(pub(crate) T);
 

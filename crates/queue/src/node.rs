@@ -1,4 +1,4 @@
-//! What an item carries to be in a queue, and where it asks to be placed.
+//! Links that an item carries, and the place that it requests.
 
 use core::ptr::NonNull;
 
@@ -10,72 +10,73 @@ pub const LEVELS: usize = 64;
 /// A type whose values can be queued.
 ///
 /// # Safety
-/// - `links` returns the same `Links` for the life of the value, and nobody but this crate
-///   touches it.
+/// - `links` returns the same `Links` for the life of the value, and no code outside this crate
+///   accesses it.
 /// - The value is not moved, freed or reused while it is in a queue.
-/// - One *holder* at a time: the thread that got the item from a queue (or made it) holds it, and
-///   only the holder puts it into a queue. Handing it to another kernel thread otherwise needs a
+/// - There is one *holder* at a time: the thread that took the item from a queue, or created it.
+///   Only the holder puts it into a queue. Any other transfer to another kernel thread requires a
 ///   happens-before edge.
 pub unsafe trait Node: Sized {
-    /// The item's links.
+    /// Returns the item's links.
     fn links(&self) -> &Links<Self>;
 }
 
-/// Where a queued item goes.
+/// The position of an item in a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// 0..=63, 63 is served first. Higher bits are ignored.
+    /// 0..=63; level 63 is served first. Higher bits are ignored.
     pub level: u8,
-    /// Within the level: items with a key go before those without, the smallest key first, equal
-    /// keys in the order of their arrival.
+    /// Within the level, items with a key precede those without. The smallest key is first; equal
+    /// keys are in order of arrival.
     pub key: Option<u64>,
-    /// Before the others of the level (with a key: before those of equal key).
+    /// Before the other items of the level; with a key, before those of equal key.
     pub front: bool,
 }
 
 impl Place {
-    /// The back of a level.
+    /// Returns the back of a level.
     #[inline]
     pub const fn back(level: u8) -> Place {
         Place { level, key: None, front: false }
     }
 
-    /// The front of a level.
+    /// Returns the front of a level.
     #[inline]
     pub const fn front(level: u8) -> Place {
         Place { level, key: None, front: true }
     }
 
-    /// A level ordered by key.
+    /// Returns a place that is ordered by key within its level.
     #[inline]
     pub const fn keyed(level: u8, key: u64) -> Place {
         Place { level, key: Some(key), front: false }
     }
 }
 
-/// Why an item is runnable. It decides whether the item may leave its VP.
+/// Why an item is runnable. Determines whether the item may leave its VP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Newly made: may leave.
+    /// The item is new. It may leave.
     Spawn,
-    /// Woken: never given away by `surplus`, since its waker, or its data, is here and it wants to
-    /// run soon, and a VP cannot take back what it put into its Waiver Queue; unless
-    /// [`loosen`](crate::Owner::loosen) says otherwise. (The `steal` design's thieves do not ask.)
+    /// The item was woken. `surplus` does not give it away: its waker or its data is on this VP,
+    /// and it should run soon, but a VP cannot take items back from its Waiver Queue.
+    /// [`loosen`](crate::Owner::loosen) lifts this restriction, and the `steal` design ignores it.
     Wake,
-    /// Ran, and gave way or was preempted: may leave.
+    /// The item ran and yielded or was preempted. It may leave.
     Yield,
 }
 
-// The word of an item: bits 0..6 level, 6 movable, 7 has a key, 16..32 VP + 1 whose Protect Queue
-// holds it (0: none). Atomic because the *former* owner may ask "still mine?" while another VP has
-// the item; relaxed because only the owner itself writes its own number, so reading one's own
-// number is always current.
+// The word of an item: bits 0..6 hold the level, bit 6 is set if the item is movable, bit 7 if it
+// has a key. Bits 16..32 hold 1 + the VP whose Protect Queue contains the item, or 0.
+//
+// The word is atomic because a former owner may read it while another VP has the item. Relaxed is
+// sufficient: only the owner writes its own number, so it always reads its own number correctly.
 const LEVEL: u32 = 63;
 const MOVABLE: u32 = 1 << 6;
 const KEYED: u32 = 1 << 7;
 const HOME_SHIFT: u32 = 16;
 
-/// The part of an item that queues use.
+/// The part of an item that the queues use.
 pub struct Links<T> {
     pub(crate) next: Cell<*mut T>,
     /// Valid only while the item is not the head of its list.
@@ -87,16 +88,16 @@ pub struct Links<T> {
     pub(crate) inject_next: AtomicPtr<T>,
 }
 
-// SAFETY: the cells are touched by the holder of the item, or by the owner of the queue that the
-// item is in, only, and items pass from one to the next through release/acquire pairs (contract of
-// `Node`); the rest is atomic. `T` itself is never reached through a `Links`, so no bound on it is
-// needed here: handles that hand out `T`s are unsafe to build.
+// SAFETY: only the holder of the item, or the owner of the queue that contains it, accesses the
+// cells. Items pass between them by release/acquire pairs (contract of `Node`). The remaining
+// fields are atomic. No code reaches a `T` through its `Links`, so `T` needs no bound here;
+// creating a handle that returns `T`s is unsafe.
 unsafe impl<T> Sync for Links<T> {}
 // SAFETY: as above.
 unsafe impl<T> Send for Links<T> {}
 
 impl<T> Links<T> {
-    /// Links of an item that is in no queue.
+    /// Returns the links of an item that is in no queue.
     #[cfg(not(loom))]
     pub const fn new() -> Links<T> {
         Links {
@@ -109,7 +110,7 @@ impl<T> Links<T> {
         }
     }
 
-    /// Links of an item that is in no queue.
+    /// Returns the links of an item that is in no queue.
     #[cfg(loom)]
     pub fn new() -> Links<T> {
         Links {
@@ -122,21 +123,22 @@ impl<T> Links<T> {
         }
     }
 
-    /// Level of the last place that the item was given. Any kernel thread may ask; the answer may
-    /// be old at once.
+    /// Returns the level of the last place that the item was given. Any kernel thread may call
+    /// this; the result may be outdated at once.
     #[inline]
     pub fn level(&self) -> u8 {
         (self.word.load(Ordering::Relaxed) & LEVEL) as u8
     }
 
-    /// The item queued behind this one, if it is in a list. Owner of the queue only.
+    /// Returns the next item in the list, if the item is in a list. Only for the owner of the
+    /// queue.
     #[inline]
     pub fn peek_next(&self) -> Option<NonNull<T>> {
         NonNull::new(self.next.get())
     }
 
-    /// Notes place and origin, in no Protect Queue yet. Holder only.
-    #[cfg(all(feature = "lab", not(loom)))] // only `steal` needs it
+    /// Stores place and origin, without a home. Only for the holder.
+    #[cfg(all(feature = "lab", not(loom)))] // used only by `steal`
     #[inline]
     pub(crate) fn set(&self, place: Place, origin: Origin) {
         self.word.store(word(place.level, origin, place.key), Ordering::Relaxed);
@@ -145,7 +147,7 @@ impl<T> Links<T> {
         }
     }
 
-    /// The place noted last, at the back. Holder only.
+    /// Returns the last stored place, at the back of its level. Only for the holder.
     #[inline]
     pub(crate) fn place(&self) -> Place {
         let w = self.word.load(Ordering::Relaxed);
@@ -190,7 +192,7 @@ impl<T> Default for Links<T> {
     }
 }
 
-/// The word of an item with this place, in no Protect Queue.
+/// Returns the word of an item with this place that is in no Protect Queue.
 #[inline]
 pub(crate) fn word(level: u8, origin: Origin, key: Option<u64>) -> u32 {
     let movable = if matches!(origin, Origin::Wake) { 0 } else { MOVABLE };
@@ -198,41 +200,42 @@ pub(crate) fn word(level: u8, origin: Origin, key: Option<u64>) -> u32 {
     u32::from(level) & LEVEL | movable | keyed
 }
 
-/// `word`'s bits for the Protect Queue of `vp`.
+/// Returns the bits of `word` for the Protect Queue of `vp`.
 #[inline]
 pub(crate) fn home(vp: usize) -> u32 {
     (vp as u32 + 1) << HOME_SHIFT
 }
 
-/// The links behind a pointer.
+/// Returns the links of the item behind a pointer.
 ///
 /// # Safety
 /// `item` points to a live `T`.
 #[inline]
 pub(crate) unsafe fn links<'a, T: Node>(item: NonNull<T>) -> &'a Links<T> {
-    // SAFETY: live by the caller's promise; the lifetime is used within one queue operation only.
+    // SAFETY: the caller guarantees that the item is live; the lifetime is used within one queue
+    // operation only.
     unsafe { item.as_ref() }.links()
 }
 
-/// 0 is served first.
+/// Returns the rank of a level. Rank 0 is served first.
 #[inline]
 pub(crate) const fn rank(level: u8) -> usize {
     63 - (level & 63) as usize
 }
 
-/// Of a rank, 0..=63.
+/// Returns the level of a rank in 0..=63.
 #[inline]
 pub(crate) const fn level(rank: usize) -> u8 {
     63 - (rank & 63) as u8
 }
 
-/// The bits of the ranks of this level and above.
+/// Returns the bits of the ranks of this level and above.
 #[inline]
 pub(crate) const fn ranks_from(level: u8) -> u64 {
     u64::MAX >> (level & 63)
 }
 
-/// The bits of the ranks above this level.
+/// Returns the bits of the ranks above this level.
 #[inline]
 pub(crate) const fn ranks_above(level: u8) -> u64 {
     ranks_from(level) >> 1

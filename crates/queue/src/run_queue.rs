@@ -1,4 +1,4 @@
-//! The run queue of one VP, whatever its design.
+//! Interface of one VP's run queue, common to all designs.
 
 use core::ptr::NonNull;
 
@@ -7,12 +7,12 @@ use crate::part::injector::Injector;
 use crate::part::protect_queue::ProtectQueue;
 use crate::part::shared_side::Stats;
 
-/// Which design of run queue.
+/// The designs of run queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Design {
     /// P4: Protect and Waiver Queues in a ring, no locks.
     Ring,
-    /// P4's conventional design: removal from Waiver Queues under a lock.
+    /// P4's conventional design: items leave a Waiver Queue under a lock.
     #[cfg(feature = "lab")]
     Locked,
     /// Work stealing.
@@ -24,11 +24,11 @@ impl Design {
     /// All designs of this build.
     #[cfg(feature = "lab")]
     pub const ALL: [Design; 3] = [Design::Ring, Design::Locked, Design::Steal];
-    /// All designs of this build: without the feature `lab`, one.
+    /// All designs of this build; a single one without the feature `lab`.
     #[cfg(not(feature = "lab"))]
     pub const ALL: [Design; 1] = [Design::Ring];
 
-    /// As written on a command line.
+    /// Returns the name used on command lines.
     pub const fn name(self) -> &'static str {
         match self {
             Design::Ring => "ring",
@@ -39,7 +39,7 @@ impl Design {
         }
     }
 
-    /// Whether other threads take items straight out of an owner's queue.
+    /// Returns whether other threads take items directly from an owner's queue.
     pub const fn has_thieves(self) -> bool {
         match self {
             Design::Ring => false,
@@ -50,13 +50,13 @@ impl Design {
         }
     }
 
-    /// The design of that name, if this build has it.
+    /// Returns the design with this name, if this build contains it.
     pub fn from_name(name: &str) -> Option<Design> {
         Design::ALL.into_iter().find(|d| d.name() == name)
     }
 }
 
-/// The VPs that can take what has just become visible.
+/// The VPs that can take an item that has just become visible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taker {
     /// This VP only.
@@ -65,114 +65,119 @@ pub enum Taker {
     Any,
 }
 
-/// One VP's run queue, as its owner uses it. All but `has_visible_work`, `injector`, `shown` and
-/// `stats` are for the owner only (see [`Set::local`](crate::Set::local)).
+/// One VP's run queue. All functions except `has_visible_work`, `injector`, `shown` and `stats` are
+/// for the owner only (see [`Set::local`](crate::Set::local)).
 ///
-/// The provided methods are those of a design whose owner takes items from its Protect Queue alone.
+/// The provided methods suit a design whose owner takes items only from its Protect Queue.
 pub trait RunQueue<T: Node> {
     /// Returns the owner's Protect Queue.
     ///
     /// # Safety
-    /// Only the VP's carrier may call this, and the reference ends before its next call of any
-    /// method here.
+    /// Only the VP's carrier calls this function. The reference ends before the carrier's next call
+    /// of any method of this trait.
     #[allow(clippy::mut_from_ref)]
     unsafe fn protect(&self) -> &mut ProtectQueue<T>;
-    /// Queues an item here.
+    /// Queues an item.
     ///
     /// # Safety
-    /// `item` is live and stays so while it is queued; the caller holds it; it is in no queue. Its
-    /// context has been left: others may run it at once.
+    /// `item` is live while it is queued, is held by the caller, and is in no queue. Its context
+    /// has been left, because another VP may run it at once.
     #[inline]
     unsafe fn push(&self, item: NonNull<T>, place: Place, origin: Origin) {
-        // SAFETY: the caller is the owner, and has promised what `ProtectQueue::push` asks for.
+        // SAFETY: the caller is the owner, and upholds the requirements of `ProtectQueue::push`.
         unsafe { self.protect().push(item, place, origin) }
     }
-    /// Takes the next item and its level: the highest level first.
+    /// Takes the next item of the highest level, and returns it with its level.
     fn pop(&self) -> Option<(NonNull<T>, u8)>;
-    /// As `pop`, but only from this level upwards.
+    /// Does the same as `pop`, but only for levels from `level` upwards.
     fn pop_at_least(&self, level: u8) -> Option<(NonNull<T>, u8)>;
-    /// Takes this item out; what is on offer, or given away and within reach, is taken back for
-    /// that. `false`: it is not here, or not within reach of the owner (in `ring`'s Waiver Queue;
-    /// or, in `steal`, behind more than 1,024 others of its level), and stays where it is.
+    /// Removes this item. Takes back items in the surplus slot, or given away and still reachable,
+    /// if that is necessary. Returns `false` and leaves the item if it is not queued here or not
+    /// reachable: in `ring`, it is in the Waiver Queue; in `steal`, its level has more than 1,024
+    /// items.
     ///
     /// # Safety
-    /// `item` is live. It may be anywhere.
+    /// `item` is live. It need not be in this queue.
     unsafe fn remove(&self, item: NonNull<T>) -> bool;
-    /// What happens at a context switch besides: `ring` takes over what the neighbour gave away and
-    /// passes on what is too much.
+    /// Exchanges items at a context switch. `ring` takes the items that the neighbour gave away,
+    /// and passes its own surplus on.
     #[must_use]
     fn exchange(&self) -> Option<Taker>;
-    /// Gives surplus away if the capacity rule says so, or if `someone_idle`. Items of
-    /// [`Origin::Wake`] stay (`steal`: thieves take them all the same).
+    /// Gives surplus away if the capacity rule requires it, or if `someone_idle`. Items of
+    /// [`Origin::Wake`] stay; in `steal`, other VPs may take them nevertheless.
     #[must_use]
     fn surplus(&self, someone_idle: bool) -> Option<Taker>;
-    /// An idle VP tries to get others' surplus into its own queue, and what it has itself on offer
-    /// back. `true`: `pop` will most likely find something.
+    /// Moves other VPs' surplus, and this VP's own item from the surplus slot, into this queue. For
+    /// an idle VP. If it returns `true`, `pop` will most likely return an item.
     fn pull(&self) -> bool;
-    /// Whether there is anything that this VP could get: by `pull` or from its injector. What an
-    /// idle VP asks after it has said that it sleeps, and before it does.
+    /// Returns whether `pull` or the injector can provide an item. An idle VP calls this after it
+    /// has announced that it sleeps, and before it sleeps.
     fn has_visible_work(&self) -> bool;
-    /// Items queued here that the owner can pop without a race (`steal`: those in the deques too).
+    /// Returns the number of queued items that the owner can pop without a race; in `steal`, also
+    /// those in the deques.
     #[inline]
     fn len(&self) -> usize {
         // SAFETY: the caller is the owner (contract of `Set::local`).
         unsafe { self.protect() }.len()
     }
-    /// Whether `len` is 0.
+    /// Returns whether `len` is 0.
     fn is_empty(&self) -> bool {
         self.levels() == 0
     }
-    /// Bit n: level n has an item (`steal`: may have).
+    /// Returns a bitmap of levels: bit n is set if level n has an item (`steal`: may have one).
     #[inline]
     fn levels(&self) -> u64 {
         // SAFETY: the caller is the owner (contract of `Set::local`).
         unsafe { self.protect() }.levels()
     }
-    /// Whether a level above this one has an item (`steal`: may have). Cheaper than `levels`.
+    /// Returns whether a level above `level` has an item (`steal`: may have one). Cheaper than
+    /// `levels`.
     #[inline]
     fn has_above(&self, level: u8) -> bool {
         // SAFETY: the caller is the owner (contract of `Set::local`).
         unsafe { self.protect() }.ranks() & node::ranks_above(level) != 0
     }
-    /// The item that `pop` would take next, if that is cheap to know: for prefetching.
+    /// Returns the item that `pop` would take next if that is cheap to determine; for prefetching.
     #[inline]
     fn peek(&self) -> Option<NonNull<T>> {
         // SAFETY: the caller is the owner (contract of `Set::local`).
         unsafe { self.protect() }.peek()
     }
-    /// The item that is next to run may be given away, even if it is of [`Origin::Wake`].
+    /// Allows the next item to be given away, even if it is of [`Origin::Wake`].
     fn loosen(&self) {
         // SAFETY: the caller is the owner (contract of `Set::local`).
         unsafe { self.protect() }.loosen()
     }
-    /// The highest level of what waits here, what was given away and not yet taken included
-    /// (`steal`: may say so although thieves took it).
+    /// Returns the highest level of all waiting items, including those given away and not yet
+    /// taken. In `steal`, the item may already be taken.
     fn waiting(&self) -> Option<u8>;
-    /// Takes the item that is next to run, if it is of at least this level, for another VP to
-    /// [`adopt`](RunQueue::adopt): it keeps its place.
+    /// Takes the next item if its level is at least `level`, for another VP to
+    /// [`adopt`](RunQueue::adopt). The item keeps its place.
     fn hand(&self, level: u8) -> Option<NonNull<T>>;
-    /// Queues, by the place that it still has, what another VP has [`hand`](RunQueue::hand)ed over.
+    /// Queues an item that another VP took by [`hand`](RunQueue::hand), at the place that it kept.
     ///
     /// # Safety
-    /// As [`push`](RunQueue::push); and the item came from `hand`.
+    /// Same requirements as [`push`](RunQueue::push); the item comes from `hand`.
     unsafe fn adopt(&self, item: NonNull<T>) {
-        // SAFETY: the caller is the owner, and has promised what `ProtectQueue::adopt` asks for.
+        // SAFETY: the caller is the owner, and upholds the requirements of `ProtectQueue::adopt`.
         unsafe { self.protect().adopt(item, false) }
     }
-    /// What was given away and only the VP `.0` can take: its level.
+    /// Returns the only VP that can take the items given away, and their level; `None` if there are
+    /// none.
     fn given(&self) -> Option<(usize, u8)> {
         None
     }
-    /// What was given away and a VP is about to take, which keeps all others from it meanwhile: its
-    /// level, if nothing as high waits here besides.
+    /// Returns the level of items that were given away and that another VP is about to take, which
+    /// excludes all other VPs meanwhile. `None` if an item of the same or a higher level is queued
+    /// here.
     fn held(&self) -> Option<u8> {
         None
     }
-    /// Where others put items for this VP.
+    /// Returns the injector, by which other threads pass items to this VP.
     fn injector(&self) -> &Injector<T>;
-    /// Runnable items here, the running one included, and bitmap of levels, as last published: at
-    /// every 16th exchange, or when it idled.
+    /// Returns the published number of runnable items, including the running one, and the bitmap of
+    /// levels. Published at about every 16th exchange and while the VP idles.
     fn shown(&self) -> (usize, u64);
-    /// Counters.
+    /// Returns the counters.
     fn stats(&self) -> Stats;
 }

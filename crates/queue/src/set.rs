@@ -18,7 +18,7 @@ use crate::part::shared_side::Stats;
 use crate::part::waiver_queue::WAIVER_PLACES;
 use crate::run_queue::{Design, RunQueue};
 
-/// Most VPs that a [`Set`] has.
+/// Largest number of VPs in a [`Set`].
 pub const MAX_VPS: usize = kumihimo_config::MAX_VPS;
 
 enum DesignQueues<T: Node> {
@@ -29,27 +29,28 @@ enum DesignQueues<T: Node> {
     Steal(QueueArray<StealQueue<T>>),
 }
 
-/// The run queues of all VPs. Dropping it does not touch items that are still queued.
+/// The run queues of all VPs. Dropping the set does not touch items that are still queued.
 pub struct Set<T: Node> {
     queues: DesignQueues<T>,
     n: usize,
 }
 
 impl<T: Node> Set<T> {
-    /// Empty queues for `n_vps` VPs.
+    /// Creates empty queues for `n_vps` VPs.
     ///
     /// # Panics
-    /// If `n_vps` is not 1..=[`MAX_VPS`]. (Under loom, `steal` is not there and panics.)
+    /// Panics if `n_vps` is not in 1..=[`MAX_VPS`], and for `steal` under loom, where that design
+    /// is unavailable.
     pub fn new(design: Design, n_vps: usize, capacity: Capacity) -> Set<T> {
         Set::with_places(design, n_vps, capacity, WAIVER_PLACES)
     }
 
-    /// As [`Set::new`], with Waiver Queues of `places`.
+    /// Does the same as [`Set::new`], with `places` places per Waiver Queue.
     ///
     /// # Panics
-    /// As [`Set::new`]; or if `places` is not a power of two.
+    /// Panics as [`Set::new`] does, and if `places` is not a power of two.
     pub fn with_places(design: Design, n_vps: usize, capacity: Capacity, places: usize) -> Set<T> {
-        assert!((1..=MAX_VPS).contains(&n_vps), "{n_vps} VPs: 1 to {MAX_VPS} are possible");
+        assert!((1..=MAX_VPS).contains(&n_vps), "{n_vps} VPs are not possible; use 1 to {MAX_VPS}");
         let queues = match design {
             Design::Ring => DesignQueues::Ring(QueueArray::new(
                 n_vps,
@@ -69,18 +70,18 @@ impl<T: Node> Set<T> {
                 StealQueue::join,
             )),
             #[cfg(all(feature = "lab", loom))]
-            Design::Steal => panic!("crossbeam-deque is not modelled"),
+            Design::Steal => panic!("the steal design is not available under loom"),
         };
         Set { queues, n: n_vps }
     }
 
-    /// Number of VPs.
+    /// Returns the number of VPs.
     #[inline]
     pub fn vps(&self) -> usize {
         self.n
     }
 
-    /// The design in use.
+    /// Returns the design in use.
     pub fn design(&self) -> Design {
         match self.queues {
             DesignQueues::Ring(_) => Design::Ring,
@@ -102,65 +103,66 @@ impl<T: Node> Set<T> {
         }
     }
 
-    /// The owner's side of VP `vp`'s queue. Handles are copies of one pointer: get one and keep it
-    /// with the VP.
+    /// Returns the owner's handle to VP `vp`'s queue. Handles are copies of one pointer; obtain one
+    /// and store it with the VP.
     ///
     /// # Panics
-    /// If there is no such VP.
+    /// Panics if there is no such VP.
     ///
     /// # Safety
-    /// The user of the handle is the carrier of that VP: at most one kernel thread at a time,
-    /// successive ones with a happens-before edge between them, and not from within (a signal
-    /// handler interrupting) another operation of the same VP. The `Set` outlives its handles.
+    /// The user of the handle is the carrier of that VP. At most one kernel thread uses it at a
+    /// time, with a happens-before edge between successive threads. A signal handler does not use
+    /// it during another operation of the same VP. The `Set` outlives its handles.
     #[inline]
     pub unsafe fn local(&self, vp: usize) -> Owner<T> {
-        // SAFETY: (of the longer lifetime) an array's queues have a fixed address, and by the
-        // caller's promise the set outlives its handles.
+        // SAFETY: the longer lifetime is sound because an array's queues have a fixed address, and
+        // the caller guarantees that the set outlives its handles.
         let queue = unsafe {
             core::mem::transmute::<AnyQueue<'_, T>, AnyQueue<'static, T>>(self.queue(vp))
         };
         Owner { queue, not_send: PhantomData }
     }
 
-    /// Hands a runnable item to a VP from any kernel thread. `true`: the VP's injector was empty,
-    /// so see to it that the VP looks (a fence is the caller's affair: the compare-exchange within
-    /// is one on x86).
+    /// Passes a runnable item to a VP, from any kernel thread. Returns `true` if the VP's injector
+    /// was empty; the caller must then notify the VP. The caller provides the fence; on x86, the
+    /// compare-exchange in `push` is one.
     ///
     /// # Safety
-    /// As [`Injector::push`](crate::injector::Injector::push).
+    /// Same requirements as [`Injector::push`](crate::injector::Injector::push).
     #[inline]
     pub unsafe fn inject(&self, vp: usize, item: NonNull<T>) -> bool {
-        // SAFETY: as the caller promises.
+        // SAFETY: upheld by the caller.
         each!(self.queue(vp), q => unsafe { q.injector().push(item) })
     }
 
-    /// Whether something was injected for a VP that it has not taken yet, by anyone.
+    /// Returns whether an injected item waits for the VP. Any thread may call this.
     pub fn has_injected(&self, vp: usize) -> bool {
         each!(self.queue(vp), q => !q.injector().is_empty())
     }
 
-    /// [`RunQueue::has_visible_work`] of any VP, by anyone.
+    /// Returns [`RunQueue::has_visible_work`] of any VP. Any thread may call this.
     pub fn has_visible_work(&self, vp: usize) -> bool {
         self.queue(vp).has_visible_work()
     }
 
-    /// [`RunQueue::shown`] of any VP: runnable items and bitmap of levels.
+    /// Returns [`RunQueue::shown`] of any VP: the number of runnable items and the bitmap of
+    /// levels.
     pub fn shown(&self, vp: usize) -> (usize, u64) {
         self.queue(vp).shown()
     }
 
-    /// Says, by anyone, that VP `vp` takes no steps, or does again: meanwhile nothing is given to
-    /// it that it alone could take.
+    /// Records whether VP `vp` is stuck, that is, makes no progress. A stuck VP is given no items
+    /// that only it can take. Any thread may call this.
     pub fn set_stuck(&self, vp: usize, is: bool) {
         each!(self.queue(vp), q => q.shared().shown.stuck.store(is, Ordering::Relaxed));
     }
 
-    /// What [`set_stuck`](Set::set_stuck) said last.
+    /// Returns the last value passed to [`set_stuck`](Set::set_stuck).
     pub fn is_stuck(&self, vp: usize) -> bool {
         each!(self.queue(vp), q => q.shared().is_stuck())
     }
 
-    /// Counters of any VP.
+    /// Returns the counters of any VP.
     pub fn stats(&self, vp: usize) -> Stats {
         self.queue(vp).stats()
     }

@@ -1,4 +1,4 @@
-//! What all designs promise alike, on one kernel thread.
+//! Properties common to all designs, on one kernel thread.
 
 use core::ptr::NonNull;
 use std::{boxed::Box, vec::Vec};
@@ -17,14 +17,14 @@ pub(crate) struct Item {
     pub(crate) id: usize,
 }
 
-// SAFETY: `links` returns the one field; the tests keep items at a fixed address until all is over.
+// SAFETY: `links` returns the one field, and the tests keep items at a fixed address until the end.
 unsafe impl Node for Item {
     fn links(&self) -> &Links<Item> {
         &self.links
     }
 }
 
-/// Items that live until it goes.
+/// Items that live as long as this value.
 pub(crate) struct Items(Vec<NonNull<Item>>);
 
 impl Items {
@@ -46,23 +46,24 @@ impl Items {
 impl Drop for Items {
     fn drop(&mut self) {
         for item in &self.0 {
-            // SAFETY: leaked in `new`.
+            // SAFETY: `new` leaked the item.
             drop(unsafe { Box::from_raw(item.as_ptr()) });
         }
     }
 }
 
 pub(crate) fn id(item: NonNull<Item>) -> usize {
-    // SAFETY: items outlive the queues of their test; `id` never changes.
+    // SAFETY: items outlive the queues of their test, and `id` never changes.
     unsafe { item.as_ref() }.id
 }
 
 #[test]
-fn order_and_removal_in_every_design() {
+fn items_pop_in_order_and_can_be_removed() {
     for design in Design::ALL {
         let items = Items::new(8);
         let set = Set::new(design, 1, Capacity::default());
-        // SAFETY: the only carrier of VP 0; every item is pushed while it is in no queue.
+        // SAFETY: this thread is the only carrier of VP 0, and each item is pushed while it is in
+        // no queue.
         unsafe {
             let q = set.local(0);
             let places = [
@@ -93,21 +94,21 @@ fn order_and_removal_in_every_design() {
     }
 }
 
-/// One VP has two items and another one idles: the second item is within reach, until the owner
-/// wants it.
+/// One VP has a second item while another VP idles. The idle VP can take it until the owner needs
+/// it.
 #[test]
-fn an_idle_vp_reaches_a_lone_child_and_the_owner_takes_it_back() {
+fn idle_vp_or_owner_takes_an_offered_item() {
     for design in Design::ALL {
         for idle_first in [false, true] {
             let items = Items::new(1);
             let set = Set::new(design, 3, Capacity::default());
-            // SAFETY: one kernel thread plays all carriers; the item is pushed while it is in no
+            // SAFETY: one kernel thread acts as all carriers; the item is pushed while it is in no
             // queue.
             unsafe {
                 let (parent, idle) = (set.local(0), set.local(2));
                 parent.push(items.get(0), Place::back(7), Origin::Spawn);
                 assert_eq!(parent.surplus(true), Some(Taker::Any), "{design:?}");
-                assert_eq!(parent.surplus(true), None, "{design:?}: nothing new");
+                assert_eq!(parent.surplus(true), None, "{design:?}: no new item");
                 assert!(idle.has_visible_work());
                 if idle_first {
                     assert!(idle.pull());
@@ -123,14 +124,14 @@ fn an_idle_vp_reaches_a_lone_child_and_the_owner_takes_it_back() {
     }
 }
 
-/// With a key and without; the item that is next to run goes, and no other.
+/// The next item to run leaves, with or without a key, and no other item does.
 #[test]
-fn a_loosened_item_is_given_away_although_it_was_woken() {
+fn loosened_woken_item_is_given_away() {
     for design in Design::ALL.into_iter().filter(|design| design.name() != "steal") {
         for place in [Place::back(9), Place::keyed(9, 3)] {
             let items = Items::new(3);
             let set = Set::new(design, 2, Capacity::Fixed(8));
-            // SAFETY: one kernel thread plays all carriers; items are pushed while they are in no
+            // SAFETY: one kernel thread acts as all carriers; items are pushed while they are in no
             // queue.
             unsafe {
                 let (q, idle) = (set.local(0), set.local(1));
@@ -143,20 +144,20 @@ fn a_loosened_item_is_given_away_although_it_was_woken() {
                 assert_eq!(q.surplus(true), Some(Taker::Any), "{design:?}");
                 assert!(idle.pull());
                 assert_eq!(idle.pop().map(|(i, l)| (id(i), l)), Some((0, 9)), "{design:?}");
-                assert_eq!(q.surplus(true), None, "{design:?}: the others stay");
+                assert_eq!(q.surplus(true), None, "{design:?}: the other items stay");
             }
         }
     }
 }
 
-/// Only the neighbour takes what the ring gives: one that takes no steps would keep it. An idle one
-/// still reaches what it is offered.
+/// In the ring, only the neighbour can take items, and a stuck neighbour would keep them. An idle
+/// VP still reaches offered items.
 #[test]
-fn nothing_is_given_to_a_neighbour_that_is_stuck() {
+fn stuck_neighbour_is_given_no_items() {
     for design in Design::ALL {
         let items = Items::new(64);
         let set = Set::new(design, 3, Capacity::default());
-        // SAFETY: one kernel thread plays all carriers; items are pushed while they are in no
+        // SAFETY: one kernel thread acts as all carriers; items are pushed while they are in no
         // queue.
         unsafe {
             let (q, idle) = (set.local(0), set.local(2));
@@ -174,18 +175,18 @@ fn nothing_is_given_to_a_neighbour_that_is_stuck() {
                     found += std::iter::from_fn(|| vp.pop()).count();
                 }
             }
-            assert_eq!(found, 64, "{design:?}: all are within reach of the other two");
+            assert_eq!(found, 64, "{design:?}: the other two VPs reach all items");
 
             set.set_stuck(1, false);
             for item in items.all() {
                 q.push(item, Place::back(9), Origin::Spawn);
             }
             if design == Design::Ring {
-                // At the latest at the next tick.
+                // The ring gives items again no later than the next tick.
                 let gives = |_| {
                     q.exchange() == Some(Taker::Vp(1)) || q.surplus(false) == Some(Taker::Vp(1))
                 };
-                assert!((0..17).any(gives), "it takes again");
+                assert!((0..17).any(gives), "the neighbour is given items again");
             }
         }
     }
@@ -196,7 +197,7 @@ fn woken_items_are_not_given_away() {
     for design in Design::ALL.into_iter().filter(|design| design.name() != "steal") {
         let items = Items::new(64);
         let set = Set::new(design, 4, Capacity::Fixed(1));
-        // SAFETY: one kernel thread plays all carriers; items are pushed while they are in no
+        // SAFETY: one kernel thread acts as all carriers; items are pushed while they are in no
         // queue.
         unsafe {
             let q = set.local(1);
@@ -213,14 +214,13 @@ fn woken_items_are_not_given_away() {
     }
 }
 
-/// What is handed over is the next to run, wherever it stands, and it keeps its place: level and
-/// key.
+/// `hand` takes the next item to run from any queue, and the item keeps its level and key.
 #[test]
-fn what_is_handed_over_keeps_its_place() {
+fn handed_item_keeps_its_place() {
     for design in Design::ALL {
         let items = Items::new(5);
         let set = Set::new(design, 2, Capacity::Fixed(64));
-        // SAFETY: one kernel thread plays both carriers; every item is pushed while it is in no
+        // SAFETY: one kernel thread acts as both carriers; each item is pushed while it is in no
         // queue.
         unsafe {
             let (from, to) = (set.local(0), set.local(1));
@@ -235,12 +235,13 @@ fn what_is_handed_over_keeps_its_place() {
             for (item, place) in items.all().zip(places) {
                 from.push(item, place, Origin::Spawn);
             }
-            // On offer, or in the Waiver Queue: it still waits here, and the owner gets it back.
+            // The item is in the surplus slot or the Waiver Queue. It still counts as waiting, and
+            // the owner takes it back.
             assert_eq!(from.surplus(true), Some(Taker::Any), "{design:?}");
             assert_eq!(from.waiting(), Some(9), "{design:?}");
             assert_eq!(from.hand(10), None, "{design:?}");
             for expected in [2, 4, 1, 0] {
-                let item = from.hand(7).expect("one is left");
+                let item = from.hand(7).expect("an item is left");
                 assert_eq!(id(item), expected, "{design:?}");
                 to.adopt(item);
             }
@@ -252,10 +253,10 @@ fn what_is_handed_over_keeps_its_place() {
 }
 
 #[test]
-fn what_only_the_neighbour_can_take_is_told() {
+fn given_reports_items_only_the_neighbour_can_take() {
     let items = Items::new(9);
     let set = Set::new(Design::Ring, 3, Capacity::Fixed(1));
-    // SAFETY: one kernel thread plays all carriers; every item is pushed while it is in no queue.
+    // SAFETY: one kernel thread acts as all carriers; each item is pushed while it is in no queue.
     unsafe {
         let (from, to) = (set.local(0), set.local(1));
         assert_eq!(from.given(), None);
@@ -274,10 +275,11 @@ fn what_only_the_neighbour_can_take_is_told() {
 }
 
 #[test]
-fn injected_items_come_in_their_order() {
+fn injected_items_keep_their_order() {
     let items = Items::new(5);
     let set = Set::new(Design::Ring, 2, Capacity::default());
-    // SAFETY: the only carrier of VP 1; items are injected while they are nowhere.
+    // SAFETY: this thread is the only carrier of VP 1; items are injected while they are in no
+    // queue.
     unsafe {
         let q = set.local(1);
         assert!(q.injector_is_empty());
@@ -291,7 +293,7 @@ fn injected_items_come_in_their_order() {
 }
 
 #[test]
-fn absurd_numbers_of_vps_are_refused() {
+fn invalid_numbers_of_vps_panic() {
     for n in [0, crate::MAX_VPS + 1, 10_000] {
         let made =
             std::panic::catch_unwind(|| Set::<Item>::new(Design::Ring, n, Capacity::default()));
@@ -302,7 +304,7 @@ fn absurd_numbers_of_vps_are_refused() {
 }
 
 #[test]
-fn designs_for_comparison_need_the_feature_lab() {
+fn locked_and_steal_require_the_lab_feature() {
     assert_eq!(Design::from_name("ring"), Some(Design::Ring));
     for name in ["locked", "steal"] {
         assert_eq!(Design::from_name(name).is_some(), cfg!(feature = "lab"), "{name}");

@@ -1,5 +1,5 @@
-//! Model-checked: every interleaving (within the stated bounds) of what the queues' parts do to
-//! each other.
+//! Model checks: every interleaving, within the stated bounds, of operations on the queues' parts.
+//!
 //! `RUSTFLAGS="--cfg loom" cargo test -p kumihimo-queue --features lab --release --test loom`
 #![cfg(loom)]
 
@@ -23,12 +23,12 @@ use loom::{cell::Cell, model::Builder, sync::atomic::AtomicBool, thread};
 struct Item {
     links: Links<Item>,
     id: usize,
-    /// Touched by the holder of the item: loom reports it if two do, or if a transfer orders
-    /// nothing.
+    /// Accessed by the item's holder. Loom reports two holders, or a transfer without a
+    /// happens-before edge.
     held: Cell<usize>,
 }
 
-// SAFETY: `links` returns the one field; items live in `Items` for the whole model.
+// SAFETY: `links` returns the one field, and items live in `Items` for the whole model.
 unsafe impl Node for Item {
     fn links(&self) -> &Links<Item> {
         &self.links
@@ -37,7 +37,7 @@ unsafe impl Node for Item {
 
 struct Items(Vec<NonNull<Item>>);
 
-// SAFETY: pointers to items whose cells loom watches.
+// SAFETY: pointers to items whose cells loom checks.
 unsafe impl Send for Items {}
 // SAFETY: as above.
 unsafe impl Sync for Items {}
@@ -52,13 +52,13 @@ impl Items {
 impl Drop for Items {
     fn drop(&mut self) {
         for item in &self.0 {
-            // SAFETY: leaked in `new`.
+            // SAFETY: `new` leaked the item.
             drop(unsafe { Box::from_raw(item.as_ptr()) });
         }
     }
 }
 
-/// Holds the item and says which it is.
+/// Accesses the item as its holder, and returns its ID.
 fn hold(item: NonNull<Item>) -> usize {
     // SAFETY: items live for the whole model.
     let item = unsafe { item.as_ref() };
@@ -66,9 +66,10 @@ fn hold(item: NonNull<Item>) -> usize {
     item.id
 }
 
-/// Explores `f`, once from the run in which its main thread goes first and once from that in which
-/// the others do (`f` is told, and then has to give way): loom finds competing accesses by each
-/// object's last access only, and that may be the competitor's own.
+/// Explores `f` twice: once from the execution in which its main thread runs first, and once from
+/// that in which the other threads do. `f` receives the second case as `true`, and must then yield.
+/// Loom detects competing accesses only against the last access to each object, which may belong to
+/// the competitor itself.
 fn check(preemptions: Option<usize>, f: impl Fn(bool) + Sync + Send + 'static) {
     let f = Arc::new(f);
     for others_first in [false, true] {
@@ -84,12 +85,12 @@ fn check(preemptions: Option<usize>, f: impl Fn(bool) + Sync + Send + 'static) {
         });
         let runs = runs.load(Ordering::Relaxed);
         println!("{runs} interleavings");
-        assert!(runs > 1, "nothing was explored");
+        assert!(runs > 1, "loom explored only one interleaving");
     }
 }
 
 #[test]
-fn waiver_loses_nothing_and_keeps_the_order() {
+fn waiver_queue_keeps_all_items_in_order() {
     check(None, |others_first| {
         let items = Items::new(3);
         let waiver = Arc::new(WaiverQueue::new(2));
@@ -97,9 +98,9 @@ fn waiver_loses_nothing_and_keeps_the_order() {
             let (items, waiver) = (items.clone(), waiver.clone());
             thread::spawn(move || {
                 let mut sent = 0;
-                // Two turns: the second one finds places only if the consumer returned some.
+                // Two batches: the second one finds places only if the consumer returned some.
                 for turn in [2, 3] {
-                    // SAFETY: the only producer.
+                    // SAFETY: this thread is the only producer.
                     let mut fill = unsafe { waiver.fill() };
                     while sent < turn {
                         hold(items.0[sent]);
@@ -115,11 +116,11 @@ fn waiver_loses_nothing_and_keeps_the_order() {
         give_way(others_first);
         let mut got = vec![];
         for most in [1, usize::MAX] {
-            // SAFETY: the only consumer.
+            // SAFETY: this thread is the only consumer.
             unsafe { waiver.take(most, |item| got.push(hold(item))) };
         }
         let sent = producer.join().unwrap();
-        // SAFETY: the only consumer.
+        // SAFETY: this thread is the only consumer.
         unsafe { waiver.take(usize::MAX, |item| got.push(hold(item))) };
         assert!(sent >= 2 && waiver.is_empty());
         assert_eq!(got, (0..sent).collect::<Vec<_>>());
@@ -127,7 +128,7 @@ fn waiver_loses_nothing_and_keeps_the_order() {
 }
 
 #[test]
-fn an_offer_goes_to_one() {
+fn offered_item_goes_to_one_taker() {
     check(None, |others_first| {
         let items = Items::new(2);
         let offer = Arc::new(SurplusSlot::new());
@@ -139,12 +140,12 @@ fn an_offer_goes_to_one() {
         give_way(others_first);
         let mut got = vec![];
         hold(items.0[0]);
-        // SAFETY: the owner; it is empty.
+        // SAFETY: this thread owns the slot, which is empty.
         unsafe { offer.put(items.0[0]) };
         got.extend(offer.take().map(hold));
         assert!(offer.is_empty());
         hold(items.0[1]);
-        // SAFETY: the owner; it is empty.
+        // SAFETY: this thread owns the slot, which is empty.
         unsafe { offer.put(items.0[1]) };
         got.extend(a.join().unwrap());
         got.extend(b.join().unwrap());
@@ -154,11 +155,11 @@ fn an_offer_goes_to_one() {
     });
 }
 
-/// The owner puts more than there are cells for, and takes, while two steal into queues of their
-/// own, one of which has something already.
+/// The owner pushes more items than there are cells, and pops. Two other threads steal into deques
+/// of their own, one of which already has an item.
 #[cfg(feature = "lab")]
 #[test]
-fn a_deque_gives_each_item_to_one() {
+fn deque_gives_each_item_to_one_taker() {
     check(Some(3), |others_first| {
         let items = Items::new(5);
         let deque = Arc::new(Deque::new());
@@ -168,10 +169,10 @@ fn a_deque_gives_each_item_to_one() {
                 let own = Deque::new();
                 if let Some(item) = begin {
                     hold(items.0[item]);
-                    // SAFETY: its owner.
+                    // SAFETY: this thread owns the deque.
                     unsafe { own.push(items.0[item]) };
                 }
-                // SAFETY: its owner, and it is another one.
+                // SAFETY: this thread owns the target, which is another deque.
                 let stolen = unsafe { deque.steal(&own) };
                 let got: Vec<_> = std::iter::from_fn(|| own.pop()).map(hold).collect();
                 let count = if let Stolen::Some(count) = stolen { count } else { 0 };
@@ -186,7 +187,7 @@ fn a_deque_gives_each_item_to_one() {
         let mut got = vec![];
         for n in 0..4 {
             hold(items.0[n]);
-            // SAFETY: the owner.
+            // SAFETY: this thread owns the deque.
             unsafe { deque.push(items.0[n]) };
             if n == 1 {
                 got.extend(deque.pop().map(hold));
@@ -202,7 +203,7 @@ fn a_deque_gives_each_item_to_one() {
 }
 
 #[test]
-fn the_injector_loses_nothing_and_tells_of_everything() {
+fn injector_keeps_all_items_and_reports_the_first() {
     check(Some(3), |others_first| {
         let items = Items::new(4);
         let injector = Arc::new(Injector::new());
@@ -212,7 +213,7 @@ fn the_injector_loses_nothing_and_tells_of_everything() {
             thread::spawn(move || {
                 for i in from..from + 2 {
                     hold(items.0[i]);
-                    // SAFETY: in no injector, and lives.
+                    // SAFETY: the item is live and in no injector.
                     if unsafe { injector.push(items.0[i]) } {
                         told.store(true, Ordering::Release);
                     }
@@ -224,8 +225,8 @@ fn the_injector_loses_nothing_and_tells_of_everything() {
         let mut got: Vec<usize> = injector.take().map(hold).collect();
         a.join().unwrap();
         b.join().unwrap();
-        // A consumer that looks only when told still gets all: what is in now came after the last
-        // `take`, and its first said so.
+        // A consumer that looks only after a notification still gets all items: the present items
+        // arrived after the last `take`, and the first of them returned `true`.
         assert!(told.load(Ordering::Acquire) || injector.is_empty());
         got.extend(injector.take().map(hold));
         let order = |a, b| got.iter().position(|&i| i == a) < got.iter().position(|&i| i == b);
@@ -235,9 +236,9 @@ fn the_injector_loses_nothing_and_tells_of_everything() {
     });
 }
 
-/// VP `vp`'s handle for another kernel thread of the model.
+/// VP `vp`'s handle, for another kernel thread of the model.
 struct Carrier(Owner<Item>);
-// SAFETY: the model gives each VP to one thread at a time and joins it before the next.
+// SAFETY: the model gives each VP to one thread at a time, and joins it before the next.
 unsafe impl Send for Carrier {}
 
 impl Carrier {
@@ -248,11 +249,11 @@ impl Carrier {
 
     fn push(&self, item: NonNull<Item>, origin: Origin) {
         hold(item);
-        // SAFETY: held by the caller, in no queue, lives.
+        // SAFETY: the item is live, held by the caller, and in no queue.
         unsafe { self.0.push(item, Place::back(5), origin) }
     }
 
-    /// A context switch at which the one that ran gives way.
+    /// Performs a context switch in which the running item yields.
     fn switch(&self) {
         let _ = self.0.exchange();
         if let Some((item, _)) = self.0.pop() {
@@ -262,7 +263,7 @@ impl Carrier {
     }
 }
 
-/// Takes everything out that is in the queues, by rounds as the VPs would go.
+/// Takes all items out of the queues, in rounds over the VPs.
 fn drain(set: &Set<Item>) -> Vec<usize> {
     let mut got = vec![];
     for _ in 0..=set.vps() {
@@ -278,7 +279,7 @@ fn drain(set: &Set<Item>) -> Vec<usize> {
     got
 }
 
-/// Every VP begins with so many items, gives away what it can, switches, and looks elsewhere.
+/// Every VP starts with the given number of items, gives surplus away, switches, and pulls.
 fn transfer(design: Design, begin: &'static [usize], preemptions: Option<usize>) {
     check(preemptions, move |others_first| {
         let vps = begin.len();
@@ -330,28 +331,28 @@ fn give_way(others_first: bool) {
 }
 
 #[test]
-fn ring_of_two() {
+fn ring_keeps_all_items_of_two_vps() {
     transfer(Design::Ring, &[3, 0], None);
     transfer(Design::Ring, &[2, 2], None);
 }
 
 #[test]
-fn ring_of_three() {
+fn ring_keeps_all_items_of_three_vps() {
     transfer(Design::Ring, &[4, 0, 0], Some(3));
     transfer(Design::Ring, &[3, 2, 1], Some(3));
 }
 
 #[cfg(feature = "lab")]
 #[test]
-fn locked_two() {
+fn locked_keeps_all_items_of_two_vps() {
     transfer(Design::Locked, &[3, 0], None);
     transfer(Design::Locked, &[2, 1], None);
 }
 
-/// One owner and two that remove from it, all three under its lock.
+/// One owner, and two VPs that remove items from its queue, all three under its lock.
 #[cfg(feature = "lab")]
 #[test]
-fn locked_three() {
+fn locked_keeps_all_items_of_three_vps() {
     check(Some(3), |others_first| {
         let items = Items::new(3);
         let set = Arc::new(Set::with_places(Design::Locked, 3, Capacity::Fixed(1), 4));
@@ -383,10 +384,10 @@ fn locked_three() {
     });
 }
 
-/// The owner's turn at a full Waiver Queue, which a thief empties in the middle of it.
+/// The owner writes a batch to a full Waiver Queue, which another VP empties meanwhile.
 #[cfg(feature = "lab")]
 #[test]
-fn what_is_emptied_meanwhile_makes_no_room() {
+fn places_returned_during_a_batch_are_not_used() {
     check(None, move |others_first| {
         let items = Items::new(3);
         let set = Arc::new(Set::with_places(Design::Locked, 2, Capacity::Fixed(1), 1));
@@ -410,8 +411,8 @@ fn what_is_emptied_meanwhile_makes_no_room() {
     });
 }
 
-/// A VP that makes work visible and then asks which ones sleep; one that says that it sleeps and
-/// then asks what is visible.
+/// One VP makes work visible and then reads which VPs sleep. Another VP announces its sleep and
+/// then checks for visible work.
 fn sleeper(design: Design, items: usize) {
     check(None, move |others_first| {
         let items = Items::new(items);
@@ -433,25 +434,26 @@ fn sleeper(design: Design, items: usize) {
         for &item in &items.0 {
             own.push(item, Origin::Spawn);
         }
-        // Beyond the capacity of one for the ring's Waiver Queue; alone for the Offer.
+        // Beyond the capacity of one item, surplus goes to the Waiver Queue; a single item goes to
+        // the surplus slot.
         let taker = own.0.surplus(true);
         assert!(matches!(taker, Some(Taker::Any | Taker::Vp(1))));
         let woken = sleeps.load(Ordering::Relaxed);
         let saw = idle.join().unwrap();
-        assert!(woken || saw, "a lost wake-up");
+        assert!(woken || saw, "lost wake-up");
         assert_eq!(drain(&set).len(), items.0.len());
     });
 }
 
 #[test]
-fn nobody_sleeps_while_a_waiver_queue_is_filled() {
+fn batch_is_not_missed_by_a_vp_going_to_sleep() {
     sleeper(Design::Ring, 3);
     #[cfg(feature = "lab")]
     sleeper(Design::Locked, 3);
 }
 
 #[test]
-fn nobody_sleeps_while_an_offer_is_made() {
+fn offer_is_not_missed_by_a_vp_going_to_sleep() {
     sleeper(Design::Ring, 1);
     #[cfg(feature = "lab")]
     sleeper(Design::Locked, 1);

@@ -1,5 +1,5 @@
-//! The Protect Queue against a sorted map, and the ring's promises: nothing lost, nothing doubled,
-//! and in the end all VPs have the same.
+//! Property tests: the Protect Queue against a sorted map, and the designs' conservation and
+//! balance of items.
 #![cfg(not(loom))]
 
 mod items;
@@ -15,7 +15,7 @@ enum Step {
     Push(Place),
     Pop,
     PopAtLeast(u8),
-    /// The n-th of those queued, or one that is not queued.
+    /// The n-th queued item, or one that is not queued.
     Remove(usize),
 }
 
@@ -38,8 +38,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What orders items: lower level last; keyed before plain; key; arrival, with those for the front
-/// counted downwards.
+/// The order of items: higher levels first; keyed items before others; keys; arrival, where items
+/// for the front count downwards.
 type Order = (u8, bool, u64, i64);
 
 fn order(place: Place, arrival: i64) -> Order {
@@ -60,7 +60,7 @@ proptest! {
             match step {
                 Step::Push(place) => {
                     let Some(i) = free.pop() else { continue };
-                    // SAFETY: the item is free: held by us and in no queue.
+                    // SAFETY: the item is held by this thread and in no queue.
                     unsafe { queue.push(items.get(i), place, Origin::Spawn) };
                     model.insert(order(place, now as i64 + 1), (i, place));
                 }
@@ -75,7 +75,7 @@ proptest! {
                 }
                 Step::Remove(i) => {
                     let at = model.iter().find(|(_, (j, _))| *j == i).map(|(&k, _)| k);
-                    // SAFETY: it lives, queued or not.
+                    // SAFETY: the item is live, queued or not.
                     let got = unsafe { queue.remove(items.get(i)) };
                     prop_assert_eq!(got, at.is_some());
                     if let Some(k) = at {
@@ -97,10 +97,10 @@ proptest! {
         prop_assert_eq!(rest, model.values().map(|(i, _)| *i).collect::<Vec<_>>());
     }
 
-    /// Any work on any VPs, any capacity, any places: every item is somewhere, once; and alone or
-    /// with all others, a VP ends up empty.
+    /// Performs random operations on all VPs with any capacity and any number of places. Every item
+    /// must then be in exactly one place, and VPs that pull and pop in turn must empty all queues.
     #[test]
-    fn nothing_is_lost_or_doubled(
+    fn items_are_neither_lost_nor_duplicated(
         seed: u64, design in 0..Design::ALL.len(), vps in 1..6usize, places in 0..5u32,
         capacity in prop_oneof![(0..9usize).prop_map(Capacity::Fixed), (0..3usize).prop_map(|slack| Capacity::FairShare { slack })],
     ) {
@@ -119,17 +119,17 @@ proptest! {
                     let key = (random.below(4) == 0).then(|| random.below(5));
                     let place = Place { level: random.below(3) as u8 * 20, key, front: random.below(8) == 0 };
                     let origin = [Origin::Spawn, Origin::Wake, Origin::Yield][random.below(3) as usize];
-                    // SAFETY: outside of all queues, and ours.
+                    // SAFETY: the item is in no queue and held by this thread.
                     unsafe { q.push(items.get(i), place, origin) };
                 }
                 3 => outside.extend(q.pop().map(|(item, _)| hold(item))),
                 4 => {
-                    // The usual course: one runs and gives way.
+                    // A regular context switch: one item runs and yields.
                     let _ = q.exchange();
                     if let Some((item, level)) = q.pop_at_least(20) {
                         prop_assert!(level >= 20);
                         hold(item);
-                        // SAFETY: just popped.
+                        // SAFETY: the item was just popped.
                         unsafe { q.push(item, Place::back(level), Origin::Yield) };
                     }
                     let _ = q.surplus(random.below(2) == 0);
@@ -139,7 +139,7 @@ proptest! {
                 7 => { q.pull(); }
                 8 => {
                     let i = random.below(items.len() as u64) as usize;
-                    // SAFETY: it lives, wherever it is.
+                    // SAFETY: the item is live.
                     let removed = unsafe { q.remove(items.get(i)) };
                     prop_assert!(!(removed && outside.contains(&i)));
                     if removed {
@@ -148,13 +148,13 @@ proptest! {
                 }
                 _ => {
                     let i = random.below(items.len() as u64) as usize;
-                    // SAFETY: it lives, wherever it is.
+                    // SAFETY: the item is live.
                     let moved = unsafe { q.requeue(items.get(i), Place::back(40), Origin::Wake) };
                     prop_assert!(!(moved && outside.contains(&i)));
                 }
             }
         }
-        // Everybody idles: whatever is anywhere comes out.
+        // All VPs idle, so every item leaves the queues.
         for _ in 0..=vps {
             for q in &queues {
                 q.pull();
@@ -170,8 +170,8 @@ proptest! {
     }
 }
 
-/// The paper's experiment on simulated VPs: all items appear on VP 0; the VPs switch in turn.
-/// Returns the rounds until the numbers are even.
+/// The paper's experiment on simulated VPs: all items start on VP 0, and the VPs switch in turn.
+/// Returns the number of rounds until the distribution is even.
 fn rounds_until(
     even: impl Fn(&[usize]) -> bool,
     (design, capacity): (Design, Capacity),
@@ -219,11 +219,12 @@ fn rounds_until(
 }
 
 #[test]
-fn the_ring_comes_to_rest_evenly() {
+fn ring_converges_to_an_even_distribution() {
     for (n, vps) in [(256usize, 8), (256, 7), (1000, 8), (9, 8), (40, 2), (100, 3), (64, 64)] {
         for born_on in [0, vps - 1, vps / 2] {
             for slack in [0, 1] {
-                // Without slack as even as can be; with it, every VP within that of its share.
+                // Without slack, the distribution is as even as possible; with slack, every VP is
+                // within the slack of its share.
                 let even = |have: &[usize]| {
                     let (low, high) = (n / vps - slack.min(n / vps), n.div_ceil(vps) + slack);
                     have.iter().sum::<usize>() == n && have.iter().all(|h| (low..=high).contains(h))
@@ -239,10 +240,10 @@ fn the_ring_comes_to_rest_evenly() {
     }
 }
 
-/// Here one item of each VP may be left in its Waiver Queue, for an idle VP.
+/// In this design, each VP may leave one item in its Waiver Queue for an idle VP.
 #[cfg(feature = "lab")]
 #[test]
-fn the_locked_design_comes_to_rest_evenly_too() {
+fn locked_converges_to_an_even_distribution() {
     let even = |have: &[usize]| {
         have.iter().sum::<usize>() >= 256 - 8 && have.iter().all(|h| (31..=33).contains(h))
     };
@@ -250,12 +251,12 @@ fn the_locked_design_comes_to_rest_evenly_too() {
     assert!(rounds < 1_000, "{end:?}");
 }
 
-/// What a VP holds back is bounded by the rule; what it gives away is bounded by the places.
+/// The rule bounds the items that a VP keeps; the places bound the items that it gives away.
 #[test]
-fn a_fixed_capacity_is_kept() {
+fn fixed_capacity_bounds_kept_items() {
     let items = Items::new(100);
     let set = Set::new(Design::Ring, 2, Capacity::Fixed(10));
-    // SAFETY: the carrier of both VPs; items are pushed while they are in no queue.
+    // SAFETY: this thread is the carrier of both VPs; items are pushed while they are in no queue.
     unsafe {
         let q = set.local(0);
         for i in 0..100 {
@@ -266,8 +267,8 @@ fn a_fixed_capacity_is_kept() {
         let next = set.local(1);
         assert!(next.exchange().is_some());
         assert_eq!((next.len(), q.len()), (10, 10));
-        // The ring's other end does not take more than it can hold either, and what waits in
-        // between is visible.
+        // The VP at the other end takes no more than its capacity either, and the items between the
+        // two are visible.
         assert!(q.has_visible_work());
     }
 }

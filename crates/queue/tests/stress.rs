@@ -1,6 +1,6 @@
-//! Real kernel threads on all three designs: every item takes its steps, wherever it goes, held by
-//! one VP at a time; nobody sleeps while there is work for him. `KUMI_SEED` repeats a run's choices
-//! (not the kernel's).
+//! Stress test with real kernel threads on all designs. Every item takes all its steps on any VP,
+//! with one holder at a time, and no VP sleeps while it can get work. `KUMI_SEED` repeats a run's
+//! choices, but not the kernel's scheduling.
 #![cfg(not(loom))]
 
 mod items;
@@ -22,12 +22,12 @@ struct World {
     items: Items,
     /// Items that have not yet taken all their steps.
     left: AtomicUsize,
-    /// Not yet spawned: the next number.
+    /// Number of the next item to spawn.
     unborn: AtomicUsize,
     idle: AtomicUsize,
     sleeps: Vec<AtomicBool>,
     threads: Vec<std::sync::OnceLock<thread::Thread>>,
-    /// Carriers that have ended: an order that a sanitizer sees, other than that of std's join.
+    /// Carriers that have ended. Provides an order that sanitizers recognise without std's join.
     ended: AtomicUsize,
 }
 
@@ -50,7 +50,7 @@ impl World {
     }
 
     fn inject(&self, vp: usize, item: NonNull<Item>) {
-        // SAFETY: held by the caller and in no injector; items live as long as the world.
+        // SAFETY: the item is held by the caller, in no injector, and lives as long as the world.
         if unsafe { self.set.inject(vp, item) } {
             fence(Ordering::SeqCst);
             self.wake(vp);
@@ -68,16 +68,16 @@ fn place(random: &mut Random) -> Place {
     Place { level, key, front: random.below(16) == 0 }
 }
 
-/// One step of an item on VP `vp`: it computes, spawns, gives way, blocks and is woken elsewhere,
-/// or ends.
+/// Runs one step of an item on VP `vp`: it computes, spawns, yields, blocks until another VP wakes
+/// it, or ends.
 fn step(world: &World, q: Owner<Item>, vp: usize, item: NonNull<Item>, random: &mut Random) {
     let id = hold(item);
-    // SAFETY (of all pushes here): held by us, in no queue, alive.
+    // SAFETY (of all pushes below): the item is live, held by this thread, and in no queue.
     if random.below(4) == 0 {
         let child = world.unborn.fetch_add(1, Ordering::Relaxed);
         if child < world.items.len() {
             let child = world.items.get(child);
-            // SAFETY: just taken off the unborn.
+            // SAFETY: the item was just taken from the unspawned ones.
             unsafe { q.push(child, place(random), Origin::Spawn) };
         }
     }
@@ -99,20 +99,20 @@ fn step(world: &World, q: Owner<Item>, vp: usize, item: NonNull<Item>, random: &
     match random.below(8) {
         0 => world.inject(random.below(world.sleeps.len() as u64) as usize, item),
         1 => {
-            // SAFETY: held by us, in no queue.
+            // SAFETY: the item is held by this thread and in no queue.
             unsafe { q.push(item, place(random), Origin::Wake) };
-            // The owner may change its mind as long as it has it.
-            // SAFETY: items live as long as the world; it may have left.
+            // The owner may remove the item again while it is queued.
+            // SAFETY: items live as long as the world, even if the item has left this VP.
             if random.below(2) == 0 && unsafe { q.remove(item) } {
                 world.inject(vp, item);
             }
         }
-        // SAFETY: held by us, in no queue.
+        // SAFETY: the item is held by this thread and in no queue.
         _ => unsafe { q.push(item, place(random), Origin::Yield) },
     }
 }
 
-/// The other VPs wait for the items of one that panicked: rather an end than a hang.
+/// Aborts if its thread panics, because the other VPs would otherwise wait forever for its items.
 struct Loud;
 
 impl Drop for Loud {
@@ -130,7 +130,7 @@ fn carry(world: &World, vp: usize, mut random: Random) {
     world.threads[vp].get_or_init(thread::current);
     loop {
         for item in q.take_injected() {
-            // SAFETY: handed to us by `inject`.
+            // SAFETY: `inject` passed the item to this VP.
             unsafe { q.push(item, place(&mut random), Origin::Wake) };
         }
         world.notify(q.exchange());
@@ -215,25 +215,25 @@ fn all(design: Design) {
         (1, 500, Capacity::default()),
         (40, 1_000, Capacity::default()),
     ] {
-        // Miri takes a thousand times as long.
+        // Miri is about a thousand times slower.
         let (vps, n) = if cfg!(miri) { (vps.min(3), (n / 100).max(3)) } else { (vps, n) };
         stress(design, vps, n, capacity, seed);
     }
 }
 
 #[test]
-fn ring() {
+fn ring_items_take_all_steps() {
     all(Design::Ring);
 }
 
 #[cfg(feature = "lab")]
 #[test]
-fn locked() {
+fn locked_items_take_all_steps() {
     all(Design::Locked);
 }
 
 #[cfg(feature = "lab")]
 #[test]
-fn steal() {
+fn steal_items_take_all_steps() {
     all(Design::Steal);
 }

@@ -1,14 +1,14 @@
-//! An array by slot, which grows and is never moved.
+//! Growable array indexed by slot, whose elements never move.
 
 use std::sync::OnceLock;
 
 use crate::id::SLOTS;
 
-/// Slots of the first chunk; each further one has as many as all before it.
+/// Slots of the first chunk. Each later chunk has as many slots as all chunks before it.
 const FIRST: u32 = 64;
 const CHUNKS: usize = (SLOTS / FIRST).ilog2() as usize + 1;
 
-/// One `T` a slot. To read takes no lock and allocates nothing.
+/// One `T` per slot. Reading takes no lock and allocates nothing.
 #[derive(Debug)]
 pub struct Chunks<T>([OnceLock<Box<[T]>>; CHUNKS]);
 
@@ -19,13 +19,13 @@ impl<T> Default for Chunks<T> {
 }
 
 impl<T> Chunks<T> {
-    /// Nothing.
+    /// Creates an empty array.
     #[must_use]
     pub const fn new() -> Chunks<T> {
         Chunks([const { OnceLock::new() }; CHUNKS])
     }
 
-    /// Chunk and place in it.
+    /// Returns the chunk of a slot, and the index within that chunk.
     fn place(slot: u32) -> (usize, usize) {
         match slot / FIRST {
             0 => (0, slot as usize),
@@ -36,15 +36,15 @@ impl<T> Chunks<T> {
         }
     }
 
-    /// How many a chunk has: from the second on as many as all before it.
+    /// Returns the number of slots of a chunk.
     fn len(chunk: usize) -> usize {
         (FIRST << chunk.saturating_sub(1)) as usize
     }
 
-    /// That of slot `slot`, if one at that place was ever made.
+    /// Returns the element of `slot`, or `None` if its chunk does not exist yet.
     ///
     /// # Panics
-    /// If there is no such slot.
+    /// If `slot` is not below [`SLOTS`].
     pub fn get(&self, slot: u32) -> Option<&T> {
         let (chunk, at) = Self::place(slot);
         Some(&self.0[chunk].get()?[at])
@@ -52,10 +52,10 @@ impl<T> Chunks<T> {
 }
 
 impl<T: Default> Chunks<T> {
-    /// That of slot `slot`; makes those around it with it.
+    /// Returns the element of `slot`. Creates its chunk, filled with default values, if necessary.
     ///
     /// # Panics
-    /// If there is no such slot.
+    /// If `slot` is not below [`SLOTS`].
     pub fn make(&self, slot: u32) -> &T {
         let (chunk, at) = Self::place(slot);
         &self.0[chunk].get_or_init(|| (0..Self::len(chunk)).map(|_| T::default()).collect())[at]
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_made_is_not_there() {
+    fn slots_of_missing_chunks_are_absent() {
         let all = Chunks::<u32>::new();
         assert_eq!((all.get(0), all.get(SLOTS - 1)), (None, None));
         assert_eq!(*all.make(70), 0);

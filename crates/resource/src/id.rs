@@ -1,17 +1,17 @@
-//! What every resource is known by, on the whole machine: 64 bits.
+//! Id of a resource: 64 bits, unique on the machine.
 //!
 //! ```text
 //!  63  62-61     60-49       48-44     43-23   22-0
 //!  0 | machine | space     | kind    | slot  | generation
 //!      \__ location ____/            \___ serial ____/
 //! ```
-//! *Location* is the machine, and on it the address space that issued the id. A *slot* is a place
-//! in that address space's table of the kind; its *generation* moves on whenever the resource there
-//! ends, so an id never leads to a successor ([`crate::serials`] sees to that, beyond the end of
-//! the process too). The top bit belongs to kernel threads that are no resource.
+//! *Location* is the machine and the address space that issued the id. A *slot* is a place in that
+//! address space's table of the kind. The slot's *generation* increases whenever the resource in it
+//! ends, so an id never refers to a later resource. [`crate::serials`] guarantees this even beyond
+//! the end of the process. The top bit marks kernel threads that are no resource.
 //!
-//! Printed as `SPACE.KIND.SLOT.GENERATION`, with `MACHINE/` before it on any but machine 0:
-//! `12.microprocess.42.7`.
+//! Ids print as `SPACE.KIND.SLOT.GENERATION`, for example `12.microprocess.42.7`. On any machine
+//! but 0, `MACHINE/` precedes them.
 
 use std::fmt;
 use std::num::NonZero;
@@ -32,50 +32,50 @@ const fn low(bits: u32) -> u64 {
     (1 << bits) - 1
 }
 
-/// How many slots a kind has in one address space.
+/// Number of slots of a kind in one address space.
 pub const SLOTS: u32 = 1 << SLOT_BITS;
-/// How many lives a slot has.
+/// Number of generations of a slot.
 pub const GENERATIONS: u32 = 1 << GENERATION_BITS;
-/// How many kinds there can be.
+/// Upper bound of kind numbers.
 pub const KINDS: usize = 1 << KIND_BITS;
-/// How many address spaces can have a number at once; 0 is none.
+/// Upper bound of address space numbers; 0 means that the address space has no number.
 pub const SPACES: u16 = 1 << SPACE_BITS;
 
-/// A kind of resource: the row of the table.
+/// Kind of resource: a row of the table.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Kind(u8);
 
-/// Numbers are part of every id: never change one.
+/// The numbers are part of every id and must never change.
 impl Kind {
-    /// A process that takes part.
+    /// Process that uses the runtime.
     pub const SPACE: Kind = Kind(1);
-    /// A user-level thread.
+    /// User-level thread.
     pub const MICROPROCESS: Kind = Kind(2);
-    /// A microprocess's part: its stack and TLS block.
+    /// Part of a microprocess: its stack and TLS block.
     pub const STACK: Kind = Kind(3);
-    /// A microprocess's part: its share of the processor, which is its priority and what the policy
-    /// makes of it.
+    /// Part of a microprocess: its share of the processor, that is, its priority and the level that
+    /// the policy derives from it.
     pub const SHARE: Kind = Kind(4);
-    /// A virtual processor.
+    /// Virtual processor.
     pub const VP: Kind = Kind(5);
-    /// What wakes a microprocess at a time.
+    /// Timer that wakes a microprocess.
     pub const TIMER: Kind = Kind(6);
-    /// Memory.
+    /// Memory region.
     pub const REGION: Kind = Kind(7);
-    /// The queue behind a synchronous message.
+    /// Queue of synchronous messages.
     pub const MAILBOX: Kind = Kind(8);
-    /// An open file.
+    /// Open file.
     pub const FILE: Kind = Kind(9);
-    /// A socket.
+    /// Socket.
     pub const SOCKET: Kind = Kind(10);
-    /// What calls from other address spaces come in through.
+    /// Entry point for calls from other address spaces.
     pub const GATE: Kind = Kind(11);
-    /// What connects this address space with another one that calls it, or that it calls.
+    /// Connection of this address space with a caller or a callee in another address space.
     pub const LINK: Kind = Kind(12);
-    /// The first of those that applications define.
+    /// First kind that applications may define.
     pub const FIRST_OWN: Kind = Kind(16);
 
-    /// The names of the kinds that are not the application's, by number; empty where there is none.
+    /// Names of the built-in kinds, by number; empty for unused numbers.
     const NAMES: [&str; 13] = [
         "",
         "space",
@@ -92,25 +92,25 @@ impl Kind {
         "link",
     ];
 
-    /// Kind number `n`, 1 to 31.
+    /// Returns kind number `n`, which must be 1 to 31.
     #[must_use]
     pub const fn new(n: u8) -> Option<Kind> {
         if n == 0 || n as usize >= KINDS { None } else { Some(Kind(n)) }
     }
 
-    /// Its number.
+    /// Returns the kind's number.
     #[must_use]
     pub const fn number(self) -> u8 {
         self.0
     }
 
-    /// The row that it is.
+    /// Returns the index of the kind's row in the table.
     #[must_use]
     pub const fn row(self) -> usize {
         self.0 as usize
     }
 
-    /// Whether an application defined it.
+    /// Returns whether an application defined the kind.
     #[must_use]
     pub const fn is_own(self) -> bool {
         self.0 >= Kind::FIRST_OWN.0
@@ -140,46 +140,46 @@ impl FromStr for Kind {
         let all = (1..KINDS as u8).filter_map(Kind::new);
         all.into_iter()
             .find(|kind| kind.to_string() == text)
-            .ok_or_else(|| IdError(format!("{text:?} is no kind of resource")))
+            .ok_or_else(|| IdError(format!("{text:?} is not a kind of resource")))
     }
 }
 
-/// Slot and generation: which resource of a kind within its address space.
+/// Slot and generation: identifies a resource of one kind within its address space.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Serial(u64);
 
 impl Serial {
-    /// Life number `generation` of slot `slot`.
+    /// Returns the serial of generation `generation` of slot `slot`.
     ///
     /// # Panics
-    /// If one of them is beyond its range.
+    /// If an argument is out of range.
     #[must_use]
     pub const fn new(slot: u32, generation: u32) -> Serial {
         assert!(slot < SLOTS && generation < GENERATIONS);
         Serial((slot as u64) << GENERATION_BITS | generation as u64)
     }
 
-    /// From its 44 bits; higher ones are ignored.
+    /// Returns the serial in the low 44 bits of `bits`; higher bits are ignored.
     #[must_use]
     pub const fn from_bits(bits: u64) -> Serial {
         Serial(bits & low(SERIAL_BITS))
     }
 
-    /// As 44 bits.
+    /// Returns the serial as 44 bits.
     #[must_use]
     #[inline]
     pub const fn bits(self) -> u64 {
         self.0
     }
 
-    /// The place in the table.
+    /// Returns the slot in the table.
     #[must_use]
     #[inline]
     pub const fn slot(self) -> u32 {
         (self.0 >> GENERATION_BITS) as u32
     }
 
-    /// Which life of that slot.
+    /// Returns the generation of the slot.
     #[must_use]
     #[inline]
     pub const fn generation(self) -> u32 {
@@ -199,44 +199,44 @@ impl fmt::Debug for Serial {
     }
 }
 
-/// Where ids come from: a machine, and an address space of it. Number 0 is an address space that
-/// nobody else can find.
+/// Origin of ids: a machine and an address space on it. Address space 0 stands for an address space
+/// without a number, which other processes cannot find.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Location {
-    /// 0 to 3.
+    /// Number of the machine, 0 to 3.
     machine: u8,
     space: u16,
 }
 
 impl Location {
-    /// An address space without a number.
+    /// Location of an address space without a number.
     pub const NOWHERE: Location = Location { machine: 0, space: 0 };
 
-    /// Address space `space` of this machine.
+    /// Returns the location of address space `space` on this machine, if the number is in range.
     #[must_use]
     pub const fn new(space: u16) -> Option<Location> {
         if space < SPACES { Some(Location { machine: 0, space }) } else { None }
     }
 
-    /// The machine's number.
+    /// Returns the machine's number.
     #[must_use]
     pub const fn machine(self) -> u8 {
         self.machine
     }
 
-    /// The address space's number on that machine.
+    /// Returns the address space's number on its machine.
     #[must_use]
     pub const fn space(self) -> u16 {
         self.space
     }
 }
 
-/// What a resource is known by. See the head of this file.
+/// Id of a resource. The module documentation describes its layout.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Id(NonZero<u64>);
 
 impl Id {
-    /// The id of one resource.
+    /// Builds an id from its parts.
     #[must_use]
     #[inline]
     pub const fn new(location: Location, kind: Kind, serial: Serial) -> Id {
@@ -250,7 +250,7 @@ impl Id {
         }
     }
 
-    /// From 64 bits, if they are an id.
+    /// Returns the id with these bits, or `None` if they form no valid id.
     #[must_use]
     pub const fn from_bits(bits: u64) -> Option<Id> {
         let kind = bits >> SERIAL_BITS & low(KIND_BITS);
@@ -260,14 +260,14 @@ impl Id {
         }
     }
 
-    /// As 64 bits.
+    /// Returns the id as 64 bits.
     #[must_use]
     #[inline]
     pub const fn bits(self) -> NonZero<u64> {
         self.0
     }
 
-    /// Machine and address space.
+    /// Returns the machine and address space.
     #[must_use]
     pub const fn location(self) -> Location {
         let bits = self.0.get();
@@ -277,13 +277,13 @@ impl Id {
         }
     }
 
-    /// The kind of resource.
+    /// Returns the kind of resource.
     #[must_use]
     pub const fn kind(self) -> Kind {
         Kind((self.0.get() >> SERIAL_BITS & low(KIND_BITS)) as u8)
     }
 
-    /// Slot and generation.
+    /// Returns the slot and generation.
     #[must_use]
     pub const fn serial(self) -> Serial {
         Serial::from_bits(self.0.get())
@@ -294,7 +294,7 @@ impl fmt::Display for Id {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Location { machine, space } = self.location();
         let (kind, serial) = (self.kind(), self.serial());
-        // Signal handlers print ids: nothing is allocated unless columns are wanted.
+        // Signal handlers print ids, so nothing is allocated unless a width is given.
         match (f.width(), machine) {
             (None, 0) => write!(f, "{space}.{kind}.{serial}"),
             (None, _) => write!(f, "{machine}/{space}.{kind}.{serial}"),
@@ -310,8 +310,8 @@ impl fmt::Debug for Id {
     }
 }
 
-/// An id as bits, or the number of a kernel thread that is no microprocess (its top bit is set), as
-/// people read it. Anything else in hexadecimal. Allocates nothing.
+/// Formats 64 bits as an id, or as a kernel thread that is no microprocess (top bit set). Prints
+/// other values in hexadecimal. Allocates nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct Printed(pub u64);
 
@@ -325,7 +325,7 @@ impl fmt::Display for Printed {
     }
 }
 
-/// A text that is no id, or no kind; says which part of it is wrong.
+/// Error of parsing an id or a kind. The message names the wrong part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdError(String);
 
@@ -337,7 +337,8 @@ impl fmt::Display for IdError {
 
 impl std::error::Error for IdError {}
 
-/// A number as `Display` writes it: no sign, no leading zeros. Two texts are never one id.
+/// Parses a number exactly as `Display` prints it, without sign and leading zeros. Thus no two
+/// texts parse as the same id.
 fn decimal<T: FromStr + fmt::Display>(text: &str) -> Option<T> {
     text.parse().ok().filter(|n: &T| n.to_string() == text)
 }
@@ -345,11 +346,11 @@ fn decimal<T: FromStr + fmt::Display>(text: &str) -> Option<T> {
 impl FromStr for Id {
     type Err = IdError;
 
-    /// As printed. The kind may be left out where it is `microprocess`: `12.42.7`.
+    /// Parses an id as printed. The kind may be omitted if it is `microprocess`: `12.42.7`.
     fn from_str(text: &str) -> Result<Id, IdError> {
         let wrong = |what: &str| {
             IdError(format!(
-                "{text:?} is no id ({what}): SPACE.KIND.SLOT.GENERATION is wanted, as in 12.microprocess.42.7"
+                "{text:?} is not an id ({what}): expected SPACE.KIND.SLOT.GENERATION, as in 12.microprocess.42.7"
             ))
         };
         let (machine, rest) = match text.split_once('/') {
@@ -377,7 +378,7 @@ impl FromStr for Id {
     }
 }
 
-/// As printed.
+/// Serialises the id as its printed form.
 impl serde::Serialize for Id {
     fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.collect_str(self)
@@ -398,7 +399,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn printed() {
+    fn id_prints_and_parses_without_kind() {
         let id = Id::new(Location::new(12).unwrap(), Kind::MICROPROCESS, Serial::new(42, 7));
         assert_eq!(id.to_string(), "12.microprocess.42.7");
         assert_eq!("12.42.7".parse(), Ok(id));
@@ -412,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_ones_say_what_is_wrong() {
+    fn malformed_id_error_names_wrong_part() {
         for (text, part) in [
             ("", "number of its parts"),
             ("1.2", "number of its parts"),
@@ -443,7 +444,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_id_comes_back(bits in any::<u64>()) {
+        fn id_survives_bits_and_text(bits in any::<u64>()) {
             match Id::from_bits(bits) {
                 Some(id) => {
                     prop_assert_eq!(id.bits().get(), bits);
@@ -455,7 +456,7 @@ mod tests {
         }
 
         #[test]
-        fn no_text_panics_and_none_has_two_readings(text in "[0-9./a-z]{0,24}") {
+        fn text_parses_as_at_most_one_id(text in "[0-9./a-z]{0,24}") {
             if let Ok(id) = text.parse::<Id>() {
                 let short = id.to_string().replace(".microprocess.", ".");
                 prop_assert!(text == id.to_string() || text == short);

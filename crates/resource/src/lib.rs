@@ -1,12 +1,14 @@
-//! The resource interface (P3): everything that an address space manages is a *resource* behind
-//! five operations, found in one [`table`], and locked there.
+//! Resource interface (P3). Everything that an address space manages is a *resource* with five
+//! operations, registered in one [`table`], where all locking takes place.
 //!
-//! [`id`]: what a resource is known by on the whole machine, 64 bits. [`serials`]: which ids come
-//! next, and never twice. [`names`]: the name tree above them. [`locking`]: three designs, chosen
-//! at start. [`slots`]: the management table of a kind whose resources are values. [`chunks`]: an
-//! array by slot.
+//! - [`id`]: 64-bit ids, unique on the machine.
+//! - [`serials`]: allocation of ids, which are never reused.
+//! - [`names`]: the name tree.
+//! - [`locking`]: the locking design, chosen at start.
+//! - [`slots`]: the management table of a kind whose resources are values.
+//! - [`chunks`]: an array indexed by slot.
 //!
-//! A kind is a [`Row`](table::Row):
+//! An implementation of [`Row`](table::Row) defines a kind:
 //!
 //! ```
 //! use std::any::Any;
@@ -32,7 +34,7 @@
 //!     }
 //!     fn usage(&self, each: &mut dyn FnMut(Usage)) {
 //!         WORDS.for_each(|serial, word| {
-//!             each(Usage { serial, owner: None, state: format!("says {word}") })
+//!             each(Usage { serial, owner: None, state: format!("holds {word}") })
 //!         });
 //!     }
 //! }
@@ -50,8 +52,8 @@
 //! # }
 //! ```
 //!
-//! In a program the table is [`table::table`], which the runtime begins with its rows;
-//! `kumihimo::resource` has what programs need.
+//! In a program, [`table::table`] returns the table, to which the runtime adds its rows.
+//! `kumihimo::resource` re-exports the parts that programs need.
 #![forbid(unsafe_code)]
 
 pub mod chunks;

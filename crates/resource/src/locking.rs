@@ -1,47 +1,47 @@
-//! How resources are kept from being used by two at once: the design `vp` (P3's open problem) and,
-//! with the feature `lab`, P3's own two for comparison (4.3 and 4.4), chosen at start.
+//! Locking designs of the resource table: `vp` (P3's open problem) and, with the feature `lab`,
+//! P3's two designs for comparison (4.3 and 4.4). The design is chosen at start.
 //!
-//! - `kind`: lock of a resource: one lock a kind; the name tree: one lock; free slots and counters
-//!   of a kind: under the kind's lock.
-//! - `id`: lock of a resource: one lock each; the name tree: one lock a kind; free slots and
-//!   counters of a kind: a part a virtual processor.
-//! - `vp`: lock of a resource: nothing for the only user; else claimed by each user; the name tree:
-//!   many small parts, by name; free slots and counters of a kind: a part a virtual processor.
+//! - `kind`: one lock per kind guards its resources, free slots and counters; one lock guards the
+//!   name tree.
+//! - `id`: one lock per resource; one lock per kind guards the names; free slots and counters are
+//!   partitioned by VP.
+//! - `vp`: no lock for a resource with a single user, a claim by each user otherwise. The name tree
+//!   is partitioned by name, free slots and counters by VP.
 //!
-//! A part's lock is its virtual processor's: another one takes it only when that has no free slot
-//! left, or far too many.
+//! A VP takes the lock of another VP's partition only if its own has no free slot left, or far too
+//! many.
 
 use std::fmt;
 use std::hint::spin_loop;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The design in use.
+/// Locking design in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Locking {
-    /// One lock a kind.
+    /// One lock per kind.
     #[cfg(feature = "lab")]
     Kind,
-    /// One lock a resource.
+    /// One lock per resource.
     #[cfg(feature = "lab")]
     Id,
-    /// Nothing in common that needs one.
+    /// No shared lock: state is partitioned by VP, and resources are claimed.
     #[default]
     Vp,
 }
 
 impl Locking {
-    /// All designs of this build, coarse to fine.
+    /// All designs of this build, from coarse to fine.
     #[cfg(feature = "lab")]
     pub const ALL: [Locking; 3] = [Locking::Kind, Locking::Id, Locking::Vp];
-    /// All designs of this build: without the feature `lab`, one.
+    /// All designs of this build: only `vp` without the feature `lab`.
     #[cfg(not(feature = "lab"))]
     pub const ALL: [Locking; 1] = [Locking::Vp];
 
-    /// Names of the designs that the feature `lab` adds.
+    /// Names of the designs that only the feature `lab` provides.
     const OF_LAB: [&'static str; 2] = ["kind", "id"];
 
-    /// As [`FromStr`] reads it.
+    /// Returns the name that [`FromStr`] accepts.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -72,16 +72,16 @@ impl fmt::Display for Locking {
     }
 }
 
-/// A text that names no design of this build.
+/// Error of parsing a locking design that this build does not have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockingError(String);
 
 impl fmt::Display for LockingError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let wanted = if cfg!(feature = "lab") { "kind, id or vp" } else { "vp" };
+        let expected = if cfg!(feature = "lab") { "kind, id or vp" } else { "vp" };
         match Locking::OF_LAB.contains(&self.0.as_str()) {
-            true => write!(f, "{:?} needs the feature `lab`: {wanted} is wanted", self.0),
-            false => write!(f, "{:?} is no locking design: {wanted} is wanted", self.0),
+            true => write!(f, "{:?} needs the feature `lab`: expected {expected}", self.0),
+            false => write!(f, "{:?} is not a locking design: expected {expected}", self.0),
         }
     }
 }
@@ -99,28 +99,27 @@ impl FromStr for Locking {
     }
 }
 
-/// The lock of one resource, where its kind keeps it: held for the time of one operation. Its
-/// holder must not lose its virtual processor.
+/// Lock of one resource, for kinds that store it in the resource. Held for one operation. The
+/// holder must have events off, so that it keeps its VP.
 #[derive(Debug, Default)]
 pub struct Claim(AtomicBool);
 
-/// A resource that is the holder's.
+/// Guard of a held [`Claim`].
 #[derive(Debug)]
 #[must_use]
 pub struct Claimed<'a>(&'a Claim);
 
 impl Claim {
-    /// Nobody's.
+    /// Creates a claim that no thread holds.
     #[must_use]
     pub const fn new() -> Claim {
         Claim(AtomicBool::new(false))
     }
 
-    /// Takes it; waits, without giving the kernel thread up but for moments, while somebody else
-    /// has it.
+    /// Acquires the claim. Spins while another thread holds it, and yields the core now and then.
     #[inline]
     pub fn take(&self) -> Claimed<'_> {
-        // Acquire: what the last holder did to the resource is done.
+        // Acquire: orders this thread after the previous holder's changes to the resource.
         if self.0.swap(true, Ordering::Acquire) {
             self.wait();
         }
@@ -133,8 +132,8 @@ impl Claim {
         loop {
             while self.0.load(Ordering::Relaxed) {
                 turns += 1;
-                // Its holder's kernel thread may have lost its core: then only giving up ours
-                // helps.
+                // The kernel may have preempted the holder's kernel thread, which then needs this
+                // core.
                 if turns.is_multiple_of(128) { std::thread::yield_now() } else { spin_loop() }
             }
             if !self.0.swap(true, Ordering::Acquire) {
@@ -162,12 +161,12 @@ mod tests {
             match name.parse::<Locking>() {
                 Ok(design) => assert!(cfg!(feature = "lab") && design.name() == name),
                 Err(why) => {
-                    let wanted = format!("{name:?} needs the feature `lab`: vp is wanted");
-                    assert!(!cfg!(feature = "lab") && why.to_string() == wanted, "{why}");
+                    let expected = format!("{name:?} needs the feature `lab`: expected vp");
+                    assert!(!cfg!(feature = "lab") && why.to_string() == expected, "{why}");
                 }
             }
         }
         let why = "loose".parse::<Locking>().unwrap_err().to_string();
-        assert!(why.starts_with("\"loose\" is no locking design: "), "{why}");
+        assert!(why.starts_with("\"loose\" is not a locking design: "), "{why}");
     }
 }

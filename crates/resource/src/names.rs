@@ -1,9 +1,10 @@
-//! The name tree: `/kind/name` for resources that are to be found by name (P3, figure 2).
+//! Name tree: `/kind/name` for resources that can be found by name (P3, figure 2).
 //!
-//! Two levels: a name stands under the kind of what it names, and what it names is a resource and
-//! never another name, so there are no cycles. A name is 1 to 255 bytes without `/`, NUL and other
-//! control characters, and not `.` or `..`; within its kind it is one resource's, which may have
-//! several. Names end with their resource ([`Names::forget`]).
+//! The tree has two levels: names stand under the kind of their resource. A name refers to a
+//! resource and never to another name, so there are no cycles. A name has 1 to 255 bytes, contains
+//! no `/`, NUL or other control character, and is not `.` or `..`. Within a kind a name belongs to
+//! one resource, and a resource may have several names. Names end with their resource
+//! ([`Names::forget`]).
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
@@ -15,25 +16,25 @@ use crate::id::KINDS;
 use crate::id::{Id, Kind};
 use crate::locking::Locking;
 
-/// Bytes of the longest name.
+/// Maximum length of a name in bytes.
 pub const LONGEST: usize = 255;
-/// Parts of the tree where nothing is in common: so many that two which change names at once seldom
-/// meet.
+/// Number of partitions of the tree under design `vp`: large enough that two concurrent changes
+/// seldom need the same lock.
 const PARTS: usize = 64;
-/// What waits for one that watches and does not look, at most.
+/// Maximum number of changes that wait for a slow watcher.
 const UNSEEN: usize = 1024;
 
-/// Why a name was refused.
+/// Error of an operation on names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NameError {
-    /// It is no name; says why not.
+    /// The text is not a valid name. Holds the reason.
     Invalid(String),
-    /// Somebody else has it.
+    /// Another resource has the name.
     Taken(Id),
-    /// Nobody has it.
+    /// No resource has the name.
     Unknown(String),
-    /// A name stays under its kind.
+    /// The name is not under the kind of its resource. Holds that kind.
     OtherKind(Kind),
 }
 
@@ -41,10 +42,12 @@ impl fmt::Display for NameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             NameError::Invalid(why) => f.write_str(why),
-            NameError::Taken(id) => write!(f, "{id} has that name: rename or unlink it first"),
-            NameError::Unknown(name) => write!(f, "nothing is named {name:?}"),
+            NameError::Taken(id) => {
+                write!(f, "{id} already has that name: rename or unlink it first")
+            }
+            NameError::Unknown(name) => write!(f, "no resource is named {name:?}"),
             NameError::OtherKind(kind) => {
-                write!(f, "a name stays under the kind of what it names, which is /{kind}")
+                write!(f, "a name must stand under the kind of its resource, which is /{kind}")
             }
         }
     }
@@ -52,7 +55,7 @@ impl fmt::Display for NameError {
 
 impl std::error::Error for NameError {}
 
-/// A name as the tree holds it: `/kind/name`.
+/// Name in the tree: `/kind/name`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name {
     kind: Kind,
@@ -60,53 +63,50 @@ pub struct Name {
 }
 
 impl Name {
-    /// `text` under `kind`.
+    /// Creates the name `text` under `kind`.
     ///
     /// # Errors
-    /// [`NameError::Invalid`].
+    /// [`NameError::Invalid`] if `text` is not a valid name.
     pub fn new(kind: Kind, text: &str) -> Result<Name, NameError> {
         let shown: String = text.chars().take(40).collect();
-        let invalid = |why: &str| {
-            Err(NameError::Invalid(format!("{shown:?} is no name of a resource: {why}")))
-        };
+        let invalid =
+            |why: &str| Err(NameError::Invalid(format!("{shown:?} is not a resource name: {why}")));
         if text.is_empty() {
             invalid("it is empty")
         } else if text.len() > LONGEST {
-            invalid(&format!("it has {} bytes, {LONGEST} are possible", text.len()))
+            invalid(&format!("it has {} bytes, at most {LONGEST} are allowed", text.len()))
         } else if text.contains('/') {
-            invalid("it has a slash, and the tree has two levels only: /kind/name")
+            invalid("it contains a slash, and the tree has two levels only: /kind/name")
         } else if text.chars().any(char::is_control) {
-            invalid("it has a NUL or another control character")
+            invalid("it contains a NUL or another control character")
         } else if text == "." || text == ".." {
-            invalid("the tree has no such links")
+            invalid("the tree has no entries `.` and `..`")
         } else {
             Ok(Name { kind, text: text.into() })
         }
     }
 
-    /// From `/kind/name`.
+    /// Parses `/kind/name`.
     ///
     /// # Errors
-    /// [`NameError::Invalid`].
+    /// [`NameError::Invalid`] if `path` is not of that form.
     pub fn parse(path: &str) -> Result<Name, NameError> {
         let shown: String = path.chars().take(40).collect();
         let (kind, text) =
             path.strip_prefix('/').and_then(|rest| rest.split_once('/')).ok_or_else(|| {
-                NameError::Invalid(format!(
-                    "{shown:?} is no name of a resource: /kind/name is wanted"
-                ))
+                NameError::Invalid(format!("{shown:?} is not a resource name: expected /kind/name"))
             })?;
         let kind = kind.parse().map_err(|e| NameError::Invalid(format!("{shown:?}: {e}")))?;
         Name::new(kind, text)
     }
 
-    /// The kind under which it stands.
+    /// Returns the kind under which the name stands.
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// Without its kind.
+    /// Returns the name without its kind.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
@@ -119,15 +119,15 @@ impl fmt::Display for Name {
     }
 }
 
-/// What has happened to a name.
+/// Change of the name tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Change {
-    /// It names a resource now.
+    /// The name was given to a resource.
     Linked(Name, Id),
-    /// It names nothing any more.
+    /// The name was removed from its resource.
     Unlinked(Name, Id),
-    /// The first one has become the second one.
+    /// The first name was replaced by the second.
     Renamed(Name, Name, Id),
 }
 
@@ -137,7 +137,8 @@ struct Unseen {
     lost: u64,
 }
 
-/// Changes of names since somebody began to watch: those of one name in their order.
+/// Watch on the name tree: queues the changes since its creation. Changes of one name arrive in
+/// order.
 pub struct Watch {
     kind: Option<Kind>,
     unseen: Mutex<Unseen>,
@@ -151,12 +152,12 @@ impl fmt::Debug for Watch {
 }
 
 impl Watch {
-    /// The oldest change that was not taken yet.
+    /// Removes and returns the oldest queued change.
     pub fn next(&self) -> Option<Change> {
         held(&self.unseen).changes.pop_front()
     }
 
-    /// How many changes were dropped, since more than 1,024 waited.
+    /// Returns how many changes were dropped because 1,024 were queued.
     #[must_use]
     pub fn lost(&self) -> u64 {
         held(&self.unseen).lost
@@ -182,12 +183,12 @@ impl Watch {
 
 type ById = HashMap<Id, Vec<Name>>;
 
-/// The tree.
+/// The name tree.
 pub struct Names {
     design: Locking,
-    /// Each with a lock of its own, taken in the order of their places.
+    /// Partitions, each with its own lock. Several locks are taken in the order of their indices.
     parts: Box<[Mutex<BTreeMap<Name, Id>>]>,
-    /// The same by resource. Inside the lock of the name's part.
+    /// The names of each resource. Its locks are taken inside the lock of the name's partition.
     of: Box<[Mutex<ById>]>,
     watches: Mutex<Vec<Weak<Watch>>>,
 }
@@ -202,13 +203,13 @@ fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
     lock.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Where `key` belongs among `n`. The same in every process.
+/// Returns the partition of `key` among `n`. The result is the same in every process.
 fn part(key: &impl std::hash::Hash, n: usize) -> usize {
     BuildHasherDefault::<DefaultHasher>::default().hash_one(key) as usize % n
 }
 
 impl Names {
-    /// An empty tree.
+    /// Creates an empty tree.
     #[must_use]
     pub fn new(design: Locking) -> Names {
         let parts = match design {
@@ -248,7 +249,7 @@ impl Names {
         )
     }
 
-    /// Names `id`.
+    /// Gives `id` the name `name`.
     ///
     /// # Errors
     /// [`NameError::Taken`], [`NameError::OtherKind`].
@@ -266,7 +267,7 @@ impl Names {
         Ok(())
     }
 
-    /// Takes a name away. Returns what it named.
+    /// Removes a name. Returns the resource that had it.
     ///
     /// # Errors
     /// [`NameError::Unknown`].
@@ -278,8 +279,8 @@ impl Names {
         Ok(id)
     }
 
-    /// Replaces a name by another, in one step: nobody finds both, or neither. To itself: nothing
-    /// happens.
+    /// Replaces a name by another in one step: no thread finds both names or neither. Renaming a
+    /// name to itself has no effect.
     ///
     /// # Errors
     /// [`NameError::Unknown`], [`NameError::Taken`], [`NameError::OtherKind`]; the name stays.
@@ -324,7 +325,7 @@ impl Names {
         }
     }
 
-    /// What `name` names.
+    /// Returns the resource with the name `name`.
     ///
     /// # Errors
     /// [`NameError::Unknown`].
@@ -333,14 +334,14 @@ impl Names {
         part.get(name).copied().ok_or_else(|| NameError::Unknown(name.to_string()))
     }
 
-    /// The names of one resource, oldest first.
+    /// Returns the names of a resource, oldest first.
     #[must_use]
     pub fn of_id(&self, id: Id) -> Vec<Name> {
         self.of(id).get(&id).cloned().unwrap_or_default()
     }
 
-    /// All names, or those of one kind, in order. Others change meanwhile: each part is right at
-    /// the moment at which it is looked at.
+    /// Returns all names, or the names of one kind, in order. Not a snapshot: other threads may
+    /// change partitions that are already or not yet copied.
     #[must_use]
     pub fn list(&self, kind: Option<Kind>) -> Vec<(Name, Id)> {
         let mut all: Vec<(Name, Id)> = Vec::new();
@@ -356,10 +357,12 @@ impl Names {
         all
     }
 
-    /// Takes all names of a resource that ends. To be called only where it may have some: it looks.
+    /// Removes all names of a resource that ends. Searches the tree, so callers skip it for kinds
+    /// without names.
     pub fn forget(&self, id: Id) {
         for name in self.of_id(id) {
-            // Somebody may have renamed it since: then that is the one to go.
+            // Another thread may have replaced the name since; the final check below then removes
+            // the new name.
             if self.find(&name) == Ok(id) {
                 let _ = self.unlink(&name);
             }
@@ -369,9 +372,9 @@ impl Names {
         }
     }
 
-    /// Begins to watch, one kind or all. `arrived` is called, with locks of the tree held, whenever
-    /// there is something to take: it must not block, and not ask the tree. Ends when the `Watch`
-    /// is dropped.
+    /// Watches one kind, or all kinds, until the returned `Watch` is dropped. `arrived` is called
+    /// after each queued change, with locks of the tree held: it must not block and must not access
+    /// the tree.
     #[must_use]
     pub fn watch(&self, kind: Option<Kind>, arrived: Box<dyn Fn() + Send + Sync>) -> Arc<Watch> {
         let watch = Arc::new(Watch { kind, unseen: Mutex::default(), arrived });
@@ -382,7 +385,7 @@ impl Names {
     }
 
     fn tell(&self, change: &Change) {
-        // Kept while they are told: changes of one name come in their order.
+        // The lock is held during the calls, so that changes of one name arrive in order.
         for watch in held(&self.watches).iter().filter_map(Weak::upgrade) {
             watch.note(change);
         }
@@ -405,19 +408,19 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_none() {
+    fn invalid_names_are_refused_with_reason() {
         for (path, why) in [
-            ("", "/kind/name is wanted"),
-            ("timer/a", "/kind/name is wanted"),
-            ("/timer", "/kind/name is wanted"),
+            ("", "expected /kind/name"),
+            ("timer/a", "expected /kind/name"),
+            ("/timer", "expected /kind/name"),
             ("/timer/", "empty"),
             ("/timer/a/b", "slash"),
             ("/timer/../vp", "slash"),
-            ("/timer/..", "no such links"),
+            ("/timer/..", "no entries `.` and `..`"),
             ("/timer/a\0b", "NUL"),
             ("/timer/a\nb", "control"),
-            ("/clock/a", "no kind"),
-            ("//a", "no kind"),
+            ("/clock/a", "not a kind"),
+            ("//a", "not a kind"),
         ] {
             let said = Name::parse(path).expect_err(path).to_string();
             assert!(said.contains(why), "{path:?}: {said}");
@@ -433,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_stays_under_its_kind() {
+    fn name_stays_under_its_kind() {
         for design in Locking::ALL {
             let names = Names::new(design);
             assert_eq!(
@@ -451,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn watcher_sees_the_changes_in_order() {
+    fn watcher_receives_changes_in_order() {
         for design in Locking::ALL {
             let names = Names::new(design);
             let (timers, vps) = (
@@ -474,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_watcher_learns_how_many_changes_it_lost() {
+    fn slow_watcher_counts_lost_changes() {
         let names = Names::new(Locking::Vp);
         let watch = names.watch(None, Box::new(|| ()));
         for n in 0..UNSEEN as u32 + 5 {
@@ -502,9 +505,9 @@ mod tests {
     }
 
     proptest! {
-        /// Against a plain map.
+        /// Compares each design with a plain map.
         #[test]
-        fn every_design_is_the_same_tree(steps in prop::collection::vec(step(), 0..60)) {
+        fn all_designs_behave_as_one_tree(steps in prop::collection::vec(step(), 0..60)) {
             for design in Locking::ALL {
                 let (names, mut model) = (Names::new(design), BTreeMap::<Name, Id>::new());
                 let text = |n: &u8| name(&n.to_string());
@@ -551,10 +554,10 @@ mod tests {
         }
     }
 
-    /// Two that rename into each other's parts, at once, in both directions: neither waits for the
-    /// other for ever, and nothing is lost.
+    /// Threads rename names into each other's partitions concurrently, in both directions: no
+    /// deadlock occurs, and no name is lost.
     #[test]
-    fn renames_crosswise() {
+    fn crosswise_renames_do_not_deadlock() {
         for design in Locking::ALL {
             let names = Names::new(design);
             for n in 0..8 {

@@ -1,10 +1,10 @@
-//! Which serials come next: slots in turn, and in each one life after the other.
+//! Allocation of serials: slots in turn, and generations of each slot in ascending order.
 //!
-//! No serial is ever given twice under one number of an address space, whatever ends: the
-//! generations up to a *limit* are claimed before any of them is used, by the keeper of the number
-//! ([`Claim`]), and the next address space with that number begins above. A slot that reaches the
-//! limit rests; when enough of them do, more generations are claimed and they go on. One whose
-//! generation would wrap is retired for good.
+//! No serial is issued twice under one address space number, whichever process or resource ends.
+//! Generations up to a *limit* are claimed before use by the registry of numbers ([`Claim`]), and
+//! the next address space with that number starts above the limit. A slot that reaches the limit
+//! rests. When enough slots rest, more generations are claimed and the slots become usable again. A
+//! slot whose generation would wrap is retired permanently.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,17 +12,17 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::id::{GENERATIONS, SLOTS, Serial};
 
-/// How many generations are claimed at once. Few, since most processes need no more, and what they
-/// do not use is lost to the number's next one.
+/// Number of generations per claim. Small, because most processes need no more, and unused
+/// generations are lost to the number's next owner.
 pub const CLAIMED_AT_ONCE: u32 = 1 << 7;
-/// So many slots rest before generations are claimed for them: that costs a system call.
+/// Number of resting slots at which more generations are claimed. A claim costs a system call.
 const RESTING: usize = 1 << 12;
 
-/// Notes that all generations below the given one may be used, so that no successor uses them.
-/// False: it could not be noted.
+/// Records that all generations below the argument may be used, so that no later owner of the
+/// number uses them. Returns false if the record failed.
 pub type Claim = Box<dyn Fn(u32) -> bool + Send + Sync>;
 
-/// The generations that one address space may use, for all kinds.
+/// Generations that one address space may use, for all kinds.
 pub struct Generations {
     first: u32,
     limit: AtomicU32,
@@ -37,10 +37,11 @@ impl std::fmt::Debug for Generations {
 }
 
 impl Generations {
-    /// From `first` on; up to `first + CLAIMED_AT_ONCE` is claimed already.
+    /// Creates generations from `first` on. The caller has already claimed those up to `first +
+    /// CLAIMED_AT_ONCE`.
     ///
     /// # Panics
-    /// If that is beyond the last one.
+    /// If `first + CLAIMED_AT_ONCE` exceeds [`GENERATIONS`].
     #[must_use]
     pub fn new(first: u32, claim: Claim) -> Generations {
         let limit = first + CLAIMED_AT_ONCE;
@@ -48,7 +49,8 @@ impl Generations {
         Generations { first, limit: AtomicU32::new(limit), claim, claiming: Mutex::new(()) }
     }
 
-    /// All of them, for an address space that nobody else can find.
+    /// Creates generations from 0 on whose claims always succeed, for an address space that other
+    /// processes cannot find.
     #[must_use]
     pub fn unclaimed() -> Generations {
         Generations::new(0, Box::new(|_| true))
@@ -56,11 +58,12 @@ impl Generations {
 
     #[inline]
     fn allows(&self, generation: u32) -> bool {
-        // Relaxed: a limit read late only makes a slot rest.
+        // Relaxed: a stale limit only makes a slot rest.
         generation < self.limit.load(Ordering::Relaxed)
     }
 
-    /// Claims more, unless somebody has meanwhile. False where there are no more.
+    /// Claims more generations, unless another thread has done so. Returns false if there are no
+    /// more.
     fn extend(&self, beyond: u32) -> bool {
         let _one = self.claiming.lock().unwrap_or_else(PoisonError::into_inner);
         let limit = self.limit.load(Ordering::Relaxed);
@@ -76,29 +79,30 @@ impl Generations {
     }
 }
 
-/// The serials of one kind.
+/// Serials of one kind.
 #[derive(Debug, Default)]
 pub struct Serials {
-    /// How many slots were ever used.
+    /// Number of slots that were ever used.
     used: AtomicU32,
-    /// What would be next in each slot that has reached the limit.
+    /// The next serial of each slot that has reached the limit.
     resting: Mutex<VecDeque<Serial>>,
 }
 
 impl Serials {
-    /// All of them.
+    /// Creates an allocator that has issued no serial.
     #[must_use]
     pub const fn new() -> Serials {
         Serials { used: AtomicU32::new(0), resting: Mutex::new(VecDeque::new()) }
     }
 
-    /// How many slots were ever used: the table's length.
+    /// Returns the number of slots that were ever used, which is the length of the table.
     #[must_use]
     pub fn used(&self) -> u32 {
         self.used.load(Ordering::Acquire).min(SLOTS)
     }
 
-    /// One for a resource that has no slot yet. `None`: all are in use, or retired.
+    /// Returns a serial in an unused slot, or in a resting slot. `None` if all slots are in use or
+    /// retired.
     #[must_use]
     pub fn first(&self, of: &Generations) -> Option<Serial> {
         let more = |n: u32| (n < SLOTS).then_some(n + 1);
@@ -108,8 +112,8 @@ impl Serials {
         }
     }
 
-    /// One for the next resource in the slot of one that ended; in another slot if that one's
-    /// generations are used up. `None` as for [`first`](Serials::first).
+    /// Returns the next serial of the slot of `ended`, or a serial of another slot if the
+    /// generations of that slot are used up. `None` as for [`first`](Serials::first).
     #[inline]
     #[must_use]
     pub fn next(&self, ended: Serial, of: &Generations) -> Option<Serial> {
@@ -125,7 +129,7 @@ impl Serials {
     fn elsewhere(&self, ended: Serial, of: &Generations) -> Option<Serial> {
         let enough = {
             let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
-            // One that would wrap never comes back.
+            // A generation that would wrap is not stored: the slot is retired.
             if ended.generation() + 1 < GENERATIONS {
                 resting.push_back(Serial::from_bits(ended.bits() + 1));
             }
@@ -134,7 +138,8 @@ impl Serials {
         if enough { self.rested(of).or_else(|| self.first(of)) } else { self.first(of) }
     }
 
-    /// The one that has rested for longest, with more generations if need be.
+    /// Returns the serial of the slot that has rested longest, claiming more generations if
+    /// necessary.
     fn rested(&self, of: &Generations) -> Option<Serial> {
         let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
         let next = *resting.front()?;
@@ -153,9 +158,9 @@ mod tests {
 
     use super::*;
 
-    /// As a LIFO pool does: one slot is used all the time.
+    /// Uses one slot repeatedly, as a LIFO pool does.
     #[test]
-    fn no_serial_comes_twice() {
+    fn no_serial_is_issued_twice() {
         let (serials, of) = (Serials::new(), Generations::unclaimed());
         let mut seen = HashSet::new();
         let mut now = serials.first(&of).unwrap();
@@ -171,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_used_was_claimed_before() {
+    fn generations_are_claimed_before_use() {
         let noted = Arc::new(AtomicU32::new(5 + CLAIMED_AT_ONCE));
         let note = noted.clone();
         let of = Generations::new(
@@ -202,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_can_be_noted_other_slots_serve_until_there_are_none() {
+    fn failed_claims_exhaust_the_slots() {
         let of = Generations::new(0, Box::new(|_| false));
         let serials = Serials::new();
         let last = |slot| Serial::new(slot, CLAIMED_AT_ONCE - 1);
@@ -218,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_would_wrap_is_retired() {
+    fn slot_whose_generation_would_wrap_is_retired() {
         let of = Generations::new(GENERATIONS - CLAIMED_AT_ONCE, Box::new(|_| true));
         let serials = Serials::new();
         let first = serials.first(&of).unwrap();

@@ -1,5 +1,5 @@
-//! The management table of a kind whose resources are values: which slots are free, and what is in
-//! the others.
+//! Management table of a kind whose resources are values: the free slots and the values in the used
+//! slots.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,26 +10,26 @@ use crate::id::Serial;
 use crate::locking::Locking;
 use crate::serials::{Generations, Serials};
 
-/// Free slots that one virtual processor keeps for itself; half of them go to the others when there
-/// are more.
+/// Maximum number of free slots per VP. Above it, half of them go to another VP.
 const KEPT: usize = 64;
-/// New slots that a virtual processor takes at a time.
+/// Number of new slots that a VP takes at a time.
 const AT_ONCE: usize = 16;
-/// Parts of what a kind has in common, where each virtual processor has its own.
+/// Number of partitions of a kind's free slots and counters, if they are partitioned by VP.
 const PARTS: usize = 64;
 
-/// Why there is nothing.
+/// Why a table returned no resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missing {
-    /// No resource has that serial: its resource has ended, or there never was one.
+    /// No resource has that serial: the resource has ended, or never existed.
     Stale,
-    /// All slots are in use, or retired.
+    /// All slots are in use or retired.
     Full,
 }
 
-/// One place. Its lock is the resource's own: `id`, and what `vp` calls a claim. Line by line, as
-/// [`Part`]: a virtual processor that has worn a place out goes on to the next one that nobody had,
-/// which lies beside another one's (two cores on one line: 25 ns became 65).
+/// A slot, whose mutex is the resource's own lock: the lock of design `id`, and the claim of design
+/// `vp`. Aligned to two cache lines, as [`Part`]. Neighbouring slots belong to different VPs once a
+/// VP has used up the generations of its first slots. With two cores on one line, 25 ns became 65
+/// ns.
 #[repr(align(128))]
 struct Slot<T>(Mutex<Option<(Serial, T)>>);
 
@@ -39,12 +39,13 @@ impl<T> Default for Slot<T> {
     }
 }
 
-/// Line by line, so that two virtual processors do not share any.
+/// Aligned to two cache lines, so that two VPs share none.
 #[repr(align(128))]
 #[derive(Default)]
 struct Part {
     free: Mutex<Vec<Serial>>,
-    /// Opened less closed here; only the sum over all parts means something.
+    /// Opened minus closed resources in this partition; only the sum over all partitions is
+    /// meaningful.
     living: AtomicU64,
 }
 
@@ -52,8 +53,8 @@ struct Part {
 pub struct Slots<T> {
     serials: Serials,
     places: Chunks<Slot<T>>,
-    /// One, or one for each virtual processor, which others take from only if there is nothing
-    /// else.
+    /// One partition, or one for each VP. A VP takes from another VP's partition only if there is
+    /// no other free slot.
     parts: OnceLock<Box<[Part]>>,
 }
 
@@ -74,7 +75,7 @@ fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl<T> Slots<T> {
-    /// An empty one.
+    /// Creates an empty table.
     #[must_use]
     pub const fn new() -> Slots<T> {
         Slots { serials: Serials::new(), places: Chunks::new(), parts: OnceLock::new() }
@@ -88,10 +89,10 @@ impl<T> Slots<T> {
         &parts[here % parts.len()]
     }
 
-    /// Puts `value` into a free slot. `here`: the caller's virtual processor, or any number.
+    /// Stores `value` in a free slot. `here` is the caller's VP, or any number.
     ///
     /// # Errors
-    /// The value comes back if the table is full.
+    /// Returns the value if the table is full.
     pub fn open(
         &self,
         design: Locking,
@@ -110,8 +111,8 @@ impl<T> Slots<T> {
         Ok(serial)
     }
 
-    /// New ones come several at a time, so that those of two virtual processors seldom share a
-    /// line.
+    /// Takes a free slot. New slots are taken several at a time, so that slots of two VPs seldom
+    /// share a cache line.
     fn free(&self, free: &mut Vec<Serial>, of: &Generations) -> Option<Serial> {
         if free.is_empty() {
             free.extend((0..AT_ONCE).map_while(|_| self.serials.first(of)));
@@ -120,13 +121,13 @@ impl<T> Slots<T> {
         free.pop()
     }
 
-    /// A free slot of another virtual processor: there are no new ones any more.
+    /// Takes a free slot from another VP's partition, when no new slots remain.
     #[cold]
     fn others_have(&self) -> Option<Serial> {
         self.parts.get()?.iter().find_map(|part| held(&part.free).pop())
     }
 
-    /// Takes the resource out: its serial is stale from now on.
+    /// Removes the resource; its serial becomes stale.
     ///
     /// # Errors
     /// [`Missing::Stale`].
@@ -162,7 +163,8 @@ impl<T> Slots<T> {
         Ok(value)
     }
 
-    /// Where a virtual processor closes what others open, its free slots would be lost to them.
+    /// Gives surplus free slots to the partition with the fewest. Otherwise the slots would
+    /// accumulate at a VP that closes resources that other VPs open.
     #[cold]
     fn give(&self, surplus: Vec<Serial>) {
         let Some(parts) = self.parts.get() else { return };
@@ -172,7 +174,7 @@ impl<T> Slots<T> {
         }
     }
 
-    /// What `f` says of the resource, which nobody else uses meanwhile.
+    /// Calls `f` with exclusive access to the resource. Returns the result of `f`.
     ///
     /// # Errors
     /// [`Missing::Stale`].
@@ -184,7 +186,7 @@ impl<T> Slots<T> {
         }
     }
 
-    /// Visits each resource; those that come and go meanwhile, perhaps.
+    /// Visits each resource. Resources opened or closed during the call may be missed.
     pub fn for_each(&self, mut f: impl FnMut(Serial, &mut T)) {
         for slot in (0..self.serials.used()).filter_map(|n| self.places.get(n)) {
             if let Some((serial, value)) = &mut *held(&slot.0) {
@@ -193,7 +195,7 @@ impl<T> Slots<T> {
         }
     }
 
-    /// How many there are.
+    /// Returns the number of open resources.
     #[must_use]
     pub fn living(&self) -> u64 {
         let parts = self.parts.get().map_or(&[][..], |parts| parts);
@@ -212,14 +214,14 @@ mod tests {
     use crate::serials::CLAIMED_AT_ONCE;
 
     #[test]
-    fn a_full_table_gives_the_value_back_and_goes_on_when_one_ends() {
+    fn full_table_returns_value_and_reuses_closed_slot() {
         for design in Locking::ALL {
             let (slots, of) = (Slots::new(), Generations::unclaimed());
             let all: Vec<_> =
                 (0..SLOTS).map(|n| slots.open(design, &of, n as usize, n).unwrap()).collect();
             assert_eq!(slots.open(design, &of, 0, 7), Err(7));
             assert_eq!(slots.close(design, &of, 1, all[5]), Ok(5));
-            // Freed on one virtual processor, wanted on another.
+            // Freed on one VP, then needed on another VP.
             let again = slots.open(design, &of, 2, 8).unwrap();
             assert_eq!(
                 (again.slot(), again.generation()),
@@ -233,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn forged_serials_find_nothing() {
+    fn forged_serials_are_stale() {
         let (slots, of) = (Slots::new(), Generations::unclaimed());
         let one = slots.open(Locking::Vp, &of, 0, ()).unwrap();
         for forged in [
@@ -248,9 +250,9 @@ mod tests {
     }
 
     proptest! {
-        /// Against a set; with generations that run out every few lives.
+        /// Compares each design with a set, while generations run out after a few uses.
         #[test]
-        fn every_design_is_the_same_table(steps in prop::collection::vec((any::<bool>(), 0usize..40, 0usize..3), 0..400)) {
+        fn all_designs_behave_as_one_table(steps in prop::collection::vec((any::<bool>(), 0usize..40, 0usize..3), 0..400)) {
             for design in Locking::ALL {
                 let of = Generations::new(crate::id::GENERATIONS - CLAIMED_AT_ONCE, Box::new(|_| false));
                 let (slots, mut living, mut seen) = (Slots::new(), Vec::new(), HashSet::new());
@@ -274,9 +276,9 @@ mod tests {
         }
     }
 
-    /// Several open and close at once, each others' too.
+    /// Several threads open and close concurrently, including resources that other threads opened.
     #[test]
-    fn nothing_is_lost_or_doubled_among_several() {
+    fn concurrent_open_and_close_lose_nothing() {
         for design in Locking::ALL {
             let (slots, of) = (Slots::new(), Generations::unclaimed());
             let (sender, receiver) = std::sync::mpsc::sync_channel::<(Serial, u64)>(32);
@@ -308,7 +310,7 @@ mod tests {
             assert_eq!(slots.living(), 0);
             assert!(
                 slots.serials.used() < 10_000,
-                "free slots come back to those that open: {}",
+                "free slots return to the threads that open: {}",
                 slots.serials.used()
             );
         }

@@ -1,5 +1,5 @@
-//! The table: rows are kinds, columns are the five operations (P3, figure 1: "table program
-//! structure"). All locking is here.
+//! Resource table: its rows are kinds, its columns the five operations (P3, figure 1: "table
+//! program structure"). All locking takes place here.
 
 use std::any::Any;
 use std::fmt;
@@ -12,18 +12,18 @@ use crate::locking::{Claim, Claimed, Locking};
 use crate::names::{Name, NameError, Names};
 use crate::serials::Generations;
 
-/// A column.
+/// Operation on a resource: a column of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
-    /// Make one, or find one that is to be had.
+    /// Creates a resource, or finds an available one.
     Open,
-    /// End it.
+    /// Ends a resource.
     Close,
-    /// What it contains, or what it is doing.
+    /// Reads the content or the state of a resource.
     Read,
-    /// Put something into it.
+    /// Writes to a resource.
     Write,
-    /// Whatever else can be done with it.
+    /// Any other action on a resource.
     Control,
 }
 
@@ -39,25 +39,25 @@ impl fmt::Display for Operation {
     }
 }
 
-/// Why an operation was not done.
+/// Error of an operation on a resource.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// The kind has no such operation.
+    /// The kind does not support the operation.
     Unsupported(Kind, Operation),
-    /// There is no such kind here.
+    /// This address space does not have the kind.
     NoKind(Kind),
-    /// The id is another address space's.
+    /// The id belongs to another address space.
     Elsewhere(Id),
-    /// Its resource has ended, or there never was one.
+    /// The resource has ended, or never existed.
     Stale(Id),
     /// All slots of the kind are in use.
     Full(Kind),
-    /// What was asked for means nothing; says why.
+    /// The request is invalid. Holds the reason.
     Invalid(String),
-    /// As names go.
+    /// Error of the name tree.
     Name(NameError),
-    /// What the system said.
+    /// Error of the operating system.
     Io(io::Error),
 }
 
@@ -65,16 +65,16 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Unsupported(kind, operation) => {
-                write!(f, "a {kind} has no operation {operation}")
+                write!(f, "kind {kind} does not support operation {operation}")
             }
             Error::NoKind(kind) => write!(f, "this address space has no resources of kind {kind}"),
             Error::Elsewhere(id) => {
                 write!(
                     f,
-                    "{id} is in another address space: ask that one (kumihimo::machine, kumi)"
+                    "{id} is in another address space: send the request there (kumihimo::machine, kumi)"
                 )
             }
-            Error::Stale(id) => write!(f, "{id} has ended, or never was"),
+            Error::Stale(id) => write!(f, "{id} has ended, or never existed"),
             Error::Full(kind) => {
                 write!(f, "all {} slots of kind {kind} are in use: end some", crate::id::SLOTS)
             }
@@ -107,103 +107,106 @@ impl From<io::Error> for Error {
     }
 }
 
-/// What is done with a resource apart from reading and writing.
+/// Command of [`Operation::Control`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Command<'a> {
-    /// Its user runs no further until it is resumed.
+    /// Suspends the resource's user until it is resumed.
     Suspend,
-    /// It may go on.
+    /// Resumes a suspended user.
     Resume,
-    /// It is asked to end.
+    /// Requests cancellation.
     Cancel,
-    /// Its priority, 0 to 63.
+    /// Sets the priority, 0 to 63.
     Priority(u8),
-    /// What only its own kind understands.
+    /// Command specific to the kind.
     Own(&'a str),
 }
 
-/// One line of the usage table (P3, figures 5 and 6).
+/// Line of the usage table (P3, figures 5 and 6).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Usage {
-    /// Which resource of its kind.
+    /// Serial of the resource within its kind.
     pub serial: Serial,
-    /// Its user: kind and serial, in the same address space.
+    /// User of the resource: kind and serial in the same address space.
     pub owner: Option<(Kind, Serial)>,
-    /// What it is doing, in the words of its kind.
+    /// State of the resource, in a form that its kind defines.
     pub state: String,
 }
 
-/// A row: what the five operations do to resources of one kind, and which ones exist.
+/// Row of the table: implements the five operations for resources of one kind, and lists the
+/// resources.
 ///
-/// Called through the [`Table`] only, which has seen to it that nobody else is at the same resource
-/// (or kind: [`Locking`]). So a row takes no lock for that. It may come back to the table for other
-/// kinds and for names; for its own kind never, since with the locking design `kind` it would wait
-/// for itself. A panic of it is the caller's, and leaves nothing locked. What is not defined is
-/// answered with [`Error::Unsupported`].
+/// Methods are called only through the [`Table`], which has excluded other threads from the
+/// resource, or from the kind, as the [`Locking`] design requires. A row therefore takes no lock of
+/// its own for this. A row may call the table for other kinds and for names, but never for its own
+/// kind: under locking design `kind` it would deadlock. A panic of a row propagates to the caller
+/// and leaves nothing locked. Operations without an implementation return [`Error::Unsupported`].
 pub trait Row: Send + Sync {
-    /// Which kind it is.
+    /// Returns the kind of the row.
     fn kind(&self) -> Kind;
 
-    /// Makes one as `order` says, whose type is the kind's to document.
+    /// Creates a resource as `order` specifies; each kind documents the type of its order.
     ///
     /// # Errors
-    /// Any.
+    /// Any [`Error`].
     fn open(&self, order: &mut dyn Any) -> Result<Serial, Error> {
         let _ = order;
         Err(Error::Unsupported(self.kind(), Operation::Open))
     }
 
-    /// Ends it: the serial is stale from now on.
+    /// Ends the resource; its serial becomes stale.
     ///
     /// # Errors
-    /// Any.
+    /// Any [`Error`].
     fn close(&self, serial: Serial) -> Result<(), Error> {
         let _ = serial;
         Err(Error::Unsupported(self.kind(), Operation::Close))
     }
 
-    /// What it contains, or how it is, as bytes behind `into`. Returns how many.
+    /// Appends the content or the state of the resource to `into`. Returns the number of bytes.
     ///
     /// # Errors
-    /// Any.
+    /// Any [`Error`].
     fn read(&self, serial: Serial, into: &mut Vec<u8>) -> Result<usize, Error> {
         let _ = (serial, into);
         Err(Error::Unsupported(self.kind(), Operation::Read))
     }
 
-    /// Puts bytes into it. Returns how many it took.
+    /// Writes bytes to the resource. Returns the number of bytes accepted.
     ///
     /// # Errors
-    /// Any.
+    /// Any [`Error`].
     fn write(&self, serial: Serial, from: &[u8]) -> Result<usize, Error> {
         let _ = (serial, from);
         Err(Error::Unsupported(self.kind(), Operation::Write))
     }
 
-    /// Whatever else.
+    /// Executes a command on the resource.
     ///
     /// # Errors
-    /// Any.
+    /// Any [`Error`].
     fn control(&self, serial: Serial, command: &Command<'_>) -> Result<(), Error> {
         let _ = (serial, command);
         Err(Error::Unsupported(self.kind(), Operation::Control))
     }
 
-    /// Shows each resource of the kind. Others come and go meanwhile.
+    /// Calls `each` for each resource of the kind. Not a snapshot: resources may open and close
+    /// meanwhile.
     fn usage(&self, each: &mut dyn FnMut(Usage));
 }
 
-/// The table of an address space.
+/// Resource table of an address space.
 pub struct Table {
     location: Location,
     generations: Generations,
     locking: Locking,
     rows: [OnceLock<&'static dyn Row>; KINDS],
-    /// `kind`: held by a thread that is at a resource of the kind.
+    /// Locks of design `kind`: held by the thread that executes an operation on the kind.
     kinds: [Mutex<()>; KINDS],
     names: Names,
-    /// Kinds of which something has a name: a resource that ends asks the tree only then.
+    /// Kinds of which some resource has a name: only for these does the end of a resource search
+    /// the name tree.
     named: [AtomicBool; KINDS],
 }
 
@@ -216,7 +219,7 @@ impl fmt::Debug for Table {
     }
 }
 
-/// What is held for the time of one operation.
+/// Lock held during one operation.
 #[derive(Debug)]
 #[allow(missing_docs)]
 pub enum Held<'a> {
@@ -227,29 +230,29 @@ pub enum Held<'a> {
 
 static TABLE: OnceLock<Table> = OnceLock::new();
 
-/// Whether the table of this address space has one lock a kind. By itself: every operation asks.
-/// Relaxed: set before there is anything to operate on.
+/// Whether the table of this address space has one lock per kind. A separate flag, because every
+/// operation reads it. Relaxed: it is set before the first resource exists.
 static WHOLE_KINDS: AtomicBool = AtomicBool::new(false);
 
-/// Whether the table of this address space has one lock a kind.
+/// Returns whether the table of this address space has one lock per kind.
 #[inline(always)]
 #[must_use]
 pub fn has_whole_kinds() -> bool {
     cfg!(feature = "lab") && WHOLE_KINDS.load(Ordering::Relaxed)
 }
 
-/// The table of this address space: begins with the first call, as one that nobody else can find,
-/// unless [`begin`] came before.
+/// Returns the table of this address space. The first call creates a table whose resources other
+/// processes cannot find, unless [`begin`] was called before.
 #[inline]
 pub fn table() -> &'static Table {
     TABLE
         .get_or_init(|| Table::new(Location::NOWHERE, Generations::unclaimed(), Locking::default()))
 }
 
-/// Begins the table of this address space.
+/// Creates the table of this address space.
 ///
 /// # Errors
-/// The one that has begun already.
+/// Returns the existing table if there is one.
 pub fn begin(
     location: Location,
     generations: Generations,
@@ -265,7 +268,7 @@ pub fn begin(
 }
 
 impl Table {
-    /// An empty one.
+    /// Creates an empty table.
     #[must_use]
     pub fn new(location: Location, generations: Generations, locking: Locking) -> Table {
         Table {
@@ -279,27 +282,27 @@ impl Table {
         }
     }
 
-    /// Where its ids come from.
+    /// Returns the location of the table's ids.
     #[must_use]
     pub fn location(&self) -> Location {
         self.location
     }
 
-    /// The generations that its slots may use.
+    /// Returns the generations that the table's slots may use.
     #[inline]
     #[must_use]
     pub fn generations(&self) -> &Generations {
         &self.generations
     }
 
-    /// The locking design.
+    /// Returns the locking design.
     #[inline]
     #[must_use]
     pub fn locking(&self) -> Locking {
         self.locking
     }
 
-    /// The id of a resource of this address space.
+    /// Returns the id of a resource of this address space.
     #[must_use]
     pub fn id(&self, kind: Kind, serial: Serial) -> Id {
         Id::new(self.location, kind, serial)
@@ -308,12 +311,12 @@ impl Table {
     /// Adds a row.
     ///
     /// # Errors
-    /// [`Error::Invalid`]: the kind has one already.
+    /// [`Error::Invalid`] if the kind already has a row.
     pub fn define(&self, row: &'static dyn Row) -> Result<(), Error> {
         let kind = row.kind();
         self.rows[kind.row()].set(row).map_err(|_| {
             Error::Invalid(format!(
-                "kind {kind} has a row already: choose another number, {} to {}",
+                "kind {kind} already has a row: choose another number, {} to {}",
                 Kind::FIRST_OWN.number(),
                 KINDS - 1
             ))
@@ -331,17 +334,17 @@ impl Table {
         self.row(id.kind())
     }
 
-    /// The kind's lock, where there is one. A caller of a procedure of a kind with the resource in
-    /// hand, and not through the table's five operations (the compiler has found it then, and not
-    /// the table), holds this meanwhile.
+    /// Takes the kind's lock, if the design has one. Code that calls a procedure of a kind
+    /// directly, rather than through the table's five operations, holds this guard during the call.
     #[inline]
     #[must_use]
     pub fn enter(&self, kind: Kind) -> Option<MutexGuard<'_, ()>> {
         if self.locking.is_by_kind() { Some(self.enter_kind(kind)) } else { None }
     }
 
-    /// As [`enter`](Table::enter), for an operation of a thread that has the resource to itself
-    /// anyway (its carrier): `id` takes its lock all the same.
+    /// Takes the lock for an operation of the thread that already has exclusive use of the
+    /// resource, such as its carrier. Under design `vp` no lock is needed; `id` takes the
+    /// resource's lock all the same.
     #[cfg_attr(not(feature = "lab"), expect(unused_variables, reason = "`vp` takes no lock"))]
     #[inline]
     #[must_use]
@@ -360,20 +363,20 @@ impl Table {
         self.kinds[kind.row()].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a resource.
+    /// Creates a resource.
     ///
     /// # Errors
-    /// [`Error::NoKind`], and what the kind says.
+    /// [`Error::NoKind`], and the errors of the kind.
     pub fn open(&self, kind: Kind, order: &mut dyn Any) -> Result<Id, Error> {
         let row = self.row(kind)?;
         let _held = self.enter(kind);
         Ok(self.id(kind, row.open(order)?))
     }
 
-    /// Ends a resource, and its names.
+    /// Ends a resource and removes its names.
     ///
     /// # Errors
-    /// [`Error::Elsewhere`], [`Error::NoKind`], [`Error::Stale`], and what the kind says.
+    /// [`Error::Elsewhere`], [`Error::NoKind`], [`Error::Stale`], and the errors of the kind.
     pub fn close(&self, id: Id) -> Result<(), Error> {
         let row = self.here(id)?;
         let closed = {
@@ -383,7 +386,7 @@ impl Table {
         closed.inspect(|()| self.ended(id))
     }
 
-    /// What a resource contains, or how it is, behind `into`. Returns how many bytes.
+    /// Appends the content or the state of a resource to `into`. Returns the number of bytes.
     ///
     /// # Errors
     /// As [`close`](Table::close).
@@ -393,7 +396,7 @@ impl Table {
         row.read(id.serial(), into)
     }
 
-    /// Puts bytes into a resource. Returns how many it took.
+    /// Writes bytes to a resource. Returns the number of bytes accepted.
     ///
     /// # Errors
     /// As [`close`](Table::close).
@@ -403,7 +406,7 @@ impl Table {
         row.write(id.serial(), from)
     }
 
-    /// Whatever else is to be done with a resource.
+    /// Executes a command on a resource.
     ///
     /// # Errors
     /// As [`close`](Table::close).
@@ -413,7 +416,8 @@ impl Table {
         row.control(id.serial(), command)
     }
 
-    /// The usage table, of one kind or of all. Others come and go meanwhile.
+    /// Visits the usage table of one kind or of all kinds. Not a snapshot: resources may open and
+    /// close meanwhile.
     pub fn usage(&self, kind: Option<Kind>, each: &mut dyn FnMut(Id, Usage)) {
         for row in self
             .rows
@@ -425,23 +429,23 @@ impl Table {
         }
     }
 
-    /// The name tree, to look at. Names are given by [`name`](Table::name).
+    /// Returns the name tree, for lookups. Names are given by [`name`](Table::name).
     #[must_use]
     pub fn names(&self) -> &Names {
         &self.names
     }
 
-    /// Names a resource.
+    /// Gives a resource a name. The caller guarantees that the resource exists.
     ///
     /// # Errors
-    /// [`Error::Elsewhere`], and as names go. That the resource is there is the caller's to know.
+    /// [`Error::Elsewhere`], [`Error::NoKind`], and the errors of the name tree.
     pub fn name(&self, name: &Name, id: Id) -> Result<(), Error> {
         self.here(id)?;
         self.named[id.kind().row()].store(true, Ordering::Relaxed);
         Ok(self.names.link(name, id)?)
     }
 
-    /// A resource has ended: so have its names.
+    /// Removes the names of a resource that has ended.
     #[inline]
     pub fn ended(&self, id: Id) {
         if self.named[id.kind().row()].load(Ordering::Relaxed) {
@@ -449,7 +453,7 @@ impl Table {
         }
     }
 
-    /// Whether resources of that kind may have names.
+    /// Returns whether resources of the kind may have names.
     #[inline]
     #[must_use]
     pub fn has_names(&self, kind: Kind) -> bool {
@@ -462,7 +466,7 @@ mod tests {
     use super::*;
     use crate::slots::{Missing, Slots};
 
-    /// Words that can be read and written.
+    /// Test kind: words that can be opened, closed and read.
     struct Words {
         kind: Kind,
         slots: Slots<Vec<u8>>,
@@ -491,7 +495,7 @@ mod tests {
         fn open(&self, order: &mut dyn Any) -> Result<Serial, Error> {
             let order = order
                 .downcast_mut::<Vec<u8>>()
-                .ok_or_else(|| Error::Invalid("a Vec<u8> is wanted".into()))?;
+                .ok_or_else(|| Error::Invalid("expected a Vec<u8>".into()))?;
             self.slots
                 .open(Locking::Vp, &self.generations, 0, std::mem::take(order))
                 .map_err(|_| Error::Full(self.kind))
@@ -523,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn the_five_operations() {
+    fn operations_reach_the_row() {
         for locking in Locking::ALL {
             let (table, kind) = table(locking);
             let id = table.open(kind, &mut b"word".to_vec()).unwrap();
@@ -557,7 +561,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_here_is_told_apart() {
+    fn errors_distinguish_missing_resources() {
         let (table, kind) = table(Locking::Vp);
         let serial = Serial::new(0, 0);
         let elsewhere = Id::new(Location::new(3).unwrap(), kind, serial);
@@ -571,10 +575,10 @@ mod tests {
         assert!(matches!(table.define(Words::leaked(kind)), Err(Error::Invalid(_))));
     }
 
-    /// One lock a kind: a thread inside keeps the others of that kind out, and no other thread.
+    /// Under one lock per kind, a thread inside a kind excludes other threads from that kind only.
     #[cfg(feature = "lab")]
     #[test]
-    fn kinds_keep_out_their_own_only() {
+    fn kind_lock_excludes_its_own_kind_only() {
         let (table, kind) = table(Locking::Kind);
         let held = table.enter(kind);
         std::thread::scope(|scope| {

@@ -1,5 +1,5 @@
-//! What does not fit, through the table, under each locking design: a clear error, and everything
-//! as before.
+//! Bad input to the table, under each locking design: each case returns a clear error and leaves
+//! the table unchanged.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,7 +12,7 @@ use kumihimo_resource::serials::{CLAIMED_AT_ONCE, Generations};
 use kumihimo_resource::slots::{Missing, Slots};
 use kumihimo_resource::table::{Command, Error, Operation, Row, Table, Usage};
 
-/// Numbers; what is done with one may panic, or come back to the table.
+/// Test kind: numbers, with operations that panic or that call the table again.
 struct Numbers {
     kind: Kind,
     locking: Locking,
@@ -39,8 +39,8 @@ impl Row for Numbers {
 
     fn open(&self, order: &mut dyn Any) -> Result<Serial, Error> {
         let n =
-            order.downcast_ref::<u64>().ok_or_else(|| Error::Invalid("a u64 is wanted".into()))?;
-        assert_ne!(*n, 13, "nobody wants this one");
+            order.downcast_ref::<u64>().ok_or_else(|| Error::Invalid("expected a u64".into()))?;
+        assert_ne!(*n, 13, "refused on purpose");
         self.slots.open(self.locking, &self.generations, 0, *n).map_err(|_| Error::Full(self.kind))
     }
 
@@ -57,12 +57,12 @@ impl Row for Numbers {
         Ok(8)
     }
 
-    /// Panics with the resource in hand.
+    /// Panics while it accesses the resource.
     fn write(&self, serial: Serial, _: &[u8]) -> Result<usize, Error> {
-        self.slots.with(serial, |_| panic!("in the middle")).map_err(self.stale(serial))
+        self.slots.with(serial, |_| panic!("on purpose")).map_err(self.stale(serial))
     }
 
-    /// Comes back to the table: to another kind, and to the tree.
+    /// Calls the table again: for another kind, and for a name.
     fn control(&self, serial: Serial, _: &Command<'_>) -> Result<(), Error> {
         let (table, other) =
             (self.table(), Kind::new(self.kind.number() + 1).expect("one of the two"));
@@ -76,7 +76,7 @@ impl Row for Numbers {
     }
 }
 
-/// A table with two kinds of numbers, under each design.
+/// Runs `test` with a table of two kinds of numbers, under each design.
 fn each(generations: impl Fn() -> Generations, test: impl Fn(&'static Table, Kind)) {
     for locking in Locking::ALL {
         let table: &Table =
@@ -97,14 +97,14 @@ fn read(table: &Table, id: Id) -> Result<u64, Error> {
 }
 
 #[test]
-fn a_row_that_panics_leaves_the_table_as_it_was() {
+fn panicking_row_leaves_table_unchanged() {
     each(Generations::unclaimed, |table, kind| {
         let id = table.open(kind, &mut 7u64).expect("room");
         assert!(catch_unwind(AssertUnwindSafe(|| table.open(kind, &mut 13u64))).is_err());
         assert!(catch_unwind(AssertUnwindSafe(|| table.write(id, b"x"))).is_err());
         let mut shown = 0;
         assert!(
-            catch_unwind(AssertUnwindSafe(|| table.usage(None, &mut |_, _| panic!("seen enough"))))
+            catch_unwind(AssertUnwindSafe(|| table.usage(None, &mut |_, _| panic!("on purpose"))))
                 .is_err()
         );
         table.usage(None, &mut |_, _| shown += 1);
@@ -115,16 +115,16 @@ fn a_row_that_panics_leaves_the_table_as_it_was() {
 }
 
 #[test]
-fn a_row_may_come_back_to_other_kinds_and_to_the_tree() {
+fn row_may_call_other_kinds_and_name_tree() {
     each(Generations::unclaimed, |table, kind| {
         let id = table.open(kind, &mut 7u64).expect("room");
-        table.control(id, &Command::Own("anything")).expect("nobody waits for itself");
+        table.control(id, &Command::Own("anything")).expect("no deadlock");
         assert_eq!(table.names().list(None), [], "{}", table.locking());
     });
 }
 
 #[test]
-fn forged_and_stale_ids_reach_nobody() {
+fn forged_and_stale_ids_reach_no_resource() {
     each(Generations::unclaimed, |table, kind| {
         let one = table.open(kind, &mut 7u64).expect("room");
         table.close(one).expect("it lives");
@@ -156,9 +156,8 @@ fn forged_and_stale_ids_reach_nobody() {
     });
 }
 
-/// Every error says what it is about.
 #[test]
-fn a_full_table_is_an_error_and_room_is_found_again() {
+fn full_table_fails_and_recovers() {
     each(Generations::unclaimed, |table, kind| {
         let all: Vec<_> = (0..SLOTS)
             .map(|n| table.open(kind, &mut (u64::from(n) + 100)).expect("room"))
@@ -176,16 +175,16 @@ fn a_full_table_is_an_error_and_room_is_found_again() {
     });
 }
 
-/// The generations that this process may use are used up, and no more can be claimed: slots retire,
-/// and nobody gets an id that was one before.
+/// The generations of this process are used up and no more can be claimed: slots retire, and no id
+/// is issued twice.
 #[test]
-fn generations_that_run_out_are_no_second_life() {
+fn exhausted_generations_reissue_no_id() {
     each(
         || Generations::new(GENERATIONS - CLAIMED_AT_ONCE, Box::new(|_| false)),
         |table, kind| {
             let mut seen = std::collections::HashSet::new();
             for _ in 0..10 * CLAIMED_AT_ONCE {
-                let id = table.open(kind, &mut 7u64).expect("other slots serve");
+                let id = table.open(kind, &mut 7u64).expect("other slots are free");
                 assert!(seen.insert(id), "{id} came twice");
                 table.close(id).expect("it lives");
             }
@@ -194,10 +193,10 @@ fn generations_that_run_out_are_no_second_life() {
     );
 }
 
-/// Two levels: a name names a resource and never a name, so that nothing can be reached from
-/// itself.
+/// The tree has two levels: a name refers to a resource and never to a name, so there are no
+/// cycles.
 #[test]
-fn names_that_are_none_and_cycles() {
+fn invalid_names_and_cycles_are_refused() {
     each(Generations::unclaimed, |table, kind| {
         let id = table.open(kind, &mut 7u64).expect("room");
         let long = "x".repeat(LONGEST + 1);

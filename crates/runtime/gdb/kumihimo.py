@@ -1,18 +1,19 @@
-"""gdb commands for programs that run on Kumihimo, live or as a core file (the kernel's, or one by `kumi core`).
+"""gdb commands for programs that use the Kumihimo runtime: live processes, or core files (of the kernel or of `kumi core`).
 
-  kumi microprocesses          lists them: id, state, priority, what it waits for, name
-  kumi backtrace ID|all        the backtrace of one (id, or name if only one has it), or of each
-  kumi select ID               gdb looks at that one from now on: bt, up, frame, info locals
-  kumi select                  gdb looks at the selected kernel thread again
-  kumi core FILE               `generate-core-file FILE` that has the microprocesses in it, too
+  kumi microprocesses          list all microprocesses: ID, name, state, priority
+  kumi backtrace ID|all        print the backtrace of one microprocess (by ID, or by a unique name), or of all
+  kumi select ID               make bt, up, frame and info locals show that microprocess
+  kumi select                  make them show the selected kernel thread again
+  kumi core FILE               write a core file as `generate-core-file FILE` does, including the microprocesses
 
-Load with `source kumihimo.py`. Programs built with debug information carry it in `.debug_gdb_scripts`: for these,
-`add-auto-load-safe-path PROGRAM` is enough. It needs the symbol KUMIHIMO_DEBUG (not stripped), and debug information only for the
-names and lines in backtraces. It reads memory and registers and writes none.
+Load the script with `source kumihimo.py`. Programs built with debug information contain it in `.debug_gdb_scripts`: for
+those, `add-auto-load-safe-path PROGRAM` is enough. The script needs the symbol KUMIHIMO_DEBUG (not stripped), and debug
+information only for names and lines in backtraces. It reads memory and registers and writes none.
 
-Loading it tells gdb not to stop at a SIGTRAP of the kernel's half (it sends some where gdb was attached later), and to keep it: what it
-tells, the runtime then finds out by itself, later. Breakpoints are not affected. Never let gdb pass SIGTRAP on: it then passes those of its
-own breakpoints on as well, which end any program (gdb 13).
+Loading the script makes gdb neither stop at a SIGTRAP of the kernel's half nor pass it to the program. (The
+kernel's half sends some if gdb was attached later.) The runtime then detects the reported event itself, later.
+Breakpoints are not affected. Never let gdb pass SIGTRAP to the program: gdb then also passes the SIGTRAPs of its own
+breakpoints, which end any program (gdb 13).
 """
 
 import re
@@ -28,7 +29,7 @@ GENERATION_SHIFT = 8
 LENT = 2
 TIMED, KIND = 0x80, 0x1F
 NO_INHERITANCE = 0xFF
-# microprocess/wait_reason.rs, Wait::encode; the braces take the object, {id} as an id.
+# Wait::encode in microprocess/wait_reason.rs. Braces are replaced by the object, {id} by the object as an ID.
 WAITS = {
     1: "an unpark",
     2: "the clock",
@@ -67,18 +68,18 @@ def half(address):
 
 
 def register(frame, name):
-    # Some are pointers, with a type of their own.
+    # Some registers have a pointer type.
     return int(frame.read_register(name).cast(number(0).type)) & 0xFFFF_FFFF_FFFF_FFFF
 
 
 def number(value):
-    """A 64-bit register's contents as gdb wants them. (By type name would depend on the language.)"""
+    """Convert to a gdb value of 64 bits. (A conversion by type name would depend on the language.)"""
     kind = gdb.selected_inferior().architecture().integer_type(64, False)
     return gdb.Value(struct.pack("<Q", value), kind)
 
 
 def symbol_address(name):
-    """The address of a symbol, from the symbol table alone."""
+    """Return the address of a symbol, from the symbol table alone."""
     language = gdb.parameter("language")
     gdb.execute("set language c", to_string=True)
     try:
@@ -90,7 +91,7 @@ def symbol_address(name):
 
 
 def printed(bits):
-    """An id as people read it (crates/resource/src/id.rs)."""
+    """Format an ID (crates/resource/src/id.rs)."""
     if bits >> 63:
         return "kernel-thread.%d" % (bits & 0x7FFF_FFFF_FFFF_FFFF)
     machine, space = bits >> 61 & 3, bits >> 49 & 0xFFF
@@ -103,16 +104,16 @@ class Root:
     def __init__(self):
         at = symbol_address("KUMIHIMO_DEBUG")
         if at is None:
-            raise gdb.GdbError("kumi: no symbol KUMIHIMO_DEBUG: not a program of Kumihimo's, or stripped")
+            raise gdb.GdbError("kumi: no symbol KUMIHIMO_DEBUG: the program does not use Kumihimo, or is stripped")
         try:
             magic, version, size = struct.unpack("<8sII", read(at, 16))
         except gdb.MemoryError:
-            raise gdb.GdbError("kumi: no memory to look at: start the program or load a core file")
+            raise gdb.GdbError("kumi: no memory to read: start the program or load a core file")
         if magic != b"KUMIDBG\0" or version != VERSION:
-            raise gdb.GdbError("kumi: the program's records are of version %d, this script reads %d" % (version, VERSION))
+            raise gdb.GdbError("kumi: the program's records have version %d, this script supports %d" % (version, VERSION))
         data = read(at, size)
         prefix_at, oldest_at, self.first_step = struct.unpack_from("<QQQ", data, 16)
-        # Not relocated yet in a program that has not started.
+        # 0 in a program that has not started: not relocated yet.
         self.prefix, self.oldest = (word(at) if at else 0 for at in (prefix_at, oldest_at))
         self.slot_sizes = struct.unpack_from("<16Q", data, 40)
         names = RECORD.split()
@@ -123,7 +124,7 @@ class Root:
         self.thread = dict(zip(names, struct.unpack_from("<%dI" % len(names), data, offset)))
         offset += 4 * len(names)
         self.vp_index, self.vp_left_by, self.slot_vp, self.slot_tid, self.slot_state = struct.unpack_from("<5I", data, offset)
-        # What is read of a record at a time.
+        # Number of bytes to read per record.
         self.record_size = max(self.record.values()) + 64
 
 
@@ -186,7 +187,7 @@ class Microprocess:
 
 
 class KernelThread:
-    """A kernel thread of the runtime, and which microprocess's stack it stands on."""
+    """A kernel thread of the runtime, with its VP and stack pointer."""
 
     def __init__(self, root, thread, at, stack_pointer):
         o = root.thread
@@ -197,7 +198,7 @@ class KernelThread:
         try:
             in_slot = word(word(at + o["slot"]) + root.slot_vp)
         except gdb.MemoryError:
-            # The shared page is a BPF map's, which no core file has.
+            # The shared page may be a BPF map, which core files do not contain.
             in_slot = None
         self.carries = self.vp != 0 and in_slot == token
         self.unknown = self.vp != 0 and in_slot is None
@@ -205,14 +206,14 @@ class KernelThread:
         self.vp_index = half(self.vp + root.vp_index) if self.vp else None
 
     def candidates(self, root):
-        # In the middle of a switch the next one is noted already, on the stack of the one that leaves.
+        # In the middle of a switch, `current` already names the next microprocess while the stack still belongs to the previous one.
         left_by = word(self.vp + root.vp_left_by) if self.vp else 0
         return [at for at in (self.current, left_by) if at]
 
     def describe(self):
         where = "kernel thread %d" % self.lwp
         if self.unknown:
-            return "on %s: runs, or is blocked without its virtual processor (which of them this core file does not have)" % where
+            return "on %s: runs, or is blocked without its virtual processor (this core file does not show which)" % where
         if self.carries:
             return "runs on %s (VP %d)" % (where, self.vp_index)
         if self.lent:
@@ -221,7 +222,7 @@ class KernelThread:
 
 
 class Snapshot:
-    """All microprocesses, and who of them is where."""
+    """All microprocesses, and the kernel threads on which they run."""
 
     def __init__(self):
         self.root = Root()
@@ -241,7 +242,7 @@ class Snapshot:
                     continue
                 self.threads.append(found)
                 on = [by_address[at] for at in found.candidates(self.root) if at in by_address]
-                # A handler on an alternate stack is on nobody's: then it is the one that is noted.
+                # In a handler on an alternate stack, no candidate matches, and `current` is correct.
                 current = [mp for mp in on if mp.at == found.current]
                 for mp in [mp for mp in on if found.stack_pointer in mp.stack] or current:
                     mp.thread = found
@@ -254,11 +255,11 @@ class Snapshot:
             thread.switch()
             frame = gdb.newest_frame()
             at = int(gdb.parse_and_eval("$gs_base")) & 0xFFFF_FFFF_FFFF_FFFF
-            # Its own address is its first word.
+            # The first word of a record is its own address.
             if at == 0 or word(at + self.root.thread["this"]) != at:
                 return None
             found = KernelThread(self.root, thread, at, register(frame, "rsp"))
-            # One that has just been started has its maker's GS, but an FS of its own.
+            # A thread that has just been started inherits GS from its creator, but has an FS base of its own.
             blocks = [word(on + self.root.record["fs"]) for on in found.candidates(self.root)]
             blocks.append(word(at + self.root.thread["fs"]))
             fs = int(gdb.parse_and_eval("$fs_base")) & 0xFFFF_FFFF_FFFF_FFFF
@@ -276,7 +277,7 @@ class Snapshot:
 
 
 class kept_selection:
-    """Thread and frame are selected again at the end."""
+    """Restore the selected thread and frame at the end."""
 
     def __enter__(self):
         self.thread = gdb.selected_thread()
@@ -298,9 +299,10 @@ class FrameId:
 
 
 class Substitute(gdb.unwinder.Unwinder):
-    """While it has somebody to show, the innermost frame of the selected kernel thread unwinds to that one's saved context.
+    """Unwinder that makes the innermost frame of the selected kernel thread unwind to a microprocess's saved context.
 
-    Registers cannot be written in a core file, and need not be in a live process: a frame is asked for its caller only.
+    Active while `shown` is set. No register is written, which would be impossible in a core file: an unwinder only
+    supplies the registers of the caller's frame.
     """
 
     def __init__(self):
@@ -308,7 +310,7 @@ class Substitute(gdb.unwinder.Unwinder):
         self.shown = None
 
     def show(self, mp):
-        """From now on; None: nobody. Returns the first frame of the microprocess."""
+        """Show `mp` from now on, or nothing for None. Return the first frame of the microprocess."""
         self.shown = None
         gdb.invalidate_cached_frames()
         if mp is None:
@@ -331,7 +333,7 @@ class Substitute(gdb.unwinder.Unwinder):
         here, (context, rbx, rbp, rip, rsp) = self.shown
         if (register(pending, "rsp"), register(pending, "rip")) != here:
             return None
-        # Below the frame that follows: gdb takes a caller further down for a broken stack.
+        # The frame ID must be below the next frame: gdb treats a caller at a lower address as a corrupt stack.
         info = pending.create_unwind_info(FrameId(number(context), number(here[1])))
         for name, value in (("rip", rip), ("rsp", rsp), ("rbp", rbp), ("rbx", rbx)):
             info.add_saved_register(name, number(value))
@@ -343,7 +345,7 @@ gdb.unwinder.register_unwinder(None, SUBSTITUTE, replace=True)
 
 
 def nobody_shown(_event):
-    # Stepping looks at frames: it must see the true ones.
+    # Stepping examines frames, and needs the real ones.
     if SUBSTITUTE.shown is not None:
         SUBSTITUTE.show(None)
 
@@ -352,7 +354,7 @@ gdb.events.cont.connect(nobody_shown)
 
 
 def function_at(pc):
-    """The name of what lies at `pc`."""
+    """Return the name of the function at `pc`."""
     text = gdb.execute("info symbol %#x" % pc, to_string=True)
     return text.split(" in section")[0].strip() if " in section" in text else "%#x" % pc
 
@@ -365,7 +367,7 @@ def print_frames(frame, root):
         sal = frame.find_sal()
         place = " at %s:%d" % (sal.symtab.filename, sal.line) if sal is not None and sal.symtab is not None else ""
         print("  #%-3d %#018x in %s%s" % (number, pc, name, place))
-        # Nothing lies above the first one of all.
+        # The outermost frame of a microprocess has no caller.
         if root.first_step <= pc < root.first_step + 16:
             return
         number += 1
@@ -390,7 +392,7 @@ def backtrace(mp, snapshot):
         print("  will call %s" % function_at(word(mp.context + 16)))
     else:
         if gdb.selected_thread() is None:
-            raise gdb.GdbError("kumi: no kernel thread to look from")
+            raise gdb.GdbError("kumi: no kernel thread is selected: select one with `thread`")
         try:
             print_frames(SUBSTITUTE.show(mp), snapshot.root)
         finally:
@@ -401,10 +403,10 @@ PAGE = 4096
 
 
 class Core(gdb.Command):
-    """kumi core FILE: a core file of the live process, with its microprocesses.
+    """kumi core FILE: write a core file of the live process, including its microprocesses.
 
-    gdb's own `generate-core-file` gives a mapping up at the first page that cannot be read, and each stack has its guard page. Core files that
-    the kernel writes need nothing of this.
+    gdb's own `generate-core-file` stops copying a mapping at the first unreadable page, and each stack has a guard page.
+    Core files of the kernel are complete anyway.
     """
 
     def __init__(self):
@@ -420,7 +422,7 @@ class Core(gdb.Command):
         with open(path, "r+b") as file:
             segments = list(self.segments(file))
             for mp in snapshot.every:
-                # Of one that lives all from its stack pointer on; of others the record, through which the list goes on.
+                # For a living microprocess, everything from its stack pointer on. For others only the record, which links to the next one.
                 low = mp.at
                 if mp.thread is not None:
                     low = min(low, mp.thread.stack_pointer - 128) if mp.thread.stack_pointer in mp.stack else mp.stack.start
@@ -461,7 +463,7 @@ class Kumi(gdb.Command):
 
 
 class Microprocesses(gdb.Command):
-    """kumi microprocesses: lists all of them with state, priority, and what they wait for."""
+    """kumi microprocesses: list all microprocesses with state, object of the wait, and priority."""
 
     def __init__(self):
         super().__init__("kumi microprocesses", gdb.COMMAND_STATUS)
@@ -479,7 +481,7 @@ class Microprocesses(gdb.Command):
 
 
 class Backtrace(gdb.Command):
-    """kumi backtrace ID|all: where one of them is, by id or by name, or each."""
+    """kumi backtrace ID|all: print the backtrace of one microprocess, by ID or name, or of all."""
 
     def __init__(self):
         super().__init__("kumi backtrace", gdb.COMMAND_STACK)
@@ -495,12 +497,12 @@ class Backtrace(gdb.Command):
                 try:
                     backtrace(mp, snapshot)
                 except (gdb.error, gdb.MemoryError) as e:
-                    # One broken stack is no reason to hide the others.
+                    # A corrupt stack must not hide the others.
                     print("  cannot be unwound: %s" % e)
 
 
 class Select(gdb.Command):
-    """kumi select [ID]: bt, up, frame and info locals are about that one, until the program goes on."""
+    """kumi select [ID]: make bt, up, frame and info locals show that microprocess until the program continues."""
 
     def __init__(self):
         super().__init__("kumi select", gdb.COMMAND_STACK)
@@ -514,7 +516,7 @@ class Select(gdb.Command):
         if mp.thread is not None:
             mp.thread.gdb_thread.switch()
         elif mp.context == 0 or mp.has_not_begun():
-            raise gdb.GdbError("kumi: it has no frames of its own")
+            raise gdb.GdbError("kumi: the microprocess has no saved frames")
         else:
             SUBSTITUTE.show(mp).select()
         gdb.execute("frame")

@@ -1,4 +1,4 @@
-//! Settings of a runtime, as its builder and the environment make them.
+//! Settings of a runtime, from its builder and the environment.
 
 use std::any::Any;
 use std::path::PathBuf;
@@ -14,32 +14,32 @@ use kumihimo_events::watchdog::Distrust;
 use kumihimo_queue::{Capacity, Design};
 use kumihimo_resource::locking::Locking;
 
-/// The runtime's panic hook, called with the payload on the microprocess that panicked.
+/// The runtime's panic hook, called with the payload by the microprocess that panicked.
 pub(crate) type PanicHook = Arc<dyn Fn(&(dyn Any + Send)) + Send + Sync>;
 
-/// How batches are made: for tests and experiments, a back end of one's own.
+/// Constructor of a batch back end, for tests and experiments.
 pub type MakeBackend = Arc<dyn Fn() -> Box<dyn Backend> + Send + Sync>;
 
-/// The run-queue design that measurements choose; see `kumi bench queues`.
+/// The default run-queue design, chosen by measurement; see `kumi bench queues`.
 pub const DEFAULT_DESIGN: Design = Design::Ring;
 
-/// Usable stack of a microprocess unless `Builder::stack_size` says otherwise, in bytes: a slot of
-/// 256 KiB costs 514 bytes of page tables while it is in use, one of 1 MiB four times that, and 64
-/// KiB is too little for much that C libraries do.
+/// Default usable stack of a microprocess in bytes (`Builder::stack_size`). A slot of 256 KiB costs
+/// 514 bytes of page tables while it is in use, and a slot of 1 MiB four times that. 64 KiB is too
+/// little for many functions of C libraries.
 pub const DEFAULT_STACK: usize = 160 << 10;
 
-/// Most VPs.
+/// Maximum number of VPs.
 pub(crate) const MAX_VPS: usize = kumihimo_queue::MAX_VPS;
 
-/// What happens when all microprocesses wait for each other.
+/// Action when all microprocesses wait for each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum OnDeadlock {
-    /// Reports on stderr what each one waits for, once.
+    /// Reports the object of each wait on stderr, once.
     #[default]
     Report,
-    /// Says it and aborts the process.
+    /// Reports and aborts the process.
     Abort,
-    /// Nothing.
+    /// Does nothing.
     Ignore,
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct Settings {
     pub(crate) capacity: Capacity,
     pub(crate) stack_size: usize,
     pub(crate) concurrency: Option<usize>,
-    /// The limit on kernel threads. `None`: what the machine allows.
+    /// The limit on kernel threads. `None`: the limit of the machine.
     pub(crate) limit: Option<Limit>,
     pub(crate) events: Option<Events>,
     pub(crate) preempt: Option<Preemption>,
@@ -65,7 +65,8 @@ pub(crate) struct Settings {
     pub(crate) dump_signal: Option<i32>,
     pub(crate) distrust: Option<Distrust>,
     pub(crate) sticky: bool,
-    /// As asked for. What the process has: [`kumihimo_resource::table::Table::locking`].
+    /// As requested. [`kumihimo_resource::table::Table::locking`] has the actual design of the
+    /// process.
     pub(crate) locking: Option<Locking>,
     pub(crate) share: Option<Share>,
     pub(crate) batch: BatchPolicy,

@@ -1,15 +1,18 @@
-//! The mechanism of Kumihimo: microprocesses on virtual processors.
+//! The runtime of Kumihimo: microprocesses on virtual processors.
 //!
-//! Rooms, from low to high (`layers.txt`): a module imports only from its own room and from those
-//! below it. Calls of inherent methods that a higher room defines are no imports: see below.
+//! Rooms, from low to high (`layers.txt`): a module imports only from its own room and from lower
+//! ones. A call of an inherent method that a higher room defines is not an import (see below).
 //!
-//! Where to begin reading: `scheduler/switch.rs`, the loop; `microprocess/state.rs`, the state word
-//! of a microprocess; `lifecycle/spawn.rs` and `lifecycle/join.rs`, the way in and out;
-//! `scheduler/idling.rs` and `idle/sleep.rs`, how a VP sleeps and is woken; `upcall/handoff.rs`,
-//! how it changes kernel threads.
+//! Where to start reading:
+//! - `scheduler/switch.rs`: the switch loop;
+//! - `microprocess/protocol/state.rs`: the state word of a microprocess;
+//! - `lifecycle/spawn.rs` and `lifecycle/join.rs`: the begin and end of a microprocess;
+//! - `scheduler/idling.rs` and `idle/sleep.rs`: how a VP sleeps and is woken;
+//! - `upcall/handoff.rs`: how a VP moves between kernel threads.
 //!
-//! A type lies as low as its fields allow. Methods that need a higher room are in an `impl` block
-//! there: `Vp`, `Carrier`, `KernelThread`, `Instance` and `Waiter` have such blocks.
+//! A type is defined in the lowest room that its fields allow. Methods that need a higher room are
+//! in an `impl` block there: `Vp`, `Carrier`, `KernelThread`, `Instance` and `Waiter` have such
+//! blocks.
 #![cfg_attr(loom, allow(dead_code, unused_imports))]
 
 #[cfg(not(loom))]
@@ -55,7 +58,7 @@ pub use crate::{
     wait::{cancel, direct_read, future, readiness, spinning, syscall_batch},
 };
 
-/// Microprocesses as users see them: `std::thread`, and what goes beyond it.
+/// Microprocesses with the interface of `std::thread`, and extensions of it.
 #[cfg(not(loom))]
 pub mod thread {
     pub use crate::api::handle::{Thread, ThreadId, current};
@@ -69,8 +72,8 @@ pub mod thread {
     pub use std::thread::{AccessError, LocalKey, Result, available_parallelism, panicking};
 }
 
-/// Waiting and waking: the one place where a microprocess, or a foreign kernel thread, stops and
-/// starts again.
+/// Waiting and waking: the primitives on which every blocking operation of the crates above is
+/// built.
 #[cfg(not(loom))]
 pub mod park {
     pub use crate::microprocess::wait_reason::Wait;
@@ -81,15 +84,15 @@ pub mod park {
     };
 }
 
-/// The board of this user's address spaces, and this one's row there.
+/// The board of this user's address spaces, and this address space's row there.
 #[cfg(not(loom))]
 pub mod board {
     pub use crate::process::board::{RESCAN_INTERVAL, alone, arbitrates, path_in, rescan};
     pub use crate::resource::board_access::{neighbour, row, seat};
 }
 
-/// Notifications from other address spaces. The VPs look for them themselves, at each step and
-/// before they sleep, so that no thread stands between a caller and the server.
+/// Notifications from other address spaces. The VPs check for them, at each scheduling step and
+/// before they sleep, so that no thread stands between a client and the server.
 #[cfg(not(loom))]
 pub mod remote_wake {
     pub use crate::idle::remote_wake::{RemoteWakeHandler, install};

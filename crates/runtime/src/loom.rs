@@ -1,6 +1,5 @@
-//! The one place that chooses between the real primitives and loom's.
-//!
-//! Modules with models take atomics, cells and the sleep of a kernel thread from here.
+//! Shim that selects the real primitives or loom's. Modules with loom models take atomics, cells
+//! and the sleep of a kernel thread from here.
 
 #[cfg(loom)]
 pub(crate) use ::loom::sync::atomic;
@@ -11,7 +10,7 @@ pub(crate) use std::sync::atomic;
 use atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
-/// Sleeps while `*word == expected`, at most until `deadline`. May return for no reason.
+/// Sleeps while `*word == expected`, at most until `deadline`. May return spuriously.
 pub(crate) fn futex_wait(word: &AtomicU32, expected: u32, deadline: Option<Instant>) {
     #[cfg(not(loom))]
     crate::process::futex::wait(word, expected, deadline);
@@ -34,7 +33,7 @@ pub(crate) fn futex_wake_one(word: &AtomicU32) {
 ///
 /// Coherence puts a read-modify-write of the former value before this store, and the next load here
 /// reads this store or a later one. loom does not model that order between a store and a concurrent
-/// read-modify-write, so there it is an exchange.
+/// read-modify-write, so the model uses an exchange.
 #[inline(always)]
 pub(crate) fn store_release(word: &AtomicU64, value: u64) {
     #[cfg(not(loom))]

@@ -1,9 +1,9 @@
-//! What is noted for a trace ([`kumihimo_trace`]), and when a trace begins and ends.
+//! Hooks that write trace records ([`kumihimo_trace`]), and the start and end of a trace.
 //!
-//! Each hook is one branch on a pointer that is null without a trace. A VP's buffer is written by
-//! the holder of its owner's half; other threads write the buffer that all of them share. A hook
-//! stands *before* its event becomes visible to others: so in the order of the times on the
-//! records, a microprocess leaves a VP before another VP runs it.
+//! Each hook is one branch on a pointer that is null without a trace. The holder of a VP's owner
+//! half writes that VP's buffer; other threads write a shared buffer. A hook is called *before* its
+//! event becomes visible to others. So by the times of the records, a microprocess leaves a VP
+//! before another VP runs it.
 
 use std::io;
 use std::path::PathBuf;
@@ -24,16 +24,16 @@ use crate::microprocess::record::{Mp, Ref};
 use crate::microprocess::wait_reason::Wait;
 use crate::process::board;
 
-/// The session that the end of the process has to finish, if nobody did before.
+/// The session that the end of the process must finish, if it is not finished before.
 static LAST: Mutex<Weak<Session>> = Mutex::new(Weak::new());
 
-/// Begins the trace that `settings` or the environment ask for.
+/// Starts the trace that `settings` or the environment specify, if any.
 pub(crate) fn open(settings: &Settings, policy: &str) -> io::Result<Option<Arc<Session>>> {
     let config = kumihimo_config::get();
     let Some(path) = settings.trace.clone().or_else(|| config.trace.clone()) else {
         return Ok(None);
     };
-    // So that programs that begin others have a file each.
+    // `%p` gives each process its own file if a program starts others.
     let output = match path.to_str() {
         Some(text) => PathBuf::from(text.replace("%p", &std::process::id().to_string())),
         None => path,
@@ -48,7 +48,8 @@ pub(crate) fn open(settings: &Settings, policy: &str) -> io::Result<Option<Arc<S
         ("policy", policy.to_owned()),
         ("queue", settings.design.name().to_owned()),
     ];
-    // What it notes of cores is put in order with what others at that board note.
+    // The board's records of the cores are merged with those of other address spaces at the same
+    // board.
     let board = board::seat()
         .map(|(board, row)| [("board", format!("{board:x}")), ("row", row.to_string())]);
     let about = about
@@ -63,11 +64,12 @@ pub(crate) fn open(settings: &Settings, policy: &str) -> io::Result<Option<Arc<S
     Ok(Some(session))
 }
 
-/// A runtime that nobody ends (the default one; `std::process::exit`) ends its trace with the
-/// process.
+/// Registers an exit handler that finishes the trace of a runtime that is never ended (the default
+/// one; `std::process::exit`).
 fn at_exit() {
     extern "C" fn end() {
-        // Not waited for: a process that ends in a panic of `open` must end.
+        // The lock is not waited for: a process that exits during a panic of `open` must be able to
+        // end.
         let last = LAST.try_lock().ok().and_then(|last| last.upgrade());
         if let Some(session) = last {
             finish(&session);
@@ -75,13 +77,13 @@ fn at_exit() {
     }
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
-        // SAFETY: the handler does not unwind (`finish` returns errors and says them) and needs
-        // nothing that exit takes down before.
+        // SAFETY: the handler does not unwind (`finish` prints errors) and uses nothing that `exit`
+        // destroys earlier.
         unsafe { libc::atexit(end) };
     });
 }
 
-/// Completes the trace; what is in the way is said on standard error.
+/// Completes the trace. Reports errors on standard error.
 pub(crate) fn finish(session: &Session) {
     if let Some(Err(e)) = session.finish() {
         use std::io::Write;
@@ -101,9 +103,9 @@ fn cause(why: Why) -> u8 {
     cause as u8
 }
 
-// ---- For the holder of the right to the VP ----
+// ---- For the holder of the VP's owner half ----
 
-/// In the middle of a switch: `me` leaves (null: the kernel thread's own stack), `next` comes.
+/// Records a switch: `me` leaves (null: the kernel thread's own stack) and `next` comes.
 #[inline(always)]
 pub(crate) fn switched(
     ring: &Option<Arc<Ring>>,
@@ -126,7 +128,7 @@ fn note_switch(ring: &Ring, me: Option<&Mp>, next: Option<&Mp>, after: AfterSwit
     let (id, level) = next.map_or((0, 0), |next| (next.id(), next.level.get()));
     let mut record = Record { id, level, ..Record::new(Kind::Switch) };
     record.cause = match after {
-        // Queued already: see `Carrier::give_way`.
+        // Queued early: see `Carrier::give_way`.
         AfterSwitch::Nothing if me.is_some() => gave_way,
         AfterSwitch::Nothing => Cause::None as u8,
         AfterSwitch::Requeue(why) => cause(why),
@@ -144,7 +146,7 @@ fn note_switch(ring: &Ring, me: Option<&Mp>, next: Option<&Mp>, after: AfterSwit
     ring.put(record);
 }
 
-/// The running one gives way to others, if there are any.
+/// Notes why the running microprocess gives way; the next switch record gets the reason.
 #[inline(always)]
 pub(crate) fn gives_way(ring: &Option<Arc<Ring>>, why: Why) {
     if let Some(ring) = ring {
@@ -152,7 +154,7 @@ pub(crate) fn gives_way(ring: &Option<Arc<Ring>>, why: Why) {
     }
 }
 
-/// `mp` goes into the VP's queue.
+/// Records that `mp` enters the VP's queue.
 #[inline(always)]
 pub(crate) fn ready(ring: &Option<Arc<Ring>>, vp: usize, mp: &Mp, level: u8, why: Why) {
     if let Some(ring) = ring {
@@ -172,7 +174,7 @@ fn note_ready(ring: &Ring, vp: usize, mp: &Mp, level: u8, why: Why) {
     });
 }
 
-/// `mp` has begun to live on the VP.
+/// Records that `mp` was spawned on the VP.
 #[inline(always)]
 pub(crate) fn spawned(ring: &Option<Arc<Ring>>, mp: &Mp) {
     if let Some(ring) = ring {
@@ -188,37 +190,39 @@ fn note_spawn(mp: &Mp, put: impl FnOnce(Record, &[u8])) {
     put(Record { id: mp.id(), level: mp.effective(), ..Record::new(Kind::Spawn) }, &label[..n]);
 }
 
-/// `mp` runs on the VP from here, without a switch.
+/// Records that `mp` runs on the VP from here, without a switch.
 pub(crate) fn runs(ring: &Option<Arc<Ring>>, mp: &Mp) {
     if let Some(ring) = ring {
         ring.put(Record { id: mp.id(), level: mp.level.get(), ..Record::new(Kind::Runs) });
     }
 }
 
-/// The running microprocess has announced that it leaves the VP for the kernel.
+/// Records that the running microprocess has announced a block in the kernel.
 pub(crate) fn lent(ring: &Option<Arc<Ring>>) {
     if let Some(ring) = ring {
         ring.put(Record { wait: Wait::Blocking.encode().0, ..Record::new(Kind::Blocked) });
     }
 }
 
-/// The running microprocess has left the VP for the kernel. Called by the thread that took the VP.
+/// Records that the running microprocess has blocked in the kernel. Called by the thread that took
+/// the VP.
 pub(crate) fn blocked(ring: &Option<Arc<Ring>>) {
     if let Some(ring) = ring {
         ring.put(Record { wait: WAIT_KERNEL, ..Record::new(Kind::Blocked) });
     }
 }
 
-/// The VP has come to this kernel thread.
+/// Records that the VP has moved to this kernel thread.
 pub(crate) fn carried(ring: &Option<Arc<Ring>>, tid: u32, is_bound: bool) {
     if let Some(ring) = ring {
-        // Bound: its microprocess had its turn where it stood; else the kernel's half told Resumed.
+        // Bound: the microprocess of the thread waited for its turn. Otherwise the kernel-thread
+        // half has delivered Resumed.
         let cause = if is_bound { Cause::None } else { Cause::Woken };
         ring.put(Record { cause: cause as u8, arg: tid, ..Record::new(Kind::Carried) });
     }
 }
 
-/// The kernel's half told `events` on the VP.
+/// Records that the kernel's half has delivered `events` on the VP.
 pub(crate) fn told(ring: &Option<Arc<Ring>>, events: u32) {
     use kumihimo_events::sched::Event;
     if let Some(ring) = ring {
@@ -228,21 +232,21 @@ pub(crate) fn told(ring: &Option<Arc<Ring>>, events: u32) {
     }
 }
 
-/// `mp`, from the VP's queue, is suspended and about to be put aside.
+/// Records that `mp`, from the VP's queue, is about to be suspended.
 pub(crate) fn held(ring: &Option<Arc<Ring>>, mp: &Mp) {
     if let Some(ring) = ring {
         ring.put(Record { id: mp.id(), wait: WAIT_RESUME, ..Record::new(Kind::Held) });
     }
 }
 
-/// The VP has nothing to run from here, or something again.
+/// Records that the VP becomes idle, or stops being idle.
 pub(crate) fn idles(ring: &Option<Arc<Ring>>, begins: bool) {
     if let Some(ring) = ring {
         ring.put(Record::new(if begins { Kind::IdleBegin } else { Kind::IdleEnd }));
     }
 }
 
-/// The VP takes a step, where levels differ.
+/// Records that the VP begins a scheduling step, where levels differ.
 #[inline(always)]
 pub(crate) fn begins_step(ring: &Option<Arc<Ring>>) {
     if let Some(ring) = ring {
@@ -256,8 +260,8 @@ fn note_step_begin(ring: &Ring) {
     ring.put(Record::new(Kind::Settles));
 }
 
-/// It has taken it: `mp` runs there, something with the mark `waits` waits, and the VP had been
-/// `asked`.
+/// Records the end of the scheduling step: `mp` runs there, rank `waits` is the highest waiting
+/// one, and `asked` is whether the VP had been asked to rebalance.
 #[inline(always)]
 pub(crate) fn step_taken(
     ring: &Option<Arc<Ring>>,
@@ -288,8 +292,9 @@ fn slot(saw: SlotSnapshot) -> Slot {
     Slot { serial: saw.serial, holder, given: saw.given }
 }
 
-/// The VP has asked for its core at this level. It `has` it; a microprocess `runs` there, or is the
-/// next to, or else it waits on its kernel thread's own stack.
+/// Records that the VP has requested its core at this level. `has` is whether it holds the core.
+/// `runs` is whether a microprocess runs there or is the next to run; otherwise the VP waits on its
+/// kernel thread's own stack.
 #[inline(always)]
 pub(crate) fn asked(ring: &Option<Arc<Ring>>, seat: &Seat, level: u8, has: bool, runs: bool) {
     if let Some(ring) = ring {
@@ -313,7 +318,7 @@ fn note_asked(ring: &Ring, seat: &Seat, level: u8, has: bool, runs: bool) {
     });
 }
 
-/// Nothing is runnable on the VP: it is about to leave its core.
+/// Records that the VP is about to leave its core, because nothing is runnable.
 pub(crate) fn leaves_core(ring: &Option<Arc<Ring>>, seat: &Seat) {
     if let Some(ring) = ring
         && let Some((saw, _)) = seat.sees()
@@ -326,7 +331,7 @@ pub(crate) fn leaves_core(ring: &Option<Arc<Ring>>, seat: &Seat) {
     }
 }
 
-/// Notes the changes of its core's slot that the VP makes.
+/// Returns an observer that records the changes that the VP makes to its core's slot.
 pub(crate) fn changes(ring: &Arc<Ring>) -> SlotObserver {
     let ring = ring.clone();
     Box::new(move |saw| {
@@ -334,17 +339,16 @@ pub(crate) fn changes(ring: &Arc<Ring>) -> SlotObserver {
     })
 }
 
-// ---- By
-// anybody ---------------------------------------------------------------------------------------
+// ---- Callable from any thread ----
 
-/// `mp` has begun to live, on no VP.
+/// Records that `mp` was spawned by a thread without a VP.
 pub(crate) fn spawned_outside(session: &Option<Arc<Session>>, mp: &Mp) {
     if let Some(session) = session {
         note_spawn(mp, |record, name| session.outside().put_named(record, name));
     }
 }
 
-/// `mp` is handed over to VP `to`. Async-signal-safe.
+/// Records that `mp` is handed over to VP `to`. Async-signal-safe.
 #[inline]
 pub(crate) fn injected(
     session: &Option<Arc<Session>>,
@@ -365,7 +369,7 @@ pub(crate) fn injected(
     }
 }
 
-/// `id` is about to come to VP `to` at `level`, where levels differ.
+/// Records that `id` is about to be sent to VP `to` at `level`, where levels differ.
 #[inline]
 pub(crate) fn sent(session: &Option<Arc<Session>>, to: usize, id: u64, level: u8) {
     if let Some(session) = session {
@@ -373,7 +377,7 @@ pub(crate) fn sent(session: &Option<Arc<Session>>, to: usize, id: u64, level: u8
     }
 }
 
-/// It is in that VP's injector.
+/// Records that `id` is in that VP's injector.
 #[inline]
 pub(crate) fn put(session: &Option<Arc<Session>>, to: usize, id: u64) {
     if let Some(session) = session {
@@ -381,29 +385,29 @@ pub(crate) fn put(session: &Option<Arc<Session>>, to: usize, id: u64) {
     }
 }
 
-/// The VP is written off: the others hand it nothing from here on.
+/// Records that the VP is overridden: other VPs hand it nothing from here on.
 pub(crate) fn overridden(session: &Option<Arc<Session>>, vp: u32) {
     if let Some(session) = session {
         session.outside().put(Record { arg: vp, ..Record::new(Kind::Overridden) });
     }
 }
 
-/// `mp` is back from the kernel and has no VP. Async-signal-safe.
+/// Records that `mp` is back from the kernel without a VP. Async-signal-safe.
 pub(crate) fn unblocked(session: &Option<Arc<Session>>, tid: u32, mp: &Mp) {
     if let Some(session) = session {
         session.outside().put(Record { id: mp.id(), arg: tid, ..Record::new(Kind::Unblocked) });
     }
 }
 
-/// `mp`, which waited for a VP, goes on without one. `tid` gives the thread ID of the kernel thread
-/// on which it waited.
+/// Records that `mp`, which waited for a VP, continues without one. `tid` returns the ID of the
+/// kernel thread on which it waited.
 pub(crate) fn went_on(ring: &Option<Arc<Ring>>, mp: &Mp, tid: impl FnOnce() -> u32) {
     if let Some(ring) = ring {
         ring.put(Record { id: mp.id(), arg: tid(), ..Record::new(Kind::WentOn) });
     }
 }
 
-/// `mp`, on this kernel thread, becomes sticky, or ceases to be. Async-signal-safe.
+/// Records that `mp`, on this kernel thread, becomes sticky, or ceases to be. Async-signal-safe.
 pub(crate) fn sticks(session: &Option<Arc<Session>>, tid: u32, mp: &Mp, begins: bool) {
     if let Some(session) = session {
         let kind = if begins { Kind::StickyBegin } else { Kind::StickyEnd };
@@ -411,14 +415,14 @@ pub(crate) fn sticks(session: &Option<Arc<Session>>, tid: u32, mp: &Mp, begins: 
     }
 }
 
-/// This kernel thread carries no VP any more.
+/// Records that this kernel thread no longer carries a VP.
 pub(crate) fn pooled(session: &Option<Arc<Session>>, tid: u32) {
     if let Some(session) = session {
         session.outside().put(Record { arg: tid, ..Record::new(Kind::Pooled) });
     }
 }
 
-/// The effective priority of a microprocess may have changed.
+/// Records that the effective priority of a microprocess may have changed.
 pub(crate) fn reprioritised(
     session: &Option<Arc<Session>>,
     who: Ref,

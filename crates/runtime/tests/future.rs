@@ -14,7 +14,7 @@ use kumihimo_runtime::future::{block_on, block_on_timeout, block_on_until};
 use kumihimo_runtime::runtime::{Builder, Preemption, Runtime};
 use kumihimo_runtime::{cancel, thread};
 
-/// Runs `f` in a microprocess and on a kernel thread that is none.
+/// Runs `f` on a foreign kernel thread and in a microprocess.
 fn on_both(vps: usize, f: impl Fn() + Send) {
     f();
     on_runtime(vps, f);
@@ -25,13 +25,13 @@ fn on_runtime(vps: usize, f: impl FnOnce() + Send) {
 }
 
 fn on(runtime: Builder, f: impl FnOnce() + Send) {
-    // One runtime a process: the tests of this file take turns.
+    // A process can have only one runtime, so the tests of this file take turns.
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     runtime.build().unwrap().run(f);
 }
 
-/// Pending once, then ready; `give` gets the waker.
+/// Returns a future that is pending once and then ready; `give` gets the waker.
 async fn once(mut give: impl FnMut(&Waker)) {
     let mut polled = false;
     poll_fn(|cx| {
@@ -45,7 +45,7 @@ async fn once(mut give: impl FnMut(&Waker)) {
 }
 
 #[test]
-fn ready_at_once_and_after_many_awaits() {
+fn block_on_returns_output_at_once_and_after_many_awaits() {
     on_both(2, || {
         assert_eq!(block_on(ready(7)), 7);
         let text = String::from("borrowed");
@@ -62,7 +62,7 @@ fn ready_at_once_and_after_many_awaits() {
 }
 
 #[test]
-fn woken_by_kernel_threads_and_by_microprocesses() {
+fn kernel_threads_and_microprocesses_wake_futures() {
     on_runtime(2, || {
         let drive = || {
             for _ in 0..200 {
@@ -85,11 +85,11 @@ fn woken_by_kernel_threads_and_by_microprocesses() {
 }
 
 #[test]
-fn the_park_token_is_another_one() {
+fn wakers_and_park_tokens_are_independent() {
     on_both(1, || {
         thread::current().unpark();
         let mut polls = 0;
-        // Nobody calls: were the token taken for a call, there would be a second poll.
+        // No waker is used. If the token were taken for a wake-up, there would be a second poll.
         let never = poll_fn(|_| {
             polls += 1;
             Poll::<()>::Pending
@@ -97,7 +97,7 @@ fn the_park_token_is_another_one() {
         assert_eq!(block_on_timeout(never, Duration::from_millis(5)), None);
         assert_eq!(polls, 1);
         thread::park();
-        // And no waker leaves a token.
+        // And a waker leaves no token.
         let mut late = None;
         block_on(once(|waker| {
             waker.wake_by_ref();
@@ -106,12 +106,12 @@ fn the_park_token_is_another_one() {
         late.unwrap().wake();
         let until = Instant::now() + Duration::from_millis(5);
         thread::park_until(until);
-        assert!(Instant::now() >= until, "somebody left a token");
+        assert!(Instant::now() >= until, "park consumed a token that no thread left");
     });
 }
 
 #[test]
-fn a_future_that_wakes_itself_lets_others_run() {
+fn self_waking_future_lets_others_run() {
     on(Runtime::builder().vps(1).preemption(Preemption::Off), || {
         let ran = Arc::new(AtomicBool::new(false));
         let seen = ran.clone();
@@ -125,7 +125,7 @@ fn a_future_that_wakes_itself_lets_others_run() {
 }
 
 #[test]
-fn an_inner_one_gives_back_what_was_meant_for_the_outer_one() {
+fn nested_block_on_does_not_lose_outer_wakes() {
     on_both(2, || {
         block_on(once(|outer| {
             outer.wake_by_ref();
@@ -134,7 +134,7 @@ fn an_inner_one_gives_back_what_was_meant_for_the_outer_one() {
                 std::thread::spawn(move || inner.wake());
             }));
         }));
-        // Also if the inner one panics.
+        // The same if the inner one panics.
         block_on(once(|outer| {
             outer.wake_by_ref();
             let inner =
@@ -145,7 +145,7 @@ fn an_inner_one_gives_back_what_was_meant_for_the_outer_one() {
 }
 
 #[test]
-fn panics_pass_through() {
+fn panics_propagate_from_block_on() {
     on_both(1, || {
         let dropped = Cell::new(false);
         let caught = catch_unwind(AssertUnwindSafe(|| {
@@ -172,10 +172,10 @@ fn scopeguard<F: FnMut()>(f: F) -> impl Drop {
     Guard(f)
 }
 
-/// A waker that is used after its call, after its microprocess, and after the next life of that
-/// one's record has begun.
+/// Uses a waker after the end of its call, of its microprocess, and after the next life of that
+/// microprocess's record has begun.
 #[test]
-fn wakers_used_after_the_end() {
+fn late_wakers_wake_no_other_microprocess() {
     on_runtime(1, || {
         let mut wakers = Vec::new();
         for round in 0..50 {
@@ -187,7 +187,7 @@ fn wakers_used_after_the_end() {
                 }));
                 let kept = kept.unwrap();
                 kept.wake_by_ref();
-                // Harmless to whatever waits next.
+                // Has no effect on a later wait.
                 let until = Instant::now() + Duration::from_micros(100);
                 thread::sleep_until(until);
                 assert!(Instant::now() >= until);
@@ -205,12 +205,12 @@ fn wakers_used_after_the_end() {
                 assert_eq!(block_on_timeout(late, Duration::from_micros(100)), None);
                 polls
             });
-            // Nobody of these wakes it: they are all of former lives.
+            // The wakers belong to former lives, so none of them wakes it.
             assert_eq!(next.join().unwrap(), 1, "round {round}");
         }
         std::thread::spawn(move || wakers.into_iter().for_each(Waker::wake)).join().unwrap();
     });
-    // Of a kernel thread that has ended.
+    // A waker of a kernel thread that has ended.
     let kept = std::thread::spawn(|| block_on(poll_fn(|cx| Poll::Ready(cx.waker().clone()))))
         .join()
         .unwrap();
@@ -219,7 +219,7 @@ fn wakers_used_after_the_end() {
 }
 
 #[test]
-fn cancelled_while_it_waits() {
+fn cancellation_drops_the_future_unless_masked() {
     on_runtime(2, || {
         let dropped = Arc::new(AtomicBool::new(false));
         let (seen, (told, hear)) = (dropped.clone(), mpsc::channel());
@@ -235,7 +235,7 @@ fn cancelled_while_it_waits() {
         waits.cancel();
         assert!(waits.join().unwrap_err().is::<cancel::Cancelled>());
         assert!(dropped.load(SeqCst));
-        // Held back: the future is driven to its end.
+        // Masked: the future is driven to its end.
         let (told, hear) = mpsc::channel();
         let masked = thread::spawn(move || {
             let value = cancel::masked(|| {
@@ -251,7 +251,7 @@ fn cancelled_while_it_waits() {
         masked.cancel();
         waker.wake();
         assert_eq!(masked.join().unwrap(), 9);
-        // Before the first poll.
+        // Cancelled before the first poll.
         let gone = thread::spawn(|| {
             cancel::masked(|| {
                 while !cancel::requested() {
@@ -266,13 +266,13 @@ fn cancelled_while_it_waits() {
 }
 
 #[test]
-fn deadlines() {
+fn deadlines_drop_unfinished_futures() {
     on_both(1, || {
         let past = Instant::now() - Duration::from_millis(1);
         assert_eq!(block_on_until(ready(1), past), Some(1));
         assert_eq!(block_on_until(pending::<()>(), past), None);
         assert_eq!(block_on_timeout(ready(1), Duration::MAX), Some(1));
-        // By reference it can be driven on.
+        // A future that is passed by reference can be driven again.
         let mut turns = 0;
         let mut both = pin!(poll_fn(|_| {
             turns += 1;
@@ -290,7 +290,7 @@ fn deadlines() {
 }
 
 #[test]
-fn inside_blocking_the_kernel_thread_waits() {
+fn block_on_inside_blocking_blocks_the_kernel_thread() {
     on_runtime(1, || {
         block_on(once(|outer| {
             outer.wake_by_ref();
@@ -310,7 +310,7 @@ thread_local! {
     static ALLOCATED: Cell<usize> = const { Cell::new(0) };
 }
 
-// SAFETY: the system's, and a count.
+// SAFETY: forwards to the system's allocator, and counts.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATED.set(ALLOCATED.get() + 1);
@@ -328,7 +328,7 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 #[test]
-fn nothing_is_allocated() {
+fn block_on_allocates_nothing() {
     on_both(1, || {
         let drive = || {
             block_on(async {
@@ -342,7 +342,7 @@ fn nothing_is_allocated() {
                 }
             });
         };
-        // The first wait of a kernel thread makes its parker.
+        // The first wait of a kernel thread allocates its parker.
         drive();
         let before = ALLOCATED.get();
         drive();
@@ -350,10 +350,10 @@ fn nothing_is_allocated() {
     });
 }
 
-/// Drivers of both kinds, each of which waits for events that wakers of both kinds bring in random
-/// order; some wakers are used again, late.
+/// Microprocesses and kernel threads drive futures that wait for events, which wakers of both kinds
+/// bring in random order. Some wakers are used again later.
 #[test]
-fn random_wakers() {
+fn random_wakers_lose_no_event() {
     const DRIVERS: usize = 8;
     const EVENTS: usize = 2_000;
     #[derive(Default)]
@@ -365,7 +365,7 @@ fn random_wakers() {
         .ok()
         .and_then(|s| s.parse().ok())
         .unwrap_or_else(|| std::time::UNIX_EPOCH.elapsed().map_or(1, |d| d.as_nanos() as u64));
-    println!("random_wakers: KUMI_SEED={seed}");
+    println!("random_wakers_lose_no_event: KUMI_SEED={seed}");
     on_runtime(2, || {
         let places: Arc<[Place]> = (0..DRIVERS).map(|_| Place::default()).collect();
         let drive = |n: usize| {

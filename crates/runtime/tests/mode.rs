@@ -1,5 +1,5 @@
-//! Which mode a process runs in, decided by the environment and by what the machine has to give.
-//! Each case is a process of its own: a mode is for life.
+//! The mode of a process, as the environment and the machine determine it. Each case runs in a
+//! process of its own, because a mode is final.
 
 use std::process::{Command, Output};
 
@@ -12,7 +12,7 @@ fn is_child(name: &str) -> bool {
     std::env::var(CHILD).is_ok_and(|child| child == name)
 }
 
-/// This test again, in a process of its own.
+/// Runs the test `name` again, in a process of its own.
 fn alone(name: &str, tls: &str) -> Output {
     let words = ["--exact", name, "--nocapture", "--test-threads=1"];
     let program = std::env::current_exe().expect("this program");
@@ -23,9 +23,9 @@ fn alone(name: &str, tls: &str) -> Output {
         .env("KUMI_LAB", kumihimo_config::lab_with(&format!("tls={tls}")))
         .env("KUMI_DIR", &folder)
         .output()
-        .expect("the test again");
+        .expect("the test program runs");
     let _ = std::fs::remove_dir_all(folder);
-    // libtest is content with a name that no test has.
+    // libtest succeeds for a name that matches no test.
     assert!(
         !String::from_utf8_lossy(&output.stdout).contains("running 0 tests"),
         "there is no test {name}"
@@ -44,7 +44,7 @@ fn passes(output: &Output) -> (String, String) {
     (out, err)
 }
 
-/// A runtime that does a little, twice: the second one finds the mode decided.
+/// Starts two runtimes, one after the other. The second one finds the mode decided.
 fn run_twice() {
     for _ in 0..2 {
         let runtime = Runtime::builder().vps(1).build().expect("a runtime");
@@ -58,8 +58,8 @@ fn run_twice() {
 }
 
 #[test]
-fn kernel_threads_that_were_asked_for_are_no_news() {
-    const NAME: &str = "kernel_threads_that_were_asked_for_are_no_news";
+fn requested_kernel_threads_are_not_reported() {
+    const NAME: &str = "requested_kernel_threads_are_not_reported";
     if is_child(NAME) {
         assert!(
             matches!(mode(), Mode::KernelThreads { why } if why.contains("KUMI_LAB=tls=kernel"))
@@ -72,8 +72,8 @@ fn kernel_threads_that_were_asked_for_are_no_news() {
 }
 
 #[test]
-fn kernel_threads_that_nobody_asked_for_are_reported_once() {
-    const NAME: &str = "kernel_threads_that_nobody_asked_for_are_reported_once";
+fn fallback_to_kernel_threads_is_reported_once() {
+    const NAME: &str = "fallback_to_kernel_threads_is_reported_once";
     if is_child(NAME) {
         return run_twice();
     }
@@ -88,10 +88,10 @@ fn kernel_threads_that_nobody_asked_for_are_reported_once() {
     }
 }
 
-/// Forbids this process every further kernel thread, as no longer root's; false where that has no
-/// effect.
+/// Drops root and forbids this process any further kernel thread. Returns false where the limit has
+/// no effect.
 fn forbid_kernel_threads(limit: &mut libc::rlimit) -> bool {
-    // SAFETY: ids and limits of a test process of its own; live structures.
+    // SAFETY: changes IDs and limits of a test process of its own; live structures.
     unsafe {
         libc::setgid(65534);
         libc::setuid(65534);
@@ -102,14 +102,14 @@ fn forbid_kernel_threads(limit: &mut libc::rlimit) -> bool {
 }
 
 #[test]
-fn a_lack_of_kernel_threads_at_the_first_spawn_is_an_error_and_passes() {
-    const NAME: &str = "a_lack_of_kernel_threads_at_the_first_spawn_is_an_error_and_passes";
+fn first_spawn_without_kernel_threads_fails_and_a_later_one_succeeds() {
+    const NAME: &str = "first_spawn_without_kernel_threads_fails_and_a_later_one_succeeds";
     if is_child(NAME) {
         let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
         if !forbid_kernel_threads(&mut limit) {
             return println!("not limited");
         }
-        let error = thread::Builder::new().spawn(|| ()).expect_err("no kernel thread is to be had");
+        let error = thread::Builder::new().spawn(|| ()).expect_err("no kernel thread is available");
         assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock, "{error}");
         println!("error: {error}");
         // SAFETY: a live limit.
@@ -120,10 +120,10 @@ fn a_lack_of_kernel_threads_at_the_first_spawn_is_an_error_and_passes() {
     }
     let (out, err) = passes(&alone(NAME, ""));
     if out.contains("not limited") || mode() != Mode::Microprocesses {
-        return eprintln!("\n[skip] {NAME}: RLIMIT_NPROC is not kept here, or no microprocesses");
+        return eprintln!("\n[skip] {NAME}: RLIMIT_NPROC has no effect, or no microprocesses");
     }
     assert!(
-        out.contains("error: the runtime cannot begin") && out.contains("ulimit -u"),
+        out.contains("error: the runtime cannot start") && out.contains("ulimit -u"),
         "{out}{err}"
     );
     assert!(out.contains("mode: microprocesses"), "{out}{err}");

@@ -7,14 +7,14 @@ use kumihimo_runtime::thread::{self, Builder};
 use kumihimo_runtime::{cancel, runtime};
 
 fn on_runtime(f: impl FnOnce() + Send) {
-    // One runtime a process: the tests of this file take turns.
+    // A process can have only one runtime, so the tests of this file take turns.
     static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     runtime::Runtime::builder().vps(2).build().unwrap().run(f);
 }
 
 #[test]
-fn a_closure_runs_and_its_value_comes_back() {
+fn join_returns_the_value_of_the_closure() {
     on_runtime(|| {
         assert_eq!(thread::spawn(|| 6 * 7).join().unwrap(), 42);
         let text = String::from("moved in");
@@ -28,7 +28,7 @@ fn a_closure_runs_and_its_value_comes_back() {
 }
 
 #[test]
-fn many_at_once() {
+fn ten_thousand_microprocesses_run_and_join() {
     on_runtime(|| {
         let handles: Vec<_> = (0..10_000u64).map(|i| thread::spawn(move || i)).collect();
         assert_eq!(handles.into_iter().map(|h| h.join().unwrap()).sum::<u64>(), 49_995_000);
@@ -36,7 +36,7 @@ fn many_at_once() {
 }
 
 #[test]
-fn yields_interleave() {
+fn yielding_microprocesses_interleave() {
     on_runtime(|| {
         let count = AtomicUsize::new(0);
         thread::scope(|s| {
@@ -54,7 +54,7 @@ fn yields_interleave() {
 }
 
 #[test]
-fn a_panic_is_caught_at_join_with_its_payload() {
+fn join_returns_the_panic_payload() {
     on_runtime(|| {
         let e =
             thread::spawn(|| panic!("as {}", std::hint::black_box("asked"))).join().unwrap_err();
@@ -63,7 +63,7 @@ fn a_panic_is_caught_at_join_with_its_payload() {
 }
 
 #[test]
-fn park_and_unpark() {
+fn unpark_ends_park() {
     on_runtime(|| {
         let h = thread::spawn(|| {
             for _ in 0..100 {
@@ -79,7 +79,7 @@ fn park_and_unpark() {
 }
 
 #[test]
-fn sleepers_wake() {
+fn sleeping_microprocesses_wake_up() {
     on_runtime(|| {
         let handles: Vec<_> = (0..1000u64)
             .map(|i| thread::spawn(move || thread::sleep(Duration::from_micros(i * 17 % 5000))))
@@ -91,7 +91,7 @@ fn sleepers_wake() {
 }
 
 #[test]
-fn blocking_lets_the_others_run() {
+fn blocking_call_leaves_other_microprocesses_running() {
     on_runtime(|| {
         let (r, w) = std::io::pipe().unwrap();
         let readers: Vec<_> = (0..4)
@@ -107,7 +107,7 @@ fn blocking_lets_the_others_run() {
                 })
             })
             .collect();
-        // With two VPs, four blocked readers would stop everything if they held theirs.
+        // Four blocked readers that kept their VPs would stop everything on two VPs.
         for _ in 0..100 {
             thread::spawn(thread::yield_now).join().unwrap();
         }
@@ -118,7 +118,7 @@ fn blocking_lets_the_others_run() {
 }
 
 #[test]
-fn short_blocking_calls_by_many() {
+fn many_short_blocking_calls_return_their_values() {
     on_runtime(|| {
         let handles: Vec<_> =
             (0..2000u32).map(|i| thread::spawn(move || thread::blocking(|| i))).collect();
@@ -129,7 +129,7 @@ fn short_blocking_calls_by_many() {
 }
 
 #[test]
-fn a_cancelled_one_unwinds() {
+fn cancelled_microprocess_unwinds() {
     on_runtime(|| {
         let h = thread::spawn(|| thread::sleep(Duration::from_secs(1000)));
         thread::yield_now();
@@ -139,7 +139,7 @@ fn a_cancelled_one_unwinds() {
 }
 
 #[test]
-fn own_thread_locals_with_destructors() {
+fn thread_locals_are_private_and_destroyed() {
     static DROPPED: AtomicUsize = AtomicUsize::new(0);
     struct Noted(usize);
     impl Drop for Noted {
@@ -168,11 +168,11 @@ fn own_thread_locals_with_destructors() {
 }
 
 #[test]
-fn lean_ones() {
+fn lean_microprocesses_return_their_values() {
     on_runtime(|| {
         let handles: Vec<_> = (0..1000u32)
             .map(|i| {
-                // SAFETY: the closure touches no thread-local state.
+                // SAFETY: the closure uses no thread-local state.
                 unsafe { Builder::new().lean(true) }
                     .spawn(move || {
                         thread::yield_now();
@@ -188,7 +188,7 @@ fn lean_ones() {
 }
 
 #[test]
-fn child_first_trees() {
+fn child_first_trees_join() {
     fn tree(n: u32) -> u64 {
         if n == 0 {
             return 1;
@@ -202,7 +202,7 @@ fn child_first_trees() {
 }
 
 #[test]
-fn kernel_threads_and_microprocesses_wait_for_each_other() {
+fn kernel_threads_and_microprocesses_join_each_other() {
     on_runtime(|| {
         let h = thread::spawn(|| 5);
         let from_outside = std::thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! Waiting until all have come.
+//! Barrier: blocks callers until a given number of them have arrived.
 
 use crate::loom::{NoEvents, Wait, Waiter, const_fn, point};
 use crate::wait::deadline;
@@ -11,14 +11,15 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr;
 use std::time::{Duration, Instant};
 
-/// Lets a number of callers wait for each other, again and again; the API is
-/// [`std::sync::Barrier`]'s, with [`wait_timeout`](Barrier::wait_timeout) and
+/// Barrier for a fixed number of callers, usable repeatedly. The API is that of
+/// [`std::sync::Barrier`], with [`wait_timeout`](Barrier::wait_timeout) and
 /// [`wait_until`](Barrier::wait_until) added.
 ///
-/// *Blocks* the microprocess, or the kernel thread if the caller is one. A *cancellation point*: a
-/// caller that is cancelled or gives up no longer counts as having come.
+/// *Blocks* the microprocess, or the kernel thread if the caller is not a microprocess. A
+/// *cancellation point*: a caller that is cancelled or gives up no longer counts as arrived.
 ///
-/// Memory ordering: what each did before `wait` *happens before* what any does after it.
+/// Memory ordering: everything before any caller's `wait` *happens before* everything after any
+/// caller's return from it.
 ///
 /// ```
 /// use kumihimo_sync::Barrier;
@@ -37,19 +38,19 @@ pub struct Barrier {
 struct Arrivals {
     queue: Queue,
     come: usize,
-    /// Nodes up to this turn have been let go, those still queued too.
+    /// Nodes up to this turn have been released, even if they are still queued.
     let_go: u64,
 }
 
 impl UnwindSafe for Barrier {}
 impl RefUnwindSafe for Barrier {}
 
-/// Whether the caller was the last to come. As [`std::sync::BarrierWaitResult`], which only std can
-/// make.
+/// Whether the caller arrived last. Stands in for [`std::sync::BarrierWaitResult`], which other
+/// crates cannot construct.
 pub struct BarrierWaitResult(bool);
 
 impl BarrierWaitResult {
-    /// True for exactly one of the threads that wait together.
+    /// Returns true for exactly one of the callers that were released together.
     #[must_use]
     pub fn is_leader(&self) -> bool {
         self.0
@@ -64,24 +65,24 @@ impl fmt::Debug for BarrierWaitResult {
 
 impl Barrier {
     const_fn! {
-        /// A barrier for `n` callers. 0 behaves as 1.
+        /// Creates a barrier for `n` callers. 0 behaves as 1.
         #[inline]
         pub fn new(n: usize) -> Barrier {
             Barrier { size: n, inside: ListLock::new(Rank::List, Arrivals { queue: Queue::new(), come: 0, let_go: 0 }) }
         }
     }
 
-    /// Waits until all have come.
+    /// Waits until all callers have arrived.
     pub fn wait(&self) -> BarrierWaitResult {
         self.wait_limited(None).expect("without a deadline there is a result")
     }
 
-    /// As [`wait`](Barrier::wait), but gives up after `timeout`: None.
+    /// Waits like [`wait`](Barrier::wait), but returns `None` after `timeout`.
     pub fn wait_timeout(&self, timeout: Duration) -> Option<BarrierWaitResult> {
         self.wait_limited(deadline::after(timeout))
     }
 
-    /// As [`wait`](Barrier::wait), but gives up at `deadline`: None.
+    /// Waits like [`wait`](Barrier::wait), but returns `None` at `deadline`.
     pub fn wait_until(&self, deadline: Instant) -> Option<BarrierWaitResult> {
         self.wait_limited(Some(deadline))
     }
@@ -100,7 +101,7 @@ impl Barrier {
             self.wake(limit);
             return Some(BarrierWaitResult(true));
         }
-        // SAFETY: unlinked by the leader, on unwinding, or below.
+        // SAFETY: the last caller unlinks the node, or `withdraw` does, on unwinding or below.
         unsafe { inside.queue.insert(&node) };
         drop(inside);
         let withdraw = OnUnwind(|| {
@@ -115,7 +116,7 @@ impl Barrier {
         (outcome.is_some() || !self.withdraw(&node)).then_some(BarrierWaitResult(false))
     }
 
-    /// Wakes the waiters queued up to `limit`; later ones belong to the next round.
+    /// Wakes the waiters queued up to turn `limit`. Later waiters belong to the next round.
     fn wake(&self, limit: u64) {
         loop {
             let mut batch = [const { None::<Waiter> }; 16];
@@ -125,7 +126,7 @@ impl Barrier {
             }
             drop(inside);
             let more = batch.last().is_some_and(Option::is_some);
-            // All of them are awake before the first one runs.
+            // Without events no woken waiter runs on this VP before the whole batch is awake.
             let _quiet = NoEvents::new();
             batch.into_iter().flatten().for_each(|waiter| waiter.wake());
             if !more {
@@ -134,7 +135,7 @@ impl Barrier {
         }
     }
 
-    /// True if the node no longer counts; false if all had come before it could leave.
+    /// Withdraws a waiter. Returns false if all callers had arrived before it could leave.
     fn withdraw(&self, node: &Node) -> bool {
         let mut inside = self.inside.lock();
         let counts = inside.queue.remove(node) && node.turn() > inside.let_go;

@@ -1,4 +1,4 @@
-//! Waiting for a condition on data that a mutex protects.
+//! Condition variable for data that a mutex guards.
 
 use crate::lock::mutex::MutexGuard;
 use crate::lock::poison::{LockResult, PoisonError};
@@ -13,17 +13,16 @@ use std::ptr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-/// A condition variable for [`Mutex`](crate::Mutex); the API is [`std::sync::Condvar`]'s, with
+/// Condition variable for [`Mutex`](crate::Mutex). The API is that of [`std::sync::Condvar`], with
 /// [`wait_until`](Condvar::wait_until) and [`wait_while_until`](Condvar::wait_while_until) added.
 ///
-/// *Blocks* the microprocess, or the kernel thread if the caller is one. Every wait is
-/// a *cancellation point*: a cancelled waiter unwinds without the lock (the guard went into the
-/// call, so the mutex is not poisoned), and a notification that it had received goes to the next.
-/// Wake-ups can be spurious.
+/// *Blocks* the microprocess, or the kernel thread if the caller is not a microprocess. Every wait
+/// is a *cancellation point*. A cancelled waiter unwinds without the lock; the guard was moved into
+/// the call, so the mutex is not poisoned. A notification that the cancelled waiter had received
+/// goes to the next waiter. Wake-ups can be spurious.
 ///
-/// Order of waiters: higher priority first, then first come first served. One condition variable
-/// may be used with several mutexes at different times, and at the same time too (std panics
-/// there).
+/// Waiters are notified by priority, then in order of arrival. A condition variable may be used
+/// with several mutexes, even at the same time, where std panics.
 ///
 /// ```
 /// use kumihimo_sync::{Condvar, Mutex};
@@ -38,9 +37,9 @@ use std::time::{Duration, Instant};
 /// });
 /// ```
 pub struct Condvar {
-    /// Number of queued waiters, so that a notification without any costs one load. Relaxed will
-    /// do: a waiter counts itself while it holds the mutex, and a notification that must not be
-    /// lost comes after a change made under that mutex.
+    /// Number of queued waiters. With it, a notification without waiters costs one load. Relaxed
+    /// suffices: a waiter increments it while it holds the mutex, and a notification that must not
+    /// be lost follows a change made under that mutex.
     count: AtomicUsize,
     queue: ListLock<Queue>,
 }
@@ -48,13 +47,13 @@ pub struct Condvar {
 impl UnwindSafe for Condvar {}
 impl RefUnwindSafe for Condvar {}
 
-/// Whether a wait with a time limit ended because the time was over. As
-/// [`std::sync::WaitTimeoutResult`], which only std can make.
+/// Whether a wait with a time limit timed out. Stands in for [`std::sync::WaitTimeoutResult`],
+/// which other crates cannot construct.
 #[derive(Debug, PartialEq, Eq, Copy, Clone)]
 pub struct WaitTimeoutResult(bool);
 
 impl WaitTimeoutResult {
-    /// True if the time was over.
+    /// Returns true if the wait timed out.
     #[must_use]
     pub fn timed_out(&self) -> bool {
         self.0
@@ -63,23 +62,24 @@ impl WaitTimeoutResult {
 
 impl Condvar {
     const_fn! {
-        /// A condition variable nobody waits on.
+        /// Creates a condition variable without waiters.
         #[inline]
         pub fn new() -> Condvar {
             Condvar { count: AtomicUsize::new(0), queue: ListLock::new(Rank::List, Queue::new()) }
         }
     }
 
-    /// Unlocks, waits for a notification, locks again. Unlocking and beginning to wait are one step
-    /// for a thread that notifies after a change made under the mutex.
+    /// Unlocks the mutex, waits for a notification, and locks the mutex again. Unlocking and
+    /// queueing are one step for a thread that notifies after a change made under the mutex. Blocks
+    /// the microprocess, or the kernel thread if the caller is not a microprocess.
     ///
     /// # Errors
-    /// The guard inside [`PoisonError`] if the mutex is poisoned when it is locked again.
+    /// Returns the guard inside a [`PoisonError`] if the mutex is poisoned when it is locked again.
     pub fn wait<'a, T: ?Sized>(&self, guard: MutexGuard<'a, T>) -> LockResult<MutexGuard<'a, T>> {
         self.wait_for_signal(guard, None).0
     }
 
-    /// Waits while `condition` is true; it is asked with the mutex locked.
+    /// Waits while `condition` returns true; `condition` is called with the mutex locked.
     ///
     /// # Errors
     /// As [`wait`](Condvar::wait).
@@ -97,7 +97,7 @@ impl Condvar {
         Ok(guard)
     }
 
-    /// As [`wait`](Condvar::wait), but no longer than `timeout`.
+    /// Waits like [`wait`](Condvar::wait), but no longer than `timeout`.
     ///
     /// # Errors
     /// As [`wait`](Condvar::wait).
@@ -109,7 +109,7 @@ impl Condvar {
         self.wait_limited(guard, deadline::after(timeout))
     }
 
-    /// As [`wait`](Condvar::wait), but no longer than until `deadline`.
+    /// Waits like [`wait`](Condvar::wait), but no longer than until `deadline`.
     ///
     /// # Errors
     /// As [`wait`](Condvar::wait).
@@ -121,8 +121,8 @@ impl Condvar {
         self.wait_limited(guard, Some(deadline))
     }
 
-    /// As [`wait_while`](Condvar::wait_while), but no longer than `timeout` in all. If the result
-    /// says that the time was over, the condition was still true.
+    /// Waits like [`wait_while`](Condvar::wait_while), but no longer than `timeout` in total. On a
+    /// time-out, `condition` still returned true.
     ///
     /// # Errors
     /// As [`wait`](Condvar::wait).
@@ -138,8 +138,8 @@ impl Condvar {
         self.wait_while_limited(guard, deadline::after(timeout), condition)
     }
 
-    /// As [`wait_while`](Condvar::wait_while), but no longer than until `deadline`. If the result
-    /// says that the time was over, the condition was still true.
+    /// Waits like [`wait_while`](Condvar::wait_while), but no longer than until `deadline`. On a
+    /// time-out, `condition` still returned true.
     ///
     /// # Errors
     /// As [`wait`](Condvar::wait).
@@ -155,7 +155,7 @@ impl Condvar {
         self.wait_while_limited(guard, Some(deadline), condition)
     }
 
-    /// Wakes the first waiter, if there is one. Nothing is remembered if there is none.
+    /// Wakes the first waiter. Without a waiter the notification has no effect.
     #[inline]
     pub fn notify_one(&self) {
         if self.count.load(Relaxed) != 0 {
@@ -163,14 +163,15 @@ impl Condvar {
         }
     }
 
-    /// Wakes all present waiters.
+    /// Wakes all threads that wait at the time of the call. Without a waiter the notification has
+    /// no effect.
     #[inline]
     pub fn notify_all(&self) {
         if self.count.load(Relaxed) == 0 {
             return;
         }
-        // Only those queued now: one that is woken and waits again must not use up a wake-up that
-        // another should have.
+        // Only waiters queued before the call count: a woken thread that waits again must not
+        // consume a wake-up meant for another waiter.
         let limit = self.queue.lock().turns();
         loop {
             let mut batch = [const { None }; 16];
@@ -184,7 +185,7 @@ impl Condvar {
             }
             drop(queue);
             let more = batch.last().is_some_and(Option::is_some);
-            // All of them are awake before the first one runs.
+            // Without events no woken waiter runs on this VP before the whole batch is awake.
             let _quiet = NoEvents::new();
             batch.into_iter().flatten().for_each(|waiter| waiter.wake());
             if !more {
@@ -241,7 +242,7 @@ impl Condvar {
     ) -> (LockResult<MutexGuard<'a, T>>, bool) {
         let signal = Signal::new();
         let node = Node::new(&signal);
-        // Queued before the mutex is released: a notification in between is not lost.
+        // The node is queued before the mutex is released, so no notification in between is lost.
         let mut queue = self.queue.lock();
         // SAFETY: `CondvarWithdrawal` unlinks the node before this frame ends, however it ends.
         unsafe { queue.insert(&node) };
@@ -255,12 +256,12 @@ impl Condvar {
                 deadline,
             );
             std::mem::forget(withdraw);
-            // A notification after the deadline, but before the waiter has left, counts.
+            // A notification between the deadline and the removal of the node counts.
             outcome.is_some() || !self.remove(&node)
         })
     }
 
-    /// True if the node was still queued.
+    /// Removes the node from the queue. Returns false if a notification has removed it already.
     fn remove(&self, node: &Node) -> bool {
         let mut queue = self.queue.lock();
         let queued = queue.remove(node);
@@ -271,7 +272,8 @@ impl Condvar {
     }
 }
 
-/// While unwinding: takes the node out again, or passes on the notification that came all the same.
+/// Clean-up of a wait that unwinds: unlinks the node, or passes a received notification to the next
+/// waiter.
 struct CondvarWithdrawal<'a> {
     condvar: &'a Condvar,
     node: &'a Node,

@@ -1,10 +1,10 @@
-//! Waiting for one another: what `std::sync` has, for microprocesses and kernel threads alike,
-//! mixed; beyond that semaphores, channels with many receivers, `select!` and the papers'
-//! synchronous message.
+//! Synchronisation for microprocesses and kernel threads, in any mixture. The crate has the types
+//! of `std::sync`, and adds semaphores, channels with several receivers, `select!`, and synchronous
+//! messages (P0).
 //!
-//! Everything blocks the calling *microprocess*; a caller that is a plain kernel thread blocks as
-//! such. All stand on one wait list (`wait/waitlist.rs`) and on the runtime's `park` and `wake`,
-//! and take no kernel lock of their own.
+//! A call that blocks suspends the calling *microprocess*; if the caller is a plain kernel thread,
+//! the call blocks that thread. All types share one wait list (`wait/waitlist.rs`) and the
+//! runtime's `park` and `wake`. They use no kernel lock of their own.
 
 mod barrier;
 mod channel;
@@ -18,7 +18,7 @@ mod semaphore;
 mod tests;
 mod wait;
 
-/// What needs no runtime, under the same names as in `std::sync`.
+/// Items of `std::sync` that need no runtime, re-exported under the same names.
 pub use std::sync::{Arc, Weak, atomic};
 
 pub use barrier::{Barrier, BarrierWaitResult};
@@ -37,8 +37,8 @@ pub use lock::rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use lock::spinlock::{SpinLock, SpinLockGuard};
 pub use semaphore::{Semaphore, SemaphorePermit};
 
-/// For spin locks of one's own: the holder registers, and a waiter gives way where the holder does
-/// not run.
+/// Building blocks for custom spin locks. The holder registers itself, and a waiter yields while
+/// the holder does not run.
 #[cfg(not(loom))]
 pub mod spinning {
     pub use kumihimo_runtime::spinning::{Holding, Pause, hold};

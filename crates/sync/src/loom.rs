@@ -1,9 +1,9 @@
-//! What this crate needs from below: atomics, parking, cancellation. Under `cfg(loom)` all of it is
-//! loom's, with a parker of a few lines, so that the models run the very code that ships.
+//! Atomics, parking and cancellation for this crate. Under `cfg(loom)` they come from loom, with a
+//! parker of a few lines, so that the models run the code that ships.
 //!
 //! No other module imports atomics or the runtime's park and wake.
 
-/// Emits a `const fn` that loom, whose atomics have no const constructor, sees as a plain one.
+/// Emits a `const fn`, or a plain `fn` under loom, whose atomics have no const constructor.
 macro_rules! const_fn {
     ($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty $body:block) => {
         #[cfg(not(loom))]
@@ -26,12 +26,12 @@ mod real {
     use std::cell::Cell;
     use std::time::Instant;
 
-    /// What the word of a lock holds while the caller owns it: not 0, below 2^63, unique among the
-    /// living.
+    /// Returns the mark by which a lock word identifies the caller as owner: not 0, below 2^63, and
+    /// unique among living threads.
     #[inline]
     pub(crate) fn me() -> u64 {
-        // A lean microprocess shares this variable with its kernel thread, so only a foreign thread
-        // may use it.
+        // A lean microprocess shares thread-locals with its kernel thread, so only a foreign thread
+        // may use the `MARK` of `foreign`.
         if kumihimo_runtime::park::waits_as_microprocess() { Waiter::mark() } else { foreign() }
     }
 
@@ -50,14 +50,14 @@ mod real {
         mark
     }
 
-    /// The living microprocess that `me` was called by. None for foreign kernel threads, whose
-    /// priority is not ours to change.
+    /// Returns the living microprocess whose mark this is. `None` for foreign kernel threads, whose
+    /// priority the runtime does not change.
     pub(crate) fn find(mark: u64) -> Option<Waiter> {
         Waiter::of_mark(mark)
     }
 
-    /// A cancellation point before a wait. Not the runtime's own, which is a switch point too: the
-    /// wait is one.
+    /// Cancellation point before a wait. Calls the runtime's `cancel::point` only to unwind,
+    /// because that is also a switch point, which the wait itself is already.
     #[inline]
     pub(crate) fn point() {
         if cancel::would_unwind() {
@@ -65,8 +65,8 @@ mod real {
         }
     }
 
-    /// Whether the owner of a lock can be running while we look at it: never on a lone virtual
-    /// processor (but inside `blocking`), nor on a lone core.
+    /// Whether the owner of a lock can run while the caller spins. False with a single VP, except
+    /// inside `blocking`, and on a single core.
     #[inline]
     pub(crate) fn parallel() -> bool {
         kumihimo_runtime::park::vps() != Some(1) && cores() > 1
@@ -94,7 +94,7 @@ mod real {
         kumihimo_runtime::park::park(why, deadline);
     }
 
-    /// Orders lockers of a model only: see the other one.
+    /// Empty stand-in for the `Turn` of the loom models.
     #[derive(Debug)]
     pub(crate) struct Turn;
     pub(crate) type TurnGuard<'a> = std::marker::PhantomData<&'a Turn>;
@@ -112,11 +112,12 @@ mod real {
 
     #[cfg(test)]
     #[test]
-    fn nobody_spins_on_a_lone_virtual_processor() {
+    fn single_vp_does_not_spin() {
         let on = |vps| {
             kumihimo_runtime::runtime::Runtime::builder().vps(vps).build().expect("a runtime").run(
                 || {
-                    // Kernel threads instead of microprocesses have no virtual processor.
+                    // On the fallback back end, which runs kernel threads instead of
+                    // microprocesses, there is no VP.
                     let lone = vps == 1 && kumihimo_runtime::park::on_vp();
                     assert_eq!(parallel(), cores() > 1 && !lone);
                 },
@@ -139,7 +140,7 @@ mod model {
     use ::loom::sync::{Arc, Condvar, Mutex};
     use std::time::Instant;
 
-    /// The models have no events.
+    /// Stand-in for `NoEvents`: the models have no events.
     pub(crate) struct NoEvents;
 
     impl NoEvents {
@@ -178,7 +179,7 @@ mod model {
         }));
     }
 
-    // loom counts its threads, so these are small and the same in every run of a model.
+    // loom numbers its threads, so the marks are small and the same in every run of a model.
     pub(crate) fn me() -> u64 {
         let text = format!("{:?}", ::loom::thread::current().id());
         let number: String = text.chars().filter(char::is_ascii_digit).collect();
@@ -193,7 +194,8 @@ mod model {
         false
     }
 
-    /// A deadline counts as passed at once: the model explores the race between time-out and wake.
+    /// Treats a deadline as passed at once, so that a model explores the race between time-out and
+    /// wake-up.
     pub(crate) fn park(_why: Wait, deadline: Option<Instant>) {
         ME.with(|w| {
             let mut permit = w.0.permit.lock().unwrap();
@@ -219,7 +221,7 @@ mod model {
 
     pub(crate) fn point() {}
 
-    /// Lockers of a spin lock wait here: loom would try every number of turns of a spinning one.
+    /// Serialises the lockers of a spin lock: loom would otherwise explore every number of spins.
     #[derive(Debug)]
     pub(crate) struct Turn(Mutex<()>);
     pub(crate) type TurnGuard<'a> = ::loom::sync::MutexGuard<'a, ()>;

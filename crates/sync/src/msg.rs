@@ -1,14 +1,15 @@
-//! The synchronous message of the papers (P0): `send_recv` sends a request and waits for the reply;
-//! the other side `receive`s, `reply`s, or does both in one call, `reply_and_receive`.
+//! Synchronous messages (P0): `send_recv` sends a request and waits for the reply. The other side
+//! calls `receive` and `reply`, or combines both in `reply_and_receive`.
 //!
-//! A message goes from the stack of one microprocess to the stack of the other: nothing is
-//! allocated, and the processor goes over with it (the woken one runs next where its peer ran).
-//! Requests are received by the priority of their senders, then first come first served.
+//! A message is copied from the stack of one microprocess to the stack of the other, without
+//! allocation. The VP switches with the message: the woken microprocess runs next on the VP of its
+//! peer. Requests are received by the priority of their senders, then in order of arrival.
 //!
-//! All waits block the microprocess (or the kernel thread, if a caller is one) and
-//! are *cancellation points*. A client that gives up (deadline, cancellation) takes its request
-//! back if it was not received yet; otherwise the reply will find nobody and is returned to the
-//! server. Sending *happens before* receiving, replying before the return of `send_recv`.
+//! All waits block the microprocess, or the kernel thread if the caller is not a microprocess, and
+//! are *cancellation points*. A client that gives up, by deadline or cancellation, withdraws its
+//! request if no server has received it. If a server has received it, the later reply is returned
+//! to that server. Sending *happens before* receiving, and replying *happens before* the return of
+//! `send_recv`.
 //!
 //! ```
 //! use kumihimo_sync::msg::{self, Request};
@@ -55,13 +56,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use std::time::{Duration, Instant};
 
-/// Makes a mailbox, and the first address under which it can be reached.
+/// Creates a mailbox and its first address.
 #[must_use]
 pub fn mailbox<Q, R>() -> (Address<Q, R>, Mailbox<Q, R>) {
     let core = Arc::new(MailboxCore::new());
     let mailbox = Mailbox {
-        // SAFETY: `count_waiters` is of this type; the mailbox drops its entry before its count of
-        // the core.
+        // SAFETY: `count_waiters` belongs to this `MailboxCore` type. The mailbox drops its entry
+        // before its reference to the core.
         entry: unsafe {
             TableEntry::open(Arc::as_ptr(&core).cast(), MailboxCore::<Q, R>::count_waiters)
         },
@@ -73,7 +74,7 @@ pub fn mailbox<Q, R>() -> (Address<Q, R>, Mailbox<Q, R>) {
 /// Sends `message` and waits for the reply. See [`Address::send_recv`].
 ///
 /// # Errors
-/// If there is nobody to receive it, or it was received and never answered.
+/// Fails if the mailbox is gone, or if the request is dropped without a reply.
 #[inline]
 pub fn send_recv<Q, R>(to: &Address<Q, R>, message: Q) -> Result<R, SendRecvError<Q>> {
     to.send_recv(message)
@@ -82,22 +83,22 @@ pub fn send_recv<Q, R>(to: &Address<Q, R>, message: Q) -> Result<R, SendRecvErro
 /// Waits for a request. See [`Mailbox::receive`].
 ///
 /// # Errors
-/// If there is none and all addresses are gone.
+/// Fails if there is no request and all addresses are dropped.
 #[inline]
 pub fn receive<Q, R>(mailbox: &Mailbox<Q, R>) -> Result<Request<'_, Q, R>, RecvError> {
     mailbox.receive()
 }
 
-/// Answers a request. See [`Caller::reply`].
+/// Replies to a request. See [`Caller::reply`].
 ///
 /// # Errors
-/// The reply comes back if the client has given up.
+/// Returns the reply if the client has given up.
 #[inline]
 pub fn reply<Q, R>(to: Caller<'_, Q, R>, reply: R) -> Result<(), R> {
     to.reply(reply)
 }
 
-/// Answers a request and waits for the next in one step. See [`Mailbox::reply_and_receive`].
+/// Replies to a request and waits for the next request. See [`Mailbox::reply_and_receive`].
 ///
 /// # Errors
 /// As [`receive`]. A reply to a client that has given up is dropped.
@@ -110,22 +111,23 @@ pub fn reply_and_receive<'a, Q, R>(
     mailbox.reply_and_receive(to, reply)
 }
 
-/// Where clients send to. Clone it for more clients; when all are gone, `receive` says so.
+/// Address to which clients send. Clones send to the same mailbox; `receive` fails once all are
+/// dropped.
 pub struct Address<Q, R> {
     core: Arc<MailboxCore<Q, R>>,
 }
 
-/// Where a server receives. Several may, each request going to one of them. A resource of kind
-/// `mailbox`.
+/// Mailbox from which servers receive. If several servers receive, each request goes to one of
+/// them. A resource of kind `mailbox`.
 pub struct Mailbox<Q, R> {
-    /// Dropped before the core.
+    /// Dropped before the core, to which the entry holds a pointer.
     #[cfg_attr(loom, allow(dead_code))]
     entry: TableEntry,
     core: Arc<MailboxCore<Q, R>>,
 }
 
-// SAFETY: requests and replies go from thread to thread, which their being `Send` allows; the state
-// is under a lock.
+// SAFETY: requests and replies move from thread to thread, which `Q: Send` and `R: Send` allow; a
+// lock guards the state.
 unsafe impl<Q: Send, R: Send> Send for Address<Q, R> {}
 // SAFETY: as above.
 unsafe impl<Q: Send, R: Send> Sync for Address<Q, R> {}
@@ -133,10 +135,10 @@ unsafe impl<Q: Send, R: Send> Sync for Address<Q, R> {}
 unsafe impl<Q: Send, R: Send> Send for Mailbox<Q, R> {}
 // SAFETY: as above.
 unsafe impl<Q: Send, R: Send> Sync for Mailbox<Q, R> {}
-// SAFETY: the node is only touched under the lock and after it was found in the list, by whichever
-// thread.
+// SAFETY: a thread dereferences the node only under the lock and after it has found the node in the
+// list.
 unsafe impl<Q: Send, R: Send> Send for Caller<'_, Q, R> {}
-// SAFETY: a shared `Caller` does nothing.
+// SAFETY: no method of `Caller` takes `&self`, except `Debug`, which reads no field.
 unsafe impl<Q: Send, R: Send> Sync for Caller<'_, Q, R> {}
 impl<Q, R> UnwindSafe for Address<Q, R> {}
 impl<Q, R> RefUnwindSafe for Address<Q, R> {}
@@ -144,18 +146,19 @@ impl<Q, R> UnwindSafe for Mailbox<Q, R> {}
 impl<Q, R> RefUnwindSafe for Mailbox<Q, R> {}
 
 impl<Q, R> Address<Q, R> {
-    /// Sends `message` and waits for the reply.
+    /// Sends `message` and waits for the reply. Blocks the microprocess, or the kernel thread if
+    /// the caller is not a microprocess. A cancellation point.
     ///
     /// # Errors
-    /// [`SendRecvError::Closed`] if there is no receiver, [`SendRecvError::Unanswered`] if the
-    /// receiver dropped it.
+    /// [`SendRecvError::Closed`] if the mailbox is gone; [`SendRecvError::Unanswered`] if the
+    /// server drops the request without a reply.
     #[inline]
     pub fn send_recv(&self, message: Q) -> Result<R, SendRecvError<Q>> {
         self.call(message, None)
     }
 
-    /// As [`send_recv`](Address::send_recv), but gives up after `timeout`, whether the request was
-    /// received or not.
+    /// Sends like [`send_recv`](Address::send_recv), but gives up after `timeout`, whether or not a
+    /// server has received the request.
     ///
     /// # Errors
     /// As [`send_recv`](Address::send_recv), and [`SendRecvError::Timeout`].
@@ -163,8 +166,8 @@ impl<Q, R> Address<Q, R> {
         self.call(message, deadline::after(timeout))
     }
 
-    /// As [`send_recv`](Address::send_recv), but gives up at `deadline`, whether the request was
-    /// received or not.
+    /// Sends like [`send_recv`](Address::send_recv), but gives up at `deadline`, whether or not a
+    /// server has received the request.
     ///
     /// # Errors
     /// As [`send_recv`](Address::send_recv), and [`SendRecvError::Timeout`].
@@ -184,7 +187,7 @@ impl<Q, R> Address<Q, R> {
         let node =
             Node::with(current(), &signal, ptr::from_mut::<ClientSlot<Q, R>>(&mut call).cast(), 0);
         let call: *const ClientSlot<Q, R> = node.slot.cast();
-        // SAFETY: called where the request is in the slot and nobody else will take it.
+        // SAFETY: called only while the slot holds the request and no server can take it.
         let take_request = || unsafe { (*call).request.assume_init_read() };
 
         let mut guard = core.state.lock();
@@ -207,7 +210,7 @@ impl<Q, R> Address<Q, R> {
             server.finish(DELIVERED)
         });
         if server.is_none() {
-            // SAFETY: unlinked by a server, by the guard below on unwinding, or by `withdraw`.
+            // SAFETY: a server unlinks the node, or `on_unwind` below, or `withdraw`.
             unsafe { state.clients.insert(&node) };
         }
         drop(guard);
@@ -216,19 +219,19 @@ impl<Q, R> Address<Q, R> {
         }
 
         let on_unwind = OnUnwind(|| {
-            // What is in the slot at that time is dropped: our request, or a reply that came all
-            // the same.
+            // Drops the content of the slot: the request if no server took it, or the reply if one
+            // arrived during the cancellation.
             if core.withdraw(&node) == Withdrawal::Unreceived || signal.get() == Some(CLOSED) {
                 drop(take_request());
             } else if signal.get() == Some(DELIVERED) {
-                // SAFETY: the outcome says that the reply is there.
+                // SAFETY: `DELIVERED` means that the slot holds the reply.
                 drop(unsafe { (*call).reply.assume_init_read() });
             }
         });
         let why = Wait::Message(ptr::from_ref(core).addr());
         if deadline.is_none() && signal.get().is_none() {
-            // Cancellation was looked for on entry; a request since then has left a permit, which
-            // ends this at once.
+            // `point` above has checked for cancellation. A later request has left a permit, with
+            // which `park` returns at once.
             park(why, None);
         }
         let mut outcome = waitlist::wait_cancellable(&signal, why, deadline);
@@ -241,7 +244,7 @@ impl<Q, R> Address<Q, R> {
             }
         }
         match outcome {
-            // SAFETY: the outcome says that the reply is there.
+            // SAFETY: `DELIVERED` means that the slot holds the reply.
             Some(DELIVERED) => Ok(unsafe { (*call).reply.assume_init_read() }),
             Some(CLOSED) => Err(SendRecvError::Closed(take_request())),
             _ => Err(SendRecvError::Unanswered),
@@ -250,27 +253,29 @@ impl<Q, R> Address<Q, R> {
 }
 
 impl<Q, R> Mailbox<Q, R> {
-    /// Its id in the resource table. None where the table was full when it was made.
+    /// Returns the mailbox's id in the resource table, or `None` if the table was full when the
+    /// mailbox was created.
     #[cfg(not(loom))]
     #[must_use]
     pub fn resource(&self) -> Option<kumihimo_resource::id::Id> {
         self.entry.id()
     }
 
-    /// Waits for a request.
+    /// Waits for a request. Blocks the microprocess, or the kernel thread if the caller is not a
+    /// microprocess. A cancellation point.
     ///
     /// # Errors
-    /// If there is none and all addresses are gone.
+    /// Fails if there is no request and all addresses are dropped.
     #[inline]
     pub fn receive(&self) -> Result<Request<'_, Q, R>, RecvError> {
         self.core.serve(None, None).map_err(|_| RecvError)
     }
 
-    /// Receives a request if there is one.
+    /// Receives a request if there is one. Never blocks.
     ///
     /// # Errors
-    /// [`ReceiveError::Empty`] if there is none; [`ReceiveError::Closed`] if all addresses are gone
-    /// besides.
+    /// [`ReceiveError::Closed`] if there is no request and all addresses are dropped;
+    /// [`ReceiveError::Empty`] if there is only no request.
     pub fn try_receive(&self) -> Result<Request<'_, Q, R>, ReceiveError> {
         let mut state = self.core.state.lock();
         match state.next(&self.core) {
@@ -280,26 +285,26 @@ impl<Q, R> Mailbox<Q, R> {
         }
     }
 
-    /// As [`receive`](Mailbox::receive), but gives up after `timeout`.
+    /// Receives like [`receive`](Mailbox::receive), but gives up after `timeout`.
     ///
     /// # Errors
-    /// [`ReceiveError::Empty`] if the time is over; [`ReceiveError::Closed`] if all addresses are
-    /// gone.
+    /// [`ReceiveError::Empty`] if the timeout expires; [`ReceiveError::Closed`] if there is no
+    /// request and all addresses are dropped.
     pub fn receive_timeout(&self, timeout: Duration) -> Result<Request<'_, Q, R>, ReceiveError> {
         self.core.serve(None, deadline::after(timeout))
     }
 
-    /// As [`receive`](Mailbox::receive), but gives up at `deadline`.
+    /// Receives like [`receive`](Mailbox::receive), but gives up at `deadline`.
     ///
     /// # Errors
-    /// [`ReceiveError::Empty`] if the time is over; [`ReceiveError::Closed`] if all addresses are
-    /// gone.
+    /// [`ReceiveError::Empty`] if the deadline passes; [`ReceiveError::Closed`] if there is no
+    /// request and all addresses are dropped.
     pub fn receive_until(&self, deadline: Instant) -> Result<Request<'_, Q, R>, ReceiveError> {
         self.core.serve(None, Some(deadline))
     }
 
-    /// Answers a request and waits for the next, in one step: if no other request is there, the
-    /// client runs next. `to` may have come from another mailbox of the same types.
+    /// Replies to a request and waits for the next request, in one step. If no other request waits,
+    /// the client runs next. `to` may belong to another mailbox of the same types.
     ///
     /// # Errors
     /// As [`receive`](Mailbox::receive). A reply to a client that has given up is dropped.
@@ -314,10 +319,10 @@ impl<Q, R> Mailbox<Q, R> {
 }
 
 impl<Q, R> Caller<'_, Q, R> {
-    /// Ends the client's wait with this reply. Does not block.
+    /// Sends the reply and ends the client's wait. Does not block.
     ///
     /// # Errors
-    /// The reply comes back if the client has given up.
+    /// Returns the reply if the client has given up.
     #[inline]
     pub fn reply(self, reply: R) -> Result<(), R> {
         let this = ManuallyDrop::new(self);
@@ -363,8 +368,8 @@ impl<Q, R> Drop for Mailbox<Q, R> {
     fn drop(&mut self) {
         self.core.state.lock().no_servers = true;
         self.core.close(|state| &mut state.clients);
-        // Those whose request was received have a `Caller`, which borrows the mailbox and has been
-        // dropped before it, or was forgotten: let nobody wait for ever.
+        // Each `Caller` borrows the mailbox, so it was dropped before the mailbox or was forgotten.
+        // A forgotten `Caller` leaves its client in `taken`: end its wait.
         loop {
             let waiter =
                 self.core.state.lock().taken.pop().map(|claimed| claimed.finish(UNANSWERED));

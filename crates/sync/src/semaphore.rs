@@ -1,4 +1,4 @@
-//! Counting permits.
+//! Counting semaphore.
 
 use crate::loom::{AtomicUsize, NoEvents, Wait, Waiter, const_fn, current};
 use crate::wait::deadline;
@@ -10,21 +10,21 @@ use std::ptr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
 
-/// The lowest bit of the word: somebody waits, so nobody may help himself. The permits stand above
-/// it.
+/// Lowest bit of the word, set while threads wait: permits are then taken under the queue's lock
+/// only. The bits above it hold the number of permits.
 const WAITERS: usize = 1;
 const ONE: usize = 2;
 
-/// A counting semaphore for microprocesses and kernel threads alike, mixed.
+/// Counting semaphore for microprocesses and kernel threads, in any mixture.
 ///
-/// `acquire` takes permits and *blocks* the microprocess (or kernel thread) until there are enough;
-/// it is a *cancellation point* where it has to wait. Permits come back when the
-/// [`SemaphorePermit`] is dropped, or by [`add_permits`](Semaphore::add_permits).
+/// `acquire` takes permits and *blocks* until there are enough: the microprocess, or the kernel
+/// thread if the caller is not a microprocess. It is a *cancellation point* if it blocks. Permits
+/// return when the [`SemaphorePermit`] is dropped, or by [`add_permits`](Semaphore::add_permits).
 ///
-/// Order of waiters: higher priority first, then first come first served, with no overtaking: a
-/// request for many permits is not starved by requests for one.
+/// Waiters are served by priority, then in order of arrival, without overtaking: a request for many
+/// permits is not starved by requests for one.
 ///
-/// Memory ordering: giving a permit back *happens before* its next acquisition.
+/// Memory ordering: returning a permit *happens before* its next acquisition.
 ///
 /// ```
 /// use kumihimo_sync::Semaphore;
@@ -41,7 +41,7 @@ pub struct Semaphore {
     queue: ListLock<Queue>,
 }
 
-/// Permits taken from a [`Semaphore`]; dropping gives them back.
+/// Permits acquired from a [`Semaphore`]; returned on drop.
 #[must_use = "if unused the permit is given back at once"]
 #[derive(Debug)]
 pub struct SemaphorePermit<'a> {
@@ -50,58 +50,58 @@ pub struct SemaphorePermit<'a> {
 }
 
 impl Semaphore {
-    /// The most permits that a semaphore can hold.
+    /// Maximum number of permits of a semaphore.
     pub const MAX_PERMITS: usize = usize::MAX >> 1;
 
     const_fn! {
-        /// A semaphore with that many permits.
+        /// Creates a semaphore with `permits` permits.
         ///
         /// # Panics
-        /// If that is more than [`MAX_PERMITS`](Semaphore::MAX_PERMITS).
+        /// If `permits` exceeds [`MAX_PERMITS`](Semaphore::MAX_PERMITS).
         pub fn new(permits: usize) -> Semaphore {
             assert!(permits <= Semaphore::MAX_PERMITS, "a semaphore cannot hold that many permits");
             Semaphore { word: AtomicUsize::new(permits * ONE), queue: ListLock::new(Rank::List, Queue::new()) }
         }
     }
 
-    /// How many permits are there; out of date at once.
+    /// Returns the number of available permits. Other threads may change it at any time.
     pub fn available_permits(&self) -> usize {
         self.word.load(Relaxed) / ONE
     }
 
-    /// Takes one permit; blocks until there is one.
+    /// Acquires one permit, blocking until one is available.
     pub fn acquire(&self) -> SemaphorePermit<'_> {
         self.acquire_many(1)
     }
 
-    /// Takes `count` permits, all at once; blocks until there are that many. More than will ever be
-    /// there: blocks for ever.
+    /// Acquires `count` permits together, blocking until that many are available. Blocks for ever
+    /// if the semaphore never holds that many.
     pub fn acquire_many(&self, count: usize) -> SemaphorePermit<'_> {
         self.take(count, None);
         SemaphorePermit { semaphore: self, count }
     }
 
-    /// Takes one permit if that is possible at once, without overtaking the waiters.
+    /// Acquires one permit if it is available and no thread waits. Never blocks.
     pub fn try_acquire(&self) -> Option<SemaphorePermit<'_>> {
         self.try_acquire_many(1)
     }
 
-    /// Takes `count` permits if that is possible at once, without overtaking the waiters.
+    /// Acquires `count` permits if they are available and no thread waits. Never blocks.
     pub fn try_acquire_many(&self, count: usize) -> Option<SemaphorePermit<'_>> {
         self.take_free(count).then(|| SemaphorePermit { semaphore: self, count })
     }
 
-    /// Takes one permit, or gives up after `timeout`.
+    /// Acquires one permit, or returns `None` after `timeout`.
     pub fn acquire_timeout(&self, timeout: Duration) -> Option<SemaphorePermit<'_>> {
         self.acquire_limited(1, deadline::after(timeout))
     }
 
-    /// Takes one permit, or gives up at `deadline`.
+    /// Acquires one permit, or returns `None` at `deadline`.
     pub fn acquire_until(&self, deadline: Instant) -> Option<SemaphorePermit<'_>> {
         self.acquire_limited(1, Some(deadline))
     }
 
-    /// Takes `count` permits, or gives up after `timeout`.
+    /// Acquires `count` permits, or returns `None` after `timeout`.
     pub fn acquire_many_timeout(
         &self,
         count: usize,
@@ -110,7 +110,7 @@ impl Semaphore {
         self.acquire_limited(count, deadline::after(timeout))
     }
 
-    /// Takes `count` permits, or gives up at `deadline`.
+    /// Acquires `count` permits, or returns `None` at `deadline`.
     pub fn acquire_many_until(
         &self,
         count: usize,
@@ -119,16 +119,16 @@ impl Semaphore {
         self.acquire_limited(count, Some(deadline))
     }
 
-    /// Adds permits. Waiters are served first.
+    /// Adds `count` permits and gives them to waiters first.
     ///
     /// # Panics
-    /// If the sum is more than [`MAX_PERMITS`](Semaphore::MAX_PERMITS); nothing is added then.
+    /// If the sum exceeds [`MAX_PERMITS`](Semaphore::MAX_PERMITS). No permit is added then.
     pub fn add_permits(&self, count: usize) {
         let mut word = self.word.load(Relaxed);
         while word & WAITERS == 0 {
             let sum = (word / ONE).checked_add(count).filter(|&n| n <= Semaphore::MAX_PERMITS);
             let sum = sum.expect("a semaphore cannot hold that many permits");
-            // The bit is off, so nobody waits, and nobody begins to without changing the word.
+            // The bit is clear, so no thread waits; a thread that starts to wait changes the word.
             match self.word.compare_exchange_weak(word, sum * ONE, Release, Relaxed) {
                 Ok(_) => return,
                 Err(w) => word = w,
@@ -165,17 +165,17 @@ impl Semaphore {
         let signal = Signal::new();
         let node = Node::with(current(), &signal, ptr::null_mut(), count);
         let mut queue = self.queue.lock();
-        // From here on permits change under the lock only.
+        // From here on the permits change only under the lock.
         let word = self.word.fetch_or(WAITERS, Acquire);
         if word & WAITERS == 0 && word / ONE >= count {
-            // Release: hands on what the threads that gave the rest back did before.
+            // Release: passes on the writes of the threads that returned the remaining permits.
             self.word.store(word - count * ONE, Release);
             return true;
         }
-        // SAFETY: unlinked by a waker, by `SemaphoreWithdrawal` on unwinding, or by `withdraw`
+        // SAFETY: a waker unlinks the node, or `SemaphoreWithdrawal` on unwinding, or `withdraw`
         // below.
         unsafe { queue.insert(&node) };
-        // A higher priority may be served before those it has just passed.
+        // With a higher priority than the earlier waiters, this request may be satisfiable at once.
         self.serve_all(queue);
         let withdraw = SemaphoreWithdrawal { semaphore: self, node: &node };
         let outcome = waitlist::wait_cancellable(
@@ -187,7 +187,8 @@ impl Semaphore {
         outcome.is_some() || !self.withdraw(&node)
     }
 
-    /// True if the node was still queued. Those behind it may have been waiting only for it.
+    /// Removes the node and serves the waiters that it held up. Returns false if it was no longer
+    /// queued.
     fn withdraw(&self, node: &Node) -> bool {
         let mut queue = self.queue.lock();
         let queued = queue.remove(node);
@@ -207,7 +208,8 @@ impl Semaphore {
                 drop(queue);
                 panic!("a semaphore cannot hold that many permits");
             };
-            // The bit may have gone off meanwhile, and others be changing the word.
+            // The bit may have been cleared since, in which case other threads change the word
+            // without the lock.
             match self.word.compare_exchange_weak(
                 word,
                 (sum * ONE) | (word & WAITERS),
@@ -221,14 +223,14 @@ impl Semaphore {
         self.serve_all(queue);
     }
 
-    /// Hands permits to the first waiters as far as they go, a batch at a time, and wakes them
+    /// Gives permits to the first waiters while the permits last, in batches, and wakes them
     /// without the lock.
     fn serve_all<'a>(&'a self, mut queue: ListLockGuard<'a, Queue>) {
         loop {
             let served = self.serve(&mut queue);
             drop(queue);
             let more = served.last().is_some_and(Option::is_some);
-            // All of them are awake before the first one runs.
+            // Without events no woken waiter runs on this VP before the whole batch is awake.
             let _quiet = NoEvents::new();
             served.into_iter().flatten().for_each(|waiter| waiter.wake());
             if !more {
@@ -252,15 +254,15 @@ impl Semaphore {
             }
             *place = queue.pop().map(|claimed| claimed.finish(WOKEN));
         }
-        // While the bit is on, the word changes under this lock only. Release: the permits that
-        // were given back are passed on to threads that help themselves.
+        // While the bit is set, the word changes under this lock only. Release: passes the writes
+        // of the threads that returned permits to later acquirers.
         let bit = if queue.is_empty() { 0 } else { WAITERS };
         self.word.store((permits * ONE) | bit, Release);
         served
     }
 }
 
-/// While unwinding: takes the node out, or gives back the permits that came all the same.
+/// Clean-up of a wait that unwinds: unlinks the node, or returns the permits that it received.
 struct SemaphoreWithdrawal<'a> {
     semaphore: &'a Semaphore,
     node: &'a Node,
@@ -275,7 +277,7 @@ impl Drop for SemaphoreWithdrawal<'_> {
 }
 
 impl SemaphorePermit<'_> {
-    /// How many permits this stands for.
+    /// Returns the number of permits held.
     pub fn count(&self) -> usize {
         self.count
     }

@@ -1,3 +1,3 @@
-//! Models of the protocols of the whole crate.
+//! loom models of this crate's protocols.
 
 mod loom;

@@ -77,7 +77,7 @@ fn every_message_arrives_once_and_in_order() {
 }
 
 #[test]
-fn unbounded() {
+fn unbounded_channel_delivers_in_order() {
     let (sender, receiver) = mpsc::channel();
     for n in 0..10_000 {
         sender.send(n).unwrap();
@@ -136,8 +136,8 @@ fn rendezvous_waits_for_the_receiver() {
 }
 
 #[test]
-fn messages_are_answered() {
-    let seed = seed("messages_are_answered");
+fn requests_get_their_own_replies() {
+    let seed = seed("requests_get_their_own_replies");
     let (address, mailbox) = msg::mailbox::<u64, u64>();
     crew(|s| {
         for t in 0..4 {
@@ -188,13 +188,13 @@ fn messages_are_answered() {
 }
 
 #[test]
-fn message_ends() {
+fn message_outcomes_reach_both_sides() {
     let (address, mailbox) = msg::mailbox::<String, ()>();
     assert_eq!(mailbox.try_receive().unwrap_err(), ReceiveError::Empty);
     assert_eq!(mailbox.receive_timeout(Duration::from_millis(1)).unwrap_err(), ReceiveError::Empty);
     assert_eq!(mailbox.receive_until(Instant::now()).unwrap_err(), ReceiveError::Empty);
     crew(|s| {
-        // The reply arrives although no other request comes in time.
+        // The reply arrives although no other request arrives before the deadline.
         let client = s.scope.spawn(|| address.send_recv("one".into()));
         let from = mailbox.receive().unwrap().from;
         let limit = Duration::from_micros(100);
@@ -207,7 +207,7 @@ fn message_ends() {
     let late = address.send_recv_timeout("late".into(), Duration::from_millis(1));
     assert_eq!(late, Err(SendRecvError::Timeout(Some("late".into()))));
     crew(|s| {
-        // Received, but not answered in time: the reply comes back to the server.
+        // Received, but not replied to in time: the reply returns to the server.
         let (slow, request) = loop {
             let client = s
                 .scope
@@ -224,11 +224,11 @@ fn message_ends() {
         let Request { message, from } = request;
         assert_eq!(message, "slow");
         assert_eq!(from.reply(()), Err(()));
-        // Given up by the server.
+        // Dropped by the server without a reply.
         let client = s.scope.spawn(|| address.send_recv("dropped".into()));
         drop(mailbox.receive());
         assert_eq!(client.join().unwrap(), Err(SendRecvError::Unanswered));
-        // Several held at once, answered in another order.
+        // Several requests held at once, and replied to in another order.
         let clients: Vec<_> =
             (0..3).map(|_| s.scope.spawn(|| address.send_recv("held".into()))).collect();
         let mut held: Vec<_> = (0..3).map(|_| mailbox.receive().unwrap()).collect();

@@ -23,8 +23,8 @@ fn mine() -> u8 {
     park::current().priority()
 }
 
-/// Gives others their turn until the caller's effective priority is `p`. The suite's time limit
-/// says if it never is.
+/// Sleeps repeatedly until the caller's effective priority is `p`. If it never is, the suite's time
+/// limit fails the test.
 fn until(p: u8) {
     while mine() != p {
         thread::sleep(Duration::from_micros(50));
@@ -37,8 +37,8 @@ fn wait_for(flag: &AtomicBool) {
     }
 }
 
-/// Begins one of priority 5 that holds the mutex until it has had each of these priorities in turn.
-/// Returns once it holds it.
+/// Starts a microprocess of priority 5 that holds the mutex until it has had each of these
+/// priorities in turn. Returns once it holds the mutex.
 fn holder(mutex: &Arc<Mutex<()>>, lent: &'static [u8]) -> thread::JoinHandle<()> {
     let held = Arc::new(AtomicBool::new(false));
     let (m, h) = (mutex.clone(), held.clone());
@@ -54,8 +54,8 @@ fn holder(mutex: &Arc<Mutex<()>>, lent: &'static [u8]) -> thread::JoinHandle<()>
 }
 
 #[test]
-fn the_owner_inherits_while_it_holds() {
-    if !microprocesses("the_owner_inherits_while_it_holds") {
+fn owner_inherits_while_it_holds() {
+    if !microprocesses("owner_inherits_while_it_holds") {
         return;
     }
     let mutex = Arc::new(Mutex::new(()));
@@ -67,8 +67,8 @@ fn the_owner_inherits_while_it_holds() {
 }
 
 #[test]
-fn along_a_chain() {
-    if !microprocesses("along_a_chain") {
+fn priority_propagates_along_a_chain() {
+    if !microprocesses("priority_propagates_along_a_chain") {
         return;
     }
     let (a, b) = (Arc::new(Mutex::new(())), Arc::new(Mutex::new(())));
@@ -93,11 +93,11 @@ fn along_a_chain() {
     }
 }
 
-/// A loan ends with the wait that it was for, by time-out too, all along the chain; others' loans
-/// stay.
+/// A loan ends with the wait for which it was granted, along the whole chain and also on a
+/// time-out. Loans of other waiters stay.
 #[test]
-fn a_loan_ends_with_its_wait() {
-    if !microprocesses("a_loan_ends_with_its_wait") {
+fn loan_ends_with_its_wait() {
+    if !microprocesses("loan_ends_with_its_wait") {
         return;
     }
     let (a, b) = (Arc::new(Mutex::new(())), Arc::new(Mutex::new(())));
@@ -113,7 +113,7 @@ fn a_loan_ends_with_its_wait() {
     let (n, over) = (b.clone(), end.clone());
     let brief = at(60, move || {
         while n.lock_timeout(Duration::from_millis(2)).is_err() && !over.load(Ordering::SeqCst) {
-            // The next to lend is there before the last loan ends, or not: either way the priority
+            // The next lender may queue before or after the last loan ends: either way the priority
             // passes through 40.
             thread::sleep(Duration::from_millis(2));
         }
@@ -128,8 +128,8 @@ fn a_loan_ends_with_its_wait() {
 }
 
 #[test]
-fn two_mutexes_two_loans() {
-    if !microprocesses("two_mutexes_two_loans") {
+fn loans_of_two_mutexes_end_separately() {
+    if !microprocesses("loans_of_two_mutexes_end_separately") {
         return;
     }
     let (a, b) = (Arc::new(Mutex::new(())), Arc::new(Mutex::new(())));
@@ -139,7 +139,7 @@ fn two_mutexes_two_loans() {
         let (first, second) = (m.lock().unwrap(), n.lock().unwrap());
         h.store(true, Ordering::SeqCst);
         until(60);
-        // Both must have queued: the lower loan shows when the higher one ends.
+        // Both waiters must have queued: the lower loan takes effect when the higher loan ends.
         drop(first);
         until(50);
         drop(second);
@@ -152,10 +152,10 @@ fn two_mutexes_two_loans() {
     others.into_iter().for_each(|t| t.join().unwrap());
 }
 
-/// Kernel threads lend (they count as 32), but do not borrow.
+/// Kernel threads lend with priority 32, but do not borrow.
 #[test]
-fn kernel_threads_lend() {
-    if !microprocesses("kernel_threads_lend") {
+fn kernel_threads_lend_but_do_not_borrow() {
+    if !microprocesses("kernel_threads_lend_but_do_not_borrow") {
         return;
     }
     let mutex = Arc::new(Mutex::new(()));
@@ -172,10 +172,10 @@ fn kernel_threads_lend() {
     high.join().unwrap();
 }
 
-/// Many mutexes, priorities and time-outs at once: nobody keeps a priority that was lent to it.
+/// Many mutexes, priorities and time-outs at once: no microprocess keeps a lent priority.
 #[test]
-fn nothing_is_left_over() {
-    if !microprocesses("nothing_is_left_over") {
+fn no_loan_is_left_over() {
+    if !microprocesses("no_loan_is_left_over") {
         return;
     }
     let mutexes: Arc<Vec<Mutex<u64>>> = Arc::new((0..4).map(|_| Mutex::new(0)).collect());

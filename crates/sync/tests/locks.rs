@@ -1,4 +1,5 @@
-//! Mutex, Condvar, Semaphore on kernel threads: stress with a seed, and what each promises.
+//! Mutex, Condvar and Semaphore on kernel threads: seeded stress tests, and tests of single
+//! guarantees.
 #![cfg(not(loom))]
 
 mod seed;
@@ -47,7 +48,7 @@ fn mutex_excludes_under_mixed_use() {
 }
 
 #[test]
-fn mutex_timeout_and_try() {
+fn mutex_try_and_timed_lock_fail_while_held() {
     let mutex = Mutex::new(1);
     let guard = mutex.lock().unwrap();
     crew(|s| {
@@ -67,7 +68,7 @@ fn mutex_timeout_and_try() {
 }
 
 #[test]
-fn mutex_poison() {
+fn panic_poisons_mutex() {
     let mutex = Arc::new(Mutex::new(1));
     let other = mutex.clone();
     let result = thread::spawn(move || {
@@ -96,7 +97,7 @@ fn mutex_recursive_lock_panics() {
 }
 
 #[test]
-fn mutex_debug() {
+fn mutex_debug_shows_state() {
     let mutex = Mutex::from(5);
     assert_eq!(format!("{mutex:?}"), "Mutex { data: 5, poisoned: false, .. }");
     let guard = mutex.lock().unwrap();
@@ -105,7 +106,7 @@ fn mutex_debug() {
 }
 
 #[test]
-fn condvar_hands_a_turn_round() {
+fn condvar_passes_turns_in_order() {
     const TURNS: usize = 2_000;
     let (turn, changed) = (Mutex::new(0), Condvar::new());
     crew(|s| {
@@ -160,7 +161,7 @@ fn condvar_notify_one_loses_nothing() {
 }
 
 #[test]
-fn condvar_timeouts() {
+fn condvar_waits_time_out() {
     let (mutex, condvar) = (Mutex::new(false), Condvar::new());
     let (guard, result) =
         condvar.wait_timeout(mutex.lock().unwrap(), Duration::from_millis(1)).unwrap();
@@ -207,7 +208,7 @@ fn semaphore_bounds_its_holders() {
 }
 
 #[test]
-fn semaphore_limits() {
+fn semaphore_refuses_too_many_permits() {
     let semaphore = Semaphore::new(0);
     assert!(semaphore.try_acquire().is_none());
     assert!(semaphore.acquire_timeout(Duration::from_millis(1)).is_none());
@@ -221,14 +222,14 @@ fn semaphore_limits() {
 }
 
 #[test]
-fn semaphore_serves_a_big_request_in_its_turn() {
+fn semaphore_does_not_overtake_large_request() {
     let semaphore = Semaphore::new(0);
     let served = Mutex::new(Vec::new());
     crew(|s| {
         s.spawn(|| {
             let _permit = semaphore.acquire_many(3);
             served.lock().unwrap().push(3);
-            // Nobody was let past while we waited.
+            // No request was served ahead of this one while it waited.
             assert!(semaphore.try_acquire().is_none());
         });
         while semaphore.try_acquire_many(0).is_some() {

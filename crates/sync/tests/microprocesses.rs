@@ -1,5 +1,5 @@
-//! The same types used by microprocesses and kernel threads mixed; cancellation of waiters;
-//! priority inheritance.
+//! The types of the crate shared by microprocesses and kernel threads; cancellation of waiters;
+//! order by priority.
 #![cfg(not(loom))]
 
 mod seed;
@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Runs `f` `n` times, half of them as microprocesses, half as kernel threads, and returns what
-/// they return.
+/// Runs `f` `n` times, half of them on microprocesses and half on kernel threads. Returns the
+/// results.
 fn mixed<T: Send + 'static>(n: usize, f: impl Fn(usize) -> T + Send + Sync + 'static) -> Vec<T> {
     let f = Arc::new(f);
     let (mut micro, mut kernel) = (Vec::new(), Vec::new());
@@ -39,8 +39,8 @@ fn add(sum: &AtomicU64, n: u64) {
 }
 
 #[test]
-fn locks() {
-    let seed = seed("locks");
+fn locks_exclude_microprocesses_and_kernel_threads() {
+    let seed = seed("locks_exclude_microprocesses_and_kernel_threads");
     let shared = Arc::new((
         Mutex::new((0u64, 0u64)),
         RwLock::new((0u64, 0u64)),
@@ -103,7 +103,7 @@ fn locks() {
 }
 
 #[test]
-fn turns_barriers_and_once() {
+fn condvar_barrier_and_once_work_across_thread_types() {
     const N: usize = 8;
     let shared = Arc::new((
         Mutex::new(0usize),
@@ -136,8 +136,8 @@ fn turns_barriers_and_once() {
 }
 
 #[test]
-fn channels_and_selects() {
-    let seed = seed("channels_and_selects");
+fn channels_and_selects_deliver_every_message() {
+    let seed = seed("channels_and_selects_deliver_every_message");
     for bound in [0, 1, 16, usize::MAX] {
         let (a, from_a) = mpmc::sync_channel::<u64>(bound);
         let (b, from_b) = mpsc::sync_channel::<u64>(bound);
@@ -171,7 +171,7 @@ fn channels_and_selects() {
 }
 
 #[test]
-fn messages() {
+fn messages_cross_thread_types() {
     let (address, mailbox) = msg::mailbox::<u64, u64>();
     let server = thread::spawn(move || {
         let mut served = 0;
@@ -192,14 +192,14 @@ fn messages() {
     assert_eq!(server.join().unwrap(), 16_000);
 }
 
-/// Microprocesses that wait in all kinds of ways are cancelled at all kinds of moments: nothing
-/// that they had received or would have passed on is lost, and the others go on.
+/// Microprocesses that wait in different ways are cancelled at random moments. Nothing that they
+/// had received or would have passed on is lost, and the other waiters continue.
 #[test]
-fn cancelled_waiters_pass_on_what_they_had() {
-    if !microprocesses("cancelled_waiters_pass_on_what_they_had") {
+fn cancelled_waiters_lose_nothing() {
+    if !microprocesses("cancelled_waiters_lose_nothing") {
         return;
     }
-    let seed = seed("cancelled_waiters_pass_on_what_they_had");
+    let seed = seed("cancelled_waiters_lose_nothing");
     let mut rng = Rng::new(seed, 1);
     let semaphore = Arc::new(Semaphore::new(0));
     let (sender, receiver) = mpmc::channel::<u64>();
@@ -300,8 +300,8 @@ fn cancelled_waiters_pass_on_what_they_had() {
             let _ = waiter.join();
         }
     }
-    // There is enough for all that are left before the first is awaited; the order in which they
-    // get it is unspecified. Then none waits in vain.
+    // Supplies enough for all remaining waiters before the first join. The order in which they are
+    // served is unspecified, so a waiter must not depend on a later supply.
     for (kind, waiter) in &waiters {
         match kind {
             0 => {
@@ -337,8 +337,8 @@ fn cancelled_waiters_pass_on_what_they_had() {
 }
 
 #[test]
-fn a_cancelled_arm_runs_instead_of_unwinding() {
-    if !microprocesses("a_cancelled_arm_runs_instead_of_unwinding") {
+fn cancelled_arm_runs_instead_of_unwinding() {
+    if !microprocesses("cancelled_arm_runs_instead_of_unwinding") {
         return;
     }
     let (_sender, receiver) = mpsc::channel::<()>();
@@ -355,7 +355,7 @@ fn a_cancelled_arm_runs_instead_of_unwinding() {
     assert_eq!(t.join().unwrap(), 2);
 }
 
-/// Locks are no cancellation points: a cancelled microprocess still gets its lock.
+/// A cancelled microprocess still gets its lock.
 #[test]
 fn locks_are_no_cancellation_points() {
     let mutex = Arc::new(Mutex::new(0));
@@ -378,10 +378,10 @@ fn at(priority: u8) -> thread::Builder {
     thread::Builder::new().priority(Priority::new(priority).unwrap())
 }
 
-/// Waiters are served by priority, whatever the order in which they came.
+/// Waiters are served by priority, regardless of the order in which they queued.
 #[test]
-fn higher_priority_first() {
-    if !microprocesses("higher_priority_first") {
+fn waiters_are_served_by_priority() {
+    if !microprocesses("waiters_are_served_by_priority") {
         return;
     }
     let semaphore = Arc::new(Semaphore::new(0));
@@ -400,7 +400,8 @@ fn higher_priority_first() {
                 .unwrap()
         })
         .collect();
-    // One permit at a time, once all are queued: each gets it before the next is given.
+    // One permit at a time, once all are queued: each waiter gets its permit before the next permit
+    // is added.
     while queued.load(Ordering::SeqCst) < 5 || !all_parked(&semaphore) {
         std::thread::yield_now();
     }
@@ -414,7 +415,7 @@ fn higher_priority_first() {
     assert_eq!(order, [50, 40, 30, 20, 10]);
 }
 
-/// Five wait: the debug form of the semaphore says how many.
+/// Whether five threads wait: the `Debug` output of the semaphore contains their number.
 fn all_parked(semaphore: &Semaphore) -> bool {
     format!("{semaphore:?}").contains("waiting: 5")
 }

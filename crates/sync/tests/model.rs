@@ -1,5 +1,5 @@
-//! Each type against a sequential model: random sequences of operations that cannot block, by one
-//! thread.
+//! Checks each type against a sequential model, with random sequences of non-blocking operations by
+//! one thread.
 #![cfg(not(loom))]
 
 use kumihimo_sync::mpsc::{TryRecvError, TrySendError};
@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// A channel is a queue with a bound.
+    /// A channel behaves as a queue with a bound.
     #[test]
-    fn channel(bound in 0usize..5, ops in prop::collection::vec((0u8..7, any::<u16>()), 0..300)) {
+    fn channel_matches_bounded_queue(bound in 0usize..5, ops in prop::collection::vec((0u8..7, any::<u16>()), 0..300)) {
         let (sender, receiver) = mpmc::sync_channel(bound);
         let (mut sender, mut receiver) = (Some(sender), Some(receiver));
         let mut queue = VecDeque::new();
@@ -38,7 +38,7 @@ proptest! {
                     prop_assert_eq!(r.try_recv(), queue.pop_front().ok_or(none));
                 }
                 (4, Some(s), Some(r)) => {
-                    // A select takes one of the ready arms, and waits for none.
+                    // A select takes one of the ready arms and does not wait.
                     let taken = select! {
                         send(s, n) -> sent => { sent.unwrap(); 1 }
                         recv(r) -> got => { prop_assert_eq!(got.ok(), queue.pop_front()); 2 }
@@ -66,9 +66,9 @@ proptest! {
         }
     }
 
-    /// Without a bound too, over several blocks.
+    /// An unbounded channel keeps the order over several blocks.
     #[test]
-    fn unbounded_channel(runs in prop::collection::vec((0usize..400, 0usize..400), 0..10)) {
+    fn unbounded_channel_keeps_order(runs in prop::collection::vec((0usize..400, 0usize..400), 0..10)) {
         let (sender, receiver) = mpsc::channel();
         let (mut sent, mut got) = (0usize, 0usize);
         for (send, recv) in runs {
@@ -86,7 +86,7 @@ proptest! {
     }
 
     #[test]
-    fn semaphore(start in 0usize..6, ops in prop::collection::vec((0u8..5, 0usize..4), 0..200)) {
+    fn semaphore_matches_counter(start in 0usize..6, ops in prop::collection::vec((0u8..5, 0usize..4), 0..200)) {
         let semaphore = Semaphore::new(start);
         let (mut free, mut held) = (start, Vec::new());
         for (op, n) in ops {
@@ -110,9 +110,9 @@ proptest! {
         }
     }
 
-    /// Readers, writer, poison.
+    /// Readers, writer and poison behave as in the model.
     #[test]
-    fn rwlock(ops in prop::collection::vec(0u8..8, 0..100)) {
+    fn rwlock_matches_model(ops in prop::collection::vec(0u8..8, 0..100)) {
         let lock = RwLock::new(0u32);
         let (mut readers, mut writer) = (Vec::new(), None);
         let (mut value, mut poisoned) = (0, false);
@@ -120,7 +120,8 @@ proptest! {
             match op {
                 0 | 1 => {
                     let free = writer.is_none();
-                    // Waiting for oneself is refused with a panic, so only where it is free.
+                    // A caller that holds the write lock gets a panic from `read_until`, so that is
+                    // called only if the lock is free.
                     let guard = if op == 0 || !free { lock.try_read() } else { lock.read_until(Instant::now()) };
                     match guard {
                         Ok(guard) => { prop_assert!(free && !poisoned); prop_assert_eq!(*guard, value); readers.push(guard) }
@@ -150,7 +151,7 @@ proptest! {
     }
 
     #[test]
-    fn mutex_and_condvar(ops in prop::collection::vec(0u8..7, 0..100)) {
+    fn mutex_and_condvar_match_model(ops in prop::collection::vec(0u8..7, 0..100)) {
         let (mutex, condvar) = (Mutex::new(0u32), Condvar::new());
         let (mut held, mut value, mut poisoned) = (None, 0, false);
         for op in ops {
@@ -164,7 +165,7 @@ proptest! {
                 1 => held = None,
                 2 => if let Some(guard) = &mut held { **guard += 1; value += 1 },
                 3 => {
-                    // Nobody waits: nothing is remembered.
+                    // Without a waiter, a notification has no effect.
                     condvar.notify_one();
                     condvar.notify_all();
                 }
@@ -184,7 +185,7 @@ proptest! {
     }
 
     #[test]
-    fn once_and_oncelock(ops in prop::collection::vec(0u8..6, 0..40)) {
+    fn once_and_oncelock_match_model(ops in prop::collection::vec(0u8..6, 0..40)) {
         let (once, mut cell) = (Once::new(), OnceLock::new());
         let (mut complete, mut poisoned, mut value) = (false, false, None);
         for (n, op) in ops.into_iter().enumerate() {
@@ -218,9 +219,9 @@ proptest! {
         }
     }
 
-    /// Without a peer a message comes back, in time or at once.
+    /// Without a peer a message returns to the sender, by time-out or at once.
     #[test]
-    fn messages(n in any::<u32>(), gone in any::<bool>()) {
+    fn message_without_peer_returns(n in any::<u32>(), gone in any::<bool>()) {
         let (address, mailbox) = msg::mailbox::<u32, ()>();
         let kept = (!gone).then_some(mailbox);
         let expected = if gone { msg::SendRecvError::Closed(n) } else { msg::SendRecvError::Timeout(Some(n)) };

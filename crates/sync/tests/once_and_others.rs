@@ -65,7 +65,7 @@ fn rwlock_excludes_under_mixed_use() {
 }
 
 #[test]
-fn rwlock_basics() {
+fn rwlock_excludes_and_poisons() {
     let mut lock = RwLock::from(1);
     {
         let (a, b) = (lock.read().unwrap(), lock.try_read().unwrap());
@@ -93,9 +93,9 @@ fn rwlock_basics() {
     assert_eq!(lock.into_inner().unwrap(), 1);
 }
 
-/// Readers wait behind a writer that gives up, and are let in at once then.
+/// Readers queue behind a writer, and get the lock at once when the writer gives up.
 #[test]
-fn rwlock_readers_go_on_when_a_writer_gives_up() {
+fn rwlock_writer_time_out_admits_readers() {
     let lock = RwLock::new(());
     let first = lock.read().unwrap();
     crew(|s| {
@@ -107,7 +107,7 @@ fn rwlock_readers_go_on_when_a_writer_gives_up() {
 }
 
 #[test]
-fn once_runs_once_and_all_wait() {
+fn once_runs_once_while_callers_wait() {
     for _ in 0..200 {
         let (once, count) = (Once::new(), AtomicUsize::new(0));
         crew(|s| {
@@ -130,7 +130,7 @@ fn once_runs_once_and_all_wait() {
 }
 
 #[test]
-fn once_poison() {
+fn panic_poisons_once() {
     let once = Once::new();
     assert!(catch_unwind(|| once.call_once(|| panic!("on purpose"))).is_err());
     assert!(catch_unwind(|| once.call_once(|| ())).is_err());
@@ -143,7 +143,7 @@ fn once_poison() {
 }
 
 #[test]
-fn initialising_within_the_closure() {
+fn recursive_initialisation_panics() {
     let once = Once::new();
     assert!(catch_unwind(|| once.call_once(|| once.call_once(|| ()))).is_err());
     let cell = OnceLock::new();
@@ -154,11 +154,11 @@ fn initialising_within_the_closure() {
 }
 
 #[test]
-fn once_waits_with_a_limit() {
+fn timed_waits_end_on_completion_only() {
     let (once, cell, short) = (Once::new(), OnceLock::new(), Duration::from_micros(200));
     assert!(!once.wait_timeout(short) && !once.wait_until(Instant::now()));
     assert!(cell.wait_timeout(short).is_none() && cell.wait_until(Instant::now()).is_none());
-    // Neither a poisoned nor a running one is complete.
+    // A `Once` counts as incomplete while it is poisoned and while its closure runs.
     assert!(catch_unwind(|| once.call_once(|| panic!("on purpose"))).is_err());
     assert!(catch_unwind(|| once.wait_timeout(short)).is_err());
     crew(|s| {
@@ -176,7 +176,7 @@ fn once_waits_with_a_limit() {
 }
 
 #[test]
-fn oncelock() {
+fn oncelock_is_written_once() {
     let token = Arc::new(());
     let mut cell = OnceLock::new();
     assert_eq!(format!("{cell:?}"), "OnceLock(<uninit>)");
@@ -197,7 +197,7 @@ fn oncelock() {
 }
 
 #[test]
-fn lazylock() {
+fn lazylock_computes_once() {
     let (token, runs) = (Arc::new(()), AtomicUsize::new(0));
     let lazy = LazyLock::new(|| {
         runs.fetch_add(1, Ordering::Relaxed);
@@ -227,7 +227,7 @@ fn lazylock() {
 }
 
 #[test]
-fn barrier_rounds() {
+fn barrier_elects_one_leader_a_round() {
     let (barrier, leaders, round) = (Barrier::new(4), AtomicUsize::new(0), AtomicUsize::new(0));
     crew(|s| {
         for _ in 0..4 {
@@ -248,10 +248,10 @@ fn barrier_rounds() {
     assert!(Barrier::new(1).wait().is_leader());
 }
 
-/// One that gives up does not count as having come.
+/// A caller that gives up does not count as arrived.
 #[test]
-fn barrier_give_up() {
-    let seed = seed("barrier_give_up");
+fn barrier_time_out_leaves_the_round() {
+    let seed = seed("barrier_time_out_leaves_the_round");
     let (barrier, passed) = (Barrier::new(3), AtomicUsize::new(0));
     assert!(barrier.wait_timeout(Duration::from_millis(1)).is_none());
     crew(|s| {

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 #[test]
-fn mpmc_each_message_once() {
-    let seed = seed("mpmc_each_message_once");
+fn mpmc_delivers_each_message_once() {
+    let seed = seed("mpmc_delivers_each_message_once");
     for bound in [0, 1, 7, usize::MAX] {
         let (sender, receiver) = mpmc::sync_channel(bound);
         let sum = AtomicU64::new(0);
@@ -46,7 +46,7 @@ fn mpmc_each_message_once() {
 }
 
 #[test]
-fn one_arm_of_each_kind() {
+fn each_kind_of_arm_is_chosen_when_ready() {
     let (sender, receiver) = mpsc::sync_channel(1);
     let (other, others) = mpmc::channel::<()>();
     assert_eq!(select! { recv(receiver) -> m => m, default => Ok(0) }, Ok(0));
@@ -72,7 +72,7 @@ fn one_arm_of_each_kind() {
 }
 
 #[test]
-fn control_flow_in_arms() {
+fn arms_may_break_and_continue() {
     let (sender, receiver) = mpsc::channel();
     (0..10).for_each(|n| sender.send(n).unwrap());
     let mut seen = 0;
@@ -90,11 +90,11 @@ fn control_flow_in_arms() {
     drop(receiver);
 }
 
-/// Selects on both sides of rendezvous channels, against each other and against plain calls: each
-/// message arrives once.
+/// Selects on both sides of rendezvous channels run against each other and against plain calls:
+/// each message arrives once.
 #[test]
-fn selects_meet_selects() {
-    let seed = seed("selects_meet_selects");
+fn opposing_selects_deliver_each_message_once() {
+    let seed = seed("opposing_selects_deliver_each_message_once");
     for bound in [0, 1] {
         let (a, from_a) = mpmc::sync_channel(bound);
         let (b, from_b) = mpmc::sync_channel(bound);
@@ -126,8 +126,8 @@ fn selects_meet_selects() {
                     let (mut rng, mut open) = (Rng::new(seed, 10 + t), [true; 2]);
                     while open != [false; 2] {
                         let which = rng.below(4);
-                        // A plain wait on one channel has a limit: all senders may be waiting at
-                        // the other.
+                        // A plain wait on one channel has a time limit: all senders may be waiting
+                        // at the other channel.
                         let limit = Duration::from_micros(20);
                         let (channel, message) = if which == 0 || !open[1] {
                             match from_a.recv_timeout(limit) {
@@ -160,7 +160,7 @@ fn selects_meet_selects() {
 }
 
 #[test]
-fn a_select_does_not_meet_itself() {
+fn select_does_not_match_its_own_arms() {
     let (sender, receiver) = mpmc::sync_channel(0);
     select! {
         send(sender, 1) -> _ => panic!("sent to itself"),
@@ -170,7 +170,7 @@ fn a_select_does_not_meet_itself() {
 }
 
 #[test]
-fn values_of_arms_not_taken_are_dropped() {
+fn unchosen_arms_drop_their_values() {
     let token = std::sync::Arc::new(());
     let (sender, receiver) = mpsc::sync_channel(0);
     for _ in 0..100 {

@@ -1,8 +1,8 @@
-//! Proves from a trace that states never overlap and that priorities are exact.
+//! Verifies from a trace that states never overlap and that priorities are exact.
 //!
-//! States are slices on the track of each microprocess. One that is held until somebody resumes it
-//! is made ready before it runs. What exact means, and how it is counted:
-//! [`crate::check::priority_order`].
+//! States are slices on the track of each microprocess. A microprocess that is suspended until it
+//! is resumed must become ready before it runs. [`crate::check::priority_order`] defines exactness
+//! and how inversions are counted.
 
 pub(crate) mod board_order;
 pub mod priority_order;
@@ -23,50 +23,53 @@ use crate::read::{Event, Of, Reader, Track};
 use board_order::Merge;
 use priority_order::{BOUND, Inversion, Steps, longer};
 
-/// Contradictions that are described; the rest is counted.
+/// Number of contradictions that are described; further ones are only counted.
 const DESCRIBED: usize = 20;
 
-/// The outcome of [`check`].
+/// The result of [`check`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
-    /// Runs in the file.
+    /// Number of runs in the file.
     pub runs: usize,
-    /// Virtual processors, in the run that has most.
+    /// Number of virtual processors in the largest run.
     pub vps: usize,
-    /// Microprocesses.
+    /// Number of microprocesses.
     pub microprocesses: u64,
-    /// Scheduling steps with levels that differ; without such there is nothing to prove about
-    /// priorities.
+    /// Number of scheduling steps in runs with several levels. Without such steps, priorities need
+    /// no check.
     pub steps: u64,
-    /// Times that something was sent to a VP that ran something lower: inversions that were ended,
-    /// or did not come about.
+    /// Number of times that a microprocess was sent to a VP that ran one of a lower level. Each
+    /// ended or prevented an inversion.
     pub sent: u64,
-    /// Steps after which something waited still that outranked what another VP ran.
+    /// Number of steps after which a microprocess still waited that outranked the one on another
+    /// VP.
     pub inverted: u64,
-    /// The longest time, in its own steps, that a VP kept what outranked another's.
+    /// The longest inversion, in steps of the VP, in which a VP kept an item that outranked another
+    /// VP's.
     pub kept: Option<Inversion>,
-    /// The longest time, in its own steps, that a VP ran something lower than what waited there.
+    /// The longest inversion, in steps of the VP, in which a VP ran a lower level than one that
+    /// waited there.
     pub missed: Option<Inversion>,
-    /// Inversions beyond the bound.
+    /// Number of inversions beyond the bound.
     pub beyond: u64,
-    /// The bound: steps in a row of one VP.
+    /// The bound, in consecutive steps of one VP.
     pub bound: u64,
-    /// A run has several levels and no steps: it comes from a runtime that does not tell of them.
+    /// A run has several levels but no steps, because its runtime does not record them.
     pub untold: bool,
-    /// States that overlap, ends without a begin, and microprocesses that run although nothing
-    /// resumed them: the first twenty.
+    /// Descriptions of the first twenty contradictions: overlapping states, ends without a start,
+    /// and microprocesses that run without having been resumed.
     pub overlaps: Vec<String>,
-    /// How many there are.
+    /// Number of contradictions.
     pub overlap_count: u64,
-    /// Records that are missing.
+    /// Number of lost records.
     pub lost: u64,
-    /// Every run comes to its end.
+    /// Whether every run is complete.
     pub ends: bool,
 }
 
 impl Report {
-    /// What is proved.
+    /// Returns the verdict.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
         if self.lost > 0 || !self.ends || self.untold {
@@ -80,7 +83,7 @@ impl Report {
 }
 
 impl Report {
-    /// All but the verdict, in lines.
+    /// Writes all lines of the report except the verdict.
     fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
@@ -94,9 +97,9 @@ impl Report {
         self.overlaps.iter().try_for_each(|line| writeln!(f, "  {line}"))?;
         match (self.beyond, self.steps) {
             (0, 0) if self.untold => {
-                writeln!(f, "priorities: levels differ, and no steps are recorded")?
+                writeln!(f, "priorities: levels differ, but no steps are recorded")?
             }
-            (0, 0) => writeln!(f, "priorities: exact; all have one level")?,
+            (0, 0) => writeln!(f, "priorities: exact; all microprocesses have the same level")?,
             (0, _) => writeln!(f, "priorities: exact but for {} steps of a VP", self.bound)?,
             (n, _) => writeln!(
                 f,
@@ -107,7 +110,7 @@ impl Report {
         if self.steps > 0 {
             writeln!(
                 f,
-                "  {} times one was sent to a VP that ran a lower one; {} steps left one waiting all the same",
+                "  {} microprocesses were sent to a VP that ran a lower level; after {} steps, one still waited",
                 self.sent, self.inverted
             )?;
         }
@@ -135,10 +138,11 @@ impl fmt::Display for Report {
     }
 }
 
-/// Checks the trace in `path`. `bound`: steps of a VP that an inversion may last; none: [`BOUND`].
+/// Checks the trace in `path`. `bound` is the number of steps of a VP that an inversion may last;
+/// the default is [`BOUND`].
 ///
 /// # Errors
-/// The file cannot be read, or is no trace.
+/// Returns an error if the file cannot be read or is not a trace.
 pub fn check(path: &Path, bound: Option<u64>) -> io::Result<Report> {
     let mut checker = Checker::new(bound);
     let mut reader = Reader::open(path)?;
@@ -148,18 +152,18 @@ pub fn check(path: &Path, bound: Option<u64>) -> io::Result<Report> {
     Ok(checker.report())
 }
 
-/// What the traces of several processes prove, each by itself and all together.
+/// The results for several processes, individually and together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Together {
-    /// Of each file.
+    /// The report of each file.
     pub each: Vec<(PathBuf, Report)>,
-    /// Over the board; none: a single file, of a process that asked for no core there.
+    /// The report for the board; None for a single file of a process that requested no core there.
     pub board: Option<board_order::BoardReport>,
 }
 
 impl Together {
-    /// What is proved.
+    /// Returns the verdict.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
         let all = || {
@@ -168,7 +172,7 @@ impl Together {
                 .map(|(_, report)| report.verdict())
                 .chain(self.board.iter().map(|board| board.verdict()))
         };
-        // What is missing may be what shows that all was well.
+        // The missing records may be the ones that disprove a violation.
         [Verdict::Incomplete, Verdict::Violated]
             .into_iter()
             .find(|wrong| all().any(|one| one == *wrong))
@@ -191,23 +195,24 @@ impl fmt::Display for Together {
     }
 }
 
-/// Checks the traces in `paths`, each as [`check`] does, and all of them together: whether
-/// priorities are exact over the board.
+/// Checks the traces in `paths`, each as [`check`] does, and whether priorities are exact over the
+/// board for all of them together.
 ///
 /// # Errors
-/// A file cannot be read, or is no trace; they do not belong together.
+/// Returns an error if a file cannot be read or is not a trace, or if the files do not belong
+/// together.
 pub fn check_together(paths: &[PathBuf], bound: Option<u64>) -> io::Result<Together> {
     let mut merge = Merge::new(bound.unwrap_or(BOUND));
     let mut each = Vec::new();
     for path in paths {
         let at = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
-        // What opening says names the file.
+        // The error of opening already names the file.
         let mut reader = Reader::open(path)?;
         let mut checker = Checker::new(bound);
         merge.begin(path);
         while let Some(event) = reader.next_event().map_err(at)? {
             checker.take(&event, &reader.tracks).map_err(at)?;
-            // It is on one of them: see `Checker::take`.
+            // The lookup succeeds: `Checker::take` has checked the track.
             merge.take(&event, &reader.tracks[&event.track])?;
         }
         each.push((path.clone(), checker.report()));
@@ -215,7 +220,7 @@ pub fn check_together(paths: &[PathBuf], bound: Option<u64>) -> io::Result<Toget
     Ok(Together { each, board: merge.report()? })
 }
 
-/// Takes the events of a trace one by one.
+/// Checks the events of a trace one by one.
 #[derive(Debug)]
 pub struct Checker {
     bound: u64,
@@ -225,7 +230,7 @@ pub struct Checker {
 }
 
 impl Checker {
-    /// `bound`: as for [`check`].
+    /// Creates a checker; `bound` is that of [`check`].
     #[must_use]
     pub fn new(bound: Option<u64>) -> Checker {
         Checker {
@@ -236,18 +241,18 @@ impl Checker {
         }
     }
 
-    /// The next event; `tracks` are those told of so far.
+    /// Checks the next event. `tracks` contains the tracks described so far.
     ///
     /// # Errors
-    /// Its track is none of those.
+    /// Returns an error if the event's track is not among them.
     pub fn take(&mut self, event: &Event, tracks: &HashMap<u64, Track>) -> io::Result<()> {
         let Some(track) = tracks.get(&event.track) else {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
-                "an event on a track that is not told of",
+                "an event on a track that is not described",
             ));
         };
-        // All VPs are told of before anything happens.
+        // All VPs are described before the first event.
         let run = self
             .runs
             .entry(track.run)
@@ -265,7 +270,7 @@ impl Checker {
         Ok(())
     }
 
-    /// The outcome.
+    /// Returns the report.
     #[must_use]
     pub fn report(mut self) -> Report {
         let mut report = Report {
@@ -307,11 +312,11 @@ impl Checker {
 /// One run of a runtime.
 #[derive(Debug)]
 struct Run {
-    /// Slices open on each track.
+    /// The open slices of each track.
     open: HashMap<u64, Vec<Rc<str>>>,
-    /// Tracks of those that are held until somebody resumes them.
+    /// Tracks of the microprocesses that are suspended until they are resumed.
     held: HashSet<u64>,
-    /// At which something ran.
+    /// The levels at which microprocesses ran.
     levels: BTreeSet<u64>,
     steps: Steps,
     spawned: u64,
@@ -332,7 +337,7 @@ impl Run {
         }
     }
 
-    /// A complaint, if there is one.
+    /// Checks an event, and returns a description if it contradicts the state.
     fn take(&mut self, event: &Event, track: &Track) -> Option<String> {
         match event.kind {
             SLICE_BEGIN => {
@@ -355,14 +360,14 @@ impl Run {
                 let open = self.open.entry(event.track).or_default();
                 open.push(event.name.clone());
                 if runs_on {
-                    return Some("runs although nobody has resumed it".to_owned());
+                    return Some("runs although it was not resumed".to_owned());
                 }
                 (open.len() > 1)
-                    .then(|| format!("{} begins inside {}", event.name, open[open.len() - 2]))
+                    .then(|| format!("{} starts inside {}", event.name, open[open.len() - 2]))
             }
             SLICE_END => {
                 let open = self.open.entry(event.track).or_default();
-                open.pop().is_none().then(|| "a state ends that has not begun".to_owned())
+                open.pop().is_none().then(|| "a state ends that has not started".to_owned())
             }
             INSTANT => {
                 self.instant(event);

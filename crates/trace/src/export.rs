@@ -1,8 +1,8 @@
-//! From a spool to a file that Perfetto opens.
+//! Conversion of a spool to a file for Perfetto.
 //!
-//! The states are drawn from the records as they are: two VPs that claim to run one microprocess at
-//! the same time become two slices that overlap on its track, for the checker to find. Only where
-//! records were lost, so that nothing is proved, such contradictions are smoothed.
+//! States are drawn exactly as recorded. If two VPs claim to run one microprocess at the same time,
+//! its track has two overlapping slices, which the checker reports. Such contradictions are removed
+//! only if records were lost, because nothing can be concluded then.
 
 mod cores;
 
@@ -23,14 +23,14 @@ use crate::format::perfetto::{INSTANT, SLICE_BEGIN, SLICE_END};
 use crate::spool::{Entry, OUTSIDE, Spool};
 use cores::Cores;
 
-/// Converts `spool`. `lost`: records that did not even reach it.
+/// Converts `spool`. `lost`: number of records that did not reach the spool.
 ///
 /// # Errors
-/// What reading and writing say.
+/// Returns the error of reading or writing.
 pub fn convert(spool: &Spool, out: impl Write, lost: u64) -> io::Result<Summary> {
     let mut export = Export::new(spool, Packets::new(out, spool.header.offset));
-    // Known beforehand: a loss is told of by the first record that found room again, after what
-    // follows from it on other VPs.
+    // Determined in advance: a loss is recorded only when a later record finds room, and other VPs
+    // may record its consequences before that.
     export.lossy = lost > 0 || spool.has_losses()?;
     for entry in spool.entries() {
         let entry = entry?;
@@ -46,7 +46,8 @@ fn slot(id: u64) -> u32 {
     Serial::from_bits(id).slot()
 }
 
-/// What is known of a microprocess. By slot: one follows another in it, with an id of its own.
+/// The known state of a microprocess. Indexed by slot; successive microprocesses in a slot have
+/// different IDs.
 #[derive(Debug)]
 struct Micro {
     id: u64,
@@ -55,11 +56,11 @@ struct Micro {
     priority: u8,
     level: u8,
     state: Option<State>,
-    /// VP that it runs on, or is queued on.
+    /// The VP on which the microprocess runs or is queued.
     vp: u32,
-    /// Slices that are open on its track: more than one is a contradiction.
+    /// Number of open slices on its track; more than one is a contradiction.
     open: u32,
-    /// It has been in no state yet.
+    /// The microprocess has not been in any state yet.
     fresh: bool,
 }
 
@@ -104,7 +105,7 @@ impl<W: Write> Export<W> {
         let vps_group = packets.track(VPS_GROUP, Some(process), 0);
         let threads_group = packets.track(THREADS_GROUP, Some(process), 1);
         let micros_group = packets.track(MICROS_GROUP, Some(process), 2);
-        // A header that lies must not make a million tracks.
+        // A corrupt header must not create a million tracks.
         let vps = (0..spool.header.vps.min(4096)).map(|i| Vp {
             track: packets.track(&format!("VP {i}"), Some(vps_group), i.cast_signed()),
             current: None,
@@ -160,7 +161,7 @@ impl<W: Write> Export<W> {
                 }
             }
             Kind::Name => {}
-            // All others are a VP's.
+            // All other kinds belong to a VP.
             _ if !on_vp => {}
             Kind::Switch => self.switch(vp, &record),
             Kind::Runs => self.run(vp, &record),
@@ -188,7 +189,7 @@ impl<W: Write> Export<W> {
         }
     }
 
-    /// The one with this id. One that follows another in the same slot takes its place.
+    /// Returns the microprocess with this ID, which replaces an earlier one in the same slot.
     fn micro(&mut self, id: u64) -> &mut Micro {
         self.known(id, None)
     }
@@ -217,7 +218,7 @@ impl<W: Write> Export<W> {
             };
             self.micros.insert(slot, micro);
         }
-        self.micros.get_mut(&slot).expect("put there")
+        self.micros.get_mut(&slot).expect("inserted above")
     }
 
     fn close(&mut self, micro: &Micro) {
@@ -226,7 +227,7 @@ impl<W: Write> Export<W> {
         }
     }
 
-    /// Ends the slice of whatever it was in.
+    /// Ends the slice of the microprocess's current state.
     fn leave(&mut self, id: u64) {
         let micro = self.micro(id);
         micro.state = None;
@@ -237,7 +238,7 @@ impl<W: Write> Export<W> {
         }
     }
 
-    /// It is in `state` from now on.
+    /// Changes the state of the microprocess to `state`.
     fn enter(&mut self, id: u64, state: State, arguments: &[(Name, Value)]) {
         self.leave(id);
         self.begin(id, state, arguments);
@@ -270,7 +271,7 @@ impl<W: Write> Export<W> {
     fn ready(&mut self, record: &Record) {
         let lost = self.lossy;
         let micro = self.micro(record.id);
-        // Told twice: by the VP that left, and by the queue.
+        // Recorded twice: by the VP that the microprocess left, and by the queue.
         if micro.state == Some(State::Ready)
             && micro.vp == record.arg
             && micro.level == record.level
@@ -278,7 +279,7 @@ impl<W: Write> Export<W> {
             return;
         }
         let contradiction = micro.state == Some(State::Running) && !lost;
-        // A thread that hands one over to a VP from outside does not say why.
+        // A thread outside all VPs that hands a microprocess to a VP records no cause.
         let why = if micro.fresh { Cause::Spawned } else { Cause::from_number(record.cause) };
         micro.level = record.level;
         micro.vp = record.arg;
@@ -297,7 +298,7 @@ impl<W: Write> Export<W> {
         }
     }
 
-    /// What becomes of the one that leaves.
+    /// Records the new state of the microprocess that leaves the VP.
     fn put_away(&mut self, vp: usize, record: &Record) {
         let Some(id) = self.vps[vp].current.take() else { return };
         let cause = Cause::from_number(record.cause);
@@ -325,7 +326,7 @@ impl<W: Write> Export<W> {
         self.enter(id, State::Parked, &[(FOR, (*wait).into())]);
     }
 
-    /// Without a switch.
+    /// Handles a microprocess that runs without a switch.
     fn run(&mut self, vp: usize, record: &Record) {
         if let Some(id) = self.vps[vp].current.take() {
             self.leave(id);
@@ -377,7 +378,7 @@ impl<W: Write> Export<W> {
 
     fn unblocked(&mut self, record: &Record) {
         self.summary.unblocked += 1;
-        // It can be back before the thread that took its VP has said so.
+        // The microprocess can return before the thread that took its VP records that.
         if let Some(vp) = self.vps.iter().position(|vp| vp.current == Some(record.id)) {
             self.blocked(vp, &Record { wait: WAIT_KERNEL, ..Record::new(Kind::Blocked) });
         }
@@ -388,7 +389,7 @@ impl<W: Write> Export<W> {
     }
 
     fn sticks(&mut self, record: &Record) {
-        // As in `unblocked`.
+        // As in `unblocked`, the record of the thread that took the VP may be missing.
         if let Some(vp) = self.vps.iter().position(|vp| vp.current == Some(record.id)) {
             self.blocked(vp, &Record { wait: WAIT_KERNEL, ..Record::new(Kind::Blocked) });
         }
@@ -397,7 +398,7 @@ impl<W: Write> Export<W> {
 
     fn carried(&mut self, vp: usize, record: &Record) {
         self.summary.hand_overs += 1;
-        // The microprocess that ran here went without a word.
+        // The microprocess that ran on this VP left without a record.
         if self.vps[vp].current.is_some() {
             self.blocked(vp, &Record { wait: WAIT_KERNEL, ..Record::new(Kind::Blocked) });
         }
@@ -426,8 +427,8 @@ impl<W: Write> Export<W> {
         self.packets.event(track, INSTANT, NameRef::By(PRIORITY), &arguments);
     }
 
-    /// The name of a microprocess. Steps are told of late: another one that stands in its slot by
-    /// now must not be taken for it, nor it for a new one.
+    /// Returns the name of a microprocess. Steps are recorded late. A later microprocess in the
+    /// same slot must not be confused with this one, and this one must not appear as new.
     fn label(&self, id: u64) -> String {
         let known = self.micros.get(&slot(id)).filter(|micro| micro.id == id);
         known.map_or_else(|| format!("#{}", Printed(id)), |micro| micro.label.clone())
@@ -450,7 +451,7 @@ impl<W: Write> Export<W> {
         self.packets.event(self.vps[vp].track, INSTANT, NameRef::By(SETTLED), &arguments);
     }
 
-    /// To the VP that the record names.
+    /// Records an event on the track of the VP that the record names.
     fn sent(&mut self, name: Name, record: &Record, level: Option<u8>) {
         let Some(track) = self.vps.get(record.arg as usize).map(|vp| vp.track) else { return };
         let mut arguments =
@@ -459,7 +460,7 @@ impl<W: Write> Export<W> {
         self.packets.event(track, INSTANT, NameRef::By(name), &arguments);
     }
 
-    /// Nobody knows what `vp` did meanwhile.
+    /// Closes all states of `vp`, whose actions during the loss are unknown.
     fn lost(&mut self, record: &Record, vp: Option<usize>) {
         self.summary.records -= 1;
         self.summary.lost += record.id;
@@ -491,7 +492,7 @@ impl<W: Write> Export<W> {
         self.packets.event(vp.track, SLICE_BEGIN, called, arguments);
     }
 
-    /// What kernel thread `tid` does from now on.
+    /// Changes the activity of kernel thread `tid`.
     fn thread_is(
         &mut self,
         tid: u32,

@@ -1,4 +1,5 @@
-//! What every microprocess did, in a file that Perfetto's UI (<https://ui.perfetto.dev>) opens.
+//! Recording and checking of the execution of every microprocess, in files for Perfetto's UI
+//! (<https://ui.perfetto.dev>).
 //!
 //! ```text
 //!   a VP's carrier, masked ---> Ring  \
@@ -7,14 +8,13 @@
 //!                                            at the end: Perfetto's format, Reader --> check
 //! ```
 //! While the program runs, a record is three words in a buffer of fixed size ([`record`],
-//! [`ring`]); one that finds no room is counted. What costs time (names, states, protobuf) is done
-//! at the end of the run ([`export`]), from the spool, without holding it in memory. A program that
-//! dies leaves the spool; `kumi trace` converts it ([`session::recover`]), complete but for the
-//! last few milliseconds.
+//! [`ring`]). A record that finds no room is counted as lost. The expensive work (names, states,
+//! protobuf) is done at the end of the run ([`export`]), from the spool, without loading it into
+//! memory. A program that dies leaves the spool behind. `kumi trace` converts it
+//! ([`session::recover`]); the trace then lacks at most the last few milliseconds.
 //!
-//! [`check()`] reads the finished file back and proves that states never overlap and that
-//! priorities are exact; [`check_together`] does so for several processes that shared the cores at
-//! a board.
+//! [`check()`] reads the finished file and verifies that states never overlap and that priorities
+//! are exact. [`check_together`] does so for several processes that shared cores at a board.
 #![forbid(unsafe_code)]
 
 mod capture;

@@ -1,4 +1,4 @@
-//! Reads a file back that [`crate::export`] wrote.
+//! Reader of the files that [`crate::export`] writes.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -14,15 +14,15 @@ use crate::format::names::{
 };
 use crate::format::perfetto::{STATE_CLEARED, TracePacket};
 
-/// A packet beyond this is none of ours.
+/// Size above which a packet cannot come from this crate.
 const PACKET_MAX: u64 = 1 << 20;
 
-/// What a track is of.
+/// The object of a track.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Of {
     /// A run as a whole.
     Process,
-    /// One of the headings.
+    /// A heading of a group of tracks.
     Group,
     /// A virtual processor.
     Vp,
@@ -30,18 +30,18 @@ pub enum Of {
     Thread,
     /// A microprocess.
     Micro,
-    /// A core, under any holder.
+    /// A core and its successive holders.
     Core,
 }
 
 /// A track.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Track {
-    /// Its name.
+    /// Name of the track.
     pub name: Rc<str>,
-    /// What it is of.
+    /// Kind of the track's object.
     pub of: Of,
-    /// Track of the run that it belongs to.
+    /// Track of the run that this track belongs to.
     pub run: u64,
 }
 
@@ -56,20 +56,20 @@ pub enum Argument {
 /// An event on a track.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Nanoseconds since the begin of the run.
+    /// Nanoseconds since the start of the run.
     pub at: u64,
-    /// Its track.
+    /// The track that the event belongs to.
     pub track: u64,
     /// One of [`crate::format::perfetto::SLICE_BEGIN`], `SLICE_END`, `INSTANT`.
     pub kind: i32,
-    /// Empty: the end of a slice.
+    /// Name of the event; empty at the end of a slice.
     pub name: Rc<str>,
-    /// By name.
+    /// Arguments by name.
     pub arguments: Vec<(Rc<str>, Argument)>,
 }
 
 impl Event {
-    /// The argument `name`, if it is a number.
+    /// Returns the argument `name` if it is a number.
     #[must_use]
     pub fn number(&self, name: &str) -> Option<u64> {
         self.arguments.iter().find_map(|(key, value)| match value {
@@ -78,7 +78,7 @@ impl Event {
         })
     }
 
-    /// The argument `name`, if it is a text.
+    /// Returns the argument `name` if it is a text.
     #[must_use]
     pub fn text(&self, name: &str) -> Option<&str> {
         self.arguments.iter().find_map(|(key, value)| match value {
@@ -87,7 +87,7 @@ impl Event {
         })
     }
 
-    /// The counts of a run, where this is the event that ends it.
+    /// Returns the counts of a run if this is the event that ends it.
     #[must_use]
     pub fn summary(&self) -> Option<Summary> {
         (&*self.name == NAMES[SUMMARY]).then(|| {
@@ -97,36 +97,36 @@ impl Event {
     }
 }
 
-/// Numbers that stand for strings, in one sequence.
+/// Strings by their number, in one sequence.
 #[derive(Debug, Default)]
 struct Interned {
     names: HashMap<u64, Rc<str>>,
     arguments: HashMap<u64, Rc<str>>,
 }
 
-/// Gives a file's events, in the order of the file.
+/// Returns a file's events, in the order of the file.
 #[derive(Debug)]
 pub struct Reader<R> {
     input: R,
     at: u64,
     packet: Vec<u8>,
     interned: HashMap<u32, Interned>,
-    /// All tracks told of so far.
+    /// All tracks described so far.
     pub tracks: HashMap<u64, Track>,
 }
 
 fn invalid(at: u64, why: impl std::fmt::Display) -> io::Error {
     io::Error::new(
         io::ErrorKind::InvalidData,
-        format!("at byte {at}: {why}: no trace, or a part of one"),
+        format!("at byte {at}: {why}; the file is not a complete trace"),
     )
 }
 
 impl Reader<BufReader<File>> {
-    /// Opens `path`.
+    /// Opens the trace in `path`.
     ///
     /// # Errors
-    /// What opening says.
+    /// Returns the error of opening the file, with its name.
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = File::open(path)
             .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))?;
@@ -135,7 +135,7 @@ impl Reader<BufReader<File>> {
 }
 
 impl<R: BufRead> Reader<R> {
-    /// Of anything that can be read.
+    /// Creates a reader of any input.
     pub fn new(input: R) -> Self {
         Reader {
             input,
@@ -146,15 +146,15 @@ impl<R: BufRead> Reader<R> {
         }
     }
 
-    /// The next packet into `self.packet`; false at the end.
+    /// Reads the next packet into `self.packet`; returns false at the end.
     fn packet(&mut self) -> io::Result<bool> {
         if self.input.fill_buf()?.is_empty() {
             return Ok(false);
         }
         let begin = self.at;
-        // Field 1 of the file, with a length: a packet.
+        // A packet is field 1 of the file, with a length.
         if self.varint()? != 0x0a {
-            return Err(invalid(begin, "no packet"));
+            return Err(invalid(begin, "expected a packet"));
         }
         let length = self.varint()?;
         if length > PACKET_MAX {
@@ -177,13 +177,13 @@ impl<R: BufRead> Reader<R> {
                 return Ok(value);
             }
         }
-        Err(invalid(self.at, "a number without an end"))
+        Err(invalid(self.at, "unterminated number"))
     }
 
-    /// The next event; none at the end of the file.
+    /// Returns the next event; None at the end of the file.
     ///
     /// # Errors
-    /// What reading says; `InvalidData`: the file is none of ours, or incomplete.
+    /// Returns the error of reading, and `InvalidData` if the file is not a trace or is incomplete.
     pub fn next_event(&mut self) -> io::Result<Option<Event>> {
         while self.packet()? {
             let packet = TracePacket::decode(&self.packet[..]).map_err(|e| invalid(self.at, e))?;
@@ -247,10 +247,10 @@ impl<R: BufRead> Reader<R> {
     }
 }
 
-/// The counts of every run in `path`, in order. A run that is not complete is an error.
+/// Returns the counts of every run in `path`, in order. An incomplete run is an error.
 ///
 /// # Errors
-/// As [`Reader::next_event`].
+/// Returns the errors of [`Reader::next_event`].
 pub fn summaries(path: &Path) -> io::Result<Vec<Summary>> {
     let mut reader = Reader::open(path)?;
     let mut all = Vec::new();

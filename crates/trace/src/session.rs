@@ -1,5 +1,5 @@
-//! One run that is traced: buffers, the kernel thread that writes them out, and the conversion at
-//! the end.
+//! Session: one traced run, with its buffers, the kernel thread that writes them out, and the
+//! conversion at the end.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -15,34 +15,33 @@ use crate::export;
 use crate::format::names::Summary;
 use crate::spool::{CLOCK, Header, OUTSIDE, Spool, add, begin_chunk, end_chunk};
 
-/// Records that a VP's buffer holds unless another number is asked for: 768 KiB, and 80 ms at
-/// 400,000 records a second.
+/// Default size of a VP's buffer in records: 768 KiB, which is 80 ms at 400,000 records per second.
 pub const DEFAULT_RECORDS: usize = 1 << 15;
-/// Fewest and most that may be asked for.
+/// Allowed sizes of a buffer, in records.
 pub const RECORDS: std::ops::RangeInclusive<usize> = 8..=1 << 24;
 
-/// Between two rounds of the writing thread, while there is much ...
+/// Pause between two rounds of the writing thread while there are records.
 const SHORT: Duration = Duration::from_millis(4);
-/// ... and while there is nothing.
+/// Longest pause while there are none.
 const LONG: Duration = Duration::from_millis(32);
 
-/// What [`Session::start`] is told.
+/// Settings of [`Session::start`].
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where the trace goes.
+    /// Path of the trace.
     pub output: PathBuf,
-    /// Virtual processors.
+    /// Number of virtual processors.
     pub vps: usize,
-    /// Records that each buffer holds.
+    /// Size of each buffer in records.
     pub records: usize,
     /// Lines about the run: `program`, `policy`, ...
     pub about: Vec<(String, String)>,
 }
 
-/// Outputs that this process has begun: a second run goes behind the first.
+/// Outputs that this process has already started. A second run is appended to the first.
 static BEGUN: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-/// A run that is traced.
+/// One traced run.
 #[derive(Debug)]
 pub struct Session {
     buffers: Arc<Buffers>,
@@ -54,7 +53,7 @@ pub struct Session {
 
 #[derive(Debug)]
 struct Writer {
-    /// It leaves what kept it from writing, if something did.
+    /// Returns the error that stopped it from writing, if there was one.
     thread: JoinHandle<Option<io::Error>>,
     file: File,
     out: File,
@@ -66,7 +65,7 @@ struct Buffers {
     outside: SharedRing,
     clock: Clock,
     stop: AtomicBool,
-    /// Taken out of a buffer, and not written.
+    /// Records that were taken from a buffer but not written.
     unwritten: AtomicU64,
 }
 
@@ -75,8 +74,8 @@ fn at(path: &Path) -> impl FnOnce(io::Error) -> io::Error {
     move |e| io::Error::new(e.kind(), format!("trace {path}: {e}"))
 }
 
-/// Where process `pid` keeps its spool for `output`: beside it if that is, or becomes, a file; else
-/// in the folder for temporary files.
+/// Returns the path of the spool of process `pid` for `output`. It is in the output's folder if the
+/// output is, or becomes, a regular file, and otherwise in the folder for temporary files.
 #[must_use]
 pub fn spool_path(output: &Path, pid: u32) -> PathBuf {
     if output.metadata().is_ok_and(|metadata| !metadata.is_file()) {
@@ -87,7 +86,8 @@ pub fn spool_path(output: &Path, pid: u32) -> PathBuf {
     name.into()
 }
 
-/// Opens the output and says where this run begins in it. A pipe waits for its reader here.
+/// Opens the output, and returns the offset at which this run starts. Blocks on a pipe until it has
+/// a reader.
 fn open_output(path: &Path) -> io::Result<(File, u64)> {
     let mut begun = BEGUN.lock().unwrap_or_else(PoisonError::into_inner);
     let again = begun.iter().any(|one| one == path);
@@ -106,20 +106,20 @@ fn open_output(path: &Path) -> io::Result<(File, u64)> {
 }
 
 impl Session {
-    /// Opens output and spool and starts the kernel thread that writes out. The output is complete
-    /// after [`finish`](Session::finish).
+    /// Opens output and spool, and starts the kernel thread that writes the records out. The output
+    /// is complete after [`finish`](Session::finish).
     ///
-    /// In one process a second session with the same output goes behind the first. Blocks on a
-    /// named pipe until it has a reader.
+    /// In the same process, a second session with the same output is appended to the first. Blocks
+    /// on a named pipe until it has a reader.
     ///
     /// # Errors
-    /// `InvalidInput`: a number of records outside of [`RECORDS`]. Else what the kernel says to
-    /// output, spool and kernel thread.
+    /// Returns `InvalidInput` if the number of records is outside [`RECORDS`], or the kernel's
+    /// error for the output, the spool or the kernel thread.
     pub fn start(settings: Settings) -> io::Result<Session> {
         if !RECORDS.contains(&settings.records) {
             let (least, most) = RECORDS.into_inner();
             let text = format!(
-                "a trace buffer of {} records: {least} to {most} are possible",
+                "a trace buffer of {} records is not possible; use {least} to {most}",
                 settings.records
             );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
@@ -155,20 +155,20 @@ impl Session {
         Ok(Session { buffers, output, spool, pid, writer })
     }
 
-    /// The buffer of VP `vp`.
+    /// Returns the buffer of VP `vp`.
     #[must_use]
     pub fn vp(&self, vp: usize) -> Arc<Ring> {
         self.buffers.vps[vp].clone()
     }
 
-    /// The buffer of threads that carry no VP.
+    /// Returns the buffer of threads that carry no VP.
     #[inline]
     #[must_use]
     pub fn outside(&self) -> &SharedRing {
         &self.buffers.outside
     }
 
-    /// Records lost so far.
+    /// Returns the number of records lost so far.
     #[must_use]
     pub fn lost(&self) -> u64 {
         let buffers = &self.buffers;
@@ -176,29 +176,30 @@ impl Session {
         vps + buffers.outside.lost_ever() + buffers.unwritten.load(Ordering::Relaxed)
     }
 
-    /// Where the trace goes.
+    /// Returns the path of the trace.
     #[must_use]
     pub fn output(&self) -> &Path {
         &self.output
     }
 
-    /// The trace up to some milliseconds ago, in the output's format, while it goes on. Stops
-    /// nobody. Blocks the kernel thread.
+    /// Writes the trace to `out` in the output's format while the run continues. It lacks the last
+    /// few milliseconds. Stops no other thread. Blocks the kernel thread.
     ///
     /// # Errors
-    /// Reading the spool or writing to `out` failed; the trace has ended.
+    /// Returns an error if the trace has ended, or if reading the spool or writing to `out` fails.
     pub fn so_far(&self, out: &mut dyn Write) -> io::Result<()> {
         let spool = File::open(&self.spool).map_err(at(&self.spool))?;
         let lost = self.buffers.unwritten.load(Ordering::Relaxed);
         export::convert(&Spool::open(spool)?.whole_rounds(), out, lost).map(drop)
     }
 
-    /// Writes the rest out and converts. `None`: it is done already, or by another process (after a
-    /// fork). What is noted afterwards is not in the trace. Blocks the kernel thread: about a
-    /// second for a million records.
+    /// Writes the remaining records and converts the spool. Returns `None` if that is done already,
+    /// or in another process after a fork. Later records are not in the trace. Blocks the kernel
+    /// thread: about a second for a million records.
     ///
     /// # Errors
-    /// Reading the spool or writing the output failed; the spool is removed all the same.
+    /// Returns an error if reading the spool or writing the output fails; the spool is removed
+    /// nevertheless.
     pub fn finish(&self) -> Option<io::Result<Summary>> {
         if self.pid != std::process::id() {
             return None;
@@ -215,14 +216,14 @@ impl Session {
                 None => summary,
             }
         };
-        let gone = |_| io::Error::other("the kernel thread that writes it panicked");
+        let gone = |_| io::Error::other("the kernel thread that writes the trace panicked");
         let converted = written.map_err(gone).and_then(convert);
         let _ = std::fs::remove_file(&self.spool);
         Some(converted.map_err(at(&self.output)))
     }
 }
 
-/// A runtime that did not come to run ends it so.
+/// Finishes the session of a runtime that never started to run.
 impl Drop for Session {
     fn drop(&mut self) {
         let _ = self.finish();
@@ -230,7 +231,7 @@ impl Drop for Session {
 }
 
 impl Buffers {
-    /// The life of the writing thread.
+    /// Runs the loop of the writing thread.
     fn write_out(&self, mut file: File) -> Option<io::Error> {
         let mut trouble = None;
         let mut bytes = Vec::new();
@@ -238,8 +239,8 @@ impl Buffers {
         loop {
             let over = self.stop.load(Ordering::Acquire);
             bytes.clear();
-            // Before: at its end the round has all that was noted until now, and of what came
-            // meanwhile only a part.
+            // The clock is read before the buffers. At its end, the round contains all records from
+            // before that time, and only some of the later ones.
             let (ticks, nanoseconds) = self.clock.pair();
             let (records, is_whole) = self.collect(&mut bytes, over);
             if records > 0 && is_whole || over {
@@ -253,7 +254,8 @@ impl Buffers {
                 trouble = Some(e);
             }
             if trouble.is_some() {
-                // From here on they are emptied and counted, so that the program goes on as before.
+                // After an error, the buffers are emptied and their records counted, so the program
+                // is not affected.
                 self.unwritten.fetch_add(records, Ordering::Relaxed);
             }
             if over {
@@ -264,8 +266,8 @@ impl Buffers {
         }
     }
 
-    /// Adds a chunk for each buffer with something in it. Returns the number of records, and
-    /// whether they are all there were: somebody may be noting one.
+    /// Adds a chunk for each buffer that has records. Returns their number, and whether no record
+    /// was incomplete; a thread may be storing one.
     fn collect(&self, bytes: &mut Vec<u8>, last: bool) -> (u64, bool) {
         let mut records = 0;
         for (vp, ring) in self.vps.iter().enumerate() {
@@ -286,11 +288,11 @@ impl Buffers {
     }
 }
 
-/// Converts what process `pid` left behind when it died, into `output`, behind the runs that it had
-/// completed. `None`: it left nothing.
+/// Converts the spool that process `pid` left when it died, and appends the run to the completed
+/// ones in `output`. Returns `None` if there is no spool.
 ///
 /// # Errors
-/// What reading the spool and writing the output say.
+/// Returns the error of reading the spool or writing the output.
 pub fn recover(output: &Path, pid: u32) -> Option<io::Result<Summary>> {
     let path = spool_path(output, pid);
     let file = File::open(&path).ok()?;
@@ -298,7 +300,7 @@ pub fn recover(output: &Path, pid: u32) -> Option<io::Result<Summary>> {
         let spool = Spool::open(file)?.whole_rounds();
         let mut out = OpenOptions::new().create(true).truncate(false).write(true).open(output)?;
         if out.metadata()?.is_file() {
-            // Behind that may stand what it converted when it died.
+            // Removes the output of an unfinished conversion.
             out.set_len(spool.header.offset)?;
             io::Seek::seek(&mut out, io::SeekFrom::End(0))?;
         }
@@ -314,10 +316,10 @@ mod tests {
     use super::*;
     use crate::capture::record::{Kind, Record};
 
-    /// A thread that writes to one buffer after the other is never found to have written to the
-    /// later one only.
+    /// If a thread writes to one buffer and then to another, the trace so far never contains only
+    /// the second record.
     #[test]
-    fn what_is_there_so_far_is_what_was_there_at_one_moment() {
+    fn trace_so_far_is_consistent() {
         let output = std::env::temp_dir().join(format!("kumi-session-test-{}", std::process::id()));
         const RECORDS: u64 = 1 << 10;
         let settings = Settings {
@@ -333,8 +335,8 @@ mod tests {
             scope.spawn(|| {
                 let mut noted = 0;
                 while !over.load(Ordering::Relaxed) {
-                    // A full buffer loses records, and then the two are not alike: what is read of
-                    // the file bounds what is noted.
+                    // Full buffers lose records, and the two counts then differ. So the writer may
+                    // be only a limited number of records ahead of the reader.
                     if noted - seen.load(Ordering::Relaxed) > RECORDS / 2 {
                         std::thread::yield_now();
                         continue;
@@ -348,8 +350,8 @@ mod tests {
             });
             let mut rounds = 0;
             while rounds < 20 {
-                let spool =
-                    Spool::open(File::open(&session.spool).expect("it is there")).expect("a spool");
+                let spool = Spool::open(File::open(&session.spool).expect("the spool exists"))
+                    .expect("a spool");
                 let mut written = [0u64; 2];
                 for entry in spool.whole_rounds().entries() {
                     written[entry.expect("readable").writer as usize] += 1;
@@ -365,6 +367,6 @@ mod tests {
             over.store(true, Ordering::Relaxed);
         });
         session.finish().expect("not yet").expect("written");
-        std::fs::remove_file(output).expect("it is there");
+        std::fs::remove_file(output).expect("the output exists");
     }
 }

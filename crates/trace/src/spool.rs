@@ -1,14 +1,14 @@
-//! The spool: records as they were, in a file, until they are converted.
+//! Spool: the unconverted records of a run, in a file.
 //!
-//! A program that dies leaves it behind, complete up to the begin of the writer's last whole round;
-//! whatever follows the last whole chunk is ignored.
+//! A program that dies leaves its spool behind, complete up to the start of the writer's last whole
+//! round. Bytes after the last whole chunk are ignored.
 //! ```text
 //!   header: MAGIC, version, VPs, process id, length of the text, offset in the output;
 //!           text: lines "key=value"
 //!   chunk:  writer, number of records, records of 24 bytes
 //! ```
-//! All numbers are little-endian. Readers pass over kinds of records and lines of the text that
-//! they do not know, so new ones are no new version.
+//! All numbers are little-endian. Readers skip unknown kinds of records and unknown lines of the
+//! text, so adding these needs no new version.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -22,33 +22,33 @@ use crate::capture::record::{Kind, Record, Words, add_piece};
 const MAGIC: [u8; 8] = *b"kumispl1";
 const HEADER: usize = 32;
 const RECORD: usize = 24;
-/// Records read from the file at a time.
+/// Number of records read from the file at a time.
 const BLOCK: usize = 512;
-/// Those without a VP note the time first and find their place in the buffer then: this many
-/// records are looked at for the earliest.
+/// Number of records that are searched for the earliest one. Writers without a VP read the time
+/// before they reserve a place in the buffer, so their records may be out of order.
 const LOOK_AHEAD: usize = 4096;
 
 /// Writer number of threads that carry no VP.
 pub const OUTSIDE: u32 = u32::MAX;
-/// "Writer" of pairs of the clock: ticks, nanoseconds. One ends each round, and was read before the
-/// first buffer was looked at.
+/// Writer number of clock readings: ticks and nanoseconds. Each round ends with one, which was read
+/// before its first buffer.
 pub const CLOCK: u32 = u32::MAX - 1;
 
-/// What is known before the first record.
+/// Data known before the first record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Header {
-    /// Virtual processors.
+    /// Number of virtual processors.
     pub vps: u32,
-    /// The traced process.
+    /// ID of the traced process.
     pub pid: u32,
-    /// Where in the output this run begins.
+    /// Offset in the output at which this run starts.
     pub offset: u64,
-    /// Program, policy, queue design.
+    /// Lines about the run: program, policy, queue design.
     pub about: Vec<(String, String)>,
 }
 
 impl Header {
-    /// As bytes at the begin of a spool.
+    /// Returns the header as bytes.
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
         let clean = |text: &str| text.replace(['\n', '='], " ");
@@ -68,7 +68,10 @@ impl Header {
         file.read_exact(&mut head)?;
         let word = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("four bytes"));
         if head[..8] != MAGIC || word(8) != 1 {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "no spool of a Kumihimo trace"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "not a spool of a Kumihimo trace",
+            ));
         }
         let mut text = String::new();
         file.take(word(20).into()).read_to_string(&mut text)?;
@@ -83,14 +86,14 @@ impl Header {
     }
 }
 
-/// Begins a chunk in `out`; [`end_chunk`] ends it.
+/// Starts a chunk in `out`, and returns its position for [`end_chunk`].
 pub fn begin_chunk(out: &mut Vec<u8>, writer: u32) -> usize {
     out.extend(writer.to_le_bytes());
     out.extend(0u32.to_le_bytes());
     out.len()
 }
 
-/// Adds a record to the chunk that was begun last.
+/// Adds a record to the current chunk.
 #[inline]
 pub fn add(out: &mut Vec<u8>, words: Words) {
     for word in words {
@@ -98,8 +101,8 @@ pub fn add(out: &mut Vec<u8>, words: Words) {
     }
 }
 
-/// Ends the chunk that `begin_chunk` returned `from` for. Returns its number of records; one
-/// without any is taken back.
+/// Ends the chunk whose position `from` was returned by `begin_chunk`. Returns its number of
+/// records; removes an empty chunk.
 pub fn end_chunk(out: &mut Vec<u8>, from: usize) -> u64 {
     let records = (out.len() - from) / RECORD;
     if records == 0 {
@@ -110,26 +113,26 @@ pub fn end_chunk(out: &mut Vec<u8>, from: usize) -> u64 {
     records as u64
 }
 
-/// A spool to be read.
+/// A spool opened for reading.
 #[derive(Debug)]
 pub struct Spool {
-    /// What it begins with.
+    /// The header.
     pub header: Header,
-    /// From ticks to time.
+    /// Converts ticks to time.
     pub scale: Scale,
-    /// Where each writer's chunks lie: writer, offset, records.
+    /// The chunks: writer, offset, number of records.
     chunks: Vec<(u32, u64, u32)>,
-    /// Ticks up to which every writer's records are there; those beyond are passed over.
+    /// Time in ticks up to which all records of every writer are present. Later ones are skipped.
     until: u64,
     last: u64,
     file: File,
 }
 
 impl Spool {
-    /// Reads the header and where everything lies.
+    /// Reads the header and the positions of all chunks.
     ///
     /// # Errors
-    /// It is none, or cannot be read.
+    /// Returns an error if the file is not a spool or cannot be read.
     pub fn open(mut file: File) -> io::Result<Spool> {
         io::Seek::rewind(&mut file)?;
         let (header, mut at) = Header::read(&mut file)?;
@@ -167,18 +170,20 @@ impl Spool {
         })
     }
 
-    /// Of one whose writer goes on, or died: up to where nobody's records are missing. Beyond that
-    /// one VP's are there and another's are not, so that what one of them did to the other's
-    /// microprocesses would contradict what is known of these.
+    /// Limits a spool whose writer continues, or died, to its whole rounds.
+    ///
+    /// After the last whole round, records of one VP may be present while those of another are
+    /// missing. What one VP did to the other's microprocesses would then contradict their known
+    /// states.
     #[must_use]
     pub fn whole_rounds(self) -> Spool {
         Spool { until: self.last, ..self }
     }
 
-    /// Whether any writer lost records. A look at every record.
+    /// Returns whether any writer lost records. Reads every record.
     ///
     /// # Errors
-    /// What reading says.
+    /// Returns the error of reading.
     pub fn has_losses(&self) -> io::Result<bool> {
         let mut bytes = vec![0u8; BLOCK * RECORD];
         for &(_, offset, records) in &self.chunks {
@@ -195,7 +200,7 @@ impl Spool {
         Ok(false)
     }
 
-    /// All records, by time.
+    /// Returns all records, ordered by time.
     #[must_use]
     pub fn entries(&self) -> Entries<'_> {
         let mut writers: Vec<u32> = self.chunks.iter().map(|chunk| chunk.0).collect();
@@ -210,24 +215,24 @@ impl Spool {
     }
 }
 
-/// A record with whose it is, and the name that came with it.
+/// A record with its writer, and the name that belongs to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// VP, or [`OUTSIDE`].
+    /// The VP, or [`OUTSIDE`].
     pub writer: u32,
-    /// Its time is in ticks.
+    /// The record; its time is in ticks.
     pub record: Record,
-    /// Of a spawn.
+    /// The name, for a spawn.
     pub name: Option<String>,
 }
 
-/// What one writer wrote, by time.
+/// The records of one writer, ordered by time.
 struct Stream<'a> {
     spool: &'a Spool,
     writer: u32,
-    /// Next chunk to look at.
+    /// The next chunk to read.
     chunk: usize,
-    /// What is left of the current one: offset, records.
+    /// The unread part of the current chunk: offset and number of records.
     rest: (u64, u32),
     block: VecDeque<Words>,
     ahead: BinaryHeap<Reverse<(u64, u64, usize)>>,
@@ -274,11 +279,11 @@ impl<'a> Stream<'a> {
         Ok(self.block.pop_front())
     }
 
-    /// The next one in the order of the file, with its name.
+    /// Returns the next record in the order of the file, with its name.
     fn assembled(&mut self) -> io::Result<Option<Entry>> {
         loop {
             let Some(words) = self.words()? else { return Ok(None) };
-            // A piece of a name without its begin, or what is no record of ours.
+            // Skips a name piece without its record, and words that are not a record.
             let Some(record) = Record::from_words(words).filter(|record| record.kind != Kind::Name)
             else {
                 continue;
@@ -313,14 +318,14 @@ impl<'a> Stream<'a> {
     }
 }
 
-/// See [`Spool::entries`].
+/// Iterator of [`Spool::entries`].
 pub struct Entries<'a> {
     streams: Vec<Stream<'a>>,
     next: BinaryHeap<Next>,
     until: u64,
 }
 
-/// The first entry of a stream, or why there is none. Earliest first.
+/// The first entry of a stream, or the error of reading it. Ordered with the earliest first.
 struct Next {
     time: u64,
     stream: usize,
@@ -369,10 +374,10 @@ impl Iterator for Entries<'_> {
     }
 }
 
-/// Writes a spool of its own: for tests.
+/// Writes a spool, for tests.
 ///
 /// # Errors
-/// What writing says.
+/// Returns the error of writing.
 pub fn write(
     out: &mut impl Write,
     header: &Header,
@@ -393,7 +398,7 @@ pub(crate) mod tests {
     use crate::capture::record::name_words;
     use proptest::prelude::*;
 
-    /// An unlinked file.
+    /// Creates an unlinked file.
     pub(crate) fn file(bytes: &[u8]) -> File {
         static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
         let n = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -409,7 +414,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn entries_come_by_time_with_their_names() {
+    fn entries_are_ordered_by_time_with_their_names() {
         let header =
             Header { vps: 2, pid: 7, offset: 3, about: vec![("program".into(), "a=b\nc".into())] };
         let spawn: Vec<_> = [at(5, Kind::Spawn)].into_iter().chain(name_words(b"one")).collect();
@@ -433,12 +438,13 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_part_of_a_round_is_passed_over() {
+    fn incomplete_round_is_skipped() {
         let chunks = |ends: u64| {
             [
                 (0, vec![at(1, Kind::IdleBegin)]),
                 (1, vec![at(3, Kind::IdleBegin), at(6, Kind::IdleEnd)]),
-                // Read before the first buffer was, in which by then there was nothing of after 1.
+                // The clock was read before the first buffer, which contained no record later than
+                // 1 at that time.
                 (CLOCK, vec![[ends, ends, 0]]),
                 (0, vec![at(4, Kind::IdleEnd)]),
             ]
@@ -458,15 +464,15 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_no_spool_is_refused() {
+    fn other_files_are_refused() {
         assert!(Spool::open(file(b"")).is_err());
         assert!(Spool::open(file(&[b'x'; 100])).is_err());
     }
 
     proptest! {
-        /// Whatever is in the file: no panic, and not for ever.
+        /// For any content of the file, reading neither panics nor loops forever.
         #[test]
-        fn garbage_is_survived(bytes: Vec<u8>) {
+        fn any_content_ends_without_a_panic(bytes: Vec<u8>) {
             let mut all = Header::default().bytes();
             all.extend(bytes);
             let spool = Spool::open(file(&all)).unwrap();

@@ -1,4 +1,4 @@
-//! From records to a file, and back to a verdict.
+//! Tests of the whole path: from records to a file, and back to a verdict.
 
 mod priorities;
 mod random;
@@ -20,14 +20,14 @@ use crate::format::perfetto::{INSTANT, SLICE_BEGIN, SLICE_END};
 use crate::read::{Event, Of, Reader};
 use crate::spool::{CLOCK, Header, OUTSIDE, Spool, tests::file, write};
 
-/// Records with the time at which they are written: one more than the one before.
+/// Records with their times; each is one unit later than the previous one.
 #[derive(Default)]
 pub(crate) struct Script {
     pub(crate) time: u64,
     writers: HashMap<u32, Vec<Words>>,
 }
 
-/// The id of the first life in slot `id`; of the second one with bit 32.
+/// Returns the ID of the first microprocess in slot `id`, or of the second one with bit 32.
 fn real(id: u64) -> u64 {
     match id {
         0 => 0,
@@ -45,7 +45,7 @@ impl Script {
     pub(crate) fn add(&mut self, writer: u32, record: Record) -> &mut Self {
         self.time += 1_000;
         let id = match record.kind {
-            // The number of those that were lost; a slot.
+            // These IDs are not microprocesses: a number of lost records, or a slot.
             Kind::Lost | Kind::Asked | Kind::Leaves | Kind::Slot => record.id,
             _ => real(record.id),
         };
@@ -54,7 +54,7 @@ impl Script {
         self
     }
 
-    /// Only so many records of each writer are there.
+    /// Keeps only the first `records` of each writer.
     pub(crate) fn cut(&mut self, records: usize) {
         self.writers.values_mut().for_each(|words| words.truncate(records));
     }
@@ -76,7 +76,7 @@ impl Script {
         self.add(vp, Record { id, level, cause: cause as u8, wait: 4, ..Record::new(Kind::Switch) })
     }
 
-    /// A whole step of `vp`: it runs `id` at a level, if anything, and something waits there.
+    /// Adds a whole step of `vp`: it runs `id` at a level, if anything, and a level waits there.
     fn step(
         &mut self,
         vp: u32,
@@ -148,7 +148,7 @@ fn steps(inversion: &Option<Inversion>) -> u64 {
     inversion.as_ref().map_or(0, |inversion| inversion.steps)
 }
 
-/// A low one on VP 1, and a high one that waits on VP 0.
+/// A low microprocess runs on VP 1 while a high one waits on VP 0.
 fn inverted() -> Script {
     let mut script = Script::default();
     script.spawn(1, 1, 3, "low").switch(1, 1, 3, Cause::None).step(1, Some((1, 3)), None, 0);

@@ -1,5 +1,6 @@
-//! Async crates that need Tokio: its runtime on a kernel thread of its own, its futures driven from
-//! microprocesses. Here its sockets talk to a server of microprocesses.
+//! Async crates that need Tokio: Tokio's runtime runs on a separate kernel thread, and
+//! microprocesses await its futures. In this example, Tokio's sockets connect to a server of
+//! microprocesses.
 //!
 //! `cargo run --release -p kumihimo-examples --bin beside_tokio`
 
@@ -13,7 +14,7 @@ use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
-/// Sends back what arrives, a microprocess per connection.
+/// Echo server with a microprocess for each connection.
 fn serve(listener: &TcpListener) -> io::Result<()> {
     loop {
         let (stream, _peer) = listener.accept()?;
@@ -21,7 +22,7 @@ fn serve(listener: &TcpListener) -> io::Result<()> {
     }
 }
 
-/// As any async code.
+/// A client in ordinary async code.
 async fn ask(server: SocketAddr, words: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect(server).await?;
     stream.write_all(words.as_bytes()).await?;
@@ -31,17 +32,19 @@ async fn ask(server: SocketAddr, words: &str) -> io::Result<String> {
     Ok(answer)
 }
 
-/// In a microprocess: twice, in the two ways that there are.
+// ANCHOR: client
+/// A microprocess that uses Tokio in both possible ways.
 fn client(n: usize, server: SocketAddr, tokio: &Handle) -> io::Result<String> {
-    // On Tokio's thread; here we wait for its end.
+    // The future runs on Tokio's thread; this microprocess waits for its end.
     let there = block_on(tokio.spawn(async move { ask(server, &format!("there {n}")).await }))??;
-    // Here; Tokio's thread tells when to go on. What is awaited may borrow, and a clock runs beside
-    // it.
+    // The future runs in this microprocess, and Tokio's thread wakes it. Such a future may borrow
+    // local data. Tokio's timers work as well.
     let _inside = tokio.enter();
     let words = format!("here {n}");
     let here = block_on(timeout(Duration::from_secs(60), ask(server, &words)))??;
     Ok(format!("{there}, {here}"))
 }
+// ANCHOR_END: client
 
 fn main() -> io::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
@@ -58,9 +61,9 @@ fn main() -> io::Result<()> {
     for client in clients {
         println!("{}", client.join().expect("no panic")?);
     }
-    // A wait that only Tokio's clock ends.
+    // A wait that only Tokio's timer ends.
     let _inside = tokio.enter();
     let never = block_on(timeout(Duration::from_millis(20), std::future::pending::<()>()));
-    println!("never: {}", never.expect_err("it never ends"));
+    println!("never: {}", never.expect_err("the future never completes"));
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Async crates that have no reactor of their own, in blocking code: the channels of
-//! `async-channel`, joined by `futures-lite`.
+//! Async crates without a reactor in blocking code: the channels of `async-channel`, combined with
+//! `futures-lite`.
 //!
 //! `cargo run --release -p kumihimo-examples --bin future_channel`
 
@@ -7,7 +7,7 @@ use async_channel::{Receiver, bounded};
 use futures_lite::{FutureExt, StreamExt};
 use kumihimo::{future::block_on, thread};
 
-/// What comes from either of two, whichever is there first, until both are closed.
+/// Receives from two channels, whichever has a message first, until both are closed.
 fn both(numbers: &Receiver<u64>, words: &Receiver<String>) -> (u64, usize) {
     let (mut sum, mut letters) = (0, 0);
     block_on(async {
@@ -23,20 +23,20 @@ fn main() {
     let (send_word, words) = bounded(8);
     for n in 1..=100 {
         let sender = send_number.clone();
-        // A microprocess that waits until there is room.
+        // A microprocess that waits until the channel has room.
         thread::spawn(move || block_on(sender.send(n)));
     }
-    // So does a kernel thread.
+    // A kernel thread can wait in the same way.
     std::thread::spawn(move || {
         for word in ["woken", "from", "a", "kernel", "thread"] {
-            block_on(send_word.send(word.to_owned())).expect("somebody receives");
+            block_on(send_word.send(word.to_owned())).expect("a receiver");
         }
     });
     drop(send_number);
     let (sum, letters) = thread::spawn(move || both(&numbers, &words)).join().expect("no panic");
     println!("sum {sum}, letters {letters}");
 
-    // The first of two wins, the other one is dropped.
+    // The first message wins, and the other future is dropped.
     let (first, second) = (bounded::<&str>(1), bounded::<&str>(1));
     let winner = thread::spawn(move || block_on(first.1.recv().or(second.1.recv())));
     second.0.try_send("the second").expect("there is room");

@@ -1,5 +1,5 @@
-//! An HTTP client: the crate `ureq`, on connections of Kumihimo's. Fetches all URLs at the same
-//! time, a microprocess each, and each of them so many times.
+//! An HTTP client: the crate `ureq` on Kumihimo's connections. Fetches all URLs concurrently, each
+//! in a microprocess, and each several times.
 //!
 //! `cargo run --release -p kumihimo-examples --bin http_client TIMES URL...`
 
@@ -12,7 +12,7 @@ use ureq::unversioned::transport::{
 };
 use ureq::{Agent, Error};
 
-/// Makes connections for `ureq`.
+/// Opens connections for `ureq`.
 #[derive(Debug)]
 struct Connect;
 
@@ -57,7 +57,7 @@ impl Transport for Connection {
     }
 
     fn is_open(&mut self) -> bool {
-        // Nothing may come before the next request: neither bytes nor the end.
+        // An idle connection is usable if it has no unread data and is not closed.
         let seen = self.stream.set_nonblocking(true).and_then(|()| self.stream.peek(&mut [0]));
         seen.is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock)
             && self.stream.set_nonblocking(false).is_ok()
@@ -75,7 +75,7 @@ fn main() -> Result<(), String> {
         Agent::config_builder().timeout_recv_response(Some(Duration::from_secs(10))).build();
     let agent = &Agent::with_parts(config, Connect, DefaultResolver::default());
     let fetch = move |url: String| {
-        // One after the other, so over one connection, if the server keeps it.
+        // Sequential requests, which share a connection if the server keeps it open.
         for _ in 0..times {
             let text =
                 agent.get(&url).call().and_then(|mut answer| answer.body_mut().read_to_string());

@@ -1,4 +1,4 @@
-//! HTTP/1.1, one microprocess per connection, in plain blocking code on the crate `httparse`:
+//! HTTP/1.1 with one microprocess for each connection, in blocking code with the crate `httparse`:
 //! keep-alive, pipelining, limits, timeouts.
 //!
 //! `cargo run --release -p kumihimo-examples --bin http_server [ADDRESS]`, then
@@ -10,14 +10,14 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::time::Duration;
 
 const HEAD_MAX: u64 = 8 << 10; // request line and headers, bytes
-const BODY_MAX: u64 = 1 << 20; // read and thrown away
+const BODY_MAX: u64 = 1 << 20; // bytes, discarded
 const PATIENCE: Duration = Duration::from_secs(10);
 const BAD: &str = "400 Bad Request";
-/// Status, text, whether that is not to be sent (HEAD), whether the connection ends, and how long
-/// the request's body is.
+/// Status, text, whether the text is omitted (HEAD), whether the connection ends, and the length of
+/// the request's body.
 type Answer = (&'static str, &'static str, bool, bool, u64);
 
-/// The answer to a request with this head; `Err`: the status to refuse it with.
+/// The reply to a request with this head; `Err`: the status of a refusal.
 fn answer(head: &[u8]) -> Result<Answer, &'static str> {
     let mut headers = [httparse::EMPTY_HEADER; 64];
     let mut request = httparse::Request::new(&mut headers);
@@ -29,8 +29,8 @@ fn answer(head: &[u8]) -> Result<Answer, &'static str> {
     let fields = |name: &'static str| {
         request.headers.iter().filter(move |h| h.name.eq_ignore_ascii_case(name))
     };
-    // Digits only: `parse` would take a sign. A second, different length is how requests are
-    // smuggled.
+    // Digits only: `parse` would accept a sign. Requests with two different lengths are refused,
+    // because they allow request smuggling.
     let number = |h: &httparse::Header| {
         std::str::from_utf8(h.value).ok().filter(|v| !v.starts_with('+'))?.parse::<u64>().ok()
     };
@@ -64,7 +64,7 @@ fn converse(mut to: &TcpStream) -> io::Result<()> {
         let (mut head, mut rest) = (Vec::new(), (&mut from).take(HEAD_MAX));
         while !head.ends_with(b"\n\r\n") && !head.ends_with(b"\n\n") && rest.limit() > 0 {
             if rest.read_until(b'\n', &mut head)? == 0 {
-                return Ok(()); // it left
+                return Ok(()); // the client closed the connection
             }
         }
         let answer = if rest.limit() > 0 {
@@ -74,7 +74,7 @@ fn converse(mut to: &TcpStream) -> io::Result<()> {
         };
         let (status, text, silent, close, body) =
             answer.unwrap_or_else(|status| (status, "", false, true, 0));
-        // Nothing here wants a body, but the next request begins behind it.
+        // The body is unused, but the next request follows it.
         io::copy(&mut (&mut from).take(body), &mut io::sink())?;
         let (end, length) = (if close { "close" } else { "keep-alive" }, text.len());
         let head = format!(
@@ -84,7 +84,8 @@ fn converse(mut to: &TcpStream) -> io::Result<()> {
             (head + "Connection: " + end + "\r\n\r\n" + if silent { "" } else { text }).as_bytes(),
         )?;
         if close {
-            // Lets it read that: closing with data unread would send a reset.
+            // Half-close first, so that the client can read the reply: closing a socket with unread
+            // data sends a reset.
             to.shutdown(Shutdown::Write)?;
             return io::copy(&mut from.take(BODY_MAX), &mut io::sink()).map(drop);
         }
@@ -97,7 +98,7 @@ fn main() -> io::Result<()> {
     println!("http://{}/", listener.local_addr()?);
     loop {
         let (stream, _peer) = listener.accept()?;
-        // What goes wrong with one client is its affair.
+        // Errors of one client do not affect the server.
         thread::Builder::new().spawn(move || drop(converse(&stream)))?;
     }
 }

@@ -1,5 +1,5 @@
-//! Indexes a tree of files: which words are in which file, and how often. A microprocess for every
-//! folder and file.
+//! Indexes a directory tree: the words of each file with their frequencies. Each directory and each
+//! file has a microprocess.
 //!
 //! `cargo run --release -p kumihimo-examples --bin index FOLDER WORD...`
 
@@ -10,11 +10,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// As many are open at a time, at most.
+/// Maximum number of open files.
 const OPEN: usize = 128;
 
 struct Index {
-    /// In which files, how often.
+    /// For each word, its frequency in each file.
     words: Mutex<HashMap<String, BTreeMap<PathBuf, usize>>>,
     files: Mutex<usize>,
     open: Semaphore,
@@ -47,16 +47,16 @@ impl Index {
         {
             *counts.entry(word.to_lowercase()).or_default() += 1;
         }
-        let mut words = self.words.lock().expect("nobody panics");
+        let mut words = self.words.lock().expect("no panic while locked");
         for (word, n) in counts {
             words.entry(word).or_default().insert(path.to_owned(), n);
         }
-        *self.files.lock().expect("nobody panics") += 1;
+        *self.files.lock().expect("no panic while locked") += 1;
         Ok(())
     }
 }
 
-/// What cannot be read is said, and left out.
+/// Reports a file or directory that cannot be read. It is skipped.
 fn told(path: &Path, outcome: io::Result<()>) {
     if let Err(e) = outcome {
         eprintln!("{}: {e}", path.display());
@@ -70,8 +70,8 @@ fn main() {
         Index { words: Mutex::default(), files: Mutex::default(), open: Semaphore::new(OPEN) };
     thread::scope(|s| told(&folder, index.folder(&folder, s)));
     let (words, files) = (
-        index.words.into_inner().expect("nobody panics"),
-        index.files.into_inner().expect("nobody panics"),
+        index.words.into_inner().expect("no panic while locked"),
+        index.files.into_inner().expect("no panic while locked"),
     );
     println!("{files} files, {} words", words.len());
     for word in arguments {

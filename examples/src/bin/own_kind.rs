@@ -1,10 +1,11 @@
-//! An application's own kind of resource: gauges, which anybody in the program finds by name, and
-//! `kumi resources` shows: `own_kind boiler=80 boiler=+15 cellar=12 boiler`.
+//! An application-defined kind of resource: gauges, which can be looked up by name in the program
+//! and are listed by `kumi resources`. Usage: `own_kind boiler=80 boiler=+15 cellar=12 boiler`.
 
 use std::any::Any;
 
 use kumihimo::resource::{Command, Entries, Error, Kind, Name, Row, Serial, Usage, table};
 
+// ANCHOR: row
 const GAUGE: Kind = Kind::FIRST_OWN;
 static GAUGES: Entries<i64> = Entries::new(GAUGE);
 struct Gauges;
@@ -27,7 +28,7 @@ impl Row for Gauges {
     fn write(&self, serial: Serial, from: &[u8]) -> Result<usize, Error> {
         let value = std::str::from_utf8(from).ok().and_then(|text| text.parse().ok());
         let value = value.ok_or_else(|| {
-            Error::Invalid(format!("{:?} is no number", String::from_utf8_lossy(from)))
+            Error::Invalid(format!("{:?} is not a number", String::from_utf8_lossy(from)))
         })?;
         GAUGES
             .with(serial, |gauge| *gauge = if from[0] == b'+' { *gauge + value } else { value })?;
@@ -43,6 +44,7 @@ impl Row for Gauges {
         GAUGES.usage(each, |value| format!("shows {value}"));
     }
 }
+// ANCHOR_END: row
 
 fn main() -> Result<(), Error> {
     table().define(&Gauges)?;

@@ -1,6 +1,6 @@
-//! A TCP proxy: a microprocess per connection and direction. An end of one direction is passed on,
-//! and the other one goes on (half-close); a scope per connection ends both when one fails, or when
-//! the time for the whole is over.
+//! A TCP proxy with a microprocess for each direction of a connection. The end of one direction is
+//! forwarded, and the other direction continues (half-close). A scope for each connection ends both
+//! directions when one fails or the total time is over.
 //!
 //! `cargo run --release -p kumihimo-examples --bin proxy LISTEN UPSTREAM [SECONDS]`
 
@@ -9,10 +9,10 @@ use kumihimo::thread;
 use std::io;
 use std::time::{Duration, Instant};
 
-/// How long either side may keep silent, and how long connecting may take.
+/// Timeout for connecting and for silence of either side.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Copies until `from` ends; then so does `to`.
+/// Copies until `from` ends, then shuts down the sending direction of `to`.
 fn one_way(mut from: &TcpStream, mut to: &TcpStream) -> io::Result<u64> {
     from.set_read_timeout(Some(PATIENCE))?;
     to.set_write_timeout(Some(PATIENCE))?;
@@ -21,14 +21,14 @@ fn one_way(mut from: &TcpStream, mut to: &TcpStream) -> io::Result<u64> {
     Ok(copied)
 }
 
-/// Bytes that went up, and down.
+/// Returns the numbers of bytes from and to the client.
 fn carry(client: &TcpStream, upstream: &str, deadline: Instant) -> io::Result<(u64, u64)> {
-    // The deadline is handed down to whatever waits inside.
+    // The deadline applies to every wait inside the scope.
     let server = &thread::scope_until(deadline, |_| TcpStream::connect(upstream))?;
     server.set_nodelay(true)?;
     client.set_nodelay(true)?;
     thread::scope_until(deadline, |s| {
-        // The first that fails cancels the other one.
+        // The first direction that fails cancels the other one.
         let up = s.try_spawn(|| one_way(client, server));
         let down = s.try_spawn(|| one_way(server, client));
         let [up, down] =

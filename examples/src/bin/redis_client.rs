@@ -1,15 +1,15 @@
-//! The crate `redis`, on connections of Kumihimo's: its commands, conversions and parser as they
-//! are, with another stream below.
+//! The crate `redis` on Kumihimo's connections: its commands, conversions and parser are used
+//! unchanged, with another stream.
 //!
 //! `cargo run --release -p kumihimo-examples --bin redis_client [ADDRESS]`: counts words in a
-//! server, many microprocesses at once. (Its own `Client` works too, but reads from `std::net`:
-//! each wait blocks a kernel thread, and the virtual processor is handed over.)
+//! server from many microprocesses concurrently. (The crate's own `Client` works as well. It reads
+//! through `std::net`, so each wait blocks a kernel thread and hands the virtual processor over.)
 
 use kumihimo::{net::TcpStream, thread};
 use redis::{Commands, ConnectionLike, Parser, RedisResult, Value};
 use std::io::{BufReader, Write};
 
-/// A connection to a server, for all that the crate does on one.
+/// A connection to a server, usable wherever the crate expects one.
 struct Connection {
     stream: BufReader<TcpStream>,
     parser: Parser,
@@ -72,7 +72,7 @@ fn main() -> RedisResult<()> {
             .collect();
         writers.into_iter().try_for_each(|w| w.join().expect("no panic"))
     })?;
-    // A pipeline: one write, one transaction.
+    // A pipeline: one write and one transaction.
     let mut pipe = redis::pipe();
     let (mut words, _): (Vec<(String, u64)>, bool) =
         pipe.atomic().hgetall(KEY).del(KEY).query(&mut connection)?;

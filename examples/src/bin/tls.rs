@@ -1,5 +1,5 @@
-//! TLS by the crate `rustls`, which takes anything that reads and writes; the certificate is made
-//! by `rcgen`, and left in a file.
+//! TLS by the crate `rustls`, which accepts any stream that implements `Read` and `Write`. `rcgen`
+//! creates the certificate, which is written to a file.
 //!
 //! `cargo run --release -p kumihimo-examples --bin tls -- serve 127.0.0.1:8443 /tmp/certificate`:
 //! an echo server; then `... --bin tls -- ask 127.0.0.1:8443 /tmp/certificate "some words"`.
@@ -17,7 +17,8 @@ use std::sync::Arc;
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 const NAME: &str = "localhost";
 
-/// One connection, on a microprocess of its own: handshake, reads and writes block nobody else.
+/// Serves one connection in its microprocess. Handshake, reads and writes block no other
+/// microprocess.
 fn echo(stream: TcpStream, config: Arc<ServerConfig>) -> Outcome {
     let mut stream = StreamOwned::new(ServerConnection::new(config)?, stream);
     let mut buffer = [0; 4096];
@@ -75,6 +76,6 @@ fn main() -> Outcome {
             println!("{}", asked.join().expect("no panic")?);
             Ok(())
         }
-        _ => Err("serve ADDRESS CERTIFICATE, or ask ADDRESS CERTIFICATE WORDS".into()),
+        _ => Err("usage: serve ADDRESS CERTIFICATE, or ask ADDRESS CERTIFICATE WORDS".into()),
     }
 }

@@ -1,4 +1,4 @@
-//! `index`.
+//! Tests of `index`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,9 +7,10 @@ use std::os::unix::fs::symlink;
 use crate::program::{Folder, run};
 
 #[test]
-fn a_tree_is_indexed() {
+fn index_of_a_tree_is_sorted_and_complete() {
     let folder = Folder::new("index");
-    // Words 0 to 19, each as often as its number, modulo what the file is; 40 folders of 25 files.
+    // Words 0 to 19. The frequency of a word is its number modulo the number of the file. 40
+    // directories with 25 files each.
     let mut expected = BTreeMap::new();
     for n in 0..1000 {
         let path = format!("{}/{}/{n}.txt", n % 4, n % 10);
@@ -23,7 +24,7 @@ fn a_tree_is_indexed() {
     }
     fs::write(folder.0.join("empty"), "").unwrap();
     fs::write(folder.0.join("binary"), [0xff, b'a', 0, 0xfe]).unwrap();
-    // Not followed: neither round in circles nor to nowhere.
+    // Symbolic links are not followed: neither cyclic nor dangling ones.
     symlink(&folder.0, folder.0.join("circle")).unwrap();
     symlink("nowhere", folder.0.join("dangling")).unwrap();
     let ended =

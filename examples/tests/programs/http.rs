@@ -1,4 +1,4 @@
-//! `http_server`, `http_client`, and both with strangers.
+//! Tests of `http_server` and `http_client`, with each other and with other programs.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -11,7 +11,7 @@ const CLIENT: &str = env!("CARGO_BIN_EXE_http_client");
 const TEXT: &str = "Hello from a microprocess!";
 const HELLO: &str = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 27\r\nConnection: keep-alive\r\n\r\nHello from a microprocess!\n";
 
-/// The server, its URL and its address.
+/// Starts the server. Returns it with its URL and its address.
 fn server() -> (Server, String, String) {
     let mut server = Server::start(env!("CARGO_BIN_EXE_http_server"), &["127.0.0.1:0"]);
     let url = server.line();
@@ -19,7 +19,7 @@ fn server() -> (Server, String, String) {
     (server, url, address)
 }
 
-/// Sends the parts one by one, then nothing more; gives everything that comes back.
+/// Sends the parts one by one, half-closes, and returns everything that is received.
 fn exchange(address: &str, parts: &[&[u8]]) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_nodelay(true).unwrap();
@@ -31,14 +31,14 @@ fn exchange(address: &str, parts: &[&[u8]]) -> String {
 }
 
 #[test]
-fn the_server_answers() {
+fn server_answers_get_and_post() {
     let (_server, _, address) = server();
     assert_eq!(exchange(&address, &[b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"]), HELLO);
-    // In pieces, and with bare line feeds.
+    // Byte by byte, and with bare line feeds.
     let bytes: Vec<_> = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".chunks(1).collect();
     assert_eq!(exchange(&address, &bytes), HELLO);
     assert_eq!(exchange(&address, &[b"GET / HTTP/1.1\nHost: x\n\n"]), HELLO);
-    // Three at once, one of them with a body; the last one ends the connection.
+    // Three pipelined requests, one of them with a body. The last one ends the connection.
     let three = exchange(
         &address,
         &[b"GET / HTTP/1.1\r\nHost: x\r\n\r\nPOST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbodyHEAD /x HTTP/1.1\r\nHOST: x\r\nConnection: te, Close\r\n\r\nGET"],
@@ -47,7 +47,7 @@ fn the_server_answers() {
     assert!(others.starts_with("HTTP/1.1 405 "), "{others}");
     assert!(others.ends_with("Content-Length: 14\r\nConnection: close\r\n\r\n"), "{others}");
     assert!(exchange(&address, &[b"GET / HTTP/1.0\r\n\r\n"]).contains("Connection: close\r\n"));
-    // Two hundred clients, a microprocess each.
+    // Two hundred concurrent clients.
     let streams: Vec<_> = (0..200).map(|_| TcpStream::connect(&address).unwrap()).collect();
     for mut stream in &streams {
         stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
@@ -60,7 +60,7 @@ fn the_server_answers() {
 }
 
 #[test]
-fn the_server_refuses_what_it_should() {
+fn server_rejects_invalid_requests() {
     let (mut server, _, address) = server();
     let long = [b"GET /".to_vec(), vec![b'x'; 10_000]].concat();
     let many = [&b"GET / HTTP/1.1\r\n"[..], &b"A: b\r\n".repeat(100), b"\r\n"].concat();
@@ -86,7 +86,7 @@ fn the_server_refuses_what_it_should() {
         stream.read_exact(&mut answer).unwrap();
         assert_eq!(String::from_utf8_lossy(&answer), format!("HTTP/1.1 {status}"));
     }
-    // Silence, and a request cut short: no answer, no harm.
+    // An empty and an incomplete request get no reply and do no harm.
     assert_eq!(exchange(&address, &[]), "");
     assert_eq!(exchange(&address, &[b"GET / HT"]), "");
     assert_eq!(exchange(&address, &[b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"]), HELLO);
@@ -94,7 +94,7 @@ fn the_server_refuses_what_it_should() {
 }
 
 #[test]
-fn the_client_talks_to_the_server() {
+fn client_sends_requests_to_the_server() {
     let (_server, url, _) = server();
     let lines = output(CLIENT, &["3", &url, &url, &url]);
     assert_eq!(lines, format!("{url}: {TEXT}\n").repeat(9));
@@ -102,9 +102,9 @@ fn the_client_talks_to_the_server() {
     assert!(!missing.status.success() && missing.stderr.contains("404"), "{missing:?}");
 }
 
-/// Over one connection as long as the server keeps it.
+/// Sequential requests share one connection as long as the server keeps it open.
 #[test]
-fn the_client_keeps_its_connection() {
+fn client_reuses_its_connection() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     let server = std::thread::spawn(move || {
@@ -125,16 +125,16 @@ fn the_client_keeps_its_connection() {
 }
 
 #[test]
-fn client_reports_what_is_wrong() {
+fn client_reports_a_refused_connection() {
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let refused = run(CLIENT, &["1", &format!("http://{closed}/")]);
     assert!(!refused.status.success() && refused.stderr.contains("refused"), "{refused:?}");
 }
 
 #[test]
-fn curl_talks_to_the_server() {
+fn server_answers_curl() {
     if !is_installed("curl") {
-        return skip("curl_talks_to_the_server", "no curl: apt-get install curl");
+        return skip("server_answers_curl", "no curl: apt-get install curl");
     }
     let (_server, url, _) = server();
     let twice = output(
@@ -150,6 +150,6 @@ fn curl_talks_to_the_server() {
             &url,
         ],
     );
-    // The second request needs no connection of its own.
+    // The second request reuses the connection of the first.
     assert_eq!(twice, format!("{TEXT}\n1 200\n{TEXT}\n0 200\n"));
 }

@@ -1,4 +1,4 @@
-//! The examples do what they say: each is started as a user would, and talked to.
+//! Runs each example as a user does, and checks its output.
 
 mod files;
 mod futures;
@@ -7,4 +7,5 @@ mod program;
 mod proxy;
 mod redis;
 mod resources;
+mod start;
 mod tls;

@@ -1,4 +1,4 @@
-//! Programs that tests start.
+//! Helpers that run programs.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
@@ -6,14 +6,14 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 use kumihimo_tests::process::{Ended, finish};
 
-/// A server, for as long as this lives.
+/// A running server, killed when dropped.
 pub struct Server {
     child: Child,
     stdout: BufReader<ChildStdout>,
 }
 
 impl Server {
-    /// Starts `program`, which ends at the latest when the calling thread does, however that ends.
+    /// Starts `program`. The kernel kills it when the calling thread ends.
     pub fn start(program: &str, arguments: &[&str]) -> Server {
         let mut child = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", program])
@@ -26,14 +26,20 @@ impl Server {
         Server { child, stdout }
     }
 
-    /// The next line of its standard output, without its end. Empty: it has ended.
+    /// The next line of the server's standard output, without its line feed. Empty if the server
+    /// has ended.
     pub fn line(&mut self) -> String {
         let mut line = String::new();
         self.stdout.read_line(&mut line).expect("text");
         line.trim_end().to_owned()
     }
 
-    /// Whether it still runs.
+    /// Its process ID. `setpriv` and `sh` execute the program, so it is the program's own.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Returns whether the server is still running.
     pub fn is_up(&mut self) -> bool {
         self.child.try_wait().expect("our child").is_none()
     }
@@ -46,27 +52,27 @@ impl Drop for Server {
     }
 }
 
-/// Runs `program` to its end.
+/// Runs `program` to completion.
 pub fn run(program: &str, arguments: &[&str]) -> Ended {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     finish(program, command.spawn().unwrap_or_else(|e| panic!("{program}: {e}")))
 }
 
-/// As [`run`]; its standard output.
+/// As [`run`]; returns the standard output.
 pub fn output(program: &str, arguments: &[&str]) -> String {
     let Ended { status, stdout, stderr } = run(program, arguments);
     assert!(status.success(), "{program} {arguments:?}: {status}\n{stdout}\n{stderr}");
     stdout
 }
 
-/// Whether such a program is installed.
+/// Returns whether a program is installed.
 pub fn is_installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
-/// A folder of its own for a test, gone at the end.
+/// A temporary directory, removed when dropped.
 pub struct Folder(pub PathBuf);
 
 impl Folder {
@@ -87,7 +93,7 @@ impl Drop for Folder {
     }
 }
 
-/// Everything up to the end.
+/// Reads to the end.
 pub fn rest(mut from: impl Read) -> String {
     let mut all = String::new();
     from.read_to_string(&mut all).expect("text");

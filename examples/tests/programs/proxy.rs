@@ -1,11 +1,11 @@
-//! `proxy`, between a client and a server of this program.
+//! Tests of `proxy` between a client and a server in this process.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 
 use crate::program::{Server, rest};
 
-/// A proxy to a listener here, and its address.
+/// Starts a proxy to a listener in this process. Returns the server and both ends of a connection.
 fn proxy(seconds: &str) -> (Server, TcpStream, TcpStream) {
     let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
     let (server, address) = to(&upstream.local_addr().unwrap().to_string(), seconds);
@@ -22,9 +22,9 @@ fn to(upstream: &str, seconds: &str) -> (Server, String) {
 }
 
 #[test]
-fn each_direction_ends_by_itself() {
+fn closing_one_direction_leaves_the_other_open() {
     let (mut server, mut client, mut upstream) = proxy("3600");
-    // More than all the buffers between hold, both ways at once.
+    // More than all buffers on the way can hold, in both directions at once.
     let much = vec![7; 8 << 20];
     std::thread::scope(|s| {
         s.spawn(|| {
@@ -42,7 +42,7 @@ fn each_direction_ends_by_itself() {
         assert!(all == much);
         assert!(received.join().unwrap() == much);
     });
-    // Upwards it has ended; downwards it goes on.
+    // The upward direction has ended, the downward direction continues.
     upstream.write_all(b"after that").unwrap();
     let mut last = [0; 10];
     client.read_exact(&mut last).unwrap();
@@ -57,7 +57,7 @@ fn each_direction_ends_by_itself() {
 }
 
 #[test]
-fn many_at_once() {
+fn hundred_clients_are_forwarded_at_once() {
     let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
     let (_server, address) = to(&upstream.local_addr().unwrap().to_string(), "3600");
     let clients: Vec<_> = (0..100).map(|_| TcpStream::connect(&address).unwrap()).collect();
@@ -66,7 +66,7 @@ fn many_at_once() {
         client.write_all(&[n as u8]).unwrap();
         client.shutdown(Shutdown::Write).unwrap();
     }
-    // In whichever order they were connected.
+    // Connections are accepted in any order.
     for mut stream in accepted {
         let mut all = Vec::new();
         stream.read_to_end(&mut all).unwrap();
@@ -81,7 +81,7 @@ fn many_at_once() {
 
 #[test]
 fn deadline_ends_silent_connections() {
-    // Nobody accepts: that it is connected is all that matters.
+    // The connection is established by the kernel, without accept(2).
     let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
     let (mut server, address) = to(&upstream.local_addr().unwrap().to_string(), "0.05");
     assert_eq!(rest(TcpStream::connect(address).unwrap()), "");
@@ -90,9 +90,9 @@ fn deadline_ends_silent_connections() {
 }
 
 #[test]
-fn a_side_that_resets_ends_the_other() {
+fn reset_of_one_side_closes_the_other() {
     let (mut server, mut client, upstream) = proxy("3600");
-    // Closed with data unread: a reset.
+    // Closing a socket with unread data resets the connection.
     client.write_all(b"never read").unwrap();
     upstream.peek(&mut [0]).unwrap();
     drop(upstream);

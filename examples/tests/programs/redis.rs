@@ -1,4 +1,4 @@
-//! `redis_client`, with a real server.
+//! Tests of `redis_client` with a real server.
 
 use std::net::{TcpListener, TcpStream};
 
@@ -9,16 +9,16 @@ use crate::program::{Folder, Server, is_installed, output, run};
 const CLIENT: &str = env!("CARGO_BIN_EXE_redis_client");
 
 #[test]
-fn words_are_counted_in_a_real_server() {
+fn words_are_counted_in_a_redis_server() {
     if !is_installed("redis-server") {
         return skip(
-            "words_are_counted_in_a_real_server",
+            "words_are_counted_in_a_redis_server",
             "no redis-server: apt-get install redis-server",
         );
     }
     let folder = Folder::new("redis");
-    // It cannot be asked to choose a port itself: what was free a moment ago, again if somebody was
-    // faster.
+    // Redis cannot choose a free port itself. The test picks one and tries again if another process
+    // takes it in between.
     let (_server, address) = loop {
         let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let port = address.port().to_string();
@@ -35,7 +35,7 @@ fn words_are_counted_in_a_real_server() {
             &folder.file(""),
         ];
         let mut server = Server::start("redis-server", &settings);
-        // Its log: it listens, or it ends.
+        // Read the log until the server listens or ends.
         let ready = loop {
             let line = server.line();
             if line.contains("Ready to accept connections") || (line.is_empty() && !server.is_up())

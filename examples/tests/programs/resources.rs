@@ -1,4 +1,4 @@
-//! `own_kind`.
+//! Tests of `own_kind`.
 
 use crate::program::run;
 
@@ -11,7 +11,8 @@ fn gauges_are_found_by_name() {
     assert_eq!(lines.len(), 2, "{ended:?}");
     assert!(lines[0].contains("shows 95") && lines[0].contains("boiler"), "{ended:?}");
     assert!(lines[1].contains("shows 0") && lines[1].contains("cellar"), "{ended:?}");
-    for (argument, why) in [("boiler=hot", "is no number"), ("a/b=1", "slash"), ("=1", "is empty")]
+    for (argument, why) in
+        [("boiler=hot", "is not a number"), ("a/b=1", "slash"), ("=1", "is empty")]
     {
         let ended = gauges(&[argument]);
         assert!(!ended.status.success() && ended.stderr.contains(why), "{argument}: {ended:?}");

@@ -1,4 +1,4 @@
-//! `tls`, both sides.
+//! Tests of `tls`, client and server.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -14,11 +14,11 @@ fn server(certificate: &str) -> (Server, String) {
 }
 
 #[test]
-fn echoed_words_come_back() {
+fn words_are_echoed() {
     let folder = Folder::new("tls");
     let certificate = folder.file("certificate");
     let (_server, address) = server(&certificate);
-    // A program each, all at once; long enough for several records, too.
+    // Concurrent clients. The long text needs several TLS records.
     let long = "x".repeat(50_000);
     std::thread::scope(|s| {
         for words in ["some words", "other words", &long] {
@@ -38,7 +38,7 @@ fn untrusted_or_plain_servers_are_refused() {
     let (_second, _) = server(&other);
     let asked = run(TLS, &["ask", &address, &other, "words"]);
     assert!(!asked.status.success() && asked.stderr.contains("certificate"), "{asked:?}");
-    // Silence; no handshake; one cut short.
+    // No data, no handshake, and an incomplete handshake.
     for bytes in [&b""[..], b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01"] {
         let mut stream = TcpStream::connect(&address).unwrap();
         stream.write_all(bytes).unwrap();

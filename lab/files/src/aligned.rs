@@ -1,8 +1,8 @@
-//! Memory that a direct read may go to.
+//! Memory suitable for direct reads.
 
 use super::tree::BLOCK;
 
-/// A buffer that begins at a multiple of [`BLOCK`]: what O_DIRECT asks for (open(2)).
+/// A buffer whose address is a multiple of [`BLOCK`], as O_DIRECT requires (open(2)).
 pub struct Aligned {
     room: Vec<u8>,
     start: usize,
@@ -10,17 +10,17 @@ pub struct Aligned {
 }
 
 impl Aligned {
-    /// So many bytes, zeroed.
+    /// Creates a zeroed buffer of `bytes` bytes.
     #[must_use]
     pub fn new(bytes: usize) -> Aligned {
-        // One block more than is needed: somewhere in it is the boundary. A Vec that is never grown
-        // stays where it is.
+        // One block more than needed, so that it contains an aligned address. A Vec that never
+        // grows does not move.
         let room = vec![0; bytes + BLOCK];
         let start = room.as_ptr().align_offset(BLOCK);
         Aligned { room, start, bytes }
     }
 
-    /// All of them.
+    /// The buffer's contents.
     pub fn bytes(&mut self) -> &mut [u8] {
         &mut self.room[self.start..self.start + self.bytes]
     }
@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_begins_at_a_boundary() {
+    fn buffer_is_aligned_to_a_block() {
         for bytes in [1, BLOCK, 3 * BLOCK] {
             let mut aligned = Aligned::new(bytes);
             assert_eq!(

@@ -1,5 +1,5 @@
-//! `time` of P1's first load: a process that gets the time, here from a file which the time server
-//! answers for.
+//! `time` of the paper's first load (P1): a process that requests the time, here by reading a file
+//! of the time server.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -11,7 +11,7 @@ use super::aligned::Aligned;
 use super::outcome::{Outcome, Spent};
 use super::tree::BLOCK;
 
-/// The file in the clock's mount.
+/// Name of the file in the clock's mount.
 pub const NOW: &str = "now";
 
 fn open(path: &Path) -> Result<File, String> {
@@ -22,7 +22,7 @@ fn open(path: &Path) -> Result<File, String> {
         .map_err(|e| format!("{}: {e}", path.display()))
 }
 
-/// So many requests. No two may bring the same time: then one of them was none.
+/// Makes `requests` requests. Equal times would show that a read was not a request.
 pub fn run(clock: &Path, requests: u64, go: &mut dyn FnMut()) -> Result<Outcome, String> {
     let path = clock.join(NOW);
     let file = open(&path)?;
@@ -34,7 +34,7 @@ pub fn run(clock: &Path, requests: u64, go: &mut dyn FnMut()) -> Result<Outcome,
         let told = &buffer.bytes()[..length];
         if told.is_empty() || told == last {
             return Err(format!(
-                "{} says {:?} twice: not every read is a request",
+                "{} returned {:?} twice: not every read was a request",
                 path.display(),
                 String::from_utf8_lossy(told)
             ));

@@ -1,5 +1,5 @@
-//! Clients that do the same again and again, each the next when the last is done: `stat`, `pread`,
-//! `create`.
+//! Clients in a closed loop: each starts its next operation when the last one is done. Operations:
+//! `stat`, `pread`, `create`.
 
 use std::fs::File;
 use std::path::Path;
@@ -17,18 +17,18 @@ use super::fileread;
 use super::outcome::Outcome;
 use super::tree::{BLOCK, CACHED, CACHED_BYTES, CLIENTS, MADE, SMALL, SMALLS, small};
 
-/// What a client does. One call: of create, to make a file and to unlink it.
+/// One operation of a client. One call of `create` makes a file and unlinks it.
 pub trait Operation: Send {
     fn once(&mut self) -> Result<(), String>;
 }
 
-/// What is called `name`, for one client.
+/// The operation `name` for one client.
 pub fn operation(name: &str, root: &Path, client: usize) -> Result<Box<dyn Operation>, String> {
     match name {
         "stat" => Ok(Box::new(Stat::new(root, client)?)),
         "pread" => Ok(Box::new(Pread::new(&root.join(CACHED), CACHED_BYTES, 1, client)?)),
         "create" => Ok(Box::new(Create::new(root, client)?)),
-        other => Err(format!("{other}: no such operation")),
+        other => Err(format!("{other}: unknown operation")),
     }
 }
 
@@ -37,7 +37,7 @@ fn directory(path: &Path) -> Result<OwnedFd, String> {
         .map_err(|e| format!("{}: {e}", path.display()))
 }
 
-/// fstatat of one of the small files, by its name.
+/// fstatat(2) of one of the small files by name.
 struct Stat {
     directory: OwnedFd,
     names: Vec<String>,
@@ -64,7 +64,7 @@ impl Operation for Stat {
     }
 }
 
-/// Some blocks of a file at once, past the page cache.
+/// Reads several blocks of a file at once, bypassing the page cache.
 pub struct Pread {
     file: File,
     blocks: u64,
@@ -90,7 +90,7 @@ impl Operation for Pread {
     }
 }
 
-/// A new file in the client's own directory, and gone again.
+/// Creates a file in the client's own directory and removes it.
 struct Create {
     directory: OwnedFd,
     count: u64,
@@ -99,7 +99,7 @@ struct Create {
 impl Create {
     fn new(root: &Path, client: usize) -> Result<Create, String> {
         if client >= CLIENTS {
-            return Err(format!("create: a directory each there is for {CLIENTS} clients"));
+            return Err(format!("create: at most {CLIENTS} clients are supported"));
         }
         Ok(Create { directory: directory(&root.join(MADE).join(client.to_string()))?, count: 0 })
     }
@@ -117,11 +117,11 @@ impl Operation for Create {
     }
 }
 
-/// `clients` kernel threads do `stat`, `pread` or `create` on the mount `root` for so long; what
-/// was under way at the end counts, and so does its time.
+/// `clients` kernel threads run `stat`, `pread` or `create` on the mount `root` for `length`.
+/// Operations in progress at the end count, and so does their time.
 ///
 /// # Errors
-/// No such operation; one that failed, or brought what it should not.
+/// If the operation is unknown, fails, or returns a wrong result.
 pub fn run(name: &str, root: &Path, clients: usize, length: Duration) -> Result<Outcome, String> {
     let operations =
         (0..clients).map(|client| operation(name, root, client)).collect::<Result<Vec<_>, _>>()?;
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_that_is_counted_was_done() {
+    fn counted_operations_were_performed() {
         let root = std::env::temp_dir().join(format!("kumi-bench-closed-{}", std::process::id()));
         fs::create_dir_all(root.join(MADE).join("0")).unwrap();
         fs::create_dir_all(root.join(SMALL)).unwrap();

@@ -1,4 +1,5 @@
-//! P1's second load: commands, again and again, whose questions for the time go to the time server.
+//! The paper's second load (P1): repeated commands whose requests for the time go to the time
+//! server.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -8,15 +9,15 @@ use super::clock::NOW;
 use super::outcome::Outcome;
 use super::tree::PROJECT;
 
-/// Each with its arguments. `ls -l`: without, it does not care for the time; `make -B`: everything
-/// is made anew.
+/// Commands with their arguments. `-l` makes ls(1) request the time; `-B` makes make(1) rebuild
+/// everything.
 pub const COMMANDS: [(&str, &[&str]); 5] =
     [("date", &[]), ("ls", &["-l"]), ("make", &["-s", "-B"]), ("pwd", &[]), ("whoami", &[])];
 
-/// Builds the shim into `directory`: see shim/clock.c.
+/// Builds the shim library into `directory`: see shim/clock.c.
 ///
 /// # Errors
-/// No compiler, or it complains.
+/// If there is no compiler, or it fails.
 pub fn shim(directory: &Path) -> Result<PathBuf, String> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("shim/clock.c");
     let library = directory.join("kumi-clock.so");
@@ -31,8 +32,8 @@ pub fn shim(directory: &Path) -> Result<PathBuf, String> {
     }
 }
 
-/// Each command so often, in the project's directory on the mount; microseconds of one, by its
-/// name.
+/// Runs each command `times` times in the project's directory on the mount. Returns microseconds
+/// for one run of each command.
 pub fn run(root: &Path, clock: &Path, shim: &Path, times: u32) -> Result<Outcome, String> {
     let mut outcome = Outcome::default();
     for (program, arguments) in COMMANDS {

@@ -1,5 +1,5 @@
-//! `fileread` of P1's first load: a process that reads a file, here at random and past every cache
-//! of the kernel.
+//! `fileread` of the paper's first load (P1): a process that reads a file, here at random offsets
+//! and bypassing all caches of the kernel.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -12,10 +12,10 @@ use super::aligned::Aligned;
 use super::outcome::{Outcome, Spent};
 use super::tree::{BIG, BIG_BYTES, BLOCK, number};
 
-/// Bytes between two reads of the warm-up: as many as one indirect block of ext2 names.
+/// Distance between two reads of the warm-up: the data that one indirect block of ext2 maps.
 const APART: u64 = BLOCK as u64 * (BLOCK as u64 / 4);
 
-/// Opened past the page cache: each read is a request to the server.
+/// Opens a file with O_DIRECT, so that each read is a request to the server.
 pub fn open(path: &Path) -> Result<File, String> {
     OpenOptions::new()
         .read(true)
@@ -24,21 +24,20 @@ pub fn open(path: &Path) -> Result<File, String> {
         .map_err(|e| format!("{}: {e}", path.display()))
 }
 
-/// Reads as many blocks as `buffer` has room for, from `n` on, and looks whether they are the right
-/// ones.
+/// Reads as many blocks as `buffer` can hold, from block `n` on, and checks their numbers.
 pub fn block(file: &File, n: u64, buffer: &mut Aligned) -> Result<(), String> {
     file.read_exact_at(buffer.bytes(), n * BLOCK as u64).map_err(|e| format!("block {n}: {e}"))?;
     for (n, block) in (n..).zip(buffer.bytes().chunks(BLOCK)) {
         match number(block) {
             found if found == n => {}
-            found => return Err(format!("block {n} says that it is {found}")),
+            found => return Err(format!("block {n} contains the number {found}")),
         }
     }
     Ok(())
 }
 
-/// `reads` blocks of the big file. What names its blocks is known to the server beforehand, or it
-/// would be measured with the first reads only.
+/// Reads `reads` blocks of the big file. Its indirect blocks are read into the server's cache
+/// before, so that only the data is measured.
 pub fn run(root: &Path, reads: u64, seed: u64, go: &mut dyn FnMut()) -> Result<Outcome, String> {
     let file = open(&root.join(BIG))?;
     let mut buffer = Aligned::new(BLOCK);

@@ -1,8 +1,8 @@
-//! The loads of `servers`: what is done with files on a mount, under any server. Source: P1 (its
-//! two loads), and what file servers are measured by today.
+//! Loads of the benchmark `servers`: operations on files of a mount, the same for every server.
+//! Sources: the two loads in P1, and common benchmarks of file servers.
 //!
-//! A program that loads is told what to do line by line ([`obey`]); it lives as long as the mount,
-//! so that nothing is measured of its start.
+//! A load program executes commands from its standard input ([`obey`]). It lives as long as the
+//! mount, so that its start is not measured.
 #![forbid(unsafe_code)]
 
 pub mod aligned;

@@ -1,7 +1,7 @@
-//! A program that loads: told line by line what to do, and answering with a line each.
+//! A load program: reads commands line by line and replies with one line each.
 //!
-//! Two that are to begin at once say that they are ready before they do, and wait for one line
-//! more.
+//! Two load programs that are to start at the same time report that they are ready, and wait for
+//! one more line.
 
 use std::io::{self, BufRead, Write};
 use std::path::Path;
@@ -11,23 +11,23 @@ use super::outcome::Outcome;
 use super::slow::Readers;
 use super::{clock, closed, commands, fileread, slow, stream};
 
-/// Obeys the standard input until it ends: `root` is the mount of the files, `clock` that of the
-/// time.
+/// Executes commands from standard input until it ends. `root` is the mount of the files, `clock`
+/// the mount of the time.
 ///
-/// - `fileread READS SEED`, `time REQUESTS`: `ready=1`; after one more line,
-///   `ms user_ms system_ms`.
+/// - `fileread READS SEED`, `time REQUESTS`: `ready=1`; after one more line, `ms user_ms
+///   system_ms`.
 /// - `stat`, `pread`, `create CLIENTS MS`: `ops rate p50 p99 max` (us).
 /// - `stream-read`, `stream-write`: `mb_s`.
-/// - `warm`: has the server read all that `pread` will: `mb_s`.
-/// - `slow READERS BLOCKS`: that many read from now on, so much at once; 0: none: `readers`.
-/// - `reads`: by those, since the last `reads`: `rate`.
-/// - `beside MS`: what is not slow: as `stat`.
-/// - `commands SHIM TIMES`: a command's microseconds, by its name.
+/// - `warm`: makes the server read all data for `pread`: `mb_s`.
+/// - `slow READERS BLOCKS`: starts so many readers of so many blocks each; 0 stops them: `readers`.
+/// - `reads`: their rate since the last `reads`: `rate`.
+/// - `beside MS`: operations that are not slow, beside the readers: results as of `stat`.
+/// - `commands SHIM TIMES`: microseconds of each command, by its name.
 ///
-/// What fails is answered by `failed: WHY`.
+/// The reply to a failed command is `failed: WHY`.
 ///
 /// # Errors
-/// Of the streams.
+/// As reading and writing the standard streams.
 pub fn obey(root: &Path, clock: &Path) -> io::Result<()> {
     println!("ready");
     let mut readers = None;
@@ -63,7 +63,9 @@ fn follow(
         ["stream-read"] => stream::read(root),
         ["stream-write"] => stream::write(root),
         ["warm"] => stream::warm(root),
-        ["reads"] => readers.as_mut().map(Readers::rate).ok_or_else(|| "nobody reads".to_owned()),
+        ["reads"] => {
+            readers.as_mut().map(Readers::rate).ok_or_else(|| "no readers are running".to_owned())
+        }
         ["slow", count, blocks] => {
             if let Some(readers) = readers.take() {
                 readers.end()?;
@@ -79,6 +81,6 @@ fn follow(
         [operation, clients, length] => {
             closed::run(operation, root, number(clients)? as usize, ms(length)?)
         }
-        _ => Err(format!("{words:?}: not understood")),
+        _ => Err(format!("{words:?}: unknown command")),
     }
 }

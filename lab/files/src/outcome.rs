@@ -1,4 +1,4 @@
-//! What a load came to, in one line.
+//! Results of a load as one line.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,19 +8,19 @@ use std::time::{Duration, Instant};
 use kumihimo_bench_kit::Lateness;
 use nix::sys::resource::{UsageWho, getrusage};
 
-/// Numbers by name; `name=number` parted by blanks where it is a line.
+/// Numbers by name; as a line, `name=number` separated by blanks.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome(BTreeMap<String, f64>);
 
 impl Outcome {
-    /// With one number more.
+    /// Adds a number.
     #[must_use]
     pub fn with(mut self, name: &str, value: f64) -> Outcome {
         self.0.insert(name.to_owned(), value);
         self
     }
 
-    /// With the rate and the percentiles of `late`, whose operations took `seconds` together.
+    /// Adds the rate and the percentiles of `late`, whose operations took `seconds` together.
     #[must_use]
     pub fn rate(self, late: &Lateness, seconds: f64) -> Outcome {
         self.with("ops", late.len() as f64)
@@ -30,12 +30,12 @@ impl Outcome {
             .with("max", late.us(1.0))
     }
 
-    /// The number of that name.
+    /// The number with this name.
     ///
     /// # Errors
-    /// There is none.
+    /// If there is none.
     pub fn get(&self, name: &str) -> Result<f64, String> {
-        self.0.get(name).copied().ok_or_else(|| format!("the load said nothing of {name}"))
+        self.0.get(name).copied().ok_or_else(|| format!("the load did not report {name}"))
     }
 }
 
@@ -58,11 +58,11 @@ impl FromStr for Outcome {
         let all: Option<BTreeMap<_, _>> = line.split_whitespace().map(number).collect();
         all.filter(|all| !all.is_empty())
             .map(Outcome)
-            .ok_or_else(|| format!("the load said {line:?}"))
+            .ok_or_else(|| format!("cannot parse the load's reply {line:?}"))
     }
 }
 
-/// From when it is made: the clock, and the CPU time of this process by getrusage(2).
+/// Measures elapsed time, and this process's CPU time by getrusage(2), from its creation on.
 pub struct Spent {
     begun: Instant,
     user: Duration,
@@ -70,7 +70,7 @@ pub struct Spent {
 }
 
 impl Spent {
-    /// Begins now.
+    /// Starts the measurement.
     ///
     /// # Errors
     /// Of getrusage(2).
@@ -79,7 +79,7 @@ impl Spent {
         Ok(Spent { begun: Instant::now(), user, system })
     }
 
-    /// `ms`, `user_ms`, `system_ms` since then.
+    /// `ms`, `user_ms`, `system_ms` since the start.
     ///
     /// # Errors
     /// Of getrusage(2).
@@ -95,7 +95,7 @@ impl Spent {
     }
 }
 
-/// User and system time.
+/// User and system CPU time.
 fn used(who: UsageWho) -> Result<(Duration, Duration), String> {
     let usage = getrusage(who).map_err(|e| format!("getrusage: {e}"))?;
     let time =
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_is_heard() {
+    fn outcome_is_parsed_from_its_text() {
         let said = Outcome::default().with("ms", 1.5).with("user_ms", 0.25);
         assert_eq!(said.to_string().parse::<Outcome>().unwrap(), said);
         assert_eq!(said.get("ms").unwrap(), 1.5);

@@ -1,4 +1,4 @@
-//! Many readers of what takes the store long, and one beside them that reads something else.
+//! Many readers of slow files, and one client beside them that reads other files.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,24 +12,25 @@ use super::closed::{Operation, Pread, operation};
 use super::outcome::Outcome;
 use super::tree::{BIG, BIG_BYTES, BLOCK, SMALL, small};
 
-/// A reader's stack: there are a thousand of them.
+/// Stack size of a reader, of which there are up to a thousand.
 const STACK: usize = 128 << 10;
-/// Small files that the one beside them reads.
+/// Number of small files that the client beside them reads.
 const FILES: usize = 4;
-/// Readers that have not begun within it never will.
+/// Time limit for all readers to begin.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Readers of blocks that are in no cache, one request each under way, until it is dropped.
+/// Readers of uncached blocks, with one outstanding request each. Stopped when dropped.
 pub struct Readers {
     over: Arc<AtomicBool>,
     reads: Arc<AtomicU64>,
-    /// When they were last counted, and how many there were.
+    /// Time and total of the last count.
     counted: (Instant, u64),
     threads: Vec<JoinHandle<Result<(), String>>>,
 }
 
 impl Readers {
-    /// Each reads `blocks` at once. When it returns, there have been as many reads as readers.
+    /// Starts readers of `blocks` blocks at a time. Returns after as many reads as there are
+    /// readers.
     pub fn begin(root: &Path, count: usize, blocks: usize) -> Result<Readers, String> {
         let (over, reads) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let mut readers = Readers {
@@ -64,7 +65,7 @@ impl Readers {
         Ok(readers)
     }
 
-    /// Reads a second since this was last asked.
+    /// Reads a second since the last call.
     pub fn rate(&mut self) -> Outcome {
         let now = (Instant::now(), self.reads.load(Relaxed));
         let rate = (now.1 - self.counted.1) as f64 / (now.0 - self.counted.0).as_secs_f64();
@@ -72,7 +73,7 @@ impl Readers {
         Outcome::default().with("rate", rate)
     }
 
-    /// Lets each read to its end. An error if one failed.
+    /// Lets each reader complete its read. Fails if one failed.
     pub fn end(mut self) -> Result<(), String> {
         self.over.store(true, Relaxed);
         for thread in std::mem::take(&mut self.threads) {
@@ -88,7 +89,7 @@ impl Drop for Readers {
     }
 }
 
-/// What the one beside them does, in turn: stat, and a read of a small file, past the page cache.
+/// Operations of the client beside the readers, in turn: stat, and a direct read of a small file.
 fn beside(root: &Path) -> Result<Vec<Box<dyn Operation>>, String> {
     let mut all = vec![operation("stat", root, 0)?];
     for n in 0..FILES {
@@ -98,7 +99,7 @@ fn beside(root: &Path) -> Result<Vec<Box<dyn Operation>>, String> {
     Ok(all)
 }
 
-/// The latencies of the one beside them, for so long.
+/// Latencies of the client beside the readers during `length`.
 pub fn run(root: &Path, length: Duration) -> Result<Outcome, String> {
     let mut all = beside(root)?;
     for operation in &mut all {

@@ -1,4 +1,4 @@
-//! One large file from its beginning to its end.
+//! Sequential access to one large file.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -13,9 +13,9 @@ use super::fileread;
 use super::outcome::Outcome;
 use super::tree::{BIG, BIG_BYTES, CACHED, CACHED_BYTES};
 
-/// Bytes of one call.
+/// Size of a read or write.
 const PART: usize = 1 << 20;
-/// What is written, and where; gone afterwards.
+/// Name and contents of the written file, which is removed afterwards.
 const WRITTEN: &str = "written";
 const WRITTEN_BYTES: usize = 128 << 20;
 
@@ -23,7 +23,7 @@ fn told(path: &Path) -> impl Fn(std::io::Error) -> String + '_ {
     move |e| format!("{}: {e}", path.display())
 }
 
-/// Reads the file that is to be in the server's cache, past the kernel's.
+/// Reads the file that is to be in the server's cache, bypassing the kernel's cache.
 pub fn warm(root: &Path) -> Result<Outcome, String> {
     let path = root.join(CACHED);
     let file = fileread::open(&path)?;
@@ -35,7 +35,7 @@ pub fn warm(root: &Path) -> Result<Outcome, String> {
     Ok(Outcome::default().with("mb_s", CACHED_BYTES as f64 / 1e6 / begun.elapsed().as_secs_f64()))
 }
 
-/// MB/s of reading the big file through the page cache, of which nothing is left from before.
+/// Reads the big file through an empty page cache, in MB/s.
 pub fn read(root: &Path) -> Result<Outcome, String> {
     let path = root.join(BIG);
     let mut file = File::open(&path).map_err(told(&path))?;
@@ -55,7 +55,7 @@ pub fn read(root: &Path) -> Result<Outcome, String> {
     Ok(Outcome::default().with("mb_s", all as f64 / 1e6 / seconds))
 }
 
-/// MB/s of writing a new file, and until fsync says that it is there.
+/// Writes a new file including fsync, in MB/s.
 pub fn write(root: &Path) -> Result<Outcome, String> {
     let path = root.join(WRITTEN);
     let part = vec![0x5a; PART];

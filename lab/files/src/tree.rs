@@ -1,30 +1,30 @@
-//! The files that every store of the benchmark has.
+//! Files in every store of the benchmark.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 
-/// Bytes of a block, and of a request to read.
+/// Size of a block and of a read.
 pub const BLOCK: usize = 4096;
-/// Read at random, and larger than the caches of the loads that want a disk.
+/// Name of a file for random reads that is larger than the caches.
 pub const BIG: &str = "big";
-/// Its bytes.
+/// Its size in bytes.
 pub const BIG_BYTES: u64 = 256 << 20;
-/// Read at random, and smaller than the cache.
+/// Name of a file for random reads that fits into the cache.
 pub const CACHED: &str = "cached";
-/// Its bytes.
+/// Its size in bytes.
 pub const CACHED_BYTES: u64 = 64 << 20;
-/// Where the small files are.
+/// Directory of the small files.
 pub const SMALL: &str = "small";
-/// Small files, of a block each.
+/// Number of small files, of one block each.
 pub const SMALLS: usize = 64;
-/// Where each client has a directory of its own to create files in.
+/// Directory with a subdirectory for each client to create files in.
 pub const MADE: &str = "made";
-/// So many.
+/// Maximum number of clients.
 pub const CLIENTS: usize = 64;
-/// A C project for make.
+/// Directory of a C project for make(1).
 pub const PROJECT: &str = "project";
-/// Room for all of it, and for what is written beside it.
+/// Size of a store for all files, including those that loads write.
 pub const STORE_BYTES: u64 = 640 << 20;
 
 const PARTS: [&str; 4] = ["count", "list", "text", "words"];
@@ -38,25 +38,25 @@ program: $(OBJECTS)
 \t$(CC) -O0 -c -o $@ $<
 ";
 
-/// The name of a small file.
+/// Name of a small file.
 #[must_use]
 pub fn small(n: usize) -> String {
     format!("f{:03}", n % SMALLS)
 }
 
-/// The number that a block of a file begins with: its own.
+/// The number at the beginning of a block, which is the block's own number.
 ///
 /// # Panics
-/// If it is shorter than that number.
+/// If the block is shorter than the number.
 #[must_use]
 pub fn number(block: &[u8]) -> u64 {
     u64::from_ne_bytes(block[..8].try_into().expect("a block is longer"))
 }
 
-/// Fills an empty directory.
+/// Creates all files in an empty directory.
 ///
 /// # Errors
-/// Of the file system.
+/// As the file system's operations.
 pub fn fill(directory: &Path) -> io::Result<()> {
     blocks(&directory.join(BIG), BIG_BYTES)?;
     blocks(&directory.join(CACHED), CACHED_BYTES)?;
@@ -70,7 +70,7 @@ pub fn fill(directory: &Path) -> io::Result<()> {
     project(&directory.join(PROJECT))
 }
 
-/// A file whose blocks begin with their numbers, none of them a hole.
+/// Writes a file without holes, in which each block begins with its number.
 fn blocks(path: &Path, bytes: u64) -> io::Result<()> {
     let mut file = io::BufWriter::with_capacity(1 << 20, File::create(path)?);
     let mut block = [0xa5; BLOCK];
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_block_has_its_number() {
+    fn every_block_contains_its_number() {
         let path = std::env::temp_dir().join(format!("kumi-bench-tree-{}", std::process::id()));
         blocks(&path, 3 * BLOCK as u64).unwrap();
         let bytes = fs::read(&path).unwrap();

@@ -1,4 +1,4 @@
-//! The preloaded library sends what commands want to know of the time to the clock.
+//! The preloaded library redirects commands' requests for the time to the clock server.
 
 use std::fs;
 use std::process::Command;
@@ -6,11 +6,11 @@ use std::process::Command;
 use kumihimo_bench_files::shim;
 
 #[test]
-fn a_command_has_its_time_from_the_clock() {
+fn command_reads_its_time_from_the_clock_file() {
     let place = std::env::temp_dir().join(format!("kumi-bench-clock-{}", std::process::id()));
     fs::create_dir(&place).unwrap();
     let library = shim(&place).unwrap();
-    // A file that says the same time for ever stands for the clock: 2001-09-09.
+    // A file with a constant time stands in for the clock: 2001-09-09.
     let now = place.join("now");
     fs::write(&now, "1000000000123456789\n").unwrap();
     let date = |clock: &std::path::Path| {
@@ -25,7 +25,7 @@ fn a_command_has_its_time_from_the_clock() {
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     };
     assert_eq!(date(&now), "1000000000.123456789");
-    // Where no clock is, the kernel's.
+    // Without a clock file, the time is the kernel's.
     let seconds: f64 = date(&place.join("none")).parse().unwrap();
     assert!(seconds > 1.7e9, "{seconds}");
     fs::remove_dir_all(&place).unwrap();

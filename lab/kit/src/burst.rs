@@ -1,6 +1,6 @@
-//! `priority`: one process computes on all cores (`side=low`); in the other one of high priority
-//! (`side=high`) wakes again and again, and computes for a burst. The same for all but for how one
-//! waits and is woken.
+//! `priority`: one process computes on all cores (`side=low`). In the other process, a thread of
+//! high priority (`side=high`) wakes repeatedly and computes for a burst. Contenders differ only in
+//! how the thread waits and is woken.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Release};
@@ -14,38 +14,38 @@ use crate::measure::{CpuClock, sample};
 use crate::request::Request;
 use crate::work::{Dice, STEP, spin};
 
-/// Wake-ups of a run, of short bursts and of long ones.
+/// Number of wake-ups in a run, for short bursts and for long ones.
 const ROUNDS: [usize; 2] = [1_000, 100];
-/// From here on a burst is long.
+/// Bursts from this length on are long.
 const LONG: Duration = Duration::from_millis(1);
-/// Between the end of a burst and the next wake-up, in microseconds: at least, and at most so much
-/// more.
+/// Pause between the end of a burst and the next wake-up, in microseconds: the minimum, and the
+/// maximum addition to it.
 const PAUSE_US: [u64; 2] = [300, 1_500];
 
-/// Which of the two processes.
+/// Role of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// It computes all the time.
+    /// Computes all the time.
     Low,
-    /// It wakes and computes for a burst.
+    /// Wakes and computes for a burst.
     High,
 }
 
-/// What makes the one of high priority ready.
+/// Event that wakes the thread of high priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
-    /// A kernel thread of its process, on another core, wakes it.
+    /// A wake-up by a kernel thread of the same process on another core.
     Thread,
-    /// Its deadline.
+    /// The expiry of its deadline.
     Timer,
 }
 
-/// What one of the two processes is to do.
+/// Parameters of one of the two processes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Which it is.
+    /// Role of the process.
     pub side: Side,
-    /// What makes ready.
+    /// Event that wakes the thread.
     pub by: By,
     /// CPU time of a burst.
     burst: Duration,
@@ -55,17 +55,18 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Reads `side`, `by`, `burst` (as in `100us`, `5ms`), `session`, `waker_core`, and `rounds`.
+    /// Parses `side`, `by`, `burst` (for example `100us`, `5ms`), `session`, `waker_core`, and
+    /// `rounds`.
     ///
     /// # Errors
-    /// A key that is missing, or has a value that means nothing.
+    /// If a key is missing or has an invalid value.
     pub fn of(request: &Request) -> Result<Plan, String> {
         let side = match request.get("side") {
             Some("low") => Side::Low,
             Some("high") => Side::High,
             other => {
                 return Err(format!(
-                    "side={}: `low` or `high` is wanted",
+                    "side={}: expected `low` or `high`",
                     other.unwrap_or_default()
                 ));
             }
@@ -73,30 +74,31 @@ impl Plan {
         let by = match request.get("by").unwrap_or("thread") {
             "thread" => By::Thread,
             "timer" => By::Timer,
-            other => return Err(format!("by={other}: `thread` or `timer` is wanted")),
+            other => return Err(format!("by={other}: expected `thread` or `timer`")),
         };
         let separate = match request.get("session").unwrap_or("same") {
             "same" => false,
             "separate" => true,
-            other => return Err(format!("session={other}: `same` or `separate` is wanted")),
+            other => return Err(format!("session={other}: expected `same` or `separate`")),
         };
         let text = request.get("burst").unwrap_or("100us");
-        let burst = duration(text)
-            .ok_or_else(|| format!("burst={text}: a duration as in 100us or 5ms is wanted"))?;
+        let burst = duration(text).ok_or_else(|| {
+            format!("burst={text}: expected a duration, for example 100us or 5ms")
+        })?;
         let number = |key: &str| match request.get(key).map(str::parse::<usize>) {
             None => Ok(None),
             Some(Ok(number)) => Ok(Some(number)),
-            Some(Err(_)) => Err(format!("{key}: a number is wanted")),
+            Some(Err(_)) => Err(format!("{key}: expected a number")),
         };
         let rounds = number("rounds")?.unwrap_or(ROUNDS[usize::from(burst >= LONG)]);
         Ok(Plan { side, by, burst, separate, rounds, waker_core: number("waker_core")? })
     }
 
-    /// Makes a session of its own for this process, if that is asked for. Wants to be called before
-    /// there is another kernel thread.
+    /// Makes this process a session leader if requested. Must be called before other kernel threads
+    /// exist.
     ///
     /// # Errors
-    /// Those of setsid(2).
+    /// As setsid(2).
     pub fn enter_session(&self) -> Result<(), String> {
         match self.separate {
             true => rustix::process::setsid().map(|_| ()).map_err(|e| format!("setsid: {e}")),
@@ -110,17 +112,17 @@ fn duration(text: &str) -> Option<Duration> {
     of("us").map(Duration::from_micros).or_else(|| of("ms").map(Duration::from_millis))
 }
 
-/// How the one of high priority waits.
+/// Ways in which the thread of high priority waits.
 pub trait Waits {
-    /// Until somebody wakes it.
+    /// Waits for a wake-up.
     fn park(&self);
-    /// Until then.
+    /// Waits for the deadline.
     fn sleep_until(&self, deadline: Instant);
-    /// What another kernel thread calls to end [`park`](Waits::park).
+    /// Returns a function that ends [`park`](Waits::park), to be called by another kernel thread.
     fn waker(&self) -> Box<dyn Fn() + Send>;
 }
 
-/// How late it ran, and when its bursts were done, since it was ready.
+/// Delays from readiness to the start and to the end of each burst.
 #[derive(Clone, Debug, Default)]
 pub struct Bursts {
     ready: Lateness,
@@ -128,10 +130,10 @@ pub struct Bursts {
 }
 
 impl Bursts {
-    /// All rounds of a plan, run by the caller.
+    /// Runs all rounds of a plan on the calling thread.
     ///
     /// # Panics
-    /// If a kernel thread cannot be made.
+    /// If a kernel thread cannot be created.
     #[must_use]
     pub fn of(plan: &Plan, one: &impl Waits) -> Bursts {
         let mut bursts = Bursts::default();
@@ -168,8 +170,8 @@ impl Bursts {
 
     fn run(&mut self, plan: &Plan, due: Instant) {
         self.ready.record(due.elapsed());
-        // Nobody else of this process computes meanwhile; and a microprocess may change its kernel
-        // thread.
+        // The process's CPU clock: no other thread of the process computes meanwhile, and a
+        // microprocess may move to another kernel thread.
         let clock = CpuClock::now();
         while clock.elapsed() < plan.burst {
             std::hint::black_box(spin(1, STEP));
@@ -192,14 +194,14 @@ impl Bursts {
 
 struct Shared {
     begun: Instant,
-    /// Nanoseconds after `begun`.
+    /// Time of readiness in nanoseconds after `begun`.
     at: AtomicU64,
     turn: AtomicUsize,
     seen: AtomicUsize,
 }
 
-/// A kernel thread that makes the other one ready, once a round, and waits until its burst is done.
-/// It ends after the last one.
+/// Starts a kernel thread that wakes the other one once a round, and waits for the end of its
+/// burst. The thread ends after the last round.
 fn wake(plan: Plan, shared: Arc<Shared>, waker: Box<dyn Fn() + Send>) -> thread::Thread {
     let handle = thread::spawn(move || {
         if let Some(core) = plan.waker_core {
@@ -221,7 +223,7 @@ fn wake(plan: Plan, shared: Arc<Shared>, waker: Box<dyn Fn() + Send>) -> thread:
     handle.thread().clone()
 }
 
-/// The same for everybody, and not in step with the kernel's clock.
+/// Pauses that are the same for all contenders and not synchronous with the kernel's clock.
 struct Pauses(Dice);
 
 impl Pauses {
@@ -244,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_a_plan_and_refuses_what_means_nothing() {
+    fn valid_plan_is_parsed_and_invalid_ones_are_refused() {
         let read = plan("side=high burst=5ms session=separate by=timer").unwrap();
         assert_eq!(
             (read.side, read.by, read.burst, read.separate),
@@ -281,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn every_round_is_done_after_it_was_ready() {
+    fn every_round_ends_after_it_was_ready() {
         for by in ["thread", "timer"] {
             let plan = plan(&format!("side=high burst=100us rounds=5 by={by}")).unwrap();
             let bursts = Bursts::of(&plan, &KernelThread);

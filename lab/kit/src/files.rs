@@ -1,32 +1,32 @@
-//! What `files` reads: one large file at random, and a tree of small ones.
+//! Files of the benchmark `files`: one large file for random reads, and a tree of small files.
 
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Bytes of a read.
+/// Size of a read.
 pub const BLOCK: usize = 4096;
-/// Readers at a time, and indexers.
+/// Number of concurrent readers and of concurrent indexers.
 pub const READERS: usize = 16;
-/// Bytes of the large file.
+/// Size of the large file.
 pub const SIZE: u64 = 256 << 20;
-/// The cache is gone round (open(2)): every read is one of the disk. From <asm-generic/fcntl.h>, as
-/// x86-64 has it.
+/// Bypasses the cache (open(2)): every read accesses the disk. Value for x86-64 from
+/// <asm-generic/fcntl.h>.
 pub const O_DIRECT: i32 = 0o40_000;
 
 const FOLDERS: usize = 200;
 const FILES: usize = 100;
 
-/// Where a direct read may go.
+/// A buffer for direct reads.
 #[repr(align(4096))]
 pub struct Block(pub [u8; BLOCK]);
 
-/// Where blocks are read, the same for everybody: offsets in the large file.
+/// Offsets of reads in the large file, the same for all contenders.
 #[derive(Clone, Debug)]
 pub struct Offsets(u64);
 
 impl Offsets {
-    /// Those of one reader.
+    /// Offsets of one reader.
     #[must_use]
     pub fn of(reader: usize) -> Offsets {
         Offsets(0x9e37_79b9_7f4a_7c15 ^ (reader as u64 + 1) << 32)
@@ -45,16 +45,16 @@ impl Iterator for Offsets {
     }
 }
 
-/// A directory of one's own, removed at the end.
+/// A temporary directory, removed when dropped.
 #[derive(Debug)]
 pub struct Place(PathBuf);
 
 impl Place {
-    /// Below the directory for temporary files; whether that is on a disk is for the machine to
-    /// say.
+    /// Creates the directory below the directory for temporary files, which may or may not be on a
+    /// disk.
     ///
     /// # Panics
-    /// If it cannot be made.
+    /// If the directory cannot be created.
     #[must_use]
     pub fn new() -> Place {
         let path =
@@ -63,10 +63,10 @@ impl Place {
         Place(path)
     }
 
-    /// The large file, on the disk and in memory.
+    /// Creates the large file, on the disk and in the page cache.
     ///
     /// # Panics
-    /// If there is no room.
+    /// If there is not enough space.
     #[must_use]
     pub fn large(&self) -> PathBuf {
         let path = self.0.join("large");
@@ -77,10 +77,10 @@ impl Place {
         path
     }
 
-    /// 20,000 files of 200 to 2,000 bytes in 200 folders. Returns the folders.
+    /// Creates 20,000 files of 200 to 2,000 bytes in 200 directories. Returns the directories.
     ///
     /// # Panics
-    /// If there is no room.
+    /// If there is not enough space.
     #[must_use]
     pub fn tree(&self) -> Vec<PathBuf> {
         let folder = |n: usize| {
@@ -97,7 +97,7 @@ impl Place {
         (0..FOLDERS).map(folder).collect()
     }
 
-    /// The place itself.
+    /// Path of the directory.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0
@@ -112,13 +112,13 @@ impl Default for Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // What is left, if anything, is in the directory for temporary files.
+        // Remaining files, if any, are in the directory for temporary files.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-/// What the index of a text is here: its words, and a sum over them that shows whether all were
-/// there. Not inlined, so that contenders run the same code.
+/// Indexes a text: its words, and a checksum over them that detects missing ones. Not inlined, so
+/// that all contenders run the same code.
 #[inline(never)]
 #[must_use]
 pub fn index(text: &[u8]) -> u64 {

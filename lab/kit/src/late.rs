@@ -1,4 +1,4 @@
-//! How late sleepers were woken.
+//! Delays of wake-ups.
 
 use std::time::{Duration, Instant};
 
@@ -15,10 +15,10 @@ impl Default for Lateness {
 }
 
 impl Lateness {
-    /// Records how long after `deadline` it is now. Early wake-ups are a defect.
+    /// Records the time since `deadline`.
     ///
     /// # Panics
-    /// If the deadline is not there yet.
+    /// If the deadline has not passed yet, because early wake-ups are a defect.
     pub fn woke(&mut self, deadline: Instant) {
         let now = Instant::now();
         assert!(now >= deadline, "woken {:?} too early", deadline - now);
@@ -30,10 +30,10 @@ impl Lateness {
         self.0.saturating_record((delay.as_nanos() as u64).max(1));
     }
 
-    /// Adds all of `other`.
+    /// Adds all delays of `other`.
     ///
     /// # Panics
-    /// Never: all have the same bounds.
+    /// Never: all histograms have the same bounds.
     pub fn add(&mut self, other: &Lateness) {
         self.0.add(&other.0).expect("same bounds");
     }
@@ -44,13 +44,13 @@ impl Lateness {
         self.0.value_at_quantile(q) as f64 / 1_000.0
     }
 
-    /// How many delays were recorded.
+    /// Number of recorded delays.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.0.len()
     }
 
-    /// Whether none was.
+    /// Returns whether no delay was recorded.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_of_known_delays() {
+    fn percentiles_of_known_delays_are_exact() {
         let mut a = Lateness::default();
         let mut b = Lateness::default();
         for us in 1..=500 {

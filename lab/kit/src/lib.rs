@@ -1,10 +1,9 @@
-//! What every Rust contender of a benchmark shares, so that the same words mean the same thing for
-//! each of them: the command line, the clock, the work inside the loops, and the output.
+//! Shared by all Rust contenders of a benchmark, so that terms have the same meaning for all:
+//! command line, clock, work inside the loops, and output.
 //!
-//! A contender is a program run as
-//! `prog BENCH [--vps N] [--variant V] [--queue Q] [KEY=VALUE ...]`. It prints one line a sample:
-//! `metric value unit [key=value ...] [key:=value ...]`. `key=value` is part of the row's identity,
-//! `key:=value` only a note beside it.
+//! A contender is a program that is run as `prog BENCH [--vps N] [--variant V] [--queue Q]
+//! [KEY=VALUE ...]`. It prints one line for each sample: `metric value unit [key=value ...]
+//! [key:=value ...]`. `key=value` is part of the row's identity, `key:=value` is a note.
 
 pub mod burst;
 mod counters;
@@ -22,5 +21,5 @@ pub use measure::{CpuClock, Memory, per, raise_descriptors, sample};
 pub use page::{AwaitedPage, Provider};
 pub use request::{BadRequest, Request};
 
-/// Bodies that wait at the gate in `null-fork bulk`, sleepers in `timer`: one number for all.
+/// Number of waiting bodies in `null-fork bulk`, and of sleepers in `timer`.
 pub const CROWD: usize = 100_000;

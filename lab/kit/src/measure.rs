@@ -1,4 +1,4 @@
-//! Output lines, the process's CPU clock, and memory as the kernel counts it.
+//! Output lines, the process's CPU clock, and memory use as the kernel reports it.
 
 use std::fs;
 use std::time::Duration;
@@ -6,30 +6,30 @@ use std::time::Duration;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
-/// Prints one sample. `keys` as they stand: `"order=child"` (identity) or `"alive_max:=100000"`
-/// (note), parted by blanks.
+/// Prints one sample. `keys` is printed unchanged: `"order=child"` (identity) or
+/// `"alive_max:=100000"` (note), separated by blanks.
 pub fn sample(metric: &str, value: f64, unit: &str, keys: &str) {
     assert!(value.is_finite(), "{metric}: {value} is no measurement");
     println!("{metric} {value} {unit} {keys}");
 }
 
-/// Nanoseconds each, of `count` things that took `elapsed` together.
+/// Nanoseconds for each of `count` operations that took `elapsed` together.
 #[must_use]
 pub fn per(elapsed: Duration, count: usize) -> f64 {
     elapsed.as_nanos() as f64 / count as f64
 }
 
-/// Raises this process's limit on descriptors (`ulimit -n`) to its hard limit, and returns the
-/// limit that holds from now on. Ten thousand connections need as many descriptors.
+/// Raises this process's soft limit on descriptors (`ulimit -n`) to the hard limit, and returns the
+/// resulting limit. Ten thousand connections need as many descriptors.
 pub fn raise_descriptors() -> u64 {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    // Where raising is refused the limit stays: `accept` and `connect` tell that it is too low.
+    // If raising is refused the limit stays, and `accept` and `connect` report that it is too low.
     let _ = setrlimit(Resource::Nofile, limit);
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// The CPU time of this whole process, user and system.
+/// User and system CPU time of this process.
 #[derive(Clone, Copy, Debug)]
 pub struct CpuClock(Duration);
 
@@ -41,22 +41,22 @@ impl CpuClock {
         CpuClock(Duration::new(t.tv_sec as u64, t.tv_nsec as u32))
     }
 
-    /// CPU time used since.
+    /// CPU time used since the reading.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
         CpuClock::now().0.saturating_sub(self.0)
     }
 }
 
-/// Memory, in bytes, at one moment.
+/// Memory use in bytes at one moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Memory {
     /// Resident in the process (`VmRSS`).
     pub rss: u64,
-    /// The most that ever was resident in the process (`VmHWM`).
+    /// Maximum resident memory of the process (`VmHWM`).
     pub peak_rss: u64,
-    /// Kernel memory of the *whole machine* that cannot be reclaimed: slab, kernel stacks, page
-    /// tables. Only differences over a quiet moment mean anything.
+    /// Unreclaimable kernel memory of the *whole machine*: slab, kernel stacks, page tables. Only
+    /// differences on an otherwise idle machine are meaningful.
     pub kernel: u64,
 }
 
@@ -70,10 +70,10 @@ impl Memory {
         Memory::of(std::process::id()).expect("/proc/self/status")
     }
 
-    /// As [`now`](Memory::now), of another process.
+    /// As [`now`](Memory::now), for another process.
     ///
     /// # Errors
-    /// There is no such process.
+    /// If there is no such process.
     ///
     /// # Panics
     /// If /proc is not mounted.
@@ -90,7 +90,7 @@ impl Memory {
         })
     }
 
-    /// Growth of `rss` and `kernel` since `before`, for each of `count`; 0 where it shrank.
+    /// Growth of `rss` and `kernel` since `before`, divided by `count`; 0 if it shrank.
     #[must_use]
     pub fn each_since(&self, before: &Memory, count: usize) -> (f64, f64) {
         let each = |now: u64, then: u64| now.saturating_sub(then) as f64 / count as f64;
@@ -110,13 +110,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_a_line_of_proc() {
+    fn line_of_proc_is_parsed() {
         assert_eq!(kilobytes("VmHWM:\t 12 kB\nVmRSS:\t 10 kB\n", "VmRSS:"), 10_240);
         assert_eq!(kilobytes("", "VmRSS:"), 0);
     }
 
     #[test]
-    fn this_process_has_memory() {
+    fn memory_of_this_process_is_read() {
         let m = Memory::now();
         assert!(m.rss > 0 && m.peak_rss >= m.rss / 2 && m.kernel > 0);
     }

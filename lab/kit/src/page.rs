@@ -1,4 +1,4 @@
-//! A page fault that lasts as long as one likes.
+//! A page fault of arbitrary duration.
 
 use std::ffi::c_void;
 use std::io;
@@ -11,23 +11,23 @@ use rustix::mm::{MapFlags, ProtFlags, UserfaultfdFlags, mmap_anonymous, munmap, 
 
 const BYTES: usize = 4096;
 
-/// A page of memory that is not there: a reader sleeps in a page fault, in the kernel, until its
+/// A missing page of memory. A reader is blocked in a page fault in the kernel until the
 /// [`Provider`] is dropped.
 #[derive(Debug)]
 pub struct AwaitedPage(NonNull<c_void>);
 
-/// Dropped, it provides the page: one of zeroes. By userfaultfd(2).
+/// Provides the page, filled with zeros, when dropped. Uses userfaultfd(2).
 #[derive(Debug)]
 pub struct Provider {
     _faults: OwnedFd,
 }
 
-// SAFETY: memory like any other; nothing in it belongs to a kernel thread.
+// SAFETY: ordinary memory that does not belong to a kernel thread.
 unsafe impl Send for AwaitedPage {}
-// SAFETY: read only, and filled by the kernel before anybody sees it.
+// SAFETY: only read, and filled by the kernel before it becomes visible.
 unsafe impl Sync for AwaitedPage {}
 
-/// linux/userfaultfd.h
+/// `struct uffdio_api` of linux/userfaultfd.h.
 #[repr(C)]
 struct Api {
     api: u64,
@@ -47,50 +47,51 @@ const API: Opcode = opcode::read_write::<Api>(0xAA, 0x3F);
 const REGISTER: Opcode = opcode::read_write::<Register>(0xAA, 0x00);
 const VERSION: u64 = 0xAA;
 const MISSING: u64 = 1;
-/// Only faults from user mode: what the kernel grants to everybody (Linux 5.11; before that it
-/// depends on `vm.unprivileged_userfaultfd`).
+/// Handles only faults from user mode, which the kernel allows without privileges (Linux 5.11;
+/// before that it depends on `vm.unprivileged_userfaultfd`).
 const USER_MODE_ONLY: u32 = 1;
 
 impl AwaitedPage {
-    /// A fresh one.
+    /// Creates a missing page.
     ///
     /// # Errors
-    /// What userfaultfd(2) says: EPERM where it is not allowed, ENOSYS where the kernel has none.
+    /// As userfaultfd(2): EPERM if it is not permitted, ENOSYS if the kernel does not support it.
     pub fn new() -> io::Result<(AwaitedPage, Provider)> {
         let flags = UserfaultfdFlags::CLOEXEC;
         let only = UserfaultfdFlags::from_bits_retain(USER_MODE_ONLY);
-        // SAFETY: the descriptor leaves this module inside a `Provider` only, which closes it.
+        // SAFETY: the descriptor leaves this module only inside a `Provider`, which closes it.
         let faults = match unsafe { userfaultfd(flags | only) } {
             // SAFETY: as above.
             Err(Errno::INVAL) => unsafe { userfaultfd(flags) }?,
             other => other?,
         };
         let mut api = Api { api: VERSION, features: 0, ioctls: 0 };
-        // SAFETY: the opcode, and the structure that goes with it.
+        // SAFETY: the opcode and its structure.
         unsafe { ioctl(&faults, Updater::<API, Api>::new(&mut api)) }?;
-        // SAFETY: a fresh mapping, at an address of the kernel's choice.
+        // SAFETY: a new mapping at an address that the kernel chooses.
         let at = unsafe { mmap_anonymous(null_mut(), BYTES, ProtFlags::READ, MapFlags::PRIVATE) }?;
         let page = AwaitedPage(NonNull::new(at).ok_or(io::ErrorKind::AddrNotAvailable)?);
         let mut register =
             Register { start: at as u64, bytes: BYTES as u64, mode: MISSING, ioctls: 0 };
-        // SAFETY: as above; it concerns our own mapping.
+        // SAFETY: as above; concerns this mapping only.
         unsafe { ioctl(&faults, Updater::<REGISTER, Register>::new(&mut register)) }?;
         Ok((page, Provider { _faults: faults }))
     }
 
-    /// The page's first byte: 0. Blocks the kernel thread, in a page fault, while the [`Provider`]
-    /// lives. (A process forked meanwhile keeps the descriptor until it executes another program.)
+    /// Reads the page's first byte, which is 0. Blocks the kernel thread in a page fault while the
+    /// [`Provider`] exists. (A process forked meanwhile keeps the descriptor open until it executes
+    /// another program.)
     #[must_use]
     pub fn read(&self) -> u8 {
-        // SAFETY: mapped as long as `self` lives. Volatile: it is the access that counts.
+        // SAFETY: mapped as long as `self` lives. Volatile, because the access itself matters.
         unsafe { self.0.as_ptr().cast::<u8>().read_volatile() }
     }
 }
 
 impl Drop for AwaitedPage {
     fn drop(&mut self) {
-        // SAFETY: our mapping, and nobody has a pointer into it. It cannot fail: page-aligned, and
-        // not a part of a larger one of ours.
+        // SAFETY: an own mapping, and no pointer into it is left. It cannot fail, because it is
+        // page-aligned and a whole mapping.
         let _ = unsafe { munmap(self.0.as_ptr(), BYTES) };
     }
 }
@@ -102,13 +103,14 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
     #[test]
-    fn nobody_reads_it_before_it_is_provided() {
+    fn page_cannot_be_read_before_it_is_provided() {
         let (page, provider) = match AwaitedPage::new() {
             Ok(both) => both,
             Err(e) => {
-                // Past libtest's capture: the scripts count these lines.
-                let line =
-                    format!("\n[skip] nobody_reads_it_before_it_is_provided: userfaultfd: {e}\n");
+                // Written past libtest's capture: xtask counts these lines.
+                let line = format!(
+                    "\n[skip] page_cannot_be_read_before_it_is_provided: userfaultfd: {e}\n"
+                );
                 return io::stderr().write_all(line.as_bytes()).expect("standard error is open");
             }
         };

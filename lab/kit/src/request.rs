@@ -4,21 +4,21 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-/// What one run of a contender is asked to do.
+/// Parameters of one run of a contender.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request {
-    /// The benchmark's name.
+    /// Name of the benchmark.
     pub bench: String,
-    /// Virtual processors, worker threads, or cores. At least 1.
+    /// Number of virtual processors, worker threads, or cores. At least 1.
     pub vps: usize,
-    /// `full`, `lean`, or empty where the contender knows no such thing.
+    /// `full`, `lean`, or empty if the contender has no variants.
     pub variant: String,
     /// Run-queue design, or empty.
     pub queue: String,
     keys: BTreeMap<String, String>,
 }
 
-/// Why a command line was not understood.
+/// Reason why a command line is invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadRequest(String);
 
@@ -31,11 +31,11 @@ impl fmt::Display for BadRequest {
 impl std::error::Error for BadRequest {}
 
 impl Request {
-    /// Reads a command line (without the program's name).
+    /// Parses a command line (without the program's name).
     ///
     /// # Errors
-    /// No benchmark named, an option without a value, an option that is not known, or `--vps` that
-    /// is not a number of at least 1.
+    /// If no benchmark is named, an option lacks its value or is unknown, or `--vps` is not a
+    /// number of at least 1.
     pub fn parse(args: impl IntoIterator<Item = String>) -> Result<Self, BadRequest> {
         let mut request = Request { vps: 1, ..Request::default() };
         let mut args = args.into_iter();
@@ -51,14 +51,14 @@ impl Request {
                     }
                     "variant" => request.variant = value,
                     "queue" => request.queue = value,
-                    _ => return Err(BadRequest(format!("--{option}: no such option"))),
+                    _ => return Err(BadRequest(format!("--{option}: unknown option"))),
                 }
             } else if let Some((key, value)) = arg.split_once('=') {
                 request.keys.insert(key.to_owned(), value.to_owned());
             } else if request.bench.is_empty() {
                 request.bench = arg;
             } else {
-                return Err(BadRequest(format!("{arg}: one benchmark at a time")));
+                return Err(BadRequest(format!("{arg}: only one benchmark is allowed")));
             }
         }
         if request.bench.is_empty() {
@@ -67,26 +67,25 @@ impl Request {
         Ok(request)
     }
 
-    /// The value of `key`, if it was given.
+    /// The value of `key`, if given.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&str> {
         self.keys.get(key).map(String::as_str)
     }
 
-    /// The value of `key` as a number (or whatever `T` is), `default` if it was not given.
+    /// The value of `key` as a `T`, or `default` if it is not given.
     ///
     /// # Panics
-    /// If the value cannot be read: a benchmark must not go on with another number than was asked
-    /// for.
+    /// If the value is invalid: a benchmark must not run with another value than requested.
     #[must_use]
     pub fn value<T: FromStr>(&self, key: &str, default: T) -> T {
         match self.get(key) {
             None => default,
-            Some(text) => text.parse().unwrap_or_else(|_| panic!("{key}={text}: cannot be read")),
+            Some(text) => text.parse().unwrap_or_else(|_| panic!("{key}={text}: invalid value")),
         }
     }
 
-    /// Whether `part` of the benchmark was asked for; all parts are when none is named.
+    /// Returns whether `part` of the benchmark is requested. Without a request, all parts are.
     #[must_use]
     pub fn wants(&self, part: &str) -> bool {
         self.get("part").is_none_or(|p| p.split(',').any(|p| p == part))
@@ -102,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_every_part() {
+    fn every_part_of_a_request_is_parsed() {
         let r = parse("sieve --vps 2 --variant lean --queue ring part=primes700 n=7").unwrap();
         assert_eq!((r.bench.as_str(), r.vps), ("sieve", 2));
         assert_eq!((r.variant.as_str(), r.queue.as_str()), ("lean", "ring"));
@@ -112,14 +111,14 @@ mod tests {
     }
 
     #[test]
-    fn all_parts_when_none_is_named() {
+    fn request_without_parts_names_all_parts() {
         let r = parse("null-fork").unwrap();
         assert!(r.wants("sequential") && r.wants("bulk"));
         assert_eq!(r.vps, 1);
     }
 
     #[test]
-    fn refuses_what_it_does_not_understand() {
+    fn invalid_requests_are_refused() {
         for line in
             ["", "yield --vps 0", "yield --vps", "yield --vps x", "yield --speed 1", "yield yield"]
         {

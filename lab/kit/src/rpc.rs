@@ -1,7 +1,7 @@
-//! What `rpc` calls, checks and times, over any transport: a client with so many callers, each in a
-//! closed loop, and a server in another process that checks every payload. Both say `ready` when
-//! they are. The server ends with its standard input; the client is told there, line by line, for
-//! how many milliseconds to go on, and answers with a [`Slice`].
+//! Calls, checks and timing of `rpc`, over any transport: a client with several callers, each in a
+//! closed loop, and a server in another process that checks every payload. Both print `ready`. The
+//! server ends with its standard input. The client reads durations in milliseconds from its
+//! standard input, runs for each of them, and prints a [`Slice`].
 
 use std::io::BufRead;
 use std::path::PathBuf;
@@ -14,67 +14,67 @@ use crate::late::Lateness;
 use crate::request::Request;
 use crate::work::Dice;
 
-/// Bytes of an answer.
+/// Size of a reply in bytes.
 pub const ANSWER: usize = 16;
-/// Bytes that a payload has at least, and whose sum is all that is checked with [`Check::Head`].
+/// Minimum size of a payload. With [`Check::Head`], only so many bytes are summed.
 pub const HEAD: usize = 64;
-/// Where there are several callers, one call of so many is timed: reading the clock twice takes as
-/// long as a cheap call.
+/// With several callers, only one call of this many is timed, because two readings of the clock
+/// take as long as a cheap call.
 const SAMPLED: u64 = 16;
-/// The number of an answer to a payload whose sum is wrong.
+/// Number in the reply to a payload with a wrong checksum.
 const WRONG: u64 = u64::MAX;
 
-/// Which of the two processes.
+/// Role of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// It answers.
+    /// Replies to calls.
     Server,
-    /// It calls.
+    /// Makes calls.
     Client,
 }
 
-/// How much of each payload the server sums up.
+/// Part of each payload that the server sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Check {
-    /// All of it.
+    /// The whole payload.
     Whole,
-    /// The first [`HEAD`] bytes: what is left is what it takes to bring the payload there.
+    /// The first [`HEAD`] bytes, so that mainly the transport of the payload is measured.
     Head,
 }
 
-/// What is called, how often at once, and how.
+/// Parameters of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Which process this is.
+    /// Role of this process.
     pub side: Side,
-    /// Callers, each with one call under way.
+    /// Number of callers, each with one outstanding call.
     pub callers: usize,
-    /// Bytes of a payload.
+    /// Size of a payload in bytes.
     pub bytes: usize,
-    /// Cores that both processes share.
+    /// Number of cores that both processes share.
     pub cores: usize,
-    /// How the two wait for each other; what it means is for the contender to say.
+    /// The way in which both sides wait. Its meaning depends on the contender.
     pub placement: String,
-    /// What is checked.
+    /// Part of the payload to check.
     pub check: Check,
-    /// A directory in memory that both know.
+    /// A directory in memory known to both processes.
     pub place: PathBuf,
-    /// The call whose payload the first caller falsifies.
+    /// The call whose payload the first caller corrupts.
     corrupt: Option<u64>,
 }
 
 impl Plan {
-    /// Reads `side`, `callers`, `bytes`, `placement`, `check`, `place` and, for tests, `corrupt`.
+    /// Parses `side`, `callers`, `bytes`, `placement`, `check`, `place` and, for tests, `corrupt`.
     ///
     /// # Errors
-    /// A key that is missing, or has a value that means nothing.
+    /// If a key is missing or has an invalid value.
     pub fn of(request: &Request) -> Result<Plan, String> {
         let side = match request.get("side") {
             Some("server") => Side::Server,
             Some("client") => Side::Client,
             other => {
                 return Err(format!(
-                    "side={}: `server` or `client` is wanted",
+                    "side={}: expected `server` or `client`",
                     other.unwrap_or_default()
                 ));
             }
@@ -82,17 +82,17 @@ impl Plan {
         let check = match request.get("check").unwrap_or("whole") {
             "whole" => Check::Whole,
             "head" => Check::Head,
-            other => return Err(format!("check={other}: `whole` or `head` is wanted")),
+            other => return Err(format!("check={other}: expected `whole` or `head`")),
         };
         let number =
             |key: &str, default: usize, least: usize| match request.get(key).map(str::parse) {
                 None => Ok(default),
                 Some(Ok(number)) if number >= least => Ok(number),
-                Some(_) => Err(format!("{key}: a number of at least {least} is wanted")),
+                Some(_) => Err(format!("{key}: expected a number of at least {least}")),
             };
         let bytes = number("bytes", HEAD, HEAD)?;
         if !bytes.is_multiple_of(8) {
-            return Err(format!("bytes={bytes}: whole words of eight bytes are wanted"));
+            return Err(format!("bytes={bytes}: expected a multiple of eight"));
         }
         Ok(Plan {
             side,
@@ -103,44 +103,46 @@ impl Plan {
             check,
             place: request
                 .get("place")
-                .ok_or("place: the directory of both processes is wanted")?
+                .ok_or("place: expected the directory of both processes")?
                 .into(),
             corrupt: request
                 .get("corrupt")
-                .map(|text| text.parse().map_err(|_| "corrupt: a number"))
+                .map(|text| text.parse().map_err(|_| "corrupt: expected a number"))
                 .transpose()?,
         })
     }
 
-    /// The call whose payload the first caller falsifies, if it is to.
+    /// The call whose payload the first caller corrupts, if any.
     #[must_use]
     pub fn corrupt(&self) -> Option<u64> {
         self.corrupt
     }
 
-    /// An error unless the placement is one of `known`.
+    /// Checks that the placement is one of `known`.
     ///
     /// # Errors
-    /// It is another one.
+    /// If it is another one.
     pub fn placed(&self, known: &[&str]) -> Result<(), String> {
         match known.contains(&self.placement.as_str()) {
             true => Ok(()),
-            false => Err(format!("placement={}: only {} here", self.placement, known.join(", "))),
+            false => {
+                Err(format!("placement={}: expected one of {}", self.placement, known.join(", ")))
+            }
         }
     }
 }
 
-/// What the server says of a payload.
+/// The server's reply to a payload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
-    /// The payload's own.
+    /// Number of the payload.
     pub number: u64,
-    /// As the server found it.
+    /// Sum that the server computed.
     pub sum: u64,
 }
 
 impl Answer {
-    /// As it goes over a wire.
+    /// Encodes the reply.
     #[must_use]
     pub fn to_bytes(self) -> [u8; ANSWER] {
         let mut bytes = [0; ANSWER];
@@ -149,7 +151,7 @@ impl Answer {
         bytes
     }
 
-    /// From a wire.
+    /// Decodes a reply.
     #[must_use]
     pub fn from_bytes(bytes: [u8; ANSWER]) -> Answer {
         Answer { number: word(&bytes, 0), sum: word(&bytes, 1) }
@@ -160,14 +162,14 @@ fn word(bytes: &[u8], at: usize) -> u64 {
     u64::from_ne_bytes(bytes[at * 8..at * 8 + 8].try_into().expect("eight bytes"))
 }
 
-/// The sum of all words. It does not see words that changed places; that is not what goes wrong
-/// here, and it is the cheapest that reads all.
+/// Sum of all words. It does not detect exchanged words, which is not a likely error here, and it
+/// is the cheapest function that reads everything.
 fn sum(bytes: &[u8]) -> u64 {
     bytes.chunks_exact(8).fold(0, |sum, eight| sum.wrapping_add(word(eight, 0)))
 }
 
-/// What the server does with every payload: a number, the sum of all but itself, and the words that
-/// are summed up. Not inlined, so that contenders run the same code.
+/// The server's work for each payload: returns its number and the sum of the checked words without
+/// the checksum. Not inlined, so that all contenders run the same code.
 #[inline(never)]
 #[must_use]
 pub fn serve(payload: &[u8], check: Check) -> Answer {
@@ -183,7 +185,7 @@ pub fn serve(payload: &[u8], check: Check) -> Answer {
     Answer { number: if sum == word(checked, 1) { number } else { WRONG }, sum }
 }
 
-/// One caller: its payload, and what its calls took.
+/// A caller: its payload, and the durations of its calls.
 #[derive(Debug)]
 pub struct Caller {
     payload: Vec<u8>,
@@ -197,7 +199,7 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// The `n`th of a plan.
+    /// Creates caller `n` of a plan.
     #[must_use]
     pub fn new(plan: &Plan, n: usize) -> Caller {
         let mut dice = Dice::new(n as u64 + 1);
@@ -208,14 +210,14 @@ impl Caller {
             Check::Head => sum(&payload[16..HEAD]),
         };
         let every = if plan.callers == 1 { 1 } else { SAMPLED };
-        // Answers of one caller are no other's.
+        // Distinct numbers for each caller.
         let number = (n as u64) << 40;
         let corrupt = if n == 0 { plan.corrupt } else { None };
         let nanoseconds = Vec::with_capacity(if every == 1 { 1 << 20 } else { 1 << 8 });
         Caller { payload, base, number, every, begun: None, calls: 0, nanoseconds, corrupt }
     }
 
-    /// The payload of the next call, stamped. The time of the call begins.
+    /// Stamps the payload of the next call, whose time begins now.
     #[inline]
     pub fn stamped(&mut self) -> &[u8] {
         self.number += 1;
@@ -230,10 +232,10 @@ impl Caller {
         &self.payload
     }
 
-    /// The call has ended.
+    /// Ends a call with its reply.
     ///
     /// # Errors
-    /// The server found the checksum wrong, or the answer is of another call.
+    /// If the server found a wrong checksum, or the reply belongs to another call.
     #[inline]
     pub fn answered(&mut self, answer: Answer) -> Result<(), String> {
         if answer.number != self.number || answer.sum != self.base.wrapping_add(self.number) {
@@ -243,7 +245,7 @@ impl Caller {
         if let Some(begun) = self.begun.take() {
             let now = Instant::now();
             self.nanoseconds.push(u32::try_from((now - begun).as_nanos()).unwrap_or(u32::MAX));
-            // Where every call is timed, the end of one is the beginning of the next.
+            // If every call is timed, the end of one is the beginning of the next.
             self.begun = (self.every == 1).then_some(now);
         }
         Ok(())
@@ -253,18 +255,18 @@ impl Caller {
         match answer.number {
             WRONG => format!("call {}: the server found the checksum wrong", self.number),
             other => format!(
-                "call {}: the answer is of call {other}, with the sum {:x}",
+                "call {}: the reply belongs to call {other}, with the sum {:x}",
                 self.number, answer.sum
             ),
         }
     }
 
-    /// So that the time until it goes on is not the next call's.
+    /// Excludes the time until the next call from that call's duration.
     pub fn pause(&mut self) {
         self.begun = None;
     }
 
-    /// Moves its calls since the last time into `slice`.
+    /// Moves the calls since the last collection into `slice`.
     pub fn collect(&mut self, slice: &mut Slice) {
         slice.calls += std::mem::take(&mut self.calls);
         self.nanoseconds
@@ -273,23 +275,23 @@ impl Caller {
     }
 }
 
-/// What all callers came to.
+/// Result of all callers.
 #[derive(Clone, Debug, Default)]
 pub struct Slice {
     calls: u64,
-    /// Until the last of them was answered.
+    /// Time until the last reply.
     took: Duration,
     late: Lateness,
 }
 
 impl Slice {
-    /// That begun then and ends now.
+    /// A slice from `begun` until now.
     #[must_use]
     pub fn since(begun: Instant) -> Slice {
         Slice { took: begun.elapsed(), ..Slice::default() }
     }
 
-    /// Says `CALLS SECONDS P50 P99` (microseconds).
+    /// Prints `CALLS SECONDS P50 P99` (microseconds).
     pub fn say(&self) {
         println!(
             "{} {} {} {}",
@@ -301,18 +303,18 @@ impl Slice {
     }
 }
 
-/// The next line of the standard input, a number of milliseconds; `None` at its end. Blocks the
+/// Reads the next line of standard input, a number of milliseconds; `None` at its end. Blocks the
 /// kernel thread.
 ///
 /// # Errors
-/// It is no number.
+/// If the line is not a number.
 pub fn told() -> Result<Option<Duration>, String> {
     let mut line = String::new();
     match std::io::stdin().lock().read_line(&mut line) {
         Ok(0) => Ok(None),
         Ok(_) => match line.trim().parse() {
             Ok(ms) => Ok(Some(Duration::from_millis(ms))),
-            Err(_) => Err(format!("{line:?} is no number of milliseconds")),
+            Err(_) => Err(format!("{line:?} is not a number of milliseconds")),
         },
         Err(e) => Err(e.to_string()),
     }
@@ -323,14 +325,15 @@ pub fn until_told() {
     while told().is_ok_and(|line| line.is_some()) {}
 }
 
-/// A client whose callers are kernel threads, each with what `connect` made for it.
+/// Runs a client whose callers are kernel threads, each with the value that `connect` returned for
+/// it.
 ///
 /// # Errors
-/// `connect` failed, or the standard input says what cannot be understood. A call that fails ends
-/// the process ([`fail`]): nobody else could go on.
+/// If `connect` fails or the standard input is invalid. A failing call ends the process ([`fail`]),
+/// because the other callers could not continue.
 ///
 /// # Panics
-/// If a kernel thread cannot be made.
+/// If a kernel thread cannot be created.
 pub fn by_threads<C: Send>(
     plan: &Plan,
     connect: impl FnMut(usize) -> Result<C, String>,
@@ -390,7 +393,7 @@ pub fn by_threads<C: Send>(
     })
 }
 
-/// Ends this process as one that failed, and says so where a slice would be said.
+/// Ends this process with a failure, and prints the reason in place of a slice.
 pub fn fail(why: &str) -> ! {
     println!("failed: {why}");
     eprintln!("rpc: {why}");
@@ -407,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_a_plan_and_refuses_what_means_nothing() {
+    fn valid_plan_is_parsed_and_invalid_ones_are_refused() {
         let read =
             plan("side=client callers=16 bytes=4096 placement=spin check=head --vps 2").unwrap();
         assert_eq!((read.side, read.callers, read.bytes, read.cores), (Side::Client, 16, 4096, 2));
@@ -431,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn a_payload_is_answered_and_a_falsified_one_is_found() {
+    fn falsified_payload_is_detected() {
         for check in ["whole", "head"] {
             let plan = plan(&format!("side=client bytes=4096 check={check} corrupt=3")).unwrap();
             let mut caller = Caller::new(&plan, 0);
@@ -451,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn every_word_is_in_the_sum_and_short_payloads_are_wrong() {
+    fn checksum_covers_every_word_and_rejects_short_payloads() {
         let plan = plan("side=client bytes=256").unwrap();
         let mut caller = Caller::new(&plan, 0);
         let payload = caller.stamped().to_vec();
@@ -465,11 +468,11 @@ mod tests {
     }
 
     #[test]
-    fn another_callers_answer_is_an_error() {
+    fn reply_to_another_caller_is_an_error() {
         let plan = plan("side=client callers=2").unwrap();
         let [mut one, mut other] = [0, 1].map(|n| Caller::new(&plan, n));
         let answer = serve(one.stamped(), plan.check);
         other.stamped();
-        assert!(other.answered(answer).unwrap_err().contains("is of call 1"));
+        assert!(other.answered(answer).unwrap_err().contains("belongs to call 1"));
     }
 }

@@ -1,8 +1,8 @@
 //! `kumi-lab`, the laboratory's command: benchmarks, simulations, and the tour.
 //!
-//! `kumi bench` and `kumi tour` forward to it. It has the commands of `kumi` too: benchmarks start
-//! them (`mount`, `serve`, `ps`, `top`) as processes of the same build. One folder a subcommand;
-//! hidden subcommands are the processes that a benchmark is made of.
+//! `kumi bench` and `kumi tour` run this program. It also has the commands of `kumi`, because
+//! benchmarks start them (`mount`, `serve`, `ps`, `top`) as processes of the same build. Each
+//! subcommand has a directory. Hidden subcommands are the processes of a benchmark.
 #![forbid(unsafe_code)]
 
 mod bench;
@@ -25,28 +25,28 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Measure, beside rivals if asked, against the figures to reach
+    /// Run benchmarks, with rivals if asked, and compare with targets
     Bench(bench::Args),
-    /// Show what a microprocess is, on real work, within 90 s
+    /// Demonstrate microprocesses on real work within 90 s
     Tour(tour::Args),
     #[command(flatten)]
     Product(kumi::Command),
-    /// Our side of one benchmark, as a process of its own
+    /// Kumihimo's side of one benchmark
     #[command(hide = true)]
     BenchChild(bench::child::Args),
-    /// The load of `echo`, as a process of its own
+    /// Load generator of `echo`
     #[command(hide = true)]
     BenchLoad(bench::load::echo::Args),
-    /// The load of `priority-io`, as a process of its own
+    /// Load generator of `priority-io`
     #[command(hide = true)]
     BenchPriorityLoad(bench::load::priority::Args),
-    /// The load of `servers`, as a process of its own
+    /// Load generator of `servers`
     #[command(hide = true)]
     BenchFiles(bench::runs::servers::Args),
-    /// The other side of `stall`, as a process of its own
+    /// Peer of `stall`
     #[command(hide = true)]
     BenchOutside(bench::load::outside::Args),
-    /// The other side of `unwrapped`, as a process of its own
+    /// Peer of `unwrapped`
     #[command(hide = true)]
     BenchPeer(bench::load::peer::Args),
 }
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_well_formed() {
+    fn command_line_is_well_formed() {
         Cli::command().debug_assert();
     }
 }

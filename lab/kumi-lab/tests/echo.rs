@@ -1,5 +1,5 @@
-//! `echo` and `priority-io` in small: servers and loads as processes. What is asserted is that the
-//! work was done, and no time.
+//! `echo` and `priority-io` in small, with servers and load generators as processes. The tests
+//! check that the work was done, not times.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 const KUMI: &str = env!("CARGO_BIN_EXE_kumi-lab");
 
-/// A server or a load; ends with its standard input.
+/// A server or a load generator, which ends with its standard input.
 struct Program {
     child: Child,
     output: BufReader<ChildStdout>,
@@ -27,9 +27,9 @@ impl Program {
         line.trim().to_owned()
     }
 
-    /// What a load says of so many milliseconds.
+    /// The load generator's reply for a slice of `ms` milliseconds.
     fn ask(&mut self, ms: u64) -> Vec<f64> {
-        writeln!(self.child.stdin.as_mut().expect("open"), "{ms}").expect("it listens");
+        writeln!(self.child.stdin.as_mut().expect("open"), "{ms}").expect("a listening socket");
         self.hear().split(' ').map(|word| word.parse().expect("a number")).collect()
     }
 }
@@ -91,9 +91,9 @@ fn both_priorities_are_served() {
     }
 }
 
-/// The floor, as the benchmark builds it.
+/// The floor, built like in the benchmark.
 #[test]
-fn the_floor_echoes() {
+fn floor_echoes() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../rivals/floor");
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("rival-floor");
     let mut cc = Command::new("cc");
@@ -109,8 +109,8 @@ fn the_floor_echoes() {
         let mut server = Program::start(Command::new(&program).args(["echo", calls, "--vps", "1"]));
         let said = server.hear();
         if said.starts_with("refused: ") {
-            kumihimo_tests::skip("the_floor_echoes", &format!("{calls}: {said}"));
-            // It has ended, and not well.
+            kumihimo_tests::skip("floor_echoes", &format!("{calls}: {said}"));
+            // The program has ended with an error.
             server.child.wait().expect("our child");
             std::mem::forget(server);
             continue;

@@ -1,5 +1,5 @@
-//! The load of `servers`, told line by line: with files of this machine, and with the clock as it
-//! is mounted.
+//! The load generator of `servers`, controlled line by line, on files of the host and on the
+//! mounted clock.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 const KUMI: &str = env!("CARGO_BIN_EXE_kumi-lab");
 
-/// A program that is told lines and says lines; ended when it is dropped.
+/// A program that exchanges lines, ended when dropped.
 struct Told {
     child: Child,
     input: ChildStdin,
@@ -62,7 +62,7 @@ fn failed_commands_are_reported_and_the_rest_runs() {
         ("fileread 10 1", "big"),
         ("time 10", "now"),
         ("stat 1 10", "small"),
-        ("dance", "understood"),
+        ("dance", "unknown command"),
         ("create x 10", "number"),
     ] {
         let said = load.ask(line);
@@ -81,7 +81,7 @@ fn each_question_to_the_mounted_clock_is_a_request() {
     {
         kumihimo_tests::skip(
             "each_question_to_the_mounted_clock_is_a_request",
-            "it needs root and /dev/fuse",
+            "needs root and /dev/fuse",
         );
         return;
     }

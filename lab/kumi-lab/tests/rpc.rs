@@ -1,5 +1,5 @@
-//! `rpc` and `priority` in small: our side as processes. What is asserted is that the work was
-//! done, and no time. (The rivals' test is in lab/rivals/rpc.)
+//! `rpc` and `priority` in small, with Kumihimo's sides as processes. The tests check that the work
+//! was done, not times. (The rivals' test is in lab/rivals/rpc.)
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 const KUMI: &str = env!("CARGO_BIN_EXE_kumi-lab");
 
-/// A directory for both sides, and their run-time directory in it.
+/// A directory for both sides that contains their run-time directory.
 struct Place(PathBuf);
 
 impl Place {
@@ -47,7 +47,7 @@ impl Side {
     }
 
     fn ask(&mut self, ms: u32) -> String {
-        writeln!(self.child.stdin.as_mut().expect("open"), "{ms}").expect("it listens");
+        writeln!(self.child.stdin.as_mut().expect("open"), "{ms}").expect("a listening socket");
         self.hear()
     }
 
@@ -57,7 +57,7 @@ impl Side {
     }
 }
 
-/// A server and its client, ready; `None` where gates are not to be had.
+/// Starts a server and its client; `None` if gates are unavailable.
 fn both(test: &str, place: &Place, args: &[&str], of_client: &[&str]) -> Option<(Side, Side)> {
     let mut server = Side::start("rpc", &place.0, &[args, &["side=server"]].concat());
     let said = server.hear();
@@ -106,11 +106,11 @@ fn every_caller_is_answered() {
 }
 
 #[test]
-fn a_falsified_payload_ends_the_run() {
+fn falsified_payload_ends_the_run() {
     for by in ["by=copy", "by=region"] {
         let place = Place::new(by);
         let Some((server, mut client)) = both(
-            "a_falsified_payload_ends_the_run",
+            "falsified_payload_ends_the_run",
             &place,
             &["bytes=4096", by, "placement=adaptive"],
             &["corrupt=3"],
@@ -124,7 +124,7 @@ fn a_falsified_payload_ends_the_run() {
 }
 
 #[test]
-fn one_of_high_priority_has_all_its_bursts() {
+fn high_priority_process_completes_all_bursts() {
     let place = Place::new("priority");
     for by in ["by=thread", "by=timer"] {
         let mut low = Side::start("priority", &place.0, &["side=low", "--vps", "2"]);

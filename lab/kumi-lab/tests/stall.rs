@@ -1,5 +1,5 @@
-//! `stall` in small: both sides as processes, every kind. What is asserted is that the work was
-//! done, and no time.
+//! `stall` in small, with both sides as processes, for every kind. The tests check that the work
+//! was done, not times.
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ struct Outside {
 }
 
 impl Outside {
-    /// The other side of one run, and what it said.
+    /// Starts the peer of one run. Returns it with its first line.
     fn start(kind: &str) -> (Outside, String) {
         let directory = PathBuf::from("/var/tmp")
             .join(format!("kumi-stall-test-{}-{kind}", std::process::id()));
@@ -40,7 +40,7 @@ impl Drop for Outside {
     }
 }
 
-/// The rows of our contender for one kind; `None` where this machine refuses it.
+/// Rows of Kumihimo's contender for one kind; `None` if this machine refuses it.
 fn rows(kind: &str, events: &str) -> Option<String> {
     let (outside, said) = Outside::start(kind);
     if said.starts_with("refused: ") {
@@ -97,7 +97,7 @@ fn every_kind_stalls_and_every_request_is_served() {
 }
 
 #[test]
-fn a_source_that_does_not_exist_is_an_error() {
+fn unknown_event_source_is_an_error() {
     let mut command = Command::new(KUMI);
     command.args([
         "bench-child",
@@ -112,9 +112,9 @@ fn a_source_that_does_not_exist_is_an_error() {
     let output = command.output().expect("kumi");
     assert!(!output.status.success());
     let said = String::from_utf8_lossy(&output.stderr);
-    // `refused: ` is for what this machine does not have.
+    // `refused: ` marks features that this machine lacks.
     assert!(
-        said.contains("none-such: no such event source") && !said.contains("refused: "),
+        said.contains("none-such: unknown event source") && !said.contains("refused: "),
         "{said}"
     );
 }

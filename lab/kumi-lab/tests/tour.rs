@@ -1,9 +1,9 @@
-//! The chapters of `kumi tour` that need its own program beside them. The others are tested where
-//! they are.
+//! The chapters of `kumi tour` that start this program as a child process. The others have unit
+//! tests.
 
 use std::process::Command;
 
-/// What a chapter prints.
+/// The output of a chapter.
 fn chapter(number: u8) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kumi-lab"));
     let output = command.args(["tour", "--chapter", &number.to_string()]).output().expect("kumi");
@@ -12,7 +12,7 @@ fn chapter(number: u8) -> String {
     said
 }
 
-/// Whether the machine makes kernel threads of microprocesses.
+/// Returns whether the chapter was left out on this machine.
 fn is_left_out(said: &str) -> bool {
     let left_out = said.contains("Left out: ");
     if left_out {
@@ -25,7 +25,7 @@ fn is_left_out(said: &str) -> bool {
 }
 
 #[test]
-fn one_is_suspended_and_resumed_and_ps_shows_it() {
+fn suspended_microprocess_is_shown_by_ps() {
     let said = chapter(9);
     if !is_left_out(&said) {
         let row = |name| {
@@ -40,7 +40,7 @@ fn one_is_suspended_and_resumed_and_ps_shows_it() {
 }
 
 #[test]
-fn every_locking_design_has_its_times() {
+fn every_locking_design_has_a_row_of_times() {
     let said = chapter(10);
     if !is_left_out(&said) {
         for design in ["kind", "id", "vp"] {
@@ -48,7 +48,7 @@ fn every_locking_design_has_its_times() {
                 .lines()
                 .find(|line| line.split_whitespace().next() == Some(design))
                 .expect("a row");
-            // Of each load two times with their units, and what one is of the other.
+            // For each load, two times with their units, and their ratio.
             assert_eq!(row.split_whitespace().count(), 1 + 3 * 5, "{said}");
         }
         assert!(said.contains("Tender, by id (P3)"), "{said}");
@@ -56,11 +56,11 @@ fn every_locking_design_has_its_times() {
 }
 
 #[test]
-fn calls_between_processes_and_an_inversion_are_drawn() {
+fn calls_and_priority_inversion_are_drawn() {
     let said = chapter(11);
     if !is_left_out(&said) {
         for drawn in ["gate", "Unix socket, threads"] {
-            // What one call takes, and how many there are in a second.
+            // The duration of a call, and the number of calls a second.
             assert_eq!(
                 said.lines()
                     .filter(|line| line.starts_with(&format!("  {drawn} ")) && line.contains('#'))
@@ -80,7 +80,7 @@ fn calls_between_processes_and_an_inversion_are_drawn() {
 }
 
 #[test]
-fn a_file_system_is_mounted_and_five_organisations_are_raced() {
+fn five_organisations_of_a_file_server_are_compared() {
     let said = chapter(12);
     if !is_left_out(&said) {
         for organisation in

@@ -1,5 +1,5 @@
-//! `unwrapped` in small: every work with its peer as a process. What is asserted is that the work
-//! was done, and no time.
+//! `unwrapped` in small: every workload with its peer as a process. The tests check that the work
+//! was done, not times.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
@@ -18,11 +18,11 @@ const METRICS: [&str; 9] = [
     "clock_p99",
 ];
 
-/// Ends with its standard input.
+/// A peer, which ends with its standard input.
 struct Peer(Child);
 
 impl Peer {
-    /// A peer, and what it printed.
+    /// Starts a peer. Returns it with its output.
     fn start(kind: &str) -> (Peer, String) {
         let mut command = Command::new(KUMI);
         command.args(["bench-peer", kind]).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -43,12 +43,13 @@ impl Drop for Peer {
     }
 }
 
-/// Runs a work under an event source. What it printed, or why this machine refuses it.
+/// Runs a workload under an event source. Returns its output, or the reason why this machine
+/// refuses it.
 fn run(line: &str, events: &str, more: &[String]) -> Result<String, String> {
     run_with(line, events, more, &[])
 }
 
-/// The same with these in its environment.
+/// The same with additional environment variables.
 fn run_with(
     line: &str,
     events: &str,
@@ -88,7 +89,7 @@ fn check(name: &str, peer: Option<&str>, line: &str) {
             None => return kumihimo_tests::skip(name, said),
         },
     };
-    // What tells blocks, and what does not tell returns.
+    // One source that reports blocks and returns, and one that reports only blocks.
     for events in ["bpf", "watch"] {
         let rows = match run(line, events, &port) {
             Ok(rows) => rows,
@@ -121,8 +122,8 @@ fn redis_replies_are_read_beside_a_higher_level() {
     );
 }
 
-/// Number of scheduling steps with levels that differ, from the report of `kumi trace check`.
-/// Without such steps the report proves nothing about priorities.
+/// Number of scheduling steps with different levels, from the report of `kumi trace check`. Without
+/// such steps, the report proves nothing about priorities.
 fn steps_with_different_levels(report: &str) -> Option<u64> {
     let (before, _) = report.split_once(" scheduling steps with levels that differ")?;
     before.rsplit(' ').next()?.parse().ok()
@@ -137,8 +138,8 @@ fn levels_row_keeps_the_order_of_priorities() {
     let own = |name: &str| {
         std::env::temp_dir().join(format!("kumihimo-levels-{}.{name}", std::process::id()))
     };
-    // A board of its own: the traces of other tests' processes, with which this one would share
-    // cores otherwise, are not at hand.
+    // A separate board: with a shared one, the check would need the traces of other tests'
+    // processes.
     let (trace, board) = (own("json"), own("board"));
     for events in ["bpf", "perf", "watch"] {
         let more = [port.to_owned()];
@@ -178,8 +179,8 @@ fn late_answers_are_waited_for() {
 }
 
 #[test]
-fn works_without_a_peer_come_to_their_results() {
-    let name = "works_without_a_peer_come_to_their_results";
+fn works_without_a_peer_complete() {
+    let name = "works_without_a_peer_complete";
     for line in [
         "work=pipe count=2 rounds=20",
         "work=mix every=4 count=2 rounds=21",
@@ -192,7 +193,7 @@ fn works_without_a_peer_come_to_their_results() {
 }
 
 #[test]
-fn a_work_that_does_not_exist_is_an_error() {
+fn unknown_work_is_an_error() {
     let mut command = Command::new(KUMI);
     command.args([
         "bench-child",
@@ -205,5 +206,8 @@ fn a_work_that_does_not_exist_is_an_error() {
     ]);
     let output = command.output().expect("kumi");
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && said.contains("work=none-such: no such work"), "{said}");
+    assert!(
+        !output.status.success() && said.contains("work=none-such: unknown workload"),
+        "{said}"
+    );
 }

@@ -21,17 +21,17 @@ const ANYWHERE: [&str; 22] = [
     "fetch_max(",
     "fetch_min(",
     "fetch_update(",
-    // Also the end of `compiler_fence(`.
+    // Also matches the end of `compiler_fence(`.
     "fence(",
     "barrier::light(",
     "barrier::heavy(",
 ];
-/// The memory orderings, which tell an atomic `swap` from one of a slice.
+/// Memory orderings, which distinguish an atomic `swap` from a swap of slice elements.
 const ORDERINGS: [&str; 5] = ["Acquire", "Release", "AcqRel", "Relaxed", "SeqCst"];
 
-/// Decides whether a line of code takes, releases or orders.
+/// Returns whether a line of code acquires or releases a lock, or orders memory accesses.
 ///
-/// Declarations do not count, nor do plain atomic loads and stores; the paper leaves both out.
+/// Declarations do not count, nor do plain atomic loads and stores. The paper excludes both.
 #[must_use]
 pub fn touches_locking(line: &str) -> bool {
     ANYWHERE.iter().any(|pattern| line.contains(pattern))

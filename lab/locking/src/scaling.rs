@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::{PAPER, Row};
 
-/// Loads with the per cent of time that Linux saves in each (P3: 1 to 4 cores).
+/// Loads, with the percentage of time that Linux saves in each (P3: 1 to 4 cores).
 const LOADS: [(&str, f64); 3] = [("create", 70.6), ("region", 66.0), ("message", 70.0)];
 /// Locking designs of the resource table.
 const DESIGNS: [&str; 3] = ["kind", "id", "vp"];
@@ -18,9 +18,9 @@ const DESIGNS: [&str; 3] = ["kind", "id", "vp"];
 pub struct Load {
     /// Name of the load and of the locking design.
     pub name: String,
-    /// Time saved, in per cent of the time on one virtual processor.
+    /// Time saved, as a percentage of the time on one virtual processor.
     pub less_time: f64,
-    /// Time that Linux saves in the same load, in per cent.
+    /// Time that Linux saves in the same load, in percent.
     pub linux: f64,
 }
 
@@ -28,23 +28,23 @@ pub struct Load {
 pub struct Scaling {
     /// Lines that touch locking.
     pub locking: u64,
-    /// One row each.
+    /// One row for each load.
     pub loads: Vec<Load>,
 }
 
 impl Scaling {
-    /// A single load whose reduction in per cent is given.
+    /// A single load with the given reduction in percent.
     #[must_use]
     pub fn given(all: &Row<'_>, reduction: f64) -> Self {
         let load = Load { name: "given, 1-to-2".to_owned(), less_time: reduction, linux: 70.6 };
         Self { locking: all.lines.locking, loads: vec![load] }
     }
 
-    /// The loads that `kumi bench resources` measured: the rows.jsonl of a report.
+    /// The loads measured by `kumi bench resources`, from the rows.jsonl of a report.
     ///
     /// # Errors
     ///
-    /// A file that cannot be read, or a line that is not JSON.
+    /// If the file cannot be read, or a line is not JSON.
     pub fn measured(all: &Row<'_>, rows: &Path) -> io::Result<Self> {
         let named = |why: String| io::Error::other(format!("{}: {why}", rows.display()));
         let text = std::fs::read_to_string(rows).map_err(|error| named(error.to_string()))?;
@@ -53,7 +53,7 @@ impl Scaling {
     }
 }
 
-/// The head, a row for each load, and the paper's own figures.
+/// The header, a row for each load, and the paper's own figures.
 impl fmt::Display for Scaling {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
@@ -66,8 +66,8 @@ impl fmt::Display for Scaling {
             let of_linux = less_time / self.locking as f64 / (same_load / linux as f64);
             row(f, name, *less_time, self.locking, of_linux)?;
         }
-        // The paper's figures at 4 cores with the lines of its table 1. Its table 3 prints
-        // fractions under a head of per cent.
+        // The paper's figures at 4 cores, with the line counts of its table 1. Its table 3 prints
+        // fractions under the header "per cent".
         let own = 61.1 / tender as f64 / (70.6 / linux as f64);
         row(f, "create, 1 to 4 cores (P3)", 61.1, tender, own)?;
         row(f, "the same, Linux 2.6.39 (P3)", 70.6, linux, 1.0)
@@ -93,7 +93,7 @@ struct Ratio {
     median: f64,
 }
 
-/// The loads of a rows.jsonl, each with the most iterations that were measured.
+/// The loads in a rows.jsonl, each with the highest number of iterations that was measured.
 fn loads(rows: &str) -> Result<Vec<Load>, String> {
     let mut ratios = Vec::new();
     for (at, line) in rows.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
@@ -103,7 +103,7 @@ fn loads(rows: &str) -> Result<Vec<Load>, String> {
     }
     let of = |load: &str, design: &str| {
         let same = ratios.iter().filter(|ratio| ratio.load == load && ratio.design == design);
-        // The last of equals: a later row replaces an earlier one.
+        // `max_by` returns the last of equal elements, so a later row replaces an earlier one.
         same.max_by(|one, other| one.iterations.total_cmp(&other.iterations))
     };
     let mut loads = Vec::new();
@@ -123,7 +123,7 @@ fn loads(rows: &str) -> Result<Vec<Load>, String> {
 
 fn ratio(row: &Value) -> Option<Ratio> {
     let text = |key: &str| row[key].as_str();
-    // Keys of a benchmark are numbers or text, depending on the contender.
+    // Values of keys are numbers or strings, depending on the contender.
     let number = |key: &str| row[key].as_f64().or_else(|| row[key].as_str()?.parse().ok());
     let load = text("metric")?.strip_suffix("_scale")?;
     let ours = text("runtime") == Some("kumihimo") && number("vps") == Some(2.0);
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_row_with_the_most_iterations_counts() {
+    fn row_with_the_most_iterations_is_used() {
         let rows = [
             line("create_scale", "vp", 100, 0.9),
             line("create_scale", "vp", 10_000, 0.5),
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_row_replaces_one_with_as_many_iterations() {
+    fn later_row_replaces_an_equal_number_of_iterations() {
         let rows = [line("create_scale", "vp", 100, 0.75), line("create_scale", "vp", 100, 0.5)];
         assert_eq!(loads(&rows.join("\n")).expect("read")[0].less_time, 50.0);
     }
@@ -185,13 +185,13 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_not_json_is_an_error() {
+    fn invalid_json_line_is_an_error() {
         let rows = format!("{}\n{{\n", line("create_scale", "vp", 100, 0.5));
         assert!(loads(&rows).unwrap_err().starts_with("line 2: "));
     }
 
     #[test]
-    fn the_paper_is_beside_a_given_reduction() {
+    fn given_reduction_is_printed_with_the_papers() {
         let all = Row { lines: crate::Lines { code: 1, locking: 678 }, ..PAPER[0] };
         assert_eq!(
             Scaling::given(&all, 12.5).to_string(),

@@ -5,12 +5,12 @@ use std::ops::Add;
 
 use crate::touches_locking;
 
-/// Number of lines of code, and how many of them touch locking.
+/// Number of lines of code, and of lines that touch locking.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Lines {
-    /// Lines that are neither blank, comment nor test.
+    /// Lines other than blank lines, comments and tests.
     pub code: u64,
-    /// Those of them that touch locking.
+    /// Lines of code that touch locking.
     pub locking: u64,
 }
 
@@ -40,14 +40,14 @@ impl Sum for Lines {
     }
 }
 
-/// What the next line belongs to.
+/// Context of the next line.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Place {
     #[default]
     Code,
-    /// Behind a `#[cfg(test)]`, before the item that it applies to.
+    /// After a `#[cfg(test)]`, before the item to which it applies.
     TestAttribute,
-    /// Inside a block at the top level that exists in tests only, up to its closing brace.
+    /// Inside a top-level block for tests only, up to its closing brace.
     TestBlock,
 }
 
@@ -87,8 +87,8 @@ fn is_test_attribute(trimmed: &str) -> bool {
     trimmed.starts_with("#[cfg(test") || trimmed.starts_with("#[cfg(all(test")
 }
 
-/// The first line of a module, function or implementation at the top level whose block ends with
-/// a brace in the first column.
+/// Matches the first line of a top-level module, function or implementation whose block ends with a
+/// brace in the first column.
 fn opens_block(line: &str) -> bool {
     let item = without_visibility(line);
     let keyword = ["mod", "fn", "impl"].iter().any(|keyword| item.starts_with(keyword));
@@ -119,24 +119,24 @@ mod tests {
     }
 
     #[test]
-    fn a_line_counts_once_however_often_it_locks() {
+    fn line_with_several_locks_is_counted_once() {
         assert_eq!(Lines::of("a.lock(); b.lock();\nc();\n"), lines(2, 1));
     }
 
     #[test]
-    fn a_test_module_is_left_out_up_to_its_closing_brace() {
+    fn test_module_is_left_out_up_to_its_closing_brace() {
         let text = "a.lock();\n#[cfg(test)]\nmod tests {\n    fn f() {\n        b.lock();\n    }\n}\nc.lock();\n";
         assert_eq!(Lines::of(text), lines(2, 2));
     }
 
     #[test]
-    fn an_attribute_between_the_condition_and_its_item_is_left_out() {
+    fn attribute_between_the_condition_and_its_item_is_left_out() {
         let text = "#[cfg(all(test, not(loom)))]\n#[allow(unused)]\npub(crate) mod tests {\n    a.lock();\n}\nb();\n";
         assert_eq!(Lines::of(text), lines(1, 0));
     }
 
     #[test]
-    fn a_test_item_without_a_block_is_one_line() {
+    fn test_item_without_a_block_is_one_line() {
         assert_eq!(Lines::of("#[cfg(test)]\nmod tests;\na.lock();\n"), lines(1, 1));
         assert_eq!(
             Lines::of("    #[cfg(test)]\n    hook: Mutex<u32>,\n    a.lock();\n"),
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn an_indented_test_item_leaves_out_its_first_line_only() {
+    fn only_the_first_line_of_an_indented_test_item_is_left_out() {
         let text =
             "impl A {\n    #[cfg(test)]\n    fn f(&self) {\n        self.a.lock();\n    }\n}\n";
         assert_eq!(Lines::of(text), lines(4, 1));

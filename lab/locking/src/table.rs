@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::Lines;
 
-/// The modules behind the resource interface that implement its procedures.
+/// Modules that implement the procedures of the resource interface.
 const BEHIND: [&str; 6] = [
     "crates/runtime/src/resource/builtin_kinds.rs",
     "crates/runtime/src/resource/region.rs",
@@ -15,10 +15,10 @@ const BEHIND: [&str; 6] = [
     "crates/sync/src/msg/resource_entry.rs",
     "crates/io/src/handles.rs",
 ];
-/// The crate that holds the resource interface.
+/// Crate of the resource interface.
 const INTERFACE: &str = "resource";
 
-/// Counts of the paper (P3, table 1): its own system in two designs, and Linux.
+/// The paper's counts (P3, table 1): its own system in two designs, and Linux.
 pub const PAPER: [Row<'static>; 3] = [
     Row {
         name: "Tender, by kind (P3)",
@@ -40,12 +40,12 @@ pub const PAPER: [Row<'static>; 3] = [
     },
 ];
 
-/// One row: a crate, or a sum.
+/// One row: a crate or a sum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Row<'a> {
-    /// The name of the crate or of the sum.
+    /// Name of the crate or of the sum.
     pub name: &'a str,
-    /// Lines of code, and those that touch locking.
+    /// Lines of code, and lines that touch locking.
     pub lines: Lines,
     /// Number of source files.
     pub files: u64,
@@ -64,7 +64,7 @@ impl<'a> Row<'a> {
         })
     }
 
-    /// Lines that touch locking, in per cent of all lines; 0 if there are none.
+    /// Percentage of lines that touch locking; 0 without lines.
     #[must_use]
     pub fn per_cent(&self) -> f64 {
         if self.lines.code == 0 {
@@ -84,26 +84,25 @@ impl fmt::Display for Row<'_> {
 
 /// One source file.
 struct File {
-    /// The name of the crate's folder.
+    /// Name of the crate's directory.
     package: String,
-    /// The path from the root of the tree.
+    /// Path relative to the root of the tree.
     path: PathBuf,
     lines: Lines,
 }
 
 /// The counts of a source tree.
 pub struct Table {
-    /// Sorted by crate.
+    /// The files, sorted by crate.
     files: Vec<File>,
 }
 
 impl Table {
-    /// Counts all source files of `root`/crates; see [`sources`](crate::sources).
+    /// Counts all source files of `root`/crates: see [`sources`](crate::sources).
     ///
     /// # Errors
     ///
-    /// A folder or file that cannot be read, or that is missing although the table has a row for
-    /// it.
+    /// If a directory or file cannot be read, or a file is missing for which the table has a row.
     pub fn count(root: &Path) -> io::Result<Self> {
         let mut files = Vec::new();
         for package in entries(&root.join("crates"))?.into_iter().filter(|path| path.is_dir()) {
@@ -123,7 +122,7 @@ impl Table {
         }
     }
 
-    /// One row for each crate that has source files, sorted by name.
+    /// One row for each crate with source files, sorted by name.
     #[must_use]
     pub fn crates(&self) -> Vec<Row<'_>> {
         self.files
@@ -132,7 +131,7 @@ impl Table {
             .collect()
     }
 
-    /// The crate with the resource interface.
+    /// The crate of the resource interface.
     #[must_use]
     pub fn interface(&self) -> Row<'static> {
         Row::sum(
@@ -141,21 +140,21 @@ impl Table {
         )
     }
 
-    /// The modules that implement the procedures behind the interface.
+    /// The modules that implement the procedures of the interface.
     #[must_use]
     pub fn behind(&self) -> Row<'static> {
         let is_behind = |file: &&File| BEHIND.iter().any(|path| file.path == Path::new(path));
         Row::sum("behind it", self.files.iter().filter(is_behind))
     }
 
-    /// All source files.
+    /// The sum of all source files.
     #[must_use]
     pub fn all(&self) -> Row<'static> {
         Row::sum("all crates", &self.files)
     }
 }
 
-/// The head, the crates, an empty line, the sums and the paper's rows.
+/// The header, the crates, an empty line, the sums and the paper's rows.
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
@@ -184,7 +183,7 @@ fn entries(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// Counts the source files below `folder`, without those that hold tests or loom models only.
+/// Counts the source files below `folder`, except those that contain only tests or loom models.
 fn add_folder(root: &Path, package: &str, folder: &Path, files: &mut Vec<File>) -> io::Result<()> {
     for path in entries(folder)? {
         let name = path.file_name().unwrap_or_default();
@@ -215,7 +214,7 @@ fn add_folder(root: &Path, package: &str, folder: &Path, files: &mut Vec<File>) 
 mod tests {
     use super::*;
 
-    /// A source tree in a folder of its own, removed when dropped.
+    /// A temporary source tree, removed when dropped.
     struct Tree(PathBuf);
 
     impl Tree {
@@ -280,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_module_behind_the_interface_is_an_error() {
+    fn missing_module_behind_the_interface_is_an_error() {
         let tree = Tree::new("missing", &[("crates/resource/src/lib.rs", "a();\n")]);
         let error = Table::count(&tree.0).err().expect("refused");
         assert!(error.to_string().contains(BEHIND[0]), "{error}");

@@ -1,6 +1,6 @@
-//! `control`: `part=suspend`: one microprocess suspends another, which computes and calls nothing.
-//! `part=target`: such a one, for a steering process outside. `part=crowd`: many that are parked,
-//! to be listed.
+//! `control`: `part=suspend`: a microprocess suspends another one that computes without calls.
+//! `part=target`: a computing microprocess for a steering process outside. `part=crowd`: many
+//! parked microprocesses, to be listed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -12,7 +12,7 @@ use kumihimo_bench_kit::{Lateness, Request, sample};
 use crate::io::echo::until_told;
 use crate::threads::park::park_one;
 
-/// What it has for itself before it is asked again.
+/// Time that the computing microprocess has before the next request.
 const BETWEEN: Duration = Duration::from_millis(1);
 
 pub fn control(request: &Request) {
@@ -36,11 +36,11 @@ pub fn control(request: &Request) {
             println!("parked {count}");
             until_told();
         }
-        other => panic!("part={other:?}: no such part"),
+        other => panic!("part={other:?}: unknown part"),
     }
 }
 
-/// One that computes until it is told to stop, and what it counts.
+/// A microprocess that computes until it is stopped, and its counter.
 struct Computing {
     one: JoinHandle<()>,
     turns: Arc<AtomicU64>,
@@ -61,7 +61,7 @@ impl Computing {
         Computing { one, turns, stop }
     }
 
-    /// Whether it runs meanwhile.
+    /// Returns whether the microprocess runs meanwhile.
     fn goes_on(&self) -> bool {
         let before = self.turns.load(Relaxed);
         thread::sleep(BETWEEN);
@@ -69,8 +69,8 @@ impl Computing {
     }
 }
 
-/// From the request until it is known to run no more. It is looked at, too: that it ran before, and
-/// does not after.
+/// Measures from the request until the microprocess is known to have stopped. Also checks that it
+/// ran before and does not run after.
 fn suspend(rounds: usize) {
     let computing = Computing::begin();
     let one = computing.one.thread();
@@ -81,7 +81,7 @@ fn suspend(rounds: usize) {
         let became = one.suspend().expect("it is a microprocess");
         late.record(asked.elapsed());
         if became == Suspended::Now {
-            assert!(!computing.goes_on(), "it was said to have stopped");
+            assert!(!computing.goes_on(), "it must have stopped");
         } else {
             other += 1;
         }

@@ -1,5 +1,5 @@
-//! Our side of every benchmark. What `kumi bench` measures stands here, written as a user of
-//! Kumihimo would write it: only `floor` looks below the public interface.
+//! Kumihimo's contender of every benchmark, written like user code: only `floor` uses more than the
+//! public interface.
 
 mod control;
 mod io;
@@ -16,17 +16,18 @@ use kumihimo::policy::{Feedback, FixedPriority, Policy, RoundRobin};
 use kumihimo::runtime;
 use kumihimo_bench_kit::Request;
 
-/// The queue design that runs unless another is asked for.
+/// Default queue design.
 #[must_use]
 pub fn default_queue() -> &'static str {
     runtime::DEFAULT_DESIGN.name()
 }
 
-/// Runs one benchmark. Wants a process of its own: the next one would find pools filled.
+/// Runs one benchmark. Requires a process of its own, because a second benchmark would find filled
+/// pools.
 ///
 /// # Errors
-/// The benchmark is not known, or the runtime could not be started as asked for. `refused: WHY`:
-/// this machine or this build does not have the event source.
+/// If the benchmark is unknown, or the runtime cannot be started as requested. `refused: WHY` if
+/// this machine or this build lacks the event source.
 ///
 /// # Panics
 /// If a result is wrong.
@@ -77,9 +78,8 @@ pub fn run(request: &Request) -> Result<(), String> {
         other => return Err(format!("{other}: no such benchmark")),
     };
     let queue = runtime::Design::from_name(&request.queue)
-        .ok_or_else(|| format!("{}: no such queue", request.queue))?;
-    // Before the runtime is started with it: a source that this machine lacks is refused, no
-    // failure.
+        .ok_or_else(|| format!("{}: unknown queue", request.queue))?;
+    // Checked before the runtime is started: a missing source is a refusal, not a failure.
     match request.get("events") {
         None | Some("default") => {}
         Some(source) => scheduling::events::check_source(source)?,
@@ -93,7 +93,7 @@ pub fn run(request: &Request) -> Result<(), String> {
     }
     if let Some(rule) = request.get("capacity") {
         builder = builder
-            .capacity(capacity(rule).ok_or_else(|| format!("{rule}: no such capacity rule"))?);
+            .capacity(capacity(rule).ok_or_else(|| format!("{rule}: unknown capacity rule"))?);
     }
     builder = match policy(request)? {
         Some(policy) => builder.policy(policy),
@@ -108,20 +108,19 @@ pub fn run(request: &Request) -> Result<(), String> {
     Ok(())
 }
 
-/// A contender that is told to begin has a reader of its first word: what is refused is said there
-/// too.
+/// Prints a refusal also on standard output, where the starting process reads the first word.
 fn said<T>(done: Result<T, String>) -> Result<T, String> {
     done.inspect_err(|why| println!("{why}"))
 }
 
-/// `quantum=5ms` and `policy=fixed`; `None`: the default.
+/// Policy of `quantum=5ms` and `policy=fixed`; `None` for the default.
 fn policy(request: &Request) -> Result<Option<Box<dyn Policy>>, String> {
     if request.bench == "spin-holder" {
         return Ok(Some(Box::new(RoundRobin::with_quantum(scheduling::holder::QUANTUM))));
     }
     if request.get("quantum").is_some() {
         let quantum = scheduling::preempt::quantum(request)
-            .ok_or("quantum: a number of milliseconds is wanted, as in 5ms")?;
+            .ok_or("quantum: expected a number of milliseconds, for example 5ms")?;
         return Ok(Some(Box::new(RoundRobin::with_quantum(quantum))));
     }
     Ok(match request.get("policy") {
@@ -129,11 +128,11 @@ fn policy(request: &Request) -> Result<Option<Box<dyn Policy>>, String> {
         Some("fixed") => Some(Box::new(FixedPriority)),
         Some("round-robin") => Some(Box::new(RoundRobin::new())),
         Some("feedback") => Some(Box::new(Feedback::new())),
-        Some(other) => return Err(format!("{other}: no such policy")),
+        Some(other) => return Err(format!("{other}: unknown policy")),
     })
 }
 
-/// `fixed8`: eight items; `slack2`: a fair share, and two more start no move.
+/// `fixed8`: eight items; `slack2`: a fair share, plus two items that start no move.
 fn capacity(rule: &str) -> Option<runtime::Capacity> {
     let number = |text: &str| text.parse().ok();
     match rule.strip_prefix("fixed") {

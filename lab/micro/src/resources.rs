@@ -1,12 +1,12 @@
-//! `resources`: the paper's three loads (P3, 5.2.1), each by 24 microprocesses at once, from when
-//! the first one begins until the last has done its iterations.
+//! `resources`: the paper's three loads (P3, 5.2.1), each by 24 concurrent microprocesses, measured
+//! from the start of the first one to the end of the last one.
 //!
-//! `create`: a microprocess with its stack, its share of the processor and its entries in the
-//! table, begun and joined. `region`: 4 KB got and given back. `message`: 24 pairs, 4 KB from a
-//! sender to a receiver and an empty answer; a pair comes together on one VP, since a microprocess
-//! woken by a message goes on where its peer ran. `join`: nothing but to be there, which the
-//! command times from outside (`create_space`), since it starts programs. `parts`: what the
-//! simulation is fed with, each alone in a loop.
+//! `create`: spawns and joins a microprocess with its stack, its share of the processor and its
+//! table entries. `region`: allocates and frees 4 KB. `message`: 24 pairs transfer 4 KB from a
+//! sender to a receiver, with an empty reply. A pair runs on one VP, because a microprocess woken
+//! by a message continues where its peer ran. `join`: does nothing; the command measures the
+//! process from outside (`create_space`). `parts`: input of the simulation, each part alone in a
+//! loop.
 
 use std::hint::{black_box, spin_loop};
 use std::sync::Arc;
@@ -23,13 +23,13 @@ use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_setaffinity};
 
 const WORKERS: usize = 24;
 const BYTES: usize = 4096;
-/// As often as needed for a time of some milliseconds, of which the best part counts.
+/// Number of repetitions for a total of some milliseconds, of which the best part counts.
 const ALONE: usize = 100_000;
 const BATCH: usize = 1_000;
-/// A worker that is not found by then, or not spread, will not be.
+/// Time limit for finding and spreading the workers.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// When a worker began and when it had done.
+/// Start and end of a worker.
 type Span = (Instant, Instant);
 type Begin = fn(&Arc<AtomicBool>, usize) -> JoinHandle<Span>;
 
@@ -44,18 +44,18 @@ pub fn resources(request: &Request) {
             return;
         }
         "parts" => return parts(),
-        other => panic!("load={other}: no such load"),
+        other => panic!("load={other}: unknown load"),
     };
     let over = if request.vps > cores_here().len() { " over_committed:=yes" } else { "" };
     let placed = place(request.vps);
     let iterations = request.value("iterations", 10_000);
-    // Once before: stacks, slabs and tables are there.
+    // Warm-up, which allocates stacks, slabs and tables.
     run(begin, iterations.min(100));
     let locking = table().locking();
     for iterations in [100, iterations] {
         let clock = CpuClock::now();
         let (took, even) = run(begin, iterations);
-        // Fewer than VPs: they had not all something to do, or not all a core.
+        // Fewer than VPs: some VPs had no work or no core.
         let cores = clock.elapsed().as_secs_f64() / took;
         let keys = format!(
             "load={load} iterations={iterations} locking={locking} cores:={cores:.2} placed:={placed} least:={even:.2}{over}"
@@ -69,9 +69,9 @@ fn cores_here() -> Vec<usize> {
     (0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect()
 }
 
-/// Keeps the kernel threads that carry the VPs on a core each, in turn, as the paper places its
-/// processes: a run is over before the kernel would have parted two that began on one core. How
-/// many were found: a VP that idles all the time has no carrier.
+/// Pins each kernel thread that carries a VP to its own core, like the paper's processes: a run is
+/// shorter than the kernel needs to separate two threads that start on one core. Returns the number
+/// found: a VP that is always idle has no carrier.
 fn place(vps: usize) -> usize {
     let found = Arc::new(Mutex::new(Vec::new()));
     let until = Instant::now() + PATIENCE;
@@ -79,7 +79,7 @@ fn place(vps: usize) -> usize {
         let found = found.clone();
         thread::spawn(move || {
             while Instant::now() < until {
-                let (mut found, me) = (found.lock().expect("nobody panics with it"), gettid());
+                let (mut found, me) = (found.lock().expect("no panic while locked"), gettid());
                 if found.len() == vps {
                     break;
                 }
@@ -96,7 +96,7 @@ fn place(vps: usize) -> usize {
         .collect::<Vec<_>>()
         .into_iter()
         .for_each(|one| one.join().expect("no panic"));
-    let found: &[Pid] = &found.lock().expect("nobody panics with it");
+    let found: &[Pid] = &found.lock().expect("no panic while locked");
     for (thread, core) in found.iter().zip(cores_here().into_iter().cycle()) {
         let mut set = CpuSet::new();
         set.set(core);
@@ -105,15 +105,14 @@ fn place(vps: usize) -> usize {
     found.len()
 }
 
-/// Seconds from when the first begins until the last has done; and the share of the microprocesses
-/// that ended on the VP where the fewest did, 1 being even.
+/// Returns seconds from the first start to the last end; and the number of microprocesses that
+/// ended on the VP with the fewest, relative to an even share.
 fn run(begin: Begin, iterations: usize) -> (f64, f64) {
     let gate = Arc::new(AtomicBool::new(false));
     let workers: Vec<_> = (0..WORKERS).map(|_| begin(&gate, iterations)).collect();
     until_even();
     let before = ended();
-    // The opener of the gate may be the last one to go on: the workers look at the clock
-    // themselves.
+    // The opener of the gate may run last, so the workers read the clock themselves.
     gate.store(true, Release);
     let spans: Vec<Span> =
         workers.into_iter().map(|worker| worker.join().expect("no panic")).collect();
@@ -124,9 +123,9 @@ fn run(begin: Begin, iterations: usize) -> (f64, f64) {
     ((last - first).as_secs_f64(), least as f64 / here.iter().sum::<u64>().max(1) as f64)
 }
 
-/// Those that stand at the gate and yield are spread over the VPs, as the paper has placed its
-/// processes before they begin: many are not long enough on the way to be spread then. Where the
-/// queue design does not, it is given up.
+/// Waits until the workers, which yield at the gate, are spread over the VPs, like the paper's
+/// processes. Many workers are too short-lived to be spread during the measurement. Gives up if the
+/// queue design does not spread them.
 fn until_even() {
     let until = Instant::now() + PATIENCE;
     let even = |vps: &[VpMetrics]| vps.iter().all(|vp| vp.runnable + 2 > WORKERS / vps.len());
@@ -139,7 +138,7 @@ fn now() -> Vec<VpMetrics> {
     runtime::metrics().expect("a runtime runs").vps
 }
 
-/// Microprocesses that ended so far, by VP.
+/// Number of microprocesses that have ended, by VP.
 fn ended() -> Vec<u64> {
     now().iter().map(|vp| vp.ended).collect()
 }
@@ -190,8 +189,8 @@ fn message(gate: &Arc<AtomicBool>, iterations: usize) -> JoinHandle<Span> {
     })
 }
 
-/// `slot`: an entry of the table opened and closed, with what guards it. `copy`: 4 KB. `hand_over`:
-/// a line to another core.
+/// `slot`: a table entry is opened and closed, with its guard. `copy`: 4 KB. `hand_over`: a cache
+/// line moves to another core.
 fn parts() {
     static ENTRIES: Entries<usize> = Entries::new(Kind::REGION);
     let locking = table().locking();
@@ -202,7 +201,7 @@ fn parts() {
     sample("hand_over", hand_over(), "ns", "");
 }
 
-/// The least of some batches: that in which nobody else had the core.
+/// The fastest of several batches, in which no other thread had the core.
 fn timed(mut once: impl FnMut(usize)) -> f64 {
     let mut least = f64::INFINITY;
     for batch in 0..ALONE / BATCH {
@@ -213,12 +212,12 @@ fn timed(mut once: impl FnMut(usize)) -> f64 {
     least
 }
 
-/// Two kernel threads hand a number to and fro. On one core there is nothing to hand over.
+/// Two kernel threads pass a number back and forth. With one core there is nothing to pass.
 fn hand_over() -> f64 {
     let cores = cores_here();
     let [one, other, ..] = cores[..] else { return 0.0 };
     let number = AtomicU64::new(0);
-    // Each odd number is one's, each even one the other's.
+    // One thread writes the odd numbers, the other one the even numbers.
     let pass = |mine: u64, core: usize| {
         let mut set = CpuSet::new();
         set.set(core);

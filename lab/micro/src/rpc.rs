@@ -1,6 +1,6 @@
 //! `rpc`: a client whose callers are microprocesses, and a server in another process.
-//! `placement=adaptive`, `handoff`, `scheduled` or `spin`; `by=region`: the payload goes by
-//! reference. What both do with a gate stands in [`ours`].
+//! `placement=adaptive`, `handoff`, `scheduled` or `spin`; `by=region`: the payload is passed by
+//! reference. [`ours`] contains all code about gates.
 
 pub mod ours;
 
@@ -15,10 +15,10 @@ use kumihimo_bench_kit::rpc::{Caller, Plan, Side, Slice, fail, serve, told};
 use crate::io::echo::until_told;
 use crate::variant::Variant;
 
-/// What the request says.
+/// Parses the request.
 ///
 /// # Errors
-/// A key that means nothing.
+/// If a key has an invalid value.
 pub fn plan(request: &Request) -> Result<Plan, String> {
     let plan = Plan::of(request)?;
     plan.placed(&["adaptive", "handoff", "scheduled", "spin"])?;
@@ -51,10 +51,10 @@ fn client(plan: &Plan, by: ours::By, variant: Variant) -> Result<(), String> {
     let mut callers: Vec<_> = (0..plan.callers).map(|n| Caller::new(plan, n)).collect();
     let over = Arc::new(AtomicBool::new(false));
     println!("ready");
-    // Its standard input holds the kernel thread up, and not what runs beside.
+    // Reading standard input blocks the kernel thread, but not the other microprocesses.
     while let Some(length) = thread::blocking(told)? {
         over.store(false, Relaxed);
-        // All begin at once.
+        // All callers start at the same time.
         let gate = Arc::new(sync::Barrier::new(plan.callers + 1));
         let one = |mut caller: Caller| {
             let (mut line, over, gate) = (line.clone(), over.clone(), gate.clone());

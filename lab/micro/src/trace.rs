@@ -1,4 +1,4 @@
-//! `trace`: files read and hashed, a microprocess each, whether somebody traces it or not.
+//! `trace`: files are read and hashed, each in a microprocess, with or without tracing.
 
 use std::time::Instant;
 

@@ -1,11 +1,11 @@
-//! Full or lean, as the request says.
+//! The variant of a request: full or lean.
 
 use std::io;
 
 use kumihimo::thread::{Builder, JoinHandle, Priority};
 use kumihimo_bench_kit::Request;
 
-/// How a benchmark's microprocesses are to be made.
+/// Parameters of a benchmark's microprocesses.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Variant {
     lean: bool,
@@ -31,7 +31,7 @@ impl Variant {
         Variant { stack, ..self }
     }
 
-    /// So many levels above (or below) the default.
+    /// The same, at a level relative to the default.
     pub fn above(self, levels: i8) -> Self {
         let level = Priority::DEFAULT.get().saturating_add_signed(levels);
         Variant { priority: Some(Priority::new(level).expect("below 64")), ..self }

@@ -1,11 +1,12 @@
-//! The benchmarks that need an event source, in small. One runtime at a time, so one test.
+//! Runs the benchmarks that need an event source in small. A single test, because only one runtime
+//! can exist at a time.
 
 use kumihimo_bench_kit::Request;
 
 #[test]
-fn every_benchmark_of_events_comes_to_its_result() {
-    // SAFETY: this process has one test, and no runtime yet: nobody reads the environment
-    // meanwhile.
+fn every_benchmark_of_events_completes() {
+    // SAFETY: this process has one test and no runtime yet, so no other thread reads the
+    // environment.
     unsafe { std::env::set_var("KUMI_EVENTS", "watch") };
     for line in [
         "events --vps 1 part=wakes sticky=off sleeps=50",

@@ -1,10 +1,10 @@
-//! Every benchmark in small, for its results' sake: each asserts what it computed. One runtime at a
-//! time, so one test.
+//! Runs every benchmark in small. Each asserts its own results. A single test, because only one
+//! runtime can exist at a time.
 
 use kumihimo_bench_kit::Request;
 
 #[test]
-fn every_benchmark_comes_to_its_result() {
+fn every_benchmark_completes() {
     for line in [
         "null-fork part=bulk count=2000",
         "sieve part=primes700",
@@ -33,7 +33,7 @@ fn every_benchmark_comes_to_its_result() {
 }
 
 #[test]
-fn what_is_not_known_is_an_error() {
+fn unknown_words_are_errors() {
     for line in [
         "nothing --queue ring",
         "yield --queue pile",

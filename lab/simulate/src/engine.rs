@@ -1,13 +1,13 @@
-//! The kernel of a simulation: events in the order of their virtual times.
+//! Core of a discrete-event simulation: events in the order of their virtual times.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Virtual time, in nanoseconds unless a model says otherwise.
+/// Virtual time, in nanoseconds unless a model uses another unit.
 pub type Time = u64;
 
 struct Due<E> {
-    /// Time, then the draw that orders equal times, then the order of scheduling.
+    /// Time, then a random number that orders equal times, then the order of scheduling.
     key: (Time, u64, u64),
     event: E,
 }
@@ -29,9 +29,9 @@ impl<E> Ord for Due<E> {
     }
 }
 
-/// What is to happen, and when. Of events at the same time any may come first on a real machine:
-/// here a generator draws, so that no processor is favoured by its number and the same seed gives
-/// the same run.
+/// Queue of future events. On a real machine, events at the same time may happen in any order. Here
+/// a random generator decides, so that no processor is favoured by its number, and the same seed
+/// gives the same run.
 pub struct Engine<E> {
     now: Time,
     scheduled: u64,
@@ -40,26 +40,26 @@ pub struct Engine<E> {
 }
 
 impl<E> Engine<E> {
-    /// At time 0, with nothing to happen.
+    /// Starts at time 0 without events.
     #[must_use]
     pub fn new(seed: u64) -> Engine<E> {
         Engine { now: 0, scheduled: 0, draws: Draws(seed), due: BinaryHeap::new() }
     }
 
-    /// The time of the event that came last.
+    /// Time of the last event.
     #[must_use]
     pub fn now(&self) -> Time {
         self.now
     }
 
-    /// `event` is to happen `delay` from now.
+    /// Schedules `event` after `delay`.
     pub fn after(&mut self, delay: Time, event: E) {
         self.scheduled += 1;
         let key = (self.now.saturating_add(delay), self.draws.next(), self.scheduled);
         self.due.push(Reverse(Due { key, event }));
     }
 
-    /// The next event, whose time is now. `None`: nothing will ever happen any more.
+    /// Removes the next event and advances the time to it. `None` if no event is left.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Option<E> {
         let Reverse(due) = self.due.pop()?;
@@ -67,7 +67,7 @@ impl<E> Engine<E> {
         Some(due.event)
     }
 
-    /// A number below `n`, by the seed.
+    /// A pseudo-random number below `n`.
     ///
     /// # Panics
     /// If `n` is 0.
@@ -107,7 +107,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_event_comes_once_at_its_time_in_order(delays in prop::collection::vec(0u64..50, 0..200), seed: u64) {
+        fn events_are_processed_once_in_order_of_time(delays in prop::collection::vec(0u64..50, 0..200), seed: u64) {
             let came = run(seed, &delays);
             prop_assert!(came.is_sorted_by_key(|(time, _)| *time));
             prop_assert!(came.iter().all(|(time, event)| *time == delays[*event]));
@@ -117,14 +117,14 @@ mod tests {
     }
 
     #[test]
-    fn equal_times_are_in_an_order_of_the_seed() {
+    fn order_of_equal_times_depends_on_the_seed() {
         let orders: BTreeSet<_> = (0..100).map(|seed| run(seed, &[7, 7, 7])).collect();
-        // All six.
+        // All six permutations.
         assert_eq!(orders.len(), 6);
     }
 
     #[test]
-    fn what_an_event_schedules_comes_later() {
+    fn scheduled_events_are_processed_later() {
         let mut engine = Engine::new(1);
         engine.after(5, "first");
         assert_eq!(engine.next(), Some("first"));

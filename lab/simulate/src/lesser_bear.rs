@@ -1,33 +1,36 @@
-//! The check of [`spread`](crate::spread) against P4's own figures (SPARCserver 1000, 8 processors
-//! of 40 MHz, SunOS 5.5.1): 256 threads spread over 8 processors in 30.8 ms in the ring, in 131.6
-//! ms with the conventional design, 4.3 times that.
+//! Check of [`spread`](crate::spread) against P4's own figures (SPARCserver 1000, 8 processors of
+//! 40 MHz, SunOS 5.5.1): 256 threads spread over 8 processors in 30.8 ms with the ring, and in
+//! 131.6 ms with the conventional design, 4.3 times as long.
 //!
-//! The paper gives the clock and these two times, and no time of any step. So the two figures
-//! determine two unknowns, what an operation on a queue costs (from the ring's) and what the lock
-//! adds to a removal (from the conventional design's), and nothing at 8 processors is left to
-//! predict. What the model does say:
-//! - *The lock's cost is the whole of the 4.3.* That removals come one after the other, as the
-//!   paper explains it, is not enough: with a lock as cheap as an operation on a queue the
-//!   conventional design is no slower than the ring, since in the ring all that the last seven get
-//!   passes through the second. For 4.3 a removal has to hold the others up for 0.72 ms, 29,000
-//!   cycles (0.59 ms and 23,500 if the paper's "evenly" means exactly), 18 times what an operation
-//!   on a queue costs. No spin lock takes that. A lock at which UNIX processes sleep in the kernel,
-//!   as Lesser Bear's virtual processors are UNIX processes, might: that is a guess.
-//! - It does not matter how the ring's time is shared out among creations, operations on queues
-//!   and context switches, which nobody knows: from creations for nothing to creations that take
-//!   all of the time the lock comes out between 0.68 and 0.78 ms. One operation for each of the two
-//!   queues that a creation or a switch touches is assumed.
-//! - With those costs the ratio is 3.2 at 2 processors, 4.3 at 8, where the lock is taken all the
-//!   time, and falls again when the ring becomes long: 3.9 at 32, 3.3 at 64. (At 128 a share is
-//!   two, and even a processor with one is at rest.)
+//! The paper gives the clock frequency and these two times, but no times of single steps. The two
+//! figures therefore determine two unknowns: the cost of a queue operation (from the ring's time)
+//! and the cost that the lock adds to a removal (from the conventional design's time). Nothing at 8
+//! processors is left to predict. Results of the model:
+//! - *The cost of the lock explains the whole factor of 4.3.* Serial removals, the paper's
+//!   explanation, are not enough: with a lock as cheap as a queue operation, the conventional
+//!   design is no slower than the ring, because in the ring everything for the last seven
+//!   processors passes through the second. For 4.3, a removal must delay the others by 0.72 ms,
+//!   29,000 cycles (0.59 ms and 23,500 cycles if the paper's "evenly" means exactly), 18 times the
+//!   cost of a queue operation. No spin lock takes that long. A lock at which UNIX processes sleep
+//!   in the kernel might, because Lesser Bear's virtual processors are UNIX processes; this is a
+//!   guess.
+//! - The unknown division of the ring's time among creations, queue operations and context switches
+//!   does not matter: between creations that cost nothing and creations that take all of the time,
+//!   the cost of the lock is between 0.68 and 0.78 ms. The model assumes one operation for each of
+//!   the two queues that a creation or a switch touches.
+//! - With those costs the ratio is 3.2 at 2 processors, and 4.3 at 8, where the lock is always
+//!   taken. It decreases when the ring becomes long: 3.9 at 32, 3.3 at 64. (At 128, a share is two
+//!   threads, and a processor with one already counts as even.)
 
 use crate::spread::paper::{Costs, Design, run};
 
-/// The same for a report.
-pub const FINDINGS: &str = "P4: the paper's two times at 8 processors determine the model's two unknowns (an operation on a queue, 40 us; what the lock \
-    adds to a removal, 0.72 ms), so that nothing at 8 is left to predict. The 4.3 is the cost of the lock, not of removals that come one \
-    after the other: with a lock as cheap as an operation on a queue the conventional design is no slower than the ring. 0.72 ms are 29,000 cycles of the paper's \
-    processors, however the ring's time is shared out among the other steps: no spin lock, perhaps one at which UNIX processes sleep.";
+/// The same as a text for reports.
+pub const FINDINGS: &str = "P4: the paper's two times with 8 processors determine the two unknowns of the \
+    model: the time of a queue operation (40 us) and the time that the lock adds to a removal (0.72 ms). The model \
+    therefore predicts nothing for 8 processors. The ratio of 4.3 results from the cost of the lock, not from the \
+    serialisation of removals: with a lock as cheap as a queue operation, the conventional design is no slower than \
+    the ring. 0.72 ms are 29,000 cycles of the paper's processors, for every division of the ring's time among the \
+    other steps. The lock was therefore not a spin lock, but perhaps a lock on which UNIX processes sleep.";
 
 /// The paper's times at 8 processors, in milliseconds.
 pub const RING_MS: f64 = 30.8;
@@ -36,11 +39,11 @@ pub const CONVENTIONAL_MS: f64 = 131.6;
 /// The paper's processors.
 pub const PROCESSORS: usize = 8;
 
-/// What was found by bisection to give the paper's two times.
+/// Costs found by bisection that give the paper's two times.
 const QUEUE_NS: u64 = 39_500;
 const LOCK_NS: u64 = 720_000;
 
-/// The paper's machine, as far as its figures tell.
+/// The paper's machine, as far as its figures determine it.
 #[must_use]
 pub fn costs() -> Costs {
     Costs {
@@ -52,7 +55,7 @@ pub fn costs() -> Costs {
     }
 }
 
-/// Milliseconds until the threads are evenly spread, by `costs`. `None`: that does not come.
+/// Milliseconds until the threads are evenly spread, with `costs`. `None` if that never happens.
 #[must_use]
 pub fn ms(design: Design, processors: usize, costs: Costs, seed: u64) -> Option<f64> {
     run(design, processors, costs, seed).even.map(|ns| ns as f64 / 1e6)
@@ -66,7 +69,7 @@ mod tests {
         ms(design, PROCESSORS, costs, seed).unwrap_or(0.0)
     }
 
-    /// The value between for which the rising function is `wanted`.
+    /// The argument at which an increasing function has the value `wanted`.
     fn bisect(mut low: u64, mut high: u64, wanted: f64, rising: impl Fn(u64) -> f64) -> u64 {
         while high - low > 1 {
             let middle = low.midpoint(high);
@@ -76,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn the_papers_two_times_come_out() {
+    fn both_times_of_the_paper_are_reproduced() {
         for seed in 0..5 {
             assert!((at_8(Design::Ring, costs(), seed) - RING_MS).abs() < 0.2);
             assert!((at_8(Design::Conventional, costs(), seed) - CONVENTIONAL_MS).abs() < 0.2);
@@ -84,8 +87,8 @@ mod tests {
     }
 
     #[test]
-    fn whatever_else_costs_what_the_lock_makes_the_difference() {
-        // How much dearer than an operation on a queue: creations, switches.
+    fn lock_makes_the_difference_for_all_other_costs() {
+        // Costs of creations and of switches, as multiples of a queue operation.
         for (create, switch) in [(0, 1), (0, 4), (2, 2), (1, 20), (20, 1)] {
             let with = |queue_ns: u64, lock_ns| Costs {
                 create_ns: create * queue_ns,

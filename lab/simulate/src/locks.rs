@@ -1,5 +1,6 @@
 //! P3's experiment on any number of cores: workers, assigned to the cores in turn, repeat an
-//! operation on resources, part of it in sections that the locking design gives locks to.
+//! operation on resources. Parts of the operation are sections to which the locking design assigns
+//! locks.
 
 use std::collections::VecDeque;
 
@@ -8,36 +9,36 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine::{Engine, Time};
 
-/// The paper's numbers of workers and of operations of each.
+/// The paper's numbers of workers, and of operations of each worker.
 pub const WORKERS: usize = 24;
 /// See [`WORKERS`].
 pub const OPERATIONS: usize = 100;
-/// The cores of every curve.
+/// Numbers of cores for every curve.
 pub const CORES: [usize; 8] = [1, 2, 3, 4, 8, 16, 32, 64];
 
-/// How often an operation comes to each kind: to open and to close (`create`, `region`), to send
-/// and to receive (`message`).
+/// Number of visits of an operation to each kind: open and close (`create`, `region`), send and
+/// receive (`message`).
 const VISITS: usize = 2;
-/// The engine runs in picoseconds here: sections are some nanoseconds long, and parts of them
-/// shorter.
+/// Units of the engine's time in a nanosecond: sections take a few nanoseconds, and their parts
+/// less.
 const FINE: f64 = 1000.0;
 
-/// How a core waits for a lock. It runs nothing else meanwhile.
+/// The way in which a core waits for a lock. The core runs nothing else meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waiting {
-    /// In a queue, each on a cache line of its own: a lock is handed over by one transfer of a
-    /// line, to the first waiter.
+    /// Waiters form a queue, each on its own cache line. A release transfers one cache line, to the
+    /// first waiter.
     Fifo,
-    /// All on the line of the lock: when it is released the line goes through all waiters, and any
-    /// of them gets it.
+    /// All waiters poll the lock's cache line. After a release the line passes through all waiters,
+    /// and any of them may get the lock.
     Spinning,
 }
 
 impl Waiting {
-    /// Both.
+    /// Both ways.
     pub const ALL: [Waiting; 2] = [Waiting::Fifo, Waiting::Spinning];
 
-    /// As written in rows.
+    /// Name in rows.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -47,45 +48,45 @@ impl Waiting {
     }
 }
 
-/// One operation, done alone on one core: the time of the whole, and of that what each kind of
-/// section takes. All in nanoseconds, sums over the kinds and over both visits. The rest of
+/// One operation, executed alone on one core: its total time, and the parts in each kind of
+/// section. Times are in nanoseconds and are sums over the kinds and over both visits. The rest of
 /// `total_ns` is outside of all sections.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Load {
-    /// Kinds of resources that it touches: 2 in `create` (process, compute) and `region` (region,
-    /// user space), 1 in `message` (container).
+    /// Number of kinds of resources in the operation: 2 in `create` (process, compute) and `region`
+    /// (region, user space), 1 in `message` (container).
     pub kinds: usize,
-    /// The operation.
+    /// Total time of the operation.
     pub total_ns: f64,
-    /// In the resources' own sections.
+    /// Time in the resources' own sections.
     pub resource_ns: f64,
-    /// In the name tree.
+    /// Time in the name tree.
     pub names_ns: f64,
-    /// In what each kind's table has in common: free slots, counters.
+    /// Time in the shared parts of each kind's table: free slots, counters.
     pub shared_ns: f64,
 }
 
-/// The input of a simulation, as `kumi bench resources --simulate --times FILE` reads it: a JSON
+/// Input of a simulation, as `kumi bench resources --simulate --times FILE` reads it: a JSON
 /// object.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Times {
-    /// Where and how they were measured, for the report.
+    /// Machine and method of the measurement, for the report.
     pub machine: String,
-    /// Nanoseconds until a cache line is on another core: what it costs to take a lock that another
-    /// core had last, and to hand one over.
+    /// Nanoseconds to move a cache line to another core: the cost of acquiring a lock that another
+    /// core had last, and of handing one over.
     pub hand_over_ns: f64,
-    /// A microprocess with its resource entries is made and ends.
+    /// Creation and end of a microprocess with its resource entries.
     pub create: Load,
-    /// 4 KB of memory are got and released.
+    /// Allocation and release of 4 KB of memory.
     pub region: Load,
-    /// 4 KB go from a sender to a receiver on the same virtual processor.
+    /// Transfer of 4 KB between a sender and a receiver on the same virtual processor.
     pub message: Load,
 }
 
 impl Times {
-    /// Of the machine of the README's figures: `lab/results/resources/times.json`.
+    /// The machine of the README's figures: `lab/results/resources/times.json`.
     #[must_use]
     pub fn today() -> Times {
         let load = |kinds, total_ns, resource_ns| Load {
@@ -97,8 +98,8 @@ impl Times {
         };
         Times {
             machine: "AMD EPYC, 2 cores, 22 November 2026, measured by kumi bench resources: times of the loads on one VP; sections as sums of parts \
-                      measured alone (an entry opened and closed 38 ns, 4 KB copied 171, a line to the other core 32); nothing is named, and \
-                      nothing in common overflows"
+                      measured separately (opening and closing an entry 38 ns, copying 4 KB 171, transfer of a cache line to the other core 32); \
+                      resources have no names, and shared lists do not overflow"
                 .to_owned(),
             hand_over_ns: 32.2,
             create: load(2, 246.4, 113.9),
@@ -113,14 +114,14 @@ impl Times {
         [("create", self.create), ("region", self.region), ("message", self.message)]
     }
 
-    /// Whether they can be.
+    /// Checks that the times are possible.
     ///
     /// # Errors
-    /// Says what cannot.
+    /// Description of the first impossible value.
     pub fn check(&self) -> Result<(), String> {
         let time = |what: &str, ns: f64| match ns {
             ns if ns.is_finite() && (0.0..1e12).contains(&ns) => Ok(()),
-            _ => Err(format!("{what}: {ns} is no time in nanoseconds (0 to 1e12)")),
+            _ => Err(format!("{what}: {ns} is not a time in nanoseconds (0 to 1e12)")),
         };
         time("hand_over_ns", self.hand_over_ns)?;
         for (name, load) in self.loads() {
@@ -133,50 +134,50 @@ impl Times {
                 time(&format!("{name}.{part}"), ns)?;
             }
             let sum: f64 = parts.iter().map(|(_, ns)| ns).sum();
-            // A little more is what measuring each by itself makes.
+            // Tolerance for separately measured parts.
             if load.total_ns == 0.0 || sum > load.total_ns * 1.001 {
                 return Err(format!(
-                    "{name}: its sections take {sum} ns, the whole {} ns",
+                    "{name}: the sections take {sum} ns, but the operation {} ns",
                     load.total_ns
                 ));
             }
             if !(1..=64).contains(&load.kinds) {
-                return Err(format!("{name}.kinds: {}, but 1 to 64 are possible", load.kinds));
+                return Err(format!("{name}.kinds: {}, expected 1 to 64", load.kinds));
             }
         }
         Ok(())
     }
 }
 
-/// What a worker does next.
+/// A step of a worker.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Step {
-    /// So many nanoseconds without a lock.
+    /// Computes for this many nanoseconds without a lock.
     Compute(f64),
-    /// So many while it holds a lock.
+    /// Computes while holding a lock.
     Locked {
-        /// Its number.
+        /// Number of the lock.
         lock: usize,
-        /// Nanoseconds.
+        /// Duration in nanoseconds.
         ns: f64,
     },
 }
 
 impl Load {
-    /// One operation of worker `worker` under `design`.
+    /// Steps of one operation of worker `worker` under `design`.
     #[must_use]
     pub fn program(&self, design: Locking, worker: usize) -> Vec<Step> {
         let part = 1.0 / (VISITS * self.kinds) as f64;
         let [resource, names, shared] =
             [self.resource_ns, self.names_ns, self.shared_ns].map(|ns| ns * part);
         let outside = (self.total_ns * part - resource - names - shared).max(0.0);
-        // Locks by number: of the kinds, of their trees, of what they share, then of each worker's
-        // own resources.
+        // Lock numbers: the kinds, their trees, their shared parts, then each worker's own
+        // resources.
         let lock = |row: usize, kind: usize| row * self.kinds + kind;
         let mut steps = Vec::new();
         for visit in 0..VISITS {
             for step in 0..self.kinds {
-                // Closed in the opposite order.
+                // Resources are closed in reverse order.
                 let kind = if visit == 0 { step } else { self.kinds - 1 - step };
                 steps.push(Step::Compute(outside));
                 match design {
@@ -198,18 +199,18 @@ impl Load {
     }
 }
 
-/// The machine of an experiment.
+/// The simulated machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Machine {
-    /// Cores.
+    /// Number of cores.
     pub cores: usize,
-    /// How they wait.
+    /// The way in which they wait.
     pub waiting: Waiting,
     /// See [`Times::hand_over_ns`].
     pub hand_over_ns: f64,
 }
 
-/// Nanoseconds until the last of the workers has run its program so many times.
+/// Nanoseconds until the last worker has run its program `operations` times.
 ///
 /// # Panics
 /// If there is no core.
@@ -222,11 +223,11 @@ pub fn run(machine: &Machine, programs: &[Vec<Step>], operations: usize, seed: u
             Event::Released(core, lock) => world.release(core, lock),
         }
     }
-    assert!(world.cores.iter().all(|core| core.turns.is_empty()), "somebody waits for ever");
+    assert!(world.cores.iter().all(|core| core.turns.is_empty()), "a core waits indefinitely");
     world.engine.now() as f64 / FINE
 }
 
-/// The time of a load on so many cores, over that on one.
+/// Time of a load on several cores, relative to one core.
 #[must_use]
 pub fn relative(load: &Load, design: Locking, machine: &Machine, seed: u64) -> f64 {
     let programs: Vec<_> = (0..WORKERS).map(|worker| load.program(design, worker)).collect();
@@ -235,25 +236,25 @@ pub fn relative(load: &Load, design: Locking, machine: &Machine, seed: u64) -> f
 }
 
 enum Event {
-    /// The core has done a step.
+    /// A core has completed a step.
     Free(usize),
-    /// The core has done a section.
+    /// A core has completed a section.
     Released(usize, usize),
 }
 
 struct Core {
-    /// Its workers with the operations that each has left. They take turns, an operation each.
+    /// The core's workers with their remaining operations. They take turns of one operation.
     turns: VecDeque<(usize, usize)>,
-    /// The next step of the first one's operation.
+    /// Next step of the first worker's operation.
     step: usize,
 }
 
 #[derive(Clone, Default)]
 struct Lock {
     held: bool,
-    /// The core whose cache has it.
+    /// Core whose cache contains the lock.
     last: Option<usize>,
-    /// Cores, and how long each wants it.
+    /// Waiting cores, each with the duration of its section.
     waiting: VecDeque<(usize, Time)>,
 }
 
@@ -299,7 +300,7 @@ impl<'a> World<'a> {
         World { engine, programs, cores, locks, waiting: machine.waiting, hand_over }
     }
 
-    /// The core begins its next step, if it has any.
+    /// Starts the core's next step, if there is one.
     fn go_on(&mut self, core: usize) {
         let own = &mut self.cores[core];
         let Some((worker, left)) = own.turns.front().copied() else { return };
@@ -365,7 +366,7 @@ mod tests {
         Load { kinds: 2, total_ns: 1000.0, resource_ns: 400.0, names_ns: 300.0, shared_ns: 100.0 };
 
     #[test]
-    fn one_core_does_all_one_after_the_other() {
+    fn one_core_processes_everything_in_sequence() {
         let program = [
             Step::Compute(10.0),
             Step::Locked { lock: 0, ns: 2.5 },
@@ -376,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn without_locks_it_scales_but_for_one_more_item() {
+    fn without_locks_time_is_divided_by_the_cores() {
         for cores in CORES.into_iter().chain([5, 24]) {
             let time = run(&machine(cores), &same(24, &[Step::Compute(10.0)]), 100, 1);
             assert_eq!(time, 24_usize.div_ceil(cores) as f64 * 1000.0, "{cores} cores");
@@ -389,33 +390,33 @@ mod tests {
     }
 
     #[test]
-    fn one_lock_for_everything_lets_nothing_overlap() {
+    fn single_lock_prevents_overlap() {
         let programs = same(24, &[Step::Locked { lock: 0, ns: 10.0 }]);
         for cores in [2, 5, 64] {
             assert_eq!(run(&machine(cores), &programs, 100, 1), 24_000.0);
         }
-        // Queued: each hand-over is one transfer, and the first section needs none. By turns:
-        // always from another core.
+        // With a queue, each hand-over is one transfer, and the first section needs none. The lock
+        // always comes from another core.
         let queued = Machine { hand_over_ns: 1.0, ..machine(4) };
         assert_eq!(run(&queued, &programs, 100, 1), 24_000.0 + 2_399.0);
-        // Three spin all the time, until the ends of the workers.
+        // Three cores spin all the time, until workers end.
         let spinning = Machine { waiting: Waiting::Spinning, ..queued };
         let time = run(&spinning, &programs, 100, 1);
         assert!((24_000.0 + 2_399.0 * 2.8..=24_000.0 + 2_399.0 * 3.0).contains(&time), "{time}");
     }
 
     #[test]
-    fn two_locks_one_after_the_other_are_a_pipeline() {
+    fn two_locks_in_sequence_are_a_pipeline() {
         let programs =
             same(24, &[Step::Locked { lock: 0, ns: 10.0 }, Step::Locked { lock: 1, ns: 10.0 }]);
-        // Both stages are busy but for the first fill and the last drain.
+        // Both stages are busy, except during the first fill and the last drain.
         assert_eq!(run(&machine(2), &programs, 100, 1), 24_000.0 + 10.0);
-        // More cores than stages are of no use.
+        // More cores than stages have no effect.
         assert_eq!(run(&machine(8), &programs, 100, 1), 24_000.0 + 10.0);
     }
 
     #[test]
-    fn a_design_has_the_locks_that_it_says() {
+    fn designs_have_their_declared_locks() {
         let locks = |design, worker| {
             let steps = LOAD.program(design, worker).into_iter();
             steps
@@ -424,7 +425,8 @@ mod tests {
                 })
                 .collect::<Vec<_>>()
         };
-        // A kind's own, with what it shares, then the one tree; closed in the opposite order.
+        // A kind's own lock together with its shared part, then the single tree; closed in reverse
+        // order.
         let kind = [
             (0, 125.0),
             (2, 75.0),
@@ -450,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn times_that_cannot_be_are_refused() {
+    fn impossible_times_are_refused() {
         let good = Times {
             machine: String::new(),
             hand_over_ns: 1.0,
@@ -468,7 +470,7 @@ mod tests {
         assert!(with(&|t| t.region.names_ns = f64::NAN).contains("region.names_ns"));
         assert!(
             with(&|t| t.message.names_ns = 501.0)
-                .contains("message: its sections take 1001 ns, the whole 1000 ns")
+                .contains("message: the sections take 1001 ns, but the operation 1000 ns")
         );
         assert!(with(&|t| t.create.kinds = 0).contains("create.kinds"));
         assert!(
@@ -487,18 +489,18 @@ mod tests {
             (1u32..50).prop_map(|ns| Step::Compute(ns.into())),
             (0usize..4, 1u32..50).prop_map(|(lock, ns)| Step::Locked { lock, ns: ns.into() }),
         ];
-        // The same program for all, as in the loads: with different ones a scheduling anomaly
-        // (Graham 1969) can make more cores slower.
+        // The same program for all workers, as in the loads. With different ones, a scheduling
+        // anomaly (Graham 1969) can make more cores slower.
         prop::collection::vec(step, 1..6).prop_map(|program| same(12, &program))
     }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
 
-        /// Never faster than the longest lock, or the longest core, allows; never slower than one
-        /// core; and the same seed, the same time.
+        /// The time is at least that of the longest lock and of the longest core, at most that of
+        /// one core, and the same for the same seed.
         #[test]
-        fn within_its_bounds(programs in programs(), cores in 1usize..16, seed: u64) {
+        fn time_is_within_its_bounds(programs in programs(), cores in 1usize..16, seed: u64) {
             let of = |step: &Step| match *step { Step::Compute(ns) | Step::Locked { ns, .. } => ns };
             let total: f64 = programs[0].iter().map(of).sum();
             let on_lock = |n: usize| -> f64 {
@@ -514,7 +516,7 @@ mod tests {
         }
 
         #[test]
-        fn more_cores_are_never_slower_if_handing_over_is_free(
+        fn more_cores_are_never_slower_with_free_transfers(
             parts in (1u32..100, 0u32..100, 0u32..100, 0u32..100),
             kinds in 1usize..4,
         ) {

@@ -1,9 +1,9 @@
-//! P4's experiment on any number of processors: 256 threads are created at once on one, until all
-//! have about as many.
+//! P4's experiment on any number of processors: 256 threads are created at once on one processor,
+//! until all processors have about the same number.
 //!
-//! Three designs as `crates/queue` and the runtime's loop have them ([`run`]); `paper` has the two
-//! of the paper. Threads are alike, so that only their numbers are kept. Each does nothing but
-//! yield.
+//! Three designs as implemented in `crates/queue` and in the runtime's loop ([`run`]); `paper` has
+//! the two designs of the paper. All threads are alike and only yield, so the model keeps only
+//! their numbers.
 
 pub mod paper;
 
@@ -17,51 +17,58 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine::Time;
 
-/// What comes out, for a report.
-pub const FINDINGS: &str = "Ours, processors up (they spin, as P4's did): the ring is even some microseconds after the last thread was created (32 us), up to 16 \
-    processors; locked and steal never, since an idle one takes its share of the few that are there, and then nobody idles any more. \
-    Ours, processors asleep, as in the benchmark: to wake one takes 41 us, and that is most of it. In the ring each wakes the next; under locked the creator wakes all, and \
-    what they find is nearly the whole crowd, so that at 2 to 8 processors locked is even sooner: the paper's 4.3 is 0.5 to 1 here. A removal under \
-    the lock costs 40 ns today, and one is enough for a whole share. From 16 on locked does not become even. \
-    At 32 and 64 the ring comes to rest unevenly, too: a processor that runs a thread already keeps a whole share of what it takes over besides, the slack of one lets it, and little is left \
-    for the last. So does the real one (over-committed on two cores, at rest after 2 s): of 16 virtual processors 12 kept 17 and the last had 7, of 32 most kept 9 and the poorest had 1. \
-    With a slack of 0 both, and the simulation, become even to one. Moves of the real one on 4, 8, 16, 32 and 64: 381 to 382, 855 to 884, 1,877 to 2,043, 2,922 to 4,049 and \
-    4,717 to 8,083 (within a second); simulated 383, 902, 1,919, 3,967 and 8,064. \
-    (128: a share is two, and even one with one is at rest.) Not in the model: what a thread's data cost that follow it, the lost races of a thief with an owner that pops (steal is shown better \
-    than it is), virtual processors that share a core (so the benchmark's times on two cores cannot be compared).";
+/// Results, as a text for reports.
+pub const FINDINGS: &str = "Costs of this implementation, with awake processors (spinning, as in P4): the ring \
+    is even a few microseconds after the last creation (32 us), for up to 16 processors. The designs locked and \
+    steal never become even: an idle processor takes its share of the few threads present, and afterwards no \
+    processor is idle. With sleeping processors, as in the benchmark, most of the time is the wake-up of 41 us. In \
+    the ring, each processor wakes the next one. In the design locked, the creator wakes all processors, and they \
+    find nearly all threads: with 2 to 8 processors, locked is even earlier than the ring, and the ratio, 4.3 in the \
+    paper, is 0.5 to 1 here. A removal under the lock costs 40 ns, and one removal moves a whole share. With 16 and \
+    more processors, locked does not become even. With 32 and 64 processors, the ring also comes to rest unevenly: a \
+    processor that already runs a thread keeps a whole share of the threads that it takes over in addition, which \
+    the slack of one allows, and few threads remain for the last processor. The real ring does the same \
+    (over-committed on two cores, at rest after 2 s): of 16 virtual processors, 12 kept 17 threads and the last one \
+    had 7; of 32, most kept 9 and the lowest number was 1. With a slack of 0, both the real ring and the simulation \
+    become even within one thread. Moves of the real ring on 4, 8, 16, 32 and 64 virtual processors: 381 to 382, 855 \
+    to 884, 1,877 to 2,043, 2,922 to 4,049 and 4,717 to 8,083 (within a second); simulated: 383, 902, 1,919, 3,967 \
+    and 8,064. (With 128, a share is two threads, and a processor with one thread is also at rest.) Not in the \
+    model: the cost of moving a thread's data, races that a thief loses against the owner of a queue (so the \
+    simulated steal is faster than the real one), and virtual processors that share a core (so the benchmark's times \
+    on two cores cannot be compared).";
 
-/// Threads created at once.
+/// Number of threads created at once.
 pub const CROWD: usize = 256;
-/// The processors of every curve.
+/// Numbers of processors for every curve.
 pub const PROCESSORS: [usize; 7] = [2, 4, 8, 16, 32, 64, 128];
-/// Virtual time after which it is given up: the benchmark's own patience is 1 s, but what has not
-/// come by then does not come.
+/// Virtual time after which a run ends. The benchmark's own limit is 1 s, but a distribution that
+/// is not even by this time never becomes even.
 const PATIENCE: Time = 50_000_000;
 
-/// What single steps take, in nanoseconds, as `kumi bench spread --simulate --times FILE` reads it:
+/// Times of single steps in nanoseconds, as `kumi bench spread --simulate --times FILE` reads them:
 /// a JSON object.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Costs {
-    /// Where and how they were measured, for the report.
+    /// Machine and method of the measurement, for the report.
     pub machine: String,
-    /// To create a thread and queue it.
+    /// Time to create a thread and queue it.
     pub create_ns: Time,
-    /// A context switch: the one that yields is queued, the next one runs.
+    /// Time of a context switch: the yielding thread is queued, and the next one runs.
     pub switch_ns: Time,
-    /// A cache line comes from another processor: what one takes over from another's queue costs
-    /// this an item.
+    /// Time to fetch a cache line from another processor: the cost of each item taken from another
+    /// processor's queue.
     pub line_ns: Time,
-    /// To take and release a lock that nobody holds, its line included.
+    /// Time to acquire and release a free lock, including its cache line.
     pub lock_ns: Time,
-    /// To look at what another processor shows, most often in vain: its line is still in this
-    /// processor's cache.
+    /// Time to read what another processor publishes. In most cases nothing has changed, and the
+    /// line is still in this processor's cache.
     pub look_ns: Time,
-    /// A turn of an idle processor that spins, its looks at others not included.
+    /// Time of a round of an idle spinning processor, without reading other processors.
     pub spin_ns: Time,
-    /// From waking a processor that sleeps until it looks around.
+    /// Time from waking a sleeping processor until it looks for work.
     pub wake_ns: Time,
-    /// What a wake-up costs the waker: a system call.
+    /// Time that a wake-up costs the waking processor: a system call.
     pub call_ns: Time,
 }
 
@@ -70,7 +77,7 @@ impl Costs {
     #[must_use]
     pub fn today() -> Costs {
         Costs {
-            machine: "AMD EPYC, 2 virtual cores: create, switch from lab/results/all (null-fork, yield); wake from ARCHITECTURE.md; line by ping-pong \
+            machine: "AMD EPYC, 2 virtual cores: create, switch from lab/results/all (null-fork, yield); wake from docs/src/decisions/005; line by ping-pong \
                       between the cores; call is a write to an eventfd; lock, look and spin are sums of what they consist of"
                 .to_owned(),
             create_ns: 125,
@@ -84,17 +91,17 @@ impl Costs {
         }
     }
 
-    /// The same where every processor is up and spins when the experiment begins: nobody has to be
-    /// woken.
+    /// The same machine with all processors spinning when the experiment begins, so that no
+    /// wake-ups are needed.
     #[must_use]
     pub fn up(self) -> Costs {
         Costs { wake_ns: 0, call_ns: 0, ..self }
     }
 
-    /// Whether they can be.
+    /// Checks that the times are possible.
     ///
     /// # Errors
-    /// Says what cannot.
+    /// Description of the first impossible value.
     pub fn check(&self) -> Result<(), String> {
         const MOST: Time = 1_000_000_000;
         let all = [
@@ -112,7 +119,7 @@ impl Costs {
                 return Err(format!("{name}: {ns} is more than a second"));
             }
         }
-        // Time would stand still.
+        // With a time of 0, virtual time would not advance.
         for (name, ns) in [("switch_ns", self.switch_ns), ("spin_ns", self.spin_ns)] {
             if ns == 0 {
                 return Err(format!("{name}: 0"));
@@ -122,35 +129,37 @@ impl Costs {
     }
 }
 
-/// How a run came out. Times in nanoseconds since the first creation.
+/// Result of a run. Times are in nanoseconds since the first creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// Until no processor had less than three quarters of its share. `None`: that never came.
+    /// Time until every processor had at least three quarters of its share. `None` if that never
+    /// happened.
     pub even: Option<Time>,
-    /// Until every processor had something to run.
+    /// Time until every processor had a thread to run.
     pub busy: Option<Time>,
-    /// The least that a processor had in the end.
+    /// Minimum number of threads of a processor at the end.
     pub least: usize,
-    /// Threads taken over from other processors.
+    /// Number of threads taken over from other processors.
     pub moves: u64,
-    /// Times that a lock was taken.
+    /// Number of lock acquisitions.
     pub locks: u64,
-    /// Times that one was waited for, or a race for a thread was lost.
+    /// Number of waits for a lock and of lost races for a thread.
     pub waits: u64,
-    /// Processors woken.
+    /// Number of wake-ups of processors.
     pub wakes: u64,
 }
 
-/// What every processor has to have for it to be even: the criterion of the benchmark `spread`.
+/// Minimum number of threads of each processor for an even distribution: the criterion of the
+/// benchmark `spread`.
 #[must_use]
 pub fn least_of_even(processors: usize) -> usize {
     CROWD / processors * 3 / 4
 }
 
-/// The experiment under a design of ours.
+/// Runs the experiment under a design of the runtime.
 ///
 /// # Panics
-/// If there are no or more than 256 processors, or the costs cannot be.
+/// If there are no or more than 256 processors, or the costs are impossible.
 #[must_use]
 pub fn run(design: Design, processors: usize, costs: &Costs, seed: u64) -> Outcome {
     assert!((1..=CROWD).contains(&processors), "{processors} processors");

@@ -1,71 +1,75 @@
-//! The check of [`locks`](crate::locks) against P3's own figures (Tender on four cores of 3.4 GHz).
+//! Check of [`locks`](crate::locks) against P3's own figures (Tender on four cores of 3.4 GHz).
 //!
-//! The paper gives no times of sections, only times on 2 and 4 cores over that on one. Five of them
-//! determine what the model needs:
+//! The paper gives no times of sections, only times on 2 and 4 cores relative to one core. Five of
+//! them determine the parameters of the model:
 //!
 //! - the name tree's share of `create`: by kind, 2 cores: -24.5 %.
-//! - what handing a lock over costs, for each spinning waiter: `create` by kind, 4 cores: -19.3 %.
-//!   On 2 cores one waits, on 4 three do: each costs a 150th of an operation.
+//! - the cost of handing a lock over, for each spinning waiter: `create` by kind, 4 cores: -19.3 %.
+//!   On 2 cores one core waits, on 4 cores three do; each costs a 150th of an operation.
 //! - the name tree's share of `region`: by kind, 2 cores: -26.0 %.
 //! - the container's share of `message`: by kind, 4 cores: -3.1 % (table 3: 0.00024 % a line, times
-//!   128 lines; the text says that nothing is gained).
-//! - of that, what the kind has in common: by id, 4 cores: -55.2 %.
+//!   128 lines; the text states no gain).
+//! - the part of it that containers have in common: by id, 4 cores: -55.2 %.
 //!
-//! The other three are predicted, and come out within 1.5 % of the time on one core (a bound that
-//! was set when they were known): `region` by kind, `create` and `region` by id on four cores.
-//! Assumed is what the paper says of the locks: by kind the name tree has one, by id one a kind;
-//! that both kinds use it alike; that cores spin; and that by kind, too, it is the tree that
-//! limits. The paper says so of `id` only. A kind's own lock of that length would explain the
-//! figures by kind as well, but by id it would be gone, and the tree alone would have to be as long
-//! by chance. How much of the rest of an operation lies in the resources' own sections cannot be
-//! told from the figures, and does not matter to them.
+//! The other three are predicted, and are within 1.5 % of the time on one core (a bound set when
+//! the figures were known): `region` by kind, `create` and `region` by id on four cores. The model
+//! assumes what the paper states about the locks: by kind, the name tree has one lock; by id, one
+//! for each kind. It also assumes that both kinds use the tree equally, that cores spin, and that
+//! the tree is the limit by kind as well. The paper states the last point only for `id`. A kind's
+//! own lock of that length would explain the figures by kind, too. But it would not exist by id,
+//! and the tree alone would have to be as long by coincidence. The share of the resources' own
+//! sections in the rest of an operation cannot be derived from the figures, and has no effect on
+//! them.
 //!
-//! What does not fit or cannot be checked:
-//! - By id the simulation gains 1.1 to 1.4 % more than the paper. Its sections are all of one
-//!   length and fall into step; real ones vary, and then some wait.
-//! - The paper explains its best at two cores by two kinds that can be operated on at once. In
-//!   the model that is not what limits: were it only the kinds' own locks, 4 cores would not lose
-//!   against 2. Both follow from the one lock of the tree and from spinning; queued locks would
-//!   keep on 4 cores what was gained on 2.
-//! - `message` has as many unknowns as figures: it is described, not predicted. With what its two
-//!   figures leave, two cores should have gained 5.7 % by kind; the text says nothing was.
-//! - Beyond four cores there are no figures. That spinning makes `kind` slower than one core from
-//!   16 cores on, and that `id` is best at 4, holds if a hand-over goes on costing the same for
-//!   each waiter.
+//! Discrepancies and open points:
+//! - By id the simulation gains 1.1 to 1.4 % more than the paper. All of its sections have the same
+//!   length and synchronise. Real ones vary, which causes some waits.
+//! - The paper explains its best result at two cores by two kinds that can be operated on at once.
+//!   In the model this is not the limit: with the kinds' own locks only, 4 cores would not be
+//!   slower than 2. Both results follow from the single lock of the tree and from spinning; with
+//!   queued locks, 4 cores would keep the gain of 2.
+//! - `message` has as many unknowns as figures, so it is described, not predicted. With the
+//!   parameters from its two figures, two cores should gain 5.7 % by kind; the text states no gain.
+//! - Beyond four cores there are no figures. The model predicts that spinning makes `kind` slower
+//!   than one core from 16 cores on, and that `id` is best at 4, provided that a hand-over keeps
+//!   the same cost for each waiter.
 
 use crate::locks::{Load, Locking, Machine, Times, Waiting, relative};
 
-/// What an operation is long: the paper does not say, and the ratios do not depend on it.
+/// Duration of an operation. The paper does not give it, and the ratios do not depend on it.
 const OPERATION_NS: f64 = 1e6;
-/// Cost of a hand-over for each spinning waiter, in operations. The name tree is visited four times
-/// in one.
+/// Cost of a hand-over for each spinning waiter, as a fraction of an operation. An operation visits
+/// the name tree four times.
 const HAND_OVER: f64 = (0.807 - 0.755) / 2.0 / 4.0;
 
-/// The same for a report.
-pub const FINDINGS: &str = "P3: five of the paper's figures determine the model (the name tree's share of create and of region, the container's \
-    share of message and what containers have in common, the cost of a hand-over for each spinning waiter), three are predicted, within 1.5 % of the time on one core (a bound set when they were known). \
-    By id the simulation gains 1.1 to 1.4 % more: its sections are all of one length and fall into step. The loss by kind between 2 and 4 cores \
-    follows from spinning; queued locks would have kept what 2 cores gained. message has as many unknowns as figures: described, not predicted; \
-    and table 3 says 3.1 % less time by kind, where the text says none. Beyond 4 cores the paper has no figures.";
+/// The same as a text for reports.
+pub const FINDINGS: &str = "P3: five figures of the paper determine the model: the share of the name tree in \
+    create and in region, the share of the container in message, the share common to all containers, and the cost of \
+    a transfer per spinning waiter. Three figures are predicted within 1.5 % of the time on one core (this bound was \
+    set after the figures were known). By id, the simulation gains 1.1 to 1.4 % more than the paper, because its \
+    critical sections have equal lengths and become synchronised. By kind, the loss between 2 and 4 cores is the \
+    effect of spinning; queued locks would have kept the gain of 2 cores. For message, the model has as many \
+    unknowns as figures, so it describes them without a prediction. Table 3 of the paper has 3.1 % less time by \
+    kind, and the text of the paper has no gain. The paper has no figures for more than 4 cores.";
 
-/// One figure of the paper's, and what the simulation makes of it: time over that on one core.
+/// A figure of the paper and its simulated value: time relative to one core.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Figure {
-    /// Of which load.
+    /// The load.
     pub load: &'static str,
-    /// Under which design.
+    /// The locking design.
     pub locking: Locking,
-    /// On how many cores.
+    /// Number of cores.
     pub cores: usize,
-    /// The paper's.
+    /// The paper's value.
     pub paper: f64,
-    /// Whether the model's unknowns were taken from it.
+    /// True if an unknown of the model was derived from this figure.
     pub fitted: bool,
-    /// The simulation's.
+    /// The simulated value.
     pub simulated: f64,
 }
 
-/// The paper's machine, as far as its figures tell.
+/// The paper's machine, as far as its figures determine it.
 #[must_use]
 pub fn times() -> Times {
     let load = |kinds, resource: f64, names: f64, shared: f64| Load {
@@ -75,13 +79,13 @@ pub fn times() -> Times {
         names_ns: names * OPERATION_NS,
         shared_ns: shared * OPERATION_NS,
     };
-    // On 2 cores one waits whenever the tree is handed over.
+    // On 2 cores, one core waits at every hand-over of the tree's lock.
     let opens = |on_two: f64| {
         let names = on_two - 4.0 * HAND_OVER;
         load(2, (1.0 - names) / 2.0, names, 0.0)
     };
-    // On 4 cores three wait whenever the container is handed over, and 2.1 in the mean for what
-    // containers share.
+    // On 4 cores, three cores wait at every hand-over of the container's lock, and 2.1 on average
+    // for the parts that containers share.
     let (container, shared) = (0.969 - 2.0 * 3.0 * HAND_OVER, 0.448 - 2.0 * 2.1 * HAND_OVER);
     Times {
         machine: "Tender, 4 cores of 3.4 GHz (P3); the paper gives no times: an operation is taken as 1 ms".to_owned(),
@@ -92,7 +96,7 @@ pub fn times() -> Times {
     }
 }
 
-/// All of the paper's figures.
+/// All figures of the paper.
 #[must_use]
 pub fn check(seed: u64) -> Vec<Figure> {
     let times = times();
@@ -128,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_fitted_comes_out_and_the_rest_is_predicted() {
+    fn fitted_figures_are_reproduced_and_others_predicted() {
         for seed in 0..5 {
             for figure in check(seed) {
                 let within = if figure.fitted { 0.005 } else { 0.015 };
@@ -138,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_figures_leave_open_does_not_matter() {
+    fn undetermined_times_do_not_change_the_result() {
         let times = times();
         for (load, on_four) in [(times.create, [0.807, 0.389]), (times.region, [0.792, 0.384])] {
             let rest = load.total_ns - load.names_ns;
@@ -160,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn queued_locks_would_have_kept_what_two_cores_gained() {
+    fn queued_locks_keep_the_gain_of_two_cores() {
         let times = times();
         let on = |cores| {
             let machine =
@@ -171,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn the_papers_times_can_be() {
+    fn times_of_the_paper_are_possible() {
         assert_eq!(times().check(), Ok(()));
     }
 }

@@ -1,4 +1,4 @@
-//! Major page faults: pages of a mapped file, dropped and touched again.
+//! Major page faults: drops pages of a mapped file and touches them again.
 
 use std::fs::File;
 use std::io;
@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 
 use crate::PAGE;
 
-/// Some pages of a file, mapped.
+/// Mapped pages of a file.
 #[derive(Debug)]
 pub struct Pages {
     file: File,
@@ -18,20 +18,20 @@ pub struct Pages {
     at: NonNull<u8>,
 }
 
-// SAFETY: the mapping belongs to this value alone and is only read.
+// SAFETY: the mapping belongs to this value only and is only read.
 unsafe impl Send for Pages {}
 
 impl Pages {
-    /// `count` pages of the file, from page `from` on.
+    /// Maps `count` pages of the file, starting with page `from`.
     ///
     /// # Errors
-    /// Those of open(2), mmap(2) and madvise(2).
+    /// As open(2), mmap(2) and madvise(2).
     ///
     /// # Panics
-    /// Never: the kernel maps nothing at address 0 unless asked to.
+    /// Never: the kernel maps nothing at address 0 unless requested.
     pub fn map(path: &Path, from: usize, count: usize) -> io::Result<Pages> {
         let file = File::open(path)?;
-        // SAFETY: a new mapping, its address the kernel's choice; the file is never shortened.
+        // SAFETY: a new mapping at an address that the kernel chooses. The file is never truncated.
         let at = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -46,8 +46,8 @@ impl Pages {
             return Err(io::Error::last_os_error());
         }
         let at: NonNull<u8> = NonNull::new(at.cast()).expect("not mapped at 0");
-        // Without this the kernel reads the neighbours too, and they would be no faults.
-        // SAFETY: our mapping, whole.
+        // Disable readahead, which would load neighbouring pages and avoid their faults.
+        // SAFETY: the whole of an own mapping.
         let done = unsafe { libc::madvise(at.as_ptr().cast(), count * PAGE, libc::MADV_RANDOM) };
         if done != 0 {
             return Err(io::Error::last_os_error());
@@ -55,14 +55,14 @@ impl Pages {
         Ok(Pages { file, from, count, next: 0, at })
     }
 
-    /// Drops the next page from this address space and from the page cache, so that touching it is
-    /// a major fault.
+    /// Drops the next page from this address space and from the page cache, so that touching it
+    /// causes a major fault.
     ///
     /// # Panics
     /// If the kernel refuses to drop it.
     pub fn drop_next(&mut self) {
         self.next = (self.next + 1) % self.count;
-        // SAFETY: a page of our mapping; what is in the file is not lost.
+        // SAFETY: a page of an own mapping. The contents of the file are not lost.
         let done = unsafe { libc::madvise(self.page().cast(), PAGE, libc::MADV_DONTNEED) };
         assert_eq!(done, 0, "madvise: {}", io::Error::last_os_error());
         let offset = ((self.from + self.next) * PAGE) as libc::off_t;
@@ -81,7 +81,7 @@ impl Pages {
     /// Touches the page that was dropped.
     #[must_use]
     pub fn touch(&self) -> u8 {
-        // SAFETY: a page of our mapping, which lives as long as this value.
+        // SAFETY: a page of an own mapping, which lives as long as this value.
         unsafe { self.page().read_volatile() }
     }
 
@@ -93,7 +93,7 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: our mapping; nobody reads it any more.
+        // SAFETY: an own mapping that is not used any more.
         unsafe { libc::munmap(self.at.as_ptr().cast(), self.count * PAGE) };
     }
 }
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dropped_page_reads_what_the_file_has() {
+    fn dropped_page_is_read_from_the_file_again() {
         let path = std::env::temp_dir().join(format!("kumihimo-pages-{}", std::process::id()));
         let bytes: Vec<u8> = (0..4 * PAGE).map(|i| (i / PAGE) as u8).collect();
         std::fs::write(&path, bytes).expect("a file");

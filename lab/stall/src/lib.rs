@@ -1,10 +1,9 @@
-//! `stall`, for every Rust contender: requests come from outside in open loop while eight others
-//! block in the kernel, or loop.
+//! `stall` for every Rust contender: requests arrive in an open loop while eight stallers block in
+//! the kernel or loop.
 //!
-//! The other side (`kumi-lab bench-outside`) is a process of its own and the same for all: it sends
-//! the requests over Unix sockets, answers the stalls of `read` and `flock`, and serves the slow
-//! files.
-//! Both meet in one directory ([`Place`]).
+//! The peer (`kumi-lab bench-outside`) is a separate process and the same for all contenders. It
+//! sends the requests over Unix sockets, ends the stalls of `read` and `flock`, and serves the slow
+//! files. Both processes share one directory ([`Place`]).
 
 mod fault;
 mod plan;
@@ -16,30 +15,32 @@ pub use plan::{Place, Plan};
 pub use served::{REQUEST, Served, requests_in};
 pub use staller::{Staller, Totals};
 
-/// How many stall at the same time.
+/// Number of concurrent stallers.
 pub const STALLERS: usize = 8;
-/// Stalls a second, in all, that a kind must reach to count.
+/// Minimum total number of stalls a second for a valid measurement of a kind.
 pub const RATE: f64 = 2_000.0;
-/// Share of all cores' time that must be used for loops to count: what runs beside them needs some.
+/// Minimum share of the cores' time for a valid measurement with loops. Other work beside them
+/// needs some.
 pub const BUSY: f64 = 0.75;
-/// Microseconds that most stalls last, where the other side decides.
+/// Duration of most stalls in microseconds, if the peer determines it.
 pub const SHORT_US: u32 = 1_500;
-/// Microseconds of the long ones.
+/// Duration of long stalls in microseconds.
 pub const LONG_US: u32 = 200_000;
-/// One stall of so many is a long one.
+/// One stall of this many is long.
 pub const LONG_EVERY: u64 = 256;
-/// Microseconds between two page faults of one staller: a disk is quicker than the other side.
+/// Pause between two page faults of one staller in microseconds, because a disk is faster than the
+/// peer.
 pub const PAUSE_US: u64 = 2_000;
-/// Connections over which the requests come.
+/// Number of connections for the requests.
 pub const CONNECTIONS: usize = 4;
-/// Rounds of [`kumihimo_bench_kit::work::spin`] a request: 40 us on a 4 GHz machine.
+/// Rounds of [`kumihimo_bench_kit::work::spin`] for each request: 40 us on a 4 GHz machine.
 pub const WORK_ROUNDS: u32 = 30_000;
-/// Pages of each staller in the file of `fault`.
+/// Number of pages for each staller in the file of `fault`.
 pub const PAGES: usize = 256;
-/// Bytes of a page.
+/// Size of a page in bytes.
 pub const PAGE: usize = 4_096;
 
-/// Nanoseconds of CLOCK_MONOTONIC, which all processes share.
+/// CLOCK_MONOTONIC in nanoseconds. All processes share this clock.
 #[must_use]
 pub fn now_ns() -> u64 {
     let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);

@@ -1,4 +1,4 @@
-//! What one run is asked for, and where both sides meet.
+//! Parameters of one run, and the directory that both processes share.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use kumihimo_bench_kit::Request;
 
-/// The files of one run, in a directory of its own.
+/// Files of one run in a separate directory.
 #[derive(Clone, Debug)]
 pub struct Place(PathBuf);
 
 impl Place {
-    /// In `directory`, which exists.
+    /// Uses `directory`, which must exist.
     #[must_use]
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         Place(directory.into())
@@ -24,86 +24,86 @@ impl Place {
         &self.0
     }
 
-    /// Where the other side listens for the connections of the load.
+    /// Socket on which the peer listens for the connections of the load.
     #[must_use]
     pub fn load(&self) -> PathBuf {
         self.0.join("load")
     }
 
-    /// A FIFO through which staller `i` says for how many microseconds (four bytes) it wants to be
-    /// stalled.
+    /// FIFO to which staller `i` writes the duration of its next stall in microseconds (four
+    /// bytes).
     #[must_use]
     pub fn ask(&self, i: usize) -> PathBuf {
         self.0.join(format!("ask{i}"))
     }
 
-    /// The FIFO in which the answer comes, one byte.
+    /// FIFO from which the reply is read, one byte.
     #[must_use]
     pub fn answer(&self, i: usize) -> PathBuf {
         self.0.join(format!("answer{i}"))
     }
 
-    /// Two files to lock in turn. The other side holds the second when it begins, and takes each
-    /// before it lets go of the other.
+    /// Two files to lock in turn. The peer holds the second one at the start, and acquires each
+    /// before it releases the other.
     #[must_use]
     pub fn locks(&self, i: usize) -> [PathBuf; 2] {
         [self.0.join(format!("lock{i}a")), self.0.join(format!("lock{i}b"))]
     }
 
-    /// The file on a disk whose pages `fault` drops and touches: [`crate::PAGES`] for each staller.
+    /// File on a disk whose pages `fault` drops and touches: [`crate::PAGES`] for each staller.
     #[must_use]
     pub fn pages(&self) -> PathBuf {
         self.0.join("pages")
     }
 
-    /// Where the slow files are mounted.
+    /// Mount point of the slow files.
     #[must_use]
     pub fn mount(&self) -> PathBuf {
         self.0.join("slow")
     }
 
-    /// A file that takes as many microseconds to read as the page's number says.
+    /// File in which each page takes as many microseconds to read as its number.
     #[must_use]
     pub fn slow(&self, i: usize) -> PathBuf {
         self.mount().join(format!("read{i}"))
     }
 
-    /// A file to map, each page of which takes [`crate::LONG_US`].
+    /// File to map, each page of which takes [`crate::LONG_US`].
     #[must_use]
     pub fn slow_pages(&self, i: usize) -> PathBuf {
         self.mount().join(format!("page{i}"))
     }
 }
 
-/// One run.
+/// Parameters of one run.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Where both sides meet.
+    /// Directory shared with the peer.
     pub place: Place,
-    /// `none`, `fault`, `flock`, `read`, `fuse`, `blocking` or `loop`.
+    /// Kind of stall: `none`, `fault`, `flock`, `read`, `fuse`, `blocking` or `loop`.
     pub kind: String,
-    /// Whether those that loop are of lower priority than the requests.
+    /// True if looping stallers have a lower priority than the requests.
     pub lower: bool,
-    /// Those that loop end when this is set, and not before.
+    /// Set to end looping stallers. They end for no other reason.
     pub over: Arc<AtomicBool>,
-    /// Requests that will come, in all.
+    /// Total number of requests.
     pub count: usize,
-    /// Of these, how many come before those that count.
+    /// Number of requests at the start that do not count.
     pub warm: usize,
-    /// How long the stallers go on.
+    /// Duration for which the stallers run.
     pub time: Duration,
-    /// Requests a second, for the record; 0: as fast as they are taken.
+    /// Requests a second, for the record; 0 means as fast as they are accepted.
     pub rate: f64,
 }
 
 impl Plan {
-    /// Reads `dir`, `stall`, `priority`, `count`, `warm`, `ms` and `rate`.
+    /// Parses `dir`, `stall`, `priority`, `count`, `warm`, `ms` and `rate`.
     ///
     /// # Errors
-    /// `dir` or `count` is missing: the benchmark needs its other side.
+    /// If `dir` or `count` is missing, because the benchmark needs its peer.
     ///
     /// # Panics
-    /// If a number cannot be read.
+    /// If a number is invalid.
     pub fn of(request: &Request) -> Result<Plan, String> {
         let dir = request.get("dir").ok_or(
             "stall needs dir=, where `kumi-lab bench-outside` waits; `kumi bench stall` starts both",
@@ -124,13 +124,13 @@ impl Plan {
         })
     }
 
-    /// Whether the stallers loop, which no runtime is told of.
+    /// Returns whether the stallers loop, which no runtime is notified of.
     #[must_use]
     pub fn loops(&self) -> bool {
         self.kind == "loop"
     }
 
-    /// How many stall.
+    /// Number of stallers.
     #[must_use]
     pub fn stallers(&self) -> usize {
         if self.kind == "none" { 0 } else { crate::STALLERS }

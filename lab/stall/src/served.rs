@@ -1,4 +1,4 @@
-//! The requests: how they come, and how long each took.
+//! The requests and their latencies.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -9,11 +9,11 @@ use kumihimo_bench_kit::{Lateness, Usage, sample};
 
 use crate::{BUSY, Plan, RATE, STALLERS, Totals, WORK_ROUNDS, now_ns};
 
-/// Bytes of a request: when it was to be sent (CLOCK_MONOTONIC, nanoseconds), and its number.
-/// Little endian.
+/// Size of a request: its intended time (CLOCK_MONOTONIC in nanoseconds) and its number, both
+/// little-endian.
 pub const REQUEST: usize = 16;
 
-/// The whole requests at the beginning of `bytes`, as (intended time, number).
+/// Complete requests at the beginning of `bytes`, as (intended time, number).
 pub fn requests_in(bytes: &[u8]) -> impl Iterator<Item = (u64, usize)> {
     bytes.chunks_exact(REQUEST).map(|one| {
         let word = |at: usize| u64::from_le_bytes(one[at..at + 8].try_into().expect("eight bytes"));
@@ -21,7 +21,7 @@ pub fn requests_in(bytes: &[u8]) -> impl Iterator<Item = (u64, usize)> {
     })
 }
 
-/// How long each request took, and how many there are.
+/// Latencies of all requests, and their number.
 #[derive(Debug)]
 pub struct Served {
     took: Vec<AtomicU64>,
@@ -32,11 +32,11 @@ pub struct Served {
 }
 
 impl Served {
-    /// For as many as `plan` says.
+    /// Creates a record for the requests of `plan`.
     #[must_use]
     pub fn new(plan: &Plan) -> Served {
         Served {
-            // Written now, so that no request pays for a fresh page.
+            // Written now, so that no request causes a page fault.
             took: (0..plan.count).map(|_| AtomicU64::new(u64::MAX)).collect(),
             started: AtomicUsize::new(0),
             done: AtomicUsize::new(0),
@@ -45,55 +45,51 @@ impl Served {
         }
     }
 
-    /// One more was taken from its connection.
+    /// Counts a request that was taken from its connection.
     pub fn start(&self) {
         self.started.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Taken and not done yet.
+    /// Number of requests that were taken and are not completed.
     #[must_use]
     pub fn under_way(&self) -> usize {
         let done = self.done.load(Ordering::Acquire);
         self.started.load(Ordering::Relaxed).saturating_sub(done)
     }
 
-    /// The request itself: computes, and notes how long after its intended time it was done.
+    /// Serves a request: computes, and records the time since its intended time.
     pub fn serve(&self, intended: u64, number: usize) {
         black_box(spin(number as u64 + 1, WORK_ROUNDS));
         self.took[number].store(now_ns().saturating_sub(intended), Ordering::Relaxed);
         self.done.fetch_add(1, Ordering::Release);
     }
 
-    /// Prints `capacity`: requests a second since the beginning.
+    /// Prints `capacity`: requests a second since the start.
     pub fn capacity(&self) {
         let seconds = (now_ns() - self.begin_ns) as f64 / 1e9;
         sample("capacity", self.done.load(Ordering::Acquire) as f64 / seconds, "1/s", "");
     }
 
-    /// Prints the percentiles, with what the stallers did beside them. `keys`: more of them.
+    /// Prints the percentiles, with the totals of the stallers. `keys` are appended.
     ///
     /// # Panics
     /// If a request was lost.
     pub fn report(&self, plan: &Plan, totals: Totals, keys: &str) {
         let used = Usage::now().since(self.begin);
-        assert_eq!(
-            self.done.load(Ordering::Acquire),
-            plan.count,
-            "requests that came to their end"
-        );
+        assert_eq!(self.done.load(Ordering::Acquire), plan.count, "completed requests");
         let mut late = Lateness::default();
         for took in &self.took[plan.warm..] {
             late.record(Duration::from_nanos(took.load(Ordering::Relaxed)));
         }
         let stalls =
             if plan.kind == "fault" { totals.stalls.min(used.major_faults) } else { totals.stalls };
-        // Those that loop stall once each.
+        // A looping staller counts as one stall.
         let rate =
             if plan.loops() { stalls as f64 } else { stalls as f64 / plan.time.as_secs_f64() };
         let cores = std::thread::available_parallelism().map_or(1, usize::from) as f64;
         let reached = match plan.kind.as_str() {
             "none" => true,
-            // All of them had turns, and kept the cores busy.
+            // Valid if all of them ran and the cores were busy.
             "loop" => {
                 stalls == STALLERS as u64
                     && used.cpu.as_secs_f64() >= BUSY * cores * plan.time.as_secs_f64()
@@ -128,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whole_requests_only() {
+    fn incomplete_requests_are_not_parsed() {
         let mut bytes = Vec::new();
         for n in [7u64, 8, 9, 10] {
             bytes.extend_from_slice(&n.to_le_bytes());

@@ -1,4 +1,4 @@
-//! One that stalls: plain code that knows nothing of any runtime.
+//! A staller: ordinary code that does not use any runtime.
 
 use std::fs::{File, OpenOptions};
 use std::hint::black_box;
@@ -31,14 +31,14 @@ enum How {
         quick: Pages,
         slow: Pages,
     },
-    /// Not in the kernel at all: computes until it is told that it is over.
+    /// Computes until the flag is set, without entering the kernel.
     Loop(Arc<AtomicBool>),
 }
 
-/// Rounds of [`spin`] between two looks at whether it is over.
+/// Rounds of [`spin`] between two checks of the flag.
 const CHUNK: u32 = 1_000;
 
-/// One that blocks in the kernel, again and again.
+/// Code that blocks in the kernel repeatedly.
 #[derive(Debug)]
 pub struct Staller {
     how: How,
@@ -47,16 +47,16 @@ pub struct Staller {
     totals: Totals,
 }
 
-/// What stallers did.
+/// Totals of stallers.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Totals {
-    /// Stalls, long ones included. Of those that loop: how many computed at all.
+    /// Number of stalls, including long ones. For looping stallers, the number of those that ran.
     pub stalls: u64,
-    /// Long ones.
+    /// Number of long stalls.
     pub long: u64,
-    /// Time in the calls, or in the loop, waiting for a processor included.
+    /// Time in the calls or in the loop, including waits for a processor.
     pub blocked: Duration,
-    /// Rounds of [`spin`] of those that loop.
+    /// Rounds of [`spin`] in loops.
     pub rounds: u64,
 }
 
@@ -70,10 +70,10 @@ impl AddAssign for Totals {
 }
 
 impl Staller {
-    /// Number `number` of the run.
+    /// Creates staller `number` of a run.
     ///
     /// # Errors
-    /// What open(2) or mmap(2) says of the other side's files; a kind that is not known.
+    /// As open(2) or mmap(2) of the peer's files; or if the kind is unknown.
     pub fn open(plan: &Plan, number: usize) -> io::Result<Staller> {
         let place = &plan.place;
         let how = match plan.kind.as_str() {
@@ -95,8 +95,8 @@ impl Staller {
             },
             "loop" => {
                 if number == 0 {
-                    // A kernel thread: where nobody is preempted, nothing of the runtime would come
-                    // to it.
+                    // A kernel thread sets the flag: without preemption, no microprocess would get
+                    // to run.
                     let (over, time) = (plan.over.clone(), plan.time);
                     std::thread::spawn(move || {
                         std::thread::sleep(time);
@@ -108,19 +108,19 @@ impl Staller {
             other => {
                 return Err(io::Error::new(
                     io::ErrorKind::InvalidInput,
-                    format!("{other}: no such kind of stall"),
+                    format!("{other}: unknown kind of stall"),
                 ));
             }
         };
-        // Their long stalls come one after another, not all at once.
+        // Long stalls of different stallers are staggered.
         let turn = number as u64 * (LONG_EVERY / STALLERS as u64);
         Ok(Staller { how, number, turn, totals: Totals::default() })
     }
 
-    /// One stall. Blocks the kernel thread; of those that loop, for as long as the run lasts.
+    /// Stalls once. Blocks the kernel thread; a loop lasts as long as the run.
     ///
     /// # Panics
-    /// If the other side is gone, or a call was interrupted.
+    /// If the peer has ended, or a call was interrupted.
     pub fn once(&mut self) {
         if let How::Loop(over) = &self.how {
             self.totals += endless(over);
@@ -163,29 +163,29 @@ impl Staller {
         }
     }
 
-    /// How long to sleep before the next one, by the runtime's own means.
+    /// Time to sleep before the next stall, with the runtime's own sleep.
     #[must_use]
     pub fn pause(&self) -> Option<Duration> {
         matches!(self.how, How::Fault { .. }).then_some(Duration::from_micros(PAUSE_US))
     }
 
-    /// Which one it is.
+    /// Number of the staller.
     #[must_use]
     pub fn number(&self) -> usize {
         self.number
     }
 
-    /// What it did so far.
+    /// Totals so far.
     #[must_use]
     pub fn totals(&self) -> Totals {
         self.totals
     }
 }
 
-/// Computes until `over`, and calls nothing meanwhile: not even for the time.
+/// Computes until `over`, without any call, not even to read the clock.
 ///
 /// # Panics
-/// If an interruption changed what was computed.
+/// If an interruption changed the result.
 fn endless(over: &AtomicBool) -> Totals {
     let since = Instant::now();
     let right = spin(1, CHUNK);
@@ -221,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_loops_until_it_is_over() {
+    fn loop_ends_when_the_flag_is_set() {
         let over = Arc::new(AtomicBool::new(true));
         assert_eq!((endless(&over).stalls, endless(&over).rounds), (0, 0));
         over.store(false, Relaxed);
@@ -230,7 +230,7 @@ mod tests {
         std::thread::sleep(Duration::from_millis(5));
         over.store(true, Relaxed);
         let totals = looper.join().expect("no panic");
-        // It may not have had a turn at all on a busy machine.
+        // On a busy machine, the loop may not have run at all.
         assert_eq!(totals.stalls > 0, totals.rounds > 0);
         assert!(totals.rounds.is_multiple_of(u64::from(CHUNK)));
     }

@@ -8,7 +8,7 @@ use rustix::process::setpriority_process;
 
 use crate::threads::{Body, Count, Counter, Join, Threads};
 
-/// Of a thread that takes precedence. Where this is refused, all threads compete alike.
+/// Nice value of a thread with precedence. If this is refused, all threads compete alike.
 const NICE: i32 = -10;
 
 /// Threads of std.
@@ -23,7 +23,7 @@ impl Threads for KernelThreads {
 
     fn spawn_above(&self, body: Body) -> Join {
         self.spawn(Box::new(move || {
-            // On Linux each thread has a nice value of its own.
+            // On Linux, each thread has its own nice value: setpriority(2).
             let _ = setpriority_process(None, NICE);
             body();
         }))

@@ -1,10 +1,10 @@
-//! `unwrapped`, for every contender: code that blocks in calls which no runtime wraps, as most code
-//! does. Sockets of std, another author's crates, std's locks, page faults.
+//! `unwrapped` for every contender: code that blocks in calls that no runtime wraps, which is most
+//! existing code: sockets of std, third-party crates, std's locks, page faults.
 //!
-//! A work is the same for all contenders; they differ in what its bodies run on ([`Threads`]).
-//! Beside each work a clock ticks, so that a contender cannot win by stalling others. `redis`,
-//! `levels`, `http` and `long` need a process on the other side of their sockets,
-//! `kumi-lab bench-peer`, which tells the port to connect to.
+//! A workload is the same for all contenders; they differ in the threads that run its bodies
+//! ([`Threads`]). A clock ticks beside each workload, so that a contender cannot win by stalling
+//! others. `redis`, `levels`, `http` and `long` need a process at the other end of their sockets,
+//! `kumi-lab bench-peer`, which prints the port to connect to.
 
 mod clock;
 mod kernel_threads;

@@ -1,4 +1,4 @@
-//! Observes the process from a kernel thread of its own while a work runs.
+//! Observes the process from a separate kernel thread while a workload runs.
 
 use std::process;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -7,25 +7,25 @@ use std::time::{Duration, Instant};
 
 use kumihimo_bench_kit::count_kernel_threads;
 
-/// Between two counts of kernel threads.
+/// Interval between two counts of kernel threads.
 const EVERY: Duration = Duration::from_millis(10);
 
-/// Counts the kernel threads of this process, and ends the process should the work hang: where all
-/// VPs are held up in the kernel, no microprocess could report it.
+/// Counts the kernel threads of this process, and ends the process if the workload hangs: if all
+/// VPs are blocked in the kernel, no microprocess could report it.
 pub struct Observer {
     over: Sender<()>,
     thread: JoinHandle<usize>,
 }
 
 impl Observer {
-    /// Begins. The process ends with a message after `patience`.
+    /// Starts the observer. The process ends with a message after `patience`.
     pub fn start(patience: Duration) -> Observer {
         let (over, told) = channel();
         let thread = thread::spawn(move || observe(&told, patience));
         Observer { over, thread }
     }
 
-    /// Ends it. The most kernel threads that lived at once, the observer not counted.
+    /// Stops the observer. Returns the maximum number of kernel threads, without the observer.
     pub fn end(self) -> usize {
         drop(self.over);
         self.thread.join().expect("no panic")
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_most_threads_at_once_are_counted() {
+    fn maximum_of_simultaneous_threads_is_counted() {
         let observer = Observer::start(Duration::from_secs(600));
         let threads: Vec<_> = (0..20).map(|_| thread::spawn(|| thread::sleep(4 * EVERY))).collect();
         for thread in threads {

@@ -1,10 +1,10 @@
-//! What one run is asked for.
+//! Parameters of one run.
 
 use std::time::Duration;
 
 use kumihimo_bench_kit::{Request, raise_descriptors};
 
-/// Which work.
+/// Kind of workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// The crate `redis`, unmodified, against a real server.
@@ -13,22 +13,22 @@ pub enum Kind {
     Http,
     /// Pairs that pass a byte back and forth through pipes.
     Pipe,
-    /// As `pipe`, with a lock and a yield of the contender's own in some turns.
+    /// Like `pipe`, with a lock and a yield of the contender in some turns.
     Mix,
-    /// Requests over `std::net` that are answered after seconds.
+    /// Requests over `std::net` whose replies take seconds.
     Long,
-    /// Sleeps of std, more than there may be kernel threads.
+    /// Sleeps of std, more than the limit on kernel threads.
     Full,
-    /// Pairs that hand a turn over by a mutex and a condition variable of std.
+    /// Pairs that pass a turn by a mutex and a condition variable of std.
     Mutex,
-    /// Page faults on files that are not in memory.
+    /// Page faults on uncached files.
     Fault,
-    /// As `redis`, beside a thread of higher priority that computes for a tenth of the time.
+    /// Like `redis`, beside a thread of higher priority that computes for a tenth of the time.
     Levels,
 }
 
 impl Kind {
-    /// All works.
+    /// All workloads.
     pub const ALL: [Kind; 9] = [
         Kind::Redis,
         Kind::Http,
@@ -41,7 +41,7 @@ impl Kind {
         Kind::Levels,
     ];
 
-    /// Its name: the value of the key `work`.
+    /// Name of the workload: the value of the key `work`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -57,13 +57,13 @@ impl Kind {
         }
     }
 
-    /// The work of this name.
+    /// The workload with this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Kind> {
         Kind::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// What `kumi-lab bench-peer` is asked for to run this work; `None`: the work needs no peer.
+    /// Argument of `kumi-lab bench-peer` for this workload; `None` if the workload needs no peer.
     #[must_use]
     pub fn peer(self) -> Option<&'static str> {
         match self {
@@ -74,7 +74,7 @@ impl Kind {
         }
     }
 
-    /// Bodies, or pairs of bodies, and the rounds of each.
+    /// Number of bodies or pairs of bodies, and rounds of each.
     fn size(self) -> (usize, usize) {
         match self {
             Kind::Redis | Kind::Levels => (400, 100),
@@ -96,57 +96,57 @@ impl Kind {
     }
 }
 
-/// The most kernel threads that run bodies.
+/// Limit on the kernel threads that run bodies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// Whatever is the contender's default.
+    /// The contender's default.
     Default,
-    /// So many.
+    /// A number.
     Of(usize),
-    /// Far more than there are bodies.
+    /// Far more than the number of bodies.
     OutOfReach,
 }
 
 /// Keys of a request that are part of a row's identity.
 const KEYS: [&str; 6] = ["work", "every", "limit", "events", "way", "control"];
 
-/// A work that takes longer is ended.
+/// Default time limit of a workload in seconds.
 const PATIENCE: u64 = 60;
 
-/// One run.
+/// Parameters of one run.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Which work.
+    /// The workload.
     pub kind: Kind,
-    /// Bodies, or pairs of bodies.
+    /// Number of bodies or pairs of bodies.
     pub count: usize,
     /// Commands, requests, turns or faults of each.
     pub rounds: usize,
-    /// How long a wait of `long` or `full` lasts.
+    /// Duration of a wait in `long` or `full`.
     pub length: Duration,
-    /// In `mix`, one turn of so many has a lock and a yield.
+    /// In `mix`, one turn of this many has a lock and a yield.
     pub every: usize,
-    /// The most kernel threads that run bodies.
+    /// Limit on the kernel threads that run bodies.
     pub limit: Limit,
-    /// Where the peer listens, on 127.0.0.1; 0: there is none.
+    /// Port of the peer on 127.0.0.1; 0 if there is none.
     pub port: u16,
     pub(crate) patience: Duration,
     pub(crate) keys: String,
 }
 
 impl Plan {
-    /// Reads `work`, `count`, `rounds`, `ms`, `every`, `limit` (a number or `none`), `port` and
-    /// `patience` (seconds). `share=N` leaves a part in N of the work. Raises the limit on
+    /// Parses `work`, `count`, `rounds`, `ms`, `every`, `limit` (a number or `none`), `port` and
+    /// `patience` (seconds). `share=N` reduces the workload to a part in N. Raises the limit on
     /// descriptors.
     ///
     /// # Errors
-    /// There is no such work, or it needs a peer. `refused: WHY`: too few descriptors.
+    /// If the workload is unknown or needs a peer. `refused: WHY` if there are too few descriptors.
     ///
     /// # Panics
-    /// If a number cannot be read.
+    /// If a number is invalid.
     pub fn of(request: &Request) -> Result<Plan, String> {
-        let name = request.get("work").ok_or("unwrapped needs work=, as in work=redis")?;
-        let kind = Kind::from_name(name).ok_or_else(|| format!("work={name}: no such work"))?;
+        let name = request.get("work").ok_or("unwrapped needs work=, for example work=redis")?;
+        let kind = Kind::from_name(name).ok_or_else(|| format!("work={name}: unknown workload"))?;
         let port = request.value("port", 0);
         if let (Some(peer), 0) = (kind.peer(), port) {
             return Err(format!(
@@ -155,7 +155,7 @@ impl Plan {
         }
         let share = request.value("share", 1).max(1);
         let (count, rounds) = kind.size();
-        // Waits have no rounds: there are fewer, or shorter ones.
+        // Waits have no rounds, so their number or duration is reduced.
         let (count, rounds) = if kind == Kind::Long {
             (count / share, rounds)
         } else {
@@ -183,7 +183,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// The limit for a contender that always has one; `None`: its default.
+    /// The limit for a contender that always has one; `None` for its default.
     #[must_use]
     pub fn most_kernel_threads(&self) -> Option<usize> {
         match self.limit {
@@ -193,7 +193,7 @@ impl Plan {
         }
     }
 
-    /// The number of threads where a limit means a pool; `None`: there is one for each body.
+    /// Size of the pool, if a limit means a pool; `None` if each body has its own thread.
     pub(crate) fn pool(&self) -> Option<usize> {
         match self.limit {
             Limit::Of(most) => Some(most),
@@ -201,7 +201,7 @@ impl Plan {
         }
     }
 
-    /// A body of `long` needs its socket, and two descriptors of its kernel thread's event source.
+    /// A body of `long` needs its socket, and two descriptors for its kernel thread's event source.
     fn check_descriptors(&self, limit: u64) -> Result<(), String> {
         let needed = 3 * self.count as u64 + 1_000;
         if self.kind == Kind::Long && limit < needed {
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn every_work_has_a_name_of_its_own() {
+    fn names_of_works_are_unique() {
         assert!(Kind::ALL.iter().all(|&kind| Kind::from_name(kind.name()) == Some(kind)));
     }
 }

@@ -1,4 +1,4 @@
-//! One run: the bodies, the clock beside them, and the samples.
+//! Runs a workload with the clock beside it, and prints the samples.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
@@ -12,14 +12,14 @@ use crate::plan::Plan;
 use crate::threads::{Body, Join, Per, Threads};
 use crate::work::{self, Work};
 
-/// Where a thread leaves its result at its end.
+/// Place for a thread's result.
 type Place<T> = Arc<Mutex<Option<T>>>;
 
 impl Plan {
-    /// Runs the work on `threads` and prints its samples.
+    /// Runs the workload on `threads` and prints its samples.
     ///
     /// # Errors
-    /// `refused: WHY`: the machine does not have what the work needs.
+    /// `refused: WHY` if the machine lacks something that the workload needs.
     ///
     /// # Panics
     /// If a result is wrong.
@@ -74,7 +74,7 @@ impl Plan {
     }
 }
 
-/// A thread for each body; or, where the contender has pools, one of so many threads that run the
+/// Spawns a thread for each body; or, if the contender uses pools, a pool of threads that run the
 /// bodies in turn.
 fn spawn_all(
     threads: &dyn Threads,

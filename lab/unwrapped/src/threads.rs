@@ -1,26 +1,25 @@
-//! What the bodies of a work run on.
+//! Threads that run the bodies of a workload.
 
 use std::time::Instant;
 
-/// What one microprocess or thread does, from its first call to its end.
+/// The code of one microprocess or thread.
 pub type Body = Box<dyn FnOnce() + Send>;
 
 /// Waits until a body has ended.
 pub type Join = Box<dyn FnOnce() + Send>;
 
-/// Adds one to a number behind a lock, and returns the sum.
+/// Increments a number behind a lock, and returns the new value.
 pub type Counter = Box<dyn Fn() -> u64 + Send + Sync>;
 
-/// The threads of one contender: all that a work does by the contender's own means.
+/// Threads of one contender, with everything that a workload does through the contender's API.
 pub trait Threads: Send + Sync {
-    /// Begins a thread.
+    /// Spawns a thread.
     fn spawn(&self, body: Body) -> Join;
 
-    /// Begins a thread that takes precedence over those of [`spawn`](Threads::spawn), where that is
-    /// possible.
+    /// Spawns a thread that has precedence over those of [`spawn`](Threads::spawn), if possible.
     fn spawn_above(&self, body: Body) -> Join;
 
-    /// Lets others run.
+    /// Yields to other threads.
     fn yield_now(&self);
 
     /// Sleeps until `deadline`.
@@ -29,32 +28,33 @@ pub trait Threads: Send + Sync {
     /// A number behind the contender's own kind of lock.
     fn counter(&self) -> Counter;
 
-    /// Whether a limit on kernel threads means a pool of threads that run the bodies in turn.
+    /// Returns whether a limit on kernel threads means a pool of threads that run the bodies in
+    /// turn.
     fn has_pool(&self) -> bool;
 
-    /// What the contender has counted since its start.
+    /// The contender's counters since its start.
     fn counts(&self) -> Vec<Count>;
 
-    /// The source of events in use; `None` where there is no such thing.
+    /// The event source in use; `None` if the contender has none.
     fn source(&self) -> Option<&'static str>;
 }
 
-/// One counter of a contender, which is a metric of the benchmark.
+/// A counter of a contender, which becomes a metric of the benchmark.
 #[derive(Clone, Copy, Debug)]
 pub struct Count {
-    /// Its name as a metric.
+    /// Name of the metric.
     pub metric: &'static str,
-    /// Its value now.
+    /// Current value.
     pub total: u64,
-    /// What its growth is divided by.
+    /// Divisor of its growth.
     pub per: Per,
 }
 
-/// What the growth of a counter is divided by.
+/// Divisor of a counter's growth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Per {
     /// The number of bodies.
     Body,
-    /// The seconds that the work took.
+    /// The duration of the workload in seconds.
     Second,
 }

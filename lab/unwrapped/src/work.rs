@@ -1,4 +1,4 @@
-//! The works.
+//! The workloads.
 
 mod fault;
 mod full;
@@ -16,33 +16,33 @@ use crate::clock::Progress;
 use crate::plan::{Kind, Plan};
 use crate::threads::{Body, Threads};
 
-/// Runs beside the bodies of a work until it is over.
+/// Code that runs beside the bodies of a workload until it is over.
 pub type Beside = Box<dyn FnOnce(&Progress) + Send>;
 
-/// What one work consists of, ready to begin.
+/// A workload that is ready to start.
 pub struct Work {
-    /// One for each microprocess or thread.
+    /// One body for each microprocess or thread.
     pub bodies: Vec<Body>,
-    /// Takes precedence over them.
+    /// Code that has precedence over the bodies.
     pub beside: Option<Beside>,
-    /// What wall and CPU time are divided by; `None`: they are of the whole work.
+    /// Divisor of wall and CPU time; `None` if they are reported for the whole workload.
     pub operations: Option<usize>,
-    /// Checks the results, and returns notes on the times, each with a blank before it.
+    /// Checks the results, and returns notes on the times, each preceded by a blank.
     pub end: Box<dyn FnOnce(&Usage) -> String>,
 }
 
 impl Work {
-    /// Of bodies that check their results themselves.
+    /// A workload whose bodies check their results themselves.
     fn of(bodies: Vec<Body>) -> Work {
         Work { bodies, beside: None, operations: None, end: Box::new(|_| String::new()) }
     }
 }
 
-/// Prepares the work of `plan`.
+/// Prepares the workload of `plan`.
 ///
 /// # Errors
-/// `refused: WHY`: the machine does not have what the work needs. Else what the peer or the kernel
-/// answered.
+/// `refused: WHY` if the machine lacks something that the workload needs. Otherwise an error of the
+/// peer or of the kernel.
 pub fn prepare(plan: &Plan, threads: &Arc<dyn Threads>) -> Result<Work, String> {
     let said = |e: std::io::Error| format!("work={}: {e}", plan.kind.name());
     match plan.kind {

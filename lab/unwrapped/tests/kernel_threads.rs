@@ -1,4 +1,4 @@
-//! Every work that needs no peer, in small, on kernel threads. Each asserts what it computed.
+//! Every workload that needs no peer, in small, on kernel threads. Each asserts its own results.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use kumihimo_bench_kit::Request;
 use kumihimo_bench_unwrapped::{KernelThreads, Plan, Threads};
 
 #[test]
-fn every_work_comes_to_its_result() {
+fn every_work_completes() {
     let threads: Arc<dyn Threads> = Arc::new(KernelThreads);
     for work in [
         "work=pipe count=2 rounds=20",

@@ -1,18 +1,18 @@
-//! The clock at a gate.
+//! The clock as a gate.
 
 use kumihimo::gate::{Error, Gate, Serving};
 use kumihimo::sync::{Mutex, PoisonError};
 
 use crate::Reading;
 
-/// What it is called unless told otherwise.
+/// Default name of the gate.
 pub const NAME: &str = "clock";
 
-/// Serves [`Reading`]s, each answered with nanoseconds. `turn`: a request waits for its turn with
-/// all that the server does: where it is sequential.
+/// Serves [`Reading`]s. Each reply is a time in nanoseconds. If `turn` is given, each request is
+/// handled with this mutex locked, which makes the gate part of a sequential server.
 ///
 /// # Errors
-/// As [`Gate::serve`]: the name is taken, there can be no gate here.
+/// As [`Gate::serve`]: the name is taken, or gates are unavailable.
 pub fn serve(name: &str, turn: Option<&'static Mutex<()>>) -> Result<Serving, Error> {
     let answer = move |reading: Reading| {
         let _turn = turn.map(|turn| turn.lock().unwrap_or_else(PoisonError::into_inner));
@@ -21,7 +21,7 @@ pub fn serve(name: &str, turn: Option<&'static Mutex<()>>) -> Result<Serving, Er
     Gate::serve(name, answer)
 }
 
-/// Asks the clock at a gate. Blocks the microprocess, or a foreign kernel thread.
+/// Calls the clock at a gate. Blocks the microprocess or the foreign kernel thread.
 ///
 /// # Errors
 /// As [`Gate::connect`] and [`Gate::call`].

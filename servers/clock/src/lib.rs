@@ -1,7 +1,7 @@
-//! The time server: P1's `TIME`, which a file server need not be asked for.
+//! The time server: the paper's `TIME` service, separate from the file server (P1).
 //!
-//! As a small mount it is a [`Store`](kumihimo_store::Store) of three files, `now`, `monotonic` and
-//! `uptime`; at a [`gate`] it answers the same three questions to processes that call it.
+//! As a mount, the server is a [`Store`](kumihimo_store::Store) of three files, `now`, `monotonic`
+//! and `uptime`. As a [`gate`], it returns the same three values to other processes.
 #![forbid(unsafe_code)]
 
 pub mod gate;

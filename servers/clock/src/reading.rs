@@ -1,24 +1,25 @@
-//! What the clock can be asked.
+//! The values that the clock provides.
 
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-/// A question to the clock; each has a file of its own in the mount.
+/// A value of the clock. Each is a file of the mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reading {
     /// Nanoseconds since 1970: `CLOCK_REALTIME`.
     Now,
-    /// Nanoseconds since some moment in the past, which no one sets back: `CLOCK_MONOTONIC`.
+    /// Nanoseconds since an unspecified point in the past, unaffected by changes of the time:
+    /// `CLOCK_MONOTONIC`.
     Monotonic,
-    /// Nanoseconds since the machine began, its sleep included: `CLOCK_BOOTTIME`.
+    /// Nanoseconds since boot, including suspend: `CLOCK_BOOTTIME`.
     Uptime,
 }
 
 impl Reading {
-    /// All of them.
+    /// All readings.
     pub const ALL: [Reading; 3] = [Reading::Now, Reading::Monotonic, Reading::Uptime];
 
-    /// Its file's name.
+    /// Name of the file.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -28,7 +29,7 @@ impl Reading {
         }
     }
 
-    /// Reads the clock. clock_gettime(2).
+    /// Reads the clock with clock_gettime(2).
     #[must_use]
     pub fn nanoseconds(self) -> i64 {
         let clock = match self {

@@ -1,4 +1,4 @@
-//! The clock as a store: a directory of three files, each read of which is an answer.
+//! The clock as a store: a directory of three files. Every read of a file returns the current time.
 
 use kumihimo_store::{
     Attributes, Caller, Changes, Entry, Errno, Handle, Kind, Listed, New, Node, Result, Seek,
@@ -9,10 +9,9 @@ use crate::Reading;
 
 /// The directory.
 const ROOT: Node = Node(1);
-/// The node of the first reading; the others follow.
+/// Node of the first reading. The nodes of the others follow.
 const FIRST: u64 = 2;
-/// Bytes of an answer: nineteen digits, which are enough until the year 2286, and the end of the
-/// line.
+/// Size of a file: nineteen digits, which suffice until the year 2286, and a line feed.
 const ANSWER: u64 = 20;
 
 /// The clock.
@@ -22,7 +21,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// The machine's clock.
+    /// Creates a clock that reads the system's clocks.
     #[must_use]
     pub fn new() -> Clock {
         Clock { since: Time::now() }
@@ -121,7 +120,7 @@ impl Store for Clock {
 
     fn release(&self, _: Node, _: Handle) {}
 
-    /// The time of this read, whatever was read before.
+    /// Returns the time of this read, independent of earlier reads through the same handle.
     fn read(&self, node: Node, _: Handle, offset: u64, into: &mut [u8]) -> Result<usize> {
         let reading = Clock::reading(node).ok_or(Errno::ISDIR)?;
         let answer = format!("{:019}\n", reading.nanoseconds());

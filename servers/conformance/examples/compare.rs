@@ -1,5 +1,5 @@
-//! `compare THEIRS OURS [START]`: runs the cases, or those whose names begin so, in two
-//! directories, and shows what differs.
+//! `compare THEIRS OURS [START]`: runs all cases, or those whose names begin with START, in two
+//! directories and prints the differences.
 
 use std::path::Path;
 use std::process::ExitCode;

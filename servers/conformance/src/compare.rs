@@ -1,4 +1,4 @@
-//! Two file systems side by side.
+//! Runs the cases on two file systems and compares them.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -9,46 +9,46 @@ use crate::cases::{self, Case};
 use crate::differences::Difference;
 use crate::trial::Trial;
 
-/// What came of it.
+/// Result of a comparison.
 #[derive(Debug)]
 pub struct Compared {
-    /// How many cases ran.
+    /// Number of cases that ran.
     pub cases: usize,
-    /// How many differ as the table says.
+    /// Number of cases that differ as the table of differences expects.
     pub explained: usize,
-    /// Differences without a reason, and reasons without a difference.
+    /// Unexpected differences, and expected differences that did not occur.
     pub unexplained: Vec<String>,
 }
 
 impl Compared {
-    /// Says what is unexplained.
+    /// Asserts that there is no unexplained difference.
     ///
     /// # Panics
-    /// If something is.
+    /// With the unexplained differences.
     pub fn expect_equal(&self, what: &str) {
         let all = self.unexplained.join("\n");
         let (cases, count) = (self.cases, self.unexplained.len());
         assert!(
             self.unexplained.is_empty(),
-            "{what}: of {cases} cases {count} differ without a reason:\n{all}"
+            "{what}: {count} of {cases} cases differ unexpectedly:\n{all}"
         );
     }
 }
 
-/// Enough that those cases that wait for the next second of a clock wait together.
+/// Number of threads. Large enough that the cases that wait for the next second of a clock wait at
+/// the same time.
 const AT_ONCE: usize = 24;
 
-/// Runs all cases in `theirs` and in `ours`, both empty directories, and compares what they write
-/// down.
+/// Runs all cases in `theirs` and in `ours`, both empty directories, and compares the transcripts.
 ///
 /// # Panics
-/// If this process is not root's, or a directory cannot be used.
+/// If the process does not run as root, or a directory cannot be used.
 #[must_use]
 pub fn compare(theirs: &Path, ours: &Path, differences: &[&Difference]) -> Compared {
     compare_some(theirs, ours, differences, |_| true)
 }
 
-/// As [`compare`], those cases only that `wanted` names.
+/// As [`compare`], but runs only the cases that `wanted` selects.
 ///
 /// # Panics
 /// As [`compare`].
@@ -95,14 +95,14 @@ pub fn compare_some(
     let unused =
         differences.iter().zip(used).filter(|(difference, used)| !used && wanted(difference.case));
     unexplained.extend(
-        unused.map(|(difference, _)| format!("no such difference any more: {difference:?}")),
+        unused.map(|(difference, _)| format!("expected difference did not occur: {difference:?}")),
     );
     unexplained.sort();
     Compared { cases: count, explained, unexplained }
 }
 
-/// Runs a case in a new directory below `place`: in a kernel thread with a current directory and a
-/// umask of its own.
+/// Runs a case in a new directory below `place`, in a kernel thread with its own current directory
+/// and umask.
 fn run(case: &Case, place: &Path) -> String {
     let directory = place.join(&case.name);
     std::thread::scope(|scope| {
@@ -130,7 +130,7 @@ fn run(case: &Case, place: &Path) -> String {
     })
 }
 
-/// Lines that differ, in pairs, by their places.
+/// Pairs of lines at the same position that differ.
 fn unlike<'a>(theirs: &'a str, ours: &'a str) -> Vec<(&'a str, &'a str)> {
     let (mut a, mut b): (Vec<_>, Vec<_>) = (theirs.lines().collect(), ours.lines().collect());
     let length = a.len().max(b.len());
@@ -146,7 +146,7 @@ fn explain(case: &str, pair: (&str, &str), differences: &[&Difference], used: &m
     found.inspect(|found| used[*found] = true).is_some()
 }
 
-/// Both, line by line; those that differ are marked.
+/// Both transcripts side by side, with differing lines marked.
 fn beside(theirs: &str, ours: &str) -> String {
     let mut text = String::new();
     let (mut a, mut b) = (theirs.lines(), ours.lines());

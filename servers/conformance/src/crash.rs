@@ -1,4 +1,4 @@
-//! A server that is killed while it writes: what was fsynced is there afterwards.
+//! Kills a server while it writes. Data that was fsynced before must be present afterwards.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -10,15 +10,14 @@ use kumihimo_tests::Random;
 use crate::image::Image;
 use crate::mounted::{Mounted, Options};
 
-/// What the file system has promised to keep: a file's name, and the seed and the length of what is
-/// in it.
+/// A durable file: its name, and the seed and the length of its contents.
 struct Promised {
     name: String,
     seed: u64,
     length: usize,
 }
 
-/// How many write at once.
+/// Number of concurrent writers.
 const WRITERS: u64 = 3;
 
 fn content(seed: u64, length: usize) -> Vec<u8> {
@@ -27,12 +26,12 @@ fn content(seed: u64, length: usize) -> Vec<u8> {
     words.take(length).collect()
 }
 
-/// Mounts `image`, writes, kills the server at a moment of chance, repairs, mounts again and
-/// checks; so many times, on one image.
+/// Repeats on one image: mounts the image, writes, kills the server at a random moment, repairs the
+/// image, mounts it again, and checks the contents.
 ///
 /// # Panics
-/// If something that was fsynced is missing or wrong, `e2fsck -p` wants help, or a client of the
-/// killed server hangs.
+/// If fsynced data is missing or wrong, `e2fsck -p` needs an answer, or a client of the killed
+/// server hangs.
 pub fn kill_while_writing(
     kumi: &Path,
     options: &Options,
@@ -46,7 +45,7 @@ pub fn kill_while_writing(
         for promised in &kept {
             check(mounted.path(), promised, round);
         }
-        // Room for more.
+        // Free space for the following rounds.
         if round % 8 == 7 {
             kept.clear();
             for entry in std::fs::read_dir(mounted.path()).expect("a list") {
@@ -93,14 +92,14 @@ fn check(point: &Path, promised: &Promised, round: u64) {
     let Promised { name, seed, length } = promised;
     let found = std::fs::read(point.join(name))
         .unwrap_or_else(|e| panic!("round {round}: {name} was fsynced: {e}"));
-    // More may have been appended that was not synced.
+    // The file may be longer: an append after the last fsync may have reached the disk.
     assert!(found.len() >= *length, "round {round}: {name}: {} of {length} bytes", found.len());
     let wrong =
         found.iter().zip(content(*seed, *length)).position(|(found, expected)| *found != expected);
     assert!(wrong.is_none(), "round {round}: {name}: byte {wrong:?} of {length} is wrong");
 }
 
-/// Writes until the server is gone. What it gives is what was fsynced.
+/// Writes until the server is dead. Returns the files that were fsynced.
 fn write(directory: &Path, prefix: &str, mut random: Random) -> Vec<Promised> {
     let mut promised = Vec::new();
     let parent = directory.parent().expect("the mount point");
@@ -112,11 +111,11 @@ fn write(directory: &Path, prefix: &str, mut random: Random) -> Vec<Promised> {
     for n in 0u64.. {
         let name = format!("file-{n}");
         let done = match random.below(6) {
-            // A new file, safe once fsync returns.
+            // A new file, durable once fsync returns.
             0..=2 => new_file(directory, &name, &mut random).map(|(seed, length)| {
                 promised.push(Promised { name: format!("{prefix}/{name}"), seed, length });
             }),
-            // A log that grows.
+            // A growing log file.
             3 => append(&directory.join("log"), log.0, log.1, random.below(3000) as usize).map(
                 |length| {
                     log.1 = length;
@@ -125,10 +124,10 @@ fn write(directory: &Path, prefix: &str, mut random: Random) -> Vec<Promised> {
                     promised.push(Promised { name, seed: log.0, length });
                 },
             ),
-            // Of what follows nothing is promised.
+            // Operations without fsync, which guarantee nothing.
             4 => noise(directory, n, &mut random),
-            // As an editor saves: written beside it, synced, and renamed over it. The new or the
-            // old one is there.
+            // Replaces a file like an editor: writes a new file, syncs it, and renames it over the
+            // old one. Either the new or the old contents must be present.
             _ => replace(directory, n, &mut random),
         };
         if done.is_err() {

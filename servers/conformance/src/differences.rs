@@ -1,39 +1,38 @@
-//! Where our mounts differ from the file systems beside them, and why. CAVEATS.md says the same in
-//! words.
+//! Expected differences between Kumihimo's mounts and the kernel's file systems, with reasons.
+//! CAVEATS.md describes the same differences.
 
-/// What is served.
+/// Type of the served store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Store {
-    /// An ext2 image, beside the kernel's own driver on another.
+    /// An ext2 image, compared with an image mounted by the kernel's driver.
     Ext2,
-    /// A directory, beside another of the same file system without us.
+    /// A directory, compared with a directory on the same file system that is accessed directly.
     Host,
 }
 
-/// Lines of a case that are not the same.
+/// An expected difference between the transcripts of a case.
 #[derive(Clone, Copy, Debug)]
 pub struct Difference {
-    /// Topic and name.
+    /// Topic and name of the case.
     pub case: &'static str,
-    /// Where; everywhere if `None`.
+    /// The store to which the difference applies; `None` for all stores.
     pub only: Option<Store>,
-    /// What they write down, and what ours does, line by line.
+    /// Pairs of lines: the reference transcript's, and the transcript's of Kumihimo's mount.
     pub lines: &'static [(&'static str, &'static str)],
-    /// Why that is right, or as good as it can be.
+    /// Reason why the difference is acceptable.
     pub why: &'static str,
 }
 
-/// Those of a store.
+/// The expected differences of a store.
 #[must_use]
 pub fn differences(of: Store) -> Vec<&'static Difference> {
     DIFFERENCES.iter().filter(|difference| difference.only.is_none_or(|only| only == of)).collect()
 }
 
 const NODEV: &str =
-    "mounted nodev, as every mount by fusermount3 is: devices on it are names without a device";
-const TMPFILE: &str =
-    "a store makes no files without names; programs that ask for one make a named one instead";
-const MORE: &str = "the store can do what the kernel's driver cannot without extents: it fills the range with zeros";
+    "the mount has the option nodev, as every mount by fusermount3: device nodes cannot be opened";
+const TMPFILE: &str = "stores do not support O_TMPFILE; programs create a named file instead";
+const MORE: &str = "the store fills the range with zeros; the kernel's driver does not support the operation without extents";
 
 const DIFFERENCES: &[Difference] = &[
     Difference {
@@ -90,7 +89,7 @@ const DIFFERENCES: &[Difference] = &[
                 "list . = ..:Directory .:Directory d:Directory f:RegularFile",
             ),
         ],
-        why: "no store exchanges names; EINVAL is what rename(2) lists for a file system that does not know a flag",
+        why: "stores do not support RENAME_EXCHANGE; rename(2) lists EINVAL for a flag that a file system does not support",
     },
     Difference {
         case: "setid.set_group_id_without_execution_stays",
@@ -99,8 +98,8 @@ const DIFFERENCES: &[Difference] = &[
             "stat f = RegularFile 0666 links 1 uid 0 gid 0 size 1",
             "stat f = RegularFile 2666 links 1 uid 0 gid 0 size 1",
         )],
-        why: "the protocol says to take set-group-id off only where the group may execute (FUSE_HANDLE_KILLPRIV_V2); \
-              the kernel itself asks also whether the writer is of the group, which the server is not told",
+        why: "the protocol requires set-group-id to be cleared only if the group may execute (FUSE_HANDLE_KILLPRIV_V2); \
+              the kernel also checks whether the writer is in the group, and the server does not get this information",
     },
     Difference {
         case: "stat.seek_too_far",
@@ -109,7 +108,7 @@ const DIFFERENCES: &[Difference] = &[
             "seek Start(4611686018427387904) = EINVAL",
             "seek Start(4611686018427387904) = 4611686018427387904",
         )],
-        why: "the kernel does not know how large a file may become: it is the write there that fails",
+        why: "the kernel does not know the store's maximum file size: the later write fails instead",
     },
     Difference {
         case: "xattr.access_control_list",
@@ -132,7 +131,7 @@ const DIFFERENCES: &[Difference] = &[
                 "removexattr f system.posix_acl_access = EOPNOTSUPP",
             ),
         ],
-        why: "no access control lists: nothing would obey them, and programs that are told so use chmod(2)",
+        why: "stores do not support access control lists; programs then use chmod(2)",
     },
     Difference {
         case: "ranges.reserve",

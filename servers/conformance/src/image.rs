@@ -1,4 +1,4 @@
-//! An ext2 image, and what other people's programs say of it.
+//! ext2 images, and programs of e2fsprogs that make, check and read them.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -8,7 +8,7 @@ use crate::place::Scratch;
 /// Runs a program.
 ///
 /// # Panics
-/// If it is not there.
+/// If the program cannot be started.
 pub(crate) fn run(program: &str, arguments: &[&str]) -> Output {
     let ran = Command::new(program)
         .args(arguments)
@@ -18,20 +18,20 @@ pub(crate) fn run(program: &str, arguments: &[&str]) -> Output {
     ran.unwrap_or_else(|e| panic!("{program}: {e}"))
 }
 
-/// What a program wrote, and how it ended.
+/// Output and exit status of a program, as text.
 pub(crate) fn told(output: &Output) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     format!("{}\n{}{}", output.status, text(&output.stdout), text(&output.stderr))
 }
 
-/// Whether this machine has the program.
+/// Returns whether the program is installed.
 pub(crate) fn has(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let usual = ["/sbin", "/usr/sbin"].map(PathBuf::from);
     std::env::split_paths(&path).chain(usual).any(|directory| directory.join(program).is_file())
 }
 
-/// An image in a directory of its own, removed in the end.
+/// An image in its own temporary directory, removed when dropped.
 #[derive(Debug)]
 pub struct Image {
     scratch: Scratch,
@@ -39,13 +39,13 @@ pub struct Image {
 }
 
 impl Image {
-    /// Whether this machine has the programs that make, check and read images.
+    /// Returns whether the programs that make, check and read images are installed.
     #[must_use]
     pub fn can_be_made() -> bool {
         ["mke2fs", "e2fsck", "debugfs"].iter().all(|program| has(program))
     }
 
-    /// As `mke2fs -t ext2` makes it: so many megabytes, in blocks of so many bytes.
+    /// Makes an image with `mke2fs -t ext2`: its size in megabytes and its block size in bytes.
     ///
     /// # Panics
     /// If mke2fs(8) fails.
@@ -73,13 +73,13 @@ impl Image {
         Image { scratch, path }
     }
 
-    /// The file.
+    /// Path of the image file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// A new directory beside it.
+    /// Creates a directory beside the image.
     #[must_use]
     pub fn directory(&self, name: &str) -> PathBuf {
         self.scratch.directory(name)
@@ -89,30 +89,30 @@ impl Image {
         self.path.to_str().expect("UTF-8")
     }
 
-    /// `e2fsck -fn` finds nothing.
+    /// Asserts that `e2fsck -fn` finds no error.
     ///
     /// # Panics
-    /// If it does.
+    /// If `e2fsck` finds an error.
     pub fn expect_clean(&self) {
         let checked = run("e2fsck", &["-fn", self.text()]);
         assert!(checked.status.success(), "e2fsck -fn: {}", told(&checked));
     }
 
-    /// `e2fsck -p` repairs what a crash left: by itself, and all of it.
+    /// Asserts that `e2fsck -p` repairs the image after a crash completely and without questions.
     ///
     /// # Panics
-    /// If it wants help, or something is wrong still.
+    /// If `e2fsck` needs an answer, or errors are left.
     pub fn repair(&self) {
         let repaired = run("e2fsck", &["-p", "-f", self.text()]);
-        // 1: repaired.
+        // Exit status 1: errors were corrected, see e2fsck(8).
         assert!(matches!(repaired.status.code(), Some(0 | 1)), "e2fsck -p: {}", told(&repaired));
         self.expect_clean();
     }
 
-    /// The tree in it as debugfs(8) reads it, below a new directory.
+    /// Extracts the image's files with debugfs(8) into a new directory.
     ///
     /// # Panics
-    /// If debugfs(8) complains.
+    /// If debugfs(8) reports an error.
     #[must_use]
     pub fn dump(&self) -> PathBuf {
         let into = self.directory("dumped");
@@ -124,11 +124,11 @@ impl Image {
         into
     }
 
-    /// Mounts it by the kernel's own driver, through a loop device; `None` where that is not
-    /// allowed.
+    /// Mounts the image with the kernel's driver, through a loop device. Returns `None` if the
+    /// mount is not permitted.
     ///
     /// # Panics
-    /// If there is no mount(8).
+    /// If mount(8) cannot be started.
     #[must_use]
     pub fn by_the_kernel(&self, read_only: bool) -> Option<Looped> {
         let place = self.directory(if read_only { "kernel-ro" } else { "kernel" });
@@ -141,7 +141,7 @@ impl Image {
     }
 }
 
-/// The kernel's own driver on an image. Unmounted in the end.
+/// An image mounted by the kernel's driver. Unmounted when dropped.
 #[derive(Debug)]
 pub struct Looped(PathBuf);
 

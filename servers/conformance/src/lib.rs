@@ -1,14 +1,14 @@
-//! What a mounted file system must do, told by real programs and by the kernel's own file systems
-//! beside it.
+//! Conformance tests of mounted file systems: the kernel's own file systems are the reference, and
+//! real programs are the workload.
 //!
-//! - [`cases`]: POSIX, call by call. Each case runs in a fresh directory on two file systems and
-//!   writes down what it saw; [`compare()`] compares.
-//! - [`work`]: what people do with a file system: `git`, `tar`, `make`, `rsync`, `sqlite3`, ...
-//! - [`Image`]: an ext2 image, made, checked and read back by e2fsprogs and the kernel.
-//! - [`Mounted`]: a server of ours, with its mount, never left behind.
-//! - [`crash`]: a server that is killed while it writes.
+//! - [`cases`]: POSIX, by system call. Each case runs in a fresh directory on two file systems and
+//!   records its observations; [`compare()`] compares the two transcripts.
+//! - [`work`]: typical uses of a file system: `git`, `tar`, `make`, `rsync`, `sqlite3`, ...
+//! - [`Image`]: an ext2 image, made and checked by e2fsprogs, and readable by the kernel.
+//! - [`Mounted`]: a server of Kumihimo with its mount, which is removed when dropped.
+//! - [`crash`]: kills a server while it writes.
 //!
-//! For tests only. Everything panics where a test is to fail.
+//! For tests only. All functions panic if a requirement is violated.
 #![forbid(unsafe_code)]
 
 pub mod cases;

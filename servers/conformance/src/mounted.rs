@@ -1,4 +1,4 @@
-//! A server of ours with its mount.
+//! Starts and stops a server of Kumihimo with its mount.
 
 use std::fmt;
 use std::io::{BufRead, BufReader, Read};
@@ -12,14 +12,14 @@ use rustix::process::Signal;
 use crate::image::{run, told};
 use crate::place::Scratch;
 
-/// How the server is organised, as `--organisation` has it.
+/// Organisation of the server, as in `--organisation`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Organisation {
-    /// One loop.
+    /// One thread that handles one request at a time.
     Sequential,
-    /// User-level threads of which the kernel knows nothing.
+    /// User-level threads without kernel support.
     UserThreads,
-    /// A process each.
+    /// One process for the files and one for the clock.
     Processes,
     /// Kernel threads.
     KernelThreads,
@@ -28,7 +28,7 @@ pub enum Organisation {
 }
 
 impl Organisation {
-    /// All five.
+    /// All organisations.
     pub const ALL: [Organisation; 5] = [
         Organisation::Sequential,
         Organisation::UserThreads,
@@ -50,7 +50,7 @@ impl fmt::Display for Organisation {
     }
 }
 
-/// What a server is started with.
+/// Arguments of a server.
 #[derive(Clone, Debug)]
 pub struct Options {
     organisation: Organisation,
@@ -58,13 +58,13 @@ pub struct Options {
 }
 
 impl Options {
-    /// An organisation, and all else by default.
+    /// Selects an organisation, with defaults for everything else.
     #[must_use]
     pub fn new(organisation: Organisation) -> Options {
         Options { organisation, more: Vec::new() }
     }
 
-    /// With more arguments.
+    /// Adds command-line arguments.
     #[must_use]
     pub fn with(mut self, arguments: &[&str]) -> Options {
         self.more.extend(arguments.iter().map(|argument| (*argument).to_owned()));
@@ -72,25 +72,26 @@ impl Options {
     }
 }
 
-/// Longer means a hang. Not a measure of speed.
+/// Timeout of the server's start and end. A longer wait means a hang.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A server in the foreground, with its mount. Whatever happens, neither is left behind.
+/// A server in the foreground with its mount. Dropping this value kills the server and unmounts.
 #[derive(Debug)]
 pub struct Mounted {
     kumi: PathBuf,
     server: Child,
     point: PathBuf,
     scratch: Scratch,
-    /// Its standard output goes on being read, so that it never waits there.
+    /// Thread that drains the server's standard output, so that the server never blocks on a full
+    /// pipe.
     output: Option<std::thread::JoinHandle<String>>,
 }
 
 impl Mounted {
-    /// Starts `kumi mount -f` and waits until it serves.
+    /// Starts `kumi mount -f` and waits until the file system is served.
     ///
     /// # Panics
-    /// If it does not.
+    /// If the server does not start.
     #[must_use]
     pub fn start(kumi: &Path, options: &Options, store: &Path) -> Mounted {
         let (mut begun, served) = Mounted::begin(kumi, options, store);
@@ -101,11 +102,10 @@ impl Mounted {
         panic!("kumi mount {options:?} {}: {status}\n{}", store.display(), begun.errors());
     }
 
-    /// As [`start`](Mounted::start), where it may refuse: then, what it said on standard error, and
-    /// how it ended.
+    /// As [`start`](Mounted::start), if the server may refuse to start.
     ///
     /// # Errors
-    /// That it refused.
+    /// The server's standard error and exit status if it refuses.
     pub fn try_start(
         kumi: &Path,
         options: &Options,
@@ -143,7 +143,7 @@ impl Mounted {
             Mounted { kumi: kumi.to_owned(), server, point, scratch, output: Some(output) };
         let served = receiver
             .recv_timeout(LIMIT)
-            .unwrap_or_else(|_| panic!("it says nothing: {}", mounted.errors()));
+            .unwrap_or_else(|_| panic!("no output within the time limit: {}", mounted.errors()));
         (mounted, served)
     }
 
@@ -153,19 +153,19 @@ impl Mounted {
         &self.point
     }
 
-    /// The server's process.
+    /// Process ID of the server.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.server.id()
     }
 
-    /// What it said on standard error so far.
+    /// Standard error of the server so far.
     #[must_use]
     pub fn errors(&self) -> String {
         std::fs::read_to_string(self.scratch.path().join("errors")).unwrap_or_default()
     }
 
-    /// Whether something is mounted at the mount point.
+    /// Returns whether something is mounted at the mount point.
     fn is_mounted(&self) -> bool {
         let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
         mounts
@@ -187,15 +187,15 @@ impl Mounted {
     fn expect_good_end(&mut self) {
         let status = self.wait();
         let errors = self.errors();
-        assert!(status.success() && errors.is_empty(), "the server: {status}\n{errors}");
+        assert!(status.success() && errors.is_empty(), "the server ended with {status}\n{errors}");
         assert!(!self.is_mounted(), "still mounted");
     }
 
-    /// Unmounts by `kumi umount` and expects that the server ends well, without a word of
-    /// complaint.
+    /// Unmounts with `kumi umount` and asserts that the server exits with status 0 and without
+    /// messages.
     ///
     /// # Panics
-    /// If not.
+    /// If one of these fails.
     pub fn unmount(mut self) {
         let ended = run(
             self.kumi.to_str().expect("UTF-8"),
@@ -205,37 +205,37 @@ impl Mounted {
         self.expect_good_end();
     }
 
-    /// Ends the server by SIGTERM, and expects the same.
+    /// As [`unmount`](Mounted::unmount), by SIGTERM.
     ///
     /// # Panics
-    /// If not.
+    /// If the server does not exit in this way.
     pub fn terminate(mut self) {
         send_signal(self.server.id(), Signal::TERM).expect("it is a child");
         self.expect_good_end();
     }
 
-    /// Expects that the server ends by itself, and well: its mount was taken away.
+    /// Asserts that the server exits with status 0 after its mount was removed by another program.
     ///
     /// # Panics
-    /// If not.
+    /// If the server does not exit in this way.
     pub fn expect_end(mut self) {
         self.expect_good_end();
     }
 
-    /// Kills the server, and clears what it leaves by `kumi umount`.
+    /// Kills the server and removes its stale mount with `kumi umount`.
     ///
     /// # Panics
-    /// If that does not clear it.
+    /// If the mount is still there.
     pub fn kill(mut self) {
         self.server.kill().expect("it is a child");
         self.wait();
         self.clear();
     }
 
-    /// Clears what a dead server left by `kumi umount`.
+    /// Removes the stale mount of a dead server with `kumi umount`.
     ///
     /// # Panics
-    /// If that does not clear it.
+    /// If the mount is still there.
     pub fn clear(self) {
         if self.is_mounted() {
             let cleared = run(

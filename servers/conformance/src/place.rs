@@ -1,17 +1,17 @@
-//! Directories for tests.
+//! Temporary directories for tests.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// An empty directory of this machine, removed in the end.
+/// An empty temporary directory, removed when dropped.
 #[derive(Debug)]
 pub struct Scratch(PathBuf);
 
 impl Scratch {
-    /// Makes one; `name` tells whose it is.
+    /// Creates a directory; `name` identifies its test.
     ///
     /// # Panics
-    /// If it cannot be made.
+    /// If the directory cannot be created.
     #[must_use]
     pub fn new(name: &str) -> Scratch {
         static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -21,16 +21,16 @@ impl Scratch {
         Scratch(path)
     }
 
-    /// Where it is.
+    /// Path of the directory.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// A new directory in it.
+    /// Creates a directory in this one.
     ///
     /// # Panics
-    /// If it cannot be made.
+    /// If the directory cannot be created.
     #[must_use]
     pub fn directory(&self, name: &str) -> PathBuf {
         let path = self.0.join(name);
@@ -41,8 +41,8 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // By rm(1), which stays on this file system: whatever a failed test left mounted below is
-        // not emptied.
+        // rm(1) with --one-file-system: does not delete the contents of a mount that a failed test
+        // left below.
         let _ = std::process::Command::new("rm")
             .args(["-rf", "--one-file-system"])
             .arg(&self.0)

@@ -1,8 +1,8 @@
-//! One case under way: calls that write down what they gave.
+//! A running case: system calls that record their results.
 //!
-//! What is written down is the same on any two file systems that do the same: names of errnos,
-//! modes, counts of links, sizes, which times went on; never a time, a number of an inode or a
-//! position in a directory.
+//! Two file systems with the same behaviour produce the same record. The record contains names of
+//! errors, modes, link counts, sizes, and which times changed. It never contains a time, an inode
+//! number or a position in a directory.
 
 mod rendering;
 
@@ -18,17 +18,17 @@ use rustix::io::{Errno, Result};
 pub use rendering::errno_name;
 use rendering::{describe, names, runs, shown};
 
-/// A case's calls and what they gave, in its own directory, which is the current one.
+/// The calls of a case and their results. The case's directory is the current one.
 pub struct Trial {
     transcript: String,
-    /// The asking user, if not root.
+    /// Name of the calling user, empty for root.
     who: String,
 }
 
-/// A file that was opened, or was not.
+/// An open file, or a file that could not be opened.
 pub struct Open(Option<OwnedFd>);
 
-/// Times, size and links at one moment.
+/// Times, size and links at some moment.
 pub struct Before(Option<Stat>);
 
 impl Open {
@@ -47,7 +47,7 @@ fn mode(bits: u32) -> Mode {
     Mode::from_raw_mode(bits)
 }
 
-/// A path or a name: text, or bytes that are none.
+/// A path or a name: text, or bytes that are not valid UTF-8.
 pub trait Path: AsRef<[u8]> + Copy {}
 impl<T: AsRef<[u8]> + Copy> Path for T {}
 
@@ -60,7 +60,7 @@ impl Trial {
         self.transcript
     }
 
-    /// Writes a line down.
+    /// Records a line.
     pub fn say(&mut self, line: impl Display) {
         let _ = writeln!(self.transcript, "{}{line}", self.who);
     }
@@ -88,23 +88,24 @@ impl Trial {
         }
     }
 
-    /// Goes on as another user, of one group, for the time of `body`.
+    /// Runs `body` as another user with one group.
     ///
     /// # Panics
-    /// If this process may not.
+    /// If the process lacks the privilege.
     pub fn as_user(&mut self, id: u32, body: impl FnOnce(&mut Trial) + Send) {
         self.as_member(id, &[id], body);
     }
 
-    /// Goes on as another user: of the first group, and a member of the others.
+    /// Runs `body` as another user. The first group is the primary one, the others are
+    /// supplementary.
     ///
     /// # Panics
-    /// If this process may not.
+    /// If the process lacks the privilege.
     pub fn as_member(&mut self, id: u32, groups: &[u32], body: impl FnOnce(&mut Trial) + Send) {
         use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
         let before = std::mem::replace(&mut self.who, format!("[{id}] "));
-        // Credentials are a kernel thread's own; the current directory and the umask are shared
-        // with this one.
+        // The kernel keeps credentials per thread, see nptl(7). Current directory and umask are
+        // shared with the new thread.
         std::thread::scope(|scope| {
             let run = || {
                 let all: Vec<Gid> = groups.iter().map(|group| Gid::from_raw(*group)).collect();
@@ -119,7 +120,7 @@ impl Trial {
         self.who = before;
     }
 
-    /// Takes these bits off all modes from here on.
+    /// Sets the umask from here on.
     pub fn umask(&mut self, bits: u32) {
         rustix::process::umask(mode(bits));
         self.say(format_args!("umask {bits:o}"));
@@ -133,7 +134,7 @@ impl Trial {
         Open(self.done(format_args!("open {} {} {bits:o}", shown(path), flags.join("|")), opened))
     }
 
-    /// Makes a file that holds `content`; nothing is written down unless it fails.
+    /// Creates a file with `content`. Recorded only if it fails.
     pub fn file(&mut self, path: impl Path, content: impl AsRef<[u8]>) {
         let make = || {
             let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
@@ -147,14 +148,14 @@ impl Trial {
         }
     }
 
-    /// Makes a directory; nothing is written down unless it fails.
+    /// Creates a directory. Recorded only if it fails.
     pub fn directory(&mut self, path: impl Path) {
         if let Err(e) = rustix::fs::mkdir(path.as_ref(), mode(0o755)) {
             self.say(format_args!("directory {} = {}", shown(path), errno_name(e)));
         }
     }
 
-    /// Opens an existing file for reading and writing; nothing is written down unless it fails.
+    /// Opens an existing file for reading and writing. Recorded only if it fails.
     pub fn opened(&mut self, path: impl Path) -> Open {
         match rustix::fs::open(path.as_ref(), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
             Ok(file) => Open(Some(file)),
@@ -338,7 +339,7 @@ impl Trial {
         self.gave("fstat", stat, describe);
     }
 
-    /// The times themselves, which the case has set.
+    /// The times themselves, for times that the case has set.
     pub fn times(&mut self, path: impl Path) {
         let stat = rustix::fs::lstat(path.as_ref());
         let show = |stat: &Stat| {
@@ -350,8 +351,8 @@ impl Trial {
         self.gave(format_args!("times of {}", shown(path)), stat, show);
     }
 
-    /// Sets atime and mtime to 2001, notes all times and waits until a later one differs, on a file
-    /// system that counts seconds too.
+    /// Sets atime and mtime to the year 2001, saves all times, and waits until the clock has
+    /// advanced by the granularity of the file system, which may be one second.
     pub fn before(&mut self, path: impl Path) -> Before {
         let past = Timespec { tv_sec: 1_000_000_000, tv_nsec: 0 };
         let times = Timestamps { last_access: past, last_modification: past };
@@ -368,7 +369,7 @@ impl Trial {
         Before(stat)
     }
 
-    /// Which times went on, which went back, and which stayed.
+    /// Records which times have increased, decreased, or stayed the same.
     pub fn after(&mut self, path: impl Path, before: &Before) {
         let now = rustix::fs::lstat(path.as_ref());
         let (Ok(now), Some(then)) = (now, &before.0) else {
@@ -385,7 +386,7 @@ impl Trial {
         self.say(format_args!("{}: atime {atime}, mtime {mtime}, ctime {ctime}", shown(path)));
     }
 
-    /// Whether two names lead to one inode.
+    /// Records whether two names refer to the same inode.
     pub fn same(&mut self, one: impl Path, other: impl Path) {
         let inode = |path: &[u8]| rustix::fs::lstat(path).map(|stat| (stat.st_dev, stat.st_ino));
         let same =
@@ -393,7 +394,7 @@ impl Trial {
         self.gave(format_args!("{} is {}", shown(one), shown(other)), same, bool::to_string);
     }
 
-    /// Whether the file has blocks.
+    /// Records whether the file has blocks.
     pub fn allocated(&mut self, path: impl Path) {
         let stat = rustix::fs::lstat(path.as_ref());
         let show = |stat: &Stat| {
@@ -436,7 +437,7 @@ impl Trial {
         );
     }
 
-    /// All of a file: its size, and its bytes with runs of one byte counted.
+    /// Records a file's size and contents, with repeated bytes abbreviated.
     pub fn content(&mut self, path: impl Path) {
         let all = rustix::fs::open(path.as_ref(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
             .and_then(|file| {
@@ -461,7 +462,7 @@ impl Trial {
         self.done(format_args!("fallocate {} {offset} {length}", how.join("|")), done);
     }
 
-    /// copy_file_range(2), all at once.
+    /// copy_file_range(2) in one call.
     pub fn copy_range(
         &mut self,
         from: &Open,
@@ -494,7 +495,7 @@ impl Trial {
         self.done("syncfs", synced);
     }
 
-    /// Names and kinds in a directory, sorted.
+    /// Records names and types in a directory, sorted.
     pub fn list(&mut self, path: impl Path) {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = rustix::fs::open(path.as_ref(), flags, Mode::empty());
@@ -502,7 +503,7 @@ impl Trial {
         self.gave(format_args!("list {}", shown(path)), listed, |names| names.join(" "));
     }
 
-    /// As [`list`](Trial::list), of an open directory, from its beginning.
+    /// As [`list`](Trial::list), for an open directory, from its beginning.
     pub fn list_open(&mut self, directory: &Open) {
         let listed = directory.fd().and_then(|fd| {
             rustix::fs::seek(fd, SeekFrom::Start(0))?;
@@ -511,7 +512,7 @@ impl Trial {
         self.gave("list the open directory", listed, |names| names.join(" "));
     }
 
-    /// Extended attributes: setxattr(2).
+    /// setxattr(2).
     pub fn set_xattr(
         &mut self,
         path: impl Path,
@@ -533,7 +534,7 @@ impl Trial {
         );
     }
 
-    /// getxattr(2) with room for `room` bytes.
+    /// getxattr(2) with a buffer of `room` bytes.
     pub fn get_xattr(&mut self, path: impl Path, name: impl Path, room: usize) {
         let mut value = vec![0u8; room];
         let got =
@@ -544,7 +545,7 @@ impl Trial {
         self.gave(format_args!("getxattr {} {} {room}", shown(path), shown(name)), got, show);
     }
 
-    /// listxattr(2), sorted, with room for `room` bytes.
+    /// listxattr(2) with a buffer of `room` bytes; the names are sorted.
     pub fn list_xattr(&mut self, path: impl Path, room: usize) {
         let mut list = vec![0u8; room];
         let got = rustix::fs::llistxattr(path.as_ref(), &mut list[..]).map(|n| (n, list));
@@ -569,19 +570,19 @@ impl Trial {
         self.done(format_args!("flock {how:?}"), done);
     }
 
-    /// fcntl(2)'s lock of the whole file.
+    /// A lock of the whole file by fcntl(2).
     pub fn lock(&mut self, file: &Open, how: FlockOperation) {
         let done = file.fd().and_then(|fd| rustix::fs::fcntl_lock(fd, how));
         self.done(format_args!("fcntl lock {how:?}"), done);
     }
 
-    /// chdir(2), of this case alone.
+    /// chdir(2). Affects this case only.
     pub fn chdir(&mut self, path: impl Path) {
         let done = rustix::process::chdir(path.as_ref());
         self.done(format_args!("chdir {}", shown(path)), done);
     }
 
-    /// statvfs(3): what does not depend on how large it is or how full.
+    /// statvfs(3): the fields that do not depend on the size or on the free space.
     pub fn statvfs(&mut self, path: impl Path) {
         let got = rustix::fs::statvfs(path.as_ref());
         self.gave(format_args!("statvfs {}", shown(path)), got, |got| {

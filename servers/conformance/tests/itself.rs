@@ -1,5 +1,4 @@
-//! The suite tells the same of the same file system, and the kernel's own does all that is asked of
-//! ours.
+//! Tests of the suite itself: the kernel's ext2 driver agrees with itself and runs all workloads.
 
 use std::path::Path;
 

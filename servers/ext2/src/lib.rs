@@ -1,22 +1,24 @@
 //! The ext2 file system, revision 1, as a [`Store`](kumihimo_store::Store) on a
-//! [`Disk`](kumihimo_store::Disk): read and written as Linux does, and kept so that `e2fsck -p`
-//! repairs it without a question after a power cut (without a journal: see `memory/order.rs`),
-//! unless a directory was being renamed at that moment.
+//! [`Disk`](kumihimo_store::Disk).
 //!
-//! Rooms, from low to high:
+//! It reads and writes as Linux does. There is no journal. The order of writes (`memory/order.rs`)
+//! lets `e2fsck -p` repair the file system after a power cut without a question. The exception is a
+//! directory that was being renamed.
+//!
+//! Modules, from low to high:
 //!
 //! - `layout`: structures on the disk.
-//! - `memory`: what is kept in memory of them, each behind a lock of its own.
-//! - `change`: how changes reach the disk, by transactions and commits.
+//! - `memory`: their state in memory, each structure behind its own lock.
+//! - `change`: transactions and commits, by which changes reach the disk.
 //! - `operations`: the operations of a store.
-//! - `open.rs`: the checks on which everything else relies. Whatever is read later is checked when
-//!   it is read.
+//! - `open.rs`: checks at open, on which all other code relies. Data read later is checked when it
+//!   is read.
 //!
-//! Locks, outermost first: `tree` (directories that move), an inode's `lock` (several: by rising
-//! number), the gate (shared by changes, exclusive for the moment in which a commit collects what
-//! it writes), then those that are held for moments: bitmaps, order, a shard of the inodes, an
-//! inode's state, a shard of the cache. Only the first two are held while the disk works, and the
-//! gate in the rare case that something is not in memory which was read shortly before.
+//! Lock order, outermost first: `tree` (moving directories), an inode's `lock` (several: by
+//! ascending number), and the gate, which changes share and a commit takes exclusively while it
+//! collects data. Then come the locks held briefly: bitmaps, order, a shard of the inodes, an
+//! inode's state, a shard of the cache. Only the first two are held during disk accesses. The gate
+//! may also be, in the rare case that a block read shortly before has been evicted.
 #![forbid(unsafe_code)]
 
 mod change;
@@ -32,7 +34,7 @@ use kumihimo_store::{Errno, Time};
 pub use memory::complaint::Listener;
 pub use open::{OpenError, Settings};
 
-/// An ext2 file system that is mounted.
+/// Mounted ext2 file system.
 pub struct Ext2 {
     geometry: layout::group::Geometry,
     incompat: u32,
@@ -44,7 +46,7 @@ pub struct Ext2 {
     tree: Mutex<()>,
     commits: Mutex<memory::commits::Commits>,
     lost: memory::inodes::Lost,
-    /// The number of the transaction that is open.
+    /// Number of the open transaction.
     transaction: AtomicU64,
     broken: AtomicBool,
     closed: AtomicBool,
@@ -52,29 +54,29 @@ pub struct Ext2 {
     complaints: Arc<memory::complaint::Complaints>,
     now: fn() -> Time,
     read_only: bool,
-    /// `s_state` as it was found.
+    /// `s_state` as found at open.
     state_before: u16,
 }
 
-/// What a mounted file system has counted since it was opened.
+/// Counters of a mounted file system since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Blocks that were found in memory.
+    /// Blocks found in memory.
     pub hits: u64,
-    /// Blocks that were read from the disk.
+    /// Blocks read from the disk.
     pub misses: u64,
-    /// Bytes that wait to be written.
+    /// Bytes of modified data that are not written yet.
     pub dirty_bytes: usize,
     /// Inodes in memory.
     pub inodes: usize,
-    /// Commits that were carried out.
+    /// Completed commits.
     pub commits: u64,
-    /// How often there was reason to complain of damage.
+    /// Number of times that damage was found.
     pub complaints: u64,
 }
 
 impl Ext2 {
-    /// What was counted until now.
+    /// Returns the current counters.
     #[must_use]
     pub fn counters(&self) -> Counters {
         let (hits, misses) = self.cache.counts();
@@ -88,7 +90,8 @@ impl Ext2 {
         }
     }
 
-    /// `EROFS` where nothing may be changed: so it was opened, or a commit failed.
+    /// Returns `EROFS` if changes are not allowed, because the store was opened read-only, a commit
+    /// failed, or the store is closed.
     pub(crate) fn writable(&self) -> Result<(), Errno> {
         if self.read_only || self.broken.load(Relaxed) || self.closed.load(Relaxed) {
             Err(Errno::ROFS)

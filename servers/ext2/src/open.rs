@@ -1,4 +1,4 @@
-//! Opening a disk: everything that the rest relies on is checked here.
+//! Opening a disk, with the checks on which all other code relies.
 
 use std::fmt::{self, Display, Formatter};
 use std::io;
@@ -18,21 +18,21 @@ use crate::memory::cache::Cache;
 use crate::memory::complaint::{Complaints, Listener};
 use crate::memory::inodes::{Nodes, ROOT};
 
-/// Larger ones are refused: 2 TiB.
+/// Maximum size of a file system: 2 TiB.
 const LARGEST: u64 = 2 << 40;
 
-/// How a disk is to be opened.
+/// Settings for opening a disk.
 #[derive(Clone)]
 pub struct Settings {
-    /// What messages call it: its path.
+    /// Name of the disk in messages, such as its path.
     pub name: String,
-    /// Nothing is written to the disk, not even that it is mounted.
+    /// Whether nothing is written to the disk, not even that it is mounted.
     pub read_only: bool,
-    /// Memory for blocks, in bytes; bitmaps and inodes come on top.
+    /// Memory for blocks in bytes, in addition to bitmaps and inodes.
     pub cache_bytes: usize,
-    /// The clock that stamps files.
+    /// Clock for the times of files.
     pub now: fn() -> Time,
-    /// The receiver of reports of damage; standard error if there is none.
+    /// Receiver of reports of damage; `None` means standard error.
     pub listener: Option<Listener>,
 }
 
@@ -60,47 +60,47 @@ impl fmt::Debug for Settings {
 pub enum OpenError {
     /// The disk failed.
     Disk(io::Error),
-    /// It is no ext2 file system, but this.
+    /// The disk has another format. Holds its description.
     Other(String),
-    /// It has features that are not ours: these.
+    /// The file system has unsupported features. Holds their names.
     Incompatible(String),
-    /// It may be read only, because of these features.
+    /// The file system can only be opened read-only. Holds the features that require this.
     ReadOnly(String),
-    /// The disk ends before the file system does.
+    /// The disk is smaller than the file system.
     Truncated {
-        /// Blocks of the file system.
+        /// Number of blocks of the file system.
         blocks: u64,
-        /// Whole blocks of the disk.
+        /// Number of whole blocks of the disk.
         medium: u64,
     },
-    /// It is larger than 2 TiB.
+    /// The file system is larger than 2 TiB.
     TooLarge {
-        /// Bytes.
+        /// Size in bytes.
         bytes: u64,
     },
-    /// This structure is damaged.
+    /// A structure is damaged. Holds a description.
     Damaged(String),
 }
 
 impl Display for OpenError {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            OpenError::Disk(error) => write!(formatter, "it cannot be read: {error}"),
+            OpenError::Disk(error) => write!(formatter, "reading the disk failed: {error}"),
             OpenError::Other(what) => write!(formatter, "not an ext2 file system: {what}"),
             OpenError::Incompatible(what) => {
-                write!(formatter, "ext2 with a feature that is not supported: {what}")
+                write!(formatter, "ext2 with unsupported features: {what}")
             }
             OpenError::ReadOnly(what) => {
-                write!(formatter, "it can be mounted read only, because of: {what}")
+                write!(formatter, "it can only be mounted read-only, because of: {what}")
             }
             OpenError::Truncated { blocks, medium } => {
                 write!(
                     formatter,
-                    "truncated: its superblock says {blocks} blocks, the medium has {medium}"
+                    "truncated: its superblock counts {blocks} blocks, the medium has {medium}"
                 )
             }
             OpenError::TooLarge { bytes } => {
-                write!(formatter, "it has {bytes} bytes: more than 2 TiB are not supported")
+                write!(formatter, "it has {bytes} bytes: at most 2 TiB are supported")
             }
             OpenError::Damaged(what) => write!(formatter, "{what}; run e2fsck"),
         }
@@ -147,17 +147,17 @@ fn check_features(superblock: &Superblock, read_only: bool) -> Result<(), OpenEr
     }
     if superblock.compat() & HAS_JOURNAL != 0 {
         let what =
-            "its journal (ext3), which would not be kept; tune2fs -O ^has_journal takes it off";
+            "its journal (ext3), which would become stale; remove it: tune2fs -O ^has_journal";
         return Err(OpenError::ReadOnly(what.to_owned()));
     }
     Ok(())
 }
 
-/// The numbers of the superblock, each against the others and the disk.
+/// Checks the numbers of the superblock against each other and the disk.
 fn geometry(superblock: &Superblock, size: u64) -> Result<Geometry, OpenError> {
     if superblock.log_block_size() > 2 {
         return damaged(format!(
-            "superblock: a block size of 2^{} KiB is not ext2's",
+            "superblock: invalid block size of 2^{} KiB",
             superblock.log_block_size()
         ));
     }
@@ -171,23 +171,23 @@ fn geometry(superblock: &Superblock, size: u64) -> Result<Geometry, OpenError> {
     }
     if superblock.first_data_block() != u32::from(block_size == 1024) {
         return damaged(format!(
-            "superblock: its first data block is said to be {}",
+            "superblock: invalid first data block {}",
             superblock.first_data_block()
         ));
     }
     let first_data_block = superblock.first_data_block();
     if blocks <= first_data_block + 4 {
-        return damaged(format!("superblock: a file system of {blocks} blocks cannot be"));
+        return damaged(format!("superblock: {blocks} blocks are too few"));
     }
     if per_group < 8 || per_group > bits || per_group % 8 != 0 {
-        return damaged(format!("superblock: {per_group} blocks in a group cannot be"));
+        return damaged(format!("superblock: {per_group} blocks in a group are invalid"));
     }
     if inodes_per_group == 0 || inodes_per_group > bits || inodes_per_group % 8 != 0 {
-        return damaged(format!("superblock: {inodes_per_group} inodes in a group cannot be"));
+        return damaged(format!("superblock: {inodes_per_group} inodes in a group are invalid"));
     }
     let inode_size = usize::from(superblock.inode_size());
     if inode_size < 128 || inode_size > block_size || !inode_size.is_power_of_two() {
-        return damaged(format!("superblock: inodes of {inode_size} bytes cannot be"));
+        return damaged(format!("superblock: inodes of {inode_size} bytes are invalid"));
     }
     let medium = size / block_size as u64;
     if u64::from(blocks) > medium {
@@ -202,7 +202,7 @@ fn geometry(superblock: &Superblock, size: u64) -> Result<Geometry, OpenError> {
     let first_inode = superblock.first_inode();
     if first_inode < 11 || first_inode > inodes || first_inode > inodes_per_group {
         return damaged(format!(
-            "superblock: inode {first_inode} cannot be the first that is not reserved"
+            "superblock: invalid first inode {first_inode} that is not reserved"
         ));
     }
     let descriptor_blocks = (groups as usize * DESCRIPTOR).div_ceil(block_size);
@@ -225,15 +225,15 @@ fn geometry(superblock: &Superblock, size: u64) -> Result<Geometry, OpenError> {
     })
 }
 
-/// Reads the group descriptors; where each group's structures lie is checked: within the group, and
-/// none over another.
+/// Reads the group descriptors. Checks that the structures of each group lie within the group and
+/// do not overlap.
 fn read_groups(disk: &dyn Disk, geometry: &mut Geometry) -> Result<Vec<u8>, OpenError> {
     let groups =
         (geometry.blocks - geometry.first_data_block).div_ceil(geometry.blocks_per_group) as usize;
     let length = groups * DESCRIPTOR;
     let place = (u64::from(geometry.first_data_block) + 1) * geometry.block_size as u64;
     if place + length as u64 > disk.size() {
-        return damaged("group descriptors: they do not fit on the medium");
+        return damaged("group descriptors: the medium is too small for them");
     }
     let mut bytes = vec![0; length];
     disk.read(place, &mut bytes).map_err(OpenError::Disk)?;
@@ -252,7 +252,7 @@ fn read_groups(disk: &dyn Disk, geometry: &mut Geometry) -> Result<Vec<u8>, Open
             let inside = at >= start && length <= blocks && at - start <= blocks - length;
             if !inside {
                 return damaged(format!(
-                    "group {number}: its {name} in block {at} lies outside of it"
+                    "group {number}: its {name} in block {at} lies outside of the group"
                 ));
             }
         }
@@ -269,7 +269,7 @@ fn read_groups(disk: &dyn Disk, geometry: &mut Geometry) -> Result<Vec<u8>, Open
             || u32::from(counts.free_inodes) > geometry.inodes_per_group
         {
             return damaged(format!(
-                "group {number}: its descriptor says that more is free than there is"
+                "group {number}: its descriptor counts more free blocks or inodes than it has"
             ));
         }
         geometry.groups.push(places);
@@ -278,14 +278,15 @@ fn read_groups(disk: &dyn Disk, geometry: &mut Geometry) -> Result<Vec<u8>, Open
 }
 
 impl Ext2 {
-    /// Opens the file system on `disk`. A writable one is marked as mounted, on the disk, until
+    /// Opens the file system on `disk`. Marks a writable file system as mounted on the disk, until
     /// `Store::close`.
     ///
-    /// One that was not unmounted cleanly is opened, and that is said: its counts of free blocks
-    /// may be wrong, and what it holds is as the power cut left it.
+    /// A file system that was not unmounted cleanly is opened after a report. Its counts of free
+    /// blocks may be wrong, and its contents are as the power cut left them.
     ///
     /// # Errors
-    /// [`OpenError`]; it does not name the disk. Nothing was written then, unless it is `Disk`.
+    /// An [`OpenError`], which does not contain the name of the disk. Except for `OpenError::Disk`,
+    /// nothing was written.
     pub fn open(disk: Box<dyn Disk>, settings: Settings) -> Result<Ext2, OpenError> {
         let superblock = read_superblock(&*disk)?;
         check_features(&superblock, settings.read_only)?;
@@ -294,8 +295,8 @@ impl Ext2 {
         let seed = (settings.now)();
         #[allow(clippy::cast_possible_truncation, reason = "a seed")]
         let seed = (seed.seconds as u32).wrapping_mul(0x9E37_79B1) ^ seed.nanoseconds;
-        // Two mounts may be within one tick of a clock; the second must not give an inode the
-        // generation that it had in the first.
+        // Two mounts may have the same clock reading; the second must not give an inode the
+        // generation that it had during the first.
         let seed = seed ^ u32::from(superblock.mounts()) << 16;
         let complaints = Arc::new(Complaints::new(settings.name, settings.listener));
         let store = Ext2 {
@@ -314,7 +315,7 @@ impl Ext2 {
             tree: Mutex::new(()),
             commits: Mutex::default(),
             lost: crate::memory::inodes::Lost::default(),
-            // The first: none is done.
+            // Transaction 1 is open, so no transaction is complete.
             transaction: AtomicU64::new(1),
             broken: AtomicBool::new(false),
             closed: AtomicBool::new(false),
@@ -330,7 +331,7 @@ impl Ext2 {
     fn begin(mut self) -> Result<Ext2, OpenError> {
         let root = match self.inode(ROOT) {
             Ok(root) if root.state().kind() == Kind::Directory => root,
-            _ => return damaged("inode 2: the root directory is none"),
+            _ => return damaged("inode 2: the root is not a directory"),
         };
         root.state().references = 1;
         drop(root);
@@ -358,20 +359,20 @@ impl Ext2 {
         self.find_lost();
         if self.allocator.superblock(Superblock::last_orphan) != 0 {
             self.end_orphans().map_err(|errno| {
-                OpenError::Damaged(format!("the list of orphans cannot be gone through: {errno}"))
+                OpenError::Damaged(format!("processing the list of orphans failed: {errno}"))
             })?;
         }
         Ok(self)
     }
 
-    /// Everything to the disk, which is clean then. What was deleted but is still referred to is
-    /// freed.
+    /// Writes everything to the disk and marks it as clean. Deleted inodes that are still
+    /// referenced are freed.
     pub(crate) fn end_mount(&self) -> Result<(), Errno> {
         if self.read_only || self.closed.load(kumihimo::sync::atomic::Ordering::Relaxed) {
             return Ok(());
         }
         self.end_nameless();
-        // What the first commit lets go the second one writes; inodes that ended meanwhile take a
+        // The second commit writes what the first one frees; inodes that ended meanwhile need a
         // third.
         while self.is_dirty() {
             self.commit()?;

@@ -1,5 +1,5 @@
-//! Images made by mke2fs, written by us, checked by e2fsck and read back by debugfs; and the other
-//! way round.
+//! Images made by mke2fs, written by this crate, checked by e2fsck and read by debugfs. Also images
+//! written by the kernel or by mke2fs, read by this crate.
 
 mod image;
 
@@ -22,8 +22,8 @@ const SHAPES: [[&str; 4]; 6] = [
 ];
 
 #[test]
-fn files_live() {
-    if !has_e2fsprogs("files_live") {
+fn operations_leave_a_clean_image() {
+    if !has_e2fsprogs("operations_leave_a_clean_image") {
         return;
     }
     for (number, shape) in SHAPES.iter().enumerate() {
@@ -96,15 +96,15 @@ fn files_live() {
 }
 
 #[test]
-fn sparse_files_and_holes() {
-    if !has_e2fsprogs("sparse_files_and_holes") {
+fn holes_are_found_punched_and_filled() {
+    if !has_e2fsprogs("holes_are_found_punched_and_filled") {
         return;
     }
     let image = Image::made("sparse", 64 << 20, &["-b", "1024", "-I", "256"]);
     let store = image.open();
     let root = store.root();
     let node = file(&store, root, "sparse");
-    // One block at each level of indirection: the last beyond 4 GiB.
+    // One block at each level of indirection, the last beyond 4 GiB.
     for offset in [0, 20 << 10, 400 << 10, 5 << 30] {
         write_all(&store, node, offset, b"island");
     }
@@ -142,8 +142,8 @@ fn sparse_files_and_holes() {
 }
 
 #[test]
-fn a_hundred_thousand_names() {
-    if !has_e2fsprogs("a_hundred_thousand_names") {
+fn directory_holds_a_hundred_thousand_names() {
+    if !has_e2fsprogs("directory_holds_a_hundred_thousand_names") {
         return;
     }
     let image = Image::made("names", 256 << 20, &["-b", "4096", "-I", "128", "-N", "110000"]);
@@ -166,8 +166,8 @@ fn a_hundred_thousand_names() {
 }
 
 #[test]
-fn no_space() {
-    if !has_e2fsprogs("no_space") {
+fn full_image_reports_enospc_and_recovers() {
+    if !has_e2fsprogs("full_image_reports_enospc_and_recovers") {
         return;
     }
     let image = Image::made("full", 4 << 20, &["-b", "1024", "-N", "64"]);
@@ -206,8 +206,8 @@ fn no_space() {
 }
 
 #[test]
-fn replaced_again_and_again() {
-    if !has_e2fsprogs("replaced_again_and_again") {
+fn repeated_replacement_leaves_a_clean_image() {
+    if !has_e2fsprogs("repeated_replacement_leaves_a_clean_image") {
         return;
     }
     let image = Image::made("replace", 8 << 20, &["-b", "1024"]);
@@ -233,8 +233,8 @@ fn replaced_again_and_again() {
 }
 
 #[test]
-fn attributes_and_times() {
-    if !has_e2fsprogs("attributes_and_times") {
+fn extended_attributes_and_times_are_stored() {
+    if !has_e2fsprogs("extended_attributes_and_times_are_stored") {
         return;
     }
     for (number, shape) in SHAPES.iter().enumerate() {
@@ -317,8 +317,8 @@ fn attributes_and_times() {
 }
 
 #[test]
-fn a_tree_that_mke2fs_filled() {
-    if !has_e2fsprogs("a_tree_that_mke2fs_filled") {
+fn tree_made_by_mke2fs_is_readable() {
+    if !has_e2fsprogs("tree_made_by_mke2fs_is_readable") {
         return;
     }
     let source = Image::empty("source", 0);
@@ -343,14 +343,17 @@ fn a_tree_that_mke2fs_filled() {
 }
 
 #[test]
-fn hash_trees_of_the_kernel() {
-    if !has_e2fsprogs("hash_trees_of_the_kernel") {
+fn hash_tree_of_the_kernel_is_readable_and_changeable() {
+    if !has_e2fsprogs("hash_tree_of_the_kernel_is_readable_and_changeable") {
         return;
     }
     let image = Image::made("htree", 32 << 20, &["-b", "1024", "-O", "dir_index", "-N", "8000"]);
     {
         let Some(mounted) = Mounted::new(&image.path, image.directory.join("m"), "ext4") else {
-            kumihimo_tests::skip("hash_trees_of_the_kernel", "the kernel mounts no image here");
+            kumihimo_tests::skip(
+                "hash_tree_of_the_kernel_is_readable_and_changeable",
+                "the kernel mounts no image here",
+            );
             return;
         };
         std::fs::create_dir(mounted.0.join("many")).expect("a directory");
@@ -436,7 +439,7 @@ fn unsupported_images_are_refused() {
     let file = std::fs::OpenOptions::new().write(true).open(&image.path).expect("the image");
     file.set_len(3 << 20).expect("cut");
     let said = refused(&image, true);
-    assert!(said.contains("its superblock says 8192 blocks, the medium has 3072"), "{said}");
+    assert!(said.contains("its superblock counts 8192 blocks, the medium has 3072"), "{said}");
     file.set_len(0).expect("cut");
     assert!(refused(&image, true).contains("empty"));
     std::fs::write(&image.path, [&b"XFSB"[..], &[0; 8192]].concat()).expect("written");

@@ -1,5 +1,5 @@
-//! `kumi mount` without `-f`: the same command in a process of its own, which is waited for until
-//! it serves.
+//! `kumi mount` without `-f`: runs the same command in a child process and waits until the file
+//! system is served.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader};
@@ -8,17 +8,17 @@ use std::process::{Command, Stdio};
 
 use crate::options::MountOptions;
 
-/// Begins the server and returns once it serves.
+/// Starts the server and returns once the file system is served.
 pub(crate) fn run(options: &MountOptions) -> Result<(), String> {
-    let program = std::env::current_exe()
-        .map_err(|e| format!("where kumi itself is cannot be found out: {e}"))?;
+    let program =
+        std::env::current_exe().map_err(|e| format!("cannot determine the path of kumi: {e}"))?;
     let mut child = Command::new(program)
         .args(std::env::args_os().skip(1))
         .args(["--foreground", "--detached"])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
-        .map_err(|e| format!("the server cannot be started: {e}"))?;
+        .map_err(|e| format!("cannot start the server: {e}"))?;
     let mut line = String::new();
     let said = child.stdout.take().map(BufReader::new);
     if let Some(mut said) = said {
@@ -27,21 +27,21 @@ pub(crate) fn run(options: &MountOptions) -> Result<(), String> {
     if line.starts_with("mounted ") {
         return Ok(());
     }
-    // What was wrong it has said itself.
+    // The child has already printed the reason.
     let status = child.wait().map_err(|e| e.to_string())?;
     Err(format!("{} is not mounted: the server ended ({status})", options.mountpoint.display()))
 }
 
-/// Leaves the session, where the server is in a process of its own.
+/// Starts a new session, if the server runs in the background.
 pub(crate) fn leave_session(is_detached: bool) {
     if is_detached {
-        // A group's leader cannot, and is where it wants to be.
+        // setsid(2) fails for a process group leader, and such a process needs no new session.
         let _ = rustix::process::setsid();
     }
 }
 
-/// Lets go of the standard streams, where the server is in a process of its own. They are those of
-/// the starting process, whose pipes would never end. Later messages go to the log.
+/// Redirects the standard streams, if the server runs in the background. They are inherited from
+/// the starting process, whose pipes would stay open otherwise. Later messages go to the log.
 pub(crate) fn leave_streams(is_detached: bool, log: Option<&Path>) -> io::Result<()> {
     if !is_detached {
         return Ok(());

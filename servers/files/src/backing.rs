@@ -1,4 +1,4 @@
-//! The store that is to be served: opened, or refused with the reason.
+//! Opens the store to be served, or reports why it cannot be served.
 
 use std::path::{Path, PathBuf};
 
@@ -10,18 +10,19 @@ use kumihimo_store::{Store, Time, open_disk};
 
 use crate::options::{Backing, MountOptions};
 
-/// A store, opened.
+/// An open store.
 pub(crate) struct Opened {
     pub(crate) store: Arc<dyn Store>,
-    /// What it has to do now and then.
+    /// Periodic work of the store.
     pub(crate) chore: Chore,
-    /// Whether nobody but the server changes it.
+    /// True if only the server changes the store.
     pub(crate) ours_alone: bool,
-    /// Its kind, for people.
+    /// Type of the store, for messages.
     pub(crate) kind: &'static str,
 }
 
-/// Opens what the options name. Inside the organisation, whose threads access the disk.
+/// Opens the store that the options name. Runs inside the organisation, whose threads access the
+/// disk.
 pub(crate) fn open(options: &MountOptions, organisation: Organisation) -> Result<Opened, String> {
     let path = &options.from;
     let shown = path.display();
@@ -30,11 +31,11 @@ pub(crate) fn open(options: &MountOptions, organisation: Organisation) -> Result
         options.store.unwrap_or(if found.is_dir() { Backing::Host } else { Backing::Ext2 });
     match backing {
         Backing::Ext2 if found.is_dir() => Err(format!(
-            "{shown}: a directory, and no image of ext2; --store host serves a directory"
+            "{shown}: a directory, not an ext2 image; use --store host to serve a directory"
         )),
-        Backing::Host if !found.is_dir() => {
-            Err(format!("{shown}: no directory; --store ext2 serves an image or a block device"))
-        }
+        Backing::Host if !found.is_dir() => Err(format!(
+            "{shown}: not a directory; use --store ext2 to serve an image or a block device"
+        )),
         Backing::Ext2 => ext2(options, organisation),
         Backing::Host => host(options),
     }
@@ -45,7 +46,7 @@ fn ext2(options: &MountOptions, organisation: Organisation) -> Result<Opened, St
     let shown = path.display();
     if let Some(point) = mounted_by_the_kernel(path).map_err(|e| format!("{shown}: {e}"))? {
         return Err(format!(
-            "{shown}: the kernel has it mounted at {}; two would destroy it",
+            "{shown}: the kernel has it mounted at {}; unmount it first, because two drivers would corrupt it",
             point.display()
         ));
     }
@@ -54,10 +55,10 @@ fn ext2(options: &MountOptions, organisation: Organisation) -> Result<Opened, St
             if code == rustix::io::Errno::ROFS.raw_os_error()
                 || code == rustix::io::Errno::ACCESS.raw_os_error() =>
         {
-            format!("{shown}: {e}; --read-only serves what cannot be written")
+            format!("{shown}: {e}; use --read-only to serve a store that cannot be written")
         }
         Some(code) if code == rustix::io::Errno::BUSY.raw_os_error() => {
-            format!("{shown}: {e}; the kernel has it mounted, or somebody else uses it")
+            format!("{shown}: {e}; the kernel has it mounted, or another process uses it")
         }
         _ => format!("{shown}: {e}"),
     })?;
@@ -72,7 +73,7 @@ fn ext2(options: &MountOptions, organisation: Organisation) -> Result<Opened, St
         Ext2::open(organisation.disk(disk, options.delay), settings)
             .map_err(|e| format!("{shown}: {e}"))?,
     );
-    // A write that fails is said by the store, and makes it read only.
+    // The store reports failed writes itself, and becomes read-only.
     let chore = Arc::clone(&store);
     Ok(Opened {
         store,
@@ -85,11 +86,9 @@ fn ext2(options: &MountOptions, organisation: Organisation) -> Result<Opened, St
 fn host(options: &MountOptions) -> Result<Opened, String> {
     let shown = options.from.display();
     if !options.delay.is_zero() {
-        return Err(format!(
-            "{shown}: --delay is for the disk of an ext2 image, and a directory has none"
-        ));
+        return Err(format!("{shown}: --delay applies to ext2 images only"));
     }
-    // Plain calls: of those that wait the event source tells.
+    // Plain system calls: the kernel's event source reports the ones that block.
     let access = kumihimo_host::Access::Plain;
     let settings = kumihimo_host::Settings {
         read_only: options.read_only,
@@ -100,7 +99,7 @@ fn host(options: &MountOptions) -> Result<Opened, String> {
     Ok(Opened { store, chore: Arc::new(|| {}), ours_alone: false, kind: "host" })
 }
 
-/// Where an image is mounted as a loop device, if it is.
+/// Mount point of the loop device of an image, if the image is mounted.
 fn mounted_by_the_kernel(image: &Path) -> std::io::Result<Option<PathBuf>> {
     let image = image.canonicalize()?;
     let Ok(devices) = std::fs::read_dir("/sys/block") else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! The clock beside the files: as a process of its own (`kumi serve clock`), or in the server's.
+//! The clock beside the files: in a separate process (`kumi serve clock`) or in the file server.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -13,10 +13,10 @@ use kumihimo_fuse::{Apart, Mounted, Organisation, Service, Settings, Threads, ap
 use crate::background;
 use crate::signals::Signals;
 
-/// What is mounted, where the clock is.
+/// Source name of the clock's mount in the mount table.
 pub(crate) const SOURCE: &str = "clock";
 
-/// `kumi serve clock`.
+/// Options of `kumi serve clock`.
 #[derive(Args, Clone, Debug)]
 pub struct ClockOptions {
     /// Serve at a gate of this name. [default: clock, unless --mount is given]
@@ -25,17 +25,17 @@ pub struct ClockOptions {
     /// Mount it here: now, monotonic, uptime
     #[arg(long, value_name = "MOUNTPOINT")]
     mount: Option<PathBuf>,
-    /// Where a server in the background, of which this is a part, has what there is to say
+    /// Log file of the background server to which this process belongs
     #[arg(long, value_name = "FILE", hide = true)]
     log: Option<PathBuf>,
-    /// Whether it is a part of such a server
+    /// Run as a part of a background server
     #[arg(long, hide = true)]
     detached: bool,
 }
 
-/// The clock as a mount shows it: each read is a request.
+/// The service of the clock's mount. Every read is a request.
 pub(crate) fn service() -> Service {
-    // What its files are is for ever; what is in them never.
+    // Attributes never change, so the kernel may cache them forever. Contents must not be cached.
     let settings = Settings {
         direct: true,
         keep_cache: false,
@@ -45,7 +45,7 @@ pub(crate) fn service() -> Service {
     Service::new(Arc::new(Clock::new()), settings)
 }
 
-/// A clock server in a process of its own, if anything of the clock is wanted.
+/// Starts a clock server in a separate process, if a mount or a gate of the clock is requested.
 pub(crate) fn begin_apart(
     point: Option<&Path>,
     gate: Option<&str>,
@@ -68,11 +68,10 @@ pub(crate) fn begin_apart(
     if let Some(log) = log {
         arguments.extend(["--log".as_ref(), log.as_os_str()]);
     }
-    apart(&arguments).map(Some).map_err(|e| format!("the clock as a process of its own: {e}"))
+    apart(&arguments).map(Some).map_err(|e| format!("cannot start the clock process: {e}"))
 }
 
-/// Serves until it is told to end, or unmounted. Sequential: there is nothing in it that could
-/// wait.
+/// Serves until a signal or an unmount. Sequential, because no request can block.
 pub(crate) fn run(options: ClockOptions) -> Result<(), String> {
     let signals = Signals::new().map_err(|e| format!("signals: {e}"))?;
     let name = options.gate.or_else(|| options.mount.is_none().then(|| gate::NAME.to_owned()));
@@ -84,7 +83,7 @@ pub(crate) fn run(options: ClockOptions) -> Result<(), String> {
     let Some(point) = options.mount else {
         println!("serving the clock at a gate, process {}", std::process::id());
         background::leave_streams(options.detached, options.log.as_deref())
-            .map_err(|e| format!("the log: {e}"))?;
+            .map_err(|e| format!("cannot redirect output to the log: {e}"))?;
         let (told, tells) = std::sync::mpsc::channel();
         signals.then(move || told.send(()).unwrap_or(()));
         let _ = tells.recv();
@@ -99,7 +98,7 @@ pub(crate) fn run(options: ClockOptions) -> Result<(), String> {
     let device = mount::mount(&point, &how).map_err(|e| e.to_string())?;
     println!("mounted the clock at {}, process {}", point.display(), std::process::id());
     background::leave_streams(options.detached, options.log.as_deref())
-        .map_err(|e| format!("the log: {e}"))?;
+        .map_err(|e| format!("cannot redirect output to the log: {e}"))?;
     signals.then(move || mount::unmount(&point, true).unwrap_or(()));
     let mounts = vec![Mounted { service: Arc::new(service()), device: Arc::new(device) }];
     let ended = Organisation::Sequential.serve(Threads::Pool, mounts, Arc::new(|| {}));

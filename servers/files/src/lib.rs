@@ -1,13 +1,13 @@
-//! The file server: what `kumi mount`, `kumi umount` and `kumi serve clock` do.
+//! The file server: implements `kumi mount`, `kumi umount` and `kumi serve clock`.
 //!
 //! ```text
-//! options    what the command line says
-//! backing    the store that is to be served: an ext2 image, or a directory of this machine
-//! server     the way of a mount from its begin to its end
-//! background `kumi mount` without -f: a process of its own; the command waits until it serves
-//! clock      the time server as a process of its own
+//! options    command-line options
+//! backing    the store to be served: an ext2 image, or a directory of the host
+//! server     a mount from its start to its end
+//! background `kumi mount` without -f: a child process; the command waits until it serves
+//! clock      the time server in a separate process
 //! ```
-//! How requests are handled is `kumihimo_fuse`'s, what they do the stores'.
+//! `kumihimo_fuse` dispatches requests, and the stores execute them.
 #![forbid(unsafe_code)]
 
 mod background;
@@ -23,7 +23,7 @@ pub use options::{MountOptions, UnmountOptions};
 /// `kumi mount`.
 ///
 /// # Errors
-/// What is wrong, in words.
+/// A message for the user.
 pub fn mount(options: MountOptions) -> Result<(), String> {
     if options.foreground { server::run(options) } else { background::run(&options) }
 }
@@ -31,7 +31,7 @@ pub fn mount(options: MountOptions) -> Result<(), String> {
 /// `kumi umount`.
 ///
 /// # Errors
-/// What is wrong, in words.
+/// A message for the user.
 pub fn unmount(options: &UnmountOptions) -> Result<(), String> {
     kumihimo_fuse::mount::unmount(&options.mountpoint, options.lazy).map_err(|e| e.to_string())
 }
@@ -39,12 +39,13 @@ pub fn unmount(options: &UnmountOptions) -> Result<(), String> {
 /// `kumi serve clock`.
 ///
 /// # Errors
-/// What is wrong, in words.
+/// A message for the user.
 pub fn serve_clock(options: ClockOptions) -> Result<(), String> {
     clock::run(options)
 }
 
-/// Whether this process can mount, and how, or why not and what would enable it; in words.
+/// Returns whether this process can mount, with a message: by which means, or why not and what
+/// would enable it.
 #[must_use]
 pub fn can_mount() -> (bool, String) {
     kumihimo_fuse::mount::is_possible()

@@ -1,4 +1,4 @@
-//! The way of a mount from its begin to its end.
+//! Runs a mount from its start to its end.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,27 +15,24 @@ use crate::clock;
 use crate::options::{MountOptions, Uring};
 use crate::signals::Signals;
 
-/// The time to close open files after the server is told to end.
+/// Time for clients to close open files after a termination signal.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Serves until it is unmounted, or told to end by a signal.
+/// Serves until the file system is unmounted or a signal arrives.
 pub(crate) fn run(options: MountOptions) -> Result<(), String> {
     background::leave_session(options.detached);
-    // All of them before the first is mounted: to look at one that is mounted and not served yet
-    // would wait for ever.
+    // Check all points before the first mount: stat(2) of a point that is mounted but not served
+    // yet would hang.
     let check = |point: &Path| mount::check_point(point).map_err(|e| e.to_string());
     let point = check(&options.mountpoint)?;
     let clock = options.clock.as_deref().map(check).transpose()?;
     if clock.as_ref() == Some(&point) {
-        return Err(format!(
-            "{}: files and clock are to be mounted at the same place",
-            point.display()
-        ));
+        return Err(format!("{}: files and clock cannot share a mount point", point.display()));
     }
     let organisation = Organisation::from(options.organisation);
     organisation
         .run(move || serve(&options, organisation, &point, clock.as_deref()))
-        .map_err(|e| format!("no runtime: {e}"))?
+        .map_err(|e| format!("cannot start the runtime: {e}"))?
 }
 
 fn serve(
@@ -44,12 +41,14 @@ fn serve(
     point: &Path,
     clock: Option<&Path>,
 ) -> Result<(), String> {
-    // Before anything is mounted that a signal would leave behind.
-    let signals = Signals::new().map_err(|e| format!("signals: {e}"))?;
+    // Catch signals before the first mount, which a signal would leave behind otherwise.
+    let signals = Signals::new().map_err(|e| format!("cannot catch signals: {e}"))?;
     let opened = backing::open(options, organisation)?;
     let store = Arc::clone(&opened.store);
     let served = serve_store(options, organisation, (point, clock), opened, signals);
-    let closed = store.close().map_err(|e| format!("{}: closing it: {e}", options.from.display()));
+    let closed = store
+        .close()
+        .map_err(|e| format!("{}: cannot close the store: {e}", options.from.display()));
     served.and(closed)
 }
 
@@ -96,7 +95,7 @@ fn serve_store(
     let (shown, at) = (options.from.display(), points[0].0.display());
     println!("mounted {shown} ({kind}) at {at}: {}, process {}", organisation, std::process::id());
     background::leave_streams(options.detached, options.log.as_deref())
-        .map_err(|e| format!("the log: {e}"))?;
+        .map_err(|e| format!("cannot redirect output to the log: {e}"))?;
     let all: Vec<PathBuf> = points.iter().map(|point| point.0.clone()).collect();
     signals.then(move || end(&all, &*store));
     let served =
@@ -105,29 +104,32 @@ fn serve_store(
     served
 }
 
-/// Whether to ask the kernel for requests through io_uring.
+/// Decides whether to receive requests through io_uring.
 fn by_uring(options: &MountOptions, organisation: Organisation) -> Result<bool, String> {
-    // A thread waits in the kernel for what it handles then itself: not for threads of which the
-    // kernel knows nothing, nor where one receives and another handles.
+    // With io_uring, the thread that waits in the kernel also handles the request. That excludes
+    // user-level threads without kernel support, and organisations in which one thread receives and
+    // another handles.
     let takes = matches!(organisation, Organisation::KernelThreads | Organisation::Microprocesses)
         && matches!(options.threads, Threads::Identical(_) | Threads::Pool);
     match options.uring {
         Uring::Off => Ok(false),
-        // A microprocess that waits in the kernel for each entry is a kernel thread for each entry.
-        Uring::Auto => Ok(takes && organisation == Organisation::KernelThreads && uring::is_enabled()),
+        // Off for microprocesses by default: each ring entry needs a microprocess that waits in the
+        // kernel, which occupies a kernel thread.
+        Uring::Auto => {
+            Ok(takes && organisation == Organisation::KernelThreads && uring::is_enabled())
+        }
         Uring::On if !takes => {
-            Err("--uring is for a pool or a number of identical threads, of kernel-threads or microprocesses"
+            Err("--uring requires --threads pool or a number, and kernel-threads or microprocesses"
                 .to_owned())
         }
         Uring::On if !uring::is_enabled() => {
-            Err(format!("the kernel takes no requests through io_uring; {}", uring::REMEDY))
+            Err(format!("the kernel does not support FUSE over io_uring; {}", uring::REMEDY))
         }
         Uring::On => Ok(true),
     }
 }
 
-/// Where something is mounted. It is taken away when this is dropped, so that an error leaves
-/// nothing behind.
+/// A mount point. Unmounted when dropped, so that an error leaves no mount behind.
 struct Point(PathBuf);
 
 impl Point {
@@ -147,19 +149,19 @@ impl Point {
 
 impl Drop for Point {
     fn drop(&mut self) {
-        // Most of the time it has been taken away, and that is why the server ends.
+        // Usually already unmounted, which is why the server ends. Errors are ignored.
         let _ = mount::unmount(&self.0, true);
     }
 }
 
-/// What a signal does: the mounts vanish at once, and open files there have some time to be closed.
+/// Handles a termination signal: detaches the mounts and gives clients time to close open files.
 fn end(points: &[PathBuf], store: &dyn Store) {
     for point in points {
         let _ = mount::unmount(point, true);
     }
-    // Before that, the process ends by itself.
+    // Normally the process ends on its own during this time.
     std::thread::sleep(GRACE);
-    eprintln!("kumi: {}: still in use; ended all the same", points[0].display());
+    eprintln!("kumi: {}: still in use; ending anyway", points[0].display());
     let code = i32::from(store.close().is_err());
     std::process::exit(code);
 }

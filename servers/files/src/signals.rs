@@ -1,11 +1,11 @@
-//! The signals that end a server.
+//! Signals that end a server.
 
 use std::io;
 
 use kumihimo::signal::{self, Kind, Stream};
 use kumihimo::sync::Arc;
 
-/// SIGTERM and SIGINT, which do nothing by themselves while this is there.
+/// Catches SIGTERM and SIGINT. Their default actions are disabled while this value exists.
 pub(crate) struct Signals([Stream; 2]);
 
 impl Signals {
@@ -13,8 +13,8 @@ impl Signals {
         Ok(Signals([signal::stream(Kind::TERMINATE)?, signal::stream(Kind::INTERRUPT)?]))
     }
 
-    /// Does that when one comes, on a kernel thread that is there for this alone: no organisation
-    /// is to wait for it, or it for one.
+    /// Calls `end` when a signal arrives. A dedicated kernel thread waits for each signal, so the
+    /// wait is independent of the organisation's threads.
     pub(crate) fn then(self, end: impl Fn() + Send + Sync + 'static) {
         let end = Arc::new(end);
         for mut signal in self.0 {

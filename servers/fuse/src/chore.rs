@@ -1,11 +1,11 @@
-//! Periodic work of a server.
+//! Periodic work of a server besides requests.
 
 use std::time::Duration;
 
 use kumihimo::sync::Arc;
 
-/// Periodic work besides requests, done by a thread of the organisation: the store writes back old
-/// changes.
+/// Periodic work besides requests, such as writing back old changes of the store. A thread of the
+/// organisation executes it.
 pub type Chore = Arc<dyn Fn() + Send + Sync>;
 
 /// Period of the chore.

@@ -1,4 +1,4 @@
-//! The environment of an organisation: the only part in which two organisations differ.
+//! Environment of an organisation: the only part in which two threaded organisations differ.
 
 use std::io;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use kumihimo_store::{Disk, FileDisk};
 
 use crate::intake::{Intake, Mounted};
 
-/// The kind of thread that an organisation has, and how such a thread waits for messages, the disk
-/// and time. Locks are not part of it: those of `kumihimo::sync` block any kind of caller.
+/// Kind of thread of an organisation, and how such a thread waits for messages, the disk and time.
+/// Locks are not part of it, because the locks of `kumihimo::sync` block any kind of caller.
 pub trait Environment: Send + Sync + 'static {
     /// Starts a detached thread.
     ///
@@ -17,7 +17,7 @@ pub trait Environment: Send + Sync + 'static {
     /// No memory for the thread, or the limit of threads is reached.
     fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> io::Result<()>;
 
-    /// Whether each thread serves all mounts. Otherwise each mount has threads of its own.
+    /// Returns whether each thread serves all mounts. Otherwise each mount has its own threads.
     fn serves_all(&self) -> bool {
         false
     }
@@ -28,12 +28,12 @@ pub trait Environment: Send + Sync + 'static {
     /// As opening `/dev/fuse`.
     fn intakes(&self, mounts: &[Mounted], threads: usize) -> io::Result<Vec<Arc<Intake>>>;
 
-    /// Maximum number of threads of a pool.
+    /// Returns the maximum number of threads of a pool.
     fn most(&self) -> usize;
 
-    /// The store's disk, with the access that suits such a thread.
+    /// Returns the store's disk, with the access that suits such a thread.
     fn disk(&self, disk: FileDisk) -> Box<dyn Disk>;
 
-    /// The function that makes such a thread sleep.
+    /// Returns the function that makes such a thread sleep.
     fn pause(&self) -> fn(Duration);
 }

@@ -1,4 +1,4 @@
-//! The channel of a mount: where requests come in and replies go out.
+//! Channel of a mount, through which requests arrive and replies leave.
 
 use std::io;
 
@@ -9,16 +9,16 @@ use crate::protocol::negotiate::REQUEST;
 use crate::protocol::service::{Answer, Service};
 use crate::protocol::wire::{Message, Reply};
 
-/// A service and the channel of its mount.
+/// Service and the channel of its mount.
 #[derive(Clone, Debug)]
 pub struct Mounted {
-    /// The service that handles its requests.
+    /// Service that handles the mount's requests.
     pub service: Arc<Service>,
-    /// The channel of its requests.
+    /// Channel of the mount's requests.
     pub device: Arc<Device>,
 }
 
-/// Receives requests and sends replies, for one or several mounts.
+/// Receives requests and sends replies, for one or more mounts.
 #[derive(Debug)]
 pub struct Intake {
     mounts: Vec<Mounted>,
@@ -30,15 +30,15 @@ pub struct Intake {
 enum Wait {
     /// In the kernel, which wakes one thread for each request.
     Kernel,
-    /// In user mode: one thread waits for the channel and the others for their turn, so that a
-    /// request wakes one thread only. A thread passes on its turn before it handles its request.
+    /// In user mode: one thread waits for the channel and the others for its lock, so that a
+    /// request wakes one thread only. A thread releases the lock before it handles its request.
     Turns(Mutex<Buffer>),
-    /// As `Turns`, for all mounts at once.
+    /// As `Turns`, for all mounts together.
     All(Mutex<Buffer>, Several),
 }
 
 impl Intake {
-    /// An intake of one mount, for threads that wait in the kernel.
+    /// Creates an intake of one mount, for threads that wait in the kernel.
     ///
     /// # Errors
     /// As fcntl(2).
@@ -48,7 +48,7 @@ impl Intake {
         Ok(Intake { mounts: vec![mount], wait: Wait::Kernel })
     }
 
-    /// An intake for threads that wait in user mode.
+    /// Creates an intake for threads that wait in user mode.
     ///
     /// # Errors
     /// As epoll_create1(2), for several mounts.
@@ -63,8 +63,8 @@ impl Intake {
         Ok(Intake { mounts, wait })
     }
 
-    /// Receives the next request; returns its mount and the request. `None` when all mounts have
-    /// ended.
+    /// Receives the next request. Returns the number of its mount and the request, or `None` once
+    /// all mounts have ended.
     pub(crate) fn receive<'a>(&self, buffer: &'a mut Buffer) -> Option<(usize, &'a [u8])> {
         let (mount, length) = match &self.wait {
             Wait::Kernel => (0, received(|| self.mounts[0].device.receive(buffer.room()))?),
@@ -82,7 +82,7 @@ impl Intake {
         Some((mount, buffer.first(length)))
     }
 
-    /// Handles a request of that mount and sends the reply.
+    /// Handles a request of mount `mount` and sends the reply.
     pub(crate) fn handle(&self, mount: usize, request: &[u8], reply: &mut Reply) {
         let mount = &self.mounts[mount];
         if mount.service.handle(Message::whole(request), reply) == Answer::Send {
@@ -91,8 +91,8 @@ impl Intake {
     }
 }
 
-/// Memory for a request. A request may have a megabyte of data, but most have a hundred bytes.
-/// Receivers that take turns share one large buffer, and copy the request from there.
+/// Memory for a request. A request may contain a megabyte of data, but most have about a hundred
+/// bytes. Receivers that take turns share one large buffer and copy the request from it.
 #[derive(Debug, Default)]
 pub(crate) struct Buffer(Vec<u8>);
 
@@ -100,12 +100,12 @@ pub(crate) struct Buffer(Vec<u8>);
 const KEPT: usize = 64 << 10;
 
 impl Buffer {
-    /// A buffer with room for any request.
+    /// Creates a buffer with room for any request.
     pub(crate) fn whole() -> Buffer {
         Buffer(vec![0; REQUEST])
     }
 
-    /// Room for any request.
+    /// Returns room for any request.
     pub(crate) fn room(&mut self) -> &mut [u8] {
         if self.0.len() < REQUEST {
             self.0.resize(REQUEST, 0);
@@ -117,7 +117,7 @@ impl Buffer {
         &self.0[..count]
     }
 
-    /// Copies a request; returns its length.
+    /// Copies a request into the buffer; returns its length.
     fn take(&mut self, request: &[u8]) -> usize {
         if self.0.capacity() > KEPT && request.len() <= KEPT {
             self.0 = Vec::new();
@@ -128,23 +128,25 @@ impl Buffer {
     }
 }
 
-/// Repeats `receive` until it returns a request; `None` when the mount has ended.
+/// Repeats `receive` until it returns a request. Returns `None` once the mount has ended.
 pub(crate) fn received<T>(mut receive: impl FnMut() -> io::Result<T>) -> Option<T> {
     loop {
         match receive() {
             Ok(request) => return Some(request),
             Err(e) => match rustix::io::Errno::from_io_error(&e) {
-                // Unmounted; or the connection was aborted by a privileged user.
+                // Unmounted, or the connection was aborted by a privileged user.
                 Some(rustix::io::Errno::NODEV) => return None,
-                // Interrupted before it was received; or a signal came.
+                // The request was interrupted before it was received, or a signal arrived.
                 Some(
                     rustix::io::Errno::NOENT | rustix::io::Errno::INTR | rustix::io::Errno::AGAIN,
                 ) => {}
-                // Unmounted while the request was on its way (fs/fuse/dev.c, fuse_dev_do_read): the
-                // next one says so.
+                // Unmounted while the request was being received (fs/fuse/dev.c, fuse_dev_do_read).
+                // The next call returns ENODEV.
                 Some(rustix::io::Errno::CONNABORTED) => {}
                 _ => {
-                    eprintln!("fuse: cannot receive requests any more: {e}");
+                    eprintln!(
+                        "fuse: receiving requests failed: {e}; the mount is no longer served"
+                    );
                     return None;
                 }
             },
@@ -152,12 +154,12 @@ pub(crate) fn received<T>(mut receive: impl FnMut() -> io::Result<T>) -> Option<
     }
 }
 
-/// Sends a reply. It is no error if the calling process or the mount no longer exists.
+/// Sends a reply. Ignores the case that the calling process or the mount no longer exists.
 pub(crate) fn send(device: &Device, reply: &Reply) {
     let Err(e) = device.send(&[io::IoSlice::new(reply.message())]) else { return };
     match rustix::io::Errno::from_io_error(&e) {
         Some(rustix::io::Errno::NOENT | rustix::io::Errno::NODEV) => {}
-        _ => eprintln!("fuse: a reply could not be sent: {e}"),
+        _ => eprintln!("fuse: sending a reply failed: {e}"),
     }
 }
 

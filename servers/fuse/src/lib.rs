@@ -1,4 +1,4 @@
-//! Serves a [`Store`](kumihimo_store::Store) of files through FUSE, in five organisations.
+//! Serves a [`Store`](kumihimo_store::Store) of files through FUSE, in one of five organisations.
 #![forbid(unsafe_code)]
 
 mod chore;

@@ -1,4 +1,4 @@
-//! Attributes: what is changed.
+//! Changes of attributes.
 
 use kumihimo_store::{Changes, Errno, Kind, Result, Stamp};
 use rustix::fs::{
@@ -13,9 +13,9 @@ const SET_USER_ID: u32 = 0o4000;
 const SET_GROUP_ID: u32 = 0o2000;
 const GROUP_EXECUTES: u32 = 0o0010;
 
-/// Size, owner, permissions, times: in this order, because the host's kernel itself changes what
-/// comes later along with what comes earlier. If one fails, those before it are done. `ctime` is
-/// the host's own.
+/// Changes size, owner, permissions and times. The order matters, because the host's kernel adjusts
+/// the later attributes when an earlier one changes. If a step fails, the earlier ones remain in
+/// effect. `ctime` is set by the host.
 pub fn change(inode: &Descriptor, kind: Kind, changes: &Changes) -> Result<Seen> {
     if let Some(size) = changes.size {
         match kind {
@@ -24,7 +24,7 @@ pub fn change(inode: &Descriptor, kind: Kind, changes: &Changes) -> Result<Seen>
             _ => return Err(Errno::INVAL),
         }
     }
-    // A change of nothing is chown(2) of neither: it counts as a change.
+    // An empty change becomes a chown(2) that changes neither ID, which updates `ctime`.
     if changes.uid.is_some() || changes.gid.is_some() || *changes == Changes::default() {
         let (uid, gid) = (changes.uid.map(Uid::from_raw), changes.gid.map(Gid::from_raw));
         chownat(inode, "", uid, gid, AtFlags::EMPTY_PATH)?;
@@ -34,7 +34,8 @@ pub fn change(inode: &Descriptor, kind: Kind, changes: &Changes) -> Result<Seen>
     } else if changes.kill_privileges {
         let now = Seen::at(inode)?.permissions();
         let mut after = now & !SET_USER_ID;
-        // Without permission to execute, the bit once meant mandatory locking.
+        // Without group execute permission, the set-group-ID bit historically marks mandatory
+        // locking and is kept: see chown(2).
         if now & GROUP_EXECUTES != 0 {
             after &= !SET_GROUP_ID;
         }

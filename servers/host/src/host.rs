@@ -1,4 +1,4 @@
-//! The store.
+//! The store that serves a host directory.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -23,38 +23,38 @@ use crate::opened::{Handles, Opened};
 use crate::resolve::{Seen, changeable, magic, open_above, open_beneath, open_root, reopen};
 use crate::{change, make};
 
-/// How files are read and written.
+/// How the contents of files are accessed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Access {
-    /// By plain system calls, which wait in the kernel.
+    /// With plain system calls, which block the kernel thread.
     #[default]
     Plain,
-    /// By `kumihimo::fs`: in a microprocess, calls may go to the kernel in batches, or to a thread
-    /// that waits for the disk.
+    /// With `kumihimo::fs`: in a microprocess, calls may enter the kernel in batches or be handed
+    /// to a thread that waits for the disk.
     Kumihimo,
 }
 
-/// How a directory is served.
+/// Settings of a served directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// Whatever would change something is `EROFS`.
+    /// Refuse every change with `EROFS`.
     pub read_only: bool,
     /// How files are read and written.
     pub access: Access,
-    /// The client's kernel caches writes: it reads through handles that are for writing only, and
-    /// says itself where what is appended goes.
+    /// True if the client's kernel caches writes. It then also reads through handles that are
+    /// opened for writing only, and determines the offsets of appends itself.
     pub write_back: bool,
 }
 
-/// The flags of open(2) that the host is given. Not `O_DIRECT`, which would need aligned buffers:
-/// the host's cache is used. Not `O_NOATIME`, which is the owner's alone.
+/// The open(2) flags that are passed to the host. `O_DIRECT` is not passed, because it would
+/// require aligned buffers. `O_NOATIME` is not passed, because only the owner may use it.
 const PASSED: OFlags =
     OFlags::APPEND.union(OFlags::SYNC).union(OFlags::DSYNC).union(OFlags::DIRECTORY);
 
-/// How often a name is looked at anew that others change meanwhile.
+/// Number of attempts to look up a name that other processes change concurrently.
 const TRIES: usize = 64;
 
-/// A directory of this machine. See the crate's documentation.
+/// A served directory of the host. See the documentation of the crate.
 pub struct Host {
     nodes: Nodes,
     handles: Handles,
@@ -67,16 +67,15 @@ pub struct Host {
 impl Host {
     /// Serves the directory `path`. Raises the process's soft limit of open files to the hard one.
     ///
-    /// # Errors
-    /// As open(2), which must be allowed for reading. `NotADirectory`. `Unsupported`: a kernel
-    /// before Linux 5.8, which has no openat2(2) or does not tell mounts.
+    /// As open(2) for reading. `NotADirectory`. `Unsupported` before Linux 5.8, which lacks
+    /// openat2(2) or `STATX_ATTR_MOUNT_ROOT`.
     pub fn open(path: &Path, settings: Settings) -> io::Result<Host> {
         let (root, readable) = open_root(path)?;
         match open_beneath(&root, b".", OFlags::PATH | OFlags::DIRECTORY, Mode::empty()) {
             Err(Errno::NOSYS) => {
                 return Err(io::Error::new(
                     io::ErrorKind::Unsupported,
-                    "the kernel has no openat2(2)",
+                    "openat2(2) is unavailable; Linux 5.8 or later is required",
                 ));
             }
             other => drop(other?),
@@ -107,25 +106,25 @@ impl Host {
         Ok((inode, descriptor))
     }
 
-    /// As [`found`](Host::found), of a directory.
+    /// As [`found`](Host::found), for a directory.
     fn directory(&self, node: Node) -> Result<(Arc<Inode>, Arc<Descriptor>)> {
         let found = self.found(node)?;
         if found.0.identity.kind == Kind::Directory { Ok(found) } else { Err(Errno::NOTDIR) }
     }
 
-    /// One more reference to a node.
+    /// Counts one more reference to a node.
     fn referred(&self, inode: &Arc<Inode>) -> Result<Entry> {
         let seen = Seen::at(&*self.nodes.descriptor(inode)?)?;
         self.nodes.refer(inode)?;
         Ok(entry(inode, &seen))
     }
 
-    /// The directory above one that is not the root.
+    /// The parent of a directory other than the root.
     fn above(&self, directory: &Descriptor) -> Result<Entry> {
         let opened = self.nodes.spared(|| open_above(directory))?;
         let seen = Seen::at(&opened)?;
-        // The way up from there must lead to the root. Where it is the root of everything, it is
-        // its own parent.
+        // The path upwards must reach the served root. At the root of the host's file system, a
+        // directory is its own parent.
         let (mut at, mut below) = (seen.identity, None);
         let mut climbed = None;
         while at != self.nodes.root().identity {
@@ -145,7 +144,7 @@ impl Host {
     }
 }
 
-/// All of what `read` gives into a buffer of the size that `size` says, which may change in
+/// Calls `read` with a buffer of the size that `size` returns. Repeats if the size has changed in
 /// between.
 fn sized(
     size: impl Fn() -> Result<usize>,
@@ -188,7 +187,7 @@ impl Store for Host {
                     .nodes
                     .spared(|| open_beneath(&*above, name, OFlags::PATH, Mode::empty()))
                 {
-                    // Renamed or mounted over between the two looks.
+                    // The name was renamed or mounted over between the two system calls.
                     Err(Errno::XDEV | Errno::AGAIN) => continue,
                     opened => {
                         let opened = opened?;
@@ -289,11 +288,11 @@ impl Store for Host {
                 self.nodes.spared(|| reopen(&*descriptor, access | passed))
             }
             Kind::Symlink => Err(Errno::LOOP),
-            // The client's kernel has FIFOs, sockets and devices of its own.
+            // The client's kernel handles FIFOs, sockets and devices itself.
             _ => Err(Errno::NXIO),
         };
         let opened = match opened {
-            // Nobody may read it, and it will do for most.
+            // The file is not readable. Write-only access suffices for most clients.
             Err(Errno::ACCESS) if access == OFlags::RDWR && flags.contains(OFlags::WRONLY) => {
                 self.nodes.spared(|| reopen(&*descriptor, OFlags::WRONLY | passed))?
             }
@@ -334,7 +333,7 @@ impl Store for Host {
         offset: u64,
         take: &mut dyn FnMut(Listed<'_>) -> bool,
     ) -> Result<()> {
-        // What lies above the root has no number here.
+        // The directory above the root has no node.
         let above = (node == self.root()).then_some(node);
         self.handle(handle)?.list(offset, above, take)
     }
@@ -342,7 +341,7 @@ impl Store for Host {
     fn statistics(&self) -> Result<Statistics> {
         let host = rustix::fs::fstatvfs(&self.readable)?;
         Ok(Statistics {
-            // The unit of the counts.
+            // The unit of the block counts is `f_frsize`: see statvfs(3).
             block_size: u32::try_from(host.f_frsize).unwrap_or(u32::MAX),
             blocks: host.f_blocks,
             free: host.f_bfree,
@@ -393,7 +392,8 @@ impl Store for Host {
     }
 
     fn seek(&self, _: Node, handle: Handle, offset: u64, what: Seek) -> Result<u64> {
-        // The position is the handle's own, and neither reads nor writes use it.
+        // The seek changes the position of the host's descriptor only. Reads and writes use
+        // explicit offsets.
         let offset = i64::try_from(offset).map_err(|_| Errno::NXIO)?.cast_unsigned();
         rustix::fs::seek(
             &*self.handle(handle)?,

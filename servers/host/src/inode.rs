@@ -1,4 +1,4 @@
-//! An inode that somebody refers to.
+//! An inode with references.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use kumihimo_store::Node;
 
 use crate::resolve::Identity;
 
-/// A node's descriptor, counted as long as it is open.
+/// Descriptor of a node. Included in the count of descriptors while it is open.
 #[derive(Debug)]
 pub struct Descriptor {
     descriptor: OwnedFd,
@@ -35,7 +35,7 @@ impl Drop for Descriptor {
     }
 }
 
-/// A name that leads to an inode.
+/// A name that refers to an inode.
 #[derive(Clone, Debug)]
 pub struct Place {
     pub directory: Arc<Inode>,
@@ -56,17 +56,17 @@ impl Place {
 pub struct Inode {
     pub number: Node,
     pub identity: Identity,
-    /// Since the one that looks for descriptors to close last came by.
+    /// True if the descriptor was used since the last scan for descriptors to close.
     pub used: AtomicBool,
     state: Mutex<State>,
 }
 
-/// There is a descriptor or a place, always.
+/// The descriptor or the place is always present, so that the inode can be opened again.
 #[derive(Debug)]
 pub struct State {
     pub descriptor: Option<Arc<Descriptor>>,
     pub place: Option<Place>,
-    /// It stands in the queue of those whose descriptors may be closed.
+    /// True if the inode is in the queue of those whose descriptors may be closed.
     pub queued: bool,
 }
 
@@ -86,7 +86,7 @@ impl Inode {
     }
 }
 
-/// A loop instead of a recursion as deep as the tree.
+/// Iterative: the default recursive drop would overflow the stack for a deep tree.
 impl Drop for Inode {
     fn drop(&mut self) {
         let mut place = self.state().place.take();

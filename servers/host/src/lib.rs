@@ -1,29 +1,28 @@
-//! A directory of this machine as a [`Store`](kumihimo_store::Store), and never anything outside of
-//! it.
+//! Serves a directory of the host as a [`Store`](kumihimo_store::Store), and nothing outside of it.
 //!
-//! **Containment.** A name is one component, resolved relative to the descriptor of its directory
-//! by openat2(2), which follows no link and crosses no mount; or it is the last component of a call
-//! that follows none by its nature (mkdirat, unlinkat, renameat2). Symbolic links are handed out as
-//! links. What lies beneath a mount inside the directory is `EXDEV`: the numbers of inodes, the
-//! statistics and a sync are of one file system, and a server whose own mount point lies in what it
-//! serves would wait for itself. A directory that someone on the machine moves out of the tree
-//! while a client has it stays usable to that client, as an open directory does; its `..` is
-//! `ESTALE`, so nothing leads from it to what lies around it.
+//! **Containment.** A name is a single component. openat2(2) resolves it relative to the descriptor
+//! of its directory, follows no link and crosses no mount. Calls that never follow the last
+//! component (mkdirat, unlinkat, renameat2) get the name directly. Symbolic links are returned as
+//! links. Anything below a mount point inside the directory is `EXDEV`. There are two reasons:
+//! inode numbers, statistics and syncs cover one file system, and a server whose mount point is
+//! inside the served directory would wait for itself. A directory that another process moves out of
+//! the tree remains usable to a client that has it open. Its `..` is `ESTALE`, so no path leads
+//! from it to its surroundings.
 //!
-//! **Nodes** are inodes, by device, number and birth: hard links are one node. A node has its
-//! inode's number, unless that is taken (an inode that has gone, and whose number is used again
-//! while somebody still refers to it).
+//! **Nodes** are inodes, identified by device, number and birth time. Hard links share one node. A
+//! node has the number of its inode, unless that number is taken. It is taken if the number of a
+//! deleted inode is reused while the deleted inode still has references.
 //!
-//! **Descriptors.** A node holds an `O_PATH` descriptor. No more than half of what the process may
-//! have (`RLIMIT_NOFILE`, whose soft limit is raised to the hard one) go to nodes: those that were
-//! not used for long lose theirs, and get it back through their directory and name when needed. An
-//! inode without a name keeps its own. One whose name was changed on the machine meanwhile, not
-//! through the store, is `ESTALE` until it is looked up again. Where nothing is left to give back,
-//! `EMFILE` and `ENFILE` reach the client. Handles of files (open_by_handle_at(2)) would do without
-//! names, but need privileges, and many file systems have none.
+//! **Descriptors.** A node holds an `O_PATH` descriptor. At most half of the process's descriptors
+//! (`RLIMIT_NOFILE`, whose soft limit is raised to the hard one) are used for nodes. The
+//! descriptors of the least recently used nodes are closed, and opened again through directory and
+//! name on demand. An inode without a name keeps its descriptor. An inode whose name was changed on
+//! the host, and not through the store, is `ESTALE` until it is looked up again. If no descriptor
+//! can be closed, `EMFILE` and `ENFILE` reach the client. File handles (open_by_handle_at(2)) would
+//! not depend on names, but they require privileges, and many file systems do not support them.
 //!
-//! **Owners.** As root, what is made belongs to the caller. Without privileges it belongs to the
-//! server's user, and a change of owner fails as it does for that user.
+//! **Owners.** If the server runs as root, new files belong to the caller. Otherwise they belong to
+//! the server's user, and a change of owner fails as it does for that user.
 #![forbid(unsafe_code)]
 
 mod change;

@@ -1,4 +1,4 @@
-//! What is made.
+//! Creation of files, directories, links and devices.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -13,13 +13,14 @@ use crate::resolve::{Seen, magic, open_beneath, reopen};
 
 const SET_GROUP_ID: u32 = 0o2000;
 
-/// Makes `name` with exactly the mode and, as root, the owner it is to have, and gives an `O_PATH`
-/// descriptor and what it has become.
+/// Creates `name` with the given mode and, as root, the given owner. Returns an `O_PATH` descriptor
+/// and the attributes.
 ///
-/// The server's umask takes bits off a mode at first, and what root makes for someone else has no
-/// permissions at all until it is theirs: it never allows more than it will. It is set right
-/// afterwards, and only where needed. (A umask of 0 would be the whole process's, and the ids of
-/// the file system are the kernel thread's, which microprocesses share.)
+/// The umask of the server removes bits from the initial mode, and an inode that root creates for
+/// another user starts without permissions. The inode therefore never allows more than its final
+/// mode. Mode and owner are corrected afterwards, if necessary. (A umask of 0 would affect the
+/// whole process. File system IDs, setfsuid(2), belong to a kernel thread, which microprocesses
+/// share.)
 pub fn make(
     directory: &Descriptor,
     name: &[u8],
@@ -39,7 +40,7 @@ pub fn make(
     let is_mine = !as_root
         || (caller.uid, group)
             == (own, if inherits { group } else { rustix::process::getegid().as_raw() });
-    // Set-id bits wait for the owner.
+    // The set-ID bits are set after the owner: chown(2) clears them.
     let at_first = Mode::from_raw_mode(if is_mine { mode.unwrap_or(0) & 0o1777 } else { 0 });
     let made = begin(directory, name, what, at_first)?;
     let settled = (|| {
@@ -57,21 +58,21 @@ pub fn make(
             chmod(magic(&made), Mode::from_raw_mode(mode.unwrap_or(0) & 0o7777))?;
             seen = Seen::at(&made)?;
         }
-        // One opened for writing would keep it from being run, and be counted as a writer.
+        // A descriptor for writing would make execve(2) fail with ETXTBSY, and count as a writer.
         let path = if let New::File { .. } = what { reopen(&made, OFlags::PATH)? } else { made };
         Ok((path, seen))
     })();
     settled.inspect_err(|_| unmake(directory, name, what))
 }
 
-/// Takes away what could not be finished.
+/// Removes an inode whose creation failed half-way.
 fn unmake(directory: &Descriptor, name: &[u8], what: New<'_>) {
     let flags =
         if let New::Directory { .. } = what { AtFlags::REMOVEDIR } else { AtFlags::empty() };
     let _ = unlinkat(directory, name, flags);
 }
 
-/// A descriptor of what was made: of a file, the one that made it.
+/// Returns a descriptor of the new inode. For a file, it is the descriptor that created it.
 fn begin(directory: &Descriptor, name: &[u8], what: New<'_>, mode: Mode) -> Result<OwnedFd> {
     let before = coarse_now();
     let (kind, done) = match what {
@@ -89,8 +90,8 @@ fn begin(directory: &Descriptor, name: &[u8], what: New<'_>, mode: Mode) -> Resu
     done?;
     let made = open_beneath(directory, name, OFlags::PATH, Mode::empty());
     let made = made.inspect_err(|_| unmake(directory, name, what))?;
-    // Someone on the machine may have put something else there meanwhile, a hard link to what is
-    // not theirs say: that is not given away.
+    // Another process on the host may have replaced the name, for example by a hard link to a file
+    // of another user. The owner of such a file must not be changed.
     let seen = Seen::at(&made)?;
     let links = if kind == Kind::Directory { seen.links() <= 2 } else { seen.links() == 1 };
     let is_new = seen.identity.born.is_none_or(|born| born >= before);
@@ -101,13 +102,13 @@ fn begin(directory: &Descriptor, name: &[u8], what: New<'_>, mode: Mode) -> Resu
     if is_it { Ok(made) } else { Err(Errno::STALE) }
 }
 
-/// The clock by which file systems stamp.
+/// The clock that file systems use for timestamps.
 fn coarse_now() -> Time {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
     Time { seconds: now.tv_sec, nanoseconds: u32::try_from(now.tv_nsec).unwrap_or(0) }
 }
 
-/// A second name for the inode of a descriptor.
+/// Adds a name to the inode of a descriptor.
 pub fn link(inode: impl AsFd, directory: &Descriptor, name: &[u8]) -> Result<()> {
     rustix::fs::linkat(CWD, magic(inode), directory, name, AtFlags::SYMLINK_FOLLOW)
 }

@@ -1,4 +1,4 @@
-//! The table of nodes, and which of them have a descriptor.
+//! The table of nodes, and the management of their descriptors.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
@@ -12,23 +12,24 @@ use rustix::fs::{Mode, OFlags};
 use crate::inode::{Descriptor, Inode, Place};
 use crate::resolve::{Identity, Seen, open_beneath};
 
-/// Numbers of nodes that cannot have their inode's; below, the kernel's own.
+/// First number for nodes that cannot use their inode's number. Inode numbers are below it.
 const FIRST_OWN: u64 = 1 << 63;
 
-/// More directories above one another than any path has: a loop of names that were true at
-/// different times.
+/// Limit on the depth of a path, above every valid depth. A longer chain is a cycle of names that
+/// were valid at different times.
 const DEEPEST: usize = 1 << 16;
 
 pub struct Nodes {
     root: Arc<Inode>,
     table: Mutex<Table>,
-    /// Those that have a descriptor and could do without, in the order in which they got it or were
-    /// last passed over.
+    /// Nodes whose descriptors may be closed, in the order in which they got the descriptor or were
+    /// last skipped.
     queue: Mutex<VecDeque<Weak<Inode>>>,
-    /// Descriptors of nodes.
+    /// Number of open descriptors of nodes.
     open: Arc<AtomicUsize>,
     most: usize,
-    /// Counts names that went. What was seen before is no name to rely on after.
+    /// Number of names removed so far. A place that was read before a removal is not reliable after
+    /// it.
     departures: AtomicU64,
 }
 
@@ -38,14 +39,14 @@ struct Table {
     next_own: u64,
 }
 
-/// An inode that is about to lose a name, with the descriptor by which it will live on.
+/// An inode that is about to lose a name, with a descriptor that keeps it accessible.
 pub struct Departing {
     identity: Identity,
     descriptor: Arc<Descriptor>,
 }
 
 impl Nodes {
-    /// With the root alone, and at most about `most` descriptors.
+    /// Creates a table with the root, and a limit of about `most` descriptors.
     pub fn new(root: OwnedFd, most: usize) -> Result<Nodes> {
         let identity = Seen::at(&root)?.identity;
         let open = Arc::default();
@@ -55,7 +56,7 @@ impl Nodes {
             Descriptor::new(root, &open),
             None,
         ));
-        // It has no references to give back.
+        // The root has no counted references.
         let by_number = HashMap::from([(root.number, (Arc::clone(&root), 1))]);
         let by_inode = HashMap::from([((identity.device, identity.inode), root.number)]);
         let table = Mutex::new(Table { by_number, by_inode, next_own: FIRST_OWN });
@@ -77,7 +78,7 @@ impl Nodes {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The inode of a node that somebody refers to.
+    /// The inode of a node with references.
     pub fn inode(&self, node: Node) -> Result<Arc<Inode>> {
         let table = self.table();
         let (inode, _) = table.by_number.get(&node).ok_or(Errno::STALE)?;
@@ -85,17 +86,19 @@ impl Nodes {
         Ok(Arc::clone(inode))
     }
 
-    /// To be read before a name is looked at that [`place`](Nodes::place) is to get.
+    /// Number of removed names. Must be read before the lookup of a name that is then passed to
+    /// [`place`](Nodes::place).
     pub fn departures(&self) -> u64 {
         self.departures.load(Ordering::Acquire)
     }
 
-    /// Counts a reference to the inode that was seen, if it is known.
+    /// Counts a reference to the inode with the identity in `seen`, if the inode is in the table.
     pub fn known(&self, seen: &Seen) -> Option<(Arc<Inode>, Entry)> {
         self.table().refer(&seen.identity).map(|inode| (Arc::clone(&inode), entry(&inode, seen)))
     }
 
-    /// Counts a reference to the inode that was seen through `descriptor`.
+    /// Counts a reference to the inode with the identity in `seen`. Adds the inode with
+    /// `descriptor` if necessary.
     pub fn enter(&self, seen: &Seen, descriptor: OwnedFd) -> (Arc<Inode>, Entry) {
         let mut table = self.table();
         if let Some(inode) = table.refer(&seen.identity) {
@@ -103,7 +106,7 @@ impl Nodes {
             return (Arc::clone(&inode), entry(&inode, seen));
         }
         let Identity { device, inode, .. } = seen.identity;
-        // 0 and 1 mean something to others (no inode; the root of a FUSE mount).
+        // 0 and 1 are reserved: no inode, and the root of a FUSE mount.
         let is_free = (2..FIRST_OWN).contains(&inode)
             && device == self.root.identity.device
             && !table.by_number.contains_key(&Node(inode));
@@ -119,8 +122,8 @@ impl Nodes {
             Descriptor::new(descriptor, &self.open),
             None,
         ));
-        // One that had the number before has gone, and is not found again: it is left to its
-        // references.
+        // An earlier inode with this number no longer exists. It can no longer be found by its
+        // number, only by its node.
         table.by_inode.insert((device, inode), number);
         table.by_number.insert(number, (Arc::clone(&made), 1));
         drop(table);
@@ -128,7 +131,7 @@ impl Nodes {
         (made, entry)
     }
 
-    /// Counts one more reference to a node that somebody refers to.
+    /// Counts one more reference to a node that has references.
     pub fn refer(&self, inode: &Inode) -> Result<()> {
         self.table()
             .by_number
@@ -154,11 +157,12 @@ impl Nodes {
             table.by_inode.remove(&key);
         }
         drop(table);
-        // Its descriptor is closed here, under no lock.
+        // The descriptor is closed here, after the lock is released.
         drop(gone);
     }
 
-    /// `name` in `directory` leads to `inode`: it was seen after `departures` was read.
+    /// Records that `name` in `directory` refers to `inode`. The name was looked up after
+    /// `departures` was read.
     pub fn place(&self, inode: &Arc<Inode>, directory: &Arc<Inode>, name: &[u8], departures: u64) {
         if Arc::ptr_eq(inode, &self.root) {
             return;
@@ -177,7 +181,7 @@ impl Nodes {
         }
     }
 
-    /// A descriptor of the inode; opened again through its place if it was closed.
+    /// A descriptor of the inode. Opened again through the inode's place if it was closed.
     pub fn descriptor(&self, inode: &Arc<Inode>) -> Result<Arc<Descriptor>> {
         let mut missing = Vec::new();
         let mut at = Arc::clone(inode);
@@ -199,7 +203,7 @@ impl Nodes {
         Ok(descriptor)
     }
 
-    /// Opens an inode again where it was last seen.
+    /// Opens an inode again through its last known place.
     fn again(
         &self,
         inode: &Arc<Inode>,
@@ -226,13 +230,13 @@ impl Nodes {
         Ok(descriptor)
     }
 
-    /// What `name` leads to, before the name goes.
+    /// Looks up `name` before it is removed.
     pub fn departing(&self, directory: &Descriptor, name: &[u8]) -> Result<Option<Departing>> {
         let Ok(Seen { identity, .. }) = Seen::beneath(directory, name) else { return Ok(None) };
         let known = self.table().find(&identity);
         let descriptor = match known.map_or(Err(Errno::STALE), |inode| self.descriptor(&inode)) {
-            // Not known yet, but it may be looked up before the name goes; or the name by which it
-            // was last seen went behind our back, and it has this one for a moment.
+            // The inode is not in the table yet, but may be looked up before the removal. Or its
+            // recorded name was changed on the host, and only this name is valid.
             Err(Errno::STALE) => {
                 let found =
                     self.spared(|| open_beneath(directory, name, OFlags::PATH, Mode::empty()));
@@ -244,8 +248,8 @@ impl Nodes {
         Ok(Some(Departing { identity, descriptor }))
     }
 
-    /// The name went. One that looked it up meanwhile either finds that it did (`departures`), or
-    /// has set the place that is taken away here.
+    /// Records that the name was removed. A concurrent lookup either sees the changed `departures`,
+    /// or has recorded the place that is cleared here.
     pub fn departed(&self, departing: Option<Departing>, directory: &Inode, name: &[u8]) {
         self.departures.fetch_add(1, Ordering::AcqRel);
         let Some(Departing { identity, descriptor }) = departing else { return };
@@ -259,15 +263,15 @@ impl Nodes {
         }
     }
 
-    /// The name went, and the inode has another.
+    /// Records that the inode was renamed to `name` in `directory`.
     pub fn moved(&self, departing: Option<Departing>, directory: &Arc<Inode>, name: &[u8]) {
         let departures = self.departures.fetch_add(1, Ordering::AcqRel) + 1;
         let Some(Departing { identity, descriptor }) = departing else { return };
         let Some(inode) = self.table().find(&identity) else { return };
         let mut state = inode.state();
         state.descriptor.get_or_insert(descriptor);
-        // Whatever it is, it is not to be trusted: unless the new one can be set, the inode keeps
-        // its descriptor.
+        // The old place is invalid. Unless the new place is recorded, the inode keeps its
+        // descriptor.
         let gone = state.place.take();
         drop(state);
         drop(gone);
@@ -278,7 +282,7 @@ impl Nodes {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         queue.push_back(Arc::downgrade(inode));
         let open = self.open.load(Ordering::Relaxed);
-        // Most are of nodes that were forgotten.
+        // Most entries in a long queue belong to forgotten nodes.
         if queue.len() > 2 * open + 64 {
             queue.retain(|inode| inode.strong_count() > 0);
         }
@@ -288,8 +292,8 @@ impl Nodes {
         }
     }
 
-    /// Closes descriptors that were not used for long (second chance) until at most `most` are
-    /// open, or none is left to close.
+    /// Closes descriptors by the second-chance algorithm until at most `most` are open, or none can
+    /// be closed.
     fn close_some(&self, most: usize) {
         let mut closed = Vec::new();
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
@@ -313,7 +317,8 @@ impl Nodes {
         drop(closed);
     }
 
-    /// `call`, which opens something; where there is no descriptor left, nodes give theirs.
+    /// Runs `call`, which opens a descriptor. If none is free, closes descriptors of nodes and
+    /// tries again.
     pub fn spared<T>(&self, mut call: impl FnMut() -> Result<T>) -> Result<T> {
         loop {
             let open = self.open.load(Ordering::Relaxed);
@@ -348,7 +353,7 @@ impl Table {
     }
 }
 
-/// What is said of a node that was looked up or made.
+/// The entry for a node that was looked up or created.
 pub fn entry(inode: &Inode, seen: &Seen) -> Entry {
     Entry { generation: seen.identity.generation(), attributes: seen.attributes(inode.number) }
 }

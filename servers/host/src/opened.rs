@@ -11,17 +11,17 @@ use kumihimo::sync::{Mutex, PoisonError};
 use kumihimo_store::{Errno, Handle, Kind, Listed, Node, Result};
 use rustix::fs::{FileType, RawDir, SeekFrom};
 
-/// As much as one getdents(2) gives. A reader that takes less at once has it read again, so not
-/// much more than most take.
+/// Buffer size of a getdents(2) call. A client that reads less than this at a time makes the server
+/// read the rest again, so the buffer is no larger than common client buffers.
 const LISTING: usize = 8 << 10;
 
 #[derive(Debug)]
 pub enum Opened {
-    /// By plain system calls.
+    /// Accessed with plain system calls.
     Plain(File),
-    /// As a microprocess reads and writes.
+    /// Accessed like a file of a microprocess.
     Kumihimo(kumihimo::fs::File),
-    /// The lock is of its one position, and of the buffer.
+    /// The mutex protects the position of the descriptor and the buffer.
     Directory(OwnedFd, Mutex<Vec<u8>>),
 }
 
@@ -48,7 +48,7 @@ impl Opened {
                 Ok(0) => break,
                 Ok(n) => done += n,
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                // What was read is there; the next read reports the error.
+                // Report the bytes read so far. The next read reports the error.
                 Err(_) if done > 0 => break,
                 Err(e) => return Err(Errno::from_io_error(&e).unwrap_or(Errno::IO)),
             }
@@ -97,8 +97,8 @@ impl Opened {
         done.map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))
     }
 
-    /// Lists from `offset`, a position of the host's file system. `above`: the number that is told
-    /// for `..`, where not the host's.
+    /// Lists entries from `offset`, a position of the host's file system. `above` replaces the
+    /// inode number of `..`.
     pub fn list(
         &self,
         offset: u64,
@@ -108,8 +108,8 @@ impl Opened {
         let Opened::Directory(descriptor, buffer) = self else { return Err(Errno::NOTDIR) };
         let mut buffer = buffer.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(errno) = rustix::fs::seek(descriptor, SeekFrom::Start(offset)) {
-            // Of a directory that was removed meanwhile ext4 knows no such places any more
-            // (ext4_dir_llseek).
+            // After a directory has been removed, ext4 rejects positions in it (ext4_dir_llseek).
+            // Such a directory has no entries.
             return if rustix::fs::fstat(descriptor)?.st_nlink == 0 { Ok(()) } else { Err(errno) };
         }
         let mut listing = RawDir::new(descriptor, buffer.spare_capacity_mut());
@@ -139,7 +139,7 @@ fn kind(of: FileType) -> Option<Kind> {
     })
 }
 
-/// All that is open, by number.
+/// All open files and directories by number.
 #[derive(Default)]
 pub struct Handles(Mutex<(HashMap<Handle, Arc<Opened>>, u64)>);
 
@@ -156,7 +156,7 @@ impl Handles {
         handles.get(&handle).cloned().ok_or(Errno::BADF)
     }
 
-    /// Closed once nobody uses it any more.
+    /// Removes a handle. The file is closed when no other thread uses it.
     pub fn remove(&self, handle: Handle) {
         let removed = self.0.lock().unwrap_or_else(PoisonError::into_inner).0.remove(&handle);
         drop(removed);

@@ -1,4 +1,4 @@
-//! From a directory and a name to an inode, and from an inode to what is known of it.
+//! Resolves names to inodes, and reads attributes of inodes.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
@@ -8,24 +8,25 @@ use rustix::fs::{
     makedev, openat, openat2, statx,
 };
 
-/// Below the directory, through no link, on one file system.
+/// Resolution flags: stay below the directory, follow no link, and stay on one file system.
 const CONTAINED: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_MAGICLINKS)
     .union(ResolveFlags::NO_SYMLINKS)
     .union(ResolveFlags::NO_XDEV);
 
-/// `name` if it is one component. Containment does not rely on the sender of names.
+/// Returns `name` if it is a single component. The check makes containment independent of the
+/// client.
 pub fn component(name: &[u8]) -> Result<&[u8]> {
     let is_one = !name.is_empty() && !name.contains(&b'/') && !name.contains(&0);
     if is_one { Ok(name) } else { Err(Errno::INVAL) }
 }
 
-/// As [`component`], for what changes a directory.
+/// As [`component`], for calls that change a directory.
 pub fn changeable(name: &[u8]) -> Result<&[u8]> {
     if name == b"." || name == b".." { Err(Errno::INVAL) } else { component(name) }
 }
 
-/// Opens or makes what `name`, one component, is in `directory`.
+/// Opens or creates `name`, a single component, in `directory`.
 pub fn open_beneath(
     directory: impl AsFd,
     name: &[u8],
@@ -36,26 +37,25 @@ pub fn open_beneath(
     openat2(directory, component(name)?, flags, mode, CONTAINED)
 }
 
-/// The directory above, wherever it is: the caller checks.
+/// Opens the parent directory, wherever it is. The caller checks the result.
 pub fn open_above(directory: impl AsFd) -> Result<OwnedFd> {
     openat(directory, "..", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// A path to the inode of an open descriptor, of one opened by `O_PATH` too: for calls that take
-/// only a path. Following it ends at the inode, a symbolic link included. Named anew each time: a
-/// process that forks has another `/proc/self`.
+/// A path to the inode of an open descriptor (also an `O_PATH` descriptor), for system calls that
+/// accept only a path. Following the path ends at the inode, even at a symbolic link. Built for
+/// each use, because `/proc/self` changes after a fork.
 pub fn magic(descriptor: impl AsFd) -> String {
     format!("/proc/self/fd/{}", descriptor.as_fd().as_raw_fd())
 }
 
-/// Opens the inode of a descriptor once more, for something else.
+/// Opens the inode of a descriptor again with other flags.
 pub fn reopen(descriptor: impl AsFd, flags: OFlags) -> Result<OwnedFd> {
     rustix::fs::open(magic(descriptor), flags | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())
 }
 
-/// Which inode, among all that ever had its number. Where the file system does not tell of births,
-/// those that had the number one after the other are taken for one, unless they are of different
-/// kinds.
+/// Identity of an inode among all inodes with the same number. If the file system does not report
+/// birth times, successive inodes with one number and the same type are considered equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {
     pub device: (u32, u32),
@@ -65,7 +65,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Two inodes with one number differ in this.
+    /// A number that differs between inodes with the same inode number.
     pub fn generation(&self) -> u64 {
         let nanoseconds = |born: Time| {
             born.seconds.wrapping_mul(1_000_000_000).wrapping_add(born.nanoseconds.into())
@@ -74,21 +74,21 @@ impl Identity {
     }
 }
 
-/// What statx(2) said of an inode.
+/// Attributes reported by statx(2).
 pub struct Seen {
     pub identity: Identity,
-    /// Something is mounted there, and this is its root.
+    /// True if the inode is the root of a mount.
     pub is_mount: bool,
     statx: Statx,
 }
 
 impl Seen {
-    /// Of an open descriptor.
+    /// Attributes of an open descriptor.
     pub fn at(descriptor: impl AsFd) -> Result<Seen> {
         Seen::of(&descriptor, b"", AtFlags::EMPTY_PATH)
     }
 
-    /// Of `name`, one component.
+    /// Attributes of `name`, a single component.
     pub fn beneath(directory: impl AsFd, name: &[u8]) -> Result<Seen> {
         Seen::of(&directory, component(name)?, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT)
     }
@@ -135,8 +135,8 @@ impl Seen {
             links: seen.stx_nlink,
             uid: seen.stx_uid,
             gid: seen.stx_gid,
-            // The kernel's numbers of devices have 12 and 20 bits, which makedev(3) puts into the
-            // lower 32.
+            // Linux device numbers have a 12-bit major and a 20-bit minor part, which makedev(3)
+            // puts into the lower 32 bits.
             device: (makedev(seen.stx_rdev_major, seen.stx_rdev_minor) & u64::from(u32::MAX))
                 as u32,
             block_size: seen.stx_blksize,
@@ -148,7 +148,7 @@ fn time(stamp: StatxTimestamp) -> Time {
     Time { seconds: stamp.tv_sec, nanoseconds: stamp.tv_nsec }
 }
 
-/// Opens the directory that is to be served: to be resolved from, and to be synced.
+/// Opens the directory to be served: with `O_PATH` for name resolution, and for reading for syncs.
 pub fn open_root(path: &std::path::Path) -> Result<(OwnedFd, OwnedFd)> {
     let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
     let readable = openat(CWD, path, flags | OFlags::RDONLY, Mode::empty())?;

@@ -1,9 +1,9 @@
 //! `kumi serve kv`: an in-memory key-value server that speaks Redis's protocol, RESP2 and RESP3,
 //! with a microprocess for each connection.
 //!
-//! Written as any user of Kumihimo would write it: plain blocking code, and nothing that users
-//! cannot import. A connection's loop (`serve/connection.rs`) reads, runs every command that has
-//! arrived whole, and writes all replies at once.
+//! The server is an ordinary application of Kumihimo: blocking code on the public API. The loop of
+//! a connection (`serve/connection.rs`) reads, runs every complete command in the buffer, and
+//! writes all replies together.
 //!
 //! ```
 //! use std::io::{Read, Write};
@@ -11,7 +11,7 @@
 //!
 //! let settings = Settings { listen: Some(([127, 0, 0, 1], 0).into()), ..Settings::default() };
 //! let running = Server::start(settings)?;
-//! let mut client = kumihimo::net::TcpStream::connect(running.address().expect("it listens"))?;
+//! let mut client = kumihimo::net::TcpStream::connect(running.address().expect("an address"))?;
 //! client.write_all(b"SET greeting hello\r\nGET greeting\r\nSHUTDOWN\r\n")?;
 //! let mut replies = String::new();
 //! client.read_to_string(&mut replies)?;

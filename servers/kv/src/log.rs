@@ -1,6 +1,6 @@
-//! The append log: each change as the command that makes it, in the order in which the changes were
-//! made, so that running the file again makes the same data. One microprocess writes; all that
-//! piles up while it does goes out together.
+//! The append log: a file with the command of each change, in the order of the changes. Running the
+//! file's commands reproduces the data. One microprocess writes the file. All records that
+//! accumulate during a write go into the next write.
 
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -14,45 +14,45 @@ use kumihimo::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::protocol::reply::Reply;
 
-/// When a change is safe on the disk.
+/// When a change is durable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Sync {
-    /// Before the client hears of it. Changes of many clients share one fdatasync(2).
+    /// Before the client receives the reply. Changes of many clients share one fdatasync(2).
     Always,
-    /// Within a second or two
+    /// Within a second or two of the reply
     #[default]
     Everysec,
-    /// When the kernel likes
+    /// Whenever the kernel writes it back
     No,
 }
 
-/// More than this may not wait to be written; a change then waits.
+/// Limit on the bytes that wait to be written. At the limit, commands that change data wait.
 const MOST_PENDING: usize = 64 << 20;
 const SYNC_EVERY: Duration = Duration::from_secs(1);
-/// How often a write that failed is tried again.
+/// Interval between attempts after a failed write.
 const TRY_AGAIN: Duration = Duration::from_millis(200);
 
-/// What a client is told that wants to change something while the log cannot be written.
+/// The error for a command that changes data while the log cannot be written.
 pub const REFUSED: &str = "MISCONF Errors writing to the append log";
 
-/// A log that is being written.
+/// A log that is open for writing.
 pub struct Log {
     sync: Sync,
     path: PathBuf,
     state: Mutex<State>,
-    /// There is something to write, or the end is wanted.
+    /// Signalled when there is something to write or the log is to end.
     more: Condvar,
-    /// More is written, or it failed.
+    /// Signalled when more has been written, or when a write has failed.
     advanced: Condvar,
     failing: AtomicBool,
 }
 
 struct State {
-    /// Not yet taken by the writer.
+    /// Records that the writer has not taken yet.
     pending: Reply,
-    /// In which database the next command in the file would act.
+    /// Database in which the next command in the file would run.
     database: u8,
-    /// Bytes appended since the start; those of them that are as safe as `sync` wants.
+    /// Bytes appended since the start, and the part of them that is as durable as `sync` requires.
     appended: u64,
     safe: u64,
     failed: Option<String>,
@@ -61,11 +61,12 @@ struct State {
 }
 
 impl Log {
-    /// For `path`, which is locked, and read up to `length`; [`write`](Log::write) does the work.
+    /// Creates the log for `path`, whose file is locked and has been replayed up to `length`.
+    /// [`write`](Log::write) does the writing.
     pub fn new(path: &Path, sync: Sync) -> Log {
         let state = State {
             pending: Reply::default(),
-            // Nobody knows what the file ends with: the first change says where it acts.
+            // The last `SELECT` in the file is not recorded: the first change begins with one.
             database: u8::MAX,
             appended: 0,
             safe: 0,
@@ -83,10 +84,10 @@ impl Log {
         }
     }
 
-    /// Opens `path` for it alone.
+    /// Opens `path` and locks it against other servers.
     ///
     /// # Errors
-    /// As open(2); `AddrInUse` if another process has it.
+    /// As open(2); `AddrInUse` if another process holds the lock.
     pub fn open(path: &Path) -> io::Result<File> {
         let file =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
@@ -103,8 +104,8 @@ impl Log {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds `command`, which changed database `number`. Called under the locks of what it changed,
-    /// so that the order is right.
+    /// Appends `command`, which changed database `number`. The caller holds the locks of the
+    /// changed shards, so records are in the order of the changes.
     pub fn append(&self, number: u8, command: &[&[u8]]) {
         let mut state = self.lock();
         let before = state.pending.bytes.len();
@@ -119,26 +120,25 @@ impl Log {
         }
     }
 
-    /// Whether changes are refused, because the last ones could not be written.
+    /// Returns whether changes are refused because the last write failed.
     pub fn is_failing(&self) -> bool {
         self.failing.load(Relaxed)
     }
 
-    /// What is said of the last write: nothing if it went well.
+    /// Error message of the last write; `None` if it succeeded.
     pub fn failure(&self) -> Option<String> {
         self.lock().failed.clone()
     }
 
-    /// The policy.
+    /// The sync policy.
     pub fn sync(&self) -> Sync {
         self.sync
     }
 
-    /// Waits until the caller's changes are as safe as a client that hears of them may expect.
+    /// Waits until the caller's changes are as durable as the sync policy promises to clients.
     ///
     /// # Errors
-    /// They could not be written. They still are, and will be tried again, in the memory of this
-    /// process.
+    /// If the changes could not be written. They remain in memory, and the writer tries again.
     pub fn settle(&self) -> Result<(), String> {
         let mut state = self.lock();
         let mine = state.appended;
@@ -157,11 +157,11 @@ impl Log {
         }
     }
 
-    /// Writes what is appended to `file`, behind its first `good` bytes, until [`end`](Log::end).
-    /// Run by a microprocess of its own.
+    /// Writes appended records to `file`, after its first `good` bytes, until [`end`](Log::end).
+    /// Runs in a dedicated microprocess.
     pub fn write(&self, file: &File, mut good: u64) {
         let mut synced = Instant::now();
-        // Written since then.
+        // True if bytes were written after the last fdatasync(2).
         let mut dirty = false;
         loop {
             let mut state = self.lock();
@@ -193,7 +193,8 @@ impl Log {
             };
             let mut outcome = trial();
             while let Err(e) = &outcome {
-                // Nothing of it may stay: half a command would be the end for a reader of the file.
+                // The partial write must not stay: a reader of the file stops at an incomplete
+                // command.
                 let cut = file.set_len(good);
                 if !self.failed(e, cut.err().as_ref()) {
                     break;
@@ -212,7 +213,7 @@ impl Log {
                 state.safe = upto;
                 if state.failed.take().is_some() {
                     self.failing.store(false, Relaxed);
-                    eprintln!("kv: {}: written again", self.path.display());
+                    eprintln!("kv: {}: can be written again", self.path.display());
                 }
             }
             state.ended = state.ending && (outcome.is_err() || state.pending.bytes.is_empty());
@@ -223,17 +224,18 @@ impl Log {
         }
     }
 
-    /// A write failed: says so, once, and waits a while. Whether to try again.
+    /// Handles a failed write: reports the first failure and waits for a while. Returns whether to
+    /// try again.
     fn failed(&self, e: &io::Error, cut: Option<&io::Error>) -> bool {
         let mut state = self.lock();
         if state.failed.is_none() {
             eprintln!(
-                "kv: {}: {e}: changes are refused until it can be written again",
+                "kv: {}: {e}: changes are refused until the log can be written again",
                 self.path.display()
             );
             if let Some(cut) = cut {
                 eprintln!(
-                    "kv: {}: {cut}: the end of a command may be missing in it",
+                    "kv: {}: {cut}: the file may end with an incomplete command",
                     self.path.display()
                 );
             }
@@ -246,10 +248,10 @@ impl Log {
         !waited.unwrap_or_else(PoisonError::into_inner).0.ending
     }
 
-    /// Everything is written and safe, and the writer has ended.
+    /// Waits until all records are durable and the writer has ended.
     ///
     /// # Errors
-    /// What could not be written, which is lost.
+    /// If records could not be written. They are lost.
     pub fn end(&self) -> io::Result<()> {
         let mut state = self.lock();
         state.ending = true;

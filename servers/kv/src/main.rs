@@ -1,4 +1,4 @@
-//! The server as a program of its own, as `kumi serve kv`.
+//! The server as a separate program, equivalent to `kumi serve kv`.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use kumihimo_kv::Options;
 
-/// An in-memory key-value server that speaks Redis's protocol: a microprocess for each connection
+/// An in-memory key-value server with Redis's protocol; each connection is a microprocess
 #[derive(Parser)]
 #[command(name = "kumihimo-kv", version)]
 struct Cli {

@@ -1,4 +1,4 @@
-//! `serve kv` on the command line.
+//! Command-line options of `serve kv`.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use kumihimo::thread;
 use crate::log::Sync;
 use crate::server::{Server, Settings};
 
-/// What can be said on the command line.
+/// Parsed options.
 #[derive(Args, Debug)]
 pub struct Options {
     /// Listen for TCP here; port 0 takes a free one. [default: 127.0.0.1:6379, unless --unix is
@@ -22,37 +22,34 @@ pub struct Options {
     /// Listen for UNIX streams here
     #[arg(long, value_name = "PATH")]
     unix: Option<PathBuf>,
-    /// Store nothing more beyond so many bytes (k, m, g: units of 1024); 0: no limit
+    /// Memory limit in bytes, beyond which writes are refused (k, m, g: units of 1024); 0: no limit
     #[arg(long, value_name = "N", default_value = "0", value_parser = bytes)]
     maxmemory: usize,
-    /// Write changes down there, and begin with what was written down
+    /// File to append changes to; replayed at start
     #[arg(long, value_name = "FILE")]
     append_log: Option<PathBuf>,
-    /// When a change in the append log is safe on the disk
+    /// When a change in the append log is durable
     #[arg(long, value_enum, value_name = "WHEN", default_value = "everysec")]
     sync: Sync,
-    /// How many may be connected at once
+    /// Maximum number of connected clients
     #[arg(long, value_name = "N", default_value = "10000", value_parser = at_least_one)]
     max_connections: usize,
 }
 
 fn at_least_one(text: &str) -> Result<usize, String> {
-    text.parse()
-        .ok()
-        .filter(|n| *n > 0)
-        .ok_or_else(|| "a whole number above 0 is wanted".to_owned())
+    text.parse().ok().filter(|n| *n > 0).ok_or_else(|| "expected a whole number above 0".to_owned())
 }
 
 fn bytes(text: &str) -> Result<usize, String> {
     kumihimo_config::bytes(text)
-        .ok_or_else(|| "a number of bytes is wanted, as 1000000, 64m or 2g".to_owned())
+        .ok_or_else(|| "expected a number of bytes, for example 1000000, 64m or 2g".to_owned())
 }
 
-/// Serves until SIGTERM, SIGINT or `SHUTDOWN`. Prints where it listens once it does. Blocks the
-/// calling kernel thread.
+/// Serves until SIGTERM, SIGINT or `SHUTDOWN`. Prints the listening addresses once the server
+/// accepts connections. Blocks the calling kernel thread.
 ///
 /// # Errors
-/// As [`Server::start`] and [`Running::wait`](crate::Running::wait), in words.
+/// As [`Server::start`] and [`Running::wait`](crate::Running::wait), as text.
 pub fn run(options: Options) -> Result<(), String> {
     let served = thread::spawn(move || serve(options)).join();
     served.map_err(|_| "the server panicked".to_owned())?.map_err(|e| e.to_string())
@@ -68,7 +65,7 @@ fn serve(options: Options) -> io::Result<()> {
         sync: options.sync,
         max_connections: options.max_connections,
     };
-    // Before anything can be asked to end.
+    // Signals must be caught before any client can connect.
     let signals = [signal::stream(Kind::TERMINATE)?, signal::stream(Kind::INTERRUPT)?];
     let path = settings.append_log.clone();
     let running = Server::start(settings)?;
@@ -76,17 +73,17 @@ fn serve(options: Options) -> io::Result<()> {
         let path = path.display();
         if found.dropped > 0 {
             eprintln!(
-                "kv: {path}: {} bytes at the end were no whole command and are dropped",
+                "kv: {path}: {} bytes of an incomplete command at the end are dropped",
                 found.dropped
             );
         }
         if let Some(kept) = &found.kept {
             eprintln!(
-                "kv: {path}: they do not look like the begin of one either, and are kept in {}",
+                "kv: {path}: the dropped bytes are not the beginning of a command either and are saved in {}",
                 kept.display()
             );
         }
-        eprintln!("kv: {path}: {} commands read", found.commands);
+        eprintln!("kv: {path}: {} commands replayed", found.commands);
     }
     if let Some(address) = running.address() {
         println!("listening {address}");

@@ -13,20 +13,20 @@ use crate::data::databases::Databases;
 use crate::data::key::{Time, now};
 use crate::log::Sync;
 
-/// How a server is to be.
+/// Settings of a server.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where it listens for TCP; port 0 takes a free one.
+    /// TCP address to listen on; port 0 selects a free port.
     pub listen: Option<SocketAddr>,
-    /// Where it listens for UNIX streams.
+    /// Path of the UNIX socket to listen on.
     pub unix: Option<PathBuf>,
-    /// Bytes beyond which nothing is stored any more; 0 for no limit.
+    /// Memory limit in bytes, beyond which writes are refused; 0 for no limit.
     pub max_memory: usize,
-    /// Where changes are written down.
+    /// File to which changes are appended.
     pub append_log: Option<PathBuf>,
-    /// When they are safe there.
+    /// When a change in the append log is durable.
     pub sync: Sync,
-    /// How many may be connected at once.
+    /// Maximum number of connected clients.
     pub max_connections: usize,
 }
 
@@ -43,9 +43,9 @@ impl Default for Settings {
     }
 }
 
-/// What all connections share.
+/// State that all connections share.
 pub struct Server {
-    /// How it is to be.
+    /// The settings.
     pub settings: Settings,
     /// The data.
     pub databases: Databases,
@@ -53,9 +53,9 @@ pub struct Server {
     pub clients: Arc<Clients>,
     /// Publish and subscribe.
     pub channels: Channels,
-    /// What it did so far.
+    /// Statistics.
     pub stats: Stats,
-    /// When it began.
+    /// Time at which the server started.
     pub since: Time,
     /// Address of the TCP listener.
     pub(crate) address: OnceLock<SocketAddr>,
@@ -63,15 +63,15 @@ pub struct Server {
     stopped: Condvar,
 }
 
-/// What a server did so far.
+/// Statistics since the start.
 #[derive(Default)]
 pub struct Stats {
-    /// Commands run.
+    /// Number of commands that have run.
     pub commands: AtomicU64,
 }
 
 impl Server {
-    /// A server with empty databases.
+    /// Creates a server with empty databases.
     pub(crate) fn new(settings: Settings) -> Server {
         Server {
             databases: Databases::default(),
@@ -86,24 +86,24 @@ impl Server {
         }
     }
 
-    /// Where it listens for TCP; 0 if it does not.
+    /// The TCP port on which the server listens; 0 if it does not listen on TCP.
     pub fn port(&self) -> u16 {
         self.address.get().map_or(0, SocketAddr::port)
     }
 
-    /// Whether no more may be stored.
+    /// Returns whether memory use exceeds the limit.
     #[inline]
     pub fn is_full(&self) -> bool {
         self.settings.max_memory != 0 && self.databases.shared.memory() > self.settings.max_memory
     }
 
-    /// Requests the end of the server, which [`Running::wait`](crate::Running::wait) awaits.
+    /// Requests a shutdown, for which [`Running::wait`](crate::Running::wait) waits.
     pub fn stop(&self) {
         *self.stopping.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.stopped.notify_all();
     }
 
-    /// Waits until it is asked to end, `time` at most. Whether it was.
+    /// Waits for a shutdown request, at most for `time`. Returns whether there was one.
     pub(crate) fn stops_within(&self, time: Duration) -> bool {
         let stopping = self.stopping.lock().unwrap_or_else(PoisonError::into_inner);
         *self

@@ -1,4 +1,4 @@
-//! The append log: what was acknowledged is there again, however the server ended.
+//! The append log: acknowledged changes survive every kind of shutdown and crash.
 
 mod beside;
 
@@ -10,7 +10,7 @@ use beside::{Client, Folder, KV, Reply, Served, encoded, text, until};
 use kumihimo_tests::rounds;
 use rustix::process::Signal;
 
-/// A command of each kind that changes something, and what is there then.
+/// Runs one command of each kind that changes data. Returns the resulting contents.
 fn change_everything(client: &mut Client) -> Vec<Reply> {
     for command in [
         "set a 1",
@@ -56,7 +56,8 @@ fn contents(client: &mut Client) -> Vec<Reply> {
             let ttl = client.ask(&[b"ttl".as_slice(), key.bytes()]);
             let text = client.ask(&[b"get".as_slice(), key.bytes()]);
             let list = client.ask(&[b"lrange".as_slice(), key.bytes(), b"0", b"-1"]);
-            // Whether it expires, not when.
+            // The expiry is compared as present or absent: remaining times differ between the two
+            // runs.
             all.extend([
                 key.clone(),
                 text,
@@ -80,7 +81,7 @@ fn restart_restores_everything() {
         let log = text(&folder.file(sync));
         let server = start(&log, sync);
         let before = change_everything(&mut server.client());
-        // Gracefully: then nothing is lost whatever the policy.
+        // A graceful shutdown loses nothing under any sync policy.
         server.signal(Signal::TERM);
         assert!(server.ended().0.success());
         let server = start(&log, sync);
@@ -88,17 +89,17 @@ fn restart_restores_everything() {
         server.client().ask(&["flushall"]);
         server.client().give(&["shutdown"]);
         let (status, said) = server.ended();
-        assert!(status.success() && said.contains("commands read"), "{said}");
+        assert!(status.success() && said.contains("commands replayed"), "{said}");
         assert_eq!(contents(&mut start(&log, sync).client()), []);
     }
 }
 
 #[test]
-fn redis_reads_it_too() {
+fn redis_replays_the_log() {
     let folder = Folder::new("redis-reads");
     if Command::new("redis-server").arg("--version").output().is_err() {
         return kumihimo_tests::skip(
-            "redis_reads_it_too",
+            "redis_replays_the_log",
             "no redis-server (apt-get install redis-server)",
         );
     }
@@ -112,9 +113,9 @@ fn redis_reads_it_too() {
         String::from_utf8_lossy(&found.stdout).contains("AOF is valid") || found.status.success(),
         "{found:?}"
     );
-    let redis = Served::redis("redis_reads_it_too", &folder).expect("it is here");
+    let redis = Served::redis("redis_replays_the_log", &folder).expect("it is here");
     let mut client = redis.client();
-    // As a client would, which is how Redis reads its own.
+    // Send the log as a client does, which is how Redis replays its own log.
     client.send(&std::fs::read(&log).expect("the log"));
     client.ask(&["echo", "the end"]);
     until("it has read all", || client.reply() == Reply::bulk("the end"));
@@ -133,8 +134,7 @@ fn acknowledged_changes_survive_kill_9() {
             for (i, acknowledged) in acknowledged.iter().enumerate() {
                 let mut client = server.client();
                 scope.spawn(move || {
-                    // One counter each, which the other end of the machine's life must not set
-                    // back.
+                    // One counter for each client: a crash must not set it back.
                     loop {
                         let key = format!("counter:{i}");
                         if !client.try_send(&encoded(&["incr", &key]).repeat(3)) {
@@ -151,7 +151,7 @@ fn acknowledged_changes_survive_kill_9() {
                     }
                 });
             }
-            // Under load, at any moment.
+            // Kill at a random moment under load.
             std::thread::sleep(Duration::from_micros(20_000 + round.random.below(80_000)));
             server.signal(Signal::KILL);
         });
@@ -166,7 +166,7 @@ fn acknowledged_changes_survive_kill_9() {
                 }
                 _ => 0_u64,
             };
-            // Three were under way at most.
+            // Up to three increments were not acknowledged at the kill.
             assert!((sure..=sure + 3).contains(&there), "{sure} acknowledged, {there} there");
             acknowledged.store(there, Ordering::SeqCst);
         }
@@ -176,7 +176,7 @@ fn acknowledged_changes_survive_kill_9() {
 }
 
 #[test]
-fn a_tail_cut_off_at_any_byte() {
+fn log_truncated_at_any_byte_is_replayed() {
     let folder = Folder::new("tail");
     let log = folder.file("log");
     let server = start(&text(&log), "always");
@@ -188,7 +188,7 @@ fn a_tail_cut_off_at_any_byte() {
     server.kill();
     let whole = std::fs::read(&log).expect("the log");
     assert_eq!(whole.len(), second);
-    // Every byte of the last one, and where the others begin and end.
+    // Truncate at every byte of the last command, and around the boundaries of the others.
     for length in [0, 1, 22, 23, 24, first - 1].into_iter().chain(first..=second) {
         std::fs::write(&log, &whole[..length]).expect("a file");
         let server = start(&text(&log), "no");
@@ -200,12 +200,12 @@ fn a_tail_cut_off_at_any_byte() {
             "{length}"
         );
         let left = std::fs::metadata(&log).expect("the log").len() as usize;
-        // Before the first one stands `SELECT 0`, a command as well.
+        // The first change is preceded by `SELECT 0`, which is a command as well.
         assert!(left <= length && [0, 23, first, second].contains(&left), "{left} of {length}");
         client.give(&["shutdown"]);
         let (_, said) = server.ended();
         let told =
-            format!("{} bytes at the end were no whole command and are dropped", length - left);
+            format!("{} bytes of an incomplete command at the end are dropped", length - left);
         assert_eq!(said.contains(&told), length != left, "{length}: {said}");
     }
 }
@@ -237,7 +237,7 @@ fn malformed_tail_is_cut_off_and_kept() {
             [Reply::bulk("1"), Reply::bulk("2")]
         );
         server.kill();
-        // What is not just cut off is kept for inspection.
+        // Bytes that are not the beginning of a command are saved for inspection.
         let kept = folder.file(&format!("log.dropped-{good}"));
         let begins = tail.starts_with(b"*1\r\n$1") || tail.starts_with(&[0]);
         assert_eq!(std::fs::read(&kept).ok(), (!begins).then(|| tail.to_vec()), "{tail:?}");
@@ -246,7 +246,7 @@ fn malformed_tail_is_cut_off_and_kept() {
 }
 
 #[test]
-fn one_log_has_one_server() {
+fn second_server_on_a_log_is_refused() {
     let folder = Folder::new("two");
     let log = text(&folder.file("log"));
     let server = start(&log, "no");
@@ -277,8 +277,8 @@ fn one_log_has_one_server() {
 }
 
 #[test]
-fn no_space_left_for_the_log() {
-    let test = "no_space_left_for_the_log";
+fn full_disk_refuses_changes() {
+    let test = "full_disk_refuses_changes";
     let folder = Folder::new("space");
     let place = text(&folder.0);
     let mount = "mount -t tmpfs -o size=128k tmpfs \"$1\" && head -c 64k /dev/zero >\"$1/ballast\"";
@@ -304,26 +304,27 @@ fn no_space_left_for_the_log() {
                 Reply::Line('-', refused) => break refused,
                 other => panic!("{other:?}"),
             }
-            // With `everysec` replies do not wait for the log's writer, which may be behind by any
-            // number of commands on a busy machine.
+            // With `everysec`, replies do not wait for the log's writer, which may lag behind on a
+            // busy machine.
             assert!(sync == "everysec" || stored < 100, "100 kB in 64");
         };
         assert_eq!(
             refused,
             "MISCONF Errors writing to the append log: No space left on device (os error 28)"
         );
-        // One that was told so after the fact has lost its connection; reads go on, changes do not.
+        // A client whose change failed after it ran has been disconnected. Reads still work,
+        // changes do not.
         let mut client = server.client();
         assert_eq!(client.ask(&["get", "first"]), Reply::bulk("1"));
         assert_eq!(client.ask(&["set", "more", "1"]), Reply::error(&refused));
-        // What is in the file is whole.
+        // The file contains complete commands only.
         until("it ends with a whole command", || {
             let log = std::fs::read(inside("log")).expect("the log");
             log.windows(value.len() + 4).last().is_some_and(|end| end.ends_with(b"x\r\n"))
         });
         std::fs::remove_file(inside("ballast")).expect("it is there");
         until("there is room again", || client.ask(&["set", "more", "1"]) == Reply::ok());
-        // It goes with the server's mounts, but not while it is open.
+        // The mount disappears with the server, but not while a file in it is open.
         let log = std::fs::File::open(inside("log")).expect("the log");
         server.signal(Signal::TERM);
         let (status, said) = server.ended();

@@ -1,11 +1,11 @@
-//! The same random commands to our server and to Redis: the same replies.
+//! Sends the same random commands to Kumihimo's server and to Redis, and compares the replies.
 
 mod beside;
 
 use beside::{Client, Folder, Reply, Served};
 use kumihimo_tests::{Random, rounds};
 
-/// Words that are worth a try as an argument.
+/// A random argument: ordinary values and edge cases.
 fn value(random: &mut Random) -> Vec<u8> {
     let odd: [&[u8]; 14] = [
         b"",
@@ -41,7 +41,7 @@ fn key(random: &mut Random) -> Vec<u8> {
     format!("key:{}", random.below(12)).into_bytes()
 }
 
-/// A time far away, or one that makes no sense: never one whose end the replies could show.
+/// A time argument that is far in the future or invalid, so that no key expires during the test.
 fn seconds(random: &mut Random) -> Vec<u8> {
     match random.below(8) {
         0 => value(random).into_iter().filter(|b| !(b'1'..=b'9').contains(b)).collect(),
@@ -53,7 +53,7 @@ fn seconds(random: &mut Random) -> Vec<u8> {
 
 fn word(random: &mut Random, words: &[&str]) -> Vec<u8> {
     let word = words[random.below(words.len() as u64) as usize];
-    // Any case will do.
+    // Redis ignores the case of keywords.
     if random.one_in(4) { word.to_ascii_uppercase().into_bytes() } else { word.as_bytes().to_vec() }
 }
 
@@ -64,7 +64,7 @@ fn pattern(random: &mut Random) -> Vec<u8> {
     )
 }
 
-/// One command.
+/// A random command.
 fn command(random: &mut Random) -> Vec<Vec<u8>> {
     let mut command: Vec<Vec<u8>> = Vec::new();
     let names = [
@@ -148,7 +148,7 @@ fn command(random: &mut Random) -> Vec<Vec<u8>> {
         }
         "expireat" | "pexpireat" => {
             let zeros = if name == "expireat" { "" } else { "000" };
-            // Rather long ago, or rather far away.
+            // Times far in the past and far in the future.
             let time = [format!("-5{zeros}"), format!("1{zeros}"), format!("33333333333{zeros}")];
             add(
                 &mut command,
@@ -173,7 +173,8 @@ fn command(random: &mut Random) -> Vec<Vec<u8>> {
         }
         "ping" => (0..random.below(3)).for_each(|_| command.push(value(random))),
         "echo" => command.push(value(random)),
-        // Mostly the same one, or nothing would ever meet.
+        // Select the same database most of the time, so that commands find keys of earlier
+        // commands.
         "select" => command.push(word(
             random,
             &["0", "0", "0", "0", "0", "1", "15", "16", "-1", "x", "99999999999"],
@@ -202,35 +203,35 @@ fn command(random: &mut Random) -> Vec<Vec<u8>> {
         _ => {}
     }
     if ["blpop", "brpop", "scan"].contains(&name) {
-        // Another word in the place of the time would wait for it; a scan that works gives the keys
-        // in an order of its own.
+        // A mutated timeout would make the test wait, and the order of a scan's keys is
+        // unspecified.
         return command;
     }
-    // Now and then a word too few or too many.
+    // Occasionally one word too few or too many.
     if random.one_in(20) {
         command.push(value(random));
     }
     if random.one_in(20) && command.len() > 1 {
         command.pop();
     }
-    // With a pattern it would show settings of Redis that there are not here.
+    // A pattern would match settings that only Redis has.
     if command.concat().contains(&b'*') && name == "config" {
         command.truncate(1);
     }
     command
 }
 
-/// Whether two replies to `command` mean the same.
+/// Returns whether two replies to `command` are equivalent.
 fn same(command: &[Vec<u8>], ours: Reply, theirs: Reply) -> bool {
     let name = command[0].to_ascii_lowercase();
     match (name.as_slice(), &ours, &theirs) {
         (b"keys" | b"config", _, _) => ours.sorted() == theirs.sorted(),
-        // What lies between them took some time.
+        // Remaining times may differ by the time between the two requests.
         (b"ttl", Reply::Line(':', a), Reply::Line(':', b)) => {
             let (a, b): (i64, i64) = (a.parse().expect("a number"), b.parse().expect("a number"));
             a == b || a > 0 && b > 0 && (a - b).abs() <= 1
         }
-        // What is no text is shown as such in errors of ours only.
+        // Kumihimo's server replaces invalid UTF-8 in errors, Redis does not.
         (_, Reply::Line('-', a), Reply::Line('-', b)) => {
             a == b || command.iter().any(|word| !word.is_ascii() || word.contains(&0))
         }
@@ -242,7 +243,7 @@ fn shown(command: &[Vec<u8>]) -> String {
     command.iter().map(|word| format!("{:?} ", String::from_utf8_lossy(word))).collect()
 }
 
-/// Everything that is in the selected database, in an order that depends on nothing.
+/// All contents of the selected database in a deterministic order.
 fn contents(client: &mut Client) -> Vec<Reply> {
     let mut all = Vec::new();
     let keys = client.ask(&["keys", "*"]).sorted();
@@ -270,7 +271,7 @@ fn compare(test: &str, protocol: &str) {
             client.ask(&["hello", protocol]);
         }
         for _ in 0..40 {
-            // Many at a time: replies must not change places.
+            // Pipelined commands: replies must arrive in the order of the requests.
             let batch: Vec<_> =
                 (0..1 + round.random.below(30)).map(|_| command(&mut round.random)).collect();
             let bytes: Vec<u8> =
@@ -288,18 +289,18 @@ fn compare(test: &str, protocol: &str) {
 }
 
 #[test]
-fn random_commands_in_resp2() {
-    compare("random_commands_in_resp2", "2");
+fn random_commands_get_rediss_replies_in_resp2() {
+    compare("random_commands_get_rediss_replies_in_resp2", "2");
 }
 
 #[test]
-fn random_commands_in_resp3() {
-    compare("random_commands_in_resp3", "3");
+fn random_commands_get_rediss_replies_in_resp3() {
+    compare("random_commands_get_rediss_replies_in_resp3", "3");
 }
 
 #[test]
-fn malformed_input_ends_as_with_redis() {
-    let test = "malformed_input_ends_as_with_redis";
+fn malformed_input_is_handled_as_in_redis() {
+    let test = "malformed_input_is_handled_as_in_redis";
     let folder = Folder::new(test);
     let Some(redis) = Served::redis(test, &folder) else { return };
     let ours = Served::start(&[]);
@@ -309,7 +310,8 @@ fn malformed_input_ends_as_with_redis() {
             (0..1 + random.below(4)).flat_map(|_| beside::encoded(&command(random))).collect();
         let holds =
             |word: &[u8]| bytes.windows(word.len()).any(|bytes| bytes.eq_ignore_ascii_case(word));
-        // A change would make patterns for settings that there are not here, and times to wait for.
+        // A mutation would produce patterns for settings that only Redis has, and timeouts to wait
+        // for.
         if holds(b"config") || holds(b"blpop") || holds(b"brpop") || holds(b"scan") {
             continue;
         }
@@ -324,7 +326,8 @@ fn malformed_input_ends_as_with_redis() {
                 bytes.push(b'\n');
             }
         }
-        // Whatever that was, it ends here: by an error, or by a command that nothing waits behind.
+        // Every mutated input is terminated here: by an error, or by a command after which no reply
+        // is pending.
         let said = [&ours, &redis].map(|server| {
             let mut client = server.client();
             client.ask(&["flushall"]);
@@ -335,7 +338,7 @@ fn malformed_input_ends_as_with_redis() {
             client.half_close();
             let mut replies = Vec::new();
             while let Some(reply) = client.try_reply() {
-                // Unordered, or about the connection.
+                // Replies without a defined order, or about the connection itself.
                 replies.push(match reply {
                     Reply::Many(..) => reply.sorted(),
                     Reply::Line('-', text) if text.contains("unknown command") => {
@@ -349,7 +352,7 @@ fn malformed_input_ends_as_with_redis() {
         let ttl = |reply: &Reply| !matches!(reply, Reply::Line(':', _));
         let [mut ours, mut theirs] =
             said.map(|replies| replies.into_iter().filter(ttl).collect::<Vec<_>>());
-        // Redis may know the command that a change has made of another one.
+        // The mutation may have produced a command that only Redis supports.
         if let Some(at) = ours.iter().position(|reply| *reply == Reply::error("unknown command")) {
             ours.truncate(at);
             theirs.truncate(at);
@@ -359,7 +362,7 @@ fn malformed_input_ends_as_with_redis() {
 }
 
 #[test]
-fn a_scan_sees_every_key_that_stays() {
+fn scan_returns_every_key_that_stays() {
     let server = Served::start(&[]);
     let mut client = server.client();
     let mut random = Random(7);
@@ -374,7 +377,7 @@ fn a_scan_sees_every_key_that_stays() {
         if cursor == "0" {
             break;
         }
-        // Meanwhile others come and go, and the table grows.
+        // Add and remove other keys during the scan, so that the table grows.
         for _ in 0..random.below(40) {
             came += 1;
             client.ask(&["set", &format!("comes:{came}"), "x"]);

@@ -1,4 +1,4 @@
-//! Clients that mean no good, and machines that have no more: the others are served on.
+//! Hostile clients, and exhausted resources: the server continues to serve other clients.
 
 mod beside;
 
@@ -10,7 +10,7 @@ use beside::{Folder, KV, Reply, Served, encoded, until};
 use kumihimo_tests::rounds;
 use rustix::process::Signal;
 
-/// `server` answers.
+/// Asserts that `server` still replies.
 fn lives(server: &Served) {
     assert_eq!(server.client().ask(&["ping"]), Reply::Line('+', "PONG".to_owned()));
 }
@@ -22,7 +22,8 @@ fn server_survives_arbitrary_bytes() {
     let before = (server.sockets(), server.memory());
     for mut round in rounds("server_survives_arbitrary_bytes") {
         let random = &mut round.random;
-        let mut stream = TcpStream::connect(("127.0.0.1", server.port)).expect("it listens");
+        let mut stream =
+            TcpStream::connect(("127.0.0.1", server.port)).expect("a listening socket");
         let mut bytes = Vec::new();
         for _ in 0..random.below(30) {
             match random.below(6) {
@@ -56,7 +57,8 @@ fn server_survives_arbitrary_bytes() {
                 }
             }
         }
-        // It may end the connection before it has read all; nobody reads what it says.
+        // The server may close the connection before it has read everything. Its replies are
+        // ignored.
         let _ = stream.write_all(&bytes);
         if random.one_in(2) {
             let _ = stream.shutdown(std::net::Shutdown::Write);
@@ -82,7 +84,7 @@ fn nesting_and_lengths_take_no_memory() {
         assert_eq!(client.reply(), Reply::error("ERR Protocol error: invalid multibulk length"));
         client.expect_end();
     }
-    // What was announced does not come: nothing is set aside for it.
+    // The announced data never arrives, and no memory is allocated for it.
     let mut waiting = Vec::new();
     for _ in 0..50 {
         let mut client = server.client();
@@ -94,11 +96,11 @@ fn nesting_and_lengths_take_no_memory() {
 }
 
 #[test]
-fn a_line_without_end() {
+fn endless_line_is_refused() {
     let server = Served::start(&[]);
     let before = server.memory();
     let mut client = server.client();
-    // As much of 1 GB as it takes.
+    // Send up to 1 GB, until the server closes the connection.
     let piece = vec![b'a'; 1 << 20];
     let sent = (0..1024).take_while(|_| client.try_send(&piece)).count();
     assert!(sent < 100, "{sent} MB were taken");
@@ -117,11 +119,11 @@ fn client_that_never_reads_holds_little_memory() {
     let value = "x".repeat(1 << 20);
     assert_eq!(client.ask(&["set", "big", &value]), Reply::ok());
     let before = server.memory();
-    let stream = TcpStream::connect(("127.0.0.1", server.port)).expect("it listens");
+    let stream = TcpStream::connect(("127.0.0.1", server.port)).expect("a listening socket");
     stream.set_nonblocking(true).expect("a socket");
     let asked = encoded(&["get", "big"]).repeat(10_000);
     let mut at = 0;
-    // Ten thousand megabytes are asked for; what the kernel takes of the questions.
+    // Request ten thousand megabytes of replies, as far as the kernel buffers the requests.
     while let Ok(n) = (&stream).write(&asked[at..]) {
         at += n;
         if at == asked.len() {
@@ -135,7 +137,7 @@ fn client_that_never_reads_holds_little_memory() {
 }
 
 #[test]
-fn a_subscriber_that_never_reads_is_cut_off() {
+fn subscriber_that_never_reads_is_disconnected() {
     let server = Served::start(&[]);
     let (mut deaf, mut other) = (server.client(), server.client());
     deaf.ask(&["subscribe", "news"]);
@@ -150,23 +152,23 @@ fn a_subscriber_that_never_reads_is_cut_off() {
     });
     server.signal(Signal::TERM);
     let (_, said) = server.ended();
-    assert!(said.contains("bytes unread: cut off"), "{said}");
+    assert!(said.contains("bytes unread"), "{said}");
 }
 
 #[test]
-fn one_byte_at_a_time_and_half_closed() {
+fn requests_may_arrive_bytewise_before_a_half_close() {
     let server = Served::start(&[]);
-    let mut stream = TcpStream::connect(("127.0.0.1", server.port)).expect("it listens");
+    let mut stream = TcpStream::connect(("127.0.0.1", server.port)).expect("a listening socket");
     stream.set_nodelay(true).expect("a socket");
     for byte in encoded(&["set", "slow", "value"]).iter().chain(b"get slow\r\nget") {
-        stream.write_all(&[*byte]).expect("it listens");
+        stream.write_all(&[*byte]).expect("a listening socket");
     }
     stream.shutdown(std::net::Shutdown::Write).expect("a socket");
     let mut said = String::new();
     stream.read_to_string(&mut said).expect("replies");
     assert_eq!(said, "+OK\r\n$5\r\nvalue\r\n");
-    // A browser that was lured here.
-    let mut stream = TcpStream::connect(("127.0.0.1", server.port)).expect("it listens");
+    // Cross-protocol attack: a browser sends an HTTP request to the server.
+    let mut stream = TcpStream::connect(("127.0.0.1", server.port)).expect("a listening socket");
     let _ = stream.write_all(b"POST / HTTP/1.1\r\nHost: here\r\n\r\nFLUSHALL\r\n");
     let mut said = Vec::new();
     let _ = stream.read_to_end(&mut said);
@@ -175,7 +177,7 @@ fn one_byte_at_a_time_and_half_closed() {
 }
 
 #[test]
-fn resets_leave_nothing_behind() {
+fn connection_resets_leak_no_sockets() {
     let server = Served::start(&[]);
     lives(&server);
     let before = server.sockets();
@@ -185,7 +187,7 @@ fn resets_leave_nothing_behind() {
             0 => client.give(&["blpop", "queue", "0"]),
             1 => client.give(&["subscribe", "news"]),
             2 => client.give(&["get", "a"]),
-            // Closing with replies unread resets the connection.
+            // Closing a socket with unread data resets the connection (RFC 1122, 4.2.2.13).
             _ => drop((client.ask(&["ping"]), client.give(&["ping"]))),
         }
     }
@@ -197,7 +199,7 @@ fn resets_leave_nothing_behind() {
 }
 
 #[test]
-fn too_many_connections() {
+fn excess_connections_are_refused() {
     let server = Served::start(&["--max-connections", "3"]);
     let mut clients: Vec<_> = (0..3).map(|_| server.client()).collect();
     clients.iter_mut().for_each(|client| drop(client.ask(&["ping"])));
@@ -213,29 +215,33 @@ fn too_many_connections() {
 }
 
 #[test]
-fn no_descriptor_left_for_a_connection() {
+fn accepting_resumes_after_descriptor_exhaustion() {
     let run = "ulimit -n 48; exec \"$0\" --listen 127.0.0.1:0";
     let server = Served::spawn(Command::new("sh").args(["-c", run, KV]));
     let mut clients: Vec<_> = (0..60).map(|_| server.client()).collect();
-    // An admitted client is served, another one waits.
+    // The admitted client is served while another one waits in the backlog.
     assert_eq!(clients[0].ask(&["set", "a", "1"]), Reply::ok());
     let last = clients.len() - 1;
     clients[last].give(&["get", "a"]);
     for _ in 0..20 {
         assert_eq!(clients[0].ask(&["get", "a"]), Reply::bulk("1"));
     }
-    // The rest fits beside the runtime's own descriptors, of which each kernel thread has some.
+    // The remaining clients fit beside the runtime's own descriptors, of which each kernel thread
+    // has some.
     clients.drain(..55);
     let last = clients.len() - 1;
     assert_eq!(clients[last].reply(), Reply::bulk("1"));
     server.signal(Signal::TERM);
     let (status, said) = server.ended();
     assert!(status.success(), "{status}");
-    assert!(said.contains("cannot accept") && said.contains("accepting again"), "{said}");
+    assert!(
+        said.contains("cannot accept") && said.contains("accepting connections again"),
+        "{said}"
+    );
 }
 
 #[test]
-fn beyond_maxmemory_nothing_is_stored() {
+fn writes_beyond_maxmemory_are_refused() {
     let server = Served::start(&["--maxmemory", "2m"]);
     let mut client = server.client();
     let value = "x".repeat(1000);
@@ -243,7 +249,7 @@ fn beyond_maxmemory_nothing_is_stored() {
     let stored = (0..10_000)
         .take_while(|i| client.ask(&["set", &format!("key:{i}"), &value]) != oom)
         .count();
-    // 1,008 bytes of value, 32 of key, its entry, its place in the table.
+    // 1,008 bytes of value, 32 of key, the entry, and its slot in the table.
     assert!((1_000..2_000).contains(&stored), "{stored}");
     assert_eq!(client.ask(&["lpush", "list", "x"]), oom);
     assert_eq!(client.ask(&["get", "key:0"]), Reply::bulk(&value));
@@ -276,8 +282,8 @@ fn unusable_address_is_named() {
         (vec!["--listen", "192.0.2.1:0"], "Cannot assign requested address"),
         (vec!["--unix", file.to_str().expect("text")], "Address already in use"),
         (vec!["--listen", "nonsense"], "invalid socket address"),
-        (vec!["--maxmemory", "lots"], "a number of bytes is wanted"),
-        (vec!["--max-connections", "0"], "a whole number above 0 is wanted"),
+        (vec!["--maxmemory", "lots"], "expected a number of bytes"),
+        (vec!["--max-connections", "0"], "expected a whole number above 0"),
     ] {
         let output = Command::new(KV).args(&args).output().expect("it starts");
         let said = String::from_utf8_lossy(&output.stderr);
@@ -289,7 +295,7 @@ fn unusable_address_is_named() {
 }
 
 #[test]
-fn a_socket_that_a_dead_server_left_is_taken_over() {
+fn stale_unix_socket_is_replaced() {
     let folder = Folder::new("left");
     let path = beside::text(&folder.file("kv.sock"));
     let first = Served::start(&["--unix", &path]);
@@ -300,7 +306,7 @@ fn a_socket_that_a_dead_server_left_is_taken_over() {
     );
     first.kill();
     let second = Served::start(&["--unix", &path]);
-    let stream = std::os::unix::net::UnixStream::connect(&path).expect("it listens");
+    let stream = std::os::unix::net::UnixStream::connect(&path).expect("a listening socket");
     assert_eq!(beside::Client::new(stream).ask(&["ping"]), Reply::Line('+', "PONG".to_owned()));
     second.signal(Signal::TERM);
     assert!(second.ended().0.success());

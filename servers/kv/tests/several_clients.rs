@@ -1,4 +1,4 @@
-//! What clients have to do with each other: messages, waiting for items, keys changed at once,
+//! Interaction between clients: messages, waiting for items, atomic changes of several keys, and
 //! lists of clients.
 
 mod beside;
@@ -31,7 +31,8 @@ fn first_waiter_is_served_first() {
         waiting.push(client);
         wait_for_blocked(&mut other, i + 1);
     }
-    // More than wait, at once: the first takes from its end of the whole, and so on.
+    // More items than waiters in one push: each waiter takes an item from its end of the whole
+    // list.
     assert_eq!(other.ask(&["rpush", "queue", "0", "1", "2", "3"]), Reply::integer(4));
     for (client, item) in waiting.iter_mut().zip(["0", "3", "1", "2"]) {
         assert_eq!(client.reply(), array(&["queue", item]));
@@ -100,12 +101,13 @@ fn messages_reach_all_subscribers() {
             assert_eq!(client.reply(), Reply::Many(kind, Some(words)));
         }
     }
-    // In RESP2 only that; in RESP3 everything.
+    // A RESP2 client with subscriptions may use subscription commands only. In RESP3 all commands
+    // are allowed.
     let refused = "ERR Can't execute 'get': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context";
     assert_eq!(two.ask(&["get", "a"]), Reply::error(refused));
     assert_eq!(two.ask(&["ping"]), array(&["pong", ""]));
     assert_eq!(three.ask(&["get", "a"]), Reply::Line('_', String::new()));
-    // What one publishes itself comes before the answer to it.
+    // A subscriber's own message arrives before the reply to its `PUBLISH`.
     three.give(&["publish", "weather", "sun"]);
     let words = ["message", "weather", "sun"].map(Reply::bulk);
     assert_eq!(three.reply(), Reply::Many('>', Some(words.to_vec())));
@@ -122,7 +124,7 @@ fn messages_reach_all_subscribers() {
 }
 
 #[test]
-fn several_keys_change_at_once() {
+fn multi_key_commands_are_atomic() {
     let server = Served::start(&[]);
     let names: Vec<String> = (0..20).map(|i| format!("k{i}")).collect();
     std::thread::scope(|scope| {
@@ -151,7 +153,7 @@ fn several_keys_change_at_once() {
 }
 
 #[test]
-fn clients_are_shown_and_killed() {
+fn clients_are_listed_and_killed() {
     let server = Served::start(&[]);
     let (mut client, mut other, mut waits) = (server.client(), server.client(), server.client());
     assert_eq!(other.ask(&["client", "setname", "victim"]), Reply::ok());
@@ -166,7 +168,7 @@ fn clients_are_shown_and_killed() {
     assert!(list.lines().any(|line| line.contains("flags=b")), "{list}");
     assert_eq!(client.ask(&["client", "kill", "id", &id]), Reply::integer(1));
     other.expect_end();
-    // All but the one that asks: one that waits, too.
+    // Kills all clients except the caller, including one that waits in a blocking command.
     assert_eq!(client.ask(&["client", "kill", "type", "normal"]), Reply::integer(1));
     waits.expect_end();
     wait_for_blocked(&mut client, 0);

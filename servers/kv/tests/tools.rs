@@ -1,4 +1,4 @@
-//! The tools that come with Redis, on our server.
+//! Runs the tools that come with Redis against Kumihimo's server.
 
 mod beside;
 
@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use beside::Served;
 
-/// Whether `tool` is here; if not, `test` is skipped.
+/// Returns whether `tool` is installed. Reports `test` as skipped otherwise.
 fn is_here(test: &str, tool: &str) -> bool {
     let here = Command::new(tool)
         .arg("--version")
@@ -70,7 +70,8 @@ fn redis_cli() {
     assert!(server.ended().0.success());
 }
 
-/// All that it can load us with, each with so many requests at a time.
+/// Runs every benchmark of `redis-benchmark` that the server supports, with the given pipeline
+/// depth.
 fn benchmark(test: &str, pipeline: &str) {
     if !is_here(test, "redis-benchmark") {
         return;

@@ -1,5 +1,5 @@
-//! Writes what a fuzzer begins with, `fuzz/corpus/image`: the seeds, and one damaged image of each
-//! kind that was found worth keeping.
+//! Writes the fuzzer's initial corpus, `fuzz/corpus/image`: the seeds, and one damaged image for
+//! each kind of damage that is worth keeping.
 
 use kumihimo_proof::{clock, fuzz, hostile};
 use kumihimo_tests::Random;

@@ -1,9 +1,8 @@
-//! Two stores, a model and one under test, to which the same is done: whatever they say is
-//! compared.
+//! Applies the same operations to a model and to a store under test, and compares all results.
 //!
-//! Not compared, because stores may differ there: numbers of inodes (but the same inode always has
-//! the same number), blocks, the best size of a block, the size of a directory, and the time of the
-//! last read unless it was set.
+//! Some results may legitimately differ and are not compared: inode numbers (but the same inode
+//! always has the same number), blocks, the preferred block size, the size of a directory, and the
+//! time of the last read unless it was set.
 
 mod apply;
 mod checked;
@@ -23,43 +22,45 @@ use listing::Listing;
 
 /// A store under test.
 pub trait Subject {
-    /// As it is now.
+    /// The store in its current state.
     fn store(&self) -> &dyn Store;
 
-    /// Closes it, checks what can be checked of it then, and opens it again.
+    /// Closes the store, verifies the closed image as far as possible, and opens it again.
     ///
     /// # Errors
-    /// What was wrong, in words.
+    /// Description of what is wrong.
     fn remount(&mut self) -> std::result::Result<(), String>;
 
-    /// It may write back what it keeps.
+    /// Gives the store an opportunity to write cached data back.
     fn write_back(&self) {}
 
-    /// What is not to be expected of it.
+    /// Deviations from the model that are allowed for this store.
     fn rules(&self) -> Rules {
         Rules::default()
     }
 }
 
-/// What is not to be expected of a store. By default everything is.
+/// Deviations from the model that are allowed for a store. By default there are none.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rules {
-    /// It is small: any operation that takes room may say `ENOSPC`, and then changes nothing.
+    /// The volume is small: an operation that needs space may fail with `ENOSPC` and then changes
+    /// nothing.
     pub small: bool,
-    /// What it may choose.
+    /// Limits that the store may choose.
     pub limits: Limits,
-    /// It has room for so many bytes of xattrs of an inode, entries of 16 bytes each besides.
+    /// Bytes available for the xattrs of an inode, if limited. Each entry takes 16 bytes in
+    /// addition.
     pub xattr_room: Option<usize>,
-    /// Its times are not the model's clock's.
+    /// The store's times do not come from the model's clock.
     pub own_time: bool,
-    /// Directories have links of their own counting.
+    /// The link counts of directories may differ.
     pub own_directory_links: bool,
-    /// There is no room beyond a file's end: `fallocate` with `KEEP_SIZE` may be refused.
+    /// The store cannot allocate space beyond the end of a file: `fallocate` with `KEEP_SIZE` may
+    /// fail.
     pub no_room_beyond: bool,
-    /// Numbers of inodes may come again with the same generation.
+    /// An inode number may be reused with the same generation.
     pub no_generations: bool,
-    /// Two refusals of the same operation that are both right: what the model says, what the store
-    /// says.
+    /// Pairs of errors that count as equal: the model's, and the store's.
     pub same: &'static [(Errno, Errno)],
 }
 
@@ -76,43 +77,43 @@ struct Opened {
     writing: bool,
 }
 
-/// A model and a store under test, side by side.
+/// A model and a store under test with the same contents.
 pub struct Pair<S> {
     model: Model,
     subject: S,
     rules: Rules,
-    /// The root first.
+    /// Inodes with references, the root first.
     held: Vec<Held>,
     opened: Vec<Opened>,
     listings: Vec<Listing>,
-    /// Generations seen of each number of the subject.
+    /// Generations that each inode number of the subject has had.
     generations: BTreeMap<Node, Vec<u64>>,
 }
 
-/// Where there are two reasons to refuse, which is said first is nobody's promise: what the model
-/// says, what a store may say.
+/// Pairs of errors that count as equal, the model's and a store's: if an operation fails for two
+/// reasons, either error is correct.
 const ALIKE: [(Errno, Errno); 6] = [
-    // A directory moved into one that was removed, and lay in it.
+    // A directory is moved into its own removed subdirectory.
     (Errno::NOENT, Errno::INVAL),
-    // A second name of a directory: which is there already, or too long, or in a directory that was
-    // removed.
+    // A hard link to a directory, where the new name also exists, is too long, or is in a removed
+    // directory.
     (Errno::EXIST, Errno::PERM),
     (Errno::NAMETOOLONG, Errno::PERM),
     (Errno::NOENT, Errno::PERM),
-    // A name too long for what is not there, or beside what is no directory.
+    // A name that is too long in a removed directory, or below something that is no directory.
     (Errno::NAMETOOLONG, Errno::NOENT),
     (Errno::NAMETOOLONG, Errno::NOTDIR),
 ];
 
-/// The user that does it all.
+/// The user that performs all operations.
 const CALLER: Caller = Caller { uid: 1000, gid: 100, pid: 1 };
 
 impl<S: Subject> Pair<S> {
-    /// Both are as after `mke2fs`: the root with its permissions and, if the subject has them,
-    /// `lost+found`. Its clock is [`clock::now`].
+    /// Starts with both stores as after `mke2fs`: a root with its permissions and, if the subject
+    /// has it, `lost+found`. The subject's clock must be [`clock::now`].
     ///
     /// # Errors
-    /// What differs.
+    /// The first difference.
     pub fn new(subject: S) -> Checked<Pair<S>> {
         let (root, rules) = (subject.store().root(), subject.rules());
         let attributes = subject
@@ -134,7 +135,7 @@ impl<S: Subject> Pair<S> {
         Ok(pair)
     }
 
-    /// What the subject has in its root already becomes the model's.
+    /// Copies the initial contents of the subject's root into the model.
     fn take_over(&mut self) -> Checked {
         let root = self.held[0].node;
         let store = self.subject.store();
@@ -157,7 +158,7 @@ impl<S: Subject> Pair<S> {
         Ok(())
     }
 
-    /// Does all of it, then compares the trees.
+    /// Applies all operations and then compares the trees.
     ///
     /// # Errors
     /// The first difference.
@@ -170,10 +171,10 @@ impl<S: Subject> Pair<S> {
         self.walk().map_err(|what| format!("afterwards: {what}"))
     }
 
-    /// Everything is given back and forgotten, then the store is closed.
+    /// Releases all references, forgets all inodes, and closes the store.
     ///
     /// # Errors
-    /// What was wrong.
+    /// Description of what is wrong.
     pub fn end(mut self) -> Checked<S> {
         self.let_go();
         self.subject.store().close().map_err(|errno| format!("close: {errno}"))?;
@@ -207,7 +208,7 @@ impl<S: Subject> Pair<S> {
         self.model.forget(held.node.model, held.references);
     }
 
-    /// Compares what both said; what they gave if both did.
+    /// Compares two results. Returns the values if both succeeded.
     fn both<A, B>(
         &self,
         subject: Result<A>,
@@ -225,18 +226,16 @@ impl<S: Subject> Pair<S> {
             {
                 Ok(None)
             }
-            (Ok(_), Err(model)) => Err(format!("done, where it had to be refused: {model}")),
+            (Ok(_), Err(model)) => Err(format!("succeeded, expected {model}")),
             (Err(subject), Ok(_)) => Err(format!("refused: {subject}")),
-            (Err(subject), Err(model)) => {
-                Err(format!("refused with {subject}, where it had to be {model}"))
-            }
+            (Err(subject), Err(model)) => Err(format!("failed with {subject}, expected {model}")),
         }
     }
 
-    /// Compares the attributes of what must be the same inode.
+    /// Compares the attributes of the same inode in both stores.
     fn same(&self, subject: &Attributes, model: &Attributes) -> Checked {
-        // Whichever is open may have been looked at in between: the last read is not compared, but
-        // what a moment ago was set is, by `Change`.
+        // An open file may have been read in between, so the access time is not compared here.
+        // `Change` compares it directly after it was set.
         let plain = |attributes: &Attributes| Attributes {
             node: Node(0),
             blocks: 0,
@@ -264,11 +263,11 @@ impl<S: Subject> Pair<S> {
         if subject == model {
             Ok(())
         } else {
-            Err(format!("attributes {subject:?}, where they had to be {model:?}"))
+            Err(format!("attributes {subject:?}, expected {model:?}"))
         }
     }
 
-    /// Both gave an entry: the same inode, now held once more.
+    /// Compares two entries for the same inode, and counts one more reference to it.
     fn entry(&mut self, subject: &Entry, model: &Entry, new: bool) -> Checked {
         let (found, asked) = (subject.attributes.node, model.attributes.node);
         match self
@@ -281,7 +280,7 @@ impl<S: Subject> Pair<S> {
             }
             Some(held) => {
                 return Err(format!(
-                    "inode {found:?}, where {:?} was held as the model's {:?}",
+                    "inode {found:?}, but inode {:?} corresponds to the model's {:?}",
                     held.node.subject, held.node.model
                 ));
             }
@@ -292,7 +291,10 @@ impl<S: Subject> Pair<S> {
         let seen = self.generations.entry(found).or_default();
         let known = seen.contains(&subject.generation);
         if new && known && !self.rules.no_generations {
-            return Err(format!("inode {found:?} again with generation {}", subject.generation));
+            return Err(format!(
+                "inode {found:?} is reused with the same generation {}",
+                subject.generation
+            ));
         }
         if !known {
             seen.push(subject.generation);

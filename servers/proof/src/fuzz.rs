@@ -1,5 +1,5 @@
-//! What a fuzzer calls, cargo-fuzz or a test: an image is opened, walked, changed and closed,
-//! whatever it is.
+//! Entry point of the fuzzer (cargo-fuzz or a test): opens, walks, changes and closes an arbitrary
+//! image.
 
 use std::path::Path;
 
@@ -11,24 +11,24 @@ use crate::ext2::Heard;
 use crate::hostile::{self, Outcome};
 use crate::{clock, images, paths};
 
-/// Memory for blocks: few, so that some are pushed out.
+/// Cache for blocks, small enough that blocks are evicted.
 const CACHE: usize = 256 << 10;
 
-/// What came of an image.
+/// Result of processing an image.
 #[derive(Debug)]
 pub struct Report {
-    /// Whether it was opened, to be written or only read.
+    /// Whether the image was opened, read-only or for writing.
     pub opened: bool,
-    /// What was done with it.
+    /// Counts of the operations on the image.
     pub outcome: Outcome,
-    /// What was said of it.
+    /// Messages of the store.
     pub said: Vec<String>,
 }
 
-/// One image, in its short form ([`hostile::compress`]).
+/// Processes one image in its compressed form ([`hostile::compress`]).
 ///
 /// # Panics
-/// If anything is wrong with the store.
+/// If the store violates a requirement.
 pub fn image(data: &[u8]) {
     let image = hostile::expand(data);
     clock::reset();
@@ -37,11 +37,11 @@ pub fn image(data: &[u8]) {
     }
 }
 
-/// Opens an image twice, first only to read it, and does everything with it.
+/// Opens an image twice, read-only first, and performs all operations on it.
 ///
 /// # Errors
-/// An access beyond the end of the disk, a write to one that is only to be read, an `EIO` without a
-/// word.
+/// An access beyond the end of the disk, a write to a read-only image, or an `EIO` without a
+/// message.
 pub fn exercise(image: Vec<u8>) -> Result<Report, String> {
     let mut report = Report { opened: false, outcome: Outcome::default(), said: Vec::new() };
     for read_only in [true, false] {
@@ -51,7 +51,7 @@ pub fn exercise(image: Vec<u8>) -> Result<Report, String> {
         let name = settings.name.clone();
         let outcome = match Ext2::open(Box::new(disk.clone()), settings) {
             Err(error) if error.to_string().is_empty() => {
-                return Err("refused without a word".to_owned());
+                return Err("refused without a message".to_owned());
             }
             Err(_) => Outcome::default(),
             Ok(store) => {
@@ -64,11 +64,14 @@ pub fn exercise(image: Vec<u8>) -> Result<Report, String> {
             return Err(format!("{} accesses beyond the end: {said:?}", disk.beyond()));
         }
         if read_only && disk.with(|now| now != image) {
-            return Err(format!("an image that was only to be read was written: {said:?}"));
+            return Err(format!("a read-only image was written: {said:?}"));
         }
-        // A complaint has more than the image's name.
+        // A useful message contains more than the name of the image.
         if outcome.damaged > 0 && !said.iter().any(|line| line.len() > name.len() + 20) {
-            return Err(format!("EIO {} times, and nothing named: {said:?}", outcome.damaged));
+            return Err(format!(
+                "EIO {} times, but no message explains it: {said:?}",
+                outcome.damaged
+            ));
         }
         report.outcome = outcome;
         report.said = said;
@@ -76,11 +79,11 @@ pub fn exercise(image: Vec<u8>) -> Result<Report, String> {
     Ok(report)
 }
 
-/// Good images, small ones, with everything that a file system may contain: by `mke2fs` from a
-/// directory of this machine, and by the store itself.
+/// Small valid images that cover all features of the file system: some made by `mke2fs` from a
+/// directory, one made by the store itself.
 ///
 /// # Panics
-/// If one cannot be made.
+/// If an image cannot be made.
 #[must_use]
 pub fn seeds() -> Vec<Vec<u8>> {
     let tree = Tree::new();
@@ -110,13 +113,13 @@ pub fn seeds() -> Vec<Vec<u8>> {
     .into_iter()
     .map(|(size, arguments)| images::make(size, arguments))
     .collect();
-    // Directories with an index, which e2fsck makes of large ones.
+    // Directories with an index. e2fsck creates one in large directories.
     seeds.push(images::indexed(&seeds[0]));
     seeds.push(own());
     seeds
 }
 
-/// A directory that becomes an image; it goes with the value.
+/// The source directory of an image, removed when dropped.
 struct Tree(std::path::PathBuf);
 
 impl Tree {
@@ -138,7 +141,7 @@ impl Tree {
         std::fs::create_dir(path("many"))?;
         for number in 0..40 {
             let name = format!("many/{number}-with-a-name-that-takes-some-room-in-its-directory");
-            // Hard links cost no inodes.
+            // Hard links take no inodes.
             if number == 0 {
                 write(&path(&name), 100)?
             } else {
@@ -150,7 +153,7 @@ impl Tree {
         }
         write(&path("one/direct"), 5000)?;
         write(&path("one/two/indirect"), 60_000)?;
-        // So far out that there are two levels of indirect blocks.
+        // The offset is large enough to need two levels of indirect blocks.
         let sparse = std::fs::File::create(path("sparse"))?;
         std::os::unix::fs::FileExt::write_all_at(&sparse, &[1; 5000], 400 << 10)?;
         std::os::unix::fs::FileExt::write_all_at(&sparse, &[2; 3000], 5 << 20)?;
@@ -165,7 +168,7 @@ impl Drop for Tree {
     }
 }
 
-/// Made by the store: with xattrs and devices.
+/// An image made by the store, with xattrs and devices.
 fn own() -> Vec<u8> {
     use kumihimo_store::{Kind, Store, XattrMode};
     let disk = Memory::new(images::make(512 << 10, &["-b", "1024", "-I", "256", "-N", "64"]));

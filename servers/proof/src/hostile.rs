@@ -1,5 +1,5 @@
-//! Hostile images: good ones with damage, from flipped bits to structures that a cunning hand made;
-//! and everything that is done with one.
+//! Hostile images: valid images with damage, from flipped bits to deliberately constructed
+//! structures; and the operations that are performed on them.
 
 mod damage;
 mod exercise;

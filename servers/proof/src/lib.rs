@@ -1,5 +1,5 @@
-//! Proof of the stores, for tests only: what a store must do ([`model`]), random [`operations`] on
-//! it and on a store under test, and whether both say and keep the same ([`compare`]).
+//! Tests of the stores: the required behaviour ([`model`]), random [`operations`] on the model and
+//! on a store under test, and the comparison of their results and contents ([`compare`]).
 #![forbid(unsafe_code)]
 
 pub mod compare;

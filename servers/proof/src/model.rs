@@ -1,4 +1,4 @@
-//! What a store must do, said as plainly as can be: a tree in maps, under one lock.
+//! Reference implementation of a store: a tree in maps behind one lock.
 
 mod contents;
 mod store;
@@ -11,7 +11,7 @@ use kumihimo_store::{Attributes, Errno, Kind, Node, Result, Time};
 
 use crate::clock;
 
-/// What an implementation may choose.
+/// Limits that an implementation may choose.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// The largest file, in bytes.
@@ -33,7 +33,7 @@ pub struct Model {
     tree: Mutex<Tree>,
 }
 
-/// The inodes, and the next number for one.
+/// All inodes, and the next free inode number.
 #[derive(Debug)]
 struct Tree {
     inodes: BTreeMap<Node, Inode>,
@@ -63,7 +63,8 @@ enum What {
     Special(Kind),
 }
 
-/// Names, each with a number that it got when it came: a listing goes by these.
+/// Names in a directory. Each has a sequence number from its creation, which is its position in
+/// listings.
 #[derive(Debug)]
 struct Directory {
     parent: Node,
@@ -74,7 +75,7 @@ struct Directory {
 const ROOT: Node = Node(1);
 
 impl Model {
-    /// An empty tree whose root is root's, with `permissions`.
+    /// Creates an empty tree. The root belongs to user 0 and has `permissions`.
     #[must_use]
     pub fn new(limits: Limits, permissions: u32) -> Model {
         let mut tree = Tree { inodes: BTreeMap::new(), next: 2 };
@@ -94,7 +95,7 @@ impl Model {
         self.tree.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the node is; `None` if there is no such node any more.
+    /// Type of a node; `None` if the node does not exist.
     #[must_use]
     pub fn kind(&self, node: Node) -> Option<Kind> {
         self.tree().inodes.get(&node).map(Inode::kind)
@@ -111,7 +112,7 @@ impl Model {
         }
     }
 
-    /// Where the first byte that is not 0 lies in a file, at or after `offset`.
+    /// Position of the first non-zero byte of a file at or after `offset`.
     #[must_use]
     pub fn data(&self, node: Node, offset: u64) -> Option<u64> {
         match self.tree().inodes.get(&node).map(|inode| &inode.what) {
@@ -120,7 +121,7 @@ impl Model {
         }
     }
 
-    /// Bytes of a node's xattrs, names and values, and how many there are.
+    /// Total size of a node's xattrs, names and values, and their number.
     #[must_use]
     pub fn xattr_bytes(&self, node: Node) -> (usize, usize) {
         let tree = self.tree();
@@ -131,7 +132,7 @@ impl Model {
         )
     }
 
-    /// The owner and the times of a node become those that it has in another store.
+    /// Copies owner and times of a node from another store.
     pub fn adopt(&self, node: Node, from: &Attributes) {
         if let Some(inode) = self.tree().inodes.get_mut(&node) {
             (inode.uid, inode.gid, inode.permissions) = (from.uid, from.gid, from.permissions);
@@ -221,7 +222,7 @@ impl Tree {
         }
     }
 
-    /// What `name` leads to; `None` if there is none.
+    /// Looks up `name`; `None` if it does not exist.
     fn find(&mut self, directory: Node, name: &[u8]) -> Result<Option<Node>> {
         let directory = self.directory(directory)?;
         if name.len() > 255 {
@@ -230,7 +231,7 @@ impl Tree {
         Ok(directory.names.get(name).map(|(_, node)| *node))
     }
 
-    /// A place for a name: there is none yet, and the directory still has a name itself.
+    /// Checks that `name` can be added: the name is unused and the directory is not removed.
     fn room(&mut self, directory: Node, name: &[u8]) -> Result<()> {
         if self.find(directory, name)?.is_some() {
             return Err(Errno::EXIST);
@@ -238,7 +239,7 @@ impl Tree {
         self.alive(directory)
     }
 
-    /// A directory that was removed takes no names.
+    /// Checks that the directory is not removed: a removed directory accepts no names.
     fn alive(&mut self, directory: Node) -> Result<()> {
         if self.inode(directory)?.links == 0 { Err(Errno::NOENT) } else { Ok(()) }
     }
@@ -251,7 +252,7 @@ impl Tree {
         Ok(self.directory(node)?.names.is_empty())
     }
 
-    /// Whether `above` is `below` or lies above it.
+    /// Returns whether `above` is `below` or an ancestor of it.
     fn above(&mut self, above: Node, mut below: Node) -> Result<bool> {
         while above != below {
             if below == ROOT {
@@ -262,8 +263,8 @@ impl Tree {
         Ok(true)
     }
 
-    /// One name less leads to the node. A directory's name is its last one; `directory` had a link
-    /// by its `..`.
+    /// Removes one link to the node. For a directory, the only name is removed, and `directory`
+    /// loses the link from its `..`.
     fn drop_link(&mut self, directory: Node, node: Node, now: Time) -> Result<()> {
         let is_directory = self.is_directory(node);
         let inode = self.inode(node)?;
@@ -276,7 +277,7 @@ impl Tree {
         Ok(())
     }
 
-    /// A node that nobody can reach any more is gone.
+    /// Deletes a node without links and references.
     fn bury(&mut self, node: Node) {
         if self.inodes.get(&node).is_some_and(|inode| inode.links == 0 && inode.references == 0) {
             self.inodes.remove(&node);

@@ -1,12 +1,12 @@
-//! Random operations, which proptest shrinks: fewer of them first, then smaller numbers. What they
-//! are about is said by small numbers, taken modulo what there is when their turn comes, so that a
-//! sequence stays one when something is taken out of it.
+//! Random operations, which proptest shrinks: first to fewer operations, then to smaller numbers.
+//! Operations refer to inodes by small numbers, taken modulo the number of inodes that exist at
+//! that moment. A sequence therefore stays valid when operations are removed from it.
 
 use kumihimo_store::{Kind, Seek, XattrMode};
 use proptest::prelude::*;
 
-/// One thing to do. `directory`, `node` and `listing` choose among the nodes held and the listings
-/// under way.
+/// One operation. `directory`, `node` and `listing` select among the referenced inodes and the
+/// active listings.
 #[allow(missing_docs, reason = "each is an operation of `Store`, with its arguments")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
@@ -83,17 +83,17 @@ pub enum Operation {
         data: bool,
     },
     SyncAll,
-    /// A whole listing, in portions.
+    /// A whole listing, read in portions.
     List {
         directory: u8,
         portion: u8,
     },
-    /// The beginning of a listing; others happen before its end.
+    /// Start of a listing. Other operations happen before its end.
     Begin {
         directory: u8,
         portion: u8,
     },
-    /// The rest of it.
+    /// Rest of a listing.
     Finish {
         listing: u8,
         portion: u8,
@@ -115,16 +115,16 @@ pub enum Operation {
         node: u8,
         name: u8,
     },
-    /// All references, if it is not open.
+    /// Drops all references to an inode that is not open.
     Forget {
         node: u8,
     },
-    /// The store may write back what it keeps.
+    /// The store may write cached data back.
     WriteBack,
     Remount,
 }
 
-/// What is made.
+/// What `Make` creates.
 #[allow(missing_docs, reason = "as `New`")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Made {
@@ -134,7 +134,7 @@ pub enum Made {
     Special { kind: Kind, mode: u32, device: u32 },
 }
 
-/// One change of attributes.
+/// One change of an attribute.
 #[allow(missing_docs, reason = "as `Changes`")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
@@ -144,15 +144,15 @@ pub enum Change {
     Times { atime: Option<u32>, mtime: Option<u32> },
 }
 
-/// A name by its number.
+/// A name, encoded as a number.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Name(pub u8);
 
 const NAMES: u8 = 16;
 
 impl Name {
-    /// Its bytes. There are names of one byte, of lengths about where entries of directories change
-    /// size, of 255 and 256 bytes, and some that are no UTF-8.
+    /// The bytes of the name. The names include lengths of one byte, lengths at which the size of a
+    /// directory entry changes, 255 and 256 bytes, and names that are not valid UTF-8.
     #[must_use]
     pub fn bytes(self) -> Vec<u8> {
         match self.0 % NAMES {
@@ -181,7 +181,7 @@ impl std::fmt::Debug for Name {
     }
 }
 
-/// An xattr's name by its number.
+/// The name of an xattr, encoded as a number.
 #[must_use]
 pub fn xattr_name(number: u8) -> Vec<u8> {
     match number % 8 {
@@ -193,14 +193,14 @@ pub fn xattr_name(number: u8) -> Vec<u8> {
     }
 }
 
-/// Of so many bytes, which depend on the length.
+/// A symbolic link target of `length` bytes. Its contents depend on the length.
 #[must_use]
 pub fn target(length: u16) -> Vec<u8> {
     (0..length).map(|at| b'a' + u8::try_from((at + length) % 26).expect("below 26")).collect()
 }
 
-/// What a write of this `fill` writes at `at`: bytes that tell one place from another, 0 among
-/// them; all zeros if `fill` is.
+/// The bytes that a write with `fill` at `at` writes. They differ from position to position and
+/// include zeros. A `fill` of 0 writes zeros only.
 #[must_use]
 pub fn bytes(at: u64, length: u16, fill: u8) -> Vec<u8> {
     (0..u64::from(length))
@@ -212,8 +212,8 @@ fn name() -> impl Strategy<Value = Name> {
     prop_oneof![5 => 0..4u8, 1 => 0..NAMES].prop_map(Name)
 }
 
-/// Offsets about the places where something changes: blocks of each size, the first one that an
-/// indirect block of each depth maps, 2 and 4 GiB.
+/// Offsets near boundaries: block sizes, the first block that an indirect block of each depth maps,
+/// 2 and 4 GiB.
 fn offset() -> impl Strategy<Value = u64> {
     let block = prop_oneof![Just(1024u64), Just(2048), Just(4096)];
     let edge = (block, 0..4u32).prop_map(|(block, depth)| {
@@ -258,7 +258,7 @@ fn special() -> impl Strategy<Value = Made> {
         Just(Kind::BlockDevice),
         Just(Kind::File),
     ];
-    // Of 8 and 8 bits, and of 12 and 20.
+    // Device numbers with 8-bit major and minor, and with 12-bit major and 20-bit minor.
     let device = prop_oneof![Just(0x0103), Just(0xffff), Just(0x0011_2233), Just(u32::MAX)];
     (kind, mode(), device).prop_map(|(kind, mode, device)| Made::Special { kind, mode, device })
 }
@@ -292,8 +292,8 @@ fn change() -> impl Strategy<Value = Change> {
 }
 
 fn fallocate() -> impl Strategy<Value = u32> {
-    // Nothing, KEEP_SIZE, PUNCH_HOLE with it, ZERO_RANGE without and with it; COLLAPSE_RANGE and
-    // PUNCH_HOLE alone are refused.
+    // No flag; KEEP_SIZE; PUNCH_HOLE with KEEP_SIZE; ZERO_RANGE without and with KEEP_SIZE.
+    // COLLAPSE_RANGE, and PUNCH_HOLE alone, must fail.
     prop_oneof![2 => Just(0u32), 2 => Just(1), 4 => Just(3), 2 => Just(16), 1 => Just(17), 1 => Just(8), 1 => Just(2)]
 }
 
@@ -360,7 +360,7 @@ pub fn operation() -> impl Strategy<Value = Operation> {
     prop_oneof![10 => names(), 8 => contents(), 3 => attributes(), 1 => store()]
 }
 
-/// So many operations.
+/// A sequence of operations.
 pub fn sequence(
     length: impl Into<proptest::collection::SizeRange>,
 ) -> impl Strategy<Value = Vec<Operation>> {

@@ -1,5 +1,5 @@
-//! Power cuts: what may be on a medium when the power goes, and what must be found there
-//! afterwards.
+//! Power cuts: possible contents of a medium when the power fails, and the contents that must be
+//! recoverable afterwards.
 
 mod ledger;
 mod load;
@@ -11,26 +11,26 @@ use kumihimo_tests::Random;
 
 use crate::disks::Event;
 
-/// What a medium writes as a whole.
+/// Unit that a medium writes atomically.
 const SECTOR: usize = 512;
 
-/// Which of the writes since the last flush reached the medium.
+/// Selects which writes since the last flush reached the medium.
 #[derive(Clone, Copy, Debug)]
 enum Luck {
     All,
     None,
-    /// Each with so many chances in 8.
+    /// Each write with this probability, in eighths.
     Some(u64),
-    /// One did not.
+    /// All writes except one.
     AllBut(usize),
     Only(usize),
-    /// The first ones.
+    /// The first writes only.
     First(usize),
 }
 
-/// The image after a cut behind `position` events: what was flushed is there; of what was written
-/// since, any part, in sectors. A sector that was written several times may be in any of these
-/// states, which is all that another order can lead to.
+/// Image after a power cut that follows `position` events. Flushed writes are complete. Of each
+/// later write, any subset of its sectors may be present. A sector that was written several times
+/// may be in any of these states, which covers every possible reordering.
 ///
 /// # Panics
 /// If the events do not fit the image.
@@ -74,7 +74,7 @@ pub fn cut(image: &[u8], events: &[Event], position: usize, random: &mut Random)
             Luck::Only(one) => one == number,
             Luck::First(count) => number < count,
         };
-        // One that was under way when the power went: some of its sectors.
+        // The write that was in progress at the cut: some of its sectors are present.
         if torn
             && bytes.len() > SECTOR
             && random.one_in(3)

@@ -1,4 +1,4 @@
-//! Sequences by the thousand, from a seed, with shrinking.
+//! Runs thousands of random sequences from a seed, and shrinks failing ones.
 
 use kumihimo_tests::{Random, rounds};
 use proptest::collection::SizeRange;
@@ -8,13 +8,13 @@ use crate::compare::Difference;
 use crate::operations::{Operation, sequence};
 use crate::watch::Watchdog;
 
-/// What shrinking may cost: in milliseconds, for it stops at what it has.
+/// Time limit of shrinking in milliseconds. Shrinking then stops with its best result.
 const SHRINKING: u32 = 20_000;
 
-/// Runs `cases` sequences of `length` operations. The first that fails is shrunk.
+/// Runs `cases` sequences of `length` operations and shrinks the first failing one.
 ///
 /// # Errors
-/// The shortest sequence found, one operation a line, and what was wrong with it.
+/// The shortest failing sequence found, one operation a line, and the difference that it causes.
 pub fn search(
     random: &mut Random,
     cases: u32,
@@ -48,8 +48,8 @@ pub fn search(
     })
 }
 
-/// Leaves out each operation without which it fails still: proptest has tried that with larger ones
-/// only.
+/// Removes each operation that is not needed for the failure. proptest has tried this only with
+/// larger values.
 fn shortest(
     mut operations: Vec<Operation>,
     mut reason: Difference,
@@ -68,11 +68,11 @@ fn shortest(
     (operations, reason)
 }
 
-/// The test `name`: rounds of `cases` sequences until `KUMI_STRESS_SECONDS` are over, one round at
-/// least. Says how many there were.
+/// Runs the test `name`: rounds of `cases` sequences until `KUMI_STRESS_SECONDS` have passed, at
+/// least one round. Prints the number of rounds.
 ///
 /// # Panics
-/// With what [`search`] found, and how to repeat it.
+/// With the result of [`search`], and the seed that reproduces it.
 pub fn test(
     name: &'static str,
     cases: u32,

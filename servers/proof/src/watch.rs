@@ -1,23 +1,24 @@
-//! A watchdog: what hangs is named, and ended.
+//! Watchdog: ends a hanging test and names the step that hangs.
 
 use std::io::Write;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-/// More than anything bounded takes on a loaded machine.
+/// Time limit of a step, longer than any step takes on a loaded machine.
 const BOUND: Duration = Duration::from_secs(60);
 
-/// Watches one test's steps.
+/// Watches the steps of one test.
 #[derive(Debug)]
 pub struct Watchdog {
     steps: Sender<String>,
 }
 
 impl Watchdog {
-    /// Ends the process, with the name of the step, if a step takes more than a minute.
+    /// Starts a watchdog. It ends the process and prints the name of the step if a step takes more
+    /// than a minute.
     ///
     /// # Panics
-    /// If there is no kernel thread to be had.
+    /// If no kernel thread can be created.
     #[must_use]
     pub fn new(test: &'static str) -> Watchdog {
         let (steps, received) = channel::<String>();
@@ -32,7 +33,8 @@ impl Watchdog {
                             "\n{test}: KUMI_SEED={}: hangs, {step}\n",
                             kumihimo_tests::seed()
                         );
-                        // Past libtest's capture: nothing of this process is printed any more.
+                        // Written past libtest's capture, whose contents are lost when the process
+                        // ends.
                         let _ = std::io::stderr().write_all(line.as_bytes());
                         std::process::abort();
                     }
@@ -46,10 +48,10 @@ impl Watchdog {
         Watchdog { steps }
     }
 
-    /// The next step has begun.
+    /// Begins the next step.
     ///
     /// # Panics
-    /// If the watchdog is gone.
+    /// If the watchdog has ended.
     pub fn step(&self, what: impl Into<String>) {
         self.steps.send(what.into()).expect("the watchdog lives as long as this");
     }

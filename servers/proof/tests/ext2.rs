@@ -1,4 +1,4 @@
-//! The ext2 store does what the model does, on each format; its images are clean.
+//! Compares the ext2 store with the model on each format, and checks its images with `e2fsck`.
 
 use std::cell::Cell;
 
@@ -7,8 +7,8 @@ use kumihimo_proof::ext2::{FORMATS, Format, Mounted};
 use kumihimo_proof::operations::Operation;
 use kumihimo_proof::{clock, images, run};
 
-/// Of so many sequences one is checked by `e2fsck`; when it found something, all that shrinking
-/// tries are.
+/// One of this many sequences is checked by `e2fsck`. After a failure, every sequence tried during
+/// shrinking is checked.
 const CHECKED: u32 = 8;
 
 fn sequences(name: &'static str, format: &Format, cases: u32) {
@@ -24,8 +24,7 @@ fn run_on(name: &'static str, format: &Format, cases: u32, how: impl Fn(Mounted)
     run::test(name, cases, 1..120, |operations| {
         count.set(count.get() + 1);
         let checked = found.get() || count.get().is_multiple_of(CHECKED);
-        // Memory for 64 blocks and for all of them: what is pushed out of a cache and what stays in
-        // one.
+        // Cache for 64 blocks, so that blocks are evicted, or for all blocks.
         let cache = if count.get().is_multiple_of(2) { 64 << 10 } else { 16 << 20 };
         let result = Mounted::new(image.clone(), format, cache, checked)
             .and_then(|mounted| compare(how(mounted), operations));
@@ -62,8 +61,8 @@ fn plain() {
     sequences("plain", &FORMATS[3], 300);
 }
 
-/// Where there is room for next to nothing, `ENOSPC` is said everywhere, and nothing else happens.
-/// 60 inodes at most.
+/// Volumes with almost no free space and at most 60 inodes: any operation may fail with `ENOSPC`,
+/// and a failed operation changes nothing.
 #[test]
 fn small_volumes() {
     let arguments: [&[&str]; 3] = [

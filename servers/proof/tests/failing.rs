@@ -1,5 +1,5 @@
-//! A disk that fails from its nth access on: a request gets `EIO`, no thread waits or panics, and
-//! what was synced before is there.
+//! A disk that fails from its nth access on: requests fail with `EIO`, no thread hangs or panics,
+//! and data synced before is intact.
 
 use kumihimo_proof::clock;
 use kumihimo_proof::disks::{Failing, Memory, Recorder};
@@ -10,12 +10,12 @@ use kumihimo_proof::{images, paths};
 use kumihimo_store::{Errno, Store};
 use kumihimo_tests::{Round, rounds};
 
-/// Disks of a round.
+/// Number of disks in a round.
 const DISKS: u64 = 60;
 
 #[test]
-fn a_disk_that_fails_costs_nothing_that_was_synced() {
-    let name = "a_disk_that_fails_costs_nothing_that_was_synced";
+fn synced_data_survives_a_failing_disk() {
+    let name = "synced_data_survives_a_failing_disk";
     if !images::programs(name) {
         return;
     }
@@ -28,13 +28,13 @@ fn a_disk_that_fails_costs_nothing_that_was_synced() {
             clock::reset();
             let memory = Memory::new(image.clone());
             let heard = Heard::default();
-            // The ledger's positions are those of what was written, which is recorded above the
-            // failures.
+            // Positions in the ledger count recorded writes. The recorder is above the failing
+            // disk.
             let well = if random.one_in(3) { random.below(60) } else { random.below(1500) };
             let recorder = Recorder::new(memory.clone());
             let failing = Failing::new(recorder.clone(), well);
             let Ok(store) = open(failing.clone(), &heard, 128 << 10) else {
-                assert!(failing.fails(), "refused although the disk is well");
+                assert!(failing.fails(), "failed although the disk works");
                 continue;
             };
             let size = Size { write: 20_000, offset: 400_000, files: 30, moves: true };
@@ -43,7 +43,7 @@ fn a_disk_that_fails_costs_nothing_that_was_synced() {
             for _ in 0..120 {
                 clock::tick();
                 if let Err(what) = load.step() {
-                    assert!(failing.fails(), "{what} although the disk is well: {:#?}", load.log);
+                    assert!(failing.fails(), "{what} although the disk works: {:#?}", load.log);
                     let honest = [Errno::IO, Errno::ROFS]
                         .iter()
                         .any(|errno| what.ends_with(&errno.to_string()));
@@ -59,18 +59,18 @@ fn a_disk_that_fails_costs_nothing_that_was_synced() {
             drop(load);
             let dirty = failing.fails() && wrong > 0;
             if dirty {
-                assert!(!heard.all().is_empty(), "a disk that fails is worth a word");
+                assert!(!heard.all().is_empty(), "a failing disk must cause a message");
                 failed += 1;
             }
             let _ = store.close();
             drop(store);
             let repaired = images::repair(&memory.image())
-                .unwrap_or_else(|what| panic!("disk {disk_number}, well for {well}: {what}"));
+                .unwrap_or_else(|what| panic!("disk {disk_number}, failing after {well}: {what}"));
             let store = open(Memory::new(repaired.image), &heard, 1 << 20).expect("repaired");
             let position = recorder.position();
             checked += ledger.certain(position);
             let result = if repaired.asked {
-                // A directory was on its way: its place is unknown now.
+                // A directory was being moved, so its path is unknown.
                 let contents = paths::all_contents(&store).expect("all can be read");
                 ledger.check_anywhere(position, &contents)
             } else {
@@ -81,10 +81,10 @@ fn a_disk_that_fails_costs_nothing_that_was_synced() {
                 })
             };
             result.unwrap_or_else(|what| {
-                panic!("disk {disk_number}, well for {well}: {what}: {log:#?}")
+                panic!("disk {disk_number}, failing after {well}: {what}: {log:#?}")
             });
         }
     }
-    println!("{failed} disks failed in the middle, {checked} files that had to be there");
+    println!("{failed} disks failed during the load, {checked} files checked");
     assert!(failed > 10 && checked > 10);
 }

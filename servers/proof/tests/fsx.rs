@@ -1,17 +1,17 @@
-//! One file, in the manner of fsx: long sequences of reads, writes, truncations, holes, compared
-//! with plain bytes.
+//! Random reads, writes, truncations and holes in one file, compared with a byte vector, like the
+//! program fsx.
 
 use kumihimo_proof::ext2::{FORMATS, Format, Mounted};
 use kumihimo_proof::watch::Watchdog;
 use kumihimo_proof::{compare::Subject, images, paths};
 use kumihimo_tests::{Random, Round, rounds};
 
-/// Operations of a round.
+/// Operations in a round.
 const OPERATIONS: u64 = 3000;
 const PUNCH: u32 = 3;
 const ZERO: u32 = 16;
 
-/// The largest file: past the first indirect block where blocks are small.
+/// Largest file size: beyond the first indirect block for small block sizes.
 fn most(format: &Format) -> u64 {
     format.block as u64 * 400
 }
@@ -102,7 +102,7 @@ impl File {
     }
 }
 
-/// Where two differ.
+/// The first difference between two slices.
 fn first(one: &[u8], other: &[u8]) -> (usize, Option<usize>) {
     (one.len(), one.iter().zip(other).position(|(one, other)| one != other))
 }
@@ -110,14 +110,14 @@ fn first(one: &[u8], other: &[u8]) -> (usize, Option<usize>) {
 impl Drop for File {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            println!("done before: {:?}", &self.log[self.log.len().saturating_sub(60)..]);
+            println!("operations before: {:?}", &self.log[self.log.len().saturating_sub(60)..]);
         }
     }
 }
 
 #[test]
-fn one_file_is_plain_bytes() {
-    let name = "one_file_is_plain_bytes";
+fn file_contents_match_plain_bytes() {
+    let name = "file_contents_match_plain_bytes";
     if !images::programs(name) {
         return;
     }

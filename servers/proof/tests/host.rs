@@ -1,5 +1,5 @@
-//! A directory of this machine does what the model says: so the model is what Linux's own file
-//! systems are, and `Host` adds nothing to them.
+//! Compares `Host`, which serves a host directory, with the model. This validates the model against
+//! Linux's own file systems.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -10,16 +10,17 @@ use kumihimo_proof::operations::{Change, Operation};
 use kumihimo_proof::{clock, run};
 use kumihimo_store::{Errno, Store};
 
-/// Refusals of this machine's file systems that are as right as the model's.
+/// Errors of the host's file systems that are as correct as the model's.
 const ALSO: [(Errno, Errno); 3] = [
-    // Over a directory that it lies in itself.
+    // Rename over an ancestor directory.
     (Errno::ISDIR, Errno::NOTEMPTY),
-    // A target that is too long, for a name that is there or in a directory that was removed.
+    // Symbolic link with a target that is too long, where the name exists or the directory is
+    // removed.
     (Errno::EXIST, Errno::NAMETOOLONG),
     (Errno::NOENT, Errno::NAMETOOLONG),
 ];
 
-/// An empty directory of this machine, served; gone with the value.
+/// An empty served directory, removed when dropped.
 struct Served {
     path: PathBuf,
     host: Host,
@@ -67,8 +68,8 @@ impl Subject for Served {
     }
 }
 
-/// What the kernel does not let through as it is: modes of symbolic links, xattrs of what is no
-/// file; a change of owner always takes privileges away.
+/// Removes operations that the kernel itself changes: modes of symbolic links, and xattrs of inodes
+/// that are not regular files. A change of owner always clears set-user-ID bits.
 fn let_through(operation: &Operation) -> Option<Operation> {
     match operation {
         Operation::SetXattr { .. } | Operation::RemoveXattr { .. } | Operation::Xattr { .. } => {
@@ -78,9 +79,9 @@ fn let_through(operation: &Operation) -> Option<Operation> {
             change: Change::Permissions(_) | Change::Owner { .. } | Change::Times { .. },
             ..
         } => None,
-        // Some of this machine's file systems can collapse a range.
+        // Some host file systems support COLLAPSE_RANGE.
         Operation::Allocate { mode: 8, .. } => None,
-        // The whole machine's file system would be synced each time.
+        // These would sync the host's whole file system each time.
         Operation::SyncAll | Operation::WriteBack => None,
         other => Some(other.clone()),
     }
@@ -90,7 +91,7 @@ fn let_through(operation: &Operation) -> Option<Operation> {
 fn host_directory_behaves_like_the_model() {
     let name = "host_directory_behaves_like_the_model";
     if !rustix::process::geteuid().is_root() {
-        kumihimo_tests::skip(name, "devices, and files of others, are root's to make");
+        kumihimo_tests::skip(name, "only root can create devices and files of other users");
         return;
     }
     run::test(name, 200, 1..80, |operations| {

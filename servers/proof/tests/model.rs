@@ -1,4 +1,4 @@
-//! The proof itself: a model agrees with a model, and any difference from it is found.
+//! Tests of the comparison itself: a model agrees with a model, and every flaw is found.
 
 use kumihimo_proof::clock;
 use kumihimo_proof::compare::{Difference, Pair, Subject};
@@ -11,7 +11,7 @@ use kumihimo_store::{
 };
 use kumihimo_tests::Random;
 
-/// What a store may do wrong.
+/// A deliberate error in a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flaw {
     None,
@@ -203,7 +203,7 @@ impl Store for Flawed {
         let mode = if self.is(Flaw::ReplacesAnXattrThatIsNotThere) { XattrMode::Any } else { mode };
         self.model.set_xattr(node, name, value, mode)?;
         if self.is(Flaw::LosesAnXattr) && name == b"user.b" {
-            // Two of them push one another out.
+            // Two xattrs of the same inode replace each other.
             let _ = self.model.remove_xattr(node, b"user.a");
         }
         Ok(())
@@ -263,15 +263,13 @@ fn check(flaw: Flaw, operations: &[Operation]) -> std::result::Result<(), Differ
 }
 
 #[test]
-fn a_model_agrees_with_a_model() {
-    run::test("a_model_agrees_with_a_model", 500, 1..80, |operations| {
-        check(Flaw::None, operations)
-    });
+fn model_agrees_with_itself() {
+    run::test("model_agrees_with_itself", 500, 1..80, |operations| check(Flaw::None, operations));
 }
 
-/// Each flaw is found among few sequences, and shrunk to few operations.
+/// Each flaw is found within a small number of sequences and shrunk to a few operations.
 #[test]
-fn the_comparison_finds_each_flaw() {
+fn comparison_finds_each_flaw() {
     let flaws = [
         Flaw::LosesTheEndOfAWrite,
         Flaw::ExtendsWithWhatWasThere,
@@ -290,12 +288,12 @@ fn the_comparison_finds_each_flaw() {
         Flaw::GivesANumberAgain,
         Flaw::LosesTheOwner,
     ];
-    // One seed, which finds them all: whether a search finds something is its seed's luck.
+    // A fixed seed that finds every flaw: other seeds may miss one.
     for flaw in flaws {
         let found = run::search(&mut Random(8), 2000, 1..80, |operations| check(flaw, operations));
-        let found = found.expect_err(&format!("{flaw:?} is not found"));
+        let found = found.expect_err(&format!("{flaw:?} was not found"));
         let operations = found.lines().count() - 2;
         println!("{flaw:?}: {found}");
-        assert!(operations <= 10, "{flaw:?} is shrunk to {operations} operations only: {found}");
+        assert!(operations <= 10, "{flaw:?} shrunk to as many as {operations} operations: {found}");
     }
 }

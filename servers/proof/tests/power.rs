@@ -1,5 +1,5 @@
-//! The power goes at random moments: whatever was written since the last flush is there, partly, or
-//! not. `e2fsck -p` repairs it, and what was synced is there.
+//! Power cuts at random moments: writes since the last flush are present, partly present, or
+//! absent. `e2fsck -p` must repair the image, and synced data must be intact.
 
 use kumihimo_proof::clock;
 use kumihimo_proof::disks::{Memory, Recorder};
@@ -10,12 +10,12 @@ use kumihimo_proof::{images, paths};
 use kumihimo_store::{Errno, Kind, Store};
 use kumihimo_tests::{Random, Round, rounds};
 
-/// Cuts of one load.
+/// Number of cuts for each load.
 const CUTS: u64 = 12;
-/// Loads of a round.
+/// Number of loads in a round.
 const LOADS: u64 = 4;
 
-/// Blocks are used again and again here.
+/// A small volume, on which blocks are reused often.
 const SMALL: Format = Format {
     name: "small",
     size: 512 << 10,
@@ -23,17 +23,17 @@ const SMALL: Format = Format {
     arguments: &["-b", "1024", "-I", "128", "-N", "64", "-m", "0"],
 };
 
-/// One load and its cuts; how many files had to be there, and how many directories were on their
-/// way.
+/// Runs one load with its cuts. Returns the number of files that had to be present, and the number
+/// of cuts during a directory move.
 fn power(image: &[u8], format: &Format, random: &mut Random, watchdog: &Watchdog) -> (usize, u64) {
     clock::reset();
-    // Half of the loads leave directories where they are: then nothing is asked, and all is found.
+    // Half of the loads move no directories: then e2fsck asks no question, and every path is known.
     let moves = random.one_in(2);
     let size = match format.name {
         "small" => Size { write: 30_000, offset: 60_000, files: 12, moves },
         _ => Size { write: 20_000, offset: 400_000, files: 40, moves },
     };
-    // Short loads, so that what fails is short; and long ones.
+    // Short loads, which give short failure reports, and long ones.
     let steps = [6, 20, 60, 200][usize::try_from(random.below(4)).expect("small")];
     watchdog.step(format!("a load of {steps} steps on {}", format.name));
     let disk = Recorder::new(Memory::new(image.to_vec()));
@@ -44,7 +44,7 @@ fn power(image: &[u8], format: &Format, random: &mut Random, watchdog: &Watchdog
     for _ in 0..steps {
         clock::tick();
         if let Err(what) = load.step() {
-            panic!("{}: {what}; done before: {:#?}", format.name, load.log);
+            panic!("{}: {what}; operations before: {:#?}", format.name, load.log);
         }
     }
     let (end, log) = (disk.position(), std::mem::take(&mut load.log));
@@ -57,7 +57,7 @@ fn power(image: &[u8], format: &Format, random: &mut Random, watchdog: &Watchdog
     let events = disk.events();
     let (mut certain, mut asked) = (0, 0);
     for number in 0..CUTS {
-        // The last one is no cut, but a power cut at rest.
+        // The last cut is after the close, when all data is written.
         let position = if number == 0 {
             events.len()
         } else {
@@ -71,10 +71,12 @@ fn power(image: &[u8], format: &Format, random: &mut Random, watchdog: &Watchdog
             let store = open(Memory::new(repaired.image), &heard, 1 << 20)
                 .map_err(|error| error.to_string())?;
             if repaired.asked {
-                // A directory with two names: which of them e2fsck leaves, and with it where
-                // everything below is, cannot be known (CAVEATS.md).
+                // A directory had two names: e2fsck keeps one of them, and the path of everything
+                // below is unknown (CAVEATS.md).
                 return match paths::all_contents(&store) {
-                    _ if !moves => Err("e2fsck asks, and no directory was moved".to_owned()),
+                    _ if !moves => {
+                        Err("e2fsck asked a question, but no directory was moved".to_owned())
+                    }
                     Ok(contents) => ledger.check_anywhere(position, &contents),
                     Err(errno) => Err(errno.to_string()),
                 };
@@ -92,7 +94,7 @@ fn power(image: &[u8], format: &Format, random: &mut Random, watchdog: &Watchdog
             let before: Vec<_> = log.iter().filter(|(at, _)| *at <= position).collect();
             let before = &before[before.len().saturating_sub(80)..];
             panic!(
-                "{}: cut at {position} of {} ({end} before the close, which was {closed}), image {}: {what}\nbegun before: {before:#?}",
+                "{}: cut at {position} of {} ({end} before the close, which was {closed}), image {}: {what}\noperations before: {before:#?}",
                 format.name,
                 events.len(),
                 images::keep("power", &image).display(),
@@ -122,13 +124,15 @@ fn synced_data_survives_a_power_cut() {
             }
         }
     }
-    println!("{cuts} cuts, {certain} files that had to be there, {asked} directories on their way");
-    assert!(asked * 10 < cuts, "a question of e2fsck is the exception");
-    assert!(certain > 100, "loads that sync nothing prove nothing");
+    println!(
+        "{cuts} cuts, {certain} files that had to be present, {asked} cuts during a directory move"
+    );
+    assert!(asked * 10 < cuts, "e2fsck asked questions too often");
+    assert!(certain > 100, "too few synced files for a meaningful test");
 }
 
-/// Renames `/new` over `/old` after `before`, and does `after`; then power cuts at every place:
-/// what `/old` says after each.
+/// Renames `/new` over `/old` after running `before`, then runs `after`, and cuts the power at
+/// every position. Returns the set of contents of `/old` found after the cuts.
 fn renamed_over(
     before: impl Fn(&dyn Store),
     after: impl Fn(&dyn Store),
@@ -157,7 +161,7 @@ fn renamed_over(
         for _ in 0..4 {
             let repaired =
                 images::repair(&cut(&image, &events, position, &mut random)).expect("repaired");
-            let store = open(Memory::new(repaired.image), &heard, 1 << 20).expect("mounted again");
+            let store = open(Memory::new(repaired.image), &heard, 1 << 20).expect("remounted");
             let found = paths::contents(&store, "/old")
                 .map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
             seen.insert(found.unwrap_or_else(|errno| {
@@ -168,15 +172,15 @@ fn renamed_over(
     seen
 }
 
-/// What a name led to stays until it leads elsewhere, with a name in lost+found meanwhile: also
-/// where lost+found has not been in memory for long. (Then it was gone before.)
+/// A replaced file keeps its name until the new file has it. The store gives the replaced file a
+/// temporary name in lost+found, even if lost+found is not in the cache.
 #[test]
 fn replaced_file_always_has_a_name() {
     if !images::programs("replaced_file_always_has_a_name") {
         return;
     }
     let forgets_lost_and_found = |store: &dyn Store| {
-        // More than the cache holds, and what is asked for twice outlives what was asked for once.
+        // More than the cache holds. Blocks that were read twice are evicted last.
         let file = paths::create(store, "/large").expect("made");
         assert_eq!(file.write(0, &vec![7; 1 << 20]), Ok(1 << 20));
         for _ in 0..4 {
@@ -184,11 +188,11 @@ fn replaced_file_always_has_a_name() {
         }
     };
     let seen = renamed_over(forgets_lost_and_found, |_| ());
-    assert!(seen.into_iter().eq(["new", "old"]), "either, and nothing else");
+    assert!(seen.into_iter().eq(["new", "old"]), "old or new contents, nothing else");
 }
 
-/// The same where what is replaced has another name, and loses that as well before anything is on
-/// the disk. (Its inode was deleted first, while the disk's name still led there.)
+/// The same for a replaced file whose other name is removed before anything is on the disk. Its
+/// inode must not be deleted while the disk still refers to it.
 #[test]
 fn replaced_file_without_another_name_survives_until_its_successor_is_durable() {
     if !images::programs(
@@ -198,11 +202,11 @@ fn replaced_file_without_another_name_survives_until_its_successor_is_durable() 
     }
     let link = |store: &dyn Store| paths::link(store, "/old", "/other").expect("linked");
     let seen = renamed_over(link, |store| paths::unlink(store, "/other").expect("removed"));
-    assert!(seen.into_iter().eq(["new", "old"]), "either, and nothing else");
+    assert!(seen.into_iter().eq(["new", "old"]), "old or new contents, nothing else");
 }
 
-/// A name that goes and comes again, in another block of its directory: what had it has the new one
-/// first. (Then the name was there twice, and only one of them was found.)
+/// The old name of a renamed file is used again in another block of the directory. The rename must
+/// reach the disk first: otherwise the name exists twice, and only one of the files can be found.
 #[test]
 fn reused_name_hides_no_file() {
     if !images::programs("reused_name_hides_no_file") {
@@ -216,8 +220,8 @@ fn reused_name_hides_no_file() {
         let file = paths::create(&store, path).expect("made");
         assert_eq!(file.write(0, path.as_bytes()), Ok(path.len()));
     };
-    // Of 1,024 bytes a name of 200 takes 208: four of them and a short one are in the first block,
-    // the next in the second; then there is room in the first.
+    // Of a block of 1,024 bytes, a 200-byte name takes 208. Four of them and a short one fill the
+    // first block, the next goes into the second. Then space in the first block is freed.
     paths::make(&store, "/d", kumihimo_store::New::Directory { mode: 0o755 }).expect("made");
     let long = |letter: &str| format!("/d/{}", letter.repeat(200));
     made("/d/short");
@@ -234,7 +238,7 @@ fn reused_name_hides_no_file() {
         for _ in 0..8 {
             let repaired =
                 images::repair(&cut(&image, &events, position, &mut random)).expect("repaired");
-            let store = open(Memory::new(repaired.image), &heard, 1 << 20).expect("mounted again");
+            let store = open(Memory::new(repaired.image), &heard, 1 << 20).expect("remounted");
             let is_at = |path: &str, contents: &str| {
                 paths::contents(&store, path).is_ok_and(|bytes| bytes == contents.as_bytes())
             };

@@ -1,5 +1,5 @@
-//! Several threads on one store: each has a tree of its own, which must be as its model says, and
-//! all of them one directory in common.
+//! Several threads on one store. Each thread compares its own tree with a model, and all threads
+//! work in one common directory.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use kumihimo_tests::{Random, Round, rounds};
 const THREADS: u64 = 4;
 const STEPS: u64 = 400;
 
-/// What a thread knows of its own directory: names with contents.
+/// Expected contents of a thread's own directory, by name.
 type Own = std::collections::BTreeMap<String, Vec<u8>>;
 
 fn name(random: &mut Random, own: &str) -> String {
     format!("{own}/{}", random.below(12))
 }
 
-/// In a directory where others work, too, a name comes and goes at any time.
+/// Operates in the common directory, where names appear and disappear at any time.
 fn common(store: &dyn Store, random: &mut Random) {
     let (one, other) = (name(random, "common"), name(random, "common"));
     let result = match random.below(7) {
@@ -39,7 +39,7 @@ fn common(store: &dyn Store, random: &mut Random) {
             let contents = open.contents()?;
             assert!(
                 contents.iter().all(|byte| *byte == 7 || *byte == 0),
-                "bytes that nobody wrote there"
+                "bytes that no thread wrote"
             );
             open.sync(false)
         }),
@@ -104,8 +104,8 @@ fn own(store: &dyn Store, random: &mut Random, directory: &str, known: &mut Own)
 }
 
 #[test]
-fn threads_do_not_disturb_each_other() {
-    let name = "threads_do_not_disturb_each_other";
+fn concurrent_threads_see_consistent_trees() {
+    let name = "concurrent_threads_see_consistent_trees";
     if !images::programs(name) {
         return;
     }
@@ -140,14 +140,12 @@ fn threads_do_not_disturb_each_other() {
                 })
             })
             .collect();
-        let known: Vec<Own> = threads
-            .into_iter()
-            .map(|thread| thread.join().expect("a thread that fails said so"))
-            .collect();
+        let known: Vec<Own> =
+            threads.into_iter().map(|thread| thread.join().expect("a thread panicked")).collect();
         store.close().expect("closed");
         assert!(heard.all().is_empty() && disk.beyond() == 0, "{:?}", heard.all());
         disk.with(images::clean).expect("clean");
-        let again = open(disk, &heard, 1 << 20).expect("mounted again");
+        let again = open(disk, &heard, 1 << 20).expect("remounted");
         for (path, bytes) in known.iter().flatten() {
             assert!(
                 &paths::contents(&again, path).expect("what was written") == bytes,

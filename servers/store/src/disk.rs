@@ -9,14 +9,14 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
-/// A block device, or a file used as one. Any number of threads may use it at once.
+/// Block device, or a file used as a block device. Any number of threads may use it concurrently.
 ///
 /// # Errors
-/// As read(2), write(2) and fsync(2). A range that goes beyond the end is an error:
-/// `UnexpectedEof`, `ENOSPC`.
-#[allow(clippy::missing_errors_doc, reason = "said once, above")]
+/// As read(2), write(2) and fsync(2). A range beyond the end is an error: `UnexpectedEof` or
+/// `ENOSPC`.
+#[allow(clippy::missing_errors_doc, reason = "stated once, above")]
 pub trait Disk: Send + Sync + 'static {
-    /// Size in bytes.
+    /// Returns the size in bytes.
     fn size(&self) -> u64;
 
     /// Fills `into` from `offset`.
@@ -30,12 +30,12 @@ pub trait Disk: Send + Sync + 'static {
     fn flush(&self) -> io::Result<()>;
 }
 
-/// Opens an image or a block device, exclusively: the kernel refuses a block device that is mounted
-/// (`O_EXCL`), and an image is locked against a second server (flock(2)).
+/// Opens an image or a block device exclusively. The kernel refuses a block device that is mounted
+/// (`O_EXCL`); an image is locked against a second server (flock(2)).
 ///
 /// # Errors
 /// As open(2). `ResourceBusy`: another process uses it. `InvalidInput`: neither a regular file nor
-/// a block device. `EROFS`: the device cannot be written.
+/// a block device. `EROFS`: the device is read-only.
 pub fn open_disk(path: &Path, writable: bool) -> io::Result<FileDisk> {
     let mode = OFlags::CLOEXEC | if writable { OFlags::RDWR } else { OFlags::RDONLY };
     let kind = std::fs::metadata(path)?.file_type();
@@ -46,10 +46,10 @@ pub fn open_disk(path: &Path, writable: bool) -> io::Result<FileDisk> {
         ));
     }
     if kind.is_block_device() && writable && is_read_only(path)? {
-        // Opening one for writing succeeds, and writing does not.
+        // Opening a read-only device for writing succeeds, but writes fail.
         return Err(Errno::ROFS.into());
     }
-    // Of a block device only, O_EXCL has a meaning without O_CREAT: open(2).
+    // Without O_CREAT, O_EXCL has a defined meaning for block devices only: open(2).
     let mode = if kind.is_block_device() { mode | OFlags::EXCL } else { mode };
     let file = File::from(rustix::fs::open(path, mode, Mode::empty())?);
     let operation = if writable {
@@ -67,7 +67,7 @@ pub fn open_disk(path: &Path, writable: bool) -> io::Result<FileDisk> {
     Ok(FileDisk::new(file, size))
 }
 
-/// Properties of a block device, by ioctl(2).
+/// Returns whether a block device is read-only, according to sysfs.
 fn is_read_only(path: &Path) -> io::Result<bool> {
     let device = std::fs::metadata(path)?.rdev();
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
@@ -75,7 +75,7 @@ fn is_read_only(path: &Path) -> io::Result<bool> {
     Ok(said.is_ok_and(|said| said.trim() == "1"))
 }
 
-/// A disk in a file or block device, accessed by plain system calls, which block the kernel thread.
+/// Disk in a file or block device, accessed by plain system calls, which block the kernel thread.
 #[derive(Debug)]
 pub struct FileDisk {
     file: File,
@@ -83,13 +83,13 @@ pub struct FileDisk {
 }
 
 impl FileDisk {
-    /// A disk in an open file of `size` bytes.
+    /// Creates a disk from an open file of `size` bytes.
     #[must_use]
     pub fn new(file: File, size: u64) -> FileDisk {
         FileDisk { file, size }
     }
 
-    /// The open file, for another kind of access.
+    /// Returns the open file, for another kind of access.
     #[must_use]
     pub fn into_file(self) -> File {
         self.file
@@ -132,10 +132,10 @@ impl Disk for FileDisk {
     }
 }
 
-/// Bytes of one delay of a [`Delayed`] disk.
+/// Number of bytes for which a [`Delayed`] disk waits once.
 pub const DELAYED: usize = 4096;
 
-/// A disk with a delay for every [`DELAYED`] bytes or part of them, so that an image in memory
+/// Disk with a delay for every [`DELAYED`] bytes or part of them, so that an image in memory
 /// behaves like a device. The organisation determines how the caller waits.
 #[derive(Debug)]
 pub struct Delayed<D> {
@@ -145,7 +145,7 @@ pub struct Delayed<D> {
 }
 
 impl<D> Delayed<D> {
-    /// `wait` is called before each read and write, with `delay` for each of their blocks.
+    /// Creates a disk that calls `wait` before each read and write, with `delay` for each block.
     #[must_use]
     pub fn new(disk: D, delay: Duration, wait: fn(Duration)) -> Delayed<D> {
         Delayed { disk, delay, wait }

@@ -1,4 +1,4 @@
-//! The two interfaces of a file server: the [`Store`] that it serves, and the [`Disk`] below it.
+//! Interfaces of a file server: the [`Store`] that it serves, and the [`Disk`] below it.
 //!
 //! A store is independent of its server: it has no threads, messages or descriptors of `/dev/fuse`.
 //! A disk is the block access that the server's organisation provides. Any kind of thread may call

@@ -1,4 +1,4 @@
-//! The interface of a store of files.
+//! Interface of a store of files.
 
 use rustix::io::Errno;
 
@@ -11,16 +11,16 @@ pub type Result<T> = std::result::Result<T, Errno>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Handle(pub u64);
 
-/// A name in a directory.
+/// Name in a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listed<'a> {
-    /// The inode's number.
+    /// Number of the inode.
     pub node: Node,
     /// Offset of the next name, for a later `read_directory`.
     pub next: u64,
     /// Type of the inode, if the directory stores it.
     pub kind: Option<Kind>,
-    /// 1 to 255 bytes, any but 0 and `/`.
+    /// The name: 1 to 255 bytes, without zero bytes and `/`.
     pub name: &'a [u8],
 }
 
@@ -44,89 +44,89 @@ pub enum XattrMode {
     Replace,
 }
 
-/// A store of files: the operations that the handlers of a file server call.
+/// Store of files: the operations that the handlers of a file server call.
 ///
 /// - **Concurrency**: operations are atomic with respect to each other, and any number of threads
 ///   may call them. Each blocks its caller, microprocess or kernel thread, while it waits for the
 ///   disk or for another operation on the same inode.
-/// - **Names** are those that the kernel sends: never empty, without `/` and zero bytes, and not
-///   `.` or `..` in operations that change a directory. The store checks their length
-///   (`ENAMETOOLONG` above 255).
+/// - **Names** are as the kernel sends them: never empty, without `/` and zero bytes, and not `.`
+///   or `..` in operations that change a directory. The store checks their length (`ENAMETOOLONG`
+///   above 255).
 /// - **Permissions**, including the sticky bit, are checked by the kernel (`default_permissions`).
-/// - **Nodes** are valid from the `Entry` that returned them until all references were given back.
-///   The root is always valid. An inode without a name exists until then.
+/// - **Nodes** are valid from the `Entry` that returned them until all references are released. The
+///   root is always valid. An inode without a name exists until then.
 ///
 /// # Errors
 /// The errnos that the manual page of each call (section 2) lists, and:
 ///
-/// - `EIO`: the disk failed, or a structure on it is damaged. Each damage is reported once, by
-///   name, on standard error.
+/// - `EIO`: the disk failed, or a structure on it is damaged. Each damage is reported once on
+///   standard error, with the name of the structure.
 /// - `ESTALE`: the node no longer exists.
 /// - `EROFS`: the store is read-only.
 /// - `ENOTSUP`: the store does not support the operation.
-#[allow(clippy::missing_errors_doc, reason = "said once, above")]
+#[allow(clippy::missing_errors_doc, reason = "stated once, above")]
 pub trait Store: Send + Sync + 'static {
-    /// The root directory.
+    /// Returns the root directory.
     fn root(&self) -> Node;
 
-    /// Looks up a name, which may be `.` or `..`. Counts a reference.
+    /// Looks up a name, which may be `.` or `..`. Adds a reference.
     fn lookup(&self, directory: Node, name: &[u8]) -> Result<Entry>;
 
     /// Releases references. An unknown node is ignored.
     fn forget(&self, node: Node, references: u64);
 
-    /// stat(2).
+    /// Returns the attributes of stat(2).
     fn attributes(&self, node: Node) -> Result<Attributes>;
 
-    /// chmod(2), chown(2), truncate(2) and utimensat(2) in one operation.
+    /// Executes chmod(2), chown(2), truncate(2) and utimensat(2) in one operation.
     fn change(&self, node: Node, changes: &Changes) -> Result<Attributes>;
 
-    /// readlink(2).
+    /// Returns the target of a symbolic link, as readlink(2).
     fn read_link(&self, node: Node) -> Result<Vec<u8>>;
 
-    /// open(2) with `O_CREAT|O_EXCL`, mkdir(2), symlink(2), mknod(2). A set-group-id directory
-    /// passes on its group. Counts a reference.
+    /// Creates an inode with a name: open(2) with `O_CREAT|O_EXCL`, mkdir(2), symlink(2), mknod(2).
+    /// In a set-group-id directory the inode inherits the directory's group. Adds a reference.
     fn make(&self, caller: &Caller, directory: Node, name: &[u8], what: New<'_>) -> Result<Entry>;
 
-    /// unlink(2).
+    /// Removes a name as unlink(2).
     fn unlink(&self, directory: Node, name: &[u8]) -> Result<()>;
 
-    /// rmdir(2).
+    /// Removes an empty directory as rmdir(2).
     fn remove_directory(&self, directory: Node, name: &[u8]) -> Result<()>;
 
-    /// rename(2); `keep`: `RENAME_NOREPLACE`.
+    /// Renames as rename(2), with `keep` as `RENAME_NOREPLACE`.
     fn rename(&self, from: Node, name: &[u8], to: Node, new_name: &[u8], keep: bool) -> Result<()>;
 
-    /// link(2). Counts a reference.
+    /// Adds a name as link(2). Adds a reference.
     fn link(&self, node: Node, directory: Node, name: &[u8]) -> Result<Entry>;
 
-    /// Opens a file; `flags` are open(2)'s, without `O_CREAT`, `O_EXCL` and `O_TRUNC`.
+    /// Opens a file. `flags` are those of open(2) without `O_CREAT`, `O_EXCL` and `O_TRUNC`.
     fn open(&self, node: Node, flags: u32) -> Result<Handle>;
 
-    /// The last close of an open file.
+    /// Releases an open file after its last close.
     fn release(&self, node: Node, handle: Handle);
 
-    /// pread(2): fills `into`; fewer bytes at the end of the file only.
+    /// Reads as pread(2). Fills `into`, except at the end of the file.
     fn read(&self, node: Node, handle: Handle, offset: u64, into: &mut [u8]) -> Result<usize>;
 
-    /// pwrite(2): writes everything, or as much as there is room for, or fails.
+    /// Writes as pwrite(2): everything, or as much as there is space for.
     fn write(&self, node: Node, handle: Handle, offset: u64, from: &[u8]) -> Result<usize>;
 
-    /// As `write`, for data from the client kernel's write-back cache. That kernel maintains the
-    /// times, so the store leaves them unchanged if it can.
+    /// Writes like `write`, for data from the write-back cache of the client's kernel. That kernel
+    /// maintains the times, so the store leaves them unchanged if it can.
     fn write_kept(&self, node: Node, handle: Handle, offset: u64, from: &[u8]) -> Result<usize> {
         self.write(node, handle, offset, from)
     }
 
-    /// fsync(2), also of a directory; with `data`, fdatasync(2).
+    /// Executes fsync(2), also for a directory, or fdatasync(2) if `data` is true.
     fn sync(&self, node: Node, handle: Handle, data: bool) -> Result<()>;
 
-    /// syncfs(2).
+    /// Executes syncfs(2).
     fn sync_all(&self) -> Result<()>;
 
-    /// Lists a directory from `offset` (0, or a `Listed::next`), `.` and `..` among the first,
-    /// until `take` returns `false` or the end. A refused name is listed again by the next call.
-    /// Names that are neither created nor removed meanwhile are listed exactly once.
+    /// Lists a directory from `offset` (0, or a `Listed::next`), with `.` and `..` among the first,
+    /// until `take` returns `false` or the directory ends. The next call lists a refused name
+    /// again. Names that are neither created nor removed meanwhile are listed exactly once.
     fn read_directory(
         &self,
         node: Node,
@@ -135,22 +135,22 @@ pub trait Store: Send + Sync + 'static {
         take: &mut dyn FnMut(Listed<'_>) -> bool,
     ) -> Result<()>;
 
-    /// statvfs(3).
+    /// Returns the statistics of statvfs(3).
     fn statistics(&self) -> Result<Statistics>;
 
-    /// getxattr(2). `ENODATA`: there is none of that name.
+    /// Returns an extended attribute as getxattr(2). `ENODATA` if it does not exist.
     fn xattr(&self, node: Node, name: &[u8]) -> Result<Vec<u8>>;
 
-    /// listxattr(2): each name followed by a zero byte.
+    /// Returns the names of listxattr(2), each followed by a zero byte.
     fn xattrs(&self, node: Node) -> Result<Vec<u8>>;
 
-    /// setxattr(2).
+    /// Sets an extended attribute as setxattr(2).
     fn set_xattr(&self, node: Node, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()>;
 
-    /// removexattr(2).
+    /// Removes an extended attribute as removexattr(2).
     fn remove_xattr(&self, node: Node, name: &[u8]) -> Result<()>;
 
-    /// fallocate(2); `mode` is its `FALLOC_FL_*`.
+    /// Executes fallocate(2) with `FALLOC_FL_*` flags in `mode`.
     fn allocate(
         &self,
         node: Node,
@@ -160,9 +160,9 @@ pub trait Store: Send + Sync + 'static {
         length: u64,
     ) -> Result<()>;
 
-    /// lseek(2) to data or to a hole. `ENXIO` beyond the end.
+    /// Executes lseek(2) to data or to a hole. `ENXIO` beyond the end.
     fn seek(&self, node: Node, handle: Handle, offset: u64, what: Seek) -> Result<u64>;
 
-    /// Writes everything to the disk and marks the store clean. No operation follows.
+    /// Writes everything to the disk and marks the store as clean. No operation may follow.
     fn close(&self) -> Result<()>;
 }

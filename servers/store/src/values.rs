@@ -1,25 +1,25 @@
 //! Arguments and results of store operations.
 
-/// An inode's number in its store.
+/// Number of an inode in its store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Node(pub u64);
 
 /// Type of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// A regular file.
+    /// Regular file.
     File,
-    /// A directory.
+    /// Directory.
     Directory,
-    /// A symbolic link.
+    /// Symbolic link.
     Symlink,
-    /// A FIFO.
+    /// FIFO.
     Fifo,
-    /// A UNIX socket's name.
+    /// Name of a UNIX socket.
     Socket,
-    /// A character device.
+    /// Character device.
     CharDevice,
-    /// A block device.
+    /// Block device.
     BlockDevice,
 }
 
@@ -27,7 +27,7 @@ impl Kind {
     /// `S_IFMT`: the bits of a mode that contain the type.
     pub const MASK: u32 = 0o170_000;
 
-    /// The type in a mode; `None` if the bits are invalid.
+    /// Returns the type in a mode, or `None` if its bits are invalid.
     #[must_use]
     pub fn of_mode(mode: u32) -> Option<Kind> {
         Some(match mode & Kind::MASK {
@@ -42,7 +42,7 @@ impl Kind {
         })
     }
 
-    /// The bits in a mode. Shifted right by 12 they are the `d_type` of readdir(3).
+    /// Returns the type's bits in a mode. Shifted right by 12 they are the `d_type` of readdir(3).
     #[must_use]
     pub fn mode(self) -> u32 {
         match self {
@@ -57,7 +57,7 @@ impl Kind {
     }
 }
 
-/// A point in time: seconds since 1970, and nanoseconds below 10^9.
+/// Time: seconds since 1970, and nanoseconds below 10^9.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time {
     /// Seconds; negative before 1970.
@@ -67,7 +67,7 @@ pub struct Time {
 }
 
 impl Time {
-    /// The current time of the machine's clock.
+    /// Returns the current time of the machine's clock.
     #[must_use]
     pub fn now() -> Time {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
@@ -78,17 +78,17 @@ impl Time {
 /// Attributes, as in stat(2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attributes {
-    /// The inode.
+    /// Number of the inode.
     pub node: Node,
     /// Size in bytes.
     pub size: u64,
     /// Size on the disk in units of 512 bytes.
     pub blocks: u64,
-    /// Last read.
+    /// Time of the last read.
     pub atime: Time,
-    /// Contents last changed.
+    /// Time of the last change of the contents.
     pub mtime: Time,
-    /// Anything last changed.
+    /// Time of the last change of the contents or the attributes.
     pub ctime: Time,
     /// Type.
     pub kind: Kind,
@@ -109,42 +109,42 @@ pub struct Attributes {
 /// Result of a look-up or creation. It holds one reference, which `Store::forget` releases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Generation of the inode: a number is reused with a different generation.
+    /// Generation of the inode, which distinguishes successive inodes of one number.
     pub generation: u64,
     /// Its attributes, with its number.
     pub attributes: Attributes,
 }
 
-/// The calling user.
+/// Calling process and its user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
     /// File system user id.
     pub uid: u32,
     /// File system group id.
     pub gid: u32,
-    /// Process.
+    /// Process id.
     pub pid: u32,
 }
 
-/// An inode to be created. Modes have twelve bits, with the caller's umask applied.
+/// Inode to be created. Modes have twelve bits, with the caller's umask applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum New<'a> {
-    /// A regular file.
+    /// Regular file.
     File {
         /// Permissions.
         mode: u32,
     },
-    /// A directory.
+    /// Directory.
     Directory {
         /// Permissions.
         mode: u32,
     },
-    /// A symbolic link to `target`.
+    /// Symbolic link to `target`.
     Symlink {
-        /// Not empty, without zero bytes.
+        /// Target, not empty and without zero bytes.
         target: &'a [u8],
     },
-    /// A FIFO, a socket's name or a device.
+    /// FIFO, name of a socket, or device.
     Special {
         /// Type.
         kind: Kind,
@@ -158,7 +158,7 @@ pub enum New<'a> {
 /// New value of a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stamp {
-    /// The store's own clock.
+    /// The current time of the store's clock.
     Now,
     /// The given time.
     At(Time),
@@ -175,14 +175,14 @@ pub struct Changes {
     pub gid: Option<u32>,
     /// New size: truncates or extends the file.
     pub size: Option<u64>,
-    /// Last read.
+    /// Time of the last read.
     pub atime: Option<Stamp>,
-    /// Contents last changed.
+    /// Time of the last change of the contents.
     pub mtime: Option<Stamp>,
-    /// Attributes last changed; set by the kernel with its write-back cache only.
+    /// Time of the last change of attributes; set only by a kernel with a write-back cache.
     pub ctime: Option<Time>,
-    /// Clear set-user-id and set-group-id, as a change of owner or size by a user other than root
-    /// does.
+    /// Whether to clear set-user-id and set-group-id, as a change of owner or size by a user other
+    /// than root does.
     pub kill_privileges: bool,
 }
 
@@ -193,13 +193,13 @@ pub struct Statistics {
     pub block_size: u32,
     /// Number of data blocks.
     pub blocks: u64,
-    /// Number of free ones.
+    /// Number of free blocks.
     pub free: u64,
-    /// Number of free ones for users other than root.
+    /// Number of blocks available to users other than root.
     pub available: u64,
     /// Number of inodes.
     pub inodes: u64,
-    /// Number of free ones.
+    /// Number of free inodes.
     pub free_inodes: u64,
     /// Maximum length of a name in bytes.
     pub longest_name: u32,

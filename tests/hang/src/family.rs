@@ -1,17 +1,17 @@
-//! A process, its descendants and what their threads have used, read from procfs.
+//! A process and its descendants, and the CPU use of their threads, read from procfs.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::time::Duration;
 
-/// What one kernel thread has used since it began.
+/// Time that a kernel thread has used since its start.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Usage {
     /// Time on a core.
     pub(crate) ran: Duration,
-    /// Time runnable, in a run queue of the kernel.
+    /// Time in the kernel's run queue.
     pub(crate) queued: Duration,
-    /// On a core or in a run queue now.
+    /// True if the thread is on a core or in a run queue now.
     pub(crate) runnable: bool,
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn members(root: u32) -> Vec<u32> {
     members
 }
 
-/// Each kernel thread of the family by its id.
+/// Usage of each kernel thread of the family, by thread ID.
 pub(crate) fn usage(root: u32) -> HashMap<u32, Usage> {
     let mut all = HashMap::new();
     for process in members(root) {
@@ -56,7 +56,8 @@ pub(crate) fn usage(root: u32) -> HashMap<u32, Usage> {
             };
             let stat = read("stat");
             let Some(&state) = after_name(&stat).first() else { continue };
-            // sched-stats.rst of the kernel: time on a core, time in the run queue, time slices.
+            // The kernel's documentation, sched-stats.rst: time on a core, time in the run queue,
+            // time slices.
             let times = read("schedstat");
             let mut times = times.split_whitespace().map(|text| text.parse().unwrap_or(0));
             let mut time = || Duration::from_nanos(times.next().unwrap_or(0));
@@ -67,7 +68,7 @@ pub(crate) fn usage(root: u32) -> HashMap<u32, Usage> {
     all
 }
 
-/// The fields of a `stat` file after the name, which may hold spaces and parentheses.
+/// The fields of a `stat` file after the name. The name may contain spaces and parentheses.
 pub(crate) fn after_name(stat: &str) -> Vec<&str> {
     stat.rsplit(") ").next().unwrap_or_default().split_whitespace().collect()
 }

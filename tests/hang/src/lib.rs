@@ -1,10 +1,10 @@
-//! Hangs, detected by progress: a process hangs when neither it nor a descendant of it runs or
-//! waits for a core any more.
+//! Detects hangs by missing progress: a process hangs when neither it nor a descendant runs or
+//! waits for a core.
 //!
-//! A bound in wall-clock time would kill a healthy test on a busy machine. Time spent on a core
-//! and time spent runnable in the kernel's run queue both count as progress here, so load delays
-//! the verdict and never changes it. `xtask` watches whole suites with this crate, and the
-//! integration tests watch the processes that they start.
+//! A limit in wall-clock time would kill a healthy test on a busy machine. Here, time on a core and
+//! time in the kernel's run queue both count as progress, so load delays the verdict but never
+//! changes it. `xtask` watches whole suites with this crate, and the integration tests watch their
+//! child processes.
 
 mod family;
 mod report;
@@ -14,7 +14,7 @@ pub use report::report;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// A look at most this busy counts as idle: 2 % of its length.
+/// A check counts as idle if the process used at most this share of the interval: 2 %.
 ///
 /// Not zero: a hung runtime may still have a kernel thread that wakes up periodically.
 const IDLE_SHARE: u32 = 50;
@@ -43,8 +43,8 @@ impl Watch {
         }
     }
 
-    /// Compares with the look before, and returns how many looks in a row were idle. Looks should
-    /// be a second or more apart: the kernel accounts some waits when they end.
+    /// Compares with the previous check and returns the number of consecutive idle checks. Checks
+    /// should be at least a second apart, because the kernel accounts some waits only at their end.
     pub fn look(&mut self) -> u32 {
         let now = family::usage(self.root);
         let since = self.looked.elapsed();
@@ -52,7 +52,7 @@ impl Watch {
         let mut busy = Duration::ZERO;
         let mut same_threads = now.len() == self.last.len();
         for (thread, usage) in &now {
-            // A thread that is new has made its progress by beginning.
+            // The start of a new thread counts as progress.
             let before = self.last.get(thread).copied().unwrap_or_else(|| {
                 same_threads = false;
                 family::Usage::default()
@@ -60,8 +60,8 @@ impl Watch {
             let ran = usage.ran.saturating_sub(before.ran);
             self.total += ran;
             busy += ran + usage.queued.saturating_sub(before.queued);
-            // The kernel adds the time in its run queue when it ends: a thread that is runnable
-            // throughout the look shows neither.
+            // The kernel accounts time in the run queue when it ends. A thread that is runnable
+            // during the whole interval shows neither kind of time.
             if usage.runnable {
                 busy += since;
             }
@@ -71,14 +71,14 @@ impl Watch {
         self.idle
     }
 
-    /// CPU time of all threads that a look has seen, up to that look.
+    /// CPU time of all threads, up to the last check that found them.
     #[must_use]
     pub fn cpu(&self) -> Duration {
         self.total
     }
 }
 
-/// The process `root`, its descendants, and what is in the group or session that it leads.
+/// The process `root`, its descendants, and all processes in the group or session that it leads.
 #[must_use]
 pub fn family(root: u32) -> Vec<u32> {
     family::members(root)

@@ -1,4 +1,4 @@
-//! Where a process stands: its kernel threads by the kernel's account, and its stacks by gdb.
+//! State of a process: its kernel threads as procfs shows them, and its stacks as gdb shows them.
 
 use std::fmt::Write;
 use std::fs;
@@ -7,20 +7,20 @@ use std::process::{Command, Stdio};
 
 use crate::family;
 
-/// Describes each kernel thread of `process`, and the stacks of its kernel threads and
-/// microprocesses where gdb is installed and allowed to attach.
+/// Describes each kernel thread of `process`. Adds the stacks of its kernel threads and
+/// microprocesses if gdb is installed and may attach.
 ///
-/// Blocks the kernel thread for as long as gdb takes, 105 s at most. `process` is stopped
-/// meanwhile and goes on afterwards.
+/// Blocks the kernel thread while gdb runs, at most 105 s. `process` is stopped meanwhile and
+/// continues afterwards.
 #[must_use]
 pub fn report(process: u32) -> String {
-    // The kernel's account comes first: gdb stops all threads.
+    // procfs is read first, because gdb stops all threads.
     let mut report = kernel_threads(process);
     report.push_str(&stacks(process));
     report
 }
 
-/// By proc_pid_stat(5), proc_pid_wchan(5) and proc_pid_syscall(5).
+/// Reads proc_pid_stat(5), proc_pid_wchan(5) and proc_pid_syscall(5).
 fn kernel_threads(process: u32) -> String {
     let tasks = match fs::read_dir(format!("/proc/{process}/task")) {
         Ok(tasks) => tasks,
@@ -51,7 +51,7 @@ fn kernel_threads(process: u32) -> String {
     text
 }
 
-/// By gdb, which is given 100 s: it may hang as well.
+/// Runs gdb with a limit of 100 s, because gdb may hang as well.
 fn stacks(process: u32) -> String {
     let script = root().join("crates/runtime/gdb/kumihimo.py");
     let mut gdb = Command::new("timeout");

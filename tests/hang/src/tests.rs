@@ -23,7 +23,7 @@ fn shell(script: &str) -> Ended {
 #[test]
 fn sleeping_process_is_idle_in_every_look() {
     let child = shell("read line");
-    // Until the shell waits for its input, it makes progress.
+    // The shell makes progress until it waits for its input.
     let mut watch = Watch::new(child.0.id());
     while watch.look() < 5 {
         sleep(LOOK);
@@ -66,6 +66,6 @@ fn report_lists_kernel_threads() {
 
 #[test]
 fn report_of_a_missing_process_says_so() {
-    // Beyond the largest process id that Linux allows (4,194,304).
+    // An ID above the largest process ID of Linux (4,194,304).
     assert!(report(u32::MAX / 2).starts_with("no kernel threads of process"));
 }

@@ -1,4 +1,4 @@
-//! Memory, kernel threads, descriptors or the runtime's own limits are used up.
+//! Exhaustion of memory, kernel threads, descriptors, and the runtime's own limits.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -29,10 +29,10 @@ fn address_space() -> u64 {
 }
 
 #[test]
-fn address_space_is_used_up() {
-    alone("exhausted::address_space_is_used_up", || {
+fn exhausted_address_space_refuses_microprocesses() {
+    alone("exhausted::exhausted_address_space_refuses_microprocesses", || {
         with_vps(2, || {
-            // What a first microprocess needs is there before the limit comes.
+            // Allocate everything that a first microprocess needs before the limit is set.
             thread::spawn(|| ()).join().expect("no panic");
             set_limit(libc::RLIMIT_AS, address_space() + (1 << 30));
             let (sender, receiver) = mpsc::channel::<()>();
@@ -54,7 +54,7 @@ fn address_space_is_used_up() {
             for handle in begun {
                 handle.join().expect("those that began end as ever");
             }
-            // And their room is there again.
+            // Their memory is available again.
             let again: Vec<_> = (0..all)
                 .map(|_| Builder::new().stack_size(48 << 20).spawn(|| ()).expect("room again"))
                 .collect();
@@ -66,8 +66,8 @@ fn address_space_is_used_up() {
     });
 }
 
-/// Begins microprocesses that wait until one is refused; the refusal's text; then they end, and one
-/// more begins.
+/// Starts waiting microprocesses until one is refused. Then ends them, and starts one more. Returns
+/// the refusal.
 fn until_refused(stack: usize) -> std::io::Error {
     let gate = Arc::new(AtomicBool::new(false));
     let mut begun = Vec::new();
@@ -94,8 +94,8 @@ fn until_refused(stack: usize) -> std::io::Error {
 }
 
 #[test]
-fn limits_of_the_runtime_are_reached() {
-    alone("exhausted::limits_of_the_runtime_are_reached", || {
+fn microprocesses_beyond_the_runtimes_limits_are_refused() {
+    alone("exhausted::microprocesses_beyond_the_runtimes_limits_are_refused", || {
         let limited = |builder: kumihimo::runtime::Builder, word: &str| {
             builder.vps(2).build().expect("a runtime").run(|| {
                 let refused = until_refused(2 << 20);
@@ -106,7 +106,7 @@ fn limits_of_the_runtime_are_reached() {
         limited(Runtime::builder().max_microprocesses(20), "Builder::max_microprocesses");
         if is_one_to_one() {
             return skip(
-                "exhausted::limits_of_the_runtime_are_reached",
+                "exhausted::microprocesses_beyond_the_runtimes_limits_are_refused",
                 "the stacks of kernel threads are not counted",
             );
         }
@@ -116,7 +116,7 @@ fn limits_of_the_runtime_are_reached() {
             drop(runtime);
             now
         };
-        // Pooled ones of this size serve first.
+        // Pooled stacks of this size are used before new ones.
         limited(Runtime::builder().max_stacks(made.stacks + 200), "Builder::max_stacks");
         let bytes = made.stack_bytes + (1 << 30);
         limited(Runtime::builder().max_stack_memory(bytes), "Builder::max_stack_memory");
@@ -124,12 +124,12 @@ fn limits_of_the_runtime_are_reached() {
 }
 
 #[test]
-fn kernel_threads_run_out() {
-    alone("exhausted::kernel_threads_run_out", || {
+fn exhausted_kernel_threads_make_blocking_hold_its_vp() {
+    alone("exhausted::exhausted_kernel_threads_make_blocking_hold_its_vp", || {
         Runtime::builder().vps(1).max_kernel_threads(1).build().expect("a runtime").run(|| {
             if one_to_one() {
                 return skip(
-                    "exhausted::kernel_threads_run_out",
+                    "exhausted::exhausted_kernel_threads_make_blocking_hold_its_vp",
                     "every microprocess is a kernel thread",
                 );
             }
@@ -143,20 +143,20 @@ fn kernel_threads_run_out() {
 }
 
 #[test]
-fn no_memory_for_a_kernel_thread() {
-    alone("exhausted::no_memory_for_a_kernel_thread", || {
-        // With events one would be waiting already.
+fn blocking_without_memory_for_a_thread_holds_its_vp() {
+    alone("exhausted::blocking_without_memory_for_a_thread_holds_its_vp", || {
+        // With events, a spare kernel thread would already be waiting.
         Runtime::builder().vps(1).events(Events::Off).build().expect("a runtime").run(|| {
             if one_to_one() {
                 return skip(
-                    "exhausted::no_memory_for_a_kernel_thread",
+                    "exhausted::blocking_without_memory_for_a_thread_holds_its_vp",
                     "every microprocess is a kernel thread",
                 );
             }
-            // A thread that is just beginning needs memory, or has more than it keeps: glibc maps
-            // an arena of twice its size, and cuts it.
+            // A starting thread needs memory, or temporarily has more than it keeps: glibc maps an
+            // arena of twice its size and trims it.
             others_sleep();
-            // Less than a kernel thread's stack is left.
+            // Less memory than a kernel thread's stack is left.
             set_limit(libc::RLIMIT_AS, address_space() + (64 << 10));
             let answer = thread::blocking(|| 7);
             set_limit(libc::RLIMIT_AS, libc::RLIM_INFINITY);
@@ -173,9 +173,9 @@ fn descriptors() -> usize {
 }
 
 #[test]
-fn no_descriptors_for_a_runtime() {
-    alone("exhausted::no_descriptors_for_a_runtime", || {
-        // What is opened once a process is open.
+fn build_fails_without_descriptors() {
+    alone("exhausted::build_fails_without_descriptors", || {
+        // Open the descriptors that the process keeps.
         with_vps(1, || ());
         let before = descriptors();
         set_limit(libc::RLIMIT_NOFILE, before as u64 + 3);
@@ -190,19 +190,19 @@ fn no_descriptors_for_a_runtime() {
 }
 
 #[test]
-fn no_kernel_threads_for_a_runtime() {
-    alone("exhausted::no_kernel_threads_for_a_runtime", || {
-        // What is made once a process is made.
+fn build_fails_without_kernel_threads() {
+    alone("exhausted::build_fails_without_kernel_threads", || {
+        // Create everything that the process keeps.
         with_vps(1, || ());
-        // SAFETY: no pointers. The limit does not bind root; and a process that changes its user
-        // must ask to see its own descriptors again.
+        // SAFETY: no pointers. The limit does not apply to root. A process that changes its user
+        // must become dumpable again to see its own descriptors.
         let changed = unsafe {
             libc::geteuid() != 0
                 || libc::setuid(54_321) == 0 && libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0) == 0
         };
         if !changed {
             return skip(
-                "exhausted::no_kernel_threads_for_a_runtime",
+                "exhausted::build_fails_without_kernel_threads",
                 "root here may not become another user",
             );
         }

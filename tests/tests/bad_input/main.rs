@@ -1,5 +1,5 @@
-//! Bad input that is answered with an error or a panic, and limits that are reached. What ends the
-//! process: last_words.rs.
+//! Bad input that causes an error or a panic, and limits that are reached. For input that ends the
+//! process, see last_words.rs.
 
 mod exhausted;
 
@@ -27,8 +27,8 @@ fn message(payload: &(dyn std::any::Any + Send)) -> String {
 }
 
 #[test]
-fn stacks_that_are_too_small_or_odd() {
-    alone("stacks_that_are_too_small_or_odd", || {
+fn small_or_odd_stack_sizes_are_rounded_up() {
+    alone("small_or_odd_stack_sizes_are_rounded_up", || {
         with_vps(2, || {
             for bytes in [0, 1, 12_345, 65_537, 1 << 20] {
                 let deep = move || {
@@ -53,8 +53,8 @@ fn stacks_that_are_too_small_or_odd() {
 }
 
 #[test]
-fn a_stack_of_a_terabyte() {
-    alone("a_stack_of_a_terabyte", || {
+fn terabyte_stack_is_refused() {
+    alone("terabyte_stack_is_refused", || {
         with_vps(1, || {
             for bytes in [1 << 40, (1 << 30) + 1, usize::MAX] {
                 let refused = Builder::new().stack_size(bytes).spawn(|| ()).expect_err("too large");
@@ -70,12 +70,12 @@ fn a_stack_of_a_terabyte() {
 }
 
 #[test]
-fn a_result_larger_than_the_stack() {
-    alone("a_result_larger_than_the_stack", || {
+fn result_larger_than_the_stack_is_refused() {
+    alone("result_larger_than_the_stack_is_refused", || {
         with_vps(1, || {
             if one_to_one() {
                 return skip(
-                    "a_result_larger_than_the_stack",
+                    "result_larger_than_the_stack_is_refused",
                     "kernel threads put results on the heap",
                 );
             }
@@ -91,8 +91,8 @@ fn a_result_larger_than_the_stack() {
 }
 
 #[test]
-fn too_few_or_too_many_virtual_processors() {
-    alone("too_few_or_too_many_virtual_processors", || {
+fn invalid_numbers_of_vps_are_refused() {
+    alone("invalid_numbers_of_vps_are_refused", || {
         for vps in [0, 1025, 10_000, usize::MAX] {
             let refused = Runtime::builder().vps(vps).build().expect_err("not possible");
             assert_eq!(refused.kind(), ErrorKind::InvalidInput);
@@ -126,8 +126,8 @@ fn invalid_environment_settings_are_refused() {
 }
 
 #[test]
-fn a_runtime_in_a_runtime() {
-    alone("a_runtime_in_a_runtime", || {
+fn second_runtime_is_refused() {
+    alone("second_runtime_is_refused", || {
         let runtime = Runtime::builder().vps(1).build().expect("a runtime");
         let refused = || Runtime::builder().build().expect_err("one runs").kind();
         assert_eq!(refused(), ErrorKind::AlreadyExists);
@@ -143,18 +143,18 @@ fn a_runtime_in_a_runtime() {
     });
 }
 
-/// Tries to begin another one while it is being ended.
+/// Attempts to start another microprocess when dropped, while the runtime shuts down.
 struct Spawns(mpsc::Sender<Option<ErrorKind>>);
 
 impl Drop for Spawns {
     fn drop(&mut self) {
-        self.0.send(Builder::new().spawn(|| ()).err().map(|e| e.kind())).expect("somebody listens");
+        self.0.send(Builder::new().spawn(|| ()).err().map(|e| e.kind())).expect("a receiver");
     }
 }
 
 #[test]
-fn spawning_while_the_runtime_ends() {
-    alone("spawning_while_the_runtime_ends", || {
+fn spawning_during_shutdown_is_refused() {
+    alone("spawning_during_shutdown_is_refused", || {
         let (sender, receiver) = mpsc::channel();
         let runtime = Runtime::builder().vps(2).build().expect("a runtime");
         let waiting = Arc::new(AtomicU64::new(0));
@@ -194,7 +194,7 @@ fn microprocess_that_never_ends_is_abandoned() {
             let sender = sender.clone();
             drop(thread::spawn(move || {
                 thread::without_cancellation(|| {
-                    sender.send(()).expect("somebody listens");
+                    sender.send(()).expect("a receiver");
                     loop {
                         thread::park();
                     }
@@ -209,7 +209,8 @@ fn microprocess_that_never_ends_is_abandoned() {
     });
 }
 
-/// It goes on on its kernel thread, beside the next runtime, and ends there once it looks up.
+/// The abandoned microprocess continues on its kernel thread, beside the next runtime, until its
+/// next check.
 #[test]
 fn microprocess_that_never_waits_is_abandoned() {
     alone("microprocess_that_never_waits_is_abandoned", || {
@@ -246,8 +247,8 @@ fn microprocess_that_never_waits_is_abandoned() {
 }
 
 #[test]
-fn joining_oneself() {
-    alone("joining_oneself", || {
+fn joining_oneself_panics() {
+    alone("joining_oneself_panics", || {
         with_vps(2, || {
             let (sender, receiver) = mpsc::channel::<thread::JoinHandle<()>>();
             let (say, hear) = mpsc::channel();
@@ -255,18 +256,18 @@ fn joining_oneself() {
                 let me = receiver.recv().expect("my handle");
                 let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| me.join()))
                     .expect_err("refused");
-                say.send(message(&*caught)).expect("somebody listens");
+                say.send(message(&*caught)).expect("a receiver");
             });
-            sender.send(handle).expect("it listens");
-            let text = hear.recv().expect("it says");
+            sender.send(handle).expect("a listening socket");
+            let text = hear.recv().expect("a message");
             assert!(text.contains("failed to join thread"), "{text}");
         });
     });
 }
 
 #[test]
-fn recursive_locks() {
-    alone("recursive_locks", || {
+fn recursive_locking_panics() {
+    alone("recursive_locking_panics", || {
         with_vps(1, || {
             let lock = Mutex::new(1);
             let guard = lock.lock().expect("not poisoned");
@@ -302,7 +303,7 @@ fn recursive_locks() {
     });
 }
 
-/// A type for which `A` is ambiguous if it is `Send`: then this file does not compile.
+/// A trait that makes `A` ambiguous for a type that is `Send`, so that this file does not compile.
 trait NotSend<A> {
     fn holds() -> bool {
         true
@@ -313,21 +314,21 @@ impl<T: ?Sized> NotSend<()> for T {}
 impl<T: ?Sized + Send> NotSend<IsSend> for T {}
 
 #[test]
-fn unlocking_by_another_does_not_compile() {
+fn lock_guards_are_not_send() {
     assert!(<MutexGuard<'static, u8> as NotSend<_>>::holds());
     assert!(<RwLockReadGuard<'static, u8> as NotSend<_>>::holds());
     assert!(<RwLockWriteGuard<'static, u8> as NotSend<_>>::holds());
 }
 
 #[test]
-fn a_name_with_a_nul() {
-    alone("a_name_with_a_nul", || {
+fn name_with_a_nul_panics() {
+    alone("name_with_a_nul_panics", || {
         with_vps(1, || {
             let spawn =
                 || Builder::new().name("a\0b".into()).spawn(|| ()).map(|handle| handle.join());
             let text = message(&*std::panic::catch_unwind(spawn).expect_err("refused"));
             assert!(text.contains("interior null"), "{text}");
-            // Much longer than what a report shows.
+            // A name much longer than the report of a panic shows.
             let long = "n".repeat(10_000);
             let handle = Builder::new()
                 .name(long.clone())
@@ -338,8 +339,8 @@ fn a_name_with_a_nul() {
 }
 
 #[test]
-fn a_panic_hook_of_the_runtime_that_panics() {
-    let name = "a_panic_hook_of_the_runtime_that_panics";
+fn panic_in_the_panic_hook_is_ignored() {
+    let name = "panic_in_the_panic_hook_is_ignored";
     if is_child(name) {
         let runtime = Runtime::builder()
             .vps(1)
@@ -360,8 +361,8 @@ fn a_panic_hook_of_the_runtime_that_panics() {
     );
 }
 
-/// A microprocess that was away in the kernel, and on whose virtual processor another one computes
-/// meanwhile, is still the runtime's.
+/// The runtime recognises its microprocess after a block in the kernel, although another
+/// microprocess computes on its virtual processor meanwhile.
 #[test]
 fn panic_hook_reports_a_microprocess_without_its_vp() {
     alone("panic_hook_reports_a_microprocess_without_its_vp", || {
@@ -374,8 +375,8 @@ fn panic_hook_reports_a_microprocess_without_its_vp() {
             let others = Arc::new(AtomicBool::new(false));
             let compute = others.clone();
             let away = thread::spawn(|| {
-                // SAFETY: no arguments to get wrong. The C library's, which the runtime does not
-                // know: the kernel thread sleeps.
+                // SAFETY: no pointers. The C library's function blocks the kernel thread without
+                // the runtime's knowledge.
                 unsafe { libc::usleep(10_000) };
                 std::panic::resume_unwind(Box::new(
                     "without a report, which would enter the runtime",
@@ -398,10 +399,10 @@ fn panic_hook_reports_a_microprocess_without_its_vp() {
 }
 
 #[test]
-fn deadlines_and_times_at_the_ends_of_the_clock() {
-    alone("deadlines_and_times_at_the_ends_of_the_clock", || {
+fn extreme_deadlines_and_times_are_accepted() {
+    alone("extreme_deadlines_and_times_are_accepted", || {
         with_vps(1, || {
-            // A polling loop lets the others run.
+            // A polling loop lets other microprocesses run.
             for poll in [thread::sleep, thread::park_timeout] {
                 let done = Arc::new(AtomicBool::new(false));
                 let seen = done.clone();

@@ -1,7 +1,7 @@
-//! Priorities over the board are exact but for some steps: processes that share the cores are
-//! traced, and the checker puts their traces into one order.
+//! Priorities over the board are exact within a bounded number of steps: processes that share the
+//! cores are traced, and the checker merges their traces into one order.
 //!
-//! What is counted, and why, is said in `crates/trace/src/check/board_order.rs`.
+//! `crates/trace/src/check/board_order.rs` explains what is counted.
 
 use std::hint::black_box;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -20,8 +20,8 @@ use kumihimo_trace::{Verdict, check_together};
 
 use crate::level;
 
-/// One of the processes: computes on all its virtual processors, and others wake, compute and
-/// change their priorities.
+/// One of the processes: some microprocesses compute on all virtual processors, others wake,
+/// compute and change their priorities.
 fn child() {
     let number = |name: &str| {
         std::env::var(name).expect("set by the parent").parse::<u64>().expect("a number")
@@ -41,7 +41,7 @@ fn child() {
                 let over = over.clone();
                 let hog = move || {
                     while !over.load(Ordering::Relaxed) {
-                        // One of them passes no switch point.
+                        // One of the microprocesses passes no switch point.
                         compute(20_000);
                         if n > 0 {
                             thread::yield_now();
@@ -91,8 +91,7 @@ fn compute(turns: u64) {
     }
 }
 
-/// Runs so many processes and checks their traces; they are left over if something is wrong with
-/// them.
+/// Runs `processes` processes and checks their traces. The traces of a failed check are kept.
 fn share(name: &str, round: &mut Round, processes: usize, vps: usize) {
     let place = Place::new(&format!("{name}-{}", round.number));
     let traces: Vec<PathBuf> =
@@ -126,9 +125,9 @@ fn share(name: &str, round: &mut Round, processes: usize, vps: usize) {
         }
         child.stdout = Some(lines.into_inner());
     }
-    // All are at the board before any of them does much.
+    // All processes join the board before any of them does much.
     for child in &mut children {
-        // One that has ended says why below.
+        // If the write fails, the process has ended. The reason is reported below.
         let _ = child.stdin.as_mut().expect("a pipe").write_all(b"\n");
     }
     for child in children {
@@ -136,14 +135,14 @@ fn share(name: &str, round: &mut Round, processes: usize, vps: usize) {
         assert!(ended.status.success(), "{name}: {}", ended.told());
     }
     let report = check_together(&traces, None).expect("traces that belong together");
-    let board = report.board.as_ref().expect("they asked for cores");
+    let board = report.board.as_ref().expect("requests for cores");
     eprintln!("{board}");
     assert_eq!(report.verdict(), Verdict::Holds, "{traces:?}: {report}");
     assert!(board.gave_way > 0 && board.runs == processes, "{traces:?}: {report}");
     traces.iter().for_each(|trace| std::fs::remove_file(trace).expect("it is there"));
 }
 
-/// By so many processes, with so many virtual processors a core each.
+/// Runs `processes` processes with `vps` virtual processors for each core.
 fn shared_by(name: &str, processes: usize, vps: usize) {
     if is_child(name) {
         return child();

@@ -1,4 +1,5 @@
-//! Two processes that share the cores by priority: the higher one has them, and then the lower one.
+//! Two processes that share the cores by priority: the higher one gets them, and afterwards the
+//! lower one.
 
 mod exact;
 #[path = "../gates/pair.rs"]
@@ -22,7 +23,7 @@ fn level(n: u8) -> Priority {
     Priority::new(n).expect("a priority")
 }
 
-/// CPU time of a process, all its kernel threads together.
+/// CPU time of all kernel threads of a process.
 fn cpu_time(pid: u32) -> Duration {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");
     let rest = stat.rsplit_once(')').expect("a name").1;
@@ -32,7 +33,7 @@ fn cpu_time(pid: u32) -> Duration {
     Duration::from_millis(ticks * 10)
 }
 
-/// Computes for so much CPU time of its own process, with no switch point.
+/// Uses this much CPU time of the process, without a switch point.
 fn compute(time: Duration) {
     let begun = cpu_time(std::process::id());
     while cpu_time(std::process::id()) - begun < time {
@@ -42,14 +43,14 @@ fn compute(time: Duration) {
     }
 }
 
-/// CPU time that the higher one computes for.
+/// CPU time that the process of higher priority uses.
 const HIGH: Duration = Duration::from_millis(600);
 
 static STOP: AtomicBool = AtomicBool::new(false);
 static TURNS: AtomicU64 = AtomicU64::new(0);
 
-/// A process that computes on all its virtual processors at a low priority, and tells its pid
-/// through a gate.
+/// A process that computes on all its virtual processors at a low priority, and reports its process
+/// ID through a gate.
 fn hog() {
     Runtime::builder().build().expect("a runtime").run(|| {
         let _who = Gate::serve("hog", |()| std::process::id()).expect("it serves");
@@ -69,13 +70,12 @@ fn hog() {
 }
 
 #[test]
-fn the_higher_priority_has_the_cores() {
-    if !has_vps("the_higher_priority_has_the_cores")
-        || !is_preempted("the_higher_priority_has_the_cores")
+fn higher_priority_gets_the_cores() {
+    if !has_vps("higher_priority_gets_the_cores") || !is_preempted("higher_priority_gets_the_cores")
     {
         return;
     }
-    pair_with("the_higher_priority_has_the_cores", &ON, hog, || {
+    pair_with("higher_priority_gets_the_cores", &ON, hog, || {
         let pid = Gate::<(), u32>::connect("hog").expect("it is there").call(&()).expect("a reply");
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let before = cpu_time(pid);
@@ -87,13 +87,13 @@ fn the_higher_priority_has_the_cores() {
                 high.expect("a microprocess");
             }
         });
-        // What is left to it is looking whether the higher one is still there.
+        // The process of lower priority only checks whether the cores are free.
         let low = cpu_time(pid) - before;
         assert!(
             low * 4 < HIGH,
             "the lower one had {low:?} of CPU time beside {HIGH:?} of the higher one's"
         );
-        // And it has the cores back.
+        // Afterwards the cores belong to the process of lower priority again.
         let before = cpu_time(pid);
         let begun = Instant::now();
         while cpu_time(pid) - before < Duration::from_millis(50) {

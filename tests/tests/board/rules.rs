@@ -1,5 +1,4 @@
-//! What an address space may use, and what it counts for by what it did: shares and feedback,
-//! between real processes. The observer of the board is at another one.
+//! Shares and feedback between real processes. The observer uses another board.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -16,7 +15,7 @@ use kumihimo_trace::Reader;
 use super::pair::{Server, serve_on, side};
 use super::{compute, level};
 
-/// Reached only by a hang: not a measure of speed.
+/// Timeout. Reaching it means a hang.
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn until(what: &str, mut done: impl FnMut() -> bool) {
@@ -31,10 +30,9 @@ fn board(place: &Place) -> PathBuf {
     place.0.join("board")
 }
 
-/// CPU time of the calling process, user and system.
+/// User and system CPU time of the calling process.
 fn used() -> Duration {
-    // SAFETY: all zero is a rusage, which getrusage(2) fills; of the calling process that cannot
-    // fail.
+    // SAFETY: an all-zero rusage is valid. getrusage(2) of the calling process cannot fail.
     let usage = unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
         libc::getrusage(libc::RUSAGE_SELF, &raw mut usage);
@@ -45,10 +43,11 @@ fn used() -> Duration {
     time(usage.ru_utime) + time(usage.ru_stime)
 }
 
-/// Computes on all virtual processors, with no switch point, until `done`.
+/// Computes on all virtual processors, without a switch point, until `done`.
 fn hog(priority: u8, done: impl Fn() -> bool + Sync) {
     thread::scope(|scope| {
-        // Not as many as this kernel thread may have cores: it keeps to one.
+        // The number of VPs comes from the metrics, because this kernel thread's affinity mask may
+        // allow fewer cores.
         for _ in 0..kumihimo::runtime::metrics().expect("a runtime runs").vps.len() {
             let computes = || {
                 while !done() {
@@ -65,8 +64,8 @@ fn hog(priority: u8, done: impl Fn() -> bool + Sync) {
     });
 }
 
-/// Whether the caller is to watch two processes that compute; it is not if it is one of them, which
-/// it has been by then, or if that cannot be had here.
+/// Returns whether the caller is the observer. A process that computes returns false after its
+/// work, and so does an observer that cannot run on this machine.
 fn watches_hogs(name: &str) -> bool {
     match side(name).as_deref() {
         Some("high") => hog_process(50),
@@ -76,10 +75,10 @@ fn watches_hogs(name: &str) -> bool {
     false
 }
 
-/// A process that computes until nobody wants it any more.
+/// A process that computes until its standard input ends.
 fn hog_process(priority: u8) {
     Runtime::builder().build().expect("a runtime").run(|| {
-        // It has to hear of the end.
+        // A high priority, so that the end of the input is noticed.
         thread::current().set_priority(level(63));
         let over = std::sync::atomic::AtomicBool::new(false);
         thread::scope(|scope| {
@@ -98,7 +97,7 @@ fn begin(name: &str, place: &Place, side: &str, environment: &[(&str, &str)]) ->
     Server::start(name, place, &all)
 }
 
-/// It ends by itself, and well.
+/// Asserts that the process exits with success.
 fn ends(mut server: Server) {
     drop(server.child.stdin.take());
     let status = server.child.wait().expect("it ends");
@@ -110,8 +109,8 @@ fn row_of(view: &View, server: &Server) -> SpaceView {
     spaces.into_iter().find(|space| space.pid == server.child.id()).expect("it is at the board")
 }
 
-/// Whether there is a core that the one holds at a level while the other one waits for it at
-/// another.
+/// Returns whether one process holds a core at its level while the other waits for that core at its
+/// own.
 fn goes_before(
     cores: &[CoreView],
     (holder, high): (u16, Option<u8>),
@@ -124,15 +123,15 @@ fn goes_before(
 }
 
 #[test]
-fn a_hard_share_holds_where_nobody_else_wants_the_cores() {
-    const NAME: &str = "rules::a_hard_share_holds_where_nobody_else_wants_the_cores";
+fn hard_share_holds_on_idle_cores() {
+    const NAME: &str = "rules::hard_share_holds_on_idle_cores";
     if is_child(NAME) {
         return Runtime::builder().build().expect("a runtime").run(|| {
             let (begun, before) = (Instant::now(), used());
             hog(32, || used() - before > Duration::from_millis(400));
             let (used, elapsed) = (used() - before, begun.elapsed());
-            // Half of it may be owed: CPU time is booked late, later still where the machine is
-            // busy.
+            // Half of the share may be in debt: CPU time is booked with a delay, which grows on a
+            // busy machine.
             assert!(
                 used / 2 <= elapsed / 5,
                 "{used:?} of CPU time in {elapsed:?}, of which it has a fifth"
@@ -149,8 +148,8 @@ fn a_hard_share_holds_where_nobody_else_wants_the_cores() {
     if !has_vps(NAME) || !is_preempted(NAME) {
         return;
     }
-    // At a board, at none, and where cores are not shared by priority; and where what one has is in
-    // sight of those that may not take it.
+    // With a board, without one, and without sharing by priority; and with a queue in which other
+    // VPs see a microprocess that they may not take.
     for (arbiter, queue) in [("on", "ring"), ("none", "ring"), ("off", "ring"), ("on", "steal")] {
         if Design::from_name(queue).is_none() {
             continue;
@@ -218,7 +217,7 @@ fn waiting_goes_before_computing() {
         return;
     }
     let place = Place::new(NAME);
-    // Set before any address space is there, and by a process that is not at the board.
+    // The rule is set before any address space exists, by a process that is not at the board.
     let rule = Rule::new(Duration::from_millis(50), 1, 4).expect("a rule");
     Board::open(&board(&place)).expect("a board").set_feedback(Some(rule));
     let trace = place.0.join("trace");
@@ -235,7 +234,7 @@ fn waiting_goes_before_computing() {
     });
     ends(waiting);
     ends(computing);
-    // And its virtual processors were told each time.
+    // The virtual processors were notified of each change.
     let mut reader = Reader::open(&trace).expect("a trace");
     let mut changed = 0;
     while let Some(event) = reader.next_event().expect("a whole trace") {
@@ -253,14 +252,14 @@ fn no_address_space_waits_while_a_core_is_free() {
     if thread::available_parallelism().map_or(1, usize::from) < 2 {
         return kumihimo_tests::skip(NAME, "there is one core only");
     }
-    // At home on the same core, both of them.
+    // Both prefer the same core.
     let place = Place::new(NAME);
     let high = begin(NAME, &place, "high", &[("KUMI_VPS", "1")]);
     let low = begin(NAME, &place, "low", &[("KUMI_VPS", "1")]);
     let view = View::open(&board(&place)).expect("a board");
     let rows = [&high, &low].map(|server| row_of(&view, server).row);
     until("each has a core", || {
-        // One look at all cores: each of them has one holder, so these are two.
+        // Both cores in one snapshot: a core has one holder, so these are two processes.
         let cores = view.cores();
         let has = |row, level| {
             cores.iter().any(|core| {
@@ -284,7 +283,7 @@ fn invalid_shares_are_refused() {
             said.contains("KUMI_SHARE=half: expected per cent") && said.contains("50%,20ms,hard"),
             "{said}"
         );
-        // Also where the program sets another one.
+        // The error also occurs if the program sets another share.
         let share = Share::new(500, Duration::from_millis(100), false).expect("a share");
         Runtime::builder().share(share).build().expect_err("it means nothing");
         return;

@@ -1,4 +1,4 @@
-//! System calls and foreign libraries that wait for somebody else.
+//! System calls and foreign libraries that wait for another thread or process.
 
 use std::ffi::c_int;
 use std::fs::File;
@@ -17,7 +17,7 @@ unsafe extern "C" {
     safe fn c_cond_signal(value: c_int) -> c_int;
 }
 
-/// What a call returned, and errno if it failed.
+/// Result of a call, and errno if it failed.
 pub type Outcome = (isize, Option<i32>);
 
 fn outcome(n: isize) -> Outcome {
@@ -30,8 +30,8 @@ fn recv(from: &UnixStream, to: &mut [u8], flags: c_int) -> Outcome {
 }
 
 #[test]
-fn read_of_an_empty_pipe() {
-    case("calls::read_of_an_empty_pipe", |case| {
+fn read_of_an_empty_pipe_stalls_no_one() {
+    case("calls::read_of_an_empty_pipe_stalls_no_one", |case| {
         let (mut reader, mut writer) = std::io::pipe().expect("a pipe");
         let got = case.blocked(
             move || {
@@ -45,8 +45,8 @@ fn read_of_an_empty_pipe() {
 }
 
 #[test]
-fn a_mutex_of_std_held_by_a_kernel_thread() {
-    case("calls::a_mutex_of_std_held_by_a_kernel_thread", |case| {
+fn std_mutex_held_by_a_kernel_thread_stalls_no_one() {
+    case("calls::std_mutex_held_by_a_kernel_thread_stalls_no_one", |case| {
         let mutex = Arc::new(Mutex::new(1));
         let (held, free) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let (m, h, f) = (mutex.clone(), held.clone(), free.clone());
@@ -66,15 +66,15 @@ fn a_mutex_of_std_held_by_a_kernel_thread() {
     });
 }
 
-/// flock(2), which std has from Rust 1.89 on only.
+/// flock(2), which std provides only since Rust 1.89.
 pub fn flock(file: &File, operation: c_int) -> Outcome {
     // SAFETY: integers only.
     outcome(unsafe { libc::flock(file.as_raw_fd(), operation) } as isize)
 }
 
 #[test]
-fn flock_held_by_another() {
-    case("calls::flock_held_by_another", |case| {
+fn flock_held_by_another_stalls_no_one() {
+    case("calls::flock_held_by_another_stalls_no_one", |case| {
         let path = std::env::temp_dir().join(format!("kumihimo-flock-{}", std::process::id()));
         let (mine, other) =
             (File::create(&path).expect("a file"), File::create(&path).expect("a file"));
@@ -86,8 +86,8 @@ fn flock_held_by_another() {
 }
 
 #[test]
-fn a_megabyte_into_a_full_pipe() {
-    case("calls::a_megabyte_into_a_full_pipe", |case| {
+fn writing_a_megabyte_to_a_full_pipe_stalls_no_one() {
+    case("calls::writing_a_megabyte_to_a_full_pipe_stalls_no_one", |case| {
         let (mut reader, writer) = std::io::pipe().expect("a pipe");
         let byte = |at: usize| (at % 251) as u8;
         let got = case.blocked(
@@ -111,8 +111,8 @@ fn a_megabyte_into_a_full_pipe() {
 }
 
 #[test]
-fn recv_with_a_timeout() {
-    case("calls::recv_with_a_timeout", |case| {
+fn recv_with_a_timeout_stalls_no_one() {
+    case("calls::recv_with_a_timeout_stalls_no_one", |case| {
         let (mine, mut its) = UnixStream::pair().expect("a pair");
         mine.set_read_timeout(Some(Duration::from_secs(600))).expect("a timeout");
         let got = case.blocked(
@@ -127,8 +127,8 @@ fn recv_with_a_timeout() {
 }
 
 #[test]
-fn recv_of_all_that_was_asked_for() {
-    case("calls::recv_of_all_that_was_asked_for", |case| {
+fn recv_waitall_returns_all_bytes() {
+    case("calls::recv_waitall_returns_all_bytes", |case| {
         let (mine, mut its) = UnixStream::pair().expect("a pair");
         its.write_all(&[1; 100]).expect("room");
         let got = case.blocked(
@@ -142,7 +142,7 @@ fn recv_of_all_that_was_asked_for() {
     });
 }
 
-/// An epoll instance that waits for an eventfd.
+/// An epoll instance that watches an eventfd.
 pub fn an_epoll() -> (OwnedFd, OwnedFd) {
     // SAFETY: integers only; fresh descriptors.
     let (epoll, event) = unsafe {
@@ -158,7 +158,7 @@ pub fn an_epoll() -> (OwnedFd, OwnedFd) {
     (epoll, event)
 }
 
-/// epoll_wait(2) for one event: the outcome, and the event's number.
+/// epoll_wait(2) for one event. Returns the result and the event's number.
 pub fn epoll_wait_for(epoll: &OwnedFd, timeout_ms: c_int) -> (Outcome, u64) {
     let mut got = libc::epoll_event { events: 0, u64: 0 };
     // SAFETY: room for one.
@@ -167,10 +167,10 @@ pub fn epoll_wait_for(epoll: &OwnedFd, timeout_ms: c_int) -> (Outcome, u64) {
 }
 
 #[test]
-fn epoll_wait() {
-    case("calls::epoll_wait", |case| {
+fn epoll_wait_stalls_no_one() {
+    case("calls::epoll_wait_stalls_no_one", |case| {
         let (epoll, event) = an_epoll();
-        // Closed, it would leave the set before anybody is told.
+        // If the eventfd were closed, it would leave the set before the event is delivered.
         let _open = event.try_clone().expect("a descriptor");
         let got = case.blocked(
             move || epoll_wait_for(&epoll, -1),
@@ -181,8 +181,8 @@ fn epoll_wait() {
 }
 
 #[test]
-fn semop() {
-    case("calls::semop", |case| {
+fn semop_stalls_no_one() {
+    case("calls::semop_stalls_no_one", |case| {
         // SAFETY: integers only.
         let set = unsafe { libc::semget(libc::IPC_PRIVATE, 1, 0o600) };
         assert!(set >= 0, "a semaphore: {}", std::io::Error::last_os_error());
@@ -199,8 +199,8 @@ fn semop() {
 }
 
 #[test]
-fn waitpid() {
-    case("calls::waitpid", |case| {
+fn waitpid_stalls_no_one() {
+    case("calls::waitpid_stalls_no_one", |case| {
         let mut child = std::process::Command::new("sleep").arg("1000").spawn().expect("sleep");
         let pid = child.id() as libc::pid_t;
         let got = case.blocked(
@@ -215,8 +215,8 @@ fn waitpid() {
 }
 
 #[test]
-fn a_condition_variable_of_a_foreign_library() {
-    case("calls::a_condition_variable_of_a_foreign_library", |case| {
+fn condition_variable_of_a_foreign_library_stalls_no_one() {
+    case("calls::condition_variable_of_a_foreign_library_stalls_no_one", |case| {
         assert_eq!(case.blocked(|| c_cond_wait(), || assert_eq!(c_cond_signal(6), 0)), 6);
     });
 }

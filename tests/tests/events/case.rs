@@ -1,5 +1,5 @@
-//! One case: a microprocess that blocks in the kernel, others on the same VP that must not notice,
-//! and what must hold afterwards.
+//! A single case: a microprocess blocks in the kernel, other microprocesses on the same VP must
+//! continue, and invariants must hold afterwards.
 
 use std::fmt::Debug;
 use std::io::{ErrorKind, Read, Write};
@@ -14,15 +14,14 @@ use kumihimo_tests::skip;
 use crate::fuse;
 use crate::package::{self, JoinHandle, Listener};
 
-/// How often each of the others must have had its turn while the first one was blocked.
+/// Number of turns that each other microprocess must get while the first one is blocked.
 const TURNS: u64 = 20;
-/// Kernel threads that a source may have for itself, beside those that carry VPs.
+/// Number of kernel threads that a source may use for itself, beside those that carry VPs.
 pub const OF_THE_SOURCE: usize = 2;
-/// The event sources to test: `KUMI_TEST_EVENTS`, else all that there are, without those that this
-/// machine refuses.
+/// Event sources to test: those in `KUMI_TEST_EVENTS`, otherwise all that the machine supports.
 ///
 /// # Panics
-/// If `KUMI_TEST_EVENTS` names something else.
+/// If `KUMI_TEST_EVENTS` names an unknown source.
 pub fn sources() -> Vec<String> {
     let known = ["bpf", "perf", "watch"];
     let asked = std::env::var("KUMI_TEST_EVENTS").ok();
@@ -37,7 +36,7 @@ pub fn sources() -> Vec<String> {
             known.join(", ")
         );
     }
-    // One that was asked for by name and is refused fails, with the reason.
+    // A source that was requested by name and is unavailable fails the test, with the reason.
     wanted.into_iter().filter(|name| asked.is_some() || is_allowed(name)).collect()
 }
 
@@ -53,11 +52,11 @@ fn is_allowed(name: &str) -> bool {
     false
 }
 
-/// Runs `body` under each source, in a process of its own. There a panic of any thread ends the
-/// process at once: a thread that waits for that one would wait for ever.
+/// Runs `body` under each source, in a child process. A panic of any thread ends the child at once,
+/// because other threads might wait for the panicked one indefinitely.
 ///
 /// # Panics
-/// If one of the processes fails, or `name` is not the test's.
+/// If a child fails, or `name` is not the name of the test.
 pub fn under_each(name: &str, body: impl Fn(&str)) {
     if is_child(name) {
         if fuse::is_server() {
@@ -66,8 +65,8 @@ pub fn under_each(name: &str, body: impl Fn(&str)) {
         let report = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |what| {
             report(what);
-            // SAFETY: nothing is left to be done. Not `abort`: a core dump waits for kernel threads
-            // that may sleep uninterruptibly.
+            // SAFETY: nothing is left to clean up. `abort` is not used, because a core dump waits
+            // for kernel threads that may be in uninterruptible sleep.
             unsafe { libc::_exit(101) };
         }));
         return body(&std::env::var("KUMI_EVENTS").expect("the parent sets it"));
@@ -90,36 +89,39 @@ pub fn under_each(name: &str, body: impl Fn(&str)) {
 /// As [`under_each`], for a test of Kumihimo's own runtime.
 pub fn of_the_runtime(name: &str, body: impl Fn(&str)) {
     if package::is_minimal() {
-        return skip(name, "it is about the runtime, and KUMI_TEST_SCHEDULER asks for another one");
+        return skip(
+            name,
+            "the test concerns the runtime, and KUMI_TEST_SCHEDULER selects another scheduler",
+        );
     }
     under_each(name, body);
 }
 
-/// Says what was seen, with `--nocapture` or if the test fails.
+/// Prints an observation, which is visible with `--nocapture` or if the test fails.
 pub fn seen(name: &str, source: &str, what: impl Debug) {
     eprintln!("[seen] {name} under {source}: {what:?}");
 }
 
-/// What runs beside the blocked microprocess.
+/// The microprocesses that run beside the blocked one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Beside {
-    /// One that sleeps in a loop, two that talk over TCP, and one that computes and yields: the VP
-    /// never idles.
+    /// One that sleeps in a loop, two that exchange messages over TCP, and one that computes and
+    /// yields. The VP is never idle.
     Busy,
-    /// One that sleeps in a loop, and two that talk over a UNIX socket after short sleeps: the VP
-    /// idles in between.
+    /// One that sleeps in a loop, and two that exchange messages over a UNIX socket after short
+    /// sleeps. The VP is idle in between.
     Idle,
 }
 
-/// One case under one source.
+/// A case under one source.
 pub struct Case<'a> {
     name: &'a str,
     source: &'a str,
     beside: Beside,
 }
 
-/// Runs `body` under each source, twice: with others that keep the VP busy, and with others that
-/// let it idle.
+/// Runs `body` under each source twice: with others that keep the VP busy, and with others that
+/// leave it idle at times.
 pub fn case(name: &str, body: impl Fn(&Case<'_>)) {
     under_each(name, |source| {
         for beside in [Beside::Busy, Beside::Idle] {
@@ -129,16 +131,16 @@ pub fn case(name: &str, body: impl Fn(&Case<'_>)) {
 }
 
 impl Case<'_> {
-    /// The case cannot run here.
+    /// Skips the case on this machine.
     pub fn skip(&self, why: &str) {
         if self.beside == Beside::Busy {
             eprintln!("\n[skip] {why}");
         }
     }
 
-    /// Runs `block`, which must not return before `release` was called, beside others on the only
-    /// VP; `release` is called by a kernel thread, once each of the others has had its turns after
-    /// `block` began.
+    /// Runs `block` beside other microprocesses on the only VP. `block` must not return before
+    /// `release` is called. A kernel thread calls `release` once each of the others has had its
+    /// turns after `block` began.
     pub fn blocked<T: Send + 'static>(
         &self,
         block: impl FnOnce() -> T + Send + 'static,
@@ -153,8 +155,8 @@ impl Case<'_> {
         });
         let of_block = turns.clone();
         let result = self.beside_others(&turns, before, move || {
-            // On this VP nobody has a turn between this and the end of `block`, unless the VP goes
-            // away under it.
+            // No other microprocess runs on this VP between here and the end of `block`, unless the
+            // VP is handed over.
             begun.set(of_block.now()).expect("once");
             block()
         });
@@ -162,9 +164,9 @@ impl Case<'_> {
         result
     }
 
-    /// Runs `call`, which blocks for a time of its own, beside others on the only VP; again, until
-    /// each of them had its turns during one call. How many they get depends on the machine; that
-    /// they get them does not.
+    /// Runs `call`, which blocks for a fixed time, beside other microprocesses on the only VP.
+    /// Repeats until each of them has run during one call. The number of turns depends on the
+    /// machine.
     pub fn timed(&self, call: impl Fn() + Send + 'static) {
         let turns = Turns::new(self.beside);
         let of_call = turns.clone();
@@ -182,8 +184,8 @@ impl Case<'_> {
         seen(self.name, self.source, format_args!("{calls} calls"));
     }
 
-    /// Runs `call` beside others on the only VP, without a word about how long it takes: for what
-    /// may be too short for others' turns.
+    /// Runs `call` beside other microprocesses on the only VP. Does not require any turns, because
+    /// the call may be too short for them.
     pub fn beside<T: Send + 'static>(&self, call: impl FnOnce() -> T + Send + 'static) -> T {
         self.beside_others(&Turns::new(self.beside), kernel_threads(), call)
     }
@@ -205,10 +207,10 @@ impl Case<'_> {
     }
 }
 
-/// Waits until the pool is back at its limit, in the runtime's books and in the kernel's. `before`:
-/// kernel threads before the runtime began. Called from a microprocess.
+/// Waits until the pool has shrunk to its limit, according to the runtime and to the kernel.
+/// `before` is the number of kernel threads before the runtime started. Called by a microprocess.
 pub fn await_shrunk(before: usize, vps: usize) {
-    // What the pool keeps by default: one a VP.
+    // By default, the pool keeps one kernel thread for each VP.
     let kept = vps;
     loop {
         if package::threads() <= vps + kept
@@ -220,14 +222,14 @@ pub fn await_shrunk(before: usize, vps: usize) {
     }
 }
 
-/// Blocks the kernel thread until it is so.
+/// Blocks the kernel thread until the condition holds.
 pub fn until(is_so: impl Fn() -> bool) {
     while !is_so() {
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// The turns of those beside: of timers, of messages there and back, of yields.
+/// Turns of the other microprocesses: timers, message exchanges, and yields.
 struct Turns {
     kinds: usize,
     all: [AtomicU64; 3],
@@ -256,7 +258,7 @@ impl Turns {
     }
 }
 
-/// Those beside.
+/// The other microprocesses.
 struct Others {
     end: Arc<AtomicBool>,
     alone: Vec<JoinHandle<()>>,
@@ -309,7 +311,7 @@ impl Others {
         assert_eq!(
             self.client.join().expect("no panic"),
             self.server.join().expect("no panic"),
-            "every message came"
+            "every message arrived"
         );
     }
 }
@@ -322,18 +324,18 @@ fn compute() {
     package::yield_now();
 }
 
-/// What message `number` consists of.
+/// Contents of message `number`.
 fn message(number: u64) -> [u8; 64] {
     std::array::from_fn(|at| {
         (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (at % 8 * 8)) as u8 ^ at as u8
     })
 }
 
-/// Sends messages and checks what comes back, until the end; returns how many.
+/// Sends messages and checks the replies until `end`. Returns the number of messages.
 fn talk(mut stream: impl Read + Write, said: impl Fn(), end: impl Fn() -> bool) -> u64 {
     let mut number = 0;
     while !end() {
-        stream.write_all(&message(number)).expect("it listens");
+        stream.write_all(&message(number)).expect("a listening socket");
         let mut back = [0; 64];
         stream.read_exact(&mut back).expect("it answers");
         assert_eq!(back, message(number).map(|byte| !byte), "message {number}");
@@ -343,7 +345,7 @@ fn talk(mut stream: impl Read + Write, said: impl Fn(), end: impl Fn() -> bool) 
     number
 }
 
-/// Checks and answers messages until the stream ends; returns how many.
+/// Checks messages and replies to them until the stream ends. Returns the number of messages.
 fn answer(mut stream: impl Read + Write) -> u64 {
     for number in 0.. {
         let mut there = [0; 64];
@@ -352,7 +354,7 @@ fn answer(mut stream: impl Read + Write) -> u64 {
             outcome => outcome.expect("it sends"),
         }
         assert_eq!(there, message(number), "message {number}");
-        stream.write_all(&there.map(|byte| !byte)).expect("it listens");
+        stream.write_all(&there.map(|byte| !byte)).expect("a listening socket");
     }
     unreachable!("the numbers do not end")
 }

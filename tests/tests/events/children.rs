@@ -1,4 +1,4 @@
-//! Children that take their time to become another program.
+//! Child processes that take a while until they execute another program.
 
 use std::ffi::c_int;
 use std::io::{PipeReader, Write};
@@ -13,7 +13,7 @@ unsafe extern "C" {
     safe fn c_vfork(gate: c_int) -> c_int;
 }
 
-/// How the child ended.
+/// Waits for a child and returns its status.
 fn wait_for(child: c_int) -> c_int {
     let mut status = 0;
     // SAFETY: a live integer; our own child.
@@ -24,11 +24,12 @@ fn wait_for(child: c_int) -> c_int {
 }
 
 #[test]
-fn vfork_whose_child_takes_its_time() {
-    case("children::vfork_whose_child_takes_its_time", |case| {
+fn vfork_with_a_slow_child_stalls_no_one() {
+    case("children::vfork_with_a_slow_child_stalls_no_one", |case| {
         if cfg!(kumihimo_asan) {
-            return case
-                .skip("AddressSanitizer's own vfork aborts where the thread-local storage is not its own making");
+            return case.skip(
+                "AddressSanitizer's vfork aborts on a thread with foreign thread-local storage",
+            );
         }
         let (gate, mut open) = std::io::pipe().expect("a pipe");
         let got = case.blocked(
@@ -54,8 +55,8 @@ fn pass(gate: &PipeReader) -> std::io::Result<()> {
 }
 
 #[test]
-fn a_command_that_waits_between_fork_and_exec() {
-    case("children::a_command_that_waits_between_fork_and_exec", |case| {
+fn command_waiting_between_fork_and_exec_stalls_no_one() {
+    case("children::command_waiting_between_fork_and_exec_stalls_no_one", |case| {
         let (gate, mut open) = std::io::pipe().expect("a pipe");
         let mut command = Command::new("/bin/sh");
         command.args(["-c", "exit 7"]);
@@ -68,14 +69,14 @@ fn a_command_that_waits_between_fork_and_exec() {
 }
 
 #[test]
-fn a_command_whose_program_comes_slowly() {
-    const NAME: &str = "children::a_command_whose_program_comes_slowly";
+fn command_with_a_slow_executable_stalls_no_one() {
+    const NAME: &str = "children::command_with_a_slow_executable_stalls_no_one";
     case(NAME, |case| {
         let mut slow = match Slow::mount(NAME) {
             Ok(slow) => slow,
             Err(why) => return case.skip(&why),
         };
-        // By posix_spawn(3), which waits as vfork does.
+        // By posix_spawn(3), which blocks the parent like vfork(2).
         let got = case.blocked(|| Command::new(PROGRAM).status(), slow.release());
         assert_eq!(got.expect("no EINTR").code(), Some(7));
     });

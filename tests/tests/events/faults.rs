@@ -1,4 +1,4 @@
-//! Page faults that wait for a disk or for somebody else's answer, and reads of files that do.
+//! Page faults that wait for a disk or for another thread or process, and reads of such files.
 
 use std::ffi::{c_int, c_ulong, c_void};
 use std::fs::File;
@@ -15,20 +15,19 @@ unsafe extern "C" {
 
 const PAGE: usize = 4096;
 
-/// Mapped pages, until the end of it.
+/// Mapped pages, unmapped when dropped.
 struct Pages {
     at: *mut u8,
     bytes: usize,
 }
 
-// SAFETY: memory like any other.
+// SAFETY: an ordinary memory mapping.
 unsafe impl Send for Pages {}
-// SAFETY: read through it only; the one writer is the kernel, which fills a page before anybody
-// sees it.
+// SAFETY: only read through this value. The kernel fills a page before it becomes visible.
 unsafe impl Sync for Pages {}
 
 impl Pages {
-    /// Of a file, or of nothing; private, not written to by anybody.
+    /// Maps a file, or anonymous memory. The mapping is private and never written to.
     fn map(bytes: usize, file: Option<&File>) -> Pages {
         let (flags, fd) = file.map_or((libc::MAP_ANONYMOUS, -1), |file| (0, file.as_raw_fd()));
         // SAFETY: a fresh mapping.
@@ -48,7 +47,7 @@ impl Pages {
 
     fn read(&self, offset: usize) -> u8 {
         assert!(offset < self.bytes);
-        // SAFETY: mapped, and inside. Volatile: it is the access that counts.
+        // SAFETY: mapped and in bounds. Volatile, because the access itself matters.
         unsafe { self.at.add(offset).read_volatile() }
     }
 
@@ -60,7 +59,7 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: mapped by `map`, and nobody has a pointer any more.
+        // SAFETY: mapped by `map`, and no pointer into it is left.
         assert_eq!(unsafe { libc::munmap(self.at.cast(), self.bytes) }, 0);
     }
 }
@@ -70,7 +69,7 @@ fn sampled(bytes: usize) -> Vec<u8> {
     (0..bytes).step_by(PAGE).map(byte).collect()
 }
 
-/// Faults of this process that waited for a disk.
+/// Number of this process's page faults that waited for a disk.
 fn major_faults() -> i64 {
     // SAFETY: all zeroes is a value; a live one to fill in.
     let usage = unsafe {
@@ -82,11 +81,11 @@ fn major_faults() -> i64 {
 }
 
 #[test]
-fn a_page_that_comes_from_disk() {
-    const NAME: &str = "faults::a_page_that_comes_from_disk";
+fn page_fault_served_from_disk_stalls_no_one() {
+    const NAME: &str = "faults::page_fault_served_from_disk_stalls_no_one";
     const BYTES: usize = 8 << 20;
     case(NAME, |case| {
-        // Lies on a disk where /tmp may not.
+        // On a disk, which /tmp may not be.
         let dir = "/var/tmp";
         let path = format!("{dir}/kumihimo-events-{}", std::process::id());
         let mut file =
@@ -98,7 +97,7 @@ fn a_page_that_comes_from_disk() {
         // SAFETY: integers; a mapping; room for one byte a page.
         let cached = unsafe {
             assert_eq!(libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED), 0);
-            // No reading ahead: each page is a fault.
+            // No readahead, so that each page is a fault.
             assert_eq!(libc::madvise(pages.at.cast(), BYTES, libc::MADV_RANDOM), 0);
             let mut state = vec![0u8; BYTES / PAGE];
             assert_eq!(libc::mincore(pages.at.cast(), BYTES, state.as_mut_ptr()), 0);
@@ -115,15 +114,15 @@ fn a_page_that_comes_from_disk() {
         seen(NAME, "majflt", faults);
         assert!(
             faults > 0,
-            "{} pages were not in memory, and none had to be fetched",
+            "{} pages were not in memory, but none was fetched from disk",
             BYTES / PAGE - cached
         );
     });
 }
 
 #[test]
-fn a_page_that_a_kernel_thread_provides() {
-    case("faults::a_page_that_a_kernel_thread_provides", |case| {
+fn page_fault_served_by_userfaultfd_stalls_no_one() {
+    case("faults::page_fault_served_by_userfaultfd_stalls_no_one", |case| {
         const BYTES: usize = 4 * PAGE;
         let pages = std::sync::Arc::new(Pages::map(BYTES, None));
         // SAFETY: a mapping.
@@ -159,7 +158,7 @@ fn a_page_that_a_kernel_thread_provides() {
     });
 }
 
-/// Runs `call` on the slow file, which waits until the file system answers.
+/// Runs `call` on the slow file. It blocks until the file system replies.
 fn slow<T: Send + 'static>(name: &'static str, call: fn(File, Pages) -> T, check: fn(T)) {
     case(name, |case| {
         let mut slow = match Slow::mount(name) {
@@ -173,18 +172,18 @@ fn slow<T: Send + 'static>(name: &'static str, call: fn(File, Pages) -> T, check
 }
 
 #[test]
-fn a_page_that_a_file_system_provides() {
+fn page_fault_served_by_fuse_stalls_no_one() {
     slow(
-        "faults::a_page_that_a_file_system_provides",
+        "faults::page_fault_served_by_fuse_stalls_no_one",
         |_, pages| pages.sample(),
         |got| assert_eq!(got, sampled(LENGTH)),
     );
 }
 
 #[test]
-fn a_read_that_a_file_system_answers() {
+fn read_served_by_fuse_stalls_no_one() {
     slow(
-        "faults::a_read_that_a_file_system_answers",
+        "faults::read_served_by_fuse_stalls_no_one",
         |mut file, _| {
             let mut all = vec![0; LENGTH];
             file.read(&mut all).map(|n| (n, all))
@@ -198,12 +197,12 @@ fn a_read_that_a_file_system_answers() {
 }
 
 #[test]
-fn a_page_fault_inside_a_system_call() {
+fn page_fault_inside_a_system_call_stalls_no_one() {
     slow(
-        "faults::a_page_fault_inside_a_system_call",
+        "faults::page_fault_inside_a_system_call_stalls_no_one",
         |_, pages| {
             let (mut reader, writer) = std::io::pipe().expect("a pipe");
-            // SAFETY: mapped; its pages come when the kernel copies from them.
+            // SAFETY: mapped. The pages are provided while the kernel copies from them.
             let n = unsafe { libc::write(writer.as_raw_fd(), pages.at.cast(), pages.bytes) };
             drop(writer);
             let mut all = Vec::new();

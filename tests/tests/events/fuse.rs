@@ -1,11 +1,11 @@
-//! A file system that answers reads only when it is told to, and mounts of one's own to put it on.
+//! A file system that replies to reads only after a release, and a private mount namespace for it.
 //!
-//! No library for that comes without a duplicate of something, and what a test needs of the
-//! protocol is little (linux/fuse.h, fuse(4)).
+//! A library for FUSE would add duplicate dependencies, and the test needs only a small part of the
+//! protocol (linux/fuse.h, fuse(4)).
 //!
-//! It is served by a process of its own: a kernel thread that waits for an answer cannot be killed,
-//! so a process that served itself could not end if its test fails. The mount is on /mnt in a mount
-//! namespace that nobody else sees and that ends with the test.
+//! A separate process serves the file system. A kernel thread that waits for a reply cannot be
+//! killed, so a process that served itself could not end after a failed test. The mount is on /mnt
+//! in a private mount namespace, which ends with the test.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -16,31 +16,31 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use kumihimo_tests::process::start;
 
-/// Where it is mounted, for the test's process only. Part of every system by the Filesystem
-/// Hierarchy Standard.
+/// Mount point, visible to the test's process only. The Filesystem Hierarchy Standard requires the
+/// directory.
 const ROOT: &str = "/mnt";
-/// In the environment of the process that serves.
+/// Environment variable that marks the serving process.
 const SERVER: &str = "KUMI_TEST_FUSE";
-/// What the serving process says when the mount is there.
+/// Line that the serving process prints after mounting.
 const READY: &str = "mounted";
-/// The file of bytes that [`byte`] gives.
+/// A file whose bytes are those of [`byte`].
 pub const DATA: &str = "/mnt/data";
-/// Its length in bytes.
+/// Length of the file in bytes.
 pub const LENGTH: usize = 64 << 10;
-/// A shell script that ends with 7.
+/// A shell script that exits with 7.
 pub const PROGRAM: &str = "/mnt/program";
 const SCRIPT: &[u8] = b"#!/bin/sh\nexit 7\n";
 
-/// The byte of [`DATA`] at an offset.
+/// Byte of [`DATA`] at an offset.
 pub fn byte(at: usize) -> u8 {
     (at % 253) as u8
 }
 
-/// From now on mounts are seen by nobody outside this process: by the calling kernel thread and
-/// those that it starts. Once per process.
+/// Creates a private mount namespace for the calling kernel thread and the threads that it starts.
+/// Once for each process.
 ///
 /// # Errors
-/// Why not: usually a lack of CAP_SYS_ADMIN.
+/// Reason of the failure, usually a lack of CAP_SYS_ADMIN.
 pub fn own_mounts() -> Result<(), String> {
     static DONE: OnceLock<Result<(), String>> = OnceLock::new();
     let unshare = || {
@@ -56,7 +56,7 @@ pub fn own_mounts() -> Result<(), String> {
                 ) != 0
         };
         if failed {
-            Err(format!("no mount namespace of its own: {}", io::Error::last_os_error()))
+            Err(format!("cannot create a mount namespace: {}", io::Error::last_os_error()))
         } else {
             Ok(())
         }
@@ -64,21 +64,21 @@ pub fn own_mounts() -> Result<(), String> {
     DONE.get_or_init(unshare).clone()
 }
 
-/// The mounted file system, for the test: reads of its files wait until [`Slow::release`].
+/// The mounted file system. Reads of its files block until [`Slow::release`].
 #[derive(Debug)]
 pub struct Slow(Child);
 
 impl Slow {
-    /// Mounts it for the test `name`. Blocks the kernel thread until it is there.
+    /// Mounts the file system for the test `name`. Blocks the kernel thread until it is mounted.
     ///
     /// # Errors
-    /// Why it cannot be had here.
+    /// Reason why mounting is impossible on this machine.
     pub fn mount(name: &str) -> Result<Slow, String> {
         own_mounts()?;
         drop(open_device()?);
         let mut server = start(name, &[(SERVER, "1")]);
         let lines = BufReader::new(server.stdout.as_mut().expect("a pipe")).lines();
-        // libtest has its say first, and no end of line.
+        // libtest prints a line first, without a line feed.
         if lines.map_while(Result::ok).any(|line| line.ends_with(READY)) {
             return Ok(Slow(server));
         }
@@ -90,12 +90,12 @@ impl Slow {
         );
     }
 
-    /// What lets all reads be answered, from now on.
+    /// Returns a function that lets all reads complete from then on.
     pub fn release(&mut self) -> impl FnOnce() + Send + use<> {
         let mut gate = self.0.stdin.take().expect("once");
         move || {
-            gate.write_all(b"1").expect("it listens");
-            // Its end would be taken for the test's.
+            gate.write_all(b"1").expect("a listening socket");
+            // Closing the pipe would signal the end of the test.
             std::mem::forget(gate);
         }
     }
@@ -111,15 +111,15 @@ impl Drop for Slow {
     }
 }
 
-/// Whether this process is the one that serves.
+/// Returns whether this is the serving process.
 pub fn is_server() -> bool {
     std::env::var_os(SERVER).is_some()
 }
 
 /// Serves until the test ends.
 pub fn serve() {
-    // Whatever becomes of the test: a connection that nobody serves any more is what lets its
-    // kernel threads end.
+    // The server ends with the test, however the test ends: kernel threads that wait for a reply
+    // can end only after the connection is closed.
     // SAFETY: integers only.
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
@@ -156,7 +156,7 @@ fn open_device() -> Result<File, String> {
     File::options().read(true).write(true).open("/dev/fuse").map_err(|e| format!("/dev/fuse: {e}"))
 }
 
-/// The way back to the kernel, with answers held back until it is open.
+/// Connection to the kernel. Replies are withheld until it is opened.
 struct Gate {
     device: File,
     held: Mutex<Held>,
@@ -186,8 +186,8 @@ impl Gate {
         }
     }
 
-    /// The answer to a request: a header (length, minus an errno, request) and what belongs to it,
-    /// in one write.
+    /// Replies to a request: a header (length, negative errno, request number) and the payload, in
+    /// one write.
     fn send(&self, request: u64, outcome: Result<&[u8], i32>) {
         let bytes = outcome.unwrap_or_default();
         let mut all = (16 + bytes.len() as u32).to_ne_bytes().to_vec();
@@ -196,13 +196,13 @@ impl Gate {
         all.extend(bytes);
         match (&self.device).write(&all) {
             Ok(n) => assert_eq!(n, all.len()),
-            // The asking process is gone.
+            // The process that made the request is gone.
             Err(e) => assert_eq!(e.raw_os_error(), Some(libc::ENOENT), "{e}"),
         }
     }
 }
 
-/// Operations of fuse(4).
+/// FUSE operations, see fuse(4).
 mod operation {
     pub const LOOKUP: u32 = 1;
     pub const FORGET: u32 = 2;
@@ -216,11 +216,11 @@ mod operation {
     pub const BATCH_FORGET: u32 = 42;
 }
 
-/// The numbers of the root and of the two files in it.
+/// Numbers of the root and of its two files.
 const ROOT_FILE: u64 = 1;
 const DATA_FILE: u64 = 2;
 const PROGRAM_FILE: u64 = 3;
-/// How long the kernel may remember what it was told, in seconds: longer than any test.
+/// Time in seconds for which the kernel may cache replies. Longer than any test.
 const LONG: u64 = 3600;
 
 fn number(bytes: &[u8]) -> u64 {
@@ -231,12 +231,12 @@ fn half(bytes: &[u8]) -> u32 {
     u32::from_ne_bytes(bytes[..4].try_into().expect("four"))
 }
 
-/// Serves until the mount is gone.
+/// Serves until the file system is unmounted.
 fn answer_all(gate: &Gate) {
     let mut buffer = vec![0; 64 << 10];
     while let Ok(n) = (&gate.device).read(&mut buffer) {
-        // The header: length, operation, request, file; the asking process, with which this is not
-        // concerned.
+        // The header: length, operation, request number, file; the calling process, which is
+        // ignored.
         let (operation, request, file) =
             (half(&buffer[4..]), number(&buffer[8..]), number(&buffer[16..]));
         let body = &buffer[40..n];
@@ -250,7 +250,7 @@ fn answer_all(gate: &Gate) {
             operation::GETATTR => {
                 gate.send(request, Ok(&[words(&[LONG, 0]), attributes(file)].concat()))
             }
-            // A handle and flags, none of which is used.
+            // A file handle and flags, both unused.
             operation::OPEN => gate.send(request, Ok(&[0; 16])),
             operation::READ => {
                 let all = contents(file);
@@ -259,8 +259,8 @@ fn answer_all(gate: &Gate) {
                 gate.pass(request, all[from..to].to_vec());
             }
             operation::RELEASE | operation::FLUSH => gate.send(request, Ok(&[])),
-            // Nobody waits for an answer; one that is interrupted gets its answer when the others
-            // do.
+            // FORGET has no reply. An interrupted request is replied to after the release, like the
+            // others.
             operation::FORGET | operation::BATCH_FORGET | operation::INTERRUPT => {}
             _ => gate.send(request, Err(libc::ENOSYS)),
         }
@@ -275,13 +275,13 @@ fn halves(all: &[u32]) -> Vec<u8> {
     all.iter().flat_map(|half| half.to_ne_bytes()).collect()
 }
 
-/// Version 7.31; reading ahead 128 KiB; no flags, no limits in the background; writes of a page;
-/// times in seconds.
+/// Reply to INIT: version 7.31; readahead 128 KiB; no flags, no limits of background requests;
+/// writes of one page; times in seconds.
 fn init() -> Vec<u8> {
     halves(&[7, 31, 128 << 10, 0, 0, 4096, 1_000_000_000, 0, 0, 0, 0, 0, 0, 0, 0, 0])
 }
 
-/// File, generation, how long the name and the attributes are valid (seconds, then nanoseconds).
+/// File, generation, and validity of name and attributes (seconds, then nanoseconds).
 fn entry(file: u64) -> Vec<u8> {
     [words(&[file, 0, LONG, LONG, 0]), attributes(file)].concat()
 }
@@ -289,8 +289,8 @@ fn entry(file: u64) -> Vec<u8> {
 fn attributes(file: u64) -> Vec<u8> {
     let size = contents(file).len() as u64;
     let kind = if file == ROOT_FILE { libc::S_IFDIR } else { libc::S_IFREG };
-    // Number, size, blocks of 512 bytes, three times; their nanoseconds, mode, links, owner, group,
-    // device, block size, flags.
+    // Number, size, blocks of 512 bytes, three times; nanoseconds of the times, mode, links, owner,
+    // group, device, block size, flags.
     let numbers = words(&[file, size, size.div_ceil(512), 0, 0, 0]);
     [numbers, halves(&[0, 0, 0, kind | 0o755, 1, 0, 0, 0, 4096, 0])].concat()
 }

@@ -1,4 +1,4 @@
-//! Many microprocesses, many of them blocked in the kernel at once.
+//! Many microprocesses, of which many are blocked in the kernel at once.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -14,20 +14,21 @@ use kumihimo_tests::process::{has_vps, kernel_threads};
 use crate::case::{OF_THE_SOURCE, await_shrunk, of_the_runtime, seen, until};
 
 const VPS: usize = 2;
-/// Kernel threads beyond one a VP and one a blocked microprocess: spares that are on their way.
+/// Allowed kernel threads beyond one for each VP and one for each blocked microprocess: spares that
+/// are being created.
 const SLACK: usize = 8;
 
-/// A call that blocks, and what it shall return.
+/// A blocking call, and its expected result.
 type Call = (Box<dyn FnOnce() -> u64 + Send>, u64);
 
-/// Calls that block, and what releases them all.
+/// Blocking calls, and a function that releases all of them.
 struct Calls {
     all: Vec<Call>,
     release: Box<dyn FnOnce() + Send>,
 }
 
 impl Calls {
-    /// Reads of pipes, each of its own.
+    /// Reads of separate pipes.
     fn pipes(n: u64) -> Calls {
         let (all, writers): (Vec<Call>, Vec<_>) = (0..n)
             .map(|number| {
@@ -48,8 +49,8 @@ impl Calls {
         Calls { all, release: Box::new(release) }
     }
 
-    /// Reads of one eventfd semaphore, which each of them takes once, and of one pipe, half and
-    /// half.
+    /// Reads of one eventfd semaphore and of one pipe, half of the calls each. Each read of the
+    /// semaphore takes one unit.
     fn of_two(n: u64) -> Calls {
         // SAFETY: integers only; a fresh descriptor.
         let semaphore =
@@ -81,14 +82,14 @@ impl Calls {
     }
 }
 
-/// What is known of a run, for observers from outside.
+/// State of a run, for other threads.
 #[derive(Default)]
 struct State {
-    /// Calls that have begun.
+    /// Number of calls that have begun.
     begun: AtomicUsize,
-    /// Turns of each of the others.
+    /// Number of turns of each other microprocess.
     turns: Vec<AtomicU64>,
-    /// The most kernel threads seen: the runtime's own, and the process's.
+    /// Maximum numbers of kernel threads, according to the runtime and to the kernel.
     most: AtomicUsize,
     most_of_all: AtomicUsize,
     end: AtomicBool,
@@ -102,7 +103,7 @@ impl State {
         }
     }
 
-    /// Waits until each of the others has had `n` turns from now on.
+    /// Waits until each other microprocess has had `n` more turns.
     fn await_turns(&self, n: u64) {
         let since: Vec<_> = self.turns.iter().map(|turns| turns.load(SeqCst)).collect();
         until(|| {
@@ -112,9 +113,9 @@ impl State {
     }
 }
 
-/// Runs `calls` and `others` microprocesses that sleep up to `rest` between their turns; `ready`,
-/// on a kernel thread, returns when the calls may be released. Returns the most kernel threads of
-/// the runtime seen, which those of the process bear out.
+/// Runs `calls`, and `others` microprocesses that sleep up to `rest` between their turns. `ready`
+/// runs on a kernel thread and returns when the calls may be released. Returns the maximum number
+/// of the runtime's kernel threads, which is checked against the process's.
 fn run(
     builder: Builder,
     calls: Calls,
@@ -161,7 +162,7 @@ fn run(
         for (blocked, expected) in blocked {
             assert_eq!(blocked.join().expect("no panic"), expected);
         }
-        // They go on as before.
+        // The others continue as before.
         thread::blocking(|| state.await_turns(1));
         state.end.store(true, SeqCst);
         for other in others {
@@ -172,7 +173,8 @@ fn run(
     });
     releaser.join().expect("no panic");
     let (most, of_all) = (state.most.load(SeqCst), state.most_of_all.load(SeqCst));
-    // Read one after the other: a spare may have come in between. One more: the releaser.
+    // The two numbers are read one after the other, and a spare may be created in between. One more
+    // thread: the releaser.
     assert!(
         of_all <= before + 1 + most + OF_THE_SOURCE + SLACK,
         "{of_all} kernel threads; {most} of the runtime"
@@ -180,7 +182,7 @@ fn run(
     most
 }
 
-/// The calls are blocked, all of them, and each of the others has its turns.
+/// Waits until all calls are blocked and each other microprocess has had its turns.
 fn all_are_blocked(n: usize, turns: u64) -> impl FnOnce(&State) + Send + 'static {
     move |state| {
         until(|| state.begun.load(SeqCst) == n);
@@ -189,8 +191,8 @@ fn all_are_blocked(n: usize, turns: u64) -> impl FnOnce(&State) + Send + 'static
 }
 
 #[test]
-fn several_block_at_once() {
-    const NAME: &str = "many::several_block_at_once";
+fn several_blocked_microprocesses_stall_no_one() {
+    const NAME: &str = "many::several_blocked_microprocesses_stall_no_one";
     of_the_runtime(NAME, |source| {
         if has_vps(NAME) {
             let most = run(
@@ -207,8 +209,8 @@ fn several_block_at_once() {
 }
 
 #[test]
-fn ten_of_ten_thousand() {
-    const NAME: &str = "many::ten_of_ten_thousand";
+fn ten_blocked_of_ten_thousand_stall_no_one() {
+    const NAME: &str = "many::ten_blocked_of_ten_thousand_stall_no_one";
     of_the_runtime(NAME, |source| {
         if has_vps(NAME) {
             let most = run(
@@ -225,11 +227,11 @@ fn ten_of_ten_thousand() {
 }
 
 #[test]
-fn a_thousand_blocked() {
-    const NAME: &str = "many::a_thousand_blocked";
+fn thousand_blocked_microprocesses_stall_no_one() {
+    const NAME: &str = "many::thousand_blocked_microprocesses_stall_no_one";
     of_the_runtime(NAME, |source| {
         if has_vps(NAME) {
-            // A source may need a descriptor or two for each kernel thread.
+            // A source may need one or two descriptors for each kernel thread.
             // SAFETY: a live structure.
             let descriptors = unsafe {
                 let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
@@ -249,8 +251,8 @@ fn a_thousand_blocked() {
                 Duration::from_micros(500),
                 |state| {
                     all_are_blocked(1000, 20)(state);
-                    // The last one may not have come as far as its call when the others had their
-                    // turns.
+                    // The last microprocess may not have reached its call when the others had had
+                    // their turns.
                     until(|| {
                         state.count_kernel_threads();
                         state.most.load(SeqCst) > 1000
@@ -264,8 +266,8 @@ fn a_thousand_blocked() {
 }
 
 #[test]
-fn the_limit_on_kernel_threads() {
-    const NAME: &str = "many::the_limit_on_kernel_threads";
+fn limit_on_kernel_threads_is_kept() {
+    const NAME: &str = "many::limit_on_kernel_threads_is_kept";
     of_the_runtime(NAME, |source| {
         if has_vps(NAME) {
             let most = VPS + 3;
@@ -275,8 +277,8 @@ fn the_limit_on_kernel_threads() {
                 20,
                 Duration::from_micros(500),
                 move |state| {
-                    // One more call, and there is nobody to give its VP to: it is held up, with
-                    // those in its queue.
+                    // One call more than the limit allows: its VP finds no other kernel thread and
+                    // waits, with the microprocesses in its queue.
                     until(|| {
                         state.count_kernel_threads();
                         state.begun.load(SeqCst) > most - VPS && state.most.load(SeqCst) == most

@@ -1,6 +1,6 @@
-//! The thread package that the cases run on: Kumihimo's own, or, with
-//! `KUMI_TEST_SCHEDULER=minimal`, the user scheduler in crates/events/examples/minimal,
-//! under which every wait of the others beside is a block in the kernel too.
+//! The thread package on which the cases run: Kumihimo's own, or, with
+//! `KUMI_TEST_SCHEDULER=minimal`, the user scheduler in crates/events/examples/minimal. With the
+//! latter, waits of the other microprocesses block in the kernel as well.
 
 #[path = "../../../crates/events/examples/minimal/scheduler.rs"]
 #[allow(dead_code)]
@@ -20,26 +20,26 @@ use kumihimo_events::preempt::Means;
 use kumihimo_events::source::Kind;
 use scheduler::Scheduler;
 
-/// Of all microprocesses there.
+/// Priority of all microprocesses.
 const PRIORITY: u8 = 32;
 const MOST_KERNEL_THREADS: usize = 2000;
 
-/// The minimal scheduler that runs, if one does.
+/// The running minimal scheduler, if any.
 static MINIMAL: Mutex<Option<Arc<Scheduler>>> = Mutex::new(None);
 
 fn minimal() -> Option<Arc<Scheduler>> {
     MINIMAL.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// Whether `KUMI_TEST_SCHEDULER` asks for the minimal one.
+/// Returns whether `KUMI_TEST_SCHEDULER` selects the minimal scheduler.
 ///
 /// # Panics
-/// If it names something else.
+/// If the variable has an unknown value.
 pub fn is_minimal() -> bool {
     match std::env::var("KUMI_TEST_SCHEDULER").as_deref() {
         Err(_) | Ok("kumihimo") => false,
         Ok("minimal") => true,
-        Ok(other) => panic!("KUMI_TEST_SCHEDULER={other}: kumihimo or minimal"),
+        Ok(other) => panic!("KUMI_TEST_SCHEDULER={other}: expected kumihimo or minimal"),
     }
 }
 
@@ -63,18 +63,18 @@ pub fn run<T: Send>(vps: usize, f: impl FnOnce() -> T + Send) -> T {
     let set = |now| *MINIMAL.lock().unwrap_or_else(PoisonError::into_inner) = now;
     set(Some(package.clone()));
     let result = Mutex::new(None);
-    let body = || *result.lock().expect("nobody panics") = Some(f());
+    let body = || *result.lock().expect("no panic while locked") = Some(f());
     let body: Box<dyn FnOnce() + Send + '_> = Box::new(body);
-    // SAFETY: it is joined below, in the lifetime of what it borrows.
+    // SAFETY: joined below, within the lifetime of the borrowed values.
     let body: Box<dyn FnOnce() + Send> = unsafe { std::mem::transmute(body) };
     let outcome = package.spawn(PRIORITY, body).expect("memory").join();
     set(None);
     package.wait();
     outcome.expect("no panic");
-    result.into_inner().expect("nobody panics").expect("it has run")
+    result.into_inner().expect("no panic while locked").expect("it has run")
 }
 
-/// A microprocess that was begun.
+/// Handle of a microprocess.
 pub enum JoinHandle<T> {
     Kumihimo(thread::JoinHandle<T>),
     Minimal(scheduler::handle::Handle<T>),
@@ -104,7 +104,7 @@ pub fn sleep(time: Duration) {
     if is_minimal() { std::thread::sleep(time) } else { thread::sleep(time) }
 }
 
-/// Kernel threads, in the package's own books.
+/// Number of kernel threads according to the package.
 pub fn threads() -> usize {
     minimal().map_or_else(
         || metrics().expect("it runs").kernel_threads,
@@ -112,7 +112,7 @@ pub fn threads() -> usize {
     )
 }
 
-/// A stream of bytes in both directions.
+/// A bidirectional byte stream.
 pub trait Both: Read + Write + Send {}
 impl<S: Read + Write + Send> Both for S {}
 pub type Stream = Box<dyn Both>;
@@ -151,9 +151,9 @@ impl Listener {
 
 pub fn connect(address: SocketAddr) -> Stream {
     if is_minimal() {
-        Box::new(std::net::TcpStream::connect(address).expect("it listens"))
+        Box::new(std::net::TcpStream::connect(address).expect("a listening socket"))
     } else {
-        Box::new(net::TcpStream::connect(address).expect("it listens"))
+        Box::new(net::TcpStream::connect(address).expect("a listening socket"))
     }
 }
 

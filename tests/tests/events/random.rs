@@ -1,5 +1,4 @@
-//! Random calls that block, some thousands of them: every one returns what it returns on a kernel
-//! thread.
+//! Thousands of random blocking calls: each returns the same result as on a kernel thread.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -22,10 +21,10 @@ const MICROPROCESSES: u64 = 50;
 const ROUNDS: u64 = 100;
 const RELEASERS: usize = 3;
 
-/// What a releaser does, after so long.
+/// A release, and the time after which it happens.
 type Release = (Duration, Box<dyn FnOnce(Duration) + Send>);
 
-/// Kernel threads that let blocked ones go on.
+/// Kernel threads that release blocked microprocesses.
 struct Releasers(mpsc::Sender<Release>);
 
 impl Releasers {
@@ -47,7 +46,7 @@ impl Releasers {
         (Releasers(sender), threads)
     }
 
-    /// `release` gets the time to wait for, and decides what it holds meanwhile.
+    /// Calls `release` with the time to wait, during which `release` may hold a resource.
     fn ask(&self, after: Duration, release: impl FnOnce(Duration) + Send + 'static) {
         self.0.send((after, Box::new(release))).expect("they live longer");
     }
@@ -60,7 +59,7 @@ impl Releasers {
     }
 }
 
-/// What one microprocess blocks in.
+/// The objects in which one microprocess blocks.
 struct Own {
     number: u64,
     random: Random,
@@ -91,7 +90,7 @@ impl Own {
         }
     }
 
-    /// Now and then none at all: the call returns before anybody has noticed.
+    /// A short time, sometimes zero: the call then returns before the block is detected.
     fn short(&mut self) -> Duration {
         if self.random.one_in(3) {
             Duration::ZERO
@@ -117,7 +116,7 @@ impl Own {
         ROUNDS
     }
 
-    /// Eight bytes that are this round's.
+    /// Eight bytes that identify the round.
     fn word(&self, round: u64) -> [u8; 8] {
         (self.number << 32 | round).to_ne_bytes()
     }
@@ -207,7 +206,7 @@ impl Own {
         }
     }
 
-    /// Kumihimo's own: the VP knows of it.
+    /// A wait on Kumihimo's own socket, for which the VP needs no event.
     fn readiness(&mut self, round: u64) {
         let word = self.word(round);
         let (here, there) = (&mut self.net.0, &mut self.net.1);
@@ -219,7 +218,7 @@ impl Own {
         assert_eq!(got, word);
     }
 
-    /// Kumihimo's own: the VP is given away by name.
+    /// A block inside Kumihimo's `blocking`, which hands the VP over.
     fn annotated(&mut self, round: u64) {
         let time = self.short();
         let got = thread::blocking(|| {
@@ -231,10 +230,10 @@ impl Own {
 }
 
 #[test]
-fn random_blocks() {
-    const NAME: &str = "random::random_blocks";
+fn random_blocking_calls_return_as_on_a_kernel_thread() {
+    const NAME: &str = "random::random_blocking_calls_return_as_on_a_kernel_thread";
     of_the_runtime(NAME, |source| {
-        // The parent repeats it if the test fails.
+        // The parent repeats this line if the test fails.
         seen(NAME, source, format_args!("KUMI_SEED={}", seed()));
         let mut random = Random(seed());
         let before = kernel_threads();

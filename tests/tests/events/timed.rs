@@ -1,5 +1,5 @@
-//! Calls that wait for a time: none is cut short, and none says EINTR. The bounds are lower ones;
-//! how late a call returns is not asserted.
+//! Calls with timeouts: none is cut short, and none fails with EINTR. Only lower bounds are
+//! checked, because a call may return late.
 
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 use crate::calls::{an_epoll, epoll_wait_for};
 use crate::case::case;
 
-/// How long each call waits.
+/// Duration of each wait.
 const TIME: Duration = Duration::from_millis(200);
-/// Socket timeouts count in ticks of the kernel, at least 100 a second.
+/// Granularity of socket timeouts: the kernel's tick, at least 100 a second.
 const TICK: Duration = Duration::from_millis(10);
 
 #[test]
-fn nanosleep() {
-    case("timed::nanosleep", |case| {
+fn nanosleep_is_not_cut_short() {
+    case("timed::nanosleep_is_not_cut_short", |case| {
         case.timed(|| {
             let since = Instant::now();
             let time = libc::timespec { tv_sec: 0, tv_nsec: TIME.as_nanos() as libc::c_long };
@@ -27,8 +27,8 @@ fn nanosleep() {
 }
 
 #[test]
-fn recv_whose_timeout_runs_out() {
-    case("timed::recv_whose_timeout_runs_out", |case| {
+fn recv_returns_after_its_timeout() {
+    case("timed::recv_returns_after_its_timeout", |case| {
         let (mine, _its) = UnixStream::pair().expect("a pair");
         mine.set_read_timeout(Some(TIME)).expect("a timeout");
         case.timed(move || {
@@ -43,8 +43,8 @@ fn recv_whose_timeout_runs_out() {
 }
 
 #[test]
-fn epoll_wait_whose_timeout_runs_out() {
-    case("timed::epoll_wait_whose_timeout_runs_out", |case| {
+fn epoll_wait_returns_after_its_timeout() {
+    case("timed::epoll_wait_returns_after_its_timeout", |case| {
         let (epoll, _event) = an_epoll();
         case.timed(move || {
             let since = Instant::now();

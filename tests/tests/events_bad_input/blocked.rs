@@ -1,4 +1,4 @@
-//! Microprocesses that are blocked in the kernel, in calls that Kumihimo knows nothing of.
+//! Microprocesses that are blocked in the kernel, in calls outside of Kumihimo.
 
 use std::io::{PipeWriter, Read, Write};
 use std::os::fd::AsRawFd;
@@ -6,13 +6,13 @@ use std::os::fd::AsRawFd;
 use kumihimo::runtime::metrics;
 use kumihimo::thread::{self, JoinHandle};
 
-/// Some that read a pipe each.
+/// Microprocesses that each read a pipe.
 pub struct Blocked {
     all: Vec<(JoinHandle<u64>, PipeWriter)>,
 }
 
-/// `n` microprocesses that read from a pipe each; returns when all of them are blocked and the
-/// caller runs all the same. Called by a microprocess.
+/// Starts `n` microprocesses that each read a pipe. Returns when all of them are blocked and the
+/// caller runs again. Called by a microprocess.
 pub fn block(n: u64) -> Blocked {
     let readers = begin(n);
     while metrics().expect("it runs").bound < n as usize || !readers.all_read() {
@@ -21,21 +21,21 @@ pub fn block(n: u64) -> Blocked {
     readers.blocked
 }
 
-/// Readers, and what they read.
+/// Readers, and the descriptors that they read.
 pub struct Readers {
-    /// They, to be released.
+    /// The microprocesses, to be released.
     pub blocked: Blocked,
     from: Vec<i32>,
 }
 
 impl Readers {
-    /// Whether each of them sleeps in its read(2).
+    /// Returns whether each of them is blocked in read(2).
     pub fn all_read(&self) -> bool {
         self.from.iter().all(|fd| who_sleeps_reading(*fd).is_some())
     }
 }
 
-/// As [`block`], without waiting for anything.
+/// As [`block`], without waiting.
 pub fn begin(n: u64) -> Readers {
     let (mut all, mut from) = (Vec::new(), Vec::new());
     for _ in 0..n {
@@ -43,7 +43,7 @@ pub fn begin(n: u64) -> Readers {
         from.push(reader.as_raw_fd());
         let read = move || {
             let mut bytes = [0; 8];
-            // One call: `read_exact` would try again after EINTR.
+            // A single call, because `read_exact` would repeat it after EINTR.
             assert_eq!(reader.read(&mut bytes).expect("no EINTR"), 8);
             u64::from_ne_bytes(bytes)
         };
@@ -53,47 +53,47 @@ pub fn begin(n: u64) -> Readers {
 }
 
 impl Blocked {
-    /// Lets them all go, and waits for them.
+    /// Releases all of them and waits for their ends.
     pub fn release(self) {
         self.write();
         self.await_end();
     }
 
-    /// Writes for each of them what it reads.
+    /// Writes the bytes that each of them reads.
     pub fn write(&self) {
         for (number, (_, writer)) in (0u64..).zip(&self.all) {
             (&*writer).write_all(&number.to_ne_bytes()).expect("room");
         }
     }
 
-    /// Each has read what was written for it.
+    /// Checks that each has read its own bytes.
     pub fn await_end(self) {
         for (number, (handle, _writer)) in (0u64..).zip(self.all) {
             assert_eq!(handle.join().expect("no panic"), number);
         }
     }
 
-    /// Never released.
+    /// Leaves the microprocesses blocked.
     pub fn leave(self) {
         std::mem::forget(self);
     }
 }
 
-/// The kernel thread that the caller is on.
+/// ID of the caller's kernel thread.
 pub fn this_tid() -> u32 {
     // SAFETY: takes nothing, cannot fail.
     unsafe { libc::gettid() as u32 }
 }
 
-/// Whether kernel thread `tid` sleeps inside system call `number`.
+/// Returns whether kernel thread `tid` is blocked in system call `number`.
 pub fn sleeps_in(tid: u32, number: i64) -> bool {
     let text =
         std::fs::read_to_string(format!("/proc/self/task/{tid}/syscall")).unwrap_or_default();
     text.split(' ').next() == Some(number.to_string().as_str())
 }
 
-/// The kernel thread that sleeps in a read of `fd`. A microprocess knows only until it is preempted
-/// on which one it runs.
+/// The kernel thread that is blocked in a read of `fd`. A microprocess cannot report its kernel
+/// thread itself, because it may move after a preemption.
 pub fn who_sleeps_reading(fd: i32) -> Option<u32> {
     let tasks = std::fs::read_dir("/proc/self/task").expect("procfs").flatten();
     let mut tids = tasks.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -104,7 +104,7 @@ pub fn who_sleeps_reading(fd: i32) -> Option<u32> {
     })
 }
 
-/// Sleeps until the signal or the time, as code does that knows nothing of Kumihimo: 0 or an errno.
+/// nanosleep(2) outside of Kumihimo. Returns 0 or an errno.
 pub fn nanosleep(ns: i64) -> i32 {
     let time = libc::timespec { tv_sec: ns / 1_000_000_000, tv_nsec: ns % 1_000_000_000 };
     // SAFETY: a live timespec.

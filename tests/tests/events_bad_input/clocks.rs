@@ -1,5 +1,5 @@
-//! Clocks that step: the wall clock is not asked, and a monotonic clock of another origin changes
-//! nothing.
+//! Clock changes: the runtime does not use the wall clock, and another origin of the monotonic
+//! clock has no effect.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -19,11 +19,11 @@ static STEPS: AtomicBool = AtomicBool::new(false);
 static ASKED: AtomicU64 = AtomicU64::new(0);
 static OFFSET: AtomicI64 = AtomicI64::new(0);
 
-/// The C library's, in its place in this program: the wall clock steps by an hour, back and forth,
-/// at each question while [`STEPS`].
+/// Replaces the C library's function in this program. While [`STEPS`] is set, the wall clock jumps
+/// by an hour, back and forth, at each call.
 ///
 /// # Safety
-/// `time` is null or a timespec to be written.
+/// `time` is null or points to a writable timespec.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn clock_gettime(
     clock: libc::clockid_t,
@@ -43,7 +43,7 @@ unsafe extern "C" fn clock_gettime(
     done as libc::c_int
 }
 
-/// Everything that waits for a time, beside some that are blocked.
+/// Waits for a time in every way, beside blocked microprocesses.
 fn wait_in_every_way() {
     let blocked = block(3);
     let time = Duration::from_millis(20);
@@ -58,9 +58,9 @@ fn wait_in_every_way() {
     assert_eq!(nanosleep(20_000_000), 0);
     assert!(
         since.elapsed() >= 3 * time,
-        "none is cut short, but for a park that may end at any time"
+        "no wait may be cut short, except a park, which may end spuriously"
     );
-    // Without preemption an endless loop keeps its VP.
+    // Without preemption, an endless loop keeps its VP.
     if metrics().expect("a runtime runs").preemption != "off" {
         quanta(time);
     }
@@ -84,8 +84,8 @@ fn quanta(time: Duration) {
 }
 
 #[test]
-fn the_wall_clock_steps() {
-    under_each("clocks::the_wall_clock_steps", |_| {
+fn wall_clock_jumps_have_no_effect() {
+    under_each("clocks::wall_clock_jumps_have_no_effect", |_| {
         with_vps(2, || {
             let wall = std::time::SystemTime::now;
             STEPS.store(true, SeqCst);
@@ -94,19 +94,19 @@ fn the_wall_clock_steps() {
                 one.duration_since(other).or_else(|e| Ok::<_, ()>(e.duration())).expect("either")
                     > Duration::from_secs(3000)
             );
-            assert_eq!(ASKED.swap(0, SeqCst), 2, "it does step");
+            assert_eq!(ASKED.swap(0, SeqCst), 2, "the wall clock must jump");
             wait_in_every_way();
-            assert_eq!(ASKED.load(SeqCst), 0, "nobody asks for it");
+            assert_eq!(ASKED.load(SeqCst), 0, "the runtime must not read the wall clock");
             STEPS.store(false, SeqCst);
         });
     });
 }
 
-/// In a time namespace whose clocks are a thousand days ahead, or nearly at their beginning: as
-/// after a migration between machines.
+/// In a time namespace whose clocks are a thousand days ahead, or near their origin, like after a
+/// migration between machines.
 #[test]
-fn a_monotonic_clock_of_another_origin() {
-    const NAME: &str = "clocks::a_monotonic_clock_of_another_origin";
+fn monotonic_clock_of_another_origin_has_no_effect() {
+    const NAME: &str = "clocks::monotonic_clock_of_another_origin_has_no_effect";
     if is_child(NAME) && std::env::var("KUMI_CLOCK").is_ok() {
         end_at_a_panic();
         return with_vps(2, wait_in_every_way);
@@ -124,8 +124,8 @@ fn a_monotonic_clock_of_another_origin() {
                     ("KUMI_CLOCK", "1"),
                     ("KUMI_TEST_CHILD", NAME),
                 ]);
-                // SAFETY: a process of one kernel thread, as unshare wants it; no lock is held that
-                // another one has.
+                // SAFETY: the process has one kernel thread, as unshare(2) requires, and no lock is
+                // held by another thread.
                 unsafe {
                     command.pre_exec(move || {
                         if libc::unshare(libc::CLONE_NEWTIME) != 0 {
@@ -138,7 +138,7 @@ fn a_monotonic_clock_of_another_origin() {
                     });
                 }
                 match command.output() {
-                    Err(e) => return skip(NAME, &format!("no time namespace of its own: {e}")),
+                    Err(e) => return skip(NAME, &format!("cannot create a time namespace: {e}")),
                     Ok(output) => {
                         assert!(output.status.success(), "{source}, {offset}: {output:#?}")
                     }

@@ -1,5 +1,5 @@
-//! Somebody writes over the shared page: the process says so and ends, or goes on; it neither hangs
-//! nor ends in any other way.
+//! Corruption of the shared page: the process either reports it and ends, or continues. It neither
+//! hangs nor ends in another way.
 
 use std::os::unix::process::ExitStatusExt;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -13,22 +13,22 @@ use kumihimo_tests::{Random, seed};
 use crate::blocked::{block, nanosleep, this_tid};
 use crate::under::{ALL, may, with_vps};
 
-/// The mapping of the slots: that of the memfd, or of the BPF map.
+/// The mapping of the slots: the memfd or the BPF map.
 fn slots() -> &'static [AtomicU64] {
     let maps = std::fs::read_to_string("/proc/self/maps").expect("/proc");
     let line = maps.lines().find(|line| line.contains("kumihimo-slots")).or_else(|| {
-        // The buffer of records is one too; the slots are the larger one that is not read-only.
+        // The buffer of records is mapped as well. The slots are the larger writable mapping.
         maps.lines()
             .filter(|line| line.contains("bpf-map") && line.contains("rw-s"))
             .max_by_key(|line| range(line).1)
     });
     let (start, bytes) = range(line.expect("a mapping of slots"));
-    // SAFETY: mapped as long as the runtime runs, which is as long as this process; atomics,
-    // whatever is in them.
+    // SAFETY: mapped as long as the runtime runs, which is as long as this process. Any contents
+    // are valid atomics.
     unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance(start), bytes / 8) }
 }
 
-/// Where a mapping begins, and its bytes.
+/// Start and length of a mapping.
 fn range(line: &str) -> (usize, usize) {
     let (start, rest) = line.split_once('-').expect("proc_pid_maps(5)");
     let number = |text: &str| usize::from_str_radix(text, 16).expect("a hexadecimal number");
@@ -37,12 +37,12 @@ fn range(line: &str) -> (usize, usize) {
 }
 
 const WORDS: usize = size_of::<Slot>() / 8;
-/// The word of a slot that says which VP it has.
+/// Index of a slot's word with the number of its VP.
 const VP: usize = 1;
-/// The word of which the lower half is the kernel thread's id.
+/// Index of the word whose lower half is the kernel thread's ID.
 const TID: usize = 5;
 
-/// Blocks, naps and yields.
+/// Blocks, sleeps and yields.
 fn work() {
     let blocked = block(5);
     let naps: Vec<_> = (0..10)
@@ -61,8 +61,8 @@ fn work() {
     blocked.release();
 }
 
-/// Under each source, in a process of its own for each value: `write` gets the slots' words, and
-/// the value; then there is work.
+/// Runs a child process for each source and each value. `write` receives the words of the slots and
+/// the value, and corrupts them. Then microprocesses run.
 fn scribbled(name: &str, values: &[u64], write: impl Fn(&[AtomicU64], u64) + Sync) {
     if is_child(name) {
         let value =
@@ -91,7 +91,7 @@ fn scribbled(name: &str, values: &[u64], write: impl Fn(&[AtomicU64], u64) + Syn
     }
 }
 
-/// What no slot says of itself, into each slot that has a VP.
+/// Writes values that no valid slot contains into each slot that has a VP.
 fn into_those_that_carry(name: &str, values: &[u64]) {
     scribbled(name, values, |words, value| {
         for slot in words.chunks_exact(WORDS).skip(1) {
@@ -103,29 +103,32 @@ fn into_those_that_carry(name: &str, values: &[u64]) {
 }
 
 #[test]
-fn event_names_a_nonexistent_vp() {
+fn event_for_a_nonexistent_vp_is_detected() {
     let values = [!(CLAIMING | LENT), token(2), token(1 << 20), token(1000) | LENT, u64::MAX];
-    into_those_that_carry("corrupt::event_names_a_nonexistent_vp", &values);
+    into_those_that_carry("corrupt::event_for_a_nonexistent_vp_is_detected", &values);
 }
 
-/// Not with [`LENT`]: a slot that seems lent, or masked, is told of to nobody, and the VP stays
-/// with its sleeper until that is back.
+/// Without [`LENT`]: no event is delivered for a slot that seems lent or masked, and the VP stays
+/// with the blocked thread until that returns.
 #[test]
-fn event_names_the_vp_of_another_thread() {
-    into_those_that_carry("corrupt::event_names_the_vp_of_another_thread", &[token(0), token(1)]);
+fn event_for_the_vp_of_another_thread_is_detected() {
+    into_those_that_carry(
+        "corrupt::event_for_the_vp_of_another_thread_is_detected",
+        &[token(0), token(1)],
+    );
 }
 
 #[test]
-fn no_virtual_processor() {
-    into_those_that_carry("corrupt::no_virtual_processor", &[0]);
+fn slot_without_its_vp_is_detected() {
+    into_those_that_carry("corrupt::slot_without_its_vp_is_detected", &[0]);
 }
 
-/// Into the slot of one that sleeps next, in a call that Kumihimo knows nothing of: neither its
-/// kernel thread nor any source comes to see it. (Its virtual processor was lost, with all that
-/// stood in its queue, and the process hung.)
+/// Clears the VP of a slot whose thread blocks next, in a call outside of Kumihimo. Neither its
+/// kernel thread nor a source detects the change by itself. The virtual processor and its queue
+/// must not be lost.
 #[test]
-fn event_names_no_vp_and_its_thread_sleeps() {
-    const NAME: &str = "corrupt::event_names_no_vp_and_its_thread_sleeps";
+fn event_without_a_vp_for_a_blocked_thread_is_detected() {
+    const NAME: &str = "corrupt::event_without_a_vp_for_a_blocked_thread_is_detected";
     if is_child(NAME) {
         return with_vps(2, || {
             let sleeper = thread::spawn(|| {
@@ -149,19 +152,19 @@ fn event_names_no_vp_and_its_thread_sleeps() {
 }
 
 #[test]
-fn event_has_a_claim_that_was_never_made() {
-    scribbled("corrupt::event_has_a_claim_that_was_never_made", &[CLAIMING], |words, bits| {
+fn event_with_an_invalid_claim_is_detected() {
+    scribbled("corrupt::event_with_an_invalid_claim_is_detected", &[CLAIMING], |words, bits| {
         for slot in words.chunks_exact(WORDS).skip(1).filter(|slot| slot[VP].load(SeqCst) != 0) {
             slot[VP].fetch_or(bits, SeqCst);
         }
     });
 }
 
-/// A slot whose kernel thread has no VP offers one.
+/// A slot without a VP claims one.
 #[test]
-fn a_virtual_processor_twice() {
+fn slot_that_claims_a_second_vp_is_detected() {
     scribbled(
-        "corrupt::a_virtual_processor_twice",
+        "corrupt::slot_that_claims_a_second_vp_is_detected",
         &[token(0), token(1), token(0) | LENT, token(1) | LENT],
         |words, value| {
             for slot in words.chunks_exact(WORDS).skip(1).filter(|slot| slot[VP].load(SeqCst) == 0)
@@ -172,15 +175,16 @@ fn a_virtual_processor_twice() {
     );
 }
 
-/// Counters, states, priorities, ids and the rest that tells no VP, all of it, again and again.
+/// Overwrites all words that do not contain a VP, repeatedly: counters, states, priorities, IDs and
+/// others.
 #[test]
-fn the_other_words() {
-    const NAME: &str = "corrupt::the_other_words";
+fn other_corrupt_words_are_survived_or_detected() {
+    const NAME: &str = "corrupt::other_corrupt_words_are_survived_or_detected";
     let first = if is_child(NAME) { 0 } else { seed() };
     scribbled(NAME, &[first, first.wrapping_add(1)], |words, value| {
         let mut random = Random(value);
         for slot in words.chunks_exact(WORDS).skip(1) {
-            // Not `vp`, `masked` and `wanted`, `pending` and `priority`, `tid` and `state`.
+            // Excludes `vp`, `masked` and `wanted`, `pending` and `priority`, `tid` and `state`.
             for word in [0, 4].into_iter().chain(6..WORDS) {
                 slot[word].store(random.number(), SeqCst);
             }
@@ -188,10 +192,10 @@ fn the_other_words() {
     });
 }
 
-/// What stands before the slots is not read again.
+/// Overwrites the header before the slots, which is not read after the start.
 #[test]
-fn the_header() {
-    scribbled("corrupt::the_header", &[0, u64::MAX], |words, value| {
+fn corrupt_header_is_not_read() {
+    scribbled("corrupt::corrupt_header_is_not_read", &[0, u64::MAX], |words, value| {
         for word in &words[..WORDS] {
             word.store(value, SeqCst);
         }

@@ -1,5 +1,5 @@
-//! A debugger is attached, from the start or later: every signal stops the process and is the
-//! debugger's to pass on.
+//! A debugger is attached, from the start or later. Every signal stops the process, and the
+//! debugger passes it on.
 
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -14,18 +14,18 @@ use crate::blocked::{block, nanosleep};
 use crate::under::{ALL, end_at_a_panic, may, with_vps};
 
 fn ptrace(request: libc::c_uint, tid: i32, data: usize) -> i64 {
-    // SAFETY: none of the requests used here reads or writes our memory.
+    // SAFETY: none of the requests used here accesses this process's memory.
     unsafe { libc::ptrace(request, tid, 0usize, data) }
 }
 
-/// Attaches to all kernel threads of a process, those to come too.
+/// Attaches to all kernel threads of a process, including future ones.
 fn seize(pid: u32) {
     let mut seized = HashSet::new();
     loop {
         let before = seized.len();
         for tid in kumihimo_bench_kit::kernel_threads(pid).expect("it lives") {
-            // One that a seized one started is seized already (EPERM); one that has ended is not
-            // there (ESRCH).
+            // A thread started by a seized one is already seized (EPERM). A thread that has ended
+            // does not exist (ESRCH).
             if seized.insert(tid) {
                 ptrace(libc::PTRACE_SEIZE, tid, libc::PTRACE_O_TRACECLONE as usize);
             }
@@ -36,7 +36,8 @@ fn seize(pid: u32) {
     }
 }
 
-/// Lets it run and passes its signals on, until it has ended: how, and how many SIGTRAPs came by.
+/// Continues the process and passes its signals on until it has ended. Returns its status and the
+/// number of SIGTRAPs.
 fn follow(pid: u32) -> (i32, u64) {
     let mut traps = 0;
     loop {
@@ -51,22 +52,22 @@ fn follow(pid: u32) -> (i32, u64) {
             continue;
         }
         let (signal, event) = (libc::WSTOPSIG(status), status >> 16);
-        // Of the tracer's own making: clone, and the stop of one that was started.
+        // Stops caused by tracing itself: clone events, and the initial stop of a new thread.
         let pass = if event == 0 { signal } else { 0 };
         traps += u64::from(pass == libc::SIGTRAP);
-        // It may have been killed meanwhile, with all others (exit_group).
+        // The thread may have been killed meanwhile with all others (exit_group).
         ptrace(libc::PTRACE_CONT, tid, pass as usize);
     }
 }
 
-/// A line from the child's standard output that begins so, past what the test harness writes there.
+/// Reads the child's standard output up to a line with this beginning.
 fn await_line(from: &mut impl BufRead, begins: &str) {
     loop {
         let mut line = String::new();
         assert_ne!(
             from.read_line(&mut line).expect("a line"),
             0,
-            "it ended before it said {begins}"
+            "the process ended before it printed {begins}"
         );
         if line.contains(begins) {
             return;
@@ -74,7 +75,7 @@ fn await_line(from: &mut impl BufRead, begins: &str) {
     }
 }
 
-/// The process that is traced: says `here`, and waits to be told to go on.
+/// In the traced process: prints `here` and waits for the tracer.
 fn wait_for_the_tracer(here: &str) {
     println!("{here}");
     std::io::stdout().flush().expect("a pipe");
@@ -94,8 +95,7 @@ fn blocks() {
     blocked.release();
 }
 
-/// The test `name` consists of a tracer in a process of its own, whose only child is the traced
-/// one.
+/// Runs the test `name` in a tracer process whose only child is the traced process.
 fn traced(name: &str, traced: impl Fn(Events), traps: impl Fn(Events, u64)) {
     if is_child(name) && std::env::var("KUMI_TRACED").is_ok() {
         end_at_a_panic();
@@ -124,8 +124,8 @@ fn traced(name: &str, traced: impl Fn(Events), traps: impl Fn(Events, u64)) {
                 if status.contains("TracerPid:\t0\n") {
                     refused = 1;
                 }
-                child.stdin.as_mut().expect("a pipe").write_all(b"1").expect("it listens");
-                // Its pipes would fill.
+                child.stdin.as_mut().expect("a pipe").write_all(b"1").expect("a listening socket");
+                // Drain the pipes, so that they do not fill.
                 let out = scope.spawn(move || std::io::read_to_string(says).expect("text"));
                 let mut errors = child.stderr.take().expect("a pipe");
                 let err = scope.spawn(move || {
@@ -134,7 +134,7 @@ fn traced(name: &str, traced: impl Fn(Events), traps: impl Fn(Events, u64)) {
                     text
                 });
                 let (status, seen) = follow(pid);
-                // Reaped by that: an error.
+                // Already reaped by `follow`, so this fails.
                 let _ = child.wait();
                 let (out, err) = (out.join().expect("no panic"), err.join().expect("no panic"));
                 assert!(
@@ -153,9 +153,9 @@ fn traced(name: &str, traced: impl Fn(Events), traps: impl Fn(Events, u64)) {
 }
 
 #[test]
-fn attached_from_the_start() {
+fn debugger_attached_from_the_start_sees_no_traps() {
     traced(
-        "debugger::attached_from_the_start",
+        "debugger::debugger_attached_from_the_start_sees_no_traps",
         |source| {
             wait_for_the_tracer("attach now");
             with_vps(2, || {
@@ -164,26 +164,27 @@ fn attached_from_the_start() {
                 assert_eq!(metrics().expect("it runs").unblocked, 0);
             });
         },
-        |source, traps| assert_eq!(traps, 0, "no signal of {source}'s stops anything"),
+        |source, traps| assert_eq!(traps, 0, "source {source} must not send signals"),
     );
 }
 
 #[test]
-fn attached_in_the_middle() {
+fn debugger_attached_later_passes_all_traps_on() {
     traced(
-        "debugger::attached_in_the_middle",
+        "debugger::debugger_attached_later_passes_all_traps_on",
         |_| {
             with_vps(2, || {
                 blocks();
                 let blocked = block(10);
-                // Held up by nobody: the tracer attaches while they are blocked and these go on.
+                // In `blocking`, so that the tracer attaches while some are blocked and others run.
                 thread::blocking(|| wait_for_the_tracer("attach now"));
                 blocks();
                 blocked.release();
                 blocks();
             });
         },
-        // All of them passed on. Of the other sources those that preempt, if any was preempted.
+        // All traps were passed on. With the other sources, traps come from preemption, if there
+        // was any.
         |source, traps| assert!(traps > 0 || source != Events::Bpf, "{traps}"),
     );
 }

@@ -1,5 +1,5 @@
-//! Kernel threads, descriptors or locked memory run out in the middle of hand-offs: counted, said
-//! once, and nothing is lost.
+//! Kernel threads, descriptors or locked memory run out during hand-offs: the runtime counts this,
+//! reports it once, and loses nothing.
 
 use std::fs::File;
 use std::io::Write;
@@ -14,11 +14,11 @@ use kumihimo_tests::user::become_user;
 use crate::blocked::{Blocked, begin, block, nanosleep};
 use crate::under::{ALL, limit, under, well_and_said_once, with_vps};
 
-/// What is said where there is no further kernel thread, descriptor or locked memory.
+/// Report that no further kernel thread, descriptor or locked memory is available.
 const SAID: &str = "kumihimo: no further kernel thread for a virtual processor";
 
-/// A kernel thread from outside that releases the blocked ones: the VPs may be held up. Made before
-/// anything runs out.
+/// A kernel thread outside of the runtime that releases the blocked microprocesses, because the VPs
+/// may be waiting for a kernel thread. Created before a resource runs out.
 struct Outside {
     give: mpsc::Sender<Blocked>,
     take: mpsc::Receiver<Blocked>,
@@ -33,7 +33,7 @@ impl Outside {
                 while metrics().expect("it runs").exhausted == 0 {
                     std::thread::sleep(std::time::Duration::from_millis(1));
                 }
-                // Those that have not begun yet will find it.
+                // Microprocesses that have not started yet will find the bytes.
                 blocked.write();
                 back.send(blocked).expect("it is awaited");
             }
@@ -41,10 +41,10 @@ impl Outside {
         Outside { give, take }
     }
 
-    /// More block than there are kernel threads for.
+    /// Blocks more microprocesses than there are kernel threads.
     fn too_many_block(&self, n: u64) {
-        self.give.send(begin(n).blocked).expect("it listens");
-        // The caller holds its VP up no more than they do.
+        self.give.send(begin(n).blocked).expect("a listening socket");
+        // The caller must not occupy its VP while it waits.
         thread::blocking(|| self.take.recv()).expect("no panic").await_end();
     }
 }
@@ -65,7 +65,7 @@ fn max_kernel_threads_is_reached() {
                 }
                 let now = metrics().expect("it runs");
                 assert!(now.exhausted > 0 && now.kernel_threads <= 5, "{now:?}");
-                // And then as ever.
+                // Afterwards everything works as before.
                 block(2).release();
             });
         },
@@ -74,9 +74,9 @@ fn max_kernel_threads_is_reached() {
 }
 
 #[test]
-fn the_users_processes_run_out() {
+fn exhausted_user_processes_delay_handoffs_only() {
     under(
-        "limits::the_users_processes_run_out",
+        "limits::exhausted_user_processes_delay_handoffs_only",
         &[Events::Perf, Events::Watch],
         |_| {
             if !become_user(own_user()) {
@@ -85,9 +85,8 @@ fn the_users_processes_run_out() {
             with_vps(2, || {
                 block(2).release();
                 let outside = Outside::begin();
-                // Stacks for all that begin below: where donors make them, each takes a kernel
-                // thread for a moment, and one that has ended counts until the kernel has cleaned
-                // up.
+                // Create all stacks first. If donor threads provide them, each takes a kernel
+                // thread for a moment, and an exited thread counts until the kernel has reaped it.
                 let all_there = Barrier::new(101);
                 thread::scope(|s| {
                     (0..100).for_each(|_| drop(s.spawn(|| all_there.wait())));
@@ -106,24 +105,24 @@ fn the_users_processes_run_out() {
     );
 }
 
-/// A user that no other process is of, be it this test once more: what is limited is limited for
-/// all of a user's processes.
+/// A user without other processes, including other runs of this test: the limit applies to all
+/// processes of a user.
 fn own_user() -> u32 {
     1_000_000 + std::process::id()
 }
 
-/// The lowest descriptor that is not in use.
+/// Number of the lowest free descriptor.
 fn next_descriptor() -> u64 {
     let fd = File::open("/dev/null").expect("a descriptor");
     std::os::fd::AsRawFd::as_raw_fd(&fd) as u64
 }
 
-/// Under `bpf` each kernel thread has a descriptor; under `perf` each that carries, and what one
-/// gives up the next one takes.
+/// With `bpf`, each kernel thread has a descriptor. With `perf`, each thread that carries a VP has
+/// one, and passes it on.
 #[test]
-fn descriptors_run_out() {
+fn exhausted_descriptors_delay_handoffs_only() {
     under(
-        "limits::descriptors_run_out",
+        "limits::exhausted_descriptors_delay_handoffs_only",
         &[Events::Bpf],
         |source| {
             with_vps(2, || {
@@ -141,7 +140,7 @@ fn descriptors_run_out() {
                                 std::io::Read::read(&mut reader, &mut byte).expect("no EINTR"),
                                 1
                             );
-                            // Their descriptors stay in use.
+                            // The descriptors stay open.
                             (reader, byte[0])
                         })
                     })
@@ -166,8 +165,8 @@ fn descriptors_run_out() {
                 let _writers = thread::blocking(|| release.join()).expect("no panic");
                 limit(libc::RLIMIT_NOFILE, u64::MAX);
                 drop(readers);
-                // One that has no event may carry a VP yet; those in the pool get theirs before
-                // they carry the next one.
+                // A thread without an event may still carry a VP. Threads in the pool get an event
+                // before they carry the next one.
                 let many = begin(20);
                 thread::blocking(|| many.blocked.write());
                 many.blocked.await_end();
@@ -177,8 +176,8 @@ fn descriptors_run_out() {
     );
 }
 
-/// Without a descriptor /proc cannot be read. A microprocess that is released by one on the same VP
-/// must not wait for ever.
+/// Without a free descriptor, /proc cannot be read. A microprocess that another one on the same VP
+/// releases must not wait indefinitely.
 #[test]
 fn blocks_are_reported_without_a_free_descriptor() {
     under(
@@ -186,7 +185,7 @@ fn blocks_are_reported_without_a_free_descriptor() {
         &[Events::Perf, Events::Watch],
         |_| {
             with_vps(1, || {
-                // Spares that have what they need.
+                // Spares that already have their descriptors.
                 block(3).release();
                 let (mut reader, mut writer) = std::io::pipe().expect("a pipe");
                 let others: Vec<_> =
@@ -201,7 +200,7 @@ fn blocks_are_reported_without_a_free_descriptor() {
                     writer.write_all(&[9]).expect("room");
                     writer
                 });
-                // Now and then a descriptor is free, as in a server that is full.
+                // A descriptor becomes free at times, as in a server at its limit.
                 assert_eq!(reads.join().expect("no panic"), 9);
                 drop(writes.join().expect("no panic"));
                 drop(others);
@@ -211,16 +210,16 @@ fn blocks_are_reported_without_a_free_descriptor() {
     );
 }
 
-/// A user's locked memory is there for some 500 KiB for each CPU, and then as the limit says. Each
-/// VP's kernel thread needs 8 KiB under perf.
+/// A user may lock about 500 KiB for each CPU, and beyond that as much as RLIMIT_MEMLOCK allows.
+/// With perf, each VP's kernel thread needs 8 KiB.
 #[test]
-fn locked_memory_runs_out() {
+fn exhausted_locked_memory_delays_handoffs_only() {
     under(
-        "limits::locked_memory_runs_out",
+        "limits::exhausted_locked_memory_delays_handoffs_only",
         &[Events::Perf],
         |_| {
             limit(libc::RLIMIT_MEMLOCK, 0);
-            // Some descriptors for each VP.
+            // Several descriptors for each VP.
             limit(libc::RLIMIT_NOFILE, u64::MAX);
             if !become_user(own_user()) {
                 return eprintln!("\n[skip] not root");
@@ -230,11 +229,11 @@ fn locked_memory_runs_out() {
             let text =
                 std::fs::read_to_string("/proc/sys/kernel/perf_event_mlock_kb").expect("/proc");
             let free = text.trim().parse::<usize>().expect("a number") * cpus / 4;
-            // Two pages each.
+            // Two pages for each VP.
             let vps = free + 8;
             if vps > 1024 {
                 return eprintln!(
-                    "\n[skip] {cpus} CPUs give every user more than 1024 VPs' locked memory"
+                    "\n[skip] with {cpus} CPUs, the locked memory suffices for more than 1024 VPs"
                 );
             }
             with_vps(vps, || {

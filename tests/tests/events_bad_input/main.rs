@@ -1,8 +1,8 @@
-//! Bad input to events and what must come of it: the program degrades, says so once, and loses
-//! nothing. Each row is in CAVEATS.md.
+//! Bad input to events: the program degrades, reports it once, and loses nothing. CAVEATS.md has a
+//! row for each case.
 //!
-//! Every test runs in processes of its own; where the source matters, in one for each source that
-//! this machine allows.
+//! Every test runs in child processes. If the source matters, there is one for each source that
+//! this machine supports.
 
 mod blocked;
 mod clocks;

@@ -1,4 +1,4 @@
-//! exec, exit, fork and the like, while others are blocked in the kernel.
+//! exec, exit, fork and similar calls while other microprocesses are blocked in the kernel.
 
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::Command;
@@ -17,7 +17,7 @@ unsafe extern "C-unwind" {
     fn pthread_exit(value: *mut libc::c_void) -> !;
 }
 
-/// What it ended with.
+/// Asserts the exit code of the child process.
 fn ends_with(name: &str, code: i32, body: impl Fn()) {
     under(
         name,
@@ -41,38 +41,38 @@ fn exit_while_others_are_blocked(name: &str, exit: fn()) {
 }
 
 #[test]
-fn exit_of_a_microprocess_while_others_are_blocked() {
-    let name = "processes::exit_of_a_microprocess_while_others_are_blocked";
+fn exit_with_blocked_microprocesses_ends_the_process() {
+    let name = "processes::exit_with_blocked_microprocesses_ends_the_process";
     exit_while_others_are_blocked(name, || std::process::exit(3));
 }
 
 #[test]
-fn exit_group_of_a_microprocess_while_others_are_blocked() {
-    let name = "processes::exit_group_of_a_microprocess_while_others_are_blocked";
-    // SAFETY: the process ends.
+fn exit_group_with_blocked_microprocesses_ends_the_process() {
+    let name = "processes::exit_group_with_blocked_microprocesses_ends_the_process";
+    // SAFETY: ends the process.
     exit_while_others_are_blocked(name, || unsafe { libc::_exit(3) });
 }
 
 #[test]
-fn exit_by_a_microprocess_that_was_blocked() {
-    let name = "processes::exit_by_a_microprocess_that_was_blocked";
+fn exit_after_blocking_ends_the_process() {
+    let name = "processes::exit_after_blocking_ends_the_process";
     exit_while_others_are_blocked(name, || {
-        // Told at first, then sticky.
+        // Blocks reported by events at first, later as a sticky microprocess.
         for _ in 0..30 {
             assert_eq!(nanosleep(1_000_000), 0);
             thread::yield_now();
         }
         assert_eq!(nanosleep(1_000_000), 0);
-        // It has no VP just now, perhaps.
+        // The microprocess may be without a VP at this moment.
         std::process::exit(3);
     });
 }
 
-/// They are left behind, and the process ends with main.
+/// Blocked microprocesses are abandoned, and the process ends with main.
 #[test]
-fn main_returns_while_others_are_blocked() {
+fn return_from_main_abandons_blocked_microprocesses() {
     under(
-        "processes::main_returns_while_others_are_blocked",
+        "processes::return_from_main_abandons_blocked_microprocesses",
         &ALL,
         |_| {
             let runtime = Runtime::builder()
@@ -96,16 +96,16 @@ fn main_returns_while_others_are_blocked() {
 }
 
 #[test]
-fn exec_while_others_are_blocked() {
-    const NAME: &str = "processes::exec_while_others_are_blocked";
+fn exec_with_blocked_microprocesses_works() {
+    const NAME: &str = "processes::exec_with_blocked_microprocesses_works";
     if std::env::var("KUMI_EXECED").is_ok() {
-        // The new program sleeps, and any SIGTRAP would end it.
+        // The new program sleeps, and a pending SIGTRAP would kill it.
         // SAFETY: integers; the default action.
         assert_ne!(unsafe { libc::signal(libc::SIGTRAP, libc::SIG_DFL) }, libc::SIG_ERR);
         let status = std::fs::read_to_string("/proc/self/status").expect("/proc");
         assert!(status.contains("Threads:\t2") || status.contains("Threads:\t1"), "{status}");
         assert!((0..200).all(|_| nanosleep(100_000) == 0));
-        assert_eq!(open_events(), 0, "nothing of the runtime's is left open");
+        assert_eq!(open_events(), 0, "descriptors of the runtime must be closed");
         std::process::exit(7);
     }
     ends_with(NAME, 7, || {
@@ -121,11 +121,11 @@ fn exec_while_others_are_blocked() {
     });
 }
 
-/// A microprocess that is to give way while it is in execve(2) is interrupted no more: the new
-/// program has no handler.
+/// A microprocess that is to be preempted during execve(2) receives no signal any more, because the
+/// new program has no handler.
 #[test]
-fn exec_while_others_compute() {
-    const NAME: &str = "processes::exec_while_others_compute";
+fn exec_with_computing_microprocesses_works() {
+    const NAME: &str = "processes::exec_with_computing_microprocesses_works";
     if let Ok(left) = std::env::var("KUMI_EXECED") {
         let left: u32 = left.parse().expect("a number");
         if left == 0 {
@@ -137,10 +137,10 @@ fn exec_while_others_compute() {
 }
 
 fn exec_beside_loops(name: &'static str, left: u32) {
-    // Turns so short that many end within a call.
+    // Quanta so short that many end during a system call.
     let policy = kumihimo::policy::RoundRobin::with_quantum(std::time::Duration::from_micros(200));
     Runtime::builder().vps(2).policy(policy).build().expect("a runtime").run(|| {
-        // Without preemption they would keep both VPs.
+        // Without preemption, the computing microprocesses would keep both VPs.
         let computing = if metrics().expect("it runs").preemption == "off" { 0 } else { 4 };
         for _ in 0..computing {
             drop(thread::spawn(|| {
@@ -159,7 +159,7 @@ fn exec_beside_loops(name: &'static str, left: u32) {
     });
 }
 
-/// Descriptors of perf events, BPF and epoll.
+/// Number of open perf events, BPF objects and epoll instances.
 fn open_events() -> usize {
     let all = std::fs::read_dir("/proc/self/fd").expect("/proc").flatten();
     all.filter(|fd| {
@@ -170,15 +170,15 @@ fn open_events() -> usize {
 }
 
 #[test]
-fn setuid_while_others_are_blocked() {
-    under_each("processes::setuid_while_others_are_blocked", |_| {
+fn setuid_with_blocked_microprocesses_works() {
+    under_each("processes::setuid_with_blocked_microprocesses_works", |_| {
         with_vps(2, || {
             let blocked = block(10);
             let setters: Vec<_> = (0..4)
                 .map(|n| {
                     thread::spawn(move || {
                         for _ in 0..10 {
-                            // SAFETY: integers; sets what is set.
+                            // SAFETY: integers; sets the current IDs again.
                             let done = unsafe {
                                 if n % 2 == 0 {
                                     libc::setuid(libc::getuid())
@@ -187,8 +187,8 @@ fn setuid_while_others_are_blocked() {
                                 }
                             };
                             assert_eq!(done, 0);
-                            // glibc tells every kernel thread by a signal, and nanosleep(2) is not
-                            // resumed after a handler: as without us.
+                            // glibc notifies every kernel thread by a signal, and nanosleep(2) is
+                            // not restarted after a handler. The same happens without Kumihimo.
                             assert!(matches!(nanosleep(10_000), 0 | libc::EINTR));
                         }
                     })
@@ -202,13 +202,14 @@ fn setuid_while_others_are_blocked() {
     });
 }
 
-/// It changes the kernel thread, which others run on afterwards; everybody goes on.
+/// The call changes the kernel thread's affinity, and other microprocesses run on the thread
+/// afterwards. All of them continue.
 #[test]
-fn sched_setaffinity_changes_the_kernel_thread() {
-    under_each("processes::sched_setaffinity_changes_the_kernel_thread", |_| {
+fn sched_setaffinity_changes_only_the_kernel_thread() {
+    under_each("processes::sched_setaffinity_changes_only_the_kernel_thread", |_| {
         with_vps(2, || {
             let blocked = block(3);
-            // SAFETY: a live set, as long as it says.
+            // SAFETY: a live set of the given length.
             let (own, size) = unsafe {
                 let mut own: libc::cpu_set_t = std::mem::zeroed();
                 assert_eq!(libc::sched_getaffinity(0, size_of_val(&own), &mut own), 0);
@@ -221,7 +222,7 @@ fn sched_setaffinity_changes_the_kernel_thread() {
                 .map(|n| {
                     let cpu = cpus[n % cpus.len()];
                     thread::spawn(move || {
-                        // SAFETY: zeros are an empty set; it is alive.
+                        // SAFETY: a zeroed set is empty and valid.
                         unsafe {
                             let mut one: libc::cpu_set_t = std::mem::zeroed();
                             libc::CPU_SET(cpu, &mut one);
@@ -242,20 +243,20 @@ fn sched_setaffinity_changes_the_kernel_thread() {
 }
 
 #[test]
-fn pthread_exit_after_a_block() {
+fn pthread_exit_ends_the_process() {
     under(
-        "processes::pthread_exit_after_a_block",
+        "processes::pthread_exit_ends_the_process",
         &ALL,
         |_| {
             with_vps(1, || {
                 let blocked = block(2);
                 let exits = || -> () {
                     let before = metrics().expect("it runs").hand_offs;
-                    // Others beside it, so that there is somebody to take the VP.
+                    // Yields to other microprocesses, so that one is runnable when this one blocks.
                     while metrics().expect("it runs").hand_offs == before {
                         assert_eq!(nanosleep(1_000_000), 0);
                     }
-                    // SAFETY: unwinds to `catch_unwind`, which ends the process.
+                    // SAFETY: unwinds to the runtime's `catch_unwind`, which ends the process.
                     unsafe { pthread_exit(std::ptr::null_mut()) }
                 };
                 let _ = thread::spawn(exits).join();
@@ -279,10 +280,11 @@ fn pthread_exit_after_a_block() {
     );
 }
 
-/// To a frame of the same microprocess; out of its stack is undefined, as between threads.
+/// A jump to a frame of the same microprocess. A jump to another stack is undefined, as between
+/// threads.
 #[test]
-fn longjmp_over_a_blocking_call() {
-    under_each("processes::longjmp_over_a_blocking_call", |_| {
+fn longjmp_over_a_blocking_call_works() {
+    under_each("processes::longjmp_over_a_blocking_call_works", |_| {
         with_vps(1, || {
             use std::os::fd::AsRawFd;
             for _ in 0..20 {
@@ -296,7 +298,7 @@ fn longjmp_over_a_blocking_call() {
     });
 }
 
-/// How a child ended.
+/// Status of a child process.
 fn reap(child: i32) -> i32 {
     let mut status = 0;
     // SAFETY: a live integer; our own child.
@@ -305,26 +307,26 @@ fn reap(child: i32) -> i32 {
 }
 
 #[test]
-fn fork_while_others_are_blocked() {
-    under_each("processes::fork_while_others_are_blocked", |_| {
+fn fork_with_blocked_microprocesses_works() {
+    under_each("processes::fork_with_blocked_microprocesses_works", |_| {
         with_vps(2, || {
             let blocked = block(10);
             let forks: Vec<_> = (0..10)
                 .map(|n| {
                     thread::spawn(move || {
-                        // SAFETY: the child goes on as one kernel thread, and calls what is right
-                        // there.
+                        // SAFETY: the child continues with one kernel thread and makes only calls
+                        // that are allowed there.
                         let child = unsafe { libc::fork() };
                         if child != 0 {
                             return reap(child);
                         }
-                        // It sleeps, and no trap comes that would end it: the handler is there, the
-                        // record behind GS too.
+                        // The child sleeps, and no trap may arrive: the handler and the record
+                        // behind GS still exist.
                         // SAFETY: integers; the default action.
                         let before = unsafe { libc::signal(libc::SIGTRAP, libc::SIG_DFL) };
                         assert_ne!(before, libc::SIG_ERR);
                         assert!((0..20).all(|_| nanosleep(100_000) == 0));
-                        // A child of the child.
+                        // A grandchild.
                         // SAFETY: ends at once.
                         let grandchild = unsafe { libc::fork() };
                         if grandchild == 0 {

@@ -1,5 +1,5 @@
-//! What the machine refuses: the best of the other sources is chosen; one that was asked for is an
-//! error of `build`.
+//! Unavailable event sources: the best available one is chosen, and an explicitly requested one
+//! makes `build` fail.
 
 use std::ffi::CString;
 
@@ -13,14 +13,14 @@ use kumihimo_tests::user::become_user;
 use crate::blocked::block;
 use crate::under::{end_at_a_panic, may};
 
-/// Begins a test in a process of its own, without `KUMI_EVENTS`, which a whole suite may run under.
+/// Starts a test in a child process, without the `KUMI_EVENTS` of a whole suite's run.
 fn begin() {
-    // SAFETY: before the settings are read, and no other thread reads the environment.
+    // SAFETY: the settings are not read yet, and no other thread reads the environment.
     unsafe { std::env::remove_var("KUMI_EVENTS") };
     end_at_a_panic();
 }
 
-/// Works under the source that it finds, and returns it.
+/// Runs a runtime with the default source and returns the source.
 fn chosen() -> &'static str {
     let mut chosen = "";
     Runtime::builder().vps(1).build().expect("a runtime").run(|| {
@@ -33,13 +33,13 @@ fn chosen() -> &'static str {
     chosen
 }
 
-/// `source`, asked for, is refused with these words.
+/// Asserts that `source` is refused with an error that contains these words.
 fn is_refused(source: Events, words: &[&str]) {
     let error = Runtime::builder().vps(1).events(source).build().expect_err("refused");
     assert_eq!(error.kind(), std::io::ErrorKind::Unsupported);
     let said = error.to_string();
     assert!(said.contains(source.name()) && words.iter().all(|word| said.contains(word)), "{said}");
-    // And nothing is left of the attempt.
+    // The failed attempt must leave nothing behind.
     Runtime::builder()
         .vps(1)
         .events(Events::Off)
@@ -48,7 +48,7 @@ fn is_refused(source: Events, words: &[&str]) {
         .run(|| assert_eq!(thread::blocking(|| 7), 7));
 }
 
-/// Each refused call in turn, and then all of them, with what is chosen.
+/// Refuses each system call in turn, and then all of them. Checks the chosen source.
 fn refused_one_after_the_other(name: &str, errno: i32) {
     alone(name, || {
         begin();
@@ -82,25 +82,24 @@ fn all_refused(name: &str, errno: i32) {
         refuse(&calls.map(|call| (call, errno))).expect("seccomp");
         is_refused(Events::Bpf, &["bpf"]);
         is_refused(Events::Perf, &["perf_event_open"]);
-        // The barrier by a walk over the CPUs.
+        // Without membarrier(2), the barrier visits each CPU in turn.
         assert_eq!(chosen(), "watch");
     });
 }
 
 #[test]
-fn everything_refused_with_eperm() {
-    all_refused("refused::everything_refused_with_eperm", libc::EPERM);
+fn everything_refused_with_eperm_selects_watch() {
+    all_refused("refused::everything_refused_with_eperm_selects_watch", libc::EPERM);
 }
 
 #[test]
-fn everything_refused_with_enosys() {
-    all_refused("refused::everything_refused_with_enosys", libc::ENOSYS);
+fn everything_refused_with_enosys_selects_watch() {
+    all_refused("refused::everything_refused_with_enosys_selects_watch", libc::ENOSYS);
 }
 
-/// Mounts in a namespace of this process's, on whose propagation nobody else depends. None: not
-/// allowed here.
+/// Creates a private mount namespace. Returns `None` if this is not permitted.
 fn own_mounts() -> Option<()> {
-    // SAFETY: no memory is handed over but terminated texts.
+    // SAFETY: only terminated strings are passed.
     unsafe {
         let private = libc::MS_REC | libc::MS_PRIVATE;
         let none = std::ptr::null();
@@ -110,13 +109,13 @@ fn own_mounts() -> Option<()> {
     }
 }
 
-/// A machine whose kernel.perf_event_paranoid is `level`: as far as perf_event_open and /proc say,
-/// for this process.
+/// Simulates a machine whose kernel.perf_event_paranoid is `level`, for perf_event_open and /proc
+/// in this process.
 fn paranoid(name: &str, level: &str) {
     alone(name, || {
         begin();
         if own_mounts().is_none() {
-            return skip(name, "no mount namespace of its own (root)");
+            return skip(name, "cannot create a mount namespace (needs root)");
         }
         let file = std::env::temp_dir().join(format!("kumihimo-paranoid-{}", std::process::id()));
         std::fs::write(&file, format!("{level}\n")).expect("a file");
@@ -144,24 +143,24 @@ fn paranoid(name: &str, level: &str) {
 }
 
 #[test]
-fn perf_event_paranoid_3() {
-    paranoid("refused::perf_event_paranoid_3", "3");
+fn perf_event_paranoid_3_refuses_perf() {
+    paranoid("refused::perf_event_paranoid_3_refuses_perf", "3");
 }
 
 #[test]
-fn perf_event_paranoid_4() {
-    paranoid("refused::perf_event_paranoid_4", "4");
+fn perf_event_paranoid_4_refuses_perf() {
+    paranoid("refused::perf_event_paranoid_4_refuses_perf", "4");
 }
 
 #[test]
-fn no_capability() {
-    const NAME: &str = "refused::no_capability";
+fn missing_capability_refuses_bpf() {
+    const NAME: &str = "refused::missing_capability_refuses_bpf";
     alone(NAME, || {
         begin();
         if !become_user(65534) {
             return skip(NAME, "not root");
         }
-        // A seat may be installed here, for everybody.
+        // A seat may be installed on this machine for all users.
         let best = kumihimo_events::source::probe()
             .into_iter()
             .find(|(_, refused)| refused.is_none())
@@ -175,15 +174,15 @@ fn no_capability() {
     });
 }
 
-/// Without /proc sleepers cannot be found.
+/// Without /proc, blocked threads cannot be detected.
 #[test]
-fn no_proc() {
-    const NAME: &str = "refused::no_proc";
+fn missing_proc_refuses_perf_and_watch() {
+    const NAME: &str = "refused::missing_proc_refuses_perf_and_watch";
     alone(NAME, || {
         begin();
         let bpf = may(NAME, Events::Bpf);
         if own_mounts().is_none() {
-            return skip(NAME, "no mount namespace of its own (root)");
+            return skip(NAME, "cannot create a mount namespace (needs root)");
         }
         let none = std::ptr::null();
         // SAFETY: terminated texts.
@@ -200,11 +199,11 @@ fn no_proc() {
     });
 }
 
-/// As on Linux 5.10, which knows no bpf_cookie, and on 5.15 and 6.1 without the right to load
-/// programs: the link is refused.
+/// Linux 5.10 has no bpf_cookie. Linux 5.15 and 6.1 refuse the link without the right to load
+/// programs.
 #[test]
-fn older_kernels_have_perf() {
-    const NAME: &str = "refused::older_kernels_have_perf";
+fn kernels_without_the_bpf_link_use_perf() {
+    const NAME: &str = "refused::kernels_without_the_bpf_link_use_perf";
     alone(NAME, || {
         begin();
         if !may(NAME, Events::Perf) {
@@ -222,7 +221,7 @@ fn older_kernels_have_perf() {
     });
 }
 
-/// `build` fails with this error under these settings, whatever the program sets.
+/// Asserts that `build` fails with this error under these settings, whatever the program sets.
 fn build_fails(name: &str, setting: (&str, &str), expected: &str) {
     if is_child(name) {
         for builder in [Runtime::builder(), Runtime::builder().events(Events::Watch)] {
@@ -245,7 +244,8 @@ fn unknown_event_source_is_refused() {
     );
 }
 
-/// Also where another source would be used: nobody is to measure what was not asked for.
+/// The error also occurs if another source would be used, so that no measurement runs with an
+/// unintended setting.
 #[test]
 fn unknown_bpf_mode_is_refused() {
     build_fails(

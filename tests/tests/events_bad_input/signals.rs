@@ -1,4 +1,4 @@
-//! The application's signals and blocked calls: as on a kernel thread.
+//! The application's signals during blocked calls: same results as on a kernel thread.
 
 use std::io::Write;
 use std::os::fd::AsRawFd;
@@ -32,7 +32,7 @@ fn handle_signal(signal: i32, flags: i32) {
     }
 }
 
-/// Sends the signal to one kernel thread.
+/// Sends the signal to a kernel thread.
 fn signal(tid: u32) {
     // SAFETY: integers only.
     let sent =
@@ -40,7 +40,7 @@ fn signal(tid: u32) {
     assert_eq!(sent, 0);
 }
 
-/// read(2) of one byte: what it returned, and errno.
+/// read(2) of one byte. Returns the result and errno.
 fn read(from: &impl AsRawFd) -> (isize, Option<i32>) {
     let mut byte = 0u8;
     // SAFETY: one live byte.
@@ -48,7 +48,7 @@ fn read(from: &impl AsRawFd) -> (isize, Option<i32>) {
     (n, std::io::Error::last_os_error().raw_os_error().filter(|_| n < 0))
 }
 
-/// A read that sleeps is signalled, and then there is something to read: what it returned first.
+/// Sends a signal to a blocked read, and then writes a byte. Returns the first result of the read.
 fn interrupted(
     start: impl FnOnce(Box<dyn FnOnce() -> (isize, Option<i32>) + Send>) -> Wait,
 ) -> (isize, Option<i32>) {
@@ -73,7 +73,7 @@ fn interrupted_by(
     while HANDLED.load(SeqCst) == before {
         thread::yield_now();
     }
-    // If the call has ended there is no reader.
+    // If the call has ended, the pipe has no reader.
     let _ = writer.write_all(b"1");
     wait()
 }
@@ -81,10 +81,10 @@ fn interrupted_by(
 type Wait = Box<dyn FnOnce() -> (isize, Option<i32>)>;
 
 #[test]
-fn a_signal_interrupts_a_blocked_call_as_on_a_kernel_thread() {
-    under_each("signals::a_signal_interrupts_a_blocked_call_as_on_a_kernel_thread", |_| {
-        // Else the pipe's end that nobody reads any more.
-        // SAFETY: before there are others.
+fn signal_interrupts_a_blocked_call_as_on_a_kernel_thread() {
+    under_each("signals::signal_interrupts_a_blocked_call_as_on_a_kernel_thread", |_| {
+        // Ignore SIGPIPE, because a pipe may have lost its reader.
+        // SAFETY: no other threads exist yet.
         unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
         with_vps(1, || {
             let others = block(3);
@@ -112,11 +112,11 @@ fn a_signal_interrupts_a_blocked_call_as_on_a_kernel_thread() {
     });
 }
 
-/// The kernel delivers the signal that preempts first, whose handler lets the call be made again.
+/// The kernel delivers the preemption signal first, and its handler has the call restarted.
 #[test]
-fn a_signal_interrupts_a_blocked_call_in_which_the_bell_rings() {
+fn signal_interrupts_a_blocked_call_despite_a_preemption_signal() {
     static RANG: AtomicU64 = AtomicU64::new(0);
-    const NAME: &str = "signals::a_signal_interrupts_a_blocked_call_in_which_the_bell_rings";
+    const NAME: &str = "signals::signal_interrupts_a_blocked_call_despite_a_preemption_signal";
     if !is_child(NAME) && is_one_to_one() {
         return skip(NAME, "nothing is preempted where microprocesses are kernel threads");
     }
@@ -125,28 +125,29 @@ fn a_signal_interrupts_a_blocked_call_in_which_the_bell_rings() {
         assert!(ended.status.success(), "{}", ended.stderr);
         return;
     }
-    // Of those that wait the one with the lower number is delivered first: that which preempts.
+    // The kernel delivers the pending signal with the lowest number first: the preemption signal.
     let signals = |tid: u32| {
-        // SAFETY: all zeros is a valid siginfo_t, of which the kernel reads what a queued one has.
+        // SAFETY: an all-zero siginfo_t is valid, and the kernel reads the fields of a queued
+        // signal.
         unsafe {
             let mut info: libc::siginfo_t = std::mem::zeroed();
             info.si_code = libc::SI_QUEUE;
-            // Behind pid and uid: the value.
+            // The value follows the process ID and the user ID.
             (&raw mut info).byte_add(24).cast::<u64>().write(DOORBELL);
             let (pid, tid) = (libc::getpid(), tid as i32);
-            // In this order: alone it ends the call, and together with the other one it has to,
-            // too.
+            // Both signals in this order: the application's signal ends the call alone, and must
+            // end it together with the other one, too.
             assert_eq!(libc::syscall(libc::SYS_tgkill, pid, tid, libc::SIGIO), 0);
             let rang =
                 libc::syscall(libc::SYS_rt_tgsigqueueinfo, pid, tid, libc::SIGURG, &raw const info)
                     == 0;
             let error = std::io::Error::last_os_error();
-            // It may have ended by now.
+            // The thread may have ended by now.
             assert!(rang || error.raw_os_error() == Some(libc::ESRCH), "{error}");
             RANG.fetch_add(rang.into(), SeqCst);
         }
     };
-    // SAFETY: before there are others.
+    // SAFETY: no other threads exist yet.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
     with_vps(1, || {
         for (restart, expected) in [(0, (-1, Some(libc::EINTR))), (libc::SA_RESTART, (1, None))] {
@@ -159,14 +160,14 @@ fn a_signal_interrupts_a_blocked_call_in_which_the_bell_rings() {
                 assert_eq!(here, expected, "flags {restart:#x}");
             }
         }
-        assert!(RANG.load(SeqCst) > 0, "the bell never rang");
+        assert!(RANG.load(SeqCst) > 0, "the preemption signal never arrived");
     });
 }
 
-/// A thread that waits for its turn, or sleeps in the pool, is signalled too.
+/// Threads that wait for a VP or are in the pool receive signals, too.
 #[test]
-fn a_storm_of_signals_while_many_block() {
-    under_each("signals::a_storm_of_signals_while_many_block", |_| {
+fn signal_storm_while_many_block_is_harmless() {
+    under_each("signals::signal_storm_while_many_block_is_harmless", |_| {
         handle(libc::SA_RESTART);
         with_vps(2, || {
             for _ in 0..20 {
@@ -180,7 +181,8 @@ fn a_storm_of_signals_while_many_block() {
                             let tid: i32 =
                                 entry.file_name().to_string_lossy().parse().expect("a number");
                             if tid != me {
-                                // One that has ended meanwhile is an error that does not matter.
+                                // An error means that the thread has ended meanwhile, and is
+                                // ignored.
                                 // SAFETY: integers only.
                                 unsafe {
                                     libc::syscall(

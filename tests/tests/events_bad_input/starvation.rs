@@ -16,8 +16,7 @@ use kumihimo_tests::user::become_user;
 use crate::blocked::{begin, block};
 use crate::under::{ALL, under, well_and_said_once, with_vps};
 
-/// The last kernel thread serves the timers and queues of both VPs. (A VP whose kernel thread slept
-/// stood still.)
+/// The last kernel thread serves the timers and queues of both VPs.
 #[test]
 fn last_kernel_thread_serves_all_vps() {
     let body = |_| {
@@ -42,7 +41,7 @@ fn last_kernel_thread_serves_all_vps() {
                         let asks = thread::spawn(move || {
                             for _ in 0..10 {
                                 let (to, answer) = mpsc::channel();
-                                ask.send(to).expect("it listens");
+                                ask.send(to).expect("a listening socket");
                                 assert_eq!(answer.recv(), Ok(n));
                                 thread::sleep(Duration::from_micros(100 * n));
                             }
@@ -65,8 +64,8 @@ fn last_kernel_thread_serves_all_vps() {
     under("starvation::last_kernel_thread_serves_all_vps", &ALL, body, said);
 }
 
-/// A microprocess sleeps in the runtime with a std lock held, and the lock's waiters occupy every
-/// kernel thread.
+/// A microprocess sleeps in the runtime while it holds a std lock. The waiters for the lock occupy
+/// every kernel thread.
 #[test]
 fn deadlock_at_the_limit_is_reported() {
     let body = |_| {
@@ -115,7 +114,7 @@ fn deadlock_at_the_limit_is_reported() {
     under("starvation::deadlock_at_the_limit_is_reported", &ALL, body, told);
 }
 
-/// Blocking calls that return are not reported as a deadlock.
+/// Blocking calls that return must not be reported as a deadlock.
 #[test]
 fn returning_calls_free_kernel_threads_for_the_others() {
     let body = |_| {
@@ -139,7 +138,7 @@ fn returning_calls_free_kernel_threads_for_the_others() {
     under("starvation::returning_calls_free_kernel_threads_for_the_others", &ALL, body, check);
 }
 
-/// Kernel threads that start after setuid(2) use the fallback source. (They held their VPs.)
+/// Kernel threads that start after setuid(2) use the fallback source and can carry VPs.
 #[test]
 fn dropped_privileges_switch_to_the_fallback_source() {
     let body = |_| {
@@ -189,11 +188,11 @@ fn environment_variable_sets_the_limit() {
     }
 }
 
-/// A control group with a limit on threads. Removed on drop.
+/// A control group with a limit on threads. Removed when dropped.
 struct Group(PathBuf);
 
 impl Group {
-    /// `None`: no hierarchy that counts threads is writable.
+    /// Returns `None` if no hierarchy with the pids controller is writable.
     fn of(most: u64) -> Option<Group> {
         let roots = ["/sys/fs/cgroup/pids", "/sys/fs/cgroup"].map(Path::new);
         let path = roots.into_iter().find_map(|root| {
@@ -233,7 +232,7 @@ fn control_group_sets_the_limit() {
                 now.kernel_thread_limit_by.contains(&format!("pids.max of {group}: 30")),
                 "{now:?}"
             );
-            // None returns until one was refused a kernel thread.
+            // No microprocess returns until a kernel thread has been refused.
             let is_exhausted = || metrics().expect("it runs").exhausted != 0;
             let all: Vec<_> = (0..60)
                 .map(|_| {
@@ -254,7 +253,7 @@ fn control_group_sets_the_limit() {
 
 fn alone_in_group(name: &str) {
     let Some(group) = Group::of(30) else {
-        return skip(name, "no control group that counts threads is to be had");
+        return skip(name, "no writable control group with the pids controller");
     };
     let path = group.0.display().to_string();
     let ended = again(name, &[("KUMI_TEST_GROUP", &path)]);
@@ -267,11 +266,11 @@ fn alone_in_group(name: &str) {
 
 /// Without a setting the machine's limit applies.
 #[test]
-fn default_limit_is_the_machines() {
-    const NAME: &str = "starvation::default_limit_is_the_machines";
+fn default_limit_is_that_of_the_machine() {
+    const NAME: &str = "starvation::default_limit_is_that_of_the_machine";
     alone(NAME, || {
-        // Other processes of a control group may start and end threads between two measurements:
-        // only a limit that stood still around the start is compared.
+        // Other processes of the control group may start and end threads between two measurements.
+        // Only a limit that did not change around the start is compared.
         for _ in 0..100 {
             let before = Limit::of_machine();
             let runtime = Runtime::builder().vps(1).build().expect("a runtime");
@@ -285,6 +284,6 @@ fn default_limit_is_the_machines() {
                 return;
             }
         }
-        panic!("the machine's limit never stood still");
+        panic!("the machine's limit kept changing");
     });
 }

@@ -1,6 +1,6 @@
-//! The whole process is stopped and continued while some are blocked: each call returns what it
-//! returns on a kernel thread. Under `bpf` it is one of a program that handles SIGCONT with
-//! SA_RESTART: the trap is a handler too.
+//! The whole process is stopped and continued while microprocesses are blocked: each call returns
+//! the same result as on a kernel thread. With `bpf`, the comparison is with a program that handles
+//! SIGCONT with SA_RESTART, because the trap is a handler as well.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::AsRawFd;
@@ -17,18 +17,17 @@ use kumihimo_tests::process::{finish, has_vps, is_child, start};
 use crate::blocked::{block, nanosleep, sleeps_in, this_tid};
 use crate::under::{ALL, end_at_a_panic, may, well, with_vps};
 
-/// Long enough that the stop comes in between, in most rounds; the outcome is the same if it does
-/// not.
+/// Long enough that the stop usually happens in between. If it does not, the result is the same.
 const TIME: Duration = Duration::from_millis(300);
 
-/// What a call returned, and errno.
+/// Result of a call, and errno.
 type Outcome = (i64, i32);
 
 fn outcome(n: i64) -> Outcome {
     (n, if n < 0 { std::io::Error::last_os_error().raw_os_error().expect("an errno") } else { 0 })
 }
 
-/// A call, with the number of the system call that it sleeps in.
+/// A call with its name and the number of the system call in which it blocks.
 type Call = (&'static str, i64, fn() -> Outcome);
 
 fn waits_for_a_socket() -> Outcome {
@@ -75,8 +74,8 @@ const CALLS: [Call; 4] = [
     ("nanosleep", libc::SYS_clock_nanosleep, sleeps),
 ];
 
-/// In the process that is stopped: each call on a kernel thread and in a microprocess at once, and
-/// what has no end by itself.
+/// In the stopped process: runs each call on a kernel thread and in a microprocess, beside blocked
+/// reads without a timeout.
 fn stopped(source: Events) {
     with_vps(1, || {
         let blocked = block(5);
@@ -94,7 +93,7 @@ fn stopped(source: Events) {
         };
         let here: Vec<_> = (0..CALLS.len()).map(|n| thread::spawn(call(2 * n))).collect();
         let there: Vec<_> = (0..CALLS.len()).map(|n| std::thread::spawn(call(2 * n + 1))).collect();
-        // All of them sleep, or are over already on a slow machine.
+        // All calls are blocked, or have already ended on a slow machine.
         while asleep.load(SeqCst) == 0
             && !(0..2 * CALLS.len()).all(|n| sleeps_in(tids[n].load(SeqCst), CALLS[n / 2].1))
         {
@@ -105,7 +104,7 @@ fn stopped(source: Events) {
         std::io::stdout().flush().expect("a pipe");
         let timer = Instant::now();
         thread::sleep(TIME);
-        assert!(timer.elapsed() >= TIME, "a sleep of ours is not cut short");
+        assert!(timer.elapsed() >= TIME, "a sleep of the runtime must not be cut short");
         let here: Vec<_> = here.into_iter().map(|one| one.join().expect("no panic")).collect();
         let there: Vec<_> = there
             .into_iter()
@@ -117,8 +116,8 @@ fn stopped(source: Events) {
                 libc::SYS_futex => (-1, libc::ETIMEDOUT),
                 _ => (0, 0),
             };
-            // EINTR after SIGCONT is the kernel's for some (signal(7)); one of the two may have
-            // been over before the stop.
+            // EINTR after SIGCONT is the kernel's behaviour for some calls (signal(7)). One of the
+            // two may have ended before the stop.
             let may_be = [time_is_over, (-1, libc::EINTR)];
             assert!(
                 may_be.contains(here) && may_be.contains(there),
@@ -128,14 +127,14 @@ fn stopped(source: Events) {
             println!("seen {}: {here:?} {there:?} {all_slept}", call.0);
         }
         if source != Events::Bpf {
-            assert_eq!(here[3], (0, 0), "nanosleep goes on");
+            assert_eq!(here[3], (0, 0), "nanosleep must continue");
         }
         assert_eq!(thread::blocking(|| std::io::stdin().read(&mut [0])).expect("a pipe"), 1);
         blocked.release();
     });
 }
 
-/// The state of a process: `T` is stopped.
+/// State of a process: `T` means stopped.
 fn state(pid: u32) -> String {
     let of =
         |stat: String| stat.rsplit(") ").next().and_then(|rest| rest.chars().next()).unwrap_or('?');
@@ -147,13 +146,13 @@ fn state(pid: u32) -> String {
 }
 
 fn signal(child: &Child, signal: i32) {
-    // SAFETY: our own child, not yet reaped.
+    // SAFETY: an own child that has not been reaped.
     assert_eq!(unsafe { libc::kill(child.id() as i32, signal) }, 0);
 }
 
 #[test]
-fn stopped_and_continued() {
-    const NAME: &str = "stops::stopped_and_continued";
+fn blocked_calls_survive_stop_and_continue() {
+    const NAME: &str = "stops::blocked_calls_survive_stop_and_continue";
     if is_child(NAME) {
         end_at_a_panic();
         let source = std::env::var("KUMI_EVENTS").expect("the parent sets it");
@@ -167,7 +166,7 @@ fn stopped_and_continued() {
         let mut says = BufReader::new(child.stdout.take().expect("a pipe"));
         loop {
             let mut line = String::new();
-            // At its end, which is checked below, or where it skips.
+            // The child ended, which is checked below, or skipped.
             if says.read_line(&mut line).expect("text") == 0 || line.contains("stop me") {
                 break;
             }
@@ -177,7 +176,7 @@ fn stopped_and_continued() {
             while state(child.id()).chars().any(|state| !matches!(state, 'T' | 'Z' | 'X' | '?')) {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            // Longer than the calls take: time goes on for the stopped.
+            // Longer than the calls take: timeouts expire while the process is stopped.
             std::thread::sleep(TIME / 4);
             signal(&child, libc::SIGCONT);
         }

@@ -1,4 +1,4 @@
-//! SIGTRAP, which the `bpf` source uses, is the application's too.
+//! SIGTRAP, which the `bpf` source uses, is also available to the application.
 
 use std::os::unix::process::ExitStatusExt;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::SeqCst};
@@ -10,20 +10,20 @@ use kumihimo_tests::process::one_to_one;
 use crate::blocked::{block, nanosleep};
 use crate::under::{under, well, well_and_said_once, with_vps};
 
-/// Traps that the application's handler saw, and those of them that are perf events'.
+/// Number of traps that the application's handler received.
 static SEEN: AtomicU64 = AtomicU64::new(0);
-/// Ours, that the application was not to see.
+/// Number of the source's traps that reached the application, which must not happen.
 static OURS: AtomicU64 = AtomicU64::new(0);
 static LAST: AtomicI32 = AtomicI32::new(0);
 
-/// `si_code` of ours, by a perf event or a BPF program, which libc has no names for.
+/// `si_code` of a trap from a perf event or a BPF program. libc does not define it.
 const TRAP_PERF: i32 = 6;
 const SI_KERNEL: i32 = 0x80;
 
 extern "C" fn full(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
-    // SAFETY: the kernel's.
+    // SAFETY: provided by the kernel.
     let (code, data) = unsafe { ((*info).si_code, info.cast::<u64>().add(3).read()) };
-    // A breakpoint is the kernel's, too.
+    // A breakpoint has the code SI_KERNEL as well.
     if code == TRAP_PERF || code == SI_KERNEL && data != 0 {
         OURS.fetch_add(1, SeqCst);
     } else {
@@ -57,11 +57,12 @@ fn kill() {
 }
 
 fn breakpoint() {
-    // SAFETY: the handler, or the default action, is what the test is about.
+    // SAFETY: the test is about the handler or the default action.
     unsafe { std::arch::asm!("int3") };
 }
 
-/// Blocks and naps, so that traps come in between; and each of them under the eyes of others.
+/// Blocks and sleeps, so that the source's traps occur in between, and sends each kind of trap
+/// meanwhile.
 fn blocks() {
     let blocked = block(10);
     let naps: Vec<_> = (0..10)
@@ -107,25 +108,25 @@ fn the_programs_own(handler: usize, flags: i32) {
         }
         blocked.release();
         assert!(metrics().expect("it runs").unblocked > 0);
-        assert_eq!(OURS.load(SeqCst), 0, "ours are ours");
+        assert_eq!(OURS.load(SeqCst), 0, "traps of the source reached the application");
     });
 }
 
 const BPF: [Events; 1] = [Events::Bpf];
 
 #[test]
-fn a_handler_from_before_gets_its_own_traps() {
+fn earlier_handler_gets_its_own_traps() {
     let body = |_| {
         the_programs_own(full as *const () as usize, libc::SA_SIGINFO | libc::SA_ONSTACK);
         assert_eq!(LAST.load(SeqCst), libc::SI_USER);
     };
-    under("traps::a_handler_from_before_gets_its_own_traps", &BPF, body, well);
+    under("traps::earlier_handler_gets_its_own_traps", &BPF, body, well);
 }
 
 #[test]
-fn a_handler_of_one_argument_from_before_gets_its_own_traps() {
+fn earlier_one_argument_handler_gets_its_own_traps() {
     let body = |_| the_programs_own(plain as *const () as usize, 0);
-    under("traps::a_handler_of_one_argument_from_before_gets_its_own_traps", &BPF, body, well);
+    under("traps::earlier_one_argument_handler_gets_its_own_traps", &BPF, body, well);
 }
 
 fn ends_by_sigtrap(name: &str, before: Option<usize>, trap: fn()) {
@@ -149,18 +150,14 @@ fn ends_by_sigtrap(name: &str, before: Option<usize>, trap: fn()) {
 }
 
 #[test]
-fn a_breakpoint_without_a_handler_ends_the_process() {
-    ends_by_sigtrap("traps::a_breakpoint_without_a_handler_ends_the_process", None, breakpoint);
+fn breakpoint_without_a_handler_ends_the_process() {
+    ends_by_sigtrap("traps::breakpoint_without_a_handler_ends_the_process", None, breakpoint);
 }
 
-/// As the kernel does: a trap of the process's own making cannot be ignored.
+/// As without Kumihimo: the kernel does not allow a synchronous trap to be ignored.
 #[test]
-fn a_breakpoint_that_is_ignored_ends_the_process() {
-    ends_by_sigtrap(
-        "traps::a_breakpoint_that_is_ignored_ends_the_process",
-        Some(libc::SIG_IGN),
-        breakpoint,
-    );
+fn ignored_breakpoint_ends_the_process() {
+    ends_by_sigtrap("traps::ignored_breakpoint_ends_the_process", Some(libc::SIG_IGN), breakpoint);
 }
 
 #[test]
@@ -174,7 +171,7 @@ fn sigtrap_without_a_handler_ends_the_process() {
 }
 
 #[test]
-fn ignored_before_the_start() {
+fn sigtrap_ignored_before_the_start_has_no_effect() {
     let body = |_| {
         handle(libc::SIG_IGN, 0);
         with_vps(2, || {
@@ -184,14 +181,14 @@ fn ignored_before_the_start() {
             assert!(metrics().expect("it runs").unblocked > 0);
         });
     };
-    under("traps::ignored_before_the_start", &BPF, body, well);
+    under("traps::sigtrap_ignored_before_the_start_has_no_effect", &BPF, body, well);
 }
 
-/// What is said once where our handler is gone.
+/// Report that the source's handler was replaced.
 const REPLACED: &str = "kumihimo: the handler of SIGTRAP was replaced";
 
 #[test]
-fn ignored_after_the_start() {
+fn sigtrap_ignored_after_the_start_degrades_events() {
     let body = |_| {
         with_vps(2, || {
             handle(libc::SIG_IGN, 0);
@@ -200,13 +197,18 @@ fn ignored_after_the_start() {
             blocks();
         });
     };
-    under("traps::ignored_after_the_start", &BPF, body, well_and_said_once(REPLACED));
+    under(
+        "traps::sigtrap_ignored_after_the_start_degrades_events",
+        &BPF,
+        body,
+        well_and_said_once(REPLACED),
+    );
 }
 
 #[test]
-fn a_handler_from_after_the_start() {
+fn handler_installed_after_the_start_degrades_events() {
     let body = |_| {
-        // A microprocess that becomes sticky closes its event, which may cause one more trap.
+        // A microprocess that becomes sticky closes its event, which may cause another trap.
         Runtime::builder().vps(2).sticky(false).build().expect("a runtime").run(|| {
             if one_to_one() {
                 return eprintln!("\n[skip] microprocesses are kernel threads here");
@@ -222,13 +224,19 @@ fn a_handler_from_after_the_start() {
             assert_eq!(SEEN.load(SeqCst), 1);
             blocked.release();
             blocks();
-            // What was asked for before it was noticed has come; from then on none is asked for.
+            // Traps requested before the replacement was detected have arrived. From then on none
+            // is requested.
             let foreign = OURS.load(SeqCst);
             blocks();
             assert_eq!(OURS.load(SeqCst), foreign);
         });
     };
-    under("traps::a_handler_from_after_the_start", &BPF, body, well_and_said_once(REPLACED));
+    under(
+        "traps::handler_installed_after_the_start_degrades_events",
+        &BPF,
+        body,
+        well_and_said_once(REPLACED),
+    );
 }
 
 fn mask(how: i32) {
@@ -241,23 +249,23 @@ fn mask(how: i32) {
 }
 
 #[test]
-fn blocked_in_the_whole_process() {
+fn sigtrap_blocked_in_the_process_has_no_effect() {
     let body = |_| {
         mask(libc::SIG_BLOCK);
         with_vps(2, || {
             blocks();
             blocks();
         });
-        // Of those that wait none is this kernel thread's.
+        // None of the pending signals belongs to this kernel thread.
         mask(libc::SIG_UNBLOCK);
     };
-    under("traps::blocked_in_the_whole_process", &BPF, body, well);
+    under("traps::sigtrap_blocked_in_the_process_has_no_effect", &BPF, body, well);
 }
 
-/// It masks the kernel thread that it happens to be on. What waits there comes when that is
-/// unmasked, and tells nothing.
+/// Blocks the signal on the kernel thread that happens to carry the microprocess. A pending trap
+/// arrives after it is unblocked, and has no effect.
 #[test]
-fn blocked_by_a_microprocess() {
+fn sigtrap_blocked_by_a_microprocess_has_no_effect() {
     let body = |_| {
         with_vps(2, || {
             let masked: Vec<_> = (0..4)
@@ -285,5 +293,5 @@ fn blocked_by_a_microprocess() {
             blocks();
         });
     };
-    under("traps::blocked_by_a_microprocess", &BPF, body, well);
+    under("traps::sigtrap_blocked_by_a_microprocess_has_no_effect", &BPF, body, well);
 }

@@ -1,11 +1,12 @@
-//! A test under each event source, and what this process may be made to be.
+//! Runs tests under each event source, with limits on the process.
 
 use kumihimo::runtime::{Events, Runtime};
 use kumihimo_events::source;
 use kumihimo_tests::process::{Ended, again, is_child};
 use kumihimo_tests::skip;
 
-/// Whether this machine, and this user, may use `source`; if not, says so.
+/// Returns whether `source` is available on this machine for this user. Reports `test` as skipped
+/// otherwise.
 pub fn may(test: &str, source: Events) -> bool {
     match source::open_one(source, 8) {
         Ok(_) => true,
@@ -16,19 +17,19 @@ pub fn may(test: &str, source: Events) -> bool {
     }
 }
 
-/// In the process of a test: a panic of any thread ends it at once, since a thread that waits for
-/// that one would wait for ever.
+/// In a child process: makes a panic of any thread end the process at once, because other threads
+/// might wait for the panicked one indefinitely.
 pub fn end_at_a_panic() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |what| {
         report(what);
-        // SAFETY: nothing is left to be done. Not `abort`: a core dump waits for kernel threads
-        // that may sleep uninterruptibly.
+        // SAFETY: nothing is left to clean up. `abort` is not used, because a core dump waits for
+        // kernel threads that may be in uninterruptible sleep.
         unsafe { libc::_exit(101) };
     }));
 }
 
-/// Runs `body` in a process of its own for each of `sources` that there is; what it left goes to
+/// Runs `body` in a child process for each available source of `sources`, and passes the results to
 /// `check`.
 pub fn under(
     name: &str,
@@ -52,10 +53,10 @@ pub fn under(
     }
 }
 
-/// The sources that tell of blocks.
+/// The sources that report blocks.
 pub const ALL: [Events; 3] = [Events::Bpf, Events::Perf, Events::Watch];
 
-/// It ended well.
+/// Asserts that the process succeeded.
 pub fn well(source: Events, ended: &Ended) {
     let (out, err) = (&ended.stdout, &ended.stderr);
     assert!(
@@ -65,7 +66,7 @@ pub fn well(source: Events, ended: &Ended) {
     );
 }
 
-/// It ended well, and said a line with `words` once on standard error.
+/// Asserts that the process succeeded and printed a line with `words` once on standard error.
 pub fn well_and_said_once(words: &str) -> impl Fn(Events, &Ended) {
     move |source, ended| {
         well(source, ended);
@@ -80,19 +81,19 @@ pub fn under_each(name: &str, body: impl Fn(Events)) {
     under(name, &ALL, body, well);
 }
 
-/// A runtime with the source of this process, and `body` in it; not where microprocesses are kernel
+/// Runs `body` in a runtime with the source of this process. Skips if microprocesses are kernel
 /// threads.
 pub fn with_vps(vps: usize, body: impl FnOnce() + Send) {
     Runtime::builder().vps(vps).build().expect("a runtime").run(|| {
         if kumihimo_tests::process::one_to_one() {
-            eprintln!("\n[skip] microprocesses are kernel threads here, and have no virtual processor to give away");
+            eprintln!("\n[skip] microprocesses are kernel threads, without virtual processors to hand over");
         } else {
             body();
         }
     });
 }
 
-/// Sets a limit, hard one included if it is lower.
+/// Sets the soft limit, and lowers the hard limit if necessary.
 pub fn limit(resource: libc::__rlimit_resource_t, to: u64) {
     let mut now = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: a limit to be written, and one to be read.

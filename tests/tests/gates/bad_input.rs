@@ -1,5 +1,4 @@
-//! What a system that is short of something, another user, a fork or a wrong argument makes of
-//! gates.
+//! Gates under lack of resources, with other users, after a fork, and with invalid arguments.
 
 use std::time::Duration;
 
@@ -22,12 +21,12 @@ fn next() -> Gate<u32, u32> {
 
 fn descriptors_at_most(most: u64) {
     let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
-    // SAFETY: a limit, of a process of the test's own.
+    // SAFETY: a valid limit; the process belongs to the test.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
 }
 
 #[test]
-fn requests_and_replies_that_are_too_large() {
+fn oversized_requests_and_replies_are_refused() {
     let server = || {
         let options = Options::new().largest(100_000);
         let _sizes = RawGate::serve("sizes", &options, |asked, _, answer| {
@@ -66,13 +65,13 @@ fn requests_and_replies_that_are_too_large() {
         until("nothing is kept", || sizes.call(&[0; 10], &mut Vec::new()).is_ok());
     };
     play(
-        "bad_input::requests_and_replies_that_are_too_large",
+        "bad_input::oversized_requests_and_replies_are_refused",
         &[("client", &client), ("server", &server)],
     );
 }
 
 #[test]
-fn times_at_the_ends_of_the_clock() {
+fn extreme_timeouts_are_accepted() {
     let client = || {
         let _server = Part::serving("server");
         let patient =
@@ -86,13 +85,13 @@ fn times_at_the_ends_of_the_clock() {
         assert_eq!(hasty.expect_err("no time").kind(), ErrorKind::TimedOut);
     };
     play(
-        "bad_input::times_at_the_ends_of_the_clock",
+        "bad_input::extreme_timeouts_are_accepted",
         &[("client", &client), ("server", &serving_next)],
     );
 }
 
 #[test]
-fn names_and_gates_that_are_not_there() {
+fn invalid_names_and_missing_gates_are_refused() {
     let alone = || {
         for name in ["", ".", "a/b", "a\0b", &"x".repeat(201)] {
             let error = Gate::<u32, u32>::connect(name).expect_err("no name");
@@ -100,7 +99,7 @@ fn names_and_gates_that_are_not_there() {
             let error = Gate::serve(name, |n: u32| n).expect_err("no name");
             assert_eq!(error.kind(), ErrorKind::Invalid, "{name:?}: {error}");
         }
-        let error = Gate::<u32, u32>::connect("nobody").expect_err("nobody serves it");
+        let error = Gate::<u32, u32>::connect("nobody").expect_err("no server");
         assert!(
             error.kind() == ErrorKind::NotFound && error.to_string().contains("nobody"),
             "{error}"
@@ -114,17 +113,18 @@ fn names_and_gates_that_are_not_there() {
         );
     };
     play(
-        "bad_input::names_and_gates_that_are_not_there",
+        "bad_input::invalid_names_and_missing_gates_are_refused",
         &[("alone", &alone), ("server", &serving_next)],
     );
 }
 
-/// The first bytes of a hello of another version, by hand; the answer's kind and text.
+/// Sends the first bytes of a handshake of another version by hand. Returns the kind and the text
+/// of the reply.
 fn say_hello(version: u16) -> (u8, String) {
     let folder = std::env::var("KUMI_DIR").expect("it is set");
     let number = std::fs::read_link(format!("{folder}/gate.next")).expect("it is served");
     let path = format!("{folder}/{}.gates", number.display());
-    // SAFETY: an address in place, integers, and buffers with their sizes.
+    // SAFETY: a valid address, integers, and buffers with their sizes.
     unsafe {
         let fd = libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0);
         assert!(fd >= 0);
@@ -151,7 +151,7 @@ fn say_hello(version: u16) -> (u8, String) {
 }
 
 #[test]
-fn another_version_or_kind_of_gate() {
+fn other_gate_version_or_type_is_refused() {
     let client = || {
         let _server = Part::serving("server");
         for version in [0, 2, 9, u16::MAX] {
@@ -163,7 +163,7 @@ fn another_version_or_kind_of_gate() {
             error.kind() == ErrorKind::Version && error.to_string().contains("typed"),
             "{error}"
         );
-        // A literal without a type is an i32, whose bytes are others than a u32's.
+        // An untyped literal is an i32, whose wire type differs from u32.
         let error = Gate::<i32, u32>::connect("next").expect_err("it takes a u32");
         assert!(
             error.kind() == ErrorKind::Version && error.to_string().contains("other types"),
@@ -172,13 +172,13 @@ fn another_version_or_kind_of_gate() {
         assert_eq!(next().call(&1).expect("a reply"), 2);
     };
     play(
-        "bad_input::another_version_or_kind_of_gate",
+        "bad_input::other_gate_version_or_type_is_refused",
         &[("client", &client), ("server", &serving_next)],
     );
 }
 
 #[test]
-fn memory_that_the_server_may_not_make() {
+fn refused_memory_for_a_lane_fails_connect() {
     let client = || {
         let server = Part::serving("server");
         let error = Gate::<u32, u32>::connect("next").expect_err("no lane");
@@ -191,7 +191,7 @@ fn memory_that_the_server_may_not_make() {
         serve_on();
     };
     play(
-        "bad_input::memory_that_the_server_may_not_make",
+        "bad_input::refused_memory_for_a_lane_fails_connect",
         &[("client", &client), ("server", &server)],
     );
 }
@@ -203,7 +203,7 @@ fn says_what_to_do(error: &kumihimo::gate::Error, left: u32) {
 }
 
 #[test]
-fn no_descriptors_are_left() {
+fn connecting_without_descriptors_fails_cleanly() {
     let client = || {
         let _server = Part::serving("server");
         let gate = next();
@@ -216,7 +216,7 @@ fn no_descriptors_are_left() {
         }
         for left in 0..6 {
             match Gate::<u32, u32>::connect("next") {
-                // An address space that has enough of them.
+                // An address space that has enough descriptors.
                 Ok(other) => assert_eq!(other.call(&left).expect("a reply"), left + 1),
                 Err(error) => says_what_to_do(&error, left),
             }
@@ -224,7 +224,7 @@ fn no_descriptors_are_left() {
                 Ok(served) => drop(served),
                 Err(error) => says_what_to_do(&error, left),
             }
-            // What is there goes on.
+            // The existing link continues to work.
             assert_eq!(gate.call(&1).expect("a reply"), 2);
             drop(files.pop());
         }
@@ -232,7 +232,10 @@ fn no_descriptors_are_left() {
         assert_eq!(next().call(&1).expect("a reply"), 2);
         until("nothing is left", || Held::now() == before);
     };
-    play("bad_input::no_descriptors_are_left", &[("client", &client), ("server", &serving_next)]);
+    play(
+        "bad_input::connecting_without_descriptors_fails_cleanly",
+        &[("client", &client), ("server", &serving_next)],
+    );
 }
 
 #[test]
@@ -244,7 +247,7 @@ fn server_without_descriptors_refuses_callers() {
         server.say("take all");
         server.expect("taken");
         let hasty = Options::new().patience(Duration::from_millis(300));
-        let error = Gate::<u32, u32>::connect_with("next", &hasty).expect_err("nobody is let in");
+        let error = Gate::<u32, u32>::connect_with("next", &hasty).expect_err("no free connection");
         assert!(matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::Exhausted), "{error}");
         assert_eq!(gate.call(&1).expect("those inside are served"), 2);
         server.say("give back");
@@ -273,7 +276,7 @@ fn server_without_descriptors_refuses_callers() {
 }
 
 #[test]
-fn more_links_than_a_server_can_have() {
+fn links_beyond_the_limit_are_refused() {
     let client = || {
         let _server = Part::serving("server");
         let mut gates = Vec::new();
@@ -301,21 +304,21 @@ fn more_links_than_a_server_can_have() {
         serve_on();
     };
     play(
-        "bad_input::more_links_than_a_server_can_have",
+        "bad_input::links_beyond_the_limit_are_refused",
         &[("client", &client), ("server", &server)],
     );
 }
 
-/// The sockets of this process's links to others: see hostile.rs.
+/// Closes the sockets of this process's links: see hostile.rs.
 fn close_links() {
     for fd in crate::hostile::links() {
-        // SAFETY: none: whose it is finds out.
+        // SAFETY: none. The effect on the owner of the descriptor is under test.
         unsafe { libc::close(fd) };
     }
 }
 
 #[test]
-fn gate_descriptor_closed_by_other_code() {
+fn gate_descriptor_closed_by_other_code_fails_its_calls() {
     let client = || {
         let _server = Part::serving("server");
         let holds = Gate::<u32, u32>::connect("holds").expect("it is there");
@@ -344,14 +347,14 @@ fn gate_descriptor_closed_by_other_code() {
         serve_on();
     };
     play(
-        "bad_input::gate_descriptor_closed_by_other_code",
+        "bad_input::gate_descriptor_closed_by_other_code_fails_its_calls",
         &[("client", &client), ("server", &server)],
     );
 }
 
-/// In a fork's child; how it ended.
+/// Runs `f` in a forked child and returns the child's status.
 fn in_child(f: impl FnOnce()) -> i32 {
-    // SAFETY: the child does what is said there, and ends at once.
+    // SAFETY: the child runs only `f` and exits.
     unsafe {
         let child = libc::fork();
         if child == 0 {
@@ -365,7 +368,7 @@ fn in_child(f: impl FnOnce()) -> i32 {
 }
 
 #[test]
-fn a_fork_after_connect() {
+fn forked_child_cannot_use_inherited_gates() {
     let client = || {
         let _server = Part::serving("server");
         let gate = next();
@@ -386,7 +389,7 @@ fn a_fork_after_connect() {
                     assert_eq!(error.kind(), ErrorKind::Io, "{error}");
                     assert!(error.to_string().contains("fork"), "{error}");
                 }
-                // SAFETY: copies, which the child never uses again.
+                // SAFETY: copies that the child never uses again.
                 unsafe {
                     drop(std::ptr::read(&raw const gate));
                     drop(std::ptr::read(&raw const own));
@@ -398,29 +401,32 @@ fn a_fork_after_connect() {
         assert_eq!(gate.call(&1).expect("a reply"), 2);
         drop(own);
     };
-    play("bad_input::a_fork_after_connect", &[("client", &client), ("server", &serving_next)]);
+    play(
+        "bad_input::forked_child_cannot_use_inherited_gates",
+        &[("client", &client), ("server", &serving_next)],
+    );
 }
 
 #[test]
-fn a_handler_that_forks() {
+fn gate_handler_may_fork() {
     let client = || {
         let _server = Part::serving("server");
         let forks = Gate::<u32, u32>::connect("forks").expect("it is there");
         for n in 0..20 {
-            // The child's copy of the handler comes back too, and nobody hears of it.
+            // The child's copy of the handler returns as well, and its result is lost.
             assert_eq!(forks.call(&n).expect("a reply"), n + 1);
         }
         assert_eq!(forks.under_way(), 0);
     };
     let server = || {
         let handler = |n: u32| {
-            // SAFETY: the child goes on as a plain kernel thread, and ends where its microprocess
-            // does.
+            // SAFETY: the child continues as a plain kernel thread, and exits at the end of its
+            // microprocess.
             match unsafe { libc::fork() } {
                 0 => n + 100,
                 child => {
                     thread::blocking(|| {
-                        // SAFETY: a child of ours.
+                        // SAFETY: an own child.
                         assert_eq!(unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) }, child);
                     });
                     n + 1
@@ -430,11 +436,11 @@ fn a_handler_that_forks() {
         let _serving = Gate::serve("forks", handler).expect("it serves");
         serve_on();
     };
-    play("bad_input::a_handler_that_forks", &[("client", &client), ("server", &server)]);
+    play("bad_input::gate_handler_may_fork", &[("client", &client), ("server", &server)]);
 }
 
 #[test]
-fn a_hundred_thousand_gates() {
+fn hundred_thousand_gates_can_be_served() {
     const GATES: u32 = 100_000;
     let alone = || {
         let before = Held::now().descriptors;
@@ -461,17 +467,17 @@ fn a_hundred_thousand_gates() {
         });
         assert!(Held::now().descriptors <= before + 1);
     };
-    play("bad_input::a_hundred_thousand_gates", &[("alone", &alone)]);
+    play("bad_input::hundred_thousand_gates_can_be_served", &[("alone", &alone)]);
 }
 
 #[test]
-fn a_run_time_directory_that_is_full() {
-    const NAME: &str = "bad_input::a_run_time_directory_that_is_full";
+fn full_runtime_directory_refuses_new_gates() {
+    const NAME: &str = "bad_input::full_runtime_directory_refuses_new_gates";
     let alone = || {
         let folder = std::env::var("KUMI_DIR").expect("it is set");
         let folder = std::ffi::CString::new(folder).expect("a path");
-        // SAFETY: names, and a mount namespace of this process's own; one kernel thread and its
-        // file system view.
+        // SAFETY: strings, and a private mount namespace; the process has only one kernel thread at
+        // this point.
         let mounted = unsafe {
             libc::geteuid() == 0
                 && libc::unshare(libc::CLONE_NEWNS) == 0
@@ -491,7 +497,7 @@ fn a_run_time_directory_that_is_full() {
                 ) == 0
         };
         if !mounted {
-            return skip(NAME, "needs root, for a file system of its own");
+            return skip(NAME, "needs root to mount a file system");
         }
         let mut gates = Vec::new();
         let error = loop {
@@ -502,7 +508,7 @@ fn a_run_time_directory_that_is_full() {
             assert!(gates.len() < 40);
         };
         assert_eq!(error.kind(), ErrorKind::Exhausted, "{error}");
-        // Those that are there are served; memory of lanes is none of that file system's.
+        // Existing gates are served. The memory of lanes is not on that file system.
         let first = Gate::<u32, u32>::connect("gate 0").expect("it is there");
         assert_eq!(first.call(&3).expect("a reply"), 3);
         drop(gates.pop());
@@ -511,15 +517,15 @@ fn a_run_time_directory_that_is_full() {
     play(NAME, &[("alone", &alone)]);
 }
 
-/// What serving a gate says.
+/// The error of serving a gate.
 fn refused(name: &str) -> String {
-    let error = Gate::serve(name, |n: u32| n).expect_err("nobody could find it");
+    let error = Gate::serve(name, |n: u32| n).expect_err("an unusable directory");
     assert_eq!(error.kind(), ErrorKind::Io, "{error}");
     error.to_string()
 }
 
 #[test]
-fn a_run_time_directory_that_is_removed() {
+fn removed_runtime_directory_refuses_new_gates() {
     let alone = || {
         let folder = std::env::var("KUMI_DIR").expect("it is set");
         let _one = Gate::serve("one", |n: u32| n + 1).expect("it serves");
@@ -536,18 +542,18 @@ fn a_run_time_directory_that_is_removed() {
             ErrorKind::NotFound
         );
     };
-    play("bad_input::a_run_time_directory_that_is_removed", &[("alone", &alone)]);
+    play("bad_input::removed_runtime_directory_refuses_new_gates", &[("alone", &alone)]);
 }
 
 #[test]
-fn a_run_time_directory_that_is_closed() {
+fn closed_runtime_directory_refuses_new_gates() {
     let alone = || {
         let folder = std::env::var("KUMI_DIR").expect("it is set");
         let _one = Gate::serve("one", |n: u32| n + 1).expect("it serves");
         for fd in std::fs::read_dir("/proc/self/fd").expect("/proc").flatten() {
             if std::fs::read_link(fd.path()).is_ok_and(|to| to == std::path::Path::new(&folder)) {
                 let fd = fd.file_name().to_string_lossy().parse().expect("a number");
-                // SAFETY: none: whose it is finds out.
+                // SAFETY: none. The effect on the owner of the descriptor is under test.
                 unsafe { libc::close(fd) };
             }
         }
@@ -559,21 +565,21 @@ fn a_run_time_directory_that_is_closed() {
         let one = Gate::<u32, u32>::connect("one").expect("it is found by its path");
         assert_eq!(one.call(&1).expect("a reply"), 2);
     };
-    play("bad_input::a_run_time_directory_that_is_closed", &[("alone", &alone)]);
+    play("bad_input::closed_runtime_directory_refuses_new_gates", &[("alone", &alone)]);
 }
 
 #[test]
-fn another_user_calls() {
-    const NAME: &str = "bad_input::another_user_calls";
+fn other_user_may_call_only_if_allowed() {
+    const NAME: &str = "bad_input::other_user_may_call_only_if_allowed";
     const USER: &str = "54321";
     let server = || {
         // SAFETY: reads an integer.
         if unsafe { libc::geteuid() } != 0 {
-            return skip(NAME, "needs root, to be somebody else");
+            return skip(NAME, "needs root to change the user");
         }
         let closed = Gate::serve("closed", |n: u32| n).expect("it serves");
         let mut client = Part::start("client");
-        // It does not even see what is there.
+        // The other user cannot even see the gate.
         client.expect("Io Io");
         drop(client);
         let allowed = Options::new().allow(USER.parse().expect("a number"));

@@ -1,4 +1,4 @@
-//! What a gate is for: calls, sends, streams, regions, priorities, deadlines, cancellation.
+//! Features of gates: calls, sends, streams, regions, priorities, deadlines, cancellation.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,12 +18,12 @@ const PLACEMENTS: [Placement; 4] =
     [Placement::Adaptive, Placement::Handoff, Placement::Scheduled, Placement::Spin];
 
 #[test]
-fn typed_calls() {
+fn typed_calls_return_their_replies() {
     let server = || {
         let _serving = Gate::serve("adder", |(a, b): (u64, u64)| a + b).expect("it serves");
         serve_on();
     };
-    pair("calls::typed_calls", server, || {
+    pair("calls::typed_calls_return_their_replies", server, || {
         for placement in PLACEMENTS {
             let adder = Gate::<(u64, u64), u64>::connect_with(
                 "adder",
@@ -38,14 +38,14 @@ fn typed_calls() {
     });
 }
 
-/// Virtual processors that wait for descriptors can only be woken by their own address space, which
-/// has to be told.
+/// A virtual processor that waits for descriptors can be woken only by its own address space, which
+/// must be notified.
 #[test]
-fn beside_sockets() {
+fn vps_waiting_for_sockets_are_woken_by_calls() {
     fn accepts() {
         thread::spawn(|| {
             let listener = kumihimo::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-            listener.accept().expect("nobody connects, until the process ends");
+            listener.accept().expect("no connection until the process ends");
         });
     }
     let server = || {
@@ -53,11 +53,11 @@ fn beside_sockets() {
         (0..8).for_each(|_| accepts());
         serve_on();
     };
-    pair("calls::beside_sockets", server, || {
+    pair("calls::vps_waiting_for_sockets_are_woken_by_calls", server, || {
         let adder = Gate::<(u64, u64), u64>::connect("adder").expect("it is there");
         (0..8).for_each(|_| accepts());
         for i in 0..200 {
-            // Time enough for all to fall asleep.
+            // Enough time for all virtual processors to go to sleep.
             thread::sleep(Duration::from_millis(i % 3));
             assert_eq!(adder.call(&(i, 1)).expect("a reply"), i + 1);
         }
@@ -65,17 +65,17 @@ fn beside_sockets() {
 }
 
 #[test]
-fn many_callers() {
+fn more_callers_than_cells_are_served() {
     let server = || {
         let _serving = Gate::serve("echo", |text: String| text).expect("it serves");
         serve_on();
     };
-    pair("calls::many_callers", server, || {
+    pair("calls::more_callers_than_cells_are_served", server, || {
         let echo = Gate::<String, String>::connect("echo").expect("it is there");
         thread::scope(|scope| {
             for i in 0..1500 {
                 let echo = &echo;
-                // More than the lane has cells.
+                // More callers than the lane has cells.
                 scope.spawn(move || {
                     for j in 0..20 {
                         let text = format!("{i} and {j}");
@@ -89,12 +89,12 @@ fn many_callers() {
 }
 
 #[test]
-fn kernel_threads_call_too() {
+fn kernel_threads_can_call_gates() {
     let server = || {
         let _serving = Gate::serve("half", |n: u32| n / 2).expect("it serves");
         serve_on();
     };
-    pair("calls::kernel_threads_call_too", server, || {
+    pair("calls::kernel_threads_can_call_gates", server, || {
         let half = Gate::<u32, u32>::connect("half").expect("it is there");
         std::thread::scope(|scope| {
             for i in 0..8 {
@@ -110,7 +110,7 @@ fn kernel_threads_call_too() {
 }
 
 #[test]
-fn sizes() {
+fn requests_and_replies_have_any_size() {
     let server = || {
         let _serving = RawGate::serve("bytes", &Options::new(), |asked, _, answer| {
             answer.extend(asked.iter().rev());
@@ -119,7 +119,7 @@ fn sizes() {
         .expect("it serves");
         serve_on();
     };
-    pair("calls::sizes", server, || {
+    pair("calls::requests_and_replies_have_any_size", server, || {
         let bytes =
             RawGate::connect_with("bytes", &Options::new().largest(4 << 20)).expect("it is there");
         let mut reply = Vec::new();
@@ -134,7 +134,7 @@ fn sizes() {
 }
 
 #[test]
-fn regions_go_by_reference() {
+fn regions_are_passed_by_reference() {
     let server = || {
         let _serving =
             Gate::<u32, u64>::serve_regions("sum", &Options::new(), |factor, context| {
@@ -153,7 +153,7 @@ fn regions_go_by_reference() {
             .expect("it serves");
         serve_on();
     };
-    pair("calls::regions_go_by_reference", server, || {
+    pair("calls::regions_are_passed_by_reference", server, || {
         let sum = Gate::<u32, u64>::connect("sum").expect("it is there");
         let two = [
             Region::copy_of(&[1; 5000]).expect("memory"),
@@ -165,13 +165,13 @@ fn regions_go_by_reference() {
             assert_eq!(back.len(), 1);
             assert!(back[0].iter().all(|byte| *byte == factor as u8) && back[0].len() == 1000);
         }
-        // More than are kept on the other side.
+        // More regions than the other side caches.
         for n in 1..50_usize {
             let region = Region::copy_of(&vec![1; n]).expect("memory");
             assert_eq!(sum.call_with(&1, &[region]).expect("a reply").0, n as u64);
         }
         let error =
-            sum.call_with_within(&0, &two, Duration::from_millis(20)).expect_err("nobody answers");
+            sum.call_with_within(&0, &two, Duration::from_millis(20)).expect_err("no reply");
         assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
         assert_eq!(sum.call_with_within(&1, &two, Duration::MAX).expect("a reply").0, 5020);
         let none = Region::copy_of(&[]).expect("memory");
@@ -182,7 +182,7 @@ fn regions_go_by_reference() {
 }
 
 #[test]
-fn sends() {
+fn sends_arrive_without_replies() {
     let server = || {
         let sum = Arc::new(AtomicU64::new(0));
         let its = sum.clone();
@@ -194,7 +194,7 @@ fn sends() {
             .expect("it serves");
         serve_on();
     };
-    pair("calls::sends", server, || {
+    pair("calls::sends_arrive_without_replies", server, || {
         let adds = Gate::<u64, ()>::connect("adds").expect("it is there");
         let told = Gate::<(), u64>::connect("told").expect("it is there");
         for n in 1..=10_000 {
@@ -237,7 +237,7 @@ fn server_runs_its_own_receive_loop() {
                 });
             }
         });
-        // Not of its type.
+        // A request of another type.
         let wrong =
             Gate::<BTreeSet<String>, u32>::connect("loop").expect("a type that is not compared");
         let words = ["no", "number"].map(String::from);
@@ -247,7 +247,7 @@ fn server_runs_its_own_receive_loop() {
     });
 }
 
-/// A caller that waits no longer for its reply ends a handler of a pool, and no loop.
+/// An abandoned call cancels a handler in a pool, but not a receive loop.
 #[test]
 fn receive_loop_outlives_abandoned_calls() {
     let server = || {
@@ -276,7 +276,7 @@ fn receive_loop_outlives_abandoned_calls() {
                 Err(error) => assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}"),
             }
         }
-        // It sees that by itself, if it looks.
+        // The loop can detect the abandoned call itself.
         let error = echo
             .call_within(&3_600_000_000, Duration::from_millis(1))
             .expect_err("no reply for an hour");
@@ -285,8 +285,7 @@ fn receive_loop_outlives_abandoned_calls() {
     });
 }
 
-/// A handler that is cancelled, with the request of one that waits no longer, does not take another
-/// one's with it.
+/// Cancelling the handler of an abandoned call does not affect other handlers.
 #[test]
 fn cancelled_call_leaves_other_calls_running() {
     const NAME: &str = "calls::cancelled_call_leaves_other_calls_running";
@@ -418,7 +417,7 @@ fn handlers_run_at_the_callers_priority() {
 }
 
 #[test]
-fn deadlines_and_cancellation_travel() {
+fn deadlines_and_cancellation_reach_the_handler() {
     let server = || {
         let cancelled = Arc::new(AtomicU32::new(0));
         let its = cancelled.clone();
@@ -442,7 +441,7 @@ fn deadlines_and_cancellation_travel() {
                 .expect("it serves");
         serve_on();
     };
-    pair("calls::deadlines_and_cancellation_travel", server, || {
+    pair("calls::deadlines_and_cancellation_reach_the_handler", server, || {
         let sleeps = Gate::<u64, bool>::connect("sleeps").expect("it is there");
         let cancelled = Gate::<(), u32>::connect("cancelled").expect("it is there");
         assert!(!sleeps.call(&0).expect("a reply"));
@@ -451,7 +450,7 @@ fn deadlines_and_cancellation_travel() {
             .call_within(&3_600_000, Duration::from_millis(30))
             .expect_err("no reply for an hour");
         assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
-        // The handler's sleep ended at the deadline too.
+        // The handler's sleep ended at the deadline as well.
         while sleeps.under_way() != 0 {
             thread::yield_now();
         }
@@ -468,13 +467,13 @@ fn deadlines_and_cancellation_travel() {
             thread::yield_now();
         }
         let before = cancelled.call(&()).expect("a reply");
-        // A deadline of a scope holds for calls in it.
+        // The deadline of a scope applies to calls in it.
         let late = Instant::now() + Duration::from_millis(20);
         let error = thread::scope_until(late, |_| sleeps.call(&3_600_000))
             .expect_err("no reply for an hour");
         assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
         assert!(!sleeps.call(&0).expect("the pool is as it was"));
-        // One that is surely at work when it is cancelled.
+        // A handler that is certainly running when its call is cancelled.
         let gates = (sleeps.clone(), cancelled.clone());
         let waits = thread::spawn(move || gates.0.call(&3_600_000));
         thread::sleep(Duration::from_millis(50));
@@ -527,14 +526,14 @@ fn deadlocked_calls_are_named() {
 }
 
 #[test]
-fn in_every_event_source_and_without_a_board() {
+fn calls_work_with_every_event_source_and_without_a_board() {
     let server = || {
         let _serving = Gate::serve("next", |n: u32| n + 1).expect("it serves");
         serve_on();
     };
     for events in ["off", "watch"] {
         for arbiter in ["none", "on"] {
-            let name = "calls::in_every_event_source_and_without_a_board";
+            let name = "calls::calls_work_with_every_event_source_and_without_a_board";
             pair_with(name, &[("KUMI_EVENTS", events), ("KUMI_ARBITER", arbiter)], server, || {
                 let next = Gate::<u32, u32>::connect("next").expect("it is there");
                 for n in 0..300 {

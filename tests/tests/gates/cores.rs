@@ -1,4 +1,5 @@
-//! Virtual processors keep to cores while there are links; what is begun from them does not.
+//! Virtual processors are bound to cores while links exist. Threads and processes started from them
+//! are not.
 
 use std::os::unix::process::CommandExt;
 
@@ -13,7 +14,7 @@ use crate::parts::until;
 
 const NAME: &str = "cores::threads_started_beside_links_may_run_on_any_core";
 
-/// Of a `status` of /proc.
+/// The allowed cores in a `status` file of procfs.
 fn cores(status: &str) -> String {
     let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
     line.unwrap_or_else(|| panic!("no cores in {status:?}")).trim().to_owned()
@@ -35,14 +36,14 @@ fn own() -> String {
 }
 
 fn client() {
-    // Before there is a link.
+    // Before a link exists.
     let all = own();
     if one_to_one() || !all.contains(['-', ',']) {
         return skip(NAME, "needs virtual processors and two cores");
     }
     let next = Gate::<u32, u32>::connect("next").expect("it is there");
     let keep_to_a_core = || {
-        until("its core is kept to", || {
+        until("the virtual processor is bound to its core", || {
             assert_eq!(next.call(&1).expect("a reply"), 2);
             !own().contains(['-', ','])
         });
@@ -52,9 +53,9 @@ fn client() {
         Command::new("cat").arg("/proc/self/status").output().expect("there is a cat").stdout;
     assert_eq!(cores(&String::from_utf8_lossy(&said)), all);
     keep_to_a_core();
-    // By fork(2), since there is something to be done before it executes.
+    // By fork(2), because a pre_exec closure is set.
     let mut forked = std::process::Command::new("cat");
-    // SAFETY: it does nothing.
+    // SAFETY: the closure does nothing.
     unsafe { forked.pre_exec(|| Ok(())) };
     let said = forked.arg("/proc/self/status").output().expect("there is a cat").stdout;
     assert_eq!(cores(&String::from_utf8_lossy(&said)), all);
@@ -62,5 +63,5 @@ fn client() {
     let begun = thread::blocking(|| std::thread::spawn(own));
     assert_eq!(begun.join().expect("no panic"), all);
     keep_to_a_core();
-    assert_eq!(thread::blocking(own), all, "the virtual processor goes on on that core");
+    assert_eq!(thread::blocking(own), all, "the virtual processor stays bound to its core");
 }

@@ -1,4 +1,4 @@
-//! Peers that end, are replaced or stand still in mid-call.
+//! Peers that end, are replaced or are stopped during a call.
 
 use std::collections::HashSet;
 use std::io::Write;
@@ -12,8 +12,8 @@ use kumihimo::thread;
 
 use crate::parts::{Held, Part, hear, play, serve_on, tell, until};
 
-/// A gate whose handlers sleep until they are cancelled; how many have begun, and how many were
-/// ended so.
+/// A gate whose handlers sleep until they are cancelled. Returns the numbers of started and of
+/// cancelled handlers.
 fn holds(name: &str) -> (Serving, Arc<AtomicU32>, Arc<AtomicU32>) {
     struct Ends(Arc<AtomicU32>);
     impl Drop for Ends {
@@ -34,26 +34,26 @@ fn holds(name: &str) -> (Serving, Arc<AtomicU32>, Arc<AtomicU32>) {
 }
 
 #[test]
-fn a_client_that_is_killed_in_mid_call_leaves_nothing() {
+fn killed_client_leaves_no_objects() {
     let server = || {
         const ROUNDS: u32 = 100;
         let (_serving, begun, ended) = holds("holds");
         let mut before = None;
         for round in 1..=ROUNDS {
             let client = Part::start("client");
-            until("its calls are under way", || begun.load(Ordering::Relaxed) == 4 * round);
+            until("the client's calls are active", || begun.load(Ordering::Relaxed) == 4 * round);
             assert_eq!(ended.load(Ordering::Relaxed), 4 * (round - 1));
             client.kill();
-            until("they are cancelled", || ended.load(Ordering::Relaxed) == 4 * round);
+            until("the handlers are cancelled", || ended.load(Ordering::Relaxed) == 4 * round);
             let living = || kumihimo::runtime::metrics().expect("a runtime runs").living;
-            // Of the first all is left that is made once.
+            // The first client leaves objects that are created once.
             let (held, most) = *before.get_or_insert_with(|| {
-                until("all of it is gone", || {
+                until("everything of the first client is gone", || {
                     Held::now().links == 0 && Held::now().lanes == 0 && Held::now().regions == 0
                 });
                 (Held::now(), living())
             });
-            until("all of it is gone", || Held::now() == held && living() <= most);
+            until("everything of the client is gone", || Held::now() == held && living() <= most);
         }
     };
     let client = || {
@@ -66,14 +66,11 @@ fn a_client_that_is_killed_in_mid_call_leaves_nothing() {
             }
         });
     };
-    play(
-        "dying::a_client_that_is_killed_in_mid_call_leaves_nothing",
-        &[("server", &server), ("client", &client)],
-    );
+    play("dying::killed_client_leaves_no_objects", &[("server", &server), ("client", &client)]);
 }
 
 #[test]
-fn a_server_that_is_killed_with_a_thousand_calls_under_way() {
+fn killed_server_fails_all_active_calls() {
     let client = || {
         let first = Part::serving("holds");
         let holds = Gate::<u32, u32>::connect("holds").expect("it is there");
@@ -84,16 +81,16 @@ fn a_server_that_is_killed_with_a_thousand_calls_under_way() {
                 thread::spawn(move || holds.call(&n))
             })
             .collect();
-        until("all are under way", || holds.under_way() == 1000);
+        until("all calls are active", || holds.under_way() == 1000);
         first.kill();
         for call in calls {
-            let error = call.join().expect("no panic").expect_err("nobody answers");
+            let error = call.join().expect("no panic").expect_err("no reply");
             assert_eq!(error.kind(), ErrorKind::Gone, "{error}");
             assert!(error.to_string().contains("holds"), "{error}");
         }
-        assert_eq!(holds.call(&1).expect_err("nobody serves").kind(), ErrorKind::NotFound);
+        assert_eq!(holds.call(&1).expect_err("no server").kind(), ErrorKind::NotFound);
         until("the link is gone", || Held::now().links == 0);
-        // The same handle, another server.
+        // The same handle connects to another server.
         let second = Part::serving("echoes");
         assert_eq!(holds.call(&7).expect("a reply"), 7);
         until("the old lane is gone", || Held::now().lanes == 1);
@@ -112,12 +109,12 @@ fn a_server_that_is_killed_with_a_thousand_calls_under_way() {
         let _serving = Gate::serve("holds", |n: u32| n).expect("it serves");
         serve_on();
     };
-    let name = "dying::a_server_that_is_killed_with_a_thousand_calls_under_way";
+    let name = "dying::killed_server_fails_all_active_calls";
     play(name, &[("client", &client), ("holds", &holding), ("echoes", &echoing)]);
 }
 
 #[test]
-fn a_server_that_is_replaced_while_all_call() {
+fn replaced_server_handles_each_call_at_most_once() {
     const LOG: &str = "handled";
     let path =
         || std::path::Path::new(&std::env::var("KUMI_DIR").expect("it is set")).with_extension(LOG);
@@ -187,13 +184,13 @@ fn a_server_that_is_replaced_while_all_call() {
         serve_on();
     };
     play(
-        "dying::a_server_that_is_replaced_while_all_call",
+        "dying::replaced_server_handles_each_call_at_most_once",
         &[("client", &client), ("server", &server)],
     );
 }
 
 #[test]
-fn a_server_that_is_stopped_in_mid_call() {
+fn stopped_server_delays_calls_until_continued() {
     let client = || {
         let server = Part::serving("server");
         let gate = Gate::<u32, u32>::connect("slow").expect("it is there");
@@ -201,7 +198,7 @@ fn a_server_that_is_stopped_in_mid_call() {
             let gate = gate.clone();
             move || gate.call(&300)
         });
-        until("it is under way", || gate.under_way() == 1);
+        until("the call is active", || gate.under_way() == 1);
         server.stop();
         let error = gate.call_within(&0, Duration::from_millis(50)).expect_err("it is stopped");
         assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
@@ -211,7 +208,7 @@ fn a_server_that_is_stopped_in_mid_call() {
         server.signal(libc::SIGCONT);
         assert_eq!(waits.join().expect("no panic").expect("a reply"), 300);
         assert_eq!(gate.call(&1).expect("a reply"), 1);
-        until("the one that timed out has come back", || gate.under_way() == 0);
+        until("the call that timed out has ended", || gate.under_way() == 0);
         drop(server);
     };
     let server = || {
@@ -223,13 +220,13 @@ fn a_server_that_is_stopped_in_mid_call() {
         serve_on();
     };
     play(
-        "dying::a_server_that_is_stopped_in_mid_call",
+        "dying::stopped_server_delays_calls_until_continued",
         &[("client", &client), ("server", &server)],
     );
 }
 
 #[test]
-fn a_client_that_is_stopped_in_mid_call() {
+fn stopped_client_does_not_stall_others() {
     let server = || {
         let (begun, may) = (Arc::new(AtomicU32::new(0)), Arc::new(Semaphore::new(0)));
         let (its, waits) = (begun.clone(), may.clone());
@@ -242,10 +239,10 @@ fn a_client_that_is_stopped_in_mid_call() {
         };
         let _serving = Gate::serve("waits", handler).expect("it serves");
         let mut client = Part::start("client");
-        until("its calls are under way", || begun.load(Ordering::Relaxed) == 100);
+        until("the client's calls are active", || begun.load(Ordering::Relaxed) == 100);
         client.stop();
         may.add_permits(100);
-        // Others are served as ever.
+        // Other clients are served as before.
         let gate = Gate::<u32, u32>::connect("waits").expect("it is there");
         for _ in 0..100 {
             assert_eq!(gate.call(&0).expect("a reply"), 0);
@@ -266,7 +263,7 @@ fn a_client_that_is_stopped_in_mid_call() {
         hear();
     };
     play(
-        "dying::a_client_that_is_stopped_in_mid_call",
+        "dying::stopped_client_does_not_stall_others",
         &[("server", &server), ("client", &client)],
     );
 }
@@ -283,7 +280,7 @@ fn closed_gate_fails_its_callers() {
                     thread::spawn(move || gate.call(&n))
                 })
                 .collect();
-            until("all are handled", || begun.load(Ordering::Relaxed) == 10);
+            until("all calls have a handler", || begun.load(Ordering::Relaxed) == 10);
             drop(serving);
             for call in calls {
                 let error = call.join().expect("no panic").expect_err("it is closed");
@@ -293,7 +290,7 @@ fn closed_gate_fails_its_callers() {
                 );
             }
             until("its handlers are cancelled", || ended.load(Ordering::Relaxed) == 10);
-            assert_eq!(gate.call(&0).expect_err("nobody serves").kind(), ErrorKind::NotFound);
+            assert_eq!(gate.call(&0).expect_err("no server").kind(), ErrorKind::NotFound);
         }
         until("nothing is left", || Held::now().links == 0 && Held::now().lanes == 0);
     };

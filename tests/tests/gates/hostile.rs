@@ -1,5 +1,5 @@
-//! Peers that write what they like: over the lane's memory all the time, to the link's socket, and
-//! as memory that they pass.
+//! Peers that write arbitrary data: constantly into the memory of the lane, to the socket of the
+//! link, and as memory that they pass.
 
 use std::io::Write;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -13,15 +13,15 @@ use kumihimo_tests::{Random, seed};
 
 use crate::parts::{Held, Part, hear, play, serve_on, tell, until, until_no_link_is_left};
 
-/// So many words are written over before a scribbler has done enough.
+/// Number of words that are overwritten before a test ends.
 const WORDS: u64 = 300_000;
 
-/// Writes random words over all lanes of this process, until the process ends or `WORDS` are
-/// written, by a kernel thread of its own.
+/// Writes random words into all lanes of this process from a separate kernel thread, until the
+/// process ends or `WORDS` words are written.
 fn scribble() -> std::thread::JoinHandle<()> {
     let mut random = Random(seed() ^ u64::from(std::process::id()));
     std::thread::spawn(move || {
-        // Where it is unmapped meanwhile that is an error, and no signal.
+        // Through /proc/self/mem: a write to unmapped memory is an error and causes no signal.
         let memory = std::fs::OpenOptions::new()
             .write(true)
             .open("/proc/self/mem")
@@ -43,7 +43,7 @@ fn scribble() -> std::thread::JoinHandle<()> {
             }
             for _ in 0..200 {
                 let (from, to) = lanes[random.below(lanes.len() as u64) as usize];
-                // Most of what matters is in the beginning: headers and rings.
+                // Most of the interesting data is at the beginning: headers and rings.
                 let within = if random.one_in(2) { (to - from).min(1 << 16) } else { to - from };
                 let at = from + random.below(within / 4) * 4;
                 let word = match random.below(4) {
@@ -61,7 +61,7 @@ fn scribble() -> std::thread::JoinHandle<()> {
 }
 
 #[test]
-fn a_client_that_scribbles_over_the_lane() {
+fn client_that_corrupts_the_lane_harms_only_itself() {
     let server = || {
         let _serving = RawGate::serve("echo", &Options::new(), |asked, _, answer| {
             answer.extend_from_slice(asked);
@@ -75,7 +75,7 @@ fn a_client_that_scribbles_over_the_lane() {
         vandals.iter_mut().for_each(|vandal| vandal.expect("enough"));
         drop(vandals);
         honest.say("end");
-        honest.expect("all went well");
+        honest.expect("all calls succeeded");
         honest.end();
         until("nothing is left", || Held::now() == before);
     };
@@ -97,14 +97,14 @@ fn a_client_that_scribbles_over_the_lane() {
                     }
                 });
             }
-            until("calls go well", || calls.load(Ordering::Relaxed) > 100);
+            until("calls succeed", || calls.load(Ordering::Relaxed) > 100);
             tell("calls");
             hear();
             let before = calls.load(Ordering::Relaxed);
-            until("calls go well", || calls.load(Ordering::Relaxed) > before + 100);
+            until("calls succeed", || calls.load(Ordering::Relaxed) > before + 100);
             done.store(true, Ordering::Relaxed);
         });
-        tell("all went well");
+        tell("all calls succeeded");
         hear();
     };
     let vandal = || {
@@ -115,7 +115,7 @@ fn a_client_that_scribbles_over_the_lane() {
             let gate: &mut RawGate =
                 gate.get_or_insert_with(|| RawGate::connect("echo").expect("it lives"));
             for len in [10, 5000] {
-                // What comes is nobody's guess, but something does.
+                // The result is arbitrary, but the call must return.
                 let _ = gate.call_within(&vec![7; len], &mut reply, Duration::from_millis(20));
             }
         }
@@ -124,17 +124,17 @@ fn a_client_that_scribbles_over_the_lane() {
     };
     let parts: [(&str, &dyn Fn()); 3] =
         [("server", &server), ("honest", &honest), ("vandal", &vandal)];
-    play("hostile::a_client_that_scribbles_over_the_lane", &parts);
+    play("hostile::client_that_corrupts_the_lane_harms_only_itself", &parts);
 }
 
 #[test]
-fn a_server_that_scribbles_over_the_lane() {
+fn server_that_corrupts_the_lane_harms_no_other_gate() {
     let client = || {
         let mut server = Part::serving("server");
         let good = Gate::serve("good", |n: u32| n).expect("it serves");
         let own = Gate::<u32, u32>::connect("good").expect("it is there");
         assert_eq!(own.call(&1).expect("a reply"), 1);
-        // The end that serves is entered in the table a moment after it can be called.
+        // The serving end is entered in the table shortly after it becomes callable.
         until("both ends are entered", || Held::now().links == 2);
         let before = Held::now();
         let gate = Gate::<(u64, Vec<u8>), (u64, Vec<u8>)>::connect("echo").expect("it is there");
@@ -144,7 +144,7 @@ fn a_server_that_scribbles_over_the_lane() {
                 let (gate, done, own) = (&gate, &done, &own);
                 scope.spawn(move || {
                     while !done.load(Ordering::Relaxed) {
-                        // What comes is nobody's guess, but something does.
+                        // The result is arbitrary, but the call must return.
                         let _ = gate.call_within(&(1, vec![3; 300]), Duration::from_millis(20));
                         assert_eq!(own.call(&5).expect("another gate"), 5);
                     }
@@ -166,19 +166,19 @@ fn a_server_that_scribbles_over_the_lane() {
         serve_on();
     };
     play(
-        "hostile::a_server_that_scribbles_over_the_lane",
+        "hostile::server_that_corrupts_the_lane_harms_no_other_gate",
         &[("client", &client), ("server", &server)],
     );
 }
 
-/// The sockets of this process's links to others.
+/// Sockets of this process's links.
 pub fn links() -> Vec<RawFd> {
     let all = std::fs::read_dir("/proc/self/fd").expect("/proc").flatten();
     let numbers = all.filter_map(|entry| entry.file_name().to_str()?.parse::<RawFd>().ok());
     numbers
         .filter(|fd| {
             let (mut what, mut len) = (0_i32, 4);
-            // SAFETY: an integer and its size; a name of any length is cut to nothing.
+            // SAFETY: an integer and its size. The name is truncated to nothing.
             unsafe {
                 libc::getsockopt(
                     *fd,
@@ -202,7 +202,7 @@ fn send(link: RawFd, record: &[u8], with: Option<RawFd>) {
     let mut part =
         libc::iovec { iov_base: record.as_ptr().cast_mut().cast(), iov_len: record.len() };
     let mut room = [0_u64; 8];
-    // SAFETY: a message whose parts live until sendmsg(2) returns, which copies them.
+    // SAFETY: a message whose parts live until sendmsg(2) has copied them.
     unsafe {
         let mut message: libc::msghdr = std::mem::zeroed();
         (message.msg_iov, message.msg_iovlen) = (&mut part, 1);
@@ -219,7 +219,7 @@ fn send(link: RawFd, record: &[u8], with: Option<RawFd>) {
     }
 }
 
-/// Sums what is in the regions that come.
+/// Serves a gate that sums the contents of the regions it receives.
 fn sums() -> kumihimo::gate::Serving {
     Gate::<(), u64>::serve_with("sums", &Options::new(), |(), context| {
         Ok(context
@@ -233,7 +233,7 @@ fn sums() -> kumihimo::gate::Serving {
 }
 
 #[test]
-fn garbage_on_the_socket_cuts_that_link_only() {
+fn garbage_on_the_socket_closes_only_that_link() {
     let server = || {
         let _serving = sums();
         let before = Held::now();
@@ -271,7 +271,7 @@ fn garbage_on_the_socket_cuts_that_link_only() {
                     continue;
                 }
                 thread::yield_now();
-                // It may have been made anew between two calls, without anybody's noticing.
+                // The link may have been re-established unnoticed between two calls.
                 if *links().iter().find(|link| !first.contains(link)).unwrap_or(&-1) != link {
                     break gate
                         .call_with(&(), &vec![Region::copy_of(b"x").expect("memory"); 5])
@@ -287,7 +287,7 @@ fn garbage_on_the_socket_cuts_that_link_only() {
             drop(gate);
             until("it is closed", || links().len() == first.len());
         }
-        // As many rings as one likes, and memory to be forgotten that nobody has.
+        // Many wake-ups, and requests to forget memory that does not exist.
         for _ in 0..20_000 {
             send(first[0], &[0x10], None);
         }
@@ -296,11 +296,11 @@ fn garbage_on_the_socket_cuts_that_link_only() {
         tell("done");
     };
     let parts: [(&str, &dyn Fn()); 2] = [("server", &server), ("client", &client)];
-    play("hostile::garbage_on_the_socket_cuts_that_link_only", &parts);
+    play("hostile::garbage_on_the_socket_closes_only_that_link", &parts);
 }
 
 #[test]
-fn memory_that_can_still_be_changed_is_refused() {
+fn unsealed_memory_is_refused() {
     let server = || {
         let _serving = sums();
         let mut client = Part::start("client");
@@ -312,9 +312,9 @@ fn memory_that_can_still_be_changed_is_refused() {
         let gate = Gate::<(), u64>::connect("sums").expect("it is there");
         let region = Region::copy_of(&[1; 5000]).expect("memory");
         assert_eq!(gate.call_with(&(), std::slice::from_ref(&region)).expect("a reply").0, 5000);
-        // In its place, under the number that it has: memory without seals, sealed memory of
-        // another size, what is no memory.
-        // SAFETY: a name; what comes back is ours.
+        // Replace the region's memory under its number: by memory without seals, by sealed memory
+        // of another size, and by something that is not memory.
+        // SAFETY: a terminated name. The new descriptor is owned here.
         let unsealed = unsafe {
             let fd = libc::memfd_create(c"unsealed".as_ptr(), libc::MFD_ALLOW_SEALING);
             assert_eq!(libc::ftruncate(fd, 5000), 0);
@@ -327,7 +327,7 @@ fn memory_that_can_still_be_changed_is_refused() {
         for fd in [unsealed.as_raw_fd(), null.as_raw_fd()] {
             send(links()[0], &record, Some(fd));
             let error = loop {
-                // Until the link poller has taken it in.
+                // Repeat until the link poller has processed the message.
                 match gate.call_with(&(), std::slice::from_ref(&region)) {
                     Ok((sum, _)) => assert_eq!(sum, 5000),
                     Err(error) => break error,
@@ -339,8 +339,5 @@ fn memory_that_can_still_be_changed_is_refused() {
         tell("done");
         std::io::stdout().flush().expect("it is open");
     };
-    play(
-        "hostile::memory_that_can_still_be_changed_is_refused",
-        &[("server", &server), ("client", &client)],
-    );
+    play("hostile::unsealed_memory_is_refused", &[("server", &server), ("client", &client)]);
 }

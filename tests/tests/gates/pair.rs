@@ -1,4 +1,4 @@
-//! Two processes with a run-time directory of their own: one serves, the other one calls.
+//! Runs a test in two processes with a temporary run-time directory: a server and a client.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::Child;
@@ -6,13 +6,13 @@ use std::process::Child;
 use kumihimo_tests::place::Place;
 use kumihimo_tests::process::{finish, start};
 
-/// A process that serves until it is dropped.
+/// A server process, killed when dropped.
 pub struct Server {
     pub child: Child,
 }
 
 impl Server {
-    /// Begins it, and goes on when it says that it serves.
+    /// Starts the process and waits until it serves.
     pub fn start(name: &str, place: &Place, environment: &[(&str, &str)]) -> Server {
         let all: Vec<_> = [("KUMI_DIR", place.path()), ("KUMI_TEST_SIDE", "server")]
             .into_iter()
@@ -41,7 +41,7 @@ impl Drop for Server {
     }
 }
 
-/// In the server's process: says that it serves, and waits until nobody wants it any more.
+/// In the server process: reports that it serves, and waits until its input ends.
 pub fn serve_on() {
     println!("serving");
     std::io::stdout().flush().expect("standard output is open");
@@ -50,7 +50,7 @@ pub fn serve_on() {
     });
 }
 
-/// Which side this process is, if it is one of a pair.
+/// Side of this process, if it belongs to a pair.
 pub fn side(name: &str) -> Option<String> {
     if !kumihimo_tests::process::is_child(name) {
         return None;
@@ -58,12 +58,12 @@ pub fn side(name: &str) -> Option<String> {
     std::env::var("KUMI_TEST_SIDE").ok()
 }
 
-/// Runs `server` in one process and `client` in another one, in which all has to go well.
+/// Runs `server` and `client` in two processes. The client must succeed.
 pub fn pair(name: &str, server: impl FnOnce(), client: impl FnOnce()) {
     pair_with(name, &[], server, client);
 }
 
-/// As [`pair`], with an environment for both.
+/// As [`pair`], with environment variables for both processes.
 pub fn pair_with(
     name: &str,
     environment: &[(&str, &str)],

@@ -1,5 +1,5 @@
-//! Tests of more than two processes: the first one leads, starts the others, and talks with them by
-//! lines.
+//! Runs a test in several processes. The first one leads: it starts the others and exchanges lines
+//! with them.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout};
@@ -11,18 +11,18 @@ use kumihimo_tests::process::{finish, start};
 
 use crate::pair::side;
 
-/// Only fails what hangs.
+/// Timeout. Reaching it means a hang.
 pub const LONG: Duration = Duration::from_secs(60);
-/// Before what one process tells another: the test program writes lines of its own.
+/// Prefix of lines between the processes, because the test program also prints lines of its own.
 const MARK: &str = "> ";
 
-/// Runs the part of this process, if it has one, or else the first of them in a process of its own,
-/// in which all has to go well.
+/// Runs the part of this process if it has one. Otherwise runs the first part in a child process,
+/// which must succeed.
 pub fn play(name: &str, parts: &[(&str, &dyn Fn())]) {
     play_with(name, &[], parts);
 }
 
-/// As [`play`], with an environment for all.
+/// As [`play`], with environment variables for all processes.
 pub fn play_with(name: &str, environment: &[(&str, &str)], parts: &[(&str, &dyn Fn())]) {
     if let Some(side) = side(name) {
         let part = parts.iter().find(|(part, _)| *part == side);
@@ -38,7 +38,7 @@ pub fn play_with(name: &str, environment: &[(&str, &str)], parts: &[(&str, &dyn 
     assert!(ended.status.success(), "{name}: {}", ended.told());
 }
 
-/// Another process of the test. Killed when it is dropped.
+/// Another process of the test, killed when dropped.
 pub struct Part {
     pub child: Child,
     lines: BufReader<ChildStdout>,
@@ -46,12 +46,12 @@ pub struct Part {
 }
 
 impl Part {
-    /// Begins it, in the run-time directory of this one.
+    /// Starts a part in the run-time directory of this process.
     pub fn start(side: &str) -> Part {
         Part::start_with(side, &[])
     }
 
-    /// As [`start`](Part::start), with an environment.
+    /// As [`start`](Part::start), with environment variables.
     pub fn start_with(side: &str, environment: &[(&str, &str)]) -> Part {
         let name = std::env::var("KUMI_TEST_CHILD").expect("a test's own process");
         let all: Vec<_> = environment.iter().copied().chain([("KUMI_TEST_SIDE", side)]).collect();
@@ -61,14 +61,14 @@ impl Part {
         Part { child, lines, input }
     }
 
-    /// Begins one that serves, and goes on when it does.
+    /// Starts a part that serves, and waits until it does.
     pub fn serving(side: &str) -> Part {
         let mut part = Part::start(side);
         part.expect("serving");
         part
     }
 
-    /// The next line that it tells. Blocks the microprocess.
+    /// The next line from the process. Blocks the microprocess.
     pub fn line(&mut self) -> String {
         thread::blocking(|| {
             loop {
@@ -76,9 +76,9 @@ impl Part {
                 if self.lines.read_line(&mut line).expect("it writes") == 0 {
                     let mut said = String::new();
                     let _ = self.child.stderr.take().expect("a pipe").read_to_string(&mut said);
-                    panic!("it ended: {said}");
+                    panic!("the process ended: {said}");
                 }
-                // libtest's own line, before it, does not end.
+                // libtest's own line precedes it without a line feed.
                 if let Some((_, told)) = line.split_once(MARK) {
                     return told.trim_end().to_owned();
                 }
@@ -90,36 +90,36 @@ impl Part {
         assert_eq!(self.line(), line);
     }
 
-    /// Tells it a line.
+    /// Sends a line to the process.
     pub fn say(&mut self, line: &str) {
         writeln!(self.input, "{line}").expect("it lives");
     }
 
     pub fn signal(&self, signal: libc::c_int) {
-        // SAFETY: a child that nobody has waited for.
+        // SAFETY: an own child that has not been reaped.
         assert_eq!(unsafe { libc::kill(self.child.id() as libc::pid_t, signal) }, 0);
     }
 
-    /// Stops it: it is stopped afterwards.
+    /// Stops the process, and returns when it is stopped.
     pub fn stop(&self) {
         self.signal(libc::SIGSTOP);
         let stat = format!("/proc/{}/stat", self.child.id());
-        until("it is stopped", || {
+        until("the process is stopped", || {
             std::fs::read_to_string(&stat).expect("it lives").contains(") T ")
         });
     }
 
-    /// Kills it; it has ended afterwards.
+    /// Kills the process, and returns when it has ended.
     pub fn kill(mut self) {
         self.child.kill().expect("it lives");
         self.child.wait().expect("it ends");
     }
 
-    /// Lets it end by itself.
+    /// Lets the process end on its own.
     pub fn end(self) {
         let name = std::env::var("KUMI_TEST_CHILD").expect("a test's own process");
         let Part { child, lines, input } = &mut *std::mem::ManuallyDrop::new(self);
-        // SAFETY: each is taken out once, and nothing is dropped.
+        // SAFETY: each field is moved out once, and nothing is dropped twice.
         let (mut child, lines, input) =
             unsafe { (std::ptr::read(child), std::ptr::read(lines), std::ptr::read(input)) };
         child.stdout = Some(lines.into_inner());
@@ -136,14 +136,13 @@ impl Drop for Part {
     }
 }
 
-/// Tells the process that has started this one a line.
+/// Sends a line to the parent process.
 pub fn tell(line: &str) {
     println!("{MARK}{line}");
     std::io::stdout().flush().expect("standard output is open");
 }
 
-/// A line of the process that has started this one; empty when that has ended. Blocks the
-/// microprocess.
+/// Receives a line from the parent process; empty if it has ended. Blocks the microprocess.
 pub fn hear() -> String {
     thread::blocking(|| {
         let mut line = String::new();
@@ -152,13 +151,13 @@ pub fn hear() -> String {
     })
 }
 
-/// Says that this process serves, and goes on when nobody wants it any more.
+/// Reports that this process serves, and waits until its input ends.
 pub fn serve_on() {
     tell("serving");
     while !hear().is_empty() {}
 }
 
-/// Until `is` it is so.
+/// Waits until `is` returns true.
 pub fn until(what: &str, mut is: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is() {
@@ -167,10 +166,11 @@ pub fn until(what: &str, mut is: impl FnMut() -> bool) {
     }
 }
 
-/// What this process holds of what links consist of.
+/// Objects of links that this process holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// Sockets and memory: the runtime has more of others, the more kernel threads it has.
+    /// Sockets and memory only. The number of the runtime's other descriptors grows with its kernel
+    /// threads.
     pub descriptors: usize,
     pub lanes: usize,
     pub regions: usize,
@@ -200,8 +200,8 @@ impl Held {
     }
 }
 
-/// Until this process has the links, lanes and regions that it had `before`.
+/// Waits until this process has the same links, lanes and regions as `before`.
 pub fn until_no_link_is_left(before: &Held) {
     let of = |held: &Held| (held.lanes, held.links, held.regions);
-    until(&format!("what is left is {before:?}"), || of(&Held::now()) == of(before));
+    until(&format!("the remaining objects are {before:?}"), || of(&Held::now()) == of(before));
 }

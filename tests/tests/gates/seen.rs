@@ -1,4 +1,4 @@
-//! Gates and links as others see them: in the usage table, and ended from outside.
+//! Gates and links as seen from other processes: in the usage table, and ended from outside.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use kumihimo::thread;
 
 use crate::parts::{Part, hear, play, serve_on, tell, until};
 
-/// With a time limit that a busy machine keeps: no test is about speed.
+/// A time limit that a busy machine keeps, because no test measures speed.
 fn machine() -> Machine {
     Machine::mine().expect("a directory").time_limit(Duration::from_secs(60))
 }
 
-/// All of a kind, of all address spaces that this one can see.
+/// All resources of a kind in all visible address spaces.
 fn all(kind: Kind) -> Vec<Resource> {
     thread::blocking(|| {
         let spaces = machine().spaces().expect("a directory");
@@ -34,7 +34,7 @@ fn end(one: &Resource) {
 }
 
 #[test]
-fn a_third_process_sees_gates_and_links_and_ends_them() {
+fn third_process_can_list_and_end_gates_and_links() {
     let third = || {
         let server = Part::serving("server");
         let mut client = Part::start("client");
@@ -43,7 +43,7 @@ fn a_third_process_sees_gates_and_links_and_ends_them() {
         let gates = all(Kind::GATE);
         assert_eq!(gates.len(), 1, "{gates:?}");
         assert_eq!(gates[0].names, ["/gate/holds"]);
-        // SAFETY: reads an integer.
+        // SAFETY: returns an integer.
         let uid = unsafe { libc::geteuid() };
         let serves =
             format!("serves gate holds to process {client_pid} of user {uid}: 3 under way");
@@ -58,7 +58,7 @@ fn a_third_process_sees_gates_and_links_and_ends_them() {
         end(links.iter().find(|link| link.state.starts_with("serves")).expect("it is there"));
         client.expect("Gone Gone Gone");
         until("both ends are gone", || all(Kind::LINK).is_empty());
-        // The next one from the client's side.
+        // The next link is ended from the client's side.
         client.say("again");
         client.expect("connected");
         let links = all(Kind::LINK);
@@ -67,10 +67,10 @@ fn a_third_process_sees_gates_and_links_and_ends_them() {
         client.expect("Gone Gone Gone");
         client.say("again");
         client.expect("connected");
-        // And the gate itself.
+        // End the gate itself.
         end(&all(Kind::GATE)[0]);
         client.expect("Gone Gone Gone");
-        until("nobody finds it", || {
+        until("the gate is not found", || {
             Gate::<u32, u32>::connect("holds")
                 .is_err_and(|error| error.kind() == ErrorKind::NotFound)
         });
@@ -109,7 +109,7 @@ fn a_third_process_sees_gates_and_links_and_ends_them() {
     };
     let parts: [(&str, &dyn Fn()); 3] =
         [("third", &third), ("server", &server), ("client", &client)];
-    play("seen::a_third_process_sees_gates_and_links_and_ends_them", &parts);
+    play("seen::third_process_can_list_and_end_gates_and_links", &parts);
 }
 
 #[test]

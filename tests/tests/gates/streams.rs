@@ -1,4 +1,4 @@
-//! Streams: items one at a time, each when it is asked for.
+//! Streams: items are produced one at a time, on request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,7 +11,7 @@ use kumihimo_tests::{Random, rounds};
 use crate::pair::{pair, serve_on};
 
 #[test]
-fn items_come_in_their_order_until_either_side_ends_it() {
+fn stream_items_arrive_in_order_until_either_side_ends() {
     let server = || {
         let ended = Arc::new(AtomicU32::new(0));
         let its = ended.clone();
@@ -33,7 +33,7 @@ fn items_come_in_their_order_until_either_side_ends_it() {
             .expect("it serves");
         serve_on();
     };
-    pair("streams::items_come_in_their_order_until_either_side_ends_it", server, || {
+    pair("streams::stream_items_arrive_in_order_until_either_side_ends", server, || {
         let counts = Gate::<u64, String>::connect("counts").expect("it is there");
         for most in [0, 1, 2, 500] {
             let items: Vec<String> = counts
@@ -43,7 +43,7 @@ fn items_come_in_their_order_until_either_side_ends_it() {
                 .collect();
             assert!(items.iter().map(|item| item.parse::<u64>().expect("a number")).eq(0..most));
         }
-        // One that is left early, in several states.
+        // Streams that are dropped early, in several states.
         for taken in 0..4 {
             let mut stream = counts.stream(&u64::MAX).expect("a stream");
             for i in 0..taken {
@@ -51,7 +51,7 @@ fn items_come_in_their_order_until_either_side_ends_it() {
             }
         }
         let ended = Gate::<(), u32>::connect("ended").expect("it is there");
-        // The first may have been left before anybody saw it.
+        // The first stream may have been dropped before its handler started.
         while ended.call(&()).expect("a reply") < 3 {
             thread::yield_now();
         }
@@ -74,8 +74,8 @@ fn items_come_in_their_order_until_either_side_ends_it() {
     });
 }
 
-/// An item that nobody took is in the cell when its stream is left. Its handler ends, and the next
-/// stream in that cell is none of its business.
+/// A stream is dropped while an item is in its cell. Its handler ends, and the next stream in that
+/// cell does not receive the item.
 #[test]
 fn stream_dropped_with_an_item_in_flight() {
     let server = || {
@@ -117,10 +117,10 @@ fn stream_dropped_with_an_item_in_flight() {
     });
 }
 
-/// The asking client, and the number of the item: one of another stream is seen.
+/// Number of the requesting client, and number of the item: an item of another stream is detected.
 type Item = (u64, u64);
 
-/// Goes through streams of which each is left in another way and state.
+/// Consumes streams and drops each in another way and state.
 fn go_through(counts: &Arc<Gate<(u64, u64), Item>>, mut random: Random) {
     for _ in 0..20 {
         let id = random.number();
@@ -164,7 +164,7 @@ fn go_through(counts: &Arc<Gate<(u64, u64), Item>>, mut random: Random) {
     }
 }
 
-/// However each is left, all of its items are its own, and its handler ends.
+/// However a stream is dropped, it receives only its own items, and its handler ends.
 #[test]
 fn streams_dropped_at_random_points() {
     const NAME: &str = "streams::streams_dropped_at_random_points";

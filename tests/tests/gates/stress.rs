@@ -1,5 +1,5 @@
-//! Several processes that serve and call each other's gates, with sizes, priorities, deadlines and
-//! cancellations by chance, while some are killed.
+//! Several processes serve and call each other's gates, with random sizes, priorities, deadlines
+//! and cancellations, while some processes are killed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,7 +19,7 @@ fn name(peer: u64) -> String {
     format!("peer {peer}")
 }
 
-/// What `asked` is answered with: so the asking side can check all of it.
+/// The reply to `asked`, which the caller can verify completely.
 fn answer_to(asked: &[u8], answer: &mut Vec<u8>) {
     let sum =
         asked.iter().fold(7_u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)));
@@ -33,7 +33,7 @@ fn answer_to(asked: &[u8], answer: &mut Vec<u8>) {
     answer.extend((0..len).map(|at| (sum as u8).wrapping_add(at as u8)));
 }
 
-/// Serves gate `me`: at times it calls another, sleeps or panics before it answers.
+/// Serves gate `me`. Handlers call other gates, sleep or panic at random.
 fn serve(me: u64, random: Random) -> kumihimo::gate::Serving {
     let seeds = AtomicU64::new(random.0);
     let others: Vec<std::sync::OnceLock<RawGate>> =
@@ -45,7 +45,7 @@ fn serve(me: u64, random: Random) -> kumihimo::gate::Serving {
             0 => thread::sleep(Duration::from_millis(random.below(5))),
             1 => panic!("by chance"),
             2..6 if me + 1 < PEERS => {
-                // Upwards only: a circle would be one of the errors that are told.
+                // Higher gates only: a cycle of calls would be reported as a deadlock.
                 let other = me + 1 + random.below(PEERS - me - 1);
                 let gate = &others[other as usize];
                 if gate.get().is_none()
@@ -69,7 +69,7 @@ fn serve(me: u64, random: Random) -> kumihimo::gate::Serving {
     .expect("it serves")
 }
 
-/// One of those that call all the time.
+/// A caller.
 fn call(gates: &[RawGate], mut random: Random, done: &AtomicBool, went: &AtomicU64) {
     let (mut reply, mut right) = (Vec::new(), Vec::new());
     while !done.load(Ordering::Relaxed) {
@@ -94,7 +94,7 @@ fn call(gates: &[RawGate], mut random: Random, done: &AtomicBool, went: &AtomicU
                 continue;
             }
             3 => {
-                // Cancelled somewhere on its way, or not at all.
+                // Cancelled at a random point, or not at all.
                 let (its, asked) = (gate.clone(), asked.clone());
                 let one = thread::spawn(move || {
                     its.call(&asked, &mut Vec::new()).map_err(|error| error.kind())
@@ -104,7 +104,7 @@ fn call(gates: &[RawGate], mut random: Random, done: &AtomicBool, went: &AtomicU
                 }
                 one.cancel();
                 match one.join() {
-                    Ok(Err(kind)) => check(kind, "of one that was cancelled"),
+                    Ok(Err(kind)) => check(kind, "of a cancelled call"),
                     Ok(Ok(())) => {}
                     Err(payload) => assert!(payload.is::<thread::Cancelled>()),
                 }
@@ -127,15 +127,15 @@ fn call(gates: &[RawGate], mut random: Random, done: &AtomicBool, went: &AtomicU
     }
 }
 
-/// What may go wrong where peers are killed, handlers panic and calls have deadlines.
+/// Checks that an error is one of those caused by killed peers, panicking handlers and deadlines.
 fn check(kind: ErrorKind, text: &str) {
     use ErrorKind::{Cancelled, Gone, NotFound, Panicked, TimedOut};
     assert!(matches!(kind, Gone | NotFound | Panicked | TimedOut | Cancelled), "{kind:?}: {text}");
 }
 
 #[test]
-fn all_call_all_and_some_are_killed() {
-    const NAME: &str = "stress::all_call_all_and_some_are_killed";
+fn random_calls_between_peers_survive_kills() {
+    const NAME: &str = "stress::random_calls_between_peers_survive_kills";
     let peer = || {
         let me =
             std::env::var("KUMI_TEST_PEER").expect("it is set").parse::<u64>().expect("a number");
@@ -155,7 +155,7 @@ fn all_call_all_and_some_are_killed() {
                     match RawGate::connect_with(&name(other), &Options::new().placement(placement))
                     {
                         Ok(gate) => break gate,
-                        // It is being replaced.
+                        // The server is being replaced.
                         Err(error) => check(error.kind(), &error.to_string()),
                     }
                     thread::yield_now();
@@ -205,7 +205,7 @@ fn all_call_all_and_some_are_killed() {
         let mut peers: Vec<_> = (0..PEERS).map(|peer| start(peer, &mut random)).collect();
         peers.iter_mut().for_each(|peer| peer.say("call"));
         for _ in 0..random.below(6) {
-            // How long they call before the next is killed does not matter.
+            // The time between kills is arbitrary.
             thread::sleep(Duration::from_millis(random.below(120)));
             let who = random.below(PEERS);
             peers.remove(who as usize).kill();

@@ -1,4 +1,4 @@
-//! What an application may do with the signals that preempt, and where it may loop.
+//! Uses of the preemption signals by the application, and endless loops in unusual places.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -9,7 +9,8 @@ use kumihimo::thread;
 use kumihimo_arch::{stack, tls};
 use kumihimo_tests::process::{again, alone, has_vps, is_child, is_preempted};
 
-/// Which virtual processors a test needs: where one cannot be preempted, another one ends the loop.
+/// A runtime with `vps` virtual processors. If one of them cannot be preempted, another one must
+/// end the loop.
 fn runtime(vps: usize, means: Preemption) -> Runtime {
     Runtime::builder().vps(vps).preemption(means).build().expect("a runtime")
 }
@@ -27,8 +28,8 @@ fn spin() {
     }
 }
 
-/// Loops until another microprocess, which has to get a turn for that, says so. The others on their
-/// virtual processors have to get one as well.
+/// Loops until another microprocess sets a flag, for which it needs a turn. Other microprocesses on
+/// the same virtual processors need turns as well.
 fn loop_beside_others(loopers: usize, body: fn()) {
     thread::scope(|s| {
         for _ in 0..loopers {
@@ -41,8 +42,8 @@ fn loop_beside_others(loopers: usize, body: fn()) {
     });
 }
 
-/// As [`loop_beside_others`] for those that cannot be preempted: their virtual processors, timers
-/// and all, wait. A kernel thread ends it.
+/// As [`loop_beside_others`], for loops that cannot be preempted: their virtual processors stall. A
+/// kernel thread ends the loop.
 fn loop_on(loopers: usize, body: fn()) {
     let end = std::thread::spawn(|| {
         std::thread::sleep(Duration::from_millis(30));
@@ -65,7 +66,7 @@ extern "C" fn loops(_: c_int) {
 }
 
 fn handle(signal: c_int, handler: usize) {
-    // SAFETY: handlers of the tests, which touch atomics only; SIG_IGN.
+    // SAFETY: handlers of the tests, which access atomics only, or SIG_IGN.
     assert_ne!(unsafe { libc::signal(signal, handler) }, libc::SIG_ERR);
 }
 
@@ -91,9 +92,9 @@ fn with_blocked(signal: c_int) {
 }
 
 #[test]
-fn the_signal_has_a_handler_from_before() {
-    const NAME: &str = "bad_input::the_signal_has_a_handler_from_before";
-    // Not in the child: the question starts a runtime, and that would be before.
+fn earlier_handler_of_the_preemption_signal_is_kept() {
+    const NAME: &str = "bad_input::earlier_handler_of_the_preemption_signal_is_kept";
+    // Not in the child: the check starts a runtime, which would precede the handler.
     if !is_child(NAME) && !is_preempted(NAME) {
         return;
     }
@@ -107,16 +108,20 @@ fn the_signal_has_a_handler_from_before() {
                 let before = HANDLED.load(Relaxed);
                 raise(libc::SIGURG);
                 raise(libc::SIGTRAP);
-                assert_eq!(HANDLED.load(Relaxed), before + 2, "its own ones, and no other");
+                assert_eq!(
+                    HANDLED.load(Relaxed),
+                    before + 2,
+                    "only the application's signals may reach its handler"
+                );
             });
         }
     });
 }
 
 #[test]
-fn the_signal_is_ignored_from_the_start() {
-    const NAME: &str = "bad_input::the_signal_is_ignored_from_the_start";
-    // Not in the child: the question starts a runtime, and that would be before.
+fn ignored_preemption_signal_still_preempts() {
+    const NAME: &str = "bad_input::ignored_preemption_signal_still_preempts";
+    // Not in the child: the check starts a runtime, which would precede the change.
     if !is_child(NAME) && !is_preempted(NAME) {
         return;
     }
@@ -129,10 +134,10 @@ fn the_signal_is_ignored_from_the_start() {
     });
 }
 
-/// Not preempted any more, which is said; nothing is lost, and the others go on.
+/// Preemption stops, which is reported. Nothing is lost, and the other microprocesses continue.
 #[test]
-fn the_signal_gets_another_handler_later() {
-    const NAME: &str = "bad_input::the_signal_gets_another_handler_later";
+fn replaced_preemption_handler_stops_preemption() {
+    const NAME: &str = "bad_input::replaced_preemption_handler_stops_preemption";
     if is_child(NAME) {
         if !has_vps(NAME) {
             return;
@@ -140,7 +145,7 @@ fn the_signal_gets_another_handler_later() {
         return runtime(2, signal()).run(|| {
             handle(libc::SIGURG, count as *const () as usize);
             loop_on(3, spin);
-            assert_eq!(HANDLED.load(Relaxed), 0, "none of ours reaches it");
+            assert_eq!(HANDLED.load(Relaxed), 0, "no preemption signal may reach the handler");
             raise(libc::SIGURG);
             assert_eq!(HANDLED.load(Relaxed), 1);
         });
@@ -149,17 +154,17 @@ fn the_signal_gets_another_handler_later() {
     assert!(ended.status.success(), "{ended:#?}");
     let skipped = ended.stderr.contains("[skip]");
     if skipped {
-        kumihimo_tests::skip(NAME, "see there");
+        kumihimo_tests::skip(NAME, "see the child's output");
     }
     let said = ended.stderr.matches("was given another handler after the runtime started").count();
-    // The looper may have been alone on its virtual processor all the time: then nobody wanted to
-    // preempt it.
+    // The looping microprocess may have been alone on its virtual processor all the time. Then it
+    // was never to be preempted.
     assert!(said <= 1, "{ended:#?}");
 }
 
 #[test]
-fn the_signal_is_blocked() {
-    const NAME: &str = "bad_input::the_signal_is_blocked";
+fn blocked_preemption_signal_is_harmless() {
+    const NAME: &str = "bad_input::blocked_preemption_signal_is_harmless";
     alone(NAME, || {
         if !is_preempted(NAME) {
             return;
@@ -167,14 +172,14 @@ fn the_signal_is_blocked() {
         for (means, number) in [(signal(), libc::SIGURG), (Preemption::Clock, libc::SIGTRAP)] {
             STOP.store(false, Relaxed);
             runtime(2, means).run(move || {
-                // What one blocks is blocked on its kernel thread: it is unblocked where it was
-                // blocked, since nothing switches in between.
+                // The mask belongs to the kernel thread. It is restored on the same thread, because
+                // nothing switches in between.
                 if number == libc::SIGURG {
                     loop_on(1, || with_blocked(libc::SIGURG));
                 } else {
                     loop_on(1, || with_blocked(libc::SIGTRAP));
                 }
-                // Afterwards all is as before.
+                // Afterwards everything works as before.
                 STOP.store(false, Relaxed);
                 loop_beside_others(3, spin);
             });
@@ -182,10 +187,10 @@ fn the_signal_is_blocked() {
     });
 }
 
-/// On two virtual processors; where a kernel thread can stand aside, on one.
+/// On two virtual processors. On one, if a kernel thread can wait in the handler.
 #[test]
-fn a_loop_inside_a_handler() {
-    alone("bad_input::a_loop_inside_a_handler", || {
+fn loop_in_a_signal_handler_is_preempted() {
+    alone("bad_input::loop_in_a_signal_handler_is_preempted", || {
         handle(libc::SIGUSR1, loops as *const () as usize);
         for means in [signal(), Preemption::Clock] {
             STOP.store(false, Relaxed);
@@ -200,15 +205,15 @@ fn a_loop_inside_a_handler() {
     });
 }
 
-/// Whether the runtime that runs can preempt anywhere.
+/// Returns whether the running runtime can preempt at any point.
 fn may_stand_aside() -> bool {
     let now = metrics().expect("it runs");
     now.events == "bpf" && now.preemption == "clock" && now.tls != "kernel"
 }
 
-/// So near to the end of its stack that there is no room for the injected call.
+/// So close to the end of the stack that the injected call does not fit.
 #[test]
-fn at_the_end_of_the_stack() {
+fn loop_at_the_end_of_the_stack_is_preempted() {
     #[inline(never)]
     fn deeper(low: usize) -> usize {
         let frame = std::hint::black_box([0u8; 64]);
@@ -219,12 +224,12 @@ fn at_the_end_of_the_stack() {
         let class = stack::class_for(SIZE, tls::get().bytes()).expect("a class");
         let frame = std::hint::black_box([0u8; 64]);
         let here = (&raw const frame).addr();
-        // A little is above the frame of this function.
+        // The address is slightly above the frame of this function.
         std::hint::black_box(deeper(here - class.usable(tls::get().bytes()) + 2000));
     }
-    const NAME: &str = "bad_input::at_the_end_of_the_stack";
+    const NAME: &str = "bad_input::loop_at_the_end_of_the_stack_is_preempted";
     alone(NAME, || {
-        // Theirs end elsewhere.
+        // Stacks of kernel threads end elsewhere.
         if !has_vps(NAME) {
             return;
         }
@@ -250,7 +255,7 @@ fn at_the_end_of_the_stack() {
 
 const SIZE: usize = 40 << 10;
 
-/// Held back as long as the guard lives, and told at its end.
+/// Preemption is delayed as long as the guard lives, and happens at its end.
 #[test]
 fn guard_delays_preemption() {
     const NAME: &str = "bad_input::guard_delays_preemption";
@@ -275,7 +280,11 @@ fn guard_delays_preemption() {
                     while since.elapsed() < Duration::from_millis(30) {
                         std::hint::spin_loop();
                     }
-                    assert_eq!(turns.load(Relaxed), before, "nobody else ran here");
+                    assert_eq!(
+                        turns.load(Relaxed),
+                        before,
+                        "no other microprocess may run while the guard lives"
+                    );
                     drop(quiet);
                 }
                 STOP.store(true, Relaxed);

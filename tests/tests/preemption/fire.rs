@@ -1,5 +1,4 @@
-//! Preempted after every 100 us that they run, in the middle of everything: what is computed stays
-//! right.
+//! Preemption after every 100 us of run time, at arbitrary instructions: all results stay correct.
 
 use std::cell::Cell;
 use std::ffi::{CString, c_int};
@@ -37,7 +36,7 @@ thread_local! {
     static LAZY: Cell<Option<Box<u64>>> = const { Cell::new(None) };
 }
 
-/// Own variables stay one's own, those with destructors too.
+/// Thread-local variables keep their values, including those with destructors.
 fn locals(seed: u64, rounds: c_int) -> c_int {
     OWN.set(seed);
     let mut errors = 0;
@@ -49,7 +48,7 @@ fn locals(seed: u64, rounds: c_int) -> c_int {
     errors
 }
 
-/// Lines of the standard output stay whole: the parent looks.
+/// Lines on standard output stay whole. The parent process checks them.
 fn lines(seed: u64, rounds: c_int) -> c_int {
     for n in 0..rounds as u64 / 16 {
         let x = seed ^ n;
@@ -75,10 +74,10 @@ fn exceptions(_: u64, rounds: c_int) -> c_int {
     (0..rounds / 16).filter(|_| cpp_exceptions(busy) != 0).count() as c_int
 }
 
-/// fork(2) and exec.
+/// fork(2) and execve(2).
 fn processes(_: u64, _: c_int) -> c_int {
     let mut command = Command::new("/bin/true");
-    // SAFETY: the closure does nothing; with one, std forks instead of posix_spawn(3).
+    // SAFETY: the closure does nothing. With a closure, std uses fork(2) instead of posix_spawn(3).
     unsafe { std::os::unix::process::CommandExt::pre_exec(&mut command, || Ok(())) };
     c_int::from(!command.status().is_ok_and(|status| status.success()))
 }
@@ -135,22 +134,22 @@ fn loads(calls: bool) -> Vec<Load> {
     all
 }
 
-/// Each load beside one that only computes, where a quantum is hardly ever spent in the kernel;
-/// then all of them at once.
+/// Runs each load beside a computing one, because its own quanta rarely end outside of the kernel;
+/// then all loads together.
 fn under_fire(means: Preemption, mut random: Random) {
-    // By a signal, calls may end early: stated in CAVEATS.md.
+    // With preemption by a signal, system calls may end early (CAVEATS.md).
     let all = loads(means == Preemption::Clock);
     for load in &all {
         let preempted = fire_at(&[all[0], *load], means, random.split());
-        assert!(preempted > 0, "there was no fire on {}", load.0);
+        assert!(preempted > 0, "no preemption of {}", load.0);
     }
-    assert!(fire_at(&all, means, random.split()) > 0, "there was no fire");
+    assert!(fire_at(&all, means, random.split()) > 0, "no preemption");
 }
 
 const VPS: u64 = 2;
 
-/// Three of each load on these virtual processors, with quanta as short as there are: how often
-/// they were preempted.
+/// Runs three of each load on these virtual processors with the shortest quanta. Returns the number
+/// of preemptions.
 fn fire_at(loads: &[Load], means: Preemption, mut random: Random) -> u64 {
     let policy = RoundRobin::with_quantum(Duration::ZERO);
     let runtime = Runtime::builder()
@@ -162,11 +161,11 @@ fn fire_at(loads: &[Load], means: Preemption, mut random: Random) -> u64 {
     runtime.run(|| {
         let errors: Vec<AtomicU64> = loads.iter().map(|_| AtomicU64::new(0)).collect();
         let since = std::time::Instant::now();
-        // Some wait more than they compute: the first that are done, one for each virtual
-        // processor, compute until all are, so that there is always something to interrupt. Not
-        // with their own load: one that takes a lock again and again is preempted with it in its
-        // hands mostly, and others get it by chance. Nor all: the last few would get every
-        // twentieth turn.
+        // Some loads wait more than they compute. The first ones that are done, one for each
+        // virtual processor, therefore compute until all are done, so that there is always
+        // something to interrupt. They do not repeat their own load: a load that takes a lock again
+        // and again is mostly preempted while it holds the lock. And not all of them compute: the
+        // last few would get only every twentieth turn.
         let all = 3 * loads.len() as u64;
         let behind = AtomicU64::new(all);
         thread::scope(|s| {
@@ -193,7 +192,7 @@ fn fire_at(loads: &[Load], means: Preemption, mut random: Random) -> u64 {
         }
         let (took, now) = (since.elapsed(), metrics().expect("it runs"));
         println!(
-            "{}: in {took:.3?} on {} virtual processors preempted {} times, {} bells by others, stood aside {} times, {} switches",
+            "{}: in {took:.3?} on {} virtual processors preempted {} times, {} bells rung by other threads, stood aside {} times, {} switches",
             loads.iter().map(|load| load.0).collect::<Vec<_>>().join(", "),
             now.vps.len(),
             now.preempted,
@@ -208,7 +207,7 @@ fn fire_at(loads: &[Load], means: Preemption, mut random: Random) -> u64 {
 fn fire(name: &str, means: Preemption) {
     if is_child(name) {
         if is_one_to_one() {
-            return skip(name, "microprocesses are kernel threads here, preempted by the kernel");
+            return skip(name, "microprocesses are kernel threads, which the kernel preempts");
         }
         if !is_preempted(name) {
             return;
@@ -237,11 +236,11 @@ fn fire(name: &str, means: Preemption) {
 }
 
 #[test]
-fn by_the_clock() {
-    fire("fire::by_the_clock", Preemption::Clock);
+fn results_are_correct_when_preempted_by_the_clock() {
+    fire("fire::results_are_correct_when_preempted_by_the_clock", Preemption::Clock);
 }
 
 #[test]
-fn by_a_signal() {
-    fire("fire::by_a_signal", Preemption::Signal(libc::SIGURG));
+fn results_are_correct_when_preempted_by_a_signal() {
+    fire("fire::results_are_correct_when_preempted_by_a_signal", Preemption::Signal(libc::SIGURG));
 }

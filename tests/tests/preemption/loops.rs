@@ -1,4 +1,4 @@
-//! An endless loop stalls nobody.
+//! An endless loop stalls no other microprocess.
 
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -13,7 +13,7 @@ use kumihimo_tests::process::{alone, has_vps, is_preempted, tells_returns};
 
 use crate::pair::{pair, serve_on};
 
-/// Runs until `stop`, without a call of anything.
+/// Runs until `stop` is set, without any function call.
 fn spin(stop: &AtomicBool) -> u64 {
     let mut n = 0u64;
     while !stop.load(Relaxed) {
@@ -22,9 +22,9 @@ fn spin(stop: &AtomicBool) -> u64 {
     n
 }
 
-/// Of the calling kernel thread.
+/// CPU time of the calling kernel thread.
 fn cpu_time() -> Duration {
-    // SAFETY: all zeros is a valid timespec; a live one to be written.
+    // SAFETY: an all-zero timespec is valid and writable.
     unsafe {
         let mut now: libc::timespec = std::mem::zeroed();
         assert_eq!(libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut now), 0);
@@ -33,8 +33,8 @@ fn cpu_time() -> Duration {
 }
 
 #[test]
-fn endless_loop_gives_way_to_its_equals() {
-    const NAME: &str = "loops::endless_loop_gives_way_to_its_equals";
+fn endless_loop_yields_to_equal_priorities() {
+    const NAME: &str = "loops::endless_loop_yields_to_equal_priorities";
     alone(NAME, || {
         if !is_preempted(NAME) {
             return;
@@ -50,7 +50,7 @@ fn endless_loop_gives_way_to_its_equals() {
                     });
                 }
                 s.spawn(|| {
-                    // Its turn comes round again and again.
+                    // This microprocess gets its turn repeatedly.
                     for _ in 0..5 {
                         thread::sleep(Duration::from_millis(1));
                     }
@@ -63,8 +63,8 @@ fn endless_loop_gives_way_to_its_equals() {
     });
 }
 
-/// A lone microprocess is not interrupted without a reason; and a later one, however it comes, does
-/// not wait for ever.
+/// A lone microprocess is not interrupted. Another one that becomes runnable later, in any way,
+/// does not wait indefinitely.
 #[test]
 fn lone_microprocess_is_not_preempted_until_another_is_runnable() {
     const NAME: &str = "loops::lone_microprocess_is_not_preempted_until_another_is_runnable";
@@ -73,8 +73,8 @@ fn lone_microprocess_is_not_preempted_until_another_is_runnable() {
             return;
         }
         const QUANTUM: Duration = Duration::from_millis(1);
-        // Long enough for some hundred quanta. By the kernel thread's own time: under load it may
-        // not run for most of it.
+        // Enough for some hundred quanta, in the kernel thread's CPU time, because it may not run
+        // most of the time under load.
         let computes = || {
             let (begin, mut n) = (cpu_time(), 0u64);
             while cpu_time() - begin < 200 * QUANTUM {
@@ -87,20 +87,20 @@ fn lone_microprocess_is_not_preempted_until_another_is_runnable() {
         let runtime = Runtime::builder().vps(1).policy(policy).build().expect("a runtime");
         runtime.run(|| {
             let (mut here, mut there) = UnixStream::pair().expect("a pair");
-            // Not how often it was rung for: a thread that gets no core for a while is rung for
-            // again, and hears it once.
+            // The number of rings is not counted: a thread without a core is rung repeatedly, but
+            // handles only one ring.
             let interrupted = || metrics().map(|m| m.preempted + m.stood_aside).expect("it runs");
             let before = interrupted();
             computes();
             let for_nobody = interrupted() - before;
-            assert!(for_nobody <= 5, "{for_nobody} times for nobody");
-            // By its own hand, without a switch.
+            assert!(for_nobody <= 5, "{for_nobody} interruptions without another microprocess");
+            // Made runnable by the computing microprocess itself, without a switch.
             let stop = AtomicBool::new(false);
             thread::scope(|s| {
                 s.spawn(|| stop.store(true, Relaxed));
                 spin(&stop);
             });
-            // From elsewhere.
+            // Made runnable by another thread.
             let stop = AtomicBool::new(false);
             let flag = &stop;
             thread::scope(|s| {
@@ -110,7 +110,7 @@ fn lone_microprocess_is_not_preempted_until_another_is_runnable() {
                 });
                 s.spawn(|| {
                     thread::sleep(QUANTUM * 50);
-                    // By a descriptor, from a kernel thread.
+                    // Made runnable by a descriptor, from a kernel thread.
                     there.read_exact(&mut [0]).expect("a byte");
                     flag.store(true, Relaxed);
                 });
@@ -125,8 +125,8 @@ fn lone_microprocess_is_not_preempted_until_another_is_runnable() {
 }
 
 #[test]
-fn descriptors_and_timers_beside_a_loop() {
-    const NAME: &str = "loops::descriptors_and_timers_beside_a_loop";
+fn descriptors_and_timers_work_beside_a_loop() {
+    const NAME: &str = "loops::descriptors_and_timers_work_beside_a_loop";
     alone(NAME, || {
         if !is_preempted(NAME) {
             return;
@@ -156,12 +156,12 @@ fn descriptors_and_timers_beside_a_loop() {
     });
 }
 
-/// On one VP a spinner for a holder that sleeps, or was preempted, would keep it from ever coming
-/// back.
+/// The lock's holder sleeps or was preempted. On one VP, waiters that spin without yielding would
+/// keep it from ever running.
 #[test]
 fn spinner_gives_way_while_the_holder_does_not_run() {
     alone("loops::spinner_gives_way_while_the_holder_does_not_run", || {
-        // No quantum ends: only the waiters' own giving way lets the holder run.
+        // No quantum ends: the holder runs only because the waiters yield.
         let runtime = Runtime::builder().vps(1).policy(kumihimo::policy::FixedPriority);
         runtime.build().expect("a runtime").run(|| {
             let lock = SpinLock::new(0);
@@ -173,7 +173,7 @@ fn spinner_gives_way_while_the_holder_does_not_run() {
                         for n in 0..20 {
                             let mut count = lock.lock();
                             if n % 4 == 0 {
-                                // In the kernel, or only to others: away with the lock.
+                                // Block in the kernel, or only yield, while holding the lock.
                                 std::thread::sleep(Duration::from_millis(1));
                             } else {
                                 thread::yield_now();
@@ -192,9 +192,8 @@ fn spinner_gives_way_while_the_holder_does_not_run() {
     });
 }
 
-/// A microprocess that comes back from the kernel waits for its turn beside those that compute,
-/// however long that takes: no more compute at a time than there are virtual processors. (They went
-/// on without after 10 ms.)
+/// A microprocess that returns from the kernel waits for its turn beside computing ones, however
+/// long that takes: at most as many compute at a time as there are virtual processors.
 #[test]
 fn returning_threads_wait_for_their_turn() {
     const NAME: &str = "loops::returning_threads_wait_for_their_turn";
@@ -225,8 +224,8 @@ fn returning_threads_wait_for_their_turn() {
     });
 }
 
-/// A microprocess that went on without a virtual processor that was held up comes back to it when
-/// it is well again.
+/// A microprocess that continued without a virtual processor, because its VP did not respond,
+/// returns to the VP when it responds again.
 #[test]
 fn thread_that_continued_without_a_vp_returns_to_it() {
     const NAME: &str = "loops::thread_that_continued_without_a_vp_returns_to_it";
@@ -244,8 +243,8 @@ fn thread_that_continued_without_a_vp_returns_to_it() {
                     turns.spin(1, &stop)
                 });
                 thread::yield_now();
-                // What must not be done: in the kernel with the virtual processor, until the other
-                // one has lost its patience.
+                // Misbehaviour: block in the kernel with the virtual processor masked, until the
+                // returning thread's time limit has passed.
                 let quiet = NoEvents::new();
                 while !back.load(Relaxed) {
                     std::thread::sleep(Duration::from_millis(1));
@@ -261,8 +260,8 @@ fn thread_that_continued_without_a_vp_returns_to_it() {
     });
 }
 
-/// The timekeeper is a spare kernel thread like the others, and ends if there are too many: another
-/// one goes on with it. (None did.)
+/// The timekeeper is a spare kernel thread, which ends if there are too many spares. Another kernel
+/// thread must then take over its task.
 #[test]
 fn timekeeper_is_replaced_when_it_ends() {
     const NAME: &str = "loops::timekeeper_is_replaced_when_it_ends";
@@ -274,7 +273,7 @@ fn timekeeper_is_replaced_when_it_ends() {
         Runtime::builder().vps(1).policy(policy).build().expect("a runtime").run(|| {
             let preempted = || metrics().map_or(0, |now| now.preempted + now.stood_aside);
             for _ in 0..5 {
-                // As long as it takes for a spare to be too many.
+                // Long enough for a spare to become superfluous.
                 thread::blocking(|| std::thread::sleep(Duration::from_millis(150)));
                 let over = AtomicBool::new(false);
                 thread::scope(|s| {
@@ -302,7 +301,7 @@ fn timekeeper_is_replaced_when_it_ends() {
     });
 }
 
-/// Detects microprocesses that compute at the same time, by how often they alternate.
+/// Detects microprocesses that compute at the same time by the number of their alternations.
 #[derive(Default)]
 struct Turns {
     last: AtomicU64,
@@ -310,7 +309,7 @@ struct Turns {
 }
 
 impl Turns {
-    /// As [`spin`], by number `me`.
+    /// As [`spin`], for microprocess number `me`.
     fn spin(&self, me: u64, stop: &AtomicBool) {
         while !stop.load(Relaxed) {
             if self.last.load(Relaxed) != me {
@@ -320,8 +319,8 @@ impl Turns {
         }
     }
 
-    /// Waits until one microprocess computes at a time. Two at the same time would alternate far
-    /// more often than the VP changes hands.
+    /// Waits until only one microprocess computes at a time. Two concurrent ones alternate far more
+    /// often than the VP changes hands.
     fn await_one_at_a_time(&self) {
         const AT_LEAST: u64 = 20;
         let passed_on = || {
@@ -334,7 +333,7 @@ impl Turns {
                 std::thread::sleep(Duration::from_millis(1));
             }
             let changes = self.changes.load(Relaxed) - changes;
-            // One change may belong to a hand-off before the first reading.
+            // One alternation may belong to a hand-off before the first reading.
             if (1..=passed_on() - before + 1).contains(&changes) {
                 return;
             }
@@ -342,12 +341,11 @@ impl Turns {
     }
 }
 
-/// A child of fork has its parent's descriptors, the clocks among them: they tick no more for
-/// kernel threads that have ended. (One did, in the last instructions of such a kernel thread: a
-/// crash.)
+/// A forked child inherits its parent's descriptors, including preemption clocks. The clocks must
+/// not signal kernel threads that have ended.
 #[test]
-fn kernel_threads_end_while_children_have_their_clocks() {
-    const NAME: &str = "loops::kernel_threads_end_while_children_have_their_clocks";
+fn inherited_preemption_clocks_do_not_signal_ended_threads() {
+    const NAME: &str = "loops::inherited_preemption_clocks_do_not_signal_ended_threads";
     alone(NAME, || {
         if !has_vps(NAME) || !is_preempted(NAME) {
             return;
@@ -363,7 +361,7 @@ fn kernel_threads_end_while_children_have_their_clocks() {
                     }
                     let children = (0..5).map(|_| {
                         thread::sleep(Duration::from_millis(1));
-                        // SAFETY: the child calls what signal-safety(7) allows.
+                        // SAFETY: the child makes only calls that signal-safety(7) allows.
                         match unsafe { libc::fork() } {
                             // SAFETY: as above.
                             0 => unsafe {
@@ -380,7 +378,7 @@ fn kernel_threads_end_while_children_have_their_clocks() {
             });
             for child in children {
                 let mut status = 0;
-                // SAFETY: a live word to be written.
+                // SAFETY: a writable word.
                 assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
                 assert_eq!(status, 0);
             }
@@ -388,8 +386,8 @@ fn kernel_threads_end_while_children_have_their_clocks() {
     });
 }
 
-/// The timekeeper rests while nothing runs. A neighbour on the machine is a reason to look up now
-/// and then, and none to sleep on when a loop begins.
+/// The timekeeper rests while nothing runs. With another address space on the machine it wakes up
+/// at times, and must not continue to rest when a loop begins.
 #[test]
 fn loop_that_starts_after_idling_is_preempted() {
     const NAME: &str = "loops::loop_that_starts_after_idling_is_preempted";
@@ -407,7 +405,7 @@ fn loop_that_starts_after_idling_is_preempted() {
                     let spins =
                         thread::Builder::new().priority(low).spawn_scoped(s, || spin(&stop));
                     spins.expect("a microprocess");
-                    // Nobody else ends it.
+                    // Only this microprocess ends the loop.
                     thread::sleep(Duration::from_millis(1));
                     stop.store(true, Relaxed);
                 });

@@ -1,8 +1,8 @@
-//! One that runs on without entering the runtime is preempted, and notices nothing of it.
+//! A microprocess that does not enter the runtime is preempted, without effects on its results.
 
 mod bad_input;
-// The sanitizer's allocator has spin locks of its own, in the program itself, where one is
-// preempted with them.
+// AddressSanitizer's allocator has its own spin locks in the program, and a holder could be
+// preempted.
 #[cfg(not(kumihimo_asan))]
 mod fire;
 mod loops;

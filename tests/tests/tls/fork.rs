@@ -1,4 +1,5 @@
-//! fork(2) in a microprocess: the child is a plain kernel thread with the storage of its caller.
+//! fork(2) in a microprocess: the child is a plain kernel thread with the thread-local storage of
+//! its caller.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -9,7 +10,7 @@ use kumihimo::runtime::{Runtime, metrics};
 use kumihimo::thread::{self, Builder};
 use kumihimo_tests::process::alone;
 
-/// Waits for a child of fork; its exit code.
+/// Waits for a forked child and returns its exit code.
 fn reap(child: libc::pid_t) -> c_int {
     let mut status = 0;
     // SAFETY: an out pointer.
@@ -19,8 +20,8 @@ fn reap(child: libc::pid_t) -> c_int {
 }
 
 #[test]
-fn fork_in_a_microprocess() {
-    alone("fork::fork_in_a_microprocess", || {
+fn forked_child_is_a_plain_kernel_thread() {
+    alone("fork::forked_child_is_a_plain_kernel_thread", || {
         for (vps, lean) in [(1, false), (3, false), (2, true)] {
             Runtime::builder().vps(vps).build().expect("a runtime").run(move || {
                 let others: Vec<_> = (0..10).map(|_| thread::spawn(thread::park)).collect();
@@ -28,14 +29,14 @@ fn fork_in_a_microprocess() {
                     move || -> libc::pid_t {
                         thread_local!(static MARK: Cell<u64> = const { Cell::new(0) });
                         MARK.set(how + 1);
-                        // SAFETY: the child goes on as one kernel thread; what it then calls is
-                        // right there.
+                        // SAFETY: the child continues with one kernel thread and makes only calls
+                        // that are allowed there.
                         let child = unsafe { libc::fork() };
                         if child != 0 {
                             return child;
                         }
-                        // A plain kernel thread now: it can wait, sleep and use locks, but begin
-                        // nothing.
+                        // The child is a plain kernel thread: it can wait, sleep and use locks, but
+                        // cannot spawn.
                         assert_eq!(MARK.get(), how + 1);
                         thread::yield_now();
                         thread::sleep(std::time::Duration::from_micros(10));
@@ -48,7 +49,7 @@ fn fork_in_a_microprocess() {
                         match how {
                             // SAFETY: the child's one kernel thread.
                             0 => unsafe { libc::exit(7) },
-                            // Its closure ends: so does the process.
+                            // The closure returns, which ends the process.
                             1 => 0,
                             // SAFETY: ends at once.
                             _ => unsafe { libc::_exit(9) },
@@ -72,8 +73,8 @@ fn fork_in_a_microprocess() {
     });
 }
 
-/// Kernel threads begin and end all the time, and with that hold locks of std's that no child can
-/// wait for.
+/// Kernel threads start and end all the time, and hold locks of std while they do. A forked child
+/// must not wait for such a lock.
 #[test]
 fn forked_child_exits_without_waiting() {
     alone("fork::forked_child_exits_without_waiting", || {
@@ -101,7 +102,7 @@ fn forked_child_exits_without_waiting() {
     });
 }
 
-/// As `one_to_one`, in a process that has no runtime.
+/// As `one_to_one`, for a process without a runtime.
 fn one_to_one_child() -> bool {
     kumihimo_config::get().lab.tls == Some(kumihimo_config::Tls::Kernel)
 }

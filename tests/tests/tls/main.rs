@@ -1,9 +1,9 @@
-//! What belongs to a thread stays with its microprocess when that moves between kernel threads: at
-//! waits, yields and in `blocking`.
+//! Thread-local state stays with its microprocess when the microprocess moves between kernel
+//! threads: at waits, yields and in `blocking`.
 //!
-//! [`moved`] gives the VP away for certain: with one VP another microprocess can only run during
-//! `blocking` if the VP went on under another kernel thread. That is where the caller then
-//! continues, unless the VP came back to the first one meanwhile: then again.
+//! [`moved`] forces such a move. With one VP, another microprocess can run during `blocking` only
+//! if the VP has moved to another kernel thread. The caller continues there, unless the VP has
+//! moved back meanwhile; in that case the function repeats.
 
 mod fork;
 
@@ -42,7 +42,7 @@ fn kernel_thread() -> i32 {
     unsafe { libc::gettid() }
 }
 
-/// Continues on another kernel thread. One VP.
+/// Moves the caller to another kernel thread. Requires one VP.
 #[inline(never)]
 fn moved() {
     if one_to_one() {
@@ -64,11 +64,11 @@ fn moved() {
             return;
         }
     }
-    panic!("it never moved");
+    panic!("the microprocess never moved");
 }
 
-/// Runs `body` in several microprocesses on one VP, each of which moves for certain, then in many
-/// on three VPs.
+/// Runs `body` in several microprocesses on one VP, each of which certainly moves, then in many on
+/// three VPs.
 fn everywhere(body: impl Fn(u64, &dyn Fn()) + Clone + Send + Sync + 'static) {
     let run = |vps: usize, number: u64, wait: fn(), sticky: bool| {
         Runtime::builder().vps(vps).sticky(sticky).build().expect("a runtime").run(|| {
@@ -83,19 +83,19 @@ fn everywhere(body: impl Fn(u64, &dyn Fn()) + Clone + Send + Sync + 'static) {
             }
         });
     };
-    // One that is sticky, since `body` blocks in the C library, stays where it is.
+    // Without stickiness: `body` blocks in the C library, and a sticky microprocess does not move.
     run(1, 5, moved, false);
     run(3, 100, thread::yield_now, true);
     run(3, 30, || thread::blocking(std::thread::yield_now), true);
 }
 
 #[test]
-fn values_of_rust_and_c() {
+fn thread_locals_of_rust_and_c_follow_the_microprocess() {
     thread_local! {
         static PLAIN: Cell<u64> = const { Cell::new(7) };
         static LAZY: RefCell<Vec<u64>> = RefCell::new(vec![1, 2, 3]);
     }
-    alone("values_of_rust_and_c", || {
+    alone("thread_locals_of_rust_and_c_follow_the_microprocess", || {
         everywhere(|n, wait| {
             assert_eq!(
                 (PLAIN.get(), native::c_number(), native::c_text_end()),
@@ -109,7 +109,7 @@ fn values_of_rust_and_c() {
                 native::c_set_number(value);
                 LAZY.with_borrow_mut(|lazy| {
                     lazy.push(n);
-                    // Borrowed across the switch: nobody else sees it.
+                    // Borrowed across the switch: no other microprocess accesses the value.
                     wait();
                     assert_eq!(lazy.len(), 4 + round as usize);
                 });
@@ -121,14 +121,14 @@ fn values_of_rust_and_c() {
 }
 
 #[test]
-fn errno() {
-    alone("errno", || {
+fn errno_follows_the_microprocess() {
+    alone("errno_follows_the_microprocess", || {
         everywhere(|n, wait| {
             let mine = 1000 + n as c_int;
             native::c_set_errno(mine);
             wait();
-            // The way through the kernel may set it, as on any thread, but never to another's
-            // value.
+            // System calls of the runtime may change errno, as on any thread, but never to the
+            // value of another microprocess.
             let now = native::c_errno();
             assert!(now == mine || now < 1000, "{mine} became {now}");
             for _ in 0..5 {
@@ -140,9 +140,10 @@ fn errno() {
     });
 }
 
-/// Destructors run once, at the end, in the order of a kernel thread's, and before `join` returns.
+/// Destructors run once, at the end, in the same order as on a kernel thread, and before `join`
+/// returns.
 #[test]
-fn destructors() {
+fn thread_local_destructors_run_once_in_order() {
     struct Says(&'static str, RefCell<Option<Arc<Mutex<Vec<&'static str>>>>>);
     impl Says {
         const fn new(name: &'static str) -> Self {
@@ -155,7 +156,7 @@ fn destructors() {
     impl Drop for Says {
         fn drop(&mut self) {
             if let Some(list) = self.1.borrow_mut().take() {
-                // May wait, and move, here too.
+                // Destructors may wait and move, too.
                 thread::yield_now();
                 list.lock().expect("not poisoned").push(self.0);
             }
@@ -174,7 +175,7 @@ fn destructors() {
         THIRD.with(|says| says.to(list));
         wait();
     }
-    alone("destructors", || {
+    alone("thread_local_destructors_run_once_in_order", || {
         let expected = Arc::new(Mutex::new(Vec::new()));
         let list = expected.clone();
         std::thread::spawn(move || touch(&list, &|| ())).join().expect("no panic");
@@ -200,11 +201,11 @@ fn destructors() {
 }
 
 #[test]
-fn panics_with_payload_and_backtrace() {
+fn panics_keep_payload_and_backtrace_after_a_move() {
     struct Waits<'a>(&'a dyn Fn());
     impl Drop for Waits<'_> {
         fn drop(&mut self) {
-            // Moves while a panic is under way.
+            // Moves during a panic.
             assert!(std::thread::panicking());
             (self.0)();
             assert!(std::thread::panicking());
@@ -218,7 +219,7 @@ fn panics_with_payload_and_backtrace() {
         assert!(trace.contains("a_name_to_look_for"), "{trace}");
         std::panic::panic_any((n, trace));
     }
-    alone("panics_with_payload_and_backtrace", || {
+    alone("panics_keep_payload_and_backtrace_after_a_move", || {
         let report = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
             if !info.payload().is::<(u64, String)>() {
@@ -246,14 +247,14 @@ fn panics_with_payload_and_backtrace() {
     });
 }
 
-/// The text of a panic's report, backtrace included, on a microprocess that has moved.
+/// The report of a panic, with a backtrace, on a microprocess that has moved.
 #[test]
-fn the_report_of_a_panic_has_a_backtrace() {
+fn panic_report_has_a_backtrace() {
     #[inline(never)]
     fn a_frame_of_the_report() {
         panic!("reported");
     }
-    let name = "the_report_of_a_panic_has_a_backtrace";
+    let name = "panic_report_has_a_backtrace";
     if is_child(name) {
         return Runtime::builder().vps(1).build().expect("a runtime").run(|| {
             let handle = thread::spawn(|| {
@@ -272,8 +273,8 @@ fn the_report_of_a_panic_has_a_backtrace() {
 }
 
 #[test]
-fn the_threads_of_std() {
-    alone("the_threads_of_std", || {
+fn std_threads_are_per_microprocess() {
+    alone("std_threads_are_per_microprocess", || {
         let seen = Arc::new(Mutex::new(std::collections::HashSet::new()));
         everywhere(move |_, wait| {
             let id = std::thread::current().id();
@@ -282,7 +283,7 @@ fn the_threads_of_std() {
                 wait();
                 assert_eq!(std::thread::current().id(), id);
             }
-            // Its park blocks the kernel thread; the token belongs to the microprocess.
+            // std's park blocks the kernel thread. The token belongs to the microprocess.
             let me = std::thread::current();
             me.unpark();
             wait();
@@ -295,11 +296,11 @@ fn the_threads_of_std() {
 }
 
 #[test]
-fn exceptions_and_objects_of_cpp() {
+fn cpp_exceptions_and_thread_locals_work() {
     #[cfg(not(cplusplus))]
-    kumihimo_tests::skip("exceptions_and_objects_of_cpp", "no C++ compiler");
+    kumihimo_tests::skip("cpp_exceptions_and_thread_locals_work", "no C++ compiler");
     #[cfg(cplusplus)]
-    alone("exceptions_and_objects_of_cpp", || {
+    alone("cpp_exceptions_and_thread_locals_work", || {
         extern "C" fn moves() {
             moved();
         }
@@ -330,7 +331,7 @@ fn exceptions_and_objects_of_cpp() {
     });
 }
 
-/// A library of the build script.
+/// A shared library made by the build script.
 #[derive(Clone, Copy)]
 struct Library {
     get: extern "C" fn() -> c_int,
@@ -374,8 +375,8 @@ impl Library {
 }
 
 #[test]
-fn libraries_loaded_before() {
-    alone("libraries_loaded_before", || {
+fn thread_locals_of_libraries_loaded_before_work() {
+    alone("thread_locals_of_libraries_loaded_before_work", || {
         let libraries = Library::both();
         everywhere(move |n, wait| {
             for library in libraries {
@@ -386,11 +387,11 @@ fn libraries_loaded_before() {
     });
 }
 
-/// Loaded by a microprocess while others wait in the middle, whose blocks are older than the
+/// Libraries are loaded by a microprocess while others wait, whose TLS blocks are older than the
 /// libraries.
 #[test]
-fn libraries_loaded_later() {
-    alone("libraries_loaded_later", || {
+fn thread_locals_of_libraries_loaded_later_work() {
+    alone("thread_locals_of_libraries_loaded_later_work", || {
         for vps in [1, 3] {
             Runtime::builder().vps(vps).build().expect("a runtime").run(move || {
                 let loaded = Arc::new(Mutex::new(None));
@@ -433,11 +434,11 @@ fn libraries_loaded_later() {
 }
 
 #[test]
-fn set_id_calls() {
-    alone("set_id_calls", || {
+fn set_id_calls_work_in_microprocesses() {
+    alone("set_id_calls_work_in_microprocesses", || {
         everywhere(|n, wait| {
             for _ in 0..3 {
-                // SAFETY: no pointers; sets what is set already.
+                // SAFETY: no pointers; sets the current IDs again.
                 let done = unsafe {
                     if n % 2 == 0 {
                         libc::setuid(libc::getuid())
@@ -472,7 +473,7 @@ fn memory_can_be_freed_by_another_microprocess() {
 
 /// Rounding modes of SSE and x87.
 #[test]
-fn floating_point_control() {
+fn floating_point_control_follows_the_microprocess() {
     fn control() -> (u32, u16) {
         let (mut sse, mut x87) = (0u32, 0u16);
         // SAFETY: stores the control registers.
@@ -482,13 +483,13 @@ fn floating_point_control() {
         (sse & !0x3f, x87)
     }
     fn set((sse, x87): (u32, u16)) {
-        // SAFETY: only the rounding modes differ from before, and they are put back before other
-        // code depends on them.
+        // SAFETY: only the rounding modes change, and they are restored before other code depends
+        // on them.
         unsafe {
             std::arch::asm!("ldmxcsr [{}]", "fldcw [{}]", in(reg) &raw const sse, in(reg) &raw const x87, options(nostack));
         }
     }
-    alone("floating_point_control", || {
+    alone("floating_point_control_follows_the_microprocess", || {
         everywhere(|n, wait| {
             let fresh = control();
             assert_eq!(
@@ -509,8 +510,8 @@ fn floating_point_control() {
     });
 }
 
-/// Everything that waits is a place where it may move; sums of what was done tell whether a
-/// microprocess was run twice or lost.
+/// A microprocess may move at every wait. Sums over the completed work show whether one was lost or
+/// ran twice.
 #[test]
 fn migration_neither_loses_nor_repeats_work() {
     thread_local!(static OWN: Cell<u64> = const { Cell::new(0) });

@@ -1,4 +1,4 @@
-//! What a user names at the command line, and the way there.
+//! Targets named on the command line, and the connections to their address spaces.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -14,39 +14,41 @@ use kumihimo_resource::id::{Id, Kind, SPACES};
 
 use crate::text::{Plain, short};
 
-/// Address spaces that are asked at once: one that does not answer holds up nobody but itself.
+/// Number of address spaces that are queried in parallel, so that an unresponsive one delays only
+/// itself.
 const SIDE_BY_SIDE: usize = 16;
 
-/// An address space: `12`, or `12.space.0.7`, which is that one and no later one of its number.
+/// An address space: `12`, or with its ID, `12.space.0.7`, which excludes later address spaces with
+/// the same number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Its number.
+    /// Number of the address space.
     pub number: u16,
-    /// Its id, if that was given.
+    /// ID, if one was given.
     id: Option<Id>,
 }
 
-/// A microprocess: `12.42.7`, or `12/worker` where one microprocess alone has that name; a gate or
-/// link: `12.gate.0.1`.
+/// A single target: a microprocess by ID (`12.42.7`) or by a name that is unique in its address
+/// space (`12/worker`); a gate or link by ID (`12.gate.0.1`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum One {
-    /// By its id.
+    /// By ID.
     Id(Id),
-    /// By its address space and its name.
+    /// By address space and name.
     Name(u16, String),
 }
 
 /// An address space or a microprocess.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// All of an address space.
+    /// A whole address space.
     Space(Place),
-    /// One microprocess, or those of a name.
+    /// A single target, or all microprocesses with a name.
     One(One),
 }
 
 impl Place {
-    /// Whatever has that number.
+    /// Any address space with this number.
     pub fn of(number: u16) -> Place {
         Place { number, id: None }
     }
@@ -66,7 +68,7 @@ impl FromStr for Place {
         match text.parse::<Id>() {
             Ok(id) if id.kind() == Kind::SPACE => Ok(Place { number: here(id)?, id: Some(id) }),
             _ => Err(format!(
-                "{text:?} is no address space: its number, 1 to {}, or its id, as in 12.space.0.7, is wanted (kumi ps --spaces)",
+                "{text:?} is no address space: expected its number, 1 to {}, or its id, for example 12.space.0.7 (see kumi ps --spaces)",
                 SPACES - 1
             )),
         }
@@ -78,14 +80,14 @@ impl FromStr for One {
 
     fn from_str(text: &str) -> Result<One, String> {
         let refused = match text.parse::<Id>() {
-            // Gates and links can be cancelled; of what else is asked for their address space says
-            // that they know nothing of it.
+            // Gates and links can be cancelled. Other requests about them are refused by their
+            // address space.
             Ok(id) if [Kind::MICROPROCESS, Kind::GATE, Kind::LINK].contains(&id.kind()) => {
                 return here(id).map(|_| One::Id(id));
             }
             Ok(id) => {
                 return Err(format!(
-                    "{id} is of kind {}: a microprocess is wanted, as in 12.42.7",
+                    "{id} is of kind {}: expected a microprocess, for example 12.42.7",
                     id.kind()
                 ));
             }
@@ -93,7 +95,7 @@ impl FromStr for One {
         };
         match text.split_once('/').map(|(space, name)| (space_number(space), name)) {
             Some((Some(space), name)) if !name.is_empty() => Ok(One::Name(space, name.to_owned())),
-            _ => Err(format!("{refused}; or SPACE/NAME, as in 12/worker")),
+            _ => Err(format!("{refused}; or SPACE/NAME, for example 12/worker")),
         }
     }
 }
@@ -122,27 +124,27 @@ impl fmt::Display for One {
     }
 }
 
-/// The number of an id's address space, if that is on this machine.
+/// Number of the ID's address space, if the ID belongs to this machine.
 fn here(id: Id) -> Result<u16, String> {
     match id.location().machine() {
         0 => Ok(id.location().space()),
         other => Err(format!(
-            "{id} is on machine {other}: only address spaces of this machine can be asked"
+            "{id} is on machine {other}: only address spaces of this machine are accessible"
         )),
     }
 }
 
-/// Why there is no answer, or not the one that was wanted.
+/// Reason why a request failed.
 #[derive(Debug)]
 pub enum Trouble {
-    /// On the way, or there.
+    /// The connection failed, or the address space refused the request.
     Asked(client::Error),
-    /// What was named is not there, or not one.
+    /// The target does not exist or is ambiguous.
     Named(String),
 }
 
 impl Trouble {
-    /// Whether the resource has ended, with or without its address space.
+    /// Returns whether the resource or its address space has ended.
     pub fn is_end(&self) -> bool {
         matches!(
             self,
@@ -150,7 +152,7 @@ impl Trouble {
         )
     }
 
-    /// The address space's own reason, if it is one.
+    /// The address space's refusal, if the error is one.
     pub fn refused(&self) -> Option<&Refused> {
         match self {
             Trouble::Asked(client::Error::Refused(refused)) => Some(refused),
@@ -174,17 +176,17 @@ impl fmt::Display for Trouble {
     }
 }
 
-/// Whose address spaces.
+/// Selects the address spaces of a user.
 #[derive(clap::Args)]
 pub struct Whose {
-    /// Those in this run-time directory, be it another user's: for root, and for users that its
-    /// address spaces let in
+    /// Use the address spaces in this run-time directory, which may belong to another user: for
+    /// root, and for users that its address spaces admit
     #[arg(long = "in", value_name = "DIR")]
     directory: Option<PathBuf>,
 }
 
 impl Whose {
-    /// Where they are.
+    /// The machine that these options select.
     pub fn machine(&self) -> Result<Machine, String> {
         let machine = match &self.directory {
             Some(directory) => Machine::at(directory),
@@ -194,19 +196,19 @@ impl Whose {
     }
 }
 
-/// The address spaces that were asked so far, each by one connection.
+/// The address spaces contacted so far, with one connection each.
 pub struct Reach {
     machine: Machine,
     known: BTreeMap<u16, Neighbour>,
 }
 
 impl Reach {
-    /// To none of them yet.
+    /// Starts without connections.
     pub fn of(whose: &Whose) -> Result<Reach, String> {
         Ok(Reach { machine: whose.machine()?, known: BTreeMap::new() })
     }
 
-    /// Address space `number`.
+    /// The connection to address space `number`.
     pub fn space(&mut self, number: u16) -> Result<&mut Neighbour, Trouble> {
         Ok(match self.known.entry(number) {
             Entry::Occupied(known) => known.into_mut(),
@@ -214,7 +216,7 @@ impl Reach {
         })
     }
 
-    /// The id of a microprocess that may have been given by name, and its address space.
+    /// Resolves a target to its ID and its address space.
     pub fn find(&mut self, one: &One) -> Result<(Id, &mut Neighbour), Trouble> {
         match one {
             One::Id(id) => Ok((*id, self.space(id.location().space())?)),
@@ -241,12 +243,12 @@ impl Reach {
     }
 }
 
-/// Those of a name.
+/// Microprocesses with this name.
 pub fn of_name<'a>(all: &'a [Microprocess], name: &str) -> impl Iterator<Item = &'a Microprocess> {
     all.iter().filter(move |m| m.name.as_deref() == Some(name))
 }
 
-/// There is none of that name.
+/// The error for a name that no microprocess has.
 pub fn nobody(number: u16, name: &str) -> Trouble {
     Trouble::Named(format!(
         "no microprocess of address space {number} is named {:?}: see kumi ps {number}",
@@ -254,20 +256,20 @@ pub fn nobody(number: u16, name: &str) -> Trouble {
     ))
 }
 
-/// The address space at a place, if it is still the one that was meant.
+/// The address space at a place. Fails if the number now belongs to another address space.
 pub fn space_at(neighbour: &mut Neighbour, place: Place) -> Result<Space, Trouble> {
     let space = neighbour.space()?;
     match place.id {
         Some(id) if id != space.id => Err(Trouble::Named(format!(
-            "{id} has ended: address space {} is {} now",
+            "{id} has ended: address space {} is now {}",
             place.number, space.id
         ))),
         _ => Ok(space),
     }
 }
 
-/// The address spaces at the given places, or all of the user's. What cannot be reached is said on
-/// standard error; then false.
+/// The address spaces at the given places, or all of the user's. Unreachable ones are reported on
+/// standard error; the flag is then false.
 pub fn neighbours(
     machine: &Machine,
     places: &[Place],
@@ -290,7 +292,7 @@ pub fn neighbours(
     Ok((found, whole))
 }
 
-/// Does something with each, side by side; answers in the order of the items.
+/// Calls `ask` for all items in parallel. The results have the order of the items.
 pub fn each<I: Send, T: Send>(mut items: Vec<I>, ask: impl Fn(&mut I) -> T + Sync) -> Vec<(I, T)> {
     if items.len() < 2 {
         return items
@@ -308,20 +310,20 @@ pub fn each<I: Send, T: Send>(mut items: Vec<I>, ask: impl Fn(&mut I) -> T + Syn
         for _ in 0..workers {
             scope.spawn(|| {
                 loop {
-                    let next = waiting.lock().expect("nobody panics with it").next();
+                    let next = waiting.lock().expect("no panic while locked").next();
                     let Some((place, mut item)) = next else { break };
                     let answer = ask(&mut item);
-                    answered.lock().expect("nobody panics with it").push((place, item, answer));
+                    answered.lock().expect("no panic while locked").push((place, item, answer));
                 }
             });
         }
     });
-    let mut answered = answered.into_inner().expect("nobody panics with it");
+    let mut answered = answered.into_inner().expect("no panic while locked");
     answered.sort_by_key(|(place, ..)| *place);
     answered.into_iter().map(|(_, item, answer)| (item, answer)).collect()
 }
 
-/// One line on standard error.
+/// Prints one line to standard error.
 pub fn complain(what: &impl fmt::Display) {
     eprintln!("kumi: {}", Plain(&what.to_string()));
 }

@@ -1,5 +1,5 @@
-//! `kumi bench` and `kumi tour`: forwarded to the laboratory's binary, `kumi-lab`, which is a
-//! package of its own so that the product is built without benchmarks.
+//! `kumi bench` and `kumi tour`: run the laboratory's binary, `kumi-lab`. It is a separate package,
+//! so that the product is built without benchmarks.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -9,18 +9,18 @@ use std::process::{Command, ExitCode};
 
 /// File name of the laboratory's binary.
 const LAB: &str = "kumi-lab";
-/// Exit code where the binary cannot be run.
+/// Exit code if the binary cannot be run.
 const ABSENT: u8 = 2;
 
-/// What follows the subcommand, passed on as it is.
+/// Arguments after the subcommand, which are passed on unchanged.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Passed on; `--help` lists what there is
+    /// Arguments of kumi-lab; --help lists them
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
     args: Vec<OsString>,
 }
 
-/// Replaces this process by `kumi-lab SUBCOMMAND ARGS`, so that its exit code is this one's.
+/// Replaces this process with `kumi-lab SUBCOMMAND ARGS`, whose exit code becomes the process's.
 /// Returns only if the binary cannot be run.
 pub fn run(subcommand: &str, args: Args) -> ExitCode {
     let beside = beside();
@@ -36,7 +36,7 @@ pub fn run(subcommand: &str, args: Args) -> ExitCode {
     ExitCode::from(ABSENT)
 }
 
-/// The laboratory's binary in the folder of this program, if it is there.
+/// Path of a laboratory binary in the directory of this program, if there is one.
 fn beside() -> Option<PathBuf> {
     let path = std::env::current_exe().ok()?.with_file_name(LAB);
     path.is_file().then_some(path)

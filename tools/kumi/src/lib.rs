@@ -1,14 +1,14 @@
-//! The commands of `kumi` that users run, one module a subcommand.
+//! The subcommands of `kumi` for users, one module each.
 //!
-//! - [`host`]: what this machine offers and what the runtime makes of it.
-//! - [`show`]: what the address spaces of the machine do, read at their control sockets.
+//! - [`host`]: features of this machine, and their use by the runtime.
+//! - [`show`]: state of the machine's address spaces, read from their control sockets.
 //! - `steer`, `trace`: requests that change or record an address space.
 //! - `serve`: servers that run in this process.
 //! - `shell`: completions and manual pages, generated from the command line itself.
 //!
-//! `ask` reaches address spaces and `text` writes cells and lines; every other module may use
-//! these two. The binary `kumi` is this library's [`Command`] with `bench` and `tour` forwarded;
-//! the laboratory's binary `kumi-lab` has the same [`Command`] beside its own, so that one build
+//! `ask` connects to address spaces and `text` formats cells and lines; every other module may use
+//! these two. The binary `kumi` is this library's [`Command`] with `bench` and `tour` forwarded.
+//! The laboratory's binary `kumi-lab` has the same [`Command`] beside its own, so that one build
 //! measures itself.
 #![forbid(unsafe_code)]
 
@@ -32,45 +32,45 @@ use show::{board, metrics, ps, resources, top, watch};
 /// The subcommands for users.
 #[derive(Subcommand)]
 pub enum Command {
-    /// Say what this machine offers and what the runtime makes of it
+    /// Show the features of this machine and how the runtime uses them
     Doctor(doctor::Args),
-    /// Install, remove or show the events of the kernel's half for users without privileges
+    /// Install, remove or show the kernel event programs for unprivileged users
     Events(events::Args),
-    /// Run a program and record what its microprocesses do, for <https://ui.perfetto.dev>; read the
-    /// record of one that runs; check one
+    /// Run a program and record its microprocesses, for <https://ui.perfetto.dev>; read the trace
+    /// of a running one; check traces
     Trace(trace::Args),
-    /// Run a server: of a protocol of others, or of the clock
+    /// Run a server: a key-value server, or the clock
     #[command(subcommand)]
     Serve(serve::Server),
-    /// Mount an ext2 image, a block device with one, or a directory, served by microprocesses or
-    /// otherwise
+    /// Mount an ext2 image, a block device with one, or a directory, with a choice of server
+    /// organisations
     Mount(kumihimo_files::MountOptions),
-    /// Take away what kumi mount has mounted, that of a server that has died included
+    /// Remove a mount of kumi mount, even if its server has died
     Umount(kumihimo_files::UnmountOptions),
     /// Show the microprocesses of every address space of yours
     Ps(ps::Args),
-    /// Show and steer them live, in the terminal
+    /// Show and steer microprocesses live in the terminal
     Top(top::Args),
-    /// Show the address spaces that share the cores, by which rules, and those that did not do
-    /// their part; set the rule of feedback
+    /// Show the address spaces that share the cores, the rules, and violations of the protocol; set
+    /// the feedback rule
     Board(board::Args),
     /// Show the usage table: every kind of resource
     Resources(resources::Args),
     /// Stop microprocesses until they are resumed
     Suspend(steer::Of),
-    /// Let suspended microprocesses go on
+    /// Let suspended microprocesses continue
     Resume(steer::Of),
-    /// Cancel microprocesses: each ends where it next waits; or end gates and links
+    /// Cancel microprocesses, each at its next wait; or end gates and links
     Cancel(steer::Of),
     /// Set the priority of microprocesses
     Priority(steer::Priority),
-    /// Show where microprocesses are in their program
+    /// Show the stacks of microprocesses
     Backtrace(steer::Of),
-    /// Print a line whenever the state of a microprocess has changed, until it ends
+    /// Print a line for each change of a microprocess's state, until it ends
     Watch(watch::Args),
-    /// Print what is counted in every address space, as Prometheus reads it
+    /// Print the metrics of every address space in Prometheus's format
     Metrics(metrics::Args),
-    /// Print the completions of a shell
+    /// Print a completion script for a shell
     Completions(shell::Completions),
     /// Print the manual page, or write one for each subcommand
     Man(shell::Man),

@@ -1,4 +1,5 @@
-//! `kumi`, the command of Kumihimo: the library's subcommands, and the laboratory's forwarded.
+//! `kumi`, the command of Kumihimo: the library's subcommands, and those forwarded to the
+//! laboratory's binary.
 #![forbid(unsafe_code)]
 
 mod forward;
@@ -11,7 +12,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 #[command(
     name = "kumi",
     version,
-    about = "Microprocesses on virtual processors: tour, benchmarks, checks, and what runs seen and steered"
+    about = "Kumihimo's command: show, steer and trace microprocesses, run servers, check this machine"
 )]
 struct Cli {
     #[command(subcommand)]
@@ -20,10 +21,10 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Measure, beside rivals if asked, against the figures to reach (kumi-lab)
+    /// Run benchmarks, with rivals if asked, and compare with targets (kumi-lab)
     #[command(disable_help_flag = true)]
     Bench(forward::Args),
-    /// Show what a microprocess is, on real work, within 90 s (kumi-lab)
+    /// Demonstrate microprocesses on real work within 90 s (kumi-lab)
     #[command(disable_help_flag = true)]
     Tour(forward::Args),
     #[command(flatten)]
@@ -43,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_well_formed() {
+    fn command_line_is_well_formed() {
         Cli::command().debug_assert();
     }
 }

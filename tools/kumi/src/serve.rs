@@ -1,17 +1,17 @@
-//! `kumi serve`: servers, written with Kumihimo.
+//! `kumi serve`: servers written with Kumihimo.
 
 use clap::Subcommand;
 
-/// The servers there are.
+/// The available servers.
 #[derive(Subcommand)]
 pub enum Server {
-    /// An in-memory key-value server that speaks Redis's protocol, RESP2 and RESP3
+    /// An in-memory key-value server with Redis's protocol (RESP2 and RESP3)
     Kv(kumihimo_kv::Options),
-    /// The clock, at a gate and as a small mount
+    /// The clock, as a gate and as a small mount
     Clock(kumihimo_files::ClockOptions),
 }
 
-/// Serves until told to end.
+/// Serves until a signal arrives.
 pub fn run(server: Server) -> Result<(), String> {
     match server {
         Server::Kv(options) => kumihimo_kv::run(options),

@@ -1,5 +1,5 @@
-//! `kumi completions` and `kumi man`: what a shell and `man` are told of this command, generated
-//! from the command itself.
+//! `kumi completions` and `kumi man`: completion scripts and manual pages, generated from the
+//! command's definition.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -14,23 +14,23 @@ use crate::text::written;
     bash: kumi completions bash >~/.local/share/bash-completion/completions/kumi\n  \
     fish: kumi completions fish >~/.config/fish/completions/kumi.fish\n  \
     zsh:  kumi completions zsh >~/.zfunc/_kumi   (with fpath+=~/.zfunc before compinit in ~/.zshrc)\n\
-    For all, in a package's install step: $(DESTDIR)/usr/share/bash-completion/completions/kumi and alike")]
+    In a package, for all users: $(DESTDIR)/usr/share/bash-completion/completions/kumi and similar")]
 pub struct Completions {
-    /// Which shell
+    /// The shell
     shell: Shell,
 }
 
 #[derive(clap::Args)]
 #[command(after_help = "To install, for one user:\n  \
     mkdir -p ~/.local/share/man/man1 && kumi man ~/.local/share/man/man1\n\
-    For all, in a package's install step: kumi man $(DESTDIR)/usr/share/man/man1")]
+    In a package, for all users: kumi man $(DESTDIR)/usr/share/man/man1")]
 pub struct Man {
-    /// The folder into which a page for the command and one for each subcommand go; it must exist.
-    /// Without it the command's own page goes to standard output
+    /// Directory for the manual pages of the command and of each subcommand; it must exist. Without
+    /// it, the command's own page is printed
     folder: Option<PathBuf>,
 }
 
-/// Writes the completions of one shell to standard output.
+/// Writes the completion script of a shell to standard output.
 pub fn completions(args: Completions, mut command: clap::Command) -> Result<ExitCode, String> {
     let mut text = Vec::new();
     let name = command.get_name().to_owned();
@@ -48,7 +48,7 @@ pub fn man(args: Man, command: clap::Command) -> Result<ExitCode, String> {
         }
         None => {
             let mut text = Vec::new();
-            // As for a folder.
+            // The same page as in a directory.
             let mut command = command.disable_help_subcommand(true);
             command.build();
             let rendered = clap_mangen::Man::new(command).render(&mut text);

@@ -1,5 +1,5 @@
-//! `kumi suspend`, `resume`, `cancel`, `priority` and `backtrace`: what is done to microprocesses
-//! from outside.
+//! `kumi suspend`, `resume`, `cancel`, `priority` and `backtrace`: requests to microprocesses from
+//! outside.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -13,14 +13,14 @@ use serde::Serialize;
 use crate::ask::{self, One, Reach, Trouble, Whose};
 use crate::text::{Plain, code, json_line, short, written};
 
-/// Which ones. Each has an outcome of its own; exit code 1: some were refused.
+/// The targets. Each is handled separately. Exit code 1 if some were refused.
 #[derive(clap::Args)]
 pub struct Of {
-    /// Microprocesses, by id (12.42.7), or by a name that one alone has (12/worker); to be
-    /// cancelled, gates and links too, by id (12.gate.0.1)
+    /// Microprocesses by id (12.42.7) or by a unique name (12/worker); for cancel, also gates and
+    /// links by id (12.gate.0.1)
     #[arg(required = true, value_name = "ID|SPACE/NAME")]
     pub ids: Vec<One>,
-    /// One JSON object a line
+    /// Print one JSON object a line
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
@@ -29,7 +29,7 @@ pub struct Of {
 
 #[derive(clap::Args)]
 pub struct Priority {
-    /// 0, the lowest, to 63
+    /// From 0, the lowest, to 63
     #[arg(value_parser = clap::value_parser!(u8).range(0..=63))]
     priority: u8,
     #[command(flatten)]
@@ -48,7 +48,7 @@ pub fn act(of: Of, action: Action) -> Result<ExitCode, String> {
         match space.act(id, action) {
             Ok(done) => Ok((id, Outcome::Done(action, done))),
             Err(e @ (Error::Stopped(_) | Error::Timeout(_))) => Err(Trouble::Named(format!(
-                "{}; if it was heard, it may still be done when it goes on",
+                "{}; if the request was received, it may still take effect when the process continues",
                 Plain(&e.to_string())
             ))),
             Err(e) => Err(e.into()),
@@ -64,7 +64,7 @@ pub fn backtrace(of: Of) -> Result<ExitCode, String> {
     })
 }
 
-/// What became of one.
+/// Result for one target.
 enum Outcome {
     Done(Action, Done),
     Backtrace(String),
@@ -75,13 +75,13 @@ enum Outcome {
 struct Line<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<Id>,
-    /// As it was given.
+    /// The target as given.
     of: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     done: Option<Done>,
     #[serde(skip_serializing_if = "Option::is_none")]
     backtrace: Option<&'a str>,
-    /// The address space's own reason.
+    /// The address space's own refusal.
     #[serde(skip_serializing_if = "Option::is_none")]
     refused: Option<&'a Refused>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -160,7 +160,7 @@ fn say_json(
     json_line(out, &line)
 }
 
-/// What was given, and the id that it led to.
+/// The target as given, and the ID to which it was resolved.
 struct Both<'a>(&'a One, Id);
 
 impl fmt::Display for Both<'_> {
@@ -172,46 +172,46 @@ impl fmt::Display for Both<'_> {
     }
 }
 
-/// An outcome, in a sentence.
+/// The result of a request as a phrase.
 pub struct Told(pub Action, pub Done);
 
 impl fmt::Display for Told {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.0, self.1) {
             (Action::Suspend, Done::Now) => f.write_str("suspended"),
-            (Action::Suspend, Done::Already) => f.write_str("was suspended already"),
-            (Action::Suspend, Done::OnReturn) => f.write_str(
-                "it sleeps in the kernel, and will be suspended when it comes back from there",
-            ),
-            (Action::Suspend, Done::Asked) => {
-                f.write_str("asked to stop; it has not come to where it can yet")
+            (Action::Suspend, Done::Already) => f.write_str("was already suspended"),
+            (Action::Suspend, Done::OnReturn) => {
+                f.write_str("is blocked in the kernel, and will be suspended when it returns")
             }
+            (Action::Suspend, Done::Asked) => f.write_str(
+                "suspension requested, but it has not reached a point where it can stop",
+            ),
             (Action::Resume, Done::Now) => f.write_str("resumed"),
             (Action::Resume, Done::Already) => f.write_str("was not suspended"),
             (Action::Resume, Done::OnReturn) => {
-                f.write_str("it sleeps in the kernel, and will go on when it comes back")
+                f.write_str("is blocked in the kernel, and will continue when it returns")
             }
-            (Action::Resume, Done::Asked) => {
-                f.write_str("asked to go on; its virtual processor has not seen it yet")
-            }
-            (Action::Cancel, Done::Now) => f.write_str("cancelled"),
-            (Action::Cancel, Done::Already) => f.write_str("was cancelled already"),
-            (Action::Cancel, Done::OnReturn) => f.write_str(
-                "it sleeps in the kernel, and will be cancelled when it comes back from there",
+            (Action::Resume, Done::Asked) => f.write_str(
+                "continuation requested, but its virtual processor has not handled the request yet",
             ),
-            (Action::Cancel, Done::Asked) => {
-                f.write_str("asked to end; it has not come to where it can yet")
+            (Action::Cancel, Done::Now) => f.write_str("cancelled"),
+            (Action::Cancel, Done::Already) => f.write_str("was already cancelled"),
+            (Action::Cancel, Done::OnReturn) => {
+                f.write_str("is blocked in the kernel, and will be cancelled when it returns")
             }
+            (Action::Cancel, Done::Asked) => f.write_str(
+                "cancellation requested, but it has not reached a point where it can end",
+            ),
             (Action::Priority(n), Done::Now) => write!(f, "has priority {n}"),
-            (Action::Priority(n), Done::Already) => write!(f, "had priority {n} already"),
+            (Action::Priority(n), Done::Already) => write!(f, "already had priority {n}"),
             (Action::Priority(n), Done::OnReturn) => {
-                write!(
-                    f,
-                    "it sleeps in the kernel, and will have priority {n} when it comes back from there"
-                )
+                write!(f, "is blocked in the kernel, and will have priority {n} when it returns")
             }
             (Action::Priority(n), Done::Asked) => {
-                write!(f, "asked to take priority {n}; its virtual processor has not seen it yet")
+                write!(
+                    f,
+                    "priority {n} requested, but its virtual processor has not handled the request yet"
+                )
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What others named, made fit for a terminal, and tables.
+//! Text of other programs, made safe for a terminal, and tables.
 
 use std::fmt::{self, Write as _};
 use std::io::{self, ErrorKind, Write};
@@ -7,14 +7,14 @@ use std::process::ExitCode;
 use kumihimo_resource::id::{Id, Kind};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// Columns of a name, and of what something is doing: a longer one is cut.
+/// Maximum widths of a name and of a reason for waiting. Longer text is truncated.
 const NAME: usize = 40;
 const STATE: usize = 64;
 
-/// Text of another program: what would steer the terminal is shown as an escape.
+/// Text of another program, with characters that could control the terminal shown as escapes.
 pub struct Plain<'a>(pub &'a str);
 
-/// Controls, and marks that change the direction of what follows.
+/// Control characters, and characters that change the text direction.
 fn steers(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -34,10 +34,10 @@ impl fmt::Display for Plain<'_> {
     }
 }
 
-/// A name, of bounded width.
+/// A name of limited width.
 pub struct Name<'a>(pub &'a str);
 
-/// What something is doing, of bounded width.
+/// A reason for waiting, of limited width.
 pub struct Doing<'a>(pub &'a str);
 
 impl fmt::Display for Name<'_> {
@@ -63,7 +63,7 @@ fn cut(text: &str, columns: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     write!(f, "{}", Plain(text))
 }
 
-/// An id as people type it: a microprocess's without its kind.
+/// An ID as users type it: for a microprocess, without the kind.
 pub struct Short(Id);
 
 /// See [`Short`].
@@ -85,10 +85,10 @@ fn width(cell: &str) -> usize {
     if cell.is_ascii() { cell.len() } else { cell.width() }
 }
 
-/// Writes a table: `cell` appends one cell's text. Nothing is allocated for a row.
+/// Writes a table: `cell` appends the text of one cell. Rows are not allocated individually.
 ///
 /// # Errors
-/// What `out` says.
+/// As writing to `out`.
 pub fn table<R, const N: usize>(
     out: &mut impl Write,
     heads: [&str; N],
@@ -97,7 +97,7 @@ pub fn table<R, const N: usize>(
 ) -> io::Result<()> {
     let mut text = String::new();
     let mut widths = heads.map(width);
-    // The last one is not padded.
+    // The last column is not padded.
     for row in rows {
         for (column, widest) in widths.iter_mut().enumerate().take(N - 1) {
             text.clear();
@@ -130,17 +130,17 @@ pub fn put(cell: &mut String, what: impl fmt::Display) {
     write!(cell, "{what}").expect("a String takes all");
 }
 
-/// One JSON object a line.
+/// Writes one JSON object as a line.
 ///
 /// # Errors
-/// What `out` says.
+/// As writing to `out`.
 pub fn json_line(out: &mut impl Write, what: &impl serde::Serialize) -> io::Result<()> {
     serde_json::to_writer(&mut *out, what)?;
     writeln!(out)
 }
 
-/// The end of a command that has written to standard output. Nobody reads on (`| head`): that is no
-/// failure, and nothing is said.
+/// Exit code of a command that has written to standard output. A reader that has closed the pipe
+/// (`| head`) is not an error and causes no message.
 pub fn written(done: io::Result<ExitCode>) -> Result<ExitCode, String> {
     match done {
         Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
@@ -149,7 +149,7 @@ pub fn written(done: io::Result<ExitCode>) -> Result<ExitCode, String> {
     }
 }
 
-/// 0 if all was done, 1 if not.
+/// Exit code 0 if everything succeeded, otherwise 1.
 pub fn code(all: bool) -> ExitCode {
     if all { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -1,4 +1,4 @@
-//! `kumi trace`: runs a program with tracing on, and proves things from its trace.
+//! `kumi trace`: runs a program with tracing enabled, and checks traces.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -11,7 +11,7 @@ use kumihimo_trace::{Summary, Verdict, check_together, recover, session, summari
 
 use crate::ask::{self, Place, Reach, Whose};
 
-/// Of `check`, where the trace proves nothing.
+/// Exit code of `check` if the trace is incomplete and therefore proves nothing.
 const INCOMPLETE: u8 = 2;
 
 #[derive(clap::Args)]
@@ -19,10 +19,10 @@ const INCOMPLETE: u8 = 2;
 pub struct Args {
     #[command(subcommand)]
     what: Option<What>,
-    /// Where the trace goes
+    /// File for the trace
     #[arg(short, long, default_value = "trace.perfetto")]
     output: PathBuf,
-    /// Records that each buffer holds, 24 bytes a record
+    /// Records in each buffer, 24 bytes each
     #[arg(long)]
     buffer: Option<usize>,
     /// The program and its arguments
@@ -32,23 +32,23 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum What {
-    /// Prove that states never overlap and that priorities are exact; exits with 1 if they do not
-    /// hold, 2 if records are missing. Given the traces of several processes that shared the cores
-    /// (not so with KUMI_ARBITER=off): also that they were between these
+    /// Check that states never overlap and that priorities are exact; exits with 1 if not, with 2
+    /// if records are missing. For traces of several processes that shared the cores (without
+    /// KUMI_ARBITER=off), also check priorities between the processes
     Check {
-        /// Files that `kumi trace` or `Builder::trace` wrote, one a process
+        /// Traces written by `kumi trace` or `Builder::trace`, one for each process
         #[arg(required = true)]
         files: Vec<PathBuf>,
-        /// Steps of a VP in a row that may leave a higher one waiting while a lower one runs
+        /// Consecutive steps of a VP that may leave a higher one waiting while a lower one runs
         /// [default: 6]
         #[arg(long)]
         bound: Option<u64>,
     },
-    /// Read the trace of an address space that runs, and is traced; it goes on meanwhile
+    /// Read the trace of a running address space that is traced, without stopping it
     Live {
-        /// Which one (12)
+        /// The address space (12)
         space: Place,
-        /// Where the trace goes
+        /// File for the trace
         #[arg(short, long, default_value = "trace.perfetto")]
         output: PathBuf,
         #[command(flatten)]
@@ -73,7 +73,7 @@ pub fn run(args: Args) -> Result<ExitCode, String> {
     }
 }
 
-/// What was there before stays until the whole trace is.
+/// Writes a live trace. An existing file is replaced only by a complete trace.
 fn live(place: Place, output: &Path, whose: &Whose) -> Result<ExitCode, String> {
     let mut part = output.as_os_str().to_owned();
     part.push(".part");
@@ -99,7 +99,7 @@ fn live(place: Place, output: &Path, whose: &Whose) -> Result<ExitCode, String> 
 }
 
 fn trace(output: &Path, buffer: Option<usize>, program: &[OsString]) -> Result<ExitCode, String> {
-    // The program may change its folder before its runtime starts.
+    // The program may change its working directory before its runtime starts.
     let output = std::path::absolute(output).map_err(|e| format!("{}: {e}", output.display()))?;
     let is_file = prepare(&output)?;
     let (name, args) = program.split_first().ok_or("no program")?;
@@ -108,7 +108,7 @@ fn trace(output: &Path, buffer: Option<usize>, program: &[OsString]) -> Result<E
     if let Some(records) = buffer {
         if !session::RECORDS.contains(&records) {
             let (least, most) = session::RECORDS.into_inner();
-            return Err(format!("--buffer {records}: {least} to {most} are possible"));
+            return Err(format!("--buffer {records}: expected {least} to {most}"));
         }
         let lab = kumihimo_config::lab_with(&format!("trace_buffer={records}"));
         command.env("KUMI_LAB", lab);
@@ -130,15 +130,15 @@ fn trace(output: &Path, buffer: Option<usize>, program: &[OsString]) -> Result<E
     if is_file && all.is_empty() {
         return failed(
             status,
-            &format!("{}: the program traced nothing: it started no runtime", name.display()),
+            &format!("{}: no trace, because the program started no runtime", name.display()),
         );
     }
     describe(&output, &all, is_file, recovered.is_some());
     Ok(code(status))
 }
 
-/// Empties the output, so that what was there before is not taken for this program's trace. False:
-/// it is no file.
+/// Empties the output file, so that an old trace is not taken for this program's. Returns false if
+/// the output is not a regular file.
 fn prepare(output: &Path) -> Result<bool, String> {
     let is_file = output.metadata().map_or(true, |metadata| metadata.is_file());
     if is_file {
@@ -150,7 +150,7 @@ fn prepare(output: &Path) -> Result<bool, String> {
 fn describe(output: &Path, all: &[Summary], is_file: bool, recovered: bool) {
     let path = output.display();
     if !is_file {
-        return eprintln!("kumi: the trace went to {path}");
+        return eprintln!("kumi: the trace was written to {path}");
     }
     let sum = |of: fn(&Summary) -> u64| all.iter().map(of).sum::<u64>();
     let (records, lost) = (sum(|s| s.records), sum(|s| s.lost));
@@ -160,19 +160,19 @@ fn describe(output: &Path, all: &[Summary], is_file: bool, recovered: bool) {
     );
     if recovered {
         eprintln!(
-            "kumi: the program died with its runtime running: its last milliseconds are missing"
+            "kumi: the program died while its runtime was running: its last milliseconds are missing"
         );
     }
     if lost > 0 {
-        eprintln!("kumi: lost ones are marked in the trace; a larger --buffer may help");
+        eprintln!("kumi: lost records are marked in the trace; a larger --buffer may help");
     }
     eprintln!(
         "kumi: open it at https://ui.perfetto.dev (\"Open trace file\"); the file stays on this machine"
     );
-    eprintln!("kumi: or prove things from it: kumi trace check {path}");
+    eprintln!("kumi: or check it: kumi trace check {path}");
 }
 
-/// There is no usable trace. The program's own failure goes first.
+/// Reports a missing trace. A failure of the program itself has precedence.
 fn failed(status: ExitStatus, why: &str) -> Result<ExitCode, String> {
     if status.success() {
         return Err(why.to_owned());
@@ -181,7 +181,7 @@ fn failed(status: ExitStatus, why: &str) -> Result<ExitCode, String> {
     Ok(code(status))
 }
 
-/// As a shell has it: 128 and the number of the signal.
+/// Exit code as in a shell: 128 plus the number of the signal.
 fn code(status: ExitStatus) -> ExitCode {
     let code = status.code().or_else(|| Some(128 + status.signal()?)).unwrap_or(1);
     ExitCode::from(code as u8)

@@ -1,5 +1,5 @@
-//! `kumi doctor` on a machine that refuses, and told of other settings. What is refused stays
-//! refused in this process, and in those that it starts: the other tests ask for nothing of that.
+//! `kumi doctor` on a machine with refused features, and with other settings. A separate test
+//! program, because a refused feature stays refused in this process and its children.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -8,12 +8,12 @@ use kumihimo::resource::Locking;
 use kumihimo_tests::refusal::refuse;
 use kumihimo_tests::skip;
 
-/// What doctor says.
+/// The output of `kumi doctor`.
 fn doctor() -> String {
     doctor_with(&[])
 }
 
-/// With these in its environment, and a user's settings left out.
+/// The output with these variables in the environment. Other Kumihimo variables are removed.
 fn doctor_with(settings: &[(&str, &str)]) -> String {
     said_by(command().envs(settings.iter().copied()))
 }
@@ -33,7 +33,7 @@ fn said_by(command: &mut Command) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// The line about one source of events, or means of preemption, and the one after it.
+/// The line about an event source or a means of preemption, and the next line.
 fn about<'a>(said: &'a str, what: &str) -> (&'a str, &'a str) {
     let mut lines = said.lines().skip_while(|line| !line.starts_with(&format!("{what} ")));
     (lines.next().expect("a line for each"), lines.next().unwrap_or_default())
@@ -42,8 +42,8 @@ fn about<'a>(said: &'a str, what: &str) -> (&'a str, &'a str) {
 #[test]
 fn doctor_reports_refusals_and_how_to_enable_each() {
     let said = doctor();
-    assert_eq!(said.matches("used unless KUMI_EVENTS says otherwise").count(), 1, "{said}");
-    assert_eq!(said.matches("used unless KUMI_PREEMPT says otherwise").count(), 1, "{said}");
+    assert_eq!(said.matches("used unless KUMI_EVENTS selects another one").count(), 1, "{said}");
+    assert_eq!(said.matches("used unless KUMI_PREEMPT selects another one").count(), 1, "{said}");
     assert!(about(&said, "events: off").0.contains(" yes: "), "{said}");
     for errno in [libc::EPERM, libc::ENOSYS] {
         refuse(&[libc::SYS_bpf, libc::SYS_perf_event_open].map(|call| (call, errno)))
@@ -56,14 +56,30 @@ fn doctor_reports_refusals_and_how_to_enable_each() {
         assert!(
             about(&said, "preemption: signal")
                 .0
-                .contains("used unless KUMI_PREEMPT says otherwise"),
+                .contains("used unless KUMI_PREEMPT selects another one"),
             "{said}"
         );
         assert!(
-            about(&said, "events: watch").0.contains("used unless KUMI_EVENTS says otherwise"),
+            about(&said, "events: watch").0.contains("used unless KUMI_EVENTS selects another one"),
             "{said}"
         );
     }
+}
+
+#[test]
+fn doctor_reports_where_the_program_at_the_tracepoint_comes_from() {
+    let said = doctor_with(&[("KUMI_LAB", "bpf=switch")]);
+    let (line, next) = about(&said, "events: bpf");
+    if line.contains(" no: ") {
+        return skip("doctor_reports_where_the_program_at_the_tracepoint_comes_from", line);
+    }
+    let has_program =
+        next.trim_start().starts_with("program ") && next.contains(" at sched_switch");
+    let origins = [", found; ", ", loaded by this process; ", ", loaded for this process alone: "];
+    assert!(has_program && origins.iter().any(|origin| next.contains(origin)), "{said}");
+    let said = doctor();
+    let (line, next) = about(&said, "events: bpf");
+    assert!(line.contains(" no: ") || !next.contains("sched_switch"), "{line} {next}");
 }
 
 #[test]
@@ -78,10 +94,10 @@ fn doctor_reports_the_runtime_directory() {
     assert!(
         about(&said, "address space")
             .0
-            .contains(" yes: one that begins gets a number, as 1 just now"),
+            .contains(" yes: a new address space gets a number (1 in a test)"),
         "{said}"
     );
-    // It has given that back, and left no socket.
+    // `doctor` has returned the number and left no socket.
     let mut left: Vec<_> =
         folder.read_dir().expect("it is there").map(|e| e.expect("an entry").file_name()).collect();
     left.sort();
@@ -107,7 +123,7 @@ fn doctor_reports_the_locking_design() {
     let has_kind = "kind".parse::<Locking>().is_ok();
     let kind = if has_kind { "kind (KUMI_LAB)" } else { "vp (used unless" };
     for (settings, expected) in [
-        (&[][..], "locking design vp (used unless KUMI_LAB=locking=... says otherwise)"),
+        (&[][..], "locking design vp (used unless KUMI_LAB=locking=... selects another one)"),
         (&[("KUMI_LAB", "locking=kind")], &format!("locking design {kind}")),
     ] {
         let said = doctor_with(settings);
@@ -125,12 +141,12 @@ fn doctor_reports_where_cores_are_shared() {
         line.contains(&format!(" yes: {place}/board (KUMI_ARBITER")) && line.contains("none yet"),
         "{said}"
     );
-    assert!(!folder.join("board").exists(), "it makes none");
+    assert!(!folder.join("board").exists(), "doctor must not create a board");
     assert!(about(&said, "arbiter").0.contains("KUMI_ARBITER"), "{said}");
-    assert!(about(&said, "CPU time").0.contains("as much as there is"), "{said}");
+    assert!(about(&said, "CPU time").0.contains("unlimited"), "{said}");
     std::fs::write(folder.join("board"), "something else").expect("ours");
     let said = doctor_with(&[("KUMI_DIR", place)]);
-    assert!(about(&said, "board").0.contains("it is no board"), "{said}");
+    assert!(about(&said, "board").0.contains("it is not a board"), "{said}");
     let said = doctor_with(&[("KUMI_DIR", place), ("KUMI_SHARE", "half")]);
     assert!(about(&said, "board").0.contains(" no: KUMI_SHARE=half: expected"), "{said}");
     assert!(
@@ -163,12 +179,12 @@ fn doctor_reports_the_mode_in_one_word() {
 fn doctor_claims_no_preemption_where_events_are_off() {
     let said = doctor_with(&[("KUMI_EVENTS", "off")]);
     assert!(about(&said, "preemption").0.contains(" no: the event source is off"), "{said}");
-    assert!(!said.contains("KUMI_PREEMPT says otherwise"), "{said}");
+    assert!(!said.contains("KUMI_PREEMPT selects another one"), "{said}");
     let said = doctor_with(&[("KUMI_PREEMPT", "off")]);
     assert!(about(&said, "preemption").0.contains(" no: "), "{said}");
 }
 
-/// Every event source but `off` reads /proc, and preemption ends with them.
+/// Without /proc, every event source except `off` fails, and with them preemption.
 #[test]
 fn doctor_claims_no_preemption_without_proc() {
     // SAFETY: takes nothing.
@@ -197,11 +213,11 @@ fn doctor_claims_no_preemption_without_proc() {
     assert!(output.status.success(), "{output:?}");
     let said = String::from_utf8(output.stdout).expect("text");
     assert!(
-        about(&said, "events: off").0.contains("used unless KUMI_EVENTS says otherwise"),
+        about(&said, "events: off").0.contains("used unless KUMI_EVENTS selects another one"),
         "{said}"
     );
     assert!(about(&said, "preemption").0.contains(" no: the event source is off"), "{said}");
-    assert!(!said.contains("KUMI_PREEMPT says otherwise"), "{said}");
+    assert!(!said.contains("KUMI_PREEMPT selects another one"), "{said}");
 }
 
 #[test]
@@ -261,6 +277,6 @@ fn doctor_measures_waits_on_request() {
     assert_eq!(waits(&doctor()), 0);
     let threads = about(&said, "waits of threads").0;
     assert!(threads.contains(" us of CPU time, 1.00 times a thread's "), "{said}");
-    // 1:1, the line for microprocesses has no figure.
+    // In 1:1 mode, the line for microprocesses has no figure.
     assert!(matches!(waits(&said), 1 | 3), "{said}");
 }

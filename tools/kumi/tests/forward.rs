@@ -1,10 +1,10 @@
-//! `kumi bench` and `kumi tour`: forwarded to `kumi-lab`.
+//! `kumi bench` and `kumi tour`, which run `kumi-lab`.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// A folder with a copy of `kumi` and, elsewhere, a folder for `PATH`; removed when dropped.
+/// A directory with a copy of `kumi`, and another one for `PATH`. Removed when dropped.
 struct Place(PathBuf);
 
 impl Place {
@@ -13,12 +13,12 @@ impl Place {
         for folder in ["own", "path"] {
             std::fs::create_dir_all(path.join(folder)).expect("a folder");
         }
-        // A hard link would name the folder that cargo built it in.
+        // A copy: with a hard link, the program would find `kumi-lab` in its build directory.
         std::fs::copy(env!("CARGO_BIN_EXE_kumi"), path.join("own/kumi")).expect("room");
         Place(path)
     }
 
-    /// Puts a `kumi-lab` into a folder that prints `name`, then its arguments, and exits with 7.
+    /// Writes a script `kumi-lab` that prints `name` and its arguments and exits with 7.
     fn put_lab(&self, name: &str) {
         let lab = self.0.join(name).join("kumi-lab");
         std::fs::write(&lab, format!("#!/bin/sh\nprintf '%s|' {name} \"$@\"\nexit 7\n"))
@@ -57,7 +57,7 @@ fn arguments_and_exit_code_pass_through() {
 }
 
 #[test]
-fn binary_beside_goes_before_path() {
+fn binary_beside_kumi_precedes_path() {
     let place = Place::new("beside");
     place.put_lab("path");
     place.put_lab("own");
@@ -66,7 +66,7 @@ fn binary_beside_goes_before_path() {
 }
 
 #[test]
-fn absent_laboratory_says_how_to_build_it() {
+fn missing_laboratory_is_reported_with_build_instructions() {
     let place = Place::new("absent");
     let complaint = |output: &Output| {
         assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{output:?}");

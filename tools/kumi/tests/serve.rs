@@ -1,4 +1,4 @@
-//! `kumi serve` as a command.
+//! Tests of the command `kumi serve`.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -14,7 +14,7 @@ fn serve_kv_prints_its_address_and_ends_on_request() {
     let mut said = String::new();
     BufReader::new(server.stdout.take().expect("a pipe")).read_line(&mut said).expect("text");
     let address = said.trim_end().strip_prefix("listening ").expect("where it listens");
-    let mut client = TcpStream::connect(address).expect("it listens");
+    let mut client = TcpStream::connect(address).expect("a listening socket");
     client.write_all(b"SET a 1\r\nINCR a\r\nSHUTDOWN\r\n").expect("it reads");
     let mut replies = String::new();
     client.read_to_string(&mut replies).expect("replies");

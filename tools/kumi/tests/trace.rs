@@ -1,4 +1,4 @@
-//! `kumi trace` as a command: exit codes, what it says, what it leaves.
+//! Tests of the command `kumi trace`: exit codes, messages, and files.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -35,7 +35,7 @@ fn kumi(folder: &Folder, args: &[&str]) -> (Output, String) {
 
 const TRACED: &str = "traced_program";
 
-/// `kumi trace ARGS` of a program with a runtime: of this one once more, for the test [`TRACED`].
+/// Runs `kumi trace ARGS` on this test program, which runs the test [`TRACED`] as a child.
 fn trace_program(folder: &Folder, args: &[&str]) -> (Output, String) {
     let child = format!("KUMI_TEST_CHILD={TRACED}");
     let own = std::env::current_exe().expect("this program");
@@ -44,7 +44,8 @@ fn trace_program(folder: &Folder, args: &[&str]) -> (Output, String) {
     kumi(folder, &[args, &program].concat())
 }
 
-/// Many microprocesses that yield, on two virtual processors; nothing unless it is to be traced.
+/// Many microprocesses that yield, on two virtual processors. Does nothing unless it runs as the
+/// traced child.
 #[test]
 fn traced_program() {
     if !kumihimo_tests::process::is_child(TRACED) {
@@ -59,7 +60,7 @@ fn traced_program() {
 }
 
 fn one_to_one() -> bool {
-    // One runtime at a time.
+    // Only one runtime can exist at a time.
     static ONCE: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
     let skip = *ONCE.get_or_init(kumihimo_tests::process::is_one_to_one);
     if skip {
@@ -72,7 +73,7 @@ fn one_to_one() -> bool {
 }
 
 #[test]
-fn a_program_is_traced_and_checked() {
+fn traced_program_passes_the_check() {
     if one_to_one() {
         return;
     }
@@ -86,7 +87,7 @@ fn a_program_is_traced_and_checked() {
 }
 
 #[test]
-fn traces_that_do_not_belong_together_are_refused() {
+fn unrelated_traces_are_refused() {
     if one_to_one() {
         return;
     }
@@ -99,7 +100,7 @@ fn traces_that_do_not_belong_together_are_refused() {
     let (output, said) = kumi(&folder, &["check", "a", "b"]);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(
-        said.contains("a: its process asked for no core") && said.contains("KUMI_ARBITER=off"),
+        said.contains("a: its process requested no core") && said.contains("KUMI_ARBITER=off"),
         "{said}"
     );
 }
@@ -122,9 +123,9 @@ fn trace_exits_with_the_programs_code() {
     for (script, code) in [("exit 3", 3), ("kill -KILL $$", 137)] {
         let (output, said) = kumi(&folder, &["sh", "-c", script]);
         assert_eq!(output.status.code(), Some(code), "{said}");
-        assert!(said.contains("it started no runtime"), "{said}");
+        assert!(said.contains("the program started no runtime"), "{said}");
     }
-    // Without a failure of its own, that there is no trace is one.
+    // If the program succeeds, a missing trace is an error.
     let (output, said) = kumi(&folder, &["true"]);
     assert_eq!(output.status.code(), Some(1), "{said}");
 }

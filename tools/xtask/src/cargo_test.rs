@@ -1,4 +1,4 @@
-//! Suites that cargo builds and runs itself: documentation tests, models, sanitizer runs.
+//! Suites that cargo builds and runs: documentation tests, models, sanitizer runs.
 
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -7,8 +7,8 @@ use crate::Failure;
 use crate::report::{Counts, Report};
 use crate::workspace;
 
-/// Runs `command` as the suite `name`, with its output in a file. What it printed is shown if it
-/// fails. Blocks the kernel thread.
+/// Runs `command` as the suite `name`, with its output in a file. A failing command's output is
+/// printed. Blocks the kernel thread.
 pub fn suite(report: &mut Report, name: &str, command: &mut Command) -> Result<(), Failure> {
     println!("== {name}");
     let begun = Instant::now();
@@ -24,13 +24,13 @@ pub fn suite(report: &mut Report, name: &str, command: &mut Command) -> Result<(
         counts.failed = counts.failed.max(1);
     }
     if counts.failed > 0 {
-        println!("{text}\n{name}: {}; all that it printed: {}", output.status, log.display());
+        println!("{text}\n{name}: {}; full output: {}", output.status, log.display());
     }
     report.suite(name, counts, begun.elapsed());
     Ok(())
 }
 
-/// The sums of libtest's closing lines, less the tests that skipped themselves
+/// Sums of libtest's summary lines, minus the tests that skipped themselves
 /// (`kumihimo_tests::skip`).
 pub fn counts(text: &str) -> Counts {
     let mut sums = Counts::default();
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn closing_lines_add_up() {
+    fn summary_lines_add_up() {
         let text = "test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out\n\
                     [skip] a: no such device\n\
                     test result: FAILED. 2 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out";

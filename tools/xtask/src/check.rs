@@ -1,19 +1,22 @@
-//! `cargo xtask lint` and `cargo xtask check`: what must hold before a change is handed in.
+//! `cargo xtask lint` and `cargo xtask check`: requirements for a change before it is submitted.
 //!
-//! `lint` is what takes a few minutes: format, lints, prose, layers, documentation, and that
-//! everything compiles with the minimum Rust version, and the library for other targets. `check`
-//! adds the scripts, licences, packages, loom models, Miri and sanitizers, then runs every suite
-//! with the whole matrix of fallbacks.
+//! `lint` has the checks that take a few minutes: format, lints, prose, layers, documentation, and
+//! compilation with the minimum Rust version and for other targets. `check` adds the book, scripts,
+//! licences, packages, loom models, Miri and sanitizers, then runs every suite with the whole matrix
+//! of fallbacks.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
-use crate::built_tool::CARGO_DENY;
 use crate::report::Report;
+use crate::tools::Tool;
 use crate::workspace::{self, program};
-use crate::{Failure, cargo_test, layers, msrv, packaging, portable, prose, test};
+use crate::{Failure, cargo_test, docs, layers, msrv, packaging, portable, prose, test};
 
-/// Scripts that shellcheck reads.
+/// Checks licences, sources and advisories of the dependencies.
+const CARGO_DENY: Tool = Tool { name: "cargo-deny", version: "0.20.2", options: &[] };
+
+/// Scripts that shellcheck checks.
 const SCRIPTS: [&str; 10] = [
     "scripts/bpf-object",
     "scripts/chroots",
@@ -27,17 +30,18 @@ const SCRIPTS: [&str; 10] = [
     "scripts/soak",
 ];
 
-/// What CI runs before the tests.
+/// Runs the checks that CI runs before the tests.
 pub fn lint() -> Result<ExitCode, Failure> {
     let mut report = Report::default();
     lints(&mut report)?;
     Ok(report.finish())
 }
 
-/// Everything.
+/// Runs all checks.
 pub fn run() -> Result<ExitCode, Failure> {
     let mut report = Report::default();
     lints(&mut report)?;
+    docs::book(&mut report)?;
     portable::test_musl(&mut report)?;
     scripts(&mut report)?;
     licences(&mut report)?;
@@ -73,7 +77,7 @@ fn lints(report: &mut Report) -> Result<(), Failure> {
     layers::check(report)?;
     let mut docs = cargo(&["doc", "--workspace", "--no-deps"]);
     report.run_step("documentation builds", docs.env("RUSTDOCFLAGS", "-D warnings"))?;
-    // As docs.rs builds it: without what the laboratory turns on.
+    // Without the laboratory's features, as docs.rs builds it.
     let mut product = cargo(&["doc", "--no-deps"]);
     product.args(test::product()).env("RUSTDOCFLAGS", "-D warnings");
     report.run_step("documentation builds without the feature lab", &mut product)?;
@@ -89,7 +93,7 @@ fn scripts(report: &mut Report) -> Result<(), Failure> {
     } else {
         report.skip("scripts", "no shellcheck: apt-get install shellcheck");
     }
-    // It says itself why it cannot compare, and exits with 0 then.
+    // The script prints why it cannot compare, and exits with 0 then.
     let output = program("scripts/bpf-object").arg("--check").output()?;
     let said = String::from_utf8_lossy(&output.stdout);
     match said.lines().find_map(|line| line.strip_prefix("bpf-object: skipped: ")) {
@@ -105,7 +109,7 @@ fn licences(report: &mut Report) -> Result<(), Failure> {
         report.skip("advisories", "cargo-deny could not be built (see above)");
         return Ok(());
     };
-    // The rivals are no members of the workspace.
+    // The rivals are not members of the workspace.
     let mut manifests = vec![PathBuf::from("Cargo.toml")];
     manifests.extend(manifests_below(&workspace::root().join("lab/rivals"))?);
     for manifest in manifests {
@@ -114,8 +118,8 @@ fn licences(report: &mut Report) -> Result<(), Failure> {
         command.args(["--config", "deny.toml", "check", "licenses", "bans", "sources"]);
         report.run_step(&format!("licences of {}", manifest.display()), &mut command)?;
     }
-    // The advisory database is a git repository, out of reach where only package registries are
-    // allowed.
+    // The advisory database is a git repository, which may be unreachable on machines with access
+    // to package registries only.
     let mut fetch = program("timeout");
     if quiet(fetch.arg("120").arg(&deny).args(["fetch", "db"])) {
         let mut advisories = program(&deny.to_string_lossy());
@@ -127,7 +131,8 @@ fn licences(report: &mut Report) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Under `--cfg loom` a crate's unit tests and its `tests/loom.rs` are its models and nothing else.
+/// Runs the models: with `--cfg loom`, a crate's unit tests and its `tests/loom.rs` contain nothing
+/// else.
 fn models(report: &mut Report) -> Result<(), Failure> {
     for manifest in manifests_below(&workspace::root().join("crates"))? {
         let text = std::fs::read_to_string(&manifest)?;
@@ -141,7 +146,7 @@ fn models(report: &mut Report) -> Result<(), Failure> {
         if folder.join("tests/loom.rs").exists() {
             command.args(["--test", "loom"]);
         }
-        // The designs that exist for comparison have models too.
+        // Designs that exist only for comparison have models, too.
         if text.lines().any(|line| line.starts_with("lab = ")) {
             command.args(["--features", "lab"]);
         }
@@ -151,9 +156,9 @@ fn models(report: &mut Report) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The queues are the unsafe code that neither switches stacks nor calls the kernel.
+/// Runs the queues under Miri. Their unsafe code neither switches stacks nor makes system calls.
 fn miri(report: &mut Report) -> Result<(), Failure> {
-    // Miri interprets std from its sources (rust-src), which it builds once.
+    // Miri interprets std from its sources (component rust-src), which it builds once.
     if !quiet(Command::new("cargo").args(["+nightly", "miri", "setup"])) {
         report.skip("miri kumihimo-queue", "no Miri: rustup +nightly component add miri rust-src");
         return Ok(());
@@ -177,12 +182,12 @@ fn sanitizers(report: &mut Report) -> Result<(), Failure> {
     }
     report.skip(
         "thread-sanitizer of events, runtime, sync, io, tests",
-        "std is not instrumented (HACKING.md, \"Sanitizers\"); loom models stand in",
+        "std is not instrumented (CONTRIBUTING.md, \"Sanitizers\"); loom models replace it",
     );
     Ok(())
 }
 
-/// The manifests of the folders in `folder`, in the order of their names.
+/// Manifests of the packages in `folder`, in the order of their names.
 fn manifests_below(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
     let entries = std::fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     let manifests = entries.flatten().map(|entry| entry.path().join("Cargo.toml"));
@@ -201,7 +206,7 @@ fn works(arguments: &[&str]) -> bool {
     quiet(&mut cargo(arguments))
 }
 
-/// Whether a command succeeds; what it prints is dropped.
+/// Returns whether a command succeeds. Its output is discarded.
 fn quiet(command: &mut Command) -> bool {
     let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())

@@ -1,4 +1,4 @@
-//! The error type of all chores.
+//! Error type of all subcommands.
 
-/// An error that ends a chore, in words.
+/// An error that ends a subcommand, as text.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;

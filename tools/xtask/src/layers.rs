@@ -1,4 +1,4 @@
-//! `cargo xtask layers`: checks which way the imports inside each crate run (`scripts/layers` calls
+//! `cargo xtask layers`: checks the direction of imports inside each crate (`scripts/layers` calls
 //! it).
 //!
 //! The graph has a node for each source file that is a module, and an edge for each import of an
@@ -6,14 +6,15 @@
 //! - Paths in code, in macro arguments and in macro definitions count, not only `use`.
 //! - A path through a re-export leads to the module that defines the item.
 //! - `mod child;` and a re-export of a descendant's item are no imports.
-//! - Code under `cfg(test)` or `cfg(loom)`, and modules named `tests`, are left out.
-//! - Method calls are invisible: their target depends on types.
+//! - Code under `cfg(test)` or `cfg(loom)`, and modules named `tests`, are ignored.
+//! - Method calls are ignored, because their targets depend on types.
 //!
 //! Rules:
-//! - In a crate whose rooms (top-level modules) `layers.txt` lists from low to high, no import runs
-//!   from a lower room to a higher one. The crate's root is above all rooms.
-//! - The number of circles of modules in all crates, and the size of the largest, equal the budget
-//!   in `layers.txt`. A lower value fails too, until the budget is lowered: it never rises again.
+//! - `layers.txt` lists the rooms (top-level modules) of some crates from low to high. In such a
+//!   crate, no import runs from a lower room to a higher one. The crate's root is above all rooms.
+//! - The number of circles of modules in all crates, and the size of the largest, must equal the
+//!   budget in `layers.txt`. A lower value fails as well, until the budget is lowered: the budget
+//!   never rises.
 
 mod circles;
 mod graph;
@@ -36,12 +37,12 @@ use rooms::{LAYERS, Layers};
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Print the imports between the modules of a crate: its folder, the folder's name or the
-    /// package's
+    /// Print the imports between the modules of a crate, given by its directory, the directory's
+    /// name or the package's name
     #[arg(long, value_name = "CRATE")]
     graph: Option<String>,
-    /// Print the circles of modules and the imports whose removal breaks them, in all crates or in
-    /// one
+    /// Print the circles of modules and the imports whose removal breaks them, in one crate or in
+    /// all
     #[arg(long, value_name = "CRATE", num_args = 0..=1, default_missing_value = "")]
     circles: Option<String>,
     /// Lower the budget to the current values
@@ -75,7 +76,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(u8::from(!findings.is_empty())))
 }
 
-/// Adds the check to a report as one step.
+/// Runs the check as a step of a report.
 pub fn check(report: &mut Report) -> Result<(), Failure> {
     let mut layers = workspace::cargo();
     report.run_step("layers", layers.args(["run", "--quiet", "-p", "xtask", "--", "layers"]))
@@ -102,7 +103,7 @@ fn selected<'a>(graphs: &'a [Graph], name: &str) -> Result<Vec<&'a Graph>, Failu
     let name = name.trim_end_matches('/');
     let of: Vec<_> = graphs.iter().filter(|graph| graph.is_called(name)).collect();
     if of.is_empty() {
-        return Err(format!("layers: no crate of the workspace is called {name}").into());
+        return Err(format!("layers: the workspace has no crate {name}").into());
     }
     Ok(of)
 }

@@ -9,10 +9,10 @@ use crate::Failure;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Relate the count to this reduction of run time, in per cent, from one VP to two
+    /// Relate the count to this reduction of run time, in percent, from one VP to two
     #[arg(long, value_name = "PERCENT", value_parser = per_cent, allow_negative_numbers = true, conflicts_with = "results")]
     reduction: Option<f64>,
-    /// Relate the count to the rows.jsonl in this directory, which `kumi bench resources` wrote
+    /// Relate the count to rows.jsonl in this directory, written by `kumi bench resources`
     /// [default: lab/results/resources]
     #[arg(long, value_name = "DIR")]
     results: Option<PathBuf>,
@@ -25,7 +25,7 @@ fn per_cent(text: &str) -> Result<f64, String> {
         .ok_or_else(|| "not a number".to_owned())
 }
 
-/// Prints the counts by crate, then the time saved for each line that touches locking.
+/// Prints the counts by crate, and the time saved for each line that touches locking.
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     let root = sources().ok_or("the source tree has moved since this program was built")?;
     let table = Table::count(&root)?;
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reduction_may_be_a_fraction_or_negative() {
+    fn reduction_may_be_a_fraction_or_negative() {
         for (text, value) in [("12.5", 12.5), ("-7", -7.0)] {
             assert_eq!(parse(&["--reduction", text]).expect("accepted").reduction, Some(value));
         }

@@ -1,23 +1,25 @@
-//! `cargo xtask`: the project's own chores. `make` and `.ci/run` call it; nothing of it is part of
+//! `cargo xtask`: the project's development tasks, called by `make` and `.ci/run`. Not a part of
 //! the product.
 //!
-//! Each subcommand is a module of the same name. Shell scripts call it wherever text has to be
-//! counted or parsed, because the dialects of awk, sed and sort differ between machines.
+//! Each subcommand is a module of the same name. Shell scripts call it to count or parse text,
+//! because the dialects of awk, sed and sort differ between machines.
 
 mod bench_check;
-mod built_tool;
 mod cargo_test;
 mod check;
+mod docs;
 mod failure;
 mod layers;
 mod locking;
 mod msrv;
 mod packaging;
+mod picture;
 mod portable;
 mod prose;
 mod report;
 mod stress;
 mod test;
+mod tools;
 mod workspace;
 
 use std::process::ExitCode;
@@ -27,11 +29,15 @@ use clap::Parser;
 pub use failure::Failure;
 
 #[derive(Parser)]
-#[command(name = "cargo xtask", about = "The project's own chores", arg_required_else_help = true)]
+#[command(
+    name = "cargo xtask",
+    about = "The project's development tasks",
+    arg_required_else_help = true
+)]
 enum Command {
-    /// Compare the current tree with a commit: two builds in turn on twenty named rows
+    /// Compare the current tree with a commit: alternating runs of both builds on twenty named rows
     BenchCheck(bench_check::Args),
-    /// Count the lines that touch locking, as table 1 of the paper on localised locks (P3) does
+    /// Count the lines that touch locking, like table 1 of the paper on localised locks (P3)
     Locking(locking::Args),
     /// Check that the crate `kumihimo` compiles for other targets, and run the unit tests on musl
     Portable(portable::Args),
@@ -39,7 +45,7 @@ enum Command {
     Msrv,
     /// Check the language of comments, messages and names against a budget that only falls
     Prose(prose::Args),
-    /// Check which way the imports inside each crate run, and count circles of modules
+    /// Check the direction of imports inside each crate, and count circles of modules
     Layers(layers::Args),
     /// Build every crate that can be published from its package alone
     Package,
@@ -47,13 +53,17 @@ enum Command {
     Deb,
     /// Build the image of Containerfile, where podman, buildah or docker runs
     Container,
-    /// Format, lints and documentation
+    /// Build the reference of the API and the book
+    Docs,
+    /// Draw `kumi top` over a busy program, for README and book
+    Picture(picture::Args),
+    /// Run the checks that take a few minutes: format, lints and documentation
     Lint,
-    /// Everything that must hold before a change is handed in
+    /// Run all checks and all suites
     Check,
     /// Run every suite, and one row of the matrix of fallbacks
     Test(test::Args),
-    /// Run every test suite over and over beside busy processes, and name what fails
+    /// Run every test suite repeatedly beside busy processes, and report failures
     Stress(stress::Args),
     /// A busy process of `stress`
     #[command(hide = true)]
@@ -71,6 +81,8 @@ fn main() -> ExitCode {
         Command::Package => packaging::package(),
         Command::Deb => packaging::deb(),
         Command::Container => packaging::container(),
+        Command::Docs => docs::run(),
+        Command::Picture(args) => picture::run(&args),
         Command::Lint => check::lint(),
         Command::Check => check::run(),
         Command::Test(args) => test::run(&args),

@@ -1,9 +1,9 @@
 //! Checks the minimum Rust version that Cargo.toml states.
 //!
-//! - No dependency states a newer one.
-//! - The whole workspace compiles with that toolchain, which rustup installs if need be. Where
-//!   rustup or the network is absent, this counts as skipped, and clippy's lint on newer API of
-//!   the standard library stands in; the lint does not see newer language features.
+//! - No dependency requires a newer one.
+//! - The whole workspace compiles with that toolchain, which rustup installs if necessary. Without
+//!   rustup or a network, this step is skipped. Then clippy's lint on newer API of the standard
+//!   library replaces it; the lint does not detect newer language features.
 
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::report::Report;
 use crate::{Failure, workspace};
 
-/// The version that Cargo.toml states, as in `1.88`.
+/// The version in Cargo.toml, for example `1.88`.
 const STATED: &str = env!("CARGO_PKG_RUST_VERSION");
 
 /// Prints `N passed, N failed, N skipped` last.
@@ -23,7 +23,7 @@ pub fn run() -> Result<ExitCode, Failure> {
     Ok(report.finish())
 }
 
-/// Adds its steps to `report`.
+/// Adds the steps to `report`.
 pub fn check(report: &mut Report) -> Result<(), Failure> {
     dependencies(report)?;
     match toolchain()? {
@@ -81,15 +81,15 @@ fn lint(report: &mut Report) -> Result<(), Failure> {
     report.run_step("newer API of the standard library", &mut clippy)
 }
 
-/// How the stated toolchain is reached.
+/// The way to run the stated toolchain.
 enum Toolchain {
-    /// It is the one that runs this program.
+    /// The toolchain that runs this program.
     Own,
     /// `rustup run`.
     Rustup,
 }
 
-/// Finds or installs the stated toolchain; the inner error is why there is none.
+/// Finds or installs the stated toolchain. The inner error is the reason if there is none.
 fn toolchain() -> Result<Result<Toolchain, String>, Failure> {
     let own = Command::new("rustc").arg("--version").output()?;
     let own = String::from_utf8_lossy(&own.stdout).split(' ').nth(1).and_then(parse);
@@ -110,17 +110,17 @@ fn toolchain() -> Result<Result<Toolchain, String>, Failure> {
     }
     let complaints = String::from_utf8_lossy(&installed.stderr);
     let why =
-        complaints.lines().find(|line| line.starts_with("error")).unwrap_or("it does not say why");
+        complaints.lines().find(|line| line.starts_with("error")).unwrap_or("it printed no error");
     Ok(Err(format!("rustup could not install Rust {STATED}: {why}")))
 }
 
-/// Whether `rustup toolchain list` has the stated version.
+/// Returns whether `rustup toolchain list` contains the stated version.
 fn is_installed(list: &str) -> bool {
     let mut versions = list.lines().filter_map(|line| parse(line.split_once('-')?.0));
     versions.any(|version| Some(version) == parse(STATED))
 }
 
-/// Packages of `cargo metadata` that state a newer version than this project.
+/// Packages of `cargo metadata` that require a newer version than this project.
 fn newer(metadata: &Value) -> Vec<(&str, &str)> {
     let packages = metadata["packages"].as_array().map_or(&[][..], Vec::as_slice);
     let stated = packages
@@ -129,7 +129,7 @@ fn newer(metadata: &Value) -> Vec<(&str, &str)> {
     stated.filter(|(_, version)| parse(version) > parse(STATED)).collect()
 }
 
-/// Major, minor and patch number, the last one 0 if it is left out.
+/// Major, minor and patch number. A missing patch number is 0.
 fn parse(version: &str) -> Option<[u32; 3]> {
     let mut numbers = [0; 3];
     let mut parts = version.split('.');
@@ -142,7 +142,7 @@ fn parse(version: &str) -> Option<[u32; 3]> {
     parts.next().is_none().then_some(numbers)
 }
 
-/// The releases that differ in the patch number only.
+/// Major and minor number.
 fn series([major, minor, _]: [u32; 3]) -> (u32, u32) {
     (major, minor)
 }
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dependency_that_needs_more_is_named() {
+    fn dependency_that_requires_a_newer_version_is_named() {
         let packages = json!([
             { "name": "old", "rust_version": "1.56.0" },
             { "name": "same", "rust_version": STATED },
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn an_installed_toolchain_is_recognised_by_its_version() {
+    fn installed_toolchain_is_recognised_by_its_version() {
         assert!(is_installed(&format!(
             "stable-x86_64-unknown-linux-gnu (active)\n{STATED}-x86_64-unknown-linux-gnu\n"
         )));

@@ -15,11 +15,17 @@ use std::time::Instant;
 use serde_json::Value;
 
 use crate::Failure;
-use crate::built_tool::{CARGO_DEB, CARGO_SEMVER_CHECKS};
 use crate::report::Report;
+use crate::tools::Tool;
 use crate::workspace::{self, program};
 
 mod start;
+
+/// Builds Debian packages.
+const CARGO_DEB: Tool = Tool { name: "cargo-deb", version: "3.8.0", options: &[] };
+/// Finds breaking changes of a public interface.
+const CARGO_SEMVER_CHECKS: Tool =
+    Tool { name: "cargo-semver-checks", version: "0.51.0", options: &[] };
 
 /// The release whose public interface must stay compatible.
 const BASELINE: &str = "v0.2.0";

@@ -6,14 +6,14 @@ use std::process::{Command, ExitCode, Stdio};
 use crate::report::Report;
 use crate::{Failure, cargo_test, workspace};
 
-/// Targets on which `kumihimo` has to compile.
+/// Targets for which `kumihimo` must compile.
 const TARGETS: [&str; 3] =
     ["aarch64-unknown-linux-gnu", "x86_64-unknown-linux-musl", "aarch64-apple-darwin"];
 
-/// The target whose executables run here although its C library is another one.
+/// Target with another C library whose executables run on this machine.
 const MUSL: &str = "x86_64-unknown-linux-musl";
 
-/// Crates whose unit tests have to pass there.
+/// Crates whose unit tests must pass on musl.
 const TESTED: [&str; 16] = [
     "kumihimo",
     "kumihimo-arbiter",
@@ -35,12 +35,12 @@ const TESTED: [&str; 16] = [
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Targets to check; by default all that have to compile
+    /// Targets to check; by default all that must compile
     targets: Vec<String>,
-    /// Do not let rustup install a missing standard library
+    /// Do not install a missing standard library with rustup
     #[arg(long)]
     offline: bool,
-    /// Leave out the unit tests on musl
+    /// Skip the unit tests on musl
     #[arg(long)]
     check_only: bool,
 }
@@ -69,7 +69,7 @@ pub fn check_all(report: &mut Report) -> Result<(), Failure> {
 fn check(report: &mut Report, target: &str, offline: bool) -> Result<(), Failure> {
     let name = format!("kumihimo compiles for {target}");
     if !has_std(target, offline)? {
-        report.skip(&name, "rustup brings no standard library for it here");
+        report.skip(&name, "its standard library cannot be installed with rustup");
         return Ok(());
     }
     let mut cargo = workspace::cargo();
@@ -84,7 +84,7 @@ pub fn test_musl(report: &mut Report) -> Result<(), Failure> {
         return Ok(());
     }
     if !has_std(MUSL, false)? {
-        report.skip(&name, "rustup brings no standard library for it here");
+        report.skip(&name, "its standard library cannot be installed with rustup");
         return Ok(());
     }
     let mut cargo = workspace::cargo();
@@ -93,7 +93,7 @@ pub fn test_musl(report: &mut Report) -> Result<(), Failure> {
     cargo_test::suite(report, &name, &mut cargo)
 }
 
-/// Whether the standard library of `target` is installed, after an attempt to install it.
+/// Installs the standard library of `target` if necessary. Returns whether it is available.
 fn has_std(target: &str, offline: bool) -> Result<bool, Failure> {
     if is_installed(target)? {
         return Ok(true);
@@ -111,13 +111,13 @@ fn is_installed(target: &str) -> Result<bool, Failure> {
     let printed =
         Command::new(rustc).args(["--print", "target-libdir", "--target", target]).output()?;
     if !printed.status.success() {
-        return Err(format!("rustc does not know the target {target}").into());
+        return Err(format!("rustc does not support the target {target}").into());
     }
     let directory = String::from_utf8(printed.stdout)?;
     Ok(has_core(Path::new(directory.trim())))
 }
 
-/// Whether a target's library directory holds libcore, and not only the linker's own files.
+/// Returns whether a target's library directory contains libcore, and not only the linker's files.
 fn has_core(directory: &Path) -> bool {
     std::fs::read_dir(directory).is_ok_and(|files| {
         files.flatten().any(|file| file.file_name().to_string_lossy().starts_with("libcore-"))
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_standard_library_of_this_machine_is_found() {
+    fn standard_library_of_this_machine_is_found() {
         assert!(
             is_installed(&format!("{}-unknown-linux-gnu", std::env::consts::ARCH))
                 .expect("rustc runs")
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_without_libcore_is_no_standard_library() {
+    fn directory_without_libcore_has_no_standard_library() {
         assert!(!has_core(Path::new("/nonexistent")));
         assert!(!has_core(Path::new("/proc/self")));
     }

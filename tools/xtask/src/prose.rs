@@ -29,7 +29,7 @@ type Counts = BTreeMap<(Rule, String), usize>;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Print every finding below these paths, whatever the budget allows
+    /// Print all findings below these paths, without a comparison with the budget
     paths: Vec<String>,
     /// Lower the budget to the current counts
     #[arg(long)]
@@ -67,7 +67,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(u8::from(!text.is_empty())))
 }
 
-/// Adds the check to a report as one step.
+/// Runs the check as a step of a report.
 pub fn check(report: &mut Report) -> Result<(), Failure> {
     let mut prose = workspace::cargo();
     report.run_step("prose", prose.args(["run", "--quiet", "-p", "xtask", "--", "prose"]))
@@ -79,7 +79,7 @@ fn sources() -> Result<Vec<(String, String)>, Failure> {
     if !listed.status.success() {
         return Err("prose: git ls-files failed: the sources are not in a git repository".into());
     }
-    // A deleted file is listed until the deletion is committed.
+    // git lists a deleted file until the deletion is committed.
     // The rules themselves name what they refuse.
     let is_rule = |file: &str| file.starts_with("tools/xtask/src/prose/");
     let read = |file: &str| {
@@ -89,7 +89,7 @@ fn sources() -> Result<Vec<(String, String)>, Failure> {
     not_empty(files.lines().filter(|file| !is_rule(file)).filter_map(read).collect())
 }
 
-/// Refuses to check nothing.
+/// Fails if there is no source, which would make every check pass.
 fn not_empty(sources: Vec<(String, String)>) -> Result<Vec<(String, String)>, Failure> {
     if sources.is_empty() {
         return Err("prose: git ls-files lists no Rust sources".into());
@@ -112,7 +112,7 @@ fn wrap_all() -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The first two folders of a path: a crate.
+/// The first two directories of a path, which identify a crate.
 fn folder(file: &str) -> String {
     file.split('/').take(2).collect::<Vec<_>>().join("/")
 }
@@ -125,7 +125,7 @@ fn counts(all: &[Finding]) -> Counts {
     counts
 }
 
-/// Lines of `rule folder count`.
+/// Parses lines of `rule folder count`.
 fn parse(text: &str) -> Result<Counts, Failure> {
     let of = |line: &str| {
         let [rule, folder, count] = line.split(' ').collect::<Vec<_>>()[..] else { return None };
@@ -139,7 +139,7 @@ fn parse(text: &str) -> Result<Counts, Failure> {
         .collect()
 }
 
-/// What must change, in words. Empty if the counts equal the budget.
+/// Description of all deviations; empty if the counts equal the budget.
 fn compare(all: &[Finding], has: &Counts, budget: &Counts) -> String {
     let mut text = String::new();
     let both = has.keys().chain(budget.keys()).collect::<std::collections::BTreeSet<_>>();

@@ -1,4 +1,4 @@
-//! Counts of suites and steps, and the closing line `N passed, N failed, N skipped`.
+//! Counts of suites and steps, and the summary line `N passed, N failed, N skipped`.
 
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
@@ -21,13 +21,13 @@ impl Counts {
         self.skipped += other.skipped;
     }
 
-    /// Whether nothing ran, nor said that it cannot run.
+    /// Returns whether no test ran or was skipped.
     fn is_empty(self) -> bool {
         self == Self::default()
     }
 }
 
-/// Sums over what has ended.
+/// Results of completed suites and steps.
 #[derive(Debug, Default)]
 pub struct Report {
     lines: Vec<Line>,
@@ -38,18 +38,18 @@ struct Line {
     name: String,
     kind: Kind,
     counts: Counts,
-    /// The sum over the programs of a suite. They run side by side: the sums of all suites are more
-    /// than the whole run takes.
+    /// Sum over the programs of a suite. Programs run concurrently, so the sum over all suites
+    /// exceeds the duration of the run.
     time: Duration,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Kind {
-    /// Counts tests.
+    /// A suite, which counts tests.
     Suite,
-    /// Passes or fails as a whole.
+    /// A step, which passes or fails as a whole.
     Step,
-    /// Cannot be done on this machine, and why.
+    /// A step that is impossible on this machine, with the reason.
     Skip(String),
 }
 
@@ -71,7 +71,8 @@ impl Report {
         self.line(name, Kind::Step, Counts { passed, failed, skipped: 0 }, time);
     }
 
-    /// Runs `command` as a step, with its output on this program's. Blocks the kernel thread.
+    /// Runs `command` as a step, with its output on this program's streams. Blocks the kernel
+    /// thread.
     pub fn run_step(&mut self, name: &str, command: &mut Command) -> Result<(), Failure> {
         println!("== {name}");
         let begun = Instant::now();
@@ -80,7 +81,7 @@ impl Report {
         Ok(())
     }
 
-    /// Adds something that cannot be done on this machine.
+    /// Adds a step that is impossible on this machine.
     pub fn skip(&mut self, what: &str, why: &str) {
         println!("[skip] {what}: {why}");
         let counts = Counts { skipped: 1, ..Counts::default() };
@@ -91,7 +92,7 @@ impl Report {
         self.lines.push(Line { name: name.to_owned(), kind, counts, time });
     }
 
-    /// All counts. A suite in which no test ran proves nothing: it counts as one failure.
+    /// All counts. A suite without any test counts as one failure, because it checks nothing.
     fn sums(&self) -> Counts {
         let mut sums = Counts::default();
         for line in &self.lines {
@@ -101,7 +102,7 @@ impl Report {
         sums
     }
 
-    /// Prints a line for each suite and step, then the closing line. The exit code is 0 if
+    /// Prints a line for each suite and step, then the summary line. The exit code is 0 if
     /// something passed and nothing failed.
     pub fn finish(&self) -> ExitCode {
         for line in &self.lines {

@@ -1,8 +1,7 @@
-//! `cargo xtask stress`: every suite over and over, in random order, on a busy machine.
+//! `cargo xtask stress`: runs every suite repeatedly, in random order, on a busy machine.
 //!
-//! A defect that depends on timing appears where threads lose their cores at any moment and for
-//! long. Each run gets a random seed of its own. The closing lines name the tests, seeds and logs
-//! of the runs that failed.
+//! Timing-dependent defects appear when threads lose their cores at random moments for long. Each
+//! run gets a random seed. The summary names the tests, seeds and logs of failed runs.
 
 mod load;
 
@@ -19,20 +18,20 @@ use load::Load;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// How long to go on; the suite that runs at the end is finished
+    /// Duration in minutes; the suite that is running at the end is completed
     #[arg(long, default_value_t = 30)]
     minutes: u64,
-    /// Busy processes per core
+    /// Busy processes for each core
     #[arg(long, default_value_t = 4)]
     load: usize,
-    /// The seed from which the order and the seeds of all runs are drawn
+    /// Seed of the order and of the seeds of all runs
     #[arg(long)]
     seed: Option<u64>,
-    /// Only programs whose `package/target` contains one of these
+    /// Run only programs whose `package/target` contains one of these
     only: Vec<String>,
 }
 
-/// Builds all suites, runs them beside the load, and names those that failed.
+/// Builds all suites, runs them beside the load, and reports failures.
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     let mut suites = binaries::build(&["--workspace", "--tests"])?;
     if !args.only.is_empty() {
@@ -57,8 +56,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(report.finish())
 }
 
-/// Runs the suites in random order, all of them before any of them again. Returns what failed
-/// beside the counts.
+/// Runs all suites in random order, again and again. Returns the counts and the failures.
 fn run_until(end: Instant, suites: &[Binary], seed: u64) -> Result<(Report, Vec<String>), Failure> {
     let mut random = Random(seed);
     let (mut report, mut failures) = (Report::default(), Vec::new());
@@ -91,13 +89,13 @@ fn run_until(end: Instant, suites: &[Binary], seed: u64) -> Result<(Report, Vec<
     Ok((report, failures))
 }
 
-/// Program, tests, seed and log of a run that failed.
+/// Program, tests, seed and log of a failed run.
 fn name(ended: &Ended, seed: u64) -> String {
     let (program, tests) = (ended.job.binary.name(), ended.failed_tests.join(", "));
     format!("{program}: {tests}: KUMI_SEED={seed}: {}", ended.log.display())
 }
 
-/// A number that differs from process to process.
+/// A number that differs between processes.
 fn random_number() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     std::collections::hash_map::RandomState::new().build_hasher().finish()

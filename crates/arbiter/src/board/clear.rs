@@ -1,4 +1,4 @@
-//! Gives back what a row held: its cores, its places among the waiters.
+//! Releases the cores of a row, and its entries among the waiters.
 
 use std::sync::atomic::Ordering;
 
@@ -7,8 +7,8 @@ use crate::row::{Cell, Reach, SleepMode};
 use crate::slot::{BoardAccess, CORES, SlotProtocol, VpId};
 
 impl BoardLayout {
-    /// For the holder of the lock of a row: no VP of it is in the row, holds a core, or waits for
-    /// one.
+    /// Empties a row: removes its VPs from all cells, cores and wait sets. The caller holds the
+    /// row's lock.
     pub(crate) fn clear(&self, row: u16) {
         let record = &self.records[usize::from(row)];
         for word in [&record.pid, &record.vps, &record.overridden, &record.reason, &record.listener]
@@ -31,8 +31,8 @@ impl BoardLayout {
     }
 }
 
-/// For a process that gives cores back: the receiver is called by its word; one that waits for
-/// descriptors looks by itself in time.
+/// Board access of a process that reclaims cores. It wakes a receiver through its cell's futex; a
+/// receiver that sleeps on descriptors notices the core at its next timed check.
 struct FutexWaker<'a>(&'a BoardLayout);
 
 impl BoardAccess for FutexWaker<'_> {

@@ -1,13 +1,13 @@
-//! Detects processes that write over the board where they must not.
+//! Detects processes that write to reserved parts of the board.
 //!
-//! A word on the board does not say which process wrote it. But a part of the file is unused: no
-//! address space reads or writes there: the canary. If it is not zero, a process corrupts the
-//! board; the kernel records in which processes a page of it was ever touched, since it is in their
-//! page tables (proc_pid_pagemap(5)). The detector reads the page by a system call, and is not
-//! among them.
+//! A word on the board does not identify the process that wrote it. Therefore part of the file, the
+//! canary, is reserved: no address space reads or writes it. If it is not zero, some process
+//! corrupts the board. The page tables of each process record whether it ever touched a page of the
+//! canary (proc_pid_pagemap(5)). The detector reads the page with a system call, so its own page
+//! tables stay unaffected.
 //!
-//! A process that locks all its memory has every page in its page tables, and is not suspected. One
-//! that corrupts only other parts is not detected.
+//! A process that locks all its memory has every page in its page tables and is not suspected. A
+//! process that corrupts only other parts of the board is not detected.
 
 use std::fs::{self, File};
 use std::os::fd::AsFd;
@@ -16,24 +16,25 @@ use std::path::Path;
 
 use crate::board::layout::{CANARY_PAGE, PAGE};
 
-/// In an entry of /proc/PID/pagemap: in memory, or swapped out.
+/// Bits of a /proc/PID/pagemap entry: page present, or page swapped.
 const IS_THERE: u64 = 0b11 << 62;
 
-/// Whether any process wrote to the canary.
+/// Returns whether any process has written to the canary.
 pub(crate) fn is_corrupted(board: impl AsFd) -> bool {
     let mut page = [0; PAGE];
     let read = rustix::io::pread(board, &mut page, CANARY_PAGE as u64).unwrap_or(0);
     page[..read].iter().any(|&byte| byte != 0)
 }
 
-/// Zeroes the canary. By a system call, which leaves the caller's page tables untouched: the caller
-/// must not be suspected itself.
+/// Zeroes the canary with a system call, which leaves the caller's page tables untouched. Otherwise
+/// the detector would suspect the caller.
 pub(crate) fn clear_canary(board: impl AsFd) {
-    // Where it fails it remains as it is: a search may then find no culprit.
+    // On an error the canary keeps its content, and a later search may find no writer.
     let _ = rustix::io::pwrite(board, &[0; PAGE], CANARY_PAGE as u64);
 }
 
-/// The processes that touched the canary, and their names, as far as the caller may read /proc.
+/// Returns the pid and name of each process that touched the canary, as far as the caller may read
+/// /proc.
 pub(crate) fn find_writers(path: &Path, inode: u64) -> Vec<(u32, String)> {
     let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
     let pids = processes.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -64,9 +65,9 @@ fn has_touched(pid: u32, path: &Path, inode: u64) -> Option<bool> {
     Some(u64::from_ne_bytes(entry) & IS_THERE != 0 && !locked)
 }
 
-/// Address of the canary page, if this line of /proc/PID/maps describes a mapping of the board
-/// that has it. By inode and file name: the device is another one there than stat(2) says, on some
-/// file systems.
+/// Returns the address of the canary page, if this line of /proc/PID/maps describes a mapping of
+/// the board that contains it. Compares inode and file name only: on some file systems the device
+/// number differs from that of stat(2).
 fn page_in(line: &str, path: &Path, inode: u64) -> Option<u64> {
     let mut fields = line.split_ascii_whitespace();
     let (begin, end) = fields.next()?.split_once('-')?;
@@ -99,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_maps() {
+    fn canary_page_is_found_in_maps() {
         let board = Path::new("/run/user/0/kumihimo/board");
         let at = 0x7f00_0000_0000 + CANARY_PAGE as u64;
         let line = |begin: &str, offset: &str, inode: u32, name: &str| {

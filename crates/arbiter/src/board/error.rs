@@ -1,32 +1,32 @@
-//! What can keep an address space from a board. It then goes on without one: its priorities hold
-//! inside it, and not against others.
+//! Errors of joining the board. The process continues without arbitration: its priorities apply
+//! inside the process only.
 
 use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
-/// Why a board is not used.
+/// Why a board cannot be used.
 #[derive(Debug)]
 pub enum Error {
-    /// What stands at the path is not a board that may be trusted: a symbolic link, another user's,
-    /// writable by others, no file, or of other contents.
+    /// The file at the path is not a trustworthy board. Reasons: a symbolic link, another owner,
+    /// write permission for other users, not a regular file, or other contents.
     Untrusted(PathBuf, String),
-    /// A board of another version of Kumihimo.
+    /// The board was created by another version of Kumihimo.
     Version {
-        /// Where it is.
+        /// Path of the board.
         path: PathBuf,
-        /// The version that it has.
+        /// Version of the board.
         found: u32,
-        /// The version that this program knows.
+        /// Version that this program supports.
         known: u32,
     },
     /// The file system has no room for a board.
     Full(PathBuf, io::Error),
     /// All rows are taken, or the address space has more virtual processors than a row has cells.
     NoRoom(PathBuf, String),
-    /// The process that makes the board or claims a row did not finish in time: it is stopped,
-    /// perhaps.
+    /// The process that creates the board or claims a row did not finish in time; it may be
+    /// stopped.
     Busy(PathBuf),
-    /// Anything else that the system refused.
+    /// Any other error of the operating system.
     Io(PathBuf, io::Error),
 }
 
@@ -48,17 +48,17 @@ impl fmt::Display for Error {
         const OR_ELSE: &str = "or set KUMI_ARBITER to another path or to none";
         match self {
             Error::Untrusted(path, what) => {
-                write!(f, "board {}: {what}, and is not used: remove it, {OR_ELSE}", path.display())
+                write!(f, "board {} is not used: {what}: remove it, {OR_ELSE}", path.display())
             }
             Error::Version { path, found, known } => write!(
                 f,
-                "board {} is of version {found}, this program knows version {known}: end the programs that use it and remove it, {OR_ELSE}",
+                "board {} has version {found}, this program supports version {known}: end the programs that use it and remove it, {OR_ELSE}",
                 path.display()
             ),
             Error::Full(path, e) => {
                 write!(
                     f,
-                    "board {}: no room in its file system ({e}): make room, {OR_ELSE}",
+                    "board {}: no space on its file system ({e}): free some space, {OR_ELSE}",
                     path.display()
                 )
             }
@@ -67,7 +67,7 @@ impl fmt::Display for Error {
             }
             Error::Busy(path) => write!(
                 f,
-                "board {}: another process keeps it locked; it is stopped, perhaps: continue or end it, {OR_ELSE}",
+                "board {}: another process holds its lock and may be stopped: continue or end that process, {OR_ELSE}",
                 path.display()
             ),
             Error::Io(path, e) => write!(f, "board {}: {e}", path.display()),

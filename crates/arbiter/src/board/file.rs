@@ -1,10 +1,10 @@
-//! The board's file: made, checked and mapped.
+//! Creates, checks and maps the board's file.
 //!
-//! Only its owner may write it, so a process that can write nonsense there could also signal or
-//! trace its owner's processes: a board keeps mistakes and crashes of one program from the others,
-//! and is no border between users. For the same reason it does not guard against its file being cut
-//! short, by which every process that then touches it would be ended by SIGBUS; that there be no
-//! such end because the file system is full, all of it is allocated when it is made.
+//! Only the owner of the board can write to it, and such a process could also signal or trace the
+//! owner's other processes. A board therefore protects programs from mistakes and crashes of other
+//! programs, but is no security boundary between users. It also does not protect against truncation
+//! of the file, after which every access raises SIGBUS. All blocks are allocated at creation, so
+//! that a full file system cannot cause SIGBUS.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -22,12 +22,12 @@ use crate::board::layout::{BoardLayout, MAGIC, SIZE, VERSION};
 use crate::board::locks::{self, Locks};
 use crate::rules::feedback::Rule;
 
-/// Nobody makes a board for longer, unless it is stopped just there.
+/// Maximum time to wait while another process creates the board.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Modes by which others than the owner may write.
+/// Mode bits that let other users write.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
-/// A board, open and mapped.
+/// Open and mapped board.
 #[derive(Debug)]
 pub struct Board {
     map: Map,
@@ -36,14 +36,13 @@ pub struct Board {
 }
 
 impl Board {
-    /// The board at `path`, which is made if there is none.
+    /// Opens the board at `path`, creating it if it does not exist.
     ///
-    /// Blocks its kernel thread while another process makes the board, for one second at most.
+    /// Blocks the kernel thread while another process creates the board, for at most one second.
     ///
     /// # Errors
-    /// [`Error`]: what is there is a symbolic link, another user's, writable by others, no file, of
-    /// another size, version or content; there is no room; somebody keeps it locked. Nothing is
-    /// then changed.
+    /// Returns an [`Error`] if the file is not a trustworthy board of this version, if there is no
+    /// space, or if another process holds its lock too long. The file is then unchanged.
     pub fn open(path: &Path) -> Result<Board, Error> {
         let file = opened(path, File::options().read(true).write(true).create(true).mode(0o600))?;
         let fd = OwnedFd::from(file);
@@ -54,25 +53,25 @@ impl Board {
         Ok(Board { map, locks: Locks::new(fd), path: path.to_owned() })
     }
 
-    /// Where it is.
+    /// Returns the path of the board.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The rule of feedback for *all* address spaces at this board, from now on and as long as its
-    /// file is there; None: none.
+    /// Sets the feedback rule for *all* address spaces at this board, until it is changed or the
+    /// file is removed. `None` disables feedback.
     pub fn set_feedback(&self, rule: Option<Rule>) {
         self.layout().header.feedback.store(rule.map_or(0, Rule::packed), Ordering::Relaxed);
     }
 
-    /// See [`set_feedback`](Board::set_feedback).
+    /// Returns the feedback rule; see [`set_feedback`](Board::set_feedback).
     #[must_use]
     pub fn feedback(&self) -> Option<Rule> {
         Rule::unpacked(self.layout().header.feedback.load(Ordering::Relaxed))
     }
 
-    /// Zeroes the canary, which a process that has ended may have overwritten.
+    /// Zeroes the canary, in case that a process that has ended wrote to it.
     pub(crate) fn clear_canary(&self) {
         self.locks.with_file(|file| corruption::clear_canary(file));
     }
@@ -82,15 +81,15 @@ impl Board {
         self.map.layout()
     }
 
-    /// In a fork's child: the board becomes an empty one of its own, at the same place, where it is
-    /// alone. Safe in a signal handler.
+    /// In the child of a fork: replaces the board by an empty private board at the same address.
+    /// Async-signal-safe.
     pub fn forget_in_child(&self) {
         self.map.forget();
         self.locks.forget();
     }
 }
 
-/// The file at `path`, which is as a board has to be from outside.
+/// Opens the file at `path` and checks its type, owner and mode.
 pub(crate) fn opened(path: &Path, how: &mut std::fs::OpenOptions) -> Result<File, Error> {
     let untrusted = |what: &str| Error::untrusted(path, what);
     // O_NONBLOCK: opening a planted pipe must not wait.
@@ -99,24 +98,24 @@ pub(crate) fn opened(path: &Path, how: &mut std::fs::OpenOptions) -> Result<File
         .open(path)
         .map_err(|e| match e.raw_os_error() {
             Some(libc::ELOOP) => untrusted("it is a symbolic link"),
-            Some(libc::EISDIR | libc::ENXIO) => untrusted("it is no file"),
-            Some(libc::EACCES) => untrusted("it is another user's, or of a wrong mode"),
+            Some(libc::EISDIR | libc::ENXIO) => untrusted("it is not a regular file"),
+            Some(libc::EACCES) => untrusted("it belongs to another user, or has a wrong mode"),
             _ => Error::io(path)(e),
         })?;
     let stat = file.metadata().map_err(Error::io(path))?;
     if !stat.is_file() {
-        return Err(untrusted("it is no file"));
+        return Err(untrusted("it is not a regular file"));
     }
     // SAFETY: no arguments; cannot fail.
     let me = unsafe { libc::geteuid() };
     if stat.uid() != me {
         return Err(Error::untrusted(
             path,
-            format!("it belongs to user {} and not to user {me}", stat.uid()),
+            format!("it belongs to user {}, not to user {me}", stat.uid()),
         ));
     }
     if stat.mode() & WRITABLE_BY_OTHERS != 0 {
-        return Err(untrusted("it can be written by others than its owner"));
+        return Err(untrusted("other users can write to it"));
     }
     Ok(file)
 }
@@ -125,7 +124,8 @@ fn size(path: &Path, fd: &OwnedFd) -> Result<u64, Error> {
     Ok(rustix::fs::fstat(fd).map_err(|e| Error::io(path)(e.into()))?.st_size as u64)
 }
 
-/// False: it is empty, or its maker did not finish.
+/// Returns whether the file is a complete board. False if it is empty, or if its creation did not
+/// finish.
 pub(crate) fn is_board(path: &Path, fd: &OwnedFd) -> Result<bool, Error> {
     let length = size(path, fd)?;
     if length == 0 {
@@ -139,7 +139,7 @@ pub(crate) fn is_board(path: &Path, fd: &OwnedFd) -> Result<bool, Error> {
         return Ok(false);
     }
     if read < head.len() || magic != MAGIC {
-        return Err(Error::untrusted(path, "it is no board"));
+        return Err(Error::untrusted(path, "it is not a board"));
     }
     if word(8) != VERSION {
         return Err(Error::Version { path: path.to_owned(), found: word(8), known: VERSION });
@@ -152,16 +152,16 @@ pub(crate) fn is_board(path: &Path, fd: &OwnedFd) -> Result<bool, Error> {
     Ok(true)
 }
 
-/// Makes the board, unless another process does so first. Its magic number comes last: what has
-/// none is not finished.
+/// Creates the board, unless another process does so first. The magic number is written last, so a
+/// file without it is not finished.
 fn make(path: &Path, fd: &OwnedFd) -> Result<(), Error> {
     let begun = Instant::now();
     while !locks::try_lock_file(fd).map_err(Error::io(path))? {
         if begun.elapsed() > PATIENCE {
             return Err(Error::Busy(path.to_owned()));
         }
-        // Not std's, which never ends where signals come faster than the kernel's timer slack
-        // (nanosleep(2)).
+        // Not `std::thread::sleep`, which retries after each signal and never ends if signals
+        // arrive faster than the kernel's timer slack (nanosleep(2)).
         let _ = rustix::thread::nanosleep(&Timespec { tv_sec: 0, tv_nsec: 200_000 });
     }
     let made = made(path, fd);
@@ -173,10 +173,10 @@ fn made(path: &Path, fd: &OwnedFd) -> Result<(), Error> {
     if is_board(path, fd)? {
         return Ok(());
     }
-    // SAFETY: a live descriptor. It returns the error, and does not set errno.
+    // SAFETY: a live descriptor. posix_fallocate(3) returns the error and does not set errno.
     let error = unsafe { libc::posix_fallocate(fd.as_raw_fd(), 0, SIZE as i64) };
     if error != 0 {
-        // So that the next one finds it empty again, and not half allocated.
+        // Truncated, so that the next process finds an empty file and not a partly allocated one.
         let _ = rustix::fs::ftruncate(fd, 0);
         return Err(Error::io(path)(std::io::Error::from_raw_os_error(error)));
     }
@@ -189,17 +189,17 @@ fn made(path: &Path, fd: &OwnedFd) -> Result<(), Error> {
     Ok(())
 }
 
-/// The file, mapped and shared, until it is dropped.
+/// Shared mapping of the file; unmapped on drop.
 #[derive(Debug)]
 pub(crate) struct Map(NonNull<BoardLayout>);
 
-// SAFETY: all that it leads to are atomic words.
+// SAFETY: the mapping consists of atomic words only.
 unsafe impl Send for Map {}
 // SAFETY: as above.
 unsafe impl Sync for Map {}
 
 impl Map {
-    /// The file is at least [`SIZE`] bytes long.
+    /// Maps the file, which must be at least [`SIZE`] bytes long.
     pub(crate) fn new(fd: &OwnedFd, writable: bool) -> std::io::Result<Map> {
         let protection = libc::PROT_READ | if writable { libc::PROT_WRITE } else { 0 };
         // SAFETY: a new mapping of a live descriptor, at an address of the kernel's choice.
@@ -214,17 +214,17 @@ impl Map {
 
     #[inline]
     pub(crate) fn layout(&self) -> &BoardLayout {
-        // SAFETY: mapped for as long as self lives, page-aligned, of this size; every bit pattern
-        // of it is valid, and others change it through atomic words only, or, where they corrupt
-        // it, in ways that no access here takes for anything but a value.
+        // SAFETY: mapped while `self` lives, page-aligned and of this size. Every bit pattern is
+        // valid. Other processes change the memory through atomic words; a corrupting process can
+        // change only values, which every reader here checks.
         unsafe { self.0.as_ref() }
     }
 
-    /// Puts empty memory of this process's own in its place.
+    /// Replaces the mapping by zeroed private memory at the same address.
     fn forget(&self) {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
-        // SAFETY: over our own mapping, which stays readable and writable at the same address:
-        // zeroes are valid there.
+        // SAFETY: MAP_FIXED replaces our own mapping, which stays readable and writable at the same
+        // address; zeroes are valid there.
         unsafe {
             libc::mmap(
                 self.0.as_ptr().cast(),
@@ -240,13 +240,14 @@ impl Map {
 
 impl Drop for Map {
     fn drop(&mut self) {
-        // SAFETY: our own mapping, which nobody borrows any more.
+        // SAFETY: our own mapping, which is no longer borrowed.
         unsafe { libc::munmap(self.0.as_ptr().cast(), SIZE) };
     }
 }
 
 impl Board {
-    /// How many holders were overridden since the board was made, and the process of the last one.
+    /// Returns how many holders were overridden since the board was created, and the pid of the
+    /// last.
     #[must_use]
     pub fn overridden(&self) -> (u32, u32) {
         let word = self.layout().header.overridden.load(Ordering::Relaxed);

@@ -1,10 +1,12 @@
-//! Liveness by the kernel's word: locks on bytes of the board's file, far behind its end.
+//! Liveness of rows, determined by locks on bytes far beyond the end of the board's file.
 //!
-//! A row is held by an *open file description* lock (fcntl(2), F_OFD_SETLK): it goes when the last
-//! descriptor of that opening is closed, however its process ends. Beside it stands a plain record
-//! lock, of which the kernel tells the process id, translated into the pid namespace of the asking
-//! process; it is gone as soon as its process closes *any* descriptor of the file, so it says which
-//! process to signal, and not which ones live.
+//! An *open file description* lock (fcntl(2), F_OFD_SETLK) holds a row. The kernel releases it when
+//! the last descriptor of that open file description is closed, however the process ends.
+//!
+//! Next to it lies a traditional record lock, for which the kernel reports the owner's pid,
+//! translated to the caller's pid namespace. The kernel releases it as soon as its process closes
+//! *any* descriptor of the file. Thus it identifies the process to signal, but not whether a row is
+//! live.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -12,15 +14,15 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use crate::slot::ROWS;
 
-/// Where rows are locked.
+/// Offset of the row locks.
 const ROW_LOCKS: i64 = 1 << 40;
-/// Where the owners of rows tell their process ids.
+/// Offset of the record locks that identify the owners of rows.
 const PID_LOCKS: i64 = 1 << 41;
 
-/// A descriptor of the board's file.
+/// Descriptor of the board's file, with its locks.
 #[derive(Debug)]
 pub(crate) struct Locks {
-    /// -1 in a fork's child, which has no part in its parent's locks.
+    /// -1 in the child of a fork, which must not keep its parent's locks.
     fd: AtomicI32,
 }
 
@@ -29,7 +31,7 @@ impl Locks {
         Locks { fd: AtomicI32::new(std::os::fd::IntoRawFd::into_raw_fd(fd)) }
     }
 
-    /// Tries for a row. False: somebody else has it.
+    /// Tries to lock a row. Returns false if another process holds it.
     pub(crate) fn claim(&self, row: u16) -> io::Result<bool> {
         match self.lock(libc::F_OFD_SETLK, libc::F_WRLCK, ROW_LOCKS + i64::from(row), 1) {
             Ok(_) => {}
@@ -38,7 +40,7 @@ impl Locks {
             }
             Err(e) => return Err(e),
         }
-        // Without it the process to signal is unknown, no more.
+        // On an error the process to signal stays unknown; nothing else depends on this lock.
         let _ = self.lock(libc::F_SETLK, libc::F_WRLCK, PID_LOCKS + i64::from(row), 1);
         Ok(true)
     }
@@ -48,13 +50,14 @@ impl Locks {
         let _ = self.lock(libc::F_OFD_SETLK, libc::F_UNLCK, ROW_LOCKS + i64::from(row), 1);
     }
 
-    /// Whether another opening of the file holds the row. True where that cannot be found out.
+    /// Returns whether another open file description holds the row. True if that cannot be
+    /// determined.
     pub(crate) fn is_held(&self, row: u16) -> bool {
         self.lock(libc::F_OFD_GETLK, libc::F_WRLCK, ROW_LOCKS + i64::from(row), 1)
             .map_or(true, |lock| i32::from(lock.l_type) != libc::F_UNLCK)
     }
 
-    /// The rows that other openings of the file hold, in rising order.
+    /// Returns the rows that other open file descriptions hold, in ascending order.
     pub(crate) fn held(&self) -> Vec<u16> {
         let mut rows = Vec::new();
         let mut row = 0;
@@ -67,8 +70,8 @@ impl Locks {
             if i32::from(lock.l_type) == libc::F_UNLCK {
                 break;
             }
-            // The kernel tells of *a* lock in the range, not of the first: one at a time from here,
-            // up to it.
+            // The kernel reports *any* conflicting lock in the range, not the first. The rows
+            // before it are tested one by one.
             let found = (lock.l_start - ROW_LOCKS).clamp(row, ROWS as i64 - 1);
             for candidate in row..=found {
                 if candidate == found || self.is_held(candidate as u16) {
@@ -80,8 +83,8 @@ impl Locks {
         rows
     }
 
-    /// The process that holds a row, as this one knows it. None: this one itself, one of another
-    /// pid namespace, or one that cannot be found out.
+    /// Returns the pid of the process that holds a row, in the caller's pid namespace. `None` for
+    /// the calling process, for a process of another pid namespace, and if it cannot be determined.
     pub(crate) fn pid(&self, row: u16) -> Option<u32> {
         let lock = self.lock(libc::F_GETLK, libc::F_WRLCK, PID_LOCKS + i64::from(row), 1).ok()?;
         (i32::from(lock.l_type) != libc::F_UNLCK)
@@ -96,25 +99,25 @@ impl Locks {
             l_whence: libc::SEEK_SET as i16,
             l_start: start,
             l_len: length,
-            // Open file description locks want 0 here.
+            // F_OFD_* commands require `l_pid` to be 0 (fcntl(2)).
             l_pid: 0,
         };
-        // SAFETY: a live struct flock; a descriptor that is ours, or -1, which is refused.
-        // fcntl(2).
+        // SAFETY: a live struct flock, and a descriptor that is ours or -1, which fcntl(2) rejects.
         let done =
             unsafe { libc::fcntl(self.fd.load(Ordering::Relaxed), operation, &raw mut lock) };
         if done == 0 { Ok(lock) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// The file, if it is there.
+    /// Calls `f` with the file, unless the file is closed.
     pub(crate) fn with_file<R>(&self, f: impl FnOnce(BorrowedFd<'_>) -> R) -> Option<R> {
         let fd = self.fd.load(Ordering::Relaxed);
-        // SAFETY: ours, and open until `forget`, which comes in a fork's child or with the end of
-        // self.
+        // SAFETY: our descriptor, which is open until `forget`: that runs in the child of a fork or
+        // when `self` is dropped.
         (fd >= 0).then(|| f(unsafe { BorrowedFd::borrow_raw(fd) }))
     }
 
-    /// In a fork's child: its parent's locks would live on in it. Safe in a signal handler.
+    /// In the child of a fork: closes the descriptor, which would keep the parent's locks alive.
+    /// Async-signal-safe.
     pub(crate) fn forget(&self) {
         close(self.fd.swap(-1, Ordering::Relaxed));
     }
@@ -128,12 +131,13 @@ impl Drop for Locks {
 
 fn close(fd: RawFd) {
     if fd >= 0 {
-        // SAFETY: it was ours, and nobody uses it any more.
+        // SAFETY: the descriptor was ours, and nothing uses it any more.
         unsafe { libc::close(fd) };
     }
 }
 
-/// The file's own lock while it is made (flock(2)); the kernel takes it back if its holder dies.
+/// Tries to take the lock of the whole file, which guards its creation (flock(2)). The kernel
+/// releases it if its holder dies.
 pub(crate) fn try_lock_file(fd: &OwnedFd) -> io::Result<bool> {
     // SAFETY: a live descriptor.
     if unsafe { libc::flock(fd.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {

@@ -1,9 +1,10 @@
-//! The board's file: its layout, locks, and the traces of members that are gone.
+//! The board's file: its layout, its locks, and the records of members that violated the protocol.
 //!
-//! `file` makes, checks and maps it; `layout` is what stands in it; `locks` are the liveness of its
-//! rows; `clear` takes back the cores of a dead row; `overrides` and `corruption` name members that
-//! violated the protocol. Every word may have been overwritten by any process: nothing here trusts
-//! one. Uses `row`, `slot` and `rules`; `member` and `seat` act on it, `view` reads it.
+//! `file` creates, checks and maps the file; `layout` defines its content. `locks` determine which
+//! rows are live, and `clear` reclaims the cores of a dead row. `overrides` and `corruption`
+//! identify members that violated the protocol. Any process may have overwritten any word, so every
+//! word that is read is checked. Depends on `row`, `slot` and `rules`; `member` and `seat` modify
+//! the board, `view` reads it.
 
 mod clear;
 pub(crate) mod corruption;

@@ -1,10 +1,10 @@
-//! Name of an address space, kept in the file.
+//! Name of an address space, as stored in the file.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const NAME: usize = 32;
 
-/// Of a program.
+/// Name of a program, in UTF-8, padded with zeroes.
 #[repr(C)]
 pub(crate) struct Name([AtomicU64; NAME / 8]);
 
@@ -21,7 +21,7 @@ impl Name {
         }
     }
 
-    /// Fit to be printed, whatever stands there.
+    /// Returns the stored name in printable form, whatever bytes the file contains.
     pub(crate) fn get(&self) -> String {
         let bytes: Vec<u8> =
             self.0.iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes()).collect();

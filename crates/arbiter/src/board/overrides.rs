@@ -1,5 +1,5 @@
-//! Recently overridden address spaces: kept on the board beyond their end, so that they can be
-//! named when they are gone.
+//! Records of recent overrides. They stay on the board after the end of the process, so that it can
+//! still be identified.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -7,18 +7,18 @@ use std::time::Duration;
 
 use super::name::Name;
 
-/// What an address space did that others do not wait for.
+/// Reason for which waiters override an address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// Its process is dead.
+    /// The holder's process is dead.
     Dead,
-    /// It was stopped (SIGSTOP, a debugger).
+    /// The holder's kernel thread was stopped (SIGSTOP, a debugger).
     Stopped,
-    /// It slept in the kernel.
+    /// The holder's kernel thread slept in the kernel.
     Asleep,
-    /// It did not answer, or did not leave, within the bound.
+    /// The holder did not acknowledge a request, or did not leave the core, within the bound.
     Unresponsive,
-    /// It wrote over the board where nobody has any business.
+    /// The process wrote to the reserved part of the board.
     Corrupted,
 }
 
@@ -41,42 +41,42 @@ impl fmt::Display for Reason {
             Reason::Stopped => "is stopped, and held a core",
             Reason::Asleep => "slept in the kernel, and held a core",
             Reason::Unresponsive => "did not answer, or did not leave its core",
-            Reason::Corrupted => "writes nonsense over the board",
+            Reason::Corrupted => "writes to a reserved part of the board",
         })
     }
 }
 
-/// So many are kept, the latest.
+/// Number of records; new records replace the oldest.
 pub(crate) const MAX_OVERRIDES: usize = 16;
 
-/// Of one process, for one reason. All zero: none.
+/// Record of the overrides of one process for one reason. All zeroes mean an empty record.
 #[repr(C, align(64))]
 pub(crate) struct OverrideRecord {
     name: Name,
     pid: AtomicU32,
     reason: AtomicU32,
     times: AtomicU32,
-    /// The last time, CLOCK_MONOTONIC, nanoseconds.
+    /// Time of the last override, CLOCK_MONOTONIC in nanoseconds.
     at: AtomicU64,
 }
 
-/// A process that did not do its part at the board.
+/// Process that violated the protocol of the board.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offender {
-    /// Its process, as the overriding ones saw it.
+    /// Its pid, in the pid namespace of the overriding process.
     pub pid: u32,
-    /// Its name; without control characters.
+    /// Its name, without control characters.
     pub name: String,
-    /// What it did.
+    /// Kind of the violation.
     pub reason: Reason,
-    /// How often.
+    /// Number of overrides.
     pub times: u32,
-    /// For how long it has not done so again.
+    /// Time since the last override.
     pub ago: Duration,
 }
 
-/// Notes it once more, or in the place of the oldest one. Two that note at the same time can lose
-/// one.
+/// Counts an override in the record of the same process and reason, or replaces the oldest record.
+/// Of two concurrent calls one may be lost.
 pub(crate) fn note(
     kept: &[OverrideRecord; MAX_OVERRIDES],
     name: &str,
@@ -101,7 +101,7 @@ pub(crate) fn note(
     one.at.store(now, Ordering::Relaxed);
 }
 
-/// The latest first. What stands there and makes no sense is left out.
+/// Returns all valid records, latest first.
 pub(crate) fn all(kept: &[OverrideRecord; MAX_OVERRIDES], now: u64) -> Vec<Offender> {
     let seen = |one: &OverrideRecord| {
         Some(Offender {
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_latest_are_kept_and_the_same_one_is_counted() {
+    fn latest_overrides_are_kept_and_counted() {
         // SAFETY: all zero is valid for atomic words.
         let kept: [OverrideRecord; MAX_OVERRIDES] = unsafe { std::mem::zeroed() };
         assert_eq!(all(&kept, 40), []);
@@ -133,13 +133,16 @@ mod tests {
         note(&kept, "program-7", 7, Reason::Dead, 31);
         let seen = all(&kept, 40);
         assert_eq!(seen.len(), MAX_OVERRIDES);
-        let said: Vec<_> =
+        let latest: Vec<_> =
             seen.iter().take(3).map(|one| (one.pid, one.reason, one.times)).collect();
-        assert_eq!(said, [(7, Reason::Dead, 1), (7, Reason::Stopped, 2), (20, Reason::Stopped, 1)]);
+        assert_eq!(
+            latest,
+            [(7, Reason::Dead, 1), (7, Reason::Stopped, 2), (20, Reason::Stopped, 1)]
+        );
         assert_eq!((seen[0].name.as_str(), seen[0].ago), ("program-7", Duration::from_nanos(9)));
-        // 1 to 4, and 5 for the second of 7.
+        // The records of 1 to 4 were replaced first, and that of 5 by the second reason of 7.
         assert!(seen.iter().all(|one| one.pid > 5));
-        // Nonsense is not shown, and does not stay for ever.
+        // An invalid record is not returned.
         kept[3].reason.store(77, Ordering::Relaxed);
         assert_eq!(all(&kept, 40).len(), MAX_OVERRIDES - 1);
     }

@@ -1,7 +1,7 @@
-//! Watch on the holder of a core: what its waiter does next, by the state of its kernel thread and
-//! by whether it answers.
+//! Watch on the holder of a core. Decides the waiter's next action from the state of the holder's
+//! kernel thread and from whether the holder acknowledges requests.
 //!
-//! Pure functions on times: CLOCK_MONOTONIC, nanoseconds.
+//! Pure functions on times, which are CLOCK_MONOTONIC in nanoseconds.
 
 use std::time::Duration;
 
@@ -13,45 +13,47 @@ use crate::slot::{VpId, Word};
 /// Time limits for holders of a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// After so long another one of the same level has its turn.
+    /// Time after which a waiter of the same level gets the core.
     pub quantum: Duration,
-    /// Within so long a holder must answer, or leave.
+    /// Time within which a holder must acknowledge a request or leave the core.
     pub watchdog: Duration,
 }
 
 impl Default for Bounds {
-    /// 4 ms and 10 ms.
+    /// Returns a quantum of 4 ms and a bound of 10 ms.
     fn default() -> Bounds {
         Bounds { quantum: Duration::from_millis(4), watchdog: Duration::from_millis(10) }
     }
 }
 
-/// The first look after the wait began; each later one after twice the time.
+/// Interval from the start of the wait to the first check of the holder; it doubles with each
+/// check.
 pub(crate) const FIRST_CHECK: u64 = 500_000;
-/// One that the kernel lets wait for a core is overridden after so many bounds.
+/// Number of bounds after which a holder that gets no CPU time from the kernel is overridden.
 const STARVED: u64 = 10;
 
-/// The holder that a VP waits for.
+/// Watch on the holder for which a VP waits.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct HolderWatch {
     identity: u64,
     holder: Option<VpId>,
     since: u64,
-    /// When the holder was asked.
+    /// When the holder was asked for an acknowledgement.
     asked: Option<u64>,
-    /// Its CPU time when it was notified, 0 where that is not known.
+    /// CPU time of the holder when it was notified; 0 if unknown.
     notified: Option<u64>,
-    /// Its CPU time, if it slept at the last look.
+    /// CPU time of the holder if it slept at the last check.
     last_sleep: Option<u64>,
     pub(crate) interval: u64,
-    /// It has answered: it is asked after so many quanta, as a power of two.
+    /// Exponent of two of the number of quanta before the next request. Increases with each
+    /// acknowledgement.
     backoff: u32,
 }
 
-/// Four quanta.
+/// Maximum of `backoff`: four quanta.
 const MAX_BACKOFF: u32 = 2;
 
-/// What a waiter does about a holder.
+/// Action of a waiter towards the holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WatchAction {
     Nothing,
@@ -65,7 +67,7 @@ impl HolderWatch {
         HolderWatch { identity, since: now, interval: FIRST_CHECK, ..HolderWatch::default() }
     }
 
-    /// What stands in the slot by now.
+    /// Updates the watch with the slot's current word.
     pub(crate) fn observe(&mut self, word: Word, now: u64, bounds: &Bounds) {
         if self.identity == word.identity() {
             return;
@@ -76,7 +78,7 @@ impl HolderWatch {
         self.holder = word.holder();
     }
 
-    /// The holder that was asked has answered, by another word.
+    /// Returns the watch after the holder has acknowledged a request by writing a new word.
     fn answered(&self, identity: u64, now: u64, bounds: &Bounds) -> HolderWatch {
         let backoff = (self.backoff + 1).min(MAX_BACKOFF);
         HolderWatch {
@@ -86,16 +88,17 @@ impl HolderWatch {
         }
     }
 
-    /// It has the core for a moment only, as far as is known here; or it is trusted, and not asked
-    /// yet. A look costs as much as a call through a gate, and a VP called by one that is about to
-    /// leave the core waits for it for some microseconds.
+    /// Whether the holder is not to be checked yet: it has held the core only briefly, or it has
+    /// acknowledged earlier requests. A check costs as much as a call through a gate. A VP called
+    /// by a holder that is about to leave waits only microseconds.
     pub(crate) fn is_within_grace(&self, now: u64, bounds: &Bounds) -> bool {
         let quantum = nanoseconds(bounds.quantum) << self.backoff;
         let has_had = now.saturating_sub(self.since);
         has_had < FIRST_CHECK || self.backoff != 0 && self.asked.is_none() && has_had < quantum
     }
 
-    /// After a look at the holder. `given`: it was given the core and has not come for it yet.
+    /// Decides the next action after a check of the holder. `given`: the holder was given the core
+    /// and has not accepted it yet.
     pub(crate) fn next_action(
         &mut self,
         status: ThreadStatus,
@@ -109,7 +112,7 @@ impl HolderWatch {
         let used = match status {
             ThreadStatus::Gone => return WatchAction::Override(Reason::Dead),
             ThreadStatus::Stopped => return WatchAction::Override(Reason::Stopped),
-            // One that was given the core sleeps until the giver has called it.
+            // A VP that was given the core sleeps until the giver has woken it.
             ThreadStatus::Asleep(used)
                 if self.last_sleep == Some(used) && (!given || waited >= bound) =>
             {
@@ -137,9 +140,9 @@ impl HolderWatch {
             return WatchAction::Ask;
         };
         let waited = now.saturating_sub(asked);
-        // A thread that was ready all the time since it was told, and got no core from the kernel,
-        // could not answer, and is given more time. What it ran before that says nothing: it may
-        // have passed no step.
+        // A thread that was runnable since the notification but got no CPU time could not
+        // acknowledge, and gets more time. Its CPU time before the notification does not count,
+        // because it may have passed no step since.
         let could_answer = self.notified.is_some_and(|then| used.saturating_sub(then) >= bound / 8)
             || waited >= bound.saturating_mul(STARVED);
         if waited >= bound && could_answer {
@@ -166,7 +169,7 @@ mod tests {
         let mut next_action = |status, now| watched.next_action(status, false, now, &bounds);
         assert_eq!(next_action(ThreadStatus::Stopped, 1), WatchAction::Override(Reason::Stopped));
         assert_eq!(next_action(ThreadStatus::Gone, 1), WatchAction::Override(Reason::Dead));
-        // Asleep from one look to the next, and not in between.
+        // Asleep at two consecutive checks, without CPU time in between.
         assert_eq!(next_action(ThreadStatus::Asleep(5), 1), WatchAction::Nothing);
         assert_eq!(next_action(ThreadStatus::Asleep(6), 2), WatchAction::Nothing);
         assert_eq!(next_action(ThreadStatus::Running(6), 3), WatchAction::Nothing);
@@ -185,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn answering_holder_is_left_alone_for_at_most_four_quanta() {
+    fn acknowledging_holder_is_exempt_for_at_most_four_quanta() {
         let bounds = Bounds::default();
         let (mut watched, mut now) = (HolderWatch::of(1, 0), 0);
         for quanta in [1, 2, 4, 4] {
@@ -208,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn silent_holder_is_overridden_at_the_bound() {
+    fn unresponsive_holder_is_overridden_at_the_bound() {
         let bounds = Bounds::default();
         for status in [|now| ThreadStatus::Running(now / 2), |_| ThreadStatus::Unknown] {
             let mut watched = HolderWatch::of(1, 0);
@@ -220,7 +223,7 @@ mod tests {
             assert_eq!(next_action(14 * MS), WatchAction::Override(Reason::Unresponsive));
             assert!(watched.interval <= 10 * MS / 4);
         }
-        // The kernel gave it no core to answer on.
+        // The kernel gave the holder no CPU time to acknowledge the request.
         let mut watched = HolderWatch::of(1, 0);
         let mut next_action =
             |now| watched.next_action(ThreadStatus::Running(7), false, now, &bounds);

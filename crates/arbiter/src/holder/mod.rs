@@ -1,8 +1,8 @@
-//! The holder of a core as a waiter sees it.
+//! The holder of a core from the point of view of a waiter.
 //!
-//! `thread_status` reads its state from /proc; `holder_watch` derives from that state and from the
-//! slot's word what the waiter does next. Pure functions but for /proc. Uses `slot` and the reasons
-//! of `board::overrides`; used by `seat` alone.
+//! `thread_status` reads the state of its kernel thread from /proc; `holder_watch` derives the
+//! waiter's next action from that state and from the slot's word. Pure functions except for reading
+//! /proc. Depends on `slot` and on the reasons of `board::overrides`; used by `seat` only.
 
 pub(crate) mod holder_watch;
 pub(crate) mod thread_status;

@@ -5,19 +5,19 @@ use std::fs;
 /// State of a kernel thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ThreadStatus {
-    /// It has ended.
+    /// The thread has ended.
     Gone,
-    /// Stopped by SIGSTOP or a debugger.
+    /// The thread is stopped by SIGSTOP or a debugger.
     Stopped,
-    /// Asleep in the kernel; the CPU time that it has used, nanoseconds.
+    /// The thread sleeps in the kernel. Holds its CPU time in nanoseconds.
     Asleep(u64),
-    /// On a core, or ready for one; as above.
+    /// The thread runs or is runnable. Holds its CPU time in nanoseconds.
     Running(u64),
-    /// It cannot be found out: another pid namespace, /proc not mounted, or not readable.
+    /// The state cannot be determined: another pid namespace, or /proc not mounted or not readable.
     Unknown,
 }
 
-/// Reads it. Takes some 20 us.
+/// Reads the state of a kernel thread. Takes about 20 us.
 pub(crate) fn read(pid: u32, thread: u32) -> ThreadStatus {
     let at = format!("/proc/{pid}/task/{thread}");
     let Ok(stat) = fs::read_to_string(format!("{at}/stat")) else {
@@ -28,9 +28,10 @@ pub(crate) fn read(pid: u32, thread: u32) -> ThreadStatus {
             ThreadStatus::Unknown
         };
     };
-    // The name stands in parentheses, and may hold any characters.
+    // The thread's name stands in parentheses and may contain any characters (proc_pid_stat(5)).
     let Some((_, fields)) = stat.rsplit_once(") ") else { return ThreadStatus::Unknown };
-    // Nanoseconds, where the kernel has it; else ticks of 10 ms, user and system.
+    // CPU time in nanoseconds from schedstat if the kernel provides it, otherwise the sum of utime
+    // and stime in ticks of 10 ms.
     let used = || {
         let fine = fs::read_to_string(format!("{at}/schedstat")).ok();
         let fine = fine.and_then(|text| text.split(' ').next().and_then(|used| used.parse().ok()));
@@ -58,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn running_sleeping_and_ended_threads_are_told_apart() {
+    fn thread_states_are_distinguished() {
         let me = std::process::id();
         // SAFETY: no arguments.
         let thread = unsafe { libc::gettid() } as u32;
@@ -66,7 +67,7 @@ mod tests {
         let mut child = std::process::Command::new("sleep").arg("1000").spawn().expect("a child");
         let begun = std::time::Instant::now();
         while !matches!(read(child.id(), child.id()), ThreadStatus::Asleep(_)) {
-            assert!(begun.elapsed().as_secs() < 30, "it never sleeps");
+            assert!(begun.elapsed().as_secs() < 30, "the child does not sleep");
             std::thread::yield_now();
         }
         child.kill().expect("it lives");

@@ -1,46 +1,46 @@
-//! Cell of a row: one virtual processor, its sleep, and how other threads wake it.
+//! Cell of a row: one VP, its sleep, and how other threads wake it.
 //!
-//! Other processes can write anything on a board. So a cell is only ever compared with what it may
-//! say, and a wrong word costs its own VP time: see [`Cell::claim_wake`].
+//! Other processes can write anything to a board. Therefore a cell is only compared with valid
+//! values, and a wrong word costs only its own VP time; see [`Cell::claim_wake`].
 
 use std::time::Duration;
 
 use crate::loom::{AtomicU32, AtomicU64, Ordering, fence, futex};
 
-/// Running microprocesses; checks for work at its next step.
+/// The VP runs microprocesses and checks for work at its next step.
 const RUNNING: u32 = 0;
-/// Idle, and polling for work.
+/// The VP is idle and polls for work.
 const POLLING: u32 = 1;
-/// Asleep on its word (futex), or about to be.
+/// The VP sleeps on the futex of its word, or is about to.
 const ON_FUTEX: u32 = 2;
-/// Asleep on descriptors (poll), or about to be.
+/// The VP sleeps on descriptors in poll(2), or is about to.
 const ON_DESCRIPTORS: u32 = 3;
-/// A waker claimed its wake-up; it has not yet returned from sleep.
+/// A waker has claimed the wake-up, but the VP has not returned from its sleep yet.
 const WOKEN: u32 = 4;
 
-/// What a sleeping VP waits on.
+/// Kernel object on which a sleeping VP waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SleepMode {
-    /// On the word of its cell: [`Cell::wake`] gets it up.
+    /// The futex of the cell's word: [`Cell::wake`] wakes the VP.
     Futex,
-    /// Where only its own address space can wake it: a descriptor that it waits for.
+    /// A descriptor, through which only its own address space can wake it.
     Descriptors,
 }
 
-/// A virtual processor's place in its row. All zero: it runs.
+/// Cell of a VP. All zeroes mean that the VP runs.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Cell {
     word: AtomicU32,
-    /// The core that its VP ran on when it went to sleep, plus one.
+    /// Core on which the VP last went to sleep, plus one; 0 if unknown.
     core: AtomicU32,
-    /// When it last looked at what others put before it, CLOCK_MONOTONIC nanoseconds.
+    /// Time of the VP's last check for posts, CLOCK_MONOTONIC in nanoseconds.
     last_poll: AtomicU64,
-    /// The core that it waits for and its level's mark ([`crate::slot`]); 0: none.
+    /// Core for which the VP waits, and its mark ([`crate::slot`]); 0 if it does not wait.
     waits: AtomicU32,
-    /// The kernel thread that carries it, 0 if unknown.
+    /// Kernel thread that carries the VP; 0 if unknown.
     thread: AtomicU32,
-    /// CPU time that it used, nanoseconds.
+    /// CPU time of the VP in nanoseconds.
     used: AtomicU64,
 }
 
@@ -51,7 +51,7 @@ impl Default for Cell {
 }
 
 impl Cell {
-    /// Of a VP that runs.
+    /// Creates the cell of a running VP.
     #[must_use]
     pub fn new() -> Cell {
         Cell {
@@ -64,17 +64,18 @@ impl Cell {
         }
     }
 
-    /// Marks the owner idle and polling, until it sleeps or [runs](Cell::set_running).
+    /// Marks the owner as idle and polling, until it sleeps or [runs](Cell::set_running).
     pub fn set_polling(&self) {
         self.word.store(POLLING, Ordering::Relaxed);
     }
 
-    /// Marks the owner running, from a state in which no thread wakes it.
+    /// Marks the owner as running. Called in a state in which no thread wakes it.
     pub fn set_running(&self) {
         self.word.store(RUNNING, Ordering::Relaxed);
     }
 
-    /// Announces that the owner is about to sleep. It must check for work once more after this.
+    /// Announces that the owner is about to sleep. The owner must check for work once more
+    /// afterwards.
     pub fn prepare_sleep(&self, mode: SleepMode) {
         self.word.store(
             if mode == SleepMode::Futex { ON_FUTEX } else { ON_DESCRIPTORS },
@@ -83,16 +84,16 @@ impl Cell {
         fence(Ordering::SeqCst);
     }
 
-    /// Marks the owner running after a sleep. True if a waker claimed its wake-up.
+    /// Marks the owner as running after a sleep. Returns whether a waker claimed the wake-up.
     pub fn finish_sleep(&self) -> bool {
         self.word.swap(RUNNING, Ordering::Acquire) == WOKEN
     }
 
-    /// By its own address space, after something was put where the VP looks: how the caller has to
-    /// wake it, if it has to.
+    /// Claims the wake-up, from the owner's address space, after the caller has stored work for the
+    /// VP. Returns how the caller must wake the VP, or `None` if it need not.
     ///
-    /// A stray write over the cell can lose a wake-up: the VP checks again on its own when
-    /// its nap is over, and is then none the worse.
+    /// A stray write to the cell can lose a wake-up. The VP then finds the work when its timed
+    /// sleep ends.
     #[must_use]
     pub fn claim_wake(&self) -> Option<SleepMode> {
         fence(Ordering::SeqCst);
@@ -105,9 +106,9 @@ impl Cell {
         }
     }
 
-    /// By another address space: [`SleepMode::Futex`], which the caller has to [wake](Cell::wake);
-    /// or [`SleepMode::Descriptors`], and nothing is changed: only a thread that can wake it may
-    /// call it, or no call would reach it any more.
+    /// Claims the wake-up, from another address space. After [`SleepMode::Futex`] the caller must
+    /// [wake](Cell::wake) the VP. [`SleepMode::Descriptors`] changes nothing: a caller that cannot
+    /// wake the VP must not claim the wake-up, or later wakers would skip the VP.
     #[must_use]
     pub fn claim_wake_remote(&self) -> Option<SleepMode> {
         fence(Ordering::SeqCst);
@@ -122,39 +123,39 @@ impl Cell {
         self.word.compare_exchange(asleep, WOKEN, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// A hint: it may be otherwise by now.
+    /// Returns whether the owner sleeps. A hint: the state may change at any time.
     #[inline]
     pub fn is_sleeping(&self) -> bool {
         matches!(self.word.load(Ordering::Relaxed), ON_FUTEX | ON_DESCRIPTORS)
     }
 
-    /// Whether others than its own address space can wake it. A hint.
+    /// Whether other address spaces can wake the owner. A hint.
     pub(super) fn is_on_futex(&self) -> bool {
         self.word.load(Ordering::Relaxed) == ON_FUTEX
     }
 
-    /// Whether it looks for something to do, so that it need not be called. A hint.
+    /// Returns whether the owner polls for work, so that it need not be woken. A hint.
     pub fn is_polling(&self) -> bool {
         matches!(self.word.load(Ordering::Relaxed), POLLING | WOKEN)
     }
 
-    /// The owner looked, at this time (CLOCK_MONOTONIC, nanoseconds).
+    /// Records that the owner checked for posts at `now` (CLOCK_MONOTONIC, nanoseconds).
     pub fn set_last_poll(&self, now: u64) {
         self.last_poll.store(now, Ordering::Relaxed);
     }
 
-    /// This kernel thread (its id in its own process) carries the owner now.
+    /// Records the kernel thread that carries the owner, by its id in its own pid namespace.
     pub fn set_thread(&self, thread: u32) {
         self.thread.store(thread, Ordering::Relaxed);
     }
 
-    /// The kernel thread that carries the owner, if it said so.
+    /// Returns the kernel thread that carries the owner, if it is recorded.
     pub fn thread(&self) -> Option<u32> {
         let thread = self.thread.load(Ordering::Relaxed);
         (1..=i32::MAX as u32).contains(&thread).then_some(thread)
     }
 
-    /// CPU time that the owner booked, nanoseconds.
+    /// Returns the CPU time charged to the owner, in nanoseconds.
     pub fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
     }
@@ -171,7 +172,7 @@ impl Cell {
         self.waits.store(waits, Ordering::Relaxed);
     }
 
-    /// Another VP's from now on.
+    /// Resets the cell for another VP.
     pub(crate) fn clear(&self) {
         for word in [&self.word, &self.core, &self.waits, &self.thread] {
             word.store(0, Ordering::Relaxed);
@@ -180,39 +181,40 @@ impl Cell {
         self.used.store(0, Ordering::Relaxed);
     }
 
-    /// When the owner last looked.
+    /// Returns when the owner last checked for posts.
     pub fn last_poll(&self) -> u64 {
         self.last_poll.load(Ordering::Relaxed)
     }
 
-    /// Notes the core on which the owner goes to sleep.
+    /// Records the core on which the owner goes to sleep.
     pub fn set_core(&self, core: u32) {
         self.core.store(core.wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// The core on which the owner last went to sleep, if noted.
+    /// Returns the core on which the owner last went to sleep, if it is recorded.
     pub fn core(&self) -> Option<u32> {
         self.core.load(Ordering::Relaxed).checked_sub(1)
     }
 }
 
 impl Cell {
-    /// The owner, asleep on its word, sleeps until it is woken, or so long. May return early.
+    /// Sleeps on the cell's futex until woken, for at most `at_most`. Called by the owner. Blocks
+    /// the kernel thread; may return early.
     pub fn sleep(&self, at_most: Option<Duration>, reach: Reach) {
         futex::wait(&self.word, ON_FUTEX, at_most, reach == Reach::Private);
     }
 
-    /// Wakes the owner, which [`claim_wake`](Cell::claim_wake) found asleep on its word.
+    /// Wakes the owner, after [`claim_wake`](Cell::claim_wake) has returned [`SleepMode::Futex`].
     pub fn wake(&self, reach: Reach) {
         futex::wake(&self.word, reach == Reach::Private);
     }
 }
 
-/// The processes that can reach a row.
+/// Processes that can access a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// This address space only.
+    /// Only this address space.
     Private,
-    /// All that map its board.
+    /// All processes that map the board.
     Shared,
 }

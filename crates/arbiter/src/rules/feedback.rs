@@ -1,7 +1,7 @@
-//! Machine-wide multi-level feedback: an address space whose virtual processors keep using up their
-//! quanta sinks below others of its level; one that waits for something rises again. A setting of
-//! the board, the same for all; each address space applies it to itself, where it books its CPU
-//! time.
+//! Machine-wide multi-level feedback. An address space whose VPs keep using up their quanta sinks
+//! below other address spaces of its level; an address space that waits rises again. The rule is a
+//! setting of the board and the same for all members. Each address space applies it to itself when
+//! it charges CPU time.
 //!
 //! Pure functions on words.
 
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use kumihimo_config::{ShownSpan, span};
 
-/// When address spaces sink and rise.
+/// Rule by which address spaces sink and rise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule {
     quantum: u32,
@@ -20,8 +20,9 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// After `quanta` (1 to 255) quanta of CPU time (10 us to 10 s each) without waiting an address
-    /// space sinks a level, at most `depth` (1 to 63) of them. None if out of range.
+    /// Creates a rule: after `quanta` quanta of CPU time without waiting, an address space sinks
+    /// one level, and at most `depth` levels in total. A quantum must be 10 us to 10 s, `quanta` 1
+    /// to 255, and `depth` 1 to 63. Returns `None` if an argument is out of range.
     #[must_use]
     pub fn new(quantum: Duration, quanta: u8, depth: u8) -> Option<Rule> {
         let quantum = u32::try_from(quantum.as_micros()).ok()?;
@@ -29,7 +30,7 @@ impl Rule {
         fits.then_some(Rule { quantum, quanta, depth })
     }
 
-    /// CPU time, nanoseconds, in which one sinks by a level.
+    /// Returns the CPU time in nanoseconds after which an address space sinks one level.
     fn budget(self) -> u64 {
         u64::from(self.quantum) * 1_000 * u64::from(self.quanta)
     }
@@ -38,7 +39,7 @@ impl Rule {
         u64::from(self.depth) << 40 | u64::from(self.quanta) << 32 | u64::from(self.quantum)
     }
 
-    /// None where the feedback is off, or nonsense stands.
+    /// Unpacks a rule. `None` if feedback is off or the word is invalid.
     pub(crate) fn unpacked(word: u64) -> Option<Rule> {
         let quantum = Duration::from_micros(word & 0xffff_ffff);
         (word >> 48 == 0)
@@ -47,14 +48,14 @@ impl Rule {
     }
 }
 
-/// A level lower after each 40 ms, eight levels at most.
+/// One level after each 40 ms, at most eight levels.
 impl Default for Rule {
     fn default() -> Rule {
         Rule { quantum: 40_000, quanta: 1, depth: 8 }
     }
 }
 
-/// A text that is no rule.
+/// Error of parsing a feedback rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleError(String);
 
@@ -62,8 +63,8 @@ impl fmt::Display for RuleError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{:?} is no rule of feedback: on ({}), or TIME,LEVELS: after so much CPU time without waiting (10us to 10s) a level lower, so many (1 to \
-             63) at most",
+            "{:?} is not a feedback rule: expected on ({}), or TIME,LEVELS: the CPU time without waiting after which an address space sinks one level \
+             (10us to 10s), and the maximum number of levels (1 to 63)",
             self.0,
             Rule::default()
         )
@@ -72,7 +73,8 @@ impl fmt::Display for RuleError {
 
 impl std::error::Error for RuleError {}
 
-/// `on`, or `40ms,8`: after 40 ms of CPU time without waiting a level lower, eight at most.
+/// Parses `on`, or a text like `40ms,8`: one level lower after each 40 ms of CPU time without
+/// waiting, at most eight levels.
 impl FromStr for Rule {
     type Err = RuleError;
 
@@ -89,15 +91,15 @@ impl FromStr for Rule {
     }
 }
 
-/// As [`FromStr`] reads it: the time of all quanta together.
+/// Formats the rule as [`FromStr`] parses it, with the time of all quanta together.
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{},{}", ShownSpan(Duration::from_nanos(self.budget())), self.depth)
     }
 }
 
-/// By how many levels an address space has sunk (8 bits), and its CPU time since it last sank, rose
-/// or waited (56 bits, nanoseconds).
+/// Feedback depth of an address space: the levels that it has sunk (8 bits), and a CPU time (56
+/// bits, nanoseconds). The time counts since it last sank, rose or waited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Depth(pub(crate) u64);
 
@@ -113,7 +115,8 @@ impl Depth {
         (self.0 >> USED) as u8
     }
 
-    /// It used so much CPU time. Sinks by one level at most, however much that is.
+    /// Returns the depth after the use of CPU time. Sinks one level at most, regardless of the
+    /// time.
     pub(crate) fn ran(self, rule: Rule, nanoseconds: u64) -> Depth {
         let levels = u64::from(self.levels().min(rule.depth));
         let used = (self.0 & MOST).saturating_add(nanoseconds);
@@ -124,8 +127,8 @@ impl Depth {
         }
     }
 
-    /// It waited for something before its budget was used up. With less than half of it used it
-    /// rises by a level; so now and then to wait for a moment, between long computations, gains
+    /// Returns the depth after a wait that began before the budget was used up. Rises one level if
+    /// less than half of the budget was used. Thus a brief wait between long computations gains
     /// nothing.
     pub(crate) fn waited(self, rule: Rule) -> Depth {
         let levels = u64::from(self.levels().min(rule.depth));
@@ -161,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_that_are_rules_and_texts_that_are_none() {
+    fn rule_parses_only_valid_texts() {
         assert_eq!("on".parse(), Ok(Rule::default()));
         assert_eq!(Rule::default().to_string(), "40ms,8");
         assert_eq!("40ms,8".parse(), Ok(Rule::default()));
@@ -177,7 +180,8 @@ mod tests {
     }
 
     proptest! {
-        /// A simulated clock: one computes without end, one in bursts of a tenth of its budget.
+        /// On a simulated clock, one address space computes without end, the other in bursts of a
+        /// tenth of the budget.
         #[test]
         fn computing_sinks_and_waiting_raises(rule in rules(), steps in 1u64..2_000) {
             prop_assert_eq!(Rule::unpacked(rule.packed()), Some(rule));
@@ -189,7 +193,7 @@ mod tests {
                 prop_assert!(computes.levels() <= rule.depth);
             }
             prop_assert!(u64::from(computes.levels()) + 1 >= (steps / 10).min(rule.depth.into()));
-            // As soon as it waits more than it computes, it comes up again, a level a time.
+            // Once it waits more than it computes, it rises again, one level per wait.
             let deep = computes.levels();
             let mut risen = computes.ran(rule, rule.budget());
             for _ in 0..=deep {
@@ -198,9 +202,9 @@ mod tests {
             prop_assert_eq!(risen.levels(), 0);
         }
 
-        /// Any word, any time: never deeper than the rule says, never more than a level at once.
+        /// For any word and time the depth stays within the rule, and changes by one level at most.
         #[test]
-        fn never_deeper_than_the_rule(word: u64, rule in rules(), ns: u64) {
+        fn depth_stays_within_the_rule(word: u64, rule in rules(), ns: u64) {
             let before = Depth(word).levels().min(rule.depth);
             for after in [Depth(word).ran(rule, ns), Depth(word).waited(rule)] {
                 prop_assert!(after.levels() <= rule.depth);

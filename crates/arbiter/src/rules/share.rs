@@ -1,13 +1,13 @@
-//! A bound on the CPU time of an address space: so much in each period (P0, section 3.4; as cpu.max
-//! of control groups).
+//! Share: a bound on the CPU time of an address space in each period (P0, section 3.4). It
+//! corresponds to cpu.max of control groups.
 //!
-//! What is used over the share in one period is owed in the next ones, so that in the long run no
-//! more is used than the share; what would take longer than ten seconds (and one period) to work
-//! off is forgiven. An address space that has used up its share runs below all levels until the
-//! next period, so that it uses only what no other one wants; with a *hard* bound it does not run
-//! at all.
+//! CPU time above the share in one period is a debt that later periods work off, so the long-run
+//! average does not exceed the share. Debt that would take longer than ten seconds (and one period)
+//! to work off is forgiven. An address space that has used up its share ranks below all levels
+//! until the next period, and so uses only idle CPU time. With a *hard* bound it does not run at
+//! all.
 //!
-//! Pure functions on words; the time is CLOCK_MONOTONIC in nanoseconds.
+//! Pure functions on words; times are CLOCK_MONOTONIC in nanoseconds.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,13 +15,13 @@ use std::time::Duration;
 
 use kumihimo_config::ShownSpan;
 
-/// Where a text says nothing else, as control groups have it.
+/// Default period, the same as that of control groups.
 const PERIOD: Duration = Duration::from_millis(100);
 
-/// In so many microseconds any debt is worked off.
+/// Time in microseconds within which any debt is worked off.
 const LONGEST: u64 = 10_000_000;
 
-/// How much CPU time an address space may use.
+/// CPU time that an address space may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
     per_mille: u32,
@@ -30,9 +30,10 @@ pub struct Share {
 }
 
 impl Share {
-    /// `per_mille` thousandths of *one core's* time in each period: 500 are half a core, 2,500 two
-    /// and a half cores, over all virtual processors together. 1 to 1,024,000; the period 1 ms to
-    /// 10 s, in whole microseconds. None if out of range.
+    /// Creates a share of `per_mille` thousandths of *one core* in each period, summed over all
+    /// VPs: 500 is half a core, 2,500 two and a half cores. `per_mille` must be 1 to 1,024,000, and
+    /// the period 1 ms to 10 s in whole microseconds. Returns `None` if an argument is out of
+    /// range.
     #[must_use]
     pub fn new(per_mille: u32, period: Duration, hard: bool) -> Option<Share> {
         let period = u32::try_from(period.as_micros()).ok()?;
@@ -40,30 +41,30 @@ impl Share {
         fits.then_some(Share { per_mille, period, hard })
     }
 
-    /// Thousandths of one core.
+    /// Returns the share in thousandths of one core.
     #[must_use]
     pub fn per_mille(self) -> u32 {
         self.per_mille
     }
 
-    /// How long a period is.
+    /// Returns the length of a period.
     #[must_use]
     pub fn period(self) -> Duration {
         Duration::from_micros(u64::from(self.period))
     }
 
-    /// Whether it does not run at all when its share is used up.
+    /// Returns whether the address space does not run at all once its share is used up.
     #[must_use]
     pub fn is_hard(self) -> bool {
         self.hard
     }
 
-    /// CPU time in one period, nanoseconds.
+    /// Returns the CPU time per period in nanoseconds.
     fn quota(self) -> u64 {
         u64::from(self.per_mille) * u64::from(self.period)
     }
 
-    /// In so many periods any debt is worked off.
+    /// Returns the number of periods within which any debt is worked off.
     fn most_owed(self) -> u64 {
         (LONGEST / u64::from(self.period)).max(1)
     }
@@ -76,14 +77,14 @@ impl Share {
         u64::from(self.per_mille) << 33 | u64::from(self.hard) << 32 | u64::from(self.period)
     }
 
-    /// None where no share is set, or nonsense stands.
+    /// Unpacks a share. `None` if no share is set or the word is invalid.
     pub(crate) fn unpacked(word: u64) -> Option<Share> {
         let period = Duration::from_micros(word & 0xffff_ffff);
         Share::new((word >> 33) as u32, period, word >> 32 & 1 != 0)
     }
 }
 
-/// A text that is no share.
+/// Error of parsing a share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShareError(String);
 
@@ -91,7 +92,7 @@ impl fmt::Display for ShareError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{:?} is no share: per cent of one core, 0.1% to 102400%, and behind commas, where wanted, a period of 1ms to 10s (100ms if not said) and \
+            "{:?} is not a share: expected per cent of one core, 0.1% to 102400%, then optionally a period of 1ms to 10s (default 100ms) and \
              hard: 50%,20ms,hard",
             self.0
         )
@@ -100,7 +101,7 @@ impl fmt::Display for ShareError {
 
 impl std::error::Error for ShareError {}
 
-/// `50%`: half a core, in each 100 ms; `250%,20ms,hard`.
+/// Parses texts like `50%` (half a core in each 100 ms) and `250%,20ms,hard`.
 impl FromStr for Share {
     type Err = ShareError;
 
@@ -110,7 +111,7 @@ impl FromStr for Share {
     }
 }
 
-/// As `KUMI_SHARE` asks.
+/// Converts a parsed `KUMI_SHARE`.
 impl From<kumihimo_config::Share> for Share {
     fn from(asked: kumihimo_config::Share) -> Share {
         let period = asked.period.unwrap_or(PERIOD);
@@ -118,7 +119,7 @@ impl From<kumihimo_config::Share> for Share {
     }
 }
 
-/// As [`FromStr`] reads it.
+/// Formats the share as [`FromStr`] parses it.
 impl fmt::Display for Share {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.per_mille / 10)?;
@@ -133,8 +134,8 @@ impl fmt::Display for Share {
     }
 }
 
-/// What was used: the period's number (20 bits), and how much in it with what is owed (44 bits,
-/// nanoseconds: almost 5 hours).
+/// Charged CPU time: the number of the period (20 bits), and the time charged in it including debt
+/// (44 bits, nanoseconds: almost 5 hours).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Account(pub(crate) u64);
 
@@ -147,15 +148,15 @@ impl Account {
         (now / share.nanoseconds()) & PERIODS
     }
 
-    /// What counts in the period of `now`.
+    /// Returns the CPU time charged to the period of `now`.
     fn used(self, share: Share, now: u64) -> u64 {
         let passed = Account::number(share, now).wrapping_sub(self.0 >> USED) & PERIODS;
-        // A clock that another kernel thread read a little earlier is no new period.
+        // A time that another kernel thread read slightly earlier does not start a new period.
         let passed = if passed == PERIODS { 0 } else { passed };
         (self.0 & MOST).saturating_sub(passed.saturating_mul(share.quota()))
     }
 
-    /// So much was used just now.
+    /// Returns the account after charging `nanoseconds` at `now`.
     pub(crate) fn booked(self, share: Share, now: u64, nanoseconds: u64) -> Account {
         let most = (share.quota() * (share.most_owed() + 1)).min(MOST);
         let used = self.used(share, now).saturating_add(nanoseconds).min(most);
@@ -166,7 +167,8 @@ impl Account {
         self.used(share, now) >= share.quota()
     }
 
-    /// In how many nanoseconds it is worth asking again: at the beginning of the next period.
+    /// Returns the time until the next period in nanoseconds, before which another check is
+    /// useless.
     pub(crate) fn renewal(share: Share, now: u64) -> u64 {
         share.nanoseconds() - now % share.nanoseconds()
     }
@@ -189,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_that_are_shares_and_texts_that_are_none() {
+    fn share_parses_only_valid_texts() {
         let ms = Duration::from_millis;
         for (text, per_mille, period, hard) in [
             ("50%", 500, ms(100), false),
@@ -234,15 +236,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_shown_is_read(per_mille in 1u32..=1_024_000, period_us in 1_000u64..=10_000_000, hard: bool) {
+        fn displayed_share_parses_back(per_mille in 1u32..=1_024_000, period_us in 1_000u64..=10_000_000, hard: bool) {
             let share = Share::new(per_mille, Duration::from_micros(period_us), hard).unwrap();
             prop_assert_eq!(share.to_string().parse(), Ok(share));
         }
 
-        /// A VP that runs whenever it may, by quanta, uses its share over many periods, and no more
-        /// than that and one quantum.
+        /// A VP that runs whenever it may, in whole quanta, uses its share over many periods, and
+        /// at most one quantum more.
         #[test]
-        fn the_share_holds(per_mille in 1u32..2_000, period_ms in 1u64..200, quantum_us in 50u64..5_000, begins in 0u64..1 << 50) {
+        fn long_run_use_matches_share(per_mille in 1u32..2_000, period_ms in 1u64..200, quantum_us in 50u64..5_000, begins in 0u64..1 << 50) {
             let share = Share::new(per_mille, Duration::from_millis(period_ms), true).unwrap();
             prop_assert_eq!(Share::unpacked(share.packed()), Some(share));
             let quantum = quantum_us * 1_000;
@@ -253,8 +255,8 @@ mod tests {
                     now += Account::renewal(share, now);
                     continue;
                 }
-                // Of two cores: what is booked is twice the time that passes, if the share is that
-                // large.
+                // Simulates two cores if the share exceeds one core: twice the elapsed time is
+                // charged.
                 let cores = if per_mille > 1_000 { 2 } else { 1 };
                 now += quantum;
                 used += quantum * cores;
@@ -262,17 +264,17 @@ mod tests {
             }
             let allowed = 202 * share.quota() + 2 * quantum;
             prop_assert!(used <= allowed, "{} of {}", used, allowed);
-            // A quantum that ends in the next period counts there, so a period may lack one, and
-            // the next one owe it.
+            // A quantum that ends in the next period is charged there, so a period may lack a
+            // quantum and the next period owe it.
             let lacking = 2 * 2 * quantum;
             if lacking < share.quota() {
                 prop_assert!(used >= 196 * (share.quota() - lacking), "{} of {}", used, 200 * share.quota());
             }
         }
 
-        /// Nonsense in, no panic, and the debt ends.
+        /// Any word is accepted without a panic, and its debt ends.
         #[test]
-        fn any_word_is_worked_off(word: u64, per_mille in 1u32..1_024_000, period_us in 1_000u64..10_000_000, now in 0u64..1 << 62, ns: u64) {
+        fn debt_of_any_word_ends(word: u64, per_mille in 1u32..1_024_000, period_us in 1_000u64..10_000_000, now in 0u64..1 << 62, ns: u64) {
             let share = Share::new(per_mille, Duration::from_micros(period_us), false).unwrap();
             let account = Account(word).booked(share, now, ns);
             prop_assert!(!account.is_spent(share, now + (share.most_owed() + 2) * share.nanoseconds()));

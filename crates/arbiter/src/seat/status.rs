@@ -1,4 +1,4 @@
-//! A seat's state, for other threads of the address space.
+//! State of a seat, for other threads of the address space.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -7,7 +7,7 @@ use crate::board::Board;
 use crate::member::Member;
 use crate::slot::{Slot, VpId};
 
-/// What others of the address space may ask about a [`Seat`](super::Seat), at any time.
+/// State of a [`Seat`](super::Seat) that other threads of the address space may read at any time.
 #[derive(Clone)]
 pub struct SeatStatus {
     pub(super) member: Arc<Member>,
@@ -20,15 +20,15 @@ impl SeatStatus {
         self.at.map(|at| Position { core: self.core.load(Ordering::Relaxed), ..at })
     }
 
-    /// Whether the core is this VP's, as [`Seat::is_mine`](super::Seat::is_mine).
+    /// Returns whether the VP has the core, as [`Seat::is_mine`](super::Seat::is_mine).
     #[must_use]
     pub fn is_mine(&self) -> bool {
         self.member.others() == 0
             || self.at().is_none_or(|at| at.slot().load().holder() == Some(at.me))
     }
 
-    /// Whether the VP, if it runs, has to take a step: the core is another's, or somebody asks
-    /// whether it is there.
+    /// Returns whether a running VP must take a step: another VP has the core, or a waiter requests
+    /// an acknowledgement.
     #[must_use]
     pub fn is_to_step(&self) -> bool {
         !self.is_mine() || self.at().is_some_and(|at| at.slot().load().is_asked())
@@ -41,7 +41,7 @@ impl std::fmt::Debug for SeatStatus {
     }
 }
 
-/// Its slot.
+/// Position of a seat: its VP, board and core.
 #[derive(Clone, Copy)]
 pub(super) struct Position {
     pub(super) board: &'static Board,

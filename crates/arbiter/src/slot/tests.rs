@@ -1,9 +1,9 @@
-//! The protocol of a slot: model-checked with loom, and by itself.
+//! Tests of a slot's protocol: loom models and single-threaded tests.
 
 use super::*;
 use std::sync::atomic::AtomicU64 as Noted;
 
-/// Rows of one VP each; notes the displaced ones, a bit a row.
+/// Rows of one VP each; records the displaced VPs as one bit per row.
 struct Rows {
     cells: Vec<Cell>,
     called: Vec<AtomicU64>,

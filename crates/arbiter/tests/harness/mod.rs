@@ -1,4 +1,4 @@
-//! What the tests of this crate share: boards of their own, and processes that hold and want cores.
+//! Test harness: boards of their own, and processes that hold and request cores.
 #![allow(dead_code, reason = "each test program uses some of it")]
 
 use std::io::{BufRead, BufReader, Write};
@@ -15,31 +15,31 @@ use kumihimo_arbiter::row::{Reach, SleepMode};
 use kumihimo_arbiter::seat::{Bounds, Outcome, Seat};
 use kumihimo_arbiter::view::View;
 
-/// Tells by SIGURG to the kernel thread that carries the VP; where nobody handles it, it is ignored
-/// by default.
+/// Notifies by SIGURG to the kernel thread that carries the VP. The default action ignores the
+/// signal.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Signal;
 
 impl CoreNotify for Signal {
     fn notify(&self, receiver: Receiver) {
-        // SAFETY: integers. The kernel refuses a thread that is not of this process, and another
-        // user's process; tgkill(2).
+        // SAFETY: integer arguments. The kernel refuses a thread of another thread group, and a
+        // process of another user: tgkill(2).
         unsafe { libc::syscall(libc::SYS_tgkill, receiver.pid, receiver.thread, libc::SIGURG) };
     }
 }
 
-/// Reached only by a hang: not a measure of speed.
+/// Time limit of waits; a hang exceeds it, a slow machine does not.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
 /// CLOCK_MONOTONIC, nanoseconds.
 pub fn now() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: room for a timespec; the clock is always there.
+    // SAFETY: the pointer is to a live timespec; CLOCK_MONOTONIC always exists.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Waits for a condition, without sleeping in the kernel: the caller may hold a core.
+/// Polls for a condition without sleeping in the kernel, because the caller may hold a core.
 pub fn until(what: &str, mut done: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !done() {
@@ -48,15 +48,15 @@ pub fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Says that a test cannot run here, and why; the scripts count it as skipped. Past libtest's
-/// capture.
+/// Reports on standard error that a test is skipped, and why; the scripts count the line. Bypasses
+/// libtest's capture.
 pub fn skip(test: &str, why: &str) {
     std::io::stderr()
         .write_all(format!("\n[skip] {test}: {why}\n").as_bytes())
         .expect("standard error is open");
 }
 
-/// A directory of one test, through which others may pass; removed in the end.
+/// Directory of one test, removed on drop.
 pub struct Room(pub PathBuf);
 
 impl Room {
@@ -92,15 +92,15 @@ impl Drop for Room {
     }
 }
 
-/// A seat at this core.
+/// Creates a seat at this core.
 pub fn seat(member: &Arc<Member>, vp: usize, core: usize, bounds: Bounds) -> Seat {
     let seat = Seat::new(member.clone(), vp, core, true, Arc::new(Signal), bounds);
     seat.on_thread();
     seat
 }
 
-/// As the runtime does: lies down while it has to wait, until it goes. False: not before this time
-/// (CLOCK_MONOTONIC).
+/// Requests the core and sleeps while the VP must wait, as the runtime does. Returns false if the
+/// VP does not get the core before `end` (CLOCK_MONOTONIC).
 pub fn goes_before(seat: &mut Seat, vp: usize, level: u8, end: u64) -> bool {
     let mut outcome = seat.runs(level, now());
     while outcome == Outcome::Wait {
@@ -118,7 +118,7 @@ pub fn goes_before(seat: &mut Seat, vp: usize, level: u8, end: u64) -> bool {
     true
 }
 
-/// It gets the core from any holder.
+/// Requests the core until the VP gets it.
 pub fn goes(seat: &mut Seat, vp: usize, level: u8) {
     assert!(
         goes_before(seat, vp, level, now() + LIMIT.as_nanos() as u64),
@@ -126,12 +126,12 @@ pub fn goes(seat: &mut Seat, vp: usize, level: u8) {
     );
 }
 
-/// Bounds that no busy machine breaks: for tests of what happens within them.
+/// Bounds so long that a busy machine does not exceed them, for tests within the bounds.
 pub fn patient() -> Bounds {
     Bounds { quantum: Duration::from_secs(20), watchdog: Duration::from_secs(20) }
 }
 
-/// Another process at the board, which does one thing.
+/// Another process at the board, with one task.
 pub struct Other {
     pub child: Child,
     pub says: BufReader<ChildStdout>,
@@ -141,7 +141,7 @@ pub struct Other {
 const CHILD: &str = "KUMI_ARBITER_CHILD";
 
 impl Other {
-    /// Begins this test program once more, for what its test `child` does with these words.
+    /// Runs this test program again with its test `child`, which executes `words`.
     pub fn start(board: &Path, words: &str) -> Other {
         let mut child = Command::new(std::env::current_exe().expect("this program"))
             .args(["--exact", "child", "--nocapture", "--test-threads=1"])
@@ -155,24 +155,25 @@ impl Other {
         Other { child, says, stdin }
     }
 
-    /// Waits for a line that it says; libtest's own, which may stand before it on the same line,
-    /// are passed over.
+    /// Waits for a line that ends with `wanted`. Skips libtest's own output, which may precede it
+    /// on the same line.
     pub fn expect(&mut self, wanted: &str) {
         loop {
             let line = self.line();
             if line.ends_with(wanted) {
                 return;
             }
-            assert!(!line.is_empty(), "it ended without saying {wanted}");
+            assert!(!line.is_empty(), "the process ended without printing {wanted}");
         }
     }
 
-    /// One that reads a line goes on.
+    /// Sends a line, for which the process may be waiting.
     pub fn go(&mut self) {
         self.stdin.as_mut().expect("piped").write_all(b"\n").expect("it reads");
     }
 
-    /// The next line, without its end; empty: there are no more, or it was empty.
+    /// Returns the next line that is not empty, without its end; an empty string at the end of the
+    /// output.
     pub fn line(&mut self) -> String {
         loop {
             let mut line = String::new();
@@ -189,7 +190,7 @@ impl Other {
         rustix::process::kill_process(pid, signal).expect("it lives");
     }
 
-    /// It ends by itself, and well: told to by the end of its standard input.
+    /// Closes standard input, upon which the process ends, and checks that it succeeds.
     pub fn ends(mut self) {
         drop(self.stdin.take());
         let status = self.child.wait().expect("it ends");
@@ -204,7 +205,7 @@ impl Drop for Other {
     }
 }
 
-/// In a process that [`Other::start`] began: the board's path and the words.
+/// In a process that [`Other::start`] started: returns the board's path and the words.
 pub fn words() -> Option<(PathBuf, Vec<String>)> {
     let words = std::env::var(CHILD).ok()?;
     let mut words = words.split(' ').map(str::to_owned);
@@ -214,10 +215,10 @@ pub fn words() -> Option<(PathBuf, Vec<String>)> {
 
 pub fn say(what: &str) {
     let mut out = std::io::stdout().lock();
-    writeln!(out, "\n{what}").and_then(|()| out.flush()).expect("somebody reads");
+    writeln!(out, "\n{what}").and_then(|()| out.flush()).expect("standard output is open");
 }
 
-/// Whether standard input has ended; does not wait.
+/// Returns whether standard input has ended, without waiting.
 pub fn is_over() -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let stdin = std::io::stdin();

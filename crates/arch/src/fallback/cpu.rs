@@ -1,7 +1,7 @@
-//! Contexts, FS and GS of a machine on which a microprocess is a kernel thread.
+//! Contexts, FS and GS on a machine where each microprocess is a kernel thread.
 //!
-//! There is no switch. The kernel thread's record, which x86_64 keeps in GS, is a thread-local
-//! word: no code ever moves to another kernel thread here, so an ordinary thread-local does.
+//! There is no context switch. The address of the kernel thread's record, which x86_64 keeps in GS,
+//! is an ordinary thread-local variable, because no code moves to another kernel thread.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -11,49 +11,47 @@ thread_local! {
     static RECORD: Cell<usize> = const { Cell::new(0) };
 }
 
-/// A suspended flow of control; only [`Context::NULL`] exists.
+/// A suspended flow of control. Only [`Context::NULL`] exists on this architecture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Context(*mut u8);
 
 impl Context {
-    /// No context.
+    /// The null context.
     pub const NULL: Context = Context(core::ptr::null_mut());
 
-    /// Aborts the process: a microprocess is a kernel thread here.
+    /// Aborts the process, because a microprocess is a kernel thread on this architecture.
     ///
     /// # Safety
-    /// Never returns.
+    /// No requirements; the function never returns.
     pub unsafe fn prepare(_: *mut u8, _: extern "C" fn(*mut u8) -> !, _: *mut u8) -> Context {
         no_switch()
     }
 
-    /// Null.
+    /// Returns null.
     pub fn stack_pointer(self) -> *mut u8 {
         self.0
     }
 }
 
-/// Never called; stands in for the first instruction of a context.
+/// Placeholder for the first instruction of a context; never called.
 pub const FIRST_STEP: unsafe extern "C" fn() = first_step;
 
-/// Bytes that a switch saves: none.
+/// Bytes that a switch saves: 0.
 pub const SAVED: usize = 0;
 
 unsafe extern "C" fn first_step() {}
 
 #[cold]
 fn no_switch() -> ! {
-    eprintln!(
-        "kumihimo: a context switch was asked for on an architecture that has none: aborting"
-    );
+    eprintln!("kumihimo: aborting: context switches are not available on this architecture");
     std::process::abort()
 }
 
 /// Aborts the process.
 ///
 /// # Safety
-/// Never returns.
+/// No requirements; the function never returns.
 pub unsafe fn switch_same(_: *mut Context, _: Context) {
     no_switch()
 }
@@ -61,7 +59,7 @@ pub unsafe fn switch_same(_: *mut Context, _: Context) {
 /// Aborts the process.
 ///
 /// # Safety
-/// Never returns.
+/// No requirements; the function never returns.
 pub unsafe fn switch_fs(_: *mut Context, _: Context, _: usize) {
     no_switch()
 }
@@ -69,17 +67,17 @@ pub unsafe fn switch_fs(_: *mut Context, _: Context, _: usize) {
 /// Aborts the process.
 ///
 /// # Safety
-/// Never returns.
+/// No requirements; the function never returns.
 pub unsafe fn switch_prctl(_: *mut Context, _: Context, _: usize) {
     no_switch()
 }
 
-/// False.
+/// Returns false.
 pub fn fsgsbase() -> bool {
     false
 }
 
-/// 0: the thread pointer is the C library's own affair here.
+/// Returns 0: the thread pointer belongs to the C library on this architecture.
 pub fn fs_base() -> usize {
     0
 }
@@ -87,18 +85,19 @@ pub fn fs_base() -> usize {
 /// Does nothing.
 ///
 /// # Safety
-/// None needed.
+/// No requirements.
 pub unsafe fn set_fs_base(_: usize) {}
 
-/// Notes the calling kernel thread's record, or none (0).
+/// Sets the address of the calling kernel thread's record; 0 means none.
 ///
 /// # Safety
-/// The record outlives the kernel thread's use of [`gs_word`] and its siblings.
+/// The record outlives the kernel thread's use of [`gs_word`] and the other `gs_` functions.
 pub unsafe fn set_gs_base(record: usize) {
     RECORD.set(record);
 }
 
-/// The address that [`set_gs_base`] noted on the calling kernel thread, or 0. Async-signal-safe.
+/// Returns the address set by [`set_gs_base`] on the calling kernel thread, or 0.
+/// Async-signal-safe.
 #[must_use]
 pub fn gs_base() -> usize {
     RECORD.get()
@@ -109,57 +108,58 @@ fn at<T>(offset: usize) -> *mut T {
     std::ptr::with_exposed_provenance_mut(RECORD.get() + offset)
 }
 
-/// The word at byte `OFFSET` of the calling kernel thread's record.
+/// Returns the word at byte `OFFSET` of the calling kernel thread's record.
 ///
 /// # Safety
 /// [`set_gs_base`] was called on this kernel thread with a record that has a word there.
 #[inline(always)]
 pub unsafe fn gs_word<const OFFSET: usize>() -> *mut u8 {
-    // SAFETY: the caller's promise.
+    // SAFETY: upheld by the caller.
     unsafe { at::<*mut u8>(OFFSET).read_volatile() }
 }
 
-/// The 64-bit value at byte `OFFSET` of the record, read whole.
+/// Returns the 64-bit value at byte `OFFSET` of the record, in one untorn read.
 ///
 /// # Safety
-/// As for [`gs_word`], with an aligned 64-bit value.
+/// Same requirements as [`gs_word`], with an aligned 64-bit value.
 #[inline(always)]
 pub unsafe fn gs_load64<const OFFSET: usize>() -> u64 {
-    // SAFETY: the caller's promise.
+    // SAFETY: upheld by the caller.
     unsafe { AtomicU64::from_ptr(at(OFFSET)) }.load(Ordering::Relaxed)
 }
 
-/// The 32-bit value at byte `OFFSET` of the record.
+/// Returns the 32-bit value at byte `OFFSET` of the record.
 ///
 /// # Safety
-/// As for [`gs_word`], with an aligned 32-bit value.
+/// Same requirements as [`gs_word`], with an aligned 32-bit value.
 #[inline(always)]
 pub unsafe fn gs_load32<const OFFSET: usize>() -> u32 {
-    // SAFETY: the caller's promise.
+    // SAFETY: upheld by the caller.
     unsafe { AtomicU32::from_ptr(at(OFFSET)) }.load(Ordering::Relaxed)
 }
 
-/// Adds one to the 32-bit counter at byte `OFFSET` of the record; wraps.
+/// Increments the 32-bit counter at byte `OFFSET` of the record, with wrap-around.
 ///
 /// # Safety
-/// As for [`gs_load32`].
+/// Same requirements as [`gs_load32`].
 #[inline(always)]
 pub unsafe fn gs_inc32<const OFFSET: usize>() {
-    // SAFETY: the caller's promise.
+    // SAFETY: upheld by the caller.
     unsafe { AtomicU32::from_ptr(at(OFFSET)) }.fetch_add(1, Ordering::AcqRel);
 }
 
-/// Subtracts one from the 32-bit counter at byte `OFFSET`; wraps. Returns whether it became zero.
+/// Decrements the 32-bit counter at byte `OFFSET`, with wrap-around. Returns whether it became
+/// zero.
 ///
 /// # Safety
-/// As for [`gs_load32`].
+/// Same requirements as [`gs_load32`].
 #[inline(always)]
 pub unsafe fn gs_dec32<const OFFSET: usize>() -> bool {
-    // SAFETY: the caller's promise.
+    // SAFETY: upheld by the caller.
     unsafe { AtomicU32::from_ptr(at(OFFSET)) }.fetch_sub(1, Ordering::AcqRel) == 1
 }
 
-/// 0: a signal frame's size (`AT_MINSIGSTKSZ`) counts the extended registers.
+/// Returns 0: the size of a signal frame (`AT_MINSIGSTKSZ`) includes the extended registers.
 pub fn extended_state_bytes() -> usize {
     0
 }
@@ -168,12 +168,12 @@ pub fn extended_state_bytes() -> usize {
 #[inline(always)]
 pub fn prefetch(_: *const u8) {}
 
-/// futex(2) without a timeout; errno is as before afterwards.
+/// Calls futex(2) without a timeout. Preserves errno.
 ///
 /// # Safety
 /// `word` lives as long as the call; `operation` needs no further arguments.
 pub(crate) unsafe fn futex(word: *const u32, operation: i32, value: u32) {
-    // SAFETY: the caller's promise; errno is the calling thread's.
+    // SAFETY: upheld by the caller; errno belongs to the calling thread.
     unsafe {
         let errno = *libc::__errno_location();
         libc::syscall(libc::SYS_futex, word, operation, value, std::ptr::null::<libc::timespec>());

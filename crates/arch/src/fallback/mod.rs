@@ -1,7 +1,7 @@
-//! Every Linux without a folder of its own: the API on kernel threads 1:1.
+//! Fallback for every Linux target without a folder of its own: one kernel thread per microprocess.
 //!
 //! The modules mirror those of `x86_64/`. Functions that only microprocesses need are unreachable,
-//! because no TLS block can be built here; they abort with a message instead of misbehaving.
+//! because no TLS block can be built on these targets. They abort with a message.
 
 pub mod cpu;
 pub mod tls;
@@ -9,7 +9,7 @@ pub mod tls;
 /// Whether microprocesses can have stacks and TLS blocks of their own on this architecture.
 pub const HAS_MICROPROCESSES: bool = false;
 
-/// Calls injected from signal handlers: none here.
+/// Calls injected from signal handlers: not available.
 pub mod inject {
     use libc::ucontext_t;
 
@@ -29,26 +29,26 @@ pub mod inject {
 
     impl std::error::Error for Refusal {}
 
-    /// Prepares nothing.
+    /// Does nothing.
     pub fn prepare() {}
 
-    /// Changes nothing.
+    /// Leaves the context unchanged.
     ///
     /// # Errors
-    /// Always [`Refusal::Unsupported`].
+    /// Always returns [`Refusal::Unsupported`].
     ///
     /// # Safety
-    /// None needed; `unsafe` for the sake of the common interface.
+    /// No requirements; `unsafe` because the common interface is.
     pub unsafe fn inject(_: *mut ucontext_t, _: extern "C" fn(), _: usize) -> Result<(), Refusal> {
         Err(Refusal::Unsupported)
     }
 }
 
-/// The register state that a signal handler receives: not examined here.
+/// The register state that a signal handler receives: not examined on this architecture.
 pub mod interrupted {
     use libc::ucontext_t;
 
-    /// Where an interrupted thread stands. All fields are 0.
+    /// The position of an interrupted thread. All fields are 0.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Position {
         /// The stack pointer.
@@ -59,7 +59,7 @@ pub mod interrupted {
         pub program_counter: usize,
     }
 
-    /// Unknown: all zeros.
+    /// Returns zeros, because the position is unknown.
     ///
     /// # Safety
     /// None needed, as for all functions of this module.
@@ -67,50 +67,50 @@ pub mod interrupted {
         Position { stack_pointer: 0, frame_pointer: 0, program_counter: 0 }
     }
 
-    /// Unknown: false.
+    /// Returns false, because the state is unknown.
     ///
     /// # Safety
-    /// None needed.
+    /// No requirements.
     pub unsafe fn restarts_call(_: *const ucontext_t) -> bool {
         false
     }
 
-    /// Unknown: false.
+    /// Returns false, because the state is unknown.
     ///
     /// # Safety
-    /// None needed.
+    /// No requirements.
     pub unsafe fn is_at_call(_: *const ucontext_t) -> bool {
         false
     }
 
-    /// Changes nothing.
+    /// Leaves the context unchanged.
     ///
     /// # Safety
-    /// None needed.
+    /// No requirements.
     pub unsafe fn fail_call(_: *mut ucontext_t) {}
 }
 
-/// Code into which no call is injected: all of it.
+/// Code into which no call is injected: all code.
 pub mod regions {
-    /// Looks for nothing.
+    /// Does nothing.
     pub fn prepare() {}
 
-    /// True for every address.
+    /// Returns true for every address.
     #[must_use]
     pub fn is_closed(_: usize) -> bool {
         true
     }
 }
 
-/// The processor's cycle counter: not used here.
+/// The processor's cycle counter: not used on this architecture.
 pub mod time {
-    /// False: callers use the clock of the C library.
+    /// Returns false; callers use the C library's clock instead.
     #[must_use]
     pub fn has_steady_counter() -> bool {
         false
     }
 
-    /// 0; never called, since [`has_steady_counter`] is false.
+    /// Returns 0. Never called, since [`has_steady_counter`] returns false.
     #[inline(always)]
     #[must_use]
     pub fn counter() -> u64 {
@@ -118,5 +118,5 @@ pub mod time {
     }
 }
 
-/// Registers no hook: no trap is under way when a process executes another program.
+/// Does nothing: on this architecture no trap can be pending when a process calls exec.
 pub fn while_executing(_: fn(bool)) {}

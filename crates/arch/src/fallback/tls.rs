@@ -1,4 +1,4 @@
-//! Thread-local storage where no block can be built: each microprocess has its kernel thread's.
+//! Thread-local storage where no block can be built: each microprocess uses its kernel thread's.
 
 use std::io;
 use std::sync::OnceLock;
@@ -7,18 +7,18 @@ use kumihimo_config::Tls as Asked;
 
 pub use crate::kind::Kind;
 
-/// The one answer of this architecture: [`Kind::Kernel`].
+/// The TLS support of this architecture: always [`Kind::Kernel`].
 pub struct Tls {
     why: String,
 }
 
-/// Reports that blocks cannot be built here, and why. Never panics.
+/// Returns the TLS support, with the reason why blocks cannot be built. Never panics.
 pub fn get() -> &'static Tls {
     static TLS: OnceLock<Tls> = OnceLock::new();
     TLS.get_or_init(|| Tls { why: why(kumihimo_config::get().lab.tls) })
 }
 
-/// As [`get`]: the answer never changes.
+/// Returns the same as [`get`]: the result never changes.
 pub fn get_anew() -> &'static Tls {
     get()
 }
@@ -28,8 +28,9 @@ fn why(asked: Option<Asked>) -> String {
         (true, arch) => format!("{arch} Linux with musl"),
         (false, arch) => format!("{arch} Linux"),
     };
-    let reason =
-        format!("microprocesses of their own need x86_64 Linux with glibc; this is {here}");
+    let reason = format!(
+        "microprocesses with blocks of their own need x86_64 Linux with glibc; this is {here}"
+    );
     match asked {
         None => reason,
         Some(Asked::Kernel) => format!("KUMI_LAB=tls=kernel; and {reason}"),
@@ -38,46 +39,46 @@ fn why(asked: Option<Asked>) -> String {
 }
 
 impl Tls {
-    /// [`Kind::Kernel`].
+    /// Returns [`Kind::Kernel`].
     pub fn kind(&self) -> Kind {
         Kind::Kernel
     }
 
-    /// The reason for [`Tls::kind`], for people.
+    /// Returns the reason for [`Tls::kind`] as text.
     pub fn why(&self) -> &str {
         &self.why
     }
 
-    /// False: kernel threads are what this architecture has.
+    /// Returns false: kernel threads are the intended mode of this architecture.
     pub fn is_degraded(&self) -> bool {
         false
     }
 
-    /// False: see [`get_anew`].
+    /// Returns false; see [`get_anew`].
     pub fn is_short(&self) -> bool {
         false
     }
 
-    /// Bytes of a block: 0.
+    /// Returns the size of a block in bytes: 0.
     pub fn bytes(&self) -> usize {
         0
     }
 
-    /// Builds nothing.
+    /// Fails always.
     ///
     /// # Errors
-    /// Always `Unsupported`, with [`Tls::why`].
+    /// Always returns `Unsupported`, with the text of [`Tls::why`].
     ///
     /// # Safety
-    /// None needed, as for all functions here.
+    /// No requirements.
     pub unsafe fn build(&self, _: *mut u8, _: *mut u8) -> io::Result<*mut u8> {
         Err(io::Error::new(io::ErrorKind::Unsupported, self.why.clone()))
     }
 
-    /// `fs` itself.
+    /// Returns `fs` unchanged.
     ///
     /// # Safety
-    /// None needed.
+    /// No requirements.
     pub unsafe fn stack_top(&self, fs: *mut u8) -> *mut u8 {
         fs
     }
@@ -85,16 +86,16 @@ impl Tls {
     /// Does nothing.
     ///
     /// # Safety
-    /// None needed.
+    /// No requirements.
     pub unsafe fn first_run(&self) {}
 
-    /// Does nothing: the end of the kernel thread runs the destructors.
+    /// Does nothing: the C library runs the destructors when the kernel thread ends.
     ///
     /// # Safety
-    /// None needed.
+    /// No requirements.
     pub unsafe fn exit_current(&self) {}
 
-    /// No lines.
+    /// Returns an empty list.
     pub fn lines(&self) -> Vec<isize> {
         Vec::new()
     }
@@ -102,16 +103,16 @@ impl Tls {
     /// Does nothing.
     ///
     /// # Safety
-    /// None needed.
+    /// No requirements.
     pub unsafe fn recycle(&self, _: *mut u8, _: *mut u8, _: *mut u8) {}
 }
 
-/// Registers no hooks: nothing is preempted here, so no call of dlopen needs protection.
+/// Does nothing: no code is preempted on this architecture, so dlopen needs no protection.
 pub fn while_linking(_: fn(), _: fn()) {}
 
-/// set*id: the C library's own handler is right here, because FS is always a kernel thread's.
+/// set*id: the C library's own handler is sufficient, because FS always belongs to a kernel thread.
 pub mod setxid {
-    /// Registers nothing.
+    /// Does nothing.
     pub fn set_carrier_fs(_: fn() -> Option<usize>) {}
 }
 
@@ -120,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_are_refused_with_a_reason() {
+    fn build_fails_and_names_the_architecture() {
         // SAFETY: builds nothing.
         let error = unsafe { get().build(std::ptr::null_mut(), std::ptr::null_mut()) }
             .expect_err("no blocks");
@@ -129,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reason_names_the_requested_value() {
+    fn reason_names_the_requested_kind() {
         assert!(why(Some(Asked::Clone)).starts_with("KUMI_LAB=tls=clone cannot be had"));
         assert!(why(Some(Asked::Kernel)).starts_with("KUMI_LAB=tls=kernel; and "));
     }

@@ -1,34 +1,33 @@
-//! The context switch, and readers of FS and GS.
+//! The context switch, and access to the FS and GS bases.
 //!
-//! *FS names the microprocess, GS the kernel thread.* FS is the TLS block of the running
-//! microprocess; GS is the record of the kernel thread that carries it. Both are plain registers
-//! where the kernel has FSGSBASE, and system calls where it has not.
+//! FS holds the address of the running microprocess's TLS block. GS holds the address of the record
+//! of the kernel thread that carries it. Where the kernel enables FSGSBASE, both are read and
+//! written as registers; elsewhere by system calls.
 //!
-//! A context is one word, the stack pointer: what the ABI wants kept (callee-saved registers,
-//! MXCSR, the x87 control word: System V ABI 3.2.1) lies on the stack above it. A switch ends in
-//! `jmp` and not `ret`: the return stack buffer of the processor belongs to the old stack, so a
-//! `ret` would always be mispredicted.
+//! A context is one word, the stack pointer. The state that the ABI requires a callee to preserve
+//! (callee-saved registers, MXCSR, x87 control word: System V ABI 3.2.1) is on the stack above it.
+//! A switch ends in `jmp` instead of `ret`: the processor's return stack buffer describes the old
+//! stack, so a `ret` would always be mispredicted.
 
 use core::arch::{asm, naked_asm};
 use std::sync::OnceLock;
 
-/// A suspended flow of control: its stack pointer.
+/// A suspended flow of control, as its stack pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Context(*mut u8);
 
 impl Context {
-    /// No context. Switching to it faults.
+    /// The null context. Switching to it faults.
     pub const NULL: Context = Context(core::ptr::null_mut());
 
-    /// Prepares a context that calls `entry(argument)` on the stack below `top` when first switched
-    /// to.
+    /// Prepares a context that calls `entry(argument)` on the stack below `top` when first resumed.
     ///
     /// The floating-point control words start at the ABI's defaults, as on a new kernel thread.
     ///
     /// # Safety
-    /// `top` is 16-aligned, with at least 128 writable bytes below it that nobody else uses.
-    /// `entry` never returns.
+    /// `top` is 16-aligned, with at least 128 writable, unused bytes below it. `entry` never
+    /// returns.
     pub unsafe fn prepare(
         top: *mut u8,
         entry: extern "C" fn(*mut u8) -> !,
@@ -36,8 +35,8 @@ impl Context {
     ) -> Context {
         const MXCSR: u64 = 0x1f80;
         const X87: u64 = 0x037f;
-        // In the order in which `leave_and_continue` pops it. A return address of 0 is no frame and
-        // ends every backtrace.
+        // In the order in which `leave_and_continue` pops the words. The return address 0 ends
+        // every backtrace.
         let frame: [u64; 6] = [
             MXCSR | (X87 << 32),
             argument as u64,           // rbx
@@ -46,8 +45,8 @@ impl Context {
             0,
             0,
         ];
-        // SAFETY: the caller grants the bytes below `top`; the frame is 48 bytes and u64-aligned
-        // since `top` is 16-aligned.
+        // SAFETY: the caller grants the bytes below `top`. The frame is 48 bytes, and u64-aligned
+        // because `top` is 16-aligned.
         unsafe {
             let base = top.sub(size_of_val(&frame)).cast::<[u64; 6]>();
             base.write(frame);
@@ -55,36 +54,35 @@ impl Context {
         }
     }
 
-    /// The stack pointer: everything above it is in use.
+    /// Returns the stack pointer; everything above it is in use.
     pub fn stack_pointer(self) -> *mut u8 {
         self.0
     }
 }
 
-/// Where a context begins that nobody has continued yet, and where every backtrace of a begun one
-/// ends.
+/// The first instruction of a new context, and the outermost frame of every backtrace in it.
 pub const FIRST_STEP: unsafe extern "C" fn() = first_step;
 
-/// Bytes of what a switch leaves at a context's stack pointer: control words, rbx, rbp, address.
+/// Bytes that a switch saves at the context's stack pointer: control words, rbx, rbp and address.
 /// See [`Context::prepare`].
 pub const SAVED: usize = 32;
 
 /// First instruction of a new context: rbx = argument, rbp = entry (see [`Context::prepare`]).
 ///
-/// A naked function has no unwind table, so every backtrace ends here.
+/// A naked function has no unwind table, so every backtrace ends at it.
 #[unsafe(naked)]
 unsafe extern "C" fn first_step() {
-    // rsp is 16-aligned here, so that `call` gives the callee the alignment it expects.
+    // rsp is 16-aligned, so `call` gives the callee the alignment that the ABI requires.
     naked_asm!("mov rdi, rbx", "mov rax, rbp", "xor ebp, ebp", "call rax", "ud2",)
 }
 
-/// The switch: leaves the caller's context in `*save`, continues `to`, and goes on at label 2 when
-/// somebody switches back.
+/// Performs a switch: saves the caller's context in `*save`, resumes `to`, and continues at label 2
+/// when another switch resumes the saved context.
 ///
-/// Inline, and not a function that is called: a `call` that no `ret` answers would leave the
-/// processor's return stack one off, and every `ret` on the new stack would be mispredicted
-/// [measured: see ARCHITECTURE.md]. The compiler saves what is live, since everything but rbx and
-/// rbp (which inline assembly may not clobber) is declared clobbered.
+/// The code is inline. With a called function, a `call` without a matching `ret` would shift the
+/// processor's return stack by one entry, and every `ret` on the new stack would be mispredicted
+/// [measured: docs/src/decisions/001-inline-switch.md]. Everything except rbx and rbp, which inline
+/// assembly may not clobber, is declared clobbered, so the compiler saves the live registers.
 macro_rules! leave_and_continue {
     ($save:expr, $to:expr, $($set_fs:literal,)* ; $($operand:tt)*) => {
         asm!(
@@ -116,39 +114,41 @@ macro_rules! leave_and_continue {
     };
 }
 
-/// Leaves the caller's context in `*save` and continues `to`, with FS = `fs`.
+/// Saves the caller's context in `*save` and resumes `to` with FS = `fs`.
 ///
-/// Returns when somebody switches back. Needs FSGSBASE; see [`fsgsbase`].
+/// Returns when another switch resumes the saved context. Requires FSGSBASE; see [`fsgsbase`].
 ///
 /// # Safety
-/// `to` is a context that was prepared or saved and has not been continued since; `fs` is the FS
-/// base it runs with; no reference into `*save` is held elsewhere. Nobody may continue the saved
-/// context before this kernel thread has left it.
+/// `to` was prepared or saved and has not been resumed since; `fs` is the FS base it runs with. No
+/// other reference into `*save` exists. The saved context must not be resumed before this kernel
+/// thread has left it.
 #[inline(always)]
 pub unsafe fn switch_fs(save: *mut Context, to: Context, fs: usize) {
-    // SAFETY: the caller's promise. FS is set last: the instruction waits for all before it.
+    // SAFETY: upheld by the caller. FS is set last because WRFSBASE waits for all earlier
+    // instructions.
     unsafe { leave_and_continue!(save, to, "wrfsbase rdx", ; inout("rdx") fs => _,) }
 }
 
-/// As [`switch_fs`] where both sides run with the same FS (lean microprocesses): FS stays as it is.
+/// Switches as [`switch_fs`] does, but keeps FS. Both sides must run with the same FS (lean
+/// microprocesses).
 ///
 /// # Safety
-/// As for [`switch_fs`]; `to` runs with the FS base that is set now.
+/// Same requirements as [`switch_fs`]; `to` runs with the FS base that is set now.
 #[inline(always)]
 pub unsafe fn switch_same(save: *mut Context, to: Context) {
-    // SAFETY: the caller's promise.
+    // SAFETY: upheld by the caller.
     unsafe { leave_and_continue!(save, to, ; out("rdx") _,) }
 }
 
-/// As [`switch_fs`] for kernels or processors without FSGSBASE: FS is set by arch_prctl(2), about
-/// ten times slower.
+/// Switches as [`switch_fs`] does, but sets FS by arch_prctl(2), for kernels or processors without
+/// FSGSBASE. About ten times slower.
 ///
 /// # Safety
-/// As for [`switch_fs`].
+/// Same requirements as [`switch_fs`].
 #[inline(always)]
 pub unsafe fn switch_prctl(save: *mut Context, to: Context, fs: usize) {
-    // SAFETY: the caller's promise. 158 = SYS_arch_prctl, 0x1002 = ARCH_SET_FS; the system call
-    // clobbers rax, rcx and r11 only.
+    // SAFETY: upheld by the caller. 158 = SYS_arch_prctl, 0x1002 = ARCH_SET_FS; the system call
+    // clobbers only rax, rcx and r11.
     unsafe {
         leave_and_continue!(
             save, to,
@@ -158,10 +158,10 @@ pub unsafe fn switch_prctl(save: *mut Context, to: Context, fs: usize) {
     }
 }
 
-/// Whether FS and GS can be written without a system call: the kernel says so in AT_HWCAP2 bit 1
-/// (Linux 5.9).
+/// Returns whether FS and GS can be written without a system call, which the kernel reports in
+/// AT_HWCAP2 bit 1 (Linux 5.9).
 ///
-/// `KUMI_LAB=fsbase=arch_prctl` forces the slow way.
+/// `KUMI_LAB=fsbase=arch_prctl` forces the system call.
 pub fn fsgsbase() -> bool {
     static FOUND: OnceLock<bool> = OnceLock::new();
     *FOUND.get_or_init(|| {
@@ -177,24 +177,24 @@ const ARCH_SET_GS: i32 = 0x1001;
 const ARCH_SET_FS: i32 = 0x1002;
 const ARCH_GET_GS: i32 = 0x1004;
 
-/// The FS base: the address of the running TLS block. Its first word points to itself (ELF TLS
-/// ABI), so no privilege is needed.
+/// Returns the FS base, which is the address of the running TLS block. Reads it from the block's
+/// first word, which points to itself (ELF TLS ABI), so FSGSBASE is not needed.
 pub fn fs_base() -> usize {
     let fs: usize;
-    // SAFETY: fs:[0] is the TCB's self pointer on every x86_64 ELF system; reading it has no
+    // SAFETY: fs:[0] is the TCB's self pointer on every x86_64 ELF system; reading it has no side
     // effect.
     unsafe { asm!("mov {}, fs:[0]", out(reg) fs, options(nostack, preserves_flags, readonly)) };
     fs
 }
 
-/// Sets FS.
+/// Sets the FS base.
 ///
 /// # Safety
-/// `fs` is a complete TLS block that nobody else runs on, and the caller's frame holds no address
-/// into the old one.
+/// `fs` is a complete TLS block on which no other thread runs, and the caller's frame holds no
+/// address into the old block.
 pub unsafe fn set_fs_base(fs: usize) {
     if fsgsbase() {
-        // SAFETY: FSGSBASE is there; the caller answers for `fs`.
+        // SAFETY: FSGSBASE is enabled; the caller guarantees that `fs` is valid.
         unsafe { asm!("wrfsbase {}", in(reg) fs, options(nostack, preserves_flags)) };
     } else {
         // SAFETY: as above, by system call.
@@ -202,13 +202,13 @@ pub unsafe fn set_fs_base(fs: usize) {
     }
 }
 
-/// Points GS at this kernel thread's record, or at nothing (0).
+/// Points GS at this kernel thread's record; 0 means none.
 ///
 /// # Safety
 /// The record outlives the kernel thread's use of [`gs_word`].
 pub unsafe fn set_gs_base(record: usize) {
     if fsgsbase() {
-        // SAFETY: FSGSBASE is there; nothing else in user space uses GS on x86_64 Linux.
+        // SAFETY: FSGSBASE is enabled; nothing else in user space uses GS on x86_64 Linux.
         unsafe { asm!("wrgsbase {}", in(reg) record, options(nostack, preserves_flags)) };
     } else {
         // SAFETY: as above, by system call.
@@ -216,12 +216,13 @@ pub unsafe fn set_gs_base(record: usize) {
     }
 }
 
-/// GS: what [`set_gs_base`] set on the calling kernel thread, or 0. Async-signal-safe.
+/// Returns the address that [`set_gs_base`] set on the calling kernel thread, or 0.
+/// Async-signal-safe.
 #[must_use]
 pub fn gs_base() -> usize {
     let gs: usize;
     if fsgsbase() {
-        // SAFETY: FSGSBASE is there; it reads a register.
+        // SAFETY: FSGSBASE is enabled; the instruction only reads a register.
         unsafe { asm!("rdgsbase {}", out(reg) gs, options(nomem, nostack, preserves_flags)) };
         return gs;
     }
@@ -231,91 +232,95 @@ pub fn gs_base() -> usize {
     word
 }
 
-/// The word at byte `OFFSET` of the record that GS points at.
+/// Returns the word at byte `OFFSET` of the record that GS points to.
 ///
-/// Volatile on purpose: after a switch the same code runs on another kernel thread, so no compiler
-/// may keep the value.
+/// The read is volatile: after a switch the same code runs on another kernel thread, so the
+/// compiler must not cache the value.
 ///
 /// # Safety
-/// [`set_gs_base`] was called on this kernel thread with a record that has a word there. With GS =
-/// 0 this faults.
+/// [`set_gs_base`] was called on this kernel thread with a record that has a word at `OFFSET`.
+/// Faults if GS is 0.
 #[inline(always)]
 pub unsafe fn gs_word<const OFFSET: usize>() -> *mut u8 {
     let word: *mut u8;
-    // SAFETY: the caller vouches for GS. Without `pure` the block is never merged or moved across
-    // calls.
+    // SAFETY: the caller guarantees that GS is valid. Without `pure`, the compiler does not merge
+    // the block or move it across calls.
     unsafe {
         asm!("mov {}, gs:[{}]", out(reg) word, const OFFSET, options(nostack, preserves_flags))
     };
     word
 }
 
-/// The 64-bit value at byte `OFFSET` of the record that GS points at.
+/// Returns the 64-bit value at byte `OFFSET` of the record that GS points to.
 ///
-/// As volatile as [`gs_word`], and read whole: one aligned load is never torn (Intel SDM volume
-/// 3, 9.1.1). It orders nothing else.
+/// The read is volatile like that of [`gs_word`], and one aligned load is never torn (Intel SDM
+/// volume 3, 9.1.1). It orders no other access.
 ///
 /// # Safety
-/// As for [`gs_word`]: GS points at a record with an aligned 64-bit value there. Other kernel
-/// threads write it only atomically.
+/// Same requirements as [`gs_word`], with an aligned 64-bit value at `OFFSET`. Other kernel threads
+/// write the value only atomically.
 #[inline(always)]
 pub unsafe fn gs_load64<const OFFSET: usize>() -> u64 {
     let value: u64;
-    // SAFETY: the caller vouches for GS. Without `pure` the block is never merged or moved across
-    // calls.
+    // SAFETY: the caller guarantees that GS is valid. Without `pure`, the compiler does not merge
+    // the block or move it across calls.
     unsafe {
         asm!("mov {}, gs:[{}]", out(reg) value, const OFFSET, options(nostack, preserves_flags))
     };
     value
 }
 
-/// The 32-bit value at byte `OFFSET` of the record that GS points at. See [`gs_load64`].
+/// Returns the 32-bit value at byte `OFFSET` of the record that GS points to. See [`gs_load64`].
 ///
 /// # Safety
-/// As for [`gs_load64`], with an aligned 32-bit value.
+/// Same requirements as [`gs_load64`], with an aligned 32-bit value.
 #[inline(always)]
 pub unsafe fn gs_load32<const OFFSET: usize>() -> u32 {
     let value: u32;
-    // SAFETY: the caller vouches for GS. Without `pure` the block is never merged or moved across
-    // calls.
+    // SAFETY: the caller guarantees that GS is valid. Without `pure`, the compiler does not merge
+    // the block or move it across calls.
     unsafe {
         asm!("mov {:e}, gs:[{}]", out(reg) value, const OFFSET, options(nostack, preserves_flags))
     };
     value
 }
 
-/// Adds one to the 32-bit counter at byte `OFFSET` of the record that GS points at; wraps.
+/// Increments the 32-bit counter at byte `OFFSET` of the record that GS points to, with
+/// wrap-around.
 ///
-/// One instruction, and that is the point: a microprocess leaves its kernel thread, and this
-/// thread's signal handlers run, only between two instructions. So the counter that is changed is
-/// that of the thread which carries the caller at that moment, and no handler of this thread sees
-/// or loses half a change. There is no `lock` prefix: against *other* kernel threads it is not
-/// atomic. The compiler moves no memory access across it; the processor may let a later load
-/// overtake the store.
+/// The increment is a single instruction. A microprocess changes its kernel thread, and a kernel
+/// thread runs its signal handlers, only between two instructions. The counter is therefore always
+/// that of the thread that carries the caller at that moment, and no handler on that thread
+/// observes or loses half a change.
+///
+/// Without a `lock` prefix, the increment is not atomic with respect to other kernel threads. The
+/// compiler moves no memory access across it; the processor may execute a later load before the
+/// store.
 ///
 /// # Safety
-/// As for [`gs_load32`]; only this kernel thread (its signal handlers included) writes the counter,
-/// others at most read it atomically.
+/// Same requirements as [`gs_load32`]. Only this kernel thread, including its signal handlers,
+/// writes the counter; other threads at most read it atomically.
 #[inline(always)]
 pub unsafe fn gs_inc32<const OFFSET: usize>() {
-    // SAFETY: the caller vouches for GS and for the counter. The block is neither `nomem` nor
-    // `preserves_flags`.
+    // SAFETY: the caller guarantees that GS and the counter are valid. The block is neither `nomem`
+    // nor `preserves_flags`.
     unsafe { asm!("inc dword ptr gs:[{}]", const OFFSET, options(nostack)) };
 }
 
-/// Takes one from the 32-bit counter at byte `OFFSET` of the record that GS points at; wraps.
-/// Returns whether it became zero.
+/// Decrements the 32-bit counter at byte `OFFSET` of the record that GS points to, with
+/// wrap-around. Returns whether it became zero.
 ///
-/// One instruction, as [`gs_inc32`]; the answer comes from its flags, which a signal handler and an
-/// injected call leave as they were. By the time the answer is looked at, the caller may run on
-/// another kernel thread.
+/// The decrement is a single instruction, as in [`gs_inc32`]. The result comes from its flags,
+/// which signal handlers and injected calls preserve. The caller may already run on another kernel
+/// thread when it uses the result.
 ///
 /// # Safety
-/// As for [`gs_inc32`].
+/// Same requirements as [`gs_inc32`].
 #[inline(always)]
 pub unsafe fn gs_dec32<const OFFSET: usize>() -> bool {
     let zero: u8;
-    // SAFETY: the caller vouches for GS and for the counter. `setz` reads the flags of `dec`.
+    // SAFETY: the caller guarantees that GS and the counter are valid. `setz` reads the flags of
+    // `dec`.
     unsafe {
         asm!("dec dword ptr gs:[{}]", "setz {}", const OFFSET, out(reg_byte) zero, options(nostack))
     };
@@ -323,9 +328,9 @@ pub unsafe fn gs_dec32<const OFFSET: usize>() -> bool {
 }
 
 unsafe fn arch_prctl(code: i32, value: usize) {
-    // Raw: after FS changed, libc's errno may not be touched.
+    // A bare system call: after a change of FS, libc's errno must not be touched.
     let result: i64;
-    // SAFETY: arch_prctl with a SET code reads no memory.
+    // SAFETY: the SET codes access no memory; ARCH_GET_GS writes one word at `value`.
     unsafe {
         asm!("syscall", inlateout("rax") 158i64 => result, in("rdi") i64::from(code), in("rsi") value,
              lateout("rcx") _, lateout("r11") _, options(nostack));
@@ -333,20 +338,21 @@ unsafe fn arch_prctl(code: i32, value: usize) {
     debug_assert_eq!(result, 0);
 }
 
-/// CPUID. It has no side effects, and every x86_64 processor has it.
+/// Executes CPUID, which has no side effects and exists on every x86_64 processor.
 #[allow(unused_unsafe)] // safe to call from Rust 1.93 on
 pub(super) fn cpuid(leaf: u32, sub: u32) -> core::arch::x86_64::CpuidResult {
     // SAFETY: see above.
     unsafe { core::arch::x86_64::__cpuid_count(leaf, sub) }
 }
 
-/// Bytes of the XSAVE area for the components that the kernel has enabled.
+/// Returns the size in bytes of the XSAVE area for the components that the kernel has enabled.
 pub fn extended_state_bytes() -> usize {
-    // Leaf 0xd, subleaf 0: EBX is that size.
+    // CPUID leaf 0DH, subleaf 0: EBX is that size.
     if cpuid(0, 0).eax >= 0xd { cpuid(0xd, 0).ebx as usize } else { 512 }
 }
 
-/// Requests a cache line without waiting for it. Any address is allowed: a prefetch never faults.
+/// Prefetches a cache line without waiting for it. Any address is allowed, because a prefetch never
+/// faults.
 #[inline(always)]
 pub fn prefetch(line: *const u8) {
     use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
@@ -354,12 +360,13 @@ pub fn prefetch(line: *const u8) {
     unsafe { _mm_prefetch::<{ _MM_HINT_T0 }>(line.cast()) }
 }
 
-/// futex(2) without a timeout and without libc, which would write errno.
+/// Calls futex(2) without a timeout. Bypasses libc, which would write errno.
 ///
 /// # Safety
 /// `word` lives as long as the call; `operation` needs no further arguments.
 pub(crate) unsafe fn futex(word: *const u32, operation: i32, value: u32) {
-    // SAFETY: the caller's promise. 202 = SYS_futex; the call clobbers rax, rcx and r11 only.
+    // SAFETY: upheld by the caller. 202 = SYS_futex; the system call clobbers only rax, rcx and
+    // r11.
     unsafe {
         asm!("syscall", inlateout("rax") 202i64 => _, in("rdi") word, in("rsi") i64::from(operation),
              in("rdx") u64::from(value), in("r10") 0, lateout("rcx") _, lateout("r11") _, options(nostack));
@@ -397,18 +404,17 @@ mod tests {
     }
 
     #[test]
-    fn record_of_this_kernel_thread_through_gs() {
+    fn gs_accesses_the_record_of_this_kernel_thread() {
         use core::mem::offset_of;
         let mut record =
             Record { pad: 7, wide: 0x1122_3344_5566_7788, narrow: 0x99aa_bbcc, count: 0, after: 5 };
         let address = &raw mut record;
-        // SAFETY: the record lives on this frame longer than GS points at it, and only this thread
-        // uses it.
+        // SAFETY: the record on this frame outlives GS's use of it, and only this thread uses it.
         unsafe {
             set_gs_base(address as usize);
             assert_eq!(gs_load64::<{ offset_of!(Record, wide) }>(), 0x1122_3344_5566_7788);
             assert_eq!(gs_load32::<{ offset_of!(Record, narrow) }>(), 0x99aa_bbcc);
-            // Not kept by the compiler: the record changes behind its back.
+            // The compiler must reload the value, because the record changes without its knowledge.
             address.cast::<u64>().add(1).write_volatile(3);
             assert_eq!(gs_load64::<{ offset_of!(Record, wide) }>(), 3);
             const COUNT: usize = offset_of!(Record, count);
@@ -429,12 +435,12 @@ mod tests {
     }
 
     #[test]
-    fn switches_there_and_back_keeping_control_words() {
+    fn switches_preserve_control_words() {
         let mut stack = vec![0u128; 4096];
         let mut pair = Pair { main: Context::NULL, other: Context::NULL, count: 0 };
         let argument: *mut u8 = (&raw mut pair).cast();
-        // SAFETY: the stack is 64 KiB, 16-aligned and only used here; `argument` points to the live
-        // pair.
+        // SAFETY: the stack is 64 KiB, 16-aligned and not used elsewhere; `argument` points to the
+        // live pair.
         unsafe {
             (*argument.cast::<Pair>()).other =
                 Context::prepare(stack.as_mut_ptr().add(4096).cast(), bounce, argument);

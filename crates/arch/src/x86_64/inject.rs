@@ -1,11 +1,10 @@
-//! A call injected from a signal handler into the code that the signal interrupted.
+//! Injection of a call from a signal handler into the code that the signal interrupted.
 //!
-//! A handler may not switch contexts: it runs on the kernel thread's alternate stack, inside a
-//! signal frame that belongs to this kernel thread. So it only arranges that the interrupted code,
-//! when the handler returns, calls an *upcall* before it goes on: as if it had itself called it
-//! between two instructions. By then the signal is over, the upcall is ordinary code on the
-//! interrupted stack, and may switch to other microprocesses and come back on another kernel
-//! thread.
+//! A handler must not switch contexts: it runs on the kernel thread's alternate stack, inside a
+//! signal frame that belongs to this kernel thread. It therefore only changes the saved registers.
+//! When it returns, the interrupted code calls an *upcall* before it continues, as if it had called
+//! it between two instructions. The signal is over by then: the upcall is ordinary code on the
+//! interrupted stack. It may switch to other microprocesses and return on another kernel thread.
 //!
 //! ```text
 //! interrupted RSP ->  |                                            |
@@ -18,18 +17,21 @@
 //!              rsp -> | XSAVE area: x87, SSE, AVX, AVX-512, PKRU.. |
 //!                     | the upcall's frames                        |
 //! ```
-//! The handler, which has all registers at hand in its `ucontext`, writes the general ones; the
-//! trampoline, where the kernel's sigreturn continues, saves the extended state, calls, and
-//! restores everything. What the upcall starts with is what the ABI wants at a call: DF, AC and TF
-//! clear, an empty x87 stack, the control words of a new thread (MXCSR 0x1f80, x87 0x37f) and clean
-//! upper halves of the vector registers, even where the interrupted code has changed rounding or is
-//! in the middle of MMX code. The interrupted code gets its own back. FS and GS are not touched: FS
-//! is the microprocess's own and the switch sets it, GS is another one if the upcall came back on
-//! another kernel thread. The signal mask is the kernel thread's too.
+//! The handler has all registers in its `ucontext` and writes the general ones to the stack. The
+//! kernel's sigreturn continues at the trampoline, which saves the extended state, calls the
+//! upcall, and restores everything.
+//!
+//! The upcall starts in the state that the ABI requires at a call: DF, AC and TF clear, an empty
+//! x87 stack, the control words of a new thread (MXCSR 0x1f80, x87 0x37f) and clean upper halves of
+//! the vector registers. This holds even if the interrupted code has changed the rounding mode or
+//! is in the middle of MMX code; its own state is restored afterwards.
+//!
+//! FS and GS are not touched. FS belongs to the microprocess, and the switch sets it. GS differs if
+//! the upcall returns on another kernel thread. The signal mask also belongs to the kernel thread.
 //!
 //! Sources: System V ABI for AMD64, 3.2.2 (red zone) and 3.2.1 (registers, direction flag, control
-//! words); Intel SDM volume 1, chapter 13 (XSAVE, XSAVEC, XRSTOR; 13.4 the area's layout, 13.2 how
-//! it is enumerated), volume 2, CPUID leaf 0DH.
+//! words); Intel SDM volume 1, chapter 13 (XSAVE, XSAVEC, XRSTOR; 13.2 enumeration, 13.4 layout of
+//! the area), volume 2, CPUID leaf 0DH.
 
 use core::arch::{asm, global_asm};
 use std::fmt;
@@ -40,16 +42,16 @@ use libc::ucontext_t;
 
 use super::cpu::cpuid;
 
-/// Bytes below RSP that belong to leaf functions (System V ABI 3.2.2).
+/// Bytes below RSP that leaf functions may use (System V ABI 3.2.2).
 const RED_ZONE: usize = 128;
-/// What the upcall may use for its own frames, bytes: as much as
-/// [`stack::minimum`](crate::stack::minimum) counts for ordinary frames.
+/// Bytes for the upcall's own frames; the same amount as [`stack::minimum`](crate::stack::minimum)
+/// reserves for ordinary frames.
 const UPCALL_ROOM: usize = 6 << 10;
-/// Legacy region and header of an XSAVE area (SDM 13.4.1, 13.4.2).
+/// Sizes of the legacy region and the header of an XSAVE area (SDM 13.4.1, 13.4.2).
 const LEGACY: usize = 512;
 const HEADER: usize = 64;
-/// XCR0 bits of the AMX tiles: 8 KiB that hardly anybody uses, and that no stack of ours would have
-/// room for.
+/// XCR0 bits of the AMX tiles. They take 8 KiB, for which a small stack has no room, and are rarely
+/// used.
 const TILES: u64 = 3 << 17;
 
 const CARRY_TO_RUN: u64 = {
@@ -78,18 +80,18 @@ struct Frame {
 
 const _: () = assert!(size_of::<Frame>() == 17 * 8);
 
-/// The instructions that save the extended state. What they are was found out by [`prepare`].
+/// The instructions that save the extended state. [`prepare`] selects them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Format {
-    /// XSAVEC: components that are in use, compacted.
+    /// XSAVEC: only components in use, compacted.
     Compact,
-    /// XSAVE: every component has its place.
+    /// XSAVE: every component at its standard offset.
     Standard,
-    /// FXSAVE: x87 and SSE. Right where the kernel enables no XSAVE, hence no AVX.
+    /// FXSAVE: x87 and SSE. Sufficient where the kernel does not enable XSAVE, hence not AVX.
     Legacy,
 }
 
-/// Why a call was not injected. The context is then as it was.
+/// Reasons why a call is not injected. The context is then unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Refusal {
@@ -99,12 +101,12 @@ pub enum Refusal {
     NotOnThisStack,
     /// Less than [`room_needed`] bytes between the stack's lowest address and the interrupted RSP.
     NotEnoughRoom,
-    /// The interrupted RSP is no multiple of 8.
+    /// The interrupted RSP is not a multiple of 8.
     Misaligned,
-    /// The handler itself runs on the interrupted stack, where the frame would go: it wants
+    /// The handler runs on the interrupted stack, where the frame would be written. It needs
     /// `SA_ONSTACK` and an alternate stack.
     HandlerOnThisStack,
-    /// A call was injected already and is just being started or left.
+    /// The interrupted code is the trampoline of an earlier injected call.
     InTrampoline,
     /// The interrupted code uses AMX tiles, which the trampoline does not save.
     Tiles,
@@ -120,20 +122,22 @@ impl fmt::Display for Refusal {
                 "no call injected: the interrupted code is not on the given stack"
             }
             Refusal::NotEnoughRoom => {
-                "no call injected: too little room on the interrupted stack; make it larger"
+                "no call injected: the interrupted stack has too little room; make it larger"
             }
             Refusal::Misaligned => {
-                "no call injected: the interrupted stack pointer is no multiple of 8"
+                "no call injected: the interrupted stack pointer is not a multiple of 8"
             }
             Refusal::HandlerOnThisStack => {
-                "no call injected: the handler is on the interrupted stack; set SA_ONSTACK"
+                "no call injected: the handler runs on the interrupted stack; set SA_ONSTACK"
             }
-            Refusal::InTrampoline => "no call injected: one is being started or left",
+            Refusal::InTrampoline => {
+                "no call injected: the interrupted code is the trampoline of another call"
+            }
             Refusal::Tiles => {
                 "no call injected: the interrupted code uses AMX tiles, which are not saved"
             }
             Refusal::ShadowStack => {
-                "no call injected: this thread has a shadow stack; start the program without"
+                "no call injected: this thread has a shadow stack; start the program without one"
             }
         })
     }
@@ -141,13 +145,13 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// Where sigreturn continues; 0 until prepared. Stored last (release) and loaded first (acquire): a
-/// reader that sees it sees the others.
+/// Where sigreturn continues; 0 until [`prepare`] has run. Stored last with Release and loaded
+/// first with Acquire, so a reader that sees a non-zero value also sees the other statics.
 static ENTRY: AtomicUsize = AtomicUsize::new(0);
-/// The components that the trampoline saves, and the bytes they take.
+/// The components that the trampoline saves, and the size of their area in bytes.
 static MASK: AtomicU64 = AtomicU64::new(0);
 static AREA: AtomicUsize = AtomicUsize::new(0);
-/// Components that the kernel enables and the trampoline leaves out.
+/// Components that the kernel enables and the trampoline does not save.
 static LEFT_OUT: AtomicU64 = AtomicU64::new(0);
 
 unsafe extern "C" {
@@ -157,21 +161,22 @@ unsafe extern "C" {
     fn kumihimo_inject_end();
 }
 
-// Entered by sigreturn with rsp = area (a multiple of 64), rbp = &frame.rbp, rbx = upcall, r12 =
-// mask; the handler has cleared the area's header, since XSAVE and XSAVEC write only the head of it
-// and XRSTOR insists on the rest being zero (SDM 13.8.1, 13.8.2). The upcall keeps rbx, rbp and
-// r12; nothing else is relied on after it, not even DF or the x87 stack.
+// sigreturn enters with rsp = area (a multiple of 64), rbp = &frame.rbp, rbx = upcall, r12 = mask.
+// The handler has cleared the area's header: XSAVE and XSAVEC write only its first fields, and
+// XRSTOR requires the rest to be zero (SDM 13.8.1, 13.8.2). The upcall preserves rbx, rbp and r12;
+// the code after it relies on nothing else, not even DF or the x87 stack.
 //
-// The 64-bit forms: the others cut the x87 instruction and operand pointers to 32 bits.
+// The 64-bit forms of the instructions are used because the others truncate the x87 instruction and
+// operand pointers to 32 bits.
 //
-// A waiting x87 exception stays pending in the area, since neither XSAVE nor FNINIT waits for it.
+// A pending x87 exception stays pending in the area, since neither XSAVE nor FNINIT waits for it.
 //
-// Call frame information: from the first instruction to the last `pop`, everything is at a fixed
-// distance from rbp, and the CFA is the interrupted RSP itself. A signal frame ("S"): its caller
-// was interrupted *at* the address, not one instruction behind it.
+// Call frame information: from the first instruction to the last `pop`, all saved registers are at
+// a fixed distance from rbp, and the CFA is the interrupted RSP. The frame is marked as a signal
+// frame: the address belongs to the interrupted instruction itself, not to the one after a call.
 //
-// `ret 128` pops RIP and goes back over the red zone; by then nothing of the frame is needed, so a
-// signal may come at any time.
+// `ret 128` pops RIP and skips the red zone. The frame is dead by then, so a signal may arrive at
+// any time.
 macro_rules! trampoline {
     ($name:literal, $save:literal, $restore:literal) => {
         concat!(
@@ -197,7 +202,7 @@ macro_rules! trampoline {
             " [rsp]\n",
             "fninit\n",
             "push 0x1f80\nldmxcsr [rsp]\npop rax\n",
-            // Bit 2: AVX is enabled. Without it VZEROUPPER is an invalid instruction.
+            // Bit 2: AVX is enabled. Otherwise VZEROUPPER is an invalid instruction.
             "test r12d, 4\njz 2f\nvzeroupper\n2:\n",
             "call rbx\n",
             "mov rax, r12\nmov rdx, r12\nshr rdx, 32\n",
@@ -231,8 +236,9 @@ global_asm!(
     ".popsection",
 );
 
-/// Finds out how this machine saves its extended state. To be called once before the first
-/// [`inject`], outside signal handlers; further calls only repeat the answer. Does not block.
+/// Selects the instructions that save this machine's extended state, and returns them. Must run
+/// once before the first [`inject`], outside signal handlers; further calls only repeat the result.
+/// Does not block.
 pub fn prepare() -> Format {
     const OSXSAVE: u32 = 1 << 27;
     let format = if cpuid(1, 0).ecx & OSXSAVE == 0 {
@@ -243,18 +249,17 @@ pub fn prepare() -> Format {
         Format::Standard
     };
     if ENTRY.load(Ordering::Acquire) == 0 {
-        // SAFETY: the processor and the kernel have this format.
+        // SAFETY: the processor and the kernel support this format.
         unsafe { prepare_as(format) };
     }
     format
 }
 
-/// As [`prepare`], with a given format: for tests of the formats that this machine would not
-/// choose.
+/// Prepares a given format, for tests of formats that [`prepare`] would not select on this machine.
 ///
 /// # Safety
-/// The processor has the format's instructions; no injected call is under way; and code that uses
-/// more than the format saves is not interrupted.
+/// The processor supports the format's instructions, and no injected call is in progress. No code
+/// that uses state outside the format is interrupted.
 #[doc(hidden)]
 pub unsafe fn prepare_as(format: Format) {
     let entry = match format {
@@ -264,7 +269,7 @@ pub unsafe fn prepare_as(format: Format) {
     };
     let (mut mask, mut left_out, mut bytes) = (0, 0, LEGACY);
     if format != Format::Legacy {
-        // SAFETY: the caller's promise: XSAVE is enabled, so XGETBV is.
+        // SAFETY: the caller guarantees that XSAVE is enabled, hence also XGETBV.
         let enabled = unsafe { xgetbv() };
         mask = enabled & !TILES;
         left_out = enabled & TILES;
@@ -283,17 +288,18 @@ pub unsafe fn prepare_as(format: Format) {
     ENTRY.store(entry as usize, Ordering::Release);
 }
 
-/// What CPUID leaf 0DH says of one component (SDM 13.2).
+/// One component, as CPUID leaf 0DH describes it (SDM 13.2).
 struct Component {
     bytes: usize,
-    /// In the standard format.
+    /// Offset in the standard format.
     offset: usize,
-    /// In the compacted format: to a multiple of 64.
+    /// In the compacted format, starts at a multiple of 64.
     aligned: bool,
 }
 
-/// The size of the area for `mask`. Computed and not read: CPUID's totals are for all that is
-/// enabled, and by subleaf 1 with what only the kernel saves.
+/// Computes the size of the area for `mask`. CPUID's own totals cannot be used: they cover all
+/// enabled components, and the total of subleaf 1 includes the components that only the kernel
+/// saves.
 fn area_bytes(format: Format, mask: u64, describe: impl Fn(u32) -> Component) -> usize {
     let mut end = LEGACY + HEADER;
     for component in (2..63).filter(|c| mask & (1 << c) != 0) {
@@ -308,60 +314,59 @@ fn area_bytes(format: Format, mask: u64, describe: impl Fn(u32) -> Component) ->
     end
 }
 
-/// XCR0: the components that the kernel has enabled.
+/// Reads XCR0, the components that the kernel has enabled.
 ///
 /// # Safety
 /// The kernel has enabled XSAVE (CPUID.1:ECX.OSXSAVE).
 unsafe fn xgetbv() -> u64 {
     let (low, high): (u32, u32);
-    // SAFETY: the caller's promise; it reads a register only.
+    // SAFETY: upheld by the caller; the instruction only reads a register.
     unsafe {
         asm!("xgetbv", in("ecx") 0, out("eax") low, out("edx") high, options(nomem, nostack, preserves_flags))
     };
     u64::from(high) << 32 | u64::from(low)
 }
 
-/// How many bytes must be free below the interrupted RSP: the red zone, the frame, the extended
-/// state and 6 KiB for the upcall. About 9 KiB with AVX-512. Async-signal-safe. Before [`prepare`]
-/// it leaves out the extended state.
+/// Returns the bytes that must be free below the interrupted RSP: the red zone, the frame, the
+/// extended state and 6 KiB for the upcall. The sum is about 9 KiB with AVX-512. Async-signal-safe.
+/// Excludes the extended state before [`prepare`].
 pub fn room_needed() -> usize {
     RED_ZONE + size_of::<Frame>() + 64 + AREA.load(Ordering::Relaxed) + UPCALL_ROOM
 }
 
-/// Whether the code that `context` interrupted was on the stack `stack`: its RSP lies within.
-/// Async-signal-safe.
+/// Returns whether the interrupted code's RSP lies in `stack`. Async-signal-safe.
 ///
 /// # Safety
-/// `context` is the one that the kernel passed to the running signal handler.
+/// `context` is the context that the kernel passed to the running signal handler.
 pub unsafe fn interrupted_on(context: *const ucontext_t, stack: Range<usize>) -> bool {
-    // SAFETY: the caller's promise.
+    // SAFETY: upheld by the caller.
     stack.contains(&(unsafe { register(context, libc::REG_RSP) } as usize))
 }
 
-/// Makes the interrupted context of `context` call `upcall` before it goes on, as if the code had
-/// called it between two instructions.
+/// Makes the interrupted code call `upcall` before it continues, as if it had called it between two
+/// instructions.
 ///
 /// Afterwards all general registers, the flags and the whole extended state (x87, MMX, SSE, AVX,
-/// AVX-512, PKRU) are as before, wherever the code continues: it may be on another kernel thread.
-/// FS and GS are neither saved nor restored. `upcall` starts as any function does, with the control
-/// words of a new thread. A debugger or a backtrace inside it sees the interrupted function as its
-/// caller's caller.
+/// AVX-512, PKRU) are unchanged, even if the code continues on another kernel thread. FS and GS are
+/// neither saved nor restored. `upcall` starts as any function does, with the control words of a
+/// new thread. In a debugger or backtrace, the interrupted function appears as the caller of
+/// `upcall`'s caller.
 ///
-/// Async-signal-safe, does not block; touches no thread-local variable and no errno.
+/// Async-signal-safe, does not block; touches no thread-local variable and not errno.
 ///
 /// # Errors
-/// [`Refusal`]; the context is unchanged then.
+/// Returns a [`Refusal`] and leaves the context unchanged.
 ///
 /// # Safety
-/// - `context` is the one that the kernel passed to the running signal handler, and the handler
+/// - `context` is the context that the kernel passed to the running signal handler, and the handler
 ///   then returns.
-/// - `stack_low` is the lowest usable address of the stack that the interrupted RSP lies in (see
-///   [`interrupted_on`]), and nobody else uses what is below RSP's red zone.
-/// - The interrupted code tolerates the call *there*: it is not within the runtime, holds no lock
-///   that `upcall` wants, and if `upcall` switches, then it caches nothing that belongs to the
-///   kernel thread.
-/// - `upcall` returns in the usual way: nothing unwinds through the trampoline. That it is
-///   `extern "C"` makes a panic abort.
+/// - `stack_low` is the lowest usable address of the stack that contains the interrupted RSP (see
+///   [`interrupted_on`]), and the memory below RSP's red zone is unused.
+/// - The interrupted code tolerates the call *at that point*: it is not within the runtime and
+///   holds no lock that `upcall` needs. If `upcall` switches, the code caches nothing that belongs
+///   to the kernel thread.
+/// - `upcall` returns normally: nothing unwinds through the trampoline. A panic aborts, because
+///   `upcall` is `extern "C"`.
 pub unsafe fn inject(
     context: *mut ucontext_t,
     upcall: extern "C" fn(),
@@ -372,13 +377,13 @@ pub unsafe fn inject(
         return Err(Refusal::NotPrepared);
     }
     let get = |name: libc::c_int| {
-        // SAFETY: the caller's promise.
+        // SAFETY: upheld by the caller.
         unsafe { register(context, name) }
     };
     let rsp = get(libc::REG_RSP) as usize;
     let room = rsp.checked_sub(stack_low).ok_or(Refusal::NotOnThisStack)?;
-    // Also ends a storm of signals that would otherwise pile frame upon frame before the first
-    // upcall has begun.
+    // This check also bounds a burst of signals: otherwise each could add a frame before the first
+    // upcall starts.
     let code =
         kumihimo_inject_compact as *const () as usize..kumihimo_inject_end as *const () as usize;
     if code.contains(&(get(libc::REG_RIP) as usize)) {
@@ -393,7 +398,7 @@ pub unsafe fn inject(
     if (stack_low..rsp).contains(&(context as usize)) {
         return Err(Refusal::HandlerOnThisStack);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: upheld by the caller.
     if unsafe { in_use(context) } & LEFT_OUT.load(Ordering::Relaxed) != 0 {
         return Err(Refusal::Tiles);
     }
@@ -404,8 +409,8 @@ pub unsafe fn inject(
     let flags = get(libc::REG_EFL);
     let frame = (rsp - RED_ZONE - size_of::<Frame>()) as *mut Frame;
     let area = (frame as usize - AREA.load(Ordering::Relaxed)) & !63;
-    // SAFETY: the room was checked, RSP is 8-aligned and so is the frame; the caller grants the
-    // memory below the red zone, and the signal frame is elsewhere.
+    // SAFETY: the room was checked, and RSP and hence the frame are 8-aligned. The caller grants
+    // the memory below the red zone, and the signal frame is elsewhere.
     unsafe {
         frame.write(Frame {
             r15_to_r8: [
@@ -445,24 +450,24 @@ pub unsafe fn inject(
 }
 
 /// # Safety
-/// `context` is a signal handler's.
+/// `context` is the context of a running signal handler.
 unsafe fn register(context: *const ucontext_t, name: libc::c_int) -> u64 {
-    // SAFETY: the caller's promise; `name` is one of libc's constants.
+    // SAFETY: upheld by the caller; `name` is one of libc's constants.
     unsafe { (*context).uc_mcontext.gregs[name as usize] as u64 }
 }
 
-/// The components of the extended state that the interrupted code had in use: the header of the
-/// signal frame's own XSAVE area. The handler's registers do not tell, since the kernel starts
-/// handlers with fresh ones.
+/// Returns the components of the extended state that the interrupted code uses, from the header of
+/// the signal frame's own XSAVE area. The handler's registers do not contain this, since the kernel
+/// starts handlers with initial state.
 ///
 /// # Safety
-/// `context` is a signal handler's.
+/// `context` is the context of a running signal handler.
 unsafe fn in_use(context: *const ucontext_t) -> u64 {
-    /// FP_XSTATE_MAGIC1 at byte 464 (`sw_reserved`, asm/sigcontext.h): more than the FXSAVE image
-    /// follows.
+    /// FP_XSTATE_MAGIC1 at byte 464 (`sw_reserved`, asm/sigcontext.h): extended state follows the
+    /// FXSAVE image.
     const EXTENDED: u32 = 0x4650_5853;
-    // SAFETY: the caller's promise: the kernel wrote the image, or a null pointer; the header
-    // follows if the magic word says so.
+    // SAFETY: upheld by the caller: the kernel wrote the image or a null pointer. The header
+    // follows if the magic word is present.
     unsafe {
         let image = (*context).uc_mcontext.fpregs.cast::<u8>().cast_const();
         if image.is_null() || image.add(464).cast::<u32>().read() != EXTENDED {
@@ -472,7 +477,8 @@ unsafe fn in_use(context: *const ucontext_t) -> u64 {
     }
 }
 
-/// RDSSP is a no-op where shadow stacks are off or unknown (SDM volume 2).
+/// Returns whether this thread has a shadow stack. RDSSP is a no-op where shadow stacks are off or
+/// unsupported (SDM volume 2).
 fn has_shadow_stack() -> bool {
     let pointer: u64;
     // SAFETY: reads a register or does nothing.
@@ -487,7 +493,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_agree_with_the_processor() {
+    fn area_sizes_agree_with_cpuid() {
         if cpuid(1, 0).ecx & (1 << 27) == 0 {
             return; // no XSAVE: nothing to compare
         }
@@ -507,9 +513,9 @@ mod tests {
     }
 
     #[test]
-    fn layouts_of_the_manual() {
-        // As on a server with AVX-512, PKRU and tiles: 2 AVX, 5-7 AVX-512, 9 PKRU, 17 and 18 tiles
-        // (aligned).
+    fn area_sizes_follow_the_manuals_layout_rules() {
+        // The components of a server with AVX-512, PKRU and tiles: 2 AVX, 5-7 AVX-512, 9 PKRU, 17
+        // and 18 tiles (aligned).
         let describe = |component| match component {
             2 => Component { bytes: 256, offset: 576, aligned: false },
             5 => Component { bytes: 64, offset: 1088, aligned: false },
@@ -518,7 +524,7 @@ mod tests {
             9 => Component { bytes: 8, offset: 2688, aligned: false },
             17 => Component { bytes: 64, offset: 2752, aligned: true },
             18 => Component { bytes: 8192, offset: 2816, aligned: true },
-            other => panic!("component {other} was not asked for"),
+            other => panic!("component {other} is not in the mask"),
         };
         let without = 0x2e7;
         assert_eq!(area_bytes(Format::Compact, without, describe), 2440);
@@ -529,11 +535,11 @@ mod tests {
     }
 
     #[test]
-    fn what_the_signal_frame_says_is_in_use() {
+    fn components_in_use_come_from_the_signal_frame() {
         #[repr(C, align(64))]
         struct Image([u64; 72]);
         let mut image = Image([0; 72]);
-        // SAFETY: a zeroed context is valid; `in_use` reads the image only.
+        // SAFETY: a zeroed context is valid; `in_use` reads only the image.
         unsafe {
             let mut context: ucontext_t = std::mem::zeroed();
             assert_eq!(in_use(&context), 3, "no image");

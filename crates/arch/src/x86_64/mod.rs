@@ -1,4 +1,4 @@
-//! x86_64 Linux with glibc: everything that microprocesses need.
+//! x86_64 Linux with glibc: the full implementation of microprocesses.
 
 pub mod cpu;
 mod exec;

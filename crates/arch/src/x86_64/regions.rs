@@ -1,13 +1,12 @@
-//! Code into which no call is injected: the C library's, the dynamic linker's, the kernel's own
-//! page of it (vdso), and allocators'.
+//! Code into which no call is injected: the C library, the dynamic linker, the vDSO and allocators.
 //!
-//! What they hold there (an arena's lock, the list of loaded objects) a user scheduler may itself
-//! need while it decides what runs next.
+//! Code there may hold locks (an arena's lock, the list of loaded objects) that the user scheduler
+//! itself needs to select the next microprocess.
 
 use std::ops::Range;
 use std::sync::OnceLock;
 
-/// How file names of closed objects begin.
+/// Prefixes of the closed objects' file names.
 const CLOSED: [&str; 11] = [
     "libc.so",
     "libc-",
@@ -24,12 +23,14 @@ const CLOSED: [&str; 11] = [
 
 static REGIONS: OnceLock<Vec<Range<usize>>> = OnceLock::new();
 
-/// Finds them, once a process: all are there from the start. Blocks for the dynamic linker's lock.
+/// Finds the closed regions, once per process; all closed objects are loaded at program start. May
+/// block on the dynamic linker's lock.
 pub fn prepare() {
     REGIONS.get_or_init(find);
 }
 
-/// Whether `pc` is in one of them. Async-signal-safe. Before [`prepare`] true: nothing is known.
+/// Returns whether `pc` is in a closed region. Async-signal-safe. Returns true for every address
+/// before [`prepare`].
 #[must_use]
 pub fn is_closed(pc: usize) -> bool {
     REGIONS.get().is_none_or(|all| all.iter().any(|one| one.contains(&pc)))
@@ -41,18 +42,18 @@ fn find() -> Vec<Range<usize>> {
         _: usize,
         out: *mut libc::c_void,
     ) -> i32 {
-        // SAFETY: dl_iterate_phdr(3): a live description, and what `find` gave.
+        // SAFETY: dl_iterate_phdr(3) passes a live description and the pointer that `find` gave it.
         let (info, out) = unsafe { (&*info, &mut *out.cast::<Vec<Range<usize>>>()) };
         let name = if info.dlpi_name.is_null() {
             c""
         } else {
-            // SAFETY: a terminated name, since it is not null.
+            // SAFETY: the name is not null, hence a terminated string.
             unsafe { std::ffi::CStr::from_ptr(info.dlpi_name) }
         };
         let name = name.to_string_lossy();
         let file = name.rsplit('/').next().unwrap_or_default();
         if CLOSED.iter().any(|begin| file.starts_with(begin)) {
-            // SAFETY: so many headers are there.
+            // SAFETY: `dlpi_phdr` points to `dlpi_phnum` headers.
             let headers =
                 unsafe { std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
             for header in
@@ -65,7 +66,7 @@ fn find() -> Vec<Range<usize>> {
         0
     }
     let mut all = Vec::new();
-    // SAFETY: `each` takes what it is given as what it is.
+    // SAFETY: `each` casts the pointer back to its own type.
     unsafe { libc::dl_iterate_phdr(Some(each), (&raw mut all).cast()) };
     all
 }
@@ -73,16 +74,16 @@ fn find() -> Vec<Range<usize>> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn the_c_library_is_closed_and_this_is_not() {
+    fn c_library_is_closed_and_this_crate_is_not() {
         super::prepare();
-        // From the library itself: a sanitizer has functions of the same names in the program.
-        // time(2) is the vdso's, if there is one.
-        // SAFETY: it is loaded already; C strings.
+        // Look the symbols up in the library itself: a sanitizer defines functions of the same
+        // names in the program. time(2) belongs to the vDSO, if there is one.
+        // SAFETY: the library is loaded already; the names are C strings.
         let library =
             unsafe { libc::dlopen(c"libc.so.6".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
         assert!(!library.is_null());
         for name in [c"malloc", c"time"] {
-            // SAFETY: a live handle, a C string.
+            // SAFETY: the handle is live and the name is a C string.
             let function = unsafe { libc::dlsym(library, name.as_ptr()) };
             assert!(super::is_closed(function.addr()), "{name:?} at {function:?}");
         }

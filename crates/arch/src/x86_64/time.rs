@@ -1,15 +1,14 @@
-//! The processor's time-stamp counter, for code that notes the time too often for a call of the
-//! vDSO.
+//! The processor's time-stamp counter, for code that reads the time too often to call the vDSO.
 
 use core::arch::x86_64::__rdtscp;
 
 use super::cpu::cpuid;
 
-/// Whether [`counter`] may be used: it is there, it ticks at one rate whatever the processor does,
-/// and the kernel trusts it (it is the kernel's own clock), which it does only where the counters
-/// of all processors agree.
+/// Returns whether [`counter`] may be used. The counter must exist and tick at a constant rate in
+/// all power states, and the kernel must use it as its clock source. The kernel does so only if the
+/// counters of all processors agree.
 ///
-/// Reads sysfs: ask once.
+/// Reads sysfs; call it once and keep the result.
 #[must_use]
 pub fn has_steady_counter() -> bool {
     const RDTSCP: u32 = 1 << 27;
@@ -23,17 +22,18 @@ pub fn has_steady_counter() -> bool {
         && clock.is_ok_and(|name| name.trim() == "tsc")
 }
 
-/// Ticks since the machine's start, about. Read after every load before it in program order is done
-/// (Intel SDM, RDTSCP), so that a processor that saw what another one stored never reads less than
-/// that one did before its store.
+/// Returns the ticks since about the start of the machine.
 ///
-/// Only where [`has_steady_counter`] said yes: elsewhere it may fault.
+/// RDTSCP executes after all earlier loads in program order (Intel SDM volume 2, RDTSCP). If a
+/// processor has observed a store of another processor, it therefore never reads a smaller value
+/// than the other one read before the store.
+///
+/// May fault unless [`has_steady_counter`] returned true.
 #[inline(always)]
 #[must_use]
 pub fn counter() -> u64 {
     let mut processor = 0;
-    // SAFETY: x86_64; the instruction is there (the documented precondition), and writes to the
-    // live local.
+    // SAFETY: [`has_steady_counter`] guarantees the instruction; it writes to the live local.
     unsafe { __rdtscp(&mut processor) }
 }
 
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_never_goes_back() {
+    fn counter_is_monotonic() {
         if !has_steady_counter() {
             return;
         }

@@ -1,22 +1,21 @@
-//! Runs one test of this test program in a process of its own, or the whole program under other
-//! settings.
+//! Runs one test of this test program in a process of its own, or all tests with other settings.
 
 use std::io::Write;
 use std::process::{Command, Output};
 
-/// Output of this test program, run again for the one test `name` with `env` set.
+/// Runs this test program again for the test `name` with `env` set, and returns its output.
 pub fn once_more(name: &str, env: &[(&str, &str)]) -> Output {
     let exe = std::env::current_exe().expect("this program");
     let output = Command::new(exe)
         .args(["--exact", name, "--nocapture", "--test-threads=1"])
         .env("KUMI_TEST_CHILD", name)
-        // Sanitizers, if this is built with one, shall leave faults to the program.
+        // If this is built with a sanitizer, the sanitizer must not handle faults.
         .env("ASAN_OPTIONS", "detect_leaks=0:handle_segv=0:handle_sigbus=0:handle_abort=0")
         .env("TSAN_OPTIONS", "handle_segv=0:handle_sigbus=0:handle_abort=0:report_bugs=0")
         .envs(with_lab("", env))
         .output()
-        .expect("the test program again");
-    // libtest is content with a name that no test has.
+        .expect("the test program starts");
+    // libtest succeeds if no test has the given name.
     assert!(
         !String::from_utf8_lossy(&output.stdout).contains("running 0 tests"),
         "there is no test {name}"
@@ -24,8 +23,8 @@ pub fn once_more(name: &str, env: &[(&str, &str)]) -> Output {
     output
 }
 
-/// `env`, with the laboratory's settings of this process kept where `lab` and `env` do not replace
-/// them.
+/// Returns `env`, completed by the values of this process's `KUMI_LAB` that `lab` and `env` do not
+/// replace.
 fn with_lab<'a>(
     lab: &str,
     env: &'a [(&str, &str)],
@@ -39,7 +38,7 @@ fn with_lab<'a>(
     base.into_iter().chain(own)
 }
 
-/// True in the process that `once_more` started for this test.
+/// Returns whether this process was started by `once_more` for this test.
 pub fn is_child(name: &str) -> bool {
     std::env::var("KUMI_TEST_CHILD").is_ok_and(|v| v == name)
 }
@@ -59,7 +58,7 @@ pub fn alone(name: &str, body: impl FnOnce()) {
     assert!(out.status.success(), "{name}: {}\n{}{errors}", out.status, text(&out.stdout));
 }
 
-/// Runs all tests of this program but `but` with `env` set.
+/// Runs all tests of this program except `but` with `env` set.
 pub fn all_with(but: &str, env: &[(&str, &str)]) {
     if std::env::var_os("KUMI_TEST_CHILD").is_some() {
         return;
@@ -70,7 +69,7 @@ pub fn all_with(but: &str, env: &[(&str, &str)]) {
         .env("KUMI_TEST_CHILD", "all")
         .envs(with_lab("tls=,", env))
         .output()
-        .expect("the test program again");
+        .expect("the test program starts");
     assert!(
         out.status.success(),
         "{env:?}: {}\n{}{}",
@@ -80,31 +79,31 @@ pub fn all_with(but: &str, env: &[(&str, &str)]) {
     );
 }
 
-/// jemalloc's shared library, for `LD_PRELOAD`.
-#[allow(dead_code)] // not every test program uses it
+/// Returns the path of jemalloc's shared library, for `LD_PRELOAD`.
+#[allow(dead_code)] // not used by every test program
 pub fn jemalloc() -> Option<&'static str> {
     ["/usr/lib/x86_64-linux-gnu/libjemalloc.so.2", "/usr/lib64/libjemalloc.so.2"]
         .into_iter()
         .find(|path| std::path::Path::new(path).exists())
 }
 
-/// True if this is built with AddressSanitizer or ThreadSanitizer, whose shadow memory needs the
-/// address space that some tests use up.
+/// Returns whether this is built with AddressSanitizer or ThreadSanitizer, whose shadow memory
+/// needs the address space that some tests exhaust.
 pub fn sanitizer() -> bool {
     sanitizers() != (false, false)
 }
 
-/// True if this is built with ThreadSanitizer, which keeps signals back and then calls their
+/// Returns whether this is built with ThreadSanitizer, which defers signals and then calls their
 /// handlers with a copy of the context.
 pub fn thread_sanitizer() -> bool {
     sanitizers().1
 }
 
-/// AddressSanitizer, ThreadSanitizer.
+/// Returns whether AddressSanitizer and ThreadSanitizer are linked in.
 fn sanitizers() -> (bool, bool) {
     let (asan, tsan): (usize, usize);
-    // SAFETY: loads addresses from the global offset table; null if nobody defines the (weak)
-    // symbols.
+    // SAFETY: loads addresses from the global offset table, which are null if the weak symbols are
+    // undefined.
     unsafe {
         core::arch::asm!(
             ".weak __asan_init",
@@ -119,10 +118,10 @@ fn sanitizers() -> (bool, bool) {
     (asan != 0, tsan != 0)
 }
 
-/// Says that the calling test cannot run here; the scripts count it as skipped.
+/// Reports that the calling test cannot run on this machine; the scripts count it as skipped.
 pub fn skip(why: &str) {
     let name = std::thread::current().name().unwrap_or("main").to_string();
-    // Past libtest's capture, which takes `print!` only.
+    // Bypasses libtest's capture, which covers only `print!`.
     let line = format!("\n[skip] {name}: {why}\n");
     std::io::stderr().write_all(line.as_bytes()).expect("standard error is open");
 }

@@ -1,5 +1,5 @@
-//! The smallest possible runtime: one flow of control on its own stack and block, resumed by the
-//! caller of `resume`.
+//! Minimal runtime for the tests: flows of control on their own stacks and blocks. The caller of
+//! `resume` runs them.
 #![allow(dead_code)] // each test binary uses a part of it
 
 pub mod again;
@@ -11,7 +11,7 @@ use kumihimo_arch::cpu::{Context, fs_base, fsgsbase, switch_fs, switch_prctl};
 use kumihimo_arch::stack::{self, Class, RECORD};
 use kumihimo_arch::tls::{self, Tls};
 
-/// Ends a test where microprocesses cannot have blocks of their own (ThreadSanitizer,
+/// Skips the test if microprocesses cannot have blocks of their own (ThreadSanitizer,
 /// `KUMI_LAB=tls=kernel`).
 #[macro_export]
 macro_rules! needs_blocks {
@@ -22,7 +22,7 @@ macro_rules! needs_blocks {
     };
 }
 
-/// A microprocess, on the heap so that its address stays.
+/// A microprocess. It is boxed so that its address does not change.
 pub struct Micro {
     context: Context,
     carrier: Context,
@@ -44,13 +44,13 @@ thread_local! {
 }
 
 unsafe fn switch(save: *mut Context, to: Context, fs: usize) {
-    // SAFETY: the callers'.
+    // SAFETY: upheld by the caller.
     unsafe { if fsgsbase() { switch_fs(save, to, fs) } else { switch_prctl(save, to, fs) } }
 }
 
 extern "C" fn entry(argument: *mut u8) -> ! {
     let me = argument.cast::<Micro>();
-    // SAFETY: the argument is the live Micro; this runs on its block.
+    // SAFETY: the argument is the live Micro, and this code runs on its block.
     unsafe {
         tls::get().first_run();
         CURRENT.set(me);
@@ -65,11 +65,11 @@ extern "C" fn entry(argument: *mut u8) -> ! {
 
 #[inline(never)]
 unsafe fn leave(me: *mut Micro) {
-    // SAFETY: the carrier's context was saved by the last resume.
+    // SAFETY: the last resume saved the carrier's context.
     unsafe { switch(&raw mut (*me).context, (*me).carrier, (*me).carrier_fs) }
 }
 
-/// Back to the resumer of the running microprocess.
+/// Suspends the running microprocess and returns to its resumer.
 #[inline(never)]
 pub fn pause() {
     let me = CURRENT.get();
@@ -78,14 +78,14 @@ pub fn pause() {
     unsafe { leave(me) }
 }
 
-/// The running microprocess, null on kernel threads.
+/// Returns the running microprocess, or null on kernel threads.
 #[inline(never)]
 pub fn current() -> *mut Micro {
     CURRENT.get()
 }
 
 impl Micro {
-    /// A microprocess on a fresh slot.
+    /// Creates a microprocess on a new slot.
     pub fn new(stack_size: usize, body: impl FnOnce() + Send + 'static) -> Box<Micro> {
         let tls = tls::get();
         let class = stack::class_for(stack_size, tls.bytes()).expect("a class");
@@ -93,7 +93,7 @@ impl Micro {
         assert_eq!(stack::acquire(class, &mut slot).expect("a slot"), 1);
         let hi = slot[0].wrapping_sub(RECORD);
         let lo = slot[0].wrapping_sub(class.slot_size() - class.guard_size());
-        // SAFETY: the slot is fresh.
+        // SAFETY: the slot is new.
         let fs = unsafe { tls.build(lo, hi) }.expect("a block");
         let mut me = Box::new(Micro {
             context: Context::NULL,
@@ -123,23 +123,23 @@ impl Micro {
     pub fn reuse(&mut self, body: impl FnOnce() + Send + 'static) {
         assert!(self.done);
         let tls = tls::get();
-        // SAFETY: ended, so that nobody runs on it.
+        // SAFETY: the microprocess has ended, so no thread runs on the block.
         unsafe { tls.recycle(self.fs, self.lo, self.hi) };
         self.start(tls, body);
     }
 
-    /// Runs it until its next pause; true when it has ended.
+    /// Runs the microprocess until its next pause. Returns whether it has ended.
     #[inline(never)]
     pub fn resume(&mut self) -> bool {
         assert!(!self.done);
         self.carrier_fs = fs_base();
         let me: *mut Micro = self;
-        // SAFETY: a context prepared or saved by `leave`, resumed once.
+        // SAFETY: the context was prepared or saved by `leave`, and is resumed once.
         unsafe { switch(&raw mut (*me).carrier, (*me).context, (*me).fs as usize) };
         self.done
     }
 
-    /// Runs it to its end, each stretch on another kernel thread.
+    /// Runs the microprocess to its end, each part on another kernel thread.
     pub fn run(mut self: Box<Self>) -> Box<Micro> {
         while !self.done {
             self = std::thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! What a backtrace within an injected call shows.
+//! Backtraces within an injected call.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -41,10 +41,10 @@ thread_local! {
     static SEEN: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
 }
 
-/// Counts in SEEN how often it looked, and how often it saw `interrupted_here` called by
-/// `outer_here`.
+/// Takes a backtrace. Counts in SEEN the backtraces, and those in which `outer_here` calls
+/// `interrupted_here`.
 extern "C" fn look() {
-    // SAFETY: an upcall runs only while the record lives.
+    // SAFETY: an upcall runs only while the record is alive.
     unsafe { (*FIRE.get()).begun.fetch_add(1, Relaxed) };
     if !LOOKING.replace(false) {
         return;
@@ -79,19 +79,19 @@ extern "C" fn outer_here(spins: u64) -> u64 {
 }
 
 #[test]
-fn a_backtrace_sees_what_was_interrupted() {
+fn backtrace_shows_the_interrupted_function() {
     if again::sanitizer() {
         return again::skip("a sanitizer's stubs are in the backtrace");
     }
     under_fire(look, |fire| {
-        // The first one loads and sorts tables, which an injected call had better not find half
+        // The first backtrace loads and sorts tables. An injected call must not find this work half
         // done.
         drop(black_box(std::backtrace::Backtrace::force_capture()));
         until(fire, 500, |_| {
             black_box(outer_here(1_000_000));
         });
         let (looked, saw) = SEEN.get();
-        // A few fall between LOOKING and the call, in `outer_here` itself.
+        // A few signals arrive between LOOKING and the call, in `outer_here` itself.
         assert!(
             looked > 300 && saw >= looked - looked / 10,
             "looked {looked} times, saw it {saw} times"

@@ -1,20 +1,20 @@
-//! A microprocess that goes on on another kernel thread inside the call.
+//! A microprocess that continues on another kernel thread during the injected call.
 
 use super::*;
 
 static WANDERER: AtomicPtr<Fire> = AtomicPtr::new(std::ptr::null_mut());
-/// While set, the microprocess is not interrupted: it is elsewhere, or about to be. Like the
-/// runtime's mask, it goes up in the handler and down when the microprocess runs again, with its
+/// While set, the microprocess is not interrupted, because it is suspended or about to be. Like the
+/// runtime's mask, it is set in the handler, and cleared when the microprocess runs again with its
 /// own FS.
 static MASKED: AtomicBool = AtomicBool::new(true);
 static TURN: AtomicUsize = AtomicUsize::new(0);
 
-/// As `on_signal`, but touches no thread-local variable: whose they are depends on where the signal
-/// came.
+/// Handles the signal as `on_signal` does, but uses no thread-local variable, because FS may belong
+/// to the carrier or to the microprocess.
 extern "C" fn on_signal_to_carrier(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
     clear_ac();
     let fire = WANDERER.load(Acquire);
-    // SAFETY: the test leaves the record where it is; the context is the kernel's.
+    // SAFETY: the test keeps the record at its address; the context is the kernel's.
     unsafe {
         let context = context.cast::<ucontext_t>();
         if interrupted_on(context, (*fire).stack.clone())
@@ -27,25 +27,25 @@ extern "C" fn on_signal_to_carrier(_: c_int, _: *mut libc::siginfo_t, context: *
     }
 }
 
-/// Back to the carrier; the other one continues it.
+/// Returns to the carrier; the other carrier resumes the microprocess.
 extern "C" fn wander() {
-    // SAFETY: set before the microprocess first ran.
+    // SAFETY: set before the microprocess first runs.
     unsafe { (*WANDERER.load(Acquire)).begun.fetch_add(1, Relaxed) };
     harness::pause();
     MASKED.store(false, Release);
 }
 
 #[test]
-fn it_goes_on_on_another_kernel_thread() {
+fn interrupted_microprocess_continues_on_another_kernel_thread() {
     needs_context!();
     needs_blocks!();
-    const NAME: &str = "other_thread::it_goes_on_on_another_kernel_thread";
+    const NAME: &str = "other_thread::interrupted_microprocess_continues_on_another_kernel_thread";
     again::alone(NAME, || {
         const EACH: u64 = 1000;
         inject::prepare();
         handle(libc::SIGUSR1, on_signal_to_carrier, libc::SA_ONSTACK);
         let mut micro = Micro::new(256 << 10, || {
-            // SAFETY: set before this runs, never freed.
+            // SAFETY: set before this code runs, never freed.
             let fire = unsafe { &*WANDERER.load(Acquire) };
             let me = harness::current();
             MASKED.store(false, Release);
@@ -72,14 +72,14 @@ fn it_goes_on_on_another_kernel_thread() {
                 scope.spawn(move || {
                     let _alt = overflow::alt_stack_for_this_thread().expect("an alternate stack");
                     let _timer = Timer::start();
-                    // No allocation in here: the microprocess may have been interrupted within
-                    // malloc, with a lock of it.
+                    // No allocation in this loop: the microprocess may be interrupted within malloc
+                    // while it holds one of malloc's locks.
                     while !ended.load(Acquire) {
                         if TURN.load(Acquire) != me {
                             std::thread::yield_now();
                             continue;
                         }
-                        // SAFETY: it is this carrier's turn, so the other does not touch it.
+                        // SAFETY: only the carrier whose turn it is touches the microprocess.
                         if unsafe { (*one.load(Relaxed)).resume() } {
                             ended.store(true, Release);
                         }
@@ -97,11 +97,11 @@ fn it_goes_on_on_another_kernel_thread() {
         assert_eq!(
             pauses[0].load(Relaxed) + pauses[1].load(Relaxed),
             calls + 1,
-            "each call was a pause, the end is another"
+            "one resumption per call, and one for the end"
         );
         assert!(
             pauses[1].load(Relaxed) >= calls / 2,
-            "each call went on on the other kernel thread"
+            "each call continued on the other kernel thread"
         );
     });
 }

@@ -1,4 +1,5 @@
-//! When no call is injected. Signals that a thread sends to itself, so that everything is known.
+//! Reasons for not injecting a call. Each thread sends the signal to itself, so the interrupted
+//! state is known.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -9,7 +10,7 @@ use libc::ucontext_t;
 
 use super::{again, handle, needs_context};
 
-/// What `on_probe` does with the context.
+/// Function that `on_probe` runs with the context.
 type Probe = fn(&mut ucontext_t) -> Result<(), Refusal>;
 
 thread_local! {
@@ -21,7 +22,7 @@ thread_local! {
 }
 
 extern "C" fn on_probe(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel's context, which nobody else has.
+    // SAFETY: the kernel's context, to which no other reference exists.
     let context = unsafe { &mut *context.cast::<ucontext_t>() };
     let before = context.uc_mcontext.gregs;
     ANSWER.set(PROBE.get().map(|probe| probe(context)));
@@ -32,11 +33,11 @@ extern "C" fn ran() {
     RAN.set(RAN.get() + 1);
 }
 
-/// The answer of `probe` in a handler of `signal`, and whether the context was the same afterwards.
+/// Runs `probe` in a handler of `signal`. Returns its result, and whether the context is unchanged.
 fn probe(signal: c_int, probe: Probe) -> (Result<(), Refusal>, bool) {
     let _alt = overflow::alt_stack_for_this_thread().expect("an alternate stack");
     PROBE.set(Some(probe));
-    // SAFETY: sends a signal that is handled to this thread.
+    // SAFETY: sends a handled signal to this thread.
     assert_eq!(unsafe { libc::raise(signal) }, 0);
     (ANSWER.take().expect("handled"), UNCHANGED.get())
 }
@@ -45,18 +46,18 @@ fn rsp(context: &ucontext_t) -> usize {
     context.uc_mcontext.gregs[libc::REG_RSP as usize] as usize
 }
 
-/// With `room` bytes below RSP.
+/// Injects with a stack that has `room` bytes below RSP.
 fn attempt(context: &mut ucontext_t, room: usize) -> Result<(), Refusal> {
     let low = rsp(context).wrapping_sub(room);
-    // SAFETY: the handler's context; test threads have far more stack than any `room` here, and
-    // nothing is below the red zone.
+    // SAFETY: the handler's context. Test threads have far more stack than any `room` used by the
+    // tests, and the memory below the red zone is unused.
     unsafe { inject(context, ran, low) }
 }
 
 const PLENTY: usize = 64 << 10;
 
 #[test]
-fn with_too_little_room() {
+fn call_is_refused_with_too_little_room() {
     needs_context!();
     inject::prepare();
     let signal = libc::SIGRTMIN() + 3;
@@ -65,12 +66,12 @@ fn with_too_little_room() {
     assert_eq!((answer, RAN.get()), ((Err(Refusal::NotEnoughRoom), true), 0));
     assert!(Refusal::NotEnoughRoom.to_string().contains("room"));
 
-    // With just enough it runs, and keeps to it.
+    // With exactly the required room, the call runs and stays within it.
     let answer = probe(signal, |context| {
         let (low, high) = (rsp(context) - room_needed(), rsp(context) - 128);
         LOW_AND_HIGH.set((low, high));
         for address in low - 8192..high {
-            // SAFETY: unused stack of this thread; the handler is on another one.
+            // SAFETY: unused stack of this thread; the handler runs on another stack.
             unsafe { (address as *mut u8).write_volatile(0xa5) };
         }
         attempt(context, room_needed())
@@ -84,7 +85,7 @@ fn with_too_little_room() {
 }
 
 #[test]
-fn elsewhere() {
+fn unsuitable_interrupted_states_are_refused() {
     needs_context!();
     inject::prepare();
     let signal = libc::SIGRTMIN() + 4;
@@ -100,9 +101,9 @@ fn elsewhere() {
     });
     assert_eq!((answer, RAN.get()), ((Err(Refusal::Misaligned), true), 0));
 
-    // Of two signals on top of each other, the second one interrupts the trampoline.
+    // The first injection points RIP at the trampoline, so the second one is refused.
     let answer = probe(signal, |context| {
-        attempt(context, PLENTY).expect("the first");
+        attempt(context, PLENTY).expect("the first call is injected");
         attempt(context, PLENTY)
     });
     assert_eq!((answer, RAN.get()), ((Err(Refusal::InTrampoline), false), 1));
@@ -113,9 +114,9 @@ fn elsewhere() {
 }
 
 #[test]
-fn before_it_is_prepared() {
+fn call_is_refused_before_prepare() {
     needs_context!();
-    again::alone("refused::before_it_is_prepared", || {
+    again::alone("refused::call_is_refused_before_prepare", || {
         let signal = libc::SIGRTMIN() + 5;
         handle(signal, on_probe, libc::SA_ONSTACK);
         let answer = probe(signal, |context| attempt(context, PLENTY));

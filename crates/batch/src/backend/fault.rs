@@ -1,14 +1,16 @@
-//! A back end that fails as kernels may, but rarely do: for tests of those that stand on batches.
+//! A back end with injected failures that real kernels rarely produce, for tests of code that uses
+//! batches.
 
 use super::interface::Backend;
 use crate::op::Outcome;
 use crate::request::{Request, RequestKind};
 
-/// Makes the requests by another back end, some of them with less than was asked for, and lets
-/// others fail without making them.
+/// Passes the requests to another back end, shortens some of them, and makes others fail without
+/// passing them on.
 ///
 /// Every failure is one that the system call may have at any time (`EINTR`, `ECONNRESET`, `EIO`,
-/// `ENOBUFS`; `EAGAIN` of a read that is not in memory), every short count one that it may return.
+/// `ENOBUFS`; `EAGAIN` for a read that is not in memory). Every short count is one that it may
+/// return.
 pub struct Faulty {
     inner: Box<dyn Backend>,
     state: u64,
@@ -25,8 +27,8 @@ impl std::fmt::Debug for Faulty {
 }
 
 impl Faulty {
-    /// One request in `one_in` (at least 1), about, is disturbed. The same seed, the same
-    /// disturbances.
+    /// Creates a back end that disturbs about one request in `one_in` (at least 1). The same seed
+    /// causes the same disturbances.
     pub fn new(inner: Box<dyn Backend>, seed: u64, one_in: u64) -> Faulty {
         Faulty { inner, state: seed | 1, one_in: one_in.max(1) }
     }
@@ -39,7 +41,7 @@ impl Faulty {
         (self.state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % below
     }
 
-    /// At least 1, and less than `whole`, which is at least 2.
+    /// Returns a number of at least 1 and less than `whole`, which is at least 2.
     fn fewer(&mut self, whole: usize) -> usize {
         1 + self.draw(whole as u64 - 1) as usize
     }
@@ -92,7 +94,7 @@ impl Backend for Faulty {
         for (request, outcome) in requests.iter().zip(outcomes) {
             let request = match self.disturb(request) {
                 Injected::No => *request,
-                // SAFETY: the same pointers, with less behind them.
+                // SAFETY: the same pointers with a shorter length.
                 Injected::Short(what) => unsafe { Request::new(what) },
                 Injected::Fails(with) => {
                     *outcome = with;

@@ -1,8 +1,8 @@
-//! Back ends: each makes the requests of a batch.
+//! Back ends: each executes the requests of a batch.
 //!
-//! `interface` is the trait that a batch sees. `plain` makes one system call after the other;
-//! `uring` enters the kernel once for all of them, and falls back to `plain` for what io_uring does
-//! not do; `fault` fails on purpose, for tests. Uses `request` and `op`.
+//! `interface` is the trait that a batch uses. `plain` makes one system call for each request.
+//! `uring` enters the kernel once for all of them, and falls back to `plain` for requests that
+//! io_uring does not support. `fault` injects failures, for tests. Uses `request` and `op`.
 
 pub mod fault;
 mod interface;
@@ -15,8 +15,8 @@ pub use interface::Backend;
 pub use plain::Plain;
 pub use uring::Uring;
 
-/// The best back end that the machine allows: a uring with room for `entries`, else plain calls,
-/// and why it is no uring.
+/// Opens the best back end that the machine allows: a uring with room for `entries`, otherwise
+/// plain calls with the reason why there is no uring.
 pub fn open(entries: u32) -> (Box<dyn Backend>, Option<io::Error>) {
     match Uring::new(entries) {
         Ok(uring) => (Box::new(uring), None),

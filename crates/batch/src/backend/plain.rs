@@ -1,4 +1,4 @@
-//! The back end that is always there: one system call after the other.
+//! The back end that is always available: one system call for each request.
 
 use std::ptr::null;
 
@@ -6,7 +6,7 @@ use super::interface::Backend;
 use crate::op::Outcome;
 use crate::request::{Request, RequestKind, SEND, STAT_FIELDS};
 
-/// One system call for each request.
+/// Makes one system call for each request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Plain;
 
@@ -23,13 +23,13 @@ impl Backend for Plain {
     }
 }
 
-/// Makes one system call, round libc's own wrappers: those are pthread cancellation points, which
-/// cost two atomic operations on the microprocess's thread block, cold among thousands, for calls
+/// Makes one system call, without libc's wrappers. Those are pthread cancellation points, which
+/// cost two atomic operations on the microprocess's thread block, often a cache miss, for calls
 /// that do not wait.
 pub(crate) fn make(request: &Request<'_>) -> Outcome {
     const NOWHERE: *const libc::sockaddr = null();
-    // SAFETY: the pointers are good by the promise of `Request::new`; each call gets them as its
-    // manual page says.
+    // SAFETY: `Request::new` guarantees the pointers; each call receives them as its manual page
+    // requires.
     let returned = unsafe {
         match request.what {
             RequestKind::Nop => {

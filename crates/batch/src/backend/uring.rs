@@ -1,10 +1,10 @@
-//! The back end with one kernel entry for all requests: a uring of which nothing is ever in flight.
+//! The back end that enters the kernel once for all requests: a uring without requests in flight.
 //!
-//! A uring completes what it has armed through the kernel thread that armed it, which may be asleep
-//! by then, and interrupts that one's own calls. So every request here says that it does not wait
-//! (`MSG_DONTWAIT`, `RWF_NOWAIT`; `O_NONBLOCK` alone does not stop a request from being armed), and
-//! ends inside its own `io_uring_enter`. Then it does not matter which kernel thread uses the ring
-//! next, and one a virtual processor is enough.
+//! A uring completes an armed request through the kernel thread that armed it. That thread may
+//! sleep by then, and the completion interrupts its system calls. So every request here is
+//! non-blocking (`MSG_DONTWAIT`, `RWF_NOWAIT`; `O_NONBLOCK` alone does not keep a request from
+//! being armed), and ends inside its own `io_uring_enter`. Then any kernel thread may use the ring
+//! next, and one ring for each virtual processor is enough.
 //!
 //! Source: io_uring_enter(2); io_uring/net.c, `io_recv`: a request with `MSG_DONTWAIT` completes
 //! with `EAGAIN`.
@@ -18,10 +18,10 @@ use super::plain;
 use crate::op::Outcome;
 use crate::request::{Request, RequestKind, SEND};
 
-/// One `io_uring_enter` for up to as many requests as it has entries.
+/// Makes one `io_uring_enter` for up to as many requests as the ring has entries.
 pub struct Uring {
-    /// `None` after a failure that leaves requests in the submission queue: plain calls from then
-    /// on.
+    /// `None` after a failure that left requests in the submission queue. All calls are plain from
+    /// then on.
     ring: Option<IoUring>,
     entries: usize,
 }
@@ -35,24 +35,24 @@ impl std::fmt::Debug for Uring {
     }
 }
 
-/// So few requests cost less by plain calls: entering a uring costs more than twice what a plain
-/// call's entry does.
+/// Up to this many requests are made by plain calls: entering a uring costs more than twice as much
+/// as the entry of a plain call.
 const FEW: usize = 3;
 
-/// Completions say which request they are of; these of none.
+/// Marks a request without a completion. Completions carry the index of their request.
 const PENDING: Outcome = Outcome::of_raw(i32::MIN);
 
 impl Uring {
-    /// A ring with room for `entries` requests, tried out.
+    /// Creates a ring with room for `entries` requests, and tests it.
     ///
     /// # Errors
-    /// What io_uring_setup(2) says (`ENOSYS`, `EPERM` under seccomp or `kernel.io_uring_disabled`,
-    /// `ENOMEM` at the locked-memory limit of kernels before 5.12, `EMFILE`); `Unsupported` if an
-    /// operation is missing, or one that should have ended at once did not.
+    /// Those of io_uring_setup(2): `ENOSYS`, `EPERM` under seccomp or `kernel.io_uring_disabled`,
+    /// `ENOMEM` at the locked-memory limit of kernels before 5.12, `EMFILE`. `Unsupported` if the
+    /// kernel lacks an operation, or the test request failed.
     pub fn new(entries: u32) -> io::Result<Uring> {
         let entries = entries.next_power_of_two();
-        // Linux 5.19 and 5.18. Cooperative: should something be left to do after all, it does not
-        // interrupt user code.
+        // These flags need Linux 5.19 and 5.18. Cooperative task work: if a completion is deferred
+        // after all, it does not interrupt user code.
         let ring = IoUring::builder()
             .setup_coop_taskrun()
             .setup_submit_all()
@@ -74,27 +74,26 @@ impl Uring {
             return Err(io::Error::new(io::ErrorKind::Unsupported, text));
         }
         let mut uring = Uring { ring: Some(ring), entries: entries as usize };
-        // SAFETY: no pointers.
+        // SAFETY: the request has no pointers.
         let nop = unsafe { Request::new(RequestKind::Nop) };
         let mut outcomes = [Outcome::error(libc::EIO); FEW + 1];
         uring.enter(&[nop; FEW + 1], &mut outcomes);
         match (uring.ring.is_some(), outcomes.iter().any(|outcome| outcome.errno().is_some())) {
             (true, false) => Ok(uring),
-            _ => Err(io::Error::new(
-                io::ErrorKind::Unsupported,
-                "io_uring: a request that does nothing failed",
-            )),
+            _ => {
+                Err(io::Error::new(io::ErrorKind::Unsupported, "io_uring: a no-op request failed"))
+            }
         }
     }
 
-    /// Submits what is queued and sees it end. Returns how many were submitted and how often the
-    /// kernel was entered.
+    /// Submits the queued requests and waits until they have ended. Returns the numbers of
+    /// submitted requests and of kernel entries.
     fn submit(ring: &mut IoUring, queued: usize, outcomes: &mut [Outcome]) -> (usize, u64) {
         let (mut submitted, mut entries) = (0, 0);
         while submitted < queued {
             entries += 1;
             match ring.submit() {
-                // Without `IORING_SETUP_SUBMIT_ALL` the kernel stops behind a request that fails.
+                // Without `IORING_SETUP_SUBMIT_ALL` the kernel stops after a request that fails.
                 Ok(n) if n > 0 => submitted += n,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Ok(_) | Err(_) => break,
@@ -102,8 +101,8 @@ impl Uring {
         }
         let mut ended = reap(ring, outcomes);
         while ended < submitted {
-            // Not expected: it waits all the same. To return would leave the kernel with buffers
-            // that are no longer ours.
+            // Not expected, since every request ends in its submission. Returning early would leave
+            // the kernel with buffers that the caller reuses.
             entries += 1;
             let _ = ring.submitter().submit_and_wait(1);
             ended += reap(ring, outcomes);
@@ -152,8 +151,7 @@ fn entry(request: &Request<'_>) -> squeue::Entry {
     }
 }
 
-/// A uring's lengths have 32 bits, and the kernel moves 2^31 bytes less a page at most in one call
-/// anyway.
+/// Limits a length to the 32 bits of a uring. One call moves at most 2^31 bytes less a page anyway.
 fn length(len: usize) -> u32 {
     len.min(0x7fff_f000) as u32
 }
@@ -178,8 +176,8 @@ impl Backend for Uring {
                     if request.is_always_plain() {
                         continue;
                     }
-                    // SAFETY: what it points to is good until `enter` returns, and no request
-                    // outlives that.
+                    // SAFETY: the pointers are valid until `enter` returns, and no request is in
+                    // flight after that.
                     let pushed = unsafe { submission.push(&entry(request).user_data(i as u64)) };
                     // The ring is empty between two calls and has room for a whole chunk.
                     debug_assert!(pushed.is_ok());
@@ -194,8 +192,8 @@ impl Backend for Uring {
                 let (submitted, entries) = Uring::submit(ring, queued, outcomes);
                 entered += entries;
                 if submitted < queued {
-                    // The rest stands in a queue from which nothing can be taken back: it goes with
-                    // the ring.
+                    // Requests cannot be taken out of the submission queue: the rest is dropped
+                    // with the ring.
                     self.ring = None;
                 }
             }

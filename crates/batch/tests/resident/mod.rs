@@ -3,18 +3,18 @@
 use std::fs::File;
 use std::os::fd::AsRawFd;
 
-/// Keeps the contents of a file in memory. A batched read does not wait for the disk: of a page
-/// that memory pressure has just taken away it says EAGAIN, and a plain read of the same does not.
+/// Keeps the contents of a file in memory. A batched read does not wait for the disk. It fails with
+/// EAGAIN for a page that memory pressure has just evicted, where a plain read succeeds.
 pub struct Resident {
     map: *mut libc::c_void,
     len: usize,
 }
 
 impl Resident {
-    /// Of all that the file contains now.
+    /// Keeps the present contents of `file` in memory.
     pub fn of(file: &File) -> Resident {
         let len = file.metadata().unwrap().len() as usize;
-        // SAFETY: a new mapping of a file, which nobody reads through it.
+        // SAFETY: a new mapping of a file; no code reads through it.
         unsafe {
             let map = libc::mmap(
                 std::ptr::null_mut(),
@@ -25,8 +25,8 @@ impl Resident {
                 0,
             );
             assert_ne!(map, libc::MAP_FAILED, "{}", std::io::Error::last_os_error());
-            // What is mapped is not dropped with the page cache, what is locked is not taken under
-            // pressure either; RLIMIT_MEMLOCK may forbid the second.
+            // Mapped pages are not dropped with the page cache, and locked pages are not evicted
+            // under memory pressure. RLIMIT_MEMLOCK may forbid the lock.
             let _ = libc::mlock(map, len);
             Resident { map, len }
         }
@@ -35,7 +35,7 @@ impl Resident {
 
 impl Drop for Resident {
     fn drop(&mut self) {
-        // SAFETY: made by `of`, and nobody else has it.
+        // SAFETY: the mapping made by `of`, which has no other owner.
         unsafe { libc::munmap(self.map, self.len) };
     }
 }

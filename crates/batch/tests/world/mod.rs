@@ -1,4 +1,4 @@
-//! Real objects that random programs of system calls act upon.
+//! Kernel objects on which random programs of system calls act.
 
 use std::fs::File;
 use std::io::{IoSliceMut, Read, Write};
@@ -16,7 +16,7 @@ use crate::resident::Resident;
 pub const STREAMS: usize = 3;
 pub const FILE_SIZE: usize = 40_000;
 
-/// One call of a program: what, on which object, with how many bytes.
+/// A call of a program: its kind, its object and its number of bytes.
 #[derive(Clone, Debug)]
 pub enum Step {
     Nop,
@@ -39,7 +39,7 @@ pub fn step() -> impl Strategy<Value = Step> {
         3 => (any::<bool>(), prop_oneof![3 => Just(100usize), 1 => 0usize..200, 1 => Just(70_000)])
             .prop_map(|(connected, len)| Step::Datagram { connected, len }),
         2 => (50usize..200).prop_map(|len| Step::Take { len }),
-        // On a grid, so that neighbours occur.
+        // Offsets are multiples of 500, so that adjacent reads occur.
         4 => (0u64..90, 1usize..4).prop_map(|(at, len)| Step::Read { at: at * 500, len: len * 500 }),
         1 => (0..FILE_SIZE as u64, 0usize..3_000).prop_map(|(at, len)| Step::Write { at, len }),
         1 => Just(Step::Sync),
@@ -47,7 +47,7 @@ pub fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What a call came to, and the bytes that it got.
+/// The outcome of a call, and the bytes that it received.
 pub type Seen = (Result<usize, i32>, Vec<u8>);
 
 pub struct World {
@@ -73,7 +73,7 @@ impl World {
     pub fn new() -> World {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        // Beside the build: tmpfs, which /tmp may be, cannot tell whether a read would wait.
+        // In the build directory: tmpfs, which /tmp may be, does not support RWF_NOWAIT.
         let name = format!("batch-{}-{number}", std::process::id());
         let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         let contents: Vec<u8> = (0..FILE_SIZE).map(|i| (i * 7 % 251) as u8).collect();
@@ -87,7 +87,8 @@ impl World {
             if i == 0 {
                 let listener = TcpListener::bind("127.0.0.1:0").unwrap();
                 let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-                // Sent is received: what one call leaves the next finds.
+                // Sent data is received at once, so that the next call finds the state that this
+                // one leaves.
                 stream.set_nodelay(true).unwrap();
                 near.push(stream.into());
                 far.push(listener.accept().unwrap().0.into());
@@ -116,9 +117,9 @@ impl World {
         }
     }
 
-    /// Makes all steps in one batch. What each saw, in the order of the steps.
+    /// Executes all steps in one batch. Returns the result of each, in the order of the steps.
     pub fn run(&mut self, batch: &mut Batch, steps: &[Step], levels: &[u8]) -> Vec<Seen> {
-        // Writes may have made it longer.
+        // Writes may have extended the file.
         self.resident = Resident::of(&self.file);
         let path = std::ffi::CString::new(self.path.to_str().unwrap()).unwrap();
         let mut rooms: Vec<Vec<u8>> = Vec::new();
@@ -133,7 +134,7 @@ impl World {
                 }
                 Step::Nop | Step::Sync | Step::Stat => vec![],
             });
-            // SAFETY: plain numbers.
+            // SAFETY: a structure of integers.
             stats.push(unsafe { std::mem::zeroed::<libc::statx>() });
         }
         let sent = rooms.clone();
@@ -210,7 +211,7 @@ impl World {
         outcomes.into_iter().zip(rooms).zip(stats).zip(steps).map(seen).collect()
     }
 
-    /// What nobody has received yet, and the file.
+    /// Returns the data that was not received yet, and the contents of the file.
     pub fn rest(&mut self) -> Vec<Vec<u8>> {
         let mut all = Vec::new();
         for (near, far) in self.near.drain(..).zip(self.far.drain(..)) {

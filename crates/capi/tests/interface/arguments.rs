@@ -1,4 +1,4 @@
-//! Arguments that are wrong: each is a number and a text, and nothing happens.
+//! Invalid arguments: each call returns an error number, sets a message, and has no other effect.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::{null, null_mut};
@@ -10,14 +10,14 @@ use kumihimo_c::options::{LAYOUT, RawOptions, kumi_options_init};
 use kumihimo_c::region::*;
 use kumihimo_c::serve::*;
 
-/// Memory of C's, as much as any structure here needs, zero.
+/// Zeroed memory of a C program, large enough for any structure here.
 #[repr(C, align(16))]
 struct Memory([u8; 256]);
 
 impl Memory {
     fn options() -> Memory {
         let mut memory = Memory([0; 256]);
-        // SAFETY: it has room.
+        // SAFETY: the memory is large enough.
         assert_eq!(unsafe { kumi_options_init(memory.at(), LAYOUT.1) }, 0);
         memory
     }
@@ -28,13 +28,13 @@ impl Memory {
 
     fn set<T>(&mut self, field: &str, value: T) {
         let at = LAYOUT.2.iter().find(|(name, _)| *name == field).expect("a field").1;
-        // SAFETY: the field is there.
+        // SAFETY: the field lies within the memory.
         unsafe { self.at::<u8>().add(at).cast::<T>().write(value) };
     }
 }
 
 fn text() -> String {
-    // SAFETY: ended by a zero, as it says.
+    // SAFETY: the string has a terminating zero.
     unsafe { CStr::from_ptr(kumi_error_text()) }.to_str().expect("UTF-8").to_owned()
 }
 
@@ -63,7 +63,7 @@ fn connect(name: *const c_char, options: *const RawOptions) -> c_int {
 
 #[test]
 fn null_pointers_and_malformed_texts_are_refused() {
-    // SAFETY: what is NULL is checked.
+    // SAFETY: NULL pointers are checked.
     unsafe {
         refused(kumi_gate_connect(null_mut(), c"a".as_ptr(), null()), "NULL");
         refused(connect(null(), null()), "name is NULL");
@@ -133,7 +133,7 @@ fn wrong_options_are_refused() {
     check(&|m| m.set("threads", 1025u32), "1025 kernel threads");
     check(&|m| m.set("allow_count", 1usize), "allow is NULL");
     check(&|m| m.set("allow_count", usize::MAX), "users to allow");
-    // Of a later version: what is not used does no harm, what is used is not passed over.
+    // From a later version: unset unknown options are accepted, set ones are refused.
     memory.set("size", LAYOUT.1 + 8);
     memory.set("placement", 9u32);
     refused(connect(c"a".as_ptr(), memory.at()), "placement 9");
@@ -146,9 +146,9 @@ fn wrong_options_are_refused() {
 }
 
 #[test]
-fn regions_and_buffers() {
+fn region_and_buffer_arguments_are_checked() {
     let (mut region, mut data, mut length) = (null_mut(), null_mut(), 0);
-    // SAFETY: what is not valid is NULL, or is what is checked.
+    // SAFETY: each invalid pointer is NULL or is checked.
     unsafe {
         refused(kumi_region_copy(&raw mut region, null(), 1), "data is NULL");
         refused(
@@ -163,7 +163,7 @@ fn regions_and_buffers() {
         let bytes = kumi_region_data(region, &raw mut length);
         assert_eq!((length, *bytes.cast::<u8>()), (3, 9));
         kumi_region_free(region);
-        // One that no function has made is left alone.
+        // A structure that no function has filled stays unchanged.
         let mut memory = Memory([0; 256]);
         let bytes = memory.at::<Bytes>();
         bytes.cast::<usize>().add(1).write(7);

@@ -1,5 +1,5 @@
-//! What handlers may count on: a close waits for them, cancellation reaches them as a number, their
-//! argument is theirs.
+//! Guarantees to handlers: closing waits for them, cancellation is an error number, and each gets
+//! its own argument.
 
 use std::ffi::{CString, c_int, c_void};
 use std::ptr::null_mut;
@@ -20,10 +20,10 @@ use kumihimo_tests::process::{again, is_child};
 
 use crate::place::Place;
 
-/// Only a hang takes so long.
+/// Time limit of waits; only a hang exceeds it.
 const LONG: Duration = Duration::from_secs(30);
 
-/// Runs `f` in a process with a run-time directory of its own.
+/// Runs `f` in a child process with its own run-time directory.
 fn alone(test: &str, f: impl FnOnce()) {
     if is_child(test) {
         return f();
@@ -33,7 +33,7 @@ fn alone(test: &str, f: impl FnOnce()) {
     assert!(ended.status.success(), "{}", ended.told());
 }
 
-/// A handler in Rust, which C calls with its address as the argument.
+/// Handler in Rust, whose address is the argument of the C handler.
 trait Handle {
     fn handle(&self, reply: *mut Reply) -> c_int;
 }
@@ -45,11 +45,11 @@ extern "C" fn handle<H: Handle>(
     _: *const Caller,
     arg: *mut c_void,
 ) -> c_int {
-    // SAFETY: the argument is the handler that `serve` was given.
+    // SAFETY: `serve` passed the handler's address as the argument.
     unsafe { &*arg.cast::<H>() }.handle(reply)
 }
 
-/// Serves with a handler that outlives the gate.
+/// Serves a gate with a handler that outlives it.
 fn serve<H: Handle>(name: &str, threads: u32, handler: &H) -> *mut Serving {
     #[repr(align(16))]
     struct Room([u8; 256]);
@@ -58,8 +58,8 @@ fn serve<H: Handle>(name: &str, threads: u32, handler: &H) -> *mut Serving {
     let at = LAYOUT.2.iter().find(|(name, _)| *name == "threads").expect("a field").1;
     let name = CString::new(name).expect("a name");
     let mut serving = null_mut();
-    // SAFETY: the options have room, and `threads` is one of them; all else is valid, the handler
-    // until the gate is closed.
+    // SAFETY: the options have enough memory and contain `threads`. All other arguments are valid,
+    // the handler until the gate is closed.
     unsafe {
         assert_eq!(kumi_options_init(options, LAYOUT.1), 0);
         options.cast::<u8>().add(at).cast::<u32>().write(threads);
@@ -70,7 +70,7 @@ fn serve<H: Handle>(name: &str, threads: u32, handler: &H) -> *mut Serving {
     serving
 }
 
-/// A handler that says that it has begun, and waits until it may end.
+/// Handler that reports its start and waits for permission to end.
 struct Slow {
     begun: mpsc::Sender<()>,
     may_end: mpmc::Receiver<()>,
@@ -87,10 +87,10 @@ impl Slow {
 impl Handle for Slow {
     fn handle(&self, reply: *mut Reply) -> c_int {
         self.begun.send(()).expect("the test listens");
-        // Written in Rust it has cancellation points of its own, which C has not: none may unwind.
+        // Unlike a C handler, this Rust handler has a cancellation point, which must not unwind.
         let waited = thread::without_cancellation(|| self.may_end.recv_timeout(LONG));
         self.ended.store(waited.is_ok(), Ordering::Release);
-        // SAFETY: as the handler got it.
+        // SAFETY: the pointer that the handler received.
         unsafe { kumi_reply_set(reply, c"late".as_ptr().cast(), 4) }
     }
 }
@@ -105,7 +105,7 @@ fn close_waits(threads: u32) {
         });
         begins.recv_timeout(LONG).expect("the handler begins");
         scope.spawn(move || {
-            // Nobody finds the gate from when it is being closed.
+            // A gate that is being closed accepts no connections.
             while RawGate::connect("slow").is_ok() {
                 std::thread::yield_now();
             }
@@ -131,10 +131,10 @@ fn closing_waits_for_kernel_threads() {
     alone("handlers::closing_waits_for_kernel_threads", || close_waits(2));
 }
 
-/// Where the handler finds its own gate.
+/// Handler that closes its own gate, whose handle it holds.
 struct Own(Mutex<*mut Serving>);
 
-// SAFETY: the interface's handles go to any thread.
+// SAFETY: the interface's handles may be used on any thread.
 unsafe impl Sync for Own {}
 
 impl Handle for Own {
@@ -145,24 +145,24 @@ impl Handle for Own {
 }
 
 #[test]
-fn a_handler_that_closes_its_own_gate() {
-    alone("handlers::a_handler_that_closes_its_own_gate", || {
+fn handler_cannot_close_its_own_gate() {
+    alone("handlers::handler_cannot_close_its_own_gate", || {
         for threads in [0, 1] {
             let own = Own(Mutex::new(null_mut()));
             let serving = serve("own", threads, &own);
             *own.0.lock().unwrap_or_else(PoisonError::into_inner) = serving;
             let gate = RawGate::connect("own").expect("it is there");
             for _ in 0..3 {
-                let error = gate.call(b"", &mut Vec::new()).expect_err("it would wait for itself");
+                let error = gate.call(b"", &mut Vec::new()).expect_err("it would deadlock");
                 assert_eq!(error.kind(), ErrorKind::Deadlock, "{error}");
             }
-            // SAFETY: from `serve`; this is no handler.
+            // SAFETY: from `serve`, and not called in a handler.
             assert_eq!(unsafe { kumi_serving_close(serving) }, 0);
         }
     });
 }
 
-/// A handler that calls another gate, and tells what it gets.
+/// Handler that calls another gate and reports the result.
 struct Outer {
     gate: *mut Gate,
     got: mpsc::Sender<(c_int, c_int)>,
@@ -188,7 +188,7 @@ fn cancellation_returns_an_error_number_in_c() {
         let (got, gets) = mpsc::channel();
         let mut gate = null_mut();
         let (out, name, limit) = (&raw mut gate, c"slow".as_ptr(), std::ptr::null());
-        // SAFETY: all is valid.
+        // SAFETY: all arguments are valid.
         assert_eq!(unsafe { kumi_gate_connect(out, name, limit) }, 0);
         let between = Outer { gate, got };
         let serving = serve("outer", 0, &between);
@@ -201,19 +201,19 @@ fn cancellation_returns_an_error_number_in_c() {
         assert!(caller.join().expect_err("it unwinds").is::<thread::Cancelled>());
         assert_eq!(gets.recv_timeout(LONG), Ok((libc::ECANCELED, 1)));
 
-        // A time that is over is the number of that; the chain of calls is the caller's business.
+        // A timeout has its own error number; the chain of calls is left to the caller.
         let mut reply = Vec::new();
         let late = RawGate::connect("outer").expect("it is there");
         let error = late
             .call_within(b"", &mut reply, Duration::from_millis(1))
             .expect_err("the inner one does not answer");
         assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
-        // Each handler of the inner gate that began waits for one.
+        // Each started handler of the inner gate waits for one message.
         for _ in 0..2 {
             end.send(()).expect("they wait");
         }
-        // SAFETY: from `serve` and `kumi_gate_connect`; no call is under way when the handlers have
-        // ended.
+        // SAFETY: from `serve` and `kumi_gate_connect`; no call is in progress once the handlers
+        // have ended.
         unsafe {
             assert_eq!(kumi_serving_close(serving), 0);
             kumi_gate_close(gate);

@@ -1,4 +1,4 @@
-//! The header is C and C++, and says what the library has.
+//! The header compiles as C and C++, and matches the library.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -39,7 +39,7 @@ fn header_compiles_in_every_dialect() {
     }
 }
 
-/// Sizes, places of fields, numbers: a program that does not compile if they differ.
+/// Compiles a C program that asserts sizes, offsets and constants.
 #[test]
 fn header_layouts_match_the_library() {
     if !has("header::header_layouts_match_the_library", "cc") {

@@ -1,5 +1,5 @@
-//! kumihimo.h against its library: as C reads it, as C and C++ build with it, between two
-//! processes, and from Python.
+//! Tests of kumihimo.h and its library: arguments, compilation as C and C++, calls between two
+//! processes, and Python.
 
 mod arguments;
 mod handlers;

@@ -1,12 +1,12 @@
-//! Directories, programs and processes of a test's own.
+//! Directories, programs and processes for one test.
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-/// A directory that goes with the test. Run-time directory of its gates, and room for what it
-/// builds.
+/// Directory of a test, removed on drop: the run-time directory of its gates, and room for build
+/// output.
 pub struct Place(pub PathBuf);
 
 impl Place {
@@ -32,7 +32,7 @@ impl Drop for Place {
     }
 }
 
-/// Where Cargo has put libkumihimo_c.so and .a of this build.
+/// Returns the directory with libkumihimo_c.so and .a of this build.
 pub fn libraries() -> PathBuf {
     let program = std::env::current_exe().expect("this program");
     let folder = program.parent().expect("its folder").to_path_buf();
@@ -44,7 +44,7 @@ pub fn here() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Whether there is such a program; says that the test is skipped if not.
+/// Returns whether `program` exists. Reports the test as skipped if not.
 pub fn has(test: &str, program: &str) -> bool {
     let found =
         Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success());
@@ -54,7 +54,7 @@ pub fn has(test: &str, program: &str) -> bool {
     found
 }
 
-/// Runs to the end, which has to be a good one.
+/// Runs a command to its end, and checks that it succeeds.
 pub fn done(command: &mut Command) -> Output {
     let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
     let (said, complained) =
@@ -63,19 +63,19 @@ pub fn done(command: &mut Command) -> Output {
     output
 }
 
-/// A process that serves until its standard input ends.
+/// Process that serves until its standard input ends.
 pub struct Server {
     child: Option<Child>,
 }
 
 impl Server {
-    /// Begins it, and goes on when it says that it serves.
+    /// Starts the process, and returns once it prints that it serves.
     pub fn start(command: &mut Command) -> Server {
         let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped());
         Server::of(piped.spawn().unwrap_or_else(|e| panic!("{command:?}: {e}")))
     }
 
-    /// One that has begun, with pipes.
+    /// Takes over a process that was started with pipes.
     pub fn of(mut child: Child) -> Server {
         let mut lines = BufReader::new(child.stdout.take().expect("a pipe"));
         let mut line = String::new();
@@ -92,7 +92,7 @@ impl Server {
         Server { child: Some(child) }
     }
 
-    /// Ends it, which has to go well; what it wrote meanwhile.
+    /// Ends the process, checks that it succeeds, and returns its output.
     pub fn end(mut self) -> String {
         let mut child = self.child.take().expect("it runs");
         drop(child.stdin.take());

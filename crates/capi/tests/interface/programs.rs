@@ -1,8 +1,8 @@
-//! Programs in C, built as their users build them, on either side of a gate; the other one in Rust,
-//! another process.
+//! C programs, built as users build them, on either side of a gate, with a Rust process on the
+//! other.
 
 use std::io::{Read, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use kumihimo::gate::{Error, ErrorKind, Options, RawGate, Region};
@@ -10,9 +10,14 @@ use kumihimo_tests::process::{finish, is_child, start};
 
 use crate::place::{Place, Server, done, has, here, libraries};
 
-/// Installs all below the place, and builds the program by what pkg-config says. None where a tool
-/// is missing, which is said.
+/// [`built_from`] peer.c.
 fn built(test: &str, place: &Place, how: &[&str]) -> Option<Command> {
+    built_from(&here().join("tests/interface/native/peer.c"), test, place, how)
+}
+
+/// Installs the library below `place`, and builds the program with the flags of pkg-config. Returns
+/// `None`, after a report, if a tool is missing.
+fn built_from(source: &Path, test: &str, place: &Place, how: &[&str]) -> Option<Command> {
     for tool in ["cc", "pkg-config"] {
         if !has(test, tool) {
             return None;
@@ -34,8 +39,7 @@ fn built(test: &str, place: &Place, how: &[&str]) -> Option<Command> {
     if how.contains(&"--static") {
         flags = flags.replace("-lkumihimo_c", "-l:libkumihimo_c.a");
     }
-    let program = place.0.join("peer");
-    let source = here().join("tests/interface/native/peer.c");
+    let program = place.0.join(source.file_stem().expect("a file"));
     let strict = ["-std=gnu99", "-Wall", "-Wextra", "-Werror", "-g", "-o"];
     done(Command::new("cc").args(strict).arg(&program).arg(source).args(flags.split_whitespace()));
     let mut command = Command::new(program);
@@ -49,7 +53,7 @@ fn again(command: &Command) -> Command {
     other
 }
 
-/// What `handle` of peer.c does, in Rust.
+/// Serves a gate with the actions of `handle` in peer.c.
 pub fn serve_as_peer(name: &str) -> kumihimo::gate::Serving {
     RawGate::serve(name, &Options::new(), |asked, context, answer| {
         match asked.first() {
@@ -80,7 +84,7 @@ pub fn serve_as_peer(name: &str) -> kumihimo::gate::Serving {
     .expect("it serves")
 }
 
-/// In the server's process: says that it serves, and waits until nobody wants it any more.
+/// In the server's process: prints that it serves, and waits for the end of standard input.
 pub fn serve_on() {
     println!("serving");
     std::io::stdout().flush().expect("standard output is open");
@@ -89,7 +93,7 @@ pub fn serve_on() {
     });
 }
 
-/// Calls a gate whose handler is `handle` of peer.c.
+/// Calls a gate with the actions of `handle` in peer.c.
 fn call_peer(name: &str) {
     let gate = RawGate::connect(name).expect("it is there");
     let mut reply = Vec::new();
@@ -172,7 +176,7 @@ fn c_calls_rust() {
     server.end();
 }
 
-/// The program has the library in itself.
+/// The library is linked into the program.
 #[test]
 fn c_calls_c_linked_statically() {
     let test = "programs::c_calls_c_linked_statically";
@@ -183,7 +187,23 @@ fn c_calls_c_linked_statically() {
     assert!(server.end().contains("handled 1"));
 }
 
-/// The manual page can be read.
+/// The programs of the book's page about C.
+#[test]
+fn examples_in_c_call_each_other() {
+    let test = "programs::examples_in_c_call_each_other";
+    let place = Place::new(test);
+    let program = |name: &str| {
+        let source = kumihimo_tests::root().join("examples/c").join(name);
+        built_from(&source, test, &place, &[])
+    };
+    let Some(mut server) = program("upper_server.c") else { return };
+    let Some(mut client) = program("upper_client.c") else { return };
+    let server = Server::start(&mut server);
+    assert_eq!(done(client.arg("hello")).stdout, b"HELLO\n");
+    server.end();
+}
+
+/// The manual page renders without warnings.
 #[test]
 fn manual_page_is_well_formed() {
     let page: PathBuf = here().join("man/kumihimo_gates.3");

@@ -71,8 +71,8 @@ fn python_calls_rust() {
     server.end();
 }
 
-/// A handler that recurses, sorts, imports and waits: it needs stack, and gives the interpreter
-/// away.
+/// Python handler that recurses, sorts, imports and sleeps: it needs a deep stack, and releases the
+/// interpreter lock.
 const SERVES: &str = r#"
 import sys, time
 from gates import Server
@@ -153,7 +153,7 @@ fn rust_calls_python() {
     assert_eq!(server.end(), "all is well\n");
 }
 
-/// The end of a program that leaves its gate open, while it is called.
+/// A Python program ends with an open gate while it is called.
 #[test]
 fn interpreter_exits_with_an_open_gate() {
     let test = "python::interpreter_exits_with_an_open_gate";
@@ -173,16 +173,16 @@ fn interpreter_exits_with_an_open_gate() {
     }
     let place = Place::new(test);
     let server = Server::start(&mut python(&place, LEAVES));
-    // It says so when it calls.
+    // The client prints `serving` before its first call.
     let caller = Server::of(start(test, &[("KUMI_DIR", place.text())]));
     server.end();
     caller.end();
 }
 
-/// As the file is run by itself: both sides are Python.
+/// Both sides are Python: the example run as a program.
 #[test]
-fn the_example_runs() {
-    let test = "python::the_example_runs";
+fn python_example_runs() {
+    let test = "python::python_example_runs";
     if !has(test, "python3") {
         return;
     }

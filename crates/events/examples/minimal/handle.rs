@@ -1,4 +1,4 @@
-//! Begins microprocesses, and handles of those that were begun.
+//! Starts microprocesses, and provides handles of them.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,8 +16,13 @@ use super::microprocess::{LEVELS, Mp, NOT_QUEUED};
 use super::{Left, Queue, Scheduler, enter, first, lock};
 
 impl Scheduler {
-    /// Begins a microprocess. From anywhere. An error: no memory for its stack. A priority above 63
-    /// panics.
+    /// Starts a microprocess. May be called from any thread.
+    ///
+    /// # Errors
+    /// There is no memory for its stack.
+    ///
+    /// # Panics
+    /// If `priority` is above 63.
     pub fn spawn<T: Send + 'static>(
         self: &Arc<Scheduler>,
         priority: u8,
@@ -29,9 +34,10 @@ impl Scheduler {
         let masked = enter();
         let used = lock(&self.queue).free.pop();
         drop(masked);
-        // Unmasked: memory may make it wait.
+        // Unmasked: an allocation may block.
         let mp = used.map_or_else(|| Mp::create(self.class), Ok)?;
-        // SAFETY: it is ours, and nobody runs on its block and stack; `first` never returns.
+        // SAFETY: `mp` belongs to the caller, and no thread runs on its block and stack; `first`
+        // never returns.
         unsafe {
             let block = mp.fs as *mut u8;
             if used.is_some() {
@@ -55,11 +61,11 @@ impl Scheduler {
 }
 
 fn valid(priority: u8) -> u8 {
-    assert!(usize::from(priority) < LEVELS, "priority {priority}: 0 to {} can be had", LEVELS - 1);
+    assert!(usize::from(priority) < LEVELS, "priority {priority}: expected 0 to {}", LEVELS - 1);
     priority
 }
 
-/// A microprocess that was begun. Dropped: it goes on by itself.
+/// A microprocess that was started. It continues by itself if the handle is dropped.
 pub struct Handle<T> {
     scheduler: Arc<Scheduler>,
     mp: &'static Mp,
@@ -68,8 +74,11 @@ pub struct Handle<T> {
 }
 
 impl<T> Handle<T> {
-    /// Waits for its end; an error is what it panicked with. Blocks the microprocess; elsewhere the
+    /// Waits for the end of the microprocess. Blocks the calling microprocess, or else the calling
     /// kernel thread.
+    ///
+    /// # Errors
+    /// The payload of the panic that ended the microprocess.
     pub fn join(self) -> Outcome<T> {
         if let Some(masked) = enter() {
             masked.leave(Left::Joins(self.mp, self.id));
@@ -80,8 +89,11 @@ impl<T> Handle<T> {
         lock(&self.outcome).take().expect("it has ended")
     }
 
-    /// Its priority from now on (event *Changed*). From anywhere. Nothing happens if it has ended;
-    /// a priority above 63 panics.
+    /// Sets the priority of the microprocess (event *Changed*). Has no effect if it has ended. May
+    /// be called from any thread.
+    ///
+    /// # Panics
+    /// If `priority` is above 63.
     pub fn set_priority(&self, priority: u8) {
         let _masked = enter();
         let (scheduler, mp) = (&*self.scheduler, self.mp);
@@ -92,7 +104,7 @@ impl<T> Handle<T> {
         mp.priority.store(valid(priority), Relaxed);
         let level = mp.level.get();
         if level != NOT_QUEUED {
-            // All of its level once more, it among them.
+            // Queue the whole level again: the queue cannot remove a single entry.
             let mut all = std::mem::take(&mut queue.levels[usize::from(level)]);
             scheduler.levels.fetch_and(!(1 << level), Relaxed);
             while let Some(mp) = all.pop() {
@@ -100,7 +112,8 @@ impl<T> Handle<T> {
             }
         }
         drop(queue);
-        // With the one in `bind`: it is seen to run, or begins to with this priority.
+        // Pairs with the fence in `bind`: either this thread sees that the microprocess runs, or it
+        // starts with the new priority.
         fence(SeqCst);
         let runs = |slot: &Slot| slot.microprocess.load(Relaxed) == self.id;
         match (0..scheduler.vps).find(|vp| scheduler.kernel.carrier(*vp).is_some_and(runs)) {

@@ -2,7 +2,7 @@
 
 use super::microprocess::Mp;
 
-/// First in, first out, linked through the microprocesses.
+/// A first-in, first-out queue, linked through the microprocesses.
 #[derive(Clone, Copy, Default)]
 pub(super) struct List {
     pub(super) first: Option<&'static Mp>,

@@ -1,8 +1,10 @@
-//! A user scheduler of one's own on events and shared page:
-//! `cargo run -p kumihimo-events --example minimal`. Here it runs plain blocking code of std, in a
-//! hundred microprocesses on two virtual processors. `KUMI_EVENTS` chooses the event source.
+//! A complete user scheduler on events and the shared page: `cargo run -p kumihimo-events --example
+//! minimal`.
+//!
+//! This program runs plain blocking code of std in a hundred microprocesses on two virtual
+//! processors. `KUMI_EVENTS` selects the event source.
 
-#[allow(dead_code)] // some of it is for applications with other needs
+#[allow(dead_code)] // // some items are for other applications
 mod scheduler;
 
 use std::io::{self, Read, Write};
@@ -49,7 +51,7 @@ fn main() -> io::Result<()> {
                 0 => std::thread::sleep(Duration::from_millis(20)),
                 1 => assert_eq!((&*reader).read(&mut [0]).expect("no EINTR"), 1),
                 _ => {
-                    let mut held = shared.lock().expect("nobody panics");
+                    let mut held = shared.lock().expect("not poisoned");
                     std::thread::sleep(Duration::from_millis(1));
                     *held += 1;
                     drop(held);

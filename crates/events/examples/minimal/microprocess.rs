@@ -12,31 +12,33 @@ use kumihimo_events::return_queue::Ticket;
 
 /// Priorities are 0 (lowest) to 63.
 pub(super) const LEVELS: usize = 64;
-/// In [`Mp::level`]: in no queue.
+/// In [`Mp::level`]: the microprocess is in no queue.
 pub(super) const NOT_QUEUED: u8 = LEVELS as u8;
 
-/// A microprocess. Never freed, only used again: allocators keep caches in its thread-local
-/// storage. Cells belong to its holder: its carrier while it runs, else the queue's lock.
+/// A microprocess. It is reused and never freed, since allocators keep caches in its thread-local
+/// storage. The owner of its cells is its carrier while it runs, otherwise the holder of the
+/// queue's lock.
 pub(super) struct Mp {
     pub(super) context: UnsafeCell<Context>,
-    /// Its own block of thread-local storage, so that code which knows nothing of us is right on
-    /// any kernel thread.
+    /// The microprocess's own block of thread-local storage, so that unmodified code works on any
+    /// kernel thread.
     pub(super) fs: usize,
-    /// Both ends of what stack and block have together.
+    /// The bounds of the memory that the stack and the block share.
     pub(super) memory: (*mut u8, *mut u8),
     pub(super) body: UnsafeCell<Option<Box<dyn FnOnce() + Send>>>,
-    /// Of this life; 0 between two lives.
+    /// The ID of the current use of this record; 0 between two uses.
     pub(super) id: AtomicU64,
     pub(super) priority: AtomicU8,
     pub(super) level: Cell<u8>,
     pub(super) next: Cell<Option<&'static Mp>>,
     pub(super) joiner: Cell<Option<&'static Mp>>,
-    /// The kernel thread where it waits for its turn; none: its context can be continued anywhere.
+    /// The ticket of the kernel thread on which the microprocess waits for a VP. `None` if any
+    /// carrier can switch to its context.
     pub(super) waits_on: Cell<Option<Ticket>>,
 }
 
-// SAFETY: cells have one holder at a time, see above; hand-overs go through the queue's lock or
-// `returned`, which order them.
+// SAFETY: the cells have one owner at a time (see above). Ownership moves through the queue's lock
+// or `returned`, which order the accesses.
 unsafe impl Sync for Mp {}
 
 impl Mp {
@@ -45,7 +47,7 @@ impl Mp {
         stack::acquire(class, &mut end)?;
         let low = end[0].wrapping_sub(class.slot_size()).wrapping_add(class.guard_size());
         let memory = (low, end[0].wrapping_sub(RECORD));
-        // SAFETY: a fresh slot: zeroes, ours, and never unmapped.
+        // SAFETY: a new slot: zeroed, owned by the caller, and never unmapped.
         let block = unsafe { tls::get().build(memory.0, memory.1)? };
         Ok(Box::leak(Box::new(Mp {
             context: UnsafeCell::new(Context::NULL),

@@ -1,8 +1,8 @@
-//! A whole thread package on events and shared page: bring your own user scheduler.
+//! A complete thread package on events and the shared page: an example of a user scheduler.
 //!
-//! Microprocesses with priorities on some virtual processors (VPs), one run queue for all. They
-//! call std, libc or whatever blocks; the kernel's half (`kumihimo_events`) sees to it that their
-//! VP goes on with the others.
+//! It runs microprocesses with priorities on some virtual processors (VPs), with one run queue for
+//! all. They may call std, libc or any code that blocks. The kernel's half (`kumihimo_events`) then
+//! moves their VP to another kernel thread, which runs the others.
 //!
 //! ```text
 //!  a kernel thread's own stack: `resumed`              a microprocess's stack
@@ -10,17 +10,17 @@
 //!    settle(): queue it, free it, ...   <── leave ──   enter(): masked, the VP is here
 //!    nothing to run: mark the VP, put it down, back to the pool
 //! ```
-//! 1. *Masked in here, unmasked outside.* A masked kernel thread keeps its VP, so here it may
-//!    hold the queue's lock. It allocates nothing and takes no other lock: a microprocess may have
-//!    been stopped anywhere in user code, holding it.
-//! 2. *A microprocess that returns from the kernel without a VP waits where it stands*
-//!    (`await_turn`), on its own kernel thread, until a VP is handed over: in the handler of
-//!    SIGTRAP if the event source tells of returns, else where it next enters here. It is queued
-//!    like any other.
-//! 3. *A thread that makes something runnable announces it* (`announce`) to a VP without a carrier,
-//!    or to the VP that runs the lowest priority.
+//! 1. *Masked inside the scheduler, unmasked outside.* A masked kernel thread keeps its VP, so it
+//!    may hold the queue's lock. It allocates nothing and takes no other lock: a stopped
+//!    microprocess may hold such a lock anywhere in user code.
+//! 2. *A microprocess that returns from the kernel without a VP waits in place* (`await_turn`), on
+//!    its own kernel thread, until a VP is handed over. It waits in the handler of SIGTRAP if the
+//!    event source reports returns, otherwise where it next enters the scheduler. It is queued like
+//!    any other microprocess.
+//! 3. *A thread that makes a microprocess runnable announces it* (`announce`) to a VP without a
+//!    carrier, or to the VP that runs the lowest priority.
 
-#[path = "handle.rs"] // wherever this file is taken from
+#[path = "handle.rs"] // // Found whichever file includes this one.
 pub mod handle;
 #[path = "list.rs"]
 mod list;
@@ -47,10 +47,10 @@ use microprocess::{LEVELS, Mp, NOT_QUEUED};
 
 const STACK: usize = 64 << 10;
 
-/// First thing on a microprocess's stack.
+/// The first function on a microprocess's stack.
 extern "C" fn first(mp: *mut u8) -> ! {
-    // SAFETY: what `spawn` gave; microprocesses live for ever. We are the only reader of this
-    // life's body.
+    // SAFETY: `mp` is the pointer that `spawn` passed; microprocesses live for ever. Only this
+    // function reads the body of this use.
     let body = unsafe {
         tls::get().first_run();
         (*(*mp.cast::<Mp>()).body.get()).take()
@@ -59,30 +59,30 @@ extern "C" fn first(mp: *mut u8) -> ! {
     // The microprocess that switched here was masked.
     drop(Masked(PhantomData));
     body.expect("every life has one")();
-    // SAFETY: on its own block; nothing that has a destructor is used afterwards.
+    // SAFETY: on the microprocess's own block; no value with a destructor is used afterwards.
     unsafe { tls::get().exit_current() };
     enter().expect("it is one").leave(Left::Ended);
     unreachable!("an ended microprocess was continued");
 }
 
-/// What the one that left its kernel thread wants done with itself.
+/// What the scheduler must do with a microprocess that has left its stack.
 #[derive(Clone, Copy)]
 enum Left {
     Yielded,
     Preempted,
-    /// It waits for the end of the other one, in the life of that number.
+    /// It waits for the end of the other microprocess, in the use with that ID.
     Joins(&'static Mp, u64),
     Ended,
 }
 
-/// What we know of a kernel thread of the pool. GS points here.
+/// The record of a kernel thread of the pool. GS points to it.
 #[repr(C)]
 struct Carrier {
     this: Cell<*const Carrier>,
     scheduler: &'static Scheduler,
-    /// Where the kernel's half looks for it, in its signal handler.
+    /// The offset of this field is fixed: the signal handlers of the kernel's half read it.
     thread: &'static KernelThread,
-    /// Its own context, in `resumed`, while a microprocess runs here.
+    /// The thread's own context in `resumed`, while a microprocess runs on the thread.
     own: UnsafeCell<Context>,
     fs: usize,
     current: Cell<Option<&'static Mp>>,
@@ -92,49 +92,56 @@ struct Carrier {
 const _: () = assert!(std::mem::offset_of!(Carrier, thread) == trap::GS_THREAD);
 
 thread_local! {
-    /// In each microprocess's own block: it is one. Elsewhere GS must not be asked.
+    /// Whether the calling code runs in a microprocess: each has its own block. GS may be read only
+    /// there.
     static IS_ONE: Cell<bool> = const { Cell::new(false) };
 }
 
 impl Carrier {
-    /// That of the calling kernel thread. Not to be kept across a switch.
+    /// Returns the record of the calling kernel thread. The result must not be kept across a
+    /// switch.
     ///
     /// # Safety
-    /// The caller is a microprocess, or called by the kernel's half on a kernel thread of the pool.
+    /// The caller is a microprocess, or is called by the kernel's half on a kernel thread of the
+    /// pool.
     unsafe fn here<'a>() -> &'a Carrier {
-        // SAFETY: the caller's promise: GS is set, to a record that lives as long as the kernel
+        // SAFETY: the caller guarantees that GS points to a record that lives as long as the kernel
         // thread.
         unsafe { &*cpu::gs_word::<0>().cast::<Carrier>() }
     }
 
-    /// On the kernel thread's own stack: `next` runs here until it leaves.
+    /// Runs `next` until it leaves. Called on the kernel thread's own stack.
     fn run(&self, next: &'static Mp) -> Left {
         self.current.set(Some(next));
-        // SAFETY: `next` came out of the queue: its context is complete, and ours alone.
+        // SAFETY: `next` came out of the queue: its context is complete and belongs to this thread
+        // alone.
         unsafe { switch(self.own.get(), *next.context.get(), next.fs) };
         self.current.set(None);
         self.left.get()
     }
 }
 
+/// Saves the current context in `save` and switches to `to`.
+///
 /// # Safety
 /// As for [`cpu::switch_fs`].
 unsafe fn switch(save: *mut Context, to: Context, fs: usize) {
     let switch = if cpu::fsgsbase() { cpu::switch_fs } else { cpu::switch_prctl };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the contexts.
     unsafe { switch(save, to, fs) }
 }
 
-/// As long as it exists, the calling microprocess is masked, and has a VP.
+/// A guard: while it exists, the calling microprocess is masked and has a VP.
 struct Masked(PhantomData<*const ()>);
 
-/// Masks. None: the caller is no microprocess. One whose VP was taken over while it was away in the
-/// kernel waits for its turn first.
+/// Masks the calling microprocess. A microprocess whose VP was taken over during a block waits for
+/// a VP first. Returns `None` if the caller is no microprocess.
 fn enter() -> Option<Masked> {
     if !IS_ONE.get() {
         return None;
     }
-    // SAFETY: a microprocess, which stays on its kernel thread until it leaves by itself.
+    // SAFETY: the caller is a microprocess, which stays on its kernel thread until it leaves by
+    // itself.
     let here = unsafe { Carrier::here() };
     if !here.thread.slot().enter(here.thread.token()) {
         here.scheduler.await_turn(here, false);
@@ -143,23 +150,23 @@ fn enter() -> Option<Masked> {
 }
 
 impl Masked {
-    /// To the kernel thread's own stack. Returns when the caller is continued, perhaps on another
-    /// kernel thread.
+    /// Switches to the kernel thread's own stack. Returns when the microprocess is continued,
+    /// perhaps on another kernel thread.
     fn leave(&self, left: Left) {
-        // SAFETY: a microprocess.
+        // SAFETY: the caller is a microprocess.
         let here = unsafe { Carrier::here() };
         let mp = here.current.get().expect("it runs");
         here.left.set(left);
-        // SAFETY: the kernel thread's own context waits in `run`. Ours is queued only after it was
-        // left (`settle`).
+        // SAFETY: the kernel thread's own context waits in `run`. The microprocess is queued only
+        // after its context was saved (`settle`).
         unsafe { switch(mp.context.get(), *here.own.get(), here.fs) };
     }
 }
 
-/// Unmasks. What was held back is told at once.
+/// Unmasks, and delivers the events that were held back.
 impl Drop for Masked {
     fn drop(&mut self) {
-        // SAFETY: a microprocess.
+        // SAFETY: the caller is a microprocess.
         let thread = unsafe { Carrier::here() }.thread;
         if thread.slot().exit() {
             thread.deliver();
@@ -180,22 +187,27 @@ pub struct Scheduler {
     vps: u32,
     class: Class,
     queue: Mutex<Queue>,
-    /// With the lock of `queue`: one has ended.
+    /// Signalled under the lock of `queue` when a microprocess has ended.
     ended: Condvar,
-    /// The levels of `queue` that are not empty, one bit each. Written under its lock.
+    /// The non-empty levels of `queue`, one bit each. Written under its lock.
     levels: AtomicU64,
-    /// Microprocesses that have returned and wait for their turn, linked: the next holder of the
-    /// lock queues them, since signal handlers cannot take it.
+    /// Microprocesses that have returned and wait for a VP, as a linked list. The next holder of
+    /// the lock queues them, since signal handlers cannot take the lock.
     returned: AtomicPtr<Mp>,
-    /// VPs that nobody carries, one bit each: there was nothing to run.
+    /// VPs without a carrier, one bit each: there was nothing to run.
     unattended: AtomicU64,
 }
 
 impl Scheduler {
-    /// Starts the kernel threads. An error says what is refused here; a number of VPs but 1 to 64
-    /// panics.
+    /// Starts the kernel threads.
+    ///
+    /// # Errors
+    /// The reason why this machine cannot run the scheduler.
+    ///
+    /// # Panics
+    /// If the number of VPs is not 1 to 64.
     pub fn open(settings: Settings) -> io::Result<Arc<Scheduler>> {
-        assert!((1..=64).contains(&settings.vps), "{} VPs: 1 to 64 can be had", settings.vps);
+        assert!((1..=64).contains(&settings.vps), "{} VPs: expected 1 to 64", settings.vps);
         if tls::get().kind() == tls::Kind::Kernel {
             return Err(io::Error::new(io::ErrorKind::Unsupported, tls::get().why()));
         }
@@ -206,7 +218,7 @@ impl Scheduler {
             last_id: 0,
         };
         let scheduler = Arc::new(Scheduler {
-            // One stays in the pool at least, to be called when there is something to run again.
+            // One thread at least stays in the pool, so that it can be called.
             kernel: Kernel::open(Settings {
                 concurrency: settings.concurrency.max(1),
                 ..settings
@@ -221,20 +233,20 @@ impl Scheduler {
         });
         let user: Arc<dyn UserScheduler> = scheduler.clone();
         scheduler.kernel.init_sched(Arc::downgrade(&user));
-        // They find nothing to run and put their VPs down.
+        // The carriers find nothing to run and put their VPs down.
         (0..settings.vps)
             .try_for_each(|vp| scheduler.kernel.resume(vp, None))
             .inspect_err(|_| scheduler.wait())?;
         Ok(scheduler)
     }
 
-    /// The kernel's half.
+    /// Returns the kernel's half.
     pub fn kernel(&self) -> &Arc<Kernel> {
         &self.kernel
     }
 
-    /// Waits until no microprocess is left, and for the kernel threads' end. Not from a
-    /// microprocess. Blocks the kernel thread.
+    /// Waits until no microprocess is left and the kernel threads have ended. Must not be called
+    /// from a microprocess. Blocks the kernel thread.
     pub fn wait(&self) {
         drop(self.ended.wait_while(lock(&self.queue), |queue| queue.living > 0));
         self.kernel.dismiss();
@@ -248,10 +260,11 @@ impl Scheduler {
         self.levels.fetch_or(1 << mp.level.get(), Relaxed);
     }
 
-    /// Something of `priority` was queued, or pushed to `returned`. Async-signal-safe.
+    /// Announces that a microprocess of `priority` was queued or pushed to `returned`.
+    /// Async-signal-safe.
     fn announce(&self, priority: u8) {
-        // Pairs with the fences in `next_level` and `bind`: a thread that marks a VP, or begins to
-        // run something, after this sees what was queued.
+        // Pairs with the fences in `next_level` and `bind`: a thread that marks a VP or runs a
+        // microprocess after this fence sees the queued microprocess.
         fence(SeqCst);
         if let Some(vp) = self.take_unattended() {
             return self.kernel.call(vp, Some(priority));
@@ -274,7 +287,8 @@ impl Scheduler {
         }
     }
 
-    /// The highest level with something to run. None: `vp` is marked, and anybody's from here.
+    /// Returns the highest level with a runnable microprocess. Otherwise marks `vp` as unattended
+    /// and returns `None`: any thread may take it from then on.
     fn next_level(&self, queue: &mut Queue, vp: u32) -> Option<u8> {
         loop {
             // SAFETY: null or a microprocess, which lives for ever.
@@ -295,11 +309,12 @@ impl Scheduler {
         }
     }
 
-    /// What runs next on the calling kernel thread's VP. None: nothing; the VP was put down.
+    /// Returns the next microprocess for the calling kernel thread's VP. Puts the VP down and
+    /// returns `None` if there is none.
     fn next(&self, thread: &KernelThread) -> Option<&'static Mp> {
         let mut queue = lock(&self.queue);
         let Some(level) = self.next_level(&mut queue, thread.vp()?) else {
-            // Somebody may have it by now: here it only has to be forgotten.
+            // Another thread may have the VP already: this only clears it here.
             thread.release_vp();
             return None;
         };
@@ -311,10 +326,10 @@ impl Scheduler {
         next.inspect(|mp| mp.level.set(NOT_QUEUED))
     }
 
-    /// `mp` runs here from now on. Async-signal-safe.
+    /// Notes that `mp` runs on `thread` from now on. Async-signal-safe.
     fn bind(&self, thread: &KernelThread, mp: &Mp) {
         thread.bind(mp.id.load(Relaxed), mp.priority());
-        // See `announce` and `set_priority`.
+        // Pairs with the fences in `announce` and `set_priority`.
         fence(SeqCst);
         thread.slot().priority.store(i32::from(mp.priority()), Relaxed);
         let outranked = self.levels.load(Relaxed) >> mp.priority() > 1;
@@ -323,7 +338,7 @@ impl Scheduler {
         }
     }
 
-    /// What the one that has left its stack wanted.
+    /// Queues or frees a microprocess that has left its stack.
     fn settle(&self, mp: &'static Mp, left: Left) {
         let mut queue = lock(&self.queue);
         match left {
@@ -343,9 +358,12 @@ impl Scheduler {
         }
     }
 
-    /// Masked: the running microprocess has no VP, and waits where it stands until it has one.
-    /// Async-signal-safe. `in_user_code`: it may hold what every VP waits for, perhaps malloc's
-    /// lock, for a kernel thread to be started. Then it goes on without, until it enters here.
+    /// Waits until the running microprocess, which is masked and has lost its VP, has a VP again.
+    /// Async-signal-safe.
+    ///
+    /// `in_user_code`: the microprocess may hold a lock that every VP waits for, such as malloc's
+    /// lock for the start of a kernel thread. In that case it continues without a VP until it next
+    /// enters the scheduler.
     fn await_turn(&self, here: &Carrier, in_user_code: bool) {
         let (mp, thread) = (here.current.get().expect("it runs"), here.thread);
         thread.note_lost();
@@ -368,7 +386,7 @@ impl Scheduler {
                 return;
             }
         }
-        // Not detached: no entry of it is left.
+        // Not detached: no entry of the microprocess is left in the queue.
         mp.waits_on.set(None);
         self.kernel.unbind();
         self.bind(thread, mp);
@@ -377,10 +395,10 @@ impl Scheduler {
 
 impl UserScheduler for Scheduler {
     fn thread(&self, thread: &KernelThread, live: &mut dyn FnMut()) {
-        // For the handler of SIGTRAP. Without memory for it there is std's.
+        // For the handler of SIGTRAP. Without memory, std's alternate stack is used.
         let _alt_stack = overflow::alt_stack_for_this_thread().ok();
-        // SAFETY: both outlive the kernel thread. Used there, and by the thread that hands it a VP,
-        // for which it waits.
+        // SAFETY: both outlive the kernel thread. They are used there, and by a thread that hands
+        // it a VP, while the kernel thread waits.
         let (scheduler, thread) = unsafe { (&*ptr::from_ref(self), &*ptr::from_ref(thread)) };
         let here = Carrier {
             this: Cell::new(ptr::null()),
@@ -395,13 +413,13 @@ impl UserScheduler for Scheduler {
         // SAFETY: the record stays until GS is reset.
         unsafe { cpu::set_gs_base((&raw const here).addr()) };
         live();
-        // SAFETY: as it was before.
+        // SAFETY: restores the initial value.
         unsafe { cpu::set_gs_base(0) };
     }
 
     fn blocked(&self, vp: u32) -> Answer {
-        // Of the one that sleeps there is nothing to note: it is in no queue, and stays bound to
-        // its kernel thread.
+        // The sleeping microprocess needs no bookkeeping: it is in no queue, and stays bound to its
+        // kernel thread.
         let next = self.next_level(&mut lock(&self.queue), vp);
         self.kernel.record(Step::Answered, 0, next);
         next.map_or(Answer::Nothing, |priority| Answer::Next(Some(priority)))
@@ -410,14 +428,14 @@ impl UserScheduler for Scheduler {
     fn resumed(&self, _vp: u32, thread: &KernelThread) {
         // SAFETY: a kernel thread of the pool.
         let here = unsafe { Carrier::here() };
-        // `thread` knows the VP: a microprocess that lost this one may bring another one back.
+        // Read the VP from `thread`: a microprocess that lost this VP may return with another one.
         while let Some(next) = self.next(thread) {
             if let Some(ticket) = next.waits_on.get() {
                 self.kernel.record(Step::Continued, ticket.thread(), Some(next.priority()));
                 if self.kernel.hand(ticket, thread) == Offer::Accepted {
                     return;
                 }
-                continue; // It went on without, and will be back.
+                continue; // // It continued without a VP, and will return.
             }
             self.bind(thread, next);
             self.kernel.record(Step::Loaded, thread.index(), Some(next.priority()));
@@ -439,7 +457,8 @@ impl UserScheduler for Scheduler {
         if !here.thread.slot().enter(here.thread.token()) {
             self.await_turn(here, true);
         }
-        // What was raised meanwhile is told at the next switch point: not in a signal handler.
+        // Events that were raised meanwhile are delivered at the next switch point, not in a signal
+        // handler.
         let _ = here.thread.slot().exit();
     }
 
@@ -449,31 +468,32 @@ impl UserScheduler for Scheduler {
     }
 
     fn notified(&self, _events: u32) {
-        // Preempted, Changed or both: the highest one now goes on.
+        // Preempted, Changed or both: the microprocess of the highest priority runs next.
         if let Some(masked) = enter() {
             masked.leave(Left::Preempted);
         }
     }
 }
 
-/// Only masked, or off the VPs, where it is the queue's.
+/// Locks the queue. Called only while masked, or by threads without a VP.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs `f` masked: no event is told, and the VP stays even if `f` blocks. On a microprocess.
+/// Runs `f` masked: no event is delivered, and the VP stays even if `f` blocks. Called in a
+/// microprocess.
 pub fn masked<R>(f: impl FnOnce(&KernelThread) -> R) -> R {
     let _masked = enter().expect("a microprocess");
-    // SAFETY: a microprocess.
+    // SAFETY: the caller is a microprocess.
     f(unsafe { Carrier::here() }.thread)
 }
 
-/// A switch point: those of higher priority go first, if there are any.
+/// Passes a switch point: lets runnable microprocesses of higher priority run first.
 pub fn check() {
     drop(enter());
 }
 
-/// Lets the others of the caller's priority, or above, go first.
+/// Lets other microprocesses of the caller's priority or above run first.
 pub fn yield_now() {
     enter().map_or_else(std::thread::yield_now, |masked| masked.leave(Left::Yielded));
 }

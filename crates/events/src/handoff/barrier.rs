@@ -1,19 +1,18 @@
-//! An asymmetric memory barrier: free on the side that runs all the time, dear on the side that
-//! runs seldom.
+//! An asymmetric memory barrier: free on the frequent side, expensive on the rare side.
 //!
 //! [`light`] orders this kernel thread's earlier store before its later load *as seen by a thread
-//! that calls [`heavy`]*. `light` is a compiler barrier; `heavy` makes every kernel thread of the
-//! process execute a full one, in the first way that the machine allows:
+//! that calls [`heavy`]*. `light` is a compiler barrier. `heavy` makes every kernel thread of the
+//! process execute a full barrier, by the first of these two methods that the machine allows:
 //!
-//! 1. membarrier(2), MEMBARRIER_CMD_PRIVATE_EXPEDITED (Linux 4.14): an interrupt to each CPU
-//!    that runs one of them;
-//! 2. where that is refused: the caller goes to each CPU in turn (sched_setaffinity(2)). A
-//!    kernel thread that ran there has left it for the caller, and leaving a CPU is a full barrier;
-//!    one that moved to another CPU meanwhile has left one too.
+//! 1. membarrier(2) with MEMBARRIER_CMD_PRIVATE_EXPEDITED (Linux 4.14) sends an interrupt to each
+//!    CPU that runs a thread of the process.
+//! 2. The caller moves to each CPU in turn by sched_setaffinity(2). A thread that ran on that CPU
+//!    was switched out for the caller, and a context switch is a full barrier. A thread that
+//!    migrated in the meantime was switched out as well.
 //!
-//! A full fence on both sides would do as well for a writer of `light`, but not for
-//! [`Slot::enter`](crate::Slot::enter), which has none. Changing the page tables is no way: where
-//! the CPU can flush others' (INVLPGB), nothing interrupts them.
+//! A full fence on both sides is no alternative: [`Slot::enter`](crate::Slot::enter), on the light
+//! side, executes no fence. Changing the page tables is none either: a CPU that can flush the TLBs
+//! of others by an instruction (INVLPGB) sends no interrupt.
 
 use crate::loom::atomic::{self, Ordering, fence};
 
@@ -33,29 +32,28 @@ mod real {
     pub enum Barrier {
         /// membarrier(2): 1-2 us.
         Membarrier,
-        /// The caller runs on each CPU once: tens of us a CPU, and as long as a real-time thread
-        /// keeps one of them to itself.
+        /// The caller runs on each CPU once: tens of microseconds for each CPU. A real-time thread
+        /// that occupies a CPU delays the caller for as long as it runs.
         EachCpu,
     }
 
-    /// Which one this process uses; decided at the first call.
+    /// Returns the method that this process uses. The first call decides.
     ///
     /// # Errors
-    /// Both are refused. Then no VP can be taken over from a kernel thread that did not agree.
+    /// The kernel refuses both methods. A VP can then be taken over only where the event source
+    /// lends it in the kernel (`bpf`).
     pub fn probe() -> Result<Barrier, Unavailable> {
         static FOUND: OnceLock<Result<Barrier, Unavailable>> = OnceLock::new();
         FOUND
             .get_or_init(|| {
-                // Idempotent; inherited by fork and lost at exec.
+                // The registration is idempotent. It is inherited by fork(2) and lost at execve(2).
                 let Err(membarrier) = membarrier(CMD_REGISTER_PRIVATE_EXPEDITED) else {
                     return Ok(Barrier::Membarrier);
                 };
                 match on_each_cpu() {
                     Ok(()) => Ok(Barrier::EachCpu),
                     Err(affinity) => Err(Unavailable::new(
-                        format!(
-                            "membarrier: {membarrier}; in its place, sched_setaffinity: {affinity}"
-                        ),
+                        format!("membarrier: {membarrier}; sched_setaffinity instead: {affinity}"),
                         "allow membarrier in the container's seccomp profile (Linux 4.14 or later)",
                     )),
                 }
@@ -71,12 +69,12 @@ mod real {
         }
     }
 
-    /// As many CPUs as a Linux for x86-64 can be built for.
+    /// The size of a CPU mask: the largest NR_CPUS of a kernel for x86-64 (arch/x86/Kconfig), 8192.
     const WORDS: usize = 8192 / 64;
     type Cpus = [u64; WORDS];
 
     fn set_affinity(cpus: &Cpus) -> io::Result<()> {
-        // SAFETY: as many bytes as it says.
+        // SAFETY: `cpus` is live and as large as the size argument.
         match unsafe {
             libc::syscall(libc::SYS_sched_setaffinity, 0i64, size_of::<Cpus>(), cpus.as_ptr())
         } {
@@ -87,7 +85,7 @@ mod real {
 
     pub(super) fn affinity() -> io::Result<Cpus> {
         let mut cpus: Cpus = [0; WORDS];
-        // SAFETY: as many bytes as it says.
+        // SAFETY: `cpus` is live and as large as the size argument.
         match unsafe {
             libc::syscall(libc::SYS_sched_getaffinity, 0i64, size_of::<Cpus>(), cpus.as_mut_ptr())
         } {
@@ -98,8 +96,8 @@ mod real {
 
     pub(super) fn on_each_cpu() -> io::Result<()> {
         let own = affinity()?;
-        // The kernel cuts this down to the CPUs that the cpuset allows: the other kernel threads
-        // run nowhere else.
+        // The kernel restricts this mask to the CPUs of the cpuset. The other threads run on no
+        // other CPU.
         set_affinity(&[u64::MAX; WORDS])?;
         let all = affinity();
         let walked = all.and_then(|all| {
@@ -107,14 +105,15 @@ mod real {
                 let mut one: Cpus = [0; WORDS];
                 one[cpu / 64] = 1 << (cpu % 64);
                 match set_affinity(&one) {
-                    // It went offline, or out of the cpuset: threads that ran there had to leave.
+                    // The CPU went offline or left the cpuset: its threads were switched out.
                     Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {}
                     other => other?,
                 }
             }
             Ok(())
         });
-        // Fails if none of its CPUs is left; then the kernel has widened it as for everybody.
+        // Fails if none of the former CPUs is left. The kernel has widened the affinity then, as it
+        // does for every thread in this situation.
         let _ = set_affinity(&own);
         walked
     }
@@ -127,27 +126,28 @@ mod real {
         };
         if let Err(e) = done {
             panic!(
-                "kumihimo: a memory barrier for all kernel threads worked and is refused now ({e}); a seccomp filter installed after start?"
+                "kumihimo: the kernel now refuses a memory barrier that it allowed at start ({e}), probably by a seccomp filter installed since; allow membarrier in that filter"
             );
         }
     }
 }
 
-/// The cheap side: between a store and a load that must not pass it.
+/// Orders an earlier store before a later load, as seen by a thread that calls [`heavy`]. Free.
 #[inline(always)]
 pub fn light() {
     atomic::compiler_fence(Ordering::SeqCst);
 }
 
-/// The dear side. Blocks the kernel thread for 1-2 us, or longer ([`Barrier::EachCpu`]).
+/// Executes a full barrier on every kernel thread of the process. Blocks the caller for 1-2 us, or
+/// longer ([`Barrier::EachCpu`]).
 ///
 /// # Panics
-/// If the machine allows neither way, of which [`probe`] says so beforehand.
+/// If the kernel refuses both methods. [`probe`] returns the error beforehand.
 pub fn heavy() {
     if cfg!(not(loom)) {
         real::everywhere();
     }
-    // What came before and after it in this kernel thread.
+    // Orders the accesses of this kernel thread before and after the barrier.
     fence(Ordering::SeqCst);
 }
 

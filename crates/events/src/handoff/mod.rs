@@ -7,7 +7,7 @@
 //! - [`barrier`]: the asymmetric memory barrier of a claim.
 //!
 //! Carriers write slots; spares, event sources and the kernel read and claim them. The room uses
-//! `loom` and `report` only. Its models (`tests/loom.rs` here and in the modules) run under loom.
+//! only `loom` and `report`. Its models run under loom (`tests/loom.rs` here and in the modules).
 
 pub mod barrier;
 pub mod page;

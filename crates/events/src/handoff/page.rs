@@ -1,8 +1,8 @@
-//! The shared page: one record a kernel thread, in memory that both halves see.
+//! The shared page: a record for each kernel thread, in memory that both halves map.
 //!
-//! With the BPF source it is the program's map; else a memfd. Mapped by this process alone, or
-//! (pinned seats) by processes of the same user. No addresses lie in it, and what is read is
-//! checked: see [`crate::slot`].
+//! With the BPF source the page is the program's map; otherwise it is a memfd. It is mapped by this
+//! process alone or, for a pinned seat, by processes of the same user. The page contains no
+//! addresses, and every value read from it is checked: see [`crate::slot`].
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -10,12 +10,12 @@ use std::ptr::NonNull;
 
 use crate::handoff::slot::Slot;
 
-/// Marks the first record.
+/// The first word of the page.
 pub const MAGIC: u64 = 0x4b55_4d49_4849_4d4f;
-/// Counts changes of [`Slot`]'s layout.
+/// The version of [`Slot`]'s layout.
 pub const VERSION: u32 = 1;
 
-/// The first record: what the others are.
+/// The first record: describes the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Header {
@@ -23,16 +23,16 @@ pub struct Header {
     pub magic: u64,
     /// [`VERSION`].
     pub version: u32,
-    /// Bytes of a record.
+    /// The size of a record in bytes.
     pub slot_size: u32,
-    /// Highest index of a slot.
+    /// The highest index of a slot.
     pub slots: u32,
-    /// Which pinned seat it is; 0 if none.
+    /// The number of the pinned seat; 0 if the page belongs to none.
     pub seat: u32,
 }
 
 impl Header {
-    /// Of a page with slots 1 to `slots`.
+    /// Returns the header of a page with slots 1 to `slots`.
     #[must_use]
     pub const fn new(slots: u32, seat: u32) -> Header {
         Header { magic: MAGIC, version: VERSION, slot_size: size_of::<Slot>() as u32, slots, seat }
@@ -41,39 +41,40 @@ impl Header {
 
 const _: () = assert!(size_of::<Header>() <= size_of::<Slot>());
 
-/// The mapping.
+/// A mapping of the shared page.
 #[derive(Debug)]
 pub struct Page {
     base: NonNull<Slot>,
     slots: u32,
-    /// What to unmap; none if the mapping is the source's.
+    /// The length to unmap, or `None` if the source owns the mapping.
     own: Option<usize>,
 }
 
-// SAFETY: slots are atomics; which kernel thread may do what with them is the protocol's (`slot`).
+// SAFETY: slots consist of atomics. The protocol (`slot`) defines which kernel thread may access
+// them.
 unsafe impl Sync for Page {}
 // SAFETY: as above; the mapping belongs to no thread.
 unsafe impl Send for Page {}
 
 impl Page {
-    /// Anonymous shared memory for slots 1 to `slots`. Touched pages cost memory, others none.
+    /// Maps shared memory for slots 1 to `slots`. Only pages that are touched use memory.
     ///
     /// # Errors
-    /// What memfd_create(2), ftruncate(2) or mmap(2) say.
+    /// Those of memfd_create(2), ftruncate(2) and mmap(2).
     pub fn new(slots: u32) -> io::Result<Page> {
         let bytes = (slots as usize + 1) * size_of::<Slot>();
-        // SAFETY: a terminated name; no other pointers.
+        // SAFETY: the name is NUL-terminated; there are no other pointers.
         let fd = unsafe { libc::memfd_create(c"kumihimo-slots".as_ptr(), libc::MFD_CLOEXEC) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: a fresh descriptor that nobody else owns.
+        // SAFETY: a new descriptor without another owner.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         // SAFETY: integers only.
         if unsafe { libc::ftruncate(fd.as_raw_fd(), bytes as libc::off_t) } != 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: a new mapping, wherever the kernel likes.
+        // SAFETY: a new mapping at an address that the kernel chooses.
         let base = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -88,20 +89,20 @@ impl Page {
             return Err(io::Error::last_os_error());
         }
         let base = NonNull::new(base.cast::<Slot>()).expect("mmap gives no null");
-        // SAFETY: fresh memory, large enough, and nobody else knows it.
+        // SAFETY: new memory, large enough, with no other reference to it.
         unsafe { base.cast::<Header>().write(Header::new(slots, 0)) };
         Ok(Page { base, slots, own: Some(bytes) })
     }
 
-    /// A mapping of a source's, which has written its header.
+    /// Uses a mapping that belongs to a source. The source has written the header.
     ///
     /// # Errors
-    /// `InvalidData`: the header is of another version, or says more slots than fit.
+    /// `InvalidData`: the header has another version, or claims more slots than fit.
     ///
     /// # Safety
-    /// `bytes` bytes at `base`, page-aligned, stay mapped as long as the page exists.
+    /// The `bytes` bytes at `base`, which is page-aligned, stay mapped while the page exists.
     pub unsafe fn of(base: NonNull<u8>, bytes: usize) -> io::Result<Page> {
-        // SAFETY: the caller's promise; a header is smaller than a page.
+        // SAFETY: the caller guarantees the mapping; a header is smaller than a page.
         let header = unsafe { base.cast::<Header>().read() };
         let fits = (header.slots as usize + 1)
             .checked_mul(size_of::<Slot>())
@@ -110,32 +111,33 @@ impl Page {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
                 format!(
-                    "the shared page is of another version ({header:?}, {bytes} bytes); this program wants version {VERSION}: \
-                     `kumi events uninstall`, then `install` with the `kumi` of this build"
+                    "the shared page has another version ({header:?}, {bytes} bytes); this program needs version {VERSION}: run \
+                     `kumi events uninstall`, then `kumi events install` with the `kumi` of this build"
                 ),
             ));
         }
         Ok(Page { base: base.cast(), slots: header.slots, own: None })
     }
 
-    /// Highest index of a slot; the lowest is 1.
+    /// Returns the highest index of a slot. The lowest is 1.
     #[must_use]
     pub fn slots(&self) -> u32 {
         self.slots
     }
 
-    /// Slot `index`.
+    /// Returns slot `index`.
     ///
     /// # Panics
-    /// If there is none.
+    /// If the page has no slot of this index.
     #[must_use]
     pub fn slot(&self, index: u32) -> &Slot {
         assert!((1..=self.slots).contains(&index), "slot {index} of {}", self.slots);
-        // SAFETY: inside the mapping; a slot is valid for any bits, since it is made of atomics.
+        // SAFETY: the slot is inside the mapping. Every bit pattern is a valid slot, since a slot
+        // consists of atomics.
         unsafe { self.base.add(index as usize).as_ref() }
     }
 
-    /// Makes slot `index` that of kernel thread `tid`: masked, without a VP. Its counters go on.
+    /// Assigns slot `index` to kernel thread `tid`: masked and without a VP. Its counters continue.
     pub fn renew(&self, index: u32, tid: u32) {
         self.slot(index).renew(tid);
     }
@@ -144,7 +146,7 @@ impl Page {
 impl Drop for Page {
     fn drop(&mut self) {
         if let Some(bytes) = self.own {
-            // SAFETY: our own mapping, and the borrows of its slots ended with the page.
+            // SAFETY: the page owns the mapping, and the borrows of its slots have ended.
             unsafe { libc::munmap(self.base.as_ptr().cast(), bytes) };
         }
     }

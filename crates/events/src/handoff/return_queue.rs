@@ -1,10 +1,10 @@
 //! Return queue: kernel threads that came back from a sleep without their virtual processor.
 //!
-//! The microprocess of such a thread is in a run queue, as any runnable one. Its context is in use,
-//! however: it stands in the signal handler of its kernel thread. So the scheduler that picks the
-//! entry hands the VP to this kernel thread instead of switching (P0, figure 6: the returning
-//! kernel thread goes on, the other one enters the pool). A microprocess thereby changes kernel
-//! threads only where it switches by itself.
+//! The microprocess of such a thread is in a run queue, like any runnable microprocess. But its
+//! context is in use: the microprocess is inside the signal handler of its kernel thread. So the
+//! scheduler that picks the entry hands the VP to this kernel thread instead of switching. In P0,
+//! figure 6, the returning kernel thread continues and the other one enters the pool. A
+//! microprocess thereby changes kernel threads only where it switches by itself.
 //!
 //! A [`Waiter`] is one kernel thread's state in the queue, a [`Ticket`] its entry in a run queue:
 //!
@@ -16,16 +16,16 @@
 //!             or release()v │
 //!                    DETACHED ─── offer(): the entry was picked and is dropped ──> NONE
 //!                    DETACHED ─── leave(): the entry is that of any runnable one ──> NONE
-//! ```
-//! *Detached*: the thread goes on without a VP until it next enters the runtime. The VP cannot
-//! come, because its kernel thread sleeps inside the user scheduler, perhaps for a lock that this
-//! very microprocess holds (malloc's, say), or because all kernel threads are in use. When it
-//! enters the runtime, the microprocess leaves its stack and its kernel thread, which may be the
-//! only one that could carry a VP. The scheduler that picks the entry then switches to the
-//! microprocess.
+//! ``` *Detached*: the thread continues without a VP until it next enters the runtime. It detaches
+//! if the VP cannot come. The VP's kernel thread may sleep inside the user scheduler, perhaps
+//! waiting for a lock that this very microprocess holds (malloc's, for example). Or all kernel
+//! threads are in use. When a detached thread enters the runtime, the microprocess leaves its stack
+//! and its kernel thread. That kernel thread may be the only one that can carry a VP. The scheduler
+//! that picks the entry then switches to the microprocess.
 //!
 //! The thread may wait again, with another microprocess, while a scheduler still holds the entry of
-//! the one that left. So each new entry carries a *generation*, which an offer names.
+//! the former microprocess. So each new entry carries a *generation*, and an offer names the
+//! generation that it is for.
 //!
 //! A waiter periodically polls whether a VP can still come. The interval grows with the number of
 //! waiters, so that the total rate of polls is constant.
@@ -48,7 +48,7 @@ const GENERATION: u32 = PHASE + 1;
 /// The time between two polls of all waiters together, in nanoseconds.
 const POLL_INTERVAL: u64 = 2_000_000;
 
-/// The time that one of `waiters` waiters sleeps between two polls, in nanoseconds.
+/// Returns the time that one of `waiters` waiters sleeps between two polls, in nanoseconds.
 pub(crate) fn poll_interval(waiters: usize) -> u64 {
     POLL_INTERVAL.saturating_mul(waiters.max(1) as u64)
 }
@@ -67,7 +67,7 @@ impl Ticket {
     /// The ticket of no kernel thread.
     pub const NONE: Ticket = Ticket { thread: 0, generation: 0 };
 
-    /// The index of the kernel thread.
+    /// Returns the index of the kernel thread.
     #[must_use]
     pub fn thread(self) -> u32 {
         self.thread
@@ -97,7 +97,7 @@ pub struct Waiter {
 }
 
 impl Waiter {
-    /// A thread that does not wait.
+    /// Creates the state of a thread that does not wait.
     #[must_use]
     pub fn new() -> Waiter {
         Waiter { state: AtomicU32::new(NONE), vp: AtomicU32::new(NO_VP), token: AtomicU64::new(0) }
@@ -110,8 +110,8 @@ impl Waiter {
     #[must_use]
     pub fn begin(&self, vp: Option<u32>) -> Option<u32> {
         self.vp.store(vp.unwrap_or(NO_VP), Ordering::Relaxed);
-        // Release: the offering thread sees what the microprocess did. DETACHED -> QUEUED unless
-        // the entry is dropped at this moment.
+        // Release: the offering thread sees the memory that the microprocess wrote. The exchange
+        // from DETACHED to QUEUED fails only if the entry is dropped at the same time.
         if self.step(DETACHED, QUEUED) {
             return None;
         }
@@ -136,30 +136,30 @@ impl Waiter {
             .is_ok()
     }
 
-    /// Whether the microprocess may still be in a run queue although it goes on without a VP.
-    /// Called by the waiter; out of date at once elsewhere.
+    /// Returns whether the microprocess may still be in a run queue although it continues without a
+    /// VP. Called by the waiter; for other threads the result may be out of date.
     #[must_use]
     pub fn is_detached(&self) -> bool {
         self.state.load(Ordering::Relaxed) & PHASE == DETACHED
     }
 
-    /// As [`is_detached`](Waiter::is_detached), of the wait of `generation`. Called by any thread;
-    /// out of date at once.
+    /// As [`is_detached`](Waiter::is_detached), for the wait of `generation`. Called by any thread;
+    /// the result may be out of date.
     pub(crate) fn is_detached_in(&self, generation: u32) -> bool {
         self.state.load(Ordering::Relaxed) ^ generation == DETACHED
     }
 
-    /// Ends the wait without a VP. Returns false if a VP was offered, which comes at once. Called
-    /// by the waiter.
+    /// Ends the wait without a VP. Returns false if a VP was offered; the offering thread hands it
+    /// over immediately. Called by the waiter.
     fn give_up(&self) -> bool {
         self.step(QUEUED, DETACHED)
     }
 
-    /// Ends the wait if it is one for `vp`. The waiter may get its VP all the same. Called by any
-    /// thread.
+    /// Ends the wait if it is for `vp`. The waiter may still receive its VP. Called by any thread.
     pub(crate) fn release(&self, vp: u32) {
-        // Acquire: `vp` is that of the wait whose phase was read. The exchange may meet a later
-        // wait of the same generation, for another VP: that one is released needlessly.
+        // Acquire: `vp` belongs to the wait whose phase was read. The exchange may meet a later
+        // wait of the same generation for another VP. That wait is then released needlessly, which
+        // is harmless.
         let state = self.state.load(Ordering::Acquire);
         let detached = state & !PHASE | DETACHED;
         if state & PHASE == QUEUED
@@ -173,9 +173,9 @@ impl Waiter {
         }
     }
 
-    /// Turns the entry of a detached thread into that of a runnable microprocess. Called on the
-    /// thread's own stack, after the microprocess's context was written. Returns false if the entry
-    /// has been dropped, so that a new one is needed.
+    /// Turns the entry of a detached thread into that of a runnable microprocess. Returns false if
+    /// the entry was dropped, so that the caller must add a new one. Called on the thread's own
+    /// stack, after the microprocess's context was written.
     #[must_use]
     pub fn leave(&self) -> bool {
         // Release: a scheduler that reads `Switchable` also sees the context.
@@ -215,13 +215,13 @@ impl Waiter {
         self.token.store(token, Ordering::Relaxed);
         // Only the offering thread leaves the phase OFFERED.
         let generation = self.state.load(Ordering::Relaxed) & !PHASE;
-        // Release: the VP's contents go with it. After this the waiter may be gone: only the
-        // address is used.
+        // Release: publishes the VP's contents. The waiter may be gone after this store: the
+        // wake-up uses only the address.
         self.state.store(generation | HANDED, Ordering::Release);
         futex::wake(&self.state);
     }
 
-    /// The VP that was handed over last, as a token.
+    /// Returns the token of the VP that was handed over last.
     #[must_use]
     pub fn token(&self) -> u64 {
         self.token.load(Ordering::Relaxed)
@@ -236,11 +236,12 @@ impl Waiter {
             let phase = state & PHASE;
             if phase == HANDED {
                 // Release: a scheduler that still holds the entry of a former generation may read
-                // this word. `Switchable` promises it the context that was written before `leave`.
+                // this word. `Switchable` guarantees that it sees the context written before
+                // `leave`.
                 self.state.store(state & !PHASE | NONE, Ordering::Release);
                 return true;
             }
-            // Released; the entry may have been dropped since.
+            // The wait was released. The entry may have been dropped since.
             if phase == DETACHED || phase == NONE {
                 return false;
             }

@@ -1,8 +1,9 @@
-//! Which kernel thread carries which virtual processor, and how a VP is taken over.
+//! Slot: records which virtual processor (VP) a kernel thread carries, and how another thread takes
+//! that VP over.
 //!
-//! A spare begins to run microseconds after a kernel thread went to sleep in the kernel, and by
-//! then that thread may be back. So a take-over has to be revocable, and the carrying thread must
-//! be able to keep its VP without an atomic read-modify-write. The rule:
+//! A spare begins to run microseconds after a kernel thread went to sleep in the kernel. By then
+//! the sleeper may already be back. So a take-over must be revocable, and the carrier must be able
+//! to keep its VP without an atomic read-modify-write. The rule:
 //!
 //! > A kernel thread touches its VP only while its slot is masked, and re-reads `vp` after masking.
 //!
@@ -18,16 +19,16 @@
 //!                P|CLAIMING -> wait for the claimer, some instructions
 //!                0          -> lost: wait to be scheduled
 //! ```
-//! The barriers make it impossible that the carrier reads `P` *and* the claimer reads
-//! `masked == 0`: one of them sees the other's store. The release/acquire pair on `masked` (taken)
-//! and on `vp` (given back) hands the VP's contents over.
+//! The barriers exclude that the carrier reads `P` *and* the claimer reads `masked == 0`: at least
+//! one of them sees the other's store. The VP's contents are published by the release/acquire pair
+//! on `masked` (VP taken) or on `vp` (VP given back).
 //!
-//! A source that acts in the kernel, while the carrier is off its core (BPF), needs no barrier: it
-//! writes `P|LENT` where it finds `masked == 0`, and a spare and the returning carrier settle by
-//! compare-exchange whose it is ([`Slot::accept`]).
+//! A source that acts in the kernel while the carrier is off its core (BPF) needs no barrier. It
+//! writes `P|LENT` if it finds `masked == 0`. A spare and the returning carrier then settle the
+//! ownership by compare-exchange ([`Slot::accept`]).
 //!
-//! The slot lies in the shared page ([`crate::page`]): whatever is read from it is checked before
-//! it is used, and it holds no addresses.
+//! The slot is in the shared page ([`crate::page`]). It contains no addresses, and every value is
+//! checked after it is read.
 
 mod claim;
 
@@ -35,73 +36,75 @@ pub use claim::Claim;
 
 use crate::loom::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
-/// In `vp`: a spare is taking the VP over.
+/// In `vp`: a spare is claiming the VP.
 pub const CLAIMING: u64 = 1;
-/// In `vp`: the carrier sleeps in the kernel, and the VP is anyone's.
+/// In `vp`: the carrier sleeps in the kernel, and any thread may accept the VP.
 pub const LENT: u64 = 2;
 
-/// In `wanted`: Blocked is to be told.
+/// In `wanted`: report *Blocked*.
 pub const WANT_BLOCKED: u32 = 1;
-/// In `wanted`: Unblocked is to be told, by SIGTRAP on the way back.
+/// In `wanted`: report *Unblocked*, by SIGTRAP on the way back to user mode.
 pub const WANT_UNBLOCKED: u32 = 2;
 
-/// In `pending`: no event, but the watchdog's probe, which the next outermost unmask takes.
+/// In `pending`: the watchdog's probe. It is no event; the next outermost unmask takes it.
 pub(crate) const PROBE: u32 = 1 << 16;
 
-/// Where `vp` lies in a [`Slot`], for debuggers.
+/// The offset of `vp` in a [`Slot`], for debuggers.
 pub const VP_AT: usize = std::mem::offset_of!(Slot, vp);
 
-/// In `priority`: nothing to run.
+/// In `priority`: there is nothing to run.
 pub const NO_PRIORITY: i32 = -1;
 
-/// What stands in `vp` for VP number `vp`.
+/// Returns the value of [`Slot`]'s `vp` for VP number `vp`.
 #[must_use]
 pub const fn token(vp: u32) -> u64 {
     (vp as u64 + 1) << 2
 }
 
-/// The VP that a token stands for, if it is one of `vps`.
+/// Returns the VP that `token` stands for, if its number is below `vps`.
 #[must_use]
 pub const fn vp_of(token: u64, vps: u32) -> Option<u32> {
     let number = token >> 2;
     if number == 0 || number > vps as u64 { None } else { Some((number - 1) as u32) }
 }
 
-/// The shared page's record of a kernel thread: which VP it carries, and what both halves tell each
-/// other. 256 bytes; the layout is the BPF program's too (`bpf/events.bpf.c`), and
-/// [`crate::page::VERSION`] counts its changes.
+/// The record of a kernel thread in the shared page: the VP that it carries, and the flags and
+/// counters that the two halves exchange. 256 bytes. The BPF program uses the same layout
+/// (`bpf/events.bpf.c`); every change of it increments [`crate::page::VERSION`].
 #[derive(Debug)]
 #[repr(C, align(256))]
 pub struct Slot {
     reserved: u64,
     vp: AtomicU64,
     masked: AtomicU32,
-    /// What the kernel's half shall tell ([`WANT_BLOCKED`], [`WANT_UNBLOCKED`]).
+    /// The events to report ([`WANT_BLOCKED`], [`WANT_UNBLOCKED`]).
     pub wanted: AtomicU32,
     /// Events that wait until the slot is unmasked ([`crate::sched::Event::bit`]).
     pub pending: AtomicU32,
-    /// Of the microprocess that runs here, or runs here next; [`NO_PRIORITY`] if there is none.
+    /// The priority of the microprocess that runs here or runs here next; [`NO_PRIORITY`] if there
+    /// is none.
     pub priority: AtomicI32,
-    /// The id of the microprocess that is bound here.
+    /// The ID of the microprocess that is bound to the kernel thread.
     pub microprocess: AtomicU64,
-    /// The kernel thread's id; 0: the slot is free.
+    /// The kernel thread's ID; 0: the slot is free.
     pub tid: AtomicU32,
-    /// [`crate::sched::ThreadState`].
+    /// A [`crate::sched::ThreadState`], with [`BOUND`](crate::sched::BOUND) if a microprocess is
+    /// bound.
     pub state: AtomicU32,
-    /// Sleeps in which the VP was given up, counted by the source.
+    /// The number of sleeps in which the VP was given up, counted by the source.
     pub blocked: AtomicU64,
-    /// Returns from such sleeps that were told by a trap.
+    /// The number of returns from such sleeps that were reported by a trap.
     pub unblocked: AtomicU64,
-    /// Sleeps that could not be told.
+    /// The number of sleeps that could not be reported.
     pub missed: AtomicU64,
-    /// When the last Blocked was, nanoseconds of CLOCK_MONOTONIC.
+    /// The time of the last *Blocked*, in nanoseconds of CLOCK_MONOTONIC.
     pub stamp: AtomicU64,
-    /// How often its kernel thread has begun to carry a VP. A thread that took one of them away
-    /// knows by this whether it has another one by now.
+    /// The number of times that the kernel thread has begun to carry a VP. A thread that took a VP
+    /// away compares it to detect that the kernel thread has received another VP since.
     pub(crate) times: AtomicU64,
 }
 
-// Atomics of loom have another size.
+// The layout holds only outside of loom, whose atomics have other sizes.
 const _: () = if cfg!(not(loom)) {
     use std::mem::offset_of;
     assert!(size_of::<Slot>() == 256);
@@ -135,7 +138,7 @@ impl Default for Slot {
 }
 
 impl Slot {
-    /// A slot without a VP, masked.
+    /// Creates a masked slot without a VP.
     pub fn new() -> Slot {
         Slot {
             reserved: 0,
@@ -155,7 +158,8 @@ impl Slot {
         }
     }
 
-    /// For another kernel thread, which has it for itself: what others may still do is look.
+    /// Resets the slot for a new kernel thread, its only writer. Other threads may still read the
+    /// slot.
     pub(crate) fn renew(&self, tid: u32) {
         self.masked.store(1, Ordering::Relaxed);
         self.vp.store(0, Ordering::Relaxed);
@@ -166,41 +170,43 @@ impl Slot {
         self.tid.store(tid, Ordering::Release);
     }
 
-    /// Puts a VP into the slot. Only by the owning kernel thread, masked, or by the thread that
-    /// hands it a VP while it waits for one.
+    /// Puts a VP into the slot. Called by the owning kernel thread while masked, or by the thread
+    /// that hands over a VP to a waiting owner.
     pub fn install(&self, token: u64) {
         debug_assert!(token != 0 && token & (CLAIMING | LENT) == 0);
         self.vp.store(token, Ordering::Release);
     }
 
-    /// Takes the VP out of the slot. Only by the owning kernel thread, masked.
+    /// Takes the VP out of the slot. Called by the owning kernel thread while masked.
     pub fn remove(&self) {
         self.vp.store(0, Ordering::Release);
     }
 
-    /// Whether an event waits. By any kernel thread; out of date at once.
+    /// Returns whether an event is pending. Called by any kernel thread; the result may be out of
+    /// date.
     pub(crate) fn has_pending(&self) -> bool {
         self.pending.load(Ordering::Relaxed) & !PROBE != 0
     }
 
-    /// How many times it is masked. For the owning kernel thread.
+    /// Returns the nesting depth of the mask. Called by the owning kernel thread.
     pub fn depth(&self) -> u32 {
         self.masked.load(Ordering::Relaxed)
     }
 
-    /// Whether the carrier is inside the user scheduler, or another critical section. By any kernel
-    /// thread; out of date at once.
+    /// Returns whether the carrier is inside the user scheduler or another critical section. Called
+    /// by any kernel thread; the result may be out of date.
     pub fn is_masked(&self) -> bool {
         self.masked.load(Ordering::Relaxed) != 0
     }
 
-    /// Whether it has a VP. For the owning kernel thread, masked; by others out of date at once.
+    /// Returns whether the slot has a VP. Called by the owning kernel thread while masked; for
+    /// other threads the result may be out of date.
     pub fn has_vp(&self) -> bool {
         self.vp.load(Ordering::Relaxed) != 0
     }
 
-    /// Whether it has this VP, and neither lent nor claimed. By any kernel thread; out of date at
-    /// once.
+    /// Returns whether the slot has `vp`, neither lent nor claimed. Called by any kernel thread;
+    /// the result may be out of date.
     pub fn carries(&self, vp: u32) -> bool {
         self.vp.load(Ordering::Relaxed) == token(vp)
     }

@@ -1,42 +1,42 @@
 //! Events and thread states: the values of a slot's `pending` and `state` (P0, figure 5).
 
-/// What the kernel's half tells the user scheduler.
+/// The events that the kernel's half reports to the user scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
     /// The microprocess of a kernel thread sleeps in the kernel.
     Blocked,
-    /// It is back, and about to run in user mode.
+    /// The microprocess is back and about to run in user mode.
     Unblocked,
-    /// Something of higher priority became runnable.
+    /// A microprocess of higher priority became runnable.
     Preempted,
-    /// A kernel thread without a microprocess has come to carry a virtual processor.
+    /// A kernel thread without a microprocess begins to carry a virtual processor.
     Resumed,
-    /// The priority of what runs here was changed from outside.
+    /// Another thread changed the priority of the running microprocess.
     Changed,
 }
 
 impl Event {
-    /// Its bit in [`crate::Slot::pending`].
+    /// Returns the event's bit in [`crate::Slot::pending`].
     #[must_use]
     pub const fn bit(self) -> u32 {
         1 << self as u32
     }
 }
 
-/// The states of a kernel thread (P0, figure 5), in [`crate::Slot::state`]; with [`BOUND`] where a
-/// microprocess is bound to it.
+/// The states of a kernel thread (P0, figure 5). [`crate::Slot::state`] holds one of them, with
+/// [`BOUND`] if a microprocess is bound to the kernel thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum ThreadState {
-    /// 5: it has ended; its slot is free.
+    /// State 5: the thread has ended, and its slot is free.
     Ended = 0,
-    /// 1: it runs in user mode: a microprocess, or the user scheduler.
+    /// State 1: the thread runs a microprocess or the user scheduler, in user mode.
     User = 1,
-    /// 2: it runs in the kernel's half.
+    /// State 2: the thread runs in the kernel's half.
     Kernel = 2,
-    /// 3: it was called, or woken, and waits for a core.
+    /// State 3: the thread was called or woken, and waits for a core.
     Runnable = 3,
-    /// 4: it sleeps: in the pool, or (bound) with a microprocess that is blocked.
+    /// State 4: the thread sleeps, in the pool or (bound) with a blocked microprocess.
     Sleeping = 4,
 }
 
@@ -45,8 +45,8 @@ pub enum ThreadState {
 pub const BOUND: u32 = 1 << 8;
 
 impl ThreadState {
-    /// What stands in a slot: the state, and whether a microprocess is bound. `None` if nobody
-    /// wrote that.
+    /// Decodes a slot's state word: the thread state, and whether a microprocess is bound. Returns
+    /// `None` for a word that is not a state.
     #[must_use]
     pub const fn read(word: u32) -> Option<(ThreadState, bool)> {
         let state = match word & !BOUND {
@@ -61,5 +61,5 @@ impl ThreadState {
     }
 }
 
-/// In a slot's state: blocked, with its microprocess.
+/// The state word of a kernel thread that sleeps with its microprocess.
 pub(crate) const AWAY: u32 = ThreadState::Sleeping as u32 | BOUND;

@@ -9,9 +9,10 @@
 //! The program runs as the filter of a software perf event that each thread has and that counts its
 //! switches (`bpf/events.bpf.c`, Linux 5.15; the SIGTRAP is filtered from 6.10 on, [`Bpf::traps`]).
 //! Or, asked for and experimental, at the scheduler's tracepoint ([`Way::Switch`],
-//! `bpf/switch.bpf.c`, Linux 6.18). The event costs the thread half a microsecond each time that it
-//! leaves its core or comes back, lent or not; the tracepoint, which all threads of the machine
-//! pass, 20 ns, and ours 60.
+//! `bpf/switch.bpf.c`, Linux 6.9; SIGTRAP from 6.18 on), with one program for all processes of the
+//! machine ([`tracepoint`]). The event costs the thread half a microsecond each time that it leaves
+//! its core or comes back, lent or not; the tracepoint costs every thread of the machine some tens
+//! of nanoseconds at each switch (`examples/bystander.rs`).
 //!
 //! Two ways to have it: load the program (CAP_BPF and CAP_PERFMON), or take a *seat* of an object
 //! that root has pinned ([`pinned`], `kumi events install`), which is always of the first kind.
@@ -34,6 +35,8 @@
 mod abi;
 mod btf;
 mod follow;
+mod identity;
+mod ids;
 mod load;
 mod object;
 pub mod pinned;
@@ -41,6 +44,8 @@ mod program;
 mod ring;
 mod status;
 mod sys;
+pub mod tracepoint;
+mod types;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -144,20 +149,37 @@ impl Bpf {
         Bpf::new(Loaded::Filter(object.program), maps, 0, slots, None)
     }
 
-    /// As [`load`](Bpf::load), but at the scheduler's tracepoint ([`Way::Switch`]).
+    /// Events at the scheduler's tracepoint ([`Way::Switch`]), by the programs of another process
+    /// if there are any, else by ones that this process loads.
     ///
     /// # Errors
-    /// As for [`Bpf::open`]; or the kernel cannot: Linux 6.18 is needed.
+    /// As for [`Bpf::open`]; or the kernel cannot: Linux 6.9 is needed.
     pub fn load_switch(slots: u32) -> Result<Bpf, Unavailable> {
+        Bpf::load_switch_with(slots, &tracepoint::Options::default())
+    }
+
+    /// As [`load_switch`](Bpf::load_switch), with options.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn load_switch_with(slots: u32, options: &tracepoint::Options) -> Result<Bpf, Unavailable> {
         check(slots)?;
+        let (major, minor) = sys::kernel();
+        if (major, minor) < (6, 9) {
+            return Err(Unavailable::new(
+                format!(
+                    "Linux {major}.{minor} has no descriptor of a single thread (PIDFD_THREAD)"
+                ),
+                "Linux 6.9 or newer, or KUMI_LAB=bpf=thread",
+            ));
+        }
         if !sys::may_load() {
             return Err(Unavailable::new(
                 "KUMI_LAB=bpf=switch takes no seat, and this process has not CAP_BPF and CAP_PERFMON to load the program",
                 format!("{}, the latter with KUMI_LAB=bpf=thread", load::capabilities()),
             ));
         }
-        let maps = SeatMaps::new(slots)?;
-        let follower = Follower::load(&maps, slots)?;
+        let (follower, maps) = Follower::open(slots, options)?;
         Bpf::new(Loaded::Tracepoint(follower), maps, 0, slots, None)
     }
 
@@ -192,9 +214,12 @@ impl Bpf {
             memory.start().write_bytes(0, length);
             memory.start().cast::<Header>().write(header);
         }
-        // Before 6.10 the filter withholds the event's data but not its signal: each preemption
-        // would trap.
-        let traps = sys::kernel() >= (6, 10);
+        let traps = match &program {
+            // Before 6.10 the filter withholds the event's data but not its signal: each preemption
+            // would trap.
+            Loaded::Filter(_) => sys::kernel() >= (6, 10),
+            Loaded::Tracepoint(follower) => follower.traps(),
+        };
         let bpf = Bpf { program, memory, ring, seat, slots, traps, lock };
         // What is refused to this thread now would be refused to others later. Not enabled, so it
         // cannot trap.
@@ -303,8 +328,19 @@ impl Bpf {
         self.lock.is_some()
     }
 
-    /// Whether a thread that is back gets a SIGTRAP: Linux 6.10 and later. Before that there is
-    /// Blocked only.
+    /// The programs at the tracepoint; None: this is a filter of thread events.
+    ///
+    /// # Errors
+    /// The error of bpf(2).
+    pub fn tracepoint(&self) -> io::Result<Option<tracepoint::Report>> {
+        match &self.program {
+            Loaded::Filter(_) => Ok(None),
+            Loaded::Tracepoint(follower) => follower.report().map(Some),
+        }
+    }
+
+    /// Whether a thread that is back gets a SIGTRAP: Linux 6.10 and later, at the tracepoint 6.18.
+    /// Before that there is Blocked only.
     pub fn traps(&self) -> bool {
         self.traps
     }

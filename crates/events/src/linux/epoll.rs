@@ -3,13 +3,13 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Wakes the waiters on `epoll`, one a time, when `fd` becomes readable.
+/// Makes `epoll` wake one waiter each time that `fd` becomes readable.
 ///
 /// # Errors
-/// What epoll_ctl(2) says.
+/// Those of epoll_ctl(2).
 pub fn watch_for(epoll: BorrowedFd<'_>, fd: BorrowedFd<'_>, data: u64) -> io::Result<()> {
-    // Edge-triggered: one wake-up of one waiter for each cause. The woken thread takes all there
-    // is.
+    // Edge-triggered: each cause wakes one waiter once. The woken thread must take all that is
+    // available.
     let mut event = libc::epoll_event { events: (libc::EPOLLIN | libc::EPOLLET) as u32, u64: data };
     // SAFETY: a live event.
     match unsafe {

@@ -1,4 +1,4 @@
-//! The limit on kernel threads of a process, and which setting of the machine imposes it.
+//! The limit on kernel threads of a process, and the setting of the machine that imposes it.
 //!
 //! Sources: getrlimit(2), cgroups(7), proc_pid_mountinfo(5),
 //! Documentation/admin-guide/cgroup-v2.rst (pids).
@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::{Resource, getrlimit, getuid};
 
-/// The largest default. Beyond it a kernel thread costs more (kernel stack, scheduler entity) than
-/// the wait that it serves is worth; Go's runtime stops at the same number.
+/// The largest default. Beyond it a kernel thread (kernel stack, scheduler entity) costs more than
+/// the wait that it serves is worth. Go's runtime has the same limit
+/// (`runtime/debug.SetMaxThreads`).
 const MOST: u64 = 10_000;
 /// The descriptor limit never lowers the default below this, since a sticky kernel thread owns no
 /// descriptor.
@@ -19,7 +20,7 @@ const LEAST_FOR_DESCRIPTORS: u64 = 4_096;
 /// A limit on kernel threads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// The most kernel threads, including those that carry VPs.
+    /// The maximum number of kernel threads, including those that carry VPs.
     pub threads: usize,
     /// The source of the limit.
     pub source: LimitSource,
@@ -28,11 +29,11 @@ pub struct Limit {
 /// The source of a [`Limit`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LimitSource {
-    /// The program or its user, through the setting of this name.
+    /// The program or its user, by the setting of this name.
     Asked(&'static str),
     /// No limit of the machine is lower than the built-in default.
     Nothing,
-    /// The process's limit of descriptors. Half of them are left to the program.
+    /// The process's limit of descriptors. Half of them are reserved for the program.
     Descriptors(u64),
     /// The user's limit of processes and threads.
     Processes(u64),
@@ -50,15 +51,15 @@ pub enum LimitSource {
 }
 
 impl Limit {
-    /// A limit that was requested through the setting `name`.
+    /// Creates a limit that was requested by the setting `name`.
     #[must_use]
     pub fn asked(threads: usize, name: &'static str) -> Limit {
         Limit { threads, source: LimitSource::Asked(name) }
     }
 
-    /// The limit that this machine imposes on this process now. Blocks the kernel thread while it
-    /// reads small files of /proc and of the control groups. A file that cannot be read imposes no
-    /// limit.
+    /// Returns the limit that this machine imposes on this process now. A file that cannot be read
+    /// imposes no limit. Blocks the kernel thread while it reads small files of /proc and of the
+    /// control groups.
     #[must_use]
     pub fn of_machine() -> Limit {
         let least = machine().into_iter().min_by_key(|(threads, _)| *threads);
@@ -68,7 +69,8 @@ impl Limit {
     }
 }
 
-/// The limit that probably caused a failed thread creation, in words. Empty if none is known.
+/// Returns the limit that probably caused a failed thread creation, in words. Empty if none is
+/// known.
 #[must_use]
 pub(crate) fn likely_cause() -> String {
     let full = machine().into_iter().find(|(_, source)| match source {
@@ -79,20 +81,20 @@ pub(crate) fn likely_cause() -> String {
     full.map_or_else(String::new, |(_, source)| source.to_string())
 }
 
-/// Every limit of the machine, each with the number of threads that it allows.
+/// Returns every limit of the machine, each with the number of threads that it allows.
 fn machine() -> Vec<(u64, LimitSource)> {
     let mut all = Vec::new();
     if let Some(most) = getrlimit(Resource::Nofile).current {
         all.push(((most / 2).max(LEAST_FOR_DESCRIPTORS), LimitSource::Descriptors(most)));
     }
-    // The kernel does not apply it to root (kernel/fork.c, copy_process).
+    // The kernel does not apply RLIMIT_NPROC to root (kernel/fork.c, copy_process).
     if let Some(most) = getrlimit(Resource::Nproc).current.filter(|_| !getuid().is_root()) {
         all.push((most, LimitSource::Processes(most)));
     }
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     for path in groups(&read("/proc/self/mountinfo"), &read("/proc/self/cgroup")) {
         let number = |name| fs::read_to_string(path.join(name)).ok()?.trim().parse::<u64>().ok();
-        // An unlimited group reads "max", which is not a number.
+        // The file of an unlimited group contains "max", which is no number.
         if let (Some(most), Some(has)) = (number("pids.max"), number("pids.current")) {
             all.push((most.saturating_sub(has), LimitSource::Group { path, most, has }));
         }
@@ -103,8 +105,8 @@ fn machine() -> Vec<(u64, LimitSource)> {
     all
 }
 
-/// The directories of the control groups that limit the process's number of threads, from the
-/// contents of its `mountinfo` and `cgroup` files.
+/// Returns the directories of the control groups that limit the process's number of threads, given
+/// the contents of its `mountinfo` and `cgroup` files.
 fn groups(mounts: &str, own: &str) -> Vec<PathBuf> {
     let mut all = Vec::new();
     for line in own.lines() {
@@ -128,8 +130,8 @@ fn groups(mounts: &str, own: &str) -> Vec<PathBuf> {
     all
 }
 
-/// The root and the mount point of a line of mountinfo, if it mounts a hierarchy that counts
-/// threads.
+/// Returns the root and the mount point of a line of mountinfo, if it mounts a hierarchy that
+/// counts threads.
 fn mounted(line: &str, unified: bool) -> Option<(&str, &str)> {
     let (front, back) = line.split_once(" - ")?;
     let mut back = back.split(' ');
@@ -161,7 +163,7 @@ impl fmt::Display for LimitSource {
                 write!(f, "the {most} processes and threads of this user; ulimit -u allows more")
             }
             LimitSource::Group { path, most, has } => {
-                write!(f, "pids.max of {}: {most}, of which {has} are there", path.display())
+                write!(f, "pids.max of {}: {most}, of which {has} are in use", path.display())
             }
             LimitSource::Machine(most) => write!(f, "/proc/sys/kernel/threads-max: {most}"),
         }

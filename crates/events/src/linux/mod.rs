@@ -1,10 +1,10 @@
-//! What Linux tells about kernel threads: bindings to its interfaces, without a policy of our own.
+//! Bindings to Linux interfaces that report the states of kernel threads. They contain no policy.
 //!
 //! - [`bpf`]: BPF programs that report when a thread leaves its core and returns.
 //! - [`perf`]: a perf event whose descriptor becomes readable when a thread leaves its core.
 //! - `perf_event`: perf_event_open(2), for these and the doorbell of preemption.
 //! - [`watch`]: CPU clocks, and thread states in /proc.
-//! - `epoll`, `debugger`: registration with epoll(7), and whether a debugger is attached.
+//! - `epoll`, `debugger`: registration with epoll(7), and detection of a debugger.
 //! - [`limit`]: the limit on kernel threads that this machine imposes.
 //!
 //! Reports flow up to the event sources. The room uses `handoff` (the layout of the shared page)

@@ -1,29 +1,37 @@
-//! Events without privileges: a doorbell that the kernel rings when a kernel thread leaves its CPU.
+//! Events by perf, without privileges: the kernel wakes a waiter when a watched kernel thread
+//! leaves its CPU.
 //!
 //! Each watched kernel thread has a software perf event that counts nothing and writes a record at
-//! every context switch (`perf_event_open(2)`: `context_switch`), with the smallest buffer that the
-//! kernel gives: a page that both sides know and a page of records. A thread that sleeps in epoll
-//! on the event's descriptor is woken when a record is written. **A record is only the bell**: none
-//! is ever read. Whether the kernel thread is away is asked of /proc, after the bell was made ready
-//! to ring again.
+//! every context switch (perf_event_open(2), `context_switch`). Its buffer is the smallest that the
+//! kernel provides: a page shared with the kernel, and a page of records. A written record makes
+//! the event's descriptor readable and wakes a thread that sleeps in epoll on it: the event
+//! *rings*. **No record is ever read.** The woken thread arms the event again, and then reads from
+//! /proc whether the watched thread sleeps.
 //!
-//! A record that finds no room is dropped, and rings nothing (kernel/events/ring_buffer.c,
-//! `__perf_output_begin`). How much room there is follows from `data_head`, which the kernel
-//! writes, and `data_tail`, which we write. So the tail alone, without a system call, says:
+//! # Arming
 //!
-//! - *quiet*: room for nothing;
-//! - *listening*: room for one record. The switch-out takes it; the switch-in that follows finds
-//!   none and wakes nobody, unless the other side was so quick that it has made room again.
+//! The kernel drops a record that finds no room, and wakes no thread for it
+//! (kernel/events/ring_buffer.c, `__perf_output_begin`). The room follows from `data_head`, which
+//! the kernel writes, and `data_tail`, which this module writes. So the tail alone, without a
+//! system call, selects one of two states:
 //!
-//! A record takes 8 bytes, and 24 more for a note if others were dropped before it. Whether any
-//! were is not always known; then there is room for both, and if none were, up to four records get
-//! in: bells too many, never too few.
+//! - *quiet*: there is no room.
+//! - *listening*: there is room for one record. The switch-out fills it. The switch-in that follows
+//!   finds no room and does not ring, unless another thread has armed the event again in between.
 //!
-//! Why none is missed: a kernel thread that goes to sleep stores its state, executes a full barrier
-//! (`set_current_state`) and then looks for room. [`Watched::is_away`] makes room, executes a full
-//! barrier and then reads the state. So the one finds room and rings, or the other sees it asleep.
+//! A record takes 8 bytes, and 24 more for a note (PERF_RECORD_LOST) if others were dropped before
+//! it. It is not always known whether any were. In that case there is room for both. If none were
+//! dropped, up to four records fit: too many rings, never too few.
 //!
-//! The lowest bits of the tail say which of both it is; records are multiples of 8, so the kernel
+//! # Why no sleep is missed
+//!
+//! A kernel thread that goes to sleep stores its state, executes a full barrier
+//! (`set_current_state`) and then checks for room. [`Watched::is_away`] makes room, executes a full
+//! barrier and then reads the state. So either the sleeper finds room and rings, or `is_away` finds
+//! it asleep.
+//!
+//! The lowest bits of the tail encode which state is meant. Records are multiples of 8 bytes, so
+//! the kernel computes the same room.
 //! finds the same room.
 
 use std::fs;
@@ -37,13 +45,14 @@ use crate::linux::watch::{self, Tid, this_tid};
 use crate::report::unavailable::Unavailable;
 
 const PAGE: usize = 4096;
-/// One page that both sides know, and a power of two of pages for records: 1 is the fewest that
-/// takes any.
+/// A page shared with the kernel, and a power of two of pages for records. One page is the minimum
+/// that takes records.
 const LENGTH: usize = 2 * PAGE;
 const RECORDS: u64 = PAGE as u64;
-/// PERF_RECORD_SWITCH without an id.
+/// The size of a PERF_RECORD_SWITCH without an ID.
 const RECORD: u64 = 8;
-/// PERF_RECORD_LOST, which is written together with the first record after some were dropped.
+/// The size of a PERF_RECORD_LOST. It is written together with the first record after others were
+/// dropped.
 const NOTE: u64 = 24;
 
 // struct perf_event_mmap_page.
@@ -52,16 +61,17 @@ const DATA_TAIL: usize = 1032;
 const DATA_OFFSET: usize = 1040;
 const DATA_SIZE: usize = 1048;
 
-/// The kernel rings when a kernel thread is switched out. That it does was tried out once, by
-/// [`probe`](Perf::probe).
+/// Shows that this kernel writes a record when a kernel thread is switched out.
+/// [`probe`](Perf::probe) tests that.
 #[derive(Clone, Copy, Debug)]
 pub struct Perf(());
 
 impl Perf {
-    /// Tries it on the calling kernel thread, which sleeps for some microseconds: about 0.5 ms.
+    /// Tests an event on the calling kernel thread, which sleeps for some microseconds. Takes about
+    /// 0.5 ms.
     ///
     /// # Errors
-    /// Which step the machine refuses, and what would allow it.
+    /// The step that the machine refuses, and the setting that would allow it.
     pub fn probe() -> Result<Perf, Unavailable> {
         let perf = Perf(());
         watch::readable().map_err(|e| {
@@ -76,36 +86,37 @@ impl Perf {
         let odd = |what: &str| {
             Err(Unavailable::new(
                 format!("perf_event_open works, but {what}"),
-                "a Linux kernel (4.3 or later, 4.1 for its buffer) that is not an imitation",
+                "a Linux kernel 4.3 or later, instead of an emulation of it",
             ))
         };
         if watched.word(DATA_OFFSET) != PAGE as u64 || watched.word(DATA_SIZE) != RECORDS {
             return odd("its buffer is not laid out as in Linux");
         }
-        // Longer and longer: on a busy host ten naps of 20 us left no record, likely since each was
-        // over before the thread had left its CPU.
+        // Each nap is longer than the one before. On a busy host, a nap of 20 us may end before the
+        // thread has left its CPU, without a record.
         if !nap(&watched, Watched::listen, (0..11).map(|n| 20 << n)) {
-            return odd("a kernel thread that sleeps leaves no record of its switches");
+            return odd("a sleeping kernel thread leaves no record of its switches");
         }
         if watched.is_away() {
-            return odd("/proc says of a kernel thread that runs that it sleeps");
+            return odd("/proc reports a running kernel thread as asleep");
         }
-        // A record may come until it is quiet, and not after.
+        // A record may be written until the event is quiet, and not after.
         watched.quiet();
         if nap(&watched, |_| (), [20; 10]) {
-            return odd("records are written where there is no room");
+            return odd("the kernel writes records without room for them");
         }
         Ok(perf)
     }
 
-    /// Watches the calling kernel thread, quietly: [`listen`](Watched::listen) makes it ring.
+    /// Creates an event that watches the calling kernel thread. The event is quiet until
+    /// [`listen`](Watched::listen).
     ///
-    /// It ends with the result, which takes one descriptor and two pages of locked memory. About 15
-    /// us with the end.
+    /// The event lives as long as the result, and takes one descriptor and two pages of locked
+    /// memory. Creation and drop take about 15 us.
     ///
     /// # Errors
-    /// No descriptor left (EMFILE, ENFILE), no locked memory (EPERM, with a message that says what
-    /// to do), or no memory.
+    /// EMFILE or ENFILE without a free descriptor. EPERM without locked memory, with a message that
+    /// names the remedy. ENOMEM without memory.
     pub fn watch_this_thread(&self) -> io::Result<Watched> {
         let watched = open().and_then(map)?;
         watched.quiet();
@@ -133,7 +144,7 @@ fn open() -> io::Result<OwnedFd> {
 
 fn map(fd: OwnedFd) -> io::Result<Watched> {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: a mapping of its own, at an address that the kernel chooses.
+    // SAFETY: a new mapping, at an address that the kernel chooses.
     let at = unsafe {
         libc::mmap(std::ptr::null_mut(), LENGTH, protection, libc::MAP_SHARED, fd.as_raw_fd(), 0)
     };
@@ -152,17 +163,17 @@ fn map(fd: OwnedFd) -> io::Result<Watched> {
     Ok(Watched { fd, page, tid: this_tid(), process: std::process::id() })
 }
 
-/// Sleeps for `times` (microseconds), one after the other and each after `arm`, until a record is
-/// written; whether one was.
+/// Sleeps for each of `times` (microseconds), after a call of `arm`, until a record is written.
+/// Returns whether one was written.
 fn nap(watched: &Watched, arm: impl Fn(&Watched), times: impl IntoIterator<Item = i64>) -> bool {
     times.into_iter().any(|microseconds| {
-        // Before it is armed: preempted right after, it has had its record, and the next switch
-        // finds no room.
+        // Read before the event is armed: if the thread is preempted immediately afterwards, that
+        // switch writes the record, and the next one finds no room.
         let before = watched.word(DATA_HEAD);
         arm(watched);
         let mut time = libc::timeval { tv_sec: 0, tv_usec: microseconds };
         let none = std::ptr::null_mut();
-        // SAFETY: null pointers are no sets of descriptors.
+        // SAFETY: null pointers stand for no descriptor sets.
         unsafe { libc::select(0, none, none, none, &raw mut time) };
         watched.word(DATA_HEAD) != before
     })
@@ -201,51 +212,53 @@ fn map_unavailable(e: &io::Error) -> Unavailable {
     Unavailable::new(e.to_string(), "ulimit -l 65536, or sysctl kernel.perf_event_mlock_kb=4096")
 }
 
-// The lowest three bits of `data_tail` say what it is meant to say.
+// The lowest three bits of `data_tail` encode its meaning.
 /// No room.
 const QUIET: u64 = 1;
 /// Room for a record and a note.
 const FOR_BOTH: u64 = 2;
-/// Room for a record, since nothing was dropped that a note would have to tell.
+/// Room for a record only: no record was dropped, so no note is due.
 const FOR_ONE: u64 = 3;
 
-/// How much room the kernel finds (CIRC_SPACE of linux/circ_buf.h): it keeps one byte free.
+/// Returns the room that the kernel computes. It keeps one byte free (`CIRC_SPACE` of
+/// linux/circ_buf.h).
 fn room(head: u64, tail: u64) -> u64 {
     tail.wrapping_sub(head).wrapping_sub(1) & (RECORDS - 1)
 }
 
-/// The `data_tail` that leaves `room` bytes, and at most 7 more, to a buffer with this head.
+/// Returns the `data_tail` that leaves `room` bytes, and at most 7 more, in a buffer with this
+/// head.
 const fn tail_for(head: u64, room: u64, meaning: u64) -> u64 {
     head.wrapping_add(room + meaning).wrapping_sub(RECORDS)
 }
 
-/// The `data_tail` for which a buffer with this head has room for nothing.
+/// Returns the `data_tail` with which a buffer with this head has no room.
 fn full(head: u64, _: u64) -> u64 {
     tail_for(head, 0, QUIET)
 }
 
-/// The `data_tail` for which a buffer with this head has room for one record, if `tail` is the one
-/// from before.
+/// Returns the `data_tail` with which a buffer with this head has room for one record. `tail` is
+/// the previous one.
 fn armed(head: u64, tail: u64) -> u64 {
     let untouched =
         [tail_for(head, RECORD, FOR_ONE), tail_for(head, RECORD + NOTE, FOR_BOTH)].contains(&tail);
     if untouched {
-        // What was known then holds: there was room, so a record would have moved the head.
+        // No switch has occurred since the event was armed: there was room, so a record would have
+        // moved the head.
         tail
     } else if tail % 8 != QUIET && room(head, tail) >= RECORD {
-        // A record was written, with the note if one was due; and there was room for any that came
-        // after it.
+        // A record was written since, with the note if one was due. There is still room, so no
+        // record was dropped after it.
         tail_for(head, RECORD, FOR_ONE)
     } else {
         tail_for(head, RECORD + NOTE, FOR_BOTH)
     }
 }
 
-/// A kernel thread that rings a bell when it leaves its CPU; until this is dropped, by whichever
-/// kernel thread.
+/// An event that rings when its kernel thread leaves its CPU. Any thread may drop it.
 ///
-/// A forked child must not use it: the kernel gives it neither the event nor the buffer (an access
-/// faults). It may drop it.
+/// A forked child must not use it: the child has neither the event nor the buffer, and an access
+/// faults. The child may drop it.
 #[derive(Debug)]
 pub struct Watched {
     fd: OwnedFd,
@@ -260,40 +273,41 @@ unsafe impl Send for Watched {}
 unsafe impl Sync for Watched {}
 
 impl Watched {
-    /// For epoll(7): readable (EPOLLIN) once after it rang; never to be read. Hung up (EPOLLHUP)
-    /// when the kernel thread has ended.
+    /// Returns the descriptor for epoll(7). It is readable (EPOLLIN) once after each ring, and must
+    /// not be read. It is hung up (EPOLLHUP) when the kernel thread has ended.
     ///
-    /// After adding it to an epoll, call [`is_away`](Watched::is_away) once: the kernel forgets
-    /// that it rang when asked, and adding asks. For the same reason it belongs into one epoll
-    /// only. Take it out of the epoll before dropping it (EPOLL_CTL_DEL): a child that was forked
-    /// in between holds the descriptor, and the epoll would go on reporting it.
+    /// Call [`is_away`](Watched::is_away) once after adding the descriptor to an epoll set. A poll
+    /// clears the readiness, and adding polls. For the same reason the descriptor may be in one
+    /// epoll set only. Remove it from the set before dropping it (EPOLL_CTL_DEL): a child of
+    /// fork(2) may hold the descriptor, and the set would continue to report it.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    /// Which kernel thread it is.
+    /// Returns the thread ID of the watched kernel thread.
     pub fn tid(&self) -> Tid {
         self.tid
     }
 
-    /// From here it does not ring. A bell from before may still be on its way. Only by the watched
-    /// kernel thread. No system call.
+    /// Makes the event quiet. An earlier ring may still be under way. Called by the watched kernel
+    /// thread. Makes no system call.
     pub fn quiet(&self) {
         self.set_tail(full);
     }
 
-    /// From here its next switch-out rings. Only by the watched kernel thread. No system call.
+    /// Arms the event: the thread's next switch-out rings. Called by the watched kernel thread.
+    /// Makes no system call.
     pub fn listen(&self) {
         self.set_tail(armed);
     }
 
-    /// Whether it sleeps in the kernel; false while it is [`quiet`](Watched::quiet). By any kernel
-    /// thread other than the watched one, after its bell rang or at any time: its next switch-out
-    /// rings again. About 7 us.
+    /// Returns whether the watched thread sleeps in the kernel, and arms the event again. Returns
+    /// false while the event is [`quiet`](Watched::quiet). Called by any other kernel thread, after
+    /// a ring or at any time. Takes about 7 us.
     ///
-    /// True is out of date at once. False means that it was awake and that it rings when it goes to
-    /// sleep, or that it is quiet and rings only after [`listen`](Watched::listen). Rung before it
-    /// returns: once more, for nothing.
+    /// A result of true may be out of date. A result of false means that the thread was awake and
+    /// rings when it goes to sleep, or that the event is quiet until [`listen`](Watched::listen). A
+    /// switch before this returns rings once more, needlessly.
     pub fn is_away(&self) -> bool {
         loop {
             let tail = self.tail().load(Ordering::Relaxed);
@@ -301,8 +315,8 @@ impl Watched {
                 return false;
             }
             let head = self.head().load(Ordering::Acquire);
-            // Fails if the watched kernel thread said `quiet` or `listen` just now: its word
-            // counts.
+            // Fails if the watched kernel thread has just called `quiet` or `listen`, which take
+            // precedence.
             if self
                 .tail()
                 .compare_exchange(tail, armed(head, tail), Ordering::Release, Ordering::Relaxed)
@@ -310,10 +324,10 @@ impl Watched {
             {
                 continue;
             }
-            // Between making room and reading the state; the kernel's side has its own (module
-            // documentation).
+            // Between making room and reading the state. The kernel executes the matching barrier
+            // (module documentation).
             fence(Ordering::SeqCst);
-            // A record came in between: the room just made is not enough for another one.
+            // If a record was written in between, the new room is too small for another one.
             if self.head().load(Ordering::Relaxed) == head {
                 break;
             }
@@ -321,28 +335,28 @@ impl Watched {
         self.sleeps()
     }
 
-    /// Whether it sleeps in the kernel, without making the bell ready again. By any kernel thread.
-    /// About 7 us.
+    /// Returns whether the watched thread sleeps in the kernel, without arming the event. Called by
+    /// any kernel thread. Takes about 7 us.
     ///
-    /// The right question right after a bell, with [`is_away`](Watched::is_away) 100 us later if it
-    /// did not sleep: so that a kernel thread whose sleeps are short rings (some 10 us each time,
-    /// on its own account) at most once in that time. One that shares a core with the poller needs
-    /// it: the poller, woken, takes the core from it, and were the bell ready by then, it would
-    /// ring when it gets it back.
+    /// Call this immediately after a ring and, if the thread did not sleep,
+    /// [`is_away`](Watched::is_away) 100 us later. A kernel thread with short sleeps then rings at
+    /// most once in that time; each ring costs it some 10 us. A thread that shares its core with
+    /// the poller needs this delay. The woken poller takes the core from it, and an armed event
+    /// would ring again when the thread gets the core back.
     pub fn sleeps(&self) -> bool {
         watch::sleeps(self.tid)
     }
 
-    /// Sets the tail to what `of` makes of the head. The head moves only while this kernel thread
-    /// is switched out: if it did so between the two accesses, the tail is for a head that is no
-    /// more.
+    /// Sets the tail to `of(head, tail)`. The head moves only while this kernel thread is switched
+    /// out. If it moved between the two accesses, the new tail belongs to an outdated head and is
+    /// computed again.
     fn set_tail(&self, of: impl Fn(u64, u64) -> u64) {
         debug_assert_eq!(self.tid, this_tid(), "only by the watched kernel thread");
         loop {
             let head = self.head().load(Ordering::Acquire);
             let tail = self.tail().load(Ordering::Relaxed);
-            // Not a compare-exchange: whatever another kernel thread wrote in `is_away` is
-            // overruled. It made room for one at least, too.
+            // A plain store, no compare-exchange: it overrides what another kernel thread wrote in
+            // `is_away`. That thread has also made room for one record at least.
             self.tail().store(of(head, tail), Ordering::Release);
             if self.head().load(Ordering::Acquire) == head {
                 return;
@@ -364,7 +378,7 @@ impl Watched {
 
     fn field(&self, at: usize) -> &AtomicU64 {
         assert!(at < PAGE && at.is_multiple_of(8));
-        // SAFETY: an aligned word of the mapping, which lives as long as `self`; the kernel writes
+        // SAFETY: an aligned word of the mapping, which lives as long as `self`. The kernel writes
         // it in one access.
         unsafe { &*self.page.as_ptr().add(at).cast::<AtomicU64>() }
     }
@@ -372,10 +386,10 @@ impl Watched {
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        // A forked child has no such mapping (VM_DONTCOPY), and may have another one at that
-        // address.
+        // A forked child does not inherit the mapping (VM_DONTCOPY), and may have another one at
+        // that address.
         if self.process == std::process::id() {
-            // SAFETY: ours, and nobody borrows from it.
+            // SAFETY: the mapping belongs to `self`, and nothing borrows from it.
             unsafe { libc::munmap(self.page.as_ptr().cast(), LENGTH) };
         }
     }

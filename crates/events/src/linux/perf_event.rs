@@ -1,21 +1,21 @@
-//! perf_event_open(2), which neither libc nor rustix declares.
+//! Opens software events by perf_event_open(2). Neither libc nor rustix provides a wrapper.
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 
 use crate::linux::watch::Tid;
 
-/// What a software event counts, and what it does then. Fields that are zero have no effect.
+/// The parameters of a software event. Fields that are zero have no effect.
 #[derive(Default)]
 pub(crate) struct Software {
-    /// Which event.
+    /// The counted event, such as [`TASK_CLOCK`].
     pub(crate) config: u64,
-    /// An overflow after so many events.
+    /// The number of events after which the event overflows.
     pub(crate) period: u64,
     pub(crate) flags: u64,
     /// With [`WATERMARK`]: the descriptor becomes readable when this many bytes are in the buffer.
     pub(crate) wakeup_watermark: u32,
-    /// With [`SIGTRAP`]: `si_perf_data` of the signal.
+    /// With [`SIGTRAP`]: the `si_perf_data` of the signal.
     pub(crate) sig_data: u64,
 }
 

@@ -1,9 +1,9 @@
-//! Events where nothing is allowed: which kernel threads sleep in the kernel, without privileges
-//! and without descriptors.
+//! Events by polling: finds the kernel threads that sleep in the kernel, without privileges and
+//! without descriptors.
 //!
-//! Two questions, asked from outside: how much has a kernel thread run since I looked last (its CPU
-//! clock, [`CpuClock`]), and does it sleep now ([`sleeps`], from /proc). [`Watch`] puts them
-//! together: the dear one only where the cheap one gives reason to.
+//! [`Watch`] combines two checks of a kernel thread. The cheap one reads how long the thread ran
+//! since the last look ([`CpuClock`]). The expensive one reads from /proc whether it sleeps now
+//! ([`sleeps`]). It makes the expensive check only if the cheap one suggests a sleep.
 //!
 //! Sources: clock_gettime(2) and pthread_getcpuclockid(3) for the clock, proc_pid_stat(5) for the
 //! state.
@@ -12,12 +12,12 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-/// A kernel thread, as gettid(2) gives it.
+/// The ID of a kernel thread, as returned by gettid(2).
 pub type Tid = libc::pid_t;
 
-/// The calling kernel thread's.
+/// Returns the ID of the calling kernel thread.
 pub(crate) fn this_tid() -> Tid {
-    // SAFETY: takes nothing, cannot fail.
+    // SAFETY: takes no arguments and cannot fail.
     unsafe { libc::gettid() }
 }
 
@@ -26,15 +26,16 @@ pub(crate) fn this_tid() -> Tid {
 pub struct CpuClock(libc::clockid_t);
 
 impl CpuClock {
-    /// That of the kernel thread `tid`. Does not ask whether there is one.
+    /// Returns the clock of the kernel thread `tid`. Does not check whether that thread exists.
     pub const fn of(tid: Tid) -> CpuClock {
-        /// CPUCLOCK_SCHED | CPUCLOCK_PERTHREAD_MASK, linux/posix-timers_types.h: the scheduler's
-        /// own account, exact also while it runs.
+        /// CPUCLOCK_SCHED | CPUCLOCK_PERTHREAD_MASK (linux/posix-timers_types.h): the scheduler's
+        /// account, which is exact even while the thread runs.
         const SCHED_PER_THREAD: i32 = 2 | 4;
         CpuClock((!tid << 3) | SCHED_PER_THREAD)
     }
 
-    /// In ns; none if this process has no such kernel thread (any more). About 200 ns.
+    /// Returns the time in nanoseconds, or `None` if this process has no such kernel thread (any
+    /// more). Takes about 200 ns.
     pub fn read(self) -> Option<u64> {
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: a timespec to be written.
@@ -43,14 +44,15 @@ impl CpuClock {
     }
 }
 
-/// Whether the kernel thread `tid` of this process sleeps in the kernel, interruptibly or not.
-/// False if it has ended, or if nobody can tell (no /proc: [`readable`]). Out of date at once.
-/// Opens and closes /proc/self/task/TID/stat: about 7 us.
+/// Returns whether the kernel thread `tid` of this process sleeps in the kernel, interruptibly or
+/// not. Returns false if the thread has ended, or if its state cannot be read (no /proc:
+/// [`readable`]). The result may be out of date. Opens and closes /proc/self/task/TID/stat, which
+/// takes about 7 us.
 ///
-/// One that was about to sleep and has not left its CPU yet counts as asleep: the kernel sets the
-/// state first. So does each while no descriptor or memory is left to look with: a virtual
-/// processor taken from one that runs costs a hand-off, one left to a sleeper may be held up for
-/// ever.
+/// A thread that is about to sleep and has not left its CPU yet counts as asleep: the kernel sets
+/// the state first. While no descriptor or memory is left to read the state with, every thread
+/// counts as asleep. A VP taken from a running thread costs a hand-off, but a VP left to a sleeper
+/// may be held up for ever.
 pub fn sleeps(tid: Tid) -> bool {
     match state(tid) {
         Ok(state) => matches!(state, b'S' | b'D'),
@@ -58,51 +60,51 @@ pub fn sleeps(tid: Tid) -> bool {
     }
 }
 
-/// As [`sleeps`], but no where nobody can tell: for an accusation.
+/// As [`sleeps`], but returns false if the state cannot be read: for reports of violations.
 pub(crate) fn is_asleep(tid: Tid) -> bool {
     matches!(state(tid), Ok(b'S' | b'D'))
 }
 
-/// Whether `tid` runs or waits for nothing but a core. False where nobody can tell.
+/// Returns whether `tid` runs or waits only for a core. Returns false if the state cannot be read.
 pub(crate) fn is_awake(tid: Tid) -> bool {
     matches!(state(tid), Ok(b'R'))
 }
 
-/// The time that kernel thread `tid` has spent in user mode, ns, as the kernel accounts for it: by
-/// ticks of 1 to 10 ms (proc_pid_stat(5), `utime`).
+/// Returns the time that kernel thread `tid` has spent in user mode, in nanoseconds. The kernel
+/// accounts for it in ticks of 1 to 10 ms (proc_pid_stat(5), `utime`).
 pub(crate) fn user_time(tid: Tid) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/self/task/{tid}/stat")).ok()?;
-    // The 14th field; the third one follows the name.
+    // The 14th field; the third field follows the name.
     let ticks: u64 = text[text.rfind(')')? + 1..].split_whitespace().nth(11)?.parse().ok()?;
     // SAFETY: takes an integer.
     let a_second = u64::try_from(unsafe { libc::sysconf(libc::_SC_CLK_TCK) }).ok()?;
     ticks.checked_mul(1_000_000_000 / a_second.max(1))
 }
 
-/// Whether [`sleeps`] can tell anything.
+/// Checks whether [`sleeps`] can read the states of threads.
 ///
 /// # Errors
-/// What open(2) or read(2) says of /proc/self/task/TID/stat.
+/// Those of open(2) and read(2) on /proc/self/task/TID/stat.
 pub fn readable() -> io::Result<()> {
     state(this_tid()).map(|_| ())
 }
 
 fn state(tid: Tid) -> io::Result<u8> {
     use std::io::Write;
-    // No allocation: this is called in a loop, and by threads that must not block on an allocator's
-    // lock.
+    // No allocation: this is called in a loop, and by threads that must not block on the
+    // allocator's lock.
     let mut path = [0u8; 48];
     write!(&mut path[..], "/proc/self/task/{tid}/stat\0")?;
-    // SAFETY: a string that ends in a 0.
+    // SAFETY: the path is NUL-terminated.
     let fd = unsafe { libc::open(path.as_ptr().cast(), libc::O_RDONLY | libc::O_CLOEXEC) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
     let mut text = [0u8; 96];
-    // SAFETY: `text` is as long as it says.
+    // SAFETY: `text` is live and as long as the size argument.
     let n = unsafe { libc::read(fd, text.as_mut_ptr().cast(), text.len()) };
     let read = usize::try_from(n).map_err(|_| io::Error::last_os_error());
-    // SAFETY: opened above, known to nobody else.
+    // SAFETY: opened above, and not shared.
     unsafe { libc::close(fd) };
     state_in(&text[..read?]).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
@@ -112,15 +114,15 @@ fn state(tid: Tid) -> io::Result<u8> {
 pub struct WaitSite {
     /// The kernel function, from /proc/PID/wchan.
     pub function: String,
-    /// The number of the system call, from /proc/PID/syscall. Empty if that is not readable.
+    /// The number of the system call, from /proc/PID/syscall. Empty if that file is not readable.
     pub call: String,
-    /// Whether it waits in futex(2) without a timeout.
+    /// Whether the thread waits in futex(2) without a timeout.
     pub is_endless: bool,
 }
 
 impl WaitSite {
-    /// The place of thread `tid` of this process; `None` if it does not sleep. Blocks the kernel
-    /// thread while it reads /proc.
+    /// Returns the place where thread `tid` of this process sleeps, or `None` if it does not sleep.
+    /// Blocks the kernel thread while it reads /proc.
     #[must_use]
     pub fn of(tid: Tid) -> Option<WaitSite> {
         if !is_asleep(tid) {
@@ -148,25 +150,25 @@ impl fmt::Display for WaitSite {
     }
 }
 
-/// The third field of /proc/PID/stat. The second, a name in parentheses, may hold anything, a `)`
-/// too; so may nothing behind it.
+/// Returns the third field of /proc/PID/stat. The second one, a name in parentheses, may contain
+/// any character, including `)`. No later field contains one.
 fn state_in(text: &[u8]) -> Option<u8> {
     let name_ends = text.iter().rposition(|b| *b == b')')?;
     text.get(name_ends + 2).copied()
 }
 
-/// What a [`Watch`] is told of a slot at each look.
+/// The state of a slot that [`Watch::look`] receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WatchedThread {
     /// Whether a claim of the slot may succeed ([`Slot::is_open`](crate::Slot::is_open)).
     pub open: bool,
-    /// The kernel thread that carries the VP.
+    /// The ID of the kernel thread that carries the VP.
     pub tid: Tid,
 }
 
-/// The answers that a [`Watch`] needs: [`ProcProbe`], or a fake in tests.
+/// The clocks and states that a [`Watch`] reads: [`ProcProbe`], or a fake in tests.
 pub trait ThreadProbe {
-    /// In ns, monotonic.
+    /// Returns the time in nanoseconds, monotonic.
     fn now(&mut self) -> u64;
     /// As [`CpuClock::read`].
     fn cpu_time(&mut self, tid: Tid) -> Option<u64>;
@@ -174,14 +176,14 @@ pub trait ThreadProbe {
     fn sleeps(&mut self, tid: Tid) -> bool;
 }
 
-/// The kernel's answers about the kernel threads of this process.
+/// Reads the clocks and states of the kernel threads of this process.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProcProbe;
 
 impl ThreadProbe for ProcProbe {
     fn now(&mut self) -> u64 {
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: a timespec to be written. Cannot fail.
+        // SAFETY: a live timespec to be written. Cannot fail.
         unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
         time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
     }
@@ -193,45 +195,46 @@ impl ThreadProbe for ProcProbe {
     }
 }
 
-/// Finds those that sleep with an open slot, by looking at all of them again and again. It does not
+/// Finds the kernel threads that sleep with an open slot, by repeated looks at all slots. Does not
 /// wait by itself.
 #[derive(Debug, Default)]
 pub struct Watch {
-    /// Per slot: the thread that stood there at the last look, if it was open, and its CPU time
-    /// then.
+    /// By slot: the thread that occupied it at the last look, if the slot was open, and its CPU
+    /// time then.
     seen: Vec<Option<(Tid, u64)>>,
-    /// When that was.
+    /// The time of the last look.
     at: u64,
     period: Duration,
-    /// Looks since one was found asleep.
+    /// The number of looks since a sleeper was found.
     calm: u32,
 }
 
 impl Watch {
-    /// Until the next look while blocks are frequent.
+    /// The time until the next look while blocks are frequent.
     pub const PERIOD: Duration = Duration::from_micros(100);
-    /// Until the next look while there are none, at most: a thread that wakes every 100 us takes a
-    /// quarter of a core on a virtual machine.
+    /// The longest time until the next look while there are no blocks. A thread that wakes every
+    /// 100 us takes a quarter of a core on a virtual machine.
     pub const LONGEST: Duration = Duration::from_micros(1600);
-    /// After so many looks that found nothing, blocks are no longer frequent.
+    /// The number of looks without a sleeper after which blocks are no longer frequent.
     const CALM: u32 = 64;
 
-    /// Of nothing yet.
+    /// Creates a watch that has seen no slot.
     pub const fn new() -> Watch {
         Watch { seen: Vec::new(), at: 0, period: Watch::PERIOD, calm: 0 }
     }
 
-    /// One look: calls `asleep` with the index of each slot that is open and whose kernel thread
-    /// ran for less than half of the time since the last look, and sleeps now; again at every look
-    /// as long as that stays so. The result: how long to wait before the next one.
+    /// Takes one look at all slots. Considers the open slots whose kernel thread ran for less than
+    /// half of the time since the last look. Calls `asleep` with the index of each of them whose
+    /// thread sleeps now. Repeats the call at every look while that holds. Returns the time to wait
+    /// until the next look.
     ///
-    /// Costs one [`ThreadProbe::cpu_time`] for each open slot, one [`ThreadProbe::sleeps`] for each
-    /// of these that ran so little. Asleep is told at the second look at the earliest. Not only
-    /// where nothing ran at all: one that wakes again and again for a moment would keep its virtual
-    /// processor for ever.
+    /// Costs one [`ThreadProbe::cpu_time`] for each open slot, and one [`ThreadProbe::sleeps`] for
+    /// each thread that ran so little. A sleeper is reported at its second look at the earliest. A
+    /// thread need not have been idle for the whole interval. Otherwise a thread that wakes again
+    /// and again for a moment would keep its virtual processor for ever.
     ///
-    /// Slots may come and go between two looks, and stand elsewhere: one that was not there the
-    /// last time is only remembered.
+    /// Slots may appear, vanish and change their index between two looks. A slot with a new thread
+    /// is only recorded.
     pub fn look(
         &mut self,
         slots: &[WatchedThread],
@@ -247,7 +250,7 @@ impl Watch {
             if !slot.open {
                 continue;
             }
-            // One that has ended has no clock, and nothing is told of it.
+            // A thread that has ended has no clock, and is not reported.
             let Some(time) = probe.cpu_time(slot.tid) else { continue };
             *seen = Some((slot.tid, time));
             let ran_little = before

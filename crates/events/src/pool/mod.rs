@@ -3,13 +3,13 @@
 //! - `state`: what the pool's threads share: the list of ready VPs, the timekeeper's state,
 //!   records.
 //! - `interface`: the kernel's half, a kernel thread, and the user scheduler's side (P0, 3.1).
-//! - `observe`: counters, samples, and what a waiter can find out about its VP.
+//! - `observe`: counters, samples, and whether a waiter's VP can still come.
 //! - `requests`: calls of the user scheduler, and the supervision of it.
-//! - `spare`: a kernel thread without a VP: its life, what it polls, how it claims a sleeper's VP.
+//! - `spare`: a kernel thread without a VP: its life, its polls, and its claim of a sleeper's VP.
 //! - [`trap`]: the signal handlers.
 //!
-//! Reports of an event source flow in, calls of the user scheduler flow out. The room uses
-//! `watchdog` (its state), `preempt`, `source`, `linux`, `handoff` and `report`.
+//! Reports of an event source flow into the pool, calls of the user scheduler flow out. The room
+//! uses `watchdog` (its state), `preempt`, `source`, `linux`, `handoff` and `report`.
 
 mod interface;
 mod observe;

@@ -1,27 +1,30 @@
-//! *Preempted* and *Changed* where the running microprocess does not look: the kernel thread is
-//! interrupted in user mode.
+//! Doorbell: interrupts a kernel thread in user mode to deliver *Preempted* and *Changed*.
 //!
-//! [`Kernel::raise`](crate::Kernel::raise) sets a bit in the carrier's slot, which is enough for
-//! one that enters the user scheduler soon, and rings its *doorbell*:
+//! [`Kernel::raise`](crate::Kernel::raise) sets a bit in the carrier's slot. That suffices for a
+//! carrier that enters the user scheduler soon. For any other, `raise` also rings the carrier's
+//! *doorbell*, by one of these means:
 //!
 //! - **clock**: a task-clock perf event (`sigtrap`), armed for one overflow by
-//!   `PERF_EVENT_IOC_REFRESH`. Ten microseconds of the kernel thread's own time later it overflows,
-//!   and the trap comes in user mode only: after a system call, not within, so no call ends early
-//!   (measured: 0 of 2,756).
-//! - **signal**: `rt_tgsigqueueinfo(2)`, where perf refuses. It interrupts system calls:
-//!   SA_RESTART lets most go on, but not epoll_wait, nanosleep and the like (EINTR), nor a write
-//!   that has moved some bytes (short).
-//! - **off**: the bit alone, seen at switch points. With event source `off` always: one that is
-//!   preempted holding a lock would hold up its virtual processor for ever, since nobody is told
-//!   that the next one waits for the lock.
+//!   `PERF_EVENT_IOC_REFRESH` (perf_event_open(2)). It overflows after ten microseconds of the
+//!   kernel thread's own CPU time. The trap is delivered only in user mode, after a system call
+//!   instead of during it, so no call ends early (measured: 0 of 2,756).
+//! - **signal**: `rt_tgsigqueueinfo(2)`, where the kernel refuses perf events. The signal
+//!   interrupts system calls. SA_RESTART restarts most of them, but epoll_wait, nanosleep and
+//!   others end with EINTR (signal(7)), and a write that has transferred some bytes returns a short
+//!   count.
+//! - **off**: only the bit, which is checked at switch points. Always used with the event source
+//!   `off`. Without events, a microprocess that is preempted while it holds a lock would hold up
+//!   its virtual processor for ever. No event would report that the next microprocess waits for
+//!   that lock.
 //!
-//! The handler asks the user scheduler
+//! The signal handler calls the user scheduler
 //! ([`UserScheduler::interrupted`](crate::sched::UserScheduler::interrupted)), which may inject a
-//! call into what was interrupted. Not everywhere: then the clock is armed again, a few times, and
-//! later by the timekeeper ([`UserScheduler::tick`](crate::sched::UserScheduler::tick)).
+//! call into the interrupted code. If no call can be injected at this instruction, the handler
+//! rearms the clock a few times. After that, the timekeeper
+//! ([`UserScheduler::tick`](crate::sched::UserScheduler::tick)) rings again.
 //!
-//! A kernel thread gets its clock when it is preempted for the first time: most never are, and each
-//! costs a descriptor.
+//! A kernel thread gets its clock when it is preempted for the first time. Most threads never are,
+//! and each clock costs a descriptor.
 
 use std::fmt;
 use std::io;
@@ -37,45 +40,46 @@ use crate::report::stderr_signal_safe::print_signal_safe;
 use crate::report::unavailable::Unavailable;
 use crate::source::Kind;
 
-/// `si_perf_data` of our preemption traps, `si_value` of our preemption signals.
+/// The `si_perf_data` of our preemption traps, and the `si_value` of our preemption signals.
 pub const DOORBELL: u64 = 0x4b55_4d49_4245_4c4c;
-/// The least that the kernel takes for a clock of its own timer (kernel/events/core.c,
-/// `perf_swevent_start_hrtimer`), nanoseconds.
+/// The shortest period that the kernel accepts for a clock, in nanoseconds (kernel/events/core.c,
+/// `perf_swevent_start_hrtimer`).
 const PERIOD: u64 = 10_000;
-/// The same of a clock that excludes the kernel. Its timer goes on until it finds user mode, every
-/// ten microseconds; where an interruption costs as much (it does on virtual machines) a kernel
-/// thread that is on its way through the kernel then gets nowhere, for seconds.
+/// The period of a clock that excludes the kernel, in nanoseconds. The timer of such a clock
+/// expires again and again until it finds the thread in user mode. On a virtual machine an
+/// interrupt may take 10 us. With a period as short as that, a thread that runs in the kernel makes
+/// no progress for seconds.
 const PERIOD_IN_USER_MODE: u64 = 50_000;
-/// No clock yet.
+/// In `Doorbells::clocks`: the thread has no clock yet.
 const NONE: i32 = -1;
 
-/// How a kernel thread is interrupted.
+/// The means of interrupting a kernel thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Means {
     /// A perf event of the task clock.
     Clock,
-    /// A signal, of this number.
+    /// The signal of this number.
     Signal(i32),
-    /// Not at all.
+    /// None.
     Off,
 }
 
-/// The preemption signal where nobody says otherwise: ignored by default, and hardly used (Go took
-/// it for the same reasons).
+/// The default preemption signal, SIGURG. Its default action is to be ignored, and few programs use
+/// it. Go's runtime uses it for the same reasons (runtime/signal_unix.go).
 pub const DEFAULT_SIGNAL: i32 = kumihimo_config::DEFAULT_PREEMPT_SIGNAL;
 
 impl Means {
-    /// `clock`, `off`, `signal`, or `signal=N` with the number of a signal.
+    /// Parses `clock`, `off`, `signal`, or `signal=N` with the number of a signal.
     ///
     /// # Errors
-    /// What is wanted instead.
+    /// The text and the allowed values, if `text` is none of these.
     pub fn from_name(text: &str) -> Result<Means, String> {
         let asked = kumihimo_config::Preempt::parse(text).map(Means::from);
         asked.ok_or_else(|| format!("{text:?}: expected {}", kumihimo_config::Preempt::ALLOWED))
     }
 }
 
-/// As `KUMI_PREEMPT` asks.
+/// Converts the value of `KUMI_PREEMPT`.
 impl From<kumihimo_config::Preempt> for Means {
     fn from(asked: kumihimo_config::Preempt) -> Means {
         match asked {
@@ -96,29 +100,29 @@ impl fmt::Display for Means {
     }
 }
 
-/// Tries a clock on the calling kernel thread.
+/// Opens a clock on the calling kernel thread and closes it again.
 ///
 /// # Errors
-/// Why there is none, and what would allow it.
+/// The reason why the kernel refuses a clock, and the setting that would allow it.
 pub fn probe() -> Result<(), Unavailable> {
     clock(0, ClockScope::UserMode).map(drop).map_err(|e| {
         Unavailable::new(
             format!("perf_event_open of a task clock with sigtrap: {e}"),
-            "Linux 5.13 or later and sysctl kernel.perf_event_paranoid=2 (or CAP_PERFMON); until then a signal preempts, which may \
+            "Linux 5.13 or later and sysctl kernel.perf_event_paranoid=2 (or CAP_PERFMON); until then preemption uses a signal, which may \
              interrupt system calls",
         )
     })
 }
 
-/// The means of preemption that a runtime with event source `source` uses, where `wanted` was asked
-/// for, and why there is none if it is `off`.
+/// Chooses the means of preemption of a runtime with event source `source`; `wanted` is the
+/// requested one. Also returns the reason if the means is `off`.
 ///
 /// # Errors
-/// `Unsupported`: a clock was asked for, and [`probe`] refuses it.
+/// `Unsupported` if a clock was requested and [`probe`] fails.
 pub fn choose(wanted: Option<Means>, source: Kind) -> io::Result<(Means, Option<&'static str>)> {
     Ok(match wanted {
         _ if source == Kind::Off => {
-            (Means::Off, Some("the event source is off, and preemption with it"))
+            (Means::Off, Some("the event source is off, which disables preemption"))
         }
         Some(Means::Clock) => {
             probe().map_err(|refused| {
@@ -131,7 +135,7 @@ pub fn choose(wanted: Option<Means>, source: Kind) -> io::Result<(Means, Option<
         }
         Some(Means::Off) => (Means::Off, Some("KUMI_PREEMPT=off")),
         Some(means) => (means, None),
-        // A debugger stops at each trap, and at each signal.
+        // A debugger would stop at each trap and at each signal.
         None if is_debugged() => (Means::Off, Some("a debugger is attached")),
         None if probe().is_ok() => (Means::Clock, None),
         None => (Means::Signal(DEFAULT_SIGNAL), None),
@@ -141,9 +145,10 @@ pub fn choose(wanted: Option<Means>, source: Kind) -> io::Result<(Means, Option<
 /// The CPU time that a clock counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ClockScope {
-    /// At once, wherever its kernel thread is. Refused to the unprivileged where
-    /// kernel.perf_event_paranoid is 2 or more.
+    /// Time in user mode and in the kernel. Unprivileged processes may use it only if
+    /// kernel.perf_event_paranoid is below 2.
     Everywhere,
+    /// Time in user mode.
     UserMode,
 }
 
@@ -156,18 +161,18 @@ impl ClockScope {
     }
 }
 
-/// The doorbells of a kernel's kernel threads.
+/// The doorbells of the pool's kernel threads.
 #[derive(Debug)]
 pub(crate) struct Doorbells {
     means: Means,
     handlers: Handlers,
     scope: ClockScope,
-    /// By slot: the descriptor of its clock.
+    /// By slot: the descriptor of its clock, or [`NONE`].
     clocks: Box<[AtomicI32]>,
     /// By slot: whether interruptions are disabled, because the thread is in execve(2), whose new
     /// program has no handler.
     disabled: Box<[AtomicBool]>,
-    /// Held while a doorbell is rung or closed: the kernel thread is alive meanwhile and owns the
+    /// Held while a doorbell is rung or closed: meanwhile the kernel thread exists and owns the
     /// descriptor.
     ring_lock: Mutex<()>,
     pub(crate) rung: AtomicU64,
@@ -176,8 +181,8 @@ pub(crate) struct Doorbells {
 }
 
 impl Doorbells {
-    /// For slots 1 to `slots`, beside an event source of `kind`; `wanted`, or the best there is.
-    /// Installs one of `handlers`.
+    /// Creates the doorbells of slots 1 to `slots`, beside an event source of `kind`. Uses the
+    /// means `wanted`, or the best available one, and installs the handler for it.
     pub(crate) fn open(
         wanted: Option<Means>,
         kind: Kind,
@@ -210,7 +215,7 @@ impl Doorbells {
     }
 
     /// Interrupts the kernel thread of slot `index` soon, if it runs in user mode. Takes a lock:
-    /// masked, or in a handler that has interrupted no holder of it.
+    /// the caller is masked, or is a handler that has not interrupted a holder of this lock.
     pub(crate) fn ring(&self, index: u32, slot: &Slot) {
         if self.means == Means::Off {
             return;
@@ -221,7 +226,7 @@ impl Doorbells {
             return;
         }
         let done = match self.means {
-            // The application would get it.
+            // Without our handler, the application would receive the signal.
             _ if !self.has_handler() || self.is_disabled(index) => {
                 Err(io::ErrorKind::Unsupported.into())
             }
@@ -229,13 +234,15 @@ impl Doorbells {
             Means::Signal(signal) => send(signal, tid, DOORBELL),
             Means::Off => Ok(()),
         };
-        // Without (no descriptor left, say) it is preempted at its next switch point.
+        // On failure (no descriptor is left, for example), the thread is preempted at its next
+        // switch point.
         let count = if done.is_ok() { &self.rung } else { &self.failed };
         count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Sends kernel thread `tid`, if `slot` is still its own, the signal that preempts where
-    /// signals do, with another `value`. For [`crate::thread_sampler`].
+    /// Sends the preemption signal with `value` to kernel thread `tid`, if `slot` still belongs to
+    /// that thread. If the means is no signal, sends the default one. For
+    /// [`crate::thread_sampler`].
     pub(crate) fn send_to(&self, slot: &Slot, tid: i32, value: u64) -> io::Result<()> {
         let signal = if let Means::Signal(signal) = self.means { signal } else { DEFAULT_SIGNAL };
         signal_handler::install(signal, self.handlers.signal)?;
@@ -246,7 +253,7 @@ impl Doorbells {
         send(signal, tid, value)
     }
 
-    /// Whether our handler is in place.
+    /// Returns whether our handler is installed, and reports once that it was replaced.
     fn has_handler(&self) -> bool {
         let ours = match self.means {
             Means::Clock => signal_handler::is_installed(libc::SIGTRAP),
@@ -257,7 +264,7 @@ impl Doorbells {
             let (means, sigtrap) =
                 (self.means, if self.means == Means::Clock { ", SIGTRAP" } else { "" });
             print_signal_safe(format_args!(
-                "kumihimo: the signal that preempts ({means}{sigtrap}) was given another handler after the runtime started: microprocesses give way at \
+                "kumihimo: the preemption signal ({means}{sigtrap}) was given another handler after the runtime started: microprocesses give way at \
                  switch points only; install such a handler before, and it gets its own signals, or choose another (KUMI_PREEMPT=signal=N)\n"
             ));
         }
@@ -271,27 +278,27 @@ impl Doorbells {
             return Ok(fd);
         }
         let fd = clock(tid, self.scope)?.into_raw_fd();
-        // Release: the handler on that kernel thread uses it.
+        // Release: the handler on that kernel thread reads it.
         place.store(fd, Ordering::Release);
         Ok(fd)
     }
 
-    /// Rings once `nanoseconds` of the thread's own CPU time have passed. Called by the kernel
+    /// Rings the doorbell after `nanoseconds` of the thread's own CPU time. Called by the kernel
     /// thread of slot `index` itself. Takes a lock, as [`ring`](Doorbells::ring) does.
     pub(crate) fn ring_after(&self, index: u32, slot: &Slot, nanoseconds: u64) {
         if self.means != Means::Clock || !self.has_handler() || self.is_disabled(index) {
             return;
         }
         let _alive = self.ring_lock.lock().unwrap_or_else(PoisonError::into_inner);
-        // Without a clock the timekeeper rings.
+        // On failure, only the timekeeper rings.
         let _ = self.clock_of(index, slot.tid.load(Ordering::Relaxed) as i32).and_then(|fd| {
             set_period(fd, nanoseconds)?;
             arm(fd)
         });
     }
 
-    /// Rings once more after `nanoseconds`. Returns false if there is no clock. Called by the
-    /// kernel thread of slot `index` itself. Async-signal-safe.
+    /// Rearms the clock to ring after `nanoseconds`. Returns false if there is no clock. Called by
+    /// the kernel thread of slot `index` itself. Async-signal-safe.
     pub(crate) fn rearm_after(&self, index: u32, nanoseconds: u64) -> bool {
         let fd = self.clocks.get(index as usize).map_or(NONE, |fd| fd.load(Ordering::Acquire));
         fd != NONE
@@ -313,7 +320,7 @@ impl Doorbells {
     }
 
     /// Disables or enables interruptions of the kernel thread of slot `index`, which calls this
-    /// itself. A doorbell that rang before is delivered when this returns. Takes a lock, as
+    /// itself. An earlier ring has been delivered when this returns. Takes a lock, as
     /// [`ring`](Doorbells::ring) does.
     pub(crate) fn set_disabled(&self, index: u32, is: bool) {
         let _ringing = self.ring_lock.lock().unwrap_or_else(PoisonError::into_inner);
@@ -324,8 +331,9 @@ impl Doorbells {
         }
     }
 
-    /// By the kernel thread of slot `index`, which will be without a VP for long: it has no clock
-    /// any more. While somebody rings it keeps it: false. Async-signal-safe.
+    /// Closes the clock of the kernel thread of slot `index`, which will have no VP for long.
+    /// Returns false and keeps the clock while another thread rings a doorbell. Called by that
+    /// kernel thread. Async-signal-safe.
     pub(crate) fn close(&self, index: u32) -> bool {
         if self.clocks.get(index as usize).is_none_or(|fd| fd.load(Ordering::Relaxed) == NONE) {
             return true;
@@ -339,16 +347,17 @@ impl Doorbells {
         let fd =
             self.clocks.get(index as usize).map_or(NONE, |fd| fd.swap(NONE, Ordering::Relaxed));
         if fd != NONE {
-            // Closed it may live on: a child of fork(2) has it, until it runs another program.
+            // Disarm first: the event outlives this descriptor in a child of fork(2) that has
+            // inherited it, until the child's execve(2).
             disarm(fd);
-            // SAFETY: ours, and unused: a ringing thread holds the lock, and the handler runs on
-            // this kernel thread.
+            // SAFETY: the descriptor belongs to this slot and is unused: a ringing thread holds the
+            // lock, and the handler runs on this kernel thread.
             drop(unsafe { OwnedFd::from_raw_fd(fd) });
         }
     }
 
-    /// Retires the doorbell of the kernel thread of slot `index`, which calls this at its end: no
-    /// other thread rings it any more, or takes its thread ID for that of a carrier.
+    /// Retires the doorbell of the kernel thread of slot `index`, which calls this at its end.
+    /// Afterwards no other thread rings it, or mistakes its thread ID for that of a carrier.
     pub(crate) fn retire(&self, index: u32, slot: &Slot) {
         let _alive = self.ring_lock.lock().unwrap_or_else(PoisonError::into_inner);
         slot.tid.store(0, Ordering::Relaxed);
@@ -361,15 +370,16 @@ impl Drop for Doorbells {
         for fd in &self.clocks {
             let fd = fd.load(Ordering::Relaxed);
             if fd != NONE {
-                // Left open: its kernel thread never came back to end it, and with a trap that
-                // waits for that the last close(2) would, too (`perf_pending_task_sync`).
+                // The descriptor stays open: its kernel thread has not ended and closed it. While a
+                // trap is pending for that thread, the last close(2) would wait for the thread
+                // (kernel/events/core.c, `perf_pending_task_sync`).
                 disarm(fd);
             }
         }
     }
 }
 
-/// A clock of kernel thread `tid` (0: the caller), not armed.
+/// Opens a clock of kernel thread `tid` (0: the caller), unarmed.
 fn clock(tid: i32, scope: ClockScope) -> io::Result<OwnedFd> {
     let excluded = if scope == ClockScope::UserMode { perf_event::EXCLUDE_KERNEL } else { 0 };
     perf_event::open(
@@ -388,7 +398,7 @@ fn clock(tid: i32, scope: ClockScope) -> io::Result<OwnedFd> {
     )
 }
 
-/// For one overflow.
+/// Arms a clock for one overflow.
 fn arm(fd: i32) -> io::Result<()> {
     const PERF_EVENT_IOC_REFRESH: libc::Ioctl = 0x2402;
     // SAFETY: this request takes an integer.
@@ -399,7 +409,7 @@ fn arm(fd: i32) -> io::Result<()> {
     }
 }
 
-/// Not to ring any more. What has rung already is told when the system call returns.
+/// Disarms a clock. An overflow that has already occurred is reported when the system call returns.
 fn disarm(fd: i32) {
     const PERF_EVENT_IOC_DISABLE: libc::Ioctl = 0x2401;
     // SAFETY: this request takes an integer.
@@ -415,9 +425,9 @@ fn set_period(fd: i32, nanoseconds: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// To a kernel thread of this process, marked as ours.
+/// Sends `signal` with `value` to kernel thread `tid` of this process.
 fn send(signal: i32, tid: i32, value: u64) -> io::Result<()> {
-    // siginfo_t as rt_sigqueueinfo(2) wants it: si_signo, si_errno, si_code, si_pid, si_uid,
+    // siginfo_t as rt_sigqueueinfo(2) expects it: si_signo, si_errno, si_code, si_pid, si_uid,
     // si_value.
     #[repr(C)]
     struct Info {
@@ -431,7 +441,7 @@ fn send(signal: i32, tid: i32, value: u64) -> io::Result<()> {
         rest: [u64; 12],
     }
     const { assert!(size_of::<Info>() == 128) };
-    // SAFETY: these take nothing and cannot fail.
+    // SAFETY: these calls take no arguments and cannot fail.
     let (pid, uid) = unsafe { (libc::getpid(), libc::getuid()) };
     let info =
         Info { signal, errno: 0, code: libc::SI_QUEUE, pad: 0, pid, uid, value, rest: [0; 12] };

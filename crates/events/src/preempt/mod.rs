@@ -5,7 +5,7 @@
 //! - `signal_handler`: installs handlers beside the application's.
 //! - [`thread_sampler`]: copies the stack of an interrupted thread.
 //!
-//! A caller rings a doorbell; the signal handler (`pool::trap`) runs on the interrupted thread and
+//! A caller rings a doorbell. The signal handler (`pool::trap`) runs on the interrupted thread and
 //! calls the user scheduler. The room uses `source`, `linux`, `handoff` and `report`.
 
 pub mod doorbell;

@@ -1,6 +1,8 @@
-//! Installs signal handlers beside those of the application, and decides on interrupted calls.
+//! Installs signal handlers beside those of the application, and makes interrupted system calls
+//! fail.
 //!
-//! The handlers themselves stand above (`pool::trap`) and are registered here, one for each signal.
+//! The handlers themselves belong to a higher room (`pool::trap`), which passes them to
+//! [`install`].
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +13,8 @@ use kumihimo_arch::interrupted;
 /// Signals are numbered 1 to 64.
 const SIGNALS: usize = 65;
 
-/// What the application had installed for a signal, for those that are not ours: handler and flags.
+/// The application's previous action for each signal, as handler and flags. It receives the signals
+/// that are not ours.
 static PREVIOUS: [[AtomicUsize; 2]; SIGNALS] =
     [const { [AtomicUsize::new(libc::SIG_DFL), AtomicUsize::new(0)] }; SIGNALS];
 
@@ -31,20 +34,20 @@ pub(crate) type Handler = extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_
 
 static INSTALLED: Mutex<u64> = Mutex::new(0);
 
-/// Installs `handler` for `signal`, once a process, beside an earlier handler of the application's,
-/// which gets the signals that are not ours.
+/// Installs `handler` for `signal`, once in a process. An earlier handler of the application
+/// receives the signals that are not ours.
 ///
 /// # Errors
-/// What sigaction(2) says.
+/// Those of sigaction(2).
 pub(crate) fn install(signal: i32, handler: Handler) -> io::Result<()> {
     let mut installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
     if *installed >> (signal - 1) & 1 == 1 {
         return Ok(());
     }
     let action = action(handler as *const () as usize, discarded_signals());
-    // Before sigaction: a thread that finds this handler knows it as ours.
+    // Before sigaction: a thread that finds this handler installed must recognise it as ours.
     OURS[signal as usize].store(handler as *const () as usize, Ordering::Relaxed);
-    // SAFETY: zeroed like `action`.
+    // SAFETY: all zeros is a valid sigaction.
     let mut previous: libc::sigaction = unsafe { std::mem::zeroed() };
     // SAFETY: two live actions; the handler is async-signal-safe.
     if unsafe { libc::sigaction(signal, &action, &mut previous) } != 0 {
@@ -54,38 +57,41 @@ pub(crate) fn install(signal: i32, handler: Handler) -> io::Result<()> {
     place[0].store(previous.sa_sigaction, Ordering::Relaxed);
     place[1].store(previous.sa_flags as usize, Ordering::Relaxed);
     *installed |= 1 << (signal - 1);
-    // The kernel does not discard this signal any more: the other handlers block it, so that a
-    // sample request is answered by the code that they interrupted.
+    // The kernel no longer discards this signal, so our other handlers must block it from now on.
+    // Otherwise a sample request would interrupt such a handler instead of the code below it.
     update_masks(*installed, discarded_signals());
     Ok(())
 }
 
-/// How the kernel is to call `handler`; the signals of `open` (bit n-1 is signal n) are not held
-/// back meanwhile.
+/// Returns the action that calls `handler`. While the handler runs, all signals are blocked except
+/// faults and the signals of `open` (bit n-1 is signal n).
 fn action(handler: usize, open: u64) -> libc::sigaction {
     // SAFETY: all zeros is a valid sigaction.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = handler;
-    // On the alternate stack: the microprocess's own may be nearly full. SA_RESTART for calls that
-    // another signal interrupts meanwhile.
+    // The handler runs on the alternate stack, since the microprocess's own may be nearly full.
+    // SA_RESTART: for system calls that another signal interrupts at the same time.
     action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
-    // SAFETY: a live set. All, but for the C library's own two (set*id waits for every kernel
-    // thread), ...
+    // SAFETY: a live set. sigfillset leaves out the C library's two internal signals (nptl(7)):
+    // set*id(2) waits until every kernel thread has handled one of them.
     unsafe { libc::sigfillset(&mut action.sa_mask) };
-    // ... for faults, which would be no reports otherwise, ...
+    // A blocked fault would end the process without a report. For the signals of `open`, see
+    // `discarded_signals`.
     let faults = [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGABRT];
     let open = IGNORED_BY_DEFAULT.into_iter().filter(|signal| open >> (signal - 1) & 1 == 1);
     for signal in faults.into_iter().chain(open) {
-        // SAFETY: as above. ... and for what nobody handles.
+        // SAFETY: a live set.
         unsafe { libc::sigdelset(&mut action.sa_mask, signal) };
     }
     action
 }
 
-/// Signals that nobody handles and that do nothing: the kernel drops them, but not while they are
-/// held back. Then it looks for another kernel thread that takes them, and whichever it finds has
-/// its system call interrupted: EINTR, for no reason that the program could know of (seen with
-/// SIGCHLD).
+/// Returns the signals that have no handler and no effect, as a mask.
+///
+/// The kernel discards such a signal when it is sent, unless the receiving thread blocks it
+/// (kernel/signal.c, `sig_ignored`). If it is blocked, the kernel wakes another thread to take it.
+/// The system call of that thread ends with EINTR, for no cause that the program could find
+/// (observed with SIGCHLD).
 fn discarded_signals() -> u64 {
     let is_dropped = |signal: i32| {
         // SAFETY: all zeros is a valid sigaction.
@@ -115,8 +121,8 @@ pub(crate) fn update_signal_masks() {
     update_masks(installed, open);
 }
 
-/// Our handlers, as far as they are installed, hold back what is handled by now, and no more what
-/// is not.
+/// Updates the masks of our installed handlers: of the signals ignored by default, they block those
+/// that now have a handler, and no others.
 fn update_masks(installed: u64, open: u64) {
     for signal in (1..=64).filter(|signal| installed >> (signal - 1) & 1 == 1) {
         let handler = OURS[signal as usize].load(Ordering::Relaxed);
@@ -138,7 +144,7 @@ fn update_masks(installed: u64, open: u64) {
     }
 }
 
-/// Whether the handler of `signal` is (still) ours. About 100 ns.
+/// Returns whether the handler of `signal` is (still) ours. Takes about 100 ns.
 pub(crate) fn is_installed(signal: i32) -> bool {
     let ours = OURS[signal as usize].load(Ordering::Relaxed);
     // SAFETY: all zeros is a valid sigaction.
@@ -148,20 +154,22 @@ pub(crate) fn is_installed(signal: i32) -> bool {
     asked && ours != 0 && now.sa_sigaction == ours
 }
 
-/// See [`interrupted::restarts_call`].
+/// Returns whether the kernel is about to restart the interrupted system call: see
+/// [`interrupted::restarts_call`].
 pub(crate) fn restarts_call(context: *const libc::ucontext_t) -> bool {
     // SAFETY: the kernel's context of the running handler.
     unsafe { interrupted::restarts_call(context) }
 }
 
-/// A signal waits whose handler lets no call be made again, and the call that was interrupted is
-/// about to be: EINTR, as if ours were not there.
+/// Makes the interrupted system call fail with EINTR if the kernel is about to restart it although
+/// a pending signal has a handler without SA_RESTART. The call then ends as it would without our
+/// handler.
 ///
 /// # Safety
-/// In one of our handlers, with the context that the kernel gave it.
+/// Called in one of our handlers, with the context that the kernel passed to it.
 pub(crate) unsafe fn fail_restarted_call(context: *mut libc::ucontext_t) {
-    // SAFETY: the caller's promise. A call to be restarted was just made: one that crosses a page
-    // boundary counts as none.
+    // SAFETY: the caller guarantees the context. The instruction at a call that is about to be
+    // restarted is readable. A call instruction that crosses a page boundary is not recognised.
     if !unsafe { interrupted::is_at_call(context) } {
         return;
     }
@@ -171,7 +179,7 @@ pub(crate) unsafe fn fail_restarted_call(context: *mut libc::ucontext_t) {
     if unsafe { libc::sigpending(&mut waiting) } != 0 {
         return;
     }
-    // The lowest one is delivered first, and decides.
+    // The kernel delivers the lowest signal first, and the flags of its handler decide.
     for signal in 1..=libc::SIGRTMAX() {
         // SAFETY: two live sets.
         let comes = unsafe {
@@ -194,8 +202,10 @@ pub(crate) unsafe fn fail_restarted_call(context: *mut libc::ucontext_t) {
     }
 }
 
+/// Passes a signal that is not ours to the application's previous action.
+///
 /// # Safety
-/// In a handler of `signal`, with what the kernel gave it.
+/// Called in a handler of `signal`, with the arguments that the kernel passed to it.
 pub(crate) unsafe fn chain_to_previous(
     signal: i32,
     info: *mut libc::siginfo_t,
@@ -204,16 +214,16 @@ pub(crate) unsafe fn chain_to_previous(
     let previous = &PREVIOUS[signal as usize];
     let (handler, flags) =
         (previous[0].load(Ordering::Relaxed), previous[1].load(Ordering::Relaxed));
-    // What the kernel raises for an instruction (a breakpoint, a step) cannot be ignored: the
-    // kernel thread could not go on.
-    // SAFETY: the kernel's.
+    // A signal that the kernel raises for an instruction (a breakpoint, a step) cannot be ignored:
+    // the kernel thread could not continue.
+    // SAFETY: `info` is the kernel's.
     let is_fault = unsafe { (*info).si_code } > libc::SI_USER;
     match handler {
         libc::SIG_IGN if !is_fault => {}
         libc::SIG_DFL if IGNORED_BY_DEFAULT.contains(&signal) => {}
         libc::SIG_DFL | libc::SIG_IGN => {
-            // A breakpoint without a debugger: the process ends as it would without us, by the same
-            // signal.
+            // A breakpoint without a debugger: the process ends by the same signal as it would
+            // without our handler.
             // SAFETY: plain calls; the signal is delivered when the handler returns and
             // unblocks it.
             unsafe {

@@ -1,10 +1,14 @@
 //! Thread sampler: copies the registers and the stack of a running kernel thread in a signal
 //! handler.
 //!
-//! The watchdog ([`crate::watchdog`]) sends its suspects a signal, wherever they are. A system call
-//! that the signal interrupts is restarted (SA_RESTART), except those that never are (signal(7):
-//! epoll_wait, nanosleep), which end with EINTR. A dump of all threads rings the doorbell that
-//! preempts ([`crate::preempt`]), with its reach and its limits. The handler makes one system call
+//! The watchdog ([`crate::watchdog`]) sends a signal to a suspect thread, in user mode or in the
+//! kernel. A system call that the signal interrupts is restarted (SA_RESTART), except those that
+//! never are, such as epoll_wait and nanosleep, which end with EINTR (signal(7)). A dump of all
+//! threads rings the preemption doorbell ([`crate::preempt`]) instead, which reaches only threads
+//! in user mode.
+//!
+//! The handler makes one system call and takes no lock. The requesting thread unwinds the copy and
+//! resolves the symbols.
 //! and takes no lock. The requesting thread unwinds the copy and resolves the symbols.
 
 use std::cell::UnsafeCell;
@@ -16,16 +20,17 @@ use kumihimo_arch::interrupted;
 use kumihimo_backtrace::{From, Symbols, Trace, Walker};
 use rustix::thread::Timespec;
 
-/// The upper half of the value of our signals; the lower half is the number of the request.
+/// The upper half of the value of our signals. The lower half is the number of the request.
 const REQUEST_MARK: u64 = 0x4b55_4d4c << 32;
-/// Bytes of the stack that are copied, from the innermost frame on.
+/// The maximum number of bytes of the stack that are copied, from the innermost frame outwards.
 const MOST: usize = 64 << 10;
 /// The time after which a request to a thread that gets no core fails.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(2);
-/// The same for a request by doorbell: the thread may never return from the kernel.
+/// The timeout of a request by doorbell: the thread may never return from the kernel.
 const DOORBELL_TIMEOUT: Duration = Duration::from_millis(200);
-/// In `REQUEST`, beside its number: the handler writes, or has written.
+/// In `REQUEST`, beside its number: a handler is writing the sample.
 const WRITING: u64 = 1 << 40;
+/// In `REQUEST`, beside its number: the handler has written the sample.
 const WRITTEN: u64 = 1 << 41;
 
 /// The number of the open request; 0: none.
@@ -37,10 +42,10 @@ static DOORBELL_TARGET: AtomicI32 = AtomicI32::new(0);
 /// Written by the handler while the request is WRITING, and read by the requesting thread once it
 /// is WRITTEN.
 struct SampleBuffer(UnsafeCell<(Option<From>, usize, [u8; MOST])>);
-// SAFETY: handed over by REQUEST, which at most one handler turns to WRITING, and the asking
-// thread waits for WRITTEN, under the lock.
+// SAFETY: REQUEST hands the buffer over. At most one handler changes it to WRITING. The requesting
+// thread holds the lock and waits for WRITTEN.
 unsafe impl Sync for SampleBuffer {}
-/// Registers, the number of bytes of the stack, and the bytes.
+/// The registers, the number of bytes of the stack, and the bytes.
 static SAMPLE: SampleBuffer = SampleBuffer(UnsafeCell::new((None, 0, [0; MOST])));
 
 /// A copy of a kernel thread's stack.
@@ -50,7 +55,7 @@ pub struct StackSample {
     copy: Vec<u8>,
 }
 
-/// Whether a signal with this value is a request.
+/// Returns whether a signal with this value is a sample request.
 pub(crate) fn is_request(value: u64) -> bool {
     value >> 32 == REQUEST_MARK >> 32
 }
@@ -59,34 +64,34 @@ pub(crate) fn is_request(value: u64) -> bool {
 /// handler.
 ///
 /// # Safety
-/// `context` is what the kernel gave it.
+/// `context` is the context that the kernel passed to the running handler.
 pub(crate) unsafe fn record_on_doorbell(tid: i32, context: *const libc::ucontext_t) {
     if DOORBELL_TARGET.load(Ordering::Acquire) == tid {
         let number = REQUEST.load(Ordering::Acquire);
         if number != 0 && number & (WRITING | WRITTEN) == 0 {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees the context.
             unsafe { record(REQUEST_MARK | number, context) };
         }
     }
 }
 
-/// Records registers and stack. Called in the handler.
+/// Records the registers and the stack. Called in the handler.
 ///
 /// # Safety
-/// `context` is what the kernel gave the handler of a signal with this value.
+/// `context` is the context that the kernel passed to the handler of a signal with this value.
 pub(crate) unsafe fn record(value: u64, context: *const libc::ucontext_t) {
     let number = value & !REQUEST_MARK;
-    // Late: the request was withdrawn.
+    // Fails if the request was withdrawn before this signal was delivered.
     if REQUEST
         .compare_exchange(number, number | WRITING, Ordering::Acquire, Ordering::Relaxed)
         .is_err()
     {
         return;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the context.
     let at = unsafe { interrupted::position(context) };
     let stack_pointer = at.stack_pointer;
-    // SAFETY: this handler has turned the request to WRITING.
+    // SAFETY: this handler has changed the request to WRITING.
     let (from, length, bytes) = unsafe { &mut *SAMPLE.0.get() };
     *from = Some(From::Interrupted {
         stack_pointer,
@@ -97,11 +102,11 @@ pub(crate) unsafe fn record(value: u64, context: *const libc::ucontext_t) {
     REQUEST.store(number | WRITTEN, Ordering::Release);
 }
 
-/// Samples the kernel thread to which `send` sends its signal with the value given. Blocks for
+/// Samples the kernel thread to which `send` sends a signal with the given value. Blocks for
 /// `timeout` at most, or four times that while the handler writes.
 ///
 /// # Errors
-/// Why not.
+/// The reason why there is no sample.
 pub(crate) fn sample(
     timeout: Duration,
     send: impl Fn(u64) -> std::io::Result<()>,
@@ -109,7 +114,7 @@ pub(crate) fn sample(
     static ONE: Mutex<u64> = Mutex::new(0);
     let mut number = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     if REQUEST.load(Ordering::Acquire) != 0 {
-        return Err("an earlier sample request is still being answered".into());
+        return Err("an earlier sample request has not completed".into());
     }
     *number = (*number + 1) % (WRITING >> 8).min(u64::from(u32::MAX));
     let request = *number + 1;
@@ -129,8 +134,8 @@ pub(crate) fn sample(
             return stack.ok_or_else(|| "the sample is empty".into());
         }
         if since.elapsed() > timeout {
-            // A writing handler needs a core; else the request is withdrawn. A handler that never
-            // ends blocks all further requests.
+            // A handler that is writing needs a core; otherwise the request is withdrawn. A handler
+            // that never ends blocks all further requests.
             let is_withdrawn =
                 REQUEST.compare_exchange(request, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok();
             if is_withdrawn || since.elapsed() > timeout * 4 {
@@ -141,18 +146,18 @@ pub(crate) fn sample(
         while let Some(left) =
             again.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
         {
-            // Not std's, which never ends where signals come faster than the kernel's timer slack
-            // (nanosleep(2)).
+            // Not `std::thread::sleep`: it restarts after each signal, and never ends if signals
+            // arrive faster than the kernel's timer slack (nanosleep(2)).
             let _ = Timespec::try_from(left).map(|left| rustix::thread::nanosleep(&left));
         }
-        // Again: one that finds another of the same number on its way is dropped (signal(7),
-        // standard signals). Those too many find nothing asked.
+        // Send again: the kernel discards a standard signal if one of the same number is already
+        // pending (signal(7)). Surplus signals find no open request.
         let _ = send(REQUEST_MARK | request);
     }
 }
 
-/// As [`sample`], of a thread that runs in user mode, for a short time, one after the other.
-/// `target` is its thread ID if `send` rings its doorbell.
+/// As [`sample`], for a thread that runs in user mode, with a short timeout and one request at a
+/// time. `target` is the thread ID if `send` rings the thread's doorbell.
 pub(crate) fn sample_running(
     target: Option<i32>,
     send: impl Fn(u64) -> std::io::Result<()>,
@@ -168,25 +173,25 @@ pub(crate) fn sample_running(
 }
 
 impl StackSample {
-    /// The stack pointer: whose stack it is.
+    /// Returns the stack pointer, which identifies the stack.
     #[must_use]
     pub fn pointer(&self) -> usize {
         self.from.stack_pointer()
     }
 
-    /// Its backtrace.
+    /// Unwinds the copy and returns the backtrace.
     #[must_use]
     pub fn trace(&self, walker: &mut Walker) -> Trace {
         let mut trace = walker.walk_copy(self.from, &self.copy);
         if let (true, From::Interrupted { pc, .. }) = (trace.frames.is_empty(), self.from) {
-            // The tables do not lead on: at least that.
+            // The unwind tables do not cover this address: report at least the address.
             trace.frames.push(pc as u64);
         }
         trace
     }
 
-    /// Numbered lines, innermost first. Takes the dynamic linker's lock, and reads the debug
-    /// information of the files concerned.
+    /// Renders numbered lines, innermost frame first. Takes the dynamic linker's lock, and reads
+    /// the debug information of the files involved.
     pub(crate) fn render(&self) -> String {
         let mut walker = Walker::of_all_loaded();
         let trace = self.trace(&mut walker);

@@ -1,4 +1,5 @@
-//! Fatal errors: the shared page contradicts the kernel half's own records, and the process aborts.
+//! Fatal errors: the shared page contradicts the private records of the kernel's half, and the
+//! process aborts.
 //!
 //! A stray write of this process (with a pinned seat, of another process of the same user) may make
 //! two kernel threads carry one VP. Where a VP changes hands, the page is compared with records in
@@ -18,7 +19,7 @@ pub(crate) fn fatal(what: fmt::Arguments<'_>) -> ! {
         panic!("kumihimo: the shared page is corrupt: {what}");
     }
     print_signal_safe(format_args!(
-        "kumihimo: the shared page is corrupt: {what}; something in this process, or another of the same user, wrote into it\n"
+        "kumihimo: the shared page is corrupt: {what}; this process, or another one of the same user, has overwritten it\n"
     ));
     // SAFETY: takes nothing.
     unsafe { libc::abort() }
@@ -30,11 +31,11 @@ pub(crate) fn fatal(what: fmt::Arguments<'_>) -> ! {
 pub(crate) struct BoundedBackoff(u32);
 
 impl BoundedBackoff {
-    /// Sleeps of a millisecond before the wait fails. While the whole process is stopped, at most
-    /// one of them passes.
+    /// The number of sleeps of a millisecond before the wait fails. While the whole process is
+    /// stopped, at most one of them ends.
     const NAPS: u32 = 5000;
     const SPINS: u32 = 1000;
-    /// The same bound, for a thread that polls.
+    /// The same bound in nanoseconds, for a thread that polls.
     pub(crate) const NANOSECONDS: u64 = BoundedBackoff::NAPS as u64 * 1_000_000;
 
     /// Waits for one step. Returns false once the bound is reached. Async-signal-safe.

@@ -4,7 +4,7 @@
 //! - `stderr_signal_safe`: writes to standard error in signal handlers.
 //! - `fatal`: aborts on a corrupt shared page.
 //!
-//! Text flows from here to standard error, and nothing flows back. Uses `loom` alone.
+//! The room prints to standard error and returns nothing to its callers. It uses only `loom`.
 
 pub(crate) mod fatal;
 pub(crate) mod stderr_signal_safe;

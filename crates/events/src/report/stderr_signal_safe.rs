@@ -1,6 +1,6 @@
 //! Async-signal-safe writes to standard error, without an allocation and without std's lock.
 //!
-//! For signal handlers, and for code that reports stuck threads: a stuck thread may hold that lock,
+//! For signal handlers, and for code that reports stuck threads: a stuck thread may hold std's lock
 //! or the allocator's (signal-safety(7)).
 
 use std::fmt::{self, Write};
@@ -30,7 +30,7 @@ pub(crate) fn print_signal_safe(what: fmt::Arguments<'_>) {
 /// Writes all of `bytes`. Async-signal-safe.
 pub(crate) fn write_signal_safe(mut bytes: &[u8]) {
     while !bytes.is_empty() {
-        // SAFETY: as many live bytes.
+        // SAFETY: `bytes` has as many live bytes.
         let n = unsafe { libc::write(libc::STDERR_FILENO, bytes.as_ptr().cast(), bytes.len()) };
         match usize::try_from(n) {
             Ok(n) if n > 0 => bytes = &bytes[n..],

@@ -7,7 +7,7 @@ use std::fmt;
 pub struct Unavailable {
     /// The step that failed, on which object, with the name of the errno.
     pub why: String,
-    /// The command or setting that would allow it, as exactly as can be said.
+    /// The command or setting that would make the service available.
     pub remedy: String,
 }
 
@@ -20,7 +20,7 @@ impl fmt::Display for Unavailable {
 impl std::error::Error for Unavailable {}
 
 impl Unavailable {
-    /// An error with both texts.
+    /// Creates an error from both texts.
     pub fn new(why: impl Into<String>, remedy: impl Into<String>) -> Unavailable {
         Unavailable { why: why.into(), remedy: remedy.into() }
     }

@@ -1,4 +1,4 @@
-//! Scan: the watchdog's thread, which looks for violations of the event protocol and starvation.
+//! Scan: the watchdog's thread, which scans for violations of the event protocol and starvation.
 //!
 //! - `run`: the thread.
 //! - `violations`, `suspicion`: the checks of each VP, and how long a suspicion has lasted.

@@ -1,7 +1,7 @@
-//! What the watchdog says, and how the process ends if it is to.
+//! The watchdog's reports, and the abort that may follow them.
 //!
-//! The first line is made and written without allocating: the accused may be stuck inside malloc,
-//! or with stderr's lock in its hands.
+//! The first line is formatted and written without an allocation: the offending thread may be stuck
+//! inside malloc, or may hold the lock of stderr.
 
 use std::fmt;
 use std::sync::atomic::Ordering;
@@ -20,31 +20,31 @@ use crate::watchdog::config::{OnMisbehaviour, Violation};
 fn what_to_do(case: Violation) -> &'static str {
     match case {
         Violation::MaskNeverCleared => {
-            "it must leave its NoEvents guard, or its policy or scheduler a loop"
+            "leave the NoEvents guard, or end the loop in the policy or scheduler"
         }
-        Violation::BlockedNeverAnswered => "UserScheduler::blocked must return",
+        Violation::BlockedNeverAnswered => "make UserScheduler::blocked return",
         Violation::NoYield => {
-            "something waits that goes before it: it must come to a switch point, or let itself be interrupted"
+            "a microprocess waits that should run instead: reach a switch point, or allow interruption"
         }
         Violation::SchedulerBlocked => {
-            "nothing may wait in the kernel inside a NoEvents guard, a policy or a scheduler (KernelThread::rest says that it means to)"
+            "do not block in a NoEvents guard, a policy or a scheduler (KernelThread::rest marks an intended sleep)"
         }
     }
 }
 
 fn what_is_done(case: Violation, on: OnMisbehaviour) -> &'static str {
     match (on, case) {
-        (OnMisbehaviour::End, _) => "the process ends",
+        (OnMisbehaviour::End, _) => "the process aborts",
         (OnMisbehaviour::Override, Violation::NoYield) => {
-            "its virtual processor goes on under another kernel thread"
+            "another kernel thread takes its virtual processor over"
         }
         (OnMisbehaviour::Override, Violation::BlockedNeverAnswered) => {
-            "another kernel thread takes its place, and what can goes to other virtual processors"
+            "another kernel thread replaces it, and other virtual processors take over the work that can move"
         }
         (OnMisbehaviour::Override, _) => {
-            "nobody waits for its virtual processor, and what can goes to others"
+            "waiters give up on its virtual processor, and others take over the work that can move"
         }
-        _ => "nothing is done",
+        _ => "no action is taken",
     }
 }
 
@@ -54,7 +54,7 @@ enum Offender<'a> {
     Microprocess { id: Printed, name: &'a str },
 }
 
-/// Allocates nothing.
+/// Formatting allocates nothing.
 impl fmt::Display for Offender<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -65,7 +65,7 @@ impl fmt::Display for Offender<'_> {
 }
 
 impl Kernel {
-    /// Says it; and ends the process, if that is wanted.
+    /// Reports a violation, and aborts the process if so configured.
     pub(super) fn report_violation(&self, case: Violation, culprit: &Culprit<'_>) {
         let on = self.watchdog.on();
         let Culprit { vp, tid, slot, age } = culprit;
@@ -95,21 +95,21 @@ impl Kernel {
         if on == OnMisbehaviour::End {
             std::process::abort();
         }
-        // Last: a reader of the count has the whole report.
+        // Counted last, so that a reader of the count finds the whole report.
         self.watchdog
             .to_override
             .fetch_add(u64::from(on == OnMisbehaviour::Override), Ordering::Relaxed);
         self.watchdog.violations[case as usize].fetch_add(1, Ordering::Release);
     }
 
-    /// Where the kernel thread is, in the kernel and in its program.
+    /// Prints where the kernel thread is, in the kernel and in its program.
     fn say_where(&self, tid: Tid, index: u32) {
         if let Some(WaitSite { function, call, .. }) = WaitSite::of(tid) {
             print_signal_safe(format_args!(
                 "  it sleeps in the kernel: {function}, system call {call}\n"
             ));
         }
-        // A debugger shows it, and would stop at the signal.
+        // A debugger shows the stack, and would stop at the signal.
         if index == 0 || is_debugged() {
             return;
         }
@@ -120,7 +120,7 @@ impl Kernel {
                 print_signal_safe(format_args!("  stack of kernel thread {tid}:\n"));
                 write_signal_safe(stack.render().as_bytes());
             }
-            Err(why) => print_signal_safe(format_args!("  its stack is not to be had: {why}\n")),
+            Err(why) => print_signal_safe(format_args!("  no stack is available: {why}\n")),
         }
     }
 }

@@ -8,12 +8,13 @@ use super::starvation::Starvation;
 use crate::pool::kernel::Kernel;
 use crate::watchdog::state::{ASLEEP, AWAKE, Alarm, ENDED};
 
-/// The life of the watchdog's thread: scans until the kernel's half or the watchdog ends.
+/// Runs the watchdog's thread: scans until the kernel's half or the watchdog ends.
 pub(crate) fn run(kernel: &Weak<Kernel>, alarm: &Alarm) {
     // SAFETY: all zeros is a valid set.
     let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };
-    // SAFETY: a live set. The application's signals are for its own kernel threads; the C library
-    // leaves its own out.
+    // The application's signals are for its own kernel threads. sigfillset leaves out the C
+    // library's internal ones.
+    // SAFETY: a live set.
     unsafe {
         libc::sigfillset(&mut all);
         libc::pthread_sigmask(libc::SIG_BLOCK, &all, std::ptr::null_mut());
@@ -37,7 +38,8 @@ pub(crate) fn run(kernel: &Weak<Kernel>, alarm: &Alarm) {
             .compare_exchange(AWAKE, ASLEEP, Ordering::SeqCst, Ordering::SeqCst)
             .is_ok()
         {
-            // Against those that began to run before they could see it.
+            // Pairs with the fence of a thread that began to run before it could see ASLEEP. That
+            // thread does not wake the watchdog, so its VP is checked for here.
             fence(Ordering::SeqCst);
             let runs = kernel.is_any_vp_running();
             drop(kernel);

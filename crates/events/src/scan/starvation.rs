@@ -1,9 +1,9 @@
 //! Starvation: the limit on kernel threads is reached and every kernel thread sleeps.
 //!
 //! No kernel thread is at fault, so none is overridden: each keeps its VP until its call returns.
-//! The calls may wait for a microprocess that itself waits for a VP, however, and then none
-//! returns. The watchdog, which is not a thread of the pool, detects the state
-//! ([`crate::watchdog`]); the user scheduler reports it.
+//! But the calls may wait for a microprocess that itself waits for a VP, and then none of them
+//! returns. The watchdog detects this state, since its thread does not belong to the pool
+//! ([`crate::watchdog`]). The user scheduler reports it.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -32,14 +32,15 @@ pub(crate) struct Starvation {
 }
 
 impl Starvation {
-    /// Whether a scan is due, `elapsed` after the previous call. None is once the user scheduler
-    /// needs no further report.
+    /// Returns whether a scan is due, `elapsed` after the previous call. No scan is due once the
+    /// user scheduler needs no further report.
     fn is_due(&mut self, elapsed: Duration) -> bool {
         self.unscanned += elapsed;
         !self.reported && self.unscanned >= self.interval
     }
 
-    /// Notes what a scan found. Returns the time without progress if that is to be reported.
+    /// Records the progress that a scan found. Returns the time without progress if it must be
+    /// reported.
     fn note(&mut self, progress: Option<(u64, u64)>) -> Option<Duration> {
         let elapsed = std::mem::take(&mut self.unscanned);
         if progress.is_none() || self.progress != progress {
@@ -54,7 +55,7 @@ impl Starvation {
         Some(self.age)
     }
 
-    /// Sets the time of the next scan as the user scheduler asks.
+    /// Sets the time of the next scan according to the user scheduler's reply.
     fn obey(&mut self, reply: StarvedReply) {
         match reply {
             StarvedReply::Done => self.reported = true,
@@ -65,7 +66,7 @@ impl Starvation {
 }
 
 impl Kernel {
-    /// One pass of the watchdog, `elapsed` after the previous one.
+    /// Performs one pass of the watchdog, `elapsed` after the previous one.
     pub(crate) fn scan_for_starvation(
         &self,
         seen: &mut Starvation,
@@ -85,7 +86,8 @@ impl Kernel {
         }
     }
 
-    /// CPU time of all kernel threads, if every one sleeps outside of the user scheduler.
+    /// Returns the CPU time of all kernel threads, if every one sleeps outside of the user
+    /// scheduler.
     fn cpu_time_if_all_sleep(&self) -> Option<u64> {
         if !self.is_short_of_threads() {
             return None;

@@ -23,12 +23,12 @@ impl Age {
         let cpu = CpuClock::of(tid).read().unwrap_or(self.cpu);
         let ran = cpu.saturating_sub(std::mem::replace(&mut self.cpu, cpu));
         let user = watch::user_time(tid).unwrap_or(self.user);
-        // What the kernel does for it is not its own doing: a call may spin there for a lock whose
-        // holder gets no core.
+        // Time in the kernel does not count: a system call may spin there for a lock whose holder
+        // has no core.
         self.ran += ran.min(user.saturating_sub(self.user));
         self.user = self.user.max(user);
-        // One that was about to run when it was looked at counts as asleep once; not one that gets
-        // no core.
+        // A thread that was about to run when it was checked counts as asleep once. A thread that
+        // gets no core does not count.
         if ran < elapsed / 2 && watch::is_asleep(tid) {
             self.slept += elapsed;
         }
@@ -38,7 +38,7 @@ impl Age {
 /// One kind of suspicion against a VP.
 #[derive(Debug, Default)]
 pub(super) struct Suspicion {
-    /// As long as it is this, it is the same one.
+    /// The suspicion lasts while this value does not change.
     pub(super) what: Option<[u64; 4]>,
     pub(super) age: Age,
     pub(super) reported: bool,
@@ -62,11 +62,11 @@ pub(super) struct Suspect {
     pub(super) vp_missing: Suspicion,
 }
 
-/// The accused thread.
+/// The thread to be reported.
 pub(super) struct Culprit<'a> {
     pub(super) vp: u32,
     pub(super) tid: Tid,
-    /// The slot of its kernel thread, if it has one.
+    /// The kernel thread's slot, if it has one.
     pub(super) slot: Option<(u32, &'a Slot)>,
     pub(super) age: Age,
 }

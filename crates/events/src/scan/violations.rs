@@ -35,7 +35,7 @@ impl Kernel {
                 scheduler.overridden(vp, off);
                 if !off {
                     print_signal_safe(format_args!(
-                        "kumihimo: watchdog: virtual processor {vp} goes on\n"
+                        "kumihimo: watchdog: virtual processor {vp} continues\n"
                     ));
                 }
             }
@@ -114,11 +114,12 @@ impl Kernel {
             self.check_preempted(vp, (index, slot), raised, suspect, elapsed, scheduler);
             return true;
         }
-        // Another microprocess is loaded, too: the scheduler works.
+        // The loading of another microprocess also ends the suspicion: the scheduler works.
         let what = [index.into(), times, rests.into(), slot.microprocess.load(Ordering::Relaxed)];
         let masked = &mut suspect.masked;
-        // A thread that has unmasked it since has taken the probe. (Set just now, it may be in the
-        // mask after next: the time begins when it is found again.)
+        // An unmask takes the probe. If the probe is gone, the slot was unmasked, and the present
+        // mask may be a later one. The time then starts anew when the next scan finds the new
+        // probe.
         if slot.pending.fetch_or(PROBE, Ordering::Relaxed) & PROBE == 0 {
             masked.drop();
         } else if masked.what != Some(what) {
@@ -138,9 +139,10 @@ impl Kernel {
         true
     }
 
-    /// A thread that takes a VP out of a slot records at once that it carries it. Else the slot was
-    /// overwritten, and if its kernel thread now sleeps in a system call, neither that thread nor a
-    /// source will find out.
+    /// Aborts if the slot has lost its VP although its kernel thread still carries it. A thread
+    /// that takes a VP out of a slot clears the carrier immediately, so the slot was overwritten.
+    /// If the kernel thread sleeps in a system call, neither that thread nor a source would detect
+    /// this.
     fn check_slot_vp(
         &self,
         vp: u32,
@@ -162,7 +164,7 @@ impl Kernel {
                 && suspicion.age.ran + suspicion.age.slept >= BoundedBackoff::NANOSECONDS
             {
                 fatal(format_args!(
-                    "slot {index} has no VP where its kernel thread carries {vp}, and nobody took it"
+                    "slot {index} has no VP, but its kernel thread carries VP {vp}, which no thread took"
                 ));
             }
         }
@@ -204,7 +206,7 @@ impl Kernel {
             runs_on.reported = true;
         }
         if runs_on.reported && self.watchdog.does(OnMisbehaviour::Override) {
-            // At every look until it is done: it may be masked for a moment.
+            // Repeated at every scan until it succeeds: the slot may be masked for a moment.
             self.take_from_running(index);
         }
     }
@@ -223,24 +225,24 @@ impl Kernel {
         time(&suspicion.age) >= self.watchdog.bound.load(Ordering::Relaxed)
     }
 
-    /// Has a spare take the VP of slot `index` away from its running carrier. The spare calls the
-    /// user scheduler, for which the watchdog does not wait.
+    /// Requests a spare to take the VP of slot `index` away from its running carrier. The spare
+    /// calls the user scheduler, which the watchdog must not wait for.
     fn take_from_running(self: &Arc<Kernel>, index: u32) {
         if self.prepare() {
             self.lock().overruled.push(index);
             self.wake_one();
         } else {
             print_signal_safe(format_args!(
-                "kumihimo: watchdog: no kernel thread can take its virtual processor over\n"
+                "kumihimo: watchdog: no kernel thread is available to take the virtual processor over\n"
             ));
         }
     }
 
-    /// Replaces the thread whose call of `blocked` does not return: it no longer counts as waiting,
-    /// and no longer polls.
+    /// Replaces the thread whose call of `blocked` does not return. That thread no longer counts as
+    /// waiting, and no longer polls.
     fn replace_unresponsive(self: &Arc<Kernel>, vp: u32, asked: u64, index: Option<u32>) {
         let mut pool = self.lock();
-        // Under the lock: a thread that answers from here on takes itself off the count under it.
+        // Under the lock: a thread that returns from now on decrements `stuck` under the same lock.
         let word = &self.watchdog.vps[vp as usize].blocked_call;
         if word
             .compare_exchange(asked, asked | OVERRIDDEN, Ordering::Relaxed, Ordering::Relaxed)

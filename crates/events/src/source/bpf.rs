@@ -10,6 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use super::event_source::EventSource;
 use super::kind::Kind;
 use crate::handoff::page::Page;
+use crate::linux::bpf::tracepoint::{Origin, Report};
 use crate::linux::bpf::{Bpf, Followed, Kept, Way};
 use crate::linux::debugger::is_debugged;
 use crate::linux::epoll::watch_for;
@@ -44,6 +45,11 @@ impl BpfSource {
 }
 
 impl BpfSource {
+    /// None: not at the tracepoint, or the kernel refuses to tell.
+    fn report(&self) -> Option<Report> {
+        self.bpf.tracepoint().ok().flatten()
+    }
+
     /// Attaches the calling kernel thread, unless it is. Async-signal-safe but for its first time.
     fn begin(&self, index: u32) -> Result<(), (&'static str, io::Error)> {
         let link = &self.links[index as usize];
@@ -84,6 +90,27 @@ impl Drop for BpfSource {
 impl EventSource for BpfSource {
     fn kind(&self) -> Kind {
         Kind::Bpf
+    }
+
+    fn note(&self) -> Option<String> {
+        self.report().map(|report| report.to_string())
+    }
+
+    fn shortfall(&self) -> Option<String> {
+        let Report { origin, traps, .. } = self.report()?;
+        let alone = match origin {
+            Origin::Alone(why) => Some(format!(
+                "its BPF program, which runs at every switch of the machine, is not shared: {why}"
+            )),
+            Origin::Found | Origin::Loaded => None,
+        };
+        let traps = (!traps).then(|| {
+            "this kernel has no task work for BPF programs (Linux 6.18): the return from a block is \
+             noticed when the microprocess next enters the runtime"
+                .to_owned()
+        });
+        let all: Vec<String> = alone.into_iter().chain(traps).collect();
+        (!all.is_empty()).then(|| all.join("; "))
     }
 
     fn memory(&self) -> Option<(NonNull<u8>, usize)> {

@@ -26,9 +26,10 @@ pub(super) struct Fallback {
     /// Opens another source (`super::open_one`).
     open: Opener,
     epoll: OnceLock<OwnedFd>,
-    /// Opened at the first refusal of `first`. `None` inside: no other source is available either.
+    /// Opened at the first refusal of `first`. Contains `None` if no other source is available
+    /// either.
     other: OnceLock<Option<Box<dyn EventSource>>>,
-    /// By slot: whether `other` serves the thread. Written by that thread only.
+    /// By slot: whether `other` serves the thread. Written only by that thread.
     by_other: Box<[AtomicBool]>,
 }
 
@@ -42,13 +43,13 @@ impl Fallback {
         self.other.get()?.as_deref()
     }
 
-    /// The source that serves the thread of slot `index`.
+    /// Returns the source that serves the thread of slot `index`.
     fn of(&self, index: u32) -> &dyn EventSource {
         let by_other = self.by_other[index as usize].load(Ordering::Relaxed);
         self.other().filter(|_| by_other).unwrap_or(&*self.first)
     }
 
-    /// The source to use after `first` was refused. Reports the change once.
+    /// Returns the source to use after `first` was refused. Reports the change once.
     #[cold]
     fn fall_back(&self, refused: &io::Error) -> Option<&dyn EventSource> {
         let open = || {
@@ -84,6 +85,14 @@ impl EventSource for Fallback {
 
     fn fallback(&self) -> Option<Kind> {
         self.other().map(EventSource::kind)
+    }
+
+    fn note(&self) -> Option<String> {
+        self.first.note()
+    }
+
+    fn shortfall(&self) -> Option<String> {
+        self.first.shortfall()
     }
 
     fn memory(&self) -> Option<(NonNull<u8>, usize)> {

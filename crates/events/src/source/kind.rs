@@ -5,21 +5,22 @@ use std::fmt;
 /// The kinds of event sources, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A BPF program at every context switch, and SIGTRAP on the way back.
+    /// A BPF program that runs at every context switch, and SIGTRAP on the way back.
     Bpf,
-    /// perf's records of context switches: without privileges.
+    /// perf's records of context switches, without privileges.
     Perf,
-    /// A look at each virtual processor's kernel thread, now and then: where nothing is allowed.
+    /// Periodic looks at each virtual processor's kernel thread, for machines that allow nothing
+    /// else.
     Watch,
-    /// None: only what says so itself (`blocking`, our own I/O) gives its virtual processor away.
+    /// None: only `blocking` and the runtime's own I/O give a virtual processor away.
     Off,
 }
 
 impl Kind {
-    /// All, best first.
+    /// All kinds, best first.
     pub const ALL: [Kind; 4] = [Kind::Bpf, Kind::Perf, Kind::Watch, Kind::Off];
 
-    /// As `KUMI_EVENTS` names it.
+    /// Returns the name of the kind in `KUMI_EVENTS`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -30,14 +31,14 @@ impl Kind {
         }
     }
 
-    /// The reverse of [`name`](Kind::name).
+    /// Returns the kind of this [`name`](Kind::name).
     #[must_use]
     pub fn from_name(name: &str) -> Option<Kind> {
         Kind::ALL.into_iter().find(|kind| kind.name() == name)
     }
 }
 
-/// As `KUMI_EVENTS` asks.
+/// Converts the value of `KUMI_EVENTS`.
 impl From<kumihimo_config::Events> for Kind {
     fn from(asked: kumihimo_config::Events) -> Kind {
         match asked {

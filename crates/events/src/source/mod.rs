@@ -1,4 +1,4 @@
-//! Event sources: four ways to learn that a kernel thread sleeps, behind one trait.
+//! Event sources: four ways to detect that a kernel thread sleeps, behind one trait.
 //!
 //! - [`EventSource`]: the trait. [`Kind`]: the names of its implementations.
 //! - `bpf`, `perf`, `watch`, `off`: the sources, best first.
@@ -19,4 +19,5 @@ mod watch;
 
 pub use event_source::EventSource;
 pub use kind::Kind;
-pub use open::{open, open_one, probe};
+pub(crate) use open::report_once;
+pub use open::{note, open, open_one, probe};

@@ -1,9 +1,9 @@
-//! No events: virtual processors change hands only where the program says so.
+//! The source without events: virtual processors change hands only where the program requests it.
 
 use super::event_source::EventSource;
 use super::kind::Kind;
 
-/// The source that never tells anything.
+/// The source that reports no event.
 #[derive(Debug)]
 pub struct Off;
 

@@ -1,4 +1,6 @@
-//! Opens an event source: the one asked for, or the best that the machine allows.
+//! Opens an event source: the requested one, or the best that the machine allows.
+
+use std::sync::Once;
 
 use super::bpf::BpfSource;
 use super::event_source::EventSource;
@@ -9,37 +11,60 @@ use super::perf::PerfSource;
 use super::watch::WatchSource;
 use crate::report::unavailable::Unavailable;
 
-/// What each source says of this machine, best first: none, or why it refuses. Opens each once:
-/// some milliseconds.
+/// Probes all sources, best first: `None`, or the reason why the source is unavailable. Opens each
+/// source once, which takes some milliseconds.
 #[must_use]
 pub fn probe() -> [(Kind, Option<Unavailable>); 4] {
     Kind::ALL.map(|kind| (kind, open_one(kind, 1).err()))
 }
 
-/// The source asked for, or the best one that the machine allows.
+/// A line about the source of `kind` on this machine, for `kumi doctor`. Opens it once.
+#[must_use]
+pub fn note(kind: Kind) -> Option<String> {
+    open_one(kind, 1).ok()?.note()
+}
+
+/// Opens the requested source, or the best one that the machine allows.
+///
+/// Where the settings name a way of `bpf` and the machine refuses it, the reason is printed.
 ///
 /// # Errors
-/// The one asked for is refused: why, and what would enable it.
+/// The reason why the requested source is unavailable, and the setting that would enable it.
 pub fn open(wanted: Option<Kind>, slots: u32) -> Result<Box<dyn EventSource>, Unavailable> {
     match wanted {
         Some(kind) => open_one(kind, slots),
         None => {
-            Kind::ALL.into_iter().find_map(|kind| open_one(kind, slots).ok()).ok_or_else(|| {
-                Unavailable::new("no event source", "this cannot be: `off` needs nothing")
+            let open = |kind| match open_one(kind, slots) {
+                Ok(source) => Some(source),
+                Err(refused) => {
+                    if kind == Kind::Bpf && kumihimo_config::get().lab.bpf.is_some() {
+                        report_once(&format!("event source bpf is not used: {refused}"));
+                    }
+                    None
+                }
+            };
+            Kind::ALL.into_iter().find_map(open).ok_or_else(|| {
+                Unavailable::new("no event source", "report a bug: `off` has no requirements")
             })
         }
     }
 }
 
-/// Opens one of `kind`, for kernel threads with slots 1 to `slots`.
+/// Prints why the source is not the one that was asked for, or does less; once a process.
+pub(crate) fn report_once(why: &str) {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| eprintln!("kumihimo: {why}"));
+}
+
+/// Opens a source of `kind`, for kernel threads with slots 1 to `slots`.
 ///
 /// # Errors
-/// The machine refuses it.
+/// The reason why the machine refuses the source.
 pub fn open_one(kind: Kind, slots: u32) -> Result<Box<dyn EventSource>, Unavailable> {
     if !kumihimo_arch::HAS_MICROPROCESSES && kind != Kind::Off {
         let why = kumihimo_arch::tls::get().why();
         return Err(Unavailable::new(
-            format!("no use for events: {why}"),
+            format!("events are not used: {why}"),
             "x86_64 Linux with glibc",
         ));
     }

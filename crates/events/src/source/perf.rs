@@ -1,11 +1,11 @@
 //! perf's records of context switches as an event source: see [`crate::perf`].
 //!
 //! A kernel thread has its event only while it carries a virtual processor, since descriptors and
-//! locked memory bound their number.
+//! locked memory limit the number of events.
 //!
-//! A bell that rang for a mere preemption is not made ready at once: on one core the spare that was
-//! woken for nothing has itself taken the core from the carrier, whose return would ring again, and
-//! so on. It is made ready a moment later, the longer, the longer no bell was for a sleep.
+//! An event that rang for a mere preemption is not armed again at once. On one core, the needlessly
+//! woken spare has itself taken the core from the carrier. The carrier's return would ring again,
+//! and so on. The event is armed after a delay, which grows while no ring is for a sleep.
 
 use std::collections::HashMap;
 use std::io;
@@ -21,20 +21,20 @@ use crate::linux::epoll::watch_for;
 use crate::linux::perf::{Perf, Watched};
 use crate::report::unavailable::Unavailable;
 
-/// From a bell for nothing until it is made ready again, while bells for sleeps are frequent ...
+/// The delay between a spurious ring and the arming after it, while rings for sleeps are frequent.
 const SHORTEST: Duration = Duration::from_micros(200);
-/// ... and when none was for a sleep lately.
+/// The longest delay, while rings for sleeps are rare.
 const LONGEST: Duration = Duration::from_micros(3200);
-/// So many bells for nothing in a row, and sleeps are no longer frequent.
+/// The number of spurious rings in a row after which rings for sleeps count as rare.
 const CALM: u32 = 8;
 
-/// Bells that rang for a mere preemption.
+/// Events that rang for a mere preemption.
 #[derive(Debug, Default)]
 struct SpuriousBells {
     slots: Vec<u32>,
-    /// When they are made ready again.
+    /// The time when they are armed again.
     due: Option<Instant>,
-    /// How many there were since the last for a sleep.
+    /// The number of spurious rings since the last ring for a sleep.
     calm: u32,
 }
 
@@ -55,7 +55,7 @@ pub(super) struct PerfSource {
 
 impl PerfSource {
     pub(super) fn open() -> Result<PerfSource, Unavailable> {
-        // The VP is taken from a carrier that may be on its way back on another core.
+        // A claim needs the barrier: the carrier may be on its way back on another core.
         barrier::probe()?;
         Ok(PerfSource {
             perf: Perf::probe()?,
@@ -91,7 +91,8 @@ impl EventSource for PerfSource {
     fn begin(&self, index: u32, time: u64, epoll: BorrowedFd<'_>) -> io::Result<()> {
         let watched = Arc::new(self.perf.watch_this_thread()?);
         watch_for(epoll, watched.fd(), u64::from(index))?;
-        // First: a bell for one that is not known is not answered, nor made ready again.
+        // Before `listen`: a ring of an event that is not in the map is ignored, and the event
+        // would not be armed again.
         self.watched
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -109,8 +110,8 @@ impl EventSource for PerfSource {
         drop(all);
         if let (Some((_, watched)), Some(epoll)) = (watched, self.epoll.get()) {
             let none = std::ptr::null_mut();
-            // SAFETY: no event is needed to take one out. A failure would leave a bell that nobody
-            // answers.
+            // SAFETY: EPOLL_CTL_DEL needs no event. A failure would leave an event whose rings are
+            // ignored.
             unsafe {
                 libc::epoll_ctl(
                     epoll.as_raw_fd(),
@@ -134,7 +135,7 @@ impl EventSource for PerfSource {
         let Some(watched) = self.of(index) else { return };
         let sleeps = watched.sleeps();
         let mut spurious = self.spurious();
-        // A sleeping thread is asked again as well: the claim may be refused, and the next sleep
+        // A sleeping thread's event is armed again as well: the claim may fail, and the next sleep
         // would go unnoticed.
         spurious.slots.push(index);
         spurious.calm = if sleeps { 0 } else { spurious.calm.saturating_add(1) };

@@ -1,4 +1,4 @@
-//! A look at each carrying kernel thread, now and then, as an event source: see [`crate::watch`].
+//! Periodic looks at each carrying kernel thread as an event source: see [`crate::watch`].
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -21,7 +21,7 @@ pub(super) struct WatchSource {
 
 impl WatchSource {
     pub(super) fn open() -> Result<WatchSource, Unavailable> {
-        // The VP is taken from a carrier that may be on its way back on another core.
+        // A claim needs the barrier: the carrier may be on its way back on another core.
         barrier::probe()?;
         watch::readable().map_err(|e| {
             Unavailable::new(

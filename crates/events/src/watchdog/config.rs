@@ -1,18 +1,18 @@
-//! What a user scheduler is distrusted for, and what is done about it.
+//! Configuration of the watchdog: the violations that it detects, and its response.
 
 use std::fmt;
 use std::time::Duration;
 
-/// What a user scheduler did not do.
+/// A violation of the event protocol by the user scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Violation {
-    /// Its kernel thread runs and runs, masked.
+    /// The kernel thread keeps running masked.
     MaskNeverCleared,
     /// [`UserScheduler::blocked`](crate::sched::UserScheduler::blocked) does not return.
     BlockedNeverAnswered,
-    /// What was to be preempted runs on.
+    /// A microprocess that was to be preempted keeps running.
     NoYield,
-    /// Its kernel thread sleeps in the kernel, masked.
+    /// The kernel thread sleeps in the kernel, masked.
     SchedulerBlocked,
 }
 
@@ -27,34 +27,34 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What is done about it. Each includes those before.
+/// The response to a violation. Each one includes those before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum OnMisbehaviour {
-    /// Nobody looks.
+    /// No check.
     Ignore,
-    /// Said on stderr, with the kernel thread's stack.
+    /// A report on standard error, with the kernel thread's stack.
     Report,
-    /// And the others go on: see [`crate::watchdog`].
+    /// A report, and measures that let the other VPs continue: see [`crate::watchdog`].
     #[default]
     Override,
-    /// Said, and the process aborts.
+    /// A report, and the process aborts.
     End,
 }
 
-/// How far a user scheduler is trusted.
+/// The bound and the response of the watchdog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Distrust {
-    /// What is done.
+    /// The response.
     pub on: OnMisbehaviour,
-    /// After how long: see [`crate::watchdog`] for what counts. 100 ms to an hour; beyond, the
-    /// nearest of these. Short bounds are for tests.
+    /// The time after which a violation is reported: see [`crate::watchdog`] for the time that
+    /// counts. Clamped to the range from 100 ms to an hour. Short bounds are for tests.
     pub bound: Duration,
 }
 
 impl Default for Distrust {
-    /// Overridden after a second: long beside anything that a scheduler does, a page fault on a
-    /// slow disk included.
+    /// Overrides after a second. That is longer than any step of a scheduler takes, even with a
+    /// page fault on a slow disk.
     fn default() -> Distrust {
         Distrust { on: OnMisbehaviour::default(), bound: Duration::from_secs(1) }
     }
@@ -64,17 +64,18 @@ impl Distrust {
     pub(super) const LEAST: u64 = 100;
     pub(super) const MOST: u64 = 3_600_000;
 
-    /// `off`, `report`, `override` or `end`; with a bound in milliseconds: `report=200`.
+    /// Parses `off`, `report`, `override` or `end`, optionally with a bound in milliseconds:
+    /// `report=200`.
     ///
     /// # Errors
-    /// What is wanted instead.
+    /// The text and the allowed values, if `text` is none of these.
     pub fn from_name(text: &str) -> Result<Distrust, String> {
         let asked = kumihimo_config::Watchdog::parse(text).map(Distrust::from);
         asked.ok_or_else(|| format!("{text:?}: expected {}", kumihimo_config::Watchdog::ALLOWED))
     }
 }
 
-/// As `KUMI_WATCHDOG` asks.
+/// Converts the value of `KUMI_WATCHDOG`.
 impl From<kumihimo_config::Watchdog> for Distrust {
     fn from(asked: kumihimo_config::Watchdog) -> Distrust {
         let on = match asked.on {

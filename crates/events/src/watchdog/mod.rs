@@ -1,6 +1,6 @@
-//! Watchdog: detects a user scheduler that violates the event protocol, whichever it is (P0, 3.4).
+//! Watchdog: detects a user scheduler that violates the event protocol (P0, 3.4).
 //!
-//! - `config`: what is detected, and what is done about it.
+//! - `config`: the violations and the response.
 //! - `state`: what the threads of the pool record for the watchdog.
 //!
 //! Records flow from the pool into the state; the watchdog's thread (`scan`) reads them. The room
@@ -8,34 +8,37 @@
 //!
 //! # Detection
 //!
-//! A kernel thread of its own, which runs nothing of the user scheduler's, looks at the shared page
-//! four times in each *bound*, and sleeps while nothing runs. (The timekeeper runs
-//! [`tick`](crate::sched::UserScheduler::tick) and
-//! [`blocked`](crate::sched::UserScheduler::blocked), and may itself be stuck.) Other threads do
-//! nothing for it beyond a store where a VP rests, is asked for or raised.
+//! A separate kernel thread scans the shared page four times in each *bound*, and sleeps while no
+//! VP runs. It calls none of the user scheduler's code that may block. The timekeeper cannot do
+//! this: it calls [`tick`](crate::sched::UserScheduler::tick) and
+//! [`blocked`](crate::sched::UserScheduler::blocked), and may itself be stuck. The other threads
+//! only execute a store where a VP begins or ends to rest, where `blocked` is called, and where an
+//! event is raised.
 //!
-//! - *mask never cleared*: proof: `PROBE` is set in `pending` of a masked slot; the next unmask
-//!   takes it. Still there after the bound of the kernel thread's own CPU time; overridden: the VP
-//!   is written off.
-//! - *Blocked never answered*: proof: the same call of `blocked` is under way after the bound;
-//!   overridden: its kernel thread counts no longer as one of the pool, another takes its place;
-//!   the VP is written off.
-//! - *no yield after Preempted*: proof: raised, and the same microprocess runs on for the bound of
-//!   CPU time although [`outranked`](crate::sched::UserScheduler::outranked) says that it should
-//!   not; overridden: the VP is taken from its slot and goes to a spare, as if its kernel thread
-//!   had blocked.
-//! - *user scheduler itself blocked*: proof: as the first, but the kernel thread sleeps in the
-//!   kernel, without having said so ([`KernelThread::rest`](crate::KernelThread::rest));
-//!   overridden: as the first.
+//! - *mask never cleared*: the watchdog sets `PROBE` in `pending` of a masked slot, and the next
+//!   unmask takes it. Violation: the probe is still there after the bound, in the kernel thread's
+//!   CPU time. Override: the VP is written off.
+//! - *Blocked never answered*. Violation: the same call of `blocked` is under way after the bound.
+//!   Override: its kernel thread no longer counts as one of the pool, another thread replaces it,
+//!   and the VP is written off.
+//! - *no yield after Preempted*. Violation: *Preempted* was raised, and the same microprocess runs
+//!   for the bound, in CPU time, although [`outranked`](crate::sched::UserScheduler::outranked)
+//!   reports that another one should run. Override: a spare takes the VP from its slot, as if its
+//!   kernel thread had blocked.
+//! - *user scheduler itself blocked*. Violation: as the first, but the kernel thread sleeps in the
+//!   kernel without a call of [`KernelThread::rest`](crate::KernelThread::rest). Override: as the
+//!   first.
 //!
-//! *Written off*: the scheduler's data of that VP are in use, so nobody else may carry it. But
-//! nobody waits for it either: [`Kernel::is_vp_stalled`](crate::Kernel::is_vp_stalled) says that it
-//! is, and the user scheduler is told ([`overridden`](crate::sched::UserScheduler::overridden)), so
-//! that what would go there goes elsewhere. Both end when the mask is cleared, or the answer comes.
+//! *Written off*: the scheduler's data of that VP are in use, so no other thread may carry it. No
+//! thread waits for it either: [`Kernel::is_vp_stalled`](crate::Kernel::is_vp_stalled) returns
+//! true. The user scheduler receives [`overridden`](crate::sched::UserScheduler::overridden) and
+//! directs work to other VPs. Both end when the mask is cleared or `blocked` returns.
 //!
-//! Time is the kernel thread's own on a core, in user mode, and that in which it slept at both ends
-//! of a look that it hardly ran in. One that gets no core collects neither; nor does a process that
-//! is stopped, or in a debugger, since a look counts for two paces at most.
+//! The time that counts is the time that the kernel thread ran in user mode, and the time that it
+//! slept. A scan counts an interval as sleep if the thread ran for less than half of it and sleeps
+//! at its end. A thread that gets no core accumulates neither. A process that is stopped, or in a
+//! debugger, accumulates little, since the interval between two scans counts for at most half of
+//! the bound.
 
 pub(crate) mod config;
 pub(crate) mod state;

@@ -9,19 +9,19 @@ use super::config::{Distrust, OnMisbehaviour};
 use crate::linux::watch;
 use crate::loom::futex;
 
-/// In [`VpRecord::blocked_call`]: it was overridden.
+/// In [`VpRecord::blocked_call`]: the call was overridden.
 pub(crate) const OVERRIDDEN: u64 = 1 << 63;
 
-/// What is known of a VP.
+/// The watchdog's record of a VP.
 #[derive(Debug, Default)]
 pub(crate) struct VpRecord {
-    /// The call of `blocked` under way: the caller's thread ID, and in the upper half the number of
-    /// the call; 0: none.
+    /// The call of `blocked` that is under way: the caller's thread ID, and in the upper half the
+    /// number of the call; 0: none.
     pub(crate) blocked_call: AtomicU64,
     pub(crate) calls: AtomicU32,
-    /// Preempted was raised since it was last looked at.
+    /// Whether *Preempted* was raised since the last scan.
     pub(crate) raised: AtomicBool,
-    /// Its kernel thread sits on it.
+    /// Whether the VP is written off: its kernel thread is stuck with it.
     pub(crate) written_off: AtomicBool,
 }
 
@@ -44,21 +44,22 @@ impl Alarm {
     }
 }
 
-/// What the watchdog knows, and what others leave for it.
+/// The watchdog's state, and the records of other threads for it.
 #[derive(Debug)]
 pub(crate) struct Watchdog {
     pub(crate) on: AtomicU8,
     pub(crate) bound: AtomicU64,
     pub(crate) vps: Box<[VpRecord]>,
-    /// By slot: how often it has begun and ended to rest; odd: it rests.
+    /// By slot: the number of transitions into and out of rest; odd: the thread rests.
     pub(crate) rests: Box<[AtomicU32]>,
     pub(crate) alarm: Arc<Alarm>,
     pub(crate) started: AtomicBool,
     pub(crate) thread: Mutex<Option<JoinHandle<()>>>,
     pub(crate) violations: [AtomicU64; 4],
-    /// Those found so far that are overridden.
+    /// Violations found so far that are to be overridden.
     pub(crate) to_override: AtomicU64,
-    /// The same, once the user scheduler was told, so that nothing goes where it would stay.
+    /// Violations overridden: updated after the user scheduler was notified, so that no more work
+    /// goes to the VP.
     pub(crate) overridden: AtomicU64,
 }
 
@@ -101,22 +102,22 @@ impl Watchdog {
         Duration::from_nanos(self.bound.load(Ordering::Relaxed) / 4)
     }
 
-    /// Notes that the kernel thread of slot `index` rests, or no longer. Called by that thread,
-    /// which afterwards executes a fence and calls [`wake_if_asleep`](Watchdog::wake_if_asleep) if
-    /// it does not rest.
+    /// Notes that the kernel thread of slot `index` rests, or no longer does. Called by that
+    /// thread. If it does not rest, it executes a fence afterwards and calls
+    /// [`wake_if_asleep`](Watchdog::wake_if_asleep).
     pub(crate) fn rest(&self, index: u32, rests: bool) {
         let word = &self.rests[index as usize];
         let next = word.load(Ordering::Relaxed).wrapping_add(1);
         word.store(if rests { next | 1 } else { next & !1 }, Ordering::Relaxed);
     }
 
-    /// Whether the kernel thread of slot `index` sleeps from its own free will.
+    /// Returns whether the kernel thread of slot `index` sleeps on purpose.
     pub(crate) fn rests(&self, index: u32) -> bool {
         self.rests[index as usize].load(Ordering::Relaxed) & 1 == 1
     }
 
-    /// Wakes the watchdog if it sleeps. The caller runs again, and noted that before a sequentially
-    /// consistent fence. Async-signal-safe.
+    /// Wakes the watchdog if it sleeps. The caller runs again, and recorded that before a
+    /// sequentially consistent fence. Async-signal-safe.
     #[inline]
     pub(crate) fn wake_if_asleep(&self) {
         if self.alarm.0.load(Ordering::Relaxed) == ASLEEP {
@@ -144,7 +145,7 @@ impl Watchdog {
         self.vps[vp as usize].written_off.load(Ordering::Relaxed)
     }
 
-    /// Notes that the calling kernel thread, which has `vp`, is about to call `blocked`.
+    /// Notes that the calling kernel thread, which owns `vp`, is about to call `blocked`.
     pub(crate) fn begin_blocked(&self, vp: u32) {
         let of = &self.vps[vp as usize];
         let number = u64::from(of.calls.fetch_add(1, Ordering::Relaxed) & 0x3fff_ffff) + 1;
@@ -153,17 +154,17 @@ impl Watchdog {
         self.wake_if_asleep();
     }
 
-    /// Notes that `blocked` has returned. Returns true if the call was overridden meanwhile.
+    /// Notes that `blocked` has returned. Returns whether the call was overridden meanwhile.
     pub(crate) fn finish_blocked(&self, vp: u32) -> bool {
         self.vps[vp as usize].blocked_call.swap(0, Ordering::Relaxed) & OVERRIDDEN != 0
     }
 
-    /// Waits for the watchdog's end.
+    /// Waits for the end of the watchdog's thread. Blocks.
     pub(crate) fn join(&self) {
         self.end();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
-            // It cannot panic halfway through anything that others need.
+            // A panic of the watchdog's thread leaves no shared state half updated.
             let _ = thread.join();
         }
     }

@@ -1,8 +1,10 @@
-//! Events by BPF, in the running kernel: with a program loaded here, and with a seat, as nobody.
+//! Events by BPF in the running kernel: with a program loaded here, and with a seat, as user
+//! nobody.
 #![cfg(not(loom))]
 
 mod common;
 mod seats;
+mod shared;
 
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
@@ -16,11 +18,11 @@ use kumihimo_events::bpf::{
 };
 
 #[test]
-fn the_header_says_what_is_mapped() {
-    for bpf in loaded("the_header_says_what_is_mapped", 10) {
+fn header_describes_the_mapping() {
+    for bpf in loaded("header_describes_the_mapping", 10) {
         let (start, length) = bpf.memory();
         assert_eq!(length, 11 * SLOT_SIZE);
-        // SAFETY: the header is at the start, and nobody writes to it now.
+        // SAFETY: the header is at the start, and no thread writes to it now.
         let header = unsafe { start.cast::<Header>().read() };
         assert_eq!(
             header,
@@ -44,16 +46,16 @@ fn the_header_says_what_is_mapped() {
 }
 
 #[test]
-fn every_sleep_lends_the_vp_is_recorded_and_traps_once_without_eintr() {
-    for bpf in loaded("every_sleep_lends_the_vp_is_recorded_and_traps_once_without_eintr", 8) {
+fn every_sleep_lends_the_vp_and_traps_once_without_eintr() {
+    for bpf in loaded("every_sleep_lends_the_vp_and_traps_once_without_eintr", 8) {
         every_kind_of_sleep(&bpf, 2_000);
         assert_eq!(STRANGE.load(Ordering::Relaxed), 0);
     }
 }
 
 #[test]
-fn masked_or_without_a_vp_or_unwanted_nothing_is_told() {
-    for bpf in loaded("masked_or_without_a_vp_or_unwanted_nothing_is_told", 1) {
+fn masked_or_unwanted_sleep_is_not_reported() {
+    for bpf in loaded("masked_or_unwanted_sleep_is_not_reported", 1) {
         let slot = Slot::of(&bpf, 1);
         let both = WANTS_BLOCKED | WANTS_UNBLOCKED;
         // masked, vp, wanted
@@ -86,7 +88,7 @@ fn masked_or_without_a_vp_or_unwanted_nothing_is_told() {
                     (slot.blocked(), slot.traps(), slot.missed(), TRAPS.get() - start),
                     (0, 0, 0, 0)
                 );
-                // Blocked alone: lent, no trap.
+                // Only Blocked is wanted: the VP is lent, without a trap.
                 slot.half(20).store(WANTS_BLOCKED, Ordering::Relaxed);
                 slot.vp().store(TOKEN, Ordering::Relaxed);
                 sleep_until_lent(slot, 1_000);
@@ -101,11 +103,11 @@ fn masked_or_without_a_vp_or_unwanted_nothing_is_told() {
     }
 }
 
-/// Closing a link takes the filter off before the event is gone: what may come of it is a trap that
-/// is ours and means nothing.
+/// Closing a link removes the filter before the event. At most one of our traps may follow, which
+/// reports nothing.
 #[test]
-fn attaching_and_detaching_traps_only_as_ours() {
-    for bpf in loaded("attaching_and_detaching_traps_only_as_ours", 1) {
+fn attach_and_detach_cause_only_our_traps() {
+    for bpf in loaded("attach_and_detach_cause_only_our_traps", 1) {
         let slot = Slot::of(&bpf, 1);
         slot.masked().store(1, Ordering::Relaxed);
         thread::scope(|scope| {
@@ -128,8 +130,8 @@ fn attaching_and_detaching_traps_only_as_ours() {
 }
 
 #[test]
-fn a_full_buffer_counts_and_leaves_the_vp() {
-    for bpf in loaded("a_full_buffer_counts_and_leaves_the_vp", 1) {
+fn full_buffer_counts_a_miss_and_leaves_the_vp() {
+    for bpf in loaded("full_buffer_counts_a_miss_and_leaves_the_vp", 1) {
         let slot = Slot::of(&bpf, 1);
         thread::scope(|scope| {
             let thread = scope.spawn(|| {
@@ -142,10 +144,10 @@ fn a_full_buffer_counts_and_leaves_the_vp() {
                     assert_eq!(nanosleep(1_000), 0);
                     lent += u64::from(slot.vp().load(Ordering::Relaxed) == TOKEN | LENT);
                 }
-                // 4,096 bytes, 16 a record, and the kernel never fills the last one.
+                // 4,096 bytes, 16 for each record; the kernel never fills the last one.
                 assert_eq!((lent, slot.blocked()), (255, 255));
-                assert_eq!(slot.vp().load(Ordering::Relaxed), TOKEN, "it stays");
-                // One that comes while the former is on its way, which may be late, is the same.
+                assert_eq!(slot.vp().load(Ordering::Relaxed), TOKEN, "the VP stays");
+                // A trap that becomes due while the previous one is under way is merged with it.
                 let due = slot.traps();
                 assert!(!bpf.traps() || due == 255 || !bpf.traps_at_once() && due > 0);
                 assert!(!bpf.traps() || traps_since(&bpf, start, due) == due);
@@ -160,14 +162,15 @@ fn a_full_buffer_counts_and_leaves_the_vp() {
     }
 }
 
-/// What it runs then would be ended by the trap. A child of fork(2) keeps everything attached
-/// meanwhile, and gives the slot a VP again and again.
+/// A trap would end the new program. A child of fork(2) keeps everything attached meanwhile, and
+/// repeatedly gives the slot a VP.
 #[test]
 fn thread_is_not_followed_into_another_program() {
     const NAME: &str = "thread_is_not_followed_into_another_program";
     if let Ok(way) = std::env::var("KUMI_TEST_CHILD") {
         handle_traps();
-        let bpf = loaded(NAME, 1).nth(usize::from(way == "switch")).expect("loaded before");
+        let (_, load) = WAYS.into_iter().find(|(name, _)| *name == way).expect("one of these");
+        let bpf = load(1).expect("loaded before");
         let slot = Slot::of(&bpf, 1);
         slot.half(20).store(WANTS_BLOCKED | WANTS_UNBLOCKED, Ordering::Relaxed);
         let _attached = bpf.attach(1).expect("attached");
@@ -182,7 +185,7 @@ fn thread_is_not_followed_into_another_program() {
         }
         panic!("{}", std::process::Command::new("sleep").arg("0.2").exec());
     }
-    for (way, _) in ["thread", "switch"].into_iter().zip(loaded(NAME, 1)) {
+    for ((way, _), _) in WAYS.into_iter().zip(loaded(NAME, 1)) {
         let program = std::env::current_exe().expect("a program");
         let mut child = std::process::Command::new(program);
         let done = child
@@ -203,8 +206,8 @@ fn random(state: &mut u64) -> u64 {
 }
 
 #[test]
-fn scribbled_slots_harm_nobody() {
-    for bpf in loaded("scribbled_slots_harm_nobody", 8) {
+fn overwritten_slots_harm_no_thread() {
+    for bpf in loaded("overwritten_slots_harm_no_thread", 8) {
         const ROUNDS: u64 = 20_000;
         let over = AtomicBool::new(false);
         let ((reader, mut pings), (mut answers, mut writer)) = (pipe(), pipe());
@@ -235,8 +238,8 @@ fn scribbled_slots_harm_nobody() {
                     for at in (0..SLOT_SIZE).step_by(8) {
                         slot.word(at).store(random(&mut seed), Ordering::Relaxed);
                     }
-                    // Random words are nearly always masked; now and then something plausible, so
-                    // that it does lend.
+                    // Random words are nearly always masked. Plausible values in between make the
+                    // program lend the VP.
                     if random(&mut seed) & 1 == 0 {
                         slot.masked().store(0, Ordering::Relaxed);
                         slot.vp().store(random(&mut seed) & !3, Ordering::Relaxed);
@@ -250,8 +253,8 @@ fn scribbled_slots_harm_nobody() {
             }
             joined([first, thread]);
         });
-        assert!(told > 0, "not one event: the scribbling reached nothing");
-        // And it still works.
+        assert!(told > 0, "not one event: the overwritten slots had no effect");
+        // The events still work afterwards.
         every_kind_of_sleep_after(&bpf);
     }
 }
@@ -263,19 +266,18 @@ fn every_kind_of_sleep_after(bpf: &Bpf) {
 }
 
 #[test]
-fn many_threads_are_told_apart_and_no_record_is_lost() {
+fn records_of_many_threads_are_complete() {
     const THREADS: u32 = 16;
     const ROUNDS: u64 = 500;
-    // As many slots as make a buffer for all records.
-    for bpf in loaded("many_threads_are_told_apart_and_no_record_is_lost", THREADS * ROUNDS as u32)
-    {
+    // So many slots that the buffer has room for all records.
+    for bpf in loaded("records_of_many_threads_are_complete", THREADS * ROUNDS as u32) {
         let told: Vec<AtomicU64> = (0..=THREADS).map(|_| AtomicU64::new(0)).collect();
         let total = AtomicU64::new(0);
         let over = eventfd();
         thread::scope(|scope| {
             let mut threads = Vec::new();
-            // Two at once, each waiting in an edge-triggered epoll: what one is refused, the other
-            // has to see, or none does.
+            // Two readers at once, each in an edge-triggered epoll: a record that one reader leaves
+            // must wake the other.
             for _ in 0..2 {
                 threads.push(scope.spawn(|| {
                     let epoll = epoll_of(bpf.event_fd(), libc::EPOLLET as u32);

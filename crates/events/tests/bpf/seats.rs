@@ -1,4 +1,4 @@
-//! A seat of an object that root has installed, taken by nobody.
+//! Seats of an object that root has installed, taken by user nobody.
 
 use std::fs;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use crate::common::*;
 
 const NOBODY: u32 = 65534;
 
-/// A bpffs of our own with an object installed for nobody; all gone on drop.
+/// A private bpffs with an object installed for user nobody. Removed on drop.
 struct Installed {
     place: PathBuf,
     store: Store,
@@ -35,14 +35,14 @@ impl Installed {
 impl Drop for Installed {
     fn drop(&mut self) {
         let place = std::ffi::CString::new(self.place.to_str().expect("a name")).expect("no zero");
-        // SAFETY: a terminated string; what is mounted there is ours.
+        // SAFETY: a NUL-terminated path, where this test mounted a file system.
         unsafe { libc::umount2(place.as_ptr(), libc::MNT_DETACH) };
         fs::remove_dir(&self.place).expect("empty");
     }
 }
 
-/// The calling kernel thread alone becomes nobody, for good: credentials are per thread below
-/// glibc.
+/// Gives the calling kernel thread the IDs of user nobody for good. The system calls change only
+/// this thread's credentials; glibc's functions would change the whole process's.
 fn become_nobody() {
     // SAFETY: integers, and an empty list.
     unsafe {
@@ -62,8 +62,8 @@ fn as_nobody<T: Send>(what: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-/// Sets kernel.perf_event_paranoid for as long as it lives. It is the whole machine's: one at a
-/// time.
+/// Sets kernel.perf_event_paranoid while it exists. The setting applies to the whole machine, so
+/// only one test at a time may change it.
 struct Paranoid {
     before: String,
     _alone: std::sync::MutexGuard<'static, ()>,
@@ -89,14 +89,14 @@ impl Drop for Paranoid {
 
 fn remedy(result: Result<Bpf, Unavailable>) -> Unavailable {
     match result {
-        Ok(_) => panic!("it was expected to be refused"),
+        Ok(_) => panic!("the seat was not refused"),
         Err(refused) => refused,
     }
 }
 
 #[test]
-fn nobody_has_the_same_events_from_a_seat() {
-    const NAME: &str = "nobody_has_the_same_events_from_a_seat";
+fn unprivileged_user_gets_the_same_events_from_a_seat() {
+    const NAME: &str = "unprivileged_user_gets_the_same_events_from_a_seat";
     if loaded(NAME, 1).next().is_none() {
         return;
     }
@@ -107,16 +107,16 @@ fn nobody_has_the_same_events_from_a_seat() {
     let store = &installed.store;
     let _paranoid = Paranoid::set("1");
     as_nobody(|| {
-        assert!(Bpf::load(1).is_err(), "nobody may not load");
+        assert!(Bpf::load(1).is_err(), "the user nobody may not load");
         let first = Bpf::take(store, 100).expect("a seat");
         assert!(first.is_pinned());
         let second = Bpf::take(store, 1).expect("the other seat");
         let seat = |bpf: &Bpf| {
-            // SAFETY: the header, as in the test of it.
+            // SAFETY: the header, as in `header_describes_the_mapping`.
             unsafe { bpf.memory().0.cast::<Header>().read().seat }
         };
         assert_eq!((seat(&first), seat(&second)), (0, 1));
-        // Threads are made with this thread's credentials.
+        // New threads inherit this thread's credentials.
         every_kind_of_sleep(&second, 300);
         let slot = Slot::of(&second, 3);
         assert_eq!(slot.blocked(), 4 * 300);
@@ -136,7 +136,7 @@ fn nobody_has_the_same_events_from_a_seat() {
             "{status}"
         );
 
-        // Records left behind and a scribbled page: the next one has neither.
+        // The next owner of the seat must find neither old records nor an overwritten page.
         sleeps_are_told(&second, 1, || sleep_until_lent(slot, 1_000), || ());
         slot.word(0).store(u64::MAX, Ordering::Relaxed);
         drop(second);
@@ -153,8 +153,8 @@ fn nobody_has_the_same_events_from_a_seat() {
 }
 
 #[test]
-fn a_paranoid_kernel_is_named_with_the_setting() {
-    const NAME: &str = "a_paranoid_kernel_is_named_with_the_setting";
+fn refused_seat_names_perf_event_paranoid() {
+    const NAME: &str = "refused_seat_names_perf_event_paranoid";
     if loaded(NAME, 1).next().is_none() {
         return;
     }
@@ -169,8 +169,8 @@ fn a_paranoid_kernel_is_named_with_the_setting() {
 }
 
 #[test]
-fn installing_is_idempotent_and_uninstalling_leaves_nothing() {
-    const NAME: &str = "installing_is_idempotent_and_uninstalling_leaves_nothing";
+fn install_is_idempotent_and_uninstall_leaves_nothing() {
+    const NAME: &str = "install_is_idempotent_and_uninstall_leaves_nothing";
     if loaded(NAME, 1).next().is_none() {
         return;
     }
@@ -186,12 +186,13 @@ fn installing_is_idempotent_and_uninstalling_leaves_nothing() {
     store.install(Some(12345), 1, None).expect("another user");
     assert_eq!(seats(), [(12345, 2), (NOBODY, 0), (NOBODY, 1)]);
     assert_eq!(store.status().slots, Some(5));
-    // A seat that its user has broken is made anew; one too small for what is asked makes all anew.
+    // A seat that its user has damaged is created anew. A request for larger seats creates all of
+    // them anew.
     fs::remove_file(store_path(&installed).join("seats/65534/0/page")).expect("removed");
     let said = store.install(None, 0, None).expect("repaired");
     assert!(said.iter().any(|line| line == "user 65534: 2 seats, 1 of them new"), "{said:?}");
     assert_eq!(seats(), [(12345, 2), (NOBODY, 0), (NOBODY, 1)]);
-    // Without its program all is made anew, as large as it was.
+    // Without the program all seats are created anew, with their former size.
     fs::remove_file(store_path(&installed).join("program")).expect("removed");
     let said = store.install(None, 0, None).expect("loaded again");
     assert!(
@@ -208,7 +209,7 @@ fn installing_is_idempotent_and_uninstalling_leaves_nothing() {
         let refused = store.install(Some(NOBODY), 1, None).expect_err("not root");
         assert!(refused.remedy.contains("sudo"), "{refused}");
         assert!(store.uninstall().is_err());
-        // A user may do what he likes with his seats: he harms himself only, and is told.
+        // Users may change their own seats: they harm only themselves, and get an error.
         let seat = store_path(&installed).join(format!("seats/65534/{mine}"));
         fs::rename(seat.join("page"), seat.join("program")).expect("his own");
         let refused = remedy(Bpf::take(store, 1));
@@ -228,16 +229,16 @@ fn store_path(installed: &Installed) -> PathBuf {
 }
 
 #[test]
-fn a_foreign_seat_in_the_cookie_tells_nothing() {
-    const NAME: &str = "a_foreign_seat_in_the_cookie_tells_nothing";
+fn foreign_seat_in_the_cookie_reports_nothing() {
+    const NAME: &str = "foreign_seat_in_the_cookie_reports_nothing";
     if loaded(NAME, 1).next().is_none() {
         return;
     }
     if !root() {
         return skip(NAME, "installing needs root");
     }
-    // Nobody's thread with nobody's program, but the cookie is another user's seat: here root takes
-    // nobody's seat over.
+    // A program whose cookie names another user's seat must report nothing. Here root uses a seat
+    // of user nobody.
     let installed = Installed::new("foreign", 1, 4);
     let _paranoid = Paranoid::set("1");
     let bpf = as_nobody(|| Bpf::take(&installed.store, 4).expect("a seat"));
@@ -246,7 +247,7 @@ fn a_foreign_seat_in_the_cookie_tells_nothing() {
     slot.vp().store(TOKEN, Ordering::Relaxed);
     thread::scope(|scope| {
         let thread = scope.spawn(|| {
-            // Root, whose seat this is not.
+            // The thread belongs to root, and the seat to user nobody.
             let _attached = bpf.attach(1).expect("attached");
             let start = TRAPS.get();
             for _ in 0..100 {

@@ -1,4 +1,4 @@
-//! Notification of other address spaces: a datagram to the socket of their core listener.
+//! Sender of notifications: a datagram to the socket of another address space's core listener.
 
 use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd};
@@ -11,7 +11,7 @@ use super::{Directory, LISTENER_SUFFIX};
 use crate::descriptors::Kept;
 use crate::error::Error;
 
-/// Longer than any number and [`LISTENER_SUFFIX`].
+/// Capacity for any number with [`LISTENER_SUFFIX`].
 const NAME: usize = 16;
 
 /// Sends notifications to the other address spaces of a run-time directory.
@@ -26,8 +26,8 @@ impl CoreNotifier {
     pub(crate) fn open(directory: &Directory) -> Result<CoreNotifier, Error> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)
-            .map_err(Error::io("the socket by which neighbours are told"))?;
-        // As `Directory::address`, once.
+            .map_err(Error::io("the socket for notifications"))?;
+        // Same path as `Directory::address`, computed once.
         let through = PathBuf::from(format!("/proc/self/fd/{}", directory.fd.as_fd().as_raw_fd()));
         let whole = if through.exists() { through } else { directory.path().to_owned() };
         let mut prefix = whole.into_os_string().into_encoded_bytes();
@@ -35,8 +35,8 @@ impl CoreNotifier {
         Ok(CoreNotifier { socket: directory.keep(socket), prefix })
     }
 
-    /// Notifies address space `number`. Allocates nothing and never blocks: where the socket is
-    /// full, a notification is pending already.
+    /// Notifies address space `number`. Allocates nothing and never blocks: if the socket is full,
+    /// a notification is already pending.
     pub(crate) fn notify(&self, number: u16) {
         let mut path = [0; 108];
         let length = self.prefix.len();
@@ -51,7 +51,7 @@ impl CoreNotifier {
         }
         let end = length + before - rest.len();
         if let Ok(address) = SocketAddrUnix::new(&path[..end]) {
-            // It fails where no address space listens: then none needs the notification.
+            // The send fails if no address space listens; then no notification is needed.
             let core = sched_getcpu() as u32;
             let _ = net::sendto(
                 &self.socket,

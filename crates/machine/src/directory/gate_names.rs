@@ -1,4 +1,4 @@
-//! Names of gates in the run-time directory: symbolic links, whose texts are numbers of address
+//! Names of gates in the run-time directory: symbolic links whose texts are numbers of address
 //! spaces. See [`crate::gates`] for the protocol.
 
 use std::time::{Duration, Instant};
@@ -11,24 +11,24 @@ use super::socket::{self, PeerSocket};
 use super::{Directory, parse_number};
 use crate::error::Error;
 
-/// The longest name of a gate in bytes: with what is before it, shorter than what a directory
-/// takes.
+/// Length of the longest gate name in bytes. With its prefix, it is below the limit for file names.
 pub const LONGEST_NAME: usize = 200;
 
 const PREFIX: &str = "gate.";
-/// Whose queue of callers stays full for so long lives, and is stopped.
+/// If a holder's queue of callers stays full for this long, the holder is alive and stopped.
 const FULL: Duration = Duration::from_secs(1);
 
-/// Whether a gate may be called so: 1 to 200 bytes, neither `/` nor control characters, not
-/// beginning with a dot.
+/// Checks the name of a gate: 1 to 200 bytes, without `/` and control characters, and not starting
+/// with a dot.
 ///
 /// # Errors
-/// [`Error::Invalid`], which says why not.
+/// Returns [`Error::Invalid`] with the reason.
 pub fn check_name(name: &str) -> Result<(), Error> {
-    let wrong = |why: &str| Err(Error::Invalid(format!("{name:?} cannot be a gate's name: {why}")));
+    let wrong =
+        |why: &str| Err(Error::Invalid(format!("{name:?} is not a valid gate name: {why}")));
     match name.as_bytes() {
         [] => wrong("it is empty"),
-        [b'.', ..] => wrong("it begins with a dot"),
+        [b'.', ..] => wrong("it starts with a dot"),
         bytes if bytes.len() > LONGEST_NAME => {
             wrong(&format!("it is longer than {LONGEST_NAME} bytes"))
         }
@@ -44,27 +44,28 @@ pub(crate) fn link_name(name: &str) -> String {
     format!("{PREFIX}{name}")
 }
 
-/// The socket where callers of the gates of address space `number` are let in.
+/// Returns the name of the socket for callers of the gates of address space `number`.
 pub(crate) fn gates_name(number: u16) -> String {
     format!("{number}.gates")
 }
 
 impl Directory {
-    /// Whose name it is; `None`: nobody's. An error if it is not as we make them.
+    /// Returns the holder of a name, or `None`. Fails if the link has another form than
+    /// [`crate::gates`] creates.
     pub(crate) fn holder(&self, link: &str) -> Result<Option<u16>, Error> {
-        if !self.exists_as(link, FileType::Symlink, "is no symbolic link")? {
+        if !self.exists_as(link, FileType::Symlink, "is not a symbolic link")? {
             return Ok(None);
         }
         let text = match fs::readlinkat(&self.fd, link, Vec::new()) {
             Ok(text) => text,
             Err(Errno::NOENT) => return Ok(None),
-            Err(Errno::INVAL) => return Err(self.planted(link, "is no symbolic link")),
+            Err(Errno::INVAL) => return Err(self.planted(link, "is not a symbolic link")),
             Err(e) => return Err(self.failed(link, e)),
         };
         let number = text.to_str().ok().and_then(parse_number);
         number
             .map(Some)
-            .ok_or_else(|| self.planted(link, "does not say the number of an address space"))
+            .ok_or_else(|| self.planted(link, "does not contain the number of an address space"))
     }
 
     pub(crate) fn gate_names(&self) -> Result<Vec<String>, Error> {
@@ -78,8 +79,8 @@ impl Directory {
         Ok(names)
     }
 
-    /// For the holder of the lock of `number`: removes its names, and then its socket, without
-    /// which the names are not looked for.
+    /// Removes the names of `number`, and then its socket. Names are only searched while the socket
+    /// exists. The caller holds the lock of the number.
     pub(crate) fn sweep_gates(&self, number: u16) -> Result<(), Error> {
         let socket = gates_name(number);
         if !self.socket(&socket)? {
@@ -87,7 +88,7 @@ impl Directory {
         }
         for name in self.gate_names()? {
             let link = link_name(&name);
-            // What was planted is left to the process that wants that name.
+            // A foreign entry stays until a process requests that name.
             if matches!(self.holder(&link), Ok(Some(holder)) if holder == number) {
                 fs::unlinkat(&self.fd, &link, AtFlags::empty())
                     .map_err(|e| self.failed(&link, e))?;
@@ -96,7 +97,8 @@ impl Directory {
         self.remove_socket(&socket)
     }
 
-    /// `None`: somebody is at it just now.
+    /// Tries to register a name. Returns `None` if another process is changing it, and the caller
+    /// must retry.
     pub(crate) fn try_bind(&self, name: &str, mine: u16) -> Result<Option<()>, Error> {
         let link = link_name(name);
         match fs::symlinkat(mine.to_string(), &self.fd, &link) {
@@ -113,11 +115,9 @@ impl Directory {
         }
         let Some(holder) = self.holder(&link)? else { return Ok(None) };
         if holder == mine {
-            return Err(Error::InUse(format!(
-                "gate {name:?} is served by this address space already"
-            )));
+            return Err(Error::InUse(format!("this address space already serves gate {name:?}")));
         }
-        // Made if it is not there: nobody begins with this number meanwhile.
+        // Created if it does not exist, so that no process starts with this number meanwhile.
         let file = holder.to_string();
         let lock = self.open(&file, true)?.ok_or_else(|| self.failed(&file, Errno::NOENT))?;
         match fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
@@ -125,15 +125,16 @@ impl Directory {
             Err(Errno::WOULDBLOCK) => return self.living(name, holder).map_or(Ok(None), Err),
             Err(e) => return Err(self.failed(&file, e)),
         }
-        // Before we had the lock somebody else may have taken it over.
+        // Another process may have taken the name over before this one acquired the lock.
         if self.holder(&link)? == Some(holder) {
             fs::unlinkat(&self.fd, &link, AtFlags::empty()).map_err(|e| self.failed(&link, e))?;
         }
         Ok(None)
     }
 
-    /// Whether `holder` lives and serves. Its lock is no proof: a process that sweeps or looks has
-    /// it too. Its socket is, which the kernel closes with the process.
+    /// Returns an error if `holder` is alive and serves its gates. The lock is no proof, because a
+    /// process that removes or tests entries holds it too. The socket is: the kernel closes it with
+    /// the process.
     pub(crate) fn living(&self, name: &str, holder: u16) -> Option<Error> {
         let by = match socket::reach(
             self,
@@ -147,7 +148,7 @@ impl Directory {
             Err(_) => return None,
         };
         Some(Error::InUse(format!(
-            "gate {name:?} is served by address space {holder}{by}: end that, or take another name"
+            "gate {name:?} is served by address space {holder}{by}: end it, or use another name"
         )))
     }
 }

@@ -1,5 +1,5 @@
-//! The sockets of an address space in the run-time directory: how one is made, and how somebody
-//! else's is reached.
+//! Sockets of an address space in the run-time directory: creation, and connection to those of
+//! other address spaces.
 
 use std::os::fd::OwnedFd;
 use std::time::Instant;
@@ -14,8 +14,8 @@ use super::Directory;
 use crate::error::Error;
 use crate::handler::Refused;
 
-/// Makes one, which nobody finds half made: the lock of its number is held, and before `listen` it
-/// refuses.
+/// Creates a listening socket. No client finds it half initialised: the lock of its number is held,
+/// and connections fail before `listen`.
 pub(crate) fn listen(
     directory: &Directory,
     name: &str,
@@ -28,29 +28,30 @@ pub(crate) fn listen(
     Ok(socket)
 }
 
-/// One that is there under its name, for the own user only. It does not block.
+/// Creates a socket under its name, for the own user only. The socket is non-blocking.
 pub(crate) fn bind(directory: &Directory, name: &str, of: SocketType) -> Result<OwnedFd, Error> {
     directory.remove_socket(name)?;
     let io = |e: Errno| Error::io(directory.path().join(name).display().to_string())(e);
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = net::socket_with(AddressFamily::UNIX, of, flags, None).map_err(io)?;
-    // Linux gives the path the socket's own mode, less the umask: nobody else's at any moment.
+    // Linux gives the path the mode of the socket's inode, less the umask, so other users never
+    // have access.
     fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(io)?;
     net::bind(&socket, &directory.address(name)?).map_err(|e| directory.failed("", e))?;
     directory.set_socket_mode(name, false)?;
     Ok(socket)
 }
 
-/// Somebody's.
+/// A connection to a socket of another address space.
 pub(crate) struct PeerSocket {
-    /// It blocks, and the kernel thread that reads it with it.
+    /// The socket is blocking.
     pub(crate) socket: OwnedFd,
     pub(crate) uid: u32,
-    /// 0 where it is in another pid namespace that this one cannot see into.
+    /// 0 if the process is in a pid namespace that is not visible from this one.
     pub(crate) pid: i32,
 }
 
-/// The address space has ended.
+/// Returns the error for an address space that has ended.
 pub(crate) fn gone(number: u16, why: &str) -> Error {
     Error::Gone(format!("address space {number} has ended ({why})"))
 }
@@ -66,7 +67,7 @@ pub(crate) fn reach(
 ) -> Result<PeerSocket, Error> {
     let io = |e: Errno| Error::io(format!("address space {number}"))(e);
     if !directory.socket(name)? {
-        return Err(gone(number, &format!("there is no {name} any more")));
+        return Err(gone(number, &format!("{name} no longer exists")));
     }
     let address = directory.address(name)?;
     let socket =
@@ -75,24 +76,25 @@ pub(crate) fn reach(
         let left = deadline.saturating_duration_since(Instant::now());
         let full = || {
             Error::Timeout(format!(
-                "address space {number} lets nobody in: it is stopped, or too many ask it at once"
+                "address space {number} accepts no connection: it is stopped, or too many clients connect at once"
             ))
         };
         if left.is_zero() {
             return Err(full());
         }
-        // Where many wait to be let in, connect waits with this limit.
+        // If the backlog is full, connect blocks, and this timeout limits it; SO_SNDTIMEO
+        // in socket(7).
         set_socket_timeout(&socket, Timeout::Send, Some(left)).map_err(io)?;
         match net::connect(&socket, &address) {
             Ok(()) => break,
             Err(Errno::INTR) => {}
-            Err(Errno::NOENT) => return Err(gone(number, &format!("there is no {name} any more"))),
+            Err(Errno::NOENT) => return Err(gone(number, &format!("{name} no longer exists"))),
             Err(Errno::CONNREFUSED) => {
-                return Err(gone(number, &format!("nobody listens at {name}")));
+                return Err(gone(number, &format!("no process listens at {name}")));
             }
             Err(Errno::ACCESS | Errno::PERM) => {
                 return Err(Refused::Denied(format!(
-                    "address space {number} belongs to user {} and does not let you in",
+                    "address space {number} belongs to user {} and does not admit this user",
                     directory.owner()
                 ))
                 .into());
@@ -105,7 +107,7 @@ pub(crate) fn reach(
         getsockopt(&socket, PeerCredentials).map_err(|e| io(Errno::from_raw_os_error(e as i32)))?;
     if peer.uid() != directory.owner() {
         return Err(Error::Directory(format!(
-            "{}/{name} is served by user {} and not by user {}, whose directory that is: it is not used",
+            "{}/{name} is served by user {} and not by the directory's owner, user {}; it is not used",
             directory.path().display(),
             peer.uid(),
             directory.owner()

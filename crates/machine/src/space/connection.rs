@@ -1,5 +1,5 @@
-//! One connection of the control socket: lines in, answers out, and neither waits nor grows without
-//! bound.
+//! One connection of the control socket, with request lines as input and answers as output. It
+//! neither blocks nor grows without bound.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
@@ -12,35 +12,35 @@ use serde::Serialize;
 use crate::descriptors::Kept;
 use crate::protocol::{LONGEST_REQUEST, put};
 
-/// Read at once.
+/// Number of bytes per read.
 const PART: usize = 16 << 10;
-/// What is ready is sent on when it is so much: its reader takes it while more is made.
+/// Amount of output after which it is sent, so that the client reads while more is produced.
 const AHEAD: usize = 256 << 10;
 
 #[derive(Debug)]
 pub(crate) struct Connection {
     socket: Kept,
-    /// Whose it is.
+    /// The user at the other end.
     pub(crate) uid: u32,
     input: Vec<u8>,
     output: Vec<u8>,
-    /// So much of the output is with the kernel.
+    /// Number of output bytes that the kernel has accepted.
     sent: usize,
-    /// When it was let in.
+    /// When the connection was accepted.
     pub(crate) begun: Instant,
-    /// When it was let in, asked for something, or had taken all of an answer.
+    /// When the connection was accepted, made its last request, or finished reading an answer.
     pub(crate) since: Instant,
-    /// It sends nothing more.
+    /// The client sends no more requests.
     ended: bool,
-    /// It is closed when it has taken what is there for it.
+    /// The connection is closed once its output is sent.
     pub(crate) closing: bool,
-    /// Its other end is gone.
+    /// The other end has gone.
     broken: bool,
 }
 
-/// What has come.
+/// Result of reading a request.
 pub(crate) enum Incoming {
-    /// Not a whole line yet.
+    /// No complete line yet.
     None,
     Line(Vec<u8>),
     TooLong,
@@ -66,8 +66,8 @@ impl Connection {
         self.output.len() - self.sent
     }
 
-    /// What can be done next depends on that. While it has not taken an answer nothing more is
-    /// read.
+    /// Returns the events that the connection can proceed with. Input is not read while an answer
+    /// is unsent.
     pub(crate) fn waits_for(&self) -> PollFlags {
         if self.unsent() > 0 {
             PollFlags::OUT
@@ -78,7 +78,7 @@ impl Connection {
         }
     }
 
-    /// Nothing more can come of it.
+    /// Returns whether the connection is finished.
     pub(crate) fn is_over(&self) -> bool {
         self.broken || self.unsent() == 0 && (self.closing || self.ended && !self.has_line())
     }
@@ -104,7 +104,7 @@ impl Connection {
         }
     }
 
-    /// The next request, without its end.
+    /// Takes the next request, without its end.
     pub(crate) fn request(&mut self) -> Incoming {
         match self.input.iter().position(|byte| *byte == b'\n') {
             Some(length) if length <= LONGEST_REQUEST => {
@@ -118,7 +118,7 @@ impl Connection {
         }
     }
 
-    /// Appends a line to the output.
+    /// Appends an item as a line to the output.
     pub(crate) fn put(&mut self, item: &impl Serialize) {
         if !self.broken {
             put(&mut self.output, item);
@@ -128,14 +128,14 @@ impl Connection {
         }
     }
 
-    /// What a line does not say: ends and errors of answers, bytes.
+    /// Appends output that is not an item: ends and errors of answers, and bytes.
     pub(crate) fn append(&mut self, put: impl FnOnce(&mut Vec<u8>)) {
         if !self.broken {
             put(&mut self.output);
         }
     }
 
-    /// Sends what the kernel takes now.
+    /// Sends as much as the kernel accepts now.
     pub(crate) fn flush(&mut self) {
         while self.unsent() > 0 && !self.broken {
             match send(
@@ -146,7 +146,8 @@ impl Connection {
                 Ok(n) => self.sent += n,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => {
-                    // What is sent goes in large parts, so that each byte is moved once or twice.
+                    // Sent bytes are removed in large blocks, so each byte is moved at most about
+                    // twice.
                     if self.sent > self.output.len() / 2 {
                         self.output.drain(..self.sent);
                         self.sent = 0;

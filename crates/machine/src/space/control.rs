@@ -17,16 +17,18 @@ use crate::directory::{socket, socket_name};
 use crate::error::Error;
 use crate::handler::ControlHandler;
 
-/// Answers take lines and names, and unwind stacks; what they do not touch costs nothing.
+/// Stack size for answers, which take locks and names and unwind stacks. Untouched stack costs no
+/// memory.
 const STACK: usize = 512 << 10;
-/// Admitted clients wait here; more are told that it is busy.
+/// Number of clients that may wait to be accepted; others are reported as busy.
 const BACKLOG: i32 = 128;
-/// An answer may take a second; one that takes longer is left to end by itself.
+/// Time that `drop` waits for the thread. An answer may take a second; a longer one ends on its
+/// own.
 const LEAVING: Duration = Duration::from_secs(3);
 
-/// The control socket of an address space and the kernel thread that serves it, `kumi-control`.
-/// Until it is dropped: then nobody finds the socket any more, and the thread ends, which takes no
-/// longer than the answer at which it may be, 3 s at most.
+/// The control socket of an address space, and the kernel thread `kumi-control` that serves it.
+/// Dropping this value removes the socket and ends the thread. That takes no longer than the answer
+/// in progress, and at most 3 s.
 #[derive(Debug)]
 pub struct Control {
     shared: Arc<Shared>,
@@ -34,19 +36,20 @@ pub struct Control {
 }
 
 impl Control {
-    /// Begins to answer. The kernel thread takes no signals.
+    /// Starts to answer requests. The kernel thread blocks all signals.
     ///
     /// # Errors
-    /// [`Error::Directory`]: full, read-only; the socket's path is too long, where there is no
-    /// /proc. [`Error::Io`]: no descriptors, no kernel thread.
+    /// Returns [`Error::Directory`] if the directory is full or read-only, or if the socket's path
+    /// is too long and there is no /proc. Returns [`Error::Io`] if no descriptor or kernel thread
+    /// is available.
     pub fn start(number: Arc<Number>, answer: Weak<dyn ControlHandler>) -> Result<Control, Error> {
         Control::start_within(number, answer, Limits::default())
     }
 
-    /// As [`start`](Control::start), with other limits.
+    /// Starts as [`start`](Control::start) does, with other limits.
     ///
     /// # Errors
-    /// As `start`.
+    /// Returns the errors of `start`.
     pub fn start_within(
         number: Arc<Number>,
         answer: Weak<dyn ControlHandler>,
@@ -73,7 +76,7 @@ impl Control {
             server.run();
             drop(ends);
         };
-        // The new thread has its creator's mask from its first instruction on.
+        // The new thread has its creator's signal mask from its first instruction on.
         let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK);
         let thread =
             thread::Builder::new().name("kumi-control".into()).stack_size(STACK).spawn(run);
@@ -87,12 +90,14 @@ impl Control {
         Ok(Control { shared, thread: Some((thread, ended)) })
     }
 
-    /// Lets user `uid` in too. Others than root and the directory's owner reach the socket only
-    /// where they may pass through all directories above the run-time directory: so it is in
-    /// `/dev/shm` and not in `$XDG_RUNTIME_DIR`. From here on others see which numbers there are.
+    /// Permits user `uid` to make requests. Users other than root and the directory's owner reach
+    /// the socket only if they may search all directories above the run-time directory, so it must
+    /// be in `/dev/shm` and not in `$XDG_RUNTIME_DIR`. From then on, other users can see the
+    /// directory's numbers.
     ///
     /// # Errors
-    /// What changing the modes of directory and socket says; then the user is not let in.
+    /// Returns the error of changing the modes of directory and socket; the user is then not
+    /// permitted.
     pub fn allow(&self, uid: u32) -> Result<(), Error> {
         let mut allowed = self.shared.allowed();
         if !allowed.contains(&uid) {
@@ -104,11 +109,12 @@ impl Control {
         Ok(())
     }
 
-    /// Lets user `uid` in no longer: from their next request on, over connections that they have
-    /// too. False: they were not on the list.
+    /// Revokes the permission of user `uid`, from the user's next request on, even on open
+    /// connections. Returns `false` if the user was not on the list.
     ///
     /// # Errors
-    /// What changing the mode of the socket says; the user is refused nevertheless.
+    /// Returns the error of changing the mode of the socket; the permission is revoked
+    /// nevertheless.
     pub fn disallow(&self, uid: u32) -> Result<bool, Error> {
         let mut allowed = self.shared.allowed();
         let before = allowed.len();
@@ -120,7 +126,7 @@ impl Control {
         Ok(allowed.len() < before)
     }
 
-    /// How many attempts were refused, as in the metric `kumihimo_control_refused_total`.
+    /// Returns the number of refused attempts, as in the metric `kumihimo_control_refused_total`.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.shared.refused.load(Ordering::Relaxed)
@@ -132,13 +138,14 @@ impl Drop for Control {
         let Some((thread, ended)) = self.thread.take() else { return };
         let number = &self.shared.number;
         if std::process::id() != number.pid {
-            // A fork's child: the socket is the parent's, and the thread is not here.
+            // In the child of a fork, the socket belongs to the parent, and the thread does not
+            // exist.
             std::mem::forget((thread, ended));
             return;
         }
         let _ = number.directory.remove_socket(&socket_name(number.number));
         let _ = rustix::io::write(&self.shared.stop, &1_u64.to_ne_bytes());
-        // The answer may drop the answering side by itself.
+        // An answer itself may drop this value, on the control thread.
         let itself = thread.thread().id() == thread::current().id();
         if !itself && matches!(ended.recv_timeout(LEAVING), Err(RecvTimeoutError::Disconnected)) {
             let _ = thread.join();

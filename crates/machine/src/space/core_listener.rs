@@ -1,11 +1,11 @@
-//! Socket at which an address space receives notifications: something on the board concerns it.
+//! Socket at which an address space receives notifications of changes on the board that concern it.
 //!
-//! A notification is a datagram to the socket `N.ear`; it contains the core that the
-//! sender runs on ([`crate::directory::core_notifier`] sends it).
+//! A notification is a datagram to the socket `N.ear`; it contains the core on which the sender
+//! runs ([`crate::directory::core_notifier`] sends it).
 //!
-//! Not a signal. One to a kernel thread that waits in the kernel ends its system call; and a
-//! descriptor that reads signals wakes its reader for each one that comes to any thread of the
-//! process (fs/signalfd.c), which are many here: each block and each preemption is a SIGTRAP.
+//! A signal would be less suitable. A signal to a kernel thread that waits in the kernel ends its
+//! system call. A signalfd wakes its reader for every signal to any thread of the process
+//! (fs/signalfd.c), and these are frequent: each block and each preemption is a SIGTRAP.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -19,21 +19,24 @@ use crate::descriptors::Kept;
 use crate::directory::{listener_name, socket};
 use crate::error::Error;
 
-/// The socket at which an address space is notified, until it is dropped.
+/// The socket at which an address space is notified, until this value is dropped.
 pub(crate) struct CoreListener {
     number: Arc<Number>,
     socket: Kept,
-    /// The socket in an epoll set, which is what is waited for. A socket wakes its reader where the
-    /// sender runs, as one that is about to sleep (net/core/sock.c, WF_SYNC); a notifier has just
-    /// taken that core and goes on. The wake-up by way of the set is an ordinary one
-    /// (fs/eventpoll.c, ep_poll_safewake).
+    /// An epoll set that contains the socket, on which the thread waits. A direct wait on the
+    /// socket would wake the thread on the sender's core, under the assumption that the sender is
+    /// about to sleep (net/core/sock.c, WF_SYNC). But a notifier has just taken that core and
+    /// continues. A wake-up through the epoll set is an ordinary one (fs/eventpoll.c,
+    /// ep_poll_safewake).
     set: Kept,
 }
 
 impl CoreListener {
+    /// Opens the socket and the epoll set.
+    ///
     /// # Errors
-    /// [`Error::Directory`]: full; something was planted under this name. [`Error::Io`]: no
-    /// descriptors.
+    /// Returns [`Error::Directory`] if the directory is full or a foreign entry has this name, and
+    /// [`Error::Io`] if no descriptor is available.
     pub(crate) fn open(number: &Arc<Number>) -> Result<CoreListener, Error> {
         let name = listener_name(number.number);
         let socket =
@@ -45,13 +48,13 @@ impl CoreListener {
         Ok(CoreListener { number: number.clone(), socket, set })
     }
 
-    /// Whether a notification came since the last time, and from which core, as the last notifier
-    /// says: a hint.
+    /// Consumes pending notifications. Returns `None` if there are none, and otherwise the core in
+    /// the last one, as a hint.
     pub(crate) fn take_notification(&self) -> Option<u32> {
         let mut core = [0; 4];
         let mut last = None;
-        // As many as the kernel keeps (net.unix.max_dgram_qlen) and a few: a constant notifier is
-        // not to keep the others waiting.
+        // Somewhat more than the kernel queues (net.unix.max_dgram_qlen). The bound keeps a
+        // constant sender from delaying other work of the thread.
         for _ in 0..32 {
             match net::recv(&self.socket, &mut core[..], RecvFlags::DONTWAIT) {
                 Ok(_) => last = Some(u32::from_ne_bytes(core)),

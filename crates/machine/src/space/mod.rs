@@ -1,11 +1,10 @@
-//! An address space's own side: it takes a number, which is in all of its ids, and then answers at
-//! the control socket of that number.
+//! An address space's own side: its number, which is part of all its IDs, and its control socket.
 //!
-//! `number` holds the number; `control` starts and stops the kernel thread of the control socket,
-//! `server` is its loop, and `connection` one client of it. `core_listener` is the socket at which
-//! other address spaces notify this one. Requests come in through `connection`, are answered by a
-//! [`ControlHandler`](crate::handler::ControlHandler), and go out through `connection`. Uses
-//! `directory`, `protocol`, `handler`; never the asking side.
+//! `number` holds the number. `control` starts and stops the kernel thread of the control socket,
+//! `server` is its loop, and `connection` serves one client. `core_listener` is the socket at which
+//! other address spaces notify this one. Requests arrive through `connection`, are answered by a
+//! [`ControlHandler`](crate::handler::ControlHandler), and leave through `connection`. Uses
+//! `directory`, `protocol` and `handler`, but not `client`.
 
 mod connection;
 mod control;

@@ -1,4 +1,4 @@
-//! The number of an address space, which is in all of its ids.
+//! The number of an address space, which is part of all its IDs.
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -10,11 +10,12 @@ use crate::descriptors::Kept;
 use crate::directory::{Claimed, CoreNotifier, Directory, write_generation};
 use crate::error::Error;
 
-/// A number of this machine that is this process's alone while it has it, and no ids' of the dead.
+/// A number that belongs to this process alone, and under which no ID of a dead address space is
+/// valid.
 ///
-/// It is given back when this is dropped, or the process ends, however it does. The next process
-/// with the number begins above the generations that were claimed with it. In a fork's child it is
-/// nobody's: see [`forget_in_child`](Number::forget_in_child).
+/// The number becomes free when this value is dropped, or when the process ends in any way. The
+/// next holder starts above the generations that were claimed with it. In the child of a fork, the
+/// number is not valid; see [`forget_in_child`](Number::forget_in_child).
 #[derive(Debug)]
 pub struct Number {
     pub(crate) directory: Directory,
@@ -22,30 +23,30 @@ pub struct Number {
     first: u32,
     lock: Arc<Kept>,
     pub(crate) pid: u32,
-    /// As long as it can tell others.
+    /// Set once this address space can notify others.
     pub(crate) core_notifier: OnceLock<CoreNotifier>,
 }
 
 impl Number {
-    /// One in the caller's run-time directory, see [`Directory::mine`]. Takes some ten
-    /// microseconds; where very many begin at once, up to a second.
+    /// Takes a number in the caller's run-time directory; see [`Directory::mine`]. Takes about ten
+    /// microseconds, and up to a second if many processes start at once.
     ///
     /// # Errors
-    /// [`Error::Directory`]: there is none that can be used; it is full, or read-only; all numbers
-    /// are taken; something was planted there.
+    /// Returns [`Error::Directory`] if no directory is usable, if it is full or read-only, if all
+    /// numbers are taken, or if it contains a foreign entry.
     pub fn take() -> Result<Number, Error> {
         Number::take_in(Directory::mine()?)
     }
 
-    /// One in that directory, which must be the caller's own.
+    /// Takes a number in `directory`, which must be the caller's own.
     ///
     /// # Errors
-    /// As [`take`](Number::take).
+    /// Returns the errors of [`take`](Number::take).
     pub fn take_in(directory: Directory) -> Result<Number, Error> {
         if !directory.is_mine() {
             let (path, owner) = (directory.path().display(), directory.owner());
             return Err(Error::Directory(format!(
-                "run-time directory {path} is user {owner}'s: only their processes join there"
+                "run-time directory {path} belongs to user {owner}; only that user's processes can join it"
             )));
         }
         let Claimed { number, first, lock } = directory.claim()?;
@@ -59,23 +60,24 @@ impl Number {
         })
     }
 
-    /// What the ids of this address space begin with.
+    /// Returns the location, which is the first part of this address space's IDs.
     ///
     /// # Panics
-    /// Never: numbers are in range.
+    /// Never panics: numbers are in range.
     #[must_use]
     pub fn location(&self) -> Location {
         Location::new(self.number).expect("numbers are in range")
     }
 
-    /// The first generation that was never used with this number: for `Generations::new`.
+    /// Returns the first generation that was never used with this number, for `Generations::new`.
     #[must_use]
     pub fn first_generation(&self) -> u32 {
         self.first
     }
 
-    /// Notes what is used with this number: for `Generations::new`. It refuses (false) where it
-    /// cannot be written (disk full), after the number was given back, and in a fork's child.
+    /// Returns the function that records further generations as used with this number, for
+    /// `Generations::new`. It returns `false` if the record cannot be written (disk full), after
+    /// the number became free, and in the child of a fork.
     #[must_use]
     pub fn claim(&self) -> Claim {
         let (lock, pid) = (Arc::downgrade(&self.lock), self.pid);
@@ -85,16 +87,16 @@ impl Number {
         })
     }
 
-    /// The run-time directory.
+    /// Returns the path of the run-time directory.
     #[must_use]
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
 
-    /// In a fork's child, as soon as can be: closes its copies of all descriptors that belong to
-    /// the number and its [`Control`](super::control::Control), so that the number does not outlive
-    /// the parent in it. It changes nothing for the parent. Both may be dropped or leaked
-    /// afterwards. Async-signal-safe.
+    /// Closes a fork's child's copies of all descriptors of the number and its
+    /// [`Control`](super::control::Control), so that the number does not outlive the parent. Must
+    /// run as early as possible in the child. Has no effect on the parent. Both values may be
+    /// dropped or leaked afterwards. Async-signal-safe.
     pub fn forget_in_child(&self) {
         if std::process::id() != self.pid {
             self.directory.forget_in_child();
@@ -103,10 +105,10 @@ impl Number {
 }
 
 impl Number {
-    /// Notifies address space `number` of the same directory that something concerns it: its
+    /// Notifies address space `number` of the same directory of a change that concerns it. Its
     /// [`ControlHandler::on_notification`](crate::handler::ControlHandler::on_notification) is
-    /// called, once for several that come together. Some microseconds; never blocks, allocates
-    /// nothing. For nothing where there is none, or before
+    /// called, possibly once for several notifications. Takes some microseconds; never blocks,
+    /// allocates nothing. Has no effect if there is no such address space, or before
     /// [`Control::start`](crate::space::Control::start).
     pub fn notify(&self, number: u16) {
         if let Some(core_notifier) = self.core_notifier.get() {

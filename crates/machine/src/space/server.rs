@@ -1,8 +1,9 @@
-//! The control kernel thread of an address space: one thread, which never waits for a client.
+//! The loop of the control kernel thread, which never blocks on a client.
 //!
-//! A client without the right to ask is told so and let go. None of the others can take the thread,
-//! or memory, from the rest: each has one request answered in turn, an answer that is not taken
-//! stops its own connection only, and the longest idle one makes room for a new one.
+//! A client without permission receives an error, and its connection is closed. No other client can
+//! exhaust the thread or the memory. Each connection has one request answered in turn, and a client
+//! that does not read its answer stalls only its own connection. The connection that is idle for
+//! the longest time makes room for a new one.
 
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -27,42 +28,42 @@ use crate::protocol::{
     self, ActionResult, Bytes, Greeting, MOST_BYTES, PROTOCOL, Request, Text, put_end, put_error,
 };
 
-/// The places of stop, listener and what is told come before the connections'.
+/// Number of poll entries before those of the connections: stop, listener and core listener.
 const OTHERS: usize = 3;
-/// Let in at one turn, between two rounds of answers.
+/// Number of connections accepted between two rounds of answers.
 const ACCEPT_BATCH: usize = 16;
-/// No further list is begun while more than this waits to be taken: so at most this and one list
+/// Amount of unsent output above which no further list is started. At most this amount and one list
 /// are in memory.
 const MAX_UNSENT: usize = 64 << 20;
-/// One that was let in has at least so much time to ask something, ...
+/// Minimum time that an accepted connection has for its first request.
 const GRACE: Duration = Duration::from_millis(50);
-/// ... and one that asks all the time makes room for others after this.
+/// Age at which a connection that makes requests all the time makes room for others.
 const LONG_LIVED: Duration = Duration::from_secs(1);
-/// Where no descriptor is left, it is tried again after this.
+/// Time until the next attempt to accept, if no descriptor is available.
 const PAUSE: Duration = Duration::from_millis(100);
-/// So much of a trace may wait to be taken.
+/// Amount of unsent trace output above which the writer waits.
 const TRACE_AHEAD: usize = 4 * MOST_BYTES;
 
 pub(crate) struct Server {
     shared: Arc<Shared>,
     listener: Kept,
-    /// None: no descriptor was left for it, and nobody is told to tell here.
+    /// None if no descriptor was available; this address space then receives no notifications.
     core_listener: Option<CoreListener>,
     answer: Weak<dyn ControlHandler>,
     limits: Limits,
     connections: Vec<Connection>,
-    /// Nobody is let in before.
+    /// No connection is accepted before this time.
     closed_until: Option<Instant>,
-    /// They write traces, which may take long.
+    /// Threads that write traces, which may take long.
     tracers: Vec<JoinHandle<()>>,
-    /// How many of them are not just ending.
+    /// Number of traces being written; threads about to end are not counted.
     tracing: Arc<AtomicUsize>,
 }
 
-/// What became of a request.
+/// Result of a request.
 enum RequestOutcome {
     Answered,
-    /// The connection goes to a kernel thread of its own.
+    /// The connection moves to a kernel thread of its own.
     Traced,
 }
 
@@ -91,7 +92,7 @@ impl Server {
         }
     }
 
-    /// Until it is told to stop.
+    /// Serves requests until the thread is told to stop.
     pub(crate) fn run(mut self) {
         let mut ready = Vec::new();
         self.listen();
@@ -101,7 +102,8 @@ impl Server {
             if !ready[2].is_empty() {
                 self.receive_notification();
             }
-            // From the last one on: one that goes is replaced by one that had its turn.
+            // In reverse order, because a removed connection is replaced by the last one, which had
+            // its turn.
             for (place, ready) in ready[OTHERS..].iter().enumerate().rev() {
                 let connection = &mut self.connections[place];
                 if ready.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR)
@@ -125,8 +127,8 @@ impl Server {
         }
     }
 
-    /// Until there is something to do: what of it, for stop, the listener and each connection.
-    /// False: it is time to stop.
+    /// Waits for an event. Sets the events of stop, listener, core listener and each connection in
+    /// `ready`. Returns false when the thread must stop.
     fn wait(&mut self, ready: &mut Vec<PollFlags>) -> bool {
         let now = Instant::now();
         self.closed_until = self.closed_until.filter(|until| *until > now);
@@ -137,7 +139,7 @@ impl Server {
                 &self.listener,
                 if deadline.is_some() { PollFlags::empty() } else { PollFlags::IN },
             ),
-            // Without: something else, of which nothing is asked.
+            // Without a core listener, the entry polls another descriptor for no events.
             self.core_listener
                 .as_ref()
                 .map_or(PollFd::new(&self.listener, PollFlags::empty()), |core_listener| {
@@ -158,7 +160,8 @@ impl Server {
             fds.iter().map(|fd| if polled.is_ok() { fd.revents() } else { PollFlags::empty() }),
         );
         if polled.is_err_and(|e| e != Errno::INTR) {
-            // No memory; or fewer descriptors are allowed by now than it asks about.
+            // Memory is short, or the limit on descriptors was lowered below the number of entries;
+            // poll(2).
             self.connections.clear();
             ready.truncate(OTHERS);
             std::thread::sleep(PAUSE);
@@ -180,7 +183,7 @@ impl Server {
         }
     }
 
-    /// One request of one connection.
+    /// Serves one request of one connection.
     fn turn(&mut self, place: usize, now: Instant) {
         let unsent: usize = self.connections.iter().map(Connection::unsent).sum();
         let open = self.connections.len();
@@ -228,25 +231,23 @@ impl Server {
                     Request::Microprocesses | Request::Resources { .. } | Request::Trace
                 )
             {
-                return Err(Refused::Busy(
-                    "too many lists were asked for and not taken: ask again later".into(),
-                ));
+                return Err(Refused::Busy("too many lists are being read; try again later".into()));
             }
             if ask == Request::Trace {
                 let busy = self.tracing.load(Ordering::Relaxed) > 0;
                 return if busy {
                     Err(Refused::Busy(
-                        "its trace is being written for somebody else: ask again later".into(),
+                        "another client is reading the trace; try again later".into(),
                     ))
                 } else {
                     Ok(RequestOutcome::Traced)
                 };
             }
-            // The answering code is on a kernel thread of ours: it may panic, and we go on.
+            // The handler runs on this thread. If it panics, the thread continues.
             let answers = || self::answer(&*answer, &ask, connection, &self.shared, open);
             catch_unwind(AssertUnwindSafe(answers))
                 .unwrap_or_else(|_| {
-                    Err(Refused::Failed("the answering code there panicked".into()))
+                    Err(Refused::Failed("the handler of the address space panicked".into()))
                 })
                 .map(|count| {
                     connection.append(|output| put_end(output, count));
@@ -263,7 +264,7 @@ impl Server {
             Err(refused) => connection.append(|output| put_error(output, &refused)),
         }
         connection.flush();
-        // The answer's time counts from here; it may have taken some itself.
+        // The client's time starts after the answer, which may itself have taken long.
         connection.since = Instant::now();
     }
 
@@ -285,15 +286,16 @@ impl Server {
                     Some(Refused::Unsupported(e.to_string()))
                 }
                 Ok(Err(e)) => Some(Refused::Failed(format!("the trace: {e}"))),
-                Err(_) => Some(Refused::Failed("the answering code there panicked".into())),
+                Err(_) => Some(Refused::Failed("the handler of the address space panicked".into())),
             };
             let count = out.count;
             out.connection.append(|output| match &refused {
                 None => put_end(output, count),
                 Some(refused) => put_error(output, refused),
             });
-            // A client that hears the end may ask for the next one at once; one that does not take
-            // it keeps others from it, and no more than one thread.
+            // Decremented before the end is sent, because a client that receives the end may
+            // request the next trace at once. A client that does not read the end keeps others from
+            // tracing, and occupies only one thread.
             tracing.fetch_sub(1, Ordering::Relaxed);
             out.connection.flush();
             if out.connection.unsent() > 0 {
@@ -302,8 +304,8 @@ impl Server {
                 tracing.fetch_sub(1, Ordering::Relaxed);
             }
         };
-        // It has this thread's mask: no signals. If there is no thread for it, the connection is
-        // closed, which says so.
+        // The thread inherits the mask, which blocks all signals. If no thread can be created, the
+        // connection is closed, which the client reports.
         self.tracing.fetch_add(1, Ordering::Relaxed);
         match std::thread::Builder::new().name("kumi-trace".into()).spawn(write) {
             Ok(tracer) => self.tracers.push(tracer),
@@ -311,7 +313,7 @@ impl Server {
         }
     }
 
-    /// The one that has been idle for longest.
+    /// Returns the connection that has been idle for the longest time.
     fn connection_to_evict(&self, now: Instant) -> Option<usize> {
         let all = || self.connections.iter().enumerate();
         let idle = all().filter(|(_, one)| {
@@ -328,8 +330,8 @@ impl Server {
             let full = self.connections.len() >= self.limits.connections;
             let goes = self.connection_to_evict(now).filter(|_| full);
             if full && goes.is_none() {
-                // A new client waits, which is better than to be let in and closed before it can
-                // ask.
+                // A new client waits instead. Otherwise it would be accepted and then closed before
+                // it can make a request.
                 self.closed_until = Some(now + GRACE / 5);
                 return;
             }
@@ -343,7 +345,7 @@ impl Server {
                         return;
                     }
                 };
-            // Refused, if the kernel does not say which process it is.
+            // The client is refused if the kernel does not report its process.
             let Ok(peer) = getsockopt(&socket, PeerCredentials) else { continue };
             let mut connection = Connection::new(socket, peer.uid(), now);
             if !self.shared.admits(peer.uid()) {
@@ -369,13 +371,13 @@ impl Server {
 
 fn denied(shared: &Shared, uid: u32) -> Refused {
     Refused::Denied(format!(
-        "address space {} belongs to user {} and does not let user {uid} in",
+        "address space {} belongs to user {} and does not admit user {uid}",
         shared.location(),
         shared.owner()
     ))
 }
 
-/// The items of an answer: how many.
+/// Writes the items of an answer, and returns their number.
 fn answer(
     answer: &dyn ControlHandler,
     ask: &Request,
@@ -406,32 +408,33 @@ fn answer(
         Request::Metrics => {
             let refused = Metric {
                 name: "kumihimo_control_refused_total".into(),
-                help:
-                    "Attempts to see or steer this address space that were refused: another user's."
-                        .into(),
+                help: "Refused attempts of other users to read or control this address space."
+                    .into(),
                 counter: true,
                 samples: vec![(Vec::new(), shared.refused.load(Ordering::Relaxed) as f64)],
             };
             let open = Metric {
                 name: "kumihimo_control_connections".into(),
-                help: "Connections that look at this address space or steer it.".into(),
+                help: "Connections that read or control this address space.".into(),
                 counter: false,
                 samples: vec![(Vec::new(), open as f64)],
             };
             for mut metric in answer.metrics().into_iter().chain([refused, open]) {
-                // JSON knows no others.
+                // JSON has no representation of other values.
                 metric.samples.retain(|(_, value)| value.is_finite());
                 count += 1;
                 to.put(&metric);
             }
             return Ok(count);
         }
-        Request::Trace => return Err(Refused::Invalid("a trace has a thread of its own".into())),
+        Request::Trace => {
+            return Err(Refused::Invalid("a trace runs on a thread of its own".into()));
+        }
     }
     Ok(1)
 }
 
-/// What is written to it goes to the asking client, which is waited for.
+/// Sends written bytes to the requesting client, and blocks while too much is unsent.
 struct TraceWriter {
     connection: Connection,
     shared: Arc<Shared>,
@@ -440,7 +443,7 @@ struct TraceWriter {
 }
 
 impl TraceWriter {
-    /// Waits until no more than `rest` bytes are left to be taken.
+    /// Waits until at most `rest` bytes are unsent.
     fn take(&mut self, rest: usize) -> io::Result<()> {
         loop {
             self.connection.flush();

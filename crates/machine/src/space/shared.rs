@@ -1,4 +1,4 @@
-//! What the control kernel thread and its handle share, and its limits.
+//! State shared by the control kernel thread and its handle, and the limits of the socket.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::number::Number;
 use crate::descriptors::Kept;
 
-/// What the control kernel thread and its handle share.
+/// State shared by the control kernel thread and its handle.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) number: Arc<Number>,
@@ -30,7 +30,7 @@ impl Shared {
         self.number.directory.owner()
     }
 
-    /// Whether that user may ask; counts the refused ones.
+    /// Returns whether the user may make requests; counts refusals.
     pub(crate) fn admits(&self, uid: u32) -> bool {
         let admits = uid == self.owner() || uid == 0 || self.allowed().contains(&uid);
         if !admits {
@@ -44,13 +44,13 @@ impl Shared {
     }
 }
 
-/// How much the control socket bears.
+/// Limits of the control socket.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// So many connections at once; for one more, the one that has been idle for longest is closed.
-    /// At most 64.
+    /// Number of connections at once, at most 64. For a further one, the connection that has been
+    /// idle for the longest time is closed.
     pub connections: usize,
-    /// One that asks nothing for so long is closed, and one that does not take an answer within it.
+    /// Time after which a connection is closed if it makes no request, or does not read an answer.
     pub patience: Duration,
 }
 

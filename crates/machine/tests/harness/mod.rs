@@ -1,5 +1,5 @@
-//! What the tests of this crate share: directories of their own, processes, and an address space
-//! that answers what it is told to.
+//! Shared parts of this crate's tests: separate directories and processes, and an address space
+//! with configurable answers.
 #![allow(dead_code, reason = "each test program uses some of it")]
 
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -19,8 +19,8 @@ use kumihimo_machine::space::{Control, Limits, Number};
 use kumihimo_machine::{Machine, Neighbour};
 use kumihimo_resource::id::{Id, Kind, Location, Serial};
 
-/// Says that a test cannot run here, and why; the scripts count it as skipped. Past libtest's
-/// capture.
+/// Reports that a test cannot run on this machine, and why; the scripts count it as skipped.
+/// Bypasses libtest's capture.
 pub fn skip(test: &str, why: &str) {
     io::stderr()
         .write_all(format!("\n[skip] {test}: {why}\n").as_bytes())
@@ -31,7 +31,7 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// A directory of one test, which others may pass through; removed in the end.
+/// A directory for one test, searchable by other users; removed when dropped.
 pub struct Room(pub PathBuf);
 
 impl Room {
@@ -44,11 +44,12 @@ impl Room {
         );
         let path = std::env::temp_dir().join(name);
         std::fs::create_dir(&path).expect("a directory for the test");
-        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).expect("it is ours");
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755))
+            .expect("the test owns the directory");
         Room(path)
     }
 
-    /// A run-time directory in it.
+    /// Opens a run-time directory in this directory.
     pub fn directory(&self) -> Directory {
         Directory::own(&self.path()).expect("a run-time directory")
     }
@@ -81,7 +82,7 @@ impl Room {
     }
 }
 
-/// With a time limit that a busy machine keeps: no test is about speed.
+/// Returns the machine with a time limit that a busy machine meets, because no test is about speed.
 fn machine(path: &Path) -> Machine {
     Machine::at(path).expect("the run-time directory").time_limit(Duration::from_secs(60))
 }
@@ -92,7 +93,7 @@ impl Drop for Room {
     }
 }
 
-/// An address space that takes part.
+/// An address space with a number and a control socket.
 pub struct Served {
     pub control: Control,
     pub number: Arc<Number>,
@@ -103,10 +104,10 @@ pub struct Served {
 
 impl Served {
     pub fn neighbour(&self) -> Neighbour {
-        machine(&self.path).neighbour(self.space).expect("it lives")
+        machine(&self.path).neighbour(self.space).expect("the address space is alive")
     }
 
-    /// Its socket, the greeting read.
+    /// Connects to its control socket and reads the greeting.
     pub fn raw(&self) -> Raw {
         let mut raw = Raw::connect(&self.path.join(format!("{}.socket", self.space)));
         assert!(raw.line().contains(r#""protocol":1"#));
@@ -114,7 +115,7 @@ impl Served {
     }
 }
 
-/// A peer that does as the test likes.
+/// A client on the level of lines.
 pub struct Raw(pub BufReader<UnixStream>);
 
 impl Raw {
@@ -123,10 +124,10 @@ impl Raw {
     }
 
     pub fn say(&mut self, text: impl AsRef<[u8]>) {
-        self.0.get_mut().write_all(text.as_ref()).expect("it is read");
+        self.0.get_mut().write_all(text.as_ref()).expect("the server reads the request");
     }
 
-    /// The next line; empty at the end.
+    /// Reads the next line; empty at the end.
     pub fn line(&mut self) -> String {
         let mut line = String::new();
         match self.0.read_line(&mut line) {
@@ -148,7 +149,7 @@ impl Raw {
 
 pub type Hook = Box<dyn Fn() + Send + Sync>;
 
-/// What answers in these tests; the real one is the runtime's.
+/// A handler for the tests, in place of the runtime's.
 #[derive(Default)]
 pub struct Double {
     pub location: Location,
@@ -156,15 +157,15 @@ pub struct Double {
     pub acted: Mutex<Vec<(Id, Action)>>,
     pub metrics: Vec<Metric>,
     pub trace: Option<Vec<u8>>,
-    /// Called before anything is answered about one microprocess.
+    /// Called before each answer about one microprocess.
     pub before: Option<Hook>,
-    /// Called when it is told something.
-    pub told: Option<Hook>,
-    /// Called when it is gone.
+    /// Called at each notification.
+    pub notified: Option<Hook>,
+    /// Called when the handler is dropped.
     pub at_end: AtEnd,
 }
 
-/// Called when it is dropped.
+/// Calls the hook when dropped.
 #[derive(Default)]
 pub struct AtEnd(pub Option<Hook>);
 
@@ -214,8 +215,8 @@ impl Double {
 
 impl ControlHandler for Double {
     fn on_notification(&self, _: u32) {
-        if let Some(told) = &self.told {
-            told();
+        if let Some(notified) = &self.notified {
+            notified();
         }
     }
 
@@ -281,25 +282,25 @@ impl ControlHandler for Double {
     }
 }
 
-/// A process of the test's, killed in the end.
+/// A process of the test, killed when dropped.
 pub struct Process(pub i32);
 
-/// Runs `body` in a process of its own, as user `uid` if that is not 0. It ends well if `body`
-/// returns.
+/// Runs `body` in a process of its own, as user `uid` if that is not 0. The process exits with 0 if
+/// `body` returns.
 pub fn fork(uid: u32, body: impl FnOnce()) -> Process {
-    // SAFETY: the child is one kernel thread with a copy of this one's stack; it allocates, which
-    // glibc allows after fork, and never returns.
+    // SAFETY: the child is one kernel thread with a copy of this one's stack. It allocates, which
+    // glibc permits after fork, and never returns.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0, "{}", io::Error::last_os_error());
     if pid > 0 {
         return Process(pid);
     }
-    // The process does not outlive the test's kernel thread, however that ends.
-    // SAFETY: integers.
+    // The process ends with the test's kernel thread, in any case.
+    // SAFETY: the call has only integer arguments.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     let done = catch_unwind(AssertUnwindSafe(|| {
         if uid != 0 {
-            // SAFETY: integers, and no groups.
+            // SAFETY: integer arguments, and an empty list of groups.
             let set = unsafe {
                 libc::setgroups(0, std::ptr::null()) == 0
                     && libc::setgid(uid) == 0
@@ -313,43 +314,43 @@ pub fn fork(uid: u32, body: impl FnOnce()) -> Process {
         let text = panic.downcast_ref::<String>().map_or("a panic in the child", |text| text);
         let _ = io::stderr().write_all(format!("in the child: {text}\n").as_bytes());
     }
-    // SAFETY: ends the process without anything that belongs to the parent.
+    // SAFETY: ends the process without running code that belongs to the parent.
     unsafe { libc::_exit(i32::from(done.is_err())) }
 }
 
-/// Runs `body` in a process of its own: what other tests fork has copies of this one's locks, which
-/// then last longer than they should.
+/// Runs `body` in a process of its own. Processes forked by other tests have copies of this
+/// process's locks, which would then last too long.
 pub fn alone(body: impl FnOnce()) {
     fork(0, body).ends_well();
 }
 
-/// Locks a file as the holder of that number does.
+/// Locks a file as the holder of its number does.
 pub fn locked(path: &Path) -> std::fs::File {
     let file = std::fs::File::options()
         .create(true)
         .truncate(false)
         .write(true)
         .open(path)
-        .expect("a file of ours");
+        .expect("the file opens");
     rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)
-        .expect("nobody else has it");
+        .expect("the lock is free");
     file
 }
 
 impl Process {
-    /// Waits for its end, which must be a good one.
+    /// Waits for the end of the process, which must exit with 0.
     pub fn ends_well(mut self) {
         let status = self.reap();
-        assert_eq!(status, 0, "it ended with {status:#x}");
+        assert_eq!(status, 0, "the process ended with {status:#x}");
     }
 
-    /// Waits for its end, which must be by SIGKILL.
+    /// Waits for the end of the process, which must be killed by SIGKILL.
     pub fn was_killed(mut self) {
         assert_eq!(self.reap(), libc::SIGKILL);
     }
 
     pub fn signal(&self, signal: i32) {
-        // SAFETY: integers; it is our child, and not reaped.
+        // SAFETY: integer arguments; the process is an unreaped child.
         assert_eq!(unsafe { libc::kill(self.0, signal) }, 0);
     }
 
@@ -358,25 +359,25 @@ impl Process {
         self.was_killed();
     }
 
-    /// Kills it, unless it has ended, which must have been well.
+    /// Kills the process, unless it has already exited with 0.
     pub fn kill_if_it_lives(mut self) {
         self.signal(libc::SIGKILL);
         let status = self.reap();
-        assert!(status == 0 || status == libc::SIGKILL, "it ended with {status:#x}");
+        assert!(status == 0 || status == libc::SIGKILL, "the process ended with {status:#x}");
     }
 
-    /// Until it is stopped.
+    /// Stops the process, and waits until it is stopped.
     pub fn stop(&self) {
         self.signal(libc::SIGSTOP);
         let mut status = 0;
-        // SAFETY: a status of ours.
+        // SAFETY: the status is a live variable.
         assert_eq!(unsafe { libc::waitpid(self.0, &raw mut status, libc::WUNTRACED) }, self.0);
         assert!(libc::WIFSTOPPED(status));
     }
 
     fn reap(&mut self) -> i32 {
         let mut status = 0;
-        // SAFETY: a status of ours.
+        // SAFETY: the status is a live variable.
         assert_eq!(unsafe { libc::waitpid(self.0, &raw mut status, 0) }, self.0);
         self.0 = 0;
         status
@@ -386,7 +387,7 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         if self.0 != 0 {
-            // SAFETY: integers, and no status.
+            // SAFETY: integer arguments, and no status.
             unsafe {
                 libc::kill(self.0, libc::SIGKILL);
                 libc::waitpid(self.0, std::ptr::null_mut(), 0);
@@ -395,21 +396,21 @@ impl Drop for Process {
     }
 }
 
-/// Two ends: one process says, another one hears.
+/// Returns a pipe between two processes.
 pub fn pipe() -> (io::PipeReader, io::PipeWriter) {
     io::pipe().expect("a pipe")
 }
 
-/// A process that serves `double` in `room`, and its number, once it does.
+/// Starts a process that serves `double` in `room`, and returns it with its number once it serves.
 pub fn serving(room: &Room, double: Double) -> (Process, u16) {
-    let (mut hears, mut says) = pipe();
+    let (mut from_child, mut to_test) = pipe();
     let process = fork(0, move || {
         let served = room.serve(double);
-        says.write_all(&served.space.to_ne_bytes()).unwrap();
+        to_test.write_all(&served.space.to_ne_bytes()).unwrap();
         wait_for_ever();
     });
     let mut number = [0; 2];
-    hears.read_exact(&mut number).expect("it begins");
+    from_child.read_exact(&mut number).expect("the process starts to serve");
     (process, u16::from_ne_bytes(number))
 }
 

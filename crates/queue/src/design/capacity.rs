@@ -1,23 +1,25 @@
-//! The capacity rule: how many items a VP keeps before it gives away.
+//! Capacity rule: how many items a VP keeps before it gives items away.
 
 use super::peers::{Peer, Peers};
 use crate::node::Node;
 
-/// How many items a VP keeps for itself; the rest is *surplus*, for others.
+/// How many items a VP keeps. The remaining items are its *surplus*, which other VPs may take.
 ///
-/// The running item counts as one of the VP's.
+/// The running item counts as one of the VP's items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Capacity {
-    /// A fixed number of queued items, as in the paper. 0 is taken as 1: a VP keeps something to
-    /// switch to.
+    /// A fixed number of queued items, as in the paper. 0 is treated as 1, so that the VP has an
+    /// item to switch to.
     Fixed(usize),
-    /// A fair share of all runnable items, computed from what every VP says it has (so: from
-    /// slightly old numbers). With `total` items and `n` VPs, VP i's share is `total / n`, plus one
-    /// for the first `total % n` VPs, and at least one. A VP that has more than its share plus
-    /// `slack` gives away what exceeds its share. The slack is what keeps items from wandering when
-    /// one more or less is runnable; the exact shares are what lets the ring come to rest evenly.
+    /// A fair share of all runnable items, computed from the published and therefore slightly
+    /// outdated loads of all VPs. With `total` items and `n` VPs, the share is `total / n`, plus
+    /// one for the first `total % n` VPs, and at least one.
+    ///
+    /// A VP with more items than its share plus `slack` gives away the items beyond its share. The
+    /// slack prevents items from moving whenever the number of runnable items changes by one. The
+    /// exact shares let the ring come to rest with an even distribution.
     FairShare {
-        /// Items above the share that start no move.
+        /// Number of items above the share that do not yet cause a move.
         slack: usize,
     },
 }
@@ -31,26 +33,26 @@ impl Default for Capacity {
 /// A VP's view of the capacity rule.
 pub(crate) struct Limit {
     rule: Capacity,
-    /// Queued items up to which nothing has to be looked at.
+    /// Number of queued items up to which the rule need not be evaluated.
     pub(crate) queued: usize,
 }
 
 impl Limit {
     pub(crate) fn new(rule: Capacity, n_vps: usize) -> Limit {
-        // Alone, nothing is ever surplus.
+        // A single VP never has surplus.
         Limit { rule, queued: if n_vps == 1 { usize::MAX } else { 0 } }
     }
 
-    /// What is surplus cannot go now: do not look again before the next tick, or before there is an
-    /// eighth more of it. (A parent that spawns a hundred thousand would look at all VPs each
-    /// time.)
+    /// Raises the limit by an eighth because the present surplus cannot leave now. The rule is next
+    /// evaluated at the next tick, or when the queue exceeds the raised limit. Otherwise a parent
+    /// that spawns a hundred thousand items would read the loads of all VPs at each spawn.
     pub(crate) fn put_off(&mut self, queued: usize) {
         if queued > self.queued {
             self.queued = queued.saturating_add(queued / 8);
         }
     }
 
-    /// How many items a VP that has none should get.
+    /// Returns how many items a VP without items should get.
     #[cfg(feature = "lab")]
     pub(crate) fn portion<T: Node, Q: Peer<T>>(&self, peers: &Peers<Q>) -> usize {
         match self.rule {
@@ -59,8 +61,8 @@ impl Limit {
         }
     }
 
-    /// Looks at all VPs again. Returns how many of `queued` items are surplus, given that `running`
-    /// others (0 or 1) run here and stay.
+    /// Evaluates the rule from the loads of all VPs. Returns how many of `queued` items are surplus
+    /// if `running` others (0 or 1) run on this VP and stay.
     pub(crate) fn renew<T: Node, Q: Peer<T>>(
         &mut self,
         queued: usize,
@@ -72,7 +74,7 @@ impl Limit {
         }
         let (keep, slack) = match self.rule {
             Capacity::Fixed(n) => (n.max(1), 0),
-            // At least one item is left to run in any case.
+            // The share includes the running item and is at least one.
             Capacity::FairShare { slack } => (peers.share(queued + running) - running, slack),
         };
         self.queued = keep.saturating_add(slack);

@@ -1,13 +1,17 @@
-//! `locked`: the conventional design that P4 compares itself with.
+//! `locked`: the conventional design with which P4 is compared.
 //!
-//! As it was: each VP has a Protect Queue and a Waiver Queue; the owner inserts into both without a
-//! lock; only taking from a Waiver Queue needs that queue's lock, and a VP does so when it has
-//! nothing else to run: from others', or back from its own. What exceeds the capacity goes into the
-//! Waiver Queue, and, while some VP idles and nothing stands there, one item in any case.
+//! As in the paper, each VP has a Protect Queue and a Waiver Queue, and the owner inserts into both
+//! without a lock. Removal from a Waiver Queue requires that queue's lock. A VP removes items when
+//! it has nothing else to run, from other Waiver Queues or from its own. Items beyond the capacity
+//! go to the Waiver Queue. If some VP idles and the Waiver Queue is empty, one item goes there in
+//! any case.
 //!
-//! Added so that it is no straw man: an idle VP takes its fair share at once under one lock;
-//! thieves look before they lock and leave a queue whose lock is taken; the owner rotates what
-//! nobody fetches back into its Protect Queue, a batch at every 16th switch, or it would starve.
+//! Three additions make the comparison fair:
+//!
+//! - An idle VP takes its whole fair share under one lock.
+//! - A VP checks a Waiver Queue before locking it, and skips a queue whose lock stays held.
+//! - The owner moves items that no VP takes back to its Protect Queue, a batch at every 16th
+//!   switch, so that they do not starve.
 
 use core::{cell::UnsafeCell, ptr::NonNull};
 
@@ -22,27 +26,27 @@ use crate::part::waiver_queue::WaiverQueue;
 use crate::run_queue::RunQueue;
 use crate::run_queue::Taker;
 
-/// Items that the owner takes back at once.
+/// Number of items that the owner takes back in one batch.
 const BATCH: usize = 16;
-/// Turns of the loop before a waiter for a lock goes away. The lock is held for tens of
-/// nanoseconds, unless its holder lost the processor.
+/// Spins before a waiter gives up on a lock. The lock is held for tens of nanoseconds, unless its
+/// holder lost the processor.
 const PATIENCE: u32 = if cfg!(loom) { 2 } else { 256 };
 
-/// Lock without a look. Loom remembers the last access to an object only, so a look of one's own
-/// just before hides from it that another one's access competes with what follows.
+/// Lock without checking first, under loom. Loom compares only the last access to an object; a
+/// check immediately before the lock would hide the competing access of another thread.
 const LOCK_UNSEEN: bool = cfg!(loom);
 
-/// The lock of one Waiver Queue's removing end.
+/// The lock for removal from one Waiver Queue.
 pub struct RemovalLock(AtomicBool);
 
 impl RemovalLock {
-    /// An open one.
+    /// Creates an unlocked lock.
     pub fn new() -> RemovalLock {
         RemovalLock(AtomicBool::new(false))
     }
 
-    /// Takes it, waiting a little. `None`: its holder does not come to an end. `waited` is called
-    /// if it was taken at first.
+    /// Acquires the lock after a short spin. Returns `None` if the holder does not release it in
+    /// time. Calls `waited` if the first attempt fails.
     #[inline]
     pub fn lock(&self, waited: impl FnOnce()) -> Option<RemovalGuard<'_>> {
         if self.try_lock() {
@@ -58,14 +62,14 @@ impl RemovalLock {
         None
     }
 
-    /// Somebody has it now.
+    /// Returns whether the lock is held at the moment.
     fn is_held(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
     #[inline]
     fn try_lock(&self) -> bool {
-        // Acquire: pairs with the release in `RemovalGuard::drop`.
+        // Acquire pairs with the Release in `RemovalGuard::drop`.
         self.0.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 }
@@ -76,7 +80,7 @@ impl Default for RemovalLock {
     }
 }
 
-/// The lock is held.
+/// Guard of a held lock.
 pub struct RemovalGuard<'a>(&'a RemovalLock);
 
 impl Drop for RemovalGuard<'_> {
@@ -88,11 +92,12 @@ impl Drop for RemovalGuard<'_> {
 
 struct OwnerSide<T: Node> {
     protect: ProtectQueue<T>,
-    /// Something was put into our Waiver Queue since it was last known empty.
+    /// Set if an item was put into this VP's Waiver Queue since that queue was last known to be
+    /// empty.
     waived: bool,
-    /// The ranks from the highest level of what was put there upwards: if our Protect Queue has
-    /// none of them, that has to run first. All ones if nothing was: then the same test says that
-    /// there is nothing to run.
+    /// The ranks from the highest level in this VP's Waiver Queue upwards. If the Protect Queue has
+    /// none of them, that item must run first. All ones if the Waiver Queue has no items; the same
+    /// test then means that the Protect Queue is empty.
     guard: u64,
     limit: Limit,
     /// Exchanges until the next tick.
@@ -109,10 +114,10 @@ pub struct LockedQueue<T: Node> {
     lock: Padded<RemovalLock>,
 }
 
-// SAFETY: `own` is touched by the VP's carrier only (contract of `Set::local`); the rest is shared
-// by design.
+// SAFETY: only the VP's carrier accesses `own` (contract of `Set::local`); the rest is safe to
+// share.
 unsafe impl<T: Node> Sync for LockedQueue<T> {}
-// SAFETY: as above; items are pointers whose transfer `Node` regulates.
+// SAFETY: as above; the contract of `Node` covers the transfer of items.
 unsafe impl<T: Node> Send for LockedQueue<T> {}
 
 impl<T: Node> Peer<T> for LockedQueue<T> {
@@ -146,16 +151,17 @@ impl<T: Node> LockedQueue<T> {
         self.peers = peers;
     }
 
-    /// The owner's part.
+    /// Returns the owner's part.
     #[inline]
     #[allow(clippy::mut_from_ref)]
     fn own(&self) -> &mut OwnerSide<T> {
-        // SAFETY: only the VP's carrier calls what leads here (contract of `Set::local`), each
-        // operation asks once, and none calls back into the queue while it has the reference.
+        // SAFETY: only the VP's carrier calls the callers of this function (contract of
+        // `Set::local`). Each operation calls it once, and none re-enters the queue while it has
+        // the reference.
         unsafe { &mut *self.own.get() }
     }
 
-    /// Removes up to `most` items of `from` under its lock, into our Protect Queue.
+    /// Moves up to `most` items of `from`, under its lock, to this VP's Protect Queue.
     fn remove_some(
         &self,
         from: &LockedQueue<T>,
@@ -167,26 +173,26 @@ impl<T: Node> LockedQueue<T> {
             return 0;
         };
         shown.locks.add(1);
-        // SAFETY: the lock makes us the only consumer; items come with their places set.
+        // SAFETY: under the lock, this VP is the only consumer. The items already have places.
         unsafe { from.waiver.take(most, |item| protect.adopt(item, false)) }
     }
 
-    /// Takes a batch back from our own Waiver Queue.
+    /// Takes a batch back from this VP's own Waiver Queue.
     #[cold]
     fn reclaim(&self, own: &mut OwnerSide<T>) {
         if LOCK_UNSEEN || !self.waiver.is_empty() {
             self.remove_some(self, &mut own.protect, BATCH);
         }
-        // We alone insert: if it is empty now it stays so. Otherwise others of that level may be
-        // left.
+        // Only this VP inserts, so an empty queue stays empty. Otherwise items of the same level
+        // may remain.
         if self.waiver.is_empty() {
             own.waived = false;
             own.guard = u64::MAX;
         }
     }
 
-    /// Takes back batches until what had to run first is here, or its Waiver Queue is empty or in
-    /// other hands.
+    /// Takes batches back until the item that must run first is in the Protect Queue, the Waiver
+    /// Queue is empty, or another VP holds its lock.
     fn reclaim_first(&self, own: &mut OwnerSide<T>) {
         while own.waived && own.protect.ranks() & own.guard == 0 {
             let before = own.protect.len();
@@ -232,14 +238,15 @@ impl<T: Node> LockedQueue<T> {
         let mut given = 0;
         let mut guard = own.guard;
         {
-            // SAFETY: the owner is the only producer.
+            // SAFETY: this VP is the only producer.
             let mut fill = unsafe { self.waiver.fill() };
             let want = surplus.min(fill.free());
             let began_empty = fill.began_empty();
             let mut put = |item| {
-                // SAFETY: just taken from the Protect Queue: live and ours.
+                // SAFETY: the item was just taken from the Protect Queue, so it is live and held by
+                // this VP.
                 guard &= node::ranks_from(unsafe { links(item) }.level());
-                assert!(fill.push(item).is_ok(), "more than what is free");
+                assert!(fill.push(item).is_ok(), "the batch is bounded by the free places");
             };
             if want > 0
                 && let Some(level) = own.protect.lowest()
@@ -263,8 +270,8 @@ impl<T: Node> LockedQueue<T> {
             return None;
         }
         self.shared.shown.waiver_passes.add(1);
-        // The caller looks next for sleeping VPs; a VP that is about to sleep looks here. One of
-        // the two must see the other.
+        // The caller next reads which VPs sleep; a VP that is about to sleep reads this queue. The
+        // fences ensure that at least one of them sees the other's store.
         fence(Ordering::SeqCst);
         Some(Taker::Any)
     }
@@ -296,7 +303,7 @@ impl<T: Node> RunQueue<T> for LockedQueue<T> {
 
     unsafe fn remove(&self, item: NonNull<T>) -> bool {
         let own = self.own();
-        // SAFETY: live by the caller's promise.
+        // SAFETY: the caller guarantees that the item is live.
         while own.waived && unsafe { !own.protect.holds(item) } {
             let before = own.protect.len();
             self.reclaim(own);
@@ -304,7 +311,7 @@ impl<T: Node> RunQueue<T> for LockedQueue<T> {
                 break;
             }
         }
-        // SAFETY: as the caller promises.
+        // SAFETY: upheld by the caller.
         unsafe { own.protect.remove(item) }
     }
 
@@ -352,11 +359,11 @@ impl<T: Node> RunQueue<T> for LockedQueue<T> {
     }
 
     fn has_visible_work(&self) -> bool {
-        // Pairs with the fences of VPs that make work visible; the caller has said before that it
-        // is about to sleep.
+        // Pairs with the fences of VPs that make work visible. The caller has announced before that
+        // it is about to sleep.
         fence(Ordering::SeqCst);
-        // Our own Waiver Queue too: a VP that asked for high levels only, or found its lock taken,
-        // has left something there.
+        // The check includes this VP's own Waiver Queue. Items remain there after a pop of high
+        // levels only, or after the lock was found held.
         !self.shared.injector.is_empty()
             || !self.waiver.is_empty()
             || self.peers.others(0).any(|q| !q.waiver.is_empty())
@@ -406,10 +413,10 @@ mod tests {
     use crate::tests::Items;
 
     #[test]
-    fn what_another_one_is_about_to_take_is_told() {
+    fn held_reports_items_that_another_vp_is_taking() {
         let items = Items::new(3);
         let set = Set::new(Design::Locked, 2, Capacity::Fixed(64));
-        // SAFETY: one kernel thread plays all carriers; every item is pushed while it is in no
+        // SAFETY: one kernel thread acts as all carriers; each item is pushed while it is in no
         // queue.
         unsafe {
             let from = set.local(0);
@@ -421,7 +428,7 @@ mod tests {
             assert_eq!((from.held(), from.waiting()), (None, Some(9)));
             let thief = queue.lock.lock(|| ()).expect("open");
             assert_eq!((from.held(), from.waiting(), from.hand(9)), (Some(9), Some(9), None));
-            // As high, and within reach.
+            // An item of the same level that is reachable.
             from.push(items.get(2), Place::back(9), Origin::Spawn);
             assert_eq!((from.held(), from.hand(9)), (None, Some(items.get(2))));
             drop(thief);

@@ -1,8 +1,9 @@
-//! The designs of run queue, and what they have in common.
+//! Designs of run queues, and their common parts.
 //!
-//! A design composes the queues of `part` and moves items between them; it reaches the queues of
-//! other VPs through `peers` and reads what they publish in `part::shared_side`. `capacity` decides
-//! what is surplus. Uses `part`, `run_queue` (the trait that each design implements) and `node`.
+//! A design composes the queues of `part` and moves items between them. It reaches other VPs'
+//! queues through `peers`, and reads their published loads in `part::shared_side`. `capacity`
+//! determines the surplus. Uses `part`, `run_queue` (the trait that each design implements) and
+//! `node`.
 
 pub(crate) mod capacity;
 #[cfg(feature = "lab")]

@@ -1,4 +1,4 @@
-//! The queues of all VPs, and each VP's way to those of the others.
+//! The queues of all VPs, and each VP's access to the queues of the others.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -8,10 +8,10 @@ use crate::loom::Ordering;
 use crate::node::Node;
 use crate::part::shared_side::SharedSide;
 
-/// One VP's queue as the others see it.
+/// One VP's queue, as other VPs access it.
 pub(crate) trait Peer<T: Node> {
     fn shared(&self) -> &SharedSide<T>;
-    /// Items on their way: in no Protect Queue.
+    /// Returns the number of items in transit, that is, in no Protect Queue.
     fn on_the_way(&self) -> usize;
 }
 
@@ -21,24 +21,25 @@ pub(crate) struct QueueArray<Q> {
     n: usize,
 }
 
-// SAFETY: a `QueueArray` owns its `Q`s as a box would.
+// SAFETY: a `QueueArray` owns its `Q`s as a box does.
 unsafe impl<Q: Send> Send for QueueArray<Q> {}
-// SAFETY: and lends them out shared.
+// SAFETY: a shared `QueueArray` gives out only shared references.
 unsafe impl<Q: Sync> Sync for QueueArray<Q> {}
 
 impl<Q> QueueArray<Q> {
-    /// Makes `n` queues, then tells each where its peers are.
+    /// Creates `n` queues, and then calls `join` on each with its peers.
     pub(crate) fn new(
         n: usize,
         make: impl FnMut(usize) -> Q,
         join: impl Fn(&mut Q, Peers<Q>),
     ) -> QueueArray<Q> {
         let boxed: Box<[Q]> = (0..n).map(make).collect::<Vec<Q>>().into_boxed_slice();
-        // Given up as a box: its queues point at each other, and a box claims to be the only way to
+        // Leaked, because the queues point to each other, and a box requires exclusive access to
         // its content.
         let base = NonNull::from(Box::leak(boxed)).cast::<Q>();
         for vp in 0..n {
-            // SAFETY: within the slice just leaked; nobody else has a reference yet.
+            // SAFETY: the pointer is within the leaked slice, to which no other reference exists
+            // yet.
             join(unsafe { base.add(vp).as_mut() }, Peers { base, n, vp });
         }
         QueueArray { base, n }
@@ -47,21 +48,21 @@ impl<Q> QueueArray<Q> {
     #[inline]
     pub(crate) fn get(&self, vp: usize) -> &Q {
         assert!(vp < self.n, "VP {vp} of {}", self.n);
-        // SAFETY: within the slice, which lives as long as the array.
+        // SAFETY: the pointer is within the slice, which lives as long as the array.
         unsafe { self.base.add(vp).as_ref() }
     }
 }
 
 impl<Q> Drop for QueueArray<Q> {
     fn drop(&mut self) {
-        // SAFETY: the very slice that `new` leaked.
+        // SAFETY: this is the slice that `new` leaked.
         drop(unsafe {
             Box::from_raw(core::ptr::slice_from_raw_parts_mut(self.base.as_ptr(), self.n))
         });
     }
 }
 
-/// A VP's way to the other VPs' queues.
+/// One VP's access to the other VPs' queues.
 pub(crate) struct Peers<Q> {
     base: NonNull<Q>,
     n: usize,
@@ -69,7 +70,7 @@ pub(crate) struct Peers<Q> {
 }
 
 impl<Q> Peers<Q> {
-    /// Stands for the peers until `QueueArray::new` has told them.
+    /// Returns a placeholder until `QueueArray::new` calls `join`.
     pub(crate) fn none() -> Peers<Q> {
         Peers { base: NonNull::dangling(), n: 0, vp: 0 }
     }
@@ -79,34 +80,35 @@ impl<Q> Peers<Q> {
         self.n
     }
 
-    /// `i` < `count()`.
+    /// Returns the queue of VP `i`, which must be below `count()`.
     #[inline]
     pub(crate) fn get(&self, i: usize) -> &Q {
         debug_assert!(i < self.n);
-        // SAFETY: within the array, whose queues live until all are dropped.
+        // SAFETY: the pointer is within the array, whose queues live until all are dropped.
         unsafe { self.base.add(i).as_ref() }
     }
 
-    /// The neighbour that this VP takes from: itself if it is alone.
+    /// Returns the neighbour from which this VP takes items; a single VP is its own neighbour.
     pub(crate) fn previous_ptr(&self) -> NonNull<Q> {
         let previous = if self.vp == 0 { self.n - 1 } else { self.vp - 1 };
-        // SAFETY: within the array.
+        // SAFETY: the pointer is within the array.
         unsafe { self.base.add(previous) }
     }
 
-    /// As `previous_ptr`.
+    /// Returns the same neighbour as `previous_ptr`.
     #[inline]
     pub(crate) fn previous(&self) -> &Q {
-        // SAFETY: within the array, whose queues live until all are dropped.
+        // SAFETY: the pointer is within the array, whose queues live until all are dropped.
         unsafe { self.previous_ptr().as_ref() }
     }
 
-    /// The neighbour that takes from this VP.
+    /// Returns the neighbour that takes items from this VP.
     pub(crate) fn next(&self) -> usize {
         if self.vp + 1 == self.n { 0 } else { self.vp + 1 }
     }
 
-    /// All others, beginning `turn` places on, so that not all idle VPs fall upon the same one.
+    /// Iterates over all other VPs, starting at an offset of `turn`, so that idle VPs do not all
+    /// start with the same one.
     pub(crate) fn others(&self, turn: usize) -> impl Iterator<Item = &Q> {
         let others = self.n - 1;
         (0..others).map(move |i| {
@@ -116,13 +118,13 @@ impl<Q> Peers<Q> {
         })
     }
 
-    /// How many exchanges go by between two looks at all VPs: at most one VP's line per exchange on
-    /// average.
+    /// Returns the number of exchanges between two evaluations that read all VPs' loads. On
+    /// average, an exchange then reads at most one other VP's cache line.
     pub(crate) fn period(&self) -> u32 {
         self.n.max(16) as u32
     }
 
-    /// How many items this VP, which has `load` now, should have.
+    /// Returns how many items this VP, which has `load` items now, should have.
     pub(crate) fn share<T: Node>(&self, load: usize) -> usize
     where
         Q: Peer<T>,

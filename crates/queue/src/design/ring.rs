@@ -1,14 +1,14 @@
-//! `ring`: the papers' scheduling without locks (P4).
+//! `ring`: the papers' design without locks (P4).
 //!
-//! The VPs form a ring. At every context switch a VP takes all that its predecessor gave away into
-//! its Protect Queue; what then exceeds its capacity goes on into its own Waiver Queue, so that
-//! items flow round until all VPs have about the same number. Each Waiver Queue has one producer
-//! and one consumer, hence no lock and no read-modify-write. The surplus slot (see there) is the
-//! one addition, for VPs that idle.
+//! The VPs form a ring. At every context switch, a VP moves all items that its predecessor gave
+//! away to its Protect Queue. Items beyond its capacity go to its own Waiver Queue, from which its
+//! successor takes them, until all VPs have about the same number of items. Each Waiver Queue has
+//! one producer and one consumer, so it needs no lock and no read-modify-write. The surplus slot
+//! (`part::surplus_slot`) is an addition for idle VPs.
 //!
-//! What the ring cannot do: items in a Waiver Queue wait until the next VP switches or idles. A VP
-//! therefore puts nothing there while its neighbour has not taken what was there before, never a
-//! woken item, and only the lowest level.
+//! Limitation: items in a Waiver Queue wait until the next VP switches or idles. A VP therefore
+//! gives no batch away before its neighbour has taken the previous one. It gives away only items of
+//! its lowest level, and no woken items.
 
 use core::{cell::UnsafeCell, ptr::NonNull};
 
@@ -25,23 +25,23 @@ use crate::run_queue::Taker;
 
 struct OwnerSide<T: Node> {
     protect: ProtectQueue<T>,
-    /// Something is, or was, on offer.
+    /// Set if the surplus slot holds, or held, an item.
     offered: bool,
-    /// The ranks from the offered item's level upwards: if our queue has none of them, the offered
-    /// one has to run first. All ones while nothing is on offer: then the same test says that there
-    /// is nothing to run.
+    /// The ranks from the level of the item in the surplus slot upwards. If the Protect Queue has
+    /// none of them, that item must run first. All ones while the slot is empty; the same test then
+    /// means that the Protect Queue is empty.
     guard: u64,
-    /// What is on offer was there at the last tick already.
+    /// Set if the item in the surplus slot was already there at the last tick.
     stale_offer: bool,
-    /// Level of what was put into our Waiver Queue last: a batch is of one level, and the next one
-    /// waits until it is gone.
+    /// Level of the last batch put into this VP's Waiver Queue. A batch has a single level, and the
+    /// next batch waits until it is gone.
     gave: u8,
     limit: Limit,
     /// Exchanges until the next tick.
     ticks: u32,
-    /// Where the next search for an offer begins.
+    /// Where the next search for another VP's surplus slot begins.
     turn: usize,
-    /// The neighbour's Waiver Queue.
+    /// The predecessor's Waiver Queue.
     source: NonNull<WaiverQueue<T>>,
 }
 
@@ -53,10 +53,10 @@ pub struct RingQueue<T: Node> {
     waiver: WaiverQueue<T>,
 }
 
-// SAFETY: `own` is touched by the VP's carrier only (contract of `Set::local`); the rest is shared
-// by design.
+// SAFETY: only the VP's carrier accesses `own` (contract of `Set::local`); the rest is safe to
+// share.
 unsafe impl<T: Node> Sync for RingQueue<T> {}
-// SAFETY: as above; items are pointers whose transfer `Node` regulates.
+// SAFETY: as above; the contract of `Node` covers the transfer of items.
 unsafe impl<T: Node> Send for RingQueue<T> {}
 
 impl<T: Node> Peer<T> for RingQueue<T> {
@@ -89,23 +89,24 @@ impl<T: Node> RingQueue<T> {
     }
 
     pub(crate) fn join(&mut self, peers: Peers<RingQueue<T>>) {
-        // SAFETY: a place in the array; only its address is computed (with one VP it is this very
-        // queue, which is borrowed now).
+        // SAFETY: the queue is an element of the array, and only an address is computed. With one
+        // VP, it is this queue, which is borrowed now.
         let source = unsafe { &raw mut (*peers.previous_ptr().as_ptr()).waiver };
         self.own.get_mut().source = NonNull::new(source).unwrap_or(NonNull::dangling());
         self.peers = peers;
     }
 
-    /// The owner's part.
+    /// Returns the owner's part.
     #[inline]
     #[allow(clippy::mut_from_ref)]
     fn own(&self) -> &mut OwnerSide<T> {
-        // SAFETY: only the VP's carrier calls what leads here (contract of `Set::local`), each
-        // operation asks once, and none calls back into the queue while it has the reference.
+        // SAFETY: only the VP's carrier calls the callers of this function (contract of
+        // `Set::local`). Each operation calls it once, and none re-enters the queue while it has
+        // the reference.
         unsafe { &mut *self.own.get() }
     }
 
-    /// Takes our own offer back if the owner needs it.
+    /// Takes the item in this VP's surplus slot back, if it is still there.
     #[cold]
     fn reclaim(&self, own: &mut OwnerSide<T>, front: bool) {
         own.offered = false;
@@ -113,17 +114,17 @@ impl<T: Node> RingQueue<T> {
         own.stale_offer = false;
         if let Some(item) = self.shared.offer.take() {
             self.shared.shown.offers_back.add(1);
-            // SAFETY: taken from the surplus slot, so ours.
+            // SAFETY: the item was taken from the surplus slot, so this VP holds it.
             unsafe { own.protect.adopt(item, front) };
         }
     }
 
-    /// Takes all that the neighbour gave away. Returns the number.
+    /// Takes all items that the predecessor gave away, and returns their number.
     #[cold]
     fn take_over(&self, own: &mut OwnerSide<T>) -> usize {
         let protect = &mut own.protect;
-        // SAFETY: the next VP of the ring is the only consumer, and that is us. Items come with
-        // their places set.
+        // SAFETY: only the next VP of the ring consumes from that queue, and that is this VP. The
+        // items already have places.
         let n = unsafe { own.source.as_ref().take(usize::MAX, |item| protect.adopt(item, false)) };
         self.shared.shown.migrations.add(n);
         n
@@ -157,7 +158,8 @@ impl<T: Node> RingQueue<T> {
         own.limit.renew(own.protect.len(), 1, &self.peers);
         if own.offered {
             if own.stale_offer {
-                // Nobody wants it, and here it would wait for as long as its level never runs dry.
+                // No VP takes the item, and in the slot it would wait as long as its level never
+                // runs empty.
                 self.reclaim(own, false);
             } else {
                 own.stale_offer = true;
@@ -165,22 +167,22 @@ impl<T: Node> RingQueue<T> {
         }
     }
 
-    /// The capacity rule: gives surplus to the neighbour.
+    /// Applies the capacity rule: gives surplus to the successor.
     #[cold]
     fn shed(&self, own: &mut OwnerSide<T>, running: usize) -> Option<Taker> {
         let surplus = own.limit.renew(own.protect.len(), running, &self.peers);
         let takes = !self.peers.get(self.peers.next()).shared.is_stuck();
         let mut given = 0;
-        // Not before the neighbour has taken the last batch: whatever stands there is stuck until
-        // it switches.
-        // SAFETY: the owner is the only producer.
+        // Waits until the successor has taken the last batch, because items in the Waiver Queue
+        // cannot move until it switches.
+        // SAFETY: this VP is the only producer.
         let mut fill = unsafe { self.waiver.fill() };
         if surplus > 0 && takes && fill.began_empty() {
             let want = surplus.min(fill.free());
             if let Some(level) = own.protect.lowest() {
                 own.gave = level;
                 given = own.protect.give(level, want, |item| {
-                    assert!(fill.push(item).is_ok(), "more than what is free");
+                    assert!(fill.push(item).is_ok(), "the batch is bounded by the free places");
                 });
             }
         }
@@ -191,8 +193,8 @@ impl<T: Node> RingQueue<T> {
             return None;
         }
         self.shared.shown.waiver_passes.add(1);
-        // The caller looks next whether the neighbour sleeps; the neighbour, before it sleeps,
-        // looks here. One of the two must see the other.
+        // The caller next reads whether the successor sleeps; the successor reads this queue before
+        // it sleeps. The fences ensure that at least one of them sees the other's store.
         fence(Ordering::SeqCst);
         Some(Taker::Vp(self.peers.next()))
     }
@@ -209,14 +211,14 @@ impl<T: Node> RingQueue<T> {
             return None;
         }
         let item = own.protect.give_highest()?;
-        // SAFETY: in no queue any more, ours, live.
+        // SAFETY: the item is live, in no queue, and held by this VP.
         own.guard = node::ranks_from(unsafe { links(item) }.level());
         own.offered = true;
         own.stale_offer = false;
-        // SAFETY: ours and empty.
+        // SAFETY: the slot belongs to this VP and is empty.
         unsafe { self.shared.offer.put(item) };
         self.shared.shown.offers.add(1);
-        // As in `shed`.
+        // Same fence as in `shed`.
         fence(Ordering::SeqCst);
         Some(Taker::Any)
     }
@@ -248,11 +250,11 @@ impl<T: Node> RunQueue<T> for RingQueue<T> {
 
     unsafe fn remove(&self, item: NonNull<T>) -> bool {
         let own = self.own();
-        // SAFETY: live by the caller's promise.
+        // SAFETY: the caller guarantees that the item is live.
         if own.offered && unsafe { !own.protect.holds(item) } {
             self.reclaim(own, false);
         }
-        // SAFETY: as the caller promises.
+        // SAFETY: upheld by the caller.
         unsafe { own.protect.remove(item) }
     }
 
@@ -263,7 +265,8 @@ impl<T: Node> RunQueue<T> for RingQueue<T> {
         if own.ticks == 0 {
             self.tick(own);
         }
-        // SAFETY: a queue of the array, which lives as long as this one; we are its only consumer.
+        // SAFETY: the queue is in the array, which lives as long as this one, and this VP is its
+        // only consumer.
         if unsafe { !own.source.as_ref().has_some() } {
             return None;
         }
@@ -271,8 +274,8 @@ impl<T: Node> RunQueue<T> for RingQueue<T> {
         if own.protect.len() <= own.limit.queued {
             return None;
         }
-        // A leaving item is not ours until pushed again; and if none ran, one of these has to stay,
-        // or they would all pass through idle VPs for ever.
+        // The item that is being switched out is not in this queue before its push. If no item ran,
+        // one of the new items must stay, or all of them would pass through idle VPs forever.
         self.shed(own, 0)
     }
 
@@ -295,7 +298,7 @@ impl<T: Node> RunQueue<T> for RingQueue<T> {
             own.turn = own.turn.wrapping_add(1);
             if let Some(item) = self.peers.others(own.turn).find_map(|q| q.shared.offer.take()) {
                 self.shared.shown.migrations.add(1);
-                // SAFETY: taken from a surplus slot, so ours.
+                // SAFETY: the item was taken from a surplus slot, so this VP holds it.
                 unsafe { own.protect.adopt(item, false) };
                 got = true;
             }
@@ -305,8 +308,8 @@ impl<T: Node> RunQueue<T> for RingQueue<T> {
     }
 
     fn has_visible_work(&self) -> bool {
-        // Pairs with the fences of VPs that make work visible; the caller has said before that it
-        // is about to sleep.
+        // Pairs with the fences of VPs that make work visible. The caller has announced before that
+        // it is about to sleep.
         fence(Ordering::SeqCst);
         !self.shared.injector.is_empty()
             || !self.peers.previous().waiver.is_empty()

@@ -1,9 +1,11 @@
-//! `steal`: work stealing with Chase-Lev queues, one per level, made when the level is first used.
+//! `steal`: work stealing with Chase-Lev deques, one per level, created when the level is first
+//! used.
 //!
-//! What is queued can be stolen at any time, woken items too; first in, first out at both ends.
-//! Local priority order is exact: a bitmap finds the highest level. A deque can neither be ordered
-//! by key nor inserted into at its front, so such items stand in a Protect Queue before their
-//! level's deque, and leave it only through the surplus slot while some VP idles.
+//! Other VPs can steal queued items at any time, including woken ones. Both the owner and other VPs
+//! take items first in, first out. The local priority order is exact: a bitmap finds the highest
+//! level. A deque supports neither order by key nor insertion at its front. Such items are in a
+//! Protect Queue, which precedes their level's deque; they leave it only through the surplus slot
+//! while some VP idles.
 
 use alloc::boxed::Box;
 use core::{
@@ -24,19 +26,19 @@ use crate::part::shared_side::{SharedSide, Stats};
 use crate::run_queue::RunQueue;
 use crate::run_queue::Taker;
 
-/// Longest level that `remove` searches.
+/// Length of the longest level that `remove` searches.
 const SEARCH: usize = 1024;
 
 struct OwnerSide<T: Node> {
-    /// Items with a key or for the front; served before the deque of their level.
+    /// Items with a key or for the front of a level; served before the deque of their level.
     protect: ProtectQueue<T>,
     /// Bit r: the deque of rank r may have an item.
     bits: u64,
-    /// As in `ring`.
+    /// See `ring`.
     offered: bool,
     guard: u64,
     stale_offer: bool,
-    /// Something was pushed since `surplus` last reported.
+    /// Set if an item was pushed since `surplus` last returned a taker.
     fresh: bool,
     ticks: u32,
     turn: usize,
@@ -47,16 +49,16 @@ pub struct StealQueue<T: Node> {
     own: UnsafeCell<OwnerSide<T>>,
     peers: Peers<StealQueue<T>>,
     shared: SharedSide<T>,
-    /// `OwnerSide::bits` for thieves.
+    /// A copy of `OwnerSide::bits` for other VPs.
     bits: Padded<AtomicU64>,
-    /// By rank; null until first used, by the owner, which makes them.
+    /// Indexed by rank; null until the owner creates the deque at its first use.
     deques: Box<[AtomicPtr<Deque<T>>; LEVELS]>,
 }
 
-// SAFETY: `own` is touched by the VP's carrier only (contract of `Set::local`); the rest is shared
-// by design.
+// SAFETY: only the VP's carrier accesses `own` (contract of `Set::local`); the rest is safe to
+// share.
 unsafe impl<T: Node> Sync for StealQueue<T> {}
-// SAFETY: as above; items are pointers whose transfer `Node` regulates.
+// SAFETY: as above; the contract of `Node` covers the transfer of items.
 unsafe impl<T: Node> Send for StealQueue<T> {}
 
 impl<T: Node> Peer<T> for StealQueue<T> {
@@ -73,8 +75,8 @@ impl<T: Node> Drop for StealQueue<T> {
         for deque in self.deques.iter_mut() {
             let deque = *deque.get_mut();
             if !deque.is_null() {
-                // SAFETY: made by `Box::into_raw` in `open`, and no other thread is left that could
-                // use it.
+                // SAFETY: `open` created it by `Box::into_raw`, and no other thread uses it any
+                // more.
                 drop(unsafe { Box::from_raw(deque) });
             }
         }
@@ -105,24 +107,25 @@ impl<T: Node> StealQueue<T> {
         self.peers = peers;
     }
 
-    /// The owner's part.
+    /// Returns the owner's part.
     #[inline]
     #[allow(clippy::mut_from_ref)]
     fn own(&self) -> &mut OwnerSide<T> {
-        // SAFETY: only the VP's carrier calls what leads here (contract of `Set::local`), each
-        // operation asks once, and none calls back into the queue while it has the reference.
+        // SAFETY: only the VP's carrier calls the callers of this function (contract of
+        // `Set::local`). Each operation calls it once, and none re-enters the queue while it has
+        // the reference.
         unsafe { &mut *self.own.get() }
     }
 
-    /// The deque of a rank, if it was ever used.
+    /// Returns the deque of a rank, if it was ever used.
     #[inline]
     fn deque(&self, rank: usize) -> Option<&Deque<T>> {
-        // Acquire: thieves find it made.
-        // SAFETY: null, or made by `open` and kept until the queue goes.
+        // Acquire pairs with the Release in `open`.
+        // SAFETY: the pointer is null, or `open` created it and it lives as long as this queue.
         unsafe { self.deques[rank].load(Ordering::Acquire).as_ref() }
     }
 
-    /// The deque of a rank, made if need be. Owner only.
+    /// Returns the deque of a rank, and creates it if necessary. Only for the owner.
     #[inline]
     fn own_deque(&self, rank: usize) -> &Deque<T> {
         self.deque(rank).unwrap_or_else(|| self.open(rank))
@@ -131,7 +134,7 @@ impl<T: Node> StealQueue<T> {
     #[cold]
     fn open(&self, rank: usize) -> &Deque<T> {
         let deque = Box::into_raw(Box::new(Deque::new()));
-        // Release: thieves find it made.
+        // Release: other VPs that load the pointer see an initialised deque.
         self.deques[rank].store(deque, Ordering::Release);
         // SAFETY: as in `deque`.
         unsafe { &*deque }
@@ -139,7 +142,7 @@ impl<T: Node> StealQueue<T> {
 
     #[inline]
     fn append(&self, own: &mut OwnerSide<T>, item: NonNull<T>, rank: usize) {
-        // SAFETY: by the owner.
+        // SAFETY: called by the owner.
         unsafe { self.own_deque(rank).push(item) };
         own.fresh = true;
         if own.bits >> rank & 1 == 0 {
@@ -148,14 +151,14 @@ impl<T: Node> StealQueue<T> {
         }
     }
 
-    /// The next item of the levels in `mask`.
+    /// Takes the next item of the levels in `mask`.
     #[inline]
     fn take(&self, own: &mut OwnerSide<T>, mask: u64) -> Option<(NonNull<T>, u8)> {
         loop {
             let kept = own.protect.ranks();
             let all = own.bits | kept;
             if all & own.guard & mask == 0 {
-                // Nothing above what is on offer, or nothing at all.
+                // No item ranks above the item in the surplus slot, or no item is queued.
                 if own.offered && own.guard & !mask == 0 && all & own.guard == 0 {
                     self.reclaim(own, true);
                     continue;
@@ -188,7 +191,7 @@ impl<T: Node> StealQueue<T> {
         own.stale_offer = false;
         if let Some(item) = self.shared.offer.take() {
             self.shared.shown.offers_back.add(1);
-            // SAFETY: taken from the surplus slot, so ours.
+            // SAFETY: the item was taken from the surplus slot, so this VP holds it.
             unsafe { own.protect.adopt(item, front) };
         }
     }
@@ -224,11 +227,11 @@ impl<T: Node> StealQueue<T> {
     fn surplus_slow(&self, own: &mut OwnerSide<T>) -> Option<Taker> {
         if own.bits == 0 && self.shared.offer.is_empty() {
             if let Some(item) = own.protect.give_highest() {
-                // SAFETY: in no queue any more, ours, live.
+                // SAFETY: the item is live, in no queue, and held by this VP.
                 own.guard = node::ranks_from(unsafe { links(item) }.level());
                 own.offered = true;
                 own.stale_offer = false;
-                // SAFETY: ours and empty.
+                // SAFETY: the slot belongs to this VP and is empty.
                 unsafe { self.shared.offer.put(item) };
                 self.shared.shown.offers.add(1);
             }
@@ -237,22 +240,22 @@ impl<T: Node> StealQueue<T> {
         }
         own.fresh = false;
         self.shared.publish(self.queued(own) + 1, Self::levels_of(own));
-        // The caller looks next for sleeping VPs; a VP that is about to sleep looks here. One of
-        // the two must see the other.
+        // The caller next reads which VPs sleep; a VP that is about to sleep reads this queue. The
+        // fences ensure that at least one of them sees the other's store.
         fence(Ordering::SeqCst);
         (own.bits != 0 || own.offered).then_some(Taker::Any)
     }
 
-    /// Steals from the highest level of `from`. Returns how many.
+    /// Steals from the highest level of `from`, and returns the number of items.
     fn steal(&self, own: &mut OwnerSide<T>, from: &StealQueue<T>) -> usize {
-        // Acquire: the levels' deques are there.
+        // Acquire: the deques of these levels are initialised.
         let mut bits = from.bits.load(Ordering::Acquire);
         while bits != 0 {
             let rank = bits.trailing_zeros() as usize;
             bits &= bits - 1;
             let Some(deque) = from.deque(rank) else { continue };
             loop {
-                // SAFETY: into a deque of our own, and a VP does not steal from itself.
+                // SAFETY: the target deque belongs to this VP, and a VP does not steal from itself.
                 match unsafe { deque.steal(self.own_deque(rank)) } {
                     Stolen::Some(count) => {
                         own.bits |= 1 << rank;
@@ -279,10 +282,10 @@ impl<T: Node> RunQueue<T> for StealQueue<T> {
     unsafe fn push(&self, item: NonNull<T>, place: Place, origin: Origin) {
         let own = self.own();
         if place.key.is_some() || place.front {
-            // SAFETY: as the caller promises.
+            // SAFETY: upheld by the caller.
             return unsafe { own.protect.push(item, place, origin) };
         }
-        // SAFETY: live by the caller's promise.
+        // SAFETY: the caller guarantees that the item is live.
         unsafe { links(item) }.set(place, origin);
         self.append(own, item, node::rank(place.level));
     }
@@ -303,30 +306,30 @@ impl<T: Node> RunQueue<T> for StealQueue<T> {
 
     unsafe fn remove(&self, item: NonNull<T>) -> bool {
         let own = self.own();
-        // SAFETY: live by the caller's promise.
+        // SAFETY: the caller guarantees that the item is live.
         if own.offered && unsafe { !own.protect.holds(item) } {
             self.reclaim(own, false);
         }
-        // SAFETY: live by the caller's promise.
+        // SAFETY: the caller guarantees that the item is live.
         if unsafe { own.protect.remove(item) } {
             return true;
         }
-        // SAFETY: live; only the atomic word is read.
+        // SAFETY: the item is live, and only the atomic word is read.
         let rank = node::rank(unsafe { links(item) }.level());
         let Some(deque) = self.deque(rank) else { return false };
         let n = deque.len();
         if n > SEARCH {
             return false;
         }
-        // Once round: what we pop and push again keeps its order, and what thieves take meanwhile
-        // is gone from the front.
+        // One rotation: popping and pushing all items keeps their order. Items that other VPs take
+        // meanwhile disappear from the front.
         let mut found = false;
         for _ in 0..n {
             let Some(next) = deque.pop() else { break };
             if next == item {
                 found = true;
             } else {
-                // SAFETY: by the owner.
+                // SAFETY: called by the owner.
                 unsafe { deque.push(next) };
             }
         }
@@ -365,7 +368,7 @@ impl<T: Node> RunQueue<T> for StealQueue<T> {
         }
         own.turn = own.turn.wrapping_add(1);
         let turn = own.turn;
-        // First the VP that shows the highest level, then any.
+        // Tries the VP that publishes the highest level first, then all others.
         let best =
             self.peers.others(turn).min_by_key(|q| q.bits.load(Ordering::Relaxed).trailing_zeros());
         let mut got = best.map_or(0, |q| self.steal(own, q));
@@ -376,7 +379,7 @@ impl<T: Node> RunQueue<T> for StealQueue<T> {
                     break;
                 }
                 if let Some(item) = q.shared.offer.take() {
-                    // SAFETY: taken from a surplus slot, so ours.
+                    // SAFETY: the item was taken from a surplus slot, so this VP holds it.
                     unsafe { own.protect.adopt(item, false) };
                     got = 1;
                     break;
@@ -389,8 +392,8 @@ impl<T: Node> RunQueue<T> for StealQueue<T> {
     }
 
     fn has_visible_work(&self) -> bool {
-        // Pairs with the fences of VPs that make work visible; the caller has said before that it
-        // is about to sleep.
+        // Pairs with the fences of VPs that make work visible. The caller has announced before that
+        // it is about to sleep.
         fence(Ordering::SeqCst);
         !self.shared.injector.is_empty()
             || !self.shared.offer.is_empty()
@@ -465,10 +468,10 @@ impl<T: Node> RunQueue<T> for StealQueue<T> {
 
     unsafe fn adopt(&self, item: NonNull<T>) {
         let own = self.own();
-        // SAFETY: live and held by the caller's promise.
+        // SAFETY: the caller guarantees that the item is live, and holds it.
         let place = unsafe { links(item) }.place();
         if place.key.is_some() {
-            // SAFETY: as the caller promises.
+            // SAFETY: upheld by the caller.
             return unsafe { own.protect.adopt(item, false) };
         }
         self.append(own, item, node::rank(place.level));

@@ -1,30 +1,31 @@
-//! A queue with one producer and many consumers, first in, first out: the growing array of Chase
-//! and Lev (*Dynamic Circular Work-Stealing Deque*, SPAA 2005), taken from at one end only.
+//! Deque with one producer and many consumers: the growing array of Chase and Lev (*Dynamic
+//! Circular Work-Stealing Deque*, SPAA 2005). Items leave at one end only, so the order is first
+//! in, first out.
 //!
-//! Items are numbered in the order of their arrival; number n lies in cell n modulo the size.
-//! `front` and `back` are numbers that only grow, so nothing is ever mistaken for what lay there
-//! before (no ABA). A taker copies what it wants to have and then moves `front` past it: if that
-//! succeeds nobody moved it meanwhile, and so nobody has overwritten what was copied, since the
-//! owner uses a cell again only when `front` has passed it.
+//! Items are numbered in the order of their arrival; number n is in cell n modulo the size. `front`
+//! and `back` are numbers that only grow, so a consumer cannot mistake a new item for an old one
+//! (no ABA problem). A consumer copies items and then advances `front` past them. If that succeeds,
+//! no other consumer has advanced `front` meanwhile. The owner reuses a cell only after `front` has
+//! passed it, so the copied cells were not overwritten either.
 //!
-//! **Memory.** A full array is replaced by one of twice the size and kept until the queue goes,
-//! since takers may be reading it: all of them together are as large as the last. So a take needs
-//! neither an epoch nor a hazard pointer, and with them no thread-local state, which each
-//! microprocess would have a copy of.
+//! **Memory.** A full array is replaced by one of twice the size. The old array is kept until the
+//! queue is dropped, since consumers may be reading it; all old arrays together are as large as the
+//! last one. A removal therefore needs neither epochs nor hazard pointers, nor their thread-local
+//! state, of which each microprocess would have a copy.
 
 use alloc::boxed::Box;
 use core::ptr::{NonNull, null_mut};
 
 use crate::loom::{AtomicPtr, AtomicUsize, Ordering, Padded};
 
-/// Cells at first. Loom looks at what happens when they do not suffice.
+/// Initial number of cells. Under loom it is small, so that the model covers growth.
 const FIRST: usize = if cfg!(loom) { 2 } else { 64 };
-/// Most items that one thief takes at once, of half of those there are.
+/// Largest number of items in one steal, which takes at most half of the deque.
 pub const BATCH: usize = 32;
 
 struct Cells<T> {
     items: Box<[AtomicPtr<T>]>,
-    /// What was replaced by this, made by `Box::into_raw`; or null.
+    /// The array that this one replaced, created by `Box::into_raw`; or null.
     outgrown: *mut Cells<T>,
 }
 
@@ -34,36 +35,36 @@ impl<T> Cells<T> {
         Box::into_raw(Box::new(Cells { items, outgrown }))
     }
 
-    /// The cell of a number. The size is a power of two.
+    /// Returns the cell of a number. The size is a power of two.
     #[inline]
     fn at(&self, number: usize) -> &AtomicPtr<T> {
         &self.items[number & (self.items.len() - 1)]
     }
 }
 
-/// What came of an attempt to steal.
+/// Result of an attempt to steal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stolen {
-    /// So many items.
+    /// The number of items stolen.
     Some(usize),
-    /// There was nothing.
+    /// The deque was empty.
     Nothing,
-    /// Somebody else was faster.
+    /// Another consumer was faster.
     Missed,
 }
 
-/// Queue of pointers to items.
+/// Deque of pointers to items.
 pub struct Deque<T> {
     /// Number of the oldest item.
     front: Padded<AtomicUsize>,
-    /// Number of the next item that comes. Written by the owner.
+    /// Number of the next item to arrive. Written by the owner.
     back: Padded<AtomicUsize>,
-    /// Written by the owner.
+    /// The current array. Written by the owner.
     cells: AtomicPtr<Cells<T>>,
 }
 
 impl<T> Deque<T> {
-    /// An empty one.
+    /// Creates an empty deque.
     pub fn new() -> Deque<T> {
         Deque {
             front: Padded(AtomicUsize::new(0)),
@@ -72,59 +73,59 @@ impl<T> Deque<T> {
         }
     }
 
-    /// Acquire: as they were filled.
+    /// Returns the current array. Acquire makes its contents visible.
     #[inline]
     fn cells(&self) -> &Cells<T> {
-        // SAFETY: made by `Cells::new`, and kept until the queue is dropped, outgrown or not.
+        // SAFETY: created by `Cells::new`, and kept until the deque is dropped, even if replaced.
         unsafe { &*self.cells.load(Ordering::Acquire) }
     }
 
-    /// The numbers of what is in it. The first may be too small at once, the second to all but the
-    /// owner.
+    /// Returns the numbers of the oldest item and of the next one to arrive. The first may be
+    /// outdated at once; the second too, except for the owner.
     #[inline]
     fn numbers(&self) -> (usize, usize) {
-        // Acquire: the thread that moved `front` to there had seen a `back` beyond it, so this one
-        // is, too.
+        // Acquire: the thread that advanced `front` to this value had read a `back` beyond it, so
+        // this thread reads one too.
         let front = self.front.load(Ordering::Acquire);
-        // Acquire: the items before it, where they lie, and what was done to them.
+        // Acquire: makes the items before `back`, their cells and earlier changes to them visible.
         (front, self.back.load(Ordering::Acquire))
     }
 
-    /// Items in it; to all but the owner a hint.
+    /// Returns the number of items; only a hint for threads other than the owner.
     #[inline]
     pub fn len(&self) -> usize {
         let (front, back) = self.numbers();
         back.wrapping_sub(front)
     }
 
-    /// Whether there are none; to all but the owner a hint.
+    /// Returns whether the deque is empty; only a hint for threads other than the owner.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Puts an item behind the others. Allocates when it grows.
+    /// Appends an item. Allocates when the array grows.
     ///
     /// # Safety
-    /// The caller is the owner: one kernel thread at a time calls what only the owner may.
+    /// The caller is the owner: one kernel thread at a time calls the owner's functions.
     #[inline]
     pub unsafe fn push(&self, item: NonNull<T>) {
         let back = self.back.load(Ordering::Relaxed);
-        // SAFETY: the owner's call.
+        // SAFETY: the caller is the owner.
         unsafe { self.reserve(1) }.at(back).store(item.as_ptr(), Ordering::Relaxed);
-        // Release: the item, and what was done to it.
+        // Release: publishes the item and earlier changes to it.
         self.back.store(back.wrapping_add(1), Ordering::Release);
     }
 
-    /// Cells with room for so many more items.
+    /// Returns the array, with room for `more` further items.
     ///
     /// # Safety
-    /// As [`push`](Deque::push).
+    /// Same requirements as [`push`](Deque::push).
     #[inline]
     unsafe fn reserve(&self, more: usize) -> &Cells<T> {
         let back = self.back.load(Ordering::Relaxed);
-        // Acquire: the thread that moved it has read the cells before it, which may be written
-        // again.
+        // Acquire: the thread that advanced `front` has read the cells before it, so these may be
+        // overwritten.
         let front = self.front.load(Ordering::Acquire);
         let cells = self.cells();
         let wanted = back.wrapping_sub(front) + more;
@@ -135,28 +136,28 @@ impl<T> Deque<T> {
     fn grow(&self, front: usize, back: usize, wanted: usize) -> &Cells<T> {
         let old = self.cells.load(Ordering::Relaxed);
         let new = Cells::new(wanted.next_power_of_two(), old);
-        // SAFETY: both are made by `Cells::new` and kept until the queue is dropped.
+        // SAFETY: both arrays were created by `Cells::new` and are kept until the deque is dropped.
         let (old, cells) = unsafe { (&*old, &*new) };
         let mut number = front;
         while number != back {
             cells.at(number).store(old.at(number).load(Ordering::Relaxed), Ordering::Relaxed);
             number = number.wrapping_add(1);
         }
-        // Release: what is in them.
+        // Release: publishes the contents of the array.
         self.cells.store(new, Ordering::Release);
         cells
     }
 
-    /// Moves `front`, and says whether nobody else did.
+    /// Advances `front`, and returns whether no other thread did so meanwhile.
     #[inline]
     fn advance(&self, front: usize, by: usize) -> bool {
-        // Release: what was read of the cells was read before, and so is what is written there
-        // next. What is acquired was with `numbers`.
+        // Release: the reads of the cells happen before later writes to them. The necessary acquire
+        // is in `numbers`.
         let moved = front.wrapping_add(by);
         self.front.compare_exchange(front, moved, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
-    /// Takes the oldest item; any kernel thread, the owner included.
+    /// Takes the oldest item. For any kernel thread, including the owner.
     #[inline]
     pub fn pop(&self) -> Option<NonNull<T>> {
         loop {
@@ -164,7 +165,7 @@ impl<T> Deque<T> {
             if front == back {
                 return None;
             }
-            // After `back`: cells that have what lies before it.
+            // Loaded after `back`, so the array contains the items before it.
             let item = self.cells().at(front).load(Ordering::Relaxed);
             if self.advance(front, 1) {
                 return NonNull::new(item);
@@ -172,10 +173,10 @@ impl<T> Deque<T> {
         }
     }
 
-    /// Takes half of what is in it, up to [`BATCH`], for `into`, behind what is there.
+    /// Moves half of the items, at most [`BATCH`], to the back of `into`.
     ///
     /// # Safety
-    /// The caller is the owner of `into`, which is another queue.
+    /// The caller is the owner of `into`, which is another deque.
     pub unsafe fn steal(&self, into: &Deque<T>) -> Stolen {
         let (front, back) = self.numbers();
         let count = back.wrapping_sub(front).div_ceil(2).min(BATCH);
@@ -183,7 +184,7 @@ impl<T> Deque<T> {
             return Stolen::Nothing;
         }
         let (from, end) = (self.cells(), into.back.load(Ordering::Relaxed));
-        // SAFETY: the owner's call.
+        // SAFETY: the caller is the owner of `into`.
         let to = unsafe { into.reserve(count) };
         for n in 0..count {
             let item = from.at(front.wrapping_add(n)).load(Ordering::Relaxed);
@@ -192,7 +193,7 @@ impl<T> Deque<T> {
         if !self.advance(front, count) {
             return Stolen::Missed;
         }
-        // Release: the items, and what was done to them.
+        // Release: publishes the items and earlier changes to them.
         into.back.store(end.wrapping_add(count), Ordering::Release);
         Stolen::Some(count)
     }
@@ -208,7 +209,7 @@ impl<T> Drop for Deque<T> {
     fn drop(&mut self) {
         let mut cells = self.cells.load(Ordering::Relaxed);
         while !cells.is_null() {
-            // SAFETY: made by `Box::into_raw`, and no thread is left that could read them.
+            // SAFETY: created by `Box::into_raw`, and no other thread can read the arrays any more.
             cells = unsafe { Box::from_raw(cells) }.outgrown;
         }
     }

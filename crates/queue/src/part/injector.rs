@@ -1,7 +1,7 @@
-//! The injector: how other kernel threads hand a runnable item to a VP.
+//! Injector: queue by which other kernel threads pass a runnable item to a VP.
 //!
-//! Any number of producers, one consumer that takes all at once. Intrusive, so that waking never
-//! allocates and never fails.
+//! Any number of producers, and one consumer that takes all items at once. The queue is intrusive,
+//! so a wake-up never allocates and never fails.
 
 use core::ptr::{NonNull, null_mut};
 
@@ -10,39 +10,41 @@ use crate::node::{Node, links};
 
 /// Multi-producer queue of one VP; first in, first out.
 pub struct Injector<T> {
-    /// Last in; linked through `inject_next` to the one before it.
+    /// The last item pushed; `inject_next` links it to the previous one.
     last: AtomicPtr<T>,
 }
 
 impl<T: Node> Injector<T> {
-    /// An empty one.
+    /// Creates an empty injector.
     pub fn new() -> Injector<T> {
         Injector { last: AtomicPtr::new(null_mut()) }
     }
 
-    /// Whether nothing is in it: one relaxed load.
+    /// Returns whether the injector is empty, by one relaxed load.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.last.load(Ordering::Relaxed).is_null()
     }
 
-    /// Hands an item over and says whether the injector was empty: the thread that finds it so has
-    /// to see to it that the VP looks. Any kernel thread; lock-free, no allocation.
+    /// Pushes an item, and returns whether the injector was empty. The caller must then notify the
+    /// VP. For any kernel thread; lock-free, does not allocate.
     ///
     /// # Safety
-    /// `item` is live and stays so until the VP has taken it, and it is in no injector. (It may be
-    /// in a Protect Queue: its own link is used. What the VP does with such a second hand is the
-    /// caller's affair.)
+    /// `item` stays live until the VP has taken it, and it is in no injector. It may be in a
+    /// Protect Queue, because the injector uses a link of its own; the caller then decides what the
+    /// VP does with the duplicate.
     #[inline]
     pub unsafe fn push(&self, item: NonNull<T>) -> bool {
-        // SAFETY: live by the caller's promise.
+        // SAFETY: the caller guarantees that the item is live.
         let l = unsafe { links(item) };
         let mut last = self.last.load(Ordering::Relaxed);
         loop {
             l.inject_next.store(last, Ordering::Relaxed);
-            // Release: the item, its link, and all that the caller did before. ABA is harmless: the
-            // consumer takes everything, so `last` is either still the head it was linked to or the
-            // same pointer newly pushed, and then linking to it is as right.
+            // Release: publishes the item, its link, and everything that the caller did before.
+            //
+            // ABA is harmless, because the consumer takes all items. `last` is either still the
+            // head that this item links to, or the same pointer pushed anew, and linking to that is
+            // equally correct.
             match self.last.compare_exchange_weak(
                 last,
                 item.as_ptr(),
@@ -55,18 +57,20 @@ impl<T: Node> Injector<T> {
         }
     }
 
-    /// Takes all. One kernel thread at a time should (more than one gets disjoint parts).
+    /// Takes all items. Meant for one kernel thread at a time; concurrent calls return disjoint
+    /// parts.
     #[inline]
     pub fn take(&self) -> Chain<T> {
         if self.is_empty() {
             return Chain { next: null_mut() };
         }
-        // Acquire: pairs with every push's release (pushes read-modify-write `last`, so each heads
-        // a release sequence up to this one).
+        // Acquire pairs with the Release of every push: pushes are read-modify-writes of `last`, so
+        // each heads a release sequence that continues to this swap.
         let mut at = self.last.swap(null_mut(), Ordering::Acquire);
         let mut first = null_mut();
         while let Some(item) = NonNull::new(at) {
-            // SAFETY: pushed and not yet taken, so live; its link is ours since the swap.
+            // SAFETY: the item is live until it is taken; since the swap, only this thread accesses
+            // its link.
             let l = unsafe { links(item) };
             let before = l.inject_next.load(Ordering::Relaxed);
             l.inject_next.store(first, Ordering::Relaxed);
@@ -83,8 +87,8 @@ impl<T: Node> Default for Injector<T> {
     }
 }
 
-/// What was taken from an injector, in the order in which it came. Drop it half read and the rest
-/// is lost: read it to its end.
+/// The items taken from an injector, in order of arrival. Dropping the chain before its end loses
+/// the remaining items.
 #[must_use]
 pub struct Chain<T: Node> {
     next: *mut T,
@@ -96,8 +100,9 @@ impl<T: Node> Iterator for Chain<T> {
     #[inline]
     fn next(&mut self) -> Option<NonNull<T>> {
         let item = NonNull::new(self.next)?;
-        // Read before the item is handed out: it may be injected again at once.
-        // SAFETY: taken from the injector and not yet handed out, so live and ours.
+        // Read the link before returning the item, which may be injected again at once.
+        // SAFETY: the item comes from the injector and is not returned yet, so it is live and held
+        // by this thread.
         self.next = unsafe { links(item) }.inject_next.load(Ordering::Relaxed);
         Some(item)
     }

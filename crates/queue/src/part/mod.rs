@@ -1,8 +1,8 @@
-//! The queues of which designs are composed, each by itself.
+//! Queues from which the designs are composed.
 //!
-//! `protect_queue` and `waiver_queue` are the papers' (P4), `surplus_slot` holds one surplus item,
-//! `injector` what other kernel threads hand over, `shared_side` what a VP publishes; `deque` is
-//! for work stealing. Uses `node` and [`crate::loom`] alone.
+//! `protect_queue` and `waiver_queue` are the papers' (P4). `surplus_slot` holds one surplus item,
+//! `injector` the items from other kernel threads, and `shared_side` the state that a VP publishes.
+//! `deque` is for work stealing. Uses only `node` and [`crate::loom`].
 
 #[cfg(feature = "lab")]
 pub mod deque;

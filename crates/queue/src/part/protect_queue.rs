@@ -1,8 +1,9 @@
-//! The Protect Queue: what a VP keeps to itself.
+//! Protect Queue: the items that a VP keeps.
 //!
-//! Sixty-four levels; each is an intrusive first-in first-out list and, once an item with a key was
-//! put there, a binary heap before it. One bitmap word finds the highest level. Only the owner
-//! touches it: no atomics but the relaxed word in each item that says whose it is.
+//! The queue has 64 levels. Each is an intrusive first-in first-out list, and a binary heap before
+//! it once an item with a key was queued. One bitmap finds the highest level. Only the owner
+//! accesses the queue, so its only atomic is the relaxed word in each item, which identifies the
+//! owner.
 
 use alloc::{boxed::Box, vec::Vec};
 use core::ptr::{NonNull, null_mut};
@@ -17,7 +18,7 @@ struct List<T> {
 
 struct Entry<T> {
     key: u64,
-    // Stability: order of arrival; `front` counts downwards.
+    // Order of arrival, for stability; items for the front count downwards.
     seq: i64,
     item: NonNull<T>,
 }
@@ -28,27 +29,27 @@ impl<T> Entry<T> {
     }
 }
 
-/// Owner-only run queue of one VP.
+/// Run queue of one VP, accessed only by its owner.
 pub struct ProtectQueue<T: Node> {
-    /// Bit r: the level of rank r has an item. Ranks count downwards from the highest level, since
-    /// the lowest set bit is found faster than the highest (`tzcnt` runs, as `bsf`, on every
-    /// x86-64; `lzcnt` has to be compiled for).
+    /// Bit r: the level of rank r has an item. Ranks count downwards from the highest level,
+    /// because the lowest set bit is found faster than the highest: `tzcnt` runs (as `bsf`) on
+    /// every x86-64, but `lzcnt` needs a compiler flag.
     ranks: u64,
-    /// Bit r: its heap has an item.
+    /// Bit r: the heap of rank r has an item.
     keyed: u64,
     len: usize,
     home: u32,
     vp: usize,
     back: i64,
     front: i64,
-    /// By rank.
+    /// Indexed by rank.
     lists: [List<T>; LEVELS],
-    /// By rank; made when the first item with a key arrives.
+    /// Indexed by rank; created when the first item with a key arrives.
     heaps: Option<Box<[Vec<Entry<T>>; LEVELS]>>,
 }
 
 impl<T: Node> ProtectQueue<T> {
-    /// An empty queue, owned by VP `vp`.
+    /// Creates an empty queue, owned by VP `vp`.
     pub fn new(vp: usize) -> ProtectQueue<T> {
         ProtectQueue {
             ranks: 0,
@@ -63,51 +64,51 @@ impl<T: Node> ProtectQueue<T> {
         }
     }
 
-    /// Items in it.
+    /// Returns the number of items.
     #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether nothing is in it.
+    /// Returns whether the queue is empty.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.ranks == 0
     }
 
-    /// Bit n is set if level n has an item.
+    /// Returns a bitmap: bit n is set if level n has an item.
     #[inline]
     pub fn levels(&self) -> u64 {
         self.ranks.reverse_bits()
     }
 
-    /// Bit r is set if the level of rank r, `63 - r`, has an item.
+    /// Returns a bitmap: bit r is set if the level of rank r, `63 - r`, has an item.
     #[inline]
     pub(crate) fn ranks(&self) -> u64 {
         self.ranks
     }
 
-    /// Items on one level. Walks the level: no count is kept on the way of every push and pop for
-    /// the few that ask.
+    /// Returns the number of items on one level. Walks the level, because few callers need the
+    /// number and a counter would slow every push and pop.
     pub fn level_len(&self, level: u8) -> usize {
         let rank = node::rank(level);
         let mut n = self.heaps.as_ref().map_or(0, |h| h[rank].len());
         let mut at = self.lists[rank].head;
         while let Some(item) = NonNull::new(at) {
             n += 1;
-            // SAFETY: items of the list are live and ours.
+            // SAFETY: items of the list are live and belong to this queue.
             at = unsafe { links(item) }.next.get();
         }
         n
     }
 
-    /// The highest level that has an item.
+    /// Returns the highest level that has an item.
     #[inline]
     pub fn highest(&self) -> Option<u8> {
         (self.ranks != 0).then(|| node::level(self.ranks.trailing_zeros() as usize))
     }
 
-    /// The lowest level that has an item.
+    /// Returns the lowest level that has an item.
     #[inline]
     pub fn lowest(&self) -> Option<u8> {
         (self.ranks != 0).then(|| self.ranks.leading_zeros() as u8)
@@ -119,25 +120,25 @@ impl<T: Node> ProtectQueue<T> {
     /// `item` is live, the caller holds it, and it is in no queue.
     #[inline]
     pub unsafe fn push(&mut self, item: NonNull<T>, place: Place, origin: Origin) {
-        // SAFETY: live by the caller's promise.
+        // SAFETY: the caller guarantees that the item is live.
         let l = unsafe { links(item) };
         l.word.store(node::word(place.level, origin, place.key) | self.home, Ordering::Relaxed);
-        // SAFETY: as the caller promises.
+        // SAFETY: upheld by the caller.
         unsafe { self.insert(item, place) }
     }
 
-    /// Queues an item that came from another VP, by the place and origin that it still carries.
+    /// Queues an item from another VP, at the place and with the origin that it still carries.
     ///
     /// # Safety
-    /// As `push`; and the item has been in a queue before.
+    /// Same requirements as `push`; the item has been in a queue before.
     #[inline]
     pub(crate) unsafe fn adopt(&mut self, item: NonNull<T>, front: bool) {
-        // SAFETY: live by the caller's promise.
+        // SAFETY: the caller guarantees that the item is live.
         let l = unsafe { links(item) };
         let w = l.word.load(Ordering::Relaxed);
         let place = Place { front, ..l.place() };
         l.word.store(w | self.home, Ordering::Relaxed);
-        // SAFETY: as the caller promises.
+        // SAFETY: upheld by the caller.
         unsafe { self.insert(item, place) }
     }
 
@@ -149,14 +150,14 @@ impl<T: Node> ProtectQueue<T> {
         if let Some(key) = place.key {
             return self.insert_keyed(item, rank, key, place.front);
         }
-        // SAFETY: live by the caller's promise.
+        // SAFETY: the caller guarantees that the item is live.
         let l = unsafe { links(item) };
         let list = &mut self.lists[rank];
         let raw = item.as_ptr();
         if place.front {
             l.next.set(list.head);
             match NonNull::new(list.head) {
-                // SAFETY: items of the list are live (contract of `Node`) and ours.
+                // SAFETY: items of the list are live (contract of `Node`) and belong to this queue.
                 Some(old) => unsafe { links(old) }.prev.set(raw),
                 None => list.tail = raw,
             }
@@ -165,7 +166,7 @@ impl<T: Node> ProtectQueue<T> {
             l.next.set(null_mut());
             l.prev.set(list.tail);
             match NonNull::new(list.tail) {
-                // SAFETY: items of the list are live (contract of `Node`) and ours.
+                // SAFETY: items of the list are live (contract of `Node`) and belong to this queue.
                 Some(old) => unsafe { links(old) }.next.set(raw),
                 None => list.head = raw,
             }
@@ -173,7 +174,7 @@ impl<T: Node> ProtectQueue<T> {
         }
     }
 
-    /// The first item of the highest level, if that level has no keys.
+    /// Returns the first item in the list of the highest level, even if a keyed item precedes it.
     #[inline]
     pub fn peek(&self) -> Option<NonNull<T>> {
         if self.ranks == 0 {
@@ -191,14 +192,14 @@ impl<T: Node> ProtectQueue<T> {
         let rank = self.ranks.trailing_zeros() as usize;
         let item = self.pop_level(rank);
         let level = node::level(rank);
-        // What else the word says is for VPs that give away; the VP that runs the item places it
-        // anew.
-        // SAFETY: just taken out: live and ours.
+        // The other bits of the word matter only while the item is queued. The VP that runs the
+        // item stores a new place.
+        // SAFETY: the item was just removed, so it is live and held by this VP.
         unsafe { links(item) }.word.store(u32::from(level), Ordering::Relaxed);
         Some((item, level))
     }
 
-    /// Takes the next item of the highest level if that is at least `level`.
+    /// Takes the next item of the highest level, if that is at least `level`.
     #[inline]
     pub fn pop_at_least(&mut self, level: u8) -> Option<(NonNull<T>, u8)> {
         if self.ranks & node::ranks_from(level) == 0 {
@@ -207,18 +208,19 @@ impl<T: Node> ProtectQueue<T> {
         self.pop()
     }
 
-    /// As `pop_at_least`, but the item keeps its place: for another VP's `adopt`.
+    /// Does the same as `pop_at_least`, but the item keeps its place for `adopt` on another VP.
     pub(crate) fn hand(&mut self, level: u8) -> Option<NonNull<T>> {
         if self.ranks & node::ranks_from(level) == 0 {
             return None;
         }
         let item = self.pop_level(self.ranks.trailing_zeros() as usize);
-        // SAFETY: just taken out: live and ours.
+        // SAFETY: the item was just removed, so it is live and held by this VP.
         unsafe { links(item) }.leave_home();
         Some(item)
     }
 
-    /// The level is not empty. The item's word still says that it is here.
+    /// Removes the first item of a level, which must not be empty. The item's word still names this
+    /// queue.
     #[inline]
     fn pop_level(&mut self, rank: usize) -> NonNull<T> {
         let bit = 1u64 << rank;
@@ -229,13 +231,13 @@ impl<T: Node> ProtectQueue<T> {
         debug_assert!(!list.head.is_null());
         // SAFETY: the level's bit is set and its heap is empty, so its list has a head.
         let item = unsafe { NonNull::new_unchecked(list.head) };
-        // SAFETY: items of the list are live and ours.
+        // SAFETY: items of the list are live and belong to this queue.
         let l = unsafe { links(item) };
         let next = l.next.get();
         list.head = next;
         self.len -= 1;
-        // The new head's `prev` goes stale; nobody reads a head's `prev`, and its line stays
-        // untouched.
+        // The new head's `prev` becomes stale. No code reads a head's `prev`, and leaving it alone
+        // avoids touching its cache line.
         if next.is_null() {
             list.tail = null_mut();
             self.ranks &= !bit;
@@ -243,23 +245,24 @@ impl<T: Node> ProtectQueue<T> {
         item
     }
 
-    /// Whether it is in this queue.
+    /// Returns whether the item is in this queue.
     ///
     /// # Safety
-    /// `item` is live. It may be anywhere.
+    /// `item` is live. It need not be in this queue.
     #[inline]
     pub(crate) unsafe fn holds(&self, item: NonNull<T>) -> bool {
-        // SAFETY: live by the caller's promise; only the atomic word is read.
+        // SAFETY: the caller guarantees that the item is live; only the atomic word is read.
         unsafe { links(item) }.is_home(self.vp)
     }
 
-    /// Takes one item out, wherever it stands. `false` if it is not in this queue (any more).
+    /// Removes an item from any position. Returns `false` if it is not, or no longer, in this
+    /// queue.
     ///
     /// # Safety
     /// `item` is live. It need not be in this queue.
     pub unsafe fn remove(&mut self, item: NonNull<T>) -> bool {
-        // SAFETY: live by the caller's promise. Of an item that is elsewhere only the atomic word
-        // is read.
+        // SAFETY: the caller guarantees that the item is live. Only the atomic word of an item in
+        // another queue is read.
         let l = unsafe { links(item) };
         if !l.is_home(self.vp) {
             return false;
@@ -273,25 +276,26 @@ impl<T: Node> ProtectQueue<T> {
         true
     }
 
-    /// The item is in the list of this level.
+    /// Removes an item from the list of this level, which must contain it.
     fn unlink(&mut self, rank: usize, item: NonNull<T>) {
         if self.lists[rank].head == item.as_ptr() {
             let keyed = self.keyed;
-            // The list's head, though a heap may stand before it.
+            // Pop the list's head even if a heap precedes it.
             self.keyed &= !(1 << rank);
             let got = self.pop_level(rank);
             debug_assert_eq!(got, item);
-            // SAFETY: live and ours.
+            // SAFETY: the item is live and held by this VP.
             unsafe { links(got) }.leave_home();
             self.keyed = keyed;
             self.ranks |= keyed & 1 << rank;
             return;
         }
-        // SAFETY: items of the list are live and ours.
+        // SAFETY: items of the list are live and belong to this queue.
         let l = unsafe { links(item) };
         let (prev, next) = (l.prev.get(), l.next.get());
         let list = &mut self.lists[rank];
-        // SAFETY: not the head, so `prev` is valid: a live item of the list.
+        // SAFETY: the item is not the head, so `prev` is valid and points to a live item of the
+        // list.
         unsafe { links(NonNull::new_unchecked(prev)) }.next.set(next);
         match NonNull::new(next) {
             // SAFETY: a live item of the list.
@@ -302,9 +306,9 @@ impl<T: Node> ProtectQueue<T> {
         l.leave_home();
     }
 
-    /// Gives away up to `want` movable items of one level, those queued last, the oldest of them
-    /// first. Looks at a bounded number of items, so a level full of woken ones costs little.
-    /// Returns how many were given.
+    /// Gives away up to `want` movable items of one level: the last ones queued, oldest first.
+    /// Returns how many it gave. Examines a bounded number of items, so a level full of woken items
+    /// costs little.
     ///
     /// `out` must accept every item.
     pub(crate) fn give(
@@ -313,18 +317,18 @@ impl<T: Node> ProtectQueue<T> {
         want: usize,
         mut out: impl FnMut(NonNull<T>),
     ) -> usize {
-        /// Items looked at in vain before it stops: a hundred thousand woken ones, which all have
-        /// to stay, must not be walked through.
+        /// Number of immovable items after which the search stops, so that a hundred thousand woken
+        /// items, all of which stay, are not walked.
         const PATIENCE: usize = 8;
         let rank = node::rank(level);
         let mut given = 0;
-        // Plain items wait behind the keyed ones, so they go first.
+        // Items without a key run after the keyed ones, so they leave first.
         let mut at = self.lists[rank].tail;
         let head = self.lists[rank].head;
         let (mut seen, mut found) = (0, 0);
         let mut start = null_mut();
         while let Some(item) = NonNull::new(at) {
-            // SAFETY: items of the list are live and ours.
+            // SAFETY: items of the list are live and belong to this queue.
             let l = unsafe { links(item) };
             if l.movable() {
                 found += 1;
@@ -341,7 +345,7 @@ impl<T: Node> ProtectQueue<T> {
             if given == found {
                 break;
             }
-            // SAFETY: items of the list are live and ours.
+            // SAFETY: items of the list are live and belong to this queue.
             let l = unsafe { links(item) };
             at = l.next.get();
             if l.movable() {
@@ -350,8 +354,8 @@ impl<T: Node> ProtectQueue<T> {
                 given += 1;
             }
         }
-        // A heap's array ends in leaves: taking one of those moves nothing, and it is never the
-        // next to run.
+        // A heap's array ends with leaves. Removing a leaf moves no other item, and a leaf is never
+        // the next item to run.
         let mut index = self.heaps.as_ref().map_or(0, |h| h[rank].len());
         let mut patience = want - given + PATIENCE;
         while given < want && index > 0 && patience > 0 {
@@ -359,7 +363,7 @@ impl<T: Node> ProtectQueue<T> {
             patience -= 1;
             let item = self.heaps.as_ref().map(|h| h[rank][index].item);
             let Some(item) = item else { break };
-            // SAFETY: items of the heap are live and ours.
+            // SAFETY: items of the heap are live and belong to this queue.
             if unsafe { links(item) }.movable() {
                 self.remove_index(rank, index);
                 out(item);
@@ -369,13 +373,13 @@ impl<T: Node> ProtectQueue<T> {
         given
     }
 
-    /// Takes the movable item of one level that is next to run, of the first few.
+    /// Takes the first movable item among the next few to run on one level.
     fn give_first(&mut self, rank: usize) -> Option<NonNull<T>> {
         const PATIENCE: usize = 4;
         let heap = self.heaps.as_ref().map_or(0, |h| h[rank].len());
         for index in 0..heap.min(PATIENCE) {
             let item = self.heaps.as_ref().map(|h| h[rank][index].item)?;
-            // SAFETY: items of the heap are live and ours.
+            // SAFETY: items of the heap are live and belong to this queue.
             if unsafe { links(item) }.movable() {
                 self.remove_index(rank, index);
                 return Some(item);
@@ -384,7 +388,7 @@ impl<T: Node> ProtectQueue<T> {
         let mut at = self.lists[rank].head;
         for _ in 0..PATIENCE {
             let item = NonNull::new(at)?;
-            // SAFETY: items of the list are live and ours.
+            // SAFETY: items of the list are live and belong to this queue.
             let l = unsafe { links(item) };
             if l.movable() {
                 self.unlink(rank, item);
@@ -395,8 +399,8 @@ impl<T: Node> ProtectQueue<T> {
         None
     }
 
-    /// Takes the movable item of the highest level that has one, among the first few of each of the
-    /// first few levels. For an idle VP, which should run the most urgent one that waits.
+    /// Takes the most urgent movable item, among the first few of each of the first few levels. An
+    /// idle VP should run the most urgent waiting item.
     pub(crate) fn give_highest(&mut self) -> Option<NonNull<T>> {
         const LEVELS_SEEN: usize = 4;
         let mut bits = self.ranks;
@@ -413,7 +417,7 @@ impl<T: Node> ProtectQueue<T> {
         None
     }
 
-    /// The item that is next to run may leave, even if it was woken.
+    /// Allows the next item to leave, even if it was woken.
     pub(crate) fn loosen(&mut self) {
         if self.ranks == 0 {
             return;
@@ -421,7 +425,7 @@ impl<T: Node> ProtectQueue<T> {
         let rank = self.ranks.trailing_zeros() as usize;
         let first = self.heaps.as_ref().and_then(|h| h[rank].first()).map(|entry| entry.item);
         if let Some(item) = first.or(NonNull::new(self.lists[rank].head)) {
-            // SAFETY: items of lists and heaps are live and ours.
+            // SAFETY: items of lists and heaps are live and belong to this queue.
             unsafe { links(item) }.loosen();
         }
     }
@@ -431,7 +435,7 @@ impl<T: Node> ProtectQueue<T> {
         let seq = if front { &mut self.front } else { &mut self.back };
         let entry = Entry { key, seq: *seq, item };
         *seq += if front { -1 } else { 1 };
-        // SAFETY: live by the promise of `insert`'s caller.
+        // SAFETY: the caller of `insert` guarantees that the item is live.
         unsafe { links(item) }.key.set(key);
         self.keyed |= 1 << rank;
         let heaps = self.heaps.get_or_insert_with(|| Box::new([const { Vec::new() }; LEVELS]));
@@ -446,12 +450,12 @@ impl<T: Node> ProtectQueue<T> {
         self.remove_index(rank, 0)
     }
 
-    /// `index` is within the heap of `level`.
+    /// Removes the entry at `index`, which must be within the heap of this level.
     fn remove_index(&mut self, rank: usize, index: usize) -> NonNull<T> {
         let heap = &mut self.heaps.as_mut().expect("a keyed bit implies heaps")[rank];
         let item = heap.swap_remove(index).item;
         if index < heap.len() {
-            // The former last one may belong further up or further down.
+            // The former last entry may belong further up or further down.
             sift_down(heap, index);
             sift_up(heap, index);
         }
@@ -462,14 +466,14 @@ impl<T: Node> ProtectQueue<T> {
                 self.ranks &= !(1 << rank);
             }
         }
-        // SAFETY: items of the heap are live and ours.
+        // SAFETY: items of the heap are live and belong to this queue.
         unsafe { links(item) }.leave_home();
         item
     }
 }
 
 fn note<T: Node>(heap: &[Entry<T>], index: usize) {
-    // SAFETY: items of the heap are live and its owner's.
+    // SAFETY: items of the heap are live and belong to the caller's queue.
     unsafe { links(heap[index].item) }.index.set(index as u32);
 }
 

@@ -1,26 +1,27 @@
-//! What each VP shows of itself: published load and counters, and the ends that others use.
+//! The parts of a VP's queue that other VPs access: published load, counters, injector and surplus
+//! slot.
 
 use super::injector::Injector;
 use super::surplus_slot::SurplusSlot;
 use crate::loom::{AtomicU32, AtomicU64, Flag, Ordering, Padded};
 use crate::node::Node;
 
-/// What one VP's queue has done since it was made.
+/// Counters of one VP's queue since its creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Items that came here from another VP's queue (injected ones not counted).
+    /// Items that came from another VP's queue; injected ones are not counted.
     pub migrations: u64,
-    /// Times that a batch was put into this VP's Waiver Queue.
+    /// Batches put into this VP's Waiver Queue.
     pub waiver_passes: u64,
     /// Items offered to idle VPs.
     pub offers: u64,
-    /// Of those, taken back by the owner.
+    /// Offered items that the owner took back.
     pub offers_back: u64,
-    /// Times that this VP found a queue's lock taken (`locked` only).
+    /// Times that this VP found a queue's lock held (`locked` only).
     pub lock_waits: u64,
-    /// Times that it took a queue's lock (`locked` only).
+    /// Times that this VP acquired a queue's lock (`locked` only).
     pub locks: u64,
-    /// Times that it lost a race for an item (`steal` only).
+    /// Races for an item that this VP lost (`steal` only).
     pub steal_retries: u64,
 }
 
@@ -40,10 +41,10 @@ impl Counter {
     }
 }
 
-/// Written by the owner, but for `stuck`; read by anyone.
+/// Written by the owner, except `stuck`; read by any thread.
 #[derive(Default)]
 pub(crate) struct PublishedLoad {
-    /// Runnable items, the running one included, as of the last time it was published.
+    /// Runnable items, including the running one, at the time of publication.
     pub(crate) load: AtomicU32,
     pub(crate) levels: AtomicU64,
     /// See [`Set::set_stuck`](crate::Set::set_stuck).
@@ -57,7 +58,7 @@ pub(crate) struct PublishedLoad {
     pub(crate) steal_retries: Counter,
 }
 
-/// A VP's part that other kernel threads touch, in every design.
+/// The part of a VP's queue that other kernel threads access, in every design.
 pub(crate) struct SharedSide<T: Node> {
     pub(crate) shown: Padded<PublishedLoad>,
     pub(crate) injector: Padded<Injector<T>>,
@@ -79,7 +80,7 @@ impl<T: Node> SharedSide<T> {
 
     pub(crate) fn publish(&self, load: usize, levels: u64) {
         let s = &self.shown;
-        // A store takes the cache line from its readers: only when there is news.
+        // Stores only changed values, because a store takes the cache line away from its readers.
         if s.load.load(Ordering::Relaxed) != load as u32 {
             s.load.store(load as u32, Ordering::Relaxed);
         }

@@ -1,11 +1,12 @@
-//! The surplus slot: one surplus item that anybody may take, and the owner may take back.
+//! Surplus slot: one surplus item that any VP may take, and the owner may take back.
 //!
-//! It closes a gap of the paper's ring. What is in a Waiver Queue can be taken by the next VP only,
-//! not even by its owner. So a VP with two runnable items must keep the second one, or it would
-//! have to wait for its neighbour when the first one blocks; and then a child that was just spawned
-//! by a parent that computes for seconds is out of everybody's reach although a VP idles. The
-//! surplus slot holds such an item while some VP is idle. It costs a read-modify-write to take, so
-//! it is no part of the fast path: nothing is put there while all VPs have work.
+//! It closes a gap of the paper's ring. Only the next VP can take an item from a Waiver Queue; not
+//! even its owner can. A VP with two runnable items must therefore keep the second one, because
+//! otherwise it would have to wait for its neighbour when the first one blocks. A new child of a
+//! parent that computes for seconds would then be unreachable for all other VPs, even idle ones.
+//!
+//! The surplus slot holds such an item while some VP is idle. Taking the item costs a
+//! read-modify-write, so the slot is not on the fast path: it stays empty while all VPs have work.
 
 use core::ptr::{NonNull, null_mut};
 
@@ -17,12 +18,13 @@ pub struct SurplusSlot<T> {
 }
 
 impl<T> SurplusSlot<T> {
-    /// An empty one.
+    /// Creates an empty slot.
     pub fn new() -> SurplusSlot<T> {
         SurplusSlot { item: AtomicPtr::new(null_mut()) }
     }
 
-    /// Whether nothing is on offer. To its owner `true` is final: nobody else puts an item there.
+    /// Returns whether the slot is empty. For the owner, `true` is final, because only the owner
+    /// fills the slot.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.item.load(Ordering::Relaxed).is_null()
@@ -31,24 +33,25 @@ impl<T> SurplusSlot<T> {
     /// Offers an item.
     ///
     /// # Safety
-    /// The caller owns the surplus slot and it is empty.
+    /// The caller owns the slot, which is empty.
     #[inline]
     pub unsafe fn put(&self, item: NonNull<T>) {
         debug_assert!(self.is_empty());
-        // A plain store does: takers only ever turn an item into null, so an empty slot changes
-        // under nobody's hands but the owner's. Release: what the owner did to the item comes
-        // first.
+        // A plain store is sufficient: consumers only change an item to null, so only the owner
+        // changes an empty slot. Release publishes the owner's earlier changes to the item.
         self.item.store(item.as_ptr(), Ordering::Release);
     }
 
-    /// Takes what is on offer; any kernel thread, the owner included.
+    /// Takes the offered item. For any kernel thread, including the owner.
     #[inline]
     pub fn take(&self) -> Option<NonNull<T>> {
         let item = NonNull::new(self.item.load(Ordering::Relaxed))?;
-        // Compare and exchange, not swap: takers then only ever turn an item into null, which `put`
-        // relies on, and idle VPs do not take the line for writing in vain. The same item offered
-        // anew meanwhile is as good. Acquire: pairs with the release in `put`. Of several takers
-        // one gets the item.
+        // A compare-exchange, not a swap: consumers then only change an item to null, as `put`
+        // requires, and idle VPs do not acquire the cache line exclusively in vain. If the same
+        // item was taken and offered again meanwhile, taking it is equally correct. Of several
+        // consumers, one gets the item.
+        //
+        // Acquire pairs with the Release in `put`.
         let took = self.item.compare_exchange(
             item.as_ptr(),
             null_mut(),

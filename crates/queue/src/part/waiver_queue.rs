@@ -1,23 +1,23 @@
-//! The Waiver Queue: what a VP gives away.
+//! Waiver Queue: the items that a VP gives away.
 //!
-//! A bounded ring of pointers with one producer (the owner) and one consumer at a time. No
-//! read-modify-write: the producer publishes with a release store of `tail`, the consumer returns
-//! the places with a release store of `head`. In the `ring` design the consumer is the next VP, for
-//! good; in `locked` it is the holder of the queue's lock.
+//! A bounded ring buffer of pointers with one producer (the owner) and one consumer at a time.
+//! There is no read-modify-write: the producer publishes items with a release store of `tail`, and
+//! the consumer returns places with a release store of `head`. In the `ring` design, the consumer
+//! is always the next VP. In `locked`, it is the holder of the queue's lock.
 
 use alloc::boxed::Box;
 use core::ptr::{NonNull, null_mut};
 
 use crate::loom::{AtomicUsize, Cell, Ordering, Padded};
 
-/// Places of a Waiver Queue unless told otherwise.
+/// Default number of places of a Waiver Queue.
 pub const WAIVER_PLACES: usize = 256;
 
-/// One end: a count that never goes back.
+/// One end of the queue: a count that never decreases.
 struct End {
-    /// For the other end.
+    /// The count as published to the other end.
     shown: AtomicUsize,
-    /// For this end, which need not ask memory that the other end reads for its own count.
+    /// The count for this end's own use, which avoids reading the line that the other end reads.
     own: Cell<usize>,
 }
 
@@ -29,28 +29,28 @@ impl End {
 
 /// Single-producer single-consumer queue of pointers.
 pub struct WaiverQueue<T> {
-    /// How many were put in. The producer's.
+    /// Number of items put in. Belongs to the producer.
     tail: Padded<End>,
-    /// How many were taken out. The consumer's.
+    /// Number of items taken out. Belongs to the consumer.
     head: Padded<End>,
     places: Box<[Cell<*mut T>]>,
 }
 
-// SAFETY: each end's own count is for the thread that has that end. A place is written by the
-// producer before it publishes it through `tail` and read by the consumer after it saw that; it is
-// written again only after the consumer returned it through `head`. Items are plain pointers; their
-// receivers are held to `Node`'s contract.
+// SAFETY: only the thread at an end accesses that end's own count. The producer writes a place
+// before it publishes the place through `tail`, and the consumer reads it after that. The producer
+// writes it again only after the consumer has returned it through `head`. Items are plain pointers,
+// whose users follow the contract of `Node`.
 unsafe impl<T> Sync for WaiverQueue<T> {}
 // SAFETY: as above.
 unsafe impl<T> Send for WaiverQueue<T> {}
 
 impl<T> WaiverQueue<T> {
-    /// An empty queue.
+    /// Creates an empty queue.
     ///
     /// # Panics
-    /// If `places` is not a power of two.
+    /// Panics if `places` is not a power of two.
     pub fn new(places: usize) -> WaiverQueue<T> {
-        assert!(places.is_power_of_two(), "places of a Waiver Queue: a power of two");
+        assert!(places.is_power_of_two(), "the places of a Waiver Queue must be a power of two");
         WaiverQueue {
             tail: End::new(),
             head: End::new(),
@@ -63,13 +63,14 @@ impl<T> WaiverQueue<T> {
         &self.places[at & (self.places.len() - 1)]
     }
 
-    /// Whether nothing is in it; any kernel thread may ask.
+    /// Returns whether the queue is empty. Any kernel thread may call this.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether something is in it, for the consumer: one load from the producer's memory.
+    /// Returns whether the queue has an item, by one load from the producer's memory. Only for the
+    /// consumer.
     ///
     /// # Safety
     /// The caller is the only consumer.
@@ -78,27 +79,27 @@ impl<T> WaiverQueue<T> {
         self.tail.shown.load(Ordering::Relaxed) != self.head.own.get()
     }
 
-    /// Items in it; for producer and consumer a bound, for others a guess.
+    /// Returns the number of items: a bound for producer and consumer, a hint for other threads.
     #[inline]
     pub fn len(&self) -> usize {
         let head = self.head.shown.load(Ordering::Relaxed);
         self.tail.shown.load(Ordering::Relaxed).wrapping_sub(head).min(self.places.len())
     }
 
-    /// Places.
+    /// Returns the number of places.
     pub fn places(&self) -> usize {
         self.places.len()
     }
 
-    /// Starts to fill it; what was put in becomes visible, all at once, when the `BatchWriter`
-    /// goes.
+    /// Starts a batch. Its items become visible together when the `BatchWriter` is dropped.
     ///
     /// # Safety
-    /// The caller is the only producer for the life of the `BatchWriter`.
+    /// The caller is the only producer during the life of the `BatchWriter`.
     #[inline]
     pub unsafe fn fill(&self) -> BatchWriter<'_, T> {
         let tail = self.tail.own.get();
-        // Acquire: the consumer's reads of the places it returned come before our writes.
+        // Acquire: the consumer's reads of the places that it returned happen before this batch's
+        // writes.
         let head = self.head.shown.load(Ordering::Acquire);
         BatchWriter {
             waiver: self,
@@ -111,13 +112,13 @@ impl<T> WaiverQueue<T> {
     /// Takes up to `most` items, first in first out, and returns their number.
     ///
     /// # Safety
-    /// The caller is the only consumer until this returns. `out` must not come back into this
+    /// The caller is the only consumer until this function returns. `out` must not access this
     /// queue.
     #[inline]
     pub unsafe fn take(&self, most: usize, mut out: impl FnMut(NonNull<T>)) -> usize {
         let head = self.head.own.get();
-        // Acquire: pairs with the release in `BatchWriter::drop`; the places, and all the producer
-        // did to the items, are visible.
+        // Acquire pairs with the Release in `BatchWriter::drop`: the places and the producer's
+        // changes to the items are visible.
         let tail = self.tail.shown.load(Ordering::Acquire);
         let n = tail.wrapping_sub(head).min(most);
         for i in 0..n {
@@ -127,14 +128,14 @@ impl<T> WaiverQueue<T> {
         }
         if n > 0 {
             self.head.own.set(head.wrapping_add(n));
-            // Release: our reads of the places come before the producer's next writes.
+            // Release: the reads of the places happen before the producer's next writes to them.
             self.head.shown.store(head.wrapping_add(n), Ordering::Release);
         }
         n
     }
 }
 
-/// A producer's turn at a Waiver Queue.
+/// A batch that the producer writes to a Waiver Queue.
 pub struct BatchWriter<'a, T> {
     waiver: &'a WaiverQueue<T>,
     start: usize,
@@ -143,23 +144,23 @@ pub struct BatchWriter<'a, T> {
 }
 
 impl<T> BatchWriter<'_, T> {
-    /// How many more it takes.
+    /// Returns how many further items fit.
     #[inline]
     pub fn free(&self) -> usize {
         self.free
     }
 
-    /// Whether it was empty when the turn began. (What the consumer has taken since makes no room
-    /// for this turn.)
+    /// Returns whether the queue was empty when the batch began. Places that the consumer returned
+    /// since then are not available to this batch.
     #[inline]
     pub fn began_empty(&self) -> bool {
         self.free + self.tail.wrapping_sub(self.start) == self.waiver.places.len()
     }
 
-    /// Puts an item in.
+    /// Appends an item.
     ///
     /// # Errors
-    /// The item, if it is full.
+    /// Returns the item if the batch is full.
     #[inline]
     pub fn push(&mut self, item: NonNull<T>) -> Result<(), NonNull<T>> {
         if self.free == 0 {
@@ -177,7 +178,7 @@ impl<T> Drop for BatchWriter<'_, T> {
     fn drop(&mut self) {
         if self.tail != self.start {
             self.waiver.tail.own.set(self.tail);
-            // Release: places and items are written before they can be seen.
+            // Release: places and items are written before they become visible.
             self.waiver.tail.shown.store(self.tail, Ordering::Release);
         }
     }

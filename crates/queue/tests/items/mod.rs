@@ -5,51 +5,52 @@ use std::ptr::NonNull;
 
 use kumihimo_queue::{Links, Node};
 
-/// What the tests queue.
+/// The item that the tests queue.
 pub struct Item {
     links: Links<Item>,
-    /// Its number.
+    /// The item's number.
     pub id: usize,
-    /// Written by the holder, without any atomic: a sanitizer sees two holders, or a transfer that
-    /// orders nothing.
+    /// Written by the holder without atomics, so that sanitizers report two holders or an unordered
+    /// transfer.
     held: std::cell::UnsafeCell<usize>,
 }
 
-// SAFETY: `links` returns the one field; `Items` keeps them in place until the test is over.
+// SAFETY: `links` returns the one field, and `Items` keeps the items in place until the test ends.
 unsafe impl Node for Item {
     fn links(&self) -> &Links<Item> {
         &self.links
     }
 }
 
-/// Items that live until it goes.
+/// Items that live as long as this value.
 pub struct Items(Vec<NonNull<Item>>);
 
-// SAFETY: pointers to items whose parts are for their holder only.
+// SAFETY: pointers to items whose fields only their holder accesses.
 unsafe impl Send for Items {}
 // SAFETY: as above.
 unsafe impl Sync for Items {}
 
 impl Items {
-    /// `n` items, numbered from 0.
+    /// Creates `n` items, numbered from 0.
     pub fn new(n: usize) -> Items {
         let make = |id| Item { links: Links::new(), id, held: std::cell::UnsafeCell::new(0) };
         Items((0..n).map(|id| NonNull::from(Box::leak(Box::new(make(id))))).collect())
     }
 
-    /// One of them.
+    /// Returns the item with index `i`.
     pub fn get(&self, i: usize) -> NonNull<Item> {
         self.0[i]
     }
 
-    /// How many.
+    /// Returns the number of items.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// How often it was held.
+    /// Returns how often the item was held.
     pub fn held(&self, i: usize) -> usize {
-        // SAFETY: items live as long as `self`; asked when nobody holds them any more.
+        // SAFETY: items live as long as `self`, and callers read this after the last holder is
+        // done.
         unsafe { *self.0[i].as_ref().held.get() }
     }
 }
@@ -57,13 +58,13 @@ impl Items {
 impl Drop for Items {
     fn drop(&mut self) {
         for item in &self.0 {
-            // SAFETY: leaked in `new`; the queues are no longer used.
+            // SAFETY: `new` leaked the item, and the queues are no longer used.
             drop(unsafe { Box::from_raw(item.as_ptr()) });
         }
     }
 }
 
-/// Its number. The caller holds it.
+/// Records an access by the holder, which is the caller, and returns the item's number.
 pub fn hold(item: NonNull<Item>) -> usize {
     // SAFETY: items outlive their queues, and the caller is the only holder.
     unsafe {
@@ -73,16 +74,16 @@ pub fn hold(item: NonNull<Item>) -> usize {
     }
 }
 
-/// Small and seeded; good enough to choose what happens next.
+/// A small seeded generator, sufficient for choosing operations.
 pub struct Random(u64);
 
 impl Random {
-    /// From a seed, 0 included.
+    /// Creates a generator from any seed, including 0.
     pub fn new(seed: u64) -> Random {
         Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    /// 0..n
+    /// Returns a number in 0..n.
     pub fn below(&mut self, n: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;

@@ -1,4 +1,4 @@
-//! Handles: a microprocess, or a kernel thread, as users see it.
+//! Handles of microprocesses and kernel threads.
 
 use std::fmt;
 use std::num::NonZero;
@@ -16,9 +16,9 @@ use crate::scheduler::reprioritise;
 use crate::upcall::regain::switch_point;
 use crate::wait::cancel;
 
-/// Which microprocess, on the whole machine: what `kumi ps` shows, and what `kumi suspend` and
-/// `kumihimo::machine` take. Never that of another, after its end neither. A kernel thread that is
-/// no microprocess has one that is good within its process.
+/// ID of a microprocess, unique on the whole machine: `kumi ps` shows it, and `kumi suspend` and
+/// `kumihimo::machine` accept it. IDs are never reused. The ID of a kernel thread that runs no
+/// microprocess is valid within its process only.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ThreadId(NonZero<u64>);
 
@@ -27,12 +27,13 @@ impl ThreadId {
         ThreadId(NonZero::new(id).unwrap_or(NonZero::<u64>::MAX))
     }
 
-    /// As an id of the resource table: a microprocess's. None for a kernel thread that is none.
+    /// Returns the ID as an ID of the resource table; `None` for a kernel thread that runs no
+    /// microprocess.
     pub fn resource(self) -> Option<Id> {
         Id::from_bits(self.0.get())
     }
 
-    /// The id as a number, never 0.
+    /// Returns the ID as a number, never 0.
     pub fn as_u64(self) -> NonZero<u64> {
         self.0
     }
@@ -50,7 +51,7 @@ impl fmt::Display for ThreadId {
     }
 }
 
-/// A handle to a microprocess (or to a kernel thread that is none). Cheap to clone.
+/// A handle to a microprocess, or to a kernel thread that runs none. Cheap to clone.
 #[derive(Clone)]
 pub struct Thread {
     pub(crate) who: Waiter,
@@ -58,11 +59,11 @@ pub struct Thread {
 }
 
 impl Thread {
-    /// Makes the park token of this one available: wakes it if it is in
-    /// [`park`](crate::thread::park), else ends its next one at once.
+    /// Makes the thread's park token available: wakes the thread if it is in
+    /// [`park`](crate::thread::park), otherwise ends its next `park` at once.
     ///
-    /// Never blocks. What happened before happens before the return of `park`. Nothing if it has
-    /// ended.
+    /// Never blocks. Everything before the call happens before the return of `park`. Does nothing
+    /// if the thread has ended.
     pub fn unpark(&self) {
         if let Some(token) = token_of(&self.who) {
             token.store(1, Ordering::Release);
@@ -71,17 +72,17 @@ impl Thread {
         }
     }
 
-    /// Its id.
+    /// Returns the thread's ID.
     pub fn id(&self) -> ThreadId {
         ThreadId::new(self.who.id())
     }
 
-    /// Its name, if it was given one.
+    /// Returns the thread's name, if it has one.
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
 
-    /// Its own priority. Kernel threads that are no microprocesses count as 32.
+    /// Returns the thread's own priority. Kernel threads that run no microprocess count as 32.
     pub fn priority(&self) -> Priority {
         match self.who.who() {
             Who::Micro(who) => {
@@ -91,11 +92,12 @@ impl Thread {
         }
     }
 
-    /// Sets its own priority; what it inherits stays. The VP that queues or runs it is notified at
-    /// once (P0's *Changed*): a queued one is placed anew, a running one gives way at its next
-    /// switch point if something runnable outranks it now. Never blocks, but is a switch point.
-    /// Nothing on kernel threads, 1:1 ones included, or if it
-    /// has ended.
+    /// Sets the thread's own priority; an inherited priority stays.
+    ///
+    /// The VP that queues or runs the microprocess is notified at once (*Changed* of paper P0). A
+    /// queued microprocess is requeued; a running one gives way at its next switch point if a
+    /// runnable one outranks it now. Never blocks, but is a switch point. Does nothing on kernel
+    /// threads, including 1:1 threads, and if the microprocess has ended.
     pub fn set_priority(&self, priority: Priority) {
         if let Who::Micro(who) = self.who.who()
             && who.is_alive()
@@ -105,8 +107,9 @@ impl Thread {
         }
     }
 
-    /// Asks it to end: it unwinds at its next cancellation point (see [`cancel`]). Never blocks.
-    /// Nothing on kernel threads that were not begun by this crate's `spawn`, or if it has ended.
+    /// Requests the cancellation: the thread unwinds at its next cancellation point (see
+    /// [`cancel`]). Never blocks. Does nothing on kernel threads that this crate's `spawn` did not
+    /// start, and if the thread has ended.
     pub fn cancel(&self) {
         cancel::request(&self.who);
     }
@@ -119,7 +122,7 @@ impl Thread {
         self.who.who()
     }
 
-    /// False for a kernel thread that is no microprocess.
+    /// Whether this is a microprocess, and not a kernel thread.
     pub fn is_microprocess(&self) -> bool {
         self.who.is_microprocess()
     }
@@ -145,12 +148,12 @@ pub(crate) fn token_of(who: &Waiter) -> Option<&AtomicU32> {
     }
 }
 
-/// The caller: a microprocess (also inside [`blocking`](crate::thread::blocking)), or a kernel
-/// thread.
+/// Returns the caller: a microprocess (also inside [`blocking`](crate::thread::blocking)), or a
+/// kernel thread.
 pub fn current() -> Thread {
     match current_mp() {
         Some(mp) => {
-            // SAFETY: the caller is this microprocess, so its name is its own to read.
+            // SAFETY: the caller is this microprocess, so it may read its own name.
             Thread { who: Waiter::of(mp.reference()), name: unsafe { (*mp.name.get()).clone() } }
         }
         None => Thread {

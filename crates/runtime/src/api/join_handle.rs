@@ -1,5 +1,4 @@
-//! The handle of a microprocess that can be waited for; of a kernel thread where microprocesses are
-//! kernel threads.
+//! Join handles of microprocesses, and of kernel threads in 1:1 mode.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,15 +16,15 @@ use crate::process::clock::after;
 use crate::wait::cancel;
 
 pub(crate) struct Micro<T> {
-    /// A microprocess.
+    /// The microprocess, never a kernel thread.
     thread: Thread,
     outcome: *mut Result<T>,
 }
 
-// SAFETY: the outcome behind it is read by one side at a time (`join.rs`), and `T: Send` is
-// required where it was made.
+// SAFETY: only one side at a time accesses the outcome (`join.rs`), and the constructors require
+// `T: Send`.
 unsafe impl<T> Send for Micro<T> {}
-// SAFETY: shared access reads atomics and the name only.
+// SAFETY: shared access only reads atomics and the name.
 unsafe impl<T> Sync for Micro<T> {}
 
 impl<T> Micro<T> {
@@ -49,7 +48,7 @@ impl<T> Micro<T> {
         join::is_finished(self.who().mp)
     }
 
-    /// False: the deadline passed or the caller was cancelled.
+    /// Waits for the end. Returns false if the deadline passed or the caller was cancelled.
     #[inline]
     pub(crate) fn wait(&self, deadline: Option<Instant>) -> bool {
         let who = self.who();
@@ -60,15 +59,15 @@ impl<T> Micro<T> {
         join::wait(who, deadline)
     }
 
-    // Reads field by field: the handle may have been written a moment ago, and a load of two of
-    // them at once would wait for the stores.
+    // Reads the fields one by one. The handle may have been written a moment ago, and a combined
+    // load of two fields would stall until both stores complete.
     #[inline]
     pub(crate) fn take(self) -> Result<T> {
         let mut me = std::mem::ManuallyDrop::new(self);
         if me.thread.name.is_some() {
             me.thread.name = None;
         }
-        // SAFETY: the caller has waited; `self` is consumed, so this is the one call.
+        // SAFETY: the caller has waited; `self` is consumed, so this is the only call.
         unsafe { spawn::take(me.who().mp, me.outcome) }
     }
 }
@@ -76,7 +75,7 @@ impl<T> Micro<T> {
 impl<T> Drop for Micro<T> {
     fn drop(&mut self) {
         if join::detach(self.who().mp) {
-            // SAFETY: `detach` says that the outcome is there and ours.
+            // SAFETY: `detach` returned true, so the outcome exists and belongs to the caller.
             drop(unsafe { spawn::take(self.who().mp, self.outcome) });
         }
     }
@@ -87,20 +86,22 @@ pub(crate) enum Inner<T> {
     Kernel(one_to_one::Handle<T>),
 }
 
-/// The right to wait for a microprocess's end and to have its result. Dropping it lets the
-/// microprocess go on alone.
+/// An owned permission to wait for the end of a microprocess and to take its result. Dropping the
+/// handle detaches the microprocess.
 pub struct JoinHandle<T> {
     pub(crate) inner: Inner<T>,
 }
 
 impl<T> JoinHandle<T> {
-    /// Waits for its end. Blocks the microprocess, or the kernel thread that is none. Cancellation
-    /// point: a cancelled caller unwinds, and the other goes on alone.
+    /// Waits for the microprocess to end, and returns its result. Blocks the microprocess, or the
+    /// kernel thread if it runs none. Cancellation point: a cancelled caller unwinds, which
+    /// detaches the microprocess.
     ///
-    /// All that it did happens before the return; its thread-local destructors have run.
+    /// Everything that the microprocess did happens before the return, and its thread-local
+    /// destructors have run.
     ///
     /// # Errors
-    /// The payload of its panic, or [`Cancelled`](crate::wait::cancel::Cancelled).
+    /// The payload of the microprocess's panic, or [`Cancelled`](crate::wait::cancel::Cancelled).
     ///
     /// # Panics
     /// If a microprocess waits for itself.
@@ -120,11 +121,10 @@ impl<T> JoinHandle<T> {
         }
     }
 
-    /// As [`join`](JoinHandle::join), at most for `time`. What `join` says of errors is in the
-    /// `Ok`.
+    /// As [`join`](JoinHandle::join), for at most `time`. The result of `join` is in the `Ok`.
     ///
     /// # Errors
-    /// The handle, if the time is over before the microprocess ends.
+    /// The handle, if the time is over before the microprocess has ended.
     ///
     /// # Panics
     /// If a microprocess waits for itself.
@@ -132,11 +132,11 @@ impl<T> JoinHandle<T> {
         self.join_until(after(time))
     }
 
-    /// As [`join`](JoinHandle::join), at most until `deadline`. What `join` says of errors is in
+    /// As [`join`](JoinHandle::join), until `deadline` at the latest. The result of `join` is in
     /// the `Ok`.
     ///
     /// # Errors
-    /// The handle, if the time is over before the microprocess ends.
+    /// The handle, if the deadline passes before the microprocess has ended.
     ///
     /// # Panics
     /// If a microprocess waits for itself.
@@ -156,7 +156,7 @@ impl<T> JoinHandle<T> {
         }
     }
 
-    /// Whether its closure has returned, so that `join` will not wait.
+    /// Whether the closure has returned, so that `join` does not wait.
     pub fn is_finished(&self) -> bool {
         match &self.inner {
             Inner::Micro(micro) => micro.is_finished(),
@@ -164,7 +164,7 @@ impl<T> JoinHandle<T> {
         }
     }
 
-    /// The microprocess.
+    /// Returns the microprocess.
     pub fn thread(&self) -> &Thread {
         match &self.inner {
             Inner::Micro(micro) => micro.thread(),
@@ -172,7 +172,7 @@ impl<T> JoinHandle<T> {
         }
     }
 
-    /// Asks it to end: `thread().cancel()`.
+    /// Requests the cancellation of the microprocess: `thread().cancel()`.
     pub fn cancel(&self) {
         self.thread().cancel();
     }

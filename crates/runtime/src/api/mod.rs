@@ -1,6 +1,6 @@
-//! The user's interface: threads and their handles, and the builder that starts a runtime.
+//! The public interface: threads and their handles, and the builder that starts a runtime.
 //!
-//! Calls come in here and go down: `spawn` to `lifecycle`, waits to `wait`, the builder to
+//! Calls enter here and go to lower rooms: `spawn` to `lifecycle`, waits to `wait`, the builder to
 //! `scheduler`. Only the crate's root imports this room, and re-exports it. May use all rooms.
 
 pub(crate) mod handle;

@@ -1,8 +1,8 @@
-//! Kernel threads instead of microprocesses, where the machine's C library gives no TLS blocks (a
-//! static binary, another libc) or `KUMI_LAB=tls=kernel` asks for it.
+//! 1:1 mode: kernel threads instead of microprocesses. Used where the C library cannot create TLS
+//! blocks (a static binary, another libc), or with `KUMI_LAB=tls=kernel`.
 //!
-//! The same handles, scopes and types; every wait blocks its kernel thread, as foreign threads
-//! always do. What is lost: see CAVEATS.md, "Kernel threads 1:1".
+//! Handles, scopes and types are the same. Every wait blocks its kernel thread, as for foreign
+//! threads. For the limitations see CAVEATS.md, "Kernel threads 1:1".
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -33,9 +33,9 @@ struct Progress<T> {
     outcome: Option<Outcome<T>>,
     finished: bool,
     detached: bool,
-    /// Itself, once it runs.
+    /// The thread itself, once it runs.
     thread: Option<Arc<ForeignThread>>,
-    /// The waiters for its end.
+    /// Waiters for the thread's end.
     waiters: Vec<Waiter>,
 }
 
@@ -51,10 +51,10 @@ impl<T> Completion<T> {
     }
 }
 
-/// Begins a kernel thread that runs `f`.
+/// Starts a kernel thread that runs `f`.
 ///
 /// # Safety
-/// As `std::thread::Builder::spawn_unchecked`; a given scope waits for `child_ends`.
+/// As for `std::thread::Builder::spawn_unchecked`. If a scope is given, it waits for `child_ends`.
 pub(crate) unsafe fn spawn<F, T>(
     name: Option<String>,
     stack_size: Option<usize>,
@@ -66,18 +66,18 @@ where
     T: Send,
 {
     struct Shared(Option<NonNull<ScopeData>>);
-    // SAFETY: scope data are atomics and locks, and live until `child_ends`.
+    // SAFETY: scope data consists of atomics and locks, and lives until `child_ends`.
     unsafe impl Send for Shared {}
     impl Shared {
         fn end(self, panicked: bool) {
             if let Some(scope) = self.0 {
-                // SAFETY: the scope waits for this call.
+                // SAFETY: the scope waits for this call, so it still exists.
                 unsafe { scope.as_ref() }.child_ends(panicked);
             }
         }
     }
     let stack = stack_size.unwrap_or(DEFAULT_STACK);
-    // The same bound as in the other modes, so that a program's errors do not depend on the
+    // The same limit as in microprocess mode, so that a program's errors do not depend on the
     // machine.
     SlotKind::for_stack(stack, true)?;
     let instance = instance::visit(|instance| {
@@ -103,7 +103,7 @@ where
     let scope_deadline = scope.and_then(ScopeData::deadline);
     let deadline = cancel::earlier(cancel::deadline(), scope_deadline);
     let (child, scope) = (cell.clone(), Shared(scope.map(NonNull::from)));
-    // It may outlive its runtime.
+    // A weak reference, because the thread may outlive its runtime.
     let (runtime, on_panic) = (Arc::downgrade(&instance), instance.settings.on_panic.clone());
     let body = move || {
         let me = foreign_thread::foreign();
@@ -118,7 +118,7 @@ where
                     .is_err_and(|payload| spawn::note_panic(|| on_panic, payload.as_ref()));
                 (outcome, panicked)
             });
-        // Before the first lock: in a fork's child its holder may not exist.
+        // Before the first lock: in the child of a fork, the lock's holder may not exist.
         crate::kernel_thread::fork::end_of_child();
         let mut state = child.lock();
         state.finished = true;
@@ -148,15 +148,15 @@ where
 }
 
 impl<T> Handle<T> {
-    /// Once `wait` has said true.
+    /// Takes the outcome, after `wait` has returned true.
     pub(crate) fn join(mut self) -> Outcome<T> {
         let kernel = self.kernel.take().expect("joined once");
-        // Its thread-local destructors have run when this returns.
+        // The thread-local destructors have run when this returns.
         kernel.join()?;
         self.cell.lock().outcome.take().expect("a finished thread leaves its outcome")
     }
 
-    /// True: it has finished. False: the deadline has passed, or the caller was cancelled.
+    /// Waits for the end. Returns false if the deadline passed or the caller was cancelled.
     pub(crate) fn wait(&self, deadline: Option<Instant>) -> bool {
         let me = park::current();
         assert!(

@@ -1,7 +1,7 @@
-//! Starting, measuring and ending a runtime.
+//! Start, measurement and end of a runtime.
 //!
-//! A program that calls nothing here gets one at its first `thread::spawn`, with the defaults, for
-//! as long as the process lives.
+//! For a program that builds none, the first `thread::spawn` starts a runtime with default
+//! settings, which lives as long as the process.
 
 use std::any::Any;
 use std::io;
@@ -40,27 +40,28 @@ pub use kumihimo_events::watchdog::{Distrust, OnMisbehaviour};
 pub use kumihimo_queue::{Capacity, Design};
 pub use kumihimo_resource::locking::Locking;
 
-/// Stack of the microprocess that [`Runtime::run`] makes, in bytes, as a main thread has it.
+/// Stack of the microprocess that [`Runtime::run`] starts, in bytes: the usual size of a main
+/// thread's stack.
 const MAIN_STACK: usize = 8 << 20;
 
-/// Exit code of a process whose implicit runtime cannot be configured: that of a panic, which is
-/// how other failures of such a start end `thread::spawn`.
+/// Exit code of a process whose implicit runtime cannot be configured. The same as for a panic, by
+/// which other failures of such a start end `thread::spawn`.
 const START_FAILED: i32 = 101;
 
-/// What a panic hook of the runtime gets: the microprocess that panicked and the payload.
+/// Panic hook of a runtime. Arguments: the microprocess that panicked, and the payload.
 pub type OnPanic = Arc<dyn Fn(&Thread, &(dyn Any + Send)) + Send + Sync>;
 
 /// Settings of a [`Runtime`].
 ///
-/// Variables of the environment apply where the program does not call the setting of the same
-/// meaning: `KUMI_VPS`, `KUMI_EVENTS`, `KUMI_PREEMPT`, `KUMI_KERNEL_THREADS`, `KUMI_STACK`,
-/// `KUMI_TRACE`, `KUMI_SHARE`, `KUMI_WATCHDOG`, `KUMI_DUMP_SIGNAL`, and for tests and experiments
-/// `KUMI_LAB=key=value,...`. `kumi doctor` lists them. A value that means nothing is an error of
-/// [`build`](Builder::build), also where the program calls the setting.
+/// An environment variable applies if the program does not call the setting of the same meaning:
+/// `KUMI_VPS`, `KUMI_EVENTS`, `KUMI_PREEMPT`, `KUMI_KERNEL_THREADS`, `KUMI_STACK`, `KUMI_TRACE`,
+/// `KUMI_SHARE`, `KUMI_WATCHDOG`, `KUMI_DUMP_SIGNAL`, and for tests and experiments
+/// `KUMI_LAB=key=value,...`. `kumi doctor` lists them. An invalid value is an error of
+/// [`build`](Builder::build), even if the program calls the setting.
 ///
 /// The first runtime of a process also joins the machine: it takes a number in the user's run-time
-/// directory and answers at a control socket there (`kumihimo::machine`). Where that cannot be, or
-/// with `KUMI_DIR=off`, it runs as well, and nobody sees it from outside.
+/// directory and serves a control socket there (`kumihimo::machine`). If that fails, or with
+/// `KUMI_DIR=off`, the runtime works nevertheless, but is not visible from outside.
 #[must_use]
 pub struct Builder {
     vps: Option<usize>,
@@ -89,7 +90,8 @@ impl std::fmt::Debug for Builder {
 }
 
 impl Builder {
-    /// The defaults: as many VPs as cores, round robin, the measured queue design, no limits.
+    /// Creates a builder with the defaults: as many VPs as cores, round robin, the default queue
+    /// design, no limits.
     pub fn new() -> Builder {
         Builder {
             vps: None,
@@ -126,17 +128,17 @@ impl Builder {
         }
     }
 
-    /// When system calls of several microprocesses enter the kernel together: see
-    /// [`syscall_batch`](crate::wait::syscall_batch). `KUMI_LAB=batch=...` applies where the
+    /// Sets the policy by which system calls of several microprocesses enter the kernel as a batch:
+    /// see [`syscall_batch`](crate::wait::syscall_batch). `KUMI_LAB=batch=...` applies if the
     /// program does not call this.
     pub fn batch(mut self, policy: BatchPolicy) -> Builder {
         self.batch = Some(policy);
         self
     }
 
-    /// The back end that makes the system calls of a batch, one for each virtual processor: for
-    /// tests and experiments. By default a uring where the kernel allows it, else plain calls
-    /// (always with `KUMI_LAB=uring=off`).
+    /// Sets the back end that makes the system calls of a batch, one per VP. For tests and
+    /// experiments. Default: io_uring if the kernel allows it, otherwise plain calls (always with
+    /// `KUMI_LAB=uring=off`).
     pub fn batch_back_end(
         mut self,
         make: impl Fn() -> Box<dyn Backend> + Send + Sync + 'static,
@@ -145,125 +147,130 @@ impl Builder {
         self
     }
 
-    /// Number of virtual processors, 1 to 1,024. More than cores is allowed; it helps nothing but
-    /// tests.
+    /// Sets the number of virtual processors, 1 to 1,024. More VPs than cores are allowed, but
+    /// useful for tests only.
     pub fn vps(mut self, n: usize) -> Builder {
         self.vps = Some(n);
         self
     }
 
-    /// The scheduling policy. Default: round robin.
+    /// Sets the scheduling policy. Default: round robin.
     pub fn policy(mut self, policy: impl Policy) -> Builder {
         self.policy = Box::new(policy);
         self
     }
 
-    /// The run-queue design. Default: [`DEFAULT_DESIGN`], the only one unless the feature `lab` is
-    /// on.
+    /// Sets the run-queue design. Default: [`DEFAULT_DESIGN`], the only one without the feature
+    /// `lab`.
     pub fn queue(mut self, design: Design) -> Builder {
         self.design = Some(design);
         self
     }
 
-    /// How the resource table keeps its resources from being used by two at once. Default:
-    /// [`Locking::default`], the only one unless the feature `lab` is on. The first runtime of the
-    /// process decides, unless it had a socket, file, mailbox or region before that; another design
-    /// later is an error of `build`.
-    /// `KUMI_LAB=locking=...` applies where the program does not call this.
+    /// Sets the locking design of the resource table. Default: [`Locking::default`], the only one
+    /// without the feature `lab`.
+    ///
+    /// The first runtime of the process decides, unless the process created a socket, file, mailbox
+    /// or region before that. Another design later is an error of `build`. `KUMI_LAB=locking=...`
+    /// applies if the program does not call this.
     pub fn locking(mut self, design: Locking) -> Builder {
         self.settings.locking = Some(design);
         self
     }
 
-    /// How much CPU time this address space may use (P0, 3.4), all virtual processors together,
-    /// while this runtime runs. Default: as much as it gets. `KUMI_SHARE` stands in where the
-    /// program does not say: `50%` is half a core in each 100 ms, `250%,20ms,hard` two and a half
-    /// cores in each 20 ms and no more.
+    /// Sets the share of CPU time (paper P0, 3.4) that this address space may use, with all its VPs
+    /// together, while this runtime runs. Default: unlimited. `KUMI_SHARE` applies if the program
+    /// does not call this: `50%` is half a core in each 100 ms, `250%,20ms,hard` is a hard limit of
+    /// two and a half cores in each 20 ms.
     ///
-    /// An address space that has used its share up runs below all levels of other address spaces
-    /// until the next period (not with `KUMI_ARBITER=off`); with a hard share it does not run at
-    /// all. CPU time is booked late, and an excess is owed: see CAVEATS.md.
+    /// After an address space has used up its share, it runs below all levels of other address
+    /// spaces until the next period (not with `KUMI_ARBITER=off`). With a hard share it does not
+    /// run at all. CPU time is booked late, and an excess is deducted later: see CAVEATS.md.
     pub fn share(mut self, share: Share) -> Builder {
         self.settings.share = Some(share);
         self
     }
 
-    /// How many runnable microprocesses a VP keeps before it gives away: for experiments.
+    /// Sets the number of runnable microprocesses that a VP keeps before it gives some away. For
+    /// experiments.
     pub fn capacity(mut self, capacity: Capacity) -> Builder {
         self.settings.capacity = capacity;
         self
     }
 
-    /// Usable stack of microprocesses whose own builder says nothing, in bytes. At least the
-    /// machine's minimum is used. `KUMI_STACK` applies where the program does not call this.
+    /// Sets the default usable stack of microprocesses, in bytes, for builders that specify none.
+    /// It is raised to the machine's minimum. `KUMI_STACK` applies if the program does not call
+    /// this.
     pub fn stack_size(mut self, bytes: usize) -> Builder {
         self.stack_size = Some(bytes);
         self
     }
 
-    /// Where events come from. Default: the best source that the machine allows. `KUMI_EVENTS`
-    /// stands in where the program does not say.
+    /// Sets the event source. Default: the best source that the machine allows. `KUMI_EVENTS`
+    /// applies if the program does not call this.
     pub fn events(mut self, source: Events) -> Builder {
         self.settings.events = Some(source);
         self
     }
 
-    /// How a microprocess is interrupted that runs on without entering the runtime while another is
-    /// to run. Default: the best way that the machine allows, `clock` or else `signal`; never with
-    /// the event source `off`, nor under a debugger. `KUMI_PREEMPT` stands in where the program
-    /// does not say: `clock`, `signal`, `signal=N`, `off`.
+    /// Sets the means of interrupting a microprocess that runs without entering the runtime while
+    /// another one should run. Default: the best means that the machine allows, `clock` or else
+    /// `signal`; none with the event source `off` and under a debugger. `KUMI_PREEMPT` applies if
+    /// the program does not call this: `clock`, `signal`, `signal=N`, `off`.
     ///
-    /// By a signal, system calls may end early: see CAVEATS.md.
+    /// A signal may interrupt system calls: see CAVEATS.md.
     pub fn preemption(mut self, means: Preemption) -> Builder {
         self.settings.preempt = Some(means);
         self
     }
 
-    /// How many unbound kernel threads the pool keeps ready (P0: `set_concurrency`, whose default
-    /// is 1). Default: one a VP.
+    /// Sets the number of unbound kernel threads that the pool keeps ready (`set_concurrency` of
+    /// paper P0, whose default is 1). Default: one per VP.
     pub fn concurrency(mut self, n: usize) -> Builder {
         self.settings.concurrency = Some(n);
         self
     }
 
-    /// The most kernel threads of this runtime, including those that carry VPs (at least one each).
-    /// At the limit a blocked microprocess holds its VP until its call returns; if no call can
-    /// return, the runtime reports a deadlock. Default: what the machine allows, at most 10,000
-    /// ([`kumihimo_events::limit`]; `kumi doctor` names the limit that applies). The environment
-    /// variable `KUMI_KERNEL_THREADS` applies where the program does not call this.
+    /// Sets the maximum number of kernel threads of this runtime, including those that carry VPs
+    /// (at least one each).
+    ///
+    /// At the limit a blocked microprocess keeps its VP until its call returns; if no call can
+    /// return, the runtime reports a deadlock. Default: the machine's limit, at most 10,000
+    /// ([`kumihimo_events::limit`]; `kumi doctor` shows the limit that applies).
+    /// `KUMI_KERNEL_THREADS` applies if the program does not call this.
     pub fn max_kernel_threads(mut self, n: usize) -> Builder {
         self.settings.limit = Some(Limit::asked(n, "Builder::max_kernel_threads"));
         self
     }
 
-    /// Most living microprocesses; one more is an error of `spawn`. Counting costs a little at
-    /// every spawn. Default: no limit.
+    /// Sets the maximum number of living microprocesses; a further `spawn` fails. Counting costs a
+    /// little at every spawn. Default: no limit.
     pub fn max_microprocesses(mut self, n: u64) -> Builder {
         self.settings.max_microprocesses = n;
         self
     }
 
-    /// Most stacks, in use or pooled, of the whole process. Default: no limit.
+    /// Sets the maximum number of stacks of the whole process, in use or pooled. Default: no limit.
     pub fn max_stacks(mut self, n: usize) -> Builder {
         self.settings.max_stacks = n;
         self
     }
 
-    /// Most address space for stacks, in bytes, of the whole process. Default: no limit.
+    /// Sets the maximum address space for stacks of the whole process, in bytes. Default: no limit.
     pub fn max_stack_memory(mut self, bytes: u64) -> Builder {
         self.settings.max_stack_memory = bytes;
         self
     }
 
-    /// How long the end of the runtime waits for cancelled microprocesses. Default 1 s.
+    /// Sets how long the end of the runtime waits for cancelled microprocesses. Default: 1 s.
     pub fn shutdown_grace(mut self, time: Duration) -> Builder {
         self.settings.grace = time;
         self
     }
 
-    /// Called on the microprocess that panicked, after the process's panic hook and before `join`
-    /// returns. Not for cancellations. A hook that panics is reported on standard error and
-    /// ignored.
+    /// Sets a hook that the panicking microprocess calls, after the process's panic hook and before
+    /// `join` returns. Not called for cancellations. A panic of the hook is reported on standard
+    /// error and ignored.
     pub fn on_panic(
         mut self,
         hook: impl Fn(&Thread, &(dyn Any + Send)) + Send + Sync + 'static,
@@ -272,81 +279,88 @@ impl Builder {
         self
     }
 
-    /// What happens when all microprocesses wait for each other. Default: a report.
+    /// Sets the action when all microprocesses wait for each other. Default: a report.
     pub fn on_deadlock(mut self, what: OnDeadlock) -> Builder {
         self.settings.on_deadlock = what;
         self
     }
 
-    /// Writes a trace of this runtime to `path`, complete when the runtime, or the process, ends:
-    /// what every microprocess, VP and kernel thread did, for <https://ui.perfetto.dev> and
-    /// `kumi trace check`. `%p` in it becomes the process's id.
+    /// Writes a trace of this runtime to `path`: what every microprocess, VP and kernel thread did,
+    /// for <https://ui.perfetto.dev> and `kumi trace check`. The trace is complete when the
+    /// runtime, or the process, ends. `%p` in `path` is replaced by the process ID.
     ///
-    /// Costs a few per cent of time, the buffers, and meanwhile a file beside `path` (24 bytes a
-    /// record) that a process that dies leaves behind; a kernel thread writes it. A second runtime
-    /// of the process with the same path goes behind the first. A pipe is opened by `build`, which
-    /// waits for its reader, and written at the end. `KUMI_TRACE` stands in where the program does
-    /// not say. What cannot be written at the end is said on standard error. Without effect where
-    /// microprocesses are kernel threads 1:1: VPs do nothing there.
+    /// A trace costs a few per cent of time, and its buffers. A kernel thread writes a temporary
+    /// file beside `path` (24 bytes per record), which remains if the process dies. A second
+    /// runtime of the process with the same path appends its trace. If `path` is a pipe, `build`
+    /// opens it and waits for its reader; the trace is written at the end. Errors at the end are
+    /// reported on standard error. `KUMI_TRACE` applies if the program does not call this. Has no
+    /// effect where microprocesses are kernel threads 1:1.
     pub fn trace(mut self, path: impl Into<PathBuf>) -> Builder {
         self.settings.trace = Some(path.into());
         self
     }
 
-    /// How many records the trace's buffers hold, one buffer a VP and one more, 24 bytes a record:
-    /// 8 to 2^24, rounded up to a power of two. What finds no room is lost, counted, and shown in
-    /// the trace. Default 32,768. `KUMI_LAB=trace_buffer=...` applies where the program does not
-    /// call this.
+    /// Sets the size of each trace buffer in records of 24 bytes: 8 to 2^24, rounded up to a power
+    /// of two. There is one buffer per VP, and one more. Records that do not fit are lost, counted,
+    /// and shown in the trace. Default: 32,768. `KUMI_LAB=trace_buffer=...` applies if the program
+    /// does not call this.
     pub fn trace_buffer(mut self, records: usize) -> Builder {
         self.settings.trace_buffer = Some(records);
         self
     }
 
-    /// This signal makes the process write [`dump`] to standard error, from now on and as long as
-    /// it lives: `libc::SIGUSR2`, for example. The handler only calls a kernel thread that waits
-    /// for it. `KUMI_DUMP_SIGNAL=USR2` in the environment stands in where the program does not say.
+    /// Sets a signal, for example `libc::SIGUSR2`, that makes the process write [`dump`] to
+    /// standard error, for the lifetime of the process. The handler only wakes a kernel thread that
+    /// waits for it. `KUMI_DUMP_SIGNAL=USR2` in the environment applies if the program does not
+    /// call this.
     ///
-    /// System calls that are interrupted go on or return EINTR as signal(7) says of a handler with
+    /// Interrupted system calls continue or return EINTR, as signal(7) describes for a handler with
     /// `SA_RESTART`. Default: none.
     pub fn dump_signal(mut self, signal: i32) -> Builder {
         self.settings.dump_signal = Some(signal);
         self
     }
 
-    /// Whether a microprocess that blocks often in calls that the runtime does not know (std's
-    /// sockets and locks, a C library) keeps its kernel thread and has no virtual processor, until
-    /// it waits in the runtime again: such a block then costs what it costs a thread, where one
-    /// that is told to the runtime costs ten times as much. Never where microprocesses of different
-    /// levels are there. Default: yes. `KUMI_LAB=sticky=off` or `on` applies where the program
-    /// does not call this.
+    /// Sets whether a microprocess that blocks often in calls unknown to the runtime (std's sockets
+    /// and locks, a C library) becomes sticky. A sticky microprocess keeps its kernel thread and
+    /// has no VP until it waits in the runtime again.
+    ///
+    /// Such a block then costs as much as a thread's; a block that is reported to the runtime costs
+    /// ten times as much. Microprocesses never become sticky while different levels are in use.
+    /// Default: true. `KUMI_LAB=sticky=off` or `on` applies if the program does not call this.
     pub fn sticky(mut self, is: bool) -> Builder {
         self.sticky = Some(is);
         self
     }
 
-    /// What happens when a virtual processor is kept from its part: by a
-    /// [`NoEvents`](crate::NoEvents) guard that is not given back, or is waited under, a policy
-    /// that loops or waits, or a microprocess that cannot be interrupted while others wait.
-    /// Default: after a second of that it is reported on standard error, with the stack, and the
-    /// others go on without it. `KUMI_WATCHDOG` stands in where the program does not say: `off`,
-    /// `report`, `override`, `end`, or one of these with a bound in milliseconds (`report=2000`).
+    /// Sets the action when a virtual processor is prevented from scheduling. Causes are a
+    /// [`NoEvents`](crate::NoEvents) guard that is not dropped or is held during a wait, a policy
+    /// that loops or waits, and a microprocess that cannot be interrupted while others wait.
     ///
-    /// What counts, and what "go on" means in each case: [`kumihimo_events::watchdog`].
+    /// Default: after a second, the runtime reports it on standard error, with the stack, and the
+    /// other VPs continue without that VP. `KUMI_WATCHDOG` applies if the program does not call
+    /// this: `off`, `report`, `override`, `end`, or one of these with a bound in milliseconds
+    /// (`report=2000`).
+    ///
+    /// [`kumihimo_events::watchdog`] defines the conditions, and how the other VPs continue in each
+    /// case.
     pub fn on_misbehaviour(mut self, distrust: Distrust) -> Builder {
         self.settings.distrust = Some(distrust);
         self
     }
 
-    /// Starts the runtime: its kernel threads, one a VP. Blocks the kernel thread for about a
+    /// Starts the runtime with its kernel threads, one per VP. Blocks the kernel thread for about a
     /// millisecond.
     ///
     /// # Errors
-    /// `InvalidInput`: a variable of the environment with a value that means nothing, or of an
-    /// earlier version; zero VPs or more than 1,024, a stack beyond 1 GiB, a trace buffer out of
-    /// range, a dump signal that is none or has a handler already. `AlreadyExists`: a runtime runs
-    /// in this process (also when called from a microprocess of it). `Unsupported`: in a process
-    /// forked from one that ran a runtime. `WouldBlock`: no kernel threads were to be had for half
-    /// a second. Else what the kernel says: no threads, descriptors or memory.
+    /// - `InvalidInput`: an environment variable has an invalid value or a name of an earlier
+    ///   version; zero VPs or more than 1,024; a stack beyond 1 GiB; a trace buffer out of range; a
+    ///   dump signal that does not exist or has a handler already.
+    /// - `AlreadyExists`: a runtime runs in this process (also when called from a microprocess of
+    ///   it).
+    /// - `Unsupported`: the process was forked from one that ran a runtime.
+    /// - `WouldBlock`: no kernel threads were available for half a second.
+    /// - Otherwise the error of the kernel: no threads, descriptors or memory.
     pub fn build(self) -> io::Result<Runtime> {
         Ok(Runtime { instance: Some(self.start()?) })
     }
@@ -415,7 +429,7 @@ impl Builder {
     }
 }
 
-/// One virtual processor a core, as far as there may be as many.
+/// Returns the default number of VPs: one per core, up to the maximum.
 fn default_vps() -> usize {
     std::thread::available_parallelism().map_or(1, NonZero::get).min(MAX_VPS)
 }
@@ -433,20 +447,20 @@ impl std::fmt::Debug for Instance {
 }
 
 impl Runtime {
-    /// Settings for one.
+    /// Returns a builder with the default settings.
     pub fn builder() -> Builder {
         Builder::new()
     }
 
-    /// Runs `f` as a microprocess (with a stack of 8 MiB), waits for it, and ends the runtime.
-    /// Blocks the kernel thread.
+    /// Runs `f` as a microprocess with a stack of 8 MiB, waits for it, and ends the runtime. Blocks
+    /// the kernel thread.
     ///
     /// When `f` returns, the other microprocesses are cancelled and waited for, up to
-    /// `Builder::shutdown_grace`; meanwhile `spawn` is an error. Those that are then still alive
+    /// `Builder::shutdown_grace`; meanwhile `spawn` fails. Microprocesses that are alive after that
     /// never run again; see [`Runtime::shutdown`].
     ///
     /// # Panics
-    /// With `f`'s panic, after the end of the runtime. If the stack for `f` cannot be had.
+    /// With the panic of `f`, after the end of the runtime. If no stack is available for `f`.
     pub fn run<F, T>(mut self, f: F) -> T
     where
         F: FnOnce() -> T + Send,
@@ -463,11 +477,12 @@ impl Runtime {
         }
     }
 
-    /// Ends the runtime: cancels what lives, waits for it up to the grace time, stops the VPs.
-    /// Returns how many microprocesses were left.
+    /// Ends the runtime: cancels the living microprocesses, waits for them up to the grace time,
+    /// and stops the VPs. Returns the number of microprocesses that were left.
     ///
-    /// Those keep their stacks for ever and never run again, except that one which never waits goes
-    /// on on its kernel thread. Their destructors do not run. Blocks the kernel thread.
+    /// Those keep their stacks for ever and never run again, and their destructors do not run. The
+    /// exception is a microprocess that never waits, which continues on its kernel thread. Blocks
+    /// the kernel thread.
     pub fn shutdown(mut self) -> u64 {
         self.instance.take().map_or(0, |instance| shutdown::end(&instance))
     }
@@ -498,7 +513,7 @@ where
     F: FnOnce() -> T,
 {
     if Instance::one_to_one() {
-        // Kernel threads instead of microprocesses: the caller's will do.
+        // In 1:1 mode the calling kernel thread runs `f`.
         return std::panic::catch_unwind(std::panic::AssertUnwindSafe(f));
     }
     let order = SpawnRequest {
@@ -511,19 +526,19 @@ where
     };
     let started = match spawn::spawn(&order, None, f) {
         Ok(started) => started,
-        Err(e) => panic!("kumihimo: the main microprocess cannot begin: {e}"),
+        Err(e) => panic!("kumihimo: cannot start the main microprocess: {e}"),
     };
     while !join::wait(started.who, None) {}
-    // SAFETY: `wait` said that the outcome is there; taken once. That it outlives no borrow of `f`:
-    // the caller waits here.
+    // SAFETY: `wait` returned true, so the outcome exists; it is taken once. It outlives no borrow
+    // of `f`, because the caller waits here.
     unsafe { spawn::take(started.who.mp, started.outcome) }
 }
 
-/// The default runtime, started by the first spawn of a program that built none. Blocks the kernel
-/// thread, some milliseconds the first time.
+/// Starts the default runtime if none runs. Called by the first spawn of a program that built none.
+/// Blocks the kernel thread, for some milliseconds the first time.
 ///
-/// A variable of the environment with a value that means nothing ends the process: the program did
-/// not ask for a runtime, so it cannot be expected to handle the error.
+/// An environment variable with an invalid value ends the process. The program did not request a
+/// runtime, so it cannot be expected to handle the error.
 ///
 /// # Errors
 /// As [`Builder::build`].
@@ -541,7 +556,7 @@ pub fn ensure() -> io::Result<()> {
         return Ok(());
     }
     match Builder::new().start() {
-        // Lives as long as the process.
+        // Never dropped: it lives as long as the process.
         Ok(instance) => {
             std::mem::forget(instance);
             Ok(())
@@ -551,11 +566,11 @@ pub fn ensure() -> io::Result<()> {
     }
 }
 
-/// How many unbound kernel threads the running runtime's pool keeps from now on (P0:
-/// `set_concurrency`). Extra ones end.
+/// Sets the number of unbound kernel threads that the running runtime's pool keeps
+/// (`set_concurrency` of paper P0). Surplus threads end.
 ///
 /// # Errors
-/// `NotFound` if none runs.
+/// `NotFound` if no runtime runs.
 pub fn set_concurrency(n: usize) -> io::Result<()> {
     instance::visit(|instance| match instance {
         Some(instance) => {
@@ -568,10 +583,10 @@ pub fn set_concurrency(n: usize) -> io::Result<()> {
     })
 }
 
-/// Gives the memory of all pooled stacks back to the kernel at once; returns how many stacks.
+/// Returns the memory of all pooled stacks to the kernel at once, and returns the number of stacks.
 /// Blocks the kernel thread.
 ///
-/// A runtime that idles does so by itself with those that were not used for a second.
+/// An idle runtime does the same with stacks that were not used for a second.
 pub fn trim() -> usize {
     pool::trim()
 }

@@ -1,5 +1,5 @@
-//! Scopes: microprocesses that may borrow, since their scope waits for them; that are cancelled
-//! together; that share a deadline.
+//! Scopes: groups of microprocesses that may borrow, because their scope waits for them. They are
+//! cancelled together and share a deadline.
 
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -16,7 +16,7 @@ use crate::microprocess::wait_reason::Wait;
 use crate::process::clock::after;
 use crate::wait::{cancel, park};
 
-/// A scope for microprocesses that borrow. See [`scope`].
+/// A scope for microprocesses that borrow from outside of it. See [`scope`].
 pub struct Scope<'scope, 'env: 'scope> {
     data: ScopeData,
     scope: PhantomData<&'scope mut &'scope ()>,
@@ -26,12 +26,12 @@ pub struct Scope<'scope, 'env: 'scope> {
 /// Runs `f` with a scope in which microprocesses can be spawned that borrow from outside it.
 /// Returns when all of them have ended.
 ///
-/// As `std::thread::scope`. Blocks the microprocess (or the kernel thread that is none) until they
-/// have. If the caller is cancelled meanwhile, the children are cancelled, awaited, and then the
-/// caller unwinds.
+/// As `std::thread::scope`. Blocks the microprocess (or the kernel thread if it runs none) until
+/// the children have ended. If the caller is cancelled meanwhile, the children are cancelled and
+/// waited for, and then the caller unwinds.
 ///
 /// # Panics
-/// With `f`'s panic; or if a child panicked whose handle was not joined.
+/// With the panic of `f`; or if a child panicked whose handle was not joined.
 pub fn scope<'env, F, T>(f: F) -> T
 where
     F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,
@@ -52,7 +52,7 @@ where
     if outcome.as_ref().is_err_and(|payload| payload.is::<cancel::Cancelled>()) {
         scope.data.cancel();
     }
-    // Children borrow from the caller's frames: nothing may unwind before they have ended.
+    // Children borrow from the caller's frames, so nothing may unwind before they have ended.
     while scope.data.running.load(Ordering::Acquire) != 0 {
         if cancel::would_unwind() {
             scope.data.cancel();
@@ -69,13 +69,13 @@ where
     }
 }
 
-/// As [`scope`], with a deadline handed down to all that `f` does and spawns, at whatever depth.
+/// As [`scope`], with a deadline that everything in `f` and its children inherits, at any depth.
 ///
-/// Sleeps and socket operations end at `deadline` at the latest, those of the caller in `f` too.
-/// The scope's children are cancelled then: where they wait for anything else, or as soon as they
-/// do. The caller itself is not; what it waits for, its children's end or their messages, ends with
-/// them. A deadline of an outer scope holds if it is earlier. `f` that returns in time has its
-/// children waited for.
+/// Sleeps and socket operations end at `deadline` at the latest, including those of the caller in
+/// `f`. At the deadline the scope's children are cancelled: where they wait for anything else, or
+/// as soon as they do. The caller itself is not cancelled; its waits for the end or the messages of
+/// its children end with them. A deadline of an outer scope applies if it is earlier. If `f`
+/// returns in time, its children are waited for.
 pub fn scope_until<'env, F, T>(deadline: Instant, f: F) -> T
 where
     F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,
@@ -98,10 +98,10 @@ where
 }
 
 impl<'scope, 'env> Scope<'scope, 'env> {
-    /// Begins a microprocess of this scope.
+    /// Starts a microprocess of this scope.
     ///
     /// # Panics
-    /// If it cannot begin; [`Builder::spawn_scoped`] returns the error instead.
+    /// If it cannot start; [`Builder::spawn_scoped`] returns the error instead.
     pub fn spawn<F, T>(&'scope self, f: F) -> ScopedJoinHandle<'scope, T>
     where
         F: FnOnce() -> T + Send + 'scope,
@@ -113,8 +113,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         }
     }
 
-    /// As [`spawn`](Scope::spawn), for work that may fail: the first child that returns an error
-    /// (or panics) cancels all others.
+    /// As [`spawn`](Scope::spawn), for work that may fail. The first child that returns an error or
+    /// panics cancels all others.
     pub fn try_spawn<F, T, E>(
         &'scope self,
         f: F,
@@ -139,20 +139,20 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         })
     }
 
-    /// Asks all children to end, and those that are spawned later as soon as they begin.
+    /// Requests the cancellation of all children, including those that are spawned later.
     pub fn cancel(&self) {
         self.data.cancel();
     }
 
-    /// Children's panics are their own affair: the scope does not panic because of them. They are
-    /// reported as any (by the process's panic hook,
-    /// [`Builder::on_panic`](crate::api::runtime::Builder::on_panic)). For servers, say.
+    /// Keeps the scope from panicking because of its children's panics, for example in servers. The
+    /// panics are still reported (by the process's panic hook and
+    /// [`Builder::on_panic`](crate::api::runtime::Builder::on_panic)).
     pub fn tolerate_panics(&self) {
         self.data.tolerant.store(true, Ordering::Relaxed);
     }
 
-    /// Waits for the children up to `deadline` and cancels those that are left: those that never
-    /// wait would not notice.
+    /// Waits for the children until `deadline` and then cancels the rest. A child that never waits
+    /// does not observe the deadline itself.
     fn cancel_at(&self, deadline: Instant) {
         while self.data.running.load(Ordering::Acquire) != 0 && !cancel::would_unwind() {
             if Instant::now() >= deadline {
@@ -165,7 +165,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
 }
 
 impl Builder {
-    /// Begins a microprocess of `scope` with these settings. Blocks nothing.
+    /// Starts a microprocess of `scope` with these settings. Does not block.
     ///
     /// # Errors
     /// As [`Builder::spawn`].
@@ -195,7 +195,7 @@ impl Builder {
     }
 }
 
-/// The right to wait for a scoped microprocess's end and to have its result.
+/// An owned permission to wait for the end of a scoped microprocess and to take its result.
 pub struct ScopedJoinHandle<'scope, T> {
     handle: JoinHandle<T>,
     data: &'scope ScopeData,
@@ -206,23 +206,23 @@ impl<T> ScopedJoinHandle<'_, T> {
     /// panic.
     ///
     /// # Errors
-    /// The payload of its panic, or [`Cancelled`](crate::wait::cancel::Cancelled).
+    /// The payload of the microprocess's panic, or [`Cancelled`](crate::wait::cancel::Cancelled).
     pub fn join(self) -> Result<T> {
         self.data.note_outcome(self.handle.join())
     }
 
-    /// As [`join`](ScopedJoinHandle::join), at most for `time`.
+    /// As [`join`](ScopedJoinHandle::join), for at most `time`.
     ///
     /// # Errors
-    /// The handle, if the time is over before the microprocess ends.
+    /// The handle, if the time is over before the microprocess has ended.
     pub fn join_timeout(self, time: Duration) -> std::result::Result<Result<T>, Self> {
         self.join_until(after(time))
     }
 
-    /// As [`join`](ScopedJoinHandle::join), at most until `deadline`.
+    /// As [`join`](ScopedJoinHandle::join), until `deadline` at the latest.
     ///
     /// # Errors
-    /// The handle, if the time is over before the microprocess ends.
+    /// The handle, if the deadline passes before the microprocess has ended.
     pub fn join_until(self, deadline: Instant) -> std::result::Result<Result<T>, Self> {
         let data = self.data;
         match self.handle.join_until(deadline) {
@@ -231,17 +231,17 @@ impl<T> ScopedJoinHandle<'_, T> {
         }
     }
 
-    /// The microprocess.
+    /// Returns the microprocess.
     pub fn thread(&self) -> &Thread {
         self.handle.thread()
     }
 
-    /// Whether its closure has returned.
+    /// Whether the closure has returned.
     pub fn is_finished(&self) -> bool {
         self.handle.is_finished()
     }
 
-    /// Asks it to end.
+    /// Requests the cancellation of the microprocess.
     pub fn cancel(&self) {
         self.handle.cancel();
     }

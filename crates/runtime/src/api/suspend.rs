@@ -1,29 +1,29 @@
-//! Suspending and resuming through a handle.
+//! `Thread::suspend` and `Thread::resume`.
 
 use std::io;
 
 use crate::api::handle::Thread;
 use crate::kernel_thread::gs_record::current_mp;
 use crate::lifecycle::suspend::{Suspended, resume, suspend, suspend_self};
-use crate::microprocess::state::Resume;
+use crate::microprocess::protocol::state::Resume;
 use crate::microprocess::waiter::Who;
 use crate::upcall::regain::switch_point;
 
 impl Thread {
-    /// Stops it: it runs no further until it is [resumed](Thread::resume), wherever it is in its
-    /// program, and is then as if nothing had happened. What it holds of the program's own (locks,
-    /// memory, messages not yet taken) it keeps meanwhile; of the runtime it holds nothing.
+    /// Stops the microprocess until it is [resumed](Thread::resume), wherever it is in its program;
+    /// after that it continues normally. It keeps the program's resources that it holds (locks,
+    /// memory, messages not yet received), and holds none of the runtime.
     ///
-    /// Waits until it has stopped, for a second at most, and says how far that came; the caller's
-    /// microprocess (or kernel thread) is blocked meanwhile. Suspends the caller itself too: then
-    /// it returns, with [`Suspended::Now`], when that is resumed. Requests do not count: the first
-    /// resume ends them all. Not inside [`NoEvents`](crate::NoEvents). At the end of the runtime
-    /// those that are suspended are resumed, so that they can unwind.
+    /// Waits for at most a second until the microprocess has stopped, and returns the outcome.
+    /// Blocks the caller's microprocess (or kernel thread) meanwhile. On the caller itself, returns
+    /// [`Suspended::Now`] after the caller was resumed. Requests are not counted: the first resume
+    /// ends them all. Must not be called inside [`NoEvents`](crate::NoEvents). The end of the
+    /// runtime resumes suspended microprocesses, so that they can unwind.
     ///
     /// # Errors
-    /// `Unsupported`: a kernel thread, 1:1 or foreign.
+    /// `Unsupported` for a kernel thread, 1:1 or foreign.
     ///
-    /// Source: P0, section 5.
+    /// Source: paper P0, section 5.
     pub fn suspend(&self) -> io::Result<Suspended> {
         let Who::Micro(who) = self.who() else { return Err(no_kernel_threads("suspended")) };
         if current_mp().is_some_and(|me| me.reference() == *who) && suspend_self() {
@@ -32,8 +32,8 @@ impl Thread {
         Ok(suspend(*who))
     }
 
-    /// Lets it run again. False: it was not suspended, or has ended. Never blocks, but is a switch
-    /// point.
+    /// Lets the microprocess run again. Returns false if it was not suspended, or has ended. Never
+    /// blocks, but is a switch point.
     ///
     /// # Errors
     /// As [`suspend`](Thread::suspend).
@@ -44,7 +44,7 @@ impl Thread {
         Ok(matches!(resumed, Resume::Queue | Resume::Cleared))
     }
 
-    /// Whether it was asked to stop, and not yet resumed.
+    /// Whether the microprocess was asked to stop and was not resumed since.
     pub fn is_suspended(&self) -> bool {
         matches!(self.who(), Who::Micro(who) if who.is_alive() && who.mp.state.is_suspended())
     }

@@ -1,4 +1,4 @@
-//! Microprocesses as users see them: `std::thread`, and what goes beyond it.
+//! Microprocesses with the interface of `std::thread`, and extensions of it.
 
 use std::io;
 use std::sync::Arc;
@@ -25,20 +25,21 @@ use crate::scheduler::instance::{self, Instance};
 use crate::wait::sleep::yield_now;
 use crate::wait::{cancel, park};
 
-/// Blocks the microprocess until its token is there, and takes it. May return without one.
+/// Blocks the microprocess until its token is available, and takes it. May return without a token.
 /// Cancellation point.
 ///
-/// As `std::thread::park`: the token survives locks, channels and everything else in between.
+/// As `std::thread::park`: locks, channels and other operations in between do not consume the
+/// token.
 pub fn park() {
     park_limited(None);
 }
 
-/// As [`park()`], at most for `time`.
+/// As [`park()`], for at most `time`.
 pub fn park_timeout(time: Duration) {
     park_limited(Some(after(time)));
 }
 
-/// As [`park()`], at most until `deadline`.
+/// As [`park()`], until `deadline` at the latest.
 pub fn park_until(deadline: Instant) {
     park_limited(Some(deadline));
 }
@@ -54,7 +55,7 @@ fn park_limited(deadline: Option<Instant>) {
         while token.swap(0, Ordering::Acquire) == 0 {
             if deadline.is_some_and(|d| Instant::now() >= d) || cancel::would_unwind() {
                 if !waited {
-                    // A polling loop would starve the others.
+                    // A polling loop would starve other microprocesses.
                     yield_now();
                 }
                 break;
@@ -66,32 +67,32 @@ fn park_limited(deadline: Option<Instant>) {
     cancel::point();
 }
 
-/// The caller's own priority.
+/// Returns the caller's own priority.
 pub fn current_priority() -> Priority {
     current().priority()
 }
 
 impl Builder {
-    /// Begins a microprocess. Blocks nothing.
+    /// Starts a microprocess. Does not block.
     ///
     /// # Errors
-    /// `InvalidInput`: a stack beyond 1 GiB. `OutOfMemory` or what the kernel says: no memory,
-    /// address space or room within the runtime's limits. Other: the runtime is ending; no runtime
-    /// can be started.
+    /// `InvalidInput` for a stack beyond 1 GiB; `OutOfMemory`, or the kernel's error, if there is
+    /// no memory, address space or room within the runtime's limits. Other errors if the runtime is
+    /// ending, or cannot be started.
     pub fn spawn<F, T>(self, f: F) -> io::Result<JoinHandle<T>>
     where
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        // SAFETY: 'static closure and result outlive everything.
+        // SAFETY: closure and result are 'static.
         unsafe { self.spawn_unchecked(f) }
     }
 
     /// As [`spawn`](Builder::spawn), for closures that borrow.
     ///
     /// # Safety
-    /// As for `std::thread::Builder::spawn_unchecked`: the caller sees to it that the microprocess
-    /// has ended before what it borrows.
+    /// As for `std::thread::Builder::spawn_unchecked`: the microprocess must end before the data
+    /// that it borrows.
     pub unsafe fn spawn_unchecked<F, T>(self, f: F) -> io::Result<JoinHandle<T>>
     where
         F: FnOnce() -> T + Send,
@@ -104,7 +105,7 @@ impl Builder {
     /// As [`spawn_unchecked`](Builder::spawn_unchecked), in a scope.
     ///
     /// # Safety
-    /// As there; and the scope waits for the child.
+    /// As for `spawn_unchecked`; in addition, the scope waits for the child.
     pub(crate) unsafe fn spawn_in<F, T>(
         self,
         scope: Option<&ScopeData>,
@@ -118,7 +119,7 @@ impl Builder {
             if crate::kernel_thread::fork::is_child() {
                 return Err(io::Error::new(
                     io::ErrorKind::Unsupported,
-                    "this process was forked from one that ran a runtime: no microprocess can begin here before exec",
+                    "this process was forked from one that ran a runtime: no microprocess can start here before exec",
                 ));
             }
             runtime::ensure()?;
@@ -179,13 +180,12 @@ fn due_ns(deadline: Instant) -> Option<u64> {
     }
 }
 
-/// Begins a microprocess with the defaults: `Builder::new().spawn(f)`.
+/// Starts a microprocess with the default settings: `Builder::new().spawn(f)`.
 ///
-/// The caller goes on; the child runs when a VP gets to it. Dropping the handle lets it go on
-/// alone.
+/// The caller continues, and a VP runs the child later. Dropping the handle detaches the child.
 ///
 /// # Panics
-/// If it cannot begin; [`Builder::spawn`] returns the error instead.
+/// If the microprocess cannot start; [`Builder::spawn`] returns the error instead.
 ///
 /// ```
 /// let h = kumihimo_runtime::thread::spawn(|| 6 * 7);

@@ -1,8 +1,8 @@
-//! What a virtual processor without work sleeps on and is woken by: its cell on the board, timers,
-//! descriptors and other address spaces; and what it does before it sleeps.
+//! Idling of a VP: the cell in which it sleeps, the sources that wake it (timers, descriptors,
+//! other address spaces), and the alternatives to sleeping.
 //!
-//! The loop in `scheduler` drives these parts; they wake microprocesses through their records. May
-//! use the rooms from `memory` down.
+//! The idle loop in `scheduler` drives these parts, and they wake microprocesses through their
+//! records. May use the rooms from `memory` down.
 
 pub(crate) mod busy_poll;
 pub(crate) mod poller;

@@ -1,6 +1,6 @@
 //! The epoll set of a virtual processor: one edge-triggered set, each descriptor added once.
 //!
-//! `wait/readiness.rs` waits for the edges that are counted here.
+//! `wait/readiness.rs` waits for the edges that this module counts.
 
 use std::cell::{Cell, UnsafeCell};
 use std::io;
@@ -13,35 +13,36 @@ use crate::kernel_thread::no_events::lock;
 use crate::microprocess::prefetch::prefetch;
 use crate::microprocess::waiter::Waiter;
 
-/// What to wait for.
+/// A direction of readiness to wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interest {
-    /// Data, a connection to accept, end of file or an error.
+    /// Readable: data, a connection to accept, end of file or an error.
     Read,
-    /// Room, a finished connect or an error.
+    /// Writable: room in the buffer, a finished connect or an error.
     Write,
 }
 
-/// Never a number of edges: an odd one has at least one edge.
+/// Not a valid number of edges: an odd number implies at least one edge.
 const NEVER: u32 = 1;
 
-/// The edges that were known before an attempt.
+/// The number of edges that was known before an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen(pub(crate) u32);
 
-/// What epoll's user data points at. Never freed, only used again: an event that was fetched just
-/// before the descriptor was removed finds another generation here. One cache line: among thousands
-/// of connections it is always cold.
+/// Entry of a descriptor, to which epoll's user data points. Entries are never freed, only reused:
+/// an event that was fetched just before its descriptor was removed finds another generation here.
+/// One cache line, because among thousands of connections the entry is always cold.
 #[repr(C, align(64))]
 pub(crate) struct DescriptorEntry {
-    /// Edges so far, times two, by direction. The low bit: one of them was an end, an error or
-    /// urgent data. Changed under `waiters` only.
+    /// Number of edges so far, times two, by direction. The low bit is set if an edge was an end of
+    /// file, an error or urgent data. Changed under `waiters` only.
     pub(crate) edges: [AtomicU32; 2],
     /// Value of `edges` before an attempt that found the kernel's buffer empty (or full). While
-    /// both are equal, nothing has come since.
+    /// both are equal, there was no edge since.
     pub(crate) drained_at: [AtomicU32; 2],
     generation: AtomicU32,
-    /// The set that it is in: see [`Poller::home`]. 0: none. Changed under `waiters` only.
+    /// The set that contains the descriptor (see [`Poller::home`]), or 0. Changed under `waiters`
+    /// only.
     pub(crate) home: AtomicU32,
     pub(crate) waiters: Mutex<Waiters>,
 }
@@ -49,10 +50,10 @@ pub(crate) struct DescriptorEntry {
 #[derive(Default)]
 #[repr(C)]
 pub(crate) struct Waiters {
-    /// The usual case: one that reads. Without a reader in `others` before it.
+    /// The usual case: a single reader. Unset while the first reader is in `others`.
     reader: Option<Waiter>,
-    /// Those that write, and further ones that read. Kept once it is there. Boxed, so that it takes
-    /// no room where it is not.
+    /// Writers and further readers. Kept after its first use. Boxed, so that it needs little room
+    /// while unused.
     #[allow(clippy::box_collection)]
     others: Option<Box<Vec<(Interest, Waiter)>>>,
 }
@@ -74,7 +75,8 @@ impl DescriptorEntry {
         })
     }
 
-    /// User-space addresses have 47 bits; the generation's low 16 go above.
+    /// Returns the user data: the address, which has 47 bits in user space, with the low 16 bits of
+    /// the generation above it.
     pub(crate) fn token(&'static self) -> u64 {
         let generation = u64::from(self.generation.load(Ordering::Relaxed) & 0xffff);
         (std::ptr::from_ref(self).expose_provenance() as u64) | generation << 48
@@ -85,13 +87,13 @@ impl DescriptorEntry {
     }
 
     fn of_token(token: u64) -> Option<&'static DescriptorEntry> {
-        // SAFETY: tokens are made by `token` only; entries live for ever.
+        // SAFETY: only `token` makes tokens; entries live for ever.
         let entry = unsafe { &*DescriptorEntry::address(token) };
         (u64::from(entry.generation.load(Ordering::Acquire) & 0xffff) == token >> 48)
             .then_some(entry)
     }
 
-    /// Out of every set, used by nobody: ready for another descriptor.
+    /// Returns the entry to the free list. It is in no set, and no source uses it.
     pub(crate) fn give_back(&'static self) {
         self.generation.fetch_add(1, Ordering::Release);
         {
@@ -101,7 +103,7 @@ impl DescriptorEntry {
                 others.clear();
             }
             for i in 0..2 {
-                // A late event of the old descriptor may still count here: one attempt for nothing.
+                // A late event of the old descriptor may still count here: one superfluous attempt.
                 self.edges[i].store(0, Ordering::Relaxed);
                 self.drained_at[i].store(NEVER, Ordering::Relaxed);
             }
@@ -114,12 +116,12 @@ impl DescriptorEntry {
         self.edges[interest as usize].load(Ordering::Acquire)
     }
 
-    /// Takes in what epoll says of the descriptor. Returns the reader to be woken; the others have
-    /// been.
+    /// Counts the edges that epoll reports, and wakes the waiters. Returns the reader, which the
+    /// caller wakes.
     fn report(&self, flags: i32) -> Option<Waiter> {
         let gone = flags & (libc::EPOLLHUP | libc::EPOLLERR) != 0;
-        // A read may end short of these although more lies behind, or they make no edge of their
-        // own later.
+        // After one of these, a short read does not mean that the buffer is empty, and they may
+        // cause no edge of their own later.
         let last = gone || flags & (libc::EPOLLRDHUP | libc::EPOLLPRI) != 0;
         let (read, write) =
             (last || flags & libc::EPOLLIN != 0, gone || flags & libc::EPOLLOUT != 0);
@@ -130,8 +132,8 @@ impl DescriptorEntry {
             if came {
                 let edges = &self.edges[interest as usize];
                 let n = edges.load(Ordering::Relaxed).wrapping_add(2) | u32::from(lasting);
-                // Release: a reader of the new number makes an attempt that finds what it stands
-                // for.
+                // Release: a reader of the new number makes an attempt that finds the reported
+                // state.
                 edges.store(n, Ordering::Release);
             }
         }
@@ -149,7 +151,7 @@ impl DescriptorEntry {
 }
 
 impl Waiters {
-    /// Once, however often it comes.
+    /// Adds a waiter, unless it is enrolled already.
     pub(crate) fn enrol(&mut self, interest: Interest, who: &Waiter) {
         if interest == Interest::Read {
             match &self.reader {
@@ -174,26 +176,27 @@ impl Waiters {
     }
 }
 
-/// Events fetched at once. More than what is ready costs nothing; the rest comes at the next look.
+/// Number of events fetched per call. The next call fetches the rest.
 const EVENTS: usize = 64;
 
-/// User data of the VP's own eventfd: no entry lies at address 0.
+/// User data of the VP's own eventfd: no entry has address 0.
 const CALL: u64 = 0;
 
 /// A VP's epoll set.
 pub(crate) struct Poller {
     epoll: OwnedFd,
-    /// Number among all sets that there ever were (22 bits, from 1), and index of the VP (10 bits).
+    /// Unique number of the set (22 bits, from 1), and index of the VP (10 bits).
     pub(crate) home: u32,
-    /// Resident in the VP and never a user's memory: the kernel writes it while nobody may fault.
+    /// Resident in the VP and never in a user's memory: the kernel writes to it while page faults
+    /// are not allowed.
     events: UnsafeCell<[libc::epoll_event; EVENTS]>,
-    /// Those to be woken for them.
+    /// Waiters to be woken for `events`.
     due: UnsafeCell<[Option<Waiter>; EVENTS]>,
-    /// Descriptors in the set, the VP's own not counted.
+    /// Number of descriptors in the set, excluding the VP's own eventfd.
     registered: AtomicUsize,
-    /// epoll_pwait2 (Linux 5.11) takes nanoseconds.
+    /// Whether epoll_pwait2 (Linux 5.11), which takes nanoseconds, is unavailable.
     coarse: Cell<bool>,
-    /// Events of descriptors so far. By the owner.
+    /// Number of descriptor events so far. Written by the owner.
     heard: Cell<u64>,
 }
 
@@ -214,7 +217,7 @@ impl Poller {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed) % 0x3f_fffe + 1;
         Ok(Poller {
             home: number << 10 | (vp as u32 & 0x3ff),
-            // SAFETY: a fresh descriptor that nobody else owns.
+            // SAFETY: a new descriptor without another owner.
             epoll: unsafe { OwnedFd::from_raw_fd(fd) },
             events: UnsafeCell::new([libc::epoll_event { events: 0, u64: 0 }; EVENTS]),
             due: UnsafeCell::new([const { None }; EVENTS]),
@@ -224,7 +227,7 @@ impl Poller {
         })
     }
 
-    /// Readable when something in it is ready.
+    /// Returns the set's descriptor, which is readable when something in the set is ready.
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
@@ -236,7 +239,7 @@ impl Poller {
         if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// The VP's own eventfd; level-triggered, so that a call is never missed.
+    /// Adds the VP's own eventfd. Level-triggered, so that a wake-up is never missed.
     pub(crate) fn watch_call(&self, fd: RawFd) -> io::Result<()> {
         self.ctl(libc::EPOLL_CTL_ADD, fd, libc::EPOLLIN as u32, CALL)
     }
@@ -261,23 +264,23 @@ impl Poller {
         self.registered.load(Ordering::Relaxed) != 0
     }
 
-    /// How many descriptors are in the set.
+    /// Returns the number of descriptors in the set.
     pub(crate) fn waited_for(&self) -> u32 {
         self.registered.load(Ordering::Relaxed) as u32
     }
 
-    /// Events of descriptors so far, calls of the VP not counted. Owner only.
+    /// Returns the number of descriptor events so far, excluding wake-ups of the VP. Owner only.
     pub(crate) fn heard(&self) -> u64 {
         self.heard.get()
     }
 
-    /// Takes in what is ready; `first`: before the others of their level. Does not block. Owner
-    /// only.
+    /// Wakes the waiters of ready descriptors; with `first`, in front of the others of their level.
+    /// Does not block. Owner only.
     pub(crate) fn poll_ready(&self, first: bool) {
         self.wait(Some(Duration::ZERO), first);
     }
 
-    /// Blocks the kernel thread until something is ready, the VP is called, or the time is over.
+    /// Blocks the kernel thread until a descriptor is ready, the VP is woken, or the time is over.
     /// Owner only.
     pub(crate) fn sleep(&self, time: Option<Duration>) {
         self.wait(time, false);
@@ -286,17 +289,17 @@ impl Poller {
     fn wait(&self, time: Option<Duration>, first: bool) {
         let events = self.events.get().cast::<libc::epoll_event>();
         let n = usize::try_from(self.wait_system_call(events, time)).unwrap_or(0);
-        // Entry, record and stack of each are cold among thousands, and would be waited for one
-        // after the other: three rounds, in each of which all of one kind are fetched at once for
-        // the next.
+        // With thousands of connections, entry, record and stack of each waiter are cold, and would
+        // cost one cache miss after the other. So there are three rounds, and each prefetches for
+        // all events what the next round needs.
         for i in 0..n {
-            // SAFETY: the kernel has filled the first n.
+            // SAFETY: the kernel has filled the first n entries.
             prefetch(DescriptorEntry::address(unsafe { (*events.add(i)).u64 }).cast());
         }
-        // SAFETY: owner only, and nothing below comes back here.
+        // SAFETY: owner only, and nothing below re-enters this function.
         let due = unsafe { &mut *self.due.get() };
         for (i, due) in due[..n].iter_mut().enumerate() {
-            // SAFETY: the kernel has filled the first n.
+            // SAFETY: the kernel has filled the first n entries.
             let event = unsafe { events.add(i).read() };
             let (flags, token) = (event.events as i32, event.u64);
             if token != CALL {
@@ -306,7 +309,7 @@ impl Poller {
             }
         }
         if first {
-            // Each goes before the one before it.
+            // Each is queued in front of the one before.
             due[..n].reverse();
         }
         for waiter in due[..n].iter_mut().filter_map(Option::take) {
@@ -337,7 +340,7 @@ impl Poller {
             }
             self.coarse.set(true);
         }
-        // Rounded up: waking too early would only mean another turn.
+        // Rounded up: an early wake-up would only cause another call.
         let ms = time
             .map_or(-1, |t| i32::try_from(t.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX));
         // SAFETY: room for EVENTS events.

@@ -1,9 +1,9 @@
-//! A virtual processor without work: look, spin, sleep; and how it is woken.
+//! Sleep and wake-up of a VP.
 //!
-//! Runs on the kernel thread's own stack. The VP lies down in its cell ([`kumihimo_arbiter::row`]
-//! has the protocol against lost wake-ups, and its models): on the cell's word as long as it waits
-//! for no descriptors, since a futex costs a third less than an eventfd in an epoll set, and every
-//! process that maps the cell can call it.
+//! The VP sleeps in its cell; [`kumihimo_arbiter::row`] has the protocol against lost wake-ups, and
+//! its models. It sleeps on the cell's futex word as long as it waits for no descriptors. A futex
+//! costs a third less than an eventfd in an epoll set, and every process that maps the cell can
+//! wake it.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -14,14 +14,15 @@ use kumihimo_arbiter::row::{Cell, Reach, Row, SleepMode};
 
 use crate::idle::poller::Poller;
 
-/// Shared half of a VP's idling.
+/// Shared half of an idling VP.
 #[derive(Debug)]
 pub(crate) struct Idle {
     pub(crate) cell: &'static Cell,
     reach: Reach,
-    /// When it pays again to wake the VP for a little work, on the instance's clock.
+    /// Time from which on waking the VP for a little work is worth while again, on the instance's
+    /// clock.
     pub(crate) worth_waking_at: AtomicU64,
-    /// eventfd in the VP's epoll set.
+    /// The eventfd in the VP's epoll set.
     call: OwnedFd,
 }
 
@@ -36,7 +37,7 @@ impl Idle {
             );
             return Err(io::Error::new(e.kind(), text));
         }
-        // SAFETY: a fresh descriptor that nobody else owns.
+        // SAFETY: a new descriptor without another owner.
         let call = unsafe { OwnedFd::from_raw_fd(fd) };
         let cell = &row.cells[vp];
         cell.set_running();
@@ -47,14 +48,14 @@ impl Idle {
         self.call.as_raw_fd()
     }
 
-    /// Whether it pays to wake the VP, which sleeps, for a little work: not if it had so little
-    /// lately that it soon slept again.
+    /// Whether the sleeping VP is worth waking for a little work: not if it had so little work
+    /// after its last wake-up that it soon slept again.
     pub(crate) fn is_worth_waking(&self, now: impl FnOnce() -> u64) -> bool {
         let worth_waking_at = self.worth_waking_at.load(Ordering::Relaxed);
         worth_waking_at == 0 || now() >= worth_waking_at
     }
 
-    /// Sees to it that the VP looks at what was put before it.
+    /// Makes the VP check for work, waking it if it sleeps.
     #[inline]
     pub(crate) fn wake(&self) {
         match self.cell.claim_wake() {
@@ -67,12 +68,12 @@ impl Idle {
     #[cold]
     fn write(&self) {
         let one = 1u64;
-        // SAFETY: 8 live bytes. The only failure, EAGAIN at 2^64-1, means that it is readable
-        // anyway.
+        // SAFETY: 8 live bytes. The only error, EAGAIN at 2^64-1, means that the eventfd is
+        // readable anyway.
         unsafe { libc::write(self.call.as_raw_fd(), (&raw const one).cast(), 8) };
     }
 
-    /// Lying in its cell, in this bed, it sleeps until it is called, or so long. Owner only.
+    /// Sleeps in the cell, in mode `bed`, until woken or for at most `at_most`. Owner only.
     pub(crate) fn sleep(&self, bed: SleepMode, poller: &Poller, at_most: Option<Duration>) {
         match bed {
             SleepMode::Futex => self.cell.sleep(at_most, self.reach),
@@ -80,7 +81,7 @@ impl Idle {
         }
     }
 
-    /// It is up. Owner only.
+    /// Ends the sleep. Owner only.
     pub(crate) fn get_up(&self, bed: SleepMode) {
         if self.cell.finish_sleep() && bed == SleepMode::Descriptors {
             self.drain();
@@ -89,7 +90,7 @@ impl Idle {
 
     fn drain(&self) {
         let mut n = 0u64;
-        // SAFETY: 8 live bytes; EAGAIN is fine.
+        // SAFETY: 8 live bytes; EAGAIN is harmless.
         unsafe { libc::read(self.call.as_raw_fd(), (&raw mut n).cast(), 8) };
     }
 }

@@ -1,14 +1,15 @@
-//! Timers of one virtual processor: no kernel object each, no scan per tick.
+//! Timers of one VP, without a kernel object per timer and without a scan per tick.
 //!
-//! What is due within the current two milliseconds lies in a heap, small enough for the caches; the
-//! rest lies unsorted in one bucket for each later two milliseconds, until its turn comes. (One
-//! heap of a hundred thousand costs a cache miss a level.)
+//! Timers that are due within the current two milliseconds are in a heap small enough for the
+//! caches. The others are unsorted, in one bucket for each later interval of two milliseconds,
+//! until that interval comes. (A single heap of a hundred thousand timers costs a cache miss per
+//! level.)
 //!
-//! An entry is never searched for: a wait that ends early only bumps its microprocess's timer
-//! number, which makes the entry stale. Stale entries are dropped when they come up, or all at once
-//! when they are the majority or there are twice as many entries. A timer that fires is a plain
-//! wake, and `park` may return spuriously anyway, so a race between the two costs a spurious return
-//! at worst.
+//! No entry is ever searched for. A wait that ends early only increments its microprocess's timer
+//! number, which makes the entry stale. Stale entries are dropped when they are due, or all at once
+//! when they are the majority or the number of entries has doubled. A timer that fires is a plain
+//! wake-up, and `park` may return spuriously anyway, so a race between the two costs one spurious
+//! return at most.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -17,23 +18,24 @@ use std::sync::atomic::Ordering;
 use crate::microprocess::prefetch;
 use crate::microprocess::record::{Mp, Ref};
 
-/// How many are served at once.
+/// Number of timers served at once.
 pub(crate) const BATCH: usize = 16;
 
-/// What an idle VP may be late, in nanoseconds, if it serves several timers at once by that. (The
-/// kernel allows itself half of it with its own threads, PR_SET_TIMERSLACK; to go to sleep and come
-/// back takes a tenth.)
+/// How late an idle VP may be, in nanoseconds, if it serves several timers at once in this way.
+/// (The kernel's default timer slack is half of that, PR_SET_TIMERSLACK in prctl(2); a sleep and a
+/// wake-up take a tenth.)
 const SLACK: u64 = 100_000;
 
 /// Width of a bucket, as a shift of nanoseconds.
 const BUCKET: u32 = 21;
 
-/// Sixteen bytes: with a hundred thousand of them every line counts.
+/// A timer. Sixteen bytes, because a hundred thousand of them need many cache lines.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct TimerEntry {
-    /// Nanoseconds of the runtime's clock.
+    /// Due time on the runtime's clock, in nanoseconds.
     at: u64,
-    /// A record's address, in units of its alignment, above as much of its timer number as fits.
+    /// The record's address in units of its alignment, above as many bits of its timer number as
+    /// fit.
     who: u64,
 }
 
@@ -49,18 +51,18 @@ impl TimerEntry {
 
     fn mp(self) -> &'static Mp {
         let address = (self.who >> NUMBER_BITS) as usize * align_of::<Mp>();
-        // SAFETY: `new` made it from a record's address; records live for ever.
+        // SAFETY: `new` encoded the record's address; records live for ever.
         unsafe { &*std::ptr::with_exposed_provenance(address) }
     }
 
-    /// The number alone tells: whatever life it is from, it was bumped if the wait ended before its
-    /// timer came up.
+    /// Whether the wait ended before the timer was due. The number alone decides, whatever life of
+    /// the record the entry is from.
     fn is_stale(self) -> bool {
         u64::from(self.mp().timer.load(Ordering::Relaxed)) & NUMBER != self.who & NUMBER
     }
 }
 
-/// Those of one stretch of time, in no order; never empty.
+/// The timers of one interval, unordered; never empty.
 struct Bucket {
     first: u64,
     entries: Vec<TimerEntry>,
@@ -69,15 +71,15 @@ struct Bucket {
 #[derive(Default)]
 pub(crate) struct Timers {
     near: BinaryHeap<Reverse<TimerEntry>>,
-    /// By `at >> BUCKET`, each at least `opened`.
+    /// Buckets by `at >> BUCKET`; all keys are at least `opened`.
     far: BTreeMap<u64, Bucket>,
     /// Buckets below this one have been emptied into `near`.
     opened: u64,
     len: usize,
-    /// Waits on this VP's entries that ended early here; those that ended on other VPs are not
-    /// counted.
+    /// Number of waits on this VP's entries that ended early on this VP. Those that ended on other
+    /// VPs are not counted.
     stale: usize,
-    /// Number of entries at which all are looked through for those.
+    /// Number of entries at which all entries are checked for staleness.
     sweep_at: usize,
 }
 
@@ -105,7 +107,7 @@ impl Timers {
         bucket.entries.push(entry);
     }
 
-    /// Opens the buckets up to that of `now`.
+    /// Moves the buckets up to that of `now` into `near`.
     fn open(&mut self, now: u64) {
         self.opened = self.opened.max((now >> BUCKET) + 1);
         while let Some(bucket) = self.far.first_entry().filter(|b| *b.key() < self.opened) {
@@ -113,14 +115,15 @@ impl Timers {
         }
     }
 
-    /// Looked at only when there are twice as many since: a constant share of the cost of arming.
+    /// Removes all stale entries. Called only when the number of entries has doubled, so its cost
+    /// is a constant share of the cost of arming.
     #[cold]
     fn sweep(&mut self) {
         self.near.retain(|Reverse(e)| !e.is_stale());
         self.len = self.near.len();
         self.far.retain(|_, bucket| {
-            // `first` may be that of a stale one now: a look for nothing, as that one would have
-            // been.
+            // `first` may belong to a removed entry now. That causes one superfluous check, as the
+            // stale entry would have.
             bucket.entries.retain(|e| !e.is_stale());
             self.len += bucket.entries.len();
             !bucket.entries.is_empty()
@@ -129,7 +132,7 @@ impl Timers {
         self.sweep_at = (self.len * 2).max(1024);
     }
 
-    /// The caller has made one entry stale.
+    /// Records that the caller has made one entry stale.
     pub(crate) fn disarmed(&mut self) {
         self.stale += 1;
         if self.stale > 64 && self.stale > self.len / 2 {
@@ -137,36 +140,36 @@ impl Timers {
         }
     }
 
-    /// When the next one is due, stale or not.
+    /// Returns when the next timer is due, stale or not.
     #[inline]
     pub(crate) fn next(&self) -> Option<u64> {
-        // Whatever is near is before whatever is far.
+        // All timers in `near` are due before those in `far`.
         self.near
             .peek()
             .map(|Reverse(e)| e.at)
             .or_else(|| self.far.values().next().map(|bucket| bucket.first))
     }
 
-    /// When a VP that idles at `now` should wake up for them: when the next one is due, or a little
-    /// later if another one is due soon after it.
+    /// Returns when a VP that is idle at `now` should wake up for its timers. That is when the next
+    /// timer is due, or a little later if another timer is due soon after it.
     pub(crate) fn next_wakeup(&mut self, now: u64) -> Option<u64> {
         self.open(now);
         if let (true, Some(bucket)) = (self.near.is_empty(), self.far.values().next()) {
-            // Unsorted as yet: on average they are closer than that.
+            // Unsorted as yet: their average distance is smaller than the slack.
             let crowded = bucket.entries.len() as u64 > (1 << BUCKET) / SLACK;
             return Some(bucket.first.saturating_add(if crowded { SLACK } else { 0 }));
         }
         let mut entries = self.near.as_slice().iter().map(|Reverse(e)| e.at);
         let first = entries.next()?;
-        // In a binary heap the second one is one of the next two.
+        // In a binary heap, the second smallest element is one of the two after the root.
         let crowded = entries.take(2).any(|at| at <= first.saturating_add(SLACK));
         Some(if crowded { first.saturating_add(SLACK) } else { first })
     }
 
-    /// Those that are due at `now`, or the first of them: as many as `due` holds. Returns how many
-    /// came up, stale ones included.
+    /// Removes timers that are due at `now`, up to the capacity of `due`, and stores their
+    /// microprocesses there. Returns the number of removed timers, including stale ones.
     pub(crate) fn pop_due(&mut self, now: u64, due: &mut [Option<Ref>; BATCH]) -> usize {
-        // Most looks find nothing to do.
+        // Most calls find no due timer.
         if self.next().is_none_or(|at| at > now) {
             return 0;
         }
@@ -175,7 +178,7 @@ impl Timers {
         let mut n = 0;
         while n < BATCH && self.near.peek().is_some_and(|Reverse(e)| e.at <= now) {
             entries[n] = self.near.pop();
-            // Cold among thousands: asked for here, looked at below.
+            // Cold among thousands: prefetched here, accessed below.
             if let Some(Reverse(entry)) = &entries[n] {
                 prefetch::prefetch(std::ptr::from_ref(entry.mp()).cast());
             }
@@ -190,7 +193,7 @@ impl Timers {
         n
     }
 
-    /// Forgets all of them: the runtime has ended.
+    /// Drops all timers, because the runtime has ended.
     pub(crate) fn clear(&mut self) {
         *self = Timers::default();
     }

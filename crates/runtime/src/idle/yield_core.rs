@@ -1,37 +1,38 @@
 //! Yields the core once before the VP sleeps, so that runnable threads on the same core proceed
 //! first.
 //!
-//! A client is often runnable already, on the same core. sched_yield(2) runs it, and its next
-//! request is there when the call returns: no sleep, and no wake-up of the VP. Without another
-//! runnable thread the call returns at once, and the VP sleeps. Beside a computing thread it
-//! returns late, and has given a slice away (`yield_task_fair` of kernel/sched/fair.c): then the VP
-//! sleeps at once for a while, twice as long each time.
+//! A client is often runnable on the same core already. sched_yield(2) runs the client, whose next
+//! request is there when the call returns. The VP then neither sleeps nor is woken. Without another
+//! runnable thread the call returns at once, and the VP sleeps. Beside a computing thread the call
+//! returns late, and has given a slice away (`yield_task_fair` in kernel/sched/fair.c). The VP then
+//! sleeps without yielding for a while, and doubles that time after each further late return.
 
 use std::cell::Cell;
 
-/// With more descriptors than this it sleeps: what many ask in the time that a sleep and a wake-up
-/// take is worth more, done at once (echo with a thousand connections had a fifth fewer requests,
-/// with a quarter more processor time each).
+/// Number of descriptors above which the VP sleeps at once. With many clients, requests accumulate
+/// while the VP sleeps and wakes up, and are served more efficiently together. (An echo server with
+/// a thousand connections served a fifth fewer requests when it yielded, with a quarter more
+/// processor time per request.)
 pub(crate) const FEW: u32 = 64;
-/// Others that run for longer compute, nanoseconds.
+/// Duration, in nanoseconds, above which the other threads count as computing.
 const LATE: u64 = 100_000;
-/// A call that took less ran nobody, nanoseconds.
+/// Duration, in nanoseconds, below which no other thread ran.
 const AT_ONCE: u64 = 1_500;
-/// How often others go first before the VP sleeps.
+/// Number of yields before the VP sleeps.
 pub(crate) const TIMES: u32 = 4;
-/// So long it sleeps at once after others computed, nanoseconds, ...
+/// Time without yields after the first late return, in nanoseconds. ...
 const FIRST_REST: u64 = 20_000_000;
-/// ... then twice as long, ... up to this: what a slice given away costs those that wait is then a
-/// ten-thousandth of the time.
+/// ... It doubles up to this limit. At the limit, the given-away slices cost waiting microprocesses
+/// a ten-thousandth of the time.
 const LONGEST_REST: u64 = 20_000_000_000;
-/// Ends of work at which nothing came, after which only one in [`SELDOM`] is tried.
+/// Number of fruitless yields after which only one idle period in [`SELDOM`] yields.
 const CREDIT: u32 = 8;
 const SELDOM: u32 = 32;
 
-/// Whether it pays. By the owner.
+/// Decides whether yielding is worth while. Owner only.
 #[derive(Debug)]
 pub(crate) struct YieldCore {
-    /// Not before this, on the instance's clock.
+    /// Earliest time of the next yield, on the instance's clock.
     not_before: Cell<u64>,
     rest: Cell<u64>,
     credit: Cell<u32>,
@@ -50,7 +51,7 @@ impl Default for YieldCore {
 }
 
 impl YieldCore {
-    /// Whether others are to go first, now.
+    /// Whether the VP should yield at time `now`.
     pub(crate) fn is_due(&self, now: u64) -> bool {
         if now < self.not_before.get() {
             return false;
@@ -62,7 +63,8 @@ impl YieldCore {
         self.passed_over.get() == 0
     }
 
-    /// One call took so long, until `now`. Whether another one may bring something.
+    /// Records the duration of one yield, until `now`. Returns whether another yield may bring
+    /// work.
     pub(crate) fn note_duration(&self, nanoseconds: u64, now: u64) -> bool {
         if nanoseconds > LATE {
             self.not_before.set(now + self.rest.get());
@@ -71,7 +73,7 @@ impl YieldCore {
         (AT_ONCE..=LATE).contains(&nanoseconds)
     }
 
-    /// Whether something came of it.
+    /// Records whether the yields brought work.
     pub(crate) fn note_result(&self, something: bool) {
         let credit = self.credit.get();
         self.credit.set(if something {

@@ -1,20 +1,22 @@
-//! The cores that kernel threads of the runtime keep to.
+//! Core affinity of the runtime's kernel threads.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::kernel_thread::gs_record::KernelThread;
 use crate::process::cores::{core, cores};
 
-/// How many want the virtual processors to stay on cores of their own.
+/// Number of guards that bind the VPs to cores of their own.
 static KEPT: AtomicUsize = AtomicUsize::new(0);
 
-/// Some kernel thread may keep to a core still, and those that it begins with it.
+/// Whether some kernel thread may still be bound to a core. Threads that it starts inherit the
+/// binding.
 static EVER_KEPT: AtomicBool = AtomicBool::new(false);
 
-/// From the next time that they have nothing to do, virtual processors stay on the core where they
-/// are at home, until the guard is dropped: a wake-up then comes from the core that is about to be
-/// free, and wakes no other. For gates and the board; the kernel's scheduler would take whichever
-/// core sleeps.
+/// Guard that binds each VP to its home core, from the next time that the VP idles until the guard
+/// is dropped.
+///
+/// A wake-up then comes from the core that is about to be free, and wakes no other core. For gates
+/// and the board; the kernel's scheduler would choose any sleeping core.
 #[must_use]
 #[derive(Debug)]
 pub struct KeepToCores(());
@@ -40,14 +42,14 @@ impl Drop for KeepToCores {
     }
 }
 
-/// Whether somebody wants virtual processors to keep to their cores: there are links, or a board.
+/// Whether VPs are bound to their cores: links exist, or a board.
 pub(crate) fn is_kept() -> bool {
     KEPT.load(Ordering::Relaxed) != 0
 }
 
 fn keep_to(cores: &[u32]) -> bool {
-    // SAFETY: all zero is an empty set, and the cores are within its size; of the calling kernel
-    // thread.
+    // SAFETY: all zero is an empty set, and the cores are within its size. Applies to the calling
+    // kernel thread.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         cores.iter().for_each(|core| libc::CPU_SET(*core as usize, &mut set));
@@ -55,17 +57,17 @@ fn keep_to(cores: &[u32]) -> bool {
     }
 }
 
-/// Lets the calling kernel thread, which begins, run on all cores of the process: it may have
-/// inherited the affinity of a thread that keeps to one core.
+/// Lets the calling kernel thread, which has just started, run on all cores of the process. It may
+/// have inherited the affinity of a thread that is bound to one core.
 pub fn begin_on_all_cores() {
     if EVER_KEPT.load(Ordering::Relaxed) {
         keep_to(cores());
     }
 }
 
-/// Called by the kernel thread that was notified from core `from`: if it was woken there it leaves
-/// that core, and is elsewhere the next time. Else it would preempt the notifier, which has just
-/// taken the core, and after it the kernel might choose any thread.
+/// Moves the calling kernel thread, which was notified from core `from`, off that core if it was
+/// woken there. Otherwise it would preempt the notifier, which has just taken the core, and the
+/// kernel might run any thread after it.
 pub(crate) fn keep_off(from: u32) {
     if core() == Some(from) && cores().len() > 1 {
         let others: Vec<u32> = cores().iter().copied().filter(|core| *core != from).collect();
@@ -82,9 +84,9 @@ impl KernelThread {
         }
     }
 
-    /// It carries no VP for a while, which goes on on that core, or is a fork's child: the calling
-    /// kernel thread, and what it begins, may run elsewhere, and is as any other to the kernel's
-    /// scheduler. Async-signal-safe.
+    /// Removes the binding of the calling kernel thread to a core, and its slice. It carries no VP
+    /// for a while, or is in the child of a fork. The kernel should schedule it, and the threads
+    /// that it starts, like any other thread. Async-signal-safe.
     pub(crate) fn keep_to_no_core(&self) {
         self.keep_to(None);
         self.kernel_slice.give_back();

@@ -1,8 +1,7 @@
-//! The record of a kernel thread of the runtime, to which GS points, and the masks that keep its
-//! virtual processor in place.
+//! The record of a kernel thread of the runtime, which GS points to, and the masks that keep its VP
+//! from being taken over.
 //!
-//! The virtual processor and the instance are addresses here; `scheduler/carrier.rs` gives them
-//! their types.
+//! VP and instance are untyped addresses here; `scheduler/carrier.rs` casts them to their types.
 
 use std::cell::{Cell, UnsafeCell};
 use std::sync::atomic::Ordering;
@@ -14,23 +13,23 @@ use crate::kernel_thread::kernel_slice::KernelSlice;
 use crate::microprocess::record::Mp;
 use crate::process::clock::cpu_time;
 
-/// What the calling code is to the runtime.
+/// Relation of the calling code to the runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Standing {
-    /// A kernel thread that the runtime knows nothing of, or its fork.
+    /// A kernel thread that does not belong to the runtime, or the child of a fork.
     Foreign = 0,
-    /// A microprocess on a virtual processor (or the carrier's own context).
+    /// A microprocess on a VP, or the carrier's own context.
     OnVp = 1,
-    /// A microprocess inside `blocking`: bound to this kernel thread, no VP under it.
+    /// A microprocess inside `blocking`: bound to this kernel thread, without a VP.
     Bound = 2,
     /// A microprocess that keeps this kernel thread and has no VP: see [`crate::upcall::sticky`].
     Sticky = 3,
 }
 
 thread_local! {
-    /// In the TLS block of every microprocess and of every carrying kernel thread. GS may be read
-    /// only when it is not `Foreign`: on foreign threads GS is 0 and the load would fault.
+    /// Stored in the TLS block of every microprocess and of every carrying kernel thread. GS may be
+    /// read only if this is not `Foreign`: on foreign threads GS is 0, and the load would fault.
     static STANDING: Cell<Standing> = const { Cell::new(Standing::Foreign) };
 }
 
@@ -46,45 +45,45 @@ pub(crate) fn set_standing(s: Standing) {
 /// A kernel thread of the runtime. GS points here.
 #[repr(C, align(64))]
 pub(crate) struct KernelThread {
-    /// Word 0, read as `gs:[0]`.
+    /// Address of this record: word 0, read as `gs:[0]`.
     pub(crate) this: Cell<*const KernelThread>,
-    /// The VP that it carries (`scheduler::vp::Vp`), read as `gs:[8]`; null while it waits in the
-    /// pool, and while its microprocess has lost its VP and knows it.
+    /// The VP that the thread carries (`scheduler::vp::Vp`), read as `gs:[8]`. Null in the pool,
+    /// and after its microprocess has lost its VP and detected that.
     pub(crate) vp: Cell<*const ()>,
-    /// What the kernel's half has of it: for its signal handler too.
+    /// The record of the kernel's half, which its signal handler uses, too.
     events: *const events::KernelThread,
-    /// The microprocess that runs on it, with a VP under it or bound; null on its own stack. Read
-    /// as `gs:[24]`: by one instruction, between which and the next the reader may come to another
-    /// kernel thread.
+    /// The microprocess that runs on the thread, on a VP or bound; null on the thread's own stack.
+    /// Read as `gs:[24]` by a single instruction, because the reader may be moved to another kernel
+    /// thread between two instructions.
     pub(crate) current: Cell<*const Mp>,
-    /// While it is not 0 nothing is injected here: what the caller has read through GS stays right.
-    /// Counts with the slot's mask, begins before it and ends after it, and is changed by one
-    /// instruction, since before and after it the caller may come to another kernel thread.
+    /// While this is not 0, no call is injected here, so values that the caller has read through GS
+    /// stay valid. It encloses the mask of the slot. It is changed by a single instruction, because
+    /// the caller may be moved to another kernel thread before and after it.
     guard: Cell<u32>,
-    /// A signal handler of the runtime runs here: nothing may switch.
+    /// Whether a signal handler of the runtime runs here, in which nothing may switch.
     in_handler: Cell<bool>,
-    /// The value of `slot` while the VP is here.
+    /// The value of `slot` while the VP is attached.
     pub(crate) token: Cell<u64>,
-    /// Its CPU time when that was booked last.
+    /// The thread's CPU time at the last booking.
     booked: Cell<u64>,
     pub(crate) slot: *const Slot,
-    /// Its own TLS block.
+    /// FS base of the thread's own TLS block.
     pub(crate) fs: usize,
-    /// The core that it keeps to: see `affinity.rs`.
+    /// The core that the thread is bound to: see `affinity.rs`.
     pub(crate) keeps_to: Cell<Option<u32>>,
-    /// How soon the kernel runs it when it is woken.
+    /// Time slice, which determines how soon the kernel runs the thread when it is woken.
     pub(crate) kernel_slice: KernelSlice,
-    /// Its instance, an address here: `scheduler/carrier.rs` gives it the type.
+    /// Address of the thread's instance; `scheduler/carrier.rs` casts it to its type.
     pub(crate) instance: *const (),
-    /// Its own context, on the kernel thread's own stack: only idling and waiting for a VP run
-    /// there.
+    /// The thread's own context, on its own stack. Only idling and waiting for a VP run there.
     pub(crate) idle: UnsafeCell<Context>,
     /// The context of a microprocess that left this thread while it had an entry in a run queue,
     /// until it is published.
     pub(crate) left: Cell<Context>,
 }
 
-/// In the shared page: whose id this is does not run yet. No id has it.
+/// Flag of a microprocess ID in the shared page: the microprocess is about to run, but does not run
+/// yet. No ID has this bit.
 pub(crate) const ANNOUNCED: u64 = 1 << 63;
 
 const _: () = assert!(
@@ -95,7 +94,7 @@ const _: () = assert!(
 );
 
 impl KernelThread {
-    /// Makes the calling kernel thread one of the runtime's for the time of `live`.
+    /// Makes the calling kernel thread a thread of the runtime while `live` runs.
     ///
     /// # Safety
     /// `instance` is the address of a `scheduler::instance::Instance` that outlives the call.
@@ -109,7 +108,7 @@ impl KernelThread {
             vp: Cell::new(std::ptr::null()),
             events: thread,
             current: Cell::new(std::ptr::null()),
-            // As its slot: masked.
+            // Masked, like its slot.
             guard: Cell::new(1),
             in_handler: Cell::new(false),
             token: Cell::new(0),
@@ -123,13 +122,13 @@ impl KernelThread {
             left: Cell::new(Context::NULL),
         };
         kt.this.set(&raw const kt);
-        // SAFETY: the record is alive until GS is reset below; a panic cannot leave `live`, which
-        // aborts on one.
+        // SAFETY: the record is alive until GS is reset below. A panic cannot leave `live`, because
+        // it aborts.
         unsafe { cpu::set_gs_base((&raw const kt).addr()) };
         STANDING.set(Standing::OnVp);
         live();
         STANDING.set(Standing::Foreign);
-        // SAFETY: 0 is what GS was before; `Foreign` keeps everyone from reading it.
+        // SAFETY: 0 is the previous value of GS; while the standing is `Foreign`, no code reads GS.
         unsafe { cpu::set_gs_base(0) };
     }
 
@@ -139,25 +138,25 @@ impl KernelThread {
         unsafe { &*self.slot }
     }
 
-    /// Its kernel thread id.
+    /// Returns the kernel thread's ID.
     pub(crate) fn tid(&self) -> u32 {
         self.slot().tid.load(Ordering::Relaxed)
     }
 
-    /// What the kernel's half has of it.
+    /// Returns the record of the kernel's half.
     pub(crate) fn events(&self) -> &events::KernelThread {
         // SAFETY: it outlives this record: see `with`.
         unsafe { &*self.events }
     }
 
-    /// CPU time that it used since it was last asked for: from its beginning, with or without a VP.
-    /// The caller's; a system call.
+    /// Returns the CPU time that the calling kernel thread has used since the last call, with or
+    /// without a VP. A system call.
     pub(crate) fn take_cpu_time(&self) -> u64 {
         let now = cpu_time();
         now.saturating_sub(self.booked.replace(now))
     }
 
-    /// The shared page says what runs here (P0, 3.3.1).
+    /// Publishes in the shared page that `mp` runs here (paper P0, 3.3.1).
     #[inline(always)]
     pub(crate) fn show(&self, mp: &Mp) {
         let slot = self.slot();
@@ -165,12 +164,12 @@ impl KernelThread {
         slot.priority.store(i32::from(mp.level.get()), Ordering::Relaxed);
     }
 
-    /// As [`show`](KernelThread::show), of one that runs here next unless it turns out to be
-    /// suspended: nobody takes it for running yet.
+    /// As [`show`](KernelThread::show), for a microprocess that runs here next unless it turns out
+    /// to be suspended. It does not count as running yet.
     #[inline(always)]
     pub(crate) fn announce(&self, mp: &Mp) {
         self.slot().microprocess.store(mp.id() | ANNOUNCED, Ordering::Relaxed);
-        // The store before the load of the word: see `suspend.rs`, which has the other half.
+        // Orders the store before the load of the state word. The other half is in `suspend.rs`.
         barrier::light();
     }
 
@@ -180,21 +179,21 @@ impl KernelThread {
         self.slot().microprocess.store(0, Ordering::Relaxed);
     }
 
-    /// The caller's, which it stays on from here: nothing is injected until
-    /// [`unmask`](KernelThread::unmask).
+    /// Keeps the caller on its kernel thread: no call is injected until
+    /// [`unmask`](KernelThread::unmask). Returns that kernel thread.
     ///
     /// # Safety
     /// The caller's standing is not `Foreign`.
     #[inline(always)]
     pub(crate) unsafe fn begin_guard<'a>() -> &'a KernelThread {
-        // SAFETY: the caller's promise: GS is set. Only this kernel thread writes its count.
+        // SAFETY: the caller's promise: GS is set. Only this kernel thread writes its counter.
         unsafe {
             cpu::gs_inc32::<{ std::mem::offset_of!(KernelThread, guard) }>();
             KernelThread::here()
         }
     }
 
-    /// Whether nothing may be injected. In a signal handler on this kernel thread.
+    /// Whether no call may be injected. Called in a signal handler on this kernel thread.
     pub(crate) fn is_guarded(&self) -> bool {
         self.guard.get() != 0
     }
@@ -204,21 +203,21 @@ impl KernelThread {
         self.in_handler.get()
     }
 
-    /// Runs `f`, in a signal handler: nothing in it may switch.
+    /// Runs `f` in a signal handler, with switches forbidden.
     pub(crate) fn in_handler(&self, f: impl FnOnce()) {
         self.in_handler.set(true);
         f();
         self.in_handler.set(false);
     }
 
-    /// After [`begin_guard`](KernelThread::begin_guard): masks. True if the VP is (still) here;
-    /// else it is forgotten.
+    /// Masks the slot after [`begin_guard`](KernelThread::begin_guard). Returns true if the VP is
+    /// still here; otherwise detaches it.
     #[inline(always)]
     pub(crate) fn enter(&self) -> bool {
         self.slot().enter(self.token.get()) || self.lost()
     }
 
-    /// After [`begin_guard`](KernelThread::begin_guard): masks, whether there is a VP or not.
+    /// Masks the slot after [`begin_guard`](KernelThread::begin_guard), with or without a VP.
     #[inline(always)]
     pub(crate) fn mask(&self) {
         self.slot().mask();
@@ -231,8 +230,8 @@ impl KernelThread {
         false
     }
 
-    /// The end of [`enter`](KernelThread::enter) or [`mask`](KernelThread::mask): what waited is
-    /// told now, and the caller may be switched away from.
+    /// Ends [`enter`](KernelThread::enter) or [`mask`](KernelThread::mask) and delivers pending
+    /// events. The caller may be switched away from.
     #[inline(always)]
     pub(crate) fn unmask(&self) {
         if self.unmask_quietly() {
@@ -240,47 +239,47 @@ impl KernelThread {
         }
     }
 
-    /// As [`unmask`](KernelThread::unmask), and says whether something waits to be told. `self` is
-    /// not to be used after this.
+    /// As [`unmask`](KernelThread::unmask), but returns whether events are pending instead of
+    /// delivering them. `self` must not be used afterwards.
     #[inline(always)]
     #[must_use]
     pub(crate) fn unmask_quietly(&self) -> bool {
         let waits = self.slot().exit();
-        // SAFETY: `self` is the caller's, so GS is set.
+        // SAFETY: `self` is the caller's kernel thread, so GS is set.
         unsafe { self.end_guard() };
         waits
     }
 
-    /// The reverse of [`begin_guard`](KernelThread::begin_guard).
+    /// Reverts [`begin_guard`](KernelThread::begin_guard).
     ///
     /// # Safety
-    /// `self` is the caller's.
+    /// `self` is the caller's kernel thread.
     #[inline(always)]
     pub(crate) unsafe fn end_guard(&self) {
-        // SAFETY: the caller's promise; the count is this kernel thread's.
+        // SAFETY: the caller's promise; the counter belongs to this kernel thread.
         unsafe { cpu::gs_dec32::<{ std::mem::offset_of!(KernelThread, guard) }>() };
     }
 
-    /// There is no VP here any more.
+    /// Detaches the VP from this kernel thread.
     pub(crate) fn detach_vp(&self) {
         self.token.set(0);
         self.vp.set(std::ptr::null());
     }
 
-    /// The caller's.
+    /// Returns the caller's kernel thread.
     ///
     /// # Safety
-    /// The caller's standing is not `Foreign`. The reference is for use on this kernel thread: it
-    /// ends where a switch may come.
+    /// The caller's standing is not `Foreign`. The reference is valid on this kernel thread only,
+    /// so its use must end before any possible switch.
     #[inline(always)]
     pub(crate) unsafe fn here<'a>() -> &'a KernelThread {
-        // SAFETY: the caller's promise: GS is set, to a record that lives as long as its kernel
+        // SAFETY: the caller's promise: GS points to a record that lives as long as its kernel
         // thread.
         unsafe { &*cpu::gs_word::<0>().cast::<KernelThread>() }
     }
 }
 
-/// FS base of the carrying kernel thread, for code that runs in a signal handler on a
+/// Returns the FS base of the carrying kernel thread, for code in a signal handler that runs on a
 /// microprocess's block (set*id).
 pub(crate) fn carrier_fs() -> Option<usize> {
     (standing() != Standing::Foreign).then(|| {
@@ -289,7 +288,7 @@ pub(crate) fn carrier_fs() -> Option<usize> {
     })
 }
 
-/// The microprocess that the caller is, on a VP or bound.
+/// Returns the calling microprocess, on a VP or bound.
 #[inline]
 pub(crate) fn current_mp() -> Option<&'static Mp> {
     if standing() == Standing::Foreign {
@@ -299,7 +298,7 @@ pub(crate) fn current_mp() -> Option<&'static Mp> {
     unsafe { running_here() }
 }
 
-/// The microprocess that runs on this kernel thread; none on its own stack.
+/// Returns the microprocess that runs on this kernel thread, or `None` on the thread's own stack.
 ///
 /// # Safety
 /// The caller's standing is not `Foreign`.
@@ -311,7 +310,7 @@ pub(crate) unsafe fn running_here() -> Option<&'static Mp> {
     }
 }
 
-/// Where `STANDING` lies, counted from the FS base: the same in every block.
+/// Returns the offset of `STANDING` from the FS base, which is the same in every TLS block.
 pub(crate) fn standing_offset() -> isize {
     STANDING.with(|here| std::ptr::from_ref(here).addr().wrapping_sub(cpu::fs_base()).cast_signed())
 }

@@ -1,23 +1,24 @@
-//! How soon the kernel runs a kernel thread of ours that has just been woken.
+//! EEVDF time slices: how soon the kernel runs a kernel thread of the runtime after waking it.
 //!
-//! A thread that wakes up on a core where another one computes goes before it if its deadline is
-//! earlier: the end of its slice, counted from now, against the end of the other's (EEVDF). Else it
-//! waits for that, and the kernel looks at a timer tick: up to 4 ms, whatever the level of what is
-//! to run. So the level sets the slice (Linux 6.12: `sched_runtime` of sched_setattr(2) for
-//! SCHED_OTHER; older ones ignore it):
+//! Under EEVDF, a thread that wakes up on the core of a computing thread preempts that thread if
+//! its own virtual deadline is earlier. The deadline is the end of its slice, counted from now.
+//! Otherwise the woken thread waits until the next timer tick at which the deadline is reached: up
+//! to 4 ms, whatever the level of its microprocess. So the level determines the slice (since Linux
+//! 6.12, `sched_runtime` of sched_setattr(2) for SCHED_OTHER; older kernels ignore it):
 //!
-//! - computes below the default level: slice: the longest; effect: lets a waking thread of any
-//!   process go first.
-//! - sleeps, and ran something above the default level: slice: a quarter of the usual; effect: goes
-//!   first when it wakes.
-//! - the same at the default level, beside microprocesses that are [sticky](crate::upcall::sticky):
-//!   slice: a quarter of the usual; effect: goes first when it wakes, and not behind those.
-//! - else: slice: the usual; effect: is as any other.
+//! - A thread that computes below the default level gets the longest slice. Waking threads of any
+//!   process preempt it.
+//! - A thread that sleeps, and ran something above the default level, gets a quarter of the usual
+//!   slice. It preempts others when it wakes.
+//! - A thread that sleeps, and ran something at the default level beside
+//!   [sticky](crate::upcall::sticky) microprocesses, also gets a quarter of the usual slice. It
+//!   preempts the threads of those when it wakes.
+//! - Any other thread keeps the usual slice.
 //!
-//! A slice says how soon, not how much: CPU time is shared out as before; how much is the board's.
-//! Not shorter than that quarter: a thread that has used its slice up is outranked again, and 100
-//! us, the kernel's least, are over before the thread that computed there has heard that it has to
-//! leave (session=same in `lab/results/priority`).
+//! A slice affects latency, not the share of CPU time, which the board controls. It is not
+//! shortened further, because a thread that has used up its slice is preempted again. The kernel's
+//! minimum of 100 us is over before the notified computing thread has left the core (session=same
+//! in `lab/results/priority`).
 
 use std::cell::Cell;
 use std::io;
@@ -26,14 +27,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use kumihimo_policy::Priority;
 
-/// The most that the kernel allows, nanoseconds.
+/// The longest slice that the kernel allows, in nanoseconds.
 const LONGEST: u64 = 100_000_000;
 
-/// The process's slice, as of its first runtime, nanoseconds. 0: the kernel has none to set.
+/// The process's slice at the start of its first runtime, in nanoseconds. 0: the kernel has no
+/// settable slice.
 static USUAL: OnceLock<u64> = OnceLock::new();
-/// Some kernel thread may have another one, and those that it begins with it.
+/// Whether some kernel thread may have a different slice. Threads that it starts inherit it.
 static EVER_CHANGED: AtomicBool = AtomicBool::new(false);
-/// The kernel refused (seccomp, say): nobody asks again.
+/// Whether the kernel has refused a change (for example by seccomp). Then no thread tries again.
 static REFUSED: AtomicBool = AtomicBool::new(false);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,35 +46,36 @@ enum Length {
     Long,
 }
 
-/// The slice of a kernel thread, kept by that thread.
+/// The slice of a kernel thread, set by that thread itself.
 #[derive(Debug, Default)]
 pub(crate) struct KernelSlice(Cell<Length>);
 
 impl KernelSlice {
-    /// The calling kernel thread goes to sleep, and will be woken for something of about this
-    /// level; `beside_sticky`: microprocesses that have kernel threads of their own will want the
-    /// cores. A comparison; two system calls where the slice has to change.
+    /// Sets the slice before the calling kernel thread sleeps. It will be woken for something of
+    /// about `level`. Pass `beside_sticky` if microprocesses with kernel threads of their own
+    /// compete for the cores. Costs a comparison, and two system calls if the slice has to change.
     #[inline]
     pub(crate) fn before_sleep(&self, level: u8, beside_sticky: bool) {
         let least = Priority::DEFAULT.get() + u8::from(!beside_sticky);
         self.be(if level >= least { Length::Short } else { Length::Usual });
     }
 
-    /// It computes at this level, for a while already. As above. Returns whether that is a low one.
+    /// Sets the slice of a thread that has computed at `level` for a while. Costs as
+    /// `before_sleep`. Returns whether the level is low.
     #[inline]
     pub(crate) fn computing(&self, level: u8) -> bool {
         let is_low = level < Priority::DEFAULT.get();
         if is_low {
             self.be(Length::Long);
         } else if self.0.get() == Length::Long {
-            // A short one it keeps: it sleeps again soon.
+            // A short slice is kept, because the thread sleeps again soon.
             self.be(Length::Usual);
         }
         is_low
     }
 
-    /// It does nothing of the runtime's for a while, or is a fork's child: it, and what it begins,
-    /// is as any other. Async-signal-safe.
+    /// Restores the usual slice: the thread does no work of the runtime for a while, or is in the
+    /// child of a fork. Async-signal-safe.
     pub(crate) fn give_back(&self) {
         self.be(Length::Usual);
     }
@@ -104,23 +107,24 @@ impl KernelSlice {
     }
 }
 
-/// Resets the slice of the calling kernel thread, which begins and may have inherited one.
+/// Resets the slice of the calling kernel thread, which has just started and may have inherited
+/// one.
 pub(crate) fn begin() {
     let usual = *USUAL.get_or_init(|| get().map_or(0, |now| now.sched_runtime));
     if usual != 0 && EVER_CHANGED.load(Ordering::Relaxed) {
-        // Refused, it has what it has.
+        // On failure the thread keeps its inherited slice.
         let _ = set(usual);
     }
 }
 
-/// The calling kernel thread is always woken for something urgent and short. Nothing happens where
-/// the kernel refuses.
+/// Gives the calling kernel thread a short slice, because it is only woken for something urgent and
+/// short. Does nothing if the kernel refuses.
 pub(crate) fn shorten() {
     let slice = KernelSlice::default();
     slice.be(Length::Short);
 }
 
-/// What the kernel says of the calling kernel thread.
+/// Returns the scheduling attributes of the calling kernel thread.
 fn get() -> io::Result<libc::sched_attr> {
     // SAFETY: plain data; all zero is a value of it.
     let mut now: libc::sched_attr = unsafe { std::mem::zeroed() };

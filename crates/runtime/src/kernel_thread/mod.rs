@@ -1,8 +1,8 @@
-//! Kernel threads of the runtime: the record behind GS, masking of events, cores, time slices, and
-//! what fork(2) leaves of them.
+//! Kernel threads of the runtime: the record that GS points to, masking of events, core affinity,
+//! time slices, and fork(2).
 //!
-//! Every lock of the runtime is taken through `no_events`, which keeps the virtual processor in
-//! place. May use `microprocess` and `process`.
+//! Every lock of the runtime is taken through `no_events`, which keeps the holder's VP from being
+//! taken over. May use `microprocess` and `process`.
 
 pub(crate) mod affinity;
 pub(crate) mod fork;

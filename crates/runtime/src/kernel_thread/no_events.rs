@@ -1,8 +1,8 @@
-//! Sections in which no event reaches the caller: its virtual processor stays, whatever happens.
+//! Sections in which no event is delivered to the caller, so that its VP is not taken over.
 //!
-//! A holder of a lock of the runtime has to be inside one. Else a page fault there could take the
-//! VP away, and the returning microprocess would wait for its turn on a VP whose carrier waits for
-//! that very lock.
+//! A lock of the runtime may be held only inside such a section. Otherwise a page fault while it is
+//! held could take the VP away. The returning microprocess would then wait for a VP whose carrier
+//! waits for that very lock.
 
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
@@ -10,11 +10,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::kernel_thread::gs_record::{KernelThread, Standing, standing};
 
-/// As long as it exists, events for the calling microprocess wait (P0, 3.3.2: the event mask).
-/// Nests. Costs two writes.
+/// Guard that defers events for the calling microprocess (paper P0, 3.3.2: the event mask). Nests.
+/// Costs two writes.
 ///
-/// Nothing may switch meanwhile: no park, no wait. What blocks the kernel thread in the kernel
-/// holds the whole virtual processor up. On a foreign kernel thread it does nothing.
+/// No call that switches is allowed meanwhile: no park, no wait. A call that blocks the kernel
+/// thread in the kernel stalls the whole VP. On a foreign kernel thread the guard does nothing.
 #[derive(Debug)]
 pub struct NoEvents {
     masked: bool,
@@ -22,7 +22,7 @@ pub struct NoEvents {
 }
 
 impl NoEvents {
-    /// From here.
+    /// Begins the section.
     #[inline]
     #[must_use]
     #[allow(clippy::new_without_default)]
@@ -36,26 +36,26 @@ impl NoEvents {
     }
 }
 
-/// To here: what waited is told now.
+/// Ends the section and delivers pending events.
 impl Drop for NoEvents {
     #[inline]
     fn drop(&mut self) {
         if self.masked {
-            // SAFETY: as in `new`; nothing switched, so it is the same kernel thread.
+            // SAFETY: as in `new`; nothing has switched, so the kernel thread is the same.
             unsafe { KernelThread::here() }.unmask();
         }
     }
 }
 
-/// A lock of the runtime, held. Released first, then events may come again.
+/// A held lock of the runtime. The lock is released before events are delivered again.
 #[derive(Debug)]
 pub struct Locked<'a, T> {
     guard: MutexGuard<'a, T>,
     _quiet: NoEvents,
 }
 
-/// Takes a lock of the runtime, or of a crate above it that is held for as short. Blocks the kernel
-/// thread meanwhile. The holder must not switch.
+/// Acquires a lock of the runtime, or of a higher crate that holds it as briefly. Blocks the kernel
+/// thread until it is available. The holder must not switch.
 pub fn lock<T>(mutex: &Mutex<T>) -> Locked<'_, T> {
     let quiet = NoEvents::new();
     Locked { guard: mutex.lock().unwrap_or_else(PoisonError::into_inner), _quiet: quiet }

@@ -1,15 +1,14 @@
-//! The end of a microprocess and its joiner: one word.
+//! End and join of a microprocess, coordinated by one word of its record.
 //!
 //! ```text
 //!   RUNNING ---join---> waiter's address ---+
 //!      |  \                                 | stack left: the waiter is woken
 //!      |   +---------stack left-------------+--> DONE --outcome taken--> (released by the taker)
 //!      +--handle dropped--> DETACHED --stack left, outcome dropped--> (released)
-//! ```
-//! The outcome lies on the ended microprocess's stack, and the word says DONE only when that stack
-//! was left: then outcome and slot are the handle's. If the handle goes at the last moment, after
-//! the microprocess has looked for it, the microprocess is continued once more to drop its outcome
-//! itself: no code of the program runs inside the loop.
+//! ``` The outcome is on the ended microprocess's stack. The word becomes DONE only after that
+//! stack was left; then the handle owns outcome and slot. The handle may be dropped between the
+//! microprocess's check and that point. Then the microprocess is continued once more to drop its
+//! outcome itself, because the switch loop must not run code of the program.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,8 +25,8 @@ use crate::memory::pool;
 use crate::microprocess::after_switch::AfterSwitch;
 use crate::microprocess::foreign_thread::ForeignThread;
 use crate::microprocess::identity;
+use crate::microprocess::protocol::state::Wake;
 use crate::microprocess::record::{Mp, Ref};
-use crate::microprocess::state::Wake;
 use crate::microprocess::wait_reason::Wait;
 use crate::microprocess::waiter::Who;
 use crate::scheduler::carrier::Carrier;
@@ -37,8 +36,8 @@ use crate::wait::park;
 const RUNNING: usize = 0;
 const DETACHED: usize = 1;
 const DONE: usize = 2;
-/// A foreign waiter: an `Arc<ForeignThread>` that the word owns. Microprocess waiters are record
-/// addresses, 64-aligned.
+/// Tag of a foreign waiter: the word owns an `Arc<ForeignThread>`. Microprocess waiters are record
+/// addresses, which are 64-aligned.
 const FOREIGN: usize = 1;
 const FIRST_ADDRESS: usize = 4096;
 
@@ -47,7 +46,7 @@ pub(crate) fn begin(mp: &Mp) {
     mp.join.store(RUNNING, Ordering::Relaxed);
 }
 
-/// Whether the handle is gone already.
+/// Whether the handle was dropped already.
 #[inline]
 pub(crate) fn is_detached(mp: &Mp) -> bool {
     mp.join.load(Ordering::Acquire) == DETACHED
@@ -59,10 +58,11 @@ pub(crate) fn is_finished(mp: &Mp) -> bool {
 }
 
 impl Carrier {
-    /// The running microprocess has ended and leaves its stack. Comes back only if its handle went
-    /// meanwhile: to drop the outcome, and then call this again.
+    /// Leaves the stack of the running microprocess, which has ended. Returns only if the handle
+    /// was dropped meanwhile; the caller then drops the outcome and calls this again.
     ///
-    /// If somebody waits for it that is the next to run here, without a detour through the queue.
+    /// A microprocess that waits for the end runs next on this VP, without passing through the
+    /// queue.
     pub(crate) fn end(self, mp: &'static Mp) {
         let vp = self.vp();
         let waiter = mp.join.load(Ordering::Relaxed);
@@ -74,19 +74,19 @@ impl Carrier {
                     self.switch(next, AfterSwitch::FinishToJoiner);
                     return;
                 }
-                // Not the next to run: `after_finish` leaves it a permit, which ends a later park
-                // early.
+                // The joiner does not run next. `after_finish` wakes it again, which leaves a
+                // permit that ends a later park early.
                 vp.push_front(next, place);
             }
         }
         self.leave(AfterSwitch::Finish);
     }
 
-    /// On the next stack: the ended one's is left. `woken`: the joiner that [`Carrier::end`] has
-    /// woken and that runs here.
+    /// Finishes an ended microprocess on the next stack, after its own was left. `woken` is the
+    /// joiner that [`Carrier::end`] has woken and that runs here.
     ///
-    /// Any other joiner is woken, also one that runs here: it may have enrolled after `end` looked,
-    /// and have come to this VP before it parked.
+    /// Any other joiner is woken here, even if it runs here. It may have enrolled after the check
+    /// in `end`, and have come to this VP before it parked.
     #[inline]
     pub(crate) fn after_finish(&self, mp: &'static Mp, woken: Option<*const Mp>) {
         let vp = self.vp();
@@ -97,13 +97,13 @@ impl Carrier {
         let (scope, panicked) = (mp.scope.take(), mp.panicked.get());
         mp.state.finish();
         bump(&vp.counters.ended);
-        // AcqRel: what was done on the stack, the outcome above all, happens before its taking and
-        // before the slot's next use.
+        // AcqRel: everything that was done on the stack, in particular the write of the outcome,
+        // happens before the outcome is taken and before the slot is reused.
         match mp.join.swap(DONE, Ordering::AcqRel) {
             RUNNING => {}
             DETACHED if mp.outcome_dropped.get() => release(vp, mp),
             DETACHED => {
-                // In between.
+                // The handle was dropped between the check above and the swap.
                 mp.join.store(DETACHED, Ordering::Relaxed);
                 mp.scope.set(scope);
                 mp.state.undo_finish();
@@ -111,29 +111,30 @@ impl Carrier {
                 vp.make_ready(mp, Why::Yielded, Origin::Yield);
                 return;
             }
-            // A waiter that `end` woke has seen nothing yet, and would get one permit too many.
+            // The waiter that `end` woke has not run yet, and a second wake-up would leave it a
+            // superfluous permit.
             waiter if woken.is_some_and(|woken| woken.expose_provenance() == waiter) => {}
             waiter => wake(vp, waiter),
         }
         if let Some(scope) = scope {
-            // SAFETY: the scope waits for this call.
+            // SAFETY: the scope waits for this call, so it still exists.
             unsafe { ScopeData::of_head(scope) }.child_ends(panicked);
         }
     }
 }
 
-/// The record behind a waiter's address.
+/// Returns the record at a waiter's address.
 fn micro_waiter(waiter: usize) -> &'static Mp {
-    // SAFETY: a record's address, put there by `enrol`; records live for ever. If that life has
-    // ended meanwhile, its successor gets a wake-up that it did not ask for: parks may end
-    // spuriously.
+    // SAFETY: a record's address, stored by `enrol`; records live for ever. If that microprocess
+    // has ended meanwhile, the record's next microprocess gets a superfluous wake-up: parks may
+    // return spuriously.
     unsafe { &*std::ptr::with_exposed_provenance::<Mp>(waiter) }
 }
 
 fn wake(vp: &Vp, waiter: usize) {
     debug_assert!(waiter >= FIRST_ADDRESS);
     if waiter & FOREIGN != 0 {
-        // SAFETY: the word owned this count; it was put there by `enrol`.
+        // SAFETY: the word owned this reference count, which `enrol` created.
         let f = unsafe {
             Arc::from_raw(std::ptr::with_exposed_provenance::<ForeignThread>(waiter & !FOREIGN))
         };
@@ -151,8 +152,8 @@ fn release(vp: &Vp, mp: &'static Mp) {
     }
 }
 
-/// Waits until the outcome of a microprocess is there, or `deadline`. Blocks the microprocess.
-/// False at the deadline or when cancelled.
+/// Waits until the microprocess has ended and its outcome can be taken. Blocks the microprocess.
+/// Returns false at `deadline` or when cancelled.
 #[inline]
 pub(crate) fn wait(who: Ref, deadline: Option<std::time::Instant>) -> bool {
     let word = &who.mp.join;
@@ -187,7 +188,7 @@ pub(crate) fn wait(who: Ref, deadline: Option<std::time::Instant>) -> bool {
     }
 }
 
-/// The caller as a word.
+/// Encodes the caller as a join word.
 fn enrol() -> usize {
     match park::current().who() {
         Who::Micro(r) => std::ptr::from_ref(r.mp).expose_provenance(),
@@ -197,21 +198,21 @@ fn enrol() -> usize {
 
 fn withdraw(me: usize) {
     if me & FOREIGN != 0 {
-        // SAFETY: `enrol`'s count, which the word does not own (any more).
+        // SAFETY: the reference count that `enrol` created; the word does not own it.
         drop(unsafe {
             Arc::from_raw(std::ptr::with_exposed_provenance::<ForeignThread>(me & !FOREIGN))
         });
     }
 }
 
-/// After the outcome was taken out: the slot may be used again.
+/// Releases the slot for reuse, after the outcome was taken out.
 #[inline]
 pub(crate) fn taken(mp: &'static Mp) {
     match Carrier::current() {
         Some(carrier) => release(carrier.vp(), mp),
         None => {
             clean(mp);
-            // The runtime may have ended, the process's pool has not.
+            // The runtime may have ended, but the process's pool still exists.
             let _quiet = NoEvents::new();
             if identity::close(table(), mp) {
                 let _held = table().enter(Kind::STACK);
@@ -221,28 +222,29 @@ pub(crate) fn taken(mp: &'static Mp) {
     }
 }
 
-/// The handle goes without having joined. True: the outcome is there and the caller's to take.
+/// Detaches the handle, which is dropped without a join. Returns true if the microprocess has
+/// ended: the caller must then take the outcome.
 #[must_use]
 pub(crate) fn detach(mp: &Mp) -> bool {
     mp.join.compare_exchange(RUNNING, DETACHED, Ordering::AcqRel, Ordering::Acquire).is_err()
 }
 
-/// Makes an ended microprocess's record and block as good as new. Called by the releaser, off its
-/// stack.
+/// Resets an ended microprocess's record and thread-local block for reuse. Called by the releasing
+/// thread, off the ended stack.
 fn clean(mp: &'static Mp) {
     mp.cancel_masked.set(0);
     mp.token.store(0, Ordering::Relaxed);
     if mp.inherited().is_some() {
         mp.set_inherited(None);
     }
-    // SAFETY: ended, so its name is ours.
+    // SAFETY: the microprocess has ended, so the caller owns its name.
     if unsafe { (*mp.name.get()).take() }.is_some() {
         mp.set_label(None);
     }
     let fs = mp.fs.get();
     if fs != 0 {
         let (lo, hi) = pool::bounds(mp);
-        // SAFETY: its destructors have run and nobody runs on it.
+        // SAFETY: the destructors of the block have run, and no thread uses it.
         unsafe { tls::get().recycle(fs as *mut u8, lo, hi) };
     }
 }

@@ -1,7 +1,8 @@
-//! The life of a microprocess: spawn, suspend and resume, changes of priority, end and join,
-//! scopes; and the end of the runtime.
+//! The life of a microprocess: spawn, suspend and resume, end and join, scopes; and the start and
+//! end of the runtime.
 //!
-//! A closure comes in at `spawn`, its outcome leaves at `join`. May use `wait` and what it may use.
+//! A closure enters at `spawn`, and its outcome leaves at `join`. May use `wait` and the rooms that
+//! `wait` may use.
 
 pub(crate) mod join;
 pub(crate) mod process_handlers;

@@ -1,6 +1,6 @@
-//! Handlers of the process: fork, preemption signals, stack overflow and set-id calls.
+//! Process-wide handlers: fork, preemption signals, stack overflow and set-id calls.
 //!
-//! They are installed with the first runtime of a process and stay after its end.
+//! The first runtime of a process installs them, and they stay installed after its end.
 
 use std::io;
 use std::sync::{Mutex, PoisonError};
@@ -13,7 +13,7 @@ use crate::process::mode;
 use crate::scheduler::{carrier, instance};
 use crate::upcall::preempt;
 
-/// Installs the handlers and runs the self-tests that belong to the process, at its first runtime.
+/// Installs the handlers and runs the process-wide self-tests, at the first runtime of a process.
 pub(crate) fn install_once() -> io::Result<()> {
     static DONE: Mutex<bool> = Mutex::new(false);
     let mut done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -30,7 +30,7 @@ pub(crate) fn install_once() -> io::Result<()> {
     Ok(())
 }
 
-/// Name and id of the microprocess on a slot, for the overflow message. Async-signal-safe.
+/// Writes name and ID of the microprocess on a slot, for the overflow message. Async-signal-safe.
 fn describe(slot_end: usize, out: &mut [u8]) -> usize {
     let Some(mp) = carrier::running_on(slot_end) else { return 0 };
     let mut label = [0u8; 47];
@@ -43,7 +43,7 @@ fn describe(slot_end: usize, out: &mut [u8]) -> usize {
     w.len
 }
 
-/// Formats into a buffer and drops what does not fit: no allocation.
+/// Formats into a buffer without allocating, and truncates what does not fit.
 struct Cut<'a> {
     out: &'a mut [u8],
     len: usize,

@@ -1,4 +1,4 @@
-//! What a scope, its children and their handles share.
+//! Data that a scope shares with its children and their handles.
 
 use std::ptr::NonNull;
 use std::sync::Mutex;
@@ -11,18 +11,19 @@ use crate::microprocess::record::ScopeHead;
 use crate::microprocess::waiter::Waiter;
 use crate::wait::cancel;
 
-/// What scope, children and handles share. Lies in the frame of [`scope`].
+/// State shared by a scope, its children and their handles. Stored in the frame of [`scope`].
 #[repr(C)]
 pub(crate) struct ScopeData {
     head: ScopeHead,
     pub(crate) running: AtomicUsize,
-    /// Children that panicked; those of them whose outcome was taken.
+    /// Number of children that panicked, and of those whose outcome was taken.
     panicked: AtomicUsize,
     handled: AtomicUsize,
     /// See [`Scope::tolerate_panics`].
     pub(crate) tolerant: AtomicBool,
     owner: Waiter,
-    /// For `cancel`: the living children, and those that have ended since the list was last swept.
+    /// For `cancel`: the living children, and those that have ended since the last sweep of the
+    /// list.
     children: Mutex<Children>,
 }
 
@@ -34,7 +35,7 @@ struct Children {
 }
 
 impl ScopeData {
-    /// A scope of the calling thread without children.
+    /// Creates a scope of the calling thread, without children.
     pub(crate) fn new(owner: Waiter, deadline: Option<Instant>) -> ScopeData {
         ScopeData {
             head: ScopeHead { deadline },
@@ -47,13 +48,13 @@ impl ScopeData {
         }
     }
 
-    /// What the record of a child keeps.
+    /// Returns the part that the record of a child refers to.
     pub(crate) fn head(&self) -> NonNull<ScopeHead> {
         NonNull::from(self).cast()
     }
 
     /// # Safety
-    /// `head` is what [`head`](ScopeData::head) returned, and the scope still waits.
+    /// `head` was returned by [`head`](ScopeData::head), and the scope still waits.
     pub(crate) unsafe fn of_head<'a>(head: NonNull<ScopeHead>) -> &'a ScopeData {
         // SAFETY: the caller's promise; `head` is the first field of a `repr(C)` structure, and the
         // pointer was made from the whole.
@@ -64,24 +65,25 @@ impl ScopeData {
         self.head.deadline
     }
 
-    /// The last thing that a child does with the scope: its closure, what that borrowed and (if
-    /// nobody will take it) its outcome are gone.
+    /// Records the end of a child, as the child's last access to the scope. Its closure, everything
+    /// that the closure borrowed and (if no handle will take it) its outcome have been dropped.
     pub(crate) fn child_ends(&self, panicked: bool) {
         if panicked {
             self.panicked.fetch_add(1, Ordering::Relaxed);
         }
-        // The owner may leave the scope, and `self` be gone, as soon as the count is 0.
+        // The owner may leave the scope, and so end the life of `self`, as soon as the count is 0.
         let owner = self.owner.clone();
         if self.running.fetch_sub(1, Ordering::Release) == 1 {
             owner.wake();
         }
     }
 
-    /// A child's panic that the caller gets does not make the scope panic.
+    /// Records that the caller receives a child's outcome: a panic in it does not make the scope
+    /// panic.
     pub(crate) fn note_outcome<T>(&self, outcome: Result<T>) -> Result<T> {
         if outcome.as_ref().is_err_and(|payload| !payload.is::<cancel::Cancelled>()) {
-            // Counted once the child has ended, which may be a moment after its outcome could be
-            // taken.
+            // The child counts its panic when it ends, which may be a moment after its outcome
+            // could be taken.
             self.handled.fetch_add(1, Ordering::Relaxed);
         }
         outcome

@@ -1,14 +1,15 @@
-//! The end of a runtime.
+//! The end of a runtime, in six steps.
 //!
-//! 1. Nothing can be spawned any more.
-//! 2. What lives is cancelled.
-//! 3. Up to the grace time it may unwind and end.
-//! 4. The VPs stop; what still waits is marked ABANDONED, so that no late waker queues it.
-//! 5. No foreign thread finds the instance any more.
-//! 6. Its kernel threads end; one that is held by a microprocess that never waits, or inside
-//!    `blocking`, is left behind with the instance. What the VPs keep for themselves (slots,
-//!    regions) returns to the process's pools when the instance is dropped, which the last of these
-//!    kernel threads does.
+//! 1. Further spawns are refused.
+//! 2. All living microprocesses are cancelled.
+//! 3. They get up to the grace time to unwind and end.
+//! 4. The VPs stop. Microprocesses that still wait are marked ABANDONED, so that no late waker
+//!    queues them.
+//! 5. The instance is withdrawn, so that no foreign thread finds it.
+//! 6. The kernel threads end. A thread that a microprocess occupies without ever waiting, or inside
+//!    `blocking`, is left behind with the instance. The VPs' own caches (slots, regions) return to
+//!    the process's pools when the instance is dropped, which the last of these kernel threads
+//!    does.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,11 +22,11 @@ use crate::scheduler::instance::Instance;
 use crate::trace_hooks;
 use crate::wait::cancel;
 
-/// How long the kernel threads get to end after the VPs were told to stop, while microprocesses
-/// live that may hold them.
+/// Time that the kernel threads get to end after the VPs were stopped, while living microprocesses
+/// may occupy them.
 const THREADS_GRACE: Duration = Duration::from_millis(500);
 
-/// All six steps. Returns how many microprocesses were left.
+/// Performs all six steps. Returns the number of microprocesses that were left.
 pub(crate) fn end(instance: &Arc<Instance>) -> u64 {
     instance.end();
     cancel_all(instance);
@@ -34,7 +35,7 @@ pub(crate) fn end(instance: &Arc<Instance>) -> u64 {
     while instance.living() != 0 && Instant::now() < deadline {
         futex::nap(Instant::now() + pause);
         pause = (pause * 2).min(Duration::from_millis(5));
-        // Again: what was masked, or began just before step 1.
+        // Repeated for microprocesses that were masked, or began just before step 1.
         cancel_all(instance);
     }
     let left = instance.living();
@@ -44,7 +45,7 @@ pub(crate) fn end(instance: &Arc<Instance>) -> u64 {
 
 fn cancel_all(instance: &Instance) {
     let mut living = Vec::new();
-    // Records are for ever: to look through those of a million that have ended takes a quarter of a
+    // Records live for ever: a scan of those of a million ended microprocesses takes a quarter of a
     // second.
     if instance.living() != 0 {
         collect(&mut living);
@@ -52,7 +53,7 @@ fn cancel_all(instance: &Instance) {
     living.extend(instance.one_to_one_threads().into_iter().map(Waiter::of_foreign));
     for who in &living {
         cancel::request(who);
-        // It cannot unwind while it is suspended.
+        // A microprocess cannot unwind while it is suspended.
         if let Who::Micro(who) = who.who() {
             let _ = suspend::resume(*who);
         }
@@ -60,7 +61,7 @@ fn cancel_all(instance: &Instance) {
 }
 
 fn collect(living: &mut Vec<Waiter>) {
-    // Collected first: waking takes other locks than the list's.
+    // Collected first, because waking takes other locks than the list's.
     pool::for_each(|mp| {
         let who = mp.reference();
         if who.is_alive() {
@@ -69,13 +70,13 @@ fn collect(living: &mut Vec<Waiter>) {
     });
 }
 
-/// Steps 4 to 6.
+/// Performs steps 4 to 6.
 pub(crate) fn stop(instance: &Arc<Instance>) {
     instance.stop();
     let kernel = &instance.kernel;
-    // Once nothing lives, nothing holds a kernel thread: each ends as soon as it gets a core. The
-    // count of bound ones lags behind: a microprocess can end elsewhere before the kernel thread
-    // that it left has taken itself off the count.
+    // Without living microprocesses no kernel thread is occupied, and each ends as soon as it gets
+    // a core. The count of bound threads lags behind: a microprocess can end elsewhere before the
+    // kernel thread that it left has updated the count.
     let held = || if instance.living() == 0 { 0 } else { kernel.bound() };
     while kernel.await_end(held, THREADS_GRACE) != 0 && instance.living() == 0 {}
     if instance.living() != 0 {

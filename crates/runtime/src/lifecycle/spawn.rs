@@ -1,5 +1,5 @@
-//! The way of one `spawn`: a slot from the pool, the closure onto its stack, a context that calls
-//! it, into the queue. And the way out.
+//! Spawn of a microprocess: takes a slot from the pool, moves the closure onto its stack, prepares
+//! a context that calls the closure, and queues it. And its end.
 
 use std::io;
 use std::mem::{ManuallyDrop, MaybeUninit};
@@ -29,7 +29,7 @@ use crate::scheduler::vp::bump;
 use crate::trace_hooks;
 use crate::wait::{cancel, tracing_spans};
 
-/// What one microprocess begins with.
+/// Parameters of a new microprocess.
 pub(crate) struct SpawnRequest {
     pub(crate) kind: SlotKind,
     pub(crate) priority: Priority,
@@ -39,8 +39,8 @@ pub(crate) struct SpawnRequest {
     pub(crate) due_ns: Option<u64>,
 }
 
-/// Closure and, later, result, at the top of the microprocess's stack. Its address is all that
-/// entry and handle need.
+/// The closure and, later, the result, at the top of the microprocess's stack. Entry and handle
+/// refer to it by address.
 #[repr(C, align(16))]
 pub(crate) struct Packet<F, T> {
     record: &'static Mp,
@@ -52,19 +52,20 @@ union Body<F, T> {
     outcome: ManuallyDrop<MaybeUninit<Outcome<T>>>,
 }
 
-/// A begun microprocess whose outcome somebody may take.
+/// A started microprocess whose outcome can still be taken.
 pub(crate) struct Started<T> {
     pub(crate) who: Ref,
     pub(crate) outcome: *mut Outcome<T>,
 }
 
-/// Larger closures and results go to the heap: the smallest stack has to hold them.
+/// Size in bytes above which closures and results are boxed, because the smallest stack must hold
+/// them.
 const PACKET_MAX: usize = 1024;
 
-/// Begins a microprocess that runs `f`.
+/// Starts a microprocess that runs `f`.
 ///
 /// # Errors
-/// No memory, address space or room within the limits for its stack; the runtime is ending.
+/// No memory, address space or room within the limits for its stack; or the runtime is ending.
 pub(crate) fn spawn<F, T>(
     order: &SpawnRequest,
     scope: Option<&ScopeData>,
@@ -85,8 +86,8 @@ fn spawn_boxed<F: FnOnce() -> T, T>(
     f: F,
 ) -> io::Result<Started<T>> {
     let f = Box::new(f);
-    // The outcome of a large `T` is boxed by the microprocess itself; `Started<T>` wants it
-    // unboxed, so it is large on the stack, which is checked against the slot here.
+    // `Started<T>` needs the outcome unboxed, so a large `T` is on the stack. Its size is checked
+    // against the slot here.
     if size_of::<Packet<Box<F>, T>>() > order.kind.class.slot_size() / 4 || align_of::<T>() > 64 {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
@@ -136,8 +137,8 @@ where
     }
 }
 
-/// Opens a microprocess and its parts: the procedures of three rows of the table, found by the
-/// compiler.
+/// Opens a microprocess and its parts. Calls the procedures of three rows of the resource table,
+/// resolved statically.
 #[inline]
 fn open<F, T>(
     table: &Table,
@@ -162,7 +163,7 @@ where
     Ok(prepare(mp, order, scope, f))
 }
 
-/// Writes closure and context; the record's life begins.
+/// Writes closure and context, and begins the life of the record.
 #[inline]
 fn prepare<F, T>(
     mp: &'static Mp,
@@ -179,8 +180,8 @@ where
     let align = align_of::<Packet<F, T>>().max(64);
     let at = (top - size_of::<Packet<F, T>>()) & !(align - 1);
     let packet = std::ptr::with_exposed_provenance_mut::<Packet<F, T>>(at);
-    // SAFETY: the packet fits (checked by the callers) on the stack of a slot that is ours; nothing
-    // runs on it yet. The context's frame lies below it, 64-aligned.
+    // SAFETY: the packet fits (checked by the callers) on the stack of a slot that the caller owns,
+    // and nothing runs on it yet. The frame of the context is below it, 64-aligned.
     unsafe {
         packet.write(Packet { record: mp, body: Body { closure: ManuallyDrop::new(f) } });
         *mp.context.get() = Context::prepare(packet.cast(), entry::<F, T>, packet.cast());
@@ -188,7 +189,7 @@ where
     mp.deadline.set(order.deadline);
     if let Some(name) = &order.name {
         mp.set_label(Some(name));
-        // SAFETY: not running yet, so its name is ours.
+        // SAFETY: the microprocess does not run yet, so the caller owns its name.
         unsafe { *mp.name.get() = Some(name.clone()) };
     }
     mp.scope.set(scope.map(ScopeData::head));
@@ -217,40 +218,42 @@ fn launch(carrier: Carrier, mp: &'static Mp, child_first: bool) {
     }
 }
 
-/// First thing on a microprocess's stack.
+/// First function on a microprocess's stack.
 extern "C" fn entry<F, T>(packet: *mut u8) -> !
 where
     F: FnOnce() -> T,
 {
     let packet = packet.cast::<Packet<F, T>>();
-    // SAFETY: `prepare` put it there, and this is its one reader.
+    // SAFETY: `prepare` put the closure there, and it is read only here.
     let (mp, f) = unsafe { ((*packet).record, ManuallyDrop::take(&mut (*packet).body.closure)) };
     enter(mp);
     let outcome = catch_unwind(AssertUnwindSafe(|| tracing_spans::life(mp, f)));
-    // Of the runtime, not of the VP: that may have been taken over while the panic was reported.
+    // The hook of the runtime, not of the VP, which may have been taken over while the panic was
+    // reported.
     let hook = || instance::visit(|i| i.and_then(|i| i.settings.on_panic.clone()));
     mp.panicked.set(outcome.as_ref().is_err_and(|payload| note_panic(hook, payload.as_ref())));
-    // SAFETY: the closure is consumed; the handle reads the outcome only when the word says DONE.
+    // SAFETY: the closure is consumed; the handle reads the outcome only after the join word has
+    // become DONE.
     unsafe { (*packet).body.outcome = ManuallyDrop::new(MaybeUninit::new(outcome)) };
     let drop_outcome = || {
-        // SAFETY: written above, and nobody else takes it: the handle is gone.
+        // SAFETY: written above, and no handle is left to take it.
         drop_unwanted(|| unsafe { (*(*packet).body.outcome).assume_init_drop() });
         mp.outcome_dropped.set(true);
     };
     if join::is_detached(mp) {
         drop_outcome();
     }
-    // SAFETY: on the block of a microprocess that runs no user code after this, except what its
-    // outcome's drop is.
+    // SAFETY: called on the block of a microprocess that runs no user code afterwards, except for
+    // the drop of its outcome.
     unsafe { finish_block(mp) };
     loop {
-        // Destructors may have switched, so it is asked again.
+        // Obtained in each round, because the destructors may have switched.
         Carrier::obtain().expect("a microprocess can have a VP").end(mp);
         drop_outcome();
     }
 }
 
-/// No thread is left that could receive a panic.
+/// Drops a result. Aborts if the drop panics, since no thread is left to receive the panic.
 pub(crate) fn drop_unwanted(drop_it: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(drop_it)).is_err() {
         eprintln!(
@@ -262,26 +265,26 @@ pub(crate) fn drop_unwanted(drop_it: impl FnOnce()) {
 
 #[inline(always)]
 fn enter(mp: &'static Mp) {
-    // SAFETY: a microprocess begins on a VP: GS is set, and the switch left the slot masked.
+    // SAFETY: a microprocess begins on a VP, so GS is set; the switch left the slot masked.
     let carrier = unsafe { Carrier::here() }.arrive();
     if mp.fs.get() != 0 {
         set_standing(Standing::OnVp);
-        // SAFETY: first thing on the block.
+        // SAFETY: nothing has run on the block yet.
         unsafe { tls::get().first_run() };
     }
     carrier.vp().note_may_run_long();
     drop(carrier);
 }
 
-/// Destructors of thread-locals and pthread keys, as at the end of a kernel thread. A lean one has
-/// none of its own.
+/// Runs the destructors of thread-locals and pthread keys, as at the end of a kernel thread. A lean
+/// microprocess has none of its own.
 ///
 /// # Safety
 /// The caller is `mp`, and runs no user code afterwards.
 unsafe fn finish_block(mp: &Mp) {
     if mp.fs.get() != 0 {
         mp.cancel_masked.set(1);
-        // SAFETY: on its block.
+        // SAFETY: called on the microprocess's own block.
         unsafe { tls::get().exit_current() };
     }
     crate::kernel_thread::fork::end_of_child();
@@ -307,10 +310,10 @@ pub(crate) fn note_panic(
 /// Takes the outcome of `mp`.
 ///
 /// # Safety
-/// `outcome` is what `spawn` gave for that life of `mp`; `join::wait` said true (or
-/// `join::detach`), and this is the one call.
+/// `spawn` returned `outcome` for the current life of `mp`; `join::wait` or `join::detach` returned
+/// true; and this is the only call.
 pub(crate) unsafe fn take<T>(mp: &'static Mp, outcome: *mut Outcome<T>) -> Outcome<T> {
-    // SAFETY: DONE was seen with acquire, so the outcome is written; the slot is not used again
+    // SAFETY: DONE was observed with acquire, so the outcome is written. The slot is not reused
     // before `taken`.
     let outcome = unsafe { outcome.read() };
     join::taken(mp);
@@ -318,7 +321,7 @@ pub(crate) unsafe fn take<T>(mp: &'static Mp, outcome: *mut Outcome<T>) -> Outco
 }
 
 impl Instance {
-    /// Whether one more microprocess may begin.
+    /// Checks whether another microprocess may start.
     #[inline]
     pub(crate) fn admit(&self) -> io::Result<()> {
         if self.settings.max_microprocesses == u64::MAX && !self.ending() {

@@ -1,4 +1,4 @@
-//! The start of a runtime: its kernel threads begin to carry the virtual processors.
+//! The start of a runtime: kernel threads begin to carry the VPs.
 
 use std::io;
 use std::time::Duration;
@@ -27,8 +27,8 @@ impl Instance {
         Ok(())
     }
 
-    /// Has `vp` carried. Where the kernel refuses a thread with EAGAIN, which may pass, it is asked
-    /// again for half a second.
+    /// Has a kernel thread carry `vp`. If the kernel refuses a thread with EAGAIN, which may be
+    /// temporary, retries for half a second.
     fn resume_with_retry(&self, vp: u32) -> io::Result<()> {
         const LONGEST: Duration = Duration::from_millis(256);
         let mut pause = Duration::from_millis(1);

@@ -1,16 +1,20 @@
-//! A microprocess runs no further until it is resumed (P0, section 5), asked for from anywhere.
+//! Suspension: stops a microprocess until it is resumed (paper P0, section 5), on request of any
+//! thread.
 //!
-//! The request is a bit in its state word ([`crate::microprocess::state`]). A waiting one may go on
-//! waiting; a runnable one is found by the carrier that would switch to it, and *suspended*: it is
-//! in no queue then, and the resuming thread queues it. A running one is interrupted, as for a
-//! change of its priority, and suspended when it has left its stack: so never inside the runtime,
-//! and with none of its locks. One that is blocked in the kernel is suspended when it comes back to
-//! a VP.
+//! The request is a bit in the state word ([`crate::microprocess::protocol::state`]):
+//! - A waiting microprocess may continue to wait.
+//! - A runnable microprocess is detected by the carrier that would switch to it, and is then
+//!   *suspended*. It is in no queue until the resuming thread queues it.
+//! - A running microprocess is interrupted, as for a change of its priority, and is suspended after
+//!   it has left its stack. So it is never suspended inside the runtime, and holds none of the
+//!   runtime's locks.
+//! - A microprocess that is blocked in the kernel is suspended when it returns to a VP.
 //!
-//! That it no longer runs must be certain. A carrier that switches announces the next microprocess
-//! and then looks at the bit; the suspending thread sets the bit, has every core pass a barrier
-//! (membarrier), and then looks at what is announced or shown: one of the two sees the other. So a
-//! microprocess that is neither after that is queued, waits or is suspended, and will be suspended
+//! The suspending thread needs certainty that the microprocess has stopped. A carrier that
+//! switches first announces the next microprocess and then checks the bit. The suspending thread
+//! sets the bit, executes a barrier on every core (membarrier(2)), and then checks what is
+//! announced or shown. So at least one of the two observes the other. A microprocess that is
+//! neither announced nor shown after that is queued, waits or is suspended, and will be suspended
 //! before it runs.
 
 use std::time::{Duration, Instant};
@@ -21,8 +25,8 @@ use kumihimo_policy::Why;
 use kumihimo_queue::Origin;
 
 use crate::microprocess::after_switch::AfterSwitch;
+use crate::microprocess::protocol::state::{Phase, Resume, Suspend};
 use crate::microprocess::record::{Mp, Ref};
-use crate::microprocess::state::{Phase, Resume, Suspend};
 use crate::scheduler::carrier::Carrier;
 use crate::scheduler::instance::{self, Instance};
 use crate::scheduler::thread_place;
@@ -34,28 +38,29 @@ use crate::wait::sleep;
 pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 const FIRST_PAUSE: Duration = Duration::from_micros(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(1);
-/// So many looks in a row, over half a millisecond, that find it asleep in the kernel: else it may
-/// be there for its interruption.
+/// Number of consecutive checks, over half a millisecond, that must find the microprocess asleep in
+/// the kernel. A shorter sleep may be part of its interruption.
 const ASLEEP: u32 = 6;
 
-/// What became of a request to suspend.
+/// Outcome of a request to suspend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Suspended {
-    /// It runs no more.
+    /// The microprocess has stopped.
     Now,
-    /// It was suspended before.
+    /// The microprocess was suspended before.
     Already,
-    /// It is blocked in the kernel, or waits there for its turn, and will stop when it comes back.
+    /// The microprocess is blocked in the kernel, or waits there for its turn, and stops when it
+    /// returns.
     OnReturn,
-    /// It has not come to where it can stop: it is in the C library all the time, say, or a lean
-    /// one that never enters the runtime.
+    /// The microprocess has not reached a place where it can stop. It may run in the C library all
+    /// the time, or be a lean microprocess that never enters the runtime.
     Asked,
-    /// It has ended.
+    /// The microprocess has ended.
     Gone,
 }
 
-/// Requests a microprocess to stop. Does not wait.
+/// Requests a microprocess to stop. Does not wait for it.
 pub(crate) fn ask(who: Ref) -> Suspend {
     let asked = who.mp.state.request_suspend(who.generation);
     if asked == Suspend::Asked && barrier::probe().is_ok() {
@@ -73,7 +78,7 @@ pub(crate) fn suspend(who: Ref) -> Suspended {
     }
 }
 
-/// Waits until a microprocess that was asked to stop has stopped, for a second at most. Blocks the
+/// Waits until a microprocess that was asked to stop has stopped, for at most a second. Blocks the
 /// caller.
 pub(crate) fn await_stop(who: Ref) -> Suspended {
     let deadline = Instant::now() + STOP_TIMEOUT;
@@ -90,13 +95,13 @@ pub(crate) fn await_stop(who: Ref) -> Suspended {
             Some(_) if Instant::now() >= deadline => return Suspended::Asked,
             Some(_) => {}
         }
-        // A microprocess lets others have its virtual processor meanwhile.
+        // `sleep` lets other microprocesses run on the caller's VP meanwhile.
         sleep::sleep(pause);
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 
-/// Where one is that was asked to stop.
+/// State of a microprocess that was asked to stop.
 enum Whereabouts {
     Stopped,
     Gone,
@@ -104,7 +109,9 @@ enum Whereabouts {
     InTheKernel,
 }
 
-/// `told`: where it was last, and heard of it. Back from the kernel, it is told again.
+/// Determines the state. `told` is the place (thread and VP) to which the request was last
+/// delivered. If the microprocess has moved, for example back from the kernel, the request is
+/// delivered again.
 fn whereabouts(
     instance: &Instance,
     who: Ref,
@@ -119,8 +126,8 @@ fn whereabouts(
     let Some(on) = thread_place::on_or_announced(instance, who) else {
         return Whereabouts::Stopped;
     };
-    // One that is back from the kernel and waits for its turn has stopped when it is suspended, and
-    // no sooner: a turn may be on its way.
+    // A microprocess that is back from the kernel and waits for its turn may be about to get a VP,
+    // so it counts as stopped only once it is suspended.
     if told.replace((on.index, on.vp)) != Some((on.index, on.vp)) {
         match on.vp {
             Some(vp) => instance.kernel.raise(vp, Event::Changed),
@@ -130,8 +137,8 @@ fn whereabouts(
     if on.call.is_some_and(|call| call >= 0) { Whereabouts::InTheKernel } else { Whereabouts::Runs }
 }
 
-/// Suspends the caller. Returns when it was resumed. A kernel thread that is no microprocess goes
-/// on at once: false.
+/// Suspends the caller, and returns true after it was resumed. Returns false at once on a kernel
+/// thread that runs no microprocess.
 pub(crate) fn suspend_self() -> bool {
     let Some(carrier) = Carrier::obtain().filter(Carrier::is_running) else { return false };
     let Some(mp) = carrier.running() else { return false };
@@ -140,7 +147,7 @@ pub(crate) fn suspend_self() -> bool {
     true
 }
 
-/// Lets a microprocess run again. False: it was not suspended, or has ended.
+/// Lets a suspended microprocess run again. Reports if it was not suspended, or has ended.
 pub(crate) fn resume(who: Ref) -> Resume {
     let resumed = who.mp.state.resume(who.generation);
     if resumed == Resume::Queue {
@@ -149,14 +156,14 @@ pub(crate) fn resume(who: Ref) -> Resume {
     resumed
 }
 
-/// One that was suspended is runnable: like one that was woken from outside.
+/// Makes a suspended microprocess runnable, as if woken from outside.
 fn queue(mp: &'static Mp) {
     use std::sync::atomic::Ordering::Relaxed;
     if mp.sticky.parker.wake() {
         return;
     }
     instance::visit(|instance| {
-        // Without a runtime it is one that was left behind.
+        // Without a runtime, the microprocess was left behind and never runs again.
         if let Some(instance) = instance {
             instance.inject(usize::from(mp.home.load(Relaxed)), mp);
         }
@@ -170,24 +177,24 @@ impl Carrier {
         self.running().is_some_and(|mp| mp.state.is_suspended())
     }
 
-    /// As a switch to `next`, which turned out to be suspended and is the caller's: to another one
-    /// in its place.
+    /// Switches to another microprocess, because `next` turned out to be suspended. The caller
+    /// holds `next` exclusively.
     #[cold]
     #[inline(never)]
     pub(crate) fn switch_to_another(self, next: &'static Mp, after: AfterSwitch) -> Carrier {
         let (mut next, mut after) = (Some(next), after);
         let me = self.running();
-        // In a loop: they may be many.
+        // A loop, because many queued microprocesses may be suspended.
         loop {
             let vp = self.vp();
-            // Rebalancing may hand away queued microprocesses, and the context of one that was
-            // queued early is not saved yet. If levels have come to differ since, this VP was asked
-            // to take a step.
+            // Rebalancing may hand away queued microprocesses, and the context of a microprocess
+            // that was queued early is not saved yet. If levels have come to differ since, this VP
+            // was asked to take a scheduling step anyway.
             let is_queued_early = after == AfterSwitch::Nothing && me.is_some();
             match next {
                 None => return self.switch_to_idle(after),
-                // Queued before its switch, and nobody else is there: it runs on, unless it is to
-                // be suspended itself.
+                // The running microprocess was queued early, and no other one is runnable: it runs
+                // on, unless it is to be suspended itself.
                 Some(mp) if me.is_some_and(|me| std::ptr::eq(me, mp)) => {
                     self.kernel_thread().announce(mp);
                     if !mp.state.is_suspended() {
@@ -209,8 +216,8 @@ impl Carrier {
                 }
             }
             if me.is_none() {
-                // On the kernel thread's own stack, which looks for another one by itself: one that
-                // waits elsewhere is handed the VP from there only.
+                // On the kernel thread's own stack, whose loop picks another microprocess. Only
+                // that loop can hand the VP to a microprocess that waits on another kernel thread.
                 return self;
             }
             next = self.vp().pick();
@@ -219,10 +226,10 @@ impl Carrier {
 }
 
 impl Vp {
-    /// Puts `mp`, which came from a queue, aside. False: it was resumed meanwhile, and is the
-    /// caller's as before.
+    /// Suspends `mp`, which came from a queue. Returns false if it was resumed meanwhile; the
+    /// caller then still holds it.
     pub(crate) fn try_suspend(&self, mp: &'static Mp) -> bool {
-        // Recorded first: the resuming thread may have it run elsewhere at once.
+        // Traced first, because the resuming thread may have it run elsewhere at once.
         trace_hooks::held(&self.trace, mp);
         let is_suspended = mp.state.commit_suspend();
         if !is_suspended {
@@ -231,7 +238,7 @@ impl Vp {
         is_suspended
     }
 
-    /// A microprocess that was to be suspended has left its stack.
+    /// Suspends a microprocess that has just left its stack.
     pub(crate) fn suspend_after_switch(&self, mp: &'static Mp) {
         if !mp.state.commit_suspend() {
             // Resumed meanwhile.

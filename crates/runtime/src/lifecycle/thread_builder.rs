@@ -1,10 +1,10 @@
-//! How a microprocess begins: the builder's settings. `api/thread.rs` has its `spawn`.
+//! The settings for a new microprocess; its `spawn` is in `api/thread.rs`.
 
 use std::time::Instant;
 
 use kumihimo_policy::Priority;
 
-/// How a microprocess begins. As `std::thread::Builder`, and more.
+/// Settings for a new microprocess: those of `std::thread::Builder`, and more.
 #[derive(Debug, Default)]
 #[must_use = "a builder begins nothing until `spawn`"]
 pub struct Builder {
@@ -17,12 +17,13 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// The defaults: no name, the runtime's stack size, priority 32, own TLS, parent first.
+    /// Creates a builder with the defaults: no name, the runtime's stack size, priority 32, own
+    /// thread-local storage, parent first.
     pub fn new() -> Builder {
         Builder::default()
     }
 
-    /// Names it. Shown by reports, panics and the overflow message.
+    /// Names the microprocess. Reports, panics and the overflow message show the name.
     ///
     /// # Panics
     /// At `spawn`, if the name holds a NUL byte, as in std.
@@ -31,42 +32,43 @@ impl Builder {
         self
     }
 
-    /// Usable stack in bytes, at least. Below the machine's minimum, the minimum; rounded up to
-    /// what the slot gives (about 32 KiB, 64 KiB, ... 1 GiB, with guard, record and thread-local
-    /// storage in it); more than the largest gives is an error of `spawn`.
+    /// Sets the minimum usable stack size in bytes. It is raised to the machine's minimum and
+    /// rounded up to the next slot size (about 32 KiB, 64 KiB, ... 1 GiB, including guard, record
+    /// and thread-local storage). `spawn` fails if it exceeds the largest slot.
     pub fn stack_size(mut self, bytes: usize) -> Builder {
         self.stack_size = Some(bytes);
         self
     }
 
-    /// Its priority. Default 32.
+    /// Sets the priority. Default 32.
     pub fn priority(mut self, priority: Priority) -> Builder {
         self.priority = Some(priority);
         self
     }
 
-    /// The child runs at once and the parent goes back into the queue, before the others of its
-    /// level. For trees of forks and joins: few are alive at a time. Default: parent first, as in
+    /// Runs the child at once and puts the parent into the queue, in front of the others of its
+    /// level. For fork-join trees: few microprocesses live at a time. Default: parent first, as in
     /// std.
     pub fn child_first(mut self, yes: bool) -> Builder {
         self.child_first = yes;
         self
     }
 
-    /// When its work is due: what a deadline policy orders by. Nothing happens when it passes.
+    /// Sets the deadline by which deadline policies order microprocesses. Nothing happens when it
+    /// passes.
     pub fn due(mut self, deadline: Instant) -> Builder {
         self.deadline = Some(deadline);
         self
     }
 
-    /// Shares the kernel thread's thread-local storage instead of having its own: half the memory,
-    /// and a faster switch between lean ones.
+    /// Shares the kernel thread's thread-local storage instead of giving the microprocess its own.
+    /// Needs half the memory, and makes switches between lean microprocesses faster.
     ///
     /// # Safety
-    /// The closure, and all that it calls, keeps no thread-local state across a switch point: no
-    /// `thread_local!` with a changing value, no `errno`, no C++ exception, no panic in flight, no
-    /// lock of std or pthreads held, no `RefCell`-like borrow counted in thread-local storage.
-    /// Another microprocess, or the kernel thread itself, would see or destroy it.
+    /// The closure, and everything that it calls, must keep no thread-local state across a switch
+    /// point: no `thread_local!` with a changing value, no `errno`, no C++ exception, no panic in
+    /// flight, no lock of std or pthreads held, no `RefCell`-like borrow counted in thread-local
+    /// storage. Another microprocess, or the kernel thread itself, could read or overwrite it.
     pub unsafe fn lean(mut self, yes: bool) -> Builder {
         self.lean = yes;
         self

@@ -1,8 +1,8 @@
-//! Memory between two uses: free microprocess slots and memory regions, and the return of unused
-//! stack memory to the kernel.
+//! Free memory: pooled microprocess slots and memory regions, and the return of unused stack memory
+//! to the kernel.
 //!
-//! Each virtual processor keeps short lists; they exchange batches with lists of the process. May
-//! use `kernel_thread`, `microprocess` and `process`.
+//! Each VP keeps short lists, which exchange batches with lists of the process. May use
+//! `kernel_thread`, `microprocess` and `process`.
 
 pub(crate) mod pool;
 pub(crate) mod region_cache;

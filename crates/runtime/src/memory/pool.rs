@@ -1,9 +1,9 @@
-//! Microprocesses between two lives: slots with their TLS blocks, ready to run.
+//! Pool of free microprocess slots with their TLS blocks, ready to run.
 //!
-//! A VP keeps a short list per kind, so that spawn and exit touch nothing shared. Lists exchange
-//! batches with a pool that belongs to the process and not to one runtime: a used block is never
-//! discarded, since the allocator's per-thread cache in it would leak. Slots are made in batches;
-//! an idle VP makes some ahead of need ([`VpPool::top_up`]).
+//! A VP keeps a short list per kind, so that spawn and exit access nothing shared. The lists
+//! exchange batches with a pool that belongs to the process, not to one runtime. A used block is
+//! never discarded, because the allocator's per-thread cache in it would leak. Slots are made in
+//! batches, and an idle VP makes some ahead of need ([`VpPool::top_up`]).
 
 use std::cell::Cell;
 use std::io;
@@ -18,15 +18,16 @@ use crate::kernel_thread::no_events::lock;
 use crate::microprocess::identity;
 use crate::microprocess::record::{self, Mp};
 
-/// What exchanges between a VP's list and the pool move.
+/// Number of slots that one exchange between a VP's list and the pool moves.
 const BATCH: usize = 64;
-/// What a VP's list holds at most: number, and bytes of address space.
+/// Maximum of a VP's list: number of slots, and bytes of address space.
 const LOCAL_MAX: usize = 512;
 const LOCAL_MAX_BYTES: usize = 32 << 20;
-/// The same in a runtime with limits on stacks: what lies in one VP's list is lost to the others.
+/// The same in a runtime with limits on stacks, where slots in one VP's list are unavailable to the
+/// others.
 const LOCAL_MAX_LIMITED: usize = 4;
 
-/// Slot size and with or without a TLS block.
+/// Slot size, and whether the slot lacks a TLS block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct SlotKind {
     pub(crate) class: Class,
@@ -36,7 +37,7 @@ pub(crate) struct SlotKind {
 const KINDS: usize = Class::COUNT * 2;
 
 impl SlotKind {
-    /// The kind of slot for a stack of `size` bytes.
+    /// Returns the kind of slot for a stack of `size` bytes.
     pub(crate) fn for_stack(size: usize, lean: bool) -> io::Result<SlotKind> {
         let block = if lean { 0 } else { tls::get().bytes() };
         let class_for = |extra| {
@@ -44,7 +45,7 @@ impl SlotKind {
                 .map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e.to_string()))
         };
         let class = class_for(0)?;
-        // What the caches' colouring takes may need the next size.
+        // The shift for cache colouring may require the next larger size.
         let class = class_for(record::colour_max(class.slot_size()))?.max(class);
         Ok(SlotKind { class, lean })
     }
@@ -58,16 +59,16 @@ impl SlotKind {
     }
 }
 
-/// What nobody uses, of one kind. Served from the end, so that those at the front are those that
-/// were not used for longest.
+/// Free items of one kind. Taken from the end, so the items at the front have been unused for
+/// longest.
 ///
-/// Always: `trimmed` <= `unused` <= how many there are.
+/// Invariant: `trimmed` <= `unused` <= length of the list.
 struct Free<T = &'static Mp> {
     list: Vec<T>,
-    /// How short the list has been since the last [`trim_unused`]: as many at its front were not
-    /// used meanwhile.
+    /// Minimum length of the list since the last [`trim_unused`]: that many items at the front were
+    /// not used meanwhile.
     unused: usize,
-    /// How many at its front have given their memory back.
+    /// Number of items at the front whose memory was given back.
     trimmed: usize,
 }
 
@@ -76,7 +77,7 @@ impl<T> Free<T> {
         Free { list: Vec::new(), unused: 0, trimmed: 0 }
     }
 
-    /// The last `n` at most.
+    /// Takes the last items, at most `n`.
     fn take(&mut self, n: usize) -> Vec<T> {
         let rest = self.list.len() - n.min(self.list.len());
         self.unused = self.unused.min(rest);
@@ -84,15 +85,15 @@ impl<T> Free<T> {
         self.list.split_off(rest)
     }
 
-    /// Those that were not used since the last trim and have memory to give back, `TRIM_BATCH` at
-    /// most.
+    /// Takes items that were not used since the last trim and still have memory to give back, at
+    /// most `TRIM_BATCH`.
     fn take_unused(&mut self) -> Vec<T> {
         let n = (self.unused - self.trimmed).min(TRIM_BATCH);
         self.unused -= n;
         self.list.drain(self.trimmed..self.trimmed + n).collect()
     }
 
-    /// Those that have given their memory back.
+    /// Returns items whose memory was given back.
     fn put_trimmed(&mut self, batch: Vec<T>) {
         let (at, n) = (self.trimmed, batch.len());
         self.list.splice(at..at, batch);
@@ -102,18 +103,17 @@ impl<T> Free<T> {
 }
 
 static FREE: [Mutex<Free>; KINDS] = [const { Mutex::new(Free::new()) }; KINDS];
-/// How many of each kind give their memory back at one trim, at most: some milliseconds of a VP
-/// that idles.
+/// Maximum number of items of each kind that one trim handles: some milliseconds of an idle VP.
 const TRIM_BATCH: usize = 2048;
-/// The oldest record; each leads to the next one.
+/// The oldest record. Each record links to the next newer one.
 pub(crate) static OLDEST: AtomicPtr<Mp> = AtomicPtr::new(std::ptr::null_mut());
-/// The newest record. All of them, living or not, are a list that only grows and begins in
-/// [`crate::observe::debug`]; this is its other end.
+/// The newest record. All records, living or not, form a list that only grows and starts at the
+/// root in [`crate::observe::debug`]. This is its other end.
 static ALL: Mutex<Option<&'static Mp>> = Mutex::new(None);
 static SLOTS: AtomicUsize = AtomicUsize::new(0);
 static STACK_BYTES: AtomicU64 = AtomicU64::new(0);
 
-/// Limits of the running runtime: `usize::MAX`/`u64::MAX` = none.
+/// Limits of the running runtime; `usize::MAX` and `u64::MAX` mean no limit.
 pub(crate) static MAX_SLOTS: AtomicUsize = AtomicUsize::new(usize::MAX);
 pub(crate) static MAX_STACK_BYTES: AtomicU64 = AtomicU64::new(u64::MAX);
 
@@ -134,7 +134,7 @@ impl VpPool {
     }
 
     fn most(kind: usize) -> usize {
-        // What a kind has in common lies in one place then, under its lock.
+        // With that locking design, all slots of a kind are in one list under its lock.
         if has_whole_kinds() {
             return 0;
         }
@@ -144,7 +144,7 @@ impl VpPool {
         Class::from_index(kind / 2).map_or(0, |class| most.min(LOCAL_MAX_BYTES / class.slot_size()))
     }
 
-    /// A microprocess in its FREE phase.
+    /// Takes a microprocess in its FREE phase.
     #[inline]
     pub(crate) fn take(&self, kind: SlotKind) -> io::Result<&'static Mp> {
         let i = kind.index();
@@ -152,14 +152,14 @@ impl VpPool {
         if mp.is_null() {
             return self.refill(kind);
         }
-        // SAFETY: lists hold records, which live for ever.
+        // SAFETY: lists contain records, which live for ever.
         let mp = unsafe { &*mp };
         self.head[i].set(mp.next_free.get());
         self.len[i].set(self.len[i].get() - 1);
         Ok(mp)
     }
 
-    /// Gives a microprocess in its FREE phase back.
+    /// Returns a microprocess in its FREE phase.
     #[inline]
     pub(crate) fn give(&self, mp: &'static Mp) {
         let i = SlotKind::of(mp).index();
@@ -193,7 +193,7 @@ impl VpPool {
         let mut free = lock(&FREE[i]);
         while self.len[i].get() > keep {
             let mp = self.head[i].get();
-            // SAFETY: as in `take`; the list holds `len` records.
+            // SAFETY: as in `take`; the list contains `len` records.
             let mp = unsafe { &*mp };
             self.head[i].set(mp.next_free.get());
             self.len[i].set(self.len[i].get() - 1);
@@ -201,7 +201,7 @@ impl VpPool {
         }
     }
 
-    /// Everything back to the process's pool: the runtime ends.
+    /// Returns all slots to the process's pool, because the runtime ends.
     pub(crate) fn clear(&self) {
         for i in 0..KINDS {
             if self.len[i].get() > 0 {
@@ -210,11 +210,10 @@ impl VpPool {
         }
     }
 
-    /// Off the critical path: an idle VP sees to it that one batch of the default kind is at hand.
-    /// Failure is no error here.
+    /// Refills the list of the default kind with a batch if it is empty. Called by an idle VP, off
+    /// the critical path. Ignores failures.
     pub(crate) fn top_up(&self, kind: SlotKind) {
-        // Where microprocesses are kernel threads no block can be built, and each attempt would
-        // cost a batch of slots.
+        // In 1:1 mode no block can be built, and each attempt would waste a batch of slots.
         if self.len[kind.index()].get() == 0
             && tls::get().kind() != tls::Kind::Kernel
             && let Ok(mp) = self.refill(kind)
@@ -224,7 +223,7 @@ impl VpPool {
     }
 }
 
-/// A kernel thread that outlives its runtime keeps the VPs until then.
+/// A kernel thread that outlives its runtime keeps the VPs, and so these lists, until it ends.
 impl Drop for VpPool {
     fn drop(&mut self) {
         self.clear();
@@ -235,7 +234,7 @@ fn take_batch(kind: SlotKind) -> Vec<&'static Mp> {
     lock(&FREE[kind.index()]).take(BATCH)
 }
 
-/// One for a caller that is on no VP.
+/// Takes a microprocess for a caller without a VP.
 pub(crate) fn take_outside(kind: SlotKind) -> io::Result<&'static Mp> {
     if let Some(mp) = lock(&FREE[kind.index()]).take(1).pop() {
         return Ok(mp);
@@ -244,12 +243,12 @@ pub(crate) fn take_outside(kind: SlotKind) -> io::Result<&'static Mp> {
     batch.pop().ok_or_else(|| io::ErrorKind::OutOfMemory.into())
 }
 
-/// Gives back from a kernel thread that is on no VP.
+/// Returns a microprocess from a caller without a VP.
 pub(crate) fn give_outside(mp: &'static Mp) {
     lock(&FREE[SlotKind::of(mp).index()]).list.push(mp);
 }
 
-/// New slots with their blocks: up to `n`, at least one.
+/// Makes up to `n` new slots with their blocks; at least one.
 fn make(kind: SlotKind, n: usize) -> io::Result<Vec<&'static Mp>> {
     let n = reserve(kind, n)?;
     let mut ends = [std::ptr::null_mut(); BATCH];
@@ -267,12 +266,12 @@ fn make(kind: SlotKind, n: usize) -> io::Result<Vec<&'static Mp>> {
         let (lo, hi) = ends_of(kind.class, end);
         let (mut top, mut fs) = (hi, 0);
         if !kind.lean {
-            // SAFETY: the slot's memory is fresh, zeroed and ours.
+            // SAFETY: the slot's memory is new, zeroed and exclusively owned.
             match unsafe { tls::get().build(lo, hi) } {
                 // SAFETY: just built.
                 Ok(block) => (top, fs) = (unsafe { tls::get().stack_top(block) }, block as usize),
-                // The slot stays unused: building fails when the heap is exhausted, which is rare
-                // and final for most programs.
+                // The slot stays unused. Building a block fails only when the heap is exhausted,
+                // which is rare and fatal for most programs.
                 Err(e) => {
                     failure = Some(e);
                     continue;
@@ -286,7 +285,7 @@ fn make(kind: SlotKind, n: usize) -> io::Result<Vec<&'static Mp>> {
             ));
             continue;
         };
-        // SAFETY: a fresh slot of this class, with the block above `top`.
+        // SAFETY: a new slot of this class, with the block above `top`.
         let mp = unsafe { Mp::create(end, kind.class, top, fs, serial) };
         identity::made(mp, serial);
         made.push(mp);
@@ -327,7 +326,7 @@ fn unreserve(kind: SlotKind, n: usize) {
     STACK_BYTES.fetch_sub(n as u64 * kind.class.slot_size() as u64, Ordering::Relaxed);
 }
 
-/// Lowest address and end of what stack, record and block have together.
+/// Returns the lowest address and the end of the memory that stack, record and block share.
 pub(crate) fn bounds(mp: &Mp) -> (*mut u8, *mut u8) {
     ends_of(mp.class.get(), mp.slot_end())
 }
@@ -339,16 +338,16 @@ fn ends_of(class: Class, slot_end: *mut u8) -> (*mut u8, *mut u8) {
     )
 }
 
-/// Tells AddressSanitizer that the stack is empty. A microprocess never returns from its last
-/// frames, so that their borders stay marked for the next one on the same slot. `scripts/sanitize`
-/// sets the cfg.
+/// Marks the stack as empty for AddressSanitizer. A microprocess never returns from its last
+/// frames, so their red zones would stay marked for the next one on the same slot.
+/// `scripts/sanitize` sets the cfg.
 #[cfg(kumihimo_asan)]
 pub(crate) fn forget_frames(mp: &Mp) {
     unsafe extern "C" {
         fn __asan_unpoison_memory_region(from: *const u8, bytes: usize);
     }
     let (low, top) = (bounds(mp).0, mp.stack_top());
-    // SAFETY: changes the sanitizer's marks only, of a stack on which nothing runs.
+    // SAFETY: changes only the sanitizer's shadow memory, for a stack on which nothing runs.
     unsafe { __asan_unpoison_memory_region(low, top.addr() - low.addr()) };
 }
 
@@ -356,36 +355,36 @@ fn append(made: &[&'static Mp]) {
     let mut newest = lock(&ALL);
     for &mp in made {
         let link = newest.map_or(&OLDEST, |mp| &mp.newer);
-        // Release: a reader that follows the link finds the record written.
+        // Release: a reader that follows the link reads an initialised record.
         link.store(std::ptr::from_ref(mp).cast_mut(), Ordering::Release);
         *newest = Some(mp);
     }
 }
 
-/// Visits every record ever made, oldest first. Takes no lock: records are made meanwhile, and
-/// never go.
+/// Visits every record ever made, oldest first. Takes no lock: records may be added meanwhile, and
+/// are never removed.
 pub(crate) fn for_each(mut f: impl FnMut(&'static Mp)) {
     let mut link = &OLDEST;
-    // SAFETY: null or a record that `append` put there, which lives for ever.
+    // SAFETY: null or a record that `append` stored there, which lives for ever.
     while let Some(mp) = unsafe { link.load(Ordering::Acquire).as_ref() } {
         f(mp);
         link = &mp.newer;
     }
 }
 
-/// How many slots exist, and their address space in bytes.
+/// Returns the number of slots, and their address space in bytes.
 pub(crate) fn totals() -> (usize, u64) {
     (SLOTS.load(Ordering::Relaxed), STACK_BYTES.load(Ordering::Relaxed))
 }
 
-/// Gives the stacks' memory of all pooled slots back to the kernel; returns how many. Blocks and
-/// records stay.
+/// Returns the stack memory of all pooled slots to the kernel, and returns the number of slots.
+/// Blocks and records stay.
 pub(crate) fn trim() -> usize {
     FREE.iter().map(|free| give_back(free, |free| free.take(usize::MAX))).sum()
 }
 
-/// Gives back the memory of slots that nobody has used since the last trim. Says whether there may
-/// be more to give at the next one.
+/// Returns the memory of slots that were not used since the last trim to the kernel. Returns
+/// whether the next trim may find more.
 pub(crate) fn trim_unused() -> bool {
     let mut more = false;
     for free in &FREE {
@@ -398,11 +397,12 @@ pub(crate) fn trim_unused() -> bool {
 }
 
 fn give_back(free: &Mutex<Free>, take: impl FnOnce(&mut Free) -> Vec<&'static Mp>) -> usize {
-    // Taken out meanwhile, so that the lock is not held over system calls.
+    // Taken out of the list, so that the lock is not held during system calls.
     let batch = take(&mut lock(free));
     for mp in &batch {
         let keep = mp.slot_end() as usize - mp.stack_top() as usize;
-        // SAFETY: pooled, so nothing on the stack is in use; block and record lie above `keep`.
+        // SAFETY: the slot is pooled, so nothing on its stack is in use; block and record are above
+        // the released range.
         unsafe { stack::release_memory(mp.slot_end() as usize, mp.class.get(), keep) };
     }
     let n = batch.len();

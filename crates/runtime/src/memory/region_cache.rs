@@ -1,5 +1,5 @@
-//! Free memory regions: each VP has a short list of each small size, cut from slabs that are never
-//! unmapped.
+//! Free memory regions. Each VP has a short list for each small size; regions are cut from slabs
+//! that are never unmapped.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -12,29 +12,29 @@ use crate::kernel_thread::no_events::lock;
 
 pub(crate) const PAGE: usize = 4096;
 
-/// Sizes that are cut from slabs: 1, 2, 4, 8 and 16 pages.
+/// Number of sizes that are cut from slabs: 1, 2, 4, 8 and 16 pages.
 pub(crate) const SIZES: usize = 5;
 
 pub(crate) const SLAB: usize = 2 << 20;
 
-/// What a VP keeps of each size.
+/// Maximum number of free regions of each size in a VP's list.
 pub(crate) const KEPT: usize = 64;
 
-/// Free regions that no VP keeps, by size.
+/// Free regions that are in no VP's list, by size.
 pub(crate) static FREE: [Mutex<Vec<Piece>>; SIZES] = [const { Mutex::new(Vec::new()) }; SIZES];
 
-/// Memory that nobody uses.
+/// A free piece of memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Piece(pub(crate) NonNull<u8>);
 
-// SAFETY: it is memory of a slab, and the owner of the piece has it alone.
+// SAFETY: memory of a slab that only the owner of the piece accesses.
 unsafe impl Send for Piece {}
 
 /// One VP's free regions. Owner only.
 #[derive(Debug, Default)]
 pub(crate) struct RegionCache {
     free: [RefCell<Vec<Piece>>; SIZES],
-    /// Not where the locking design has one list for all.
+    /// Whether the lists are bypassed, because the locking design has one list for all VPs.
     pub(crate) shared: Cell<bool>,
 }
 
@@ -47,7 +47,7 @@ impl RegionCache {
         self.free[size].borrow_mut().pop()
     }
 
-    /// What there is too much of comes back.
+    /// Returns a piece to the list. Returns the surplus, which the caller gives to the shared list.
     pub(crate) fn give(&self, size: usize, piece: Piece) -> Vec<Piece> {
         if self.shared.get() {
             return vec![piece];
@@ -57,7 +57,7 @@ impl RegionCache {
         if free.len() > KEPT { free.split_off(KEPT / 2) } else { Vec::new() }
     }
 
-    /// Everything back to the process: the runtime ends.
+    /// Returns all pieces to the process, because the runtime ends.
     pub(crate) fn clear(&self) {
         for (size, free) in self.free.iter().enumerate() {
             lock(&FREE[size]).append(&mut free.borrow_mut());
@@ -65,7 +65,7 @@ impl RegionCache {
     }
 }
 
-/// A kernel thread that outlives its runtime keeps the VPs until then.
+/// A kernel thread that outlives its runtime keeps the VPs, and so these lists, until it ends.
 impl Drop for RegionCache {
     fn drop(&mut self) {
         self.clear();
@@ -77,7 +77,7 @@ pub(crate) fn size_of(bytes: usize) -> Option<usize> {
     (size < SIZES).then_some(size)
 }
 
-/// Some of one size: from those that nobody keeps, or from a new slab.
+/// Takes up to `n` pieces of one size from the shared list, or from a new slab.
 #[cold]
 pub(crate) fn refill(size: usize, n: usize) -> io::Result<Vec<Piece>> {
     let mut free = lock(&FREE[size]);
@@ -106,7 +106,10 @@ pub(crate) fn map(bytes: usize) -> io::Result<NonNull<u8>> {
     };
     if at == libc::MAP_FAILED {
         let e = io::Error::last_os_error();
-        return Err(io::Error::new(e.kind(), format!("a memory region of {bytes} bytes: {e}")));
+        return Err(io::Error::new(
+            e.kind(),
+            format!("cannot map a memory region of {bytes} bytes: {e}"),
+        ));
     }
     Ok(NonNull::new(at.cast()).expect("mmap gives no null"))
 }

@@ -1,14 +1,14 @@
 //! Stack trimming: an idle VP returns unused stack memory to the kernel. That is the memory of
-//! pooled slots, and the memory below the stacks of long waits for a descriptor: of an idle
-//! connection that once needed much stack, only the part in use stays.
+//! pooled slots, and the unused part of the stacks of microprocesses in long waits for a
+//! descriptor. An idle connection that once needed much stack keeps only the part in use.
 //!
 //! A stack is private to its microprocess: a waiting one can be woken at any moment, so no other
 //! thread may take memory from below it. A VP that is about to sleep scans part of the records,
 //! once a second. It wakes each microprocess that is still in the wait of the previous scan;
 //! [`Source::wait`](crate::wait::readiness::Source::wait), which may return spuriously anyway, then
 //! gives the memory back and waits again. A bit in the word that describes the wait marks it as
-//! seen; the next wait overwrites the word, so busy connections pay nothing, neither a timer nor a
-//! store.
+//! visited. The next wait overwrites the word, so a busy connection needs neither a timer nor a
+//! further store.
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -17,40 +17,42 @@ use kumihimo_arch::stack;
 
 use crate::kernel_thread::gs_record;
 use crate::memory::pool;
+use crate::microprocess::protocol::state::Phase;
 use crate::microprocess::record::{Mp, Ref};
-use crate::microprocess::state::Phase;
 use crate::microprocess::wait_reason::Wait;
 
-/// How long a slot is unused, and how long a wait takes, at least.
+/// Minimum time for which a slot is unused, or a wait lasts, before its memory is returned.
 const EVERY: Duration = Duration::from_secs(1);
-/// Records looked at in one part of the round, most of them cold: some hundred microseconds.
+/// Number of records that one part of a round visits. Most of them are cold: some hundred
+/// microseconds.
 const PART: usize = 4096;
-/// Woken in one part, at most: each costs a switch and a system call.
+/// Maximum number of microprocesses that one part wakes. Each costs a switch and a system call.
 const WOKEN: usize = 512;
-/// The least that is left below the frame that gives memory back: what it calls, and a red zone.
+/// Minimum memory that is kept below the frame that releases memory: for the functions that it
+/// calls, and a red zone.
 const MARGIN: usize = 4096;
 
-/// What the VPs of an instance share.
+/// Trim state shared by the VPs of an instance.
 #[derive(Default)]
 pub(crate) struct StackTrim {
     /// When the next part is due, on the instance's clock.
     at: AtomicU64,
-    /// There was memory to give back that has not been.
+    /// Whether more memory could be given back than was.
     more: AtomicBool,
-    /// The record after which the round goes on; null: from the oldest.
+    /// The record after which the round continues; null: from the oldest.
     after: AtomicPtr<Mp>,
-    /// Waits for descriptors found so far in this round that keep their whole stacks.
+    /// Number of waits for descriptors that keep their whole stacks, as found so far in this round.
     whole: AtomicUsize,
 }
 
 impl StackTrim {
-    /// Before it sleeps: gives memory back, once a second. Says when to come again, if there may be
-    /// more. `wake` wakes a
-    /// microprocess on the calling VP. Owner only.
+    /// Returns memory to the kernel, at most once a second. Called by a VP that is about to sleep.
+    /// Returns when to call it again, if there may be more. `wake` wakes a microprocess on the
+    /// calling VP. Owner only.
     pub(crate) fn trim(&self, now: u64, wake: impl FnMut(Ref)) -> Option<Duration> {
         let at = self.at.load(Ordering::Relaxed);
         if now < at {
-            // Something ran since the last part, or it would not be here: that may wait by now.
+            // A microprocess has run since the last part, and may wait by now.
             return Some(Duration::from_nanos(at - now));
         }
         let next = now + EVERY.as_nanos() as u64;
@@ -61,19 +63,19 @@ impl StackTrim {
         self.more.load(Ordering::Relaxed).then_some(EVERY)
     }
 
-    /// One part of the round. Returns whether another part may find something. Called by the VP
-    /// that has moved `self.at`; two at once, if one takes a second for it, only make the
-    /// round uneven.
+    /// Performs one part of the round. Returns whether another part may find something. Called by
+    /// the VP that has moved `self.at`. If a part takes longer than a second, two may run at once,
+    /// which only makes the round uneven.
     fn trim_waiting(&self, mut wake: impl FnMut(Ref)) -> bool {
         let mut woken = 0;
         let mut last = self.after.load(Ordering::Relaxed);
         for _ in 0..PART {
             // SAFETY: null, or a record, which lives for ever.
             let link = unsafe { last.as_ref() }.map_or(&pool::OLDEST, |mp| &mp.newer);
-            // SAFETY: null or a record that `pool` put there; Acquire: written.
+            // SAFETY: null or a record that `pool` stored; Acquire: its contents are initialised.
             let Some(mp) = (unsafe { link.load(Ordering::Acquire).as_ref() }) else {
-                // The round is over. A microprocess that began to wait behind this point is found
-                // in the next round, which the next sleep of a VP begins.
+                // The round is over. A microprocess that began to wait before this point in the
+                // list is found in the next round, which the next sleep of a VP begins.
                 self.after.store(std::ptr::null_mut(), Ordering::Relaxed);
                 return self.whole.swap(0, Ordering::Relaxed) != 0;
             };
@@ -91,8 +93,7 @@ impl StackTrim {
                     break;
                 }
             } else {
-                // It may have been woken and wait again by now: then this wait counts as longer
-                // than it is.
+                // If it was woken and waits again by now, this wait counts as longer than it is.
                 let _ = mp.wait_kind.compare_exchange(
                     kind,
                     kind | Wait::LONG,
@@ -106,20 +107,20 @@ impl StackTrim {
     }
 }
 
-/// Whether the wait of the calling microprocess, which has just returned from it, was long.
+/// Whether the last wait of the calling microprocess, which has just returned from it, was long.
 pub(crate) fn is_due() -> bool {
     gs_record::current_mp().is_some_and(|mp| mp.wait_kind.load(Ordering::Relaxed) & Wait::LONG != 0)
 }
 
-/// Gives back the memory of the calling microprocess's stack below what is in use.
+/// Returns the unused memory below the calling microprocess's stack pointer to the kernel.
 #[cold]
 #[inline(never)]
 pub(crate) fn give_stack_back() {
     let Some(mp) = gs_record::current_mp() else { return };
     let here = 0u8;
     let used = mp.slot_end().addr() - (&raw const here).addr();
-    // SAFETY: a running microprocess keeps nothing below its stack pointer but the frames of the
-    // calls from here, for which `MARGIN` is left. A handler or an injected call that interrupts
-    // this one has left its frames before the system call begins.
+    // SAFETY: a running microprocess keeps nothing below its stack pointer except the frames of
+    // calls from here, for which `MARGIN` is kept. A handler or an injected call that interrupts
+    // this function has left its frames before the system call begins.
     unsafe { stack::release_memory(mp.slot_end().addr(), mp.class.get(), used + MARGIN) };
 }

@@ -1,22 +1,22 @@
-//! What is to be done with a microprocess once its stack is left.
+//! The action that completes a switch: what happens to a microprocess after its stack was left.
 
 use kumihimo_policy::Why;
 
-/// What the leaving microprocess wants done with itself.
+/// Pending action for the microprocess that was left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AfterSwitch {
-    /// Nothing: nobody left (an idle carrier), or it is taken care of.
+    /// No action: no microprocess was left (an idle carrier), or it was queued early.
     Nothing,
-    /// It is runnable: back into the queue.
+    /// Queue it: it is runnable.
     Requeue(Why),
-    /// It is runnable and goes before the others of its level (its child runs first).
+    /// Queue it in front of the others of its level: it is runnable, and its child runs first.
     RequeueFront,
-    /// It sleeps, unless a permit is there.
+    /// Park it, unless it has a permit.
     Park,
-    /// It has ended.
+    /// Finish it: it has ended.
     Finish,
-    /// It has ended, and its joiner, which it has woken, is to run next.
+    /// Finish it: it has ended, and its joiner, which it has woken, runs next.
     FinishToJoiner,
-    /// It is suspended.
+    /// Suspend it.
     Suspend,
 }

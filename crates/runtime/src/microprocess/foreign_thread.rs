@@ -1,8 +1,8 @@
-//! The parker of a kernel thread that runs no virtual processor; and the state of a 1:1 kernel
-//! thread ([`crate::api::one_to_one`]) that a microprocess has in its record: it can be cancelled,
-//! it may mask that, and its scope hands it a deadline.
+//! Foreign kernel threads, which run no VP: their parker, and the state of a 1:1 kernel thread
+//! ([`crate::api::one_to_one`]) that a microprocess keeps in its record.
 //!
-//! Deadline and mask are there on every kernel thread: they are the caller's own doing.
+//! A 1:1 kernel thread can be cancelled, can mask cancellation, and inherits a deadline from its
+//! scope. Deadline and mask exist on every kernel thread, because the thread sets them itself.
 
 use std::cell::Cell;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -11,20 +11,20 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fe
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use crate::microprocess::wake_flag::WakeFlag;
+use crate::microprocess::protocol::wake_flag::WakeFlag;
 use crate::process::futex;
 
 const EMPTY: u32 = 0;
 const PERMIT: u32 = 1;
 const PARKED: u32 = 2;
 
-/// The parker of a kernel thread that runs no virtual processor.
+/// The parker of a foreign kernel thread.
 #[derive(Debug)]
 pub(crate) struct ForeignThread {
     word: AtomicU32,
-    /// The user's park token, as a microprocess has one.
+    /// The user's park token, as in the record of a microprocess.
     pub(crate) token: AtomicU32,
-    /// By the wakers of the future that it drives.
+    /// Set by the wakers of the future that the thread drives.
     pub(crate) wake_flag: WakeFlag,
     pub(crate) id: u64,
     pub(crate) one_to_one: OneToOne,
@@ -32,7 +32,7 @@ pub(crate) struct ForeignThread {
 
 impl ForeignThread {
     fn new() -> ForeignThread {
-        // The top bit is never set in a microprocess's id.
+        // The top bit is never set in a microprocess's ID.
         static NEXT: AtomicU64 = AtomicU64::new(1 << 63);
         ForeignThread {
             word: AtomicU32::new(EMPTY),
@@ -55,7 +55,7 @@ impl ForeignThread {
         if bound.is_some_and(|b| Instant::now() >= b) {
             cancel_self();
         }
-        // Permit or timeout or spurious: whatever is there is consumed.
+        // A permit, a timeout or a spurious return: the word is reset in each case.
         self.word.swap(EMPTY, Ordering::Acquire);
     }
 
@@ -77,8 +77,8 @@ pub(crate) fn foreign() -> Arc<ForeignThread> {
             slot.set(Some(parker.clone()));
             parker
         })
-        // During the thread's TLS destruction a fresh one serves: nobody else can hold the old
-        // one's permit.
+        // During the destruction of the thread's locals, a new parker is used. No other thread can
+        // hold a permit of the old one then.
         .unwrap_or_else(|_| Arc::new(ForeignThread::new()))
 }
 
@@ -86,19 +86,20 @@ const NEITHER: u8 = 0;
 const RUNS: u8 = 1;
 const ENDED: u8 = 2;
 
-/// Of a kernel thread, for all to see.
+/// State of a 1:1 kernel thread that other threads access.
 #[derive(Debug)]
 pub(crate) struct OneToOne {
     life: AtomicU8,
     cancelled: AtomicBool,
-    /// eventfd that ends its waits in poll(2). Made at the first of them.
+    /// eventfd that ends the thread's waits in poll(2). Created at the first such wait.
     call: OnceLock<Option<OwnedFd>>,
 }
 
-/// Its own half. Without destructors: destructors of other thread-locals come here.
+/// State that only the thread itself accesses. It has no destructor, because destructors of other
+/// thread-locals use it.
 struct Own {
     who: Cell<Option<NonNull<ForeignThread>>>,
-    /// When the scope that it is a child of cancels it.
+    /// Deadline at which the scope of this thread cancels it.
     scope_deadline: Cell<Option<Instant>>,
     masked: Cell<u32>,
     deadline: Cell<Option<Instant>>,
@@ -119,23 +120,26 @@ impl OneToOne {
         }
     }
 
-    /// True also for a kernel thread that is not 1:1: the runtime cannot know.
+    /// Whether the thread has not ended. True also for a kernel thread that is not 1:1, of which
+    /// the runtime does not learn the end.
     pub(crate) fn is_alive(&self) -> bool {
         self.life.load(Ordering::Acquire) != ENDED
     }
 
-    /// False if it is not 1:1, or has ended. The caller wakes it afterwards.
+    /// Requests the cancellation. Returns false if the thread is not 1:1, or has ended. The caller
+    /// wakes it afterwards.
     pub(crate) fn cancel(&self) -> bool {
         if self.life.load(Ordering::Acquire) != RUNS {
             return false;
         }
         self.cancelled.store(true, Ordering::Relaxed);
-        // With the one in `cancel_descriptor`: either we see its eventfd, or it sees our request.
+        // Pairs with the fence in `cancel_descriptor`: either this thread observes the eventfd, or
+        // the cancelled thread observes the request.
         fence(Ordering::SeqCst);
         if let Some(Some(call)) = self.call.get() {
             let one = 1u64;
-            // SAFETY: 8 live bytes. It is never read, so that it stays readable; more than 2^64 - 2
-            // requests do not come.
+            // SAFETY: 8 live bytes. The eventfd is never read, so it stays readable. The counter
+            // cannot reach 2^64 - 2.
             unsafe { libc::write(call.as_raw_fd(), (&raw const one).cast(), 8) };
         }
         true
@@ -155,7 +159,7 @@ pub(crate) fn run_one_to_one<R>(
         own.deadline.set(deadline);
     });
     let value = f();
-    // What comes now, thread-local destructors, is not cut short.
+    // The thread-local destructors that run after this are not cancelled.
     OWN.with(|own| {
         own.who.set(None);
         own.scope_deadline.set(None);
@@ -164,19 +168,20 @@ pub(crate) fn run_one_to_one<R>(
     value
 }
 
-/// Called before another thread can see the record.
+/// Marks the thread as running. Called before another thread can access the record.
 pub(crate) fn begin_one_to_one(who: &ForeignThread) {
     who.one_to_one.life.store(RUNS, Ordering::Release);
 }
 
-/// In the child of a fork, which is a plain kernel thread. True: it was 1:1.
+/// Forgets the 1:1 state in the child of a fork, which is a plain kernel thread. Returns whether
+/// the thread was 1:1.
 pub(crate) fn forget() -> bool {
     OWN.with(|own| own.who.take()).is_some()
 }
 
 fn with_own<R>(f: impl FnOnce(&Own, &OneToOne) -> R) -> Option<R> {
     OWN.with(|own| {
-        // SAFETY: set by `run_one_to_one` only, whose caller holds it meanwhile.
+        // SAFETY: set by `run_one_to_one` only, whose caller holds the record meanwhile.
         own.who.get().map(|who| f(own, unsafe { &who.as_ref().one_to_one }))
     })
 }
@@ -190,13 +195,13 @@ pub(crate) fn is_cancelled() -> bool {
     with_own(|_, shared| shared.cancelled.load(Ordering::Relaxed)).unwrap_or(false)
 }
 
-/// Cancelled and not masked.
+/// Whether cancellation is requested and not masked.
 pub(crate) fn due() -> bool {
     with_own(|own, shared| own.masked.get() == 0 && shared.cancelled.load(Ordering::Relaxed))
         .unwrap_or(false)
 }
 
-/// Its scope's deadline has passed.
+/// Cancels the calling thread, because its scope's deadline has passed.
 pub(crate) fn cancel_self() {
     with_own(|_, shared| shared.cancelled.store(true, Ordering::Relaxed));
 }
@@ -209,7 +214,7 @@ pub(crate) fn unmask() {
     OWN.with(|own| own.masked.set(own.masked.get() - 1));
 }
 
-/// What the innermost scope hands down to the calling kernel thread.
+/// Returns the deadline that the calling kernel thread inherits from its innermost scope.
 pub(crate) fn deadline() -> Option<Instant> {
     OWN.with(|own| own.deadline.get())
 }
@@ -218,21 +223,21 @@ pub(crate) fn set_deadline(deadline: Option<Instant>) {
     OWN.with(|own| own.deadline.set(deadline));
 }
 
-/// When the scope that it is a child of cancels it; none if it is cancelled already.
+/// Returns the deadline at which the thread's scope cancels it; `None` if it is cancelled already.
 pub(crate) fn scope_deadline() -> Option<Instant> {
     with_own(|own, shared| {
         own.scope_deadline.get().filter(|_| !shared.cancelled.load(Ordering::Relaxed))
     })?
 }
 
-/// What becomes readable when the calling kernel thread is cancelled; none if it cannot be, is
-/// already, or there is no descriptor left.
+/// Returns a descriptor that becomes readable when the calling kernel thread is cancelled. Returns
+/// `None` if it cannot be cancelled, is cancelled already, or no descriptor is available.
 pub(crate) fn cancel_descriptor() -> Option<RawFd> {
     with_own(|_, shared| {
         let call = shared.call.get_or_init(|| {
             // SAFETY: no pointers.
             let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-            // SAFETY: a fresh descriptor that nobody else owns.
+            // SAFETY: a new descriptor without another owner.
             (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) })
         });
         fence(Ordering::SeqCst);

@@ -1,8 +1,9 @@
-//! Identities of the microprocesses of this process: the origin of their ids.
+//! Allocation of microprocess IDs, and lookup by ID.
 //!
-//! An address space has a number before its first microprocess begins ([`begin`]); ids are made of
-//! that, of the kind and of the serial in the state word ([`crate::microprocess::state`]). Without
-//! a number they are good within the process only, which is no reason not to run.
+//! An address space gets a number before its first microprocess begins ([`begin`]). An ID consists
+//! of that number, the kind and the serial in the state word
+//! ([`crate::microprocess::protocol::state`]). Without a number, IDs are valid within the process
+//! only, and the runtime works nevertheless.
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -15,16 +16,17 @@ use crate::microprocess::id_prefix::PREFIX;
 use crate::microprocess::record::Mp;
 
 static SERIALS: Serials = Serials::new();
-/// Whose a slot is, or was last.
+/// For each slot of serials, the record that has it, or had it last.
 static RECORDS: Chunks<AtomicPtr<Mp>> = Chunks::new();
 
-/// Before the first microprocess begins.
+/// Sets the prefix of the IDs. Called before the first microprocess begins.
 pub(crate) fn begin(table: &Table) {
     let prefix = table.id(Kind::MICROPROCESS, Serial::from_bits(0));
     PREFIX.store(prefix.bits().get(), Ordering::Relaxed);
 }
 
-/// For a record that is about to be made, and is then [`made`]. `None`: there are no more.
+/// Allocates the first serial of a new record, which is then [`made`]. `None` if all serials are
+/// used up.
 pub(crate) fn first() -> Option<Serial> {
     SERIALS.first(table().generations())
 }
@@ -34,15 +36,15 @@ fn forget(table: &Table, kind: Kind, ended: Serial) {
     table.ended(table.id(kind, ended));
 }
 
-/// The record is there, with that serial.
+/// Registers the record `mp` under its serial.
 #[cold]
 pub(crate) fn made(mp: &'static Mp, serial: Serial) {
-    // Release: a reader that finds the record finds it written.
+    // Release: a reader that finds the record reads its initialised contents.
     RECORDS.make(serial.slot()).store(std::ptr::from_ref(mp).cast_mut(), Ordering::Release);
 }
 
-/// The microprocess of that id, living or with its outcome waiting; `None` if that has gone, or
-/// never was here. Takes no lock.
+/// Returns the microprocess with that ID. It lives, or its outcome was not taken yet. `None` if its
+/// record was released, or if it never existed here. Takes no lock.
 pub(crate) fn find(id: u64) -> Option<&'static Mp> {
     let serial = Serial::from_bits(id);
     let record = RECORDS.get(serial.slot())?.load(Ordering::Acquire);
@@ -50,7 +52,8 @@ pub(crate) fn find(id: u64) -> Option<&'static Mp> {
     unsafe { record.as_ref() }.filter(|mp| mp.id() == id)
 }
 
-/// The life of `mp` has ended, and so have its names. True: the record has a next one. Masked.
+/// Ends the current life of `mp` and the names that refer to it. Returns whether the record can be
+/// reused. Masked.
 #[inline]
 pub(crate) fn close(table: &Table, mp: &'static Mp) -> bool {
     let ended = Serial::from_bits(mp.state.generation());

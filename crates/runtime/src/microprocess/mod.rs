@@ -1,9 +1,8 @@
-//! Microprocesses as records: the state word, the record, ids, and the words through which wakers
-//! reach a microprocess.
+//! Microprocesses as records: the record, its ID, references to it, and the waiters through which
+//! wakers reach it.
 //!
-//! A waker changes the state word; the thread that moves it to LIVE queues the record in the rooms
-//! above. Protocols on one word have loom models in `tests/loom.rs`.
-//! May use `process` and `loom`.
+//! A waker changes the state word ([`protocol::state`]). The thread that moves the state to LIVE
+//! queues the record in a higher room. May use `process` and `loom`.
 
 #[cfg(not(loom))]
 pub(crate) mod after_switch;
@@ -15,14 +14,12 @@ pub(crate) mod id_prefix;
 pub(crate) mod identity;
 #[cfg(not(loom))]
 pub(crate) mod prefetch;
+pub(crate) mod protocol;
 #[cfg(not(loom))]
 pub(crate) mod record;
-pub(crate) mod state;
-pub(crate) mod sticky_parker;
 #[cfg(not(loom))]
 pub(crate) mod sticky_state;
 #[cfg(not(loom))]
 pub(crate) mod wait_reason;
 #[cfg(not(loom))]
 pub(crate) mod waiter;
-pub(crate) mod wake_flag;

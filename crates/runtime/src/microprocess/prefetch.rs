@@ -1,21 +1,21 @@
-//! Prefetching of what a switch is about to touch.
+//! Prefetching of the memory that a switch is about to access.
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::microprocess::record::Mp;
 
-/// Asks the processor for a line of memory, and does not wait for it. Any address will do.
+/// Prefetches a cache line without waiting for it. Any address is allowed.
 #[inline(always)]
 pub(crate) fn prefetch(line: *const u8) {
     kumihimo_arch::cpu::prefetch(line);
 }
 
-/// Asks for the lines that a microprocess will touch first when it runs on.
+/// Prefetches the cache lines that a microprocess accesses first when it is resumed.
 #[inline]
 pub(crate) fn prefetch_stack(mp: &'static Mp) {
-    // SAFETY: records live for ever. It waits or is about to, so its context is written, if at all,
-    // by the switch of another VP at this moment: one word, which is only taken for an address to
-    // ask for.
+    // SAFETY: records live for ever. The microprocess waits or is about to, so at most the switch
+    // of another VP writes the context at this moment. It is one word, which is only used as an
+    // address to prefetch.
     let stack =
         unsafe { AtomicPtr::from_ptr(mp.context.get().cast::<*mut u8>()) }.load(Ordering::Relaxed);
     for line in 0..5 {

@@ -1,4 +1,4 @@
-//! The record of a microprocess, and references to it that notice when it is gone.
+//! The record of a microprocess, and references that detect when the microprocess has ended.
 
 use std::cell::{Cell, UnsafeCell};
 use std::ptr::NonNull;
@@ -16,91 +16,93 @@ use kumihimo_resource::id::{Printed, Serial};
 use kumihimo_resource::locking::Claim;
 
 use crate::microprocess::id_prefix;
-use crate::microprocess::state::{Phase, State, Wake};
+use crate::microprocess::protocol::state::{Phase, State, Wake};
+use crate::microprocess::protocol::wake_flag::WakeFlag;
 use crate::microprocess::sticky_state::Sticky;
 use crate::microprocess::wait_reason::Wait;
-use crate::microprocess::wake_flag::WakeFlag;
 
 const NO_INHERITANCE: u8 = 0xff;
 
-/// A microprocess: what the runtime knows of it.
+/// The record of a microprocess.
 ///
-/// Lies in its stack slot, between stack and TLS block, so that what a switch touches is close
-/// together. It is never unmapped: a [`Ref`] to a former life may be looked at (its generation
-/// tells) and can never fault. Cells belong to the holder of the microprocess: its carrier while it
-/// runs, the owner of the queue it is in, the waker that moved it out of PARKED.
+/// It is in the microprocess's stack slot, between stack and TLS block, so that the memory that a
+/// switch accesses is close together. It is never unmapped. A [`Ref`] to a former life can
+/// therefore be dereferenced without a fault, and its generation reveals that it is stale.
+///
+/// Only the holder of the microprocess accesses its cells: its carrier while it runs, the owner of
+/// the queue while it is queued, or the waker that moved it out of PARKED.
 #[repr(C, align(64))]
 pub(crate) struct Mp {
     pub(crate) context: UnsafeCell<Context>,
-    /// FS base; 0 for a lean one, which runs on the kernel thread's.
+    /// FS base; 0 for a lean microprocess, which uses that of its kernel thread.
     pub(crate) fs: Cell<usize>,
     pub(crate) state: State,
     pub(crate) links: Links<Mp>,
-    // The second line: what a placement and a wait touch.
-    /// Own priority, 0..=63.
+    // The second cache line: fields that a placement and a wait access.
+    /// The microprocess's own priority, 0..=63.
     pub(crate) priority: AtomicU8,
     pub(crate) inherited: AtomicU8,
-    /// Level of the last placement.
+    /// Priority level of the last placement.
     pub(crate) level: Cell<u8>,
-    /// On its way from one VP's queue to another's, with its place.
+    /// Whether it is being handed over from one VP's queue to another's, with its place.
     pub(crate) handed: Cell<bool>,
     pub(crate) wait_kind: AtomicU8,
-    /// VP that it last ran on.
+    /// VP on which it last ran.
     pub(crate) home: AtomicU16,
     pub(crate) wait_object: AtomicUsize,
-    /// How many [`crate::wait::cancel::masked`] it is inside of.
+    /// Nesting depth of [`crate::wait::cancel::masked`].
     pub(crate) cancel_masked: Cell<u32>,
     /// The user's park token: see [`crate::api::thread::park`].
     pub(crate) token: AtomicU32,
-    /// The timer that may wake it; entries with another number are stale.
+    /// Number of the current timer. Timer entries with another number are stale.
     pub(crate) timer: AtomicU32,
     pub(crate) class: Cell<Class>,
     pub(crate) slot_end: Cell<*mut u8>,
     /// See [`crate::lifecycle::join`].
     pub(crate) join: AtomicUsize,
-    /// It dropped its outcome itself, since nobody will take it.
+    /// Whether it dropped its outcome itself, because no handle will take it.
     pub(crate) outcome_dropped: Cell<bool>,
     pub(crate) panicked: Cell<bool>,
-    /// Its scope has a deadline.
+    /// Whether its scope has a deadline.
     pub(crate) bounded: Cell<bool>,
     /// The scope that waits for its end.
     pub(crate) scope: Cell<Option<NonNull<ScopeHead>>>,
     /// When its timer is due, on the instance's clock. For reports.
     pub(crate) timer_at: AtomicU64,
-    /// In a pool: the next one there.
+    /// The next record in a pool, while this one is in a pool.
     pub(crate) next_free: Cell<*const Mp>,
     pub(crate) name: UnsafeCell<Option<Arc<str>>>,
-    /// The name again, cut to fit, for readers that may hold no lock (the overflow handler) or no
-    /// reference (reports).
+    /// Copy of the name, truncated to fit, for readers that may not take a lock (the overflow
+    /// handler) or hold no reference (reports).
     pub(crate) label_len: AtomicU8,
     pub(crate) label: [AtomicU8; 47],
-    /// Where its context is [`Context::NULL`]: the kernel thread on which it waits for its turn.
-    /// An address for debuggers: the thread may have ended.
+    /// The kernel thread on which it waits for its turn, where `context` is [`Context::NULL`]. Only
+    /// for debuggers, since the thread may have ended.
     pub(crate) waits_on: Cell<*const ()>,
-    /// Its queue entry there.
+    /// Ticket of its queue entry on that thread.
     pub(crate) ticket: Cell<Ticket>,
-    /// Calls of dlopen and dlclose that it is in. By the running one.
+    /// Number of dlopen and dlclose calls in progress. Accessed by the running microprocess.
     pub(crate) linking: Cell<i32>,
-    /// By the wakers of the future that it drives.
+    /// Set by the wakers of the future that the microprocess drives.
     pub(crate) wake_flag: WakeFlag,
     pub(crate) sticky: Sticky,
-    /// Deadline that the innermost scope hands down.
+    /// Deadline that it inherits from the innermost scope.
     pub(crate) deadline: Cell<Option<Instant>>,
-    /// For policies that look at the clock: see [`crate::priority::placement`].
+    /// Accounting for policies that are not static: see [`crate::priority::placement`].
     pub(crate) account: Cell<Account>,
-    /// The lock of this resource, for those designs that have one each.
+    /// Lock of this resource, for the lock designs with one lock per resource.
     pub(crate) claim: Claim,
-    /// The record that was made after this one: see [`crate::memory::pool::for_each`].
+    /// The record that was created after this one: see [`crate::memory::pool::for_each`].
     pub(crate) newer: AtomicPtr<Mp>,
 }
 
-/// The part of a scope that the records of its children lead to: the first field of the scope's
+/// The part of a scope to which the records of its children refer: the first field of the scope's
 /// data.
 pub(crate) struct ScopeHead {
     pub(crate) deadline: Option<Instant>,
 }
 
-/// What a policy that is not static is told.
+/// Accounting data that a non-static policy gets.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Account {
     pub(crate) ran_ns: u64,
@@ -109,31 +111,31 @@ pub(crate) struct Account {
 }
 
 const _: () = assert!(size_of::<Mp>() <= stack::RECORD);
-// A park asks for both.
+// A park accesses both, so they share a cache line.
 const _: () =
     assert!(std::mem::offset_of!(Mp, bounded) / 64 == std::mem::offset_of!(Mp, wait_kind) / 64);
 
-/// Slots are whole pages apart, so without this all records, block headers and stack tops would
-/// fall into the same few sets of the processor's caches and hardly a dozen of them would fit: the
-/// top of each slot is shifted by some lines.
+/// Returns the number of bytes by which the top of a slot is shifted (cache colouring). Slots are
+/// whole pages apart. Unshifted, all records, block headers and stack tops would fall into the same
+/// few cache sets, which hold hardly a dozen of them.
 fn colour(slot_end: usize, class: Class) -> usize {
     let hash = (slot_end >> 12).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     hash % (colour_max(class.slot_size()) / 64 + 1) * 64
 }
 
-/// What [`colour`] takes from a slot at most, by its size. In small slots, where memory counts, a
-/// page of shift would cost a page.
+/// Returns the largest shift of [`colour`] for a slot of that size. Small slots get less than a
+/// page of shift, because a page of shift would cost a page of memory.
 pub(crate) const fn colour_max(slot_size: usize) -> usize {
     if slot_size < 128 << 10 { 15 * 64 } else { 63 * 64 }
 }
 
-/// Where in the slot block and record may begin, going downwards.
+/// Returns the address in the slot below which TLS block and record are placed.
 pub(crate) fn coloured_end(slot_end: *mut u8, class: Class) -> *mut u8 {
     slot_end.wrapping_sub(colour(slot_end as usize, class))
 }
 
-// SAFETY: `links` is a field that nobody else touches; records are never moved; holders are as the
-// queue asks (see `Mp`).
+// SAFETY: only the queue accesses `links`; records are never moved; the holder rule (see `Mp`) is
+// the one that the queue requires.
 unsafe impl Node for Mp {
     #[inline]
     fn links(&self) -> &Links<Mp> {
@@ -141,18 +143,18 @@ unsafe impl Node for Mp {
     }
 }
 
-// SAFETY: the cells follow the holder rule in the type's documentation; hand-overs go through
+// SAFETY: the cells follow the holder rule in the type's documentation. Hand-overs go through
 // `State` or a queue, which order them.
 unsafe impl Sync for Mp {}
 
 impl Mp {
     /// Whether it has no context to switch to, because its kernel thread waits for a VP in a signal
-    /// handler or went on without one. For the holder of its queue entry.
+    /// handler or continued without one. Called by the holder of its queue entry.
     #[inline(always)]
     pub(crate) fn waits_elsewhere(&self) -> bool {
-        // SAFETY: it lives for ever, and a context is one word.
+        // SAFETY: the record lives for ever, and a context is one word.
         let context = unsafe { AtomicPtr::from_ptr(self.context.get().cast::<*mut u8>()) };
-        // Acquire: pairs with the store in `leaves_its_thread`, and orders the contents of its
+        // Acquire: pairs with the store in `leaves_its_thread`, and orders the contents of the
         // stack.
         context.load(Ordering::Acquire).is_null()
     }
@@ -173,8 +175,8 @@ impl Mp {
     /// Writes the record of a fresh slot below `top`.
     ///
     /// # Safety
-    /// `slot_end` is the end of a slot of `class` that nobody uses yet, `top` a 64-aligned address
-    /// in it with nothing below.
+    /// `slot_end` is the end of an unused slot of `class`; `top` is a 64-aligned address in it with
+    /// nothing below.
     pub(crate) unsafe fn create(
         slot_end: *mut u8,
         class: Class,
@@ -219,8 +221,8 @@ impl Mp {
             claim: Claim::new(),
             newer: AtomicPtr::new(std::ptr::null_mut()),
         };
-        // SAFETY: within the fresh slot, 64-aligned, and live for ever: neither a record nor what
-        // lies above it is ever given back.
+        // SAFETY: within the new slot, 64-aligned, and live for ever: neither a record nor the
+        // memory above it is ever unmapped.
         unsafe {
             let place = top.sub(size_of::<Mp>()).cast::<Mp>();
             place.write(mp);
@@ -228,12 +230,12 @@ impl Mp {
         }
     }
 
-    /// End of its slot.
+    /// Returns the end of its slot.
     pub(crate) fn slot_end(&self) -> *mut u8 {
         self.slot_end.get()
     }
 
-    /// First address of the usable stack, 64-aligned, growing down.
+    /// Returns the top of the usable stack, 64-aligned; the stack grows down from it.
     #[inline]
     pub(crate) fn stack_top(&self) -> *mut u8 {
         std::ptr::from_ref(self).cast::<u8>().cast_mut()
@@ -244,14 +246,14 @@ impl Mp {
         Ref { mp: self, generation: self.state.generation() }
     }
 
-    /// As [`kumihimo_resource::id::Id`]. The top bit is clear: ids with it are those of kernel
-    /// threads.
+    /// Returns the ID, as a [`kumihimo_resource::id::Id`]. The top bit is clear; IDs with the top
+    /// bit set belong to kernel threads.
     #[inline]
     pub(crate) fn id(&self) -> u64 {
         id_prefix::id(self.state.generation())
     }
 
-    /// The larger of its own and the inherited priority.
+    /// Returns the effective priority: the maximum of its own and the inherited priority.
     #[inline]
     pub(crate) fn effective(&self) -> u8 {
         let own = self.priority.load(Ordering::Relaxed);
@@ -267,17 +269,17 @@ impl Mp {
         self.inherited.store(p.unwrap_or(NO_INHERITANCE), Ordering::Relaxed);
     }
 
-    /// When the scope that it is a child of cancels it. The caller only.
+    /// Returns the deadline at which its scope cancels it. Called by the microprocess itself.
     #[inline]
     pub(crate) fn scope_deadline(&self) -> Option<Instant> {
-        // SAFETY: the scope waits for its child, which is alive: it asks.
+        // SAFETY: the scope waits for its child, which calls this and so is alive.
         self.scope
             .get()
             .filter(|_| self.bounded.get())
             .and_then(|scope| unsafe { scope.as_ref() }.deadline)
     }
 
-    /// What it waits for, as of its last wait.
+    /// Returns the object of its current or last wait.
     pub(crate) fn waits_for(&self) -> Option<Wait> {
         Wait::decode(
             self.wait_kind.load(Ordering::Relaxed),
@@ -285,7 +287,7 @@ impl Mp {
         )
     }
 
-    /// The label as text, for reports.
+    /// Returns the label as text, for reports.
     pub(crate) fn name_text(&self) -> String {
         let mut label = [0; 47];
         let n = self.label(&mut label);
@@ -301,7 +303,7 @@ impl Mp {
         self.label_len.store(n as u8, Ordering::Release);
     }
 
-    /// Copies the label into `out`; returns its length.
+    /// Copies the label into `out` and returns its length.
     pub(crate) fn label(&self, out: &mut [u8]) -> usize {
         let n = usize::from(self.label_len.load(Ordering::Acquire))
             .min(self.label.len())
@@ -313,7 +315,7 @@ impl Mp {
     }
 }
 
-/// A microprocess in one of its lives.
+/// A reference to one life of a microprocess record.
 #[derive(Clone, Copy)]
 pub(crate) struct Ref {
     pub(crate) mp: &'static Mp,
@@ -333,7 +335,7 @@ impl Ref {
     #[inline]
     pub(crate) fn wake(self) -> Wake {
         match self.mp.state.wake(self.generation) {
-            // It waits on its kernel thread, and goes on there.
+            // It waits on its kernel thread, and continues there.
             Wake::Queue if self.mp.sticky.parker.wake() => Wake::Permit,
             done => done,
         }

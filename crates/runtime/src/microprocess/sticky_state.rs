@@ -1,50 +1,51 @@
-//! What a record and an instance keep of sticky microprocesses (`upcall/sticky.rs`).
+//! State of sticky microprocesses in their records and in the instance (`upcall/sticky.rs`).
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
-use crate::microprocess::sticky_parker::StickyParker;
+use crate::microprocess::protocol::sticky_parker::StickyParker;
 
-/// A second block makes it sticky if it comes within so many nanoseconds of its own run time.
+/// A second block makes a microprocess sticky if it follows the first within this many nanoseconds
+/// of the microprocess's own run time.
 pub(crate) const WITHIN: u64 = 10_000_000;
 
-/// The weight of its blocks elsewhere when it becomes sticky, and the most that it has. Halved at
-/// each wait in the runtime; at 0 it goes back. A change costs about what five waits on the kernel
-/// thread cost more than on a VP.
+/// Initial and maximum weight of the blocks outside of the runtime. Each wait in the runtime halves
+/// the weight, and at 0 the microprocess returns to a VP. A change of state costs about as much as
+/// five waits on the kernel thread cost more than five waits on a VP.
 pub(crate) const WEIGHT: u8 = 16;
 
 /// Why a microprocess is sticky.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Reason {
-    /// It blocked twice within [`WITHIN`].
+    /// The microprocess blocked twice within [`WITHIN`].
     Often = 1,
-    /// No kernel thread was left that could have taken its VP over, or handed it one.
+    /// No kernel thread was left to take over its VP, or to hand it one.
     NoSpare = 2,
 }
 
 impl Reason {
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Reason::Often => "blocks often in calls that the runtime does not know",
+            Reason::Often => "blocks often in calls unknown to the runtime",
             Reason::NoSpare => "no kernel thread was left",
         }
     }
 }
 
-/// What is kept of a microprocess. Cells are its own.
+/// Stickiness of a microprocess. Only the microprocess accesses the cells.
 #[derive(Debug)]
 pub(crate) struct Sticky {
     pub(crate) parker: StickyParker,
-    /// [`Reason`]; 0: it is not. Anybody may read.
+    /// The [`Reason`], or 0 if the microprocess is not sticky. Any thread may read it.
     pub(crate) reason: AtomicU8,
     pub(crate) weight: Cell<u8>,
     pub(crate) yields: Cell<u8>,
-    /// It has blocked elsewhere since it was on a VP.
+    /// Whether it has blocked outside of the runtime since it was last on a VP.
     pub(crate) has_blocked: Cell<bool>,
-    /// CPU time of its kernel thread: at that block; while it is sticky, when it became so.
+    /// CPU time of its kernel thread at that block or, while sticky, at the time it became sticky.
     pub(crate) since: Cell<u64>,
-    /// Voluntary switches of its kernel thread as of the last look.
+    /// Voluntary context switches of its kernel thread at the last check.
     pub(crate) switches: Cell<u64>,
 }
 
@@ -61,12 +62,13 @@ impl Sticky {
         }
     }
 
-    /// Another life begins.
+    /// Resets the state for a new life of the record.
     pub(crate) fn begin(&self) {
         self.has_blocked.set(false);
     }
 
-    /// Why it is sticky, if it is. By anybody; out of date at once.
+    /// Returns why the microprocess is sticky, if it is. Callable from any thread; the result may
+    /// be out of date at once.
     pub(crate) fn reason(&self) -> Option<Reason> {
         match self.reason.load(Ordering::Relaxed) {
             1 => Some(Reason::Often),
@@ -75,9 +77,11 @@ impl Sticky {
         }
     }
 
-    /// It has blocked elsewhere. True: not for the first time lately.
+    /// Records a block outside of the runtime. Returns whether it follows another one within
+    /// [`WITHIN`].
     pub(crate) fn blocked_again(&self, now: u64) -> bool {
-        // On another kernel thread since, it is as if that was long ago.
+        // After a move to another kernel thread the difference wraps or is arbitrary, and normally
+        // exceeds the limit.
         if self.has_blocked.replace(true) && now.wrapping_sub(self.since.get()) <= WITHIN {
             return true;
         }
@@ -85,9 +89,9 @@ impl Sticky {
         false
     }
 
-    /// What it did since the last look: so many voluntary switches of its kernel thread, of which
-    /// the last wait in the runtime was one. Whether it blocks elsewhere still; and how often it
-    /// did.
+    /// Updates the weight from `now`, the voluntary context switches of the kernel thread. The last
+    /// wait in the runtime accounts for one of the switches since the last check. Returns whether
+    /// the microprocess still blocks outside of the runtime, and how often it did.
     pub(crate) fn weigh(&self, now: u64) -> (bool, u64) {
         let since = now.saturating_sub(self.switches.replace(now)).saturating_sub(1);
         let weight = (u64::from(self.weight.get() / 2) + since).min(u64::from(WEIGHT)) as u8;
@@ -96,17 +100,17 @@ impl Sticky {
     }
 }
 
-/// Of one runtime.
+/// Counters of one runtime.
 #[derive(Debug, Default)]
 pub(crate) struct StickyCounts {
-    /// Those that are sticky.
+    /// Number of sticky microprocesses.
     pub(crate) now: AtomicUsize,
-    /// Of these, those that wait in the runtime.
+    /// Number of these that wait in the runtime.
     pub(crate) waiting: AtomicUsize,
-    /// Times that one became sticky, or ceased to be.
+    /// Number of times that a microprocess became sticky, or ceased to be.
     pub(crate) changes: AtomicU64,
-    /// Times that those that are sticky slept in the kernel elsewhere than in the runtime, as of
-    /// their last waits there.
+    /// Number of sleeps of sticky microprocesses in the kernel outside of the runtime, up to their
+    /// last waits in the runtime.
     pub(crate) sleeps: AtomicU64,
 }
 

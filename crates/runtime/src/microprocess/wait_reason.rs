@@ -1,10 +1,11 @@
-//! What a parked microprocess waits for: for reports, in two words of its record.
+//! The object of a microprocess's wait: for reports, in two words of the record.
 
 use kumihimo_resource::id::Printed;
 
-/// What a parked one waits for. Shown in the deadlock report.
+/// The object that a parked microprocess waits for, for the deadlock report.
 ///
-/// The `usize` is the address of the object, `u64` the id of a microprocess, `i32` a descriptor.
+/// The `usize` is the address of the object, the `u64` the ID of a microprocess, the `i32` a
+/// descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[allow(missing_docs)]
@@ -22,26 +23,27 @@ pub enum Wait {
     Select,
     Message(usize),
     Io(i32),
-    /// As `Io`, for so long that what was not in use of the stack has been given back.
+    /// As `Io`, but for so long that the unused part of the stack was given back.
     Idle(i32),
     Scope,
     Blocking,
     Batch,
     Future,
-    /// The number of the other side's address space, or 0.
+    /// The number of the peer's address space, or 0.
     Gate(u16),
 }
 
 impl Wait {
-    /// In the encoded kind: the wait has a deadline. Gone with the next wait.
+    /// Flag in the encoded kind: the wait has a deadline. Cleared by the next wait.
     pub(crate) const TIMED: u8 = 0x80;
-    /// The same: a VP that idles has seen it before: see [`crate::memory::stack_trim`].
+    /// Flag in the encoded kind: an idle VP has seen the wait before (see
+    /// [`crate::memory::stack_trim`]).
     pub(crate) const LONG: u8 = 0x40;
-    /// The same: [`Wait::Idle`].
+    /// Flag in the encoded kind: [`Wait::Idle`].
     pub(crate) const TRIMMED: u8 = 0x20;
-    /// What is not one of these.
+    /// The bits of the encoded kind that are not flags.
     pub(crate) const KIND: u8 = !(Wait::TIMED | Wait::LONG | Wait::TRIMMED);
-    /// For a descriptor, with the stack as it was left.
+    /// Encoded kind of a wait for a descriptor, with the stack untrimmed.
     pub(crate) const IO: u8 = 13;
 
     #[inline(always)]

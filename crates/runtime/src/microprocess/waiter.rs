@@ -1,4 +1,5 @@
-//! Waiters: a microprocess or a foreign kernel thread that can be woken. `wait/park.rs` wakes them.
+//! Waiters: a microprocess or a foreign kernel thread that can be woken. `wait/park.rs` defines the
+//! wake-up.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,7 +19,7 @@ pub(crate) enum Who {
 
 /// A waiter: a microprocess or a foreign kernel thread.
 ///
-/// Waking one that has ended does nothing.
+/// Waking a waiter that has ended does nothing.
 #[derive(Clone)]
 pub struct Waiter(Who);
 
@@ -40,8 +41,8 @@ impl std::fmt::Debug for Waiter {
     }
 }
 
-/// Marks: a record's address in units of its alignment (user addresses end at 2^47), then as much
-/// of its generation as fits.
+/// A mark is a record's address in units of its alignment (user addresses end at 2^47), below as
+/// many bits of its generation as fit.
 const MARK_ALIGN: u32 = align_of::<Mp>().trailing_zeros();
 
 const MARK_GENERATION: u64 = 1 << (47 - MARK_ALIGN);
@@ -55,7 +56,7 @@ pub(crate) fn mark_of(mp: &Mp) -> u64 {
 
 #[inline]
 fn mark(address: usize, generation: u64) -> u64 {
-    // Wraps: a generation has more bits than there is room for.
+    // Wraps, because a generation has more bits than fit.
     address as u64 >> MARK_ALIGN | generation.wrapping_mul(MARK_GENERATION) & (NO_MARK - 1)
 }
 
@@ -64,15 +65,16 @@ impl Waiter {
         Waiter(Who::Micro(who))
     }
 
-    /// The living microprocess with this mark. None for any number of 2^62 or more.
+    /// Returns the living microprocess with this mark. Returns `None` for 0 and for any number of
+    /// 2^62 or more.
     ///
-    /// Smaller numbers must have come from [`mark`](Waiter::mark).
+    /// Other numbers must have been returned by [`mark`](Waiter::mark).
     pub fn of_mark(mark: u64) -> Option<Waiter> {
         if mark == 0 || mark >= NO_MARK {
             return None;
         }
         let at = ((mark & (MARK_GENERATION - 1)) as usize) << MARK_ALIGN;
-        // SAFETY: `mark_of` made it from a record's address; records live for ever.
+        // SAFETY: `mark_of` made the mark from a record's address; records live for ever.
         let mp: &'static Mp = unsafe { &*std::ptr::with_exposed_provenance::<Mp>(at) };
         let who = mp.reference();
         (mark_of(mp) == mark && who.is_alive()).then(|| Waiter::of(who))
@@ -86,7 +88,7 @@ impl Waiter {
         &self.0
     }
 
-    /// Asks for the lines of memory that waking it will touch.
+    /// Prefetches the record, which a wake-up accesses.
     #[inline]
     pub(crate) fn prefetch_record(&self) {
         if let Who::Micro(who) = &self.0 {
@@ -94,7 +96,8 @@ impl Waiter {
         }
     }
 
-    /// [`prefetch_stack`] of a microprocess. Its record should be there by now.
+    /// Prefetches the stack of a microprocess, as [`prefetch_stack`]. The record should be cached
+    /// by then.
     #[inline]
     pub(crate) fn prefetch_stack(&self) {
         if let Who::Micro(who) = &self.0
@@ -104,7 +107,7 @@ impl Waiter {
         }
     }
 
-    /// Unique among the living; never 0.
+    /// Returns an ID that is unique among the living waiters and never 0.
     pub fn id(&self) -> u64 {
         match &self.0 {
             Who::Micro(who) => who.id(),
@@ -112,7 +115,7 @@ impl Waiter {
         }
     }
 
-    /// Effective priority, 0..=63. Foreign threads count as 32.
+    /// Returns the effective priority, 0..=63. Foreign threads count as 32.
     pub fn priority(&self) -> u8 {
         match &self.0 {
             Who::Micro(who) => who.mp.effective(),
@@ -120,8 +123,9 @@ impl Waiter {
         }
     }
 
-    /// The same for one that waits, and is about to be woken by the caller: it is placed by its new
-    /// priority then. One that has not gone to sleep yet runs on as before, until it sets its own.
+    /// Sets the own priority of a waiter that sleeps and that the caller is about to wake: the
+    /// wake-up places it by its new priority. A microprocess that has not gone to sleep yet runs on
+    /// as before, until it sets its own priority.
     pub fn set_priority_asleep(&self, priority: Priority) {
         if let Who::Micro(who) = &self.0
             && who.is_alive()
@@ -130,12 +134,12 @@ impl Waiter {
         }
     }
 
-    /// False for a foreign kernel thread.
+    /// Whether the waiter is a microprocess, and not a foreign kernel thread.
     pub fn is_microprocess(&self) -> bool {
         matches!(self.0, Who::Micro(_))
     }
 
-    /// Whether it has not ended yet. A kernel thread that is not 1:1 counts as alive.
+    /// Whether the waiter has not ended yet. A kernel thread that is not 1:1 counts as alive.
     pub(crate) fn is_alive(&self) -> bool {
         match &self.0 {
             Who::Micro(who) => who.is_alive(),

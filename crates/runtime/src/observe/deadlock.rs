@@ -1,9 +1,11 @@
-//! Deadlock: all microprocesses wait for each other. The report lists what each one waits for.
+//! Deadlock detection: all microprocesses wait for each other. The report lists the object of each
+//! wait.
 //!
-//! Nobody runs, nobody waits for the clock, a descriptor, a gate or a future (which another
-//! runtime's threads may wake) or is inside `blocking`, and yet some live: only a foreign kernel
-//! thread could still wake one, which the runtime cannot know. So after a second of this it says
-//! once, on stderr, what it sees, with backtraces, and does what `Builder::on_deadlock` asks for.
+//! The state counts as a deadlock if microprocesses live and none of them runs or is inside
+//! `blocking`. None may wait for the clock, a descriptor, a gate, or a future, which another
+//! runtime's threads may wake. Only a foreign kernel thread could still wake one of them, which the
+//! runtime cannot detect. So after a second in this state it reports once on stderr, with
+//! backtraces, and then does what `Builder::on_deadlock` specifies.
 
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
@@ -13,29 +15,30 @@ use kumihimo_resource::id::Printed;
 
 use crate::config::OnDeadlock;
 use crate::memory::pool;
-use crate::microprocess::state::Phase;
+use crate::microprocess::protocol::state::Phase;
 use crate::microprocess::wait_reason::Wait;
 use crate::observe::dump;
 use crate::scheduler::instance::Instance;
 
 const QUIET_PERIOD: Duration = Duration::from_secs(1);
-/// Lines of a report.
+/// Maximum number of microprocesses in a report.
 const SHOWN: usize = 20;
 
 impl Instance {
-    /// Whether the last VP that goes to sleep, or the timekeeper, should look again, and when.
-    /// Called with all VPs idle.
+    /// Returns when the last VP that goes to sleep, or the timekeeper, should check again, if at
+    /// all. Called while all VPs are idle.
     pub(crate) fn next_deadlock_look(&self) -> Option<Duration> {
         if self.settings.on_deadlock == OnDeadlock::Ignore
             || self.deadlock_seen.load(Ordering::Relaxed)
-            // Those that wait in the runtime, on their kernel threads, are as others that do.
+            // Sticky microprocesses that wait in the runtime, on their kernel threads, count as
+            // waiting.
             || self.kernel.bound() != self.sticky.waiting.load(Ordering::Relaxed)
             || self.living() == 0
         {
             return None;
         }
-        // Seen twice, a second apart, with no switch in between: the number of switches is the
-        // mark.
+        // The state must be observed twice, a second apart, without a switch in between. The number
+        // of switches is the mark.
         let mark = self
             .vps
             .iter()
@@ -53,8 +56,8 @@ impl Instance {
         if waited < QUIET_PERIOD {
             return Some(QUIET_PERIOD - waited);
         }
-        // The walk over all of them comes last, and once in each silence: nothing but a switch, and
-        // then another silence, changes its outcome.
+        // The scan of all microprocesses comes last, once per silence: its result changes only
+        // after a switch, which starts another silence.
         if !somebody_may_wake() && !self.deadlock_seen.swap(true, Ordering::Relaxed) {
             report(self);
         }
@@ -62,16 +65,16 @@ impl Instance {
     }
 }
 
-/// Somebody waits for the clock, a descriptor or a future, on whatever VP, or is runnable but not
-/// yet seen by a VP that was called.
+/// Whether any microprocess waits for the clock, a descriptor or a future, on any VP, or is
+/// runnable but not yet collected by a VP that was woken.
 ///
-/// Not asked of the timers and the descriptors, of which most may be left over from waits that
+/// Does not query timers and descriptors, since most of those may be left over from waits that
 /// ended otherwise.
 fn somebody_may_wake() -> bool {
     let mut found = false;
     pool::for_each(|mp| {
         found |= match mp.state.phase() {
-            // A suspended one is resumed from outside.
+            // A suspended microprocess is resumed by another thread.
             Phase::Live | Phase::Suspended => true,
             Phase::Parked if mp.state.is_suspended() => true,
             Phase::Parked => {
@@ -114,7 +117,8 @@ fn report(instance: &Instance) {
          (only a kernel thread of your own still could):\n{}{more}",
         lines.join("\n")
     );
-    // Later, since they take time and memory: the lines above come in any case.
+    // Printed separately, because backtraces take time and memory: the lines above are printed in
+    // any case.
     let traces = dump::backtraces(&waiting.iter().map(|(who, _)| *who).collect::<Vec<_>>());
     let mut text = String::from("kumihimo: where they wait:\n");
     for ((_, line), trace) in waiting.iter().zip(&traces).filter(|(_, trace)| !trace.is_empty()) {

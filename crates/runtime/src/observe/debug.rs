@@ -1,8 +1,8 @@
-//! What a debugger reads: where the records are, and where in them what stands.
+//! The interface for debuggers: addresses of the records, and offsets of their fields.
 //!
-//! [`KUMIHIMO_DEBUG`] is found by its symbol and needs no debug information; `gdb/kumihimo.py` is
-//! its reader, and embedded into programs that are built with debug information
-//! (`.debug_gdb_scripts`). Nothing here is read by the runtime itself.
+//! [`KUMIHIMO_DEBUG`] is found by its symbol and needs no debug information. `gdb/kumihimo.py`
+//! reads it, and is embedded into programs that are built with debug information
+//! (`.debug_gdb_scripts`). The runtime itself reads nothing here.
 #![debugger_visualizer(gdb_script_file = "../../gdb/kumihimo.py")]
 
 use std::mem::offset_of;
@@ -18,12 +18,13 @@ use crate::microprocess::id_prefix::PREFIX;
 use crate::microprocess::record::Mp;
 use crate::scheduler::vp::Vp;
 
-/// Counts changes of [`Root`], of what its offsets lead to, of the phases in `state.rs`, of the
-/// encoding of [`crate::microprocess::wait_reason::Wait`] and of what a switch leaves on the stack.
-/// The script names the version that it reads.
+/// Layout version, for the script, which names the version that it supports. Incremented for
+/// changes of [`Root`], of the fields that its offsets describe, of the phases in `state.rs`, of
+/// the encoding of [`crate::microprocess::wait_reason::Wait`], and of the frame that a switch
+/// leaves on the stack.
 pub const VERSION: u32 = 3;
 
-/// The root. Offsets are bytes from the beginning of what they are named after.
+/// The root. Offsets are in bytes from the start of the structure that they are named after.
 #[repr(C)]
 #[derive(Debug)]
 #[allow(missing_docs)]
@@ -32,29 +33,29 @@ pub struct Root {
     pub magic: [u8; 8],
     /// [`VERSION`].
     pub version: u32,
-    /// Bytes of this.
+    /// Size of this structure in bytes.
     pub size: u32,
-    /// Leads to what the id of each microprocess begins with; the rest is the serial in its state.
-    /// Stored once, before there are any.
+    /// The prefix of every microprocess ID; the rest is the serial in its state word. Stored once,
+    /// before the first microprocess exists.
     pub prefix: &'static AtomicU64,
-    /// Leads to the address of the first of all records; each leads to the next one.
+    /// Address of the oldest record. Each record links to the next newer one.
     #[allow(private_interfaces)]
     pub(crate) oldest: &'static AtomicPtr<Mp>,
-    /// The first instruction of a microprocess that has not begun.
+    /// First instruction of a microprocess that has not run yet.
     pub first_step: unsafe extern "C" fn(),
-    /// Bytes of a stack slot, by class.
+    /// Size of a stack slot in bytes, by class.
     pub slot_sizes: [u64; Class::COUNT],
-    /// A record, `record.rs`.
+    /// Offsets in a record, `record.rs`.
     pub record: Record,
-    /// A kernel thread's record, to which GS points.
+    /// Offsets in a kernel thread's record, to which GS points.
     pub thread: Thread,
-    /// A virtual processor.
+    /// Offsets in a virtual processor.
     pub vp: VirtualProcessor,
-    /// A slot of the shared page.
+    /// Offsets in a slot of the shared page.
     pub slot: SharedSlot,
 }
 
-/// See [`Root`]. `saved` is the size of what lies at a context's stack pointer.
+/// See [`Root`]. `saved` is the size of the frame at a context's stack pointer.
 #[repr(C)]
 #[derive(Debug)]
 #[allow(missing_docs)]
@@ -119,7 +120,7 @@ const fn slot_sizes() -> [u64; Class::COUNT] {
     sizes
 }
 
-/// The one of this process. `used`: a linker that sees no reader keeps it all the same.
+/// The root of this process. `used`: kept by the linker although no code refers to it.
 #[used]
 #[unsafe(no_mangle)]
 pub static KUMIHIMO_DEBUG: Root = Root {

@@ -1,8 +1,8 @@
-//! What every microprocess is doing, as text.
+//! Text dump of the state of every microprocess.
 //!
-//! A picture of something that goes on: each line is right for the moment at which that
-//! microprocess was looked at, and no two are of the same moment. What is written of one that waits
-//! or is queued is accurate ([`kumihimo_backtrace::unwind`]); what runs is interrupted for it.
+//! The dump is not a consistent snapshot. Each line is correct for the moment at which that
+//! microprocess was examined, and the moments differ. The state of a waiting or queued microprocess
+//! is accurate ([`kumihimo_backtrace::unwind`]); a running one is interrupted to obtain it.
 
 use std::fmt::Write as _;
 use std::io::{self, BufWriter, Write};
@@ -15,37 +15,37 @@ use kumihimo_resource::id::Printed;
 
 use crate::kernel_thread::no_events::lock;
 use crate::memory::pool;
+use crate::microprocess::protocol::state::Phase;
 use crate::microprocess::record::{Mp, Ref};
-use crate::microprocess::state::Phase;
 use crate::scheduler::instance::{self, Instance};
 use crate::scheduler::thread_place;
 use crate::scheduler::thread_place::ThreadPlace;
 use crate::wait::blocking::blocking;
 
-/// Writes what every microprocess of the running runtime is doing: id, name, state (what it waits
-/// for, or on which kernel thread it runs or is blocked), priority and backtrace.
+/// Writes the state of every microprocess of the running runtime: ID, name, state (the object of
+/// its wait, or the kernel thread on which it runs or is blocked), priority and backtrace.
 ///
-/// Meant for people; the format may change. Those that run on a core at that moment are interrupted
-/// for their backtrace, by the means of preemption: where that is off, they have none. Others go on
-/// meanwhile: lines are of different moments. Where microprocesses are kernel threads (1:1) only
-/// their number is written.
+/// The text is meant for people, and its format may change. Microprocesses that run on a core at
+/// that moment are interrupted for their backtrace, by the means of preemption; without preemption
+/// they have none. The others continue meanwhile, so the lines are of different moments. Where
+/// microprocesses are kernel threads (1:1), only their number is written.
 ///
-/// The work, `out`'s included, is done on a kernel thread of its own, since it needs more stack
-/// than a microprocess may have; the calling microprocess is blocked meanwhile, as in
-/// [`thread::blocking`](crate::thread::blocking), its virtual processor is not. If no kernel
-/// thread can be had, the caller does it, without backtraces. Not for signal handlers, and not
-/// inside [`NoEvents`](crate::NoEvents): `Builder::dump_signal` is for the former.
+/// The work, including `out`, is done on a kernel thread of its own, because it needs more stack
+/// than a microprocess may have. The calling microprocess is blocked meanwhile, as in
+/// [`thread::blocking`](crate::thread::blocking), but its VP is not. If no kernel thread is
+/// available, the caller does the work, without backtraces. Must not be called in signal handlers
+/// (use `Builder::dump_signal`) or inside [`NoEvents`](crate::NoEvents).
 ///
 /// # Errors
-/// What `out` says.
+/// The errors of `out`.
 ///
 /// # Panics
-/// If `out` does.
+/// If `out` panics.
 pub fn dump(out: &mut (impl Write + Send)) -> io::Result<()> {
     blocking(|| apart(|walks| write_all(out, walks)))
 }
 
-/// Runs `f` on a kernel thread of its own, with `true`; if there is none to be had, here, with
+/// Runs `f` on a kernel thread of its own, with `true`; if none is available, on the caller, with
 /// `false`. Blocks the kernel thread.
 fn apart<R: Send>(f: impl FnOnce(bool) -> R + Send) -> R {
     let work = Mutex::new(Some(f));
@@ -63,14 +63,14 @@ fn apart<R: Send>(f: impl FnOnce(bool) -> R + Send) -> R {
     .expect("taken once")
 }
 
-/// What is seen of one.
+/// The observed state of a microprocess.
 struct Observed {
     who: Ref,
     text: String,
     trace: Option<Trace>,
 }
 
-/// The calling kernel thread does it. It is none of the runtime's.
+/// Writes the dump on the calling kernel thread, which must not belong to the runtime.
 pub(crate) fn write_all(out: &mut impl Write, walks: bool) -> io::Result<()> {
     let mut out = BufWriter::new(out);
     if Instance::one_to_one() {
@@ -93,8 +93,8 @@ pub(crate) fn write_all(out: &mut impl Write, walks: bool) -> io::Result<()> {
     pool::for_each(|mp| all.push(mp));
     let mut n = 0u64;
     for mp in all {
-        // Visited anew for each: the runtime may end meanwhile, and does not wait for names to be
-        // looked up.
+        // Visited separately for each microprocess, because the runtime may end meanwhile and must
+        // not wait for the lookup of symbols.
         let Some(seen) =
             instance::visit(|instance| instance.and_then(|i| see(i, mp, walker.as_mut())))
         else {
@@ -111,8 +111,8 @@ pub(crate) fn write_all(out: &mut impl Write, walks: bool) -> io::Result<()> {
     out.flush()
 }
 
-/// What one microprocess is doing: its line of the dump, and its backtrace. None if it has ended.
-/// Blocks the kernel thread, which must be none of the runtime's.
+/// Returns the line and the backtrace of one microprocess, or `None` if it has ended. Blocks the
+/// kernel thread, which must not belong to the runtime.
 pub(crate) fn one(who: Ref) -> Option<String> {
     let mut walker = Walker::of_all_loaded();
     let mut symbols = Symbols::new(walker.modules.clone());
@@ -124,8 +124,8 @@ pub(crate) fn one(who: Ref) -> Option<String> {
     })
 }
 
-/// Backtraces of some that wait, as text; each is empty if it cannot be had. Blocks the kernel
-/// thread.
+/// Returns the backtraces of waiting microprocesses as text; one that is unavailable is empty.
+/// Blocks the kernel thread.
 pub(crate) fn backtraces(of: &[Ref]) -> Vec<String> {
     apart(|walks| {
         if !walks {
@@ -147,7 +147,7 @@ fn render(trace: &Trace, symbols: &mut Symbols) -> String {
     }
     symbols.render(&trace.frames, &mut text);
     if trace.cut {
-        text.push_str("     ... and what cannot be followed\n");
+        text.push_str("     ... and frames that cannot be unwound\n");
     }
     text
 }
@@ -177,7 +177,7 @@ fn see(instance: &Instance, mp: &'static Mp, walker: Option<&mut Walker>) -> Opt
         ("suspended until it is resumed".into(), walker.and_then(|walker| still(who, walker)))
     } else if phase == Phase::Parked {
         let what = mp.waits_for().map_or_else(|| "nothing known".into(), |wait| wait.to_string());
-        // One that is sticky waits on its kernel thread, where its registers are.
+        // A sticky microprocess waits on its kernel thread, which has its registers.
         let place = thread_place::on(instance, who).filter(|_| mp.sticky.parker.is_asleep());
         let trace = walker.and_then(|walker| match place {
             Some(place) => place.trace(instance, who, walker),
@@ -205,7 +205,7 @@ fn see(instance: &Instance, mp: &'static Mp, walker: Option<&mut Walker>) -> Opt
     let suspended = if mp.state.is_suspended() { ", suspended" } else { "" };
     let sticky =
         mp.sticky.reason().map_or_else(String::new, |why| format!(", sticky: {}", why.name()));
-    // Anything else is of another life.
+    // Otherwise the record belongs to another life by now.
     who.is_current().then(|| Observed {
         who,
         text: format!("{state}; priority {priority}, VP {home}{cancelled}{suspended}{sticky}"),
@@ -213,8 +213,8 @@ fn see(instance: &Instance, mp: &'static Mp, walker: Option<&mut Walker>) -> Opt
     })
 }
 
-/// The saved stack pointer. Others write it while they switch: read like
-/// [`crate::microprocess::prefetch::prefetch_stack`] does.
+/// Returns the saved stack pointer. Other threads write it while they switch, so it is read as in
+/// [`crate::microprocess::prefetch::prefetch_stack`].
 fn context(mp: &'static Mp) -> usize {
     // SAFETY: records live for ever, and a context is one word.
     unsafe { AtomicPtr::from_ptr(mp.context.get().cast::<*mut u8>()) }
@@ -226,15 +226,15 @@ pub(crate) fn waits_for_its_turn(mp: &'static Mp) -> bool {
     context(mp) == 0
 }
 
-/// The backtrace of one that waits or is queued, from its saved context.
+/// Returns the backtrace of a waiting or queued microprocess, from its saved context.
 fn still(who: Ref, walker: &mut Walker) -> Option<Trace> {
     let (low, top) = (pool::bounds(who.mp).0.addr(), who.mp.stack_top().addr());
     walker.walk(low..top, || who.is_alive().then(|| From::Saved(context(who.mp))))
 }
 
 impl ThreadPlace {
-    /// From the registers that the kernel shows of a thread that sleeps; one that runs is asked, in
-    /// a signal handler.
+    /// Returns the backtrace of a microprocess on its thread. For a sleeping thread the kernel
+    /// shows the registers; a running thread is sampled in a signal handler.
     fn trace(&self, instance: &Instance, who: Ref, walker: &mut Walker) -> Option<Trace> {
         let (low, top) = (pool::bounds(who.mp).0.addr(), who.mp.stack_top().addr());
         if self.call.is_some() {
@@ -243,19 +243,19 @@ impl ThreadPlace {
             });
         }
         let stack = instance.kernel.sample_stack(self.tid as i32)?;
-        // It may be another's turn by now, or the scheduler's.
+        // Another microprocess, or the scheduler, may run there by now.
         (who.is_alive() && (low..top).contains(&stack.pointer())).then(|| stack.trace(walker))
     }
 }
 
-/// The dump for [`crate::observe::dump_signal`]: to standard error, in one piece.
+/// Writes the dump for [`crate::observe::dump_signal`] to standard error, in one piece.
 pub(crate) fn to_standard_error() {
-    // One at a time.
+    // One dump at a time.
     static ONE: Mutex<()> = Mutex::new(());
     let _one = lock(&ONE);
     let mut text = Vec::new();
-    // Memory takes all.
+    // Writing to memory cannot fail.
     let _ = write_all(&mut text, true);
-    // Nobody is left to be told.
+    // The error cannot be reported anywhere.
     let _ = io::stderr().write_all(&text);
 }

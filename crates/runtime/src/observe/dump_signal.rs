@@ -1,8 +1,8 @@
-//! A signal that asks for a dump of all microprocesses.
+//! A signal that requests a dump of all microprocesses.
 //!
-//! The handler may come anywhere, in the middle of malloc or of a switch, so it does one write(2)
-//! to an eventfd. A kernel thread of its own waits there and writes the dump
-//! ([`crate::observe::dump`]): it needs no virtual processor, which may all be busy or waiting.
+//! The handler may interrupt any code, including malloc or a switch, so it only executes one
+//! write(2) to an eventfd. A dedicated kernel thread waits there and writes the dump
+//! ([`crate::observe::dump`]). It needs no VP, because all VPs may be busy or waiting.
 
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -12,16 +12,17 @@ use std::sync::{Mutex, PoisonError};
 use crate::kernel_thread::fork;
 use crate::observe::dump;
 
-/// The eventfd; -1: none yet. It stays open as long as the process lives.
+/// The eventfd, or -1 before it is created. It stays open for the lifetime of the process.
 static CALL: AtomicI32 = AtomicI32::new(-1);
 /// The signal whose handler is installed.
 static INSTALLED: Mutex<Option<i32>> = Mutex::new(None);
 
-/// Installs what the program, or else the environment, asks for.
+/// Installs the handler for the signal that the program, or else the environment, specifies.
 ///
 /// # Errors
-/// `InvalidInput`: no such signal, one that cannot be had, another one than before;
-/// `AlreadyExists`: it has a handler. Else what the kernel says.
+/// `InvalidInput` if there is no such signal, if it is not allowed, or if another dump signal was
+/// installed before; `AlreadyExists` if the signal has a handler. Otherwise the error of the
+/// kernel.
 pub(crate) fn prepare(asked: Option<i32>) -> io::Result<()> {
     let invalid = |text: String| io::Error::new(io::ErrorKind::InvalidInput, text);
     let signal = match asked.or(kumihimo_config::get().dump_signal) {
@@ -38,7 +39,7 @@ pub(crate) fn prepare(asked: Option<i32>) -> io::Result<()> {
     match *installed {
         Some(before) if before == signal => Ok(()),
         Some(before) => Err(invalid(format!(
-            "the dump signal of this process is {before} already, not {signal}"
+            "the dump signal of this process is already {before} and cannot change to {signal}"
         ))),
         None => {
             install(signal)?;
@@ -51,12 +52,13 @@ pub(crate) fn prepare(asked: Option<i32>) -> io::Result<()> {
 fn install(signal: i32) -> io::Result<()> {
     // SAFETY: all zeroes are a valid sigaction, SIG_DFL.
     let mut before: libc::sigaction = unsafe { std::mem::zeroed() };
-    // SAFETY: asks only, into a live structure.
+    // SAFETY: only queries, into a live structure.
     if unsafe { libc::sigaction(signal, std::ptr::null(), &raw mut before) } != 0 {
         return Err(io::Error::last_os_error());
     }
     if before.sa_sigaction != libc::SIG_DFL && before.sa_sigaction != libc::SIG_IGN {
-        let text = format!("signal {signal} has a handler already: another one for dumps, please");
+        let text =
+            format!("signal {signal} has a handler already: choose another signal for dumps");
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
     }
     // SAFETY: no pointers.
@@ -64,12 +66,12 @@ fn install(signal: i32) -> io::Result<()> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: a fresh descriptor that nobody else owns.
+    // SAFETY: a new descriptor without another owner.
     let call = unsafe { OwnedFd::from_raw_fd(fd) };
     let mut calls = std::fs::File::from(call.try_clone()?);
     std::thread::Builder::new().name("kumihimo-dump".into()).stack_size(2 << 20).spawn(
         move || {
-            // Several calls meanwhile are one.
+            // Several requests meanwhile are served as one.
             while calls.read_exact(&mut [0; 8]).is_ok() {
                 dump::to_standard_error();
             }
@@ -79,7 +81,7 @@ fn install(signal: i32) -> io::Result<()> {
     std::mem::forget(call);
     let mut action = before;
     action.sa_sigaction = on_signal as extern "C" fn(i32) as *const () as usize;
-    // On the alternate stack: a microprocess's may be small or full.
+    // On the alternate stack, because the stack of a microprocess may be small or full.
     action.sa_flags = libc::SA_RESTART | libc::SA_ONSTACK;
     // SAFETY: a live structure with an async-signal-safe handler and an empty mask.
     unsafe { libc::sigemptyset(&raw mut action.sa_mask) };
@@ -90,15 +92,16 @@ fn install(signal: i32) -> io::Result<()> {
     Ok(())
 }
 
-/// Async-signal-safe: two atomic loads, a write(2), errno as it was.
+/// Async-signal-safe: two atomic loads and a write(2), with errno preserved.
 extern "C" fn on_signal(_: i32) {
-    // A forked child shares the eventfd with its parent, and has nobody to dump.
+    // A forked child shares the eventfd with its parent, and has no microprocesses to dump.
     if fork::is_child() {
         return;
     }
-    // SAFETY: the calling thread's errno; no switch comes in between.
+    // SAFETY: the calling thread's errno; no switch happens in between.
     let errno = unsafe { libc::__errno_location() };
-    // SAFETY: as above; 8 live bytes for the write, whose failure means that it is readable anyway.
+    // SAFETY: as above; writes 8 live bytes. The write fails only if the eventfd is readable
+    // anyway.
     unsafe {
         let before = *errno;
         libc::write(CALL.load(Ordering::Acquire), (&raw const ONE).cast(), 8);

@@ -14,16 +14,16 @@ use crate::scheduler::instance::{self, Instance};
 use crate::syscall::direct_read::AnchorMetrics;
 use crate::wait::syscall_batch::BatchMetrics;
 
-/// A snapshot of the running runtime's counters. Counters of VPs that run meanwhile may be a moment
-/// old.
+/// A snapshot of the running runtime's counters. The counters of VPs that run meanwhile may be
+/// slightly out of date.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Metrics {
-    /// Living microprocesses.
+    /// Number of living microprocesses.
     pub living: u64,
-    /// Microprocesses begun since the start.
+    /// Number of microprocesses spawned since the start.
     pub spawned: u64,
-    /// Kernel threads of the runtime, and those of them that wait in the pool.
+    /// Number of kernel threads of the runtime, and number of these that wait in the pool.
     pub kernel_threads: usize,
     /// See `kernel_threads`.
     pub spares: usize,
@@ -31,71 +31,73 @@ pub struct Metrics {
     pub kernel_thread_limit: usize,
     /// The setting that imposes `kernel_thread_limit`.
     pub kernel_thread_limit_by: String,
-    /// VPs that went on under another kernel thread.
+    /// Number of times that a VP continued under another kernel thread.
     pub hand_offs: u64,
-    /// Times that a kernel thread that waits for a VP woke only to examine whether it can come.
+    /// Number of times that a kernel thread that waits for a VP woke only to examine whether it can
+    /// come.
     pub looks: u64,
-    /// Where events come from: `bpf`, `perf`, `watch` or `off`.
+    /// Event source: `bpf`, `perf`, `watch` or `off`.
     pub events: &'static str,
-    /// The event source of kernel threads to which the kernel refuses `events`, as after privileges
-    /// were dropped.
+    /// Event source of the kernel threads for which the kernel refuses `events`, for example after
+    /// privileges were dropped.
     pub events_fallback: Option<&'static str>,
-    /// Microprocesses that are bound to a kernel thread without a VP: blocked in the kernel, or
-    /// just back.
+    /// Number of microprocesses that are bound to a kernel thread without a VP: blocked in the
+    /// kernel, or just back.
     pub bound: usize,
-    /// Times that a microprocess slept in the kernel and its VP was given up, as counted by the
-    /// event source (`bpf`).
+    /// Number of times that a microprocess slept in the kernel and its VP was handed over, as
+    /// counted by the event source (`bpf`).
     pub blocked: u64,
-    /// Returns from such sleeps that were told by a trap (`bpf`).
+    /// Number of returns from such sleeps that a trap reported (`bpf`).
     pub unblocked: u64,
-    /// Sleeps that the event source could not tell.
+    /// Number of sleeps that the event source could not report.
     pub missed: u64,
-    /// Times that a further kernel thread was wanted and not to be had.
+    /// Number of times that a further kernel thread was required and unavailable.
     pub exhausted: u64,
-    /// How a microprocess is interrupted that does not enter the runtime: `clock`, `signal=N` or
+    /// Means of interrupting a microprocess that does not enter the runtime: `clock`, `signal=N` or
     /// `off`.
     pub preemption: String,
-    /// Times that a microprocess was made to give way, or to look whether it should, in the middle
-    /// of its own code.
+    /// Number of times that a microprocess was interrupted in its own code, to give way or to check
+    /// whether it should.
     pub preempted: u64,
-    /// Times that a microprocess could not be switched away from (in the C library, say), and
-    /// waited on its kernel thread until it had its turn again.
+    /// Number of times that a microprocess could not be switched away from (for example in the C
+    /// library), and waited on its kernel thread until it was scheduled again.
     pub stood_aside: u64,
-    /// Times that its kernel thread was asked to be interrupted for that.
+    /// Number of times that an interruption of a kernel thread was requested for that.
     pub rung: u64,
-    /// Times that a virtual processor was kept from its part, and that the others went on without
-    /// it: see [`Builder::on_misbehaviour`](crate::api::runtime::Builder::on_misbehaviour).
+    /// Number of times that a VP was prevented from scheduling, and that the other VPs continued
+    /// without it: see [`Builder::on_misbehaviour`](crate::api::runtime::Builder::on_misbehaviour).
     pub misbehaved: u64,
     /// See `misbehaved`.
     pub overridden: u64,
-    /// Microprocesses that keep a kernel thread and have no VP, since they block often in calls
-    /// that the runtime does not know: see
+    /// Number of microprocesses that keep a kernel thread and have no VP, because they block often
+    /// in calls unknown to the runtime: see
     /// [`Builder::sticky`](crate::api::runtime::Builder::sticky).
     pub sticky: usize,
-    /// Times that one became sticky, or ceased to be.
+    /// Number of times that a microprocess became sticky, or ceased to be.
     pub changes: u64,
-    /// Sleeps of those that are sticky, elsewhere than in the runtime, as of their last waits in
+    /// Number of sleeps of sticky microprocesses outside of the runtime, up to their last waits in
     /// it.
     pub sticky_sleeps: u64,
-    /// Calls of `blocking` that held their VP up because no further kernel thread was to be had.
+    /// Number of calls of `blocking` that stalled their VP because no further kernel thread was
+    /// available.
     pub blocking_inline: u64,
-    /// Stack slots made in this process, in use or pooled.
+    /// Number of stack slots made in this process, in use or pooled.
     pub stacks: usize,
-    /// Their address space in bytes.
+    /// Address space of these slots in bytes.
     pub stack_bytes: u64,
     /// Queue design and policy in use.
     pub queue: &'static str,
     /// See `queue`.
     pub policy: String,
-    /// How microprocesses get their thread-local storage: `clone`, `donor` or `kernel` (1:1).
+    /// Source of thread-local storage for microprocesses: `clone`, `donor` or `kernel` (1:1).
     pub tls: &'static str,
-    /// What microprocesses are here.
+    /// Mode of this process.
     pub mode: Mode,
-    /// Records of the trace that found no room so far; `None`: nothing is traced.
+    /// Number of trace records lost so far because the buffers were full; `None` without a trace.
     pub trace_lost: Option<u64>,
-    /// System calls that entered the kernel together.
+    /// Batched system calls.
     pub batch: BatchMetrics,
-    /// Reads that go to the disk in any case.
+    /// Direct reads.
     pub anchor: AnchorMetrics,
     /// One entry per VP.
     pub vps: Vec<VpMetrics>,
@@ -105,42 +107,42 @@ pub struct Metrics {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct VpMetrics {
-    /// Context switches.
+    /// Number of context switches.
     pub switches: u64,
-    /// Microprocesses begun here.
+    /// Number of microprocesses spawned on the VP.
     pub spawned: u64,
-    /// Microprocesses ended here.
+    /// Number of microprocesses ended on the VP.
     pub ended: u64,
-    /// Nanoseconds without work.
+    /// Time without work, in nanoseconds.
     pub idle_ns: u64,
-    /// Times that it slept in the kernel.
+    /// Number of times that the VP slept in the kernel.
     pub sleeps: u64,
-    /// Nanoseconds of CPU time of the kernel threads that carried it, as booked: a few milliseconds
-    /// may be missing.
+    /// CPU time of the kernel threads that carried the VP, as booked, in nanoseconds. A few
+    /// milliseconds may be missing.
     pub cpu_ns: u64,
-    /// Runnable microprocesses as last published.
+    /// Number of runnable microprocesses, as last published.
     pub runnable: usize,
-    /// Items that came from other VPs' queues, not counting wake-ups.
+    /// Number of microprocesses taken from other VPs' queues, not counting wake-ups.
     pub migrations: u64,
-    /// Batches given away through the Waiver Queue.
+    /// Number of batches given away through the Waiver Queue.
     pub waiver_passes: u64,
-    /// Items offered to idle VPs.
+    /// Number of microprocesses offered to idle VPs.
     pub offers: u64,
-    /// Times a queue's lock was found taken (`locked`).
+    /// Number of times that a queue's lock was found taken (`locked`).
     pub lock_waits: u64,
-    /// Times a queue's lock was taken (`locked`).
+    /// Number of times that a queue's lock was taken (`locked`).
     pub locks: u64,
-    /// Lost races for an item (`steal`).
+    /// Number of lost races for an item (`steal`).
     pub steal_retries: u64,
 }
 
-/// A snapshot of the running runtime. `None` if none runs.
+/// Returns a snapshot of the running runtime's counters, or `None` if none runs.
 pub fn metrics() -> Option<Metrics> {
     instance::visit(|instance| instance.map(|i| i.metrics()))
 }
 
 impl Metrics {
-    /// The event sources in words: `bpf`, or `bpf, then perf`.
+    /// Returns the event sources as text: `bpf`, or `bpf, then perf`.
     pub(crate) fn sources(&self) -> String {
         let then = self.events_fallback.map_or_else(String::new, |other| format!(", then {other}"));
         format!("{}{then}", self.events)

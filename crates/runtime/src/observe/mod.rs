@@ -1,8 +1,8 @@
-//! What is seen of a running process: dumps, deadlock and starvation reports, metrics, and the
+//! Observation of a running process: dumps, deadlock and starvation reports, metrics, and the
 //! addresses that a debugger reads.
 //!
-//! Readers load what carriers publish; they stop nothing, except a thread whose stack is wanted.
-//! May use `lifecycle` and what it may use.
+//! Readers load values that carriers publish. They stop no thread, except one whose running stack
+//! is sampled. May use `lifecycle` and the rooms that `lifecycle` may use.
 
 pub(crate) mod deadlock;
 pub mod debug;

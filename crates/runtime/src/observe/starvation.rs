@@ -1,5 +1,5 @@
-//! Starvation reports: the limit on kernel threads is reached, every one sleeps in a call outside
-//! of the runtime, and runnable microprocesses or expired timers wait for a VP.
+//! Starvation reports: the limit on kernel threads is reached, and every thread sleeps in a call
+//! outside of the runtime, while runnable microprocesses or expired timers wait for a VP.
 //!
 //! The kernel's half detects the state ([`kumihimo_events::sched::Starved`]). If every thread waits
 //! on a futex without a timeout, the report calls it a deadlock and [`OnDeadlock::Abort`] ends the
@@ -17,13 +17,13 @@ use crate::config::OnDeadlock;
 use crate::kernel_thread::gs_record::ANNOUNCED;
 use crate::memory::pool;
 use crate::microprocess::identity;
-use crate::microprocess::state::Phase;
+use crate::microprocess::protocol::state::Phase;
 use crate::scheduler::instance::Instance;
 use crate::scheduler::thread_place;
 
-/// The patience before a report where a call may still return.
+/// Minimum duration before a report if a call may still return.
 const LONG: Duration = Duration::from_secs(5);
-/// Lines of a report.
+/// Maximum number of threads in a report.
 const SHOWN: usize = 20;
 
 impl Instance {

@@ -1,4 +1,4 @@
-//! The claim of a virtual processor on its core: what the VP keeps of its seat at the board.
+//! The claim of a VP on its core: its seat at the board, and the state of its requests.
 
 use std::cell::{Cell, UnsafeCell};
 use std::sync::Arc;
@@ -9,23 +9,25 @@ use kumihimo_trace::ring::Ring;
 
 use crate::trace_hooks;
 
-/// After so many one that computes is interrupted to book, where that makes a difference.
+/// Time after which a computing microprocess is interrupted to book its CPU time, where that makes
+/// a difference, in nanoseconds.
 pub(crate) const BOOK_AT_LATEST: u64 = 4_000_000;
 
-/// The owner's half.
+/// The claim. The plain cells belong to the owner of the VP.
 pub(crate) struct CoreClaim {
-    /// None: it takes no part.
+    /// The seat; `None` if the VP takes no part in arbitration.
     pub(crate) seat: Option<UnsafeCell<Seat>>,
-    /// By anyone.
+    /// Status of the seat, readable by any thread.
     pub(crate) holds: Option<SeatStatus>,
-    /// The core is another's: nothing runs here.
+    /// Whether the core belongs to another VP, so that nothing may run here.
     pub(crate) lost: Cell<bool>,
-    /// When CPU time was booked last, on the instance's clock. By the carrier; anyone may read.
+    /// When CPU time was booked last, on the instance's clock. Written by the carrier; any thread
+    /// may read it.
     pub(crate) booked: AtomicU64,
-    /// When it last rang at a look at the clock.
+    /// When notifications were last flushed at a clock check.
     pub(crate) rang: Cell<u64>,
-    /// The kernel knows by now that what runs here is of a low level:
-    /// [`crate::kernel_thread::kernel_slice`]. By the carrier; anyone may read.
+    /// Whether the kernel already has the slice for a low level
+    /// ([`crate::kernel_thread::kernel_slice`]). Written by the carrier; any thread may read it.
     pub(crate) is_low: AtomicBool,
 }
 
@@ -37,7 +39,7 @@ impl CoreClaim {
         CoreClaim { seat: seat.map(UnsafeCell::new), holds, lost, booked, rang, is_low }
     }
 
-    /// With what it changes at the board noted there.
+    /// Records the seat's changes to the board in `trace`.
     pub(crate) fn traced(self, trace: Option<&Arc<Ring>>) -> CoreClaim {
         let note = |seat: Seat| match trace {
             Some(ring) => seat.noted(trace_hooks::changes(ring)),

@@ -1,8 +1,8 @@
-//! Which microprocess goes first, and for how long: the policy's placement, the order of priorities
-//! over all virtual processors, requests to change a priority, turns, and the claim on a core.
+//! Scheduling order and turns: the policy's placement, the order of priorities over all VPs,
+//! requests to change a priority, quanta, and the claim on a core.
 //!
-//! The protocols here work on published levels and traits; `scheduler` applies them to its queues.
-//! May use `trace_hooks`, `kernel_thread` and `microprocess`.
+//! The protocols here operate on published levels and traits; `scheduler` applies them to its
+//! queues. May use `trace_hooks`, `kernel_thread` and `microprocess`.
 
 #[cfg(not(loom))]
 pub(crate) mod common_level;

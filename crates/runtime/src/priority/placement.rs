@@ -1,4 +1,4 @@
-//! Where a runnable microprocess goes: the policy's answer, made into a place in a queue.
+//! Placement: converts the policy's decision into a place in a run queue.
 
 use std::time::Duration;
 
@@ -7,15 +7,16 @@ use kumihimo_queue::Place;
 
 use crate::microprocess::record::Mp;
 
-/// The policy, with its answers remembered where they depend on the priority only.
+/// The policy, with its decisions cached if they depend on the priority only.
 pub(crate) struct Placer {
     policy: Box<dyn Policy>,
     table: Option<[Placement; Priority::LEVELS]>,
     has_short_turns: bool,
 }
 
-/// Turns that are shorter are timed by the kernel thread's own clock, and are that long, 10,000 a
-/// second: the timekeeper shares a core with others, and comes too late for that.
+/// Shortest quantum that the timekeeper can enforce. The timekeeper shares a core with other
+/// threads and would be too late for shorter ones. A timer of the kernel thread itself enforces
+/// those, at this interval (10,000 per second).
 pub(crate) const SHORT: Duration = Duration::from_micros(100);
 
 impl Placer {
@@ -27,7 +28,7 @@ impl Placer {
                 Placement { level: p.level.min(Priority::HIGHEST.get()), ..p }
             })
         };
-        // Keys are for readers of the clock; the short way through the loop has none.
+        // Keys require a clock, which the fast path with the table does not read.
         let table = policy
             .is_static()
             .then(answers)
@@ -40,36 +41,37 @@ impl Placer {
         self.policy.name()
     }
 
-    /// Whether the policy looks at the clock and the history, so that the VP has to keep account.
+    /// Whether the policy depends on clock and history, so that the VP must account run time.
     #[inline]
     pub(crate) fn keeps_account(&self) -> bool {
         self.table.is_none()
     }
 
-    /// See [`SHORT`].
+    /// Whether any quantum is shorter than [`SHORT`].
     pub(crate) fn has_short_turns(&self) -> bool {
         self.has_short_turns
     }
 
-    /// The quantum under a policy that depends on the priority only, if it has an end.
+    /// Returns the quantum of `mp`, under a policy that depends on the priority only, if it is
+    /// finite.
     pub(crate) fn turn_ns(&self, mp: &Mp) -> Option<u64> {
         let quantum = self.table.as_ref()?[usize::from(mp.effective()) % Priority::LEVELS].quantum;
         u64::try_from(quantum.as_nanos()).ok()
     }
 
-    /// The quantum of `level`, if that decides it.
+    /// Returns the quantum of `level`, under a policy that depends on the priority only.
     pub(crate) fn quantum_of_ns(&self, level: i32) -> Option<u64> {
         let quantum =
             self.table.as_ref()?[level.clamp(0, Priority::LEVELS as i32 - 1) as usize].quantum;
         Some(u64::try_from(quantum.as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// The level that the policy gives `mp`, where that depends on its priority only.
+    /// Returns the level of `mp`, under a policy that depends on the priority only.
     pub(crate) fn level_of(&self, mp: &Mp) -> Option<u8> {
         self.table.as_ref().map(|table| table[usize::from(mp.effective()) % Priority::LEVELS].level)
     }
 
-    /// Asks for a place and notes level and quantum in the record. Holder of `mp` only.
+    /// Obtains a place from the policy, and records level and quantum. Holder of `mp` only.
     #[inline]
     pub(crate) fn place(&self, mp: &Mp, why: Why, now: impl FnOnce() -> u64) -> Place {
         let effective = mp.effective();
@@ -77,8 +79,8 @@ impl Placer {
             Some(table) => {
                 let p = &table[usize::from(effective) % Priority::LEVELS];
                 mp.level.set(p.level);
-                // Without quanta a turn goes on after it was outranked. With them nobody knows what
-                // is left of it, and to begin it anew in front of the others would let them starve.
+                // Without quanta, an outranked turn continues later. With quanta, the rest of the
+                // turn is unknown here, and restarting it in front of the others would starve them.
                 Place {
                     level: p.level,
                     key: p.key,
@@ -89,8 +91,9 @@ impl Placer {
         }
     }
 
-    /// The level that [`place`](Placer::place) would answer, which is noted nowhere. Holder of `mp`
-    /// only. Async-signal-safe for one that waits for its turn in a signal handler.
+    /// Returns the level that [`place`](Placer::place) would choose, without recording it. Holder
+    /// of `mp` only. Async-signal-safe for a microprocess that waits for its turn in a signal
+    /// handler.
     pub(crate) fn level(&self, mp: &Mp, why: Why, now: impl FnOnce() -> u64) -> u8 {
         match self.static_level(mp) {
             Some(level) => level,
@@ -99,7 +102,8 @@ impl Placer {
         }
     }
 
-    /// The same, where the answer depends on the priority only. Anybody may ask.
+    /// Returns the level of `mp`, under a policy that depends on the priority only. Callable from
+    /// any thread.
     #[inline]
     pub(crate) fn static_level(&self, mp: &Mp) -> Option<u8> {
         self.table.as_ref().map(|table| table[usize::from(mp.effective()) % Priority::LEVELS].level)
@@ -115,7 +119,7 @@ impl Placer {
         info.ran = Duration::from_nanos(account.ran_ns);
         info.now_ns = now_ns;
         info.deadline_ns = account.due_ns;
-        // A panicking policy would leave a microprocess in no queue: there is no way on.
+        // If the policy panicked, the microprocess would be in no queue, and there is no recovery.
         let guard = AbortOnPanic;
         let p = self.policy.place(&info, why);
         std::mem::forget(guard);
@@ -127,9 +131,9 @@ impl Placer {
         mp.level.set(p.level);
         let account = mp.account.get();
         let quantum_ns = u64::try_from(p.quantum.as_nanos()).unwrap_or(u64::MAX);
-        // Outranked: its turn goes on, before the others of its level, with what is left of its
-        // quantum. Else a microprocess that is outranked more often than that would never end its
-        // quantum.
+        // An outranked microprocess continues its turn in front of the others of its level, with
+        // the rest of its quantum. Otherwise one that is outranked more often than once per quantum
+        // would never use it up.
         let goes_on = why == Why::Outranked;
         let ran_ns = if goes_on { account.ran_ns } else { 0 };
         mp.account.set(crate::microprocess::record::Account { ran_ns, quantum_ns, ..account });

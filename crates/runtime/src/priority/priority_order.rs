@@ -1,56 +1,57 @@
-//! The priority order over all VPs: the protocol.
+//! Priority order over all VPs: the protocol.
 //!
-//! The rule: no VP runs a microprocess while one of a higher level is runnable anywhere in the
-//! address space. Nobody touches another's Protect Queue, so a VP *shows* what it runs and the
-//! highest level of what waits at it, looks at what the others show, and either hands over what it
-//! has itself or asks the owner.
+//! The rule: no VP runs a microprocess while a microprocess of a higher level is runnable anywhere
+//! in the address space. No VP may access another VP's Protect Queue. So each VP *publishes* the
+//! level that it runs and the highest level that waits on it. It then examines the published levels
+//! of the others, and either hands over a microprocess of its own or asks another VP to do so.
 //!
-//! ```text
-//!   something waits here that outranks what another VP runs:
-//!     hand the highest over to the VP that runs the lowest, idle ones first
-//!   something waits there that outranks what any VP runs:
-//!     ask its owner (a bit, and an event), which does the above at its next step
-//! ```
-//! Why no change is missed: a VP that changes its published levels stores them, fences, and then
-//! looks at the others. Of two VPs that change at the same time at least one sees the other
-//! (modelled in loom below). A VP that was asked looks again although none of its own levels has
-//! changed.
+//! - A microprocess that waits on this VP outranks the running one of another VP: hand the highest
+//!   waiting one over to the VP with the lowest running level, idle VPs first.
+//! - A microprocess that waits on another VP outranks the running one of any VP: ask the former VP
+//!   (by a bit and an event) to do the above at its next step.
 //!
-//! The bound, in scheduling steps ([`rebalance`] is called once a step): what waits at a VP while
-//! another one runs something lower leaves that VP at its first step that begins after it was
-//! asked, and runs at the first step of the VP it is handed to, unless something higher has come
-//! there meanwhile; then it is that VP's to hand over. No step of any other VP is waited for.
+//! No change is missed, because a VP that changes its published levels stores them, executes a
+//! fence, and then examines the others' levels. Of two VPs that change at the same time, at least
+//! one observes the other's change (modelled in loom below). A VP that was asked examines the
+//! others even if its own levels have not changed.
 //!
-//! Where all microprocesses have one level nothing is shown and nobody looks: see
+//! The bound, in scheduling steps ([`rebalance`] is called once per step): consider a microprocess
+//! that waits on a VP while another VP runs a lower level. It leaves the VP at the VP's first step
+//! that begins after the request. It runs at the first step of the receiving VP, unless a higher
+//! level has arrived there meanwhile. In that case the receiving VP hands it over again. No step of
+//! any other VP is required.
+//!
+//! While all microprocesses have the same level, no VP publishes or examines levels: see
 //! `vp/rebalance.rs`.
 
 use crate::loom::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 
-/// A level as it is shown: one more than the level, so that 0 is none.
+/// A level as it is published: the level plus one, so that 0 means none.
 pub(crate) type Rank = u32;
 
-/// Nothing runs, or waits.
+/// Rank for "nothing runs" and "nothing waits".
 pub(crate) const NONE: Rank = 0;
-/// The VP has not shown anything yet. It will, and look at the others then.
+/// The VP has not published anything yet. When it does, it examines the others' levels.
 const UNSEEN: Rank = 255;
 
-/// The mark of a level.
+/// Returns the rank of a level.
 #[inline]
 pub(crate) const fn rank(level: u8) -> Rank {
     level as Rank + 1
 }
 
-/// What a VP shows. Written by its owner, but for `incoming` and `asked`.
+/// The published levels of a VP. Its owner writes them, except for `incoming` and `asked`.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct PublishedLevels {
-    /// What runs.
+    /// Rank of the running microprocess.
     runs: AtomicU32,
-    /// The highest of what waits in its queues.
+    /// Highest rank in its queues.
     waits: AtomicU32,
-    /// The highest of what others have put into its injector: counts until the owner takes that in.
+    /// Highest rank that other threads have put into its injector, until the owner collects them.
     incoming: AtomicU32,
-    /// Somebody runs less than what waits here.
+    /// Whether the owner is asked to rebalance: another VP runs a lower level than one that waits
+    /// here.
     asked: AtomicBool,
 }
 
@@ -64,9 +65,9 @@ impl PublishedLevels {
         }
     }
 
-    /// By the owner. True if that is news.
+    /// Publishes the levels. Owner only. Returns whether they have changed.
     fn show(&self, runs: Rank, waits: Rank) -> bool {
-        // A store takes the cache line from its readers: only when there is news.
+        // A store invalidates the cache line of the readers, so it is done only for a change.
         let news = self.runs.load(Ordering::Relaxed) != runs
             || self.waits.load(Ordering::Relaxed) != waits;
         if news {
@@ -76,59 +77,61 @@ impl PublishedLevels {
         news
     }
 
-    /// By the owner, before it takes what is in its injector, or when that is empty.
+    /// Clears `incoming`. Called by the owner before it collects its injector, or when that is
+    /// empty.
     pub(crate) fn take_incoming(&self) {
         if self.incoming.load(Ordering::Relaxed) != NONE {
-            // SeqCst, with the fence in `send`: what the owner does not find in its injector after
-            // this is put in by one that finds its mark gone.
+            // SeqCst, pairs with the fence in `send`: a sender whose item the owner does not find
+            // in the injector after this observes that its rank was cleared.
             self.incoming.swap(NONE, Ordering::SeqCst);
             fence(Ordering::SeqCst);
-            // Others had counted on it, and looked away: what came may be lower by now, or be
-            // nothing yet. So the owner looks itself.
+            // Other VPs relied on the rank and did not act, but the collected items may be of a
+            // lower rank, or not be there yet. So the owner must examine the levels itself.
             self.asked.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Wants the owner to look at its next step. True if nobody had asked yet: the caller sees to
-    /// it that there is a next step.
+    /// Asks the owner to rebalance at its next step. Returns true for the first request; the caller
+    /// must then make the VP take a step.
     #[must_use]
     pub(crate) fn ask(&self) -> bool {
-        // Release: what the caller shows is seen by the owner that finds itself asked.
+        // Release: the owner that observes the request also observes the caller's published levels.
         !self.asked.load(Ordering::Relaxed) && !self.asked.swap(true, Ordering::AcqRel)
     }
 
-    /// By the owner.
+    /// Clears and returns the request. Owner only.
     fn take_asked(&self) -> bool {
         self.asked.load(Ordering::Relaxed) && self.asked.swap(false, Ordering::AcqRel)
     }
 
-    /// Of what is runnable at this VP and does not run.
+    /// Returns the highest rank that is runnable on this VP without running.
     fn surplus(&self) -> Rank {
         self.waits.load(Ordering::Relaxed).max(self.incoming.load(Ordering::Relaxed))
     }
 
-    /// What runs here, and what will at its next step as far as others have seen to that. None: not
-    /// known.
+    /// Returns the running rank, and the rank that will run after the next step as far as other
+    /// threads can tell. `None` if the VP has not published anything.
     fn expected(&self) -> Option<(Rank, Rank)> {
         let runs = self.runs.load(Ordering::Relaxed);
         (runs != UNSEEN).then(|| (runs, runs.max(self.incoming.load(Ordering::Relaxed))))
     }
 }
 
-/// What all VPs show.
+/// The published levels of all VPs.
 pub(crate) trait PublishedTable {
-    /// How many there are.
+    /// Returns the number of VPs.
     fn len(&self) -> usize;
-    /// What VP `vp` shows.
+    /// Returns the published levels of VP `vp`.
     fn published(&self, vp: usize) -> &PublishedLevels;
-    /// Whether VP `vp` is known to take no steps: it is handed nothing, and what it runs makes
-    /// nobody ask.
+    /// Whether VP `vp` is known to take no steps. It is handed nothing, and its running level
+    /// causes no requests.
     fn is_stuck(&self, vp: usize) -> bool;
 }
 
-/// The VP that something of `rank` should go to, since another one than `from` runs something
-/// lower: the one that runs the lowest, idle ones first, `first` before its equals. None: nobody
-/// runs anything lower. Idle VPs alone are no reason: they get work as the queues' design has it.
+/// Returns the VP to which a microprocess of `rank` should go because a VP other than `from` runs a
+/// lower rank. That is the VP with the lowest rank, idle VPs first, and `first` before its equals.
+/// Returns `None` if no VP runs a lower rank. Idle VPs alone do not count: the queue design
+/// distributes work to them.
 pub(crate) fn find_outranked(
     row: &impl PublishedTable,
     from: Option<usize>,
@@ -153,9 +156,9 @@ pub(crate) fn find_outranked(
     best.filter(|_| someone).map(|(_, vp)| vp)
 }
 
-/// Tells `ask` of the VPs at which something waits that outranks what others run: as many as are
-/// outranked, the highest first; and all at which something waits that outranks the running one
-/// there, since what that leaves over is not known yet.
+/// Calls `ask` for the VPs with a waiting rank above the running rank of another VP. It asks as
+/// many VPs as are outranked, the highest waiting rank first. It also asks every VP whose waiting
+/// rank is above its own running rank, since the surplus that such a VP keeps is not known yet.
 fn ask_holders(row: &impl PublishedTable, me: usize, mut ask: impl FnMut(usize)) {
     let runs = |vp| {
         let known =
@@ -187,9 +190,9 @@ fn ask_holders(row: &impl PublishedTable, me: usize, mut ask: impl FnMut(usize))
     }
 }
 
-/// Something of `rank`, the caller's, becomes runnable at VP `to`, or at one that runs less: `put`
-/// puts it into that VP's injector and wakes it if it sleeps, `raise` has a VP take a step. `begin`
-/// is told first.
+/// Makes a microprocess of `rank`, which the caller holds, runnable on VP `to` or on a VP that runs
+/// a lower rank. `begin` is called first. `put` puts it into that VP's injector and wakes the VP if
+/// it sleeps. `raise` makes a VP take a step.
 pub(crate) fn send(
     row: &impl PublishedTable,
     to: usize,
@@ -201,13 +204,15 @@ pub(crate) fn send(
     let to = find_outranked(row, None, to, rank).unwrap_or(to);
     let published = row.published(to);
     begin(to);
-    // Before it is queued: readers count it as soon as they could miss it.
+    // Published before it is queued: readers count the rank from the moment at which they could
+    // miss the item.
     published.incoming.fetch_max(rank, Ordering::Relaxed);
     put(to);
     fence(Ordering::SeqCst);
     let runs = published.runs.load(Ordering::Relaxed);
-    // The owner has to take a step if it runs something lower; if it looked before this was in, and
-    // sees it no more by the mark; or if another VP has begun to run something lower meanwhile.
+    // The owner must take a step in three cases. It runs a lower rank. Or it collected its injector
+    // before the item was in, which the cleared rank shows. Or another VP has begun to run a lower
+    // rank meanwhile.
     let unseen = published.incoming.load(Ordering::Relaxed) < rank;
     if runs != NONE
         && (runs < rank || unseen || find_outranked(row, Some(to), to, rank).is_some())
@@ -217,24 +222,24 @@ pub(crate) fn send(
     }
 }
 
-/// What a VP can do about its own queue.
+/// Operations of a VP on its own queue.
 pub(crate) trait OwnQueue {
-    /// Whether there is something in the injector that was not yet taken in.
+    /// Whether the injector holds items that were not collected yet.
     fn is_sent(&mut self) -> bool;
-    /// The highest of what waits here.
+    /// Returns the highest waiting rank.
     fn waits(&mut self) -> Rank;
-    /// Hands the next one, if it is at least that high, over to VP `to`. False: there is none, or
-    /// it is not within reach.
+    /// Hands the next microprocess over to VP `to` if its rank is at least `rank`. Returns false if
+    /// there is none, or if it is out of the owner's reach.
     fn hand(&mut self, to: usize, rank: Rank) -> bool;
-    /// What waits here cannot be handed over now: it runs here at the next step, or is within reach
-    /// of another VP, which has to take one.
+    /// Handles a waiting microprocess that cannot be handed over now. Either it runs here at the
+    /// next step, or another VP can take it and must take a step.
     fn pass_on(&mut self);
-    /// VP `vp` was asked by us: it has to take a step.
+    /// Makes VP `vp` take a step, after this VP has asked it to.
     fn raise(&mut self, vp: usize);
 }
 
-/// One scheduling step of VP `me`, which runs what has the mark `runs`: shows it, hands over, asks.
-/// Returns what then waits here, and whether the VP had been asked.
+/// Performs one scheduling step of VP `me`, which runs rank `runs`: publishes the levels, hands
+/// over, asks. Returns the highest rank that then waits here, and whether the VP had been asked.
 pub(crate) fn rebalance(
     row: &impl PublishedTable,
     me: usize,
@@ -253,10 +258,10 @@ pub(crate) fn rebalance(
         if !look {
             return (waits, asked);
         }
-        // Shown first, then looked: see the head of this file.
+        // Published before the others are examined: see the head of this file.
         fence(Ordering::SeqCst);
         if waits > runs && runs != NONE {
-            // What outranks the running one here is no surplus.
+            // A microprocess that outranks the running one here is not surplus.
             owner.pass_on();
         } else if waits != NONE
             && let Some(to) = find_outranked(row, Some(me), me + 1, waits)

@@ -1,4 +1,5 @@
-//! What others ask of a VP about microprocesses that may be in its queue. Rare, so a lock does.
+//! Requests of other threads to a VP: microprocesses that may be in its queue have changed their
+//! priority. Rare, so a lock suffices.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::kernel_thread::no_events::lock;
 use crate::microprocess::record::Ref;
 
-/// So many entries of a list that nobody serves are looked through for doubles.
+/// Minimum length from which on an unserved list is searched for duplicates.
 const MANY: usize = 256;
 
 #[derive(Default)]
@@ -17,22 +18,22 @@ pub(crate) struct PriorityRequests {
 
 #[derive(Default)]
 struct List {
-    /// Whose priority has changed, and how many VPs were asked before.
+    /// The microprocesses whose priority has changed, and how many VPs were asked before.
     of: Vec<(Ref, usize)>,
-    /// Its length after the last look for doubles.
+    /// Length of the list after the last removal of duplicates.
     tidy: usize,
 }
 
 impl List {
-    /// A VP that takes no step while others are changed thousands of times: the list is bounded by
-    /// how many they are.
+    /// Adds an entry. A VP may take no step while priorities change thousands of times, so the
+    /// length is bounded by the number of distinct microprocesses.
     fn add(&mut self, who: Ref, before: usize) {
         self.of.push((who, before));
         if self.of.len() >= MANY.max(2 * self.tidy) {
             let key = |(who, before): &(Ref, usize)| {
                 (std::ptr::from_ref(who.mp).addr(), who.generation, *before)
             };
-            // The one that was asked of the fewest stays.
+            // Of several entries, the one with the fewest VPs asked stays.
             self.of.sort_unstable_by_key(key);
             self.of.dedup_by(|(after, _), (first, _)| after == first);
             self.tidy = self.of.len();
@@ -46,7 +47,7 @@ impl PriorityRequests {
         self.pending.load(Ordering::Relaxed)
     }
 
-    /// What was asked for since the last call; none if nothing was. By the owner of the VP.
+    /// Takes the requests since the last call; `None` if there are none. Owner only.
     pub(crate) fn take(&self) -> Option<Vec<(Ref, usize)>> {
         if !self.pending() {
             return None;
@@ -55,11 +56,11 @@ impl PriorityRequests {
         Some(std::mem::take(&mut *lock(&self.list)).of)
     }
 
-    /// Adds a request. True: there was none, and the VP is to be notified.
+    /// Adds a request. Returns true if it is the first one: the caller must then notify the VP.
     #[must_use]
     pub(crate) fn add(&self, who: Ref, before: usize) -> bool {
         lock(&self.list).add(who, before);
-        // Release: the owner that sees it sees the new priority.
+        // Release: the owner that observes the flag also observes the new priority.
         !self.pending.swap(true, Ordering::Release)
     }
 }

@@ -1,42 +1,43 @@
-//! The clock of a turn: what the timekeeper and the carrier tell each other of a virtual processor.
+//! Turn clock: shared state of the timekeeper and the carrier of a VP.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Switches between two looks at what costs time to look at (clock, requests), at most; fewer where
-/// those that run take their time, so that about 50 microseconds passes between two looks.
+/// Maximum number of switches between two clock checks, which read the clock and serve requests.
+/// Slow switches lower the number, so that about 50 microseconds pass between two checks.
 pub(crate) const SLOW_STEPS_EVERY: u32 = 61;
 
-/// No time on the instance's clock.
+/// Time value for "never" on the instance's clock.
 pub(crate) const NEVER: u64 = u64::MAX;
 
-/// What the keeper of the time knows and tells of a virtual processor.
+/// State of the current turn of a VP.
 #[derive(Debug)]
 pub(crate) struct TurnClock {
-    /// Number of switches at the last scan, and the begin of the turn that was under way then.
+    /// Number of switches at the last scan, and the start of the turn that was in progress then.
     /// Written by the timekeeper.
     pub(crate) switches: AtomicU64,
     pub(crate) since: AtomicU64,
-    /// When a turn was ended, until the microprocess gives way or is seen to go on; else [`NEVER`].
-    /// Written by the timekeeper.
+    /// When the timekeeper ended a turn; [`NEVER`] after the microprocess has given way or was seen
+    /// to run on. Written by the timekeeper.
     pub(crate) ended: AtomicU64,
-    /// When its doorbell rang last.
+    /// When the VP's doorbell last rang.
     pub(crate) rung: AtomicU64,
-    /// The turn that began at that number of switches is over. Taken by the carrier.
+    /// Number of switches at the start of the turn that is over. Consumed by the carrier.
     pub(crate) over: AtomicU64,
-    /// At that number of switches nothing else was queued, nor came since. By the carrier.
+    /// Number of switches at which nothing else was queued, and nothing was queued since. Written
+    /// by the carrier.
     pub(crate) alone: AtomicU64,
-    /// At that number of switches one began, or went on that had been preempted: see
-    /// [`Vp::note_may_run_long`]. By the carrier.
+    /// Number of switches at which a microprocess started, or continued after a preemption: see
+    /// [`Vp::note_may_run_long`]. Written by the carrier.
     pub(crate) went_on: AtomicU64,
-    /// How long the running one may run, where the policy decides that for each anew. By the
-    /// carrier.
+    /// Quantum of the running microprocess, where the policy chooses it for each turn. Written by
+    /// the carrier.
     pub(crate) quantum: AtomicU64,
-    /// How often Preempted or Changed was acted upon. By its carrier.
+    /// Number of times that Preempted or Changed was handled. Written by the carrier.
     pub(crate) answers: AtomicU64,
-    /// Number of switches at which its descriptors were last given to be watched: of interest as
-    /// long as there was no further one.
+    /// Number of switches at which the VP's descriptors were last given to be watched. Obsolete
+    /// after a further switch.
     pub(crate) watched: AtomicU64,
-    /// When its first timer is due; none: [`NEVER`]. By its carrier.
+    /// When the VP's first timer is due, or [`NEVER`]. Written by the carrier.
     pub(crate) timer: AtomicU64,
 }
 
@@ -57,39 +58,39 @@ impl TurnClock {
         }
     }
 
-    /// Looks at it, `now`. True: there was a switch since the last look, and another turn has
-    /// begun.
+    /// Scans the VP at time `now`. Returns true if there was a switch since the last scan, so that
+    /// another turn has begun.
     pub(crate) fn notice(&self, switches: u64, now: u64) -> bool {
         let seen = self.switches.swap(switches, Ordering::Relaxed);
         if seen == switches {
             return false;
         }
         let ended = self.ended.swap(NEVER, Ordering::Relaxed);
-        // The microprocess that followed when the last turn was ended runs since then. The time of
-        // any other switch is not known.
+        // The microprocess that followed the ended turn has run since that end. The time of any
+        // other switch is unknown.
         let followed = ended != NEVER && switches == seen.wrapping_add(1);
         self.since.store(if followed { ended } else { now }, Ordering::Relaxed);
         true
     }
 
-    /// Ends the turn, `now`. If the microprocess goes on, its next turn begins.
+    /// Ends the turn at time `now`. If the microprocess runs on, its next turn begins.
     pub(crate) fn end(&self, now: u64) {
         self.over.store(self.switches.load(Ordering::Relaxed), Ordering::Relaxed);
         self.ended.store(now, Ordering::Relaxed);
         self.since.store(now, Ordering::Relaxed);
     }
 
-    /// The microprocess with the turn is seen to run on, whether the turn was ended or not.
+    /// Records that the microprocess is seen to run on, whether its turn was ended or not.
     pub(crate) fn goes_on(&self) {
         self.ended.store(NEVER, Ordering::Relaxed);
     }
 
-    /// What is `now` left of the turn, where it lasts for a `quantum`.
+    /// Returns the rest of the turn at time `now`, for a turn of length `quantum`.
     pub(crate) fn left(&self, quantum: u64, now: u64) -> u64 {
         quantum.saturating_sub(now.saturating_sub(self.since.load(Ordering::Relaxed)))
     }
 
-    /// A timer was armed for `at`. Owner only.
+    /// Records a timer armed for `at`. Owner only.
     #[inline]
     pub(crate) fn sooner(&self, at: u64) {
         if at < self.timer.load(Ordering::Relaxed) {
@@ -97,12 +98,12 @@ impl TurnClock {
         }
     }
 
-    /// Whether its first timer was to fire by `now`.
+    /// Whether the first timer is due by `now`.
     pub(crate) fn is_timer_due(&self, now: u64) -> bool {
         self.timer.load(Ordering::Relaxed) <= now
     }
 
-    /// The first timer now. Owner only.
+    /// Sets the first timer. Owner only.
     pub(crate) fn note_timer(&self, first: Option<u64>) {
         self.timer.store(first.unwrap_or(NEVER), Ordering::Relaxed);
     }

@@ -1,47 +1,48 @@
-//! How long a thread waits for its turn on a VP: until the VP is held up.
+//! How long a thread waits for its turn on a VP: until the VP is stalled.
 //!
-//! What is known of it is kept with the VP and not by each waiter: one waiter looks for all, so
-//! that the looks come as often with a thousand waiters as with one
-//! ([`kumihimo_events::return_queue`] says how often).
+//! The observations are stored with the VP, not with each waiter. One waiter observes the VP for
+//! all, so that a thousand waiters cause as many observations as one
+//! ([`kumihimo_events::return_queue`] defines the rate).
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use kumihimo_events::watch::CpuClock;
 
-/// So many looks at a VP that is held up and makes no switch meanwhile are enough.
+/// Number of observations of a stalled VP without a switch after which the wait ends.
 const ENOUGH: u32 = 5;
-/// Of one that is suspended, which is to go on only if all else stands still: it may hold malloc's
-/// lock.
+/// The same for a suspended waiter, which continues only if everything else stands still: it may
+/// hold malloc's lock.
 const ENOUGH_SUSPENDED: u32 = 100;
-/// The same for a VP that runs: nanoseconds of its kernel thread's CPU time. Not of the clock's:
-/// that thread may have no core.
+/// CPU time of the kernel thread of a running VP after which the wait ends, in nanoseconds. CPU
+/// time rather than wall-clock time, because that thread may have no core.
 const ENOUGH_RUNNING: u64 = 10_000_000;
-/// After so many nanoseconds without a look what was seen then says nothing.
+/// Age in nanoseconds from which on the last observation is discarded.
 const STALE: u64 = 50_000_000;
 
-/// What the waiters have seen of a VP.
+/// The waiters' observations of a VP.
 #[derive(Debug, Default)]
 pub(crate) struct TurnWait {
-    /// One waiter looks; the fields below are its own meanwhile.
+    /// Whether a waiter is observing the VP. That waiter owns the fields below.
     looks: AtomicBool,
-    /// When the last look was, on the instance's clock.
+    /// Time of the last observation, on the instance's clock.
     at: AtomicU64,
-    /// At the last look: switches of the VP, its kernel thread, whether the running microprocess
-    /// was to give way.
+    /// At the last observation: the VP's switches, its kernel thread, and whether the running
+    /// microprocess should give way.
     switches: AtomicU64,
     carrier: AtomicU32,
     should: AtomicBool,
-    /// Looks since then at which it was held up, less those at which it was not: for a moment each
-    /// may seem to be the other.
+    /// Number of observations since then at which the VP was stalled, less those at which it was
+    /// not: for a moment either state may look like the other.
     held_up: AtomicU32,
-    /// CPU time of that kernel thread when that was first seen.
+    /// CPU time of that kernel thread at the first such observation.
     since: AtomicU64,
 }
 
 impl TurnWait {
-    /// Lets one waiter at a time `look`: what it says. False: another one looks.
+    /// Calls `look` unless another waiter does so, and returns its result; false if another waiter
+    /// does.
     pub(crate) fn one_looks(&self, look: impl FnOnce() -> bool) -> bool {
-        // Acquire and release: what the last one saw.
+        // Acquire and release: publish the observations of the last waiter.
         if self.looks.swap(true, Ordering::Acquire) {
             return false;
         }
@@ -50,7 +51,7 @@ impl TurnWait {
         is_over
     }
 
-    /// Whether the wait is over, by what is seen of the VP. By the one that looks.
+    /// Whether the wait is over after the observation `vp`. Called by the observing waiter.
     pub(crate) fn is_over(
         &self,
         vp: Seen,
@@ -81,12 +82,12 @@ impl TurnWait {
     }
 }
 
-/// What a waiter sees of a VP at one look.
+/// An observation of a VP by a waiter.
 pub(crate) struct Seen {
     pub(crate) now: u64,
     pub(crate) switches: u64,
-    /// The id of its kernel thread; 0: none.
+    /// ID of the VP's kernel thread, or 0.
     pub(crate) carrier: u32,
-    /// The running microprocess is to give way.
+    /// Whether the running microprocess should give way.
     pub(crate) should: bool,
 }

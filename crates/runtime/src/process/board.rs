@@ -1,9 +1,9 @@
-//! This address space at its user's board (`kumihimo_arbiter`). Its VPs sleep in its cells, so that
-//! other address spaces can call them and share the cores with them.
+//! This address space's membership of its user's board (`kumihimo_arbiter`). Its VPs sleep in its
+//! cells on the board, so that other address spaces can wake them and share the cores with them.
 //!
-//! It joins with its first runtime, and stays as long as the process lives. Where it cannot, or is
-//! told not to (`KUMI_ARBITER=none`), it has a row of its own, which nobody else sees: gates then
-//! wake each other through their sockets.
+//! An address space joins with its first runtime, and stays for the lifetime of the process. If it
+//! cannot join, or must not (`KUMI_ARBITER=none`), it has a private row instead. Gates then wake
+//! each other through their sockets.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -21,41 +21,41 @@ use kumihimo_config::Arbiter;
 
 use crate::process::{clock, cores};
 
-/// Cells of a row.
+/// Number of cells in a row.
 const CELLS: usize = 64;
 
-/// How often all that sleep look around while others are at the board.
+/// Interval at which all sleeping VPs rescan the board while other address spaces are present.
 pub const RESCAN_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Where this address space lies.
+/// The membership of this address space.
 #[derive(Debug)]
 pub(crate) struct BoardMembership {
     pub(crate) member: Arc<Member>,
-    /// The board, by device and inode, and the row there.
+    /// The board, by device and inode, and the row on it.
     seat: Option<(u128, u32)>,
-    /// Why it is at no board.
+    /// Why the address space is at no board, if so.
     alone: Option<String>,
 }
 
 static BOARD: OnceLock<BoardMembership> = OnceLock::new();
 
-/// What the board needs of this address space's place on the machine.
+/// The functions by which the board reaches other address spaces of the machine.
 pub(crate) struct Machine {
-    /// The run-time directory, or why there is none.
+    /// Returns the run-time directory, or why there is none.
     pub(crate) directory: fn() -> Result<PathBuf, String>,
-    /// Notifies the address space of that number. Never blocks, allocates nothing.
+    /// Notifies the address space with that number. Never blocks, allocates nothing.
     pub(crate) tell: fn(u16),
 }
 
 static MACHINE: OnceLock<Machine> = OnceLock::new();
 
-/// Before the board is used: how it reaches the machine.
+/// Registers the functions. Called before the board is used.
 pub(crate) fn register(machine: Machine) {
     let _ = MACHINE.set(machine);
 }
 
-/// Joins, the first time, for a runtime with so many virtual processors. Blocks the kernel thread:
-/// some hundred microseconds.
+/// Returns the membership. The first call joins the board, for a runtime with `vps` virtual
+/// processors, and blocks the kernel thread for some hundred microseconds.
 fn membership_of(vps: usize) -> &'static BoardMembership {
     BOARD.get_or_init(|| {
         let cells = vps.max(cores::cores().len()).clamp(1, CELLS);
@@ -67,11 +67,11 @@ fn membership_of(vps: usize) -> &'static BoardMembership {
     })
 }
 
-/// Where the board of those is whose run-time directory is `directory`: there, unless
-/// `KUMI_ARBITER` names another place.
+/// Returns the path of the board for users of the run-time directory `directory`: inside that
+/// directory, unless `KUMI_ARBITER` specifies another path.
 ///
 /// # Errors
-/// Why they are at none.
+/// Why there is no board for them.
 pub fn path_in(directory: impl FnOnce() -> Result<PathBuf, String>) -> Result<PathBuf, String> {
     match &kumihimo_config::get().arbiter {
         Arbiter::NoBoard => Err("KUMI_ARBITER=none".into()),
@@ -94,23 +94,23 @@ fn joined(cells: usize) -> Result<BoardMembership, String> {
     Ok(BoardMembership { member: Arc::new(member), seat, alone: None })
 }
 
-/// Whether the cores are shared by priority with others at the board: unless `KUMI_ARBITER` is
-/// `off` or `none`.
+/// Whether the cores are shared by priority with other address spaces at the board. True unless
+/// `KUMI_ARBITER` is `off` or `none`.
 #[must_use]
 pub fn arbitrates() -> bool {
     matches!(kumihimo_config::get().arbiter, Arbiter::On | Arbiter::BoardAt(_))
 }
 
-/// Whether there is anybody to share them with. Two loads.
+/// Whether there are other address spaces to share the cores with. Two loads.
 pub(crate) fn shares_cores() -> bool {
     others() != 0 && arbitrates()
 }
 
-/// By which number of its run-time directory this address space hears what others tell it, and one;
-/// 0: it does not.
+/// One more than the number by which other address spaces notify this one, or 0 if they cannot.
 static CORE_LISTENER: AtomicU32 = AtomicU32::new(0);
 
-/// From now on it hears by that number: what is told leads to [`Instance::told`].
+/// Sets the number by which other address spaces notify this one. Notifications lead to
+/// [`Instance::told`].
 pub(crate) fn listens(number: u16) {
     CORE_LISTENER.store(u32::from(number) + 1, Ordering::Relaxed);
     if let Some(membership) = BOARD.get() {
@@ -119,14 +119,15 @@ pub(crate) fn listens(number: u16) {
 }
 
 impl BoardMembership {
-    /// Again from time to time: somebody may have written over it.
+    /// Publishes the listener's number. Repeated from time to time, because another process may
+    /// have overwritten it.
     fn publish_listener(&self) {
         self.member.set_listener(CORE_LISTENER.load(Ordering::Relaxed));
     }
 }
 
-/// To the kernel thread of its control socket: a signal to the one that carries the VP would end a
-/// system call there.
+/// Notifies the kernel thread of the control socket. A signal to the thread that carries the VP
+/// would interrupt a system call there.
 struct ToControl;
 
 impl CoreNotify for ToControl {
@@ -140,22 +141,22 @@ impl CoreNotify for ToControl {
     }
 }
 
-/// How much CPU time this address space may use from now on. After [`BoardSeats::new`].
+/// Sets the share of CPU time of this address space. Called after [`BoardSeats::new`].
 pub(crate) fn set_share(share: Option<Share>) {
     if let Some(membership) = BOARD.get() {
         membership.member.set_share(share);
     }
 }
 
-/// Whether a virtual processor has to ask before it runs: there are others, or the address space's
-/// CPU time is bounded. Two loads.
+/// Whether a VP must request its core before it runs: other address spaces are present, or the CPU
+/// time of this one is bounded. Two loads.
 pub(crate) fn has_to_ask() -> bool {
     BOARD
         .get()
         .is_some_and(|membership| membership.member.others() != 0 || membership.member.has_share())
 }
 
-/// Whether what is booked makes a difference: to this address space's share, or, with feedback, to
+/// Whether booked CPU time has any effect: on this address space's share, or, with feedback, on
 /// others.
 pub(crate) fn has_rules() -> bool {
     BOARD.get().is_some_and(|membership| {
@@ -164,37 +165,37 @@ pub(crate) fn has_rules() -> bool {
     })
 }
 
-/// This address space may not run at all now.
+/// Whether this address space may not run at all now.
 pub(crate) fn is_barred() -> bool {
     BOARD.get().is_some_and(|membership| {
         membership.member.has_share() && membership.member.is_throttled(clock::monotonic())
     })
 }
 
-/// A virtual processor used so much CPU time, until `now` (CLOCK_MONOTONIC). True: this address
-/// space's levels count otherwise from now on.
+/// Books CPU time that a VP has used until `now` (CLOCK_MONOTONIC). Returns whether this address
+/// space's effective levels have changed.
 pub(crate) fn book(vp: usize, nanoseconds: u64, now: u64) -> bool {
     BOARD.get().is_some_and(|membership| membership.member.book(vp, nanoseconds, now))
 }
 
-/// Nothing of this address space is runnable. Whether its levels count otherwise by that matters to
-/// nobody before something is.
+/// Records that nothing of this address space is runnable. A change of its effective levels is
+/// ignored, because it has no effect before something becomes runnable.
 pub(crate) fn waits() {
     if let Some(membership) = BOARD.get() {
         let _ = membership.member.waited();
     }
 }
 
-/// CPU time that a virtual processor has booked, by its number, nanoseconds.
+/// Returns the CPU time that a VP has booked, in nanoseconds.
 pub(crate) fn booked(vp: usize) -> u64 {
     BOARD.get().and_then(|membership| membership.member.row().cells.get(vp)).map_or(0, Cell::used)
 }
 
-/// Whether a runtime lies in the cells of the row.
+/// Whether a runtime uses the cells of the row.
 static OCCUPIED: AtomicBool = AtomicBool::new(false);
 
-/// Where a runtime's virtual processors lie, until all its kernel threads have ended: one that was
-/// left behind would get up in a cell where a successor's sleeps.
+/// The cells of a runtime's VPs, until all its kernel threads have ended. A thread that was left
+/// behind would otherwise use a cell in which a VP of the next runtime sleeps.
 #[derive(Debug)]
 pub(crate) struct BoardSeats {
     pub(crate) row: Row,
@@ -203,8 +204,8 @@ pub(crate) struct BoardSeats {
 }
 
 impl BoardSeats {
-    /// For so many: the address space's, or some that nobody else sees if there are too few, or
-    /// another runtime lies there.
+    /// Takes cells for `vps` virtual processors: those of the address space's row, or private ones
+    /// if the row has too few or another runtime uses it.
     pub(crate) fn new(vps: usize) -> BoardSeats {
         let membership = membership_of(vps);
         membership.publish_listener();
@@ -216,9 +217,8 @@ impl BoardSeats {
         BoardSeats { row: Row { cells, reach: Reach::Private, ..row }, vps, is_shared: false }
     }
 
-    /// The seat of virtual processor `vp`: on the core where it is at home. Where it takes no part
-    /// in sharing the cores: on none if the address space has a share of CPU time, and else there
-    /// is no seat.
+    /// Returns the seat of VP `vp`, on its home core. A VP that takes no part in sharing the cores
+    /// has a seat only if the address space has a share of CPU time; that seat is on no core.
     pub(crate) fn seat_of(&self, vp: usize) -> Option<Seat> {
         let membership = BOARD.get()?;
         let seat = |core, only_one| {
@@ -250,19 +250,19 @@ impl Drop for BoardSeats {
     }
 }
 
-/// This address space's row: there others post, and call its virtual processors.
+/// Returns this address space's row, where others post notifications and wake its VPs.
 #[must_use]
 pub(crate) fn row() -> Row {
     membership_of(1).member.row()
 }
 
-/// The board that this address space is at, and its row there; `None`: it is at none.
+/// Returns the board of this address space and its row there, or `None` if it is at no board.
 #[must_use]
 pub(crate) fn seat() -> Option<(u128, u32)> {
     membership_of(1).seat
 }
 
-/// The row of another address space, if it is at the same board.
+/// Returns the row of another address space, if it is at the same board.
 #[must_use]
 pub(crate) fn neighbour(board: u128, row: u32) -> Option<Row> {
     let membership = membership_of(1);
@@ -270,26 +270,27 @@ pub(crate) fn neighbour(board: u128, row: u32) -> Option<Row> {
     if own == board { membership.member.other_row(u16::try_from(row).ok()?) } else { None }
 }
 
-/// Why this address space is at no board; `None`: it is at one, or no runtime has begun.
+/// Returns why this address space is at no board, or `None` if it is at one or no runtime has
+/// begun.
 #[must_use]
 pub fn alone() -> Option<&'static str> {
     BOARD.get()?.alone.as_deref()
 }
 
-/// How many other address spaces are there. One load.
+/// Returns the number of other address spaces at the board. One load.
 pub(crate) fn others() -> u32 {
     BOARD.get().map_or(0, |membership| membership.member.others())
 }
 
-/// Whether another address space has a core, and runs there what is not of this level. Out of date
-/// at once.
+/// Whether another address space holds a core and runs a level other than `level` there. The result
+/// may be out of date at once.
 pub(crate) fn is_another_level_there(level: u8) -> bool {
     let cores = cores::cores().iter().map(|core| *core as usize);
     BOARD.get().is_some_and(|membership| membership.member.is_another_level_there(level, cores))
 }
 
-/// All virtual processors that sleep look around: what lies on the board can have been overwritten,
-/// and a call lost by that.
+/// Wakes all sleeping VPs to check for work. The board's contents can have been overwritten, and a
+/// notification lost with it.
 pub fn rescan() {
     let Some(membership) = BOARD.get() else { return };
     membership.member.recount();
@@ -298,7 +299,7 @@ pub fn rescan() {
     row.cells.iter().for_each(|cell| cell.wake(row.reach));
 }
 
-/// In the child of a fork: the row is the parent's. Async-signal-safe.
+/// Forgets the row in the child of a fork, where it belongs to the parent. Async-signal-safe.
 pub(crate) fn forget() {
     if let Some(membership) = BOARD.get() {
         membership.member.forget_in_child();

@@ -2,26 +2,25 @@
 
 use std::time::{Duration, Instant};
 
-/// CLOCK_MONOTONIC, nanoseconds: the one clock that all address spaces of the machine have in
-/// common.
+/// Returns CLOCK_MONOTONIC in nanoseconds: the clock that all address spaces of the machine share.
 #[must_use]
 pub fn monotonic() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: room for a timespec; the clock is always there.
+    // SAFETY: a live timespec to be written; the clock always exists.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// CPU time of the calling kernel thread, nanoseconds.
+/// Returns the CPU time of the calling kernel thread in nanoseconds.
 pub(crate) fn cpu_time() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: room for one time. The call does not wait, and cannot fail: Linux has this clock
-    // since 2.6.
+    // SAFETY: a live timespec to be written. The call does not wait, and cannot fail: Linux has had
+    // this clock since 2.6.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// `time` from now; a time beyond what the clock can hold is 30 years.
+/// Returns the instant `time` from now. A time beyond the range of the clock becomes 30 years.
 pub(crate) fn after(time: Duration) -> Instant {
     let now = Instant::now();
     now.checked_add(time).unwrap_or(now + Duration::from_secs(30 * 365 * 24 * 3600))

@@ -2,14 +2,14 @@
 
 use std::sync::OnceLock;
 
-/// The core that the caller runs on, for the moment.
+/// Returns the core on which the caller runs at the moment.
 #[must_use]
 pub fn core() -> Option<u32> {
     // SAFETY: no pointers.
     u32::try_from(unsafe { libc::sched_getcpu() }).ok()
 }
 
-/// The cores of the process, as of its first runtime.
+/// Returns the cores of the process, as of its first runtime.
 pub(crate) fn cores() -> &'static [u32] {
     static CORES: OnceLock<Vec<u32>> = OnceLock::new();
     CORES.get_or_init(|| {

@@ -3,8 +3,8 @@
 use std::sync::atomic::AtomicU32;
 use std::time::{Duration, Instant};
 
-/// Sleeps while `*word == expected`. Returns on wake, deadline, signal or mismatch: the caller
-/// looks again.
+/// Sleeps while `*word == expected`. Returns on a wake-up, at the deadline, on a signal or on a
+/// mismatch, so the caller must check again.
 pub(crate) fn wait(word: &AtomicU32, expected: u32, deadline: Option<Instant>) {
     let timeout = deadline.map(|d| timespec(d.saturating_duration_since(Instant::now())));
     let ts = timeout.as_ref().map_or(std::ptr::null(), |t| t as *const libc::timespec);
@@ -21,20 +21,21 @@ pub(crate) fn wait(word: &AtomicU32, expected: u32, deadline: Option<Instant>) {
     }
 }
 
-/// Sleeps until `deadline`, or until a signal comes: the caller looks again. `std::thread::sleep`
-/// goes on for the rest of its time, to which the kernel adds its timer slack again, and so never
-/// ends where signals come more often than that (nanosleep(2), "can be problematic").
+/// Sleeps until `deadline` or until a signal, so the caller must check again. `std::thread::sleep`
+/// instead sleeps for the rest of its time after a signal. The kernel adds its timer slack each
+/// time, so that call never ends if signals arrive more often than that (nanosleep(2), "can be
+/// problematic").
 pub(crate) fn nap(deadline: Instant) {
     wait(&AtomicU32::new(0), 0, Some(deadline));
 }
 
-/// Wakes one sleeper.
+/// Wakes one sleeper of [`wait`].
 pub(crate) fn wake_one(word: &AtomicU32) {
     wake(word, 1);
 }
 
 fn wake(word: &AtomicU32, n: i32) {
-    // SAFETY: FUTEX_WAKE only uses the address as a key; it reads and writes nothing there.
+    // SAFETY: FUTEX_WAKE uses the address only as a key; it neither reads nor writes there.
     unsafe {
         libc::syscall(
             libc::SYS_futex,

@@ -1,8 +1,8 @@
-//! Facts of the process that hold for every runtime in it: its mode (microprocesses or kernel
-//! threads), its seat at the user's board, and the futex calls.
+//! Process-wide facts for every runtime in the process: the mode (microprocesses or kernel
+//! threads), the seat at the user's board, clocks, cores, and the futex calls.
 //!
-//! The room imports nothing of the crate. Data flows upward only: the rooms above ask, and nothing
-//! here calls back.
+//! This room imports nothing of the crate. Data flows upward only: higher rooms query it, and it
+//! calls none of them.
 
 pub mod board;
 pub(crate) mod clock;

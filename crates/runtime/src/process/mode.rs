@@ -1,16 +1,16 @@
-//! What microprocesses are in this process: user-level threads, or kernel threads 1:1.
+//! The mode of the process: microprocesses are user-level threads, or kernel threads 1:1.
 
 use std::{fmt, io};
 
 use kumihimo_arch::{HAS_MICROPROCESSES, tls};
 
-/// What microprocesses are in this process. See [`mode`].
+/// The mode of the process. See [`mode`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// User-level threads with stacks and thread-local storage of their own.
     #[default]
     Microprocesses,
-    /// Kernel threads, one for each: the same API, at the cost of kernel threads.
+    /// Kernel threads, one per microprocess: the same API, at the cost of kernel threads.
     KernelThreads {
         /// The reason.
         why: &'static str,
@@ -27,12 +27,12 @@ impl fmt::Display for Mode {
     }
 }
 
-/// Whether microprocesses are user-level threads here, and if not, why. The answer stays the same
+/// Returns whether microprocesses are user-level threads here, and if not, why. The result is final
 /// once a runtime has begun.
 ///
-/// Kernel threads stand in on every architecture but x86_64, with a C library other than glibc, in
-/// static executables, with `KUMI_LAB=tls=kernel`, and where the self-test of TLS blocks fails.
-/// The first call examines the C library [0.3-1 ms].
+/// Kernel threads are used on every architecture but x86_64, with a C library other than glibc, in
+/// static executables, with `KUMI_LAB=tls=kernel`, and where the self-test of TLS blocks fails. The
+/// first call examines the C library [0.3-1 ms].
 ///
 /// ```
 /// use kumihimo_runtime::runtime::{Mode, mode};
@@ -51,16 +51,16 @@ pub fn mode() -> Mode {
     }
 }
 
-/// Decides the mode for good, at the start of the first runtime; a mode that nobody asked for is
-/// reported on standard error.
+/// Decides the mode for the lifetime of the process, at the start of the first runtime. A fallback
+/// that was not requested is reported on standard error.
 ///
 /// # Errors
-/// `WouldBlock`: kernel threads or memory were short for half a second. Nothing is decided then.
+/// `WouldBlock` if kernel threads or memory were short for half a second. Nothing is decided then.
 pub(crate) fn decide() -> io::Result<()> {
     let tls = tls::get_anew();
     if tls.is_short() {
         let text = format!(
-            "the runtime cannot begin: {}; raise the limit of threads (ulimit -u, pids.max) or of memory, or try again",
+            "the runtime cannot start: {}; raise the limit of threads (ulimit -u, pids.max) or of memory, or try again",
             tls.why()
         );
         return Err(io::Error::new(io::ErrorKind::WouldBlock, text));
@@ -71,10 +71,10 @@ pub(crate) fn decide() -> io::Result<()> {
     Ok(())
 }
 
-/// For what only an architecture with microprocesses has: gates and mounts.
+/// Checks whether a feature that requires microprocesses (gates and mounts) is available.
 ///
 /// # Errors
-/// `Unsupported`, with the name of the thing and the reason.
+/// `Unsupported`, with the name of the feature and the reason.
 pub fn supports(what: &str) -> io::Result<()> {
     if HAS_MICROPROCESSES {
         return Ok(());

@@ -1,10 +1,11 @@
-//! The runtime's rows of the resource table: the address space, its virtual processors, and
-//! microprocesses, which are three resources as a process of the paper's is six (P3): the
-//! microprocess, its stack with the TLS block, and its share of the processor. A timer is a fourth
-//! while one is armed.
+//! The runtime's rows of the resource table: the address space, its VPs, and microprocesses.
 //!
-//! The management table behind them is that of the records (`pool.rs`, `identity.rs`), which all
-//! these kinds have in common: parts have the serial of their microprocess.
+//! A microprocess is three resources, as a process of paper P3 is six: the microprocess itself, its
+//! stack with the TLS block, and its share of the processor. A timer is a fourth while one is
+//! armed.
+//!
+//! All these kinds share the management table of the records (`pool.rs`, `identity.rs`): parts have
+//! the serial of their microprocess.
 
 use std::any::Any;
 use std::sync::Once;
@@ -17,30 +18,30 @@ use kumihimo_resource::table::{Command, Error, Row, Table, Usage};
 use crate::lifecycle::suspend;
 use crate::lifecycle::thread_builder::Builder;
 use crate::memory::pool;
+use crate::microprocess::protocol::state::Phase;
 use crate::microprocess::record::{Mp, Ref};
-use crate::microprocess::state::Phase;
 use crate::microprocess::wait_reason::Wait;
 use crate::microprocess::waiter::Waiter;
 use crate::microprocess::{id_prefix, identity};
 use crate::scheduler::{instance, reprioritise};
 use crate::wait::cancel;
 
-/// What `open` of a microprocess takes: what it runs, and how it begins. Taken out.
+/// Order to `open` a microprocess: its closure and its settings, which `open` takes out.
 pub struct Begin {
-    /// How it begins.
+    /// The settings.
     pub builder: Option<Builder>,
-    /// What it runs. Its handle is dropped: nobody waits for it.
+    /// The closure. The handle of the microprocess is dropped, so it is detached.
     pub run: Option<Box<dyn FnOnce() + Send>>,
 }
 
-/// Once per process.
+/// Defines the kinds, once per process.
 pub(crate) fn define(table: &Table) {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let rows: [&'static dyn Row; 6] =
             [&Space, &Microprocesses, &Part::Stack, &Part::Share, &Part::Timer, &Vps];
         for row in rows {
-            // Numbers of kinds are one each; a kind that was defined before has taken its place.
+            // Kind numbers are unique. A kind that was defined before has taken its place.
             let _ = table.define(row);
         }
     });
@@ -52,7 +53,7 @@ fn find(kind: Kind, serial: Serial) -> Result<Ref, Error> {
     found.filter(|who| who.generation == serial.bits() && who.is_alive()).ok_or_else(stale)
 }
 
-/// Visits those that live.
+/// Visits all living microprocesses.
 fn living(mut each: impl FnMut(Ref)) {
     pool::for_each(|mp| {
         let who = mp.reference();
@@ -100,12 +101,12 @@ impl Row for Microprocesses {
         match handle.thread().id().resource() {
             Some(id) => Ok(id.serial()),
             None => Err(Error::Invalid(
-                "microprocesses are kernel threads here (1:1), and no resources".into(),
+                "microprocesses are kernel threads here (1:1), not resources".into(),
             )),
         }
     }
 
-    /// Asks it to end: see [`crate::api::thread::Thread::cancel`].
+    /// Requests the cancellation: see [`crate::api::thread::Thread::cancel`].
     fn close(&self, serial: Serial) -> Result<(), Error> {
         cancel::request(&Waiter::of(find(Kind::MICROPROCESS, serial)?));
         Ok(())
@@ -123,7 +124,9 @@ impl Row for Microprocesses {
             Command::Resume => drop(suspend::resume(who)),
             Command::Cancel => cancel::request(&Waiter::of(who)),
             Command::Priority(_) => return Part::Share.control(serial, command),
-            other => return Err(Error::Invalid(format!("a microprocess knows no {other:?}"))),
+            other => {
+                return Err(Error::Invalid(format!("a microprocess does not support {other:?}")));
+            }
         }
         Ok(())
     }
@@ -141,7 +144,7 @@ impl Row for Microprocesses {
     }
 }
 
-/// What belongs to a microprocess as long as it lives, or waits.
+/// A part of a microprocess, which exists as long as the microprocess lives, or waits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     Stack,
@@ -200,7 +203,7 @@ impl Row for Part {
         Ok(said(&self.state(self.find(serial)?), into))
     }
 
-    /// A share takes a priority.
+    /// A share accepts a priority.
     fn control(&self, serial: Serial, command: &Command<'_>) -> Result<(), Error> {
         let who = self.find(serial)?;
         match (self, command) {
@@ -209,7 +212,9 @@ impl Row for Part {
                 reprioritise::set(who, level);
                 Ok(())
             }
-            (_, other) => Err(Error::Invalid(format!("a {} knows no {other:?}", self.kind()))),
+            (_, other) => {
+                Err(Error::Invalid(format!("a {} does not support {other:?}", self.kind())))
+            }
         }
     }
 

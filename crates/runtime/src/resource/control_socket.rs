@@ -1,8 +1,8 @@
-//! What this address space answers at its control socket ([`kumihimo_machine::handler`]).
+//! Handler of requests at this address space's control socket ([`kumihimo_machine::handler`]).
 //!
-//! By the control kernel thread, which is none of the runtime's: it visits the instance that runs
-//! at that moment, if one does. It reads what carriers and wakers write with plain loads; nobody is
-//! stopped for it, except whose backtrace is wanted while it runs.
+//! It runs on the control kernel thread, which does not belong to the runtime, and visits the
+//! instance that runs at that moment, if any. It reads what carriers and wakers write, with plain
+//! loads. It stops no thread, except one whose backtrace is requested while it runs.
 
 use std::collections::HashMap;
 use std::io;
@@ -19,19 +19,19 @@ use crate::kernel_thread::{affinity, kernel_slice};
 use crate::lifecycle::suspend::{self, Suspended};
 use crate::memory::pool;
 use crate::microprocess::identity;
+use crate::microprocess::protocol::state::Phase;
 use crate::microprocess::record::{Mp, Ref};
-use crate::microprocess::state::Phase;
 use crate::observe::{dump, metrics};
 use crate::process::board;
 use crate::process::mode::{Mode, mode};
 use crate::scheduler::instance::{self, Instance};
 use crate::scheduler::thread_place;
 
-/// The process as the control socket sees it, whichever runtime runs.
+/// The control socket's view of the process, whichever runtime runs.
 #[derive(Debug)]
 pub(crate) struct ControlSocket;
 
-/// Which kernel thread has a microprocess: those that are on one, by id.
+/// The microprocesses that are on a kernel thread, by ID.
 struct Threads(HashMap<u64, OnThread>);
 
 #[derive(Clone, Copy)]
@@ -53,7 +53,8 @@ impl Threads {
         Threads(instance.kernel.slots().filter_map(on).collect())
     }
 
-    /// None if it has ended, or another life has the record.
+    /// Returns the state of a microprocess, or `None` if it has ended or another life uses the
+    /// record.
     fn see(&self, mp: &'static Mp) -> Option<Microprocess> {
         let who = mp.reference();
         let phase = mp.state.phase();
@@ -90,12 +91,12 @@ impl Threads {
                 .map(|on| on.tid),
             sticky: mp.sticky.reason().map(|why| why.name().to_owned()),
         };
-        // Anything else is of another life.
+        // Otherwise the record belongs to another life by now.
         who.is_current().then_some(seen)
     }
 }
 
-/// The living microprocess of that id.
+/// Finds the living microprocess with that ID.
 fn find(id: Id) -> Result<Ref, Refused> {
     if id.location() != table().location() {
         return Err(Refused::Wrong(format!(
@@ -104,7 +105,7 @@ fn find(id: Id) -> Result<Ref, Refused> {
         )));
     }
     if id.kind() != Kind::MICROPROCESS {
-        return Err(Refused::Wrong(format!("{id} is a {}, and no microprocess", id.kind())));
+        return Err(Refused::Wrong(format!("{id} is a {}, not a microprocess", id.kind())));
     }
     let found = identity::find(id.bits().get())
         .map(Mp::reference)
@@ -116,7 +117,7 @@ fn stale(id: Id) -> Refused {
     Refused::Stale(format!("microprocess {id} has ended, or never was"))
 }
 
-/// What the table said, for those outside.
+/// Converts an error of the table for the requesting process.
 fn refused(e: Error) -> Refused {
     let text = e.to_string();
     match e {
@@ -130,14 +131,14 @@ fn refused(e: Error) -> Refused {
 
 fn no_microprocesses() -> Refused {
     Refused::Unsupported(
-        "microprocesses are kernel threads in that address space (1:1): steer those with the system's tools".into(),
+        "microprocesses are kernel threads in that address space (1:1): use the system's tools for those".into(),
     )
 }
 
 impl ControlHandler for ControlSocket {
     fn on_listening(&self, number: u16) {
-        // A VP that must leave a core has to be notified before the thread that computes there has
-        // used up its slice.
+        // Shortened, because a VP that must leave a core has to be notified before the thread that
+        // computes there has used up its slice.
         kernel_slice::shorten();
         board::listens(number);
     }
@@ -176,7 +177,7 @@ impl ControlHandler for ControlSocket {
 
     fn microprocesses(&self, each: &mut dyn FnMut(Microprocess)) {
         let Some(threads) = instance::visit(|instance| instance.map(Threads::of)) else { return };
-        // Records live for ever: the runtime may end meanwhile.
+        // Records live for ever, so the runtime may end meanwhile.
         pool::for_each(|mp| {
             if let Some(seen) = threads.see(mp) {
                 each(seen);

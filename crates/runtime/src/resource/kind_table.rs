@@ -1,5 +1,5 @@
-//! Resources of one kind that are values in the table: what the crates above put there, with the
-//! table's locking around it.
+//! Resources of higher crates that are values in the table: one kind each, protected by the table's
+//! locking.
 
 use kumihimo_resource::id::{Id, Kind, Serial};
 use kumihimo_resource::slots::{Missing, Slots};
@@ -9,34 +9,34 @@ use crate::kernel_thread::no_events::NoEvents;
 use crate::resource::membership;
 use crate::scheduler::carrier::Carrier;
 
-/// The management table of one kind. A static, as kinds are.
+/// The management table of one kind. Usually a static.
 #[derive(Debug)]
 pub struct Entries<T> {
     kind: Kind,
     slots: Slots<T>,
 }
 
-/// The caller's virtual processor: where its share of what a kind has in common lies. Kernel
-/// threads without one share one.
+/// Returns the index of the caller's VP, by which the shared data of a kind is divided. Kernel
+/// threads without a VP share index 0.
 fn here() -> usize {
     Carrier::current().map_or(0, |carrier| 1 + carrier.vp().index)
 }
 
 impl<T> Entries<T> {
-    /// An empty one.
+    /// Creates an empty table.
     #[must_use]
     pub const fn new(kind: Kind) -> Entries<T> {
         Entries { kind, slots: Slots::new() }
     }
 
-    /// Puts a resource in. Holds the virtual processor for some tens of nanoseconds, or as long as
-    /// somebody else of the kind does (`kind`).
+    /// Adds a resource. Masks the VP for some tens of nanoseconds; with the locking design `kind`,
+    /// for as long as another thread holds the kind's lock.
     ///
     /// # Errors
-    /// [`Error::Full`].
+    /// [`Error::Full`] if the kind has no free slot.
     pub fn open(&self, value: T) -> Result<Serial, Error> {
         let (table, here) = (membership::table(), here());
-        // A holder of one of these locks keeps its VP.
+        // A holder of one of these locks must keep its VP.
         let _quiet = NoEvents::new();
         let _held = table.enter(self.kind);
         self.slots
@@ -44,10 +44,10 @@ impl<T> Entries<T> {
             .map_err(|_| Error::Full(self.kind))
     }
 
-    /// Takes a resource out, and its names.
+    /// Removes a resource, and its names.
     ///
     /// # Errors
-    /// [`Error::Stale`].
+    /// [`Error::Stale`] if there is no such resource.
     pub fn close(&self, serial: Serial) -> Result<T, Error> {
         let (table, here) = (table(), here());
         let _quiet = NoEvents::new();
@@ -58,17 +58,17 @@ impl<T> Entries<T> {
         closed.inspect(|_| table.ended(self.id(serial))).map_err(self.stale(serial))
     }
 
-    /// What `f` says of it; nobody else is at it meanwhile. `f` must not block, nor open or close
-    /// one of the kind.
+    /// Calls `f` with exclusive access to a resource, and returns its result. `f` must neither
+    /// block nor open or close a resource of the kind.
     ///
     /// # Errors
-    /// [`Error::Stale`].
+    /// [`Error::Stale`] if there is no such resource.
     pub fn with<R>(&self, serial: Serial, f: impl FnOnce(&mut T) -> R) -> Result<R, Error> {
         let _quiet = NoEvents::new();
         self.slots.with(serial, f).map_err(self.stale(serial))
     }
 
-    /// The rows of the usage table. As [`with`](Entries::with).
+    /// Visits the rows of the usage table. Restrictions as for [`with`](Entries::with).
     pub fn usage(&self, each: &mut dyn FnMut(Usage), state: impl Fn(&T) -> String) {
         let mut all = Vec::new();
         {
@@ -80,13 +80,13 @@ impl<T> Entries<T> {
         all.into_iter().for_each(each);
     }
 
-    /// How many there are.
+    /// Returns the number of resources.
     #[must_use]
     pub fn living(&self) -> u64 {
         self.slots.living()
     }
 
-    /// The id of one.
+    /// Returns the ID of a resource.
     #[must_use]
     pub fn id(&self, serial: Serial) -> Id {
         table().id(self.kind, serial)

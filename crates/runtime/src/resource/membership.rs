@@ -1,10 +1,10 @@
-//! This address space's place on the machine: its number, its resource table, and the control
-//! socket at which it answers.
+//! This address space's membership of the machine: its number, its resource table, and its control
+//! socket.
 //!
-//! Begins with the first runtime of the process, or the first handle or mailbox if that is made
-//! before, and lasts as long as the process does: ids outlive a runtime. Without a number (no
-//! run-time directory that can be used, or `KUMI_DIR=off`) everything runs as with one, except
-//! that nobody outside sees it; ids are then of address space 0.
+//! The membership begins with the first runtime of the process, or with the first handle or mailbox
+//! if that is created before. It lasts for the lifetime of the process, because IDs outlive a
+//! runtime. Without a number (no usable run-time directory, or `KUMI_DIR=off`) everything works,
+//! but the process is not visible from outside, and its IDs have address space 0.
 
 use std::io;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -26,20 +26,20 @@ use crate::resource::control_socket::ControlSocket;
 
 struct Member {
     number: Option<Arc<Number>>,
-    /// As long as it is there the socket is served.
+    /// While this exists, the socket is served.
     control: Mutex<Option<Control>>,
     _answer: Arc<dyn ControlHandler>,
-    /// Why nobody outside sees it.
+    /// Why the process is not visible from outside, if so.
     alone: Option<String>,
 }
 
 static MEMBER: OnceLock<Member> = OnceLock::new();
 
-/// Before the first microprocess of the process begins. Blocks the kernel thread: some tens of
-/// microseconds.
+/// Begins the membership. Called before the first microprocess of the process begins. Blocks the
+/// kernel thread for some tens of microseconds.
 ///
 /// # Errors
-/// `InvalidInput`: this process has begun with another locking design.
+/// `InvalidInput` if this process has begun with another locking design.
 pub(crate) fn begin(locking: Option<Locking>) -> io::Result<()> {
     let member = MEMBER.get_or_init(|| {
         fork::install_membership(forget);
@@ -86,28 +86,28 @@ pub(crate) fn begin(locking: Option<Locking>) -> io::Result<()> {
     }
 }
 
-/// The table of this address space, which joins the others of the machine if it has not yet: a kind
-/// may be defined, or a resource opened, before the first runtime begins, and the ids would belong
-/// to no address space otherwise. Blocks the kernel thread the first time.
+/// Returns the table of this address space, and begins its membership if necessary. A kind may be
+/// defined, or a resource opened, before the first runtime begins; the IDs would belong to no
+/// address space otherwise. Blocks the kernel thread the first time.
 pub fn table() -> &'static Table {
     if MEMBER.get().is_none() {
-        // What is wrong with the environment is the first runtime's to say.
+        // An invalid environment is reported by the first runtime.
         let _ = begin(kumihimo_config::get().lab.locking.and_then(|of| of.name().parse().ok()));
     }
     table::table()
 }
 
-/// In the child of a fork: the number is the parent's. Async-signal-safe.
+/// Forgets the number in the child of a fork, where it belongs to the parent. Async-signal-safe.
 pub(crate) fn forget() {
     if let Some(number) = MEMBER.get().and_then(|member| member.number.as_ref()) {
         number.forget_in_child();
     }
 }
 
-/// This address space's number, by which others on the machine find it.
+/// Returns this address space's number, by which others on the machine find it.
 ///
 /// # Errors
-/// Why it has none: no runtime has begun, `KUMI_DIR=off`, or what was in the way.
+/// Why it has none: no runtime has begun, `KUMI_DIR=off`, or the error that prevented it.
 pub fn number() -> Result<u16, String> {
     let member = MEMBER.get().ok_or_else(|| "no runtime has begun in this process".to_owned())?;
     match (&member.alone, &member.number) {
@@ -116,7 +116,7 @@ pub fn number() -> Result<u16, String> {
     }
 }
 
-/// The number itself, for what else is bound to it: the names of gates.
+/// Returns the number's owner, to which other names are bound: those of gates.
 ///
 /// # Errors
 /// As [`number`].
@@ -126,8 +126,8 @@ pub fn holder() -> Result<Arc<Number>, String> {
     member.number.clone().ok_or_else(|| member.alone.clone().unwrap_or_default())
 }
 
-/// Tells address space `number` that something on the board concerns it. Some microseconds; never
-/// blocks, allocates nothing.
+/// Notifies address space `number` that a change of the board concerns it. Takes some microseconds;
+/// never blocks, allocates nothing.
 pub(crate) fn tell(number: u16) {
     if let Some(own) = MEMBER.get().and_then(|member| member.number.as_ref()) {
         own.notify(number);
@@ -148,17 +148,17 @@ fn at_control<R>(f: impl FnOnce(&Control) -> Result<R, Error>) -> io::Result<R> 
     }
 }
 
-/// Lets user `uid` see and steer the microprocesses of this address space too, beside its own user
-/// and root. See [`Control::allow`](kumihimo_machine::space::Control::allow) for what else that
-/// takes.
+/// Lets user `uid` list and control the microprocesses of this address space, in addition to its
+/// own user and root. See [`Control::allow`](kumihimo_machine::space::Control::allow) for the
+/// further requirements.
 ///
 /// # Errors
-/// `NotConnected`: there is no control socket. What changing modes says.
+/// `NotConnected` if there is no control socket; otherwise the error of changing file modes.
 pub fn allow(uid: u32) -> io::Result<()> {
     at_control(|control| control.allow(uid))
 }
 
-/// Takes that back, from the next request on. False: they were not let in.
+/// Revokes [`allow`], from the next request on. Returns false if the user was not allowed.
 ///
 /// # Errors
 /// As [`allow`].

@@ -1,8 +1,8 @@
-//! The process's resource table: its built-in kinds, the kinds of the crates above, memory regions,
-//! and the control socket that answers for all of them. The board of the crates above is here too.
+//! The process's resource table: its built-in kinds, the kinds of higher crates, memory regions,
+//! and the control socket that serves all of them. Also the access of higher crates to the board.
 //!
-//! Requests from outside come in at `control_socket` and go through the table. May use `observe`
-//! and what it may use.
+//! Requests from other processes arrive at `control_socket` and go through the table. May use
+//! `observe` and the rooms that `observe` may use.
 
 pub(crate) mod board_access;
 pub mod builtin_kinds;

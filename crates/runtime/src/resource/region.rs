@@ -1,8 +1,7 @@
-//! Memory regions: pages that are got and given back, zeroed, without a system call each.
+//! Memory regions: zeroed pages that are allocated and freed without a system call each.
 //!
-//! A VP keeps a short list of free regions of each small size, which are cut from slabs that are
-//! never unmapped; larger ones are the kernel's, by mmap(2). The paper's load is 4 KB (P3, 5.2.1
-//! (2)).
+//! Each VP has a short list of free regions for each small size, cut from slabs that are never
+//! unmapped. Larger regions are mapped by mmap(2). The paper's workload uses 4 KB (P3, 5.2.1 (2)).
 
 use std::io;
 use std::ops::{Deref, DerefMut};
@@ -20,8 +19,8 @@ use crate::scheduler::carrier::Carrier;
 
 static REGIONS: Entries<usize> = Entries::new(Kind::REGION);
 
-/// Memory of one's own: zeroed, page-aligned, a resource of the address space with an id. Given
-/// back when it is dropped.
+/// A memory region: zeroed, page-aligned, and a resource of the address space with an ID. Freed
+/// when it is dropped.
 #[derive(Debug)]
 pub struct Region {
     at: NonNull<u8>,
@@ -30,17 +29,18 @@ pub struct Region {
     serial: Serial,
 }
 
-// SAFETY: it is its owner's alone, as a boxed slice is.
+// SAFETY: only its owner accesses it, as with a boxed slice.
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// Gets `len` bytes, rounded up to whole pages for the kernel's part. Does not block; a system
-    /// call now and then, or for each beyond 64 KiB.
+    /// Allocates `len` bytes, rounded up to whole pages by the kernel. Does not block. Makes a
+    /// system call occasionally, and for each region beyond 64 KiB.
     ///
     /// # Errors
-    /// `InvalidInput`: no bytes. No memory, or no slot left in the table: the error says which.
+    /// `InvalidInput` if `len` is 0. `OutOfMemory` if there is no memory, or no slot left in the
+    /// table; the error text names the cause.
     pub fn new(len: usize) -> io::Result<Region> {
         define();
         if len == 0 {
@@ -63,7 +63,7 @@ impl Region {
         }
     }
 
-    /// Its id: kind `region`.
+    /// Returns its ID, of kind `region`.
     #[must_use]
     pub fn id(&self) -> Id {
         REGIONS.id(self.serial)
@@ -86,12 +86,12 @@ fn take(size: usize) -> io::Result<Piece> {
 
 fn give(at: NonNull<u8>, len: usize, size: Option<usize>) {
     let Some(size) = size else {
-        // SAFETY: mapped by `new`, with this length rounded up, which is what the kernel does.
+        // SAFETY: mapped by `new` with this length, which the kernel rounds up in both calls.
         unsafe { libc::munmap(at.as_ptr().cast(), len) };
         return;
     };
-    // SAFETY: ours until it is given back. What was written is nobody else's to read, and the next
-    // one is zeroed.
+    // SAFETY: exclusively owned until it is given back. Zeroed, so that the next owner cannot read
+    // the data.
     unsafe { at.write_bytes(0, len) };
     let _quiet = NoEvents::new();
     let surplus = match Carrier::current() {
@@ -105,7 +105,7 @@ fn give(at: NonNull<u8>, len: usize, size: Option<usize>) {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // It is there: it was opened, and nobody else closes it.
+        // Succeeds: the region was opened, and only this drop closes it.
         let _ = REGIONS.close(self.serial);
         give(self.at, self.len, self.size);
     }
@@ -115,7 +115,7 @@ impl Deref for Region {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: that much memory, initialised (zeroed), ours as long as `self` lives.
+        // SAFETY: that much initialised (zeroed) memory, owned as long as `self` lives.
         unsafe { std::slice::from_raw_parts(self.at.as_ptr(), self.len) }
     }
 }

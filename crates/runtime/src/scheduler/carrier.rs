@@ -1,4 +1,4 @@
-//! The kernel thread under a virtual processor, and the right to touch that VP.
+//! Exclusive access to the VP that the current kernel thread carries.
 
 use std::marker::PhantomData;
 
@@ -10,19 +10,19 @@ use crate::scheduler::instance::Instance;
 use crate::scheduler::vp::Vp;
 use crate::trace_hooks;
 
-/// The right to touch the VP under the caller: as long as one exists, the kernel thread's slot is
-/// masked and the VP stays.
+/// Proof of exclusive access to the VP of the calling kernel thread. While a `Carrier` exists, the
+/// slot of the kernel thread is masked and the VP cannot be taken over.
 ///
-/// Not `Send`, and consumed by everything that switches: after a switch the caller may run on
-/// another kernel thread with another VP, and gets a fresh one.
+/// A `Carrier` is not `Send`, and every operation that switches consumes it. After a switch the
+/// caller may run on another kernel thread with another VP, and gets a new `Carrier`.
 pub(crate) struct Carrier {
     vp: *const Vp,
     _not_send: PhantomData<*const ()>,
 }
 
 impl Carrier {
-    /// The caller's, if it runs on a VP. None as well if the VP was taken over while the caller was
-    /// away in the kernel.
+    /// Masks the slot and returns the `Carrier` of the calling kernel thread, if the caller runs on
+    /// a VP. Returns `None` as well if the VP was taken over while the caller was in the kernel.
     #[inline]
     pub(crate) fn current() -> Option<Carrier> {
         if standing() != Standing::OnVp {
@@ -37,12 +37,12 @@ impl Carrier {
         None
     }
 
-    /// The right of one that is masked already and has no `Carrier` yet: after a switch, or on its
-    /// own stack.
+    /// Creates the `Carrier` of a kernel thread that is masked already and has none: after a
+    /// switch, or on the kernel thread's own stack.
     ///
     /// # Safety
     /// The caller's standing is not `Foreign`, its kernel thread's slot is masked once, and no
-    /// other `Carrier` stands for that.
+    /// other `Carrier` represents that mask.
     #[inline(always)]
     pub(crate) unsafe fn here() -> Carrier {
         // SAFETY: the caller's promise.
@@ -55,36 +55,37 @@ impl Carrier {
         unsafe { KernelThread::here() }
     }
 
-    /// The VP. The borrow ends where a switch consumes the carrier.
+    /// Returns the VP. The borrow ends where a switch consumes the carrier.
     #[inline(always)]
     pub(crate) fn vp(&self) -> &Vp {
         debug_assert!(self.has_vp());
-        // SAFETY: a carrier exists only while its kernel thread carries a VP (else `has_vp` is
-        // asked first); VPs outlive their carriers.
+        // SAFETY: a carrier exists only while its kernel thread carries a VP, except where the
+        // caller checks `has_vp` first. VPs outlive their carriers.
         unsafe { &*self.vp }
     }
 
-    /// False on the own stack of a kernel thread that lost its VP inside `blocking`.
+    /// Whether the carrier has a VP. False on the own stack of a kernel thread that lost its VP
+    /// inside `blocking`.
     #[inline(always)]
     pub(crate) fn has_vp(&self) -> bool {
         !self.vp.is_null()
     }
 
-    /// Whether a microprocess runs here, and not the carrier's own stack.
+    /// Whether a microprocess runs here, rather than the carrier's own stack.
     #[inline(always)]
     pub(crate) fn is_running(&self) -> bool {
         !self.kernel_thread().current.get().is_null()
     }
 
-    /// The microprocess that runs here; none on the carrier's own stack.
+    /// Returns the microprocess that runs here, or `None` on the carrier's own stack.
     #[inline(always)]
     pub(crate) fn running(&self) -> Option<&'static Mp> {
-        // SAFETY: null or a record, which lives for ever.
+        // SAFETY: null or a record; records live for ever.
         unsafe { self.kernel_thread().current.get().as_ref() }
     }
 }
 
-/// The VP may be taken over from here.
+/// Unmasks the slot: from here on the VP may be taken over.
 impl Drop for Carrier {
     #[inline(always)]
     fn drop(&mut self) {
@@ -93,7 +94,7 @@ impl Drop for Carrier {
 }
 
 impl Carrier {
-    /// The end of it without telling what waits: true if something does.
+    /// Unmasks the slot without delivering pending events. Returns whether any are pending.
     #[must_use]
     pub(crate) fn release(self) -> bool {
         let waits = self.kernel_thread().unmask_quietly();
@@ -101,38 +102,41 @@ impl Carrier {
         waits
     }
 
-    /// Of one that has just masked ([`KernelThread::enter`]).
+    /// Creates the `Carrier` of a kernel thread that has just entered ([`KernelThread::enter`]).
     ///
     /// # Safety
-    /// `kt` is the caller's, entered once, with its VP, and no other `Carrier` stands for that.
+    /// `kt` is the caller's kernel thread, entered once, with its VP, and no other `Carrier`
+    /// represents that mask.
     pub(crate) unsafe fn of(kt: &KernelThread) -> Carrier {
         Carrier { vp: kt.vp(), _not_send: PhantomData }
     }
 }
 
-/// The microprocess on whose slot this kernel thread runs, if it is one that ends at `slot_end`.
+/// Returns the microprocess whose stack slot ends at `slot_end`, if this kernel thread runs on it.
 /// Async-signal-safe.
 pub(crate) fn running_on(slot_end: usize) -> Option<&'static Mp> {
     let running = current_mp().into_iter();
-    // In the middle of a switch the next one is noted already, on the stack of the one that leaves.
+    // In the middle of a switch, `current` already names the next microprocess while the stack
+    // still belongs to the previous one.
     let leaving =
         Carrier::current().filter(Carrier::has_vp).and_then(|carrier| carrier.vp().leaving());
     running.chain(leaving).find(|mp| mp.slot_end() as usize == slot_end)
 }
 
 impl KernelThread {
-    /// The VP that it carries; null: none.
+    /// Returns the VP that this kernel thread carries, or null.
     pub(crate) fn vp(&self) -> *const Vp {
         self.vp.get().cast()
     }
 
-    /// The runtime that it belongs to.
+    /// Returns the runtime instance that this kernel thread belongs to.
     pub(crate) fn instance(&self) -> &Instance {
-        // SAFETY: its kernel threads hold a count of it: see `kumihimo_events::kernel`.
+        // SAFETY: the kernel threads of an instance hold a reference count of it: see
+        // `kumihimo_events::kernel`.
         unsafe { &*self.instance.cast::<Instance>() }
     }
 
-    /// The VP has come to this kernel thread, the caller's. Masked.
+    /// Attaches `vp` to this kernel thread, which is the caller's. Masked.
     pub(crate) fn attach_vp(&self, vp: *const Vp) {
         self.token.set(self.events().token());
         self.vp.set(vp.cast());

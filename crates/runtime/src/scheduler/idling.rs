@@ -1,7 +1,8 @@
-//! A virtual processor without work: look, spin, sleep.
+//! The idle loop of a virtual processor: check for work, spin, sleep.
 //!
 //! Runs on the kernel thread's own stack. [`crate::idle`] has the parts: the cell in which the VP
-//! sleeps, its timers, its descriptors, and the two ways not to sleep at once.
+//! sleeps, its timers, its descriptors, and two alternatives to sleeping at once (yielding the core
+//! and busy polling).
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -19,24 +20,25 @@ use crate::scheduler::carrier::Carrier;
 use crate::scheduler::vp::{Vp, bump};
 use crate::trace_hooks;
 
-/// How long an idle VP spins before it sleeps. About what a sleep and a wake-up cost on the same
-/// core: longer spinning can lose at most twice the optimum (Karlin et al. 1990).
+/// How long an idle VP spins before it sleeps: about the cost of a sleep and a wake-up on the same
+/// core. With that limit, spinning costs at most twice the optimum (Karlin et al. 1990).
 const SPIN: Duration = Duration::from_micros(15);
-/// An idle VP beside busy ones looks in again after this long, then twice as long, ...
+/// First sleep of an idle VP beside busy ones, after which it checks for work again. Each further
+/// sleep is twice as long, ...
 const FIRST_NAP: Duration = Duration::from_micros(200);
-/// ... up to this: the bound on how long a single runnable microprocess behind a computing one
+/// ... up to this limit. It bounds how long a single runnable microprocess behind a computing one
 /// waits for an idle VP.
 const LONGEST_NAP: Duration = Duration::from_millis(10);
-/// The least time, in nanoseconds, that an idle carrier stays with a VP before it serves another
-/// one while kernel threads are short.
+/// Minimum time, in nanoseconds, that an idle carrier stays with a VP before it serves another one
+/// while kernel threads are short.
 const SERVED: u64 = 2_000_000;
-/// A VP that was up for less, in nanoseconds, was woken for less than it costs to wake it, ...
+/// A VP that ran for less than this many nanoseconds was not worth the cost of waking it, ...
 const WORTH_WAKING: u64 = 50_000;
-/// ... and is not woken for a little work for this long.
+/// ... and is not woken for a little work for this many nanoseconds.
 const REST: u64 = 1_000_000;
 
 impl Carrier {
-    /// On the kernel thread's own stack: runs microprocesses whenever there are any. Returns,
+    /// Runs microprocesses whenever there are any, on the kernel thread's own stack. Returns,
     /// masked, when the runtime stops or this kernel thread no longer carries a VP.
     pub(crate) fn run(mut self) {
         let mut nap = FIRST_NAP;
@@ -70,7 +72,8 @@ impl Carrier {
                 if next.waits_elsewhere() {
                     vp.publish_next(next);
                     if vp.has_lost_core() {
-                        // On its own kernel thread nothing would stop it: it waits here.
+                        // On its own kernel thread nothing would stop it from running without the
+                        // core. It waits in this VP's queue instead.
                         vp.make_ready(next, Why::Outranked, Origin::Yield);
                         continue;
                     }
@@ -86,20 +89,20 @@ impl Carrier {
 }
 
 impl Carrier {
-    /// Leaves the VP to the pool and goes there to serve a VP without a carrier. On the kernel
-    /// thread's own stack.
+    /// Returns the VP to the pool and lets this kernel thread serve a VP that has no carrier. Runs
+    /// on the kernel thread's own stack.
     #[cold]
     fn pass_on(self) {
         let kt = self.kernel_thread();
         kt.events().pass_on();
         kt.detach_vp();
-        // Masked, as in the pool.
+        // The kernel thread stays masked, as it is in the pool.
         std::mem::forget(self);
     }
 }
 
 impl Vp {
-    /// Whether its idle carrier, which has carried it since `since`, should serve another VP
+    /// Whether the idle carrier, which has carried the VP since `since`, should serve another VP
     /// instead.
     fn is_less_in_need(&self, since: u64) -> bool {
         let instance = self.instance();
@@ -108,7 +111,7 @@ impl Vp {
             && instance.kernel.has_unserved_vp(self.index as u32)
     }
 
-    /// Waits until there is something to do. May return nothing, for no reason.
+    /// Waits until there is something to run. May return `None` spuriously.
     #[cold]
     fn idle(&self, nap: &mut Duration) -> Option<&'static Mp> {
         let instance = self.instance();
@@ -140,8 +143,9 @@ impl Vp {
         found
     }
 
-    /// What came meanwhile, and the time. The clock is read as seldom as can be: a call through a
-    /// gate has four of these ends of idling in it.
+    /// Spins, busy-polls or yields the core for a while. Returns the microprocess found, if any,
+    /// and the time. Reads the clock as seldom as possible: a call through a gate ends four idle
+    /// periods.
     fn spin(&self, expects: Option<u64>, since: u64) -> (Option<&'static Mp>, u64) {
         let instance = self.instance();
         if expects.is_none() && self.poller.is_used() && self.should_busy_poll() {
@@ -150,21 +154,22 @@ impl Vp {
         if expects.is_none() && self.may_yield_core(since) {
             return self.yield_core_once(since);
         }
-        // Alone there is nobody to wait for but the kernel, which tells by the descriptor; and a VP
-        // with descriptors of its own hears from the kernel sooner than from its neighbours.
+        // If no other VP is active, only the kernel can make something runnable, and it does so
+        // through a descriptor. For a VP with descriptors of its own, the kernel is the earlier
+        // source, too.
         if expects.is_none()
             && (instance.vps.len() == 1 || instance.quiet() || self.poller.is_used())
         {
             return (None, since);
         }
         let until = since + expects.unwrap_or(SPIN.as_nanos() as u64);
-        // An answer from another core takes less time than many pauses.
+        // A reply from another core arrives within fewer pauses than that.
         let pauses = if expects.is_some() { 1 } else { 16 };
         self.look_until(until, || (0..pauses).for_each(|_| std::hint::spin_loop()))
     }
 
-    /// Looks, each time after `before`, until something came or it is `until`. Returns it, and the
-    /// time.
+    /// Repeats `before` and a check for work until a microprocess is found or the time is `until`.
+    /// Returns the microprocess, if any, and the time.
     pub(crate) fn look_until(&self, until: u64, before: impl Fn()) -> (Option<&'static Mp>, u64) {
         self.idle.cell.set_polling();
         let found = loop {
@@ -180,13 +185,15 @@ impl Vp {
         found
     }
 
-    /// Whether it lies where descriptors do not wake it, and has come to wait for one: a sticky
-    /// microprocess had that watched ([`crate::upcall::sticky`]), and has called since or will.
+    /// Whether the VP is about to sleep, or sleeps, without its descriptors although it has some. A
+    /// sticky microprocess registered a descriptor meanwhile ([`crate::upcall::sticky`]); it has
+    /// woken the VP or is about to.
     pub(crate) fn lies_wrong(&self, bed: SleepMode) -> bool {
         bed == SleepMode::Futex && self.poller.is_used()
     }
 
-    /// Returns when it was up again.
+    /// Sleeps until woken. Beside busy VPs it sleeps for at most `nap`, which it doubles for the
+    /// next time. Returns the time at which the VP is up again.
     fn sleep(&self, nap: &mut Duration, now: u64) -> u64 {
         let instance = self.instance();
         self.pool.top_up(instance.default_kind);
@@ -196,8 +203,8 @@ impl Vp {
         let mut wait =
             self.timers().next_wakeup(now).map(|at| Duration::from_nanos(at.saturating_sub(now)));
         let is_visible = self.queue().has_visible_work();
-        // What lies with others is not to be taken just now. Looking for it all the time would use
-        // up what the share has of the next period, and of all after it.
+        // The visible work of other VPs may not be taken now. Polling for it would use up the CPU
+        // time share of the next period, and of all periods after it.
         let is_barred = is_visible && self.queue().injector_is_empty() && !self.may_pull();
         let nothing_to_do = (!is_visible || is_barred)
             && self.queue().is_empty()
@@ -212,12 +219,12 @@ impl Vp {
                 wait = Some(wait.map_or(*nap, |w| w.min(*nap)));
                 *nap = (*nap * 2).min(LONGEST_NAP);
             } else {
-                // A timer would cost a call through a gate a tenth of its time: while there are
-                // gates, the timekeeper looks instead.
+                // Arming a timer for each sleep would make a call through a gate a tenth slower.
+                // While gates are in use, the timekeeper checks for deadlocks instead.
                 let look =
                     if remote_wake::is_used() { None } else { instance.next_deadlock_look() };
                 // Without a timekeeper and without a link poller, no thread wakes sleeping VPs for
-                // the board: they rescan it themselves.
+                // a rescan of the board, so each VP rescans it.
                 let alone = instance.kernel.preemption() == Means::Off && !remote_wake::is_used();
                 let rescan = (alone && board::others() != 0).then_some(board::RESCAN_INTERVAL);
                 wait = [wait, trim, rescan, look].into_iter().flatten().min();
@@ -240,21 +247,22 @@ impl Vp {
 }
 
 impl Vp {
-    /// Whether the VP yields its core now. Not where the board shares the cores out, which knows
-    /// the next thread.
+    /// Whether the VP should yield its core now. Not where the board arbitrates the cores, because
+    /// the board selects the next thread there.
     pub(crate) fn may_yield_core(&self, now: u64) -> bool {
         (1..=yield_core::FEW).contains(&self.poller.waited_for())
             && !board::shares_cores()
             && self.yield_core.is_due(now)
     }
 
-    /// What came while others ran, and the time. May return nothing.
+    /// Yields the core a few times. Returns a microprocess that became runnable meanwhile, if any,
+    /// and the time.
     #[cold]
     pub(crate) fn yield_core_once(&self, since: u64) -> (Option<&'static Mp>, u64) {
         self.idle.cell.set_polling();
         let (mut found, mut now) = (None, since);
         for _ in 0..yield_core::TIMES {
-            // SAFETY: no arguments; it always succeeds.
+            // SAFETY: no arguments; the call always succeeds on Linux (sched_yield(2)).
             unsafe { libc::sched_yield() };
             self.poller.poll_ready(false);
             self.look_around();
@@ -271,18 +279,20 @@ impl Vp {
 }
 
 impl Vp {
-    /// The VP begins to idle.
+    /// Whether this idle period ends a turn of a conversation with one peer. Called when the VP
+    /// begins to idle.
     pub(crate) fn is_peer_turn(&self) -> bool {
         self.busy_poll
             .is_turn_over(self.counters.switches.load(Ordering::Relaxed), self.poller.heard())
     }
 
-    /// It has idled so long, since [`is_peer_turn`](Vp::is_peer_turn) said that.
+    /// Records that the idle period lasted for `nanoseconds`. `is_turn_over` is the earlier result
+    /// of [`is_peer_turn`](Vp::is_peer_turn).
     pub(crate) fn note_peer_turn(&self, is_turn_over: bool, nanoseconds: u64) {
         self.busy_poll.note_idle(is_turn_over, nanoseconds);
     }
 
-    /// Whether it waits for one peer, and nobody else wants the core.
+    /// Whether the VP waits for a single peer and no other thread needs the core.
     pub(crate) fn should_busy_poll(&self) -> bool {
         self.busy_poll.turns.get() >= busy_poll::TURNS
             && self.instance().all_idle()
@@ -290,7 +300,8 @@ impl Vp {
             && !board::shares_cores()
     }
 
-    /// What came from it, and the time. May return nothing.
+    /// Polls the descriptors for a limited time. Returns a microprocess that became runnable, if
+    /// any, and the time.
     #[cold]
     pub(crate) fn busy_poll_peer(&self, since: u64) -> (Option<&'static Mp>, u64) {
         let found = self.look_until(since + busy_poll::AT_MOST.as_nanos() as u64, || {

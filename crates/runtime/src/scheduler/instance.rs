@@ -1,4 +1,4 @@
-//! One running runtime: its VPs, their queues, the policy. At most one a process.
+//! A running runtime: its VPs, their queues and the policy. A process has at most one.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
@@ -29,75 +29,78 @@ use crate::syscall::batch_config::BatchConfig;
 use crate::syscall::direct_read::DirectRead;
 use crate::trace_hooks;
 
-/// So many runnable ones are enough to wake another VP, however little it had to do when it was
-/// woken last.
+/// Number of queued microprocesses that justifies waking another VP even if its last wake-up was
+/// not worth while.
 const MANY: usize = 16;
 
 pub(crate) struct Instance {
     pub(crate) vps: Box<[Vp]>,
-    /// After `vps`: their handles point into it, and fields are dropped in order.
+    /// Declared after `vps`, whose handles point into it: fields are dropped in order.
     pub(crate) queues: Set<Mp>,
     pub(crate) placer: Placer,
-    /// The resource table of the process: what is made and ended here goes through it.
+    /// Resource table of the process, through which the instance creates and ends resources.
     pub(crate) table: &'static Table,
     pub(crate) settings: Settings,
     /// See [`crate::trace_hooks`].
     pub(crate) trace: Option<Arc<Session>>,
     pub(crate) default_kind: SlotKind,
     clock: Instant,
-    /// When that began, on CLOCK_MONOTONIC, nanoseconds.
+    /// CLOCK_MONOTONIC at the time of `clock`, in nanoseconds.
     epoch: u64,
-    /// VPs whose kernel threads are stuck in the scheduler: see [`kumihimo_events::watchdog`].
+    /// Number of VPs whose kernel threads are stuck in the scheduler: see
+    /// [`kumihimo_events::watchdog`].
     pub(crate) stuck_vps: AtomicUsize,
-    /// VPs that spin or sleep.
+    /// Number of VPs that spin or sleep.
     pub(crate) idle_vps: AtomicUsize,
     stop: AtomicBool,
     pub(crate) blocking_inline: AtomicU64,
     pub(crate) sticky: sticky_state::StickyCounts,
     pub(crate) spawned_outside: AtomicU64,
-    /// 1:1 kernel threads in place of microprocesses: those that ended, and those that may be
-    /// alive.
+    /// 1:1 kernel threads in place of microprocesses: the number of ended ones, and a list of those
+    /// that may be alive.
     pub(crate) ended_outside: AtomicU64,
     one_to_one_threads: Mutex<Vec<Weak<ForeignThread>>>,
     next_outside: AtomicUsize,
     /// See `vp/rebalance.rs`.
     pub(crate) common_level: CommonLevel,
-    /// The same of this address space alone, without the others at the board.
+    /// As `common_level`, but for this address space alone.
     pub(crate) own_common_level: CommonLevel,
-    /// The kernel's half.
+    /// The kernel's half of the scheduler (pool, hand-off, event source).
     pub(crate) kernel: Arc<Kernel>,
     pub(crate) batch_config: BatchConfig,
     pub(crate) direct_read: DirectRead,
-    /// Calls injected: see [`crate::upcall::preempt`].
+    /// Number of calls injected to preempt: see [`crate::upcall::preempt`].
     pub(crate) injected: AtomicU64,
-    /// Kernel threads that stood aside with their microprocesses, where no call could be injected.
+    /// Number of kernel threads that stood aside with their microprocesses because no call could be
+    /// injected.
     pub(crate) stood_aside: AtomicU64,
-    /// When the timekeeper looks again: see [`crate::upcall::timekeeper`].
+    /// When the timekeeper scans next: see [`crate::upcall::timekeeper`].
     pub(crate) tick_at: AtomicU64,
-    /// Of all VPs, when the timekeeper last found them idle.
+    /// Sum of the VPs' switches when the timekeeper last found them all idle.
     pub(crate) switches_seen: AtomicU64,
-    /// When all VPs last looked around for what the board may have lost, on this clock.
+    /// When all VPs last rescanned the board for lost notifications, on this instance's clock.
     pub(crate) rescanned_at: AtomicU64,
-    /// See [`crate::observe::deadlock`]: reported; the silence that is going on; its begin.
+    /// Deadlock detection ([`crate::observe::deadlock`]): whether the current one was reported, the
+    /// mark of the current silence, and the time of its begin.
     pub(crate) deadlock_seen: AtomicBool,
     pub(crate) deadlock_mark: AtomicU64,
     pub(crate) stack_trim: StackTrim,
     pub(crate) deadlock_since: AtomicU64,
     ending: AtomicBool,
-    /// The cells in which the VPs sleep, as long as this is there.
+    /// The board cells in which the VPs sleep, for the lifetime of the instance.
     _seats: BoardSeats,
     me: Weak<Instance>,
 }
 
 static CURRENT: AtomicPtr<Instance> = AtomicPtr::new(std::ptr::null_mut());
-/// The instance's event source is `off`. By itself: asked before every call that may sleep.
-/// Relaxed: it is set before a microprocess runs.
+/// Whether the instance's event source is `off`. A static of its own, because every call that may
+/// sleep reads it. Relaxed: it is set before any microprocess runs.
 static NOTHING_TELLS: AtomicBool = AtomicBool::new(false);
-/// Foreign kernel threads that are inside an instance right now: its end waits for them.
+/// Number of foreign kernel threads inside an instance. The end of the instance waits for them.
 static VISITORS: AtomicUsize = AtomicUsize::new(0);
 
-/// Gives the running instance to `f`, and keeps it from ending meanwhile. For foreign kernel
-/// threads and bound microprocesses.
+/// Calls `f` with the running instance, which cannot end meanwhile. For foreign kernel threads and
+/// bound microprocesses.
 pub(crate) fn visit<R>(f: impl FnOnce(Option<&Instance>) -> R) -> R {
     struct Leave;
     impl Drop for Leave {
@@ -105,18 +108,19 @@ pub(crate) fn visit<R>(f: impl FnOnce(Option<&Instance>) -> R) -> R {
             VISITORS.fetch_sub(1, Ordering::Release);
         }
     }
-    // SeqCst on both sides: either `retire` sees the visitor or the visitor sees that there is no
-    // instance.
+    // SeqCst on both sides: either `retire` observes the visitor, or the visitor observes that
+    // there is no instance.
     VISITORS.fetch_add(1, Ordering::SeqCst);
     let _leave = Leave;
-    // It takes locks of the kernel's half, and wakes.
+    // `f` takes locks of the kernel's half, and wakes threads.
     let _quiet = NoEvents::new();
-    // SAFETY: published after it was built; `retire` waits for visitors before it is dropped.
+    // SAFETY: published only after it was built; `retire` waits for all visitors before the
+    // instance is dropped.
     f(unsafe { CURRENT.load(Ordering::SeqCst).as_ref() })
 }
 
-/// In the child of a fork: its kernel threads are not there, so it is as if there were no instance.
-/// Its memory stays.
+/// Forgets the instance in the child of a fork, where its kernel threads do not exist. Its memory
+/// stays allocated.
 pub(crate) fn forget() {
     CURRENT.store(std::ptr::null_mut(), Ordering::SeqCst);
     VISITORS.store(0, Ordering::SeqCst);
@@ -127,7 +131,7 @@ pub(crate) fn running() -> bool {
     !CURRENT.load(Ordering::Acquire).is_null()
 }
 
-/// Whether the runtime of this process, if it has one, hears of kernel threads that sleep.
+/// Whether the runtime of this process, if any, gets events for sleeping kernel threads.
 #[inline]
 pub(crate) fn hears_of_sleeps() -> bool {
     !NOTHING_TELLS.load(Ordering::Relaxed)
@@ -146,7 +150,7 @@ impl Instance {
             record: false,
         })?;
         kernel.distrust(settings.distrust.unwrap_or_default());
-        // Before the trace, which says at which board this is.
+        // Before the trace, which records the board of this address space.
         let seats = BoardSeats::new(settings.vps);
         let trace = trace_hooks::open(&settings, placer.name())?;
         let mut failure = None;
@@ -154,11 +158,11 @@ impl Instance {
         let instance = Arc::new_cyclic(|weak: &Weak<Instance>| {
             let vps: Vec<Vp> = (0..settings.vps)
                 .map_while(|i| {
-                    // SAFETY: the VP's carrier is the only user; the set lies in the same
+                    // SAFETY: the VP's carrier is the only user; the set is part of the same
                     // allocation and outlives the VPs.
                     let queue = unsafe { queues.local(i) };
-                    // SAFETY: `Arc::new_cyclic` puts the instance that holds the VP at this
-                    // address.
+                    // SAFETY: `Arc::new_cyclic` places the instance, which will hold the VP, at
+                    // this address.
                     let vp = unsafe {
                         Vp::new(
                             i,
@@ -225,7 +229,7 @@ impl Instance {
         }
     }
 
-    /// Makes it the process's instance. Error if there is one.
+    /// Makes this the process's instance. Returns false if there is one already.
     pub(crate) fn publish(self: &Arc<Instance>) -> bool {
         let me = Arc::as_ptr(self).cast_mut();
         let alone = CURRENT
@@ -237,7 +241,7 @@ impl Instance {
         alone
     }
 
-    /// No foreign thread finds it any more, and none is inside it.
+    /// Withdraws the instance, and blocks until no foreign thread is inside it.
     pub(crate) fn retire(&self) {
         CURRENT.store(std::ptr::null_mut(), Ordering::SeqCst);
         while VISITORS.load(Ordering::SeqCst) != 0 {
@@ -245,18 +249,19 @@ impl Instance {
         }
     }
 
-    /// Nanoseconds of this instance's clock.
+    /// Returns the time on this instance's clock, in nanoseconds.
     #[inline(never)]
     pub(crate) fn now(&self) -> u64 {
         self.clock.elapsed().as_nanos() as u64
     }
 
-    /// A time of this instance's clock as all address spaces tell it: CLOCK_MONOTONIC, nanoseconds.
+    /// Converts a time of this instance's clock to CLOCK_MONOTONIC nanoseconds, which all address
+    /// spaces share.
     pub(crate) fn on_clock(&self, now: u64) -> u64 {
         self.epoch + now
     }
 
-    /// A point in time on this instance's clock; rounded up to what it can hold.
+    /// Converts `deadline` to this instance's clock, saturating at the largest value.
     pub(crate) fn at(&self, deadline: Instant) -> u64 {
         u64::try_from(deadline.saturating_duration_since(self.clock).as_nanos()).unwrap_or(u64::MAX)
     }
@@ -266,7 +271,7 @@ impl Instance {
         self.idle_vps.load(Ordering::Relaxed) != 0
     }
 
-    /// Whether a VP sleeps that it pays to wake for a little work.
+    /// Whether a sleeping VP is worth waking for a little work.
     pub(crate) fn any_worth_waking(&self, now: u64) -> bool {
         self.vps.iter().any(|vp| vp.idle.cell.is_sleeping() && vp.idle.is_worth_waking(|| now))
     }
@@ -275,7 +280,7 @@ impl Instance {
         self.idle_vps.load(Ordering::SeqCst) == self.vps.len()
     }
 
-    /// Nobody runs anything: spinning for others' work is of no use.
+    /// Whether all VPs are idle, so that spinning for their work is useless.
     pub(crate) fn quiet(&self) -> bool {
         self.idle_vps.load(Ordering::Relaxed) == self.vps.len()
     }
@@ -292,13 +297,13 @@ impl Instance {
         self.kernel.dismiss();
     }
 
-    /// Another count of this instance, for a kernel thread.
+    /// Returns another reference count of this instance, for a kernel thread.
     pub(crate) fn counted(&self) -> Arc<Instance> {
-        // The caller holds a count, or is visited, which keeps one alive.
+        // The caller holds a reference count, or visits the instance, which keeps one alive.
         self.me.upgrade().expect("an instance in use is counted")
     }
 
-    /// Nothing may be spawned from now on.
+    /// Forbids further spawns.
     pub(crate) fn end(&self) {
         self.ending.store(true, Ordering::SeqCst);
     }
@@ -308,8 +313,8 @@ impl Instance {
         self.ending.load(Ordering::Relaxed)
     }
 
-    /// Hands a runnable microprocess that is the caller's alone to VP `to`; or, if that would keep
-    /// it waiting while another VP runs a lower one, to that. Async-signal-safe.
+    /// Hands a runnable microprocess, which the caller holds exclusively, to VP `to`. If it would
+    /// wait there while another VP runs a lower level, the latter VP gets it. Async-signal-safe.
     pub(crate) fn inject(&self, to: usize, mp: &'static Mp) {
         let mut to = to % self.vps.len();
         if self.stuck_vps.load(Ordering::Relaxed) != 0 {
@@ -321,30 +326,31 @@ impl Instance {
         }
     }
 
-    /// Puts it into the injector of VP `to`, and wakes that if it sleeps.
+    /// Puts `mp` into the injector of VP `to`, and wakes that VP if it sleeps.
     pub(crate) fn put(&self, to: usize, mp: &'static Mp) {
         trace_hooks::injected(&self.trace, to, mp, || {
             self.placer.level_of(mp).unwrap_or(mp.level.get())
         });
-        // SAFETY: the caller holds it; records live for ever. Its state LIVE and "in no queue" are
-        // the caller's to know.
+        // SAFETY: the caller holds the record, which lives for ever. The caller guarantees that its
+        // state is LIVE and that it is in no queue.
         let first = unsafe { self.queues.inject(to, std::ptr::NonNull::from(mp)) };
         if first {
             self.vps[to].idle.wake();
         }
     }
 
-    /// VP `to`, or the next one that is not stuck: see `UserScheduler::overridden`.
+    /// Returns `to`, or the next VP that is not stuck: see `UserScheduler::overridden`.
     #[cold]
     fn next_unstuck(&self, to: usize) -> usize {
         let n = self.vps.len();
         (to..to + n).map(|i| i % n).find(|i| !self.queues.is_stuck(*i)).unwrap_or(to)
     }
 
-    /// Whether a woken microprocess should go back to VP `home` although VP `here` could run it:
-    /// its data is there, but those that talk to each other had better come together, and do where
-    /// `here` has less to do. A VP that sleeps is woken if there is enough to do here to make that
-    /// pay.
+    /// Whether a woken microprocess should return to VP `home` although VP `here` could run it.
+    ///
+    /// Its data is in the caches of `home`. Microprocesses that communicate should share a VP, and
+    /// they come together on `here` if `here` has less to do. A sleeping `home` is woken only if
+    /// `here` has enough work to justify that.
     pub(crate) fn prefers_home(&self, here: &Vp, home: usize) -> bool {
         let Some(vp) = self.vps.get(home) else { return false };
         let here = here.queue().len();
@@ -355,7 +361,7 @@ impl Instance {
         }
     }
 
-    /// Wakes a sleeping VP that can take what became visible.
+    /// Wakes a sleeping VP that can take the work that became visible.
     #[cold]
     pub(crate) fn wake_idle(&self, taker: Taker) {
         match taker {
@@ -368,15 +374,16 @@ impl Instance {
         }
     }
 
-    /// Where a spawn or a wake from outside goes: in turn.
+    /// Selects the VP for a spawn or a wake-up from outside, round robin.
     pub(crate) fn next_vp(&self) -> usize {
         self.next_outside.fetch_add(1, Ordering::Relaxed) % self.vps.len()
     }
 
-    /// Microprocesses that have begun and not ended. Exact when nothing is spawned or ends
-    /// meanwhile.
+    /// Returns the number of microprocesses that have begun and not ended. Exact if none is spawned
+    /// or ends meanwhile.
     pub(crate) fn living(&self) -> u64 {
-        // Ended first: a microprocess is counted as begun before it can be counted as ended.
+        // `ended` is read first: a microprocess is counted as spawned before it is counted as
+        // ended.
         let mut ended = self.ended_outside.load(Ordering::Acquire);
         for vp in &self.vps {
             ended += vp.counters.ended.load(Ordering::Acquire);
@@ -388,12 +395,12 @@ impl Instance {
         begun.saturating_sub(ended)
     }
 
-    /// Registers a 1:1 kernel thread.
+    /// Registers a 1:1 kernel thread, and drops the entries of ended ones from time to time.
     pub(crate) fn register_one_to_one(&self, who: &Arc<ForeignThread>) {
         let mut list = lock(&self.one_to_one_threads);
         if list.len() == list.capacity() {
             list.retain(|who| who.strong_count() != 0);
-            // So that the next look comes when as many have come again.
+            // The list is scanned again only after as many registrations as there are live threads.
             let alive = list.len();
             list.reserve(alive + 16);
         }
@@ -404,7 +411,8 @@ impl Instance {
         lock(&self.one_to_one_threads).iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// 1:1 mode: this machine's libc gives no blocks.
+    /// Whether the runtime is in 1:1 mode because this machine's libc cannot create thread-local
+    /// blocks.
     pub(crate) fn one_to_one() -> bool {
         tls::get().kind() == tls::Kind::Kernel
     }

@@ -1,9 +1,9 @@
 //! The virtual processors, the loop that switches between microprocesses, and the instance that
 //! owns them.
 //!
-//! The holder of a `Carrier` may touch its VP; other threads inject records and call the VP.
-//! Methods of `Vp`, `Carrier` and `Instance` that need more than this room are defined above. May
-//! use the rooms from `syscall` down.
+//! The holder of a `Carrier` has exclusive access to its VP. Other threads inject records into the
+//! VP's queue and wake it. Methods of `Vp`, `Carrier` and `Instance` that need a higher room are
+//! defined in that room. May use the rooms from `syscall` down.
 
 pub(crate) mod carrier;
 pub(crate) mod idling;

@@ -1,5 +1,5 @@
-//! Notifications from other address spaces, as far as they are the VPs': each looks for posts at
-//! its steps and before it sleeps.
+//! Notifications from other address spaces: each VP checks for posts at its scheduling steps and
+//! before it sleeps.
 
 use std::sync::atomic::Ordering;
 
@@ -15,10 +15,12 @@ use crate::scheduler::carrier::Carrier;
 use crate::scheduler::instance::Instance;
 use crate::scheduler::vp::Vp;
 
-/// Whether the caller may leave it to the VP to ring, once for everything that was put before other
-/// address spaces in this moment. The VP rings when it has nothing to run, which is at once where
-/// nothing else is runnable, and else within some 50 us; after a tick of the timekeeper where a
-/// microprocess computes for longer than expected. False: the caller rings itself.
+/// Leaves the flush of pending notifications to other address spaces to the caller's VP, if that is
+/// soon enough. Returns false if the caller must flush.
+///
+/// The VP flushes once for all notifications that were posted meanwhile. It does so when it has
+/// nothing to run, and at latest after some 50 us. Where a microprocess computes for longer than
+/// expected, the timekeeper flushes at its next tick.
 #[must_use]
 pub fn defer_flush() -> bool {
     let Some(carrier) = Carrier::current() else { return false };
@@ -31,8 +33,8 @@ pub fn defer_flush() -> bool {
 }
 
 impl Instance {
-    /// One that sleeps is woken, unless another one is up and looks; if all run, the one that runs
-    /// the lowest is to look.
+    /// Wakes a sleeping VP, unless another VP polls already. If all VPs run, the one with the
+    /// lowest priority gets *Preempted*, so that it checks for posts.
     pub(crate) fn wake_one_idle(&self) {
         if self.vps.iter().any(|vp| vp.idle.cell.is_polling()) {
             return;
@@ -52,20 +54,20 @@ impl Instance {
 }
 
 impl Vp {
-    /// Where it is at home, while somebody wants that; else everywhere.
+    /// Returns the home core of the VP while VPs are bound to cores, or `None`.
     pub(crate) fn home_core(&self) -> Option<u32> {
         let cores = cores();
         (affinity::is_kept() && cores.len() > 1).then(|| cores[self.index % cores.len()])
     }
 
-    /// Its carrier, masked.
+    /// Binds the carrier, masked, to the home core, or releases it.
     pub(crate) fn keep_to_core(&self) {
         // SAFETY: the owner runs on a kernel thread of the runtime: GS is set.
         unsafe { KernelThread::here() }.keep_to(self.home_core());
     }
 
-    /// Nothing is runnable here: rings for what is due, and says whether an answer is worth
-    /// spinning for.
+    /// Flushes due notifications, because nothing is runnable here. Returns for how many
+    /// nanoseconds spinning for a reply is worth while, if it is.
     pub(crate) fn expects_posts(&self) -> Option<u64> {
         self.keep_to_core();
         let handler = remote_wake::handler()?;
@@ -75,7 +77,8 @@ impl Vp {
         handler.expects(core)
     }
 
-    /// Has what others posted looked after, if there is something. One load else.
+    /// Has the handler process posts from other address spaces, if there are any. Otherwise costs
+    /// one load.
     #[inline(always)]
     pub(crate) fn take_posts(&self) {
         if self.row.head.has_posts() {

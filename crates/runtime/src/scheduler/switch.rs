@@ -1,10 +1,10 @@
-//! THE loop: how a VP switches between microprocesses.
+//! The switch loop of a virtual processor.
 //!
-//! The loop's body runs on the stack of the microprocess that leaves ([`Carrier::leave`],
-//! [`Carrier::give_way`]), picks the next one and switches to it directly. What is to be done with
-//! the one that left is done on the stack of the one that came ([`Carrier::arrive`]): only then is
-//! its context complete and its stack free for others. When nothing is runnable the VP goes to its
-//! kernel thread's own stack (`idling.rs`).
+//! The body of the loop runs on the stack of the microprocess that leaves ([`Carrier::leave`],
+//! [`Carrier::give_way`]). It picks the next microprocess and switches to it directly. The code on
+//! the next stack ([`Carrier::arrive`]) publishes the previous microprocess (queues, parks or frees
+//! it). Only then is its context complete and its stack free for others. When nothing is runnable,
+//! the VP switches to its kernel thread's own stack (`idling.rs`).
 
 use std::ptr::NonNull;
 
@@ -19,8 +19,8 @@ use crate::scheduler::vp::bump;
 use crate::trace_hooks;
 
 impl Carrier {
-    /// The running microprocess leaves and the next one comes. Returns when the caller is
-    /// continued, perhaps elsewhere.
+    /// Leaves the running microprocess and switches to the next one. Returns when the caller is
+    /// continued, perhaps on another VP or kernel thread.
     #[inline(always)]
     pub(crate) fn leave(self, after: AfterSwitch) -> Carrier {
         let vp = self.vp();
@@ -32,8 +32,8 @@ impl Carrier {
         }
     }
 
-    /// The running microprocess lets those of its level, or above, go first. Comes back at once if
-    /// there are none.
+    /// Lets microprocesses of the same or a higher level run before the running one. Returns at
+    /// once if there are none.
     pub(crate) fn give_way(self, why: Why) -> Carrier {
         let vp = self.vp();
         vp.look_around();
@@ -44,8 +44,8 @@ impl Carrier {
             None => {
                 if !vp.is_common_level(level) {
                     vp.publish_continuing();
-                    // Asked to reschedule it would come here again, and nobody is there to leave
-                    // to.
+                    // A rescheduled microprocess would come back here, since no other one is
+                    // runnable here.
                     if vp.has_lost_core() {
                         return self.switch_to_idle(AfterSwitch::Requeue(why));
                     }
@@ -55,9 +55,11 @@ impl Carrier {
             Some(next)
                 if vp.queues_early && vp.is_common_level(level) && next.level.get() == level =>
             {
-                // Queued before its context is left: nobody but this VP takes it out, and not
-                // before the switch. Neither `surplus` nor `rebalance` is called in between.
-                // SAFETY: the running microprocess is ours; records live for ever.
+                // Queued before its context is saved. Only this VP takes items from this queue, and
+                // it does not do so before the switch. Neither `surplus` nor `rebalance` is called
+                // in between.
+                // SAFETY: the running microprocess is held exclusively by this VP; records live for
+                // ever.
                 unsafe {
                     vp.queue.push(
                         NonNull::new_unchecked(self.kernel_thread().current.get().cast_mut()),
@@ -71,7 +73,7 @@ impl Carrier {
         }
     }
 
-    /// The running microprocess lets those of a higher level go first, if there are any (still).
+    /// Lets microprocesses of a higher level run before the running one, if there still are any.
     #[cold]
     fn give_way_to_higher(self) -> Carrier {
         let vp = self.vp();
@@ -92,7 +94,7 @@ impl Carrier {
         }
     }
 
-    /// `next` continues here, now. It is the caller's to run.
+    /// Continues `next` on this VP at once. The caller holds `next` exclusively.
     #[inline(always)]
     pub(crate) fn switch(self, next: &'static Mp, after: AfterSwitch) -> Carrier {
         if !self.vp().is_common_level(next.level.get()) {
@@ -110,7 +112,7 @@ impl Carrier {
         self.switch_to_runnable(next, after)
     }
 
-    /// It was announced, and is not suspended.
+    /// Switches to `next`, which was announced and is not suspended.
     #[inline(always)]
     pub(crate) fn switch_to_runnable(self, next: &'static Mp, after: AfterSwitch) -> Carrier {
         let vp = self.vp();
@@ -121,37 +123,38 @@ impl Carrier {
         vp.account_for(next);
         vp.level.set(next.level.get());
         self.kernel_thread().show(next);
-        // SAFETY: `next` was taken out of a queue (or is new): its context is complete and it is
-        // ours alone.
+        // SAFETY: `next` was taken out of a queue, or is new. Its context is complete, and this VP
+        // holds it exclusively.
         unsafe { self.cross(next, *next.context.get(), fs, after) }
     }
 
-    /// Nothing is runnable: to the kernel thread's own stack.
+    /// Switches to the kernel thread's own stack, because nothing is runnable.
     #[inline(always)]
     pub(crate) fn switch_to_idle(self, after: AfterSwitch) -> Carrier {
         let kt = self.kernel_thread();
         let (context, fs) = (kt.idle.get(), kt.fs);
-        // SAFETY: the carrier's own context was saved when it ran its first microprocess, and
-        // waits.
+        // SAFETY: the context of the carrier's own stack was saved when it ran its first
+        // microprocess, and has not been resumed since.
         unsafe { self.cross(std::ptr::null(), *context, fs, after) }
     }
 
-    /// What the one that left wanted done. First thing on the new stack.
+    /// Performs the pending action for the microprocess that left. Called first on the new stack.
     #[inline(always)]
     pub(crate) fn arrive(self) -> Carrier {
-        // A kernel thread that lost its VP inside `blocking` comes to its own stack without one.
+        // A kernel thread that lost its VP inside `blocking` switches to its own stack without a
+        // VP.
         if !self.has_vp() {
             return self;
         }
         let vp = self.vp();
         let after = vp.after_switch.replace(AfterSwitch::Nothing);
-        // The two most frequent ones by themselves: branches are predicted better than a jump
-        // through a table.
+        // The two most frequent actions are compared first: branches are predicted better than a
+        // jump through a table.
         if after == AfterSwitch::Nothing {
             return self;
         }
-        // SAFETY: something is to be done with it, so it is a record, which lives for ever; its
-        // context is saved and it is ours alone.
+        // SAFETY: an action is pending, so this is a record, which lives for ever. Its context is
+        // saved, and this VP holds it exclusively.
         let by = unsafe { &*vp.left_by.get() };
         if after == AfterSwitch::Park {
             vp.commit_park(by);
@@ -161,7 +164,7 @@ impl Carrier {
         self
     }
 
-    // Not inlined: the frame of `leave` stays small.
+    // Not inlined, to keep the frame of `leave` small.
     #[inline(never)]
     fn arrive_otherwise(&self, after: AfterSwitch, by: &'static Mp) {
         let vp = self.vp();
@@ -179,11 +182,11 @@ impl Carrier {
 }
 
 impl Carrier {
-    /// The switch proper.
+    /// Switches contexts.
     ///
     /// # Safety
-    /// `to` is the saved context of `next` (null: of this kernel thread itself), complete and ours;
-    /// `fs` is its FS base.
+    /// `to` is the saved context of `next`, or of this kernel thread itself if `next` is null. It
+    /// is complete and held exclusively by the caller. `fs` is its FS base.
     #[inline(always)]
     unsafe fn cross(
         self,
@@ -192,8 +195,8 @@ impl Carrier {
         fs: usize,
         after: AfterSwitch,
     ) -> Carrier {
-        // The mask stays: the microprocess that continues here has the right, and `arrive` on the
-        // other side makes it a `Carrier` again.
+        // The slot stays masked. The microprocess that continues here inherits the right to the VP,
+        // and `Carrier::here` turns that into a `Carrier` again.
         let this = std::mem::ManuallyDrop::new(self);
         let (vp, kt) = (this.vp(), this.kernel_thread());
         debug_assert_eq!(kt.slot().depth(), 1);
@@ -209,8 +212,8 @@ impl Carrier {
             let me = unsafe { &*me };
             (me.context.get(), if me.fs.get() == 0 { kt.fs } else { me.fs.get() })
         };
-        // SAFETY: the caller's promise. The old context is published (queued, parked, freed) by
-        // `arrive` only, on the new stack.
+        // SAFETY: the caller's promise. Only `arrive`, on the new stack, publishes the old context
+        // (queues, parks or frees it).
         unsafe {
             if fs == own_fs {
                 cpu::switch_same(save, to);
@@ -223,8 +226,8 @@ impl Carrier {
         }
     }
 
-    /// A switch point inside something that does not block: gives way if something of a higher
-    /// level came, or the quantum is over.
+    /// Handles a switch point in an operation that does not block: gives way if a higher level is
+    /// runnable or the quantum is over.
     #[inline]
     pub(crate) fn switch_point(self) -> Carrier {
         let vp = self.vp();

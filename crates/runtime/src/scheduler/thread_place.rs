@@ -1,4 +1,4 @@
-//! The kernel thread that a microprocess is on, as the shared page has it.
+//! The kernel thread on which a microprocess runs, as the shared page shows it.
 
 use std::sync::atomic::Ordering;
 
@@ -10,14 +10,14 @@ use crate::kernel_thread::gs_record::ANNOUNCED;
 use crate::microprocess::record::Ref;
 use crate::scheduler::instance::Instance;
 
-/// The kernel thread that a microprocess is on.
+/// The kernel thread on which a microprocess runs.
 pub(crate) struct ThreadPlace {
     pub(crate) tid: u32,
-    /// The number of its slot.
+    /// Index of the thread's slot.
     pub(crate) index: u32,
-    /// The VP under it; none: bound without.
+    /// The VP that the thread carries. `None` if it is bound without one.
     pub(crate) vp: Option<u32>,
-    /// Where in the kernel it is, if it is there.
+    /// The system call that the thread is in, if any.
     pub(crate) call: Option<i64>,
 }
 
@@ -35,28 +35,29 @@ impl std::fmt::Display for ThreadPlace {
     }
 }
 
-/// Whether a kernel thread that carries no virtual processor has a microprocess all the same:
-/// bound, or in user mode, its VP being lent or claimed at this moment. The slot of one that has
-/// none to run keeps the last one's id.
+/// Whether a kernel thread that carries no VP nevertheless runs a microprocess. It is bound, or it
+/// is in user mode while its VP is being lent or claimed. The slot alone does not decide this,
+/// because the slot of a thread without a microprocess keeps the last one's ID.
 pub(crate) fn has_microprocess(slot: &Slot) -> bool {
     let state = ThreadState::read(slot.state.load(Ordering::Relaxed));
     state.is_some_and(|(state, bound)| bound || state == ThreadState::User)
 }
 
-/// The VP that a kernel thread's microprocess runs on. None where it is away: a VP that nobody took
-/// yet serves it no more than one that somebody did.
+/// Returns the VP on which a kernel thread's microprocess runs. Returns `None` while the thread
+/// blocks in the kernel, whether or not another thread has taken the VP yet.
 pub(crate) fn vp_under(instance: &Instance, slot: &Slot) -> Option<u32> {
     let is_away = ThreadState::read(slot.state.load(Ordering::Relaxed))
         == Some((ThreadState::Sleeping, true));
     (0..instance.vps.len() as u32).find(|vp| slot.carries(*vp)).filter(|_| !is_away)
 }
 
-/// Where a LIVE one is, as the shared page has it; none if it is queued.
+/// Returns the kernel thread on which a LIVE microprocess runs, as the shared page shows it, or
+/// `None` if it is queued.
 pub(crate) fn on(instance: &Instance, who: Ref) -> Option<ThreadPlace> {
     shown(instance, |word| word == who.id())
 }
 
-/// As [`on`]; also where it is about to run, or to be found suspended.
+/// As [`on`], and also finds a microprocess that is about to run there or to be found suspended.
 pub(crate) fn on_or_announced(instance: &Instance, who: Ref) -> Option<ThreadPlace> {
     shown(instance, |word| word & !ANNOUNCED == who.id())
 }
@@ -67,8 +68,8 @@ fn shown(instance: &Instance, is: impl Fn(u64) -> bool) -> Option<ThreadPlace> {
         if tid == 0 || !is(slot.microprocess.load(Ordering::Relaxed)) {
             return None;
         }
-        // An idle one shows nobody. (To ask whether its VP sleeps would be to ask too late: it may
-        // be another one's by then.)
+        // The slot of an idle thread shows no microprocess. Checking here whether its VP sleeps
+        // would come too late: another thread may carry that VP by then.
         let vp = vp_under(instance, slot);
         (vp.is_some() || has_microprocess(slot)).then(|| ThreadPlace {
             tid,

@@ -1,10 +1,11 @@
 //! The virtual processor.
 //!
-//! A VP runs microprocesses one at a time. It has no stack of its own: `switch.rs` has the loop,
-//! which runs on the stacks of the microprocesses, and `idling.rs` what it does without work.
+//! A VP runs microprocesses one at a time. It has no stack of its own: the switch loop
+//! (`switch.rs`) runs on the stacks of the microprocesses, and the idle loop (`idling.rs`) on the
+//! stack of the kernel thread.
 //!
-//! Owner's half: plain cells, touched by the holder of the `Carrier`. Shared half: atomics, touched
-//! by any thread.
+//! The fields form two halves. The owner's half consists of plain cells that only the holder of the
+//! `Carrier` accesses. The shared half consists of atomics that any thread may access.
 
 mod core_claim;
 mod quantum;
@@ -31,8 +32,8 @@ use crate::memory::pool::VpPool;
 use crate::memory::region_cache::RegionCache;
 use crate::microprocess::after_switch::AfterSwitch;
 use crate::microprocess::prefetch;
+use crate::microprocess::protocol::state::Park;
 use crate::microprocess::record::Mp;
-use crate::microprocess::state::Park;
 use crate::priority::common_level::CommonLevel;
 use crate::priority::core_claim::CoreClaim;
 use crate::priority::priority_order::PublishedLevels;
@@ -42,17 +43,19 @@ use crate::priority::turn_wait::TurnWait;
 use crate::process::board::BoardSeats;
 use crate::syscall::batch_queue::BatchQueue;
 
-/// Nanoseconds between two system calls that ask for ready descriptors while there is something to
-/// run.
+/// Minimum interval between two polls for ready descriptors while microprocesses are runnable, in
+/// nanoseconds. Each poll is a system call.
 const POLL_EVERY: u64 = 100_000;
 
-/// How much of the next one's stack is fetched ahead: the frames of a wait and of its caller.
+/// Number of cache lines of the next microprocess's stack to prefetch: enough for the frames of a
+/// wait and of its caller.
 const WARM_LINES: usize = 5;
 
-/// How far below its record the stack pointer of one is, at most, that has not run yet.
+/// Upper bound, in bytes, for the distance between a microprocess's record and its stack pointer
+/// before it runs for the first time.
 const FRESH: usize = 384;
 
-/// Counters with one writer, the carrier; anyone may read.
+/// Event counters of a VP. Only the carrier writes them; any thread may read them.
 #[derive(Default)]
 pub(crate) struct Counters {
     pub(crate) spawned: AtomicU64,
@@ -69,45 +72,46 @@ pub(crate) fn bump(counter: &AtomicU64) {
 
 #[repr(C, align(128))]
 pub(crate) struct Vp {
-    // Owner's half. First what every switch touches.
-    /// Where others call its VPs, and post what came for them.
+    // Owner's half. The fields that every switch accesses come first.
+    /// This address space's row on the board, which holds the wake-up cells of its VPs and the
+    /// posts for them.
     pub(crate) row: Row,
     pub(super) queue: Owner<Mp>,
-    /// Level of the running one.
+    /// Priority level of the running microprocess.
     pub(crate) level: Cell<u8>,
     /// See [`rebalance`].
     pub(super) common_level: CommonLevel,
     pub(super) after_switch: Cell<AfterSwitch>,
     pub(crate) left_by: Cell<*const Mp>,
     pub(super) countdown: Cell<u32>,
-    /// What the countdown begins with.
+    /// Value to which `countdown` was last reset.
     pub(super) look_every: Cell<u32>,
     pub(super) looked_ns: Cell<u64>,
     pub(super) polled_ns: Cell<u64>,
-    /// Nothing may be queued, and the timekeeper was notified of that: see
+    /// The queue may be empty, and the timekeeper was notified of that: see
     /// [`crate::upcall::timekeeper`].
     pub(crate) alone: Cell<bool>,
-    /// As of the last look: another VP sleeps and is rested.
+    /// Whether another VP slept and was worth waking at the last clock check.
     pub(super) may_share: Cell<bool>,
-    /// When it last woke up.
+    /// When the VP last woke up, on the instance's clock.
     pub(crate) up_since: Cell<u64>,
     pub(super) keeps_account: bool,
     pub(super) fsgsbase: bool,
     pub(super) standing_offset: isize,
     /// See [`tls::Tls::lines`].
     pub(super) block_lines: Box<[isize]>,
-    /// A yielding microprocess may be queued before its context is left: no other thread takes from
-    /// this queue, and its run time is not needed.
+    /// Whether a yielding microprocess may be queued before its context is saved. This is safe if
+    /// no other thread takes from this queue and the run time is not accounted.
     pub(super) queues_early: bool,
-    /// Why the running one should give way at the next switch point, if it should.
+    /// Reason for which the running microprocess should give way at the next switch point, if any.
     pub(crate) resched: Cell<Option<Why>>,
     pub(crate) index: usize,
-    /// Its instance: an address here; `instance.rs` gives it the type.
+    /// Address of the VP's instance; `instance.rs` casts it to its type.
     pub(super) instance: *const (),
     pub(crate) counters: Counters,
     pub(super) since_ns: Cell<u64>,
-    /// Where nobody is timed at a switch: the number of switches at the last look, and since when
-    /// it is the same (0: not yet known).
+    /// For policies without accounting: the number of switches at the last clock check, and the
+    /// time since which that number has not changed (0: not yet known).
     pub(super) turn: Cell<(u64, u64)>,
     pub(super) timers: UnsafeCell<Timers>,
     pub(crate) pool: VpPool,
@@ -117,12 +121,12 @@ pub(crate) struct Vp {
     pub(crate) yield_core: YieldCore,
     pub(crate) turn_clock: TurnClock,
     pub(crate) turn_wait: TurnWait,
-    /// The next one, which waits for its turn on another kernel thread: the VP goes there from this
-    /// one's own stack.
+    /// The next microprocess to run, if it waits for its turn on another kernel thread. The VP
+    /// moves to that thread from the stack of its current one.
     pub(crate) promised: Cell<Option<&'static Mp>>,
-    /// Where what happens here is noted, if it is.
+    /// Trace ring of this VP, if tracing is on.
     pub(crate) trace: Option<Arc<Ring>>,
-    /// System calls that wait to enter the kernel together. Its counters are shared.
+    /// System calls that wait to enter the kernel as one batch. Its counters are shared.
     pub(crate) syscall_batch: BatchQueue,
     // Shared half.
     pub(crate) published: PublishedLevels,
@@ -131,18 +135,18 @@ pub(crate) struct Vp {
     pub(crate) priority_requests: PriorityRequests,
 }
 
-// SAFETY: the owner's half is reached through a `Carrier` (not `Send`, one per VP by the slot
-// protocol); the rest is atomic.
+// SAFETY: the owner's half is accessed only through a `Carrier`, which is not `Send`; the slot
+// protocol gives each VP at most one. The rest is atomic.
 unsafe impl Sync for Vp {}
 // SAFETY: as above.
 unsafe impl Send for Vp {}
 
 impl Vp {
-    /// A VP that no kernel thread carries yet.
+    /// Creates a VP that no kernel thread carries yet.
     ///
     /// # Safety
-    /// `instance` is the address of the `Instance` that will hold the VP; nothing reads it before
-    /// the instance is there.
+    /// `instance` is the address of the `Instance` that will hold the VP. Nothing reads it before
+    /// that instance exists.
     pub(crate) unsafe fn new(
         index: usize,
         instance: *const (),
@@ -194,40 +198,41 @@ impl Vp {
         })
     }
 
-    /// With what happens here noted there.
+    /// Returns the VP with `trace` as the ring that records its events.
     pub(crate) fn traced(self, trace: Option<Arc<Ring>>) -> Vp {
         Vp { core_claim: self.core_claim.traced(trace.as_ref()), trace, ..self }
     }
 
-    /// The microprocess that runs here. Owner only.
+    /// Returns the microprocess that runs here. Owner only.
     #[inline(always)]
     pub(crate) fn running(&self) -> Option<&'static Mp> {
         // SAFETY: the owner runs on the kernel thread that carries this VP: not foreign.
         unsafe { gs_record::running_here() }
     }
 
-    /// The one that leaves, in the middle of a switch.
+    /// Returns the microprocess that is being left, in the middle of a switch.
     pub(crate) fn leaving(&self) -> Option<&'static Mp> {
-        // SAFETY: null or a record, which lives for ever.
+        // SAFETY: null or a record; records live for ever.
         unsafe { self.left_by.get().as_ref() }
     }
 
-    /// The run queue. Owner only.
+    /// Returns the run queue. Owner only.
     #[inline(always)]
     pub(crate) fn queue(&self) -> Owner<Mp> {
         self.queue
     }
 
-    /// The timers. Owner only; the borrow must end before anything that switches or asks for them
-    /// again.
+    /// Returns the timers. Owner only. The borrow must end before any call that switches or borrows
+    /// them again.
     #[inline(always)]
     #[allow(clippy::mut_from_ref)]
     pub(crate) fn timers(&self) -> &mut Timers {
-        // SAFETY: the owner's half; every use in this crate is one call long.
+        // SAFETY: the owner's half; every borrow in this crate lasts for one call.
         unsafe { &mut *self.timers.get() }
     }
 
-    /// Takes in what others sent: every time what is cheap to see, now and then the rest.
+    /// Collects work that other threads sent: on each call what costs one load to detect, and
+    /// periodically the rest ([`slow_steps`](Vp::slow_steps)).
     #[inline(always)]
     pub(crate) fn look_around(&self) {
         self.take_posts();
@@ -245,7 +250,8 @@ impl Vp {
         }
     }
 
-    /// Clock, timers, descriptors, requests from outside, sharing.
+    /// Performs the clock check: reads the clock, fires timers, polls descriptors, serves requests
+    /// from other threads, and shares surplus.
     #[cold]
     pub(crate) fn slow_steps(&self) {
         let now = self.instance().now();
@@ -261,30 +267,31 @@ impl Vp {
         self.fire_timers(now);
         self.keep_core(now);
         self.run_batch_if_late(now);
-        // One that computes passes switch points without a switch, and what the previous VP gave
-        // away would wait for one.
+        // A computing microprocess passes switch points without a switch. Without this call, work
+        // that the previous VP in the ring gave away would wait for a switch.
         if let Some(taker) = self.queue.exchange() {
             self.instance().wake_idle(taker);
         }
         self.check_turn(now);
         if self.poller.is_used() && now.saturating_sub(self.polled_ns.get()) >= POLL_EVERY {
             self.polled_ns.set(now);
-            // The few that go first make small batches.
+            // Putting the few ready microprocesses first would make batches small.
             self.poller
                 .poll_ready(Vp::ready_go_first(now) && !self.instance().batch_config.gathers());
         }
         if self.may_share.get() {
-            // A woken one stays with those that woke it; not for ever beside a VP that has nothing
-            // to do.
+            // `Origin::Wake` items normally stay on the VP that woke them. They must not stay for
+            // ever while another VP is idle.
             self.queue.loosen();
         }
         if self.running().is_some() {
-            // Those that only yield never come through `push`: without this they would stay on the
-            // VP where they began, beside idle ones.
+            // Microprocesses that only yield never pass through `push`. Without this call they
+            // would stay on the VP where they began, beside idle VPs.
             if let Some(taker) = self.queue.surplus(self.instance().any_idle()) {
                 self.given_away(taker);
             }
-            // An idling VP has not booked it yet.
+            // `idle_ns` lacks the idle period in progress: an idle VP adds it only when that period
+            // ends.
             self.syscall_batch.look(now, self.counters.idle_ns.load(Ordering::Relaxed));
         }
         self.rebalance_now();
@@ -315,13 +322,15 @@ impl Vp {
         picked.map(|(item, _)| unsafe { &*item.as_ptr() })
     }
 
-    /// With many runnable, each one's lines have left the caches when its turn comes. So the one
-    /// after next is fetched while the next runs: its record now; the stack of the one before it,
-    /// whose record was fetched a turn ago.
+    /// Prefetches the microprocesses that run next. With many runnable microprocesses, the cache
+    /// lines of each have been evicted by the time it runs. While the next one runs, this function
+    /// fetches the stack of the one after it, and the record of the one after that. The record
+    /// whose stack is fetched was itself prefetched one turn earlier.
     #[inline(always)]
     fn warm_up_next(&self) {
         let Some(item) = self.queue.peek() else { return };
-        // SAFETY: queued items are records, and this one is in our queue: its context is complete.
+        // SAFETY: queued items are records. This record is in the VP's own queue, so its context is
+        // complete.
         let next = unsafe { &*item.as_ptr() };
         // SAFETY: as above.
         let stack = unsafe { *next.context.get() }.stack_pointer();
@@ -331,8 +340,8 @@ impl Vp {
         }
         let block = next.fs.get() as *const u8;
         prefetch::prefetch(block.wrapping_offset(self.standing_offset));
-        // One that has hardly a frame yet begins, and perhaps ends at once: then it goes through
-        // its whole block.
+        // A microprocess with hardly a frame on its stack has not run yet. It may end soon after it
+        // starts, and then accesses its whole thread-local block.
         if std::ptr::from_ref(next).addr().wrapping_sub(stack.addr()) < FRESH && !block.is_null() {
             for line in &self.block_lines {
                 prefetch::prefetch(block.wrapping_offset(*line));
@@ -349,8 +358,8 @@ impl Vp {
         self.queue.pop_at_least(level).map(|(item, _)| unsafe { &*item.as_ptr() })
     }
 
-    /// Something to run, for an idle carrier: own queue first, then what the design lets it take
-    /// from others.
+    /// Takes a microprocess to run, for an idle carrier: first from its own queue, then from other
+    /// VPs as far as the queue design allows.
     pub(crate) fn pick_or_pull(&self) -> Option<&'static Mp> {
         self.pick()
             .or_else(|| if self.may_pull() && self.queue.pull() { self.pick() } else { None })
@@ -379,13 +388,13 @@ impl Vp {
         }
     }
 
-    /// One that was counted as ended goes on.
+    /// Reverts the count of an ended microprocess that continues after all.
     pub(crate) fn uncount_end(&self) {
         let ended = &self.counters.ended;
         ended.store(ended.load(Ordering::Relaxed).wrapping_sub(1), Ordering::Relaxed);
     }
 
-    /// `why` is an encoded [`park::Wait`].
+    /// Records what `mp` waits for. `(kind, object)` is an encoded [`park::Wait`].
     #[inline(always)]
     pub(crate) fn note_wait(&self, mp: &Mp, (kind, object): (u8, usize)) {
         mp.wait_kind.store(kind, Ordering::Relaxed);

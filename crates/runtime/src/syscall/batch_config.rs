@@ -1,4 +1,5 @@
-//! When system calls are batched in an instance: the policy, and what calls cost on this machine.
+//! Configuration of batched system calls of an instance: the policy, and the measured cost of
+//! calls.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -7,30 +8,31 @@ use kumihimo_batch::{Backend, Batch, Costs, KINDS, Kind, LARGEST, Plain, Policy}
 
 use crate::config::MakeBackend;
 
-/// How many have to be there (waiting, runnable, the caller) before a call of each kind is worth a
-/// thought: one load on the way of every call.
+/// Minimum number of calls (waiting, runnable, and the caller's) from which on a batch is
+/// considered for a call of each kind. Costs one load per call.
 pub(crate) static WORTHWHILE_FROM: [AtomicU8; KINDS] = [const { AtomicU8::new(NEVER) }; KINDS];
 
 pub(crate) const NEVER: u8 = u8::MAX;
 
-/// As long as costs are not known: a program that never has as many pays for no measurement.
+/// The minimum while the costs are unknown. A program that never reaches it pays for no
+/// measurement.
 const MEASURE_FROM: u8 = 8;
 
-/// The instance's part: policy, and what calls cost here.
+/// Policy and costs of an instance.
 pub(crate) struct BatchConfig {
-    /// [`Policy::to_word`]. Relaxed: it decides about each call alone.
+    /// [`Policy::to_word`]. Relaxed: each call is decided on its own.
     policy: AtomicU32,
-    /// How often the policy was set.
+    /// Number of times that the policy was set.
     pub(crate) settings: AtomicU32,
     make: Option<MakeBackend>,
     pub(crate) costs: OnceLock<Costs>,
-    /// Why there is no uring.
+    /// Why io_uring is unavailable, if it is.
     pub(crate) refused: OnceLock<String>,
-    /// Batches that came second to their virtual processor, for the next one that has none. Held
-    /// while one is opened, so that there are few; and none is closed while the runtime runs: the
-    /// kernel wakes every kernel thread that ever used a uring when that is closed
-    /// (`io_ring_exit_work`), and a sleep that is interrupted so ends early (EINTR) if its kernel
-    /// thread's return is told by a trap.
+    /// Superfluous batches, for the next VP that needs one. The lock is held while a batch is
+    /// opened, so there are few of them. No batch is closed while the runtime runs: closing a uring
+    /// makes the kernel wake every kernel thread that ever used it (`io_ring_exit_work`). A sleep
+    /// that is interrupted in that way ends early (EINTR) if a trap reports the return of its
+    /// kernel thread.
     spares: Mutex<Vec<Batch>>,
 }
 
@@ -52,7 +54,7 @@ impl BatchConfig {
         Policy::of_word(self.policy.load(Ordering::Relaxed))
     }
 
-    /// From the next call on.
+    /// Sets the policy, from the next call on.
     pub(crate) fn set_policy(&self, policy: Policy) {
         self.policy.store(policy.to_word(), Ordering::Relaxed);
         self.settings.fetch_add(1, Ordering::Relaxed);
@@ -67,20 +69,20 @@ impl BatchConfig {
         }
     }
 
-    /// Whether calls are gathered, though each by itself might be served sooner.
+    /// Whether calls are gathered even if each of them might be served sooner alone.
     pub(crate) fn gathers(&self) -> bool {
         matches!(self.policy(), Policy::Fixed(_) | Policy::Paper)
     }
 
-    /// How many make a batch that is cheaper than plain calls.
+    /// Returns the number of calls of a kind from which on a batch is cheaper than plain calls.
     pub(crate) fn pays_from(&self, kind: Kind) -> u8 {
         let Some(costs) = self.costs.get() else { return MEASURE_FROM };
         let pays = Policy::Adaptive.gathers_from(kind, costs);
         pays.filter(|&n| n <= LARGEST).map_or(NEVER, |n| n as u8)
     }
 
-    /// A batch for one virtual processor. Allocates, makes system calls, and waits while another
-    /// one is opened: not while masked.
+    /// Opens a batch for one VP. Allocates, makes system calls, and waits while another one is
+    /// opened, so it must not be called while masked.
     pub(crate) fn open(&self) -> Box<Batch> {
         let mut spares = self.spares.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(batch) = spares.pop() {
@@ -102,14 +104,15 @@ impl BatchConfig {
         };
         let mut batch = Box::new(Batch::new(backend));
         if self.lacks_costs() {
-            // Without descriptors nothing is known, and nothing is batched but for merging.
+            // If no descriptors are available, the costs stay unknown, and batches are used for
+            // merging only.
             self.costs.get_or_init(|| Costs::measure(&mut batch).unwrap_or_else(|_| Costs::none()));
             self.set_policy(self.policy());
         }
         batch
     }
 
-    /// One that its virtual processor had no need of.
+    /// Keeps a batch that its VP did not need.
     pub(crate) fn keep(&self, batch: Box<Batch>) {
         self.spares.lock().unwrap_or_else(PoisonError::into_inner).push(*batch);
     }
@@ -118,7 +121,7 @@ impl BatchConfig {
         self.costs.get().is_none() && matches!(self.policy(), Policy::Adaptive | Policy::Paper)
     }
 
-    /// What calls cost, once that was measured; before, nothing is known to pay.
+    /// Returns the costs of calls. Before the measurement no batch is worth while.
     pub(crate) fn costs(&self) -> &Costs {
         static UNKNOWN: Costs = Costs { entry: 0.0, kinds: [None; KINDS] };
         self.costs.get().unwrap_or(&UNKNOWN)

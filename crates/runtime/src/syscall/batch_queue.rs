@@ -1,4 +1,4 @@
-//! System calls that wait with a virtual processor for their batch.
+//! System calls that wait at a VP for their batch.
 
 use std::cell::{Cell, UnsafeCell};
 use std::ptr::NonNull;
@@ -9,35 +9,36 @@ use crate::microprocess::record::Ref;
 use crate::syscall::last_reads::LastReads;
 use crate::syscall::trial::Trial;
 
-/// Nanoseconds that a call waits for its batch to start, at most; on a virtual processor whose
-/// microprocesses never leave, until these are interrupted.
+/// Maximum time, in nanoseconds, that a call waits for its batch to start. On a VP whose
+/// microprocesses never leave, the call waits until they are interrupted.
 pub(crate) const DEADLINE: u64 = 50_000;
 
-/// Nanoseconds over which it is told whether traffic is thin: where more than one part in `SPARE`
-/// was idle. Longer than a few that come by chance at once keep everybody busy.
+/// Interval, in nanoseconds, for deciding whether traffic is thin: whether more than one part in
+/// `SPARE` was idle. Longer than a chance burst keeps all microprocesses busy.
 const LOOK_EVERY: u64 = 20_000_000;
 
 const SPARE: u64 = 20;
 
-/// The virtual processor's part. Owner only, but for the counters.
+/// The waiting calls of a VP. Owner only, except for the counters.
 pub(crate) struct BatchQueue {
-    /// How many wait. Looked at in every switch.
+    /// Number of waiting calls. Read in every switch.
     pub(crate) waiting: Cell<u32>,
-    /// The highest level among them.
+    /// The highest level of the waiting calls.
     pub(crate) level: Cell<u8>,
-    /// When the first began to wait.
+    /// When the first call began to wait.
     pub(crate) since: Cell<u64>,
     pub(crate) calls: UnsafeCell<[NonNull<Call<'static>>; LARGEST]>,
     pub(crate) who: UnsafeCell<[Option<Ref>; LARGEST]>,
     pub(crate) batch: UnsafeCell<Option<Box<Batch>>>,
-    /// Calls so far, and those of them that may be batched: the paper's alpha.
+    /// Number of calls so far, and number of these that may be batched: their quotient is the
+    /// paper's alpha.
     pub(crate) asked: Cell<u64>,
     pub(crate) batchable: Cell<u64>,
     pub(crate) trial: Trial,
-    /// There was time to spare lately: batches could save some of it, and would make callers wait
-    /// for each other.
+    /// Whether the VP had idle time lately. Batches could save only idle time then, and would make
+    /// callers wait for each other.
     pub(crate) thin: Cell<bool>,
-    /// When that was looked at, and how long the virtual processor had been idle by then.
+    /// Time of the last such check, and total idle time of the VP by then.
     looked: Cell<(u64, u64)>,
     pub(crate) last_reads: LastReads,
     pub(crate) counters: Counters,
@@ -63,11 +64,11 @@ impl BatchQueue {
     }
 
     pub(crate) fn is_open(&self) -> bool {
-        // SAFETY: the owner's; the borrow ends here.
+        // SAFETY: accessed by the owner; the borrow ends here.
         unsafe { (*self.batch.get()).is_some() }
     }
 
-    /// By when the first has to enter.
+    /// Returns the time by which the first call must enter the kernel.
     #[inline]
     pub(crate) fn deadline(&self) -> Option<u64> {
         (self.waiting.get() > 0).then(|| self.since.get() + DEADLINE)
@@ -86,8 +87,8 @@ impl BatchQueue {
             self.level.set(level);
         }
         self.level.set(self.level.get().max(level));
-        // SAFETY: the owner's; no borrow is kept. There is room: a full batch is run before anybody
-        // else is let in.
+        // SAFETY: accessed by the owner; no borrow is kept. There is room, because a full batch
+        // runs before a further call is added.
         unsafe {
             (*self.calls.get())[n as usize] = call;
             (*self.who.get())[n as usize] = Some(who);
@@ -95,7 +96,7 @@ impl BatchQueue {
         self.waiting.set(n + 1);
     }
 
-    /// At a look at the clock: whether traffic is thin.
+    /// Decides whether traffic is thin. Called at a clock check.
     pub(crate) fn look(&self, now: u64, idle: u64) {
         let (at, before) = self.looked.get();
         if now.saturating_sub(at) >= LOOK_EVERY {
@@ -110,9 +111,9 @@ impl BatchQueue {
 }
 
 impl BatchQueue {
-    /// Takes `batch` into use, unless there is one by now. What is left over.
+    /// Installs `batch`, or returns it if the VP already has one.
     pub(crate) fn install(&self, batch: Box<Batch>) -> Option<Box<Batch>> {
-        // SAFETY: the owner's; the borrow ends here.
+        // SAFETY: accessed by the owner; the borrow ends here.
         let place = unsafe { &mut *self.batch.get() };
         if place.is_some() {
             return Some(batch);

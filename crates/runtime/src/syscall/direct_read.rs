@@ -1,20 +1,21 @@
-//! Reads that go to the disk whatever is in memory: by the [`DirectReader`], on behalf of a
-//! microprocess that waits meanwhile as it does for a socket.
+//! Direct reads, which bypass the page cache: performed by the [`DirectReader`] for a microprocess
+//! that waits meanwhile as it does for a socket.
 //!
-//! By a call of its own the microprocess would sleep in the kernel and its virtual processor be
-//! given up: right too, and several times as dear as the read.
+//! In a call of its own the microprocess would sleep in the kernel and its VP would be handed over.
+//! That is correct, too, but costs several times as much as the read.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 use kumihimo_batch::DirectReader;
 
-/// The instance's part. The anchor starts when it is needed first, and ends with the instance.
+/// The direct reader of an instance, called the anchor. It starts when it is first needed, and ends
+/// with the instance.
 #[derive(Debug, Default)]
 pub(crate) struct DirectRead {
-    /// Somebody starts it, or has.
+    /// Whether the start of the anchor has begun.
     pub(crate) begun: AtomicBool,
-    /// Counted: one whose runtime has ended around it may still be waiting.
+    /// Reference-counted, because a microprocess whose runtime has ended may still wait in it.
     pub(crate) anchor: OnceLock<Arc<DirectReader>>,
     pub(crate) refused: OnceLock<String>,
 }
@@ -30,15 +31,14 @@ impl DirectRead {
     }
 }
 
-/// What the anchor has done: the kernel thread for reads of files that were opened for direct ones
-/// (`O_DIRECT`).
+/// Counters of the anchor: the kernel thread that reads files opened with `O_DIRECT`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AnchorMetrics {
-    /// Whether there is one: it starts with the first such read.
+    /// Whether the anchor runs. It starts with the first such read.
     pub runs: bool,
-    /// Reads that it has made.
+    /// Number of reads.
     pub reads: u64,
-    /// Why there is none, if one was wanted.
+    /// Why the anchor could not start, if it was needed.
     pub refused: Option<String>,
 }

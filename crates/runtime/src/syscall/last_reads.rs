@@ -1,26 +1,27 @@
-//! Which reads follow one another in a file, though their microprocesses do not know of each other:
-//! those are worth a batch, in which they become one.
+//! Detection of consecutive reads of a file by different microprocesses. Such reads are worth a
+//! batch, in which they are merged into one.
 //!
-//! Kept per virtual processor, where batches are made, and not with the file: a word that every
-//! read of a shared file writes would be fetched from the other cores each time.
+//! The state is kept per VP, where batches are made, and not with the file. Every read of a shared
+//! file would write a word there, and so move its cache line between the cores each time.
 
 use std::cell::Cell;
 use std::os::fd::RawFd;
 
 use crate::microprocess::record::Mp;
 
-/// Files whose last read is remembered, by the low bits of their descriptors.
+/// Number of files whose last read is recorded, by the low bits of their descriptors.
 const FILES: usize = 8;
 
 #[derive(Clone, Copy)]
 struct Last {
     fd: RawFd,
-    /// Where it ended.
+    /// Offset at which the read ended.
     to: u64,
     by: *const Mp,
 }
 
-/// Owner only. Hints: a descriptor may have been closed since, and its number be another file's.
+/// The last reads. Owner only. Hints: a descriptor may have been closed since, and its number
+/// reused.
 pub(crate) struct LastReads([Cell<Last>; FILES]);
 
 impl LastReads {
@@ -28,7 +29,7 @@ impl LastReads {
         LastReads([const { Cell::new(Last { fd: -1, to: 0, by: std::ptr::null() }) }; FILES])
     }
 
-    /// Notes a read, and says whether it begins where that of another microprocess has ended.
+    /// Records a read. Returns whether it begins where a read of another microprocess ended.
     pub(crate) fn note(&self, fd: RawFd, at: u64, len: usize, by: *const Mp) -> bool {
         let place = &self.0[fd as usize % FILES];
         let last = place.replace(Last { fd, to: at.wrapping_add(len as u64), by });

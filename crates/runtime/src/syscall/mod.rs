@@ -1,7 +1,7 @@
-//! System calls that enter the kernel together, and reads that go to the disk.
+//! Batched system calls, and direct reads.
 //!
-//! A microprocess leaves its call with the virtual processor, which runs the batch when it pays.
-//! May use the rooms from `memory` down.
+//! A microprocess queues its call at its VP, which runs the batch when that is worth while. May use
+//! the rooms from `memory` down.
 
 pub(crate) mod batch_config;
 pub(crate) mod batch_queue;

@@ -1,69 +1,69 @@
-//! Whether batches pay where they are made: tried out, and tried again.
+//! Trial of batches against plain calls, repeated from time to time.
 //!
-//! What a call costs in a batch is known from a loop in which everything is in the caches
-//! ([`kumihimo_batch::Costs`]). In a server each call that waits for a batch costs two more
-//! switches between stacks that have left the caches, and its socket has left them too when the
-//! reply is sent; and the reader of the reply waits for the batch, too. Whether that is more than
-//! the entries saved depends on the program. So both ways are taken for some calls each, by the
-//! clock of the kernel thread's own time on its core, and then the one that took less of it a call;
-//! now and then the other again.
+//! The cost of a call in a batch is measured in a loop with warm caches
+//! ([`kumihimo_batch::Costs`]). In a server, each call that waits for a batch causes two more
+//! switches between stacks that have left the caches. Its socket has left the caches, too, when the
+//! reply is sent, and the reader of the reply waits for the batch. Whether that costs more than the
+//! saved kernel entries depends on the program. So both alternatives are used for a window of calls
+//! each, timed by the CPU time of the kernel thread. After that the alternative with the lower time
+//! per call is used, and the other is retried from time to time.
 //!
-//! What one way leaves in the caches the other one finds there. So a window is as long as it takes
-//! to serve everybody some times over: among 10,000 connections one of a thousand calls said that
-//! batches pay where they cost a sixth.
+//! Each alternative leaves data in the caches that the next one finds there. So a window is long
+//! enough to serve all connections several times. With 10,000 connections, a window of a thousand
+//! calls favoured batches although they cost a sixth.
 
 use std::cell::Cell;
 
-/// Calls after which the clock is read, at least.
+/// Minimum number of calls in a window, after which the clock is read.
 const WINDOW: u32 = 1024;
-/// The same of the first two, one of each way: an opinion soon.
+/// The same for the first two windows, one for each alternative, to get a first result soon.
 const FIRST_WINDOW: u32 = 128;
-/// Part of a window, after the way has changed, that is not timed: batches of the one before are
-/// under way, and what is in the caches is its.
+/// Part of a window that is not timed after the alternative has changed: batches of the previous
+/// one are in progress, and the caches contain its data.
 const WARM_UP: u32 = 8;
-/// Calls with which one that waits for descriptors is served: it reads and writes.
+/// Number of calls per service of one waiting descriptor: a read and a write.
 const ROUND: u32 = 2;
-/// Rounds of everybody in a window, at least.
+/// Minimum number of services of each descriptor in a window.
 const ROUNDS: u32 = 4;
-/// No longer window, whatever the load: the load itself is another one by then.
+/// Maximum length of a window, whatever the load. In a longer one the load itself would change.
 const LONGEST: u32 = 1 << 18;
-/// One window in so many is the other way's; at the beginning the 4th, the 8th and so on, a first
-/// opinion being a hasty one.
+/// One window in this many uses the other alternative. In the beginning also the 4th, the 8th and
+/// so on, because the first result is uncertain.
 const AGAIN: u32 = 64;
-/// In percent of a plain call: a batch must take less. Not nearly as much: a call in a batch is
-/// served later.
+/// Percentage of a plain call's time below which a batch is worth while. Less than 100, because a
+/// call in a batch is served later.
 const PAYS: u64 = 90;
 
-/// The clock of a kernel thread.
+/// Reading of a kernel thread's CPU clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reading {
-    /// Whose time it is: times of two of them mean nothing together.
+    /// The kernel thread. Readings of two threads cannot be compared.
     pub(crate) thread: usize,
-    /// Nanoseconds that it has been on a core.
+    /// CPU time of the thread in nanoseconds.
     pub(crate) on_core: u64,
 }
 
-/// Of one virtual processor. Owner only.
+/// The trial of one VP. Owner only.
 #[derive(Debug, Default)]
 pub(crate) struct Trial {
-    /// For which setting of the policy: another one begins anew.
+    /// Number of the policy's setting. Another setting restarts the trial.
     of: Cell<u32>,
-    /// How many descriptors were waited for when it began: of many more a few say nothing.
+    /// Number of descriptors when the trial began. Results do not apply to many more.
     crowd: Cell<u32>,
     in_batches: Cell<bool>,
-    /// Calls until the clock is read, and of the whole window.
+    /// Calls left until the clock is read, and length of the window.
     left: Cell<u32>,
     length: Cell<u32>,
-    /// At the beginning of the window; `None`: it has not begun, its way warms up.
+    /// Reading at the beginning of the window; `None` while the alternative warms up.
     since: Cell<Option<Reading>>,
     windows: Cell<u32>,
-    /// Nanoseconds a call, plain and in batches; 0: not known.
+    /// Time per call in nanoseconds, plain and in batches; 0 if unknown.
     took: [Cell<u64>; 2],
 }
 
 impl Trial {
-    /// Counts a call that could wait for a batch, and says whether it is to. `of` is the number of
-    /// the policy's setting; `crowd`, how many descriptors are waited for.
+    /// Counts a call that could wait for a batch, and returns whether it should. `of` is the number
+    /// of the policy's setting, `crowd` the number of waiting descriptors.
     #[inline]
     pub(crate) fn in_batches(&self, of: u32, crowd: u32, now: impl FnOnce() -> Reading) -> bool {
         let left = self.left.get();
@@ -83,7 +83,7 @@ impl Trial {
             self.windows.set(0);
             self.took.iter().for_each(|took| took.set(0));
             self.take(false, crowd, now);
-            // Whatever begins is cold.
+            // The first window is not timed, because its caches are cold.
             self.since.set(None);
             return;
         }
@@ -102,7 +102,7 @@ impl Trial {
         self.take(windows == 1 || better != again, crowd, now);
     }
 
-    /// From this call on.
+    /// Switches to an alternative from this call on.
     fn take(&self, in_batches: bool, crowd: u32, now: Reading) {
         let is_same = self.in_batches.replace(in_batches) == in_batches;
         self.since.set(is_same.then_some(now));
@@ -125,8 +125,8 @@ impl Trial {
         crowd.saturating_mul(ROUND * rounds).clamp(least, LONGEST)
     }
 
-    /// A window took so long a call. Whatever disturbs it makes it longer: a shorter one is
-    /// believed sooner.
+    /// Records the time per call of a window. Disturbances only lengthen a window, so a shorter
+    /// time gets more weight.
     fn book(&self, each: u64) {
         let took = &self.took[usize::from(self.in_batches.get())];
         let before = took.get();

@@ -1,16 +1,17 @@
-//! A kernel thread goes away with its microprocess, and the virtual processor goes on under a
-//! spare.
+//! Hand-off: a kernel thread blocks with its microprocess, and the VP continues under a spare
+//! thread.
 //!
-//! The kernel's half ([`kumihimo_events::kernel`]) has the pool and the hand-off; here is what the
-//! user scheduler does about it. *Blocked*: the VP is looked at for what runs next. *Resumed*: a
-//! kernel thread runs microprocesses on the VP until it is gone. *Unblocked* comes in one of two
-//! ways: told by a trap, the kernel thread waits for its turn where it stands; not told, the
-//! microprocess runs on until it enters the runtime, finds its VP gone, and leaves its kernel
-//! thread like one that was woken from outside.
+//! The kernel's half ([`kumihimo_events::kernel`]) has the pool and the hand-off itself. This
+//! module has the user scheduler's handlers for the events:
+//! - *Blocked*: names the level of what runs next on the VP.
+//! - *Resumed*: a kernel thread runs microprocesses on the VP until it loses the VP.
+//! - *Unblocked*: reported in one of two ways. If a trap reports it, the kernel thread waits for
+//!   its turn where it stands. Otherwise the microprocess runs on until it enters the runtime,
+//!   finds that its VP was taken over, and leaves its kernel thread as if woken from outside.
 //!
-//! `blocking` announces that it goes away. The first of the two keeps the VP: a call that returns
-//! before the spare ran continues as if nothing had happened (protocol and models:
-//! [`kumihimo_events::slot`]).
+//! `blocking` announces the block beforehand. The VP then stays with the returning thread or goes
+//! to the spare, whichever is first. A call that returns before the spare has run continues without
+//! any hand-off (protocol and models: [`kumihimo_events::slot`]).
 
 use std::sync::atomic::Ordering;
 
@@ -25,18 +26,18 @@ use crate::scheduler::instance::Instance;
 use crate::trace_hooks;
 use crate::upcall::sticky;
 
-/// The calling kernel thread, entered, keeps its microprocess where it is, and its VP is anyone's.
-/// Async-signal-safe; only where
-/// [`KernelThread::may_stand_aside`](kumihimo_events::KernelThread::may_stand_aside) says so.
+/// Gives away the VP of the calling kernel thread, which has entered and keeps its microprocess.
+/// Any kernel thread may take the VP. Async-signal-safe. Only where
+/// [`KernelThread::may_stand_aside`](kumihimo_events::KernelThread::may_stand_aside) is true.
 pub(crate) fn give_away(kt: &KernelThread) {
-    // SAFETY: entered: the VP is here, and outlives its carriers.
+    // SAFETY: the kernel thread has entered, so it carries the VP, which outlives its carriers.
     trace_hooks::blocked(unsafe { &(*kt.vp()).trace });
     kt.events().stand_aside();
     kt.detach_vp();
 }
 
-/// Queues the interrupted microprocess, which has no VP, and waits on its own kernel thread until a
-/// VP is handed over. Returns without one if its VP cannot come. Called in a signal handler;
+/// Queues the interrupted microprocess, which has no VP, and blocks its kernel thread until a VP is
+/// handed over. Returns without a VP if the VP is stalled. Called in a signal handler;
 /// async-signal-safe.
 pub(crate) fn await_turn(instance: &Instance, mp: &'static Mp) {
     // SAFETY: a microprocess without a VP: GS is set.
@@ -46,8 +47,9 @@ pub(crate) fn await_turn(instance: &Instance, mp: &'static Mp) {
     let thread = kt.events();
     loop {
         if let Some(ticket) = thread.begin_wait(Some(home as u32)) {
-            // SAFETY: the running microprocess is ours, and so is its context, which is not in use:
-            // a scheduler that picks its entry finds that it waits here.
+            // SAFETY: the caller holds the running microprocess and its context exclusively. The
+            // context is unused: a scheduler that picks the entry finds that the microprocess waits
+            // here.
             unsafe { *mp.context.get() = Context::NULL };
             mp.waits_on.set(std::ptr::from_ref(kt).cast());
             mp.ticket.set(ticket);
@@ -55,7 +57,8 @@ pub(crate) fn await_turn(instance: &Instance, mp: &'static Mp) {
             instance.inject(home, mp);
         }
         let handed = thread.wait_for_vp(|| instance.turn_wait_is_over(home, mp));
-        // It was released together with all others that wait for that VP, but must not run.
+        // A suspended microprocess must not run, although it was released together with all others
+        // that wait for that VP.
         if handed || !mp.state.is_suspended() {
             break;
         }
@@ -73,12 +76,12 @@ pub(crate) fn await_turn(instance: &Instance, mp: &'static Mp) {
     kt.unmask();
 }
 
-/// The calling kernel thread keeps its microprocess where it is and gives its VP away, until that
-/// microprocess has its turn again. Async-signal-safe; only where
-/// [`KernelThread::may_stand_aside`](kumihimo_events::KernelThread::may_stand_aside) says so.
+/// Gives away the VP of the calling kernel thread, and blocks the thread with its microprocess
+/// until that microprocess gets a VP again. Async-signal-safe. Only where
+/// [`KernelThread::may_stand_aside`](kumihimo_events::KernelThread::may_stand_aside) is true.
 ///
 /// # Safety
-/// In a signal handler that has interrupted `mp`, outside of the runtime.
+/// Called in a signal handler that has interrupted `mp` outside of the runtime.
 pub(crate) unsafe fn stand_aside(mp: &'static Mp) {
     // SAFETY: a microprocess: GS is set.
     let kt = unsafe { KernelThread::begin_guard() };
@@ -89,12 +92,13 @@ pub(crate) unsafe fn stand_aside(mp: &'static Mp) {
             await_turn(kt.instance(), mp);
         });
     }
-    // What was raised meanwhile is told when the microprocess next enters the runtime.
+    // Events raised meanwhile are delivered when the microprocess next enters the runtime.
     let _ = kt.unmask_quietly();
 }
 
-/// In a handler that has interrupted `mp`, which computes without a VP: waits for one, where that
-/// could be in a handler at all; if it is sticky, it was recalled. Async-signal-safe.
+/// Waits for a VP in a signal handler that has interrupted `mp`, which runs without one. Does
+/// nothing where a handler may not wait. A sticky `mp` was recalled and stops being sticky.
+/// Async-signal-safe.
 pub(crate) fn await_another_turn(kt: &KernelThread, mp: &'static Mp) {
     if kt.events().may_stand_aside() {
         kt.in_handler(|| {
@@ -107,37 +111,38 @@ pub(crate) fn await_another_turn(kt: &KernelThread, mp: &'static Mp) {
 }
 
 impl Carrier {
-    /// On the kernel thread's own stack: `next` runs here; or, if it waits for its turn on another
-    /// kernel thread, the VP goes there. None: it did.
+    /// Runs `next` from the kernel thread's own stack. If `next` waits for its turn on another
+    /// kernel thread, hands the VP over to that thread and returns `None`.
     #[must_use]
     pub(crate) fn go_on_with(self, next: &'static Mp) -> Option<Carrier> {
         if !next.waits_elsewhere() {
             return Some(self.switch(next, AfterSwitch::Nothing));
         }
         let kt = self.kernel_thread();
-        // The waiter set it before it was queued. From here it may leave its kernel thread, and
-        // that may end.
+        // The waiter set the ticket before it was queued. From here on it may leave its kernel
+        // thread, which may then end.
         let ticket = next.ticket.get();
         let kernel = &self.vp().instance().kernel;
         kt.announce(next);
-        // One that went on without is not suspended by that: it is when it wants a VP again.
+        // A suspended microprocess that continued without a VP is not suspended here, but when it
+        // requests a VP again.
         if next.state.is_suspended() && !kernel.is_detached(ticket) && self.vp().try_suspend(next) {
             return Some(self);
         }
-        // It has its own kernel thread, where it is seen.
+        // `next` has its own kernel thread, whose slot shows it.
         kt.clear_shown();
         match kernel.hand(ticket, kt.events()) {
             Offer::Accepted => {
                 kt.detach_vp();
-                // Masked, as in the pool.
+                // The kernel thread stays masked, as it is in the pool.
                 std::mem::forget(self);
                 return None;
             }
             Offer::Switchable => return self.go_on_with(next),
             Offer::EntryDropped => {}
         }
-        // It went on without: the entry is dropped, and the VP comes round again, so that it need
-        // not compute beside it any more.
+        // `next` has continued without a VP, so its entry is dropped. The thread is called back, so
+        // that it waits for the VP again instead of computing beside it.
         trace_hooks::went_on(&self.vp().trace, next, || {
             kernel.slot(ticket.thread()).tid.load(Ordering::Relaxed)
         });
@@ -145,7 +150,8 @@ impl Carrier {
         Some(self)
     }
 
-    /// As [`switch`](Carrier::switch), to one that waits for its turn on another kernel thread.
+    /// As [`switch`](Carrier::switch), to a microprocess that waits for its turn on another kernel
+    /// thread.
     #[cold]
     pub(crate) fn promise(self, next: &'static Mp, after: AfterSwitch) -> Carrier {
         self.vp().promised.set(Some(next));

@@ -1,8 +1,8 @@
-//! The user scheduler's answers to the kernel's half (scheduler activations): hand-off of a VP,
-//! preemption, the timekeeper, and microprocesses that keep their kernel thread.
+//! The user scheduler's half of scheduler activations: hand-off of a VP, preemption, the
+//! timekeeper, and sticky microprocesses, which keep their kernel thread.
 //!
-//! `kumihimo_events` calls in here; the answers act on VPs through `scheduler`. May use `scheduler`
-//! and what it may use.
+//! `kumihimo_events` calls into this room with events, and this room acts on VPs through
+//! `scheduler`. May use `scheduler` and the rooms that `scheduler` may use.
 
 pub(crate) mod bound;
 pub(crate) mod handoff;
@@ -10,5 +10,5 @@ pub(crate) mod preempt;
 pub(crate) mod regain;
 pub(crate) mod sticky;
 pub(crate) mod timekeeper;
-pub(crate) mod turn_wait;
 pub(crate) mod user_scheduler;
+pub(crate) mod waiter_release;

@@ -1,27 +1,29 @@
-//! A microprocess is made to give way: where it enters or leaves the runtime, or, if it does
-//! neither, anywhere in its code.
+//! Preemption: makes a microprocess give way, where it enters or leaves the runtime, or otherwise
+//! anywhere in its code.
 //!
 //! ```text
 //!   raise(Preempted) ── bit in the carrier's slot
-//!     ├── it unmasks, or passes a switch point ─────────────────────────┐
+//!     ├── carrier unmasks, or passes a switch point ────────────────────┐
 //!     └── doorbell: trap in user mode: interrupted() injects a call of ─┴> deliver() ─> give_way
 //! ```
 //! A call is injected only where the microprocess can be switched away from and continued on
-//! another kernel thread, that is where
-//! - nothing that was read through GS is in use ([`KernelThread::begin_guard`]): no critical
-//!   section, of the runtime's or the user's ([`crate::NoEvents`]);
-//! - it runs on its own stack, with room, and no signal handler does: the mask of signals is its
-//!   kernel thread's usual one;
-//! - the code is not the C library's, the dynamic linker's or an allocator's, nor called by
-//!   dlopen or dlclose (constructors): they hold locks there which the runtime itself may want
-//!   while it is masked, or a kernel thread that begins, and then nobody would run the holder;
-//! - it has thread-local storage of its own: a lean one gives way at switch points only.
+//! another kernel thread. That requires that
+//! - no value that was read through GS is in use ([`KernelThread::begin_guard`]): the code is in no
+//!   critical section of the runtime or of the user ([`crate::NoEvents`]);
+//! - the microprocess runs on its own stack, with room, and not in a signal handler: the signal
+//!   mask is the usual one of its kernel thread;
+//! - the code does not belong to the C library, the dynamic linker or an allocator, and dlopen or
+//!   dlclose has not called it (constructors). Such code holds locks that the masked runtime or a
+//!   starting kernel thread may need, and then no thread would run the holder;
+//! - the microprocess has thread-local storage of its own: a lean microprocess gives way at switch
+//!   points only.
 //!
-//! Elsewhere the doorbell rings again, a little later. After some times of that, where the event
-//! source allows it, the kernel thread stands aside: it waits in the handler until its microprocess
-//! has its turn again, as a returning one does, and the VP goes on under another one. That costs a
-//! hand-off of kernel threads, but then no lock is held by a microprocess that only the runtime
-//! could run ([`crate::upcall::handoff`]: such a waiter goes on without a VP if that is held up).
+//! Elsewhere the doorbell rings again a little later. After several vain attempts, and if the event
+//! source allows it, the kernel thread stands aside. It waits in the signal handler until its
+//! microprocess is scheduled again, as after a block, and the VP continues under another kernel
+//! thread. That costs a hand-off between kernel threads. In return, a lock that the microprocess
+//! holds does not depend on the runtime: such a waiter continues without a VP if its VP is stalled
+//! ([`crate::upcall::handoff`]).
 
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
@@ -40,13 +42,15 @@ use crate::scheduler::vp::bump;
 use crate::trace_hooks;
 use crate::upcall::{handoff, sticky};
 
-/// So many attempts to inject a call, within a millisecond.
+/// Number of attempts to inject a call, within a millisecond, before the kernel thread stands
+/// aside.
 const MAX_INJECT_ATTEMPTS: u32 = 4;
 
-/// The signals that a kernel thread of the runtime has blocked when no handler runs.
+/// Signals that a kernel thread of the runtime blocks outside of handlers.
 static USUAL_MASK: OnceLock<u64> = OnceLock::new();
 
-/// Once a process, before the first microprocess runs.
+/// Installs the hooks of the preemption. Called once per process, before the first microprocess
+/// runs.
 pub(crate) fn prepare() {
     inject::prepare();
     regions::prepare();
@@ -55,11 +59,11 @@ pub(crate) fn prepare() {
     kumihimo_arch::while_executing(silence);
 }
 
-/// The calling kernel thread is not interrupted any more, or again.
+/// Disables or re-enables interruptions of the calling kernel thread.
 fn silence(is: bool) {
     if standing() != Standing::Foreign {
-        // SAFETY: not foreign: GS is set; nothing switches in between. A thread that stays is not
-        // preempted, and so the holder of the bells' lock is not.
+        // SAFETY: not foreign: GS is set; nothing switches in between. An uninterruptible thread is
+        // not preempted, so neither is the holder of the doorbells' lock.
         unsafe {
             let kt = KernelThread::begin_guard();
             kt.events().disable_interrupts(is);
@@ -68,7 +72,7 @@ fn silence(is: bool) {
     }
 }
 
-/// The running microprocess, if one calls, begins or ends a dlopen or dlclose.
+/// Adjusts the count of nested dlopen and dlclose calls of the running microprocess, if one runs.
 fn links(step: i32) {
     if standing() != Standing::Foreign {
         // SAFETY: not foreign: GS is set; nothing switches in between.
@@ -96,7 +100,7 @@ fn end_still() {
     }
 }
 
-/// A kernel thread of the pool begins: its mask of signals is the usual one.
+/// Records the signal mask of a starting pool thread as the usual one.
 pub(crate) fn note_usual_mask() {
     USUAL_MASK.get_or_init(|| {
         // SAFETY: all zeros is a valid set.
@@ -107,22 +111,24 @@ pub(crate) fn note_usual_mask() {
     });
 }
 
-/// The kernel's own set is the first 64 bits of the C library's.
+/// Returns the first 64 bits of the set, which are the kernel's own signal set.
 fn first_word(set: &libc::sigset_t) -> u64 {
     // SAFETY: a sigset_t is at least that long, and aligned for it.
     unsafe { std::ptr::from_ref(set).cast::<u64>().read() }
 }
 
-/// *Preempted* or *Changed* waits, and the kernel thread was interrupted. False: not at this
-/// instruction.
+/// Acts on a pending *Preempted* or *Changed* after a doorbell has interrupted the kernel thread.
+/// Returns false if that is impossible at this instruction.
 ///
 /// # Safety
-/// In a signal handler on a kernel thread of the pool, with the context that the kernel gave it.
+/// Called in a signal handler on a kernel thread of the pool, with the context that the kernel
+/// passed to it.
 pub(crate) unsafe fn interrupted(context: *mut ucontext_t, vain: u32) -> bool {
     // SAFETY: a kernel thread of the pool: GS is set.
     let kt = unsafe { KernelThread::here() };
     if kt.is_guarded() {
-        // Masked: told at the end of that. Just before or after: again.
+        // Masked: the end of the masked section delivers the event. Just before or after a masked
+        // section: the doorbell must ring again.
         return kt.slot().is_masked();
     }
     // SAFETY: null or a record, which lives for ever.
@@ -134,7 +140,7 @@ pub(crate) unsafe fn interrupted(context: *mut ucontext_t, vain: u32) -> bool {
         return true;
     }
     if kt.events().vp().is_none() {
-        // It went on without, or is sticky.
+        // The microprocess continued without a VP, or is sticky.
         handoff::await_another_turn(kt, mp);
         return true;
     }
@@ -152,10 +158,10 @@ pub(crate) unsafe fn interrupted(context: *mut ucontext_t, vain: u32) -> bool {
     true
 }
 
-/// True: done. False: it cannot be, at this instruction.
+/// Injects a call of [`upcall`]. Returns false if that is impossible at this instruction.
 ///
 /// # Safety
-/// As [`interrupted`]; `mp` is what was interrupted, and its kernel thread is not guarded.
+/// As [`interrupted`]; `mp` was interrupted, and its kernel thread is not guarded.
 unsafe fn inject_into(mp: &Mp, context: *mut ucontext_t) -> bool {
     // SAFETY: the caller's promise.
     let (pc, mask) = unsafe {
@@ -166,41 +172,42 @@ unsafe fn inject_into(mp: &Mp, context: *mut ucontext_t) -> bool {
         return false;
     }
     let (low, _) = pool::bounds(mp);
-    // SAFETY: the handler's own context; its microprocess's stack, of which nobody uses what is
-    // below; the checks say that it may be switched away from. `upcall` unwinds nowhere: it aborts.
-    // An error: on a stack that the application has made itself, or too near to the end of its own.
+    // SAFETY: the context is the handler's own, and the area below the stack pointer of its
+    // microprocess is unused. The checks above allow switching away. `upcall` never unwinds: a
+    // panic aborts. `inject` fails on a stack that the application made itself, and too near to the
+    // end of the microprocess's stack.
     unsafe { inject::inject(context, upcall, low.addr()) }.is_ok()
 }
 
-/// What is injected.
+/// The injected call.
 extern "C" fn upcall() {
-    // SAFETY: injected into a microprocess only: its block is there.
+    // SAFETY: only called in a microprocess that has a thread-local block.
     let errno = unsafe { *libc::__errno_location() };
     deliver();
-    // SAFETY: the microprocess's own, wherever it is continued.
+    // SAFETY: the microprocess's own errno, on whichever kernel thread it continues.
     unsafe { *libc::__errno_location() = errno };
 }
 
-/// Acts on the events raised for this carrier: takes in what waits outside, and gives way if that,
-/// or a queued microprocess, goes before the caller.
+/// Delivers the events raised for this carrier: collects injected work, and gives way if a queued
+/// microprocess precedes the caller.
 #[cold]
 #[inline(never)]
 fn deliver() {
-    // In a loop and not by the end of a `Carrier`: at a high rate each would otherwise begin within
-    // the former, and the stack end.
+    // A loop, rather than delivery in `Carrier::drop`. At a high event rate each delivery would
+    // otherwise nest inside the previous one until the stack overflows.
     loop {
         if standing() == Standing::Foreign {
             return;
         }
         // SAFETY: not foreign: GS is set.
         if standing() == Standing::Sticky && !unsafe { KernelThread::here() }.is_in_handler() {
-            // On a VP from here, if that is why it was called.
+            // If a recall raised the event, the caller is on a VP from here.
             drop(sticky::return_if_recalled());
         }
         // SAFETY: not foreign: GS is set.
         let kt = unsafe { KernelThread::begin_guard() };
-        // In a handler, or without a VP, nothing switches; what waits stays, and is told when the
-        // microprocess next enters the runtime.
+        // No switch in a handler or without a VP. The events stay pending until the microprocess
+        // next enters the runtime.
         let may_switch = standing() == Standing::OnVp && !kt.is_in_handler();
         let raised = if may_switch {
             kt.events().take_raised()
@@ -214,7 +221,7 @@ fn deliver() {
             return;
         }
         if !kt.enter() {
-            // Lost: the thread that took the VP looks at everything.
+            // The VP was taken over; the thread that took it checks for all work.
             let _ = kt.unmask_quietly();
             return;
         }
@@ -227,13 +234,13 @@ fn deliver() {
 }
 
 impl KernelThread {
-    /// Acts on the events raised for the calling kernel thread, if it may: see [`deliver`].
+    /// Delivers the events raised for the calling kernel thread, if possible: see [`deliver`].
     #[inline(always)]
     pub(crate) fn deliver() {
         deliver();
     }
 
-    /// Where turns are short, they are timed from here. Masked.
+    /// Starts the timer for quanta that are too short for the timekeeper. Masked.
     pub(crate) fn time_short_turns(&self) {
         if self.instance().placer.has_short_turns() {
             self.events().ring_every(SHORT.as_nanos() as u64);
@@ -257,7 +264,7 @@ impl Carrier {
             vp.resched.set(Some(Why::QuantumOver));
         }
         if mp.fs.get() == 0 {
-            // A lean one: at its next switch point.
+            // A lean microprocess gives way at its next switch point.
             return self;
         }
         let carrier = self.switch_point();

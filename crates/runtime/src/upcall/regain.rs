@@ -1,12 +1,12 @@
-//! The ways back to a virtual processor for a caller that enters the runtime.
+//! Return to a VP for a caller that enters the runtime.
 
 use crate::kernel_thread::gs_record::{KernelThread, Standing, standing};
 use crate::scheduler::carrier::Carrier;
 use crate::upcall::{bound, sticky};
 
 impl Carrier {
-    /// As [`current`](Carrier::current); a caller whose VP was taken over waits for its turn on one
-    /// first, unless it becomes sticky by that. May switch.
+    /// As [`current`](Carrier::current). A caller whose VP was taken over first waits for its turn
+    /// on a VP, unless it becomes sticky. May switch.
     #[inline]
     pub(crate) fn regain() -> Option<Carrier> {
         Carrier::current().or_else(|| match standing() {
@@ -16,7 +16,7 @@ impl Carrier {
         })
     }
 
-    /// As [`regain`](Carrier::regain), by a caller that is about to wait.
+    /// As [`regain`](Carrier::regain), for a caller that is about to wait.
     #[inline]
     pub(crate) fn regain_to_wait() -> Option<Carrier> {
         Carrier::current().or_else(|| match standing() {
@@ -26,8 +26,8 @@ impl Carrier {
         })
     }
 
-    /// The caller's, on a VP in any case; none on a foreign kernel thread or inside `blocking`. May
-    /// switch.
+    /// As [`regain`](Carrier::regain), but puts even a sticky caller on a VP. Returns `None` on a
+    /// foreign kernel thread or inside `blocking`. May switch.
     pub(crate) fn obtain() -> Option<Carrier> {
         Carrier::current().or_else(|| match standing() {
             Standing::OnVp => Some(bound::return_to_vp()),
@@ -37,10 +37,10 @@ impl Carrier {
     }
 }
 
-/// A switch point: gives way if something of a higher level has become runnable here, or the
-/// policy's quantum is over.
+/// Gives way if a microprocess of a higher level has become runnable on the caller's VP, or if the
+/// caller's quantum is over.
 ///
-/// Call it where no lock is held, after having woken others. Nothing on foreign threads.
+/// Call it after waking others, at a place where no lock is held. Does nothing on foreign threads.
 #[inline]
 pub fn switch_point() {
     if let Some(carrier) = Carrier::regain()
@@ -50,14 +50,14 @@ pub fn switch_point() {
     }
 }
 
-/// The caller's VP was taken over while it was away in the kernel without saying so. None: it is
-/// sticky from here.
+/// Returns to a VP after the caller's VP was taken over during an unannounced block in the kernel.
+/// Returns `None` if the caller becomes sticky.
 #[cold]
 fn return_or_stick() -> Option<Carrier> {
-    // SAFETY: the caller's standing is `OnVp`: GS is set. It has no VP, so nothing is injected that
-    // would switch: it is the same kernel thread.
+    // SAFETY: the caller's standing is `OnVp`: GS is set. Without a VP no call that switches is
+    // injected, so the kernel thread stays the same.
     let kt = unsafe { KernelThread::begin_guard() };
-    // See `return_to_vp`.
+    // Masked before the checks: see `return_to_vp`.
     kt.mask();
     // SAFETY: null or a record, which lives for ever.
     let mp = unsafe { kt.current.get().as_ref() }

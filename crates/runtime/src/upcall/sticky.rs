@@ -1,13 +1,14 @@
-//! *Sticky*: a microprocess that waits in calls of which the runtime knows nothing (std's sockets
-//! and locks, a C library) keeps its kernel thread and has no virtual processor.
+//! Sticky microprocesses: a microprocess that blocks often in calls unknown to the runtime (std's
+//! sockets and locks, a C library) keeps its kernel thread and has no VP.
 //!
-//! To tell a block and to hand the VP over twice costs more than ten times what the block itself
-//! costs a kernel thread. So it is told once or twice. One that blocks again soon is then as any
-//! kernel thread of the machine: nobody is told of its sleeps, it owns no event, and the kernel
-//! shares the cores out to it. It never stalls another one, since no VP is under it.
+//! Reporting a block and handing the VP over twice costs more than ten times as much as the block
+//! itself costs a kernel thread. So only the first one or two blocks are reported. A microprocess
+//! that blocks again soon becomes *sticky*, and runs like an ordinary kernel thread. Its sleeps are
+//! not reported, it owns no event, and the kernel schedules it. It never stalls other
+//! microprocesses, because its thread carries no VP.
 //!
 //! ```text
-//!           unwrapped sleep               told, or found out: a spare has the VP
+//!           unwrapped sleep               reported or detected: a spare has the VP
 //!   ON A VP ───────────────> LENT ─────────────────────────────> LOST
 //!      ^ ^                    │ back before the spare               │ back
 //!      │ └────────────────────┤                                     │
@@ -18,18 +19,18 @@
 //!        it waits in the runtime and has hardly blocked elsewhere since; it ends; or levels
 //!        come to differ, or it is suspended: then it is recalled
 //! ```
-//! In the runtime it is what it was: it is woken, cancelled, suspended and shown as a microprocess.
-//! A wait in the runtime blocks its kernel thread ([`crate::microprocess::sticky_parker`]); a yield
-//! is one to the kernel's choice. Its state costs nothing while it stays outside: the kernel has
-//! counted its blocks there (voluntary switches, getrusage(2)), and the count is read where it
-//! waits in the runtime.
+//! For calls into the runtime, a sticky microprocess behaves as before: it is woken, cancelled,
+//! suspended and shown as a microprocess. A wait in the runtime blocks its kernel thread
+//! ([`crate::microprocess::protocol::sticky_parker`]), and a yield leaves the choice to the kernel.
+//! Outside of the runtime it costs no bookkeeping. The kernel counts its blocks there (voluntary
+//! context switches, getrusage(2)), and a wait in the runtime reads that count.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use crate::kernel_thread::gs_record::{KernelThread, Standing, set_standing, standing};
+use crate::microprocess::protocol::state::{Park, Wake};
 use crate::microprocess::record::Mp;
-use crate::microprocess::state::{Park, Wake};
 use crate::microprocess::sticky_state::{Reason, WEIGHT};
 use crate::microprocess::wait_reason::Wait;
 use crate::process::clock::cpu_time;
@@ -39,18 +40,20 @@ use crate::scheduler::thread_place;
 use crate::trace_hooks;
 use crate::upcall::bound;
 
-/// So many times in a row it yields before it is asked whether it still blocks elsewhere.
+/// Number of yields in a row after which the runtime checks whether the microprocess still blocks
+/// elsewhere.
 const YIELDS: u8 = 64;
 
-/// Decides whether `mp`, the caller or the microprocess that was interrupted on this kernel thread,
-/// goes on without a VP after a block elsewhere, and why. Async-signal-safe.
+/// Decides whether `mp` continues without a VP after a block outside of the runtime, and why. `mp`
+/// is the caller or the microprocess that was interrupted on this kernel thread. Async-signal-safe.
 pub(crate) fn reason(instance: &Instance, mp: &Mp) -> Option<Reason> {
     if !instance.settings.sticky || instance.levels_differ_for(mp) || mp.state.is_suspended() {
         return None;
     }
     let again = mp.sticky.blocked_again(cpu_time());
     if !instance.kernel.has_spare() {
-        // A waiter for a turn might wait for a sleeping one.
+        // Without a spare, the VP may stay with a kernel thread that sleeps, and a waiter would
+        // wait for that one.
         return Some(Reason::NoSpare);
     }
     again.then_some(Reason::Often)
@@ -62,11 +65,12 @@ pub(crate) fn begin(instance: &Instance, kt: &KernelThread, mp: &Mp, reason: Rea
     debug_assert!(kt.vp.get().is_null());
     trace_hooks::sticks(&instance.trace, kt.tid(), mp, true);
     let own = &mp.sticky;
-    // One that only lacks a spare goes back as soon as it waits in the runtime.
+    // A microprocess that is sticky only for lack of a spare returns to a VP at its next wait in
+    // the runtime.
     own.weight.set(if reason == Reason::Often { WEIGHT } else { 1 });
     own.yields.set(0);
     own.since.set(cpu_time());
-    // As if a wait in the runtime had just been: the next look takes one off.
+    // As if a wait in the runtime had just ended: the next check subtracts one.
     own.switches.set(voluntary_switches().saturating_sub(1));
     own.reason.store(reason as u8, Ordering::Relaxed);
     instance.sticky.now.fetch_add(1, Ordering::SeqCst);
@@ -74,19 +78,19 @@ pub(crate) fn begin(instance: &Instance, kt: &KernelThread, mp: &Mp, reason: Rea
     kt.keep_to_no_core();
     kt.events().detach();
     set_standing(Standing::Sticky);
-    // A thread that makes levels differ counts the sticky ones afterwards: one of both sees the
-    // other.
+    // Pairs with `recall_sticky`, which a thread calls after it has made levels differ: either that
+    // thread observes the count above, or this one observes the levels (SeqCst).
     if is_recalled(instance, mp) {
         instance.kernel.call_back(kt.events().index());
     }
 }
 
-/// It is sticky no longer, and has no VP yet.
+/// Makes `mp` no longer sticky. It has no VP yet.
 pub(crate) fn end(instance: &Instance, kt: &KernelThread, mp: &Mp) {
     let own = &mp.sticky;
     let (_, sleeps) = own.weigh(voluntary_switches());
     instance.sticky.sleeps.fetch_add(sleeps, Ordering::Relaxed);
-    // Its time there counts as if it had had a VP.
+    // Its CPU time while sticky is accounted as if it had had a VP.
     let mut account = mp.account.get();
     account.ran_ns = account.ran_ns.saturating_add(cpu_time().saturating_sub(own.since.get()));
     mp.account.set(account);
@@ -98,38 +102,40 @@ pub(crate) fn end(instance: &Instance, kt: &KernelThread, mp: &Mp) {
     trace_hooks::sticks(&instance.trace, kt.tid(), mp, false);
 }
 
-/// Whether it has to have a VP before it goes on in its own code.
+/// Whether `mp` must obtain a VP before it continues in its own code.
 pub(crate) fn is_recalled(instance: &Instance, mp: &Mp) -> bool {
     instance.has_levels() || mp.state.is_suspended()
 }
 
-/// The caller, if it is sticky.
+/// Returns the caller and its kernel thread, if the caller is sticky.
 pub(crate) fn current() -> Option<(&'static KernelThread, &'static Mp)> {
     if standing() != Standing::Sticky {
         return None;
     }
-    // SAFETY: sticky: GS is set, and stays: without a VP the caller keeps its kernel thread, which
-    // outlives the caller's use of this: it cannot end while a microprocess is bound to it.
+    // SAFETY: sticky: GS is set, and stays the same, because without a VP the caller keeps its
+    // kernel thread. That thread cannot end while a microprocess is bound to it, so it outlives the
+    // caller's use of it.
     let (kt, mp) =
         unsafe { (KernelThread::here(), crate::kernel_thread::gs_record::running_here()) };
     mp.map(|mp| (kt, mp))
 }
 
-/// The caller is sticky: it waits for its turn on a VP. May switch.
+/// Ends the stickiness of the caller, which waits for its turn on a VP. May switch.
 #[cold]
 pub(crate) fn leave(kt: &KernelThread, mp: &'static Mp) -> Carrier {
     end(kt.instance(), kt, mp);
     bound::return_to_vp()
 }
 
-/// The caller enters the runtime: if it is sticky and was recalled, on a VP from here.
+/// Moves the caller to a VP if it is sticky and was recalled. Called when it enters the runtime.
 #[cold]
 pub(crate) fn return_if_recalled() -> Option<Carrier> {
     let (kt, mp) = current()?;
     is_recalled(kt.instance(), mp).then(|| leave(kt, mp))
 }
 
-/// The caller is about to wait in the runtime: on a VP, if it hardly blocks elsewhere any more.
+/// Moves the caller to a VP if it is sticky and hardly blocks outside of the runtime any more.
+/// Called when it is about to wait in the runtime.
 #[cold]
 pub(crate) fn leave_to_wait() -> Option<Carrier> {
     let (kt, mp) = current()?;
@@ -139,7 +145,8 @@ pub(crate) fn leave_to_wait() -> Option<Carrier> {
     (!blocks || is_recalled(kt.instance(), mp)).then(|| leave(kt, mp))
 }
 
-/// The caller yields. If it is sticky, and has done nothing else for long, on a VP from here.
+/// Moves the caller to a VP if it is sticky and has done nothing but yield for long. Called when it
+/// yields.
 #[cold]
 pub(crate) fn leave_to_yield() -> Option<Carrier> {
     let (kt, mp) = current()?;
@@ -151,8 +158,8 @@ pub(crate) fn leave_to_yield() -> Option<Carrier> {
     is_recalled(kt.instance(), mp).then(|| leave(kt, mp))
 }
 
-/// Blocks the kernel thread of the caller, which is sticky, until it is woken, as
-/// [`park`](crate::wait::park::park) says. `why` is encoded.
+/// Blocks the kernel thread of the caller, which is sticky, until it is woken, with the semantics
+/// of [`park`](crate::wait::park::park). `(kind, object)` is an encoded [`Wait`].
 pub(crate) fn park(
     kt: &KernelThread,
     mp: &'static Mp,
@@ -186,7 +193,8 @@ fn sleep(mp: &Mp, until: Option<Instant>) {
     if parker.sleep(until) {
         return;
     }
-    // Its time is over. Woken by another one at this moment, or suspended, it is called.
+    // The deadline has passed. If another thread wakes or suspends the microprocess at this moment,
+    // that thread also wakes the parker, so that wake-up is consumed.
     match mp.state.wake(mp.state.generation()) {
         Wake::Queue => parker.reset(),
         Wake::Permit | Wake::Gone => {
@@ -195,18 +203,20 @@ fn sleep(mp: &Mp, until: Option<Instant>) {
     }
 }
 
-/// Of the calling kernel thread. A system call, 0.3 us.
+/// Returns the number of voluntary context switches of the calling kernel thread. A system call,
+/// 0.3 us.
 fn voluntary_switches() -> u64 {
     // SAFETY: all zeros is a valid rusage.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: a live one to be written. The call cannot fail.
+    // SAFETY: a live rusage to be written. The call cannot fail.
     unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
     usage.ru_nvcsw as u64
 }
 
 impl Instance {
-    /// Called by the timekeeper. Returns whether some are sticky while others are at the board. If
-    /// those run another level, the sticky ones are recalled.
+    /// Recalls the sticky microprocesses if another address space on the board runs another level.
+    /// Returns whether there are sticky microprocesses and other address spaces. Called by the
+    /// timekeeper.
     pub(crate) fn recall_sticky_if_levels_differ(&self) -> bool {
         if self.sticky.now.load(Ordering::Relaxed) == 0 || crate::process::board::others() == 0 {
             return false;
@@ -217,8 +227,9 @@ impl Instance {
         true
     }
 
-    /// Levels differ from here on: those that are sticky take a VP before they go on in their own
-    /// code. Where none can be waited for in a signal handler, when they next enter the runtime.
+    /// Recalls all sticky microprocesses, because levels differ from now on. Each takes a VP before
+    /// it continues in its own code, or when it next enters the runtime if it cannot wait in a
+    /// signal handler.
     pub(crate) fn recall_sticky(&self) {
         if self.sticky.now.load(Ordering::SeqCst) == 0 {
             return;

@@ -1,14 +1,15 @@
 //! Timekeeper: a pool thread that periodically scans the VPs and preempts microprocesses whose
 //! quantum has expired, or that do not notice new work.
 //!
-//! There is no timer per kernel thread, and nobody is interrupted unless somebody waits: one that
-//! was interrupted and found itself alone says so, and is left in peace until something comes
-//! ([`Vp::clear_alone`]). What else is read here of a virtual processor is published by its
-//! carrier with plain stores, and may be out of date: an interruption too many does no harm.
+//! There is no timer per kernel thread, and a microprocess is interrupted only if others wait.
+//! After an interrupted microprocess finds the queue empty, the timekeeper leaves it alone until
+//! something is queued ([`Vp::clear_alone`]). Everything else that the timekeeper reads about a VP
+//! was published by its carrier with plain stores and may be out of date. A superfluous
+//! interruption does no harm.
 //!
-//! One that has run for long without a switch is a *hog*. What would wake others on its virtual
-//! processor (descriptors, timers) is then watched from here, so that they wait no longer than they
-//! would beside one that switches.
+//! A microprocess that has run for long without a switch is a *hog*. The VP of a hog does not check
+//! its descriptors and timers, so the timekeeper watches them. Microprocesses that wait for them
+//! then wait no longer than on a VP that switches.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -22,13 +23,14 @@ use crate::process::board;
 use crate::scheduler::instance::Instance;
 use crate::scheduler::vp::Vp;
 
-/// Looks at the time where no quantum says otherwise.
+/// Longest interval between two scans where no quantum requires a shorter one, in nanoseconds.
 const LONGEST: u64 = 10_000_000;
+/// Shortest interval between two scans, in nanoseconds.
 const SHORTEST: u64 = 50_000;
-/// A doorbell that had no effect (the kernel thread could not be interrupted anywhere) is rung
-/// again after this long.
+/// Time after which a doorbell without effect (the kernel thread could not be interrupted anywhere)
+/// rings again, in nanoseconds.
 const REMIND_AFTER: u64 = 3_000_000;
-/// So much later than announced, somebody else looks.
+/// Delay of a scan after which another thread scans instead, in nanoseconds.
 const OVERDUE: u64 = 10_000_000;
 
 impl Instance {
@@ -52,9 +54,11 @@ impl Instance {
         Tick::Again(Duration::from_nanos(next))
     }
 
-    /// A VP that has run since the last scan is likely to run again soon, and would have to call
-    /// the timekeeper back each time (for each request of a server with one client). So it rests
-    /// only after a while of silence.
+    /// Handles a tick at which all VPs are idle.
+    ///
+    /// A VP that has run since the last scan is likely to run again soon, for example for the next
+    /// request of a server's only client. It would have to wake the timekeeper each time. So the
+    /// timekeeper rests only after an interval without any switch.
     fn look_at_idleness(&self) -> Tick {
         let switches = self.vps.iter().map(|vp| vp.counters.switches.load(Ordering::Relaxed));
         let switches = switches.fold(0, u64::wrapping_add);
@@ -65,7 +69,8 @@ impl Instance {
         Tick::Rest(self.rescan())
     }
 
-    /// Nobody runs, but others may write on the board.
+    /// Rescans the board, because other address spaces may have written to it while no VP runs.
+    /// Returns when to do so again.
     fn rescan(&self) -> Option<Duration> {
         let look =
             if crate::idle::remote_wake::is_used() { self.next_deadlock_look() } else { None };
@@ -82,9 +87,9 @@ impl Instance {
         Some(look.unwrap_or(board::RESCAN_INTERVAL).min(board::RESCAN_INTERVAL))
     }
 
-    /// Called by a thread that waits for its turn: scans the turns in place of the timekeeper, if
-    /// that is long overdue. The timekeeper may be the one spare, being born, and wait at the
-    /// dynamic linker's lock, which was just given to the caller. Async-signal-safe.
+    /// Scans the VPs in place of the timekeeper if its scan is long overdue. Called by a thread
+    /// that waits for its turn. The timekeeper may be the only spare and still be starting; it may
+    /// then wait for the dynamic linker's lock, which the caller was just given. Async-signal-safe.
     pub(crate) fn keep_time_if_nobody_does(&self) {
         let (now, at) = (self.now(), self.tick_at.load(Ordering::Relaxed));
         let is_overdue =
@@ -96,7 +101,7 @@ impl Instance {
         }
     }
 
-    /// Says after how many nanoseconds to look at `vp` again.
+    /// Scans one VP. Returns the number of nanoseconds until the next scan of it.
     fn look_at_turn(&self, vp: &Vp, now: u64) -> u64 {
         if vp.idle.cell.is_sleeping() {
             return LONGEST;
@@ -112,12 +117,12 @@ impl Instance {
         let switches = vp.counters.switches.load(Ordering::Relaxed);
         let due = turn.timer.load(Ordering::Relaxed).saturating_sub(now);
         if turn.notice(switches, now) {
-            // A VP that switches looks at its timers by itself.
+            // A VP that switches fires its own timers.
             let due = if turn.went_on.load(Ordering::Relaxed) == switches { due } else { NEVER };
             return pace.min(turn.left(quantum, now).max(SHORTEST)).min(due);
         }
         if self.kernel.is_raised(index) {
-            // Rung for already; once more if that was of no use.
+            // The doorbell has rung already; it rings once more if that had no effect.
             if now.saturating_sub(turn.rung.load(Ordering::Relaxed)) >= REMIND_AFTER {
                 turn.goes_on();
                 turn.rung.store(now, Ordering::Relaxed);
@@ -147,8 +152,8 @@ impl Instance {
         [pace, left, due].into_iter().filter(|t| *t != 0).min().unwrap_or(pace)
     }
 
-    /// Something is ready that VP `index` was watched for. If it has switched since, it finds that
-    /// by itself.
+    /// Raises *Preempted* on VP `index` because a watched descriptor is ready. A VP that has
+    /// switched since it was watched polls by itself and is left alone.
     pub(crate) fn is_ready(&self, index: u32) {
         let vp = &self.vps[index as usize];
         let switches = vp.counters.switches.load(Ordering::Relaxed);
@@ -164,14 +169,14 @@ impl Instance {
 }
 
 impl Vp {
-    /// Whether the turn of the running microprocess is over, as far as the timekeeper knows. Owner
-    /// only.
+    /// Whether the timekeeper has ended the turn of the running microprocess. Owner only.
     pub(crate) fn turn_is_over(&self) -> bool {
         self.turn_clock.over.swap(u64::MAX, Ordering::Relaxed)
             == self.counters.switches.load(Ordering::Relaxed)
     }
 
-    /// One that was preempted runs on: it probably does not switch soon. Owner only.
+    /// Records that a preempted microprocess runs on, and thus probably does not switch soon. Owner
+    /// only.
     pub(crate) fn goes_on(&self) {
         if self.queue().is_empty() {
             self.alone.set(true);
@@ -183,8 +188,9 @@ impl Vp {
         self.note_may_run_long();
     }
 
-    /// Whether a microprocess that begins, or goes on after it was preempted, makes a switch soon
-    /// is not known: the timekeeper is to look when a timer is due. Owner only.
+    /// Records that the running microprocess, which has just begun or was just preempted, may run
+    /// for long without a switch. Wakes the timekeeper when its next scan would come after the VP's
+    /// first timer. Owner only.
     #[inline]
     pub(crate) fn note_may_run_long(&self) {
         let timer = self.turn_clock.timer.load(Ordering::Relaxed);
@@ -196,23 +202,22 @@ impl Vp {
             .store(self.counters.switches.load(Ordering::Relaxed), Ordering::Relaxed);
         let instance = self.instance();
         if timer < instance.tick_at.load(Ordering::Relaxed) {
-            // Once: until it looks the next one need not ask.
+            // The next caller need not wake the timekeeper again before its scan.
             instance.tick_at.store(timer, Ordering::Relaxed);
             instance.kernel.wake_timekeeper();
         }
     }
 
-    /// Something is queued here: the running microprocess is not alone any more, if it was. Owner
-    /// only.
+    /// Records that a microprocess was queued beside the running one. Owner only.
     #[cold]
     pub(crate) fn clear_alone(&self) {
         self.alone.set(false);
         self.turn_clock.alone.store(u64::MAX, Ordering::Relaxed);
     }
 
-    /// What arrives for others interrupts the running one, unless there is a switch before that.
-    /// Where all have one level it can wait until the quantum is over, but for one that is alone:
-    /// its quantum has no end.
+    /// Has ready descriptors interrupt the running microprocess, unless it switches before that.
+    /// Where all microprocesses have one level, the descriptors can wait until the quantum is over,
+    /// unless the running microprocess is alone: then its quantum has no end.
     fn watch_descriptors(&self) {
         let switches = self.counters.switches.load(Ordering::Relaxed);
         if !self.has_levels() && self.turn_clock.alone.load(Ordering::Relaxed) != switches {
@@ -221,7 +226,7 @@ impl Vp {
         if self.poller.is_used()
             && self.turn_clock.watched.swap(switches, Ordering::Relaxed) != switches
         {
-            // A failure (no memory) leaves it to the end of the quantum.
+            // On failure (no memory) the descriptors wait until the end of the quantum.
             let _ = self.instance().kernel.watch_once(self.index as u32, self.poller.as_fd());
         }
     }

@@ -1,4 +1,5 @@
-//! The user scheduler: what the kernel's half calls ([`kumihimo_events::sched`]).
+//! Implementation of the user scheduler interface that the kernel's half calls
+//! ([`kumihimo_events::sched`]).
 
 use std::sync::atomic::Ordering;
 
@@ -16,21 +17,23 @@ use crate::upcall::{bound, handoff, preempt, sticky};
 
 impl UserScheduler for Instance {
     fn thread(&self, thread: &events::KernelThread, live: &mut dyn FnMut()) {
-        // No memory for it is no reason to end: in a Rust program std has given this kernel thread
-        // an alternate stack, which takes its place; under a `main` that is not Rust's an overflow
-        // would then end in a bare SIGSEGV.
+        // A failed allocation is not fatal. In a Rust program, std has given this kernel thread an
+        // alternate stack, which is used instead. Under a `main` that is not Rust's, an overflow
+        // then ends in a bare SIGSEGV.
         let _alt_stack = overflow::alt_stack_for_this_thread().ok();
         preempt::note_usual_mask();
         affinity::begin_on_all_cores();
         kernel_slice::begin();
-        // SAFETY: this instance, which the kernel's half holds a count of for each kernel thread.
+        // SAFETY: the address of this instance, of which the kernel's half holds a reference
+        // count for each kernel thread.
         unsafe { KernelThread::with(std::ptr::from_ref(self).cast(), thread, live) };
     }
 
     fn blocked(&self, vp: u32) -> Answer {
         trace_hooks::blocked(&self.vps[vp as usize].trace);
         let levels = self.vps[vp as usize].queue().levels();
-        // Carried in any case: its timers and descriptors are looked after there.
+        // `Answer::Next` even without a runnable microprocess: a carrier must serve the VP's timers
+        // and descriptors.
         Answer::Next(levels.checked_ilog2().map(|level| level as u8))
     }
 
@@ -41,18 +44,19 @@ impl UserScheduler for Instance {
         self.kernel.start_timekeeper();
         // SAFETY: as above.
         unsafe { Carrier::here() }.run();
-        // Nor when it carries a VP again, until it has chosen.
+        // When the thread carries a VP again, its slot shows no microprocess until it has chosen
+        // one.
         kt.clear_shown();
         if kt.vp.get().is_null() {
             bound::publish_bound(self, kt);
         }
-        // What it did without a VP, too; it may never carry one again.
+        // Includes its time without a VP, since this thread may never carry one again.
         self.book(vp as usize, kt.take_cpu_time(), self.now());
         trace_hooks::pooled(&self.trace, kt.tid());
     }
 
     fn unblocked(&self) {
-        // `Bound`: inside `blocking`, which looks for its VP by itself.
+        // `Bound`: `blocking` checks for the VP itself when it returns.
         if standing() != Standing::OnVp {
             return;
         }
@@ -64,8 +68,9 @@ impl UserScheduler for Instance {
             let Some(mp) = (unsafe { kt.current.get().as_ref() }) else { return };
             let reason = sticky::reason(self, mp);
             match (carrier, reason) {
-                // Back before a spare came. A block all the same: of two that talk to each other
-                // both would be told for ever. So it gives the VP away.
+                // The microprocess is back before a spare came, but it blocked all the same. If two
+                // microprocesses that communicate kept their VPs here, every one of their blocks
+                // would be reported. So it gives the VP away.
                 (Some(carrier), Some(Reason::Often)) => {
                     handoff::give_away(kt);
                     let _ = carrier.release();
@@ -81,7 +86,7 @@ impl UserScheduler for Instance {
     }
 
     fn notified(&self, _events: u32) {
-        // Not through here: `preempt::deliver`.
+        // Delivered by `preempt::deliver` instead.
     }
 
     unsafe fn interrupted(&self, context: *mut libc::ucontext_t, vain: u32) -> bool {
@@ -90,8 +95,8 @@ impl UserScheduler for Instance {
     }
 
     fn outranked(&self, vp: u32, _priority: i32) -> Option<u64> {
-        // Whatever came from outside must be taken in when Preempted was told, be it of higher
-        // priority or not: until then it is not known.
+        // Injected work must be collected after Preempted was delivered, whatever its priority: the
+        // priority is not known before that.
         let vp = &self.vps[vp as usize];
         let moves = vp
             .counters
@@ -103,13 +108,13 @@ impl UserScheduler for Instance {
 
     fn overridden(&self, vp: u32, off: bool) {
         if off {
-            // Before anybody treats it so.
+            // Traced before any thread treats the VP as stuck.
             trace_hooks::overridden(&self.trace, vp);
         }
         self.queues.set_stuck(vp as usize, off);
         if off {
             self.stuck_vps.fetch_add(1, Ordering::Relaxed);
-            // Sleeping VPs can pull the surplus from there.
+            // Sleeping VPs can pull the surplus of the stuck VP.
             self.vps.iter().for_each(|vp| vp.idle.wake());
         } else {
             self.stuck_vps.fetch_sub(1, Ordering::Relaxed);

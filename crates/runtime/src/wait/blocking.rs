@@ -1,4 +1,4 @@
-//! Calls that may block the kernel thread: the VP goes on elsewhere meanwhile.
+//! `blocking`: hands the VP over while a call may block the kernel thread.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::Ordering;
@@ -12,14 +12,15 @@ use crate::trace_hooks;
 use crate::upcall::bound;
 use crate::wait::tracing_spans;
 
-/// Runs `f`, which may block the kernel thread, while the VP goes on elsewhere with the other
-/// microprocesses.
+/// Runs `f`, which may block the kernel thread, while the VP runs other microprocesses under
+/// another kernel thread.
 ///
-/// Blocks the kernel thread for as long as `f` does, and the microprocess with it; nobody else.
-/// Inside, waiting on Kumihimo's own types blocks the kernel thread. On a foreign kernel thread, or
-/// where no further kernel thread is to be had (limit reached; counted in the metrics), `f` simply
-/// runs. It also simply runs in a sticky microprocess, which has no virtual processor to give away.
-/// Not a cancellation point.
+/// Blocks the microprocess and its kernel thread for as long as `f` does, and no other
+/// microprocess. Inside `f`, waiting on Kumihimo's own types blocks the kernel thread.
+///
+/// Calls `f` without a hand-off on a foreign kernel thread, and in a sticky microprocess, which has
+/// no VP. The same holds if no further kernel thread is available because the limit is reached; the
+/// metrics count these calls. Not a cancellation point.
 pub fn blocking<R>(f: impl FnOnce() -> R) -> R {
     let _told = tracing_spans::WaitSpan::begin(Wait::Blocking);
     let Some(carrier) = Carrier::regain() else { return in_line(f) };
@@ -27,7 +28,7 @@ pub fn blocking<R>(f: impl FnOnce() -> R) -> R {
     let instance = carrier.vp().instance();
     if !instance.kernel.prepare() {
         instance.blocking_inline.fetch_add(1, Ordering::Relaxed);
-        // Not masked while it runs.
+        // The slot must not be masked while `f` runs.
         drop(carrier);
         return in_line(f);
     }
@@ -38,8 +39,8 @@ pub fn blocking<R>(f: impl FnOnce() -> R) -> R {
     outcome.unwrap_or_else(|payload| resume_unwind(payload))
 }
 
-/// Runs the closure of `blocking` without a hand-off. Afterwards obeys a suspension or a call-back
-/// that arrived in the meantime, as the return from a hand-off does.
+/// Runs the closure of `blocking` without a hand-off. Afterwards honours a suspension or a
+/// call-back that arrived meanwhile, as the return from a hand-off does.
 fn in_line<R>(f: impl FnOnce() -> R) -> R {
     let outcome = f();
     drop(Carrier::regain());
@@ -53,7 +54,7 @@ fn lend(carrier: Carrier, mp: &'static Mp) {
     trace_hooks::lent(&vp.trace);
     set_standing(Standing::Bound);
     let kt: *const KernelThread = carrier.kernel_thread();
-    // Unmasked by `lend`.
+    // `events().lend()` unmasks the slot.
     std::mem::forget(carrier);
     // SAFETY: the caller's kernel thread; a bound microprocess stays on it.
     unsafe {
@@ -67,8 +68,8 @@ fn take_back(mp: &'static Mp) {
     // SAFETY: Bound, so GS is set; a bound microprocess stays on its kernel thread.
     let kt = unsafe { KernelThread::begin_guard() };
     let mine = kt.events().take_back();
-    // In the microprocess's own block (a lean one's: the kernel thread's, for which it is right
-    // too): on a VP when it continues.
+    // Set in the microprocess's own thread-local block, since it is on a VP when it continues. A
+    // lean microprocess uses its kernel thread's block, for which the value is correct, too.
     set_standing(Standing::OnVp);
     if mine {
         // SAFETY: masked just now, with the VP here.
@@ -76,13 +77,13 @@ fn take_back(mp: &'static Mp) {
         carrier.vp().keep_to_core();
         carrier.vp().level.set(mp.level.get());
         trace_hooks::runs(&carrier.vp().trace, mp);
-        // On its return, as it was told.
+        // Honours a suspension that was requested meanwhile.
         if mp.state.is_suspended() {
             drop(carrier.leave(AfterSwitch::Suspend));
         }
         return;
     }
     kt.detach_vp();
-    // SAFETY: bound, masked, and the slot says that the VP is gone.
+    // SAFETY: bound and masked; the slot shows that the VP was taken.
     drop(unsafe { bound::leave_bound(mp) });
 }

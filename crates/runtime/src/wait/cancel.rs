@@ -1,14 +1,17 @@
 //! Cooperative cancellation.
 //!
-//! A cancelled microprocess unwinds at its next *cancellation point*: every operation that may wait
-//! for long (`park`, `sleep`, `yield_now`, `join`, condition variables, barriers, messages,
-//! sockets; channels and semaphores where they have to wait), entered or left, and [`point`]. Locks
-//! are none: `Mutex`, `RwLock` and `Once` wait until they have what they wait for. The unwinding
-//! carries [`Cancelled`] and runs no panic hook; `join` returns it in its `Err`. It never shows as
-//! `ErrorKind::Interrupted`, which std's loops would retry.
+//! A cancelled microprocess unwinds at its next *cancellation point*. Cancellation points are
+//! [`point`] and every operation that may wait for long, when it begins and when it ends: `park`,
+//! `sleep`, `yield_now`, `join`, condition variables, barriers, messages and sockets, as well as
+//! channels and semaphores where they have to wait. Locks are not: `Mutex`, `RwLock` and `Once`
+//! wait until they succeed.
 //!
-//! Held back inside [`masked`], while the microprocess unwinds already (so in `Drop` during a
-//! panic), and always in a program built with `panic = "abort"`.
+//! The unwinding carries [`Cancelled`] and runs no panic hook; `join` returns the payload in its
+//! `Err`. Cancellation is never reported as `ErrorKind::Interrupted`, because std's loops would
+//! retry.
+//!
+//! Cancellation is deferred inside [`masked`] and while the microprocess unwinds already (so in
+//! `Drop` during a panic). In a program built with `panic = "abort"` it never takes effect.
 
 use std::time::Instant;
 
@@ -38,13 +41,13 @@ fn due(mp: &Mp) -> bool {
         && !std::thread::panicking()
 }
 
-/// Whether [`point`] would unwind now. For operations that have to put something in order first.
+/// Whether [`point`] would unwind now. For operations that have to restore an invariant before.
 #[inline]
 pub fn would_unwind() -> bool {
     current_mp().map_or_else(one_to_one_due, due)
 }
 
-/// Of the calling kernel thread, which is no microprocess's.
+/// Whether cancellation is due for the calling kernel thread, which runs no microprocess.
 fn one_to_one_due() -> bool {
     foreign_thread::due() && cfg!(panic = "unwind") && !std::thread::panicking()
 }
@@ -52,8 +55,8 @@ fn one_to_one_due() -> bool {
 /// A cancellation point and a switch point.
 ///
 /// # Panics
-/// Unwinds with [`Cancelled`] if the calling microprocess was cancelled and is not masked. Not on
-/// foreign kernel threads.
+/// Unwinds with [`Cancelled`] if the calling microprocess was cancelled and cancellation is not
+/// masked. Never unwinds on foreign kernel threads.
 #[inline]
 pub fn point() {
     let mp = current_mp();
@@ -65,16 +68,16 @@ pub fn point() {
     }
 }
 
-/// Whether the calling microprocess was asked to end, masked or not.
+/// Whether cancellation of the calling microprocess was requested, masked or not.
 pub fn requested() -> bool {
     current_mp().map_or_else(foreign_thread::is_cancelled, |mp| mp.state.is_cancelled())
 }
 
-/// Runs `f` with cancellation held back; a request that arrives meanwhile acts at the next point
-/// after it. Nests.
+/// Runs `f` with cancellation deferred. A request that arrives meanwhile takes effect at the next
+/// cancellation point after `f`. Nests.
 ///
-/// For code that may not be left half done, and around calls out of `extern "C"` functions, through
-/// which nothing may unwind.
+/// For code that must run to completion, and around calls out of `extern "C"` functions, through
+/// which unwinding is not allowed.
 pub fn masked<R>(f: impl FnOnce() -> R) -> R {
     struct Unmask(Option<&'static Mp>);
     impl Drop for Unmask {
@@ -94,7 +97,7 @@ pub fn masked<R>(f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// Requests the cancellation of a microprocess, and ends its wait so that it sees the request.
+/// Requests the cancellation of a microprocess, and ends its wait so that it observes the request.
 pub(crate) fn request(who: &Waiter) {
     let asked = match who.who() {
         Who::Micro(who) => who.mp.state.cancel(who.generation),
@@ -105,12 +108,12 @@ pub(crate) fn request(who: &Waiter) {
     }
 }
 
-/// The earlier of two deadlines, if there is any.
+/// Returns the earlier of two optional deadlines.
 pub fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
     a.into_iter().chain(b).min()
 }
 
-/// The deadline that the innermost enclosing scope hands down, if any. Waits of `kumihimo::net` and
+/// Returns the deadline of the innermost enclosing scope that has one. Waits of `kumihimo::net` and
 /// `thread::sleep` end there.
 pub fn deadline() -> Option<Instant> {
     current_mp().map_or_else(foreign_thread::deadline, |mp| mp.deadline.get())

@@ -1,4 +1,4 @@
-//! Reads that go to the disk whatever is in memory.
+//! Direct reads: bypass the page cache through an io_uring reader.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -13,18 +13,19 @@ use crate::syscall::direct_read::DirectRead;
 use crate::wait::blocking::blocking;
 use crate::wait::{future, park};
 
-/// Reads from `file` at the place `at`, as pread(2) does from a regular file; may be short. `None`:
-/// there is no anchor for the caller (not on a virtual processor, no io_uring, or it is being
-/// started): a plain call has to do.
+/// Reads from `file` at offset `at`, as pread(2) does for a regular file; the read may be short.
+/// Returns `None` if the caller must use a plain read instead: it is not on a VP, io_uring is
+/// unavailable, or the reader is still starting.
 ///
-/// Blocks the microprocess; the first one to come also waits for the start of a kernel thread. No
-/// cancellation point, and neither deadline nor cancellation ends the wait: the kernel has the
-/// buffer.
+/// Blocks the microprocess. The first caller also waits for the start of a kernel thread. Not a
+/// cancellation point: neither deadline nor cancellation ends the wait, because the kernel owns the
+/// buffer meanwhile.
 ///
 /// # Errors
-/// As pread(2); `EAGAIN`, `EINTR`, `EOPNOTSUPP`: a plain call has to do.
+/// As pread(2). After `EAGAIN`, `EINTR` and `EOPNOTSUPP` the caller must use a plain read.
 pub fn read_at(file: BorrowedFd<'_>, into: &mut [u8], at: u64) -> Option<io::Result<usize>> {
-    // One that is sticky comes to a VP: read plainly it would block once more, and stay as it is.
+    // A sticky caller first returns to a VP. A plain read would block it once more, and it would
+    // stay sticky.
     let carrier = Carrier::obtain().filter(Carrier::is_running)?;
     let direct_read = &carrier.vp().instance().direct_read;
     let anchor = match direct_read.anchor.get() {
@@ -32,7 +33,7 @@ pub fn read_at(file: BorrowedFd<'_>, into: &mut [u8], at: u64) -> Option<io::Res
         None if direct_read.begun.swap(true, Ordering::Relaxed) => return None,
         None => {
             let instance = carrier.vp().instance().counted();
-            // It makes system calls, and allocates.
+            // `start` makes system calls and allocates, so the slot must not be masked.
             drop(carrier);
             return instance.direct_read.start().then(|| read_at(file, into, at))?;
         }

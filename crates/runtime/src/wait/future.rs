@@ -1,13 +1,15 @@
-//! Futures, driven by the microprocess that waits for them: the waker is an unpark.
+//! Futures: `block_on` polls a future in the calling microprocess, and its waker unparks that
+//! microprocess.
 //!
-//! The waker of a microprocess is a number and no object: its mark. To make, clone and drop one
-//! costs nothing, and one that outlives the microprocess leads to nobody. That of a foreign kernel
-//! thread is its parker.
+//! The waker of a microprocess is a number (its mark), not an object. Creating, cloning and
+//! dropping one costs nothing, and a waker that outlives the microprocess wakes nothing. The waker
+//! of a foreign kernel thread refers to that thread's parker.
 //!
-//! Wakers speak to the microprocess and not to one call (`wake_flag.rs`). So a call inside another
-//! one's `poll` may take what was meant for the outer one: at its end it calls itself, and the
-//! outer one polls once more than it has to. For the same reason a waker that is used after the end
-//! causes one poll too many, at most.
+//! A waker refers to the microprocess, not to one call of `block_on` (`wake_flag.rs`). A call
+//! nested in another one's `poll` may therefore consume a wake-up of the outer call. When the
+//! nested call ends, it sets the wake flag again, and the outer call may poll once more than
+//! necessary. For the same reason, using a waker after the end of its call causes at most one
+//! superfluous poll.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -15,28 +17,28 @@ use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use crate::microprocess::foreign_thread::ForeignThread;
+use crate::microprocess::protocol::wake_flag::WakeFlag;
 use crate::microprocess::wait_reason::Wait;
 use crate::microprocess::waiter::{Waiter, Who};
-use crate::microprocess::wake_flag::WakeFlag;
 use crate::process::clock;
 use crate::wait::{cancel, park, sleep};
 
-/// Runs `future` on the caller until it is ready.
+/// Runs `future` on the caller until it is ready, and returns its output.
 ///
-/// It is polled here, in the calling microprocess, with its thread-local storage; between polls the
-/// microprocess is parked until the future's waker is used, from wherever.
-/// [`thread::park`](crate::thread::park)'s token is not touched. Allocates nothing. A future that
-/// wakes itself lets others run before it is polled again. Calls nest: one inside another one's
-/// `poll` stops the outer one until it ends.
+/// Polls the future in the calling microprocess, with that microprocess's thread-local storage.
+/// Between polls the microprocess is parked until the future's waker is used, by any thread. Does
+/// not touch the token of [`thread::park`](crate::thread::park). Allocates nothing. A future that
+/// wakes itself lets other microprocesses run before it is polled again. Calls nest: a call inside
+/// another one's `poll` stops the outer one until it ends.
 ///
-/// Blocks the microprocess; on a kernel thread that is none, or inside
-/// [`thread::blocking`](crate::thread::blocking), the kernel thread. A cancellation point, before
-/// each poll: the future is dropped while the caller unwinds. A scope's deadline acts as in every
-/// wait that is not of sockets: it cancels the scope's children, and nobody else; for a limit of
-/// its own see [`block_on_until`].
+/// Blocks the microprocess; on a foreign kernel thread and inside
+/// [`thread::blocking`](crate::thread::blocking), the kernel thread. A cancellation point before
+/// each poll: the future is dropped while the caller unwinds. A scope's deadline cancels the
+/// scope's children, and nothing else, as in every wait except those for sockets. For a time limit,
+/// see [`block_on_until`].
 ///
 /// # Panics
-/// With the panic of `poll`; the waker may be used all the same.
+/// If `poll` panics. The waker may still be used afterwards.
 ///
 /// ```
 /// use kumihimo_runtime::{future, thread};
@@ -50,7 +52,7 @@ pub fn block_on<F: IntoFuture>(future: F) -> F::Output {
     }
 }
 
-/// As [`block_on`], at most for `time`.
+/// As [`block_on`], for at most `time`. Returns `None` when the time is over.
 ///
 /// # Panics
 /// As [`block_on`].
@@ -58,9 +60,10 @@ pub fn block_on_timeout<F: IntoFuture>(future: F, time: Duration) -> Option<F::O
     drive(future.into_future(), Some(clock::after(time)))
 }
 
-/// As [`block_on`], at most until `deadline`: then the future is dropped, and there is `None`.
+/// As [`block_on`], until `deadline` at the latest. At the deadline it drops the future and returns
+/// `None`.
 ///
-/// It is polled once in any case. To keep it, pin it, and give a reference:
+/// Polls the future at least once. To keep the future, pin it and pass a reference:
 /// `block_on_until(future.as_mut(), deadline)`.
 ///
 /// # Panics
@@ -91,18 +94,19 @@ fn drive<F: Future>(future: F, deadline: Option<Instant>) -> Option<F::Output> {
             park::park(Wait::Future, deadline);
             waited = true;
         }
-        // A future that wakes itself, or polls with deadlines in the past, would starve the others.
+        // A future that wakes itself, or polls with deadlines in the past, would starve other
+        // microprocesses.
         if waited { cancel::point() } else { sleep::yield_now() }
     }
 }
 
-/// The driver's word, while it drives.
+/// The wake flag of the caller, while it drives a future.
 struct Driving<'a>(&'a WakeFlag);
 
 impl Driving<'_> {
     fn begin(me: &Waiter) -> Driving<'_> {
         let flag = wake_flag_of(me);
-        // Whatever was said before: the first poll is to come.
+        // A stale wake-up is dropped, since the first poll follows anyway.
         let _ = flag.take();
         Driving(flag)
     }
@@ -110,7 +114,7 @@ impl Driving<'_> {
 
 impl Drop for Driving<'_> {
     fn drop(&mut self) {
-        // It may have been the outer one's.
+        // A wake-up consumed here may have been meant for an outer `block_on`.
         self.0.set();
     }
 }
@@ -124,7 +128,7 @@ fn wake_flag_of(who: &Waiter) -> &WakeFlag {
 
 pub(crate) fn waker(me: &Waiter) -> Waker {
     match me.who() {
-        // SAFETY: the functions of `MARK` take any mark, from any thread, at any time.
+        // SAFETY: the functions of `MARK` accept any mark, from any thread, at any time.
         Who::Micro(_) => unsafe { Waker::from_raw(marked(Waiter::mark())) },
         Who::Foreign(thread) => Waker::from(thread.clone()),
     }
@@ -140,7 +144,7 @@ fn marked(mark: u64) -> RawWaker {
 fn wake_marked(mark: *const ()) {
     if let Some(who) = Waiter::of_mark(mark.addr() as u64) {
         wake_flag_of(&who).set();
-        // No switch point: wakers are used under the locks of others.
+        // Not a switch point: wakers are used while their callers hold locks.
         who.wake();
     }
 }

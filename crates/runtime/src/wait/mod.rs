@@ -1,7 +1,7 @@
 //! Waiting and waking: park, cancellation, readiness of descriptors, futures, and spinning.
 //!
-//! Everything that blocks in `sync`, `io` and `gate` is built on `park` and `Waiter::wake`. May use
-//! `upcall` and what it may use.
+//! Every blocking operation in `sync`, `io` and `gate` is built on `park` and `Waiter::wake`. May
+//! use `upcall` and the rooms that `upcall` may use.
 
 pub(crate) mod blocking;
 pub mod cancel;

@@ -1,10 +1,9 @@
-//! Waiting and waking: the one place where a microprocess, or a foreign kernel thread, stops and
-//! starts again.
+//! Waiting and waking: [`park`] and [`Waiter::wake`], on which every blocking operation in `sync`
+//! and `io` is built.
 //!
-//! Everything in `sync` and `io` is built on [`park`] and [`Waiter::wake`]. The permit here is the
-//! runtime's own: it may be left over or consumed spuriously, so callers always loop on a condition
-//! of their own. The user's `thread::park` token is a separate word (`thread.rs`), as in std, where
-//! a mutex never eats a token that `unpark` left.
+//! The permit here belongs to the runtime. It may be left over or consumed spuriously, so callers
+//! always loop on a condition of their own. The user's `thread::park` token is a separate word
+//! (`thread.rs`), as in std, so that a mutex never consumes a token that `unpark` left.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -15,8 +14,8 @@ use kumihimo_resource::id::Kind;
 use crate::kernel_thread::gs_record::{self, Standing};
 use crate::microprocess::after_switch::AfterSwitch;
 use crate::microprocess::foreign_thread::foreign;
+use crate::microprocess::protocol::state::Wake;
 use crate::microprocess::record::{Mp, Ref};
-use crate::microprocess::state::Wake;
 use crate::microprocess::wait_reason::Wait;
 use crate::microprocess::waiter::{NO_MARK, Waiter, Who, mark_of};
 use crate::scheduler::carrier::Carrier;
@@ -24,10 +23,9 @@ use crate::scheduler::instance;
 use crate::upcall::sticky;
 use crate::wait::tracing_spans;
 
-/// The caller as a waiter that can be woken.
+/// Returns the caller as a waiter that can be woken.
 ///
-/// Inside `blocking` the kernel thread itself waits, so there it is the kernel thread that is
-/// woken.
+/// Inside `blocking` the kernel thread itself waits, so the returned waiter is the kernel thread.
 #[inline]
 pub fn current() -> Waiter {
     match if waits_as_microprocess() { gs_record::current_mp() } else { None } {
@@ -42,39 +40,39 @@ pub fn on_vp() -> bool {
     gs_record::standing() == Standing::OnVp
 }
 
-/// Whether the caller, if it waits, is woken as a microprocess: not on a foreign kernel thread, nor
-/// inside `blocking`.
+/// Whether the caller waits as a microprocess. False on a foreign kernel thread and inside
+/// `blocking`.
 #[inline]
 pub fn waits_as_microprocess() -> bool {
     matches!(gs_record::standing(), Standing::OnVp | Standing::Sticky)
 }
 
-/// How many virtual processors the runtime has that carries the caller; `None` where [`on_vp`] is
-/// false.
+/// Returns the number of VPs of the runtime that runs the caller; `None` where [`on_vp`] is false.
 #[inline]
 pub fn vps() -> Option<usize> {
     match Carrier::current() {
         Some(carrier) => Some(carrier.vp().instance().vps.len()),
-        // Its VP was taken over while it was away in the kernel.
+        // The VP was taken over while the caller was in the kernel.
         None if on_vp() => instance::visit(|i| i.map(|i| i.vps.len())),
         None => None,
     }
 }
 
-/// Whether a kernel thread that sleeps in a system call gives its virtual processor up by itself,
-/// so that nobody need say before: an event source tells of it, or the caller has no virtual
-/// processor that it could hold up. False with event source `off`.
+/// Whether a kernel thread that sleeps in a system call loses its VP automatically, without an
+/// announcement. True if the event source reports such sleeps, or if the caller has no VP that it
+/// could stall. False with event source `off`.
 #[inline]
 pub fn sleeps_are_told() -> bool {
     instance::hears_of_sleeps() || Carrier::current().is_none()
 }
 
-/// Blocks the caller until it is woken, the deadline passes, or spuriously.
+/// Blocks the caller until it is woken or the deadline passes. May return spuriously.
 ///
-/// Blocks the microprocess; on a foreign kernel thread, inside `blocking`, and of one that blocks
-/// often in calls that the runtime does not know ([`crate::api::runtime::Builder::sticky`]), the
-/// kernel thread. Not a cancellation point, but a cancel request ends the wait. `why` is for
-/// reports only. What the waker did before `wake` happens before the return.
+/// Blocks the microprocess. On a foreign kernel thread, inside `blocking`, and for a sticky
+/// microprocess (one that blocks often in calls unknown to the runtime,
+/// [`crate::api::runtime::Builder::sticky`]), blocks the kernel thread. Not a cancellation point,
+/// but a cancel request ends the wait. `why` is for reports only. Everything before `wake` in the
+/// waker happens before the return of `park`.
 #[inline]
 pub fn park(why: Wait, deadline: Option<Instant>) {
     let _told = tracing_spans::WaitSpan::begin(why);
@@ -99,7 +97,7 @@ fn park_on_kernel_thread(why: (u8, usize), deadline: Option<Instant>) {
     }
 }
 
-/// The running microprocess's record.
+/// Returns the record of the running microprocess.
 #[inline(always)]
 fn runner(carrier: &Carrier) -> &'static Mp {
     // SAFETY: not null (checked by the callers): the running microprocess's record, which lives for
@@ -107,7 +105,8 @@ fn runner(carrier: &Carrier) -> &'static Mp {
     unsafe { &*carrier.kernel_thread().current.get() }
 }
 
-// One frame with the switch in it: its lines have to be there when this one continues.
+// A frame of its own for the switch: the lines of this frame must be cached when the microprocess
+// continues.
 #[inline(never)]
 fn park_micro(carrier: Carrier, why: (u8, usize)) {
     let mp = runner(&carrier);
@@ -121,8 +120,8 @@ fn park_micro(carrier: Carrier, why: (u8, usize)) {
 fn park_micro_until(carrier: Carrier, why: (u8, usize), deadline: Option<Instant>) {
     let vp = carrier.vp();
     let mp = runner(&carrier);
-    // A scope's deadline cancels its children where they wait. Not twice: one that puts its end off
-    // (a lock, `masked`) may wait on.
+    // A scope's deadline cancels its children where they wait, but only once: a child that defers
+    // its cancellation (in a lock, or `masked`) may wait on.
     let bound =
         mp.scope_deadline().filter(|b| deadline.is_none_or(|d| *b < d) && !mp.state.is_cancelled());
     let Some(deadline) = bound.or(deadline) else { return park_micro(carrier, why) };
@@ -136,8 +135,8 @@ fn park_micro_until(carrier: Carrier, why: (u8, usize), deadline: Option<Instant
             mp.state.cancel(mp.state.generation());
             return;
         }
-        // Others get their turn all the same: a caller that polls with deadlines in the past would
-        // starve them.
+        // Others run nevertheless: a caller that polls with deadlines in the past would starve
+        // them.
         carrier.give_way(kumihimo_policy::Why::Yielded);
         return;
     }
@@ -162,19 +161,19 @@ fn park_micro_until(carrier: Carrier, why: (u8, usize), deadline: Option<Instant
 }
 
 impl Waiter {
-    /// A number for the calling microprocess: not 0, below 2^62, of nobody else among the living.
-    /// For the words of locks; [`of_mark`](Waiter::of_mark) leads back. Only where
-    /// [`waits_as_microprocess`] is true.
+    /// Returns a number for the calling microprocess that is not 0, is below 2^62 and is unique
+    /// among the living microprocesses. Lock words store it, and [`of_mark`](Waiter::of_mark)
+    /// converts it back. Valid only where [`waits_as_microprocess`] is true.
     #[inline]
     pub fn mark() -> u64 {
         debug_assert!(waits_as_microprocess());
         gs_record::current_mp().map_or(NO_MARK, mark_of)
     }
 
-    /// Ends the wait, or leaves one permit that ends the next. Everything before happens before the
-    /// return of `park`.
+    /// Ends the wait, or leaves one permit that ends the next wait. Everything before this call
+    /// happens before the return of `park`.
     ///
-    /// Does not switch, so it may be called with a short lock held. Lock-free.
+    /// Does not switch, so it may be called while a short lock is held. Lock-free.
     #[inline]
     pub fn wake(&self) {
         match self.who() {
@@ -186,8 +185,8 @@ impl Waiter {
         }
     }
 
-    /// As [`wake`](Waiter::wake), with the hint that the caller is about to block: the woken one
-    /// runs next, here.
+    /// As [`wake`](Waiter::wake), with the hint that the caller is about to block: the woken
+    /// microprocess runs next, on the caller's VP.
     #[inline]
     pub fn wake_sync(&self) {
         match self.who() {
@@ -199,8 +198,8 @@ impl Waiter {
         }
     }
 
-    /// Priority inheritance: the effective priority becomes the larger of its own and `p`. Nothing
-    /// on foreign threads, and on one that has ended.
+    /// Sets the inherited priority: the effective priority becomes the maximum of the waiter's own
+    /// priority and `p`. Does nothing for foreign threads and ended microprocesses.
     pub fn set_inherited(&self, p: Option<u8>) {
         if let Who::Micro(who) = self.who()
             && who.is_alive()
@@ -211,8 +210,8 @@ impl Waiter {
         }
     }
 
-    /// Sets its own priority, as `Thread::set_priority` does, and is no switch point: for a holder
-    /// of a lock, or a virtual processor's step. Nothing on foreign threads.
+    /// Sets the waiter's own priority, as `Thread::set_priority` does, but is not a switch point.
+    /// For holders of a lock, and for scheduling steps of a VP. Does nothing for foreign threads.
     pub fn set_priority(&self, priority: Priority) {
         if let Who::Micro(who) = self.who()
             && who.is_alive()
@@ -222,12 +221,12 @@ impl Waiter {
     }
 }
 
-/// A wake-up by a kernel thread that carries no VP: through the injector of the VP where it last
-/// ran.
+/// Wakes a microprocess from a kernel thread that carries no VP, through the injector of the VP on
+/// which it last ran.
 #[cold]
 fn wake_from_outside(who: Ref) {
     instance::visit(|instance| {
-        // No instance: whatever was parked in it has been abandoned.
+        // Without an instance, every parked microprocess has been abandoned.
         if let Some(instance) = instance
             && who.wake() == Wake::Queue
         {

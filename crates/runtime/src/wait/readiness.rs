@@ -1,12 +1,13 @@
 //! Readiness of descriptors: one edge-triggered epoll set per VP, each descriptor added once.
 //!
-//! The set belongs to the VP and moves with it between kernel threads at no cost per connection.
-//! Nothing is ever in flight in the kernel on a microprocess's behalf: an operation is tried, and
-//! only after EAGAIN does its caller wait here for the next edge. Edges are counted, so that one
-//! which comes between the attempt and the wait is not lost, and several may wait.
+//! The set belongs to the VP and moves with it between kernel threads, at no cost per connection.
+//! No operation is ever in flight in the kernel for a microprocess. The operation is attempted
+//! first, and only after EAGAIN does its caller wait here for the next edge. Edges are counted, so
+//! that an edge between the attempt and the wait is not lost, and so that several microprocesses
+//! may wait.
 //!
 //! Source: epoll(7), "edge-triggered": after a short read or write on a stream socket the next
-//! attempt would say EAGAIN.
+//! attempt would return EAGAIN.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -27,13 +28,13 @@ pub use crate::idle::poller::{Interest, Seen};
 
 /// Readiness of one descriptor.
 ///
-/// An attempt goes: [`seen`](Source::seen); the system call; then, if it said EAGAIN,
-/// [`wait`](Source::wait), or if it emptied (filled) the kernel's buffer,
-/// [`drained`](Source::drained), both with what `seen` gave *before* the call. An edge that comes
-/// between the call and either of them has another number, so it is never lost, however many use
-/// the source at once.
+/// An attempt consists of [`seen`](Source::seen), the system call, and a third step: after EAGAIN,
+/// [`wait`](Source::wait); if the call emptied (filled) the kernel's buffer,
+/// [`drained`](Source::drained). Pass the value that `seen` returned *before* the system call to
+/// the third step. An edge between the call and the third step has another number, so it is never
+/// lost, however many threads use the source at once.
 ///
-/// Drop it before the descriptor is closed.
+/// Drop the source before the descriptor is closed.
 pub struct Source {
     fd: RawFd,
     entry: std::sync::OnceLock<&'static DescriptorEntry>,
@@ -46,27 +47,26 @@ impl std::fmt::Debug for Source {
 }
 
 impl Source {
-    /// No system call: the descriptor is registered at the first wait.
+    /// Creates a source without a system call: the descriptor is registered at the first wait.
     pub fn new(fd: RawFd) -> Source {
         Source { fd, entry: std::sync::OnceLock::new() }
     }
 
-    /// The edges so far: to be asked before an attempt.
+    /// Returns the number of edges so far. Call it before an attempt.
     #[inline]
     pub fn seen(&self, interest: Interest) -> Seen {
-        // Nothing registered: the registration itself reports what is ready then, as the first
-        // edge.
+        // Not registered yet: the registration will report what is ready as the first edge.
         Seen(self.entry.get().map_or(0, |e| e.edges(interest)))
     }
 
-    /// Blocks the microprocess until there is an edge that `seen` does not know. Call it after
-    /// EAGAIN. A foreign kernel thread blocks in poll(2).
+    /// Blocks the microprocess until there is an edge after `seen`. Call it after EAGAIN. A foreign
+    /// kernel thread blocks in poll(2).
     ///
-    /// May return early, for no reason: the caller tries again and comes back. A cancellation
-    /// point.
+    /// May return spuriously, so the caller must retry in a loop. A cancellation point.
     ///
     /// # Errors
-    /// `TimedOut` at the deadline; what epoll_ctl(2) says when the descriptor cannot be registered.
+    /// `TimedOut` at the deadline; the error of epoll_ctl(2) if the descriptor cannot be
+    /// registered.
     pub fn wait(
         &self,
         interest: Interest,
@@ -86,7 +86,7 @@ impl Source {
                 waiters.enrol(interest, &me);
             }
             park::park(why, deadline);
-            // An edge takes those that it wakes off the list.
+            // An edge removes the waiters that it wakes from the list.
             if entry.edges(interest) != seen.0 {
                 return Ok(());
             }
@@ -106,23 +106,23 @@ impl Source {
         }
     }
 
-    /// An attempt that began after `seen` emptied (filled) the kernel's buffer: the next one would
-    /// say EAGAIN unless an edge has come since.
+    /// Records that an attempt that began after `seen` emptied (filled) the kernel's buffer. The
+    /// next attempt would return EAGAIN unless there is another edge.
     #[inline]
     pub fn drained(&self, interest: Interest, seen: Seen) {
         if let Some(entry) = self.entry.get() {
-            // Relaxed: a hint. Whichever of two values wins, it is true of its own edge number.
+            // Relaxed: a hint. If two stores race, either value is correct for its own edge number.
             entry.drained_at[interest as usize].store(seen.0, Ordering::Relaxed);
         }
     }
 
-    /// False after [`drained`](Source::drained) until the next edge: skip the attempt and wait.
-    /// Always true once the other side has ended its direction, there was an error, or urgent data
-    /// came: then a short read does not mean empty.
+    /// Whether an attempt may succeed. False after [`drained`](Source::drained) until the next
+    /// edge: skip the attempt and wait. Always true after the peer has closed its direction, an
+    /// error or urgent data: a short read then does not mean that the buffer is empty.
     #[inline]
     pub fn likely_ready(&self, interest: Interest) -> bool {
         let Some(entry) = self.entry.get() else { return true };
-        // A foreign thread waits by poll(2), which knows nothing of edges.
+        // A foreign thread waits with poll(2), for which edges are not counted.
         if !park::on_vp() {
             return true;
         }
@@ -130,15 +130,16 @@ impl Source {
         edges & 1 == 1 || edges != entry.drained_at[interest as usize].load(Ordering::Relaxed)
     }
 
-    /// The entry, in the set of the VP under the caller or, from earlier, of another one; none on a
-    /// foreign thread, which polls.
+    /// Returns the entry, registered in the set of the caller's VP, or earlier in that of another
+    /// VP. Returns `None` on a foreign thread, which uses poll(2).
     fn register(&self) -> io::Result<Option<&'static DescriptorEntry>> {
         let Some(carrier) = Carrier::current() else { return self.register_elsewhere() };
         let vp = carrier.vp();
         self.register_at(vp).map(Some)
     }
 
-    /// By a caller that has no VP: if it is sticky it is woken from where it was on one last.
+    /// Registers for a caller without a VP. A sticky caller is woken by the VP on which it ran
+    /// last.
     #[cold]
     fn register_elsewhere(&self) -> io::Result<Option<&'static DescriptorEntry>> {
         let Some((kt, mp)) = sticky::current() else { return Ok(None) };
@@ -147,7 +148,7 @@ impl Source {
         let was_used = vp.poller.is_used();
         let entry = self.register_at(vp)?;
         if !was_used {
-            // Asleep it waits for no descriptor.
+            // The VP may sleep on its futex, without its descriptors.
             vp.idle.wake();
         }
         Ok(Some(entry))
@@ -161,7 +162,7 @@ impl Source {
             return Ok(entry);
         }
         let entry = DescriptorEntry::take();
-        // Published only once it is in a set: a reader that finds it relies on its edges.
+        // Published only after it is in a set, because readers rely on its edges.
         if let Err(e) = entry.move_in(&vp.poller, self.fd, vp.instance()) {
             entry.give_back();
             return Err(e);
@@ -176,8 +177,8 @@ impl Source {
 }
 
 impl DescriptorEntry {
-    /// Into the set of `poller`, unless another VP of this instance was faster. The set of an
-    /// instance that has ended is closed.
+    /// Adds the descriptor to the set of `poller`, unless another VP of this instance was faster.
+    /// An entry of an instance that has ended is added again: its set is closed.
     fn move_in(&'static self, poller: &Poller, fd: RawFd, instance: &Instance) -> io::Result<()> {
         let _alone = lock(&self.waiters);
         if instance.poller_at(self.home.load(Ordering::Relaxed)).is_none() {
@@ -201,7 +202,7 @@ impl Drop for Source {
     }
 }
 
-/// The way of a foreign kernel thread: poll(2).
+/// Waits on a foreign kernel thread, with poll(2).
 fn poll(fd: RawFd, interest: Interest, deadline: Option<Instant>) -> io::Result<()> {
     let events = match interest {
         Interest::Read => libc::POLLIN | libc::POLLRDHUP,
@@ -210,7 +211,7 @@ fn poll(fd: RawFd, interest: Interest, deadline: Option<Instant>) -> io::Result<
     loop {
         // poll(2) ignores negative descriptors.
         let call = crate::microprocess::foreign_thread::cancel_descriptor().unwrap_or(-1);
-        // After it: a request that came before there was a descriptor to call is seen here.
+        // After the above: a request that arrived before the descriptor existed is observed here.
         crate::wait::cancel::point();
         let ts = deadline
             .map(|d| crate::process::futex::timespec(d.saturating_duration_since(Instant::now())));
@@ -222,7 +223,8 @@ fn poll(fd: RawFd, interest: Interest, deadline: Option<Instant>) -> io::Result<
         // SAFETY: two live pollfds, a null or live timespec, no signal mask.
         match unsafe { libc::ppoll(p.as_mut_ptr(), 2, ts, std::ptr::null()) } {
             0 => return Err(io::ErrorKind::TimedOut.into()),
-            // Called: cancelled, or to be once it is no longer masked.
+            // The cancel descriptor is ready: cancelled, or to be cancelled once it is no longer
+            // masked.
             n if n > 0 && p[0].revents == 0 => {}
             n if n > 0 => return Ok(()),
             _ => {
@@ -236,7 +238,7 @@ fn poll(fd: RawFd, interest: Interest, deadline: Option<Instant>) -> io::Result<
 }
 
 impl Instance {
-    /// The set with that `home`, if it belongs to this instance.
+    /// Returns the poller with that `home`, if it belongs to this instance.
     fn poller_at(&self, home: u32) -> Option<&Poller> {
         self.vps.get((home & 0x3ff) as usize).map(|vp| &vp.poller).filter(|p| p.home == home)
     }

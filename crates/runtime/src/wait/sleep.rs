@@ -1,4 +1,4 @@
-//! Giving way and sleeping, as users ask for it.
+//! Yielding and sleeping, as users request it.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ fn give_way() {
     }
 }
 
-/// Gives the virtual processor to others of the same priority or above, if there are any.
+/// Lets other microprocesses of the same priority or above run on this VP, if there are any.
 /// Cancellation point.
 #[inline]
 pub fn yield_now() {
@@ -27,7 +27,8 @@ pub fn yield_now() {
         Some(carrier) => {
             let Some(mp) = carrier.running() else { return };
             if mp.state.is_cancelled() {
-                // It may unwind, and masked it may switch: not with a carrier in hand.
+                // `point` may unwind, and may switch if masked: the carrier must be released
+                // before.
                 drop(carrier);
                 cancel::point();
                 return give_way();
@@ -56,7 +57,7 @@ pub fn sleep_until(deadline: Instant) {
     cancel::point();
     let deadline = cancel::deadline().map_or(deadline, |d| d.min(deadline));
     if !park::waits_as_microprocess() && !foreign_thread::is_one_to_one() {
-        // Also inside `blocking`, and on foreign kernel threads, which nobody wakes early.
+        // Also inside `blocking` and on foreign kernel threads, which no thread wakes early.
         while Instant::now() < deadline {
             futex::nap(deadline);
         }
@@ -67,6 +68,6 @@ pub fn sleep_until(deadline: Instant) {
         park::park(Wait::Sleep, Some(deadline));
         waited = true;
     }
-    // A polling loop would starve the others.
+    // A polling loop would starve other microprocesses.
     if waited { cancel::point() } else { yield_now() }
 }

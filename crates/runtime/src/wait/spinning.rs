@@ -1,12 +1,12 @@
-//! Spinning: a thread that spins for a lock checks whether the holder runs at all (P0, 3.2).
+//! Spin locks: a spinning thread checks whether the lock holder is running at all (paper P0, 3.2).
 //!
-//! A microprocess that was preempted, or sleeps in the kernel, releases nothing; a spinner
-//! meanwhile keeps a VP from runnable microprocesses, perhaps from the holder itself. So the holder
-//! of a spin lock registers ([`hold`]), and the spinner asks, once in a while, whether the holder
-//! is on a VP ([`Pause`]). If not, it gives way.
+//! A holder that was preempted, or sleeps in the kernel, releases nothing. A spinner meanwhile
+//! occupies a VP that runnable microprocesses need, perhaps the holder itself. So the holder of a
+//! spin lock registers ([`hold`]), and the spinner checks once in a while whether the holder is on
+//! a VP ([`Pause`]). If not, the spinner gives way.
 //!
-//! The registration is a hint: a table of a thousand places by the lock's address, in which two
-//! locks may meet. A wrong answer costs a switch.
+//! The registration is a hint: a table of a thousand places, hashed by the lock's address, in which
+//! two locks may collide. A wrong result costs one switch.
 
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,9 +23,9 @@ use crate::wait::park;
 const PLACES: usize = 1024;
 static HOLDERS: [AtomicU64; PLACES] = [const { AtomicU64::new(0) }; PLACES];
 
-/// How many turns a waiter spins before it looks, and between two looks.
+/// Number of turns between two checks of the holder.
 const LOOK_EVERY: u32 = 100;
-/// How long it sleeps at every second look that finds the holder away.
+/// How long the spinner sleeps at every second check that finds the holder off its VP.
 const NAP: Duration = Duration::from_micros(100);
 
 fn place<T: ?Sized>(lock: *const T) -> &'static AtomicU64 {
@@ -33,7 +33,8 @@ fn place<T: ?Sized>(lock: *const T) -> &'static AtomicU64 {
     &HOLDERS[hash >> (usize::BITS - PLACES.trailing_zeros())]
 }
 
-/// The calling microprocess holds a spin lock as long as this lives. See [`hold`].
+/// Registration of the calling microprocess as the holder of a spin lock, as long as this lives.
+/// See [`hold`].
 #[derive(Debug)]
 #[must_use = "the lock counts as held as long as this lives"]
 pub struct Holding {
@@ -41,12 +42,12 @@ pub struct Holding {
     _not_send: PhantomData<*const ()>,
 }
 
-/// Says that the caller holds the spin lock at `lock`, a type of one's own; the address alone is
-/// used. Costs two stores.
+/// Registers the caller as the holder of the spin lock at `lock`. The lock may have any type; only
+/// its address is used. Costs two stores.
 ///
-/// While it is not on a virtual processor (preempted, asleep in the kernel) those that [`Pause`]
-/// for the same lock do something else. On a kernel thread that is no microprocess it does nothing:
-/// the kernel schedules it. To keep the holder from being preempted at all see
+/// While the holder is not on a VP (preempted, asleep in the kernel), threads that [`Pause`] for
+/// the same lock give way. Does nothing on a kernel thread that runs no microprocess, because the
+/// kernel schedules that one. To prevent preemption of the holder altogether, see
 /// [`NoEvents`](crate::NoEvents).
 #[inline]
 pub fn hold<T: ?Sized>(lock: *const T) -> Holding {
@@ -74,15 +75,15 @@ pub struct Pause {
 }
 
 impl Pause {
-    /// Before the first turn.
+    /// Creates the state for a new busy wait.
     #[must_use]
     pub const fn new() -> Pause {
         Pause { turns: 0 }
     }
 
-    /// One turn of waiting for the spin lock at `lock`, in place of [`std::hint::spin_loop`]: a
-    /// moment; or, if the holder said that it is one ([`hold`]) and does not run, others' turn. May
-    /// switch; blocks the microprocess. Not a cancellation point.
+    /// Waits for one turn for the spin lock at `lock`, in place of [`std::hint::spin_loop`]. Spins
+    /// for a moment, or lets other microprocesses run if the holder has registered ([`hold`]) and
+    /// does not run. May switch; blocks the microprocess. Not a cancellation point.
     #[inline]
     pub fn turn<T: ?Sized>(&mut self, lock: *const T) {
         self.turns = self.turns.wrapping_add(1);
@@ -104,7 +105,8 @@ fn look(place: &AtomicU64, looks: u32) {
         return;
     }
     if looks.is_multiple_of(2) {
-        // The holder may be of a lower level than those that yield to each other here.
+        // Sleeps, because the holder's level may be lower than the level of the spinners that yield
+        // to each other here.
         park::park(Wait::Sleep, Some(Instant::now() + NAP));
     } else if let Some(carrier) = Carrier::regain() {
         carrier.give_way(Why::Yielded);
@@ -112,7 +114,7 @@ fn look(place: &AtomicU64, looks: u32) {
 }
 
 impl Instance {
-    /// Whether the microprocess `id` is on a virtual processor. Out of date at once.
+    /// Whether the microprocess `id` is on a VP. The result may be out of date at once.
     fn runs(&self, id: u64) -> bool {
         (0..self.vps.len() as u32)
             .filter_map(|vp| self.kernel.carrier(vp).filter(|slot| slot.carries(vp)))

@@ -1,14 +1,14 @@
-//! Wrapped system calls (paper P2): which calls wait for a batch, and when one starts.
+//! Batched system calls (paper P2): which calls wait for a batch, and when a batch starts.
 //!
-//! A microprocess that makes a call either makes it at once, or leaves it with its virtual
-//! processor and waits; [`Policy`] decides. The virtual processor makes all that it was left in one
-//! batch when there are enough of them, when nothing else of their level is runnable here, or when
-//! the first has waited for `DEADLINE`. To the microprocess it looks like any call that blocks: at
-//! most one of its own is in a batch.
+//! A microprocess either makes a system call at once, or queues it at its VP and waits; [`Policy`]
+//! decides. The VP makes all queued calls in one batch as soon as one of three conditions holds.
+//! There are enough calls; or nothing else of their level is runnable on the VP; or the first call
+//! has waited for `DEADLINE`. For the microprocess a queued call is like any call that blocks, so
+//! at most one of its calls is in a batch.
 //!
-//! A batch runs masked: its calls do not wait, and their buffers were touched before, so nothing of
-//! it sleeps. A microprocess that waits for a batch is not cancelled meanwhile: the wait is
-//! bounded, and the call's buffers are borrowed until it is over.
+//! A batch runs masked. Its calls do not block, and their buffers were touched before, so no part
+//! of the batch sleeps. A microprocess that waits for a batch cannot be cancelled meanwhile: the
+//! wait is bounded, and the call borrows its buffers until it is over.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -33,19 +33,19 @@ pub use crate::config::MakeBackend;
 pub use kumihimo_batch::order::{FIRST_COME, Order};
 pub use kumihimo_batch::{Address, Message, Op as SystemCall};
 
-/// Calls of a lower level that enter together, where levels differ: what becomes runnable meanwhile
-/// waits for no more than these.
+/// Number of calls of a lower level that enter the kernel together where levels differ. A
+/// microprocess that becomes runnable meanwhile waits for no more than these.
 const STEP: usize = 16;
 
-/// Makes a system call for the calling microprocess: alone and at once, or in a batch. `shared`:
-/// others use the same object, so calls may become one.
+/// Makes a system call for the calling microprocess, at once or in a batch. Pass `shared` if other
+/// callers use the same object, so that several calls may be merged into one.
 ///
-/// Blocks the microprocess while it waits for its batch, at most for some 50 us and the batches
-/// before it; on a foreign kernel thread never. No cancellation point. The outcome is that of the
-/// call alone.
+/// Blocks the microprocess while it waits for its batch: for some 50 us and the batches before it
+/// at most. Never blocks for a batch on a foreign kernel thread. Not a cancellation point. The
+/// outcome is the same as without a batch.
 ///
 /// # Errors
-/// As the system call; `WouldBlock` where it would have had to wait.
+/// As the system call; `WouldBlock` where the call would have had to wait.
 #[inline]
 pub fn call(op: Op<'_>, shared: bool) -> io::Result<usize> {
     if WORTHWHILE_FROM[op.kind() as usize].load(Ordering::Relaxed) == batch_config::NEVER && !shared
@@ -55,7 +55,8 @@ pub fn call(op: Op<'_>, shared: bool) -> io::Result<usize> {
     call_together(op, shared)
 }
 
-/// Makes a system call, alone and at once. Blocks the kernel thread for as long as that takes.
+/// Makes a system call at once, outside of any batch. Blocks the kernel thread for as long as the
+/// call takes.
 ///
 /// # Errors
 /// As [`call`].
@@ -66,7 +67,7 @@ pub fn alone(mut op: Op<'_>) -> io::Result<usize> {
 
 #[inline(never)]
 fn call_together(mut op: Op<'_>, shared: bool) -> io::Result<usize> {
-    // Before the mask: a fault is the caller's own affair.
+    // Touched before the slot is masked, so that a page fault delays only the caller.
     op.touch();
     let (carrier, threshold) = loop {
         let Some(carrier) = Carrier::regain().filter(Carrier::is_running) else { return alone(op) };
@@ -80,7 +81,7 @@ fn call_together(mut op: Op<'_>, shared: bool) -> io::Result<usize> {
             Verdict::Wait(threshold) => break (carrier, threshold),
             Verdict::Prepare => {}
         }
-        // It may be another one's next time.
+        // The caller may be on another VP in the next round.
         let instance = vp.instance().counted();
         drop(carrier);
         let batch = instance.batch_config.open();
@@ -99,8 +100,8 @@ fn call_together(mut op: Op<'_>, shared: bool) -> io::Result<usize> {
     let level = vp.level.get();
     let mut call = Call::new(op, level);
     let at = NonNull::from(&mut call);
-    // What lies behind `at` is touched by its batch from here on, and by the caller only through
-    // it.
+    // From here on the batch owns what `at` points to, and the caller accesses it only through
+    // `at`.
     vp.syscall_batch.add(at.cast(), mp.reference(), level, || vp.instance().now());
     if vp.syscall_batch.waiting.get() == 1 {
         vp.turn_clock.sooner(vp.syscall_batch.since.get() + DEADLINE);
@@ -108,7 +109,8 @@ fn call_together(mut op: Op<'_>, shared: bool) -> io::Result<usize> {
     if vp.syscall_batch.waiting.get() as usize >= threshold || vp.batch_is_due() {
         vp.run_batch(Some(mp));
     }
-    // SAFETY: alive until this function returns, and nobody touches it once it has an outcome.
+    // SAFETY: alive until this function returns, and no other thread accesses it after it has an
+    // outcome.
     let outcome = || unsafe { at.as_ref() }.outcome;
     let mut carrier = Some(carrier);
     loop {
@@ -129,13 +131,13 @@ fn wait(carrier: Carrier, mp: &'static Mp) {
     }
 }
 
-/// What is to be done about a call.
+/// Decision about a call.
 enum Verdict {
-    /// Made at once.
+    /// The call is made at once.
     Plain,
-    /// It waits until so many wait.
+    /// The call waits until this many calls wait.
     Wait(usize),
-    /// First the batch has to be opened, or the costs measured.
+    /// The batch must be opened, or the costs measured, before the decision.
     Prepare,
 }
 
@@ -157,7 +159,8 @@ impl Carrier {
             return Verdict::Plain;
         }
         if batch_config.lacks_costs() && gate != batch_config::NEVER {
-            // The first that may be worth it has the costs measured.
+            // The first call for which a batch may be worth while triggers the measurement of the
+            // costs.
             return Verdict::Prepare;
         }
         let living = if batch_config.policy() == Policy::Paper {
@@ -168,7 +171,7 @@ impl Carrier {
         let now = Situation { waiting, runnable, living, shared, share: queue.share() };
         match batch_config.policy().decide(kind, batch_config.costs(), now) {
             Decision::Plain => Verdict::Plain,
-            // What can be merged saves more than any such trial is about.
+            // A merge saves more than the trial could measure.
             Decision::Wait(_)
                 if batch_config.policy() == Policy::Adaptive
                     && !shared
@@ -182,7 +185,7 @@ impl Carrier {
         }
     }
 
-    /// As far as was tried out here.
+    /// Whether the trial on this VP has found batches worth while.
     fn batches_pay(&self) -> bool {
         let vp = self.vp();
         let setting = vp.instance().batch_config.settings.load(Ordering::Relaxed);
@@ -191,20 +194,20 @@ impl Carrier {
 
     #[cold]
     fn reading(&self) -> Reading {
-        // Each kernel thread that lives has a base of its own.
+        // Each living kernel thread has an FS base of its own, which identifies it.
         Reading { thread: self.kernel_thread().fs, on_core: cpu_time() }
     }
 }
 
 impl Vp {
-    /// Whether no microprocess that could make a further call of that level comes before the
-    /// waiting ones.
+    /// Whether every microprocess that could make a further call of the waiting calls' level runs
+    /// only after those calls.
     pub(crate) fn batch_is_due(&self) -> bool {
         self.queue().levels() >> self.syscall_batch.level.get() == 0
             && self.queue().injector_is_empty()
     }
 
-    /// Before another one runs.
+    /// Runs the waiting batch, if it is due, before another microprocess runs.
     #[inline]
     pub(crate) fn run_batch_if_due(&self) {
         if self.syscall_batch.waiting.get() > 0 && self.batch_is_due() {
@@ -212,23 +215,23 @@ impl Vp {
         }
     }
 
-    /// At a look at the clock.
+    /// Runs the waiting batch, if it is late. Called at a clock check.
     pub(crate) fn run_batch_if_late(&self, now: u64) {
         if self.syscall_batch.deadline().is_some_and(|deadline| now >= deadline) {
             self.run_batch(None);
         }
     }
 
-    /// Has the calls made that wait here, and their microprocesses made runnable, `but` the running
-    /// one. Where levels differ the highest go first, and what is left when something above it has
-    /// become runnable stays.
+    /// Makes the waiting calls, and wakes their microprocesses except `but`, the running one. Where
+    /// levels differ, the calls of the highest level are made first. The rest stays queued if a
+    /// microprocess of a higher level has become runnable meanwhile.
     #[cold]
     #[inline(never)]
     pub(crate) fn run_batch(&self, but: Option<&'static Mp>) {
         let queue = &self.syscall_batch;
         queue.counters.waited(self.instance().now().saturating_sub(queue.since.get()));
-        // SAFETY: the owner's, and nothing below comes back here: waking makes runnable, and no
-        // more.
+        // SAFETY: accessed by the owner only, and nothing below re-enters this function: waking
+        // only makes a microprocess runnable.
         let (batch, calls, who) =
             unsafe { (&mut *queue.batch.get(), &mut *queue.calls.get(), &mut *queue.who.get()) };
         let Some(batch) = batch else { return };
@@ -239,9 +242,9 @@ impl Vp {
             } else {
                 sort_by_level(&mut calls[..n], &mut who[..n]).min(STEP)
             };
-            // SAFETY: each lies on the stack of a microprocess that waits for its outcome, or in
-            // the caller's frame; `NonNull` has the layout of a reference, and nobody else touches
-            // them before they have an outcome.
+            // SAFETY: each call is on the stack of a microprocess that waits for its outcome, or in
+            // the caller's frame. `NonNull` has the layout of a reference, and no other thread
+            // accesses the calls before they have an outcome.
             let these =
                 unsafe { &mut *(std::ptr::from_mut(&mut calls[..now]) as *mut [&mut Call<'_>]) };
             batch.order = order();
@@ -262,7 +265,7 @@ impl Vp {
             if n == now {
                 return;
             }
-            // SAFETY: as above; it still waits.
+            // SAFETY: as above; this call still waits.
             queue.level.set(unsafe { calls[0].as_ref() }.level);
             if !self.batch_is_due() {
                 return queue.since.set(self.instance().now());
@@ -271,11 +274,12 @@ impl Vp {
     }
 }
 
-/// In which order batches enter: [`Order`] as a word, for experiments.
+/// Order in which the calls of a batch enter the kernel: [`Order`] as a word. Changed by
+/// experiments.
 static ORDER: AtomicU8 = AtomicU8::new(3);
 
-/// Changes in which order the calls of a batch enter the kernel, and whether they are merged: what
-/// the default is measured against.
+/// Sets the order in which the calls of a batch enter the kernel, and whether they are merged. For
+/// measurements against the default.
 pub fn set_order(order: Order) {
     ORDER.store(u8::from(order.by_priority) | u8::from(order.by_content) << 1, Ordering::Relaxed);
 }
@@ -285,11 +289,12 @@ fn order() -> Order {
     Order { by_priority: word & 1 != 0, by_content: word & 2 != 0 }
 }
 
-/// The highest level first, else as they are. How many have that level.
+/// Sorts the calls by level, highest first, stably. Returns the number of calls of the highest
+/// level.
 fn sort_by_level(calls: &mut [NonNull<Call<'static>>], who: &mut [Option<Ref>]) -> usize {
-    // SAFETY: they wait, and the caller is the owner of the list.
+    // SAFETY: the calls wait, and the caller owns the list.
     let level = |call: &NonNull<Call<'static>>| unsafe { call.as_ref() }.level;
-    // Insertion: few, nearly always in order, and without a buffer.
+    // Insertion sort: the list is short and nearly always sorted, and no buffer is needed.
     for i in 1..calls.len() {
         let mut at = i;
         while at > 0 && level(&calls[at - 1]) < level(&calls[at]) {
@@ -301,11 +306,11 @@ fn sort_by_level(calls: &mut [NonNull<Call<'static>>], who: &mut [Option<Ref>]) 
     calls.iter().take_while(|call| level(call) == level(&calls[0])).count()
 }
 
-/// Changes when batches are made, from the next call on: see
+/// Sets the policy that decides when calls are batched, from the next call on: see
 /// [`Builder::batch`](crate::api::runtime::Builder::batch).
 ///
 /// # Errors
-/// `NotFound`: no runtime runs.
+/// `NotFound` if no runtime runs in this process.
 pub fn set_batch_policy(policy: Policy) -> io::Result<()> {
     crate::scheduler::instance::visit(|instance| match instance {
         Some(instance) => {
@@ -318,31 +323,32 @@ pub fn set_batch_policy(policy: Policy) -> io::Result<()> {
     })
 }
 
-/// What batches have done, and how they are made.
+/// Counters and configuration of system call batches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BatchMetrics {
-    /// `adaptive`, `paper`, `fixed=N` or `off`.
+    /// Name of the policy: `adaptive`, `paper`, `fixed=N` or `off`.
     pub policy: String,
-    /// `uring` or `plain`; `not yet` before the first batch.
+    /// Name of the back end: `uring` or `plain`; `not yet` before the first batch.
     pub back_end: String,
-    /// Why there is no uring, if one was wanted.
+    /// Why io_uring is unavailable, if it was requested.
     pub refused: Option<String>,
-    /// What is batched and what never is, in words, once the costs are known.
+    /// Textual explanation of which calls are batched, once the costs are known.
     pub explained: Vec<String>,
-    /// Batches run.
+    /// Number of batches.
     pub batches: u64,
-    /// Calls in them.
+    /// Number of calls in batches.
     pub calls: u64,
-    /// Kernel entries that they took.
+    /// Number of kernel entries for these batches.
     pub entries: u64,
-    /// Calls that became part of another one's system call.
+    /// Number of calls that were merged into another call's system call.
     pub merged: u64,
-    /// Merged calls that were made once more, alone.
+    /// Number of merged calls that were repeated alone.
     pub again: u64,
-    /// Nanoseconds that the first call of each batch waited for it to start, in all.
+    /// Total time for which the first call of each batch waited for the batch to start, in
+    /// nanoseconds.
     pub waited_ns: u64,
-    /// Batches of 1, 2, 3-4, 5-8, 9-16, 17-32, 33-64 calls.
+    /// Number of batches of 1, 2, 3-4, 5-8, 9-16, 17-32 and 33-64 calls.
     pub sizes: [u64; kumihimo_batch::BUCKETS],
 }
 
@@ -380,9 +386,9 @@ impl Instance {
     }
 }
 
-/// Whether the caller's read of `len` bytes at `at` begins where the last one of another
-/// microprocess on this virtual processor has ended: see `shared` of [`call`]. False
-/// on a foreign kernel thread. Notes the read.
+/// Whether the caller's read of `len` bytes at `at` begins where the last read of another
+/// microprocess on this VP ended: see `shared` of [`call`]. Records the read. Returns false on a
+/// foreign kernel thread.
 #[inline]
 pub fn follows_another(fd: RawFd, at: u64, len: usize) -> bool {
     let Some(carrier) = Carrier::current().filter(Carrier::is_running) else { return false };

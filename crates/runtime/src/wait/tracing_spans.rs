@@ -1,15 +1,17 @@
-//! What the crate `tracing` is told, with the cargo feature `tracing`; without it everything here
-//! is nothing.
+//! Events and spans for the crate `tracing`, with the cargo feature `tracing`. Without the feature
+//! all functions here are no-ops.
 //!
-//! A subscriber is anybody's code: it may wait on our locks, spawn, panic. So it is called only
-//! where a microprocess might do all of this itself: in `spawn`, at the ends of a microprocess's
-//! life, and *after* a wait (before it, a wait of the subscriber's would take the permit that ends
-//! the one to come). Never inside [`NoEvents`](crate::NoEvents), never on a carrier's own stack,
-//! never in a signal handler, and never within itself. What it may not do is wait for a lock or
-//! channel of ours that it also uses when the program calls it: it would be told of that wait in
-//! the middle of it. (std's locks, held for moments, are right for subscribers; or leave the target
-//! `kumihimo` out at level `trace`.) Of lean microprocesses nothing is told: what a subscriber
-//! keeps per thread would be their kernel thread's.
+//! A subscriber is arbitrary code: it may wait on this runtime's locks, spawn, or panic. So it is
+//! called only where a microprocess could do the same: in `spawn`, at the begin and end of a
+//! microprocess, and *after* a wait. (Before a wait, a wait of the subscriber would consume the
+//! permit that ends the wait to come.) It is never called inside [`NoEvents`](crate::NoEvents), on
+//! a carrier's own stack, in a signal handler, or within itself.
+//!
+//! A subscriber must not wait for a lock or channel of this runtime that it also uses when the
+//! program calls it. Such a wait would call the subscriber again in the middle of that use.
+//! Subscribers should use std's locks and hold them for moments, or disable the target `kumihimo`
+//! at level `trace`. Lean microprocesses emit nothing: the per-thread state of a subscriber would
+//! be that of their kernel thread.
 
 #[cfg(not(feature = "tracing"))]
 mod off {
@@ -56,14 +58,14 @@ mod on {
     use crate::wait::cancel;
 
     thread_local! {
-        /// A subscriber is being called.
+        /// Whether the thread is inside a call of the subscriber.
         static INSIDE: Cell<bool> = const { Cell::new(false) };
     }
 
-    /// Calls a subscriber, if it may be called here and wants this level. Its panics end here, and
-    /// no cancellation unwinds through it: the callers are no place for either.
+    /// Calls the subscriber, if that is allowed here and the level is enabled. Catches its panics
+    /// and defers cancellation, because the callers can handle neither.
     fn tell<R>(level: LevelFilter, f: impl FnOnce() -> R) -> Option<R> {
-        // One load; the subscriber itself is asked by the macros.
+        // One load; the macros themselves query the subscriber.
         if LevelFilter::current() < level || !may_tell() || INSIDE.replace(true) {
             return None;
         }
@@ -84,7 +86,7 @@ mod on {
         !masked && gs_record::current_mp().is_some_and(|mp| mp.fs.get() != 0)
     }
 
-    /// A wait, told when it is over: [`Wait`] as text, and nanoseconds.
+    /// A wait, emitted when it ends: [`Wait`] as text, and nanoseconds.
     pub(crate) struct WaitSpan(Option<(Wait, Instant)>);
 
     impl WaitSpan {
@@ -104,7 +106,7 @@ mod on {
         }
     }
 
-    /// By the one that spawned.
+    /// Emits an event for a spawn. Called by the spawning thread.
     pub(crate) fn spawned(who: Ref, name: Option<&str>) {
         tell(
             LevelFilter::DEBUG,
@@ -112,7 +114,7 @@ mod on {
         );
     }
 
-    /// The life of the calling microprocess: a span of its own, below no other.
+    /// Runs the calling microprocess's closure in a span of its own, which has no parent.
     pub(crate) fn life<T>(mp: &'static Mp, f: impl FnOnce() -> T) -> T {
         struct Ends;
         impl Drop for Ends {

@@ -1,9 +1,9 @@
-//! The queue inside a channel: a list of blocks, so that growing never moves messages and memory
-//! goes back as it empties.
+//! Message queue of a channel: a linked list of fixed-size blocks. Growing never moves messages,
+//! and memory is freed as the queue empties.
 //!
-//! It is used under a spin lock, so it never allocates, frees or drops a message by itself: the
-//! caller brings the block that the next push needs, and takes an emptied one away, both without
-//! the lock.
+//! Callers hold a spin lock, so no method except `push_front` allocates, frees or drops a message.
+//! Before a push the caller supplies a block with `bring`; `pop` returns an emptied block for the
+//! caller to free after unlocking.
 
 use std::collections::VecDeque;
 use std::ptr;
@@ -14,7 +14,7 @@ pub(crate) struct Block<T> {
 }
 
 impl<T> Block<T> {
-    /// About a kilobyte, at least four messages.
+    /// Capacity of a block: about one kilobyte of messages, at least 4 and at most 128 of them.
     const LENGTH: usize = {
         let n = 1024 / if size_of::<T>() == 0 { 1 } else { size_of::<T>() };
         if n < 4 {
@@ -33,7 +33,7 @@ impl<T> Block<T> {
 
 impl<T> Drop for Block<T> {
     fn drop(&mut self) {
-        // Not by recursion: the list may be long.
+        // Iterative: the recursion of the default drop would overflow the stack on a long list.
         let mut next = self.next.take();
         while let Some(mut block) = next {
             next = block.next.take();
@@ -62,7 +62,7 @@ impl<T> Buffer<T> {
         self.len
     }
 
-    /// Whether a push must be preceded by `bring`.
+    /// Whether the caller must call `bring` before the next push.
     #[inline]
     pub(crate) fn wants_block(&self) -> bool {
         // SAFETY: `tail` is null or points to the last block, which we own.
@@ -70,7 +70,7 @@ impl<T> Buffer<T> {
             && unsafe { self.tail.as_ref() }.is_none_or(|t| t.items.len() == t.items.capacity())
     }
 
-    /// Takes in a block; gives back one that is not needed.
+    /// Stores `block` as the spare for the next push. Returns it if a spare is already stored.
     pub(crate) fn bring(&mut self, block: Box<Block<T>>) -> Option<Box<Block<T>>> {
         if self.spare.is_some() {
             return Some(block);
@@ -79,7 +79,7 @@ impl<T> Buffer<T> {
         None
     }
 
-    /// Appends. The caller has seen that no block is wanted.
+    /// Appends `value`. The caller has checked that `wants_block` returns false.
     #[inline]
     pub(crate) fn push(&mut self, value: T) {
         // SAFETY: `tail` is null or points to the last block, which we own exclusively.
@@ -102,7 +102,7 @@ impl<T> Buffer<T> {
         self.tail = at;
     }
 
-    /// Puts back a message that could not be delivered after all. May allocate, being rare.
+    /// Puts a message back at the front after its delivery failed. May allocate; this path is rare.
     pub(crate) fn push_front(&mut self, value: T) {
         if self.wants_block() {
             self.spare = Some(Block::new());
@@ -116,7 +116,8 @@ impl<T> Buffer<T> {
         }
     }
 
-    /// The first message, and a block to free, if one became empty and a spare is there already.
+    /// Removes the first message. Also returns an emptied block to free, if a spare is already
+    /// stored.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<(T, Option<Box<Block<T>>>)> {
         if self.len == 0 {

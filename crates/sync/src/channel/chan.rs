@@ -1,13 +1,13 @@
-//! The channel that `mpsc`, `mpmc` and `select!` share: a buffer and two wait lists under one lock,
-//! the [`ChannelLock`], whose word holds the one waiter of a channel that is otherwise idle.
+//! Channel that `mpsc`, `mpmc` and `select!` share: a buffer and two wait lists under one
+//! [`ChannelLock`]. The lock's word holds the only waiter of an otherwise idle channel.
 //!
-//! A sender that finds a waiting receiver puts the message straight into the receiver's stack and
-//! wakes it; a receiver that finds a waiting sender takes the message from the sender's stack. The
-//! buffer is used only while nobody waits at its other end. So messages stay in order, nobody
-//! overtakes a waiter, and a rendezvous needs no buffer at all.
+//! A sender that finds a waiting receiver writes the message to the receiver's stack and wakes it.
+//! A receiver that finds a waiting sender takes the message from the sender's stack. The buffer is
+//! used only while no thread waits at the other end. Therefore messages stay in order, no thread
+//! overtakes a waiter, and a rendezvous channel needs no buffer.
 //!
-//! Memory ordering: all goes through the lock or the waiter's signal: sending happens before
-//! receiving.
+//! Memory ordering: every transfer goes through the lock or the waiter's signal, so sending happens
+//! before receiving.
 
 use crate::channel::buffer::{Block, Buffer};
 use crate::channel::channel_lock::{ChannelLock, ChannelLockGuard, LockedState, Side};
@@ -20,8 +20,8 @@ use std::ptr;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use std::time::Instant;
 
-/// How a wait at a channel ended, in the low bits of the outcome; above them the waiter's tag (arm
-/// of a select).
+/// Outcomes of a wait at a channel, in the low `TAG_SHIFT` bits of the signal. The bits above hold
+/// the waiter's tag, which for a `select!` is the number of its arm.
 pub(crate) const DONE: u32 = 1;
 pub(crate) const CLOSED: u32 = 2;
 pub(crate) const TAG_SHIFT: u32 = 2;
@@ -32,7 +32,7 @@ pub(crate) fn outcome(node: &Node, code: u32) -> u32 {
 
 pub(crate) struct Chan<T> {
     state: ChannelLock<ChannelState<T>>,
-    /// Most messages in the buffer; `usize::MAX`: no limit.
+    /// Maximum number of messages in the buffer; `usize::MAX` means unbounded.
     capacity: usize,
     senders: AtomicUsize,
     receivers: AtomicUsize,
@@ -40,7 +40,7 @@ pub(crate) struct Chan<T> {
 
 struct ChannelState<T> {
     buffer: Buffer<T>,
-    /// Most messages in the buffer; `usize::MAX`: no limit.
+    /// Maximum number of messages in the buffer; `usize::MAX` means unbounded.
     capacity: usize,
     sending: Queue,
     receiving: Queue,
@@ -48,20 +48,20 @@ struct ChannelState<T> {
     no_receivers: bool,
 }
 
-/// Why there was nothing to do at once, with the message of a sender.
+/// Error of an attempt that does not wait. Returns the message to the sender.
 pub(crate) enum TryError<T> {
     WouldBlock(T),
     Closed(T),
 }
 
-/// How a wait ended without success.
+/// Error of a wait. Returns the message to the sender.
 pub(crate) enum WaitError<T> {
     TimedOut(T),
     Closed(T),
 }
 
 impl<T> Chan<T> {
-    /// A channel with one sender and one receiver.
+    /// Creates a channel with one sender and one receiver.
     pub(crate) fn new(capacity: usize) -> Chan<T> {
         let state = ChannelState {
             buffer: Buffer::new(),
@@ -103,12 +103,13 @@ impl<T> Chan<T> {
             let buffer = std::mem::replace(&mut state.buffer, Buffer::new());
             drop(state);
             self.close(|state| &mut state.sending);
-            // Messages may run code of the user when they are dropped.
+            // Dropped without the lock: the drop of a message may run user code.
             drop(buffer);
         }
     }
 
-    /// Ends the waits of all in one of the queues; nobody joins it any more.
+    /// Ends the waits of all threads in one of the queues. The caller has set the flag that keeps
+    /// further threads from joining the queue.
     fn close(&self, queue: impl Fn(&mut ChannelState<T>) -> &mut Queue) {
         loop {
             let mut batch = [const { None }; 16];
@@ -121,7 +122,7 @@ impl<T> Chan<T> {
             }
             drop(state);
             let more = batch.last().is_some_and(Option::is_some);
-            // All of them are awake before the first one runs.
+            // Without events no woken waiter runs on this VP before the whole batch is awake.
             let _quiet = NoEvents::new();
             batch.into_iter().flatten().for_each(|waiter: Waiter| waiter.wake());
             if !more {
@@ -130,7 +131,7 @@ impl<T> Chan<T> {
         }
     }
 
-    /// Locks, with a block at hand if the next push wants one.
+    /// Locks the state, with a spare block in the buffer if the next push needs one.
     fn lock_to_push(&self) -> ChannelLockGuard<'_, ChannelState<T>> {
         loop {
             let state = self.state.lock();
@@ -167,14 +168,14 @@ impl<T> Chan<T> {
         result
     }
 
-    /// Sends; waits while there is no room. A cancellation point where it waits.
+    /// Sends `value`, waiting while the channel is full. A cancellation point if it waits.
     #[inline]
     pub(crate) fn send(&self, value: T, deadline: Option<Instant>) -> Result<(), WaitError<T>> {
         if let Some(receiver) = self.state.take_waiter(Side::Receiver) {
             deliver(receiver, value).wake();
             return Ok(());
         }
-        // With room in the buffer nobody has to wait: first look there.
+        // A bounded channel may have room in its buffer, in which case the sender does not wait.
         let value = if self.capacity == 0 {
             value
         } else {
@@ -197,7 +198,8 @@ impl<T> Chan<T> {
         let stands = self.capacity == 0 && unsafe { self.state.place_waiter(Side::Sender, &node) };
         if !stands {
             let mut state = self.lock_to_push();
-            // SAFETY: nobody knows the slot yet, which holds the value.
+            // SAFETY: the slot holds the value, and the node is in no queue, so no other thread has
+            // the slot.
             let (result, waiter) = state.send(unsafe { (*slot.get()).assume_init_read() });
             match result {
                 Ok(()) => {
@@ -208,7 +210,7 @@ impl<T> Chan<T> {
                     return Ok(());
                 }
                 Err(TryError::Closed(value)) => return Err(WaitError::Closed(value)),
-                // SAFETY: as above; and as for `place_waiter`.
+                // SAFETY: as above; the node is unlinked in the same ways as after `place_waiter`.
                 Err(TryError::WouldBlock(value)) => unsafe {
                     (*slot.get()).write(value);
                     state.sending.insert(&node);
@@ -217,7 +219,7 @@ impl<T> Chan<T> {
         }
         let withdraw = OnUnwind(|| {
             if self.withdraw(Side::Sender, &node) || signal.get() == Some(CLOSED) {
-                // SAFETY: nobody has taken the value, and nobody will.
+                // SAFETY: no receiver has taken the value, and none can: the node is in no queue.
                 drop(unsafe { ptr::read(node.slot.cast::<T>()) });
             }
         });
@@ -227,7 +229,7 @@ impl<T> Chan<T> {
             .or_else(|| if self.withdraw(Side::Sender, &node) { None } else { signal.get() });
         match outcome {
             Some(DONE) => Ok(()),
-            // SAFETY: nobody has taken the value, and nobody will.
+            // SAFETY: no receiver has taken the value, and none can: the node is in no queue.
             Some(_) => Err(WaitError::Closed(unsafe { slot.into_inner().assume_init() })),
             // SAFETY: as above.
             None => Err(WaitError::TimedOut(unsafe { slot.into_inner().assume_init() })),
@@ -259,7 +261,7 @@ impl<T> Chan<T> {
         result
     }
 
-    /// Receives; waits while there is nothing. A cancellation point where it waits.
+    /// Receives a message, waiting while the channel is empty. A cancellation point if it waits.
     #[inline]
     pub(crate) fn recv(&self, deadline: Option<Instant>) -> Result<T, WaitError<()>> {
         if let Some(sender) = self.state.take_waiter(Side::Sender) {
@@ -299,12 +301,12 @@ impl<T> Chan<T> {
                 Err(TryError::Closed(())) => return Err(WaitError::Closed(())),
                 Err(TryError::WouldBlock(())) => {}
             }
-            // SAFETY: as for `place_waiter`.
+            // SAFETY: the node is unlinked in the same ways as after `place_waiter`.
             unsafe { state.receiving.insert(&node) };
         }
         let withdraw = OnUnwind(|| {
             if !self.withdraw(Side::Receiver, &node) && signal.get() == Some(DONE) {
-                // SAFETY: the outcome says that the slot was filled.
+                // SAFETY: `DONE` means that a sender filled the slot.
                 self.put_back(unsafe { ptr::read(node.slot.cast::<T>()) });
             }
         });
@@ -313,15 +315,15 @@ impl<T> Chan<T> {
         let outcome = outcome
             .or_else(|| if self.withdraw(Side::Receiver, &node) { None } else { signal.get() });
         match outcome {
-            // SAFETY: the outcome says that the slot was filled.
+            // SAFETY: `DONE` means that a sender filled the slot.
             Some(DONE) => Ok(unsafe { slot.into_inner().assume_init() }),
             Some(_) => Err(WaitError::Closed(())),
             None => Err(WaitError::TimedOut(())),
         }
     }
 
-    /// Takes the caller's node back, from the word or from the state's queue. False: somebody took
-    /// it, and its outcome is there.
+    /// Takes the caller's node out of the word or out of the state's queue. Returns false if
+    /// another thread took the node first; its outcome is then stored.
     #[cold]
     fn withdraw(&self, side: Side, node: &Node) -> bool {
         if self.state.withdraw(side, node) {
@@ -334,13 +336,14 @@ impl<T> Chan<T> {
         };
         drop(state);
         if !queued {
-            // The thread that met it in the word is about to store the outcome, under no lock.
+            // A thread that claims a node from the word stores the outcome without the lock.
             node.await_outcome();
         }
         queued
     }
 
-    /// A message was delivered to a receiver that is unwinding: it becomes the first again.
+    /// Returns a message that was delivered to an unwinding receiver: to the first waiting
+    /// receiver, or else to the front of the buffer.
     pub(crate) fn put_back(&self, value: T) {
         let mut state = self.state.lock();
         let waiter = match state.receiving.pop() {
@@ -368,8 +371,8 @@ impl<T> Chan<T> {
         ptr::from_ref(self).addr()
     }
 
-    /// For select: queues a receiving node unless there is something to receive already. False:
-    /// there is.
+    /// Queues a receiving node of a `select!`. Returns false, without queueing it, if a receive can
+    /// succeed at once.
     ///
     /// # Safety
     /// As [`Queue::insert`]; the node's slot has room for a `T`.
@@ -379,23 +382,25 @@ impl<T> Chan<T> {
             || state.no_senders
             || state.sending.iter().any(|other| !ptr::eq(other.signal(), node.signal()));
         if !ready {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller keeps the contract of `insert`.
             unsafe { state.receiving.insert(node) };
         }
         !ready
     }
 
-    /// For select: queues a sending node unless there is room already. False: there is.
+    /// Queues a sending node of a `select!`. Returns false, without queueing it, if a send can
+    /// succeed at once.
     ///
     /// # Safety
-    /// As [`Queue::insert`]; the node's slot holds a `T`, which is gone if the outcome says so.
+    /// As [`Queue::insert`]; the node's slot holds a `T`, which a receiver has moved out if the
+    /// outcome is `DONE`.
     pub(crate) unsafe fn watch_send(&self, node: &Node) -> bool {
         let mut state = self.state.lock();
         let ready = state.buffer.len() < state.capacity
             || state.no_receivers
             || state.receiving.iter().any(|other| !ptr::eq(other.signal(), node.signal()));
         if !ready {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller keeps the contract of `insert`.
             unsafe { state.sending.insert(node) };
         }
         !ready
@@ -410,7 +415,7 @@ impl<T> Chan<T> {
     }
 }
 
-/// Puts the message where the waiting receiver expects it.
+/// Writes the message to the slot of the claimed receiver.
 fn deliver<T>(receiver: Claimed<'_>, value: T) -> Waiter {
     // SAFETY: the slot of a receiving node has room for a `T`, and the claim makes it ours.
     unsafe { receiver.node.slot.cast::<T>().write(value) };
@@ -418,10 +423,10 @@ fn deliver<T>(receiver: Claimed<'_>, value: T) -> Waiter {
     receiver.finish(outcome)
 }
 
-/// Takes the message of a waiting sender.
+/// Takes the message out of the slot of the claimed sender.
 fn collect<T>(sender: Claimed<'_>) -> (T, Waiter) {
     // SAFETY: the slot of a sending node holds a `T`, and the claim makes it ours; the outcome
-    // tells the sender.
+    // `DONE` records that the value has been moved out.
     let value = unsafe { sender.node.slot.cast::<T>().read() };
     let outcome = outcome(sender.node, DONE);
     (value, sender.finish(outcome))
@@ -442,13 +447,13 @@ impl<T> LockedState for ChannelState<T> {
             Side::Receiver => &mut self.receiving,
             Side::Sender => &mut self.sending,
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the contract of `insert`.
         unsafe { queue.insert(node) };
     }
 }
 
 impl<T> ChannelState<T> {
-    /// Whether the next step may push and lacks a block for it.
+    /// Whether the next operation may push a message and lacks a block for it.
     #[inline]
     fn must_push(&self) -> bool {
         self.capacity != 0 && self.receiving.is_empty() && self.buffer.wants_block()
@@ -466,8 +471,8 @@ impl<T> ChannelState<T> {
             return (Err(TryError::WouldBlock(value)), None);
         }
         if self.buffer.wants_block() {
-            // The waiting receivers were all selects that somebody else had won. Rare: allocate
-            // here.
+            // All waiting receivers belonged to selects that other threads had completed. This is
+            // rare, so the block is allocated under the lock.
             let _ = self.buffer.bring(Block::new());
         }
         self.buffer.push(value);
@@ -478,8 +483,8 @@ impl<T> ChannelState<T> {
     #[allow(clippy::type_complexity)]
     fn recv(&mut self) -> (Result<T, TryError<()>>, Option<Waiter>, Option<Box<Block<T>>>) {
         if let Some((value, freed)) = self.buffer.pop() {
-            // There is room now for the first of the waiting senders; unless `put_back` has
-            // overfilled the buffer.
+            // The pop made room for the first waiting sender, unless `put_back` has overfilled the
+            // buffer.
             let sender = if self.buffer.len() < self.capacity { self.sending.pop() } else { None };
             let waiter = sender.map(|sender| {
                 let (value, waiter) = collect(sender);

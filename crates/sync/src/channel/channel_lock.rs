@@ -1,9 +1,9 @@
-//! The word of a channel: a spin lock with room for one waiter.
+//! Channel lock: a spin lock whose word can hold one waiter.
 //!
-//! Most of the time a channel is empty and has one waiter at most. Then the word alone holds that
-//! state: a waiter stores its node there, and its peer takes the node from there, each with one
-//! compare-exchange and without reading the locked state. A thread that finds anything else locks,
-//! which moves a waiter from the word into the state's queues.
+//! A channel is mostly empty, with at most one waiter. The word alone represents that state. A
+//! waiter stores its node in the word, and its peer takes the node from the word, each with one
+//! compare-exchange and without reading the locked state. In every other state a thread takes the
+//! lock, which moves a waiter from the word into the state's queues.
 //!
 //! ```text
 //!   IDLE <-- place_waiter / take_waiter, withdraw --> RECEIVER|node, SENDER|node
@@ -11,12 +11,12 @@
 //!   unlock: LOCKED --> IDLE (nothing buffered, no waiter, both ends open) or STATE (look inside)
 //! ```
 //!
-//! A thread that `take_waiter`s a node owns it until it stores the node's outcome. A node that is
-//! withdrawn and put back between another's load and compare-exchange is as good as before: the
-//! exchange proves that it is there now.
+//! A thread that has taken a node with `take_waiter` owns it until it stores the node's outcome.
+//! The compare-exchange is safe against ABA. A node may be withdrawn and placed again after the
+//! load, but a successful exchange proves that it is in the word now.
 //!
-//! Memory ordering: `place_waiter` releases what the waiter wrote into its node, `take_waiter` and
-//! `lock` acquire it; the lock orders the state.
+//! Memory ordering: `place_waiter` releases the waiter's writes to its node; `take_waiter` and
+//! `lock` acquire them. The lock orders accesses to the state.
 
 use crate::loom::{AtomicPtr, NoEvents, Turn, TurnGuard, spin_loop, yield_now};
 use crate::wait::lockrank::{self, Rank};
@@ -34,7 +34,7 @@ const LOCKED: usize = 5;
 
 const _: () = assert!(align_of::<Node>() >= 8);
 
-/// The end of the channel at which a lone waiter waits.
+/// End of the channel at which the waiter in the word waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum Side {
@@ -42,11 +42,11 @@ pub(crate) enum Side {
     Sender = 2,
 }
 
-/// What the lock guards.
+/// State that a [`ChannelLock`] guards.
 pub(crate) trait LockedState {
-    /// Whether the word may hold a lone waiter.
+    /// Whether the state is idle, so that the word may hold a waiter.
     fn is_idle(&self) -> bool;
-    /// Queues the waiter that stood in the word.
+    /// Queues the waiter that the word held.
     ///
     /// # Safety
     /// As [`Queue::insert`](crate::wait::waitlist::Queue::insert).
@@ -59,14 +59,14 @@ pub(crate) struct ChannelLock<S: LockedState> {
     turn: Turn,
 }
 
-// SAFETY: the word gives one holder at a time access to the state, and one meeter to a node; both
-// hand-overs are ordered.
+// SAFETY: the word gives one holder at a time access to the state, and one claiming thread access
+// to a node. Release and acquire on the word order both hand-overs.
 unsafe impl<S: LockedState + Send> Sync for ChannelLock<S> {}
-// SAFETY: owning the lock is owning the state. A waiter in the word borrows the lock, so it does
-// not move meanwhile.
+// SAFETY: owning the lock is owning the state. A waiter in the word borrows the lock, which
+// therefore does not move while the waiter is there.
 unsafe impl<S: LockedState + Send> Send for ChannelLock<S> {}
 
-// No panic leaves it locked or the state half changed: no code of the user runs under it.
+// No panic leaves the lock held or the state half changed: no user code runs under the lock.
 impl<S: LockedState> UnwindSafe for ChannelLock<S> {}
 impl<S: LockedState> RefUnwindSafe for ChannelLock<S> {}
 
@@ -75,7 +75,7 @@ fn tagged(side: Side, node: &Node) -> *mut Node {
 }
 
 impl<S: LockedState> ChannelLock<S> {
-    /// `state` is idle.
+    /// Creates an unlocked channel lock. `state` must be idle.
     pub(crate) fn new(state: S) -> ChannelLock<S> {
         debug_assert!(state.is_idle());
         ChannelLock {
@@ -85,7 +85,7 @@ impl<S: LockedState> ChannelLock<S> {
         }
     }
 
-    /// Takes the lone waiter at `side`, if there is one.
+    /// Takes the waiter out of the word, if the word holds a waiter at `side`.
     #[inline]
     pub(crate) fn take_waiter(&self, side: Side) -> Option<Claimed<'_>> {
         let word = self.word.load(Relaxed);
@@ -93,22 +93,23 @@ impl<S: LockedState> ChannelLock<S> {
             return None;
         }
         self.word.compare_exchange(word, ptr::null_mut(), Acquire, Relaxed).ok()?;
-        // SAFETY: a waiter in the word waits until it has an outcome or has withdrawn, and the
-        // exchange says that it has not.
+        // SAFETY: a waiter stays until it has an outcome or has withdrawn, and the successful
+        // exchange proves that the node was still in the word.
         Some(Claimed { node: unsafe { &*word.map_addr(|a| a & !SIDE) } })
     }
 
-    /// A hint: the word holds no waiter, and the state is idle.
+    /// Returns a hint whether the state is idle and the word holds no waiter.
     #[inline]
     pub(crate) fn seems_idle(&self) -> bool {
         self.word.load(Relaxed).addr() == IDLE
     }
 
     /// Stores the caller's node in the word, if the state is idle and the word holds no waiter.
+    /// Returns whether it did.
     ///
     /// # Safety
-    /// As [`Queue::insert`](crate::wait::waitlist::Queue::insert): the node stays where it is until
-    /// it has an outcome, or [`withdraw`](ChannelLock::withdraw) or a removal under the lock has
+    /// As [`Queue::insert`](crate::wait::waitlist::Queue::insert): the node must not move until it
+    /// has an outcome, or until [`withdraw`](ChannelLock::withdraw) or a removal under the lock has
     /// succeeded.
     #[inline]
     pub(crate) unsafe fn place_waiter(&self, side: Side, node: &Node) -> bool {
@@ -119,15 +120,16 @@ impl<S: LockedState> ChannelLock<S> {
                 .is_ok()
     }
 
-    /// Takes the caller's node back out of the word. False: it is not, or no longer, there.
+    /// Takes the caller's node out of the word. Returns false if the word does not hold it.
     pub(crate) fn withdraw(&self, side: Side, node: &Node) -> bool {
-        // Acquire: should it have been in the state meanwhile, that was ordered by the lock.
+        // Acquire: orders this thread after a lock holder that moved the node into the state and
+        // back.
         self.word.compare_exchange(tagged(side, node), ptr::null_mut(), Acquire, Relaxed).is_ok()
     }
 
     #[inline]
     pub(crate) fn lock(&self) -> ChannelLockGuard<'_, S> {
-        // Others spin for it: its holder must not lose its virtual processor.
+        // Other threads spin for this lock, so events are off: the holder must keep its VP.
         let quiet = NoEvents::new();
         lockrank::acquire(Rank::List);
         let turn = self.turn.wait();
@@ -136,8 +138,8 @@ impl<S: LockedState> ChannelLock<S> {
             let word = self.word.load(Relaxed);
             if word.addr() == LOCKED {
                 turns += 1;
-                // The holder's kernel thread may have been preempted: then only giving up the core
-                // helps.
+                // The kernel may have preempted the holder's kernel thread, which then needs this
+                // core.
                 if turns.is_multiple_of(128) {
                     yield_now()
                 } else {
@@ -156,8 +158,8 @@ impl<S: LockedState> ChannelLock<S> {
                     2 => Side::Sender,
                     _ => return guard,
                 };
-                // SAFETY: as in `take_waiter`; the thread that put it there keeps `insert`'s
-                // promise.
+                // SAFETY: as in `take_waiter`; the thread that placed the node keeps the contract
+                // of `insert`.
                 unsafe { guard.enqueue_waiter(side, &*word.map_addr(|a| a & !SIDE)) };
                 return guard;
             }

@@ -1,8 +1,7 @@
-//! Channels: messages from senders to receivers, and the wait for the first of several channels.
+//! Channels, and `select!`, the wait for the first of several channel operations.
 //!
-//! `chan` is the channel itself: a `buffer` and two wait lists under a `channel_lock`. `mpsc` and
-//! `mpmc` are its ends as users see them, with one `receiver` in common; `select` waits at several.
-//! Uses `wait`.
+//! `chan` is the channel: a `buffer` and two wait lists under a `channel_lock`. `mpsc` and `mpmc`
+//! are the public ends and share `receiver`. `select` waits at several channels. Depends on `wait`.
 
 mod buffer;
 pub(crate) mod chan;

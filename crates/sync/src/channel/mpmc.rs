@@ -1,11 +1,11 @@
-//! Channels with many senders and many receivers, each message going to one of them: rendezvous,
-//! bounded, unbounded. Like [`mpsc`](crate::channel::mpsc), whose errors these are, but the
+//! Multi-producer, multi-consumer channels: rendezvous, bounded and unbounded. Each message goes to
+//! one receiver. The API and the errors are those of [`mpsc`](crate::channel::mpsc), but the
 //! receiving end can be cloned and shared.
 //!
-//! `send` on a full or rendezvous channel and `recv` on an empty one *block* the microprocess (or
-//! the kernel thread) and are *cancellation points* where they do; a message that had been
-//! delivered to a cancelled receiver goes to another. Waiters are served by priority, then first
-//! come first served. Sending *happens before* receiving that message.
+//! `send` on a full or rendezvous channel and `recv` on an empty channel *block* the microprocess,
+//! or the kernel thread if the caller is not a microprocess. Both are *cancellation points* if they
+//! block. A message already delivered to a cancelled receiver goes to another receiver. Waiters are
+//! served by priority, then in order of arrival. Sending a message *happens before* receiving it.
 //!
 //! ```
 //! use kumihimo_sync::mpmc;
@@ -35,14 +35,14 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Makes a channel without a bound: sending never blocks.
+/// Creates an unbounded channel: sending never blocks.
 #[must_use]
 pub fn channel<T>() -> (Sender<T>, Receiver<T>) {
     make(usize::MAX)
 }
 
-/// Makes a channel that holds at most `bound` messages. With 0 every `send` waits until its message
-/// was received.
+/// Creates a channel that buffers at most `bound` messages. With 0, every `send` waits until its
+/// message is received.
 #[must_use]
 pub fn sync_channel<T>(bound: usize) -> (Sender<T>, Receiver<T>) {
     make(bound)
@@ -53,25 +53,25 @@ fn make<T>(bound: usize) -> (Sender<T>, Receiver<T>) {
     (Sender { chan: chan.clone() }, Receiver::new(chan))
 }
 
-/// The sending end. Clone it for more senders.
+/// Sending end of a channel. Clones send to the same channel.
 pub struct Sender<T> {
     pub(crate) chan: Arc<Chan<T>>,
 }
 
-/// The receiving end. Clone it for more receivers.
+/// Receiving end of a channel. Clones receive from the same channel.
 pub type Receiver<T> = receiver::Receiver<T, receiver::Shared>;
 
-/// Iterator of `Receiver::iter`: blocks for each message until all senders are gone.
+/// Iterator returned by `Receiver::iter`: blocks for each message until all senders are dropped.
 pub type Iter<'a, T> = receiver::Iter<'a, T, receiver::Shared>;
 
-/// Iterator of `Receiver::try_iter`: ends where the channel is empty.
+/// Iterator returned by `Receiver::try_iter`: ends when the channel is empty.
 pub type TryIter<'a, T> = receiver::TryIter<'a, T, receiver::Shared>;
 
-/// All messages of a [`Receiver`] that it owns.
+/// Iterator that owns its [`Receiver`]: blocks for each message until all senders are dropped.
 pub type IntoIter<T> = receiver::IntoIter<T, receiver::Shared>;
 
-// SAFETY: messages go from thread to thread, which `T: Send` allows; the channel itself is shared
-// by design.
+// SAFETY: messages move from thread to thread, which `T: Send` allows; the channel's lock orders
+// all other accesses.
 unsafe impl<T: Send> Send for Sender<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Sync for Sender<T> {}
@@ -79,21 +79,22 @@ impl<T> UnwindSafe for Sender<T> {}
 impl<T> RefUnwindSafe for Sender<T> {}
 
 impl<T> Sender<T> {
-    /// Sends `value`; waits while the channel is full, on a rendezvous channel until it was
-    /// received.
+    /// Sends `value`, blocking while the channel is full. On a rendezvous channel, blocks until the
+    /// message is received.
     ///
     /// # Errors
-    /// The value comes back if all receivers are gone.
+    /// Returns the value if all receivers are dropped.
     pub fn send(&self, value: T) -> Result<(), SendError<T>> {
         self.chan
             .send(value, None)
             .map_err(|(WaitError::Closed(value) | WaitError::TimedOut(value))| SendError(value))
     }
 
-    /// Sends `value` if that is possible at once; on a rendezvous channel, if a receiver waits.
+    /// Sends `value` without blocking. On a rendezvous channel this succeeds only if a receiver
+    /// waits.
     ///
     /// # Errors
-    /// The value comes back if the channel is full or all receivers are gone.
+    /// Returns the value if the channel is full or all receivers are dropped.
     pub fn try_send(&self, value: T) -> Result<(), TrySendError<T>> {
         self.chan.try_send(value).map_err(|e| match e {
             TryError::WouldBlock(value) => TrySendError::Full(value),
@@ -101,33 +102,33 @@ impl<T> Sender<T> {
         })
     }
 
-    /// As [`send`](Sender::send), but gives up after `timeout`.
+    /// Sends `value` like [`send`](Sender::send), but gives up after `timeout`.
     ///
     /// # Errors
-    /// The value comes back if the time is over or all receivers are gone.
+    /// Returns the value if the timeout expires or all receivers are dropped.
     pub fn send_timeout(&self, value: T, timeout: Duration) -> Result<(), SendTimeoutError<T>> {
         self.chan.send(value, deadline::after(timeout)).map_err(SendTimeoutError::from)
     }
 
-    /// As [`send`](Sender::send), but gives up at `deadline`.
+    /// Sends `value` like [`send`](Sender::send), but gives up at `deadline`.
     ///
     /// # Errors
-    /// The value comes back if the time is over or all receivers are gone.
+    /// Returns the value if the deadline passes or all receivers are dropped.
     pub fn send_until(&self, value: T, deadline: Instant) -> Result<(), SendTimeoutError<T>> {
         self.chan.send(value, Some(deadline)).map_err(SendTimeoutError::from)
     }
 
-    /// How many messages are inside; out of date at once.
+    /// Returns the number of buffered messages. Other threads may change it at any time.
     pub fn len(&self) -> usize {
         self.chan.len()
     }
 
-    /// Whether no message is inside; out of date at once.
+    /// Returns whether the buffer holds no message. Other threads may change this at any time.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many messages fit; None if there is no bound.
+    /// Returns the maximum number of buffered messages, or `None` for an unbounded channel.
     pub fn capacity(&self) -> Option<usize> {
         self.chan.capacity()
     }

@@ -1,10 +1,10 @@
-//! Channels with many senders and one receiver: rendezvous, bounded, unbounded. The API is
-//! [`std::sync::mpsc`]'s, whose error types these are, with time limits added.
+//! Multi-producer, single-consumer channels: rendezvous, bounded and unbounded. The API and the
+//! error types are those of [`std::sync::mpsc`], with timeouts and deadlines added.
 //!
-//! `send` on a full or rendezvous channel and `recv` on an empty one *block* the microprocess (or
-//! the kernel thread) and are *cancellation points* where they do; a message that had been
-//! delivered to a cancelled receiver stays in the channel. Waiters are served by priority, then
-//! first come first served. Sending *happens before* receiving that message.
+//! `send` on a full or rendezvous channel and `recv` on an empty channel *block* the microprocess,
+//! or the kernel thread if the caller is not a microprocess. Both are *cancellation points* if they
+//! block. A message already delivered to a cancelled receiver stays in the channel. Waiters are
+//! served by priority, then in order of arrival. Sending a message *happens before* receiving it.
 //!
 //! ```
 //! use kumihimo_sync::mpsc;
@@ -23,46 +23,46 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Makes a channel without a bound: sending never blocks.
+/// Creates an unbounded channel: sending never blocks.
 #[must_use]
 pub fn channel<T>() -> (Sender<T>, Receiver<T>) {
     let chan = Arc::new(Chan::new(usize::MAX));
     (Sender { chan: chan.clone() }, Receiver::new(chan))
 }
 
-/// Makes a channel that holds at most `bound` messages. With 0 every `send` waits until its message
-/// was received.
+/// Creates a channel that buffers at most `bound` messages. With 0, every `send` waits until its
+/// message is received.
 #[must_use]
 pub fn sync_channel<T>(bound: usize) -> (SyncSender<T>, Receiver<T>) {
     let chan = Arc::new(Chan::new(bound));
     (SyncSender { chan: chan.clone() }, Receiver::new(chan))
 }
 
-/// The sending end of [`channel`]. Clone it for more senders.
+/// Sending end of [`channel`]. Clones send to the same channel.
 pub struct Sender<T> {
     pub(crate) chan: Arc<Chan<T>>,
 }
 
-/// The sending end of [`sync_channel`]. Clone it for more senders.
+/// Sending end of [`sync_channel`]. Clones send to the same channel.
 pub struct SyncSender<T> {
     pub(crate) chan: Arc<Chan<T>>,
 }
 
-/// The receiving end of [`channel`] and [`sync_channel`]. When it is dropped, messages still inside
-/// are dropped too and senders get an error.
+/// Receiving end of [`channel`] and [`sync_channel`]. Dropping it drops the buffered messages, and
+/// makes senders fail.
 pub type Receiver<T> = receiver::Receiver<T, receiver::Exclusive>;
 
-/// Iterator of `Receiver::iter`: blocks for each message until all senders are gone.
+/// Iterator returned by `Receiver::iter`: blocks for each message until all senders are dropped.
 pub type Iter<'a, T> = receiver::Iter<'a, T, receiver::Exclusive>;
 
-/// Iterator of `Receiver::try_iter`: ends where the channel is empty.
+/// Iterator returned by `Receiver::try_iter`: ends when the channel is empty.
 pub type TryIter<'a, T> = receiver::TryIter<'a, T, receiver::Exclusive>;
 
-/// All messages of a [`Receiver`] that it owns.
+/// Iterator that owns its [`Receiver`]: blocks for each message until all senders are dropped.
 pub type IntoIter<T> = receiver::IntoIter<T, receiver::Exclusive>;
 
-// SAFETY: messages go from thread to thread, which `T: Send` allows; the channel itself is shared
-// by design.
+// SAFETY: messages move from thread to thread, which `T: Send` allows; the channel's lock orders
+// all other accesses.
 unsafe impl<T: Send> Send for Sender<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Sync for Sender<T> {}
@@ -76,10 +76,11 @@ impl<T> UnwindSafe for SyncSender<T> {}
 impl<T> RefUnwindSafe for SyncSender<T> {}
 
 impl<T> Sender<T> {
-    /// Sends `value`. Never blocks.
+    /// Sends `value`. Never blocks. `Ok` does not mean that the message will be received: the
+    /// receiver may be dropped first.
     ///
     /// # Errors
-    /// The value comes back if the receiver is gone. `Ok` does not mean that it will be received.
+    /// Returns the value if the receiver is dropped.
     pub fn send(&self, value: T) -> Result<(), SendError<T>> {
         self.chan
             .try_send(value)
@@ -88,21 +89,22 @@ impl<T> Sender<T> {
 }
 
 impl<T> SyncSender<T> {
-    /// Sends `value`; waits while the channel is full, on a rendezvous channel until it was
-    /// received.
+    /// Sends `value`, blocking while the channel is full. On a rendezvous channel, blocks until the
+    /// message is received.
     ///
     /// # Errors
-    /// The value comes back if the receiver is gone.
+    /// Returns the value if the receiver is dropped.
     pub fn send(&self, value: T) -> Result<(), SendError<T>> {
         self.chan
             .send(value, None)
             .map_err(|(WaitError::Closed(value) | WaitError::TimedOut(value))| SendError(value))
     }
 
-    /// Sends `value` if that is possible at once; on a rendezvous channel, if a receiver waits.
+    /// Sends `value` without blocking. On a rendezvous channel this succeeds only if the receiver
+    /// waits.
     ///
     /// # Errors
-    /// The value comes back if the channel is full or the receiver gone.
+    /// Returns the value if the channel is full or the receiver is dropped.
     pub fn try_send(&self, value: T) -> Result<(), TrySendError<T>> {
         self.chan.try_send(value).map_err(|e| match e {
             TryError::WouldBlock(value) => TrySendError::Full(value),
@@ -110,29 +112,29 @@ impl<T> SyncSender<T> {
         })
     }
 
-    /// As [`send`](SyncSender::send), but gives up after `timeout`.
+    /// Sends `value` like [`send`](SyncSender::send), but gives up after `timeout`.
     ///
     /// # Errors
-    /// The value comes back if the time is over or the receiver gone.
+    /// Returns the value if the timeout expires or the receiver is dropped.
     pub fn send_timeout(&self, value: T, timeout: Duration) -> Result<(), SendTimeoutError<T>> {
         self.chan.send(value, deadline::after(timeout)).map_err(SendTimeoutError::from)
     }
 
-    /// As [`send`](SyncSender::send), but gives up at `deadline`.
+    /// Sends `value` like [`send`](SyncSender::send), but gives up at `deadline`.
     ///
     /// # Errors
-    /// The value comes back if the time is over or the receiver gone.
+    /// Returns the value if the deadline passes or the receiver is dropped.
     pub fn send_until(&self, value: T, deadline: Instant) -> Result<(), SendTimeoutError<T>> {
         self.chan.send(value, Some(deadline)).map_err(SendTimeoutError::from)
     }
 }
 
-/// Why [`SyncSender::send_timeout`] gave the value back.
+/// Error of a send with a time limit, with the value that was not sent.
 #[derive(PartialEq, Eq, Clone, Copy)]
 pub enum SendTimeoutError<T> {
-    /// The time is over.
+    /// The timeout expired or the deadline passed.
     Timeout(T),
-    /// The receiver is gone.
+    /// All receivers are dropped.
     Disconnected(T),
 }
 

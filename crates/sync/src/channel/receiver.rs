@@ -1,5 +1,5 @@
-//! The receiving end that `mpsc` and `mpmc` have in common. They differ in how it is shared: with
-//! one thread at a time, or any number of threads and clones.
+//! Receiving end shared by `mpsc` and `mpmc`. A type parameter selects how it may be used: by one
+//! thread at a time, or by several threads and through clones.
 
 use crate::channel::chan::{Chan, TryError, WaitError};
 use crate::wait::deadline;
@@ -11,23 +11,23 @@ use std::sync::Arc;
 use std::sync::mpsc::{RecvError, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
-/// How a receiver is shared: not at all. Not `Sync`.
+/// Marks a receiver that one thread at a time may use: it is not `Sync`.
 #[derive(Debug)]
 pub struct Exclusive(PhantomData<std::cell::Cell<()>>);
 
-/// How a receiver is shared: by reference and by clone.
+/// Marks a receiver that several threads may use, by reference and through clones.
 #[derive(Debug)]
 pub struct Shared(());
 
-/// The receiving end of a channel. When the last one is dropped, messages still inside are dropped
-/// too and senders get an error.
+/// Receiving end of a channel. Dropping the last receiver drops the buffered messages, and makes
+/// senders fail.
 pub struct Receiver<T, S> {
     pub(super) chan: Arc<Chan<T>>,
     sharing: PhantomData<S>,
 }
 
-// SAFETY: messages go from thread to thread, which `T: Send` allows; the channel itself is shared
-// by design.
+// SAFETY: messages move from thread to thread, which `T: Send` allows; the channel's lock orders
+// all other accesses.
 unsafe impl<T: Send, S> Send for Receiver<T, S> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Sync for Receiver<T, Shared> {}
@@ -39,18 +39,19 @@ impl<T, S> Receiver<T, S> {
         Receiver { chan, sharing: PhantomData }
     }
 
-    /// Receives the next message; waits for it.
+    /// Receives the next message, blocking until there is one. A cancellation point if it blocks.
     ///
     /// # Errors
-    /// If the channel is empty and all senders are gone.
+    /// Fails if the channel is empty and all senders are dropped.
     pub fn recv(&self) -> Result<T, RecvError> {
         self.chan.recv(None).map_err(|_| RecvError)
     }
 
-    /// Receives the next message if there is one.
+    /// Receives the next message if there is one. Never blocks.
     ///
     /// # Errors
-    /// If the channel is empty; [`TryRecvError::Disconnected`] if all senders are gone besides.
+    /// Returns [`TryRecvError::Disconnected`] if the channel is empty and all senders are dropped,
+    /// and [`TryRecvError::Empty`] if it is only empty.
     pub fn try_recv(&self) -> Result<T, TryRecvError> {
         self.chan.try_recv().map_err(|e| match e {
             TryError::WouldBlock(()) => TryRecvError::Empty,
@@ -58,18 +59,18 @@ impl<T, S> Receiver<T, S> {
         })
     }
 
-    /// As [`recv`](Receiver::recv), but gives up after `timeout`.
+    /// Receives like [`recv`](Receiver::recv), but gives up after `timeout`.
     ///
     /// # Errors
-    /// If the time is over, or the channel is empty and all senders are gone.
+    /// Fails if the timeout expires, or if the channel is empty and all senders are dropped.
     pub fn recv_timeout(&self, timeout: Duration) -> Result<T, RecvTimeoutError> {
         self.recv_limited(deadline::after(timeout))
     }
 
-    /// As [`recv`](Receiver::recv), but gives up at `deadline`.
+    /// Receives like [`recv`](Receiver::recv), but gives up at `deadline`.
     ///
     /// # Errors
-    /// If the time is over, or the channel is empty and all senders are gone.
+    /// Fails if the deadline passes, or if the channel is empty and all senders are dropped.
     pub fn recv_until(&self, deadline: Instant) -> Result<T, RecvTimeoutError> {
         self.recv_limited(Some(deadline))
     }
@@ -81,24 +82,24 @@ impl<T, S> Receiver<T, S> {
         })
     }
 
-    /// All messages that this receiver gets, waiting for each, until all senders are gone.
+    /// Returns an iterator that blocks for each message, until all senders are dropped.
     pub fn iter(&self) -> Iter<'_, T, S> {
         Iter { receiver: self }
     }
 
-    /// The messages that are there, without waiting.
+    /// Returns an iterator over the messages that can be received without blocking.
     pub fn try_iter(&self) -> TryIter<'_, T, S> {
         TryIter { receiver: self }
     }
 }
 
 impl<T> Receiver<T, Shared> {
-    /// How many messages are inside; out of date at once.
+    /// Returns the number of buffered messages. Other threads may change it at any time.
     pub fn len(&self) -> usize {
         self.chan.len()
     }
 
-    /// Whether no message is inside; out of date at once.
+    /// Returns whether the buffer holds no message. Other threads may change this at any time.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -116,7 +117,7 @@ pub struct TryIter<'a, T: 'a, S: 'a> {
     receiver: &'a Receiver<T, S>,
 }
 
-/// All messages of a [`Receiver`] that it owns.
+/// Iterator that owns its [`Receiver`]: blocks for each message until all senders are dropped.
 #[derive(Debug)]
 pub struct IntoIter<T, S> {
     receiver: Receiver<T, S>,

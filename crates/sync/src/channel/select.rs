@@ -1,9 +1,9 @@
-//! Waiting for the first of several events: the machinery behind [`select!`](crate::select!).
+//! Implementation of [`select!`](crate::select!), the wait for the first of several events.
 //!
-//! A select first tries every arm, beginning anywhere so that none is preferred. If none is ready,
-//! it links one node per channel into their wait lists, all with one signal, and parks: the first
-//! event wins the signal, and with it exactly one arm. If an arm became ready while the nodes were
-//! being linked, the select wins its own signal and begins anew.
+//! A select first tries every arm, starting at a random arm so that no arm is preferred. If no arm
+//! is ready, it links one node per channel into the wait lists, all with one signal, and parks. The
+//! first event wins the signal and thereby selects exactly one arm. If an arm becomes ready while
+//! the nodes are being linked, the select ends its own signal and starts again.
 
 use crate::channel::chan::{Chan, DONE, TAG_SHIFT, TryError};
 use crate::channel::receiver::Receiver;
@@ -17,7 +17,8 @@ use std::ptr;
 use std::sync::mpsc::{RecvError, SendError};
 use std::time::{Duration, Instant};
 
-/// Waits for the first of several events and runs that arm; its value is the value of the arm.
+/// Waits for the first of several events and runs its arm. The value of `select!` is the value of
+/// that arm.
 ///
 /// ```text
 /// select! {
@@ -25,20 +26,21 @@ use std::time::{Duration, Instant};
 ///     send(sender, value) -> result => expression, // Result<(), SendError<T>>, of any sender
 ///     after(duration) => expression,
 ///     at(instant) => expression,
-///     cancelled => expression,                     // the caller was asked to end
-///     default => expression,                       // nothing else is ready: do not wait
+///     cancelled => expression,                     // the caller's cancellation was requested
+///     default => expression,                       // no other arm is ready: do not wait
 /// }
 /// ```
 ///
-/// Any number of arms of each kind but `cancelled` and `default`, in any order; a block needs no
-/// comma behind it. Of several ready channels one is taken at random; timers and cancellation come
-/// after channels, `default` last. An arm whose channel is closed is ready, with an error. The
-/// arguments are evaluated once, before waiting, in order; the value of a `send` that is not taken
-/// is dropped.
+/// `cancelled` and `default` may each appear once, all other arms any number of times, in any
+/// order. An arm whose body is a block needs no comma. If several channels are ready, one of them
+/// is chosen at random. Timers and cancellation have lower precedence than channels, and `default`
+/// has the lowest. An arm whose channel is closed is ready, with an error. The arguments are
+/// evaluated once, in order, before the wait. The value of a `send` arm that is not chosen is
+/// dropped.
 ///
-/// *Blocks* the microprocess (or the kernel thread) unless there is a `default`. A *cancellation
-/// point* where it waits, unless there is a `cancelled` arm, which is run instead of unwinding
-/// (also while cancellation is masked).
+/// *Blocks* the microprocess, or the kernel thread if the caller is not a microprocess, unless
+/// there is a `default` arm. A *cancellation point* if it waits. With a `cancelled` arm it does not
+/// unwind on cancellation but runs that arm, even while cancellation is masked.
 ///
 /// ```
 /// use kumihimo_sync::{mpsc, select};
@@ -58,8 +60,8 @@ use std::time::{Duration, Instant};
 /// ```
 #[macro_export]
 macro_rules! select {
-    // Each step takes one arm off the front. The name `arm` of each step is another one, by
-    // hygiene.
+    // Each step removes the first arm from the input. Macro hygiene makes the `arm` of every step a
+    // different variable.
     (@step [$($done:tt)*] ($n:expr) $default:tt; recv($r:expr) -> $p:pat => $body:block, $($rest:tt)*) => {
         $crate::select!(@take [$($done)*] ($n) $default arm ($crate::select::Receive::arm(&$r)) ($p) ($body) $($rest)*)
     };
@@ -109,7 +111,7 @@ macro_rules! select {
         $crate::select!(@step [$($done)* { $arm ($n) $make $p $body }] ($n + 1) $default; $($rest)*)
     };
     (@step [$({ $arm:ident ($n:expr) ($make:expr) ($p:pat) ($body:expr) })*] ($count:expr) (); ) => {
-        // A match, so that temporaries in the arguments live as long as the arms.
+        // A `match`, so that temporaries in the arguments live as long as the arms.
         match ($($make,)*) { ($($arm,)*) => {
         let chosen = $crate::select::wait::<{ $count }>([$(&$arm),*]);
         $(if chosen == $n {
@@ -139,13 +141,14 @@ macro_rules! select {
     };
 }
 
-/// One arm of a select. The macro makes them; not for direct use.
+/// One arm of a select. Created by the macro; not for direct use.
 #[doc(hidden)]
 #[allow(private_interfaces)]
 pub trait Arm {
-    /// Tries at once. True: done, the result is kept.
+    /// Tries the operation without waiting. Returns true if it completed; the arm stores the
+    /// result.
     fn attempt(&self) -> bool;
-    /// When to try again without having been woken.
+    /// Returns the time at which the arm must be tried again without a wake-up.
     fn deadline(&self) -> Option<Instant> {
         None
     }
@@ -157,23 +160,27 @@ pub trait Arm {
     }
 }
 
-/// An arm that links a node into a wait list.
+/// Arm that links a node into a channel's wait list.
 trait ChannelArm {
-    /// Where a waker puts or takes the message, from now to `ended`.
+    /// Prepares the wait. Returns the slot through which a waker passes the message until `ended`
+    /// is called.
     fn begin(&self) -> *mut ();
-    /// Links the node. False: the arm is ready, the node is not linked.
+    /// Links the node. Returns false, without linking it, if the arm is ready.
     ///
     /// # Safety
-    /// The node stays where it is until it is unlinked; its slot is what `begin` returned.
+    /// The node must not move until it is unlinked, and its slot must be the pointer that `begin`
+    /// returned.
     unsafe fn watch(&self, node: &Node) -> bool;
     fn unwatch(&self, node: &Node);
-    /// The node is unlinked. `code`: a waker has ended the wait through it.
+    /// Stores the result after the node is unlinked. `code` is the outcome that a waker stored for
+    /// this arm, if it did.
     fn ended(&self, code: Option<u32>);
-    /// As `ended`, but the select unwinds: a message that was delivered goes back.
+    /// As `ended`, for a select that unwinds: a delivered message goes back to the channel.
     fn undo(&self, code: Option<u32>);
 }
 
-/// See [`select!`](crate::select!). In cells, as a waker changes it while it is borrowed.
+/// Receive arm of [`select!`](crate::select!). Its fields are cells, because a waker writes to the
+/// slot while the arm is borrowed.
 #[doc(hidden)]
 pub struct RecvArm<'a, T> {
     chan: &'a Chan<T>,
@@ -181,23 +188,24 @@ pub struct RecvArm<'a, T> {
     result: Cell<Option<Result<T, RecvError>>>,
 }
 
-/// See [`select!`](crate::select!). In cells, as a waker changes it while it is borrowed.
+/// Send arm of [`select!`](crate::select!). Its fields are cells, because a waker reads the slot
+/// while the arm is borrowed.
 #[doc(hidden)]
 pub struct SendArm<'a, T> {
     chan: &'a Chan<T>,
-    /// The message, except between `begin` and `ended`, where it is in the slot.
+    /// The message, except between `begin` and `ended`, when the slot holds it.
     value: Cell<Option<T>>,
     slot: UnsafeCell<MaybeUninit<T>>,
     result: Cell<Option<Result<(), SendError<T>>>>,
 }
 
-/// See [`select!`](crate::select!).
+/// Timer arm of [`select!`](crate::select!).
 #[doc(hidden)]
 pub struct TimerArm {
     deadline: Option<Instant>,
 }
 
-/// See [`select!`](crate::select!).
+/// Cancellation arm of [`select!`](crate::select!).
 #[doc(hidden)]
 pub struct CancelArm;
 
@@ -222,14 +230,14 @@ impl<T> SendArm<'_, T> {
 #[doc(hidden)]
 #[allow(missing_docs)]
 impl TimerArm {
-    /// Does nothing: this case has no value.
+    /// Returns the unit value of a timer arm.
     pub fn take(&self) {}
 }
 
 #[doc(hidden)]
 #[allow(missing_docs)]
 impl CancelArm {
-    /// Does nothing: this case has no value.
+    /// Returns the unit value of a cancellation arm.
     pub fn take(&self) {}
 }
 
@@ -254,7 +262,8 @@ impl<T> ChannelArm for RecvArm<'_, T> {
         self.slot.get().cast()
     }
     unsafe fn watch(&self, node: &Node) -> bool {
-        // SAFETY: the caller's promise; the slot is ours and has room for a `T`.
+        // SAFETY: the caller keeps the contract of `watch`; the slot is ours and has room for a
+        // `T`.
         unsafe { self.chan.watch_recv(node) }
     }
     fn unwatch(&self, node: &Node) {
@@ -262,7 +271,7 @@ impl<T> ChannelArm for RecvArm<'_, T> {
     }
     fn ended(&self, code: Option<u32>) {
         self.result.set(code.map(|code| match code {
-            // SAFETY: the code says that the slot was filled.
+            // SAFETY: `DONE` means that a sender filled the slot.
             DONE => Ok(unsafe { (*self.slot.get()).assume_init_read() }),
             _ => Err(RecvError),
         }));
@@ -298,12 +307,12 @@ impl<T> Arm for SendArm<'_, T> {
 impl<T> ChannelArm for SendArm<'_, T> {
     fn begin(&self) -> *mut () {
         let value = self.value.take().expect("not sent yet");
-        // SAFETY: nobody else knows the slot yet.
+        // SAFETY: the node is not linked yet, so no other thread has the slot.
         unsafe { (*self.slot.get()).write(value) };
         self.slot.get().cast()
     }
     unsafe fn watch(&self, node: &Node) -> bool {
-        // SAFETY: the caller's promise; the slot is ours and holds a `T`.
+        // SAFETY: the caller keeps the contract of `watch`; the slot is ours and holds a `T`.
         unsafe { self.chan.watch_send(node) }
     }
     fn unwatch(&self, node: &Node) {
@@ -314,7 +323,8 @@ impl<T> ChannelArm for SendArm<'_, T> {
             self.result.set(Some(Ok(())));
             return;
         }
-        // SAFETY: `begin` put the message there, and nobody has taken it.
+        // SAFETY: `begin` wrote the message to the slot, and without `DONE` no receiver has taken
+        // it.
         let value = unsafe { (*self.slot.get()).assume_init_read() };
         match code {
             Some(_) => self.result.set(Some(Err(SendError(value)))),
@@ -346,7 +356,7 @@ impl Arm for CancelArm {
     }
 }
 
-/// What a `recv` arm takes.
+/// Receiver types that a `recv` arm accepts.
 #[doc(hidden)]
 #[allow(missing_docs)]
 pub trait Receive {
@@ -354,7 +364,7 @@ pub trait Receive {
     fn arm(&self) -> RecvArm<'_, Self::Message>;
 }
 
-/// What a `send` arm takes.
+/// Sender types that a `send` arm accepts.
 #[doc(hidden)]
 #[allow(missing_docs)]
 pub trait SendTo<T> {
@@ -419,7 +429,7 @@ pub fn cancelled() -> CancelArm {
     CancelArm
 }
 
-/// Tries every arm once, channels first, beginning anywhere.
+/// Tries every arm once, channels first, starting at a random arm. Returns the arm that completed.
 #[doc(hidden)]
 pub fn poll<const N: usize>(arms: [&dyn Arm; N]) -> Option<usize> {
     let start = anywhere();
@@ -451,7 +461,7 @@ fn anywhere() -> usize {
     })
 }
 
-/// Waits until an arm is done.
+/// Waits until an arm has completed and returns its number.
 #[doc(hidden)]
 pub fn wait<const N: usize>(arms: [&dyn Arm; N]) -> usize {
     loop {
@@ -461,7 +471,7 @@ pub fn wait<const N: usize>(arms: [&dyn Arm; N]) -> usize {
     }
 }
 
-/// None: something may have become ready.
+/// Waits once. Returns `None` if the caller must try the arms again.
 fn wait_once<const N: usize>(arms: [&dyn Arm; N]) -> Option<usize> {
     let handles_cancellation = arms.iter().any(|arm| arm.is_cancellation());
     let deadline = arms.iter().filter_map(|arm| arm.deadline()).min();
@@ -495,7 +505,8 @@ fn wait_once<const N: usize>(arms: [&dyn Arm; N]) -> Option<usize> {
     chosen
 }
 
-/// The nodes of one wait, to be unlinked however it ends.
+/// Nodes of one wait. Dropping it unlinks them, so that a select that unwinds leaves no node
+/// linked.
 struct Registration<'a, const N: usize> {
     arms: [&'a dyn Arm; N],
     nodes: &'a [Node; N],
@@ -504,7 +515,7 @@ struct Registration<'a, const N: usize> {
 }
 
 impl<const N: usize> Registration<'_, N> {
-    /// Links the nodes. False: an arm was ready.
+    /// Links the nodes. Returns false if an arm is ready already.
     fn watch(&mut self) -> bool {
         for (arm, node) in self.arms.iter().zip(self.nodes) {
             // SAFETY: `end` unlinks the node before `nodes` is gone; its slot came from `begin`.
@@ -516,9 +527,9 @@ impl<const N: usize> Registration<'_, N> {
         true
     }
 
-    /// Unlinks the nodes and tells the arms how it ended.
+    /// Unlinks the nodes, passes the outcome to the arms, and returns the number of the chosen arm.
     fn end(&mut self, unwinding: bool) -> Option<usize> {
-        // From here on no waker can win the signal.
+        // After this exchange no waker can win the signal.
         let outcome = if self.signal.give_up() { None } else { self.signal.get() };
         for (i, (arm, node)) in self.arms.iter().zip(self.nodes).enumerate() {
             let Some(arm) = arm.channel() else { continue };

@@ -1,4 +1,4 @@
-//! A value that is computed when it is first used.
+//! Value that is computed at its first access.
 
 use crate::init::once::Once;
 use crate::loom::const_fn;
@@ -8,10 +8,11 @@ use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
-/// A value that is computed at the first access; the API is [`std::sync::LazyLock`]'s.
+/// Value that is computed at its first access. The API is that of [`std::sync::LazyLock`].
 ///
-/// Accesses during the computation *block* (the microprocess, or the kernel thread). Not a
-/// cancellation point. The computation *happens before* every access.
+/// Accesses during the computation *block* the microprocess, or the kernel thread if the caller is
+/// not a microprocess. Not a cancellation point. The computation *happens before* the return of
+/// every access.
 ///
 /// ```
 /// use kumihimo_sync::LazyLock;
@@ -23,13 +24,13 @@ pub struct LazyLock<T, F = fn() -> T> {
     data: UnsafeCell<Data<T, F>>,
 }
 
-/// `f` until the computation has begun, then nothing, then `value` when `once` is complete.
+/// Holds `f` until the computation starts, then nothing, and `value` once `once` is complete.
 union Data<T, F> {
     value: ManuallyDrop<T>,
     f: ManuallyDrop<F>,
 }
 
-// SAFETY: as `OnceLock<T>`; the closure is moved to the thread that runs it.
+// SAFETY: as for `OnceLock<T>`; the closure is moved to the thread that runs it.
 unsafe impl<T: Sync + Send, F: Send> Sync for LazyLock<T, F> {}
 // SAFETY: owning the cell is owning the value or the closure.
 unsafe impl<T: Send, F: Send> Send for LazyLock<T, F> {}
@@ -38,25 +39,26 @@ impl<T: UnwindSafe, F: UnwindSafe> UnwindSafe for LazyLock<T, F> {}
 
 impl<T, F: FnOnce() -> T> LazyLock<T, F> {
     const_fn! {
-        /// A value that `f` will compute.
+        /// Creates a value that `f` computes at the first access.
         #[inline]
         pub fn new(f: F) -> LazyLock<T, F> {
             LazyLock { once: Once::new(), data: UnsafeCell::new(Data { f: ManuallyDrop::new(f) }) }
         }
     }
 
-    /// The value, computed if it was not yet. The same as dereferencing.
+    /// Returns the value, computing it if necessary. Dereferencing does the same. Blocks while
+    /// another thread computes the value.
     ///
     /// # Panics
-    /// If the closure panicked, now or before, or asks for the value itself.
+    /// If the closure panics or has panicked before, or if it accesses the value itself.
     #[inline]
     #[track_caller]
     pub fn force(this: &LazyLock<T, F>) -> &T {
         if !this.once.is_completed() {
             let data = this.data.get();
             this.once.call(false, &mut |_| {
-                // SAFETY: `once` lets one closure run, once, as a panic poisons it: nobody else is
-                // at the data, and `f` is there.
+                // SAFETY: a panic poisons `once`, so this closure runs once only. No other thread
+                // accesses the data meanwhile, and `f` is still there.
                 unsafe {
                     let f = ManuallyDrop::take(&mut (*data).f);
                     let value = f();
@@ -64,8 +66,7 @@ impl<T, F: FnOnce() -> T> LazyLock<T, F> {
                 }
             });
         }
-        // SAFETY: `call` returns when it is complete, so the value is there, and nobody writes any
-        // more.
+        // SAFETY: `once` is complete, so the value is there and is not written again.
         unsafe { &(*this.data.get()).value }
     }
 }
@@ -74,10 +75,10 @@ impl<T, F> Drop for LazyLock<T, F> {
     fn drop(&mut self) {
         let data = self.data.get_mut();
         if self.once.is_completed() {
-            // SAFETY: complete, so the value is there; dropped once.
+            // SAFETY: `once` is complete, so the value is there; it is dropped once only.
             unsafe { ManuallyDrop::drop(&mut data.value) };
         } else if !self.once.is_poisoned() {
-            // SAFETY: neither complete nor begun: the closure is there.
+            // SAFETY: `once` is neither complete nor poisoned, so the closure is still there.
             unsafe { ManuallyDrop::drop(&mut data.f) };
         }
     }
@@ -102,7 +103,7 @@ impl<T: fmt::Debug, F> fmt::Debug for LazyLock<T, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut d = f.debug_tuple("LazyLock");
         if self.once.is_completed() {
-            // SAFETY: complete, so the value is there.
+            // SAFETY: `once` is complete, so the value is there.
             d.field(unsafe { &*(*self.data.get()).value });
         } else {
             d.field(&format_args!("<uninit>"));

@@ -1,5 +1,5 @@
-//! One-time initialisation: `once` runs a closure once; `oncelock` and `lazylock` keep a value that
-//! it computed. Uses `wait`.
+//! One-time initialisation: `once` runs a closure once; `oncelock` and `lazylock` store a value
+//! that the closure computes. Depends on `wait`.
 
 pub(crate) mod lazylock;
 pub(crate) mod once;

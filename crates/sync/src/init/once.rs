@@ -16,16 +16,16 @@ const POISONED: u32 = 1;
 const RUNNING: u32 = 2;
 const COMPLETE: u32 = 3;
 
-/// Runs one initialisation, once, for microprocesses and kernel threads alike; the API is
-/// [`std::sync::Once`]'s, with [`wait_timeout`](Once::wait_timeout) and
+/// One-time initialisation for microprocesses and kernel threads. The API is that of
+/// [`std::sync::Once`], with [`wait_timeout`](Once::wait_timeout) and
 /// [`wait_until`](Once::wait_until) added.
 ///
-/// Callers that come while it runs *block* (the microprocess, or the kernel thread). *Not* a
-/// cancellation point, though the closure may contain some: a panic or a cancellation in it poisons
-/// the `Once`.
+/// Callers that arrive while the closure runs *block*: the microprocess, or the kernel thread if
+/// the caller is not a microprocess. *Not* a cancellation point, although the closure may contain
+/// cancellation points. A panic or a cancellation in the closure poisons the `Once`.
 ///
-/// Memory ordering: what the closure did *happens before* every return of `call_once` and every
-/// `is_completed` that says so.
+/// Memory ordering: the closure *happens before* every return of `call_once`, and before every call
+/// of `is_completed` that returns true.
 ///
 /// ```
 /// use kumihimo_sync::Once;
@@ -36,7 +36,7 @@ const COMPLETE: u32 = 3;
 /// ```
 pub struct Once {
     state: AtomicU32,
-    /// The thread that runs the closure, to tell a recursive call from one that can wait.
+    /// Mark of the thread that runs the closure, by which a recursive call is detected.
     runner: AtomicU64,
     queue: ListLock<Queue>,
 }
@@ -44,14 +44,14 @@ pub struct Once {
 impl UnwindSafe for Once {}
 impl RefUnwindSafe for Once {}
 
-/// What [`Once::call_once_force`] tells its closure. As [`std::sync::OnceState`], which only std
-/// can make.
+/// State that [`Once::call_once_force`] passes to its closure. Stands in for
+/// [`std::sync::OnceState`], which other crates cannot construct.
 pub struct OnceState {
     poisoned: bool,
 }
 
 impl OnceState {
-    /// Whether an earlier closure panicked.
+    /// Returns whether an earlier closure panicked.
     pub fn is_poisoned(&self) -> bool {
         self.poisoned
     }
@@ -63,7 +63,7 @@ impl fmt::Debug for OnceState {
     }
 }
 
-/// Stores how the closure ended, also when it unwinds, and wakes the waiters.
+/// Stores the result of the closure, also when it unwinds, and wakes the waiters.
 struct Finish<'a> {
     once: &'a Once,
     to: u32,
@@ -72,10 +72,11 @@ struct Finish<'a> {
 impl Drop for Finish<'_> {
     fn drop(&mut self) {
         self.once.runner.store(0, Relaxed);
-        // Under the queue's lock nobody is between looking at the state and queueing.
+        // A waiter checks the state and queues under this lock, so the store cannot fall in
+        // between.
         let mut queue = self.once.queue.lock();
         self.once.state.store(self.to, Release);
-        // Only those queued now: one that waits for completion queues again if this was a panic.
+        // Only waiters queued now are woken: after a panic, a waiter for completion queues again.
         let limit = queue.turns();
         while let Some(claimed) = queue.pop_up_to(limit) {
             let waiter = claimed.finish(WOKEN);
@@ -88,19 +89,19 @@ impl Drop for Finish<'_> {
 
 impl Once {
     const_fn! {
-        /// A `Once` that has not run.
+        /// Creates a `Once` whose closure has not run.
         #[inline]
-        #[allow(clippy::new_without_default)] // As std's, which has none.
+        #[allow(clippy::new_without_default)] // `std::sync::Once` has no `Default` either.
         pub fn new() -> Once {
             let queue = ListLock::new(Rank::List, Queue::new());
             Once { state: AtomicU32::new(INCOMPLETE), runner: AtomicU64::new(0), queue }
         }
     }
 
-    /// Runs `f` unless some closure has run to its end already; waits for one that is running.
+    /// Runs `f` unless a closure has completed already. Blocks while another caller's closure runs.
     ///
     /// # Panics
-    /// If an earlier closure panicked, and if called from within the closure of the same `Once`.
+    /// If an earlier closure panicked, or if called from within the closure of the same `Once`.
     #[inline]
     #[track_caller]
     pub fn call_once<F: FnOnce()>(&self, f: F) {
@@ -110,8 +111,8 @@ impl Once {
         }
     }
 
-    /// As [`call_once`](Once::call_once), but runs `f` also if an earlier closure panicked; `f` is
-    /// told.
+    /// Calls [`call_once`](Once::call_once), but runs `f` even if an earlier closure panicked. `f`
+    /// receives an [`OnceState`] that records this.
     ///
     /// # Panics
     /// If called from within the closure of the same `Once`.
@@ -123,7 +124,7 @@ impl Once {
         }
     }
 
-    /// Whether a closure has run to its end.
+    /// Returns whether a closure has completed.
     #[inline]
     pub fn is_completed(&self) -> bool {
         self.state.load(Acquire) == COMPLETE
@@ -134,7 +135,7 @@ impl Once {
         self.state.load(Acquire) == POISONED
     }
 
-    /// Waits until a closure has run to its end.
+    /// Blocks until a closure has completed.
     ///
     /// # Panics
     /// If the closure panicked.
@@ -142,7 +143,8 @@ impl Once {
         self.wait_limited(false, None);
     }
 
-    /// As [`wait`](Once::wait), but gives up after `timeout`. True: a closure has run to its end.
+    /// Waits like [`wait`](Once::wait), but gives up after `timeout`. Returns whether a closure has
+    /// completed.
     ///
     /// # Panics
     /// If the closure panicked.
@@ -150,7 +152,8 @@ impl Once {
         self.wait_limited(false, deadline::after(timeout))
     }
 
-    /// As [`wait`](Once::wait), but gives up at `deadline`. True: a closure has run to its end.
+    /// Waits like [`wait`](Once::wait), but gives up at `deadline`. Returns whether a closure has
+    /// completed.
     ///
     /// # Panics
     /// If the closure panicked.
@@ -158,12 +161,12 @@ impl Once {
         self.wait_limited(false, Some(deadline))
     }
 
-    /// As [`wait`](Once::wait), but goes on waiting if a closure panicked.
+    /// Waits like [`wait`](Once::wait), but continues to wait if a closure panics.
     pub fn wait_force(&self) {
         self.wait_limited(true, None);
     }
 
-    /// True: completed. False: the deadline has passed.
+    /// Returns true if a closure has completed, and false if the deadline passed first.
     pub(crate) fn wait_limited(&self, force: bool, deadline: Option<Instant>) -> bool {
         self.is_completed() || self.wait_complete(force, deadline)
     }
@@ -217,8 +220,8 @@ impl Once {
         }
     }
 
-    /// Waits for the next change of the state, unless it is as wished already. False: the deadline
-    /// passed first.
+    /// Waits for the next change of the state if `wait` returns true for the current state. Returns
+    /// false if the deadline passed first.
     fn wait_while(&self, wait: impl Fn(u32) -> bool, deadline: Option<Instant>) -> bool {
         let signal = Signal::new();
         let node = Node::new(&signal);
@@ -226,7 +229,7 @@ impl Once {
         if !wait(self.state.load(Relaxed)) {
             return true;
         }
-        // SAFETY: a waker unlinks the node, or we do below.
+        // SAFETY: a waker unlinks the node, or the `remove` below does.
         unsafe { queue.insert(&node) };
         drop(queue);
         let outcome = waitlist::wait(&signal, Wait::Once(ptr::from_ref(self).addr()), deadline);

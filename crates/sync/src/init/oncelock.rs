@@ -1,4 +1,4 @@
-//! A cell that is written once.
+//! Cell that is written once.
 
 use crate::init::once::Once;
 use crate::loom::const_fn;
@@ -10,12 +10,13 @@ use std::mem::MaybeUninit;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::{Duration, Instant};
 
-/// A cell that can be written once, then read by all; the API is [`std::sync::OnceLock`]'s,
-/// with [`wait_timeout`](OnceLock::wait_timeout) and [`wait_until`](OnceLock::wait_until) added.
+/// Cell that can be written once and then read by all threads. The API is that of
+/// [`std::sync::OnceLock`], with [`wait_timeout`](OnceLock::wait_timeout) and
+/// [`wait_until`](OnceLock::wait_until) added.
 ///
-/// `get_or_init` and `set` *block* (the microprocess, or the kernel thread) while another
-/// initialises; `wait` until somebody has. Not a cancellation point. Writing *happens before* every
-/// read.
+/// `get_or_init` and `set` *block* while another thread initialises the cell; `wait` blocks until
+/// the cell is written. They block the microprocess, or the kernel thread if the caller is not a
+/// microprocess. Not a cancellation point. Writing *happens before* every read.
 ///
 /// ```
 /// use kumihimo_sync::OnceLock;
@@ -26,13 +27,13 @@ use std::time::{Duration, Instant};
 /// ```
 pub struct OnceLock<T> {
     once: Once,
-    /// Written before `once` is complete.
+    /// Written before `once` completes.
     value: UnsafeCell<MaybeUninit<T>>,
     owns: PhantomData<T>,
 }
 
-// SAFETY: shared readers get `&T`; the writer may be another thread than the one that drops, so
-// `T: Send` too.
+// SAFETY: shared readers get `&T`. The thread that writes the value may differ from the thread that
+// drops it, hence `T: Send`.
 unsafe impl<T: Sync + Send> Sync for OnceLock<T> {}
 // SAFETY: owning the cell is owning the value.
 unsafe impl<T: Send> Send for OnceLock<T> {}
@@ -41,53 +42,54 @@ impl<T: UnwindSafe> UnwindSafe for OnceLock<T> {}
 
 impl<T> OnceLock<T> {
     const_fn! {
-        /// An empty cell.
+        /// Creates an empty cell.
         #[inline]
         pub fn new() -> OnceLock<T> {
             OnceLock { once: Once::new(), value: UnsafeCell::new(MaybeUninit::uninit()), owns: PhantomData }
         }
     }
 
-    /// The value, if it was written. Never blocks.
+    /// Returns the value if it was written. Never blocks.
     #[inline]
     pub fn get(&self) -> Option<&T> {
-        // SAFETY: complete, so written, and never written again while borrowed.
+        // SAFETY: `once` is complete, so the value is there and is not written again while
+        // borrowed.
         self.once.is_completed().then(|| unsafe { self.get_unchecked() })
     }
 
-    /// The value, if it was written.
+    /// Returns the value if it was written.
     #[inline]
     pub fn get_mut(&mut self) -> Option<&mut T> {
-        // SAFETY: complete, so written; borrowed exclusively.
+        // SAFETY: `once` is complete, so the value is there; it is borrowed exclusively.
         self.once.is_completed().then(|| unsafe { (*self.value.get()).assume_init_mut() })
     }
 
-    /// The value; waits until it is written.
+    /// Returns the value, blocking until it is written.
     pub fn wait(&self) -> &T {
         self.once.wait_force();
-        // SAFETY: the wait ends when it is written.
+        // SAFETY: the wait ends when the value is written.
         unsafe { self.get_unchecked() }
     }
 
-    /// As [`wait`](OnceLock::wait), but gives up after `timeout`: None.
+    /// Waits like [`wait`](OnceLock::wait), but returns `None` after `timeout`.
     pub fn wait_timeout(&self, timeout: Duration) -> Option<&T> {
         self.wait_limited(deadline::after(timeout))
     }
 
-    /// As [`wait`](OnceLock::wait), but gives up at `deadline`: None.
+    /// Waits like [`wait`](OnceLock::wait), but returns `None` at `deadline`.
     pub fn wait_until(&self, deadline: Instant) -> Option<&T> {
         self.wait_limited(Some(deadline))
     }
 
     fn wait_limited(&self, deadline: Option<Instant>) -> Option<&T> {
-        // SAFETY: true once it is written.
+        // SAFETY: the wait returns true only once the value is written.
         self.once.wait_limited(true, deadline).then(|| unsafe { self.get_unchecked() })
     }
 
-    /// Writes the value; waits for an initialisation that is running.
+    /// Writes the value. Blocks while another thread initialises the cell.
     ///
     /// # Errors
-    /// The value comes back if one was written already.
+    /// Returns `value` if the cell was already written.
     pub fn set(&self, value: T) -> Result<(), T> {
         let mut value = Some(value);
         self.get_or_init(|| value.take().expect("called once"));
@@ -97,49 +99,50 @@ impl<T> OnceLock<T> {
         }
     }
 
-    /// The value; written by `f` if it was not yet.
+    /// Returns the value. Runs `f` to compute it if the cell is empty, or blocks while another
+    /// thread does so.
     ///
     /// # Panics
-    /// If `f` panics, with the cell empty as before; and if `f` asks for the value of the same
-    /// cell.
+    /// If `f` panics, which leaves the cell empty, or if `f` accesses the value of the same cell.
     #[inline]
     pub fn get_or_init<F: FnOnce() -> T>(&self, f: F) -> &T {
         if !self.once.is_completed() {
             let (mut f, slot) = (Some(f), self.value.get());
             self.once.call(true, &mut |_| {
                 let value = f.take().expect("called once")();
-                // SAFETY: `once` lets one closure run at a time, and nobody reads before it is
-                // complete.
+                // SAFETY: `once` runs one closure at a time, and no thread reads the value before
+                // `once` completes.
                 unsafe { (*slot).write(value) };
             });
         }
-        // SAFETY: `call` returns when it is complete.
+        // SAFETY: `call` returns only when `once` is complete.
         unsafe { self.get_unchecked() }
     }
 
-    /// The value, taken out.
+    /// Consumes the cell and returns its value, if it was written.
     #[inline]
     pub fn into_inner(mut self) -> Option<T> {
         self.take()
     }
 
-    /// The value, taken out; the cell is empty again.
+    /// Takes the value out and leaves the cell empty.
     #[inline]
     pub fn take(&mut self) -> Option<T> {
         if !self.once.is_completed() {
             return None;
         }
         self.once = Once::new();
-        // SAFETY: it was complete, so written, and now counts as empty.
+        // SAFETY: `once` was complete, so the value was there; the new `once` marks the cell as
+        // empty.
         Some(unsafe { (*self.value.get()).assume_init_read() })
     }
 
     /// # Safety
-    /// `once` is complete.
+    /// `once` must be complete.
     #[inline]
     unsafe fn get_unchecked(&self) -> &T {
         debug_assert!(self.once.is_completed());
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's contract.
         unsafe { (*self.value.get()).assume_init_ref() }
     }
 }
@@ -147,7 +150,7 @@ impl<T> OnceLock<T> {
 impl<T> Drop for OnceLock<T> {
     fn drop(&mut self) {
         if self.once.is_completed() {
-            // SAFETY: complete, so written; dropped once.
+            // SAFETY: `once` is complete, so the value is there; it is dropped once only.
             unsafe { (*self.value.get()).assume_init_drop() };
         }
     }

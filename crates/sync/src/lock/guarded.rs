@@ -10,16 +10,18 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use crate::lock::poison::{self, LockResult, TryLockError, TryLockResult};
 use crate::loom::const_fn;
 
-/// A lock without data that grants exclusive access.
+/// Lock without data that grants exclusive access.
 pub(crate) trait RawExclusive {
+    /// Ends the exclusive access.
+    ///
     /// # Safety
-    /// The caller holds the lock exclusively.
+    /// The caller must hold the lock exclusively.
     unsafe fn unlock_exclusive(&self);
 }
 
-/// The data, the lock that protects it, and the poison flag.
-// In this order: the lock's word, the flag and the data share a cache line, and deadlock reports
-// name the lock by its own address.
+/// Data, the lock that guards the data, and the poison flag.
+// The lock is first, so its address is the address by which deadlock reports name it. The lock's
+// word, the flag and the data mostly share a cache line.
 #[repr(C)]
 pub(crate) struct Guarded<R, T: ?Sized> {
     pub(crate) raw: R,
@@ -27,7 +29,7 @@ pub(crate) struct Guarded<R, T: ?Sized> {
     data: UnsafeCell<T>,
 }
 
-// The poison flag is what std's locks are unwind-safe by.
+// As in std: a panic that leaves the data half changed sets the poison flag.
 impl<R, T: ?Sized> UnwindSafe for Guarded<R, T> {}
 impl<R, T: ?Sized> RefUnwindSafe for Guarded<R, T> {}
 
@@ -39,7 +41,7 @@ impl<R, T> Guarded<R, T> {
         }
     }
 
-    /// Takes the data out. Owning the lock proves that no guard exists.
+    /// Consumes the lock and returns the data. Owning the lock rules out other guards.
     pub(crate) fn into_inner(self) -> LockResult<T> {
         let data = self.data.into_inner();
         self.poison.result(data)
@@ -47,23 +49,23 @@ impl<R, T> Guarded<R, T> {
 }
 
 impl<R, T: ?Sized> Guarded<R, T> {
-    /// Returns the data without locking. The exclusive borrow proves that no guard exists.
+    /// Returns the data without locking. The exclusive borrow rules out other guards.
     pub(crate) fn get_mut(&mut self) -> LockResult<&mut T> {
         let data = self.data.get_mut();
         self.poison.result(data)
     }
 
-    /// Returns the pointer to the data. Whether it may be used depends on the state of the lock.
+    /// Returns a pointer to the data. The state of the lock determines the permitted accesses.
     pub(crate) fn data(&self) -> *mut T {
         self.data.get()
     }
 }
 
 impl<R: RawExclusive, T: ?Sized> Guarded<R, T> {
-    /// Wraps the exclusive access that the caller has just acquired.
+    /// Creates the guard of the exclusive access that the caller has acquired.
     ///
     /// # Safety
-    /// The caller holds `raw` exclusively, and gives that up to the guard.
+    /// The caller must hold `raw` exclusively; the guard then owns that access.
     #[inline]
     pub(crate) unsafe fn exclusive(&self) -> Exclusive<'_, R, T> {
         Exclusive { lock: self, poison: self.poison.guard(), not_send: PhantomData }
@@ -71,7 +73,7 @@ impl<R: RawExclusive, T: ?Sized> Guarded<R, T> {
 }
 
 impl<R, T: ?Sized + fmt::Debug> Guarded<R, T> {
-    /// Formats the lock called `name`; `attempt` is the result of its non-blocking acquisition.
+    /// Formats a lock of type `name`; `attempt` is the result of trying to lock it.
     pub(crate) fn debug<G: Deref<Target = T>>(
         &self,
         name: &str,
@@ -89,7 +91,8 @@ impl<R, T: ?Sized + fmt::Debug> Guarded<R, T> {
     }
 }
 
-/// Exclusive access to the data. Dropping it records a panic and unlocks.
+/// Guard of exclusive access to the data. Dropping the guard poisons the lock if a panic is
+/// unwinding, and unlocks.
 ///
 /// Not `Send`: only the thread that locked may unlock.
 pub(crate) struct Exclusive<'a, R: RawExclusive, T: ?Sized> {
@@ -107,7 +110,7 @@ impl<'a, R: RawExclusive, T: ?Sized> Exclusive<'a, R, T> {
         self.lock
     }
 
-    /// Ends the guard without unlocking: the caller now has the exclusive access.
+    /// Consumes the guard without unlocking: the caller then holds the lock exclusively.
     pub(crate) fn into_lock(self) -> &'a Guarded<R, T> {
         let this = std::mem::ManuallyDrop::new(self);
         this.lock.poison.done(&this.poison);

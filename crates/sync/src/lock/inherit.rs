@@ -1,18 +1,20 @@
 //! Priority inheritance through mutexes.
 //!
-//! A microprocess that waits for a mutex lends its priority to the owner while it waits; if the
-//! owner waits for a mutex in its turn, the loan goes on along the chain. Loans are granted and
-//! ended under one global lock, on the contended path and only where priorities differ. Kernel
-//! threads lend (they count as 32) but cannot borrow, and end a chain.
+//! A microprocess that waits for a mutex lends its priority to the owner while it waits. If the
+//! owner waits for another mutex, the loan propagates along the chain of owners. Loans begin and
+//! end under one global lock, and only on the contended path where priorities differ. Kernel
+//! threads lend with priority 32, but cannot borrow, so they end a chain.
 //!
-//! Two records, both made of nodes on the waiters' stacks: `BLOCKED` finds the mutex that a given
-//! microprocess waits for (hashed by id, so that waiting mostly costs one lock that nobody else
-//! wants), and `BOOSTS` lists the waiters that lend.
+//! Two data structures consist of nodes on the waiters' stacks. `BLOCKED` maps a microprocess to
+//! the mutex for which it waits. It is hashed by id, so a waiter mostly takes one uncontended
+//! bucket lock. `BOOSTS` lists the waiters that lend their priority.
 //!
-//! Why no loan is missed: a waiter first enters `BLOCKED`, then reads its own priority; a lender
-//! first raises the priority of the borrower, then looks it up in `BLOCKED`. One of the two sees
-//! the other. Why none is left over: granting sets the mutex's waiters bit, so the owner's unlock
-//! comes by [`released`]; a waiter that leaves takes its loan with it.
+//! No loan is missed. A waiter first enters `BLOCKED` and then reads its own priority; a lender
+//! first raises the borrower's priority and then looks the borrower up in `BLOCKED`. At least one
+//! of the two observes the other.
+//!
+//! No loan is left over. Granting a loan sets the mutex's `WAITERS` bit, so the owner's unlock
+//! calls [`released`]. A waiter that leaves ends its own loan.
 
 use crate::lock::rawmutex::RawMutex;
 use crate::loom::find;
@@ -24,17 +26,18 @@ use std::ptr;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
 
-/// The part of a blocked locker that inheritance knows. On the waiter's stack, like its node.
+/// Inheritance data of a blocked locker. Lies on the waiter's stack, next to its node.
 pub(crate) struct Link {
     id: u64,
     mutex: *const RawMutex,
     node: *const Node,
-    /// The priority under which the node was queued.
+    /// Priority with which the node was queued.
     queued_as: u8,
-    /// Neighbours in `BLOCKED`, under that bucket's lock.
+    /// Neighbours in `BLOCKED`, guarded by the bucket's lock.
     prev: Cell<*const Link>,
     next: Cell<*const Link>,
-    /// Neighbours in `BOOSTS`, the borrower (0: none) and what is lent, under that lock.
+    /// Neighbours in `BOOSTS`, the borrower (0: none) and the lent priority, guarded by the lock of
+    /// `BOOSTS`.
     lend_prev: Cell<*const Link>,
     lend_next: Cell<*const Link>,
     borrower: Cell<u64>,
@@ -42,20 +45,20 @@ pub(crate) struct Link {
 }
 
 struct List(*const Link);
-// SAFETY: links are followed under the lock around the list only, and leave it under that lock
-// before their stack is gone.
+// SAFETY: links are followed only under the lock around the list, and leave the list under that
+// lock before their stack frame ends.
 unsafe impl Send for List {}
 
 const BUCKETS: usize = 64;
 static BLOCKED: [ListLock<List>; BUCKETS] =
     [const { ListLock::new(Rank::Blocked, List(ptr::null())) }; BUCKETS];
 static BOOSTS: ListLock<List> = ListLock::new(Rank::Boosts, List(ptr::null()));
-/// Number of loans: while it is 0 and the owner's priority is no lower, a waiter need not take the
+/// Number of loans. While it is 0 and the owner's priority is not lower, a waiter does not take the
 /// global lock.
 static LOANS: AtomicUsize = AtomicUsize::new(0);
 
 fn bucket(id: u64) -> &'static ListLock<List> {
-    // The low bits of an id may be constant: mix.
+    // Fibonacci hashing: the low bits of ids may be constant.
     &BLOCKED[(id.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58) as usize % BUCKETS]
 }
 
@@ -76,7 +79,8 @@ impl Link {
     }
 
     fn node(&self) -> &Node {
-        // SAFETY: made from a reference in `new`, and both lie in the same frame of the waiter.
+        // SAFETY: created from a reference in `new`; the link and its node lie in one stack frame
+        // of the waiter.
         unsafe { &*self.node }
     }
 
@@ -86,11 +90,11 @@ impl Link {
     }
 }
 
-/// The waiter of `link` is queued (unless it was woken meanwhile): record that, and lend if its
-/// priority is the higher one.
+/// Registers the waiter of `link`, which has just been queued and may have been woken already.
+/// Lends its priority to the owner if that is lower.
 ///
 /// # Safety
-/// `link` stays where it is until [`unblocked`] has returned for it.
+/// `link` must not move until [`unblocked`] has returned for it.
 pub(crate) unsafe fn blocked(link: &Link) {
     let node = link.node();
     if node.waiter.is_microprocess() {
@@ -112,7 +116,7 @@ pub(crate) unsafe fn blocked(link: &Link) {
     }
 }
 
-/// The waiter of `link` no longer waits: its loan ends.
+/// Unregisters the waiter of `link`, which no longer waits, and ends its loan.
 pub(crate) fn unblocked(link: &Link) {
     if link.node().waiter.is_microprocess() {
         let mut list = bucket(link.id).lock();
@@ -138,7 +142,7 @@ pub(crate) fn unblocked(link: &Link) {
     }
 }
 
-/// `owner` has unlocked `mutex` while somebody lent it a priority for that.
+/// Ends the loans for `mutex` after `owner` has unlocked it.
 pub(crate) fn released(mutex: &RawMutex, owner: u64) {
     let mut boosts = BOOSTS.lock();
     let mut at = boosts.0;
@@ -152,19 +156,21 @@ pub(crate) fn released(mutex: &RawMutex, owner: u64) {
     settle(&boosts, owner);
 }
 
-/// The waiter with this id has become the first of its queue while somebody else holds the mutex.
+/// Renews the loan of waiter `id`, which has become the first of its queue while another thread
+/// holds the mutex.
 pub(crate) fn pressing(id: u64) {
     let mut boosts = BOOSTS.lock();
     follow(&mut boosts, Some(id));
 }
 
-/// Renews the loan of that microprocess if it waits for a mutex, then that of its owner, and so on.
+/// Renews the loan of the microprocess `next` if it waits for a mutex, then the loan of that
+/// mutex's owner, and so on.
 fn follow(boosts: &mut List, mut next: Option<u64>) {
-    // It ends where a priority stays as it was. The bound is for a ring of owners, a deadlock of
-    // the user's.
+    // The chain ends where a priority does not change. The bound stops a cycle of owners, which is
+    // a deadlock of the application.
     for _ in 0..1024 {
         let Some(id) = next else { return };
-        // Held while we look at the link: its waiter cannot leave before.
+        // While the bucket is locked, the waiter cannot leave and its link stays valid.
         let list = bucket(id).lock();
         let mut at = list.0;
         next = loop {
@@ -178,8 +184,8 @@ fn follow(boosts: &mut List, mut next: Option<u64>) {
     }
 }
 
-/// Makes the waiter's place in its queue, its loan and the owner's priority agree with the waiter's
-/// priority. Some: the owner, whose priority has changed.
+/// Updates the waiter's place in its queue, its loan and the owner's priority after a change of the
+/// waiter's priority. Returns the owner if the owner's priority has changed.
 fn renew(boosts: &mut List, link: &Link) -> Option<u64> {
     let node = link.node();
     let priority = node.waiter.priority();
@@ -195,7 +201,8 @@ fn renew(boosts: &mut List, link: &Link) -> Option<u64> {
         Some(owner)
     });
     if link.borrower.get() != 0 {
-        // If the owner has changed, the old one is on its way into `released` and settles there.
+        // If the owner has changed, the former owner is about to call `released`, which recomputes
+        // its priority.
         end(boosts, link);
     }
     let borrower = borrower.flatten()?;
@@ -203,8 +210,8 @@ fn renew(boosts: &mut List, link: &Link) -> Option<u64> {
     settle(boosts, borrower).then_some(borrower)
 }
 
-/// Sets what `borrower` inherits to the highest of its loans. True: its effective priority has
-/// changed.
+/// Sets the inherited priority of `borrower` to the highest of its loans. Returns whether its
+/// effective priority has changed.
 fn settle(boosts: &List, borrower: u64) -> bool {
     let Some(waiter) = find(borrower) else { return false };
     let mut inherited = None;
@@ -222,8 +229,7 @@ fn settle(boosts: &List, borrower: u64) -> bool {
 }
 
 fn begin(boosts: &mut List, link: &Link, borrower: u64, lent: u8) {
-    // Counted before the priority changes: see `blocked`, which looks at the two in the other
-    // order.
+    // Incremented before the priority changes: `blocked` reads the two in the opposite order.
     LOANS.fetch_add(1, SeqCst);
     link.borrower.set(borrower);
     link.lent.set(lent);

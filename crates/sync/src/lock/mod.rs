@@ -1,8 +1,8 @@
 //! Locks around data: the mutex, the readers-writer lock and the spin lock.
 //!
-//! `rawmutex` and `rawrwlock` are the words and wait lists, without data. `guarded` adds the data,
-//! the poison flag and the exclusive guard; `mutex` and `rwlock` are the public types over it.
-//! `inherit` lends the priority of a mutex's waiters to its owner. Uses `wait`.
+//! `rawmutex` and `rawrwlock` contain the lock words and wait lists, without data. `guarded` adds
+//! the data, the poison flag and the exclusive guard; `mutex` and `rwlock` are the public types.
+//! `inherit` lends the priority of a mutex's waiters to its owner. Depends on `wait`.
 
 pub(crate) mod guarded;
 #[cfg(not(loom))]

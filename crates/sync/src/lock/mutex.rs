@@ -1,4 +1,4 @@
-//! Mutual exclusion.
+//! Mutex: data that one thread at a time may access.
 
 use crate::lock::guarded::{Exclusive, Guarded, RawExclusive};
 use crate::lock::poison::{LockResult, TryLockError, TryLockResult};
@@ -9,20 +9,19 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::time::{Duration, Instant};
 
-/// A mutual exclusion lock for microprocesses and kernel threads alike, mixed; the API is
-/// [`std::sync::Mutex`]'s, with [`lock_timeout`](Mutex::lock_timeout) and
+/// Mutual exclusion lock for microprocesses and kernel threads, in any mixture. The API is that of
+/// [`std::sync::Mutex`], with [`lock_timeout`](Mutex::lock_timeout) and
 /// [`lock_until`](Mutex::lock_until) added.
 ///
-/// *Blocks* the microprocess, or the kernel thread if the caller is one. *Not* a cancellation
-/// point: a critical section can be entered during clean-up.
+/// *Blocks* the microprocess, or the kernel thread if the caller is not a microprocess. *Not* a
+/// cancellation point, so that clean-up code can enter a critical section.
 ///
-/// Order of waiters: higher priority first, then first come first served; a running locker may
-/// overtake them (barging), but a waiter that was passed over for a millisecond is handed the lock.
-/// While a microprocess holds the lock it inherits the priority of its highest waiter, along chains
-/// of owners too; kernel threads lend but do not inherit.
+/// Waiters are served by priority, then in order of arrival. A running locker may overtake waiters
+/// (barging), but a waiter that was passed over for a millisecond is handed the lock. A
+/// microprocess that holds the lock inherits the priority of its highest waiter, also along a chain
+/// of owners. Kernel threads lend their priority but do not inherit.
 ///
-/// Poisoning is std's: a panic, and likewise a cancellation, that unwinds through a guard poisons
-/// the mutex.
+/// A panic or a cancellation that unwinds through a guard poisons the mutex, as in std.
 ///
 /// Memory ordering: unlocking *happens before* the next locking.
 ///
@@ -39,66 +38,66 @@ unsafe impl<T: ?Sized + Send> Send for Mutex<T> {}
 // SAFETY: as above.
 unsafe impl<T: ?Sized + Send> Sync for Mutex<T> {}
 
-/// Access to the data of a locked [`Mutex`]; dropping it unlocks. It cannot go to another thread,
-/// so nobody but the owner can unlock.
+/// Guard of a locked [`Mutex`], with access to the data; unlocks on drop. The guard is not `Send`,
+/// so only the thread that locked can unlock.
 #[must_use = "if unused the Mutex will immediately unlock"]
 pub struct MutexGuard<'a, T: ?Sized + 'a>(Exclusive<'a, RawMutex, T>);
 
 impl RawExclusive for RawMutex {
     #[inline]
     unsafe fn unlock_exclusive(&self) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the contract of `unlock`.
         unsafe { self.unlock() };
     }
 }
 
 impl<T> Mutex<T> {
     const_fn! {
-        /// A free mutex around `value`.
+        /// Creates an unlocked mutex with `value`.
         #[inline]
         pub fn new(value: T) -> Mutex<T> {
             Mutex(Guarded::new(RawMutex::new(), value))
         }
     }
 
-    /// The data, taken out. Cannot block.
+    /// Consumes the mutex and returns the data. Never blocks.
     ///
     /// # Errors
-    /// The data inside [`PoisonError`](crate::PoisonError) if the mutex is poisoned.
+    /// Returns the data inside a [`PoisonError`](crate::PoisonError) if the mutex is poisoned.
     pub fn into_inner(self) -> LockResult<T> {
         self.0.into_inner()
     }
 }
 
 impl<T: ?Sized> Mutex<T> {
-    /// Locks; blocks until the lock is the caller's.
+    /// Locks the mutex, blocking until it is free.
     ///
     /// # Errors
-    /// The guard inside [`PoisonError`](crate::PoisonError) if the mutex is poisoned; the lock is
-    /// held then too.
+    /// Returns the guard inside a [`PoisonError`](crate::PoisonError) if the mutex is poisoned. The
+    /// mutex is locked in this case too.
     ///
     /// # Panics
-    /// If the caller holds this mutex already: waiting would never end.
+    /// If the caller holds this mutex already, because the wait would never end.
     #[inline]
     pub fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
         self.0.raw.lock();
         self.guard()
     }
 
-    /// Locks if that is possible at once.
+    /// Locks the mutex if it is free. Never blocks.
     ///
     /// # Errors
-    /// [`TryLockError::WouldBlock`] if it is not; the guard inside [`TryLockError::Poisoned`] if
-    /// the mutex is poisoned.
+    /// [`TryLockError::WouldBlock`] if the mutex is locked; the guard inside
+    /// [`TryLockError::Poisoned`] if it is poisoned.
     #[inline]
     pub fn try_lock(&self) -> TryLockResult<MutexGuard<'_, T>> {
         if self.0.raw.try_lock() { Ok(self.guard()?) } else { Err(TryLockError::WouldBlock) }
     }
 
-    /// Locks, or gives up after `timeout`.
+    /// Locks like [`lock`](Mutex::lock), but gives up after `timeout`.
     ///
     /// # Errors
-    /// [`TryLockError::WouldBlock`] when the time is over; the guard inside
+    /// [`TryLockError::WouldBlock`] if the timeout expires; the guard inside
     /// [`TryLockError::Poisoned`] if the mutex is poisoned.
     ///
     /// # Panics
@@ -110,10 +109,10 @@ impl<T: ?Sized> Mutex<T> {
         }
     }
 
-    /// Locks, or gives up at `deadline`.
+    /// Locks like [`lock`](Mutex::lock), but gives up at `deadline`.
     ///
     /// # Errors
-    /// [`TryLockError::WouldBlock`] when the time is over; the guard inside
+    /// [`TryLockError::WouldBlock`] if the deadline passes; the guard inside
     /// [`TryLockError::Poisoned`] if the mutex is poisoned.
     ///
     /// # Panics
@@ -126,37 +125,38 @@ impl<T: ?Sized> Mutex<T> {
         }
     }
 
-    /// Whether a panic has unwound through a guard. Without the lock, out of date at once.
+    /// Returns whether the mutex is poisoned. Other threads may change this at any time, unless the
+    /// caller holds the lock.
     #[inline]
     pub fn is_poisoned(&self) -> bool {
         self.0.poison.get()
     }
 
-    /// Declares the data sound again.
+    /// Clears the poison flag, after the caller has restored the data.
     #[inline]
     pub fn clear_poison(&self) {
         self.0.poison.clear();
     }
 
-    /// The data, without locking: the exclusive borrow shows that nobody holds the lock.
+    /// Returns the data without locking: the exclusive borrow rules out other holders.
     ///
     /// # Errors
-    /// The reference inside [`PoisonError`](crate::PoisonError) if the mutex is poisoned.
+    /// Returns the reference inside a [`PoisonError`](crate::PoisonError) if the mutex is poisoned.
     pub fn get_mut(&mut self) -> LockResult<&mut T> {
         self.0.get_mut()
     }
 
-    /// Makes the guard after the caller has acquired `raw`.
+    /// Creates the guard after the caller has locked `raw`.
     #[inline]
     fn guard(&self) -> LockResult<MutexGuard<'_, T>> {
-        // SAFETY: the callers have just acquired the lock.
+        // SAFETY: the callers have just locked `raw`.
         let guard = MutexGuard(unsafe { self.0.exclusive() });
         self.0.poison.result(guard)
     }
 }
 
 impl<'a, T: ?Sized> MutexGuard<'a, T> {
-    /// Unlocks while `meanwhile` runs, then locks again.
+    /// Unlocks, runs `meanwhile`, and locks again. Returns the new guard and the result.
     pub(crate) fn unlocked<R>(
         self,
         meanwhile: impl FnOnce() -> R,

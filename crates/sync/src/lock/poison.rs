@@ -1,6 +1,6 @@
-//! Poisoning, as in std: a lock whose guard is dropped by a panic that began while it was held says
-//! so to all later lockers. Cancellation unwinds too and poisons alike: the data may be half
-//! changed either way.
+//! Lock poisoning with the semantics of std. A lock becomes poisoned when its guard is dropped by a
+//! panic that began while the lock was held. Cancellation also unwinds and poisons, because it too
+//! may leave the data half changed.
 
 pub use std::sync::{LockResult, PoisonError, TryLockError, TryLockResult};
 
@@ -8,12 +8,12 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread::panicking;
 
-/// The mark itself. Relaxed: it is read and written under the lock that it belongs to, whose
-/// ordering covers it; elsewhere (`is_poisoned`) it is a hint.
+/// Poison flag of a lock. Relaxed: the flag is read and written under that lock, which orders the
+/// accesses; outside the lock (`is_poisoned`) it is a hint.
 #[derive(Debug)]
 pub(crate) struct Flag(AtomicBool);
 
-/// Whether the holder was panicking already when it locked.
+/// Whether the holder was already panicking when it locked.
 #[derive(Debug)]
 pub(crate) struct Guard {
     panicking: bool,

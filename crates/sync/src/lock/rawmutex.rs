@@ -1,17 +1,18 @@
-//! The mutex without its data: one word, and a wait list for the contended path.
+//! Mutex without its data: one word, and a wait list for the contended path.
 //!
-//! The word is 0 when free, else the owner's id, plus `WAITERS` when the next unlock must look at
-//! the wait list. Locking is one compare-and-swap from 0, unlocking one back to 0. A free word may
-//! carry `WAITERS` for a moment only.
+//! The word is 0 when the mutex is free, otherwise the owner's id, plus `WAITERS` if the next
+//! unlock must take the wait list's lock. Locking is one compare-and-swap from 0, and unlocking one
+//! back to 0. A free word carries `WAITERS` only briefly.
 //!
-//! Locks barge: an unlock wakes the first waiter but leaves the lock to the first locker, because a
-//! running locker beats a switch. While a woken one (`pending`) is on its way no second one is
-//! woken, and `WAITERS` stays clear, so that the others go on without the slow path; the woken one
-//! sets it again when it has come. The bound: a waiter that was passed over for the first time a
-//! millisecond ago is handed the lock by the next unlock. Waiters of higher priority come first.
+//! The mutex permits barging. An unlock wakes the first waiter but leaves the mutex to the first
+//! locker, because a running locker avoids a context switch. While a woken waiter (`pending`) has
+//! not run yet, no second waiter is woken and `WAITERS` stays clear, so that other lockers stay on
+//! the fast path. The woken waiter sets the bit again when it runs. Barging is bounded: if a waiter
+//! was passed over for the first time at least a millisecond ago, the next unlock hands the mutex
+//! to it. Waiters of higher priority come first.
 //!
-//! Memory ordering: lock acquires, unlock releases; a hand-over goes through the waiter's signal as
-//! well.
+//! Memory ordering: lock acquires, unlock releases; a hand-over also goes through the waiter's
+//! signal.
 
 use crate::lock::inherit::{self, Link};
 use crate::loom::{AtomicU64, NoEvents, Wait, const_fn, current, me, parallel, spin_loop};
@@ -26,7 +27,7 @@ const WAITERS: u64 = 1 << 63;
 /// How long a waiter may be passed over after its first lost race.
 pub(crate) const BOUND: Duration =
     if cfg!(loom) { Duration::ZERO } else { Duration::from_millis(1) };
-/// How often a held lock is looked at, some pauses apart, before waiting.
+/// Number of attempts on a held lock, some pauses apart, before the locker waits.
 pub(crate) const SPINS: u32 = 30;
 
 pub(crate) const OURS: u32 = 1;
@@ -36,8 +37,8 @@ fn owner(word: u64) -> u64 {
     word & !WAITERS
 }
 
-/// The word comes last, so that it lies beside the data and mostly in the same cache line: a
-/// contended lock moves one line, not two.
+/// The word comes last, so that it lies next to the data and mostly in the same cache line. A
+/// contended lock then moves one line instead of two.
 #[repr(C)]
 pub(crate) struct RawMutex {
     waiting: ListLock<MutexWaiters>,
@@ -46,14 +47,14 @@ pub(crate) struct RawMutex {
 
 pub(crate) struct MutexWaiters {
     pub(crate) queue: Queue,
-    /// The waiter that was woken last and has not come yet, and its priority.
+    /// The waiter that was woken last and has not run yet, and its priority.
     pending: *const Node,
     pending_priority: u8,
-    /// Somebody lends the owner its priority: unlock must end that.
+    /// Whether a waiter lends its priority to the owner, so that the unlock must end the loan.
     pub(crate) boosted: bool,
 }
 
-// SAFETY: `pending` is compared only, never followed.
+// SAFETY: `pending` is only compared, never dereferenced.
 unsafe impl Send for MutexWaiters {}
 
 impl RawMutex {
@@ -81,7 +82,7 @@ impl RawMutex {
         }
     }
 
-    /// False: the deadline passed first.
+    /// Returns false if the deadline passed first.
     #[inline]
     pub(crate) fn lock_until(&self, deadline: Instant) -> bool {
         let me = me();
@@ -90,7 +91,7 @@ impl RawMutex {
     }
 
     /// # Safety
-    /// The caller holds the lock.
+    /// The caller must hold the lock.
     #[inline]
     pub(crate) unsafe fn unlock(&self) {
         let word = self.word.load(Relaxed);
@@ -99,7 +100,7 @@ impl RawMutex {
         }
     }
 
-    /// Takes the lock if nobody holds it. A bit that is there stays.
+    /// Takes the lock if it is free. Keeps the `WAITERS` bit.
     fn take_free(&self, me: u64) -> bool {
         let mut word = self.word.load(Relaxed);
         while owner(word) == 0 {
@@ -111,7 +112,7 @@ impl RawMutex {
         false
     }
 
-    /// Looks for a short while, if the owner can be running meanwhile.
+    /// Tries to take the lock for a short time, if the owner may be running meanwhile.
     fn spin(&self, me: u64) -> bool {
         for round in 0..SPINS {
             if self.take_free(me) {
@@ -136,14 +137,14 @@ impl RawMutex {
             return true;
         }
         let signal = Signal::new();
-        // The tag: what the word must say once the lock is handed to us.
+        // The tag is the word's value after the lock is handed to this waiter.
         let node = Node::with(current(), &signal, ptr::null_mut(), me as usize);
         let link = Link::new(self, &node);
         loop {
             if self.enqueue_or_take(me, &node) {
                 return true;
             }
-            // SAFETY: `unblocked` follows in this frame; what lies between does not unwind.
+            // SAFETY: `unblocked` follows in this frame, and nothing in between unwinds.
             unsafe { inherit::blocked(&link) };
             let outcome =
                 waitlist::wait(&signal, Wait::Mutex(ptr::from_ref(self).addr()), deadline);
@@ -155,7 +156,8 @@ impl RawMutex {
                 Some(_) => {}
             }
             if self.spin(me) {
-                // Before we unlock, the bit must be there for waiters that relied on our coming.
+                // Other waiters left the bit clear because this waiter was pending. It must be set
+                // before this lock is released.
                 let mut waiting = self.waiting.lock();
                 self.arrived(&mut waiting, &node);
                 if !waiting.queue.is_empty() {
@@ -176,13 +178,13 @@ impl RawMutex {
         }
     }
 
-    /// Under the list's lock: takes the lock if it has become free, else makes sure that its owner
-    /// will wake somebody, and links the node.
+    /// Under the list's lock: takes the lock if it has become free. Otherwise makes sure that its
+    /// owner will wake a waiter, and links the node.
     fn enqueue_or_take(&self, me: u64, node: &Node) -> bool {
         let mut waiting = self.waiting.lock();
         self.arrived(&mut waiting, node);
         loop {
-            // A pending waiter of our priority or above will set the bit itself when it comes.
+            // A pending waiter of at least this priority sets the bit itself when it runs.
             let relied_on =
                 !waiting.pending.is_null() && waiting.pending_priority >= node.priority();
             let word = if relied_on {
@@ -191,9 +193,9 @@ impl RawMutex {
                 self.word.fetch_or(WAITERS, Relaxed) | WAITERS
             };
             if owner(word) != 0 {
-                // The owner's unlock either sees the bit or finds the pending one's arrival before
-                // it.
-                // SAFETY: `lock_slow` leaves only with the node unlinked: woken, granted or
+                // The owner's unlock either observes the bit or is preceded by the pending waiter's
+                // arrival.
+                // SAFETY: `lock_slow` returns only with the node unlinked: woken, granted or
                 // withdrawn.
                 unsafe { waiting.queue.insert(node) };
                 return false;
@@ -205,27 +207,28 @@ impl RawMutex {
         }
     }
 
-    /// The deadline has passed. Some: it was woken or granted before it could leave.
+    /// Withdraws a waiter whose deadline has passed. Returns an outcome if the waiter was woken or
+    /// granted the lock first.
     fn withdraw(&self, node: &Node) -> Option<u32> {
         let mut waiting = self.waiting.lock();
         if waiting.queue.remove(node) {
             return None;
         }
-        // SAFETY: the node's signal is on our caller's stack.
+        // SAFETY: the node's signal is on the stack of the caller.
         let outcome = unsafe { &*node.signal() }.get();
         if outcome == Some(OURS) {
             return outcome;
         }
-        // Woken: the wake-up is passed on. If the lock is held, its owner will see to it; if it is
-        // free, we must.
+        // The waiter was woken, so it must pass the wake-up on. If the lock is held, its owner does
+        // so; if it is free, this thread must.
         self.arrived(&mut waiting, node);
         if waiting.queue.is_empty() {
             return None;
         }
         if owner(self.word.fetch_or(WAITERS, Relaxed)) == 0 {
             let next = self.wake_first(&mut waiting);
-            // Somebody may have taken the lock in between and must then keep the bit clear or set:
-            // both are right, as the pending one sets it again.
+            // Another thread may have taken the lock in between. Its word may have the bit set or
+            // clear, and both are correct, because the pending waiter sets the bit again.
             let _ = self.word.compare_exchange(WAITERS, 0, Relaxed, Relaxed);
             drop(waiting);
             if let Some(next) = next {
@@ -252,8 +255,8 @@ impl RawMutex {
 
     #[cold]
     fn unlock_slow(&self) {
-        // A holder that gives a lent priority back gives way to what it outranked: not before the
-        // next owner is awake.
+        // Ending a loan lowers the holder's priority, so that it may be preempted. Without events
+        // that cannot happen before the next owner is awake.
         let _quiet = NoEvents::new();
         let mut waiting = self.waiting.lock();
         let me = owner(self.word.load(Relaxed));
@@ -262,10 +265,10 @@ impl RawMutex {
         let next = if waiting.queue.first().is_some_and(overdue) {
             let heir = waiting.queue.pop().expect("the list is not empty");
             let (node, id) = (ptr::from_ref(heir.node), heir.node.tag as u64);
-            // SAFETY: popped and not finished, under the list's lock: the node is alive.
+            // SAFETY: popped and not finished, under the list's lock, so the node is alive.
             let heir = Claimed { node: unsafe { &*node } };
             let keep = if waiting.queue.is_empty() { 0 } else { WAITERS };
-            // Before the outcome: from then on the heir may unlock.
+            // Stored before the outcome, after which the new owner may unlock.
             self.word.store(id | keep, Release);
             let next = heir.finish(OURS);
             Some(next)
@@ -283,8 +286,8 @@ impl RawMutex {
         }
     }
 
-    /// For priority inheritance: the wait list, and the owner with the promise that its unlock will
-    /// take the list's lock.
+    /// Calls `f` with the wait list and the owner, whose unlock is then certain to take the list's
+    /// lock. Returns `None` without waiters or without an owner. For priority inheritance.
     #[cfg_attr(loom, allow(dead_code))]
     pub(crate) fn with_owner<R>(&self, f: impl FnOnce(&mut MutexWaiters, u64) -> R) -> Option<R> {
         let mut waiting = self.waiting.lock();
@@ -293,14 +296,15 @@ impl RawMutex {
         }
         let id = owner(self.word.fetch_or(WAITERS, AcqRel));
         if id == 0 {
-            // Free, with a pending waiter under way: that one will set the bit. Bargers keep a set
-            // bit, which is right too.
+            // The lock is free and a pending waiter is about to set the bit. Barging lockers keep
+            // the bit, which is correct too.
             return None;
         }
         Some(f(&mut waiting, id))
     }
 
-    /// The owner's id; 0 if free. Out of date at once unless the caller is the owner.
+    /// Returns the owner's id, or 0 if the lock is free. Other threads may change it at any time,
+    /// unless the caller is the owner.
     #[cfg_attr(loom, allow(dead_code))]
     pub(crate) fn owner(&self) -> u64 {
         owner(self.word.load(Relaxed))

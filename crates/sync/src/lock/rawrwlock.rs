@@ -1,13 +1,15 @@
-//! The readers-writer lock without its data: one word, and a wait list for the contended path.
+//! Readers-writer lock without its data: one word, and a wait list for the contended path.
 //!
-//! The word counts readers; `WRITER`: held for writing; `WAITERS`: the thread that frees the lock
-//! must look at the wait list, and no new reader may walk in. As the mutex, it barges: waiters are
-//! woken, not handed the lock, until one has been passed over for a millisecond. Leading readers
-//! are woken together.
+//! The word counts readers. `WRITER` is set while the lock is held for writing. `WAITERS` means
+//! that the thread that frees the lock must take the wait list's lock, and that no new reader may
+//! enter. Like the mutex, the lock permits barging: waiters are woken rather than handed the lock,
+//! until one was passed over for a millisecond. Consecutive readers at the head of the list are
+//! woken together.
 //!
-//! What keeps waiters from being forgotten, under the list's lock: if the list is not empty, then
-//! either some woken ones are on their way (`pending`) and will see to the rest, or `WAITERS` is
-//! set and the lock is held, or a thread that freed it is about to take the list's lock.
+//! Invariant that keeps waiters from being lost, under the list's lock. If the list is not empty,
+//! one of these holds: some woken waiters have not run yet (`pending`) and will wake the rest;
+//! `WAITERS` is set and the lock is held; or a thread that has freed the lock is about to take the
+//! list's lock.
 
 use crate::lock::rawmutex::{BOUND, OURS, SPINS, TRY_AGAIN};
 use crate::loom::{
@@ -24,25 +26,25 @@ const WAITERS: u32 = 1 << 31;
 const WRITER: u32 = 1 << 30;
 const READERS: u32 = WRITER - 1;
 
-/// A node's tag.
+/// Tags of nodes: the requested access.
 const READ: usize = 0;
 const WRITE: usize = 1;
 
 pub(crate) struct RawRwLock {
     word: AtomicU32,
-    /// The writer, to tell a recursive lock from one that can wait; 0: none.
+    /// Mark of the writer, by which a recursive lock is detected; 0 if there is none.
     writer: AtomicU64,
     waiting: ListLock<RwWaiters>,
 }
 
 struct RwWaiters {
     queue: Queue,
-    /// How many were woken and have not come yet.
+    /// Number of waiters that were woken and have not run yet.
     pending: usize,
     pending_priority: u8,
 }
 
-/// Those to be woken when the list's lock is released.
+/// Waiters to wake after the list's lock is released.
 type Batch = [Option<Waiter>; 16];
 
 /// Whether the lock is free for this kind of access.
@@ -96,7 +98,7 @@ impl RawRwLock {
     }
 
     /// # Safety
-    /// The caller holds the lock for reading.
+    /// The caller must hold the lock for reading.
     #[inline]
     pub(crate) unsafe fn unlock_read(&self) {
         if self.word.fetch_sub(1, Release) == 1 | WAITERS {
@@ -105,7 +107,7 @@ impl RawRwLock {
     }
 
     /// # Safety
-    /// The caller holds the lock for writing.
+    /// The caller must hold the lock for writing.
     #[inline]
     pub(crate) unsafe fn unlock_write(&self) {
         self.writer.store(0, Relaxed);
@@ -116,8 +118,10 @@ impl RawRwLock {
         }
     }
 
+    /// Turns a write lock into a read lock.
+    ///
     /// # Safety
-    /// The caller holds the lock for writing, and now holds it for reading.
+    /// The caller must hold the lock for writing; afterwards it holds the lock for reading.
     pub(crate) unsafe fn downgrade(&self) {
         self.writer.store(0, Relaxed);
         if self.word.fetch_sub(WRITER - 1, Release) & WAITERS != 0 {
@@ -125,7 +129,7 @@ impl RawRwLock {
         }
     }
 
-    /// Takes the lock if it is free for that, overtaking the waiters.
+    /// Takes the lock if it is free for this access, ahead of the waiters.
     fn take(&self, kind: usize) -> bool {
         let mut word = self.word.load(Relaxed);
         while free_for(word, kind) {
@@ -144,7 +148,7 @@ impl RawRwLock {
             recursive();
         }
         for round in 0..SPINS {
-            // A reader does not overtake a waiting writer, or writers would starve.
+            // A reader must not overtake a waiting writer, or writers would starve.
             if if kind == READ { self.try_read() } else { self.take(WRITE) } {
                 return true;
             }
@@ -164,9 +168,10 @@ impl RawRwLock {
                 self.settle(waiting);
                 return true;
             }
-            // SAFETY: below, the node is unlinked by a waker or by `withdraw` before we go on.
+            // SAFETY: a waker or `withdraw` unlinks the node before this frame continues.
             unsafe { waiting.queue.insert(&node) };
-            // It may have become free in between: then we, as the first, are let go here.
+            // The lock may have become free since the last attempt; this waiter, if first, is then
+            // woken here.
             self.settle(waiting);
             let outcome =
                 waitlist::wait(&signal, Wait::RwLock(ptr::from_ref(self).addr()), deadline)
@@ -191,7 +196,8 @@ impl RawRwLock {
         }
     }
 
-    /// The deadline has passed. Some: it was granted the lock before it could leave.
+    /// Withdraws a waiter whose deadline has passed. Returns an outcome if it was granted the lock
+    /// first.
     fn withdraw(&self, node: &Node, signal: &Signal) -> Option<u32> {
         let mut waiting = self.waiting.lock();
         if !waiting.queue.remove(node) {
@@ -200,18 +206,20 @@ impl RawRwLock {
             }
             waiting.pending -= 1;
         }
-        // Those behind it may have been waiting only for it.
+        // The waiters behind this one may have been held up by it alone.
         self.settle(waiting);
         None
     }
 
-    /// The lock may have become free: hands it to an overdue waiter, or wakes.
+    /// Hands the lock, which may have become free, to an overdue waiter, or wakes the first
+    /// waiters.
     #[cold]
     fn freed(&self, mut waiting: ListLockGuard<'_, RwWaiters>) {
         let overdue = |n: &Node| n.passed_over.get().is_some_and(|since| since.elapsed() >= BOUND);
         let heir = waiting.queue.first().filter(|n| overdue(n)).map(|n| n.tag);
         if heir.is_some_and(|kind| self.take(kind)) {
-            // Taken in its name; from the outcome on it may unlock.
+            // The lock is taken on behalf of the waiter, which may unlock as soon as it has its
+            // outcome.
             let heir = waiting.queue.pop().expect("the list is not empty").finish(OURS);
             self.settle(waiting);
             heir.wake();
@@ -220,16 +228,17 @@ impl RawRwLock {
         }
     }
 
-    /// Makes word, list and pending ones agree: wakes the first waiters if the lock is free for
-    /// them and none is on the way, else sets `WAITERS` so that the thread that frees it comes
-    /// here; clears it when none waits.
+    /// Restores the invariant of word, list and pending waiters. Wakes the first waiters if the
+    /// lock is free for them and none is pending. Otherwise sets `WAITERS`, so that the thread that
+    /// frees the lock comes here. Clears the bit if no thread waits.
     fn settle(&self, mut waiting: ListLockGuard<'_, RwWaiters>) {
         let mut batch: Batch = [const { None }; 16];
         let inner = &mut *waiting;
         if let Some(first) = inner.queue.first() {
             let (kind, priority) = (first.tag, first.priority());
             if inner.pending == 0 || priority > inner.pending_priority {
-                // Set first, then looked at: a holder that frees it afterwards sees the bit.
+                // The bit is set before the word is checked, so a holder that frees the lock later
+                // observes it.
                 let word = self.word.fetch_or(WAITERS, Relaxed) | WAITERS;
                 if free_for(word, kind) {
                     for place in &mut batch {
@@ -247,13 +256,13 @@ impl RawRwLock {
                 }
             }
         } else {
-            // Changed under this lock only.
+            // The bit changes under this lock only.
             if self.word.load(Relaxed) & WAITERS != 0 {
                 self.word.fetch_and(!WAITERS, Relaxed);
             }
         }
         drop(waiting);
-        // All of them are awake before the first one runs.
+        // Without events no woken waiter runs on this VP before the whole batch is awake.
         let _quiet = NoEvents::new();
         batch.into_iter().flatten().for_each(|waiter| waiter.wake());
     }

@@ -1,4 +1,4 @@
-//! Many readers or one writer.
+//! Readers-writer lock: data that several readers or one writer may access.
 
 use crate::lock::guarded::{Exclusive, Guarded, RawExclusive};
 use crate::lock::poison::{LockResult, TryLockError, TryLockResult};
@@ -12,22 +12,22 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
-/// A readers-writer lock for microprocesses and kernel threads alike, mixed; the API is
-/// [`std::sync::RwLock`]'s, with `read_timeout`, `read_until`, `write_timeout` and `write_until`
+/// Readers-writer lock for microprocesses and kernel threads, in any mixture. The API is that of
+/// [`std::sync::RwLock`], with `read_timeout`, `read_until`, `write_timeout` and `write_until`
 /// added.
 ///
-/// *Blocks* the microprocess, or the kernel thread if the caller is one. *Not* a cancellation
-/// point.
+/// *Blocks* the microprocess, or the kernel thread if the caller is not a microprocess. *Not* a
+/// cancellation point.
 ///
-/// Order of waiters: higher priority first, then first come first served; leading readers are let
-/// in together. New readers queue behind a waiting writer. A running locker may overtake waiters
-/// that were just woken, for a millisecond at most. There is no priority inheritance. Reading twice
-/// in one microprocess can therefore wait for ever if a writer comes in between.
+/// Waiters are served by priority, then in order of arrival; consecutive readers at the head of the
+/// queue get the lock together. New readers queue behind a waiting writer, so a thread that locks
+/// for reading twice deadlocks if a writer queues in between. A running locker may overtake waiters
+/// that were just woken, for a millisecond at most. There is no priority inheritance.
 ///
-/// Poisoning is std's: by a panic, or a cancellation, that unwinds through a write guard.
+/// A panic or a cancellation that unwinds through a write guard poisons the lock, as in std.
 ///
-/// Memory ordering: unlocking a write guard *happens before* every later locking, unlocking a read
-/// guard before the next write.
+/// Memory ordering: dropping a write guard *happens before* every later locking; dropping a read
+/// guard *happens before* the next locking for writing.
 ///
 /// ```
 /// use kumihimo_sync::RwLock;
@@ -46,25 +46,25 @@ unsafe impl<T: ?Sized + Send> Send for RwLock<T> {}
 // SAFETY: readers share `&T`, hence `T: Sync`; a writer can take the data out, hence `T: Send`.
 unsafe impl<T: ?Sized + Send + Sync> Sync for RwLock<T> {}
 
-/// Shared access to the data of an [`RwLock`]; dropping it unlocks.
+/// Guard of an [`RwLock`] that is locked for reading; unlocks on drop.
 #[must_use = "if unused the RwLock will immediately unlock"]
 pub struct RwLockReadGuard<'a, T: ?Sized + 'a> {
-    // Not `&T`: as an argument that would promise the data unchanged for the whole call, even after
-    // the guard is dropped in it.
+    // Not `&T`: the compiler assumes that a reference argument stays valid until the function
+    // returns, but a function may drop the guard earlier.
     data: NonNull<T>,
     raw: &'a RawRwLock,
-    // Not Send, by the pointer; covariant in T, as in std.
+    // The pointer makes the guard `!Send`. Covariant in `T`, as in std.
     lives: PhantomData<&'a T>,
 }
 
-/// Exclusive access to the data of an [`RwLock`]; dropping it unlocks.
+/// Guard of an [`RwLock`] that is locked for writing; unlocks on drop.
 #[must_use = "if unused the RwLock will immediately unlock"]
 pub struct RwLockWriteGuard<'a, T: ?Sized + 'a>(Exclusive<'a, RawRwLock, T>);
 
 impl RawExclusive for RawRwLock {
     #[inline]
     unsafe fn unlock_exclusive(&self) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the contract of `unlock_write`.
         unsafe { self.unlock_write() };
     }
 }
@@ -76,47 +76,48 @@ impl<T: ?Sized> RefUnwindSafe for RwLockReadGuard<'_, T> {}
 
 impl<T> RwLock<T> {
     const_fn! {
-        /// A free lock around `value`.
+        /// Creates an unlocked lock with `value`.
         #[inline]
         pub fn new(value: T) -> RwLock<T> {
             RwLock(Guarded::new(RawRwLock::new(), value))
         }
     }
 
-    /// The data, taken out. Cannot block.
+    /// Consumes the lock and returns the data. Never blocks.
     ///
     /// # Errors
-    /// The data inside [`PoisonError`](crate::PoisonError) if the lock is poisoned.
+    /// Returns the data inside a [`PoisonError`](crate::PoisonError) if the lock is poisoned.
     pub fn into_inner(self) -> LockResult<T> {
         self.0.into_inner()
     }
 }
 
 impl<T: ?Sized> RwLock<T> {
-    /// Locks for reading; blocks while a writer holds the lock or is waiting for it.
+    /// Locks for reading, blocking while a writer holds the lock or waits for it.
     ///
     /// # Errors
-    /// The guard inside [`PoisonError`](crate::PoisonError) if the lock is poisoned.
+    /// Returns the guard inside a [`PoisonError`](crate::PoisonError) if the lock is poisoned. The
+    /// lock is held in this case too.
     ///
     /// # Panics
-    /// If the caller holds it for writing, or there are 2^30 - 1 readers.
+    /// If the caller holds the lock for writing, or there are 2^30 - 1 readers.
     #[inline]
     pub fn read(&self) -> LockResult<RwLockReadGuard<'_, T>> {
         self.0.raw.read(None);
         self.reading()
     }
 
-    /// Locks for reading if that is possible at once.
+    /// Locks for reading if no writer holds the lock or waits for it. Never blocks.
     ///
     /// # Errors
-    /// [`TryLockError::WouldBlock`] if it is not; the guard inside [`TryLockError::Poisoned`] if
-    /// the lock is poisoned.
+    /// [`TryLockError::WouldBlock`] if the lock was not acquired; the guard inside
+    /// [`TryLockError::Poisoned`] if the lock is poisoned.
     #[inline]
     pub fn try_read(&self) -> TryLockResult<RwLockReadGuard<'_, T>> {
         if self.0.raw.try_read() { Ok(self.reading()?) } else { Err(TryLockError::WouldBlock) }
     }
 
-    /// Locks for reading, or gives up after `timeout`.
+    /// Locks like [`read`](RwLock::read), but gives up after `timeout`.
     ///
     /// # Errors
     /// As [`try_read`](RwLock::try_read).
@@ -127,7 +128,7 @@ impl<T: ?Sized> RwLock<T> {
         self.read_limited(deadline::after(timeout))
     }
 
-    /// Locks for reading, or gives up at `deadline`.
+    /// Locks like [`read`](RwLock::read), but gives up at `deadline`.
     ///
     /// # Errors
     /// As [`try_read`](RwLock::try_read).
@@ -138,30 +139,31 @@ impl<T: ?Sized> RwLock<T> {
         self.read_limited(Some(deadline))
     }
 
-    /// Locks for writing; blocks while anybody holds the lock.
+    /// Locks for writing, blocking until no other thread holds the lock.
     ///
     /// # Errors
-    /// The guard inside [`PoisonError`](crate::PoisonError) if the lock is poisoned.
+    /// Returns the guard inside a [`PoisonError`](crate::PoisonError) if the lock is poisoned. The
+    /// lock is held in this case too.
     ///
     /// # Panics
-    /// If the caller holds it for writing already.
+    /// If the caller holds the lock for writing already.
     #[inline]
     pub fn write(&self) -> LockResult<RwLockWriteGuard<'_, T>> {
         self.0.raw.write(None);
         self.writing()
     }
 
-    /// Locks for writing if that is possible at once.
+    /// Locks for writing if the lock is free. Never blocks.
     ///
     /// # Errors
-    /// [`TryLockError::WouldBlock`] if it is not; the guard inside [`TryLockError::Poisoned`] if
-    /// the lock is poisoned.
+    /// [`TryLockError::WouldBlock`] if the lock was not acquired; the guard inside
+    /// [`TryLockError::Poisoned`] if the lock is poisoned.
     #[inline]
     pub fn try_write(&self) -> TryLockResult<RwLockWriteGuard<'_, T>> {
         if self.0.raw.try_write() { Ok(self.writing()?) } else { Err(TryLockError::WouldBlock) }
     }
 
-    /// Locks for writing, or gives up after `timeout`.
+    /// Locks like [`write`](RwLock::write), but gives up after `timeout`.
     ///
     /// # Errors
     /// As [`try_write`](RwLock::try_write).
@@ -172,7 +174,7 @@ impl<T: ?Sized> RwLock<T> {
         self.write_limited(deadline::after(timeout))
     }
 
-    /// Locks for writing, or gives up at `deadline`.
+    /// Locks like [`write`](RwLock::write), but gives up at `deadline`.
     ///
     /// # Errors
     /// As [`try_write`](RwLock::try_write).
@@ -183,22 +185,23 @@ impl<T: ?Sized> RwLock<T> {
         self.write_limited(Some(deadline))
     }
 
-    /// Whether a panic has unwound through a write guard. Without the lock, out of date at once.
+    /// Returns whether the lock is poisoned. Other threads may change this at any time, unless the
+    /// caller holds the lock.
     #[inline]
     pub fn is_poisoned(&self) -> bool {
         self.0.poison.get()
     }
 
-    /// Declares the data sound again.
+    /// Clears the poison flag, after the caller has restored the data.
     #[inline]
     pub fn clear_poison(&self) {
         self.0.poison.clear();
     }
 
-    /// The data, without locking: the exclusive borrow shows that nobody holds the lock.
+    /// Returns the data without locking: the exclusive borrow rules out other holders.
     ///
     /// # Errors
-    /// The reference inside [`PoisonError`](crate::PoisonError) if the lock is poisoned.
+    /// Returns the reference inside a [`PoisonError`](crate::PoisonError) if the lock is poisoned.
     pub fn get_mut(&mut self) -> LockResult<&mut T> {
         self.0.get_mut()
     }
@@ -211,21 +214,21 @@ impl<T: ?Sized> RwLock<T> {
         if self.0.raw.write(deadline) { Ok(self.writing()?) } else { Err(TryLockError::WouldBlock) }
     }
 
-    /// Makes the guard after the caller has acquired `raw` for reading.
+    /// Creates the guard after the caller has locked `raw` for reading.
     fn reading(&self) -> LockResult<RwLockReadGuard<'_, T>> {
         self.0.poison.result(RwLockReadGuard::of(&self.0))
     }
 
-    /// Makes the guard after the caller has acquired `raw` for writing.
+    /// Creates the guard after the caller has locked `raw` for writing.
     fn writing(&self) -> LockResult<RwLockWriteGuard<'_, T>> {
-        // SAFETY: the callers have just acquired the lock for writing.
+        // SAFETY: the callers have just locked `raw` for writing.
         let guard = RwLockWriteGuard(unsafe { self.0.exclusive() });
         self.0.poison.result(guard)
     }
 }
 
 impl<'a, T: ?Sized> RwLockReadGuard<'a, T> {
-    /// Makes the guard of a lock that the caller holds for reading.
+    /// Creates the guard of a lock that the caller holds for reading.
     fn of(lock: &'a Guarded<RawRwLock, T>) -> RwLockReadGuard<'a, T> {
         // SAFETY: the pointer to the data of a lock is not null.
         let data = unsafe { NonNull::new_unchecked(lock.data()) };
@@ -234,7 +237,7 @@ impl<'a, T: ?Sized> RwLockReadGuard<'a, T> {
 }
 
 impl<'a, T: ?Sized> RwLockWriteGuard<'a, T> {
-    /// Turns the access into a shared one, with no other writer in between.
+    /// Turns the write lock into a read lock, without another writer in between.
     pub fn downgrade(this: RwLockWriteGuard<'a, T>) -> RwLockReadGuard<'a, T> {
         let lock = this.0.into_lock();
         // SAFETY: `into_lock` has left the lock held for writing.
@@ -247,7 +250,7 @@ impl<T: ?Sized> Deref for RwLockReadGuard<'_, T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: the guard holds the lock for reading, so nobody writes.
+        // SAFETY: the guard holds the lock for reading, so no thread writes.
         unsafe { self.data.as_ref() }
     }
 }

@@ -1,4 +1,4 @@
-//! A spin lock whose waiters do not spin for one that sleeps.
+//! Spin lock whose waiters stop spinning while the holder does not run.
 
 use std::cell::UnsafeCell;
 use std::fmt;
@@ -7,12 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Relaxed, Orderi
 
 use kumihimo_runtime::spinning::{Holding, Pause, hold};
 
-/// A lock for some instructions: a waiter spins, as long as the holder runs. While the holder is
-/// preempted, or blocked in the kernel (a page fault, say), waiters let others run (P0, 3.2).
+/// Lock for critical sections of a few instructions. A waiter spins while the holder runs. While
+/// the holder is preempted or blocked in the kernel, for example in a page fault, waiters yield
+/// their VP to other microprocesses (P0, 3.2).
 ///
-/// [`Mutex`](crate::Mutex) is the better choice for anything longer. Not fair, no poison: a panic
-/// of the holder releases it. On kernel threads that are no microprocesses it spins and yields to
-/// the kernel.
+/// For longer sections use [`Mutex`](crate::Mutex). The lock is not fair and has no poisoning: a
+/// panic of the holder releases it. On kernel threads that are not microprocesses, `lock` spins and
+/// yields to the kernel.
 #[derive(Default)]
 pub struct SpinLock<T: ?Sized> {
     locked: AtomicBool,
@@ -26,20 +27,20 @@ unsafe impl<T: ?Sized + Send> Sync for SpinLock<T> {}
 unsafe impl<T: ?Sized + Send> Send for SpinLock<T> {}
 
 impl<T> SpinLock<T> {
-    /// Unlocked.
+    /// Creates an unlocked spin lock.
     pub const fn new(value: T) -> SpinLock<T> {
         SpinLock { locked: AtomicBool::new(false), value: UnsafeCell::new(value) }
     }
 
-    /// The value.
+    /// Consumes the lock and returns its value.
     pub fn into_inner(self) -> T {
         self.value.into_inner()
     }
 }
 
 impl<T: ?Sized> SpinLock<T> {
-    /// Waits, busily while the holder runs. Not a cancellation point. Deadlocks if the caller holds
-    /// it.
+    /// Acquires the lock, spinning while the holder runs. Not a cancellation point. Deadlocks if
+    /// the caller holds the lock.
     #[inline]
     pub fn lock(&self) -> SpinLockGuard<'_, T> {
         if self.locked.swap(true, Acquire) {
@@ -48,7 +49,7 @@ impl<T: ?Sized> SpinLock<T> {
         SpinLockGuard { holding: Some(hold(&raw const self.locked)), lock: self }
     }
 
-    /// Only if nobody holds it.
+    /// Acquires the lock if it is free. Never waits.
     #[inline]
     pub fn try_lock(&self) -> Option<SpinLockGuard<'_, T>> {
         (!self.locked.swap(true, Acquire))
@@ -68,7 +69,7 @@ impl<T: ?Sized> SpinLock<T> {
         }
     }
 
-    /// Without locking: nobody else has it.
+    /// Returns the value without locking: the exclusive borrow rules out other holders.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
@@ -85,10 +86,11 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for SpinLock<T> {
     }
 }
 
-/// The lock, held; released on drop.
+/// Guard of a held [`SpinLock`]; releases the lock on drop.
 #[must_use = "the lock is released when this is dropped"]
 pub struct SpinLockGuard<'a, T: ?Sized> {
-    /// Taken before the release: after it the place is the next holder's.
+    /// Cleared before the lock is released: after the release the registration belongs to the next
+    /// holder.
     holding: Option<Holding>,
     lock: &'a SpinLock<T>,
 }

@@ -1,25 +1,25 @@
-//! Why a message did not get through.
+//! Errors of sending and receiving messages.
 
 use std::fmt;
 
-/// Why there is no reply.
+/// Why `send_recv` returned without a reply.
 #[derive(PartialEq, Eq, Clone, Copy)]
 pub enum SendRecvError<Q> {
-    /// The mailbox is gone; here is the request back.
+    /// The mailbox is gone. Holds the request.
     Closed(Q),
-    /// The request was received, but dropped without a reply.
+    /// A server received the request and dropped it without a reply.
     Unanswered,
-    /// The time is over. The request comes back if nobody had received it.
+    /// The timeout expired or the deadline passed. Holds the request if no server had received it.
     Timeout(Option<Q>),
 }
 
-/// Why [`Mailbox::try_receive`](super::Mailbox::try_receive) and its kin returned without a
-/// request.
+/// Why [`Mailbox::try_receive`](super::Mailbox::try_receive) and the receives with a time limit
+/// returned without a request.
 #[derive(PartialEq, Eq, Clone, Copy, Debug)]
 pub enum ReceiveError {
-    /// There was none (in time).
+    /// There was no request, at once or within the time limit.
     Empty,
-    /// There is none, and all addresses are gone.
+    /// There is no request, and all addresses are dropped.
     Closed,
 }
 

@@ -1,4 +1,5 @@
-//! What the sides of a mailbox have in common: the waiters there, and which request is whose.
+//! State that the two sides of a mailbox share: the waiting threads, and the client of each
+//! request.
 
 use super::errors::ReceiveError;
 use super::mailbox_table::{self, MailboxState};
@@ -10,21 +11,21 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::time::Instant;
 
-/// A reply, or to a server a request, lies in the waiter's slot.
+/// The waiter's slot holds a reply, or for a server a request.
 pub(super) const DELIVERED: u32 = 1;
 pub(super) const CLOSED: u32 = 2;
 pub(super) const UNANSWERED: u32 = 3;
 
-/// A request that was received.
+/// Request that a server has received.
 #[derive(Debug)]
 pub struct Request<'a, Q, R> {
-    /// What the client sent.
+    /// The client's message.
     pub message: Q,
-    /// The receiver of the reply.
+    /// The client, to which the reply goes.
     pub from: Caller<'a, Q, R>,
 }
 
-/// A client that waits for the reply. Dropping it without one ends the client's wait with
+/// Client that waits for a reply. Dropping it without a reply ends the client's wait with
 /// [`SendRecvError::Unanswered`](super::errors::SendRecvError::Unanswered).
 #[must_use = "the client waits for a reply"]
 pub struct Caller<'a, Q, R> {
@@ -39,26 +40,27 @@ pub(super) struct MailboxCore<Q, R> {
 }
 
 pub(super) struct MailboxQueues<Q, R> {
-    /// Clients whose request nobody has received yet.
+    /// Clients whose request no server has received yet.
     pub(super) clients: Queue,
-    /// Clients whose request was received; a [`Caller`] is valid while its client is here.
+    /// Clients whose request a server has received. A [`Caller`] is valid while its client is in
+    /// this queue.
     pub(super) taken: Queue,
-    /// Servers that wait.
+    /// Servers that wait for a request.
     pub(super) servers: Queue,
     pub(super) no_clients: bool,
     pub(super) no_servers: bool,
     pub(super) types: std::marker::PhantomData<fn(Q) -> R>,
 }
 
-/// On a client's stack, in its node's slot.
+/// Data of a waiting client, on its stack. The slot of the client's node points to it.
 pub(super) struct ClientSlot<Q, R> {
     pub(super) request: MaybeUninit<Q>,
     pub(super) reply: MaybeUninit<R>,
-    /// In which queue the node is. Under the lock.
+    /// Whether the node is in `taken` or in `clients`. Accessed under the lock.
     pub(super) taken: Cell<bool>,
 }
 
-/// On a waiting server's stack, in its node's slot.
+/// Data of a waiting server, on its stack. The slot of the server's node points to it.
 pub(super) struct ServerSlot<Q> {
     pub(super) request: MaybeUninit<Q>,
     pub(super) from: *const Node,
@@ -73,7 +75,7 @@ pub(super) enum Withdrawal {
 }
 
 impl<Q, R> MailboxCore<Q, R> {
-    /// Nobody waits, and there is one address.
+    /// Creates a mailbox with one address and no waiter.
     pub(super) fn new() -> MailboxCore<Q, R> {
         let state = MailboxQueues {
             clients: Queue::new(),
@@ -86,17 +88,17 @@ impl<Q, R> MailboxCore<Q, R> {
         MailboxCore { state: mailbox_table::state(state), addresses: AtomicUsize::new(1) }
     }
 
-    /// For the usage table.
+    /// Counts the waiters, for the usage table of the resource kind.
     ///
     /// # Safety
-    /// `core` is one of this type, and alive.
+    /// `core` points to a live `MailboxCore<Q, R>`.
     pub(super) unsafe fn count_waiters(core: *const ()) -> [usize; 3] {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's contract.
         let state = unsafe { &*core.cast::<MailboxCore<Q, R>>() }.state.lock();
         [&state.clients, &state.taken, &state.servers].map(|queue| queue.iter().count())
     }
 
-    /// A client gives up.
+    /// Withdraws the node of a client that gives up. Returns how far its request got.
     pub(super) fn withdraw(&self, node: &Node) -> Withdrawal {
         let mut state = self.state.lock();
         // SAFETY: the slot of a client's node is its `ClientSlot`, on our caller's stack.
@@ -108,7 +110,7 @@ impl<Q, R> MailboxCore<Q, R> {
         }
     }
 
-    /// Replies, if there is something to reply, and waits for the next request.
+    /// Sends the reply in `answer`, if there is one, and waits for the next request.
     pub(super) fn serve(
         &self,
         answer: Option<(*const Node, u64, R)>,
@@ -137,7 +139,7 @@ impl<Q, R> MailboxCore<Q, R> {
         let signal = Signal::new();
         let mut letter = MaybeUninit::<ServerSlot<Q>>::uninit();
         let node = Node::with(current(), &signal, letter.as_mut_ptr().cast(), 0);
-        // SAFETY: unlinked by a client, by the guard below on unwinding, or after the deadline.
+        // SAFETY: a client unlinks the node, or `on_unwind` below, or the code after the deadline.
         unsafe { state.servers.insert(&node) };
         drop(guard);
         if let Some(client) = &client {
@@ -147,7 +149,7 @@ impl<Q, R> MailboxCore<Q, R> {
 
         let on_unwind = OnUnwind(|| {
             if !self.state.lock().servers.remove(&node) && signal.get() == Some(DELIVERED) {
-                // SAFETY: the outcome says that the letter is there.
+                // SAFETY: `DELIVERED` means that the slot holds a request.
                 self.put_back(unsafe { node.slot.cast::<ServerSlot<Q>>().read() });
             }
         });
@@ -163,7 +165,7 @@ impl<Q, R> MailboxCore<Q, R> {
         });
         match outcome {
             Some(DELIVERED) => {
-                // SAFETY: the outcome says that the letter is there, with the request in it.
+                // SAFETY: `DELIVERED` means that the slot holds a request.
                 let (letter, message) = unsafe {
                     let letter = letter.assume_init();
                     let message = letter.request.assume_init_read();
@@ -179,11 +181,12 @@ impl<Q, R> MailboxCore<Q, R> {
         }
     }
 
-    /// A server that unwinds had been given a request: it goes back, to be received by another.
+    /// Returns the request that an unwinding server had received, so that another server receives
+    /// it.
     pub(super) fn put_back(&self, letter: ServerSlot<Q>) {
         let mut guard = self.state.lock();
         let state = &mut *guard;
-        // SAFETY: the letter holds its request.
+        // SAFETY: the slot still holds its request.
         let request = unsafe { letter.request.assume_init() };
         let Some(node) = state.find(letter.from, letter.serial) else {
             drop(guard);
@@ -206,13 +209,13 @@ impl<Q, R> MailboxCore<Q, R> {
         }
         state.taken.remove(node);
         let call = node.slot.cast::<ClientSlot<Q, R>>();
-        // SAFETY: found in `taken`, so the client is still there, and we hold the lock. The request
+        // SAFETY: the node is in `taken`, so the client is alive, and we hold the lock. The request
         // was moved out of the slot.
         unsafe {
             ptr::addr_of_mut!((*call).request).write(MaybeUninit::new(request));
             (*call).taken.set(false);
-            // Its turn is one of `taken`'s, small beside those that wait: it comes early among its
-            // equals.
+            // The node's turn was given out by `taken`. It is mostly smaller than the turns in
+            // `clients`, which puts the request near the front of its priority.
             state.clients.insert(node);
         }
     }
@@ -230,7 +233,7 @@ impl<Q, R> MailboxCore<Q, R> {
     }
 }
 
-/// Moves a client that is in no queue to those whose request was received.
+/// Adds a client that is in no queue to `taken`, the queue of clients whose request was received.
 ///
 /// # Safety
 /// As [`Queue::insert`]; `call` is the node's slot.
@@ -240,7 +243,7 @@ pub(super) unsafe fn take<Q, R>(
     node: &Node,
     call: *const ClientSlot<Q, R>,
 ) -> u64 {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     unsafe {
         (*call).taken.set(true);
         taken.insert_last(node)
@@ -248,12 +251,12 @@ pub(super) unsafe fn take<Q, R>(
 }
 
 impl<Q, R> MailboxQueues<Q, R> {
-    /// The next request that is there already.
+    /// Receives the next request if one is queued.
     #[inline]
     pub(super) fn next<'a>(&mut self, core: &'a MailboxCore<Q, R>) -> Option<Request<'a, Q, R>> {
         let node: *const Node = self.clients.pop()?.node;
-        // SAFETY: popped and not ended: the client stays until it finds itself out of `taken`. Its
-        // slot is a `ClientSlot` that holds the request.
+        // SAFETY: the node was popped but its wait has not ended, so the client stays until its
+        // node is no longer in `taken`. Its slot is a `ClientSlot` that holds the request.
         unsafe {
             let call: *const ClientSlot<Q, R> = (*node).slot.cast();
             let serial = take(&mut self.taken, &*node, call);
@@ -262,18 +265,18 @@ impl<Q, R> MailboxQueues<Q, R> {
         }
     }
 
-    /// The client that a [`Caller`] means, if it still waits.
+    /// Finds the waiting client that a [`Caller`] refers to. Returns `None` if that call has ended.
     #[inline]
     pub(super) fn find<'n>(&self, node: *const Node, serial: u64) -> Option<&'n Node> {
-        // The pointer alone says nothing: the client may be gone, or have come again. It is
-        // followed only once found.
+        // The pointer alone does not identify the call: the client may have returned, or be waiting
+        // in a later call. The pointer is dereferenced only once the node is found in `taken`.
         let found = self.taken.iter().find(|n| ptr::eq(*n, node))?;
-        // SAFETY: linked, hence alive, while the lock is held, which our callers see to.
+        // SAFETY: a linked node is alive while the lock is held, and our callers hold it.
         (found.turn() == serial).then_some(unsafe { &*node })
     }
 
-    /// Ends the wait of a client, with a reply or (`Err`) without. Gives the reply back if the
-    /// client is gone.
+    /// Ends the wait of a client with a reply, or without a reply for `Err`. Returns the reply if
+    /// the client is gone.
     #[inline]
     pub(super) fn answer(
         &mut self,
@@ -286,8 +289,8 @@ impl<Q, R> MailboxQueues<Q, R> {
         let outcome = match reply {
             Ok(reply) => {
                 let call = node.slot.cast::<ClientSlot<Q, R>>();
-                // SAFETY: the slot of a client's node is its `ClientSlot`; the client is still
-                // there, and we hold the lock.
+                // SAFETY: the slot of a client's node is its `ClientSlot`; the client is in
+                // `taken`, hence alive, and we hold the lock.
                 unsafe { ptr::addr_of_mut!((*call).reply).write(MaybeUninit::new(reply)) };
                 DELIVERED
             }

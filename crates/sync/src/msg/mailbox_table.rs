@@ -1,4 +1,4 @@
-//! The lock of a mailbox, as the locking design of the resource table wants it.
+//! Lock of a mailbox, in the form that the locking designs of the resource table require.
 
 use std::ops::{Deref, DerefMut};
 
@@ -6,15 +6,15 @@ use super::resource_entry::{KindGuard, enter_kind};
 use crate::wait::list_lock::{ListLock, ListLockGuard};
 use crate::wait::lockrank::Rank;
 
-/// The state of a mailbox. Its spin lock is the resource's own (`id`; what `vp` calls a claim);
-/// with `kind` there is one lock for all mailboxes around it.
+/// State of a mailbox. Under locking design `id` its spin lock is the only lock; under `kind`, one
+/// lock around all mailboxes is taken first.
 pub(crate) struct MailboxState<T> {
     state: ListLock<T>,
 }
 
 pub(crate) struct MailboxGuard<'a, T> {
     guard: ListLockGuard<'a, T>,
-    /// After it.
+    /// Released after `guard`.
     _kind: KindGuard,
 }
 
@@ -41,7 +41,7 @@ impl<T> DerefMut for MailboxGuard<'_, T> {
     }
 }
 
-/// A spin lock for the state of a mailbox.
+/// Creates the state of a mailbox under an unlocked spin lock.
 pub(crate) fn state<T>(value: T) -> MailboxState<T> {
     MailboxState { state: ListLock::new(Rank::List, value) }
 }

@@ -1,4 +1,5 @@
-//! The row of a mailbox in the resource table, and the lock of all mailboxes, where there is one.
+//! Rows of mailboxes in the resource table, and the lock around all mailboxes under locking design
+//! `kind`.
 
 use std::sync::{MutexGuard, Once};
 
@@ -7,12 +8,12 @@ use kumihimo_resource::table::{Error, Row, Usage, has_whole_kinds, table};
 use kumihimo_runtime::NoEvents;
 use kumihimo_runtime::kind_table::Entries;
 
-/// How a mailbox is seen: clients whose request was not received, those whose request was, servers
-/// that wait.
+/// Counts the waiters of a mailbox: clients whose request was not received, clients whose request
+/// was received, and waiting servers.
 pub(crate) type CountWaiters = unsafe fn(*const ()) -> [usize; 3];
 
-/// The lock, and then the events. Boxed, so that where there is none nothing is carried about
-/// but a null.
+/// The lock around all mailboxes, and the guard that keeps events off. Boxed, so that without that
+/// lock the guard is only a null pointer.
 pub(crate) type KindGuard = Option<Box<(MutexGuard<'static, ()>, NoEvents)>>;
 
 #[inline(always)]
@@ -23,17 +24,17 @@ pub(crate) fn enter_kind() -> KindGuard {
 #[cold]
 #[inline(never)]
 fn wait() -> KindGuard {
-    // First: the holder keeps its virtual processor.
+    // Events are off before the lock is taken: the holder must keep its VP.
     let quiet = NoEvents::new();
     table().enter(Kind::MAILBOX).map(|held| Box::new((held, quiet)))
 }
 
-/// A mailbox that is there: it is taken out before it goes.
+/// Pointer to a mailbox. The mailbox closes its entry before it is dropped.
 #[derive(Clone, Copy)]
 struct MailboxRef(*const (), CountWaiters);
 
-// SAFETY: followed only while its entry is held, which keeps the mailbox from going;
-// `CountWaiters` takes the mailbox's lock.
+// SAFETY: dereferenced only while its entry is held, which keeps the mailbox alive; `CountWaiters`
+// takes the mailbox's lock.
 unsafe impl Send for MailboxRef {}
 
 static MAILBOXES: Entries<MailboxRef> = Entries::new(Kind::MAILBOX);
@@ -64,7 +65,7 @@ impl Row for Mailboxes {
     }
 }
 
-/// A mailbox's place in the table.
+/// Entry of a mailbox in the resource table; closed on drop.
 #[derive(Debug)]
 pub(crate) struct TableEntry(Option<Serial>);
 

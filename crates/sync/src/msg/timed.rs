@@ -1,4 +1,4 @@
-//! A reply and the wait for the next request, with a limit.
+//! `reply_and_receive` with a time limit.
 
 use super::{Caller, Mailbox, ReceiveError, Request};
 use crate::wait::deadline;
@@ -7,12 +7,12 @@ use std::ptr;
 use std::time::{Duration, Instant};
 
 impl<Q, R> Mailbox<Q, R> {
-    /// As [`reply_and_receive`](Mailbox::reply_and_receive), but gives up waiting after `timeout`;
-    /// the reply is given all the same.
+    /// Replies and receives like [`reply_and_receive`](Mailbox::reply_and_receive), but gives up
+    /// the wait after `timeout`. The reply is sent in any case.
     ///
     /// # Errors
-    /// [`ReceiveError::Empty`] if the time is over; [`ReceiveError::Closed`] if all addresses are
-    /// gone.
+    /// [`ReceiveError::Empty`] if the timeout expires; [`ReceiveError::Closed`] if there is no
+    /// request and all addresses are dropped.
     pub fn reply_and_receive_timeout<'a>(
         &'a self,
         to: Caller<'a, Q, R>,
@@ -22,12 +22,12 @@ impl<Q, R> Mailbox<Q, R> {
         self.reply_and_receive_limited(to, reply, deadline::after(timeout))
     }
 
-    /// As [`reply_and_receive`](Mailbox::reply_and_receive), but gives up waiting at `deadline`;
-    /// the reply is given all the same.
+    /// Replies and receives like [`reply_and_receive`](Mailbox::reply_and_receive), but gives up
+    /// the wait at `deadline`. The reply is sent in any case.
     ///
     /// # Errors
-    /// [`ReceiveError::Empty`] if the time is over; [`ReceiveError::Closed`] if all addresses are
-    /// gone.
+    /// [`ReceiveError::Empty`] if the deadline passes; [`ReceiveError::Closed`] if there is no
+    /// request and all addresses are dropped.
     pub fn reply_and_receive_until<'a>(
         &'a self,
         to: Caller<'a, Q, R>,

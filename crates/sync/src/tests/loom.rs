@@ -1,6 +1,6 @@
-//! loom models: `RUSTFLAGS="--cfg loom" cargo test -p kumihimo-sync --release --lib loom`. In
-//! loom's parker a deadline counts as passed, so a wait with one explores the race between time-out
-//! and wake-up.
+//! loom models: `RUSTFLAGS="--cfg loom" cargo test -p kumihimo-sync --release --lib loom`. The
+//! parker for loom treats a deadline as passed, so a wait with a deadline explores the race between
+//! time-out and wake-up.
 
 use crate::channel::chan::{Chan, WaitError};
 use crate::init::once::Once;
@@ -16,7 +16,7 @@ use std::time::Instant;
 
 fn model(f: impl Fn() + Send + Sync + 'static) {
     let mut builder = ::loom::model::Builder::new();
-    // Whatever the environment says: with three the larger models take many minutes.
+    // Overrides the environment: with a bound of three the larger models take many minutes.
     builder.preemption_bound = Some(2);
     builder.max_branches = 50_000;
     builder.check(f);
@@ -27,7 +27,7 @@ struct Counted<L> {
     data: UnsafeCell<usize>,
 }
 
-// SAFETY: the models access `data` under `lock` only, which is what they check.
+// SAFETY: the models access `data` only under `lock`, which is the property under test.
 unsafe impl<L: Sync> Sync for Counted<L> {}
 // SAFETY: as above.
 unsafe impl<L: Send> Send for Counted<L> {}
@@ -37,11 +37,11 @@ impl<L> Counted<L> {
         Arc::new(Counted { lock, data: UnsafeCell::new(0) })
     }
     fn add(&self) {
-        // SAFETY: loom checks that nobody else is here.
+        // SAFETY: loom reports concurrent accesses.
         self.data.with_mut(|data| unsafe { *data += 1 });
     }
     fn get(&self) -> usize {
-        // SAFETY: loom checks that nobody writes.
+        // SAFETY: loom reports concurrent writes.
         self.data.with(|data| unsafe { *data })
     }
 }
@@ -54,7 +54,7 @@ fn locked(shared: &Counted<RawMutex>) {
 }
 
 #[test]
-fn mutex_three_lockers() {
+fn mutex_excludes_three_lockers() {
     model(|| {
         let shared = Counted::new(RawMutex::new());
         let others: Vec<_> = (0..2)
@@ -70,9 +70,9 @@ fn mutex_three_lockers() {
     });
 }
 
-/// One locks again and again, so the other is passed over and then handed the lock.
+/// The main thread locks repeatedly, so the other thread is passed over and then handed the lock.
 #[test]
-fn mutex_passed_over() {
+fn mutex_hands_over_to_a_waiter_passed_over() {
     model(|| {
         let shared = Counted::new(RawMutex::new());
         let other = shared.clone();
@@ -86,9 +86,9 @@ fn mutex_passed_over() {
     });
 }
 
-/// One that gives up passes on the wake-up that it had.
+/// A waiter that times out passes its wake-up on to the next waiter.
 #[test]
-fn mutex_giving_up() {
+fn mutex_time_out_passes_wake_up_on() {
     model(|| {
         let shared = Counted::new(RawMutex::new());
         let (a, b) = (shared.clone(), shared.clone());
@@ -111,7 +111,7 @@ fn mutex_giving_up() {
 }
 
 #[test]
-fn rwlock_readers_and_writers() {
+fn rwlock_excludes_writers_and_downgrades() {
     model(|| {
         let shared = Counted::new(RawRwLock::new());
         let (a, b) = (shared.clone(), shared.clone());
@@ -141,9 +141,9 @@ fn rwlock_readers_and_writers() {
     });
 }
 
-/// A writer that gives up lets the reader behind it in.
+/// A reader queued behind a writer gets the lock when the writer times out.
 #[test]
-fn rwlock_giving_up() {
+fn rwlock_writer_time_out_admits_reader() {
     model(|| {
         let shared = Counted::new(RawRwLock::new());
         let (a, b) = (shared.clone(), shared.clone());
@@ -169,7 +169,7 @@ fn rwlock_giving_up() {
 }
 
 #[test]
-fn once_runs_once() {
+fn once_runs_closure_once() {
     model(|| {
         let shared = Counted::new(Once::new());
         let others: Vec<_> = (0..2)
@@ -188,7 +188,7 @@ fn once_runs_once() {
 }
 
 #[test]
-fn semaphore_one_permit() {
+fn semaphore_with_one_permit_excludes() {
     model(|| {
         let shared = Counted::new(Semaphore::new(1));
         let (a, b) = (shared.clone(), shared.clone());
@@ -214,7 +214,7 @@ fn semaphore_one_permit() {
 }
 
 #[test]
-fn condvar_one_notification() {
+fn condvar_notification_reaches_a_waiter() {
     model(|| {
         let shared = Arc::new((Mutex::new(0), Condvar::new()));
         let (a, b) = (shared.clone(), shared.clone());
@@ -222,7 +222,8 @@ fn condvar_one_notification() {
             let mut items = a.1.wait_while(a.0.lock().unwrap(), |items| *items == 0).unwrap();
             *items -= 1;
         });
-        // It may get the notification and leave: then it passes the item on by not taking it.
+        // This waiter may consume the notification; it leaves the item and notifies the next
+        // waiter.
         let b = thread::spawn(move || {
             let (items, result) = b.1.wait_until(b.0.lock().unwrap(), Instant::now()).unwrap();
             if !result.timed_out() && *items > 0 {
@@ -238,13 +239,13 @@ fn condvar_one_notification() {
 }
 
 #[test]
-fn barrier_of_two_and_one_that_gives_up() {
+fn barrier_time_out_leaves_the_round() {
     model(|| {
         let shared = Arc::new(Barrier::new(2));
         let (a, b) = (shared.clone(), shared.clone());
         let a = thread::spawn(move || a.wait().is_leader());
         let b = thread::spawn(move || b.wait_until(Instant::now()).map(|r| r.is_leader()));
-        // Two of the three meet, or all but the one that gave up.
+        // Either `a` and `b` met, or `b` timed out and the main thread takes its place.
         let (a, b) = match b.join().unwrap() {
             Some(b) => (a.join().unwrap(), b),
             None => {
@@ -261,7 +262,7 @@ fn channel<T>(bound: usize) -> Arc<Chan<T>> {
 }
 
 #[test]
-fn channel_rendezvous() {
+fn rendezvous_channel_delivers_every_message() {
     model(|| {
         let chan = channel(0);
         let (a, b) = (chan.clone(), chan.clone());
@@ -282,7 +283,7 @@ fn channel_rendezvous() {
 }
 
 #[test]
-fn channel_of_one_and_time_out() {
+fn channel_time_out_loses_no_message() {
     model(|| {
         let chan = channel(1);
         let other = chan.clone();
@@ -302,9 +303,9 @@ fn channel_of_one_and_time_out() {
     });
 }
 
-/// A waiter in the lock's word gives up, against a thread that takes it from there.
+/// A waiter in the lock's word times out while another thread takes it from the word.
 #[test]
-fn rendezvous_and_time_out() {
+fn rendezvous_time_out_agrees_on_both_sides() {
     model(|| {
         let chan = channel(0);
         let other = chan.clone();
@@ -318,9 +319,10 @@ fn rendezvous_and_time_out() {
     });
 }
 
-/// The receiver goes away while a sender waits: each message is received or comes back.
+/// The receiver is dropped while a sender waits: each message is received or returned to the
+/// sender.
 #[test]
-fn channel_closes() {
+fn channel_close_returns_unreceived_message() {
     model(|| {
         let chan = channel(0);
         let other = chan.clone();
@@ -332,7 +334,7 @@ fn channel_closes() {
 }
 
 #[test]
-fn select_takes_one() {
+fn select_takes_one_message() {
     model(|| {
         let (a, from_a) = crate::channel::mpmc::sync_channel::<u32>(0);
         let (b, from_b) = crate::channel::mpmc::sync_channel::<u32>(0);
@@ -354,7 +356,7 @@ fn select_takes_one() {
 }
 
 #[test]
-fn message_and_giving_up() {
+fn message_time_out_loses_no_request() {
     model(|| {
         let (address, mailbox) = msg::mailbox::<u32, u32>();
         let impatient = address.clone();

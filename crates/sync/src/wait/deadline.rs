@@ -1,8 +1,9 @@
-//! From a duration to a point in time, without overflow.
+//! Conversion of a time-out to a deadline, without overflow.
 
 use std::time::{Duration, Instant};
 
-/// The point in time `timeout` from now. None: later than the clock can say, that is, never.
+/// Returns the time `timeout` from now. `None` if `Instant` cannot represent it, which means no
+/// deadline.
 pub(crate) fn after(timeout: Duration) -> Option<Instant> {
     Instant::now().checked_add(timeout)
 }

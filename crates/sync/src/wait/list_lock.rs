@@ -1,5 +1,5 @@
-//! The spin lock under which a wait list is changed: held for some tens of nanoseconds, never
-//! across a switch, a park or code of the user.
+//! Spin lock that guards a wait list. Held for tens of nanoseconds, and never across a switch, a
+//! park or user code.
 
 use crate::loom::{AtomicBool, NoEvents, spin_loop, yield_now};
 use crate::wait::lockrank::{self, Rank};
@@ -20,7 +20,7 @@ unsafe impl<T: Send> Sync for ListLock<T> {}
 // SAFETY: owning the lock is owning the value.
 unsafe impl<T: Send> Send for ListLock<T> {}
 
-// No panic leaves it locked or its value half changed: no code of the user runs under it.
+// No panic leaves the lock held or the value half changed: no user code runs under the lock.
 impl<T> UnwindSafe for ListLock<T> {}
 impl<T> RefUnwindSafe for ListLock<T> {}
 
@@ -31,7 +31,7 @@ impl<T> ListLock<T> {
 
     #[inline]
     pub(crate) fn lock(&self) -> ListLockGuard<'_, T> {
-        // Others spin for it: its holder must not lose its virtual processor.
+        // Other threads spin for this lock, so events are off: the holder must keep its VP.
         let quiet = NoEvents::new();
         lockrank::acquire(self.rank);
         if self.locked.swap(true, Acquire) {
@@ -46,8 +46,8 @@ impl<T> ListLock<T> {
         loop {
             while self.locked.load(Relaxed) {
                 turns += 1;
-                // The holder's kernel thread may have been preempted: then only giving up the core
-                // helps.
+                // The kernel may have preempted the holder's kernel thread, which then needs this
+                // core.
                 if turns.is_multiple_of(128) { yield_now() } else { spin_loop() }
             }
             if !self.locked.swap(true, Acquire) {

@@ -1,30 +1,30 @@
-//! Debug-build check of the order in which this crate takes its internal spin locks, and that none
-//! is held across a park.
+//! Debug-build check of the order of this crate's internal spin locks, and that none is held across
+//! a park.
 //!
-//! The order, outermost first, is [`Rank`]'s. A per-kernel-thread record is enough: no microprocess
-//! switches while it holds one of these locks. In release builds all of this is empty.
+//! [`Rank`] defines the order, outermost first. One record per kernel thread suffices, because no
+//! microprocess switches while it holds one of these locks. In release builds the checks are empty.
 
 use std::cell::Cell;
 
-/// The internal locks by rank: a lock may be taken only while all those held have a smaller one.
+/// Ranks of the internal locks. A lock may be taken only while all held locks have smaller ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Rank {
-    /// `inherit::BOOSTS`: which microprocess lends a priority to which.
+    /// `inherit::BOOSTS`: the loans of priority between microprocesses.
     #[cfg_attr(loom, allow(dead_code))]
     Boosts = 0,
-    /// `inherit::BLOCKED[i]`: which waiter is blocked on which mutex.
+    /// `inherit::BLOCKED[i]`: the mutex for which each waiter blocks.
     #[cfg_attr(loom, allow(dead_code))]
     Blocked = 1,
-    /// The wait list of a mutex, condition variable, channel, ...
+    /// Wait list of a mutex, condition variable, channel or other blocking type.
     List = 2,
 }
 
-/// A model has locks of its own, and checks no order.
+/// Off under loom: the models use loom's own locks.
 const CHECKED: bool = cfg!(all(debug_assertions, not(loom)));
 
 thread_local! {
-    /// A bit for each rank that this kernel thread holds.
+    /// One bit for each rank that this kernel thread holds.
     static HELD: Cell<u8> = const { Cell::new(0) };
 }
 

@@ -1,9 +1,9 @@
-//! What every blocking type stands on: the wait list, its spin lock, and their small helpers.
+//! Common base of all blocking types: the wait list, its spin lock, and helpers.
 //!
-//! A type keeps its waiters in a `waitlist::Queue` under a `list_lock::ListLock`; a waiter parks
-//! and a waker wakes it through [`crate::loom`], that is, the runtime. `lockrank` checks the order
-//! of the locks in debug builds; `deadline` and `unwind` serve waits with a limit and waits that a
-//! cancellation ends. Uses nothing else of the crate.
+//! A type keeps its waiters in a `waitlist::Queue` under a `list_lock::ListLock`. Waiters park and
+//! wakers wake them through [`crate::loom`], which stands for the runtime. `lockrank` checks the
+//! order of the locks in debug builds. `deadline` and `unwind` support waits with a time limit and
+//! waits that a cancellation ends. Depends on no other module of the crate except `loom`.
 
 pub(crate) mod deadline;
 #[cfg(not(loom))]

@@ -1,6 +1,6 @@
-//! Clean-up of a wait that a cancellation ends.
+//! Clean-up after a wait that unwinds on cancellation.
 
-/// Runs its closure while unwinding. A wait that returns forgets it.
+/// Runs its closure on drop, that is, while unwinding. A wait that returns normally forgets it.
 pub(crate) struct OnUnwind<F: FnMut()>(pub(crate) F);
 
 impl<F: FnMut()> Drop for OnUnwind<F> {

@@ -1,16 +1,18 @@
-//! The wait list that every blocking type of this crate stands on.
+//! Wait list that every blocking type of this crate uses.
 //!
-//! A waiter's [`Node`] lies on the waiter's own stack and is linked into the [`Queue`] under the
-//! spin lock of the object it waits for: waiting allocates nothing. The queue is ordered by
-//! priority, highest first, then first come first served. The waiter's [`Signal`] says how the wait
-//! ended. The thread that ends it takes the node out of the queue, fills the node's slot if there
-//! is one, clones the [`Waiter`], and stores the outcome *last*, all under the object's spin lock:
-//! from that store on the waiter may return and its stack be gone. A waiter that gives up
-//! (deadline, cancellation) takes the same lock to remove itself, so it either finds its node still
-//! linked, or the outcome already there.
+//! A waiter's [`Node`] lies on the waiter's own stack and is linked into the [`Queue`] of the
+//! object for which it waits. Linking happens under the object's spin lock and allocates nothing.
+//! The queue is ordered by priority, highest first, then by arrival. The waiter's [`Signal`] holds
+//! the outcome of the wait.
 //!
-//! Memory ordering: the outcome is stored with release and read with acquire; what the waker did
-//! before it happens before what the woken one does.
+//! The waking thread takes the node out of the queue, fills the node's slot if there is one, clones
+//! the [`Waiter`], and stores the outcome *last*. All of this happens under the object's spin lock.
+//! After the store the waiter may return, and its stack frame may be gone. A waiter that gives up,
+//! by deadline or cancellation, takes the same lock to remove its node. It therefore finds either
+//! its node still linked or the outcome already stored.
+//!
+//! Memory ordering: the outcome is stored with release and loaded with acquire, so the waker's
+//! earlier writes happen before everything that the woken thread does next.
 
 use crate::loom::{AtomicU32, Wait, Waiter, const_fn, current, park, point, spin_loop, yield_now};
 use std::cell::Cell;
@@ -19,12 +21,12 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::Instant;
 
 const WAITING: u32 = 0;
-/// The waker has won this waiter but is still filling its slot.
+/// The waker has won the signal but has not stored the outcome yet.
 const FILLING: u32 = u32::MAX;
-/// The outcome where only "woken" has to be said.
+/// Outcome of a wait that needs no further distinction.
 pub(crate) const WOKEN: u32 = 1;
 
-/// How a wait ended: nothing yet, or a small number that the waker chose.
+/// Outcome of a wait: none yet, or a small number that the waker chose.
 pub(crate) struct Signal(AtomicU32);
 
 impl Signal {
@@ -34,7 +36,7 @@ impl Signal {
         }
     }
 
-    /// The outcome, if it is there.
+    /// Returns the outcome if it is stored.
     #[inline]
     pub(crate) fn get(&self) -> Option<u32> {
         let mut turns = 0u32;
@@ -42,7 +44,8 @@ impl Signal {
             match self.0.load(Acquire) {
                 WAITING => return None,
                 FILLING => {
-                    // A few instructions of the waker, under its spin lock.
+                    // The waker is a few instructions from storing the outcome, under its spin
+                    // lock.
                     turns += 1;
                     if cfg!(loom) || turns.is_multiple_of(128) { yield_now() } else { spin_loop() }
                 }
@@ -51,19 +54,19 @@ impl Signal {
         }
     }
 
-    /// Makes the signal fit for another wait. Only the waiter calls it, unlinked.
+    /// Prepares the signal for another wait. Called by the waiter only, while its node is unlinked.
     pub(crate) fn reset(&self) {
         self.0.store(WAITING, Relaxed);
     }
 
-    /// The waiter itself ends the wait: true unless a waker came first.
+    /// Ends the wait from the waiter's side. Returns false if a waker came first.
     pub(crate) fn give_up(&self) -> bool {
         self.0.compare_exchange(WAITING, WOKEN, Acquire, Acquire).is_ok()
     }
 }
 
-/// Waits for `signal`. None: the deadline has passed and the caller must withdraw its node. Not a
-/// cancellation point.
+/// Waits for `signal`. Returns `None` if the deadline has passed; the caller must then withdraw its
+/// node. Not a cancellation point.
 pub(crate) fn wait(signal: &Signal, why: Wait, deadline: Option<Instant>) -> Option<u32> {
     loop {
         if let Some(outcome) = signal.get() {
@@ -76,11 +79,11 @@ pub(crate) fn wait(signal: &Signal, why: Wait, deadline: Option<Instant>) -> Opt
     }
 }
 
-/// As [`wait`], but unwinds if the caller is cancelled before the signal comes. The caller holds a
-/// guard that withdraws the node on drop. A signal that is already there wins over a cancel
-/// request: nothing handed over is lost.
-// Inlined, so that `why` is not copied right after it was written in pieces: such a load waits for
-// the stores.
+/// Waits like [`wait`], but unwinds if the caller is cancelled before the signal is set. The caller
+/// holds a guard that withdraws the node on drop. A signal that is already set takes precedence
+/// over a cancel request, so nothing handed over is lost.
+// Inlined, so that `why` is not copied right after it was written in smaller pieces: such a load
+// stalls until the stores retire (failed store-to-load forwarding).
 #[inline(always)]
 pub(crate) fn wait_cancellable(
     signal: &Signal,
@@ -99,21 +102,24 @@ pub(crate) fn wait_cancellable(
     }
 }
 
-/// A waiter's node, on the waiter's stack. The cells are changed under the lock of the queue only.
+/// Node of a waiter, on the waiter's stack. Its cells change only under the lock of the queue.
 pub(crate) struct Node {
     pub(crate) waiter: Waiter,
     signal: *const Signal,
-    /// Several nodes share the signal (a select): a waker must win it first.
+    /// Whether several nodes share the signal, as in a select. A waker must then win the signal
+    /// first.
     shared: bool,
-    /// Where the waker takes a value from, or puts one; what it is, is the queue's business.
+    /// Location from which the waker takes a value, or to which it writes one. The type is known to
+    /// the queue's owner only.
     pub(crate) slot: *mut (),
-    /// A number for the queue's owner: permits wanted, read or write, number of the select arm.
+    /// Number for the queue's owner: requested permits, read or write access, or the number of a
+    /// select arm.
     pub(crate) tag: usize,
-    /// When this waiter was first passed over by a barging locker.
+    /// Time at which a barging locker first passed this waiter over.
     pub(crate) passed_over: Cell<Option<Instant>>,
     priority: Cell<u8>,
-    /// Place among equals; 0 before the first insertion. Kept when a waiter that lost a race queues
-    /// again.
+    /// Position among waiters of equal priority; 0 before the first insertion. Kept when a waiter
+    /// that lost a race queues again.
     turn: Cell<u64>,
     linked: Cell<bool>,
     prev: Cell<*const Node>,
@@ -142,7 +148,7 @@ impl Node {
         }
     }
 
-    /// One of several nodes of a select.
+    /// Marks the node as one of several nodes of a select.
     pub(crate) fn shared(mut self) -> Node {
         self.shared = true;
         self
@@ -152,11 +158,11 @@ impl Node {
         self.signal
     }
 
-    /// Returns when the outcome is there. Somebody has taken the node and is a few instructions
-    /// away from storing it.
+    /// Returns once the outcome is stored. Another thread has claimed the node and is a few
+    /// instructions from storing it.
     #[cold]
     pub(crate) fn await_outcome(&self) {
-        // SAFETY: the waiter's own node, and its signal lies beside it.
+        // SAFETY: called by the waiter, on whose stack the signal lies.
         let signal = unsafe { &*self.signal };
         let mut turns = 0u32;
         while signal.get().is_none() {
@@ -178,43 +184,45 @@ impl Node {
         self.linked.get()
     }
 
-    /// Wins the right to end this wait. Only a node of a select can be lost to somebody else.
+    /// Wins the right to end this wait. Fails only for a node of a select whose signal another
+    /// thread has won.
     fn claim(&self) -> bool {
-        // SAFETY: a node's signal outlives its being linked, and we are called under the queue's
-        // lock with a linked node.
+        // SAFETY: a signal outlives the linking of its node, and the caller holds the queue's lock
+        // with the node linked.
         let signal = unsafe { &*self.signal };
         !self.shared || signal.0.compare_exchange(WAITING, FILLING, Relaxed, Relaxed).is_ok()
     }
 }
 
-/// A node that was taken out of its queue and whose wait is ours to end. Borrows the queue, hence
-/// lives under its lock only.
+/// Node that was taken out of its queue and whose wait the holder must end. Borrows the queue, so
+/// it exists only under the queue's lock.
 #[must_use]
 pub(crate) struct Claimed<'a> {
     pub(crate) node: &'a Node,
 }
 
 impl Claimed<'_> {
-    /// Stores the outcome, the last access to the node. The caller wakes the waiter after it has
-    /// released the lock.
+    /// Stores the outcome, which is the last access to the node. The caller wakes the returned
+    /// waiter after it has released the lock.
     #[must_use]
     pub(crate) fn finish(self, outcome: u32) -> Waiter {
         let waiter = self.node.waiter.clone();
-        // SAFETY: the waiter returns only after this store, or after taking the lock that we hold.
+        // SAFETY: the waiter returns only after this store, or after taking the lock that the
+        // caller holds.
         unsafe { &*self.node.signal }.0.store(outcome, Release);
         waiter
     }
 }
 
-/// The waiters of one object. Lives inside the object's spin lock.
+/// Waiters of one object. Lies inside the object's spin lock.
 pub(crate) struct Queue {
     head: *const Node,
     tail: *const Node,
     turns: u64,
 }
 
-// SAFETY: the nodes it points to are used only under the lock around the queue, or by their waiter
-// after the outcome is there.
+// SAFETY: the nodes are accessed only under the lock around the queue, or by their waiter after the
+// outcome is stored.
 unsafe impl Send for Queue {}
 
 impl Queue {
@@ -243,11 +251,11 @@ impl Queue {
         })
     }
 
-    /// Links `node` behind all of its own and higher priority; a node that was linked before takes
-    /// its old place again.
+    /// Links `node` behind all nodes of equal or higher priority. A node that was linked before
+    /// takes its former position again.
     ///
     /// # Safety
-    /// The node and its signal stay where they are until the node is unlinked, by a waker or by
+    /// The node and its signal must not move until the node is unlinked, by a waker or by
     /// [`Queue::remove`].
     #[inline]
     pub(crate) unsafe fn insert(&mut self, node: &Node) {
@@ -296,7 +304,8 @@ impl Queue {
         node.linked.set(true);
     }
 
-    /// Links `node` as the last, whatever its priority. Returns its turn, unique in this queue.
+    /// Links `node` as the last node, regardless of priority. Returns its turn, which is unique in
+    /// this queue.
     ///
     /// # Safety
     /// As [`Queue::insert`].
@@ -317,7 +326,8 @@ impl Queue {
         self.turns
     }
 
-    /// Unlinks `node`, which is linked in this queue or in none. False: in none.
+    /// Unlinks `node`, which must be linked in this queue or in none. Returns false if it was in
+    /// none.
     #[inline]
     pub(crate) fn remove(&mut self, node: &Node) -> bool {
         if !node.linked.get() {
@@ -338,22 +348,22 @@ impl Queue {
         true
     }
 
-    /// Puts a linked node where its new priority belongs.
+    /// Moves a linked node to the position of its new priority.
     #[cfg_attr(loom, allow(dead_code))]
     pub(crate) fn reprioritise(&mut self, node: &Node, priority: u8) {
         if self.remove(node) {
             node.priority.set(priority);
-            // SAFETY: it was linked until now, so the thread that linked it keeps it alive.
+            // SAFETY: the node was linked until now, so the thread that linked it keeps it alive.
             unsafe { self.insert(node) };
         }
     }
 
-    /// Takes out the first waiter whose wait is ours to end.
+    /// Unlinks the first waiter whose wait the caller has won the right to end.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<Claimed<'_>> {
         loop {
-            // SAFETY: linked nodes are alive, and stay so until their waiter sees the outcome or
-            // takes the lock we are under.
+            // SAFETY: a linked node stays alive until its waiter finds the outcome or takes the
+            // lock that the caller holds.
             let node = unsafe { self.head.as_ref() }?;
             let won = node.claim();
             self.remove(node);
@@ -363,19 +373,19 @@ impl Queue {
         }
     }
 
-    /// The number of insertions so far.
+    /// Returns the number of insertions so far.
     pub(crate) fn turns(&self) -> u64 {
         self.turns
     }
 
-    /// As `pop`, but passes by those that queued after `limit`. For queues without select nodes.
+    /// Unlinks the first waiter whose turn is at most `limit`. For queues without select nodes.
     pub(crate) fn pop_up_to(&mut self, limit: u64) -> Option<Claimed<'_>> {
         let node: *const Node = self.iter().find(|n| n.turn.get() <= limit)?;
-        // SAFETY: linked, hence alive, and we are under the lock.
+        // SAFETY: the node is linked, hence alive, and the caller holds the lock.
         Some(self.take(unsafe { &*node }))
     }
 
-    /// Takes out a certain linked waiter of a queue without select nodes.
+    /// Unlinks the given linked waiter of a queue without select nodes.
     pub(crate) fn take<'a>(&mut self, node: &'a Node) -> Claimed<'a> {
         debug_assert!(!node.shared && node.linked.get());
         self.remove(node);
@@ -388,7 +398,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn priority_then_turn() {
+    fn queue_orders_by_priority_then_turn() {
         let signals: Vec<Signal> = (0..6).map(|_| Signal::new()).collect();
         let nodes: Vec<Node> = signals.iter().map(Node::new).collect();
         for (node, p) in nodes.iter().zip([32, 40, 32, 63, 0, 40]) {
@@ -401,7 +411,7 @@ mod tests {
         }
         let place = |n: &Node| nodes.iter().position(|m| ptr::eq(m, n)).unwrap();
         assert_eq!(queue.iter().map(place).collect::<Vec<_>>(), [3, 1, 5, 0, 2, 4]);
-        // One that lost its race takes its old place among equals.
+        // A waiter that lost its race takes its former position among equals.
         assert!(queue.remove(&nodes[1]));
         assert!(!queue.remove(&nodes[1]));
         // SAFETY: as above.
@@ -419,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn a_select_is_won_once() {
+    fn select_signal_is_won_once() {
         let signal = Signal::new();
         let (a, b) = (Node::new(&signal).shared(), Node::new(&signal).shared());
         let (mut p, mut q) = (Queue::new(), Queue::new());

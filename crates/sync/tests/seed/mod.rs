@@ -1,11 +1,11 @@
-//! Random numbers with a seed that can be given (`KUMI_SEED=number`) and is printed.
+//! Random numbers with a printed seed, which `KUMI_SEED=number` sets.
 #![allow(dead_code)]
 
 use std::io::Write;
 
 pub struct Rng(u64);
 
-/// A seed for this run, printed so that a failure can be repeated.
+/// Returns the seed of this run, and prints it so that a failure can be repeated.
 pub fn seed(test: &str) -> u64 {
     let seed = std::env::var("KUMI_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or_else(|| {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
@@ -34,8 +34,8 @@ impl Rng {
 
 /// Threads that are joined one by one at the end of [`crew`].
 ///
-/// `std::thread::scope` by itself only counts them down, an order that ThreadSanitizer does not see
-/// in std.
+/// `std::thread::scope` alone waits for a counter inside std, an ordering that ThreadSanitizer does
+/// not observe because std is not instrumented.
 pub struct Crew<'scope, 'env: 'scope> {
     pub scope: &'scope std::thread::Scope<'scope, 'env>,
     hands: std::cell::RefCell<Vec<std::thread::ScopedJoinHandle<'scope, ()>>>,
@@ -56,15 +56,15 @@ pub fn crew<'env, T>(f: impl for<'scope> FnOnce(&Crew<'scope, 'env>) -> T) -> T 
     })
 }
 
-/// Whether `spawn` makes microprocesses here. If not (kernel threads 1:1), says that `test` is
-/// skipped: it is of priorities, or of what a microprocess does with its permits.
+/// Whether `spawn` creates microprocesses here. If it creates kernel threads 1:1, reports that
+/// `test` is skipped: the test concerns priorities or the permits of microprocesses.
 pub fn microprocesses(test: &str) -> bool {
     let here =
         kumihimo_runtime::thread::spawn(|| kumihimo_runtime::thread::current().is_microprocess())
             .join()
             .unwrap();
     if !here {
-        // Not by a macro: the harness would keep it to itself.
+        // Not `eprintln!`: the test harness would capture its output.
         let _ = writeln!(std::io::stderr(), "[skip] {test}: kernel threads 1:1 here");
     }
     here

@@ -1,10 +1,10 @@
-//! The time on records.
+//! Time source of records.
 
 use std::time::Instant;
 
 use kumihimo_arch::time;
 
-/// A clock whose ticks anybody may read, at any rate.
+/// A clock that any thread can read, at any rate.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     begin: Instant,
@@ -12,27 +12,27 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// The processor's counter where it is steady (some nanoseconds a look), else `clock_gettime`
-    /// (20 to 50). Blocks for a look at sysfs.
+    /// Creates a clock. It uses the processor's counter if that is steady (some nanoseconds per
+    /// read), and otherwise `clock_gettime` (20 to 50 ns). Reads sysfs, which may block.
     #[must_use]
     pub fn new() -> Clock {
         Clock { begin: Instant::now(), counter: time::has_steady_counter() }
     }
 
-    /// Now, in ticks. Async-signal-safe.
+    /// Returns the current time in ticks. Async-signal-safe.
     #[inline(always)]
     #[must_use]
     pub fn ticks(&self) -> u64 {
         if self.counter { time::counter() } else { self.nanoseconds() }
     }
 
-    /// Now, in nanoseconds since the clock was made.
+    /// Returns the nanoseconds since the clock was created.
     #[must_use]
     pub fn nanoseconds(&self) -> u64 {
         self.begin.elapsed().as_nanos() as u64
     }
 
-    /// Both at the same moment, about.
+    /// Returns ticks and nanoseconds, read at about the same moment.
     #[must_use]
     pub fn pair(&self) -> (u64, u64) {
         let nanoseconds = self.nanoseconds();
@@ -46,7 +46,7 @@ impl Default for Clock {
     }
 }
 
-/// Ticks made into nanoseconds, from two [pairs](Clock::pair).
+/// Converts ticks to nanoseconds, from two [pairs](Clock::pair).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scale {
     first: (u64, u64),
@@ -54,19 +54,19 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// The further apart the pairs, the better.
+    /// Creates a conversion. It is the more precise the further the pairs are apart.
     #[must_use]
     pub fn new(first: (u64, u64), last: (u64, u64)) -> Scale {
         Scale { first, last }
     }
 
-    /// Nanoseconds since the clock was made; rounded up to 0 before that.
+    /// Returns the nanoseconds since the clock was created; 0 for earlier times.
     #[must_use]
     pub fn nanoseconds(&self, ticks: u64) -> u64 {
         let (t0, n0) = self.first;
         let past = i128::from(ticks) - i128::from(t0);
         let (dt, dn) = (self.last.0.saturating_sub(t0), self.last.1.saturating_sub(n0));
-        // One pair only (the program was gone at once): ticks count as nanoseconds.
+        // With a single pair, from a program that ended at once, a tick counts as a nanosecond.
         let scaled = if dt == 0 { past } else { past * i128::from(dn) / i128::from(dt) };
         u64::try_from((i128::from(n0) + scaled).max(0)).unwrap_or(u64::MAX)
     }
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ticks_are_made_into_nanoseconds() {
+    fn scale_converts_ticks_to_nanoseconds() {
         let scale = Scale::new((1_000, 50), (4_000, 1_050));
         assert_eq!(
             [

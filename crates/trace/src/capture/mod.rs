@@ -1,7 +1,8 @@
-//! What happens while the program runs: a record is three words in a buffer of fixed size.
+//! Recording while the program runs: each record is three words in a buffer of fixed size.
 //!
-//! `clock` gives the time on records, `record` packs one into words, `ring` is the buffer between
-//! the recording threads and the one that writes them out. Uses nothing else of the crate.
+//! `clock` provides the time of records, and `record` packs a record into words. `ring` is the
+//! buffer between the recording threads and the thread that writes the records out. Uses no other
+//! part of the crate.
 
 pub mod clock;
 pub mod record;

@@ -1,9 +1,9 @@
-//! One record: three words, whatever happened.
+//! Record: an event in three words.
 
-/// A record as it lies in a buffer and in the spool.
+/// A record as stored in a buffer and in the spool.
 pub type Words = [u64; 3];
 
-/// What happened. The comments say which fields of [`Record`] carry something, beside `time`.
+/// The kind of event. The comments name the fields of [`Record`] that are used, besides `time`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 #[allow(missing_docs)]
@@ -12,60 +12,63 @@ pub enum Kind {
     Switch = 1,
     /// `id` is queued on VP `arg` at `level`, because of `cause`.
     Ready = 2,
-    /// `id` begins with priority `level`; [`Kind::Name`] records follow if it has one.
+    /// `id` starts with priority `level`; [`Kind::Name`] records follow if it has a name.
     Spawn = 3,
-    /// 23 more bytes of the name of the one before.
+    /// 23 further bytes of the name in the previous record.
     Name = 4,
-    /// Kernel thread `arg` carries the VP from here. `cause` Woken: the kernel's half told Resumed.
+    /// Kernel thread `arg` carries the VP from now on. `cause` Woken: the event source reported
+    /// Resumed.
     Carried = 5,
     IdleBegin = 6,
     IdleEnd = 7,
-    /// The running microprocess has left the VP for the kernel; `wait` as in [`WAITS`].
+    /// The running microprocess has left the VP for the kernel; `wait` is an index into [`WAITS`].
     Blocked = 8,
-    /// `id` is back from the kernel, on kernel thread `arg`, without a VP.
+    /// `id` has returned from the kernel, on kernel thread `arg`, without a VP.
     Unblocked = 9,
-    /// `id` runs on the VP at `level`, without a switch: it got the VP, or got it back, where it
-    /// was.
+    /// `id` runs on the VP at `level`, without a switch: it received the VP, or received it back,
+    /// on its current kernel thread.
     Runs = 10,
-    /// `id` has the effective priority `cause` from here, which is queue level `level` (255: that
-    /// depends).
+    /// `id` has the effective priority `cause` from now on, at queue level `level` (255: not
+    /// fixed).
     Priority = 11,
-    /// The kernel's half told Preempted (bit 0 of `arg`) or Changed (bit 1) on the VP.
+    /// The event source reported Preempted (bit 0 of `arg`) or Changed (bit 1) for the VP.
     Told = 12,
-    /// Kernel thread `arg` carries no VP any more: it waits in the pool, or ends.
+    /// Kernel thread `arg` carries no VP from now on: it waits in the pool, or ends.
     Pooled = 13,
     /// `id` records of this writer were lost before this one.
     Lost = 14,
-    /// `id`, which waited for a VP on kernel thread `arg`, went on without.
+    /// `id`, which waited for a VP on kernel thread `arg`, continued without one.
     WentOn = 15,
-    /// Where levels differ: the VP takes a step. What was told of it until now may not be so any
-    /// more; it may lose its core right here.
+    /// The VP starts a scheduling step; recorded only where levels differ. Earlier information
+    /// about the VP may be outdated from now on. The VP may lose its core at this point.
     Settles = 16,
-    /// It has taken the step: `id` runs there at `level` ([`NO_LEVEL`]: nothing); `wait` is one
-    /// more than the highest level of what waits there (0: nothing), `cause` has [`GIVEN`] and
+    /// The VP has finished the step and runs `id` at `level` ([`NO_LEVEL`]: nothing). `wait` is one
+    /// more than the highest waiting level on this VP (0: none). `cause` contains [`GIVEN`] and
     /// [`ASKED`].
     Settled = 17,
-    /// Where levels differ: `id` is about to come to VP `arg`, at `level`, through its injector.
+    /// `id` is about to move to VP `arg`, at `level`, through its injector; recorded only where
+    /// levels differ.
     Sent = 18,
-    /// `id` is in there.
+    /// `id` is in the injector of VP `arg`.
     Put = 19,
-    /// `id` was taken out of the VP's queue, and waits as `wait` says.
+    /// `id` was removed from the VP's queue, and waits for `wait`.
     Held = 20,
-    /// The VP has asked at the board for core `arg`, which it wants at `level`, and counts as
-    /// `wait` (a mark, see [`Holder`]; 0: it may not run); `cause` has [`HAS`] and [`RUNS`], and
-    /// `id` is the [`Slot`] right after that.
+    /// The VP has requested core `arg` at the board, at `level`. `wait` is its mark (see
+    /// [`Holder`]; 0: it may not run). `cause` contains [`HAS`] and [`RUNS`]. `id` is the [`Slot`]
+    /// immediately after the request.
     Asked = 21,
-    /// The VP has nothing to run, and leaves core `arg`; `id` is the [`Slot`] right before that.
+    /// The VP has nothing to run, and leaves core `arg`; `id` is the [`Slot`] immediately before
+    /// that.
     Leaves = 22,
-    /// The VP has changed the slot of core `arg`: it is `id` from here.
+    /// The VP has changed the slot of core `arg` to `id`.
     Slot = 23,
-    /// VP `arg` takes no steps from here on, and the scheduler goes on without it: its kernel
-    /// thread is held up inside the scheduler, and the watchdog has written the VP off.
+    /// VP `arg` takes no steps from now on, and the scheduler continues without it. Its kernel
+    /// thread is delayed inside the scheduler, and the watchdog has overridden the VP.
     Overridden = 24,
-    /// `id`, on kernel thread `arg`, keeps that from here and has no VP: it blocks often in calls
-    /// that the runtime does not know.
+    /// `id`, on kernel thread `arg`, keeps that thread from now on and has no VP, because it often
+    /// blocks in calls that bypass the runtime.
     StickyBegin = 25,
-    /// Not any more: it waits for a VP, or in the runtime.
+    /// The sticky state of `id` ends: it waits for a VP, or in the runtime.
     StickyEnd = 26,
 }
 
@@ -100,7 +103,7 @@ impl Kind {
     ];
 }
 
-/// Why one left its VP, or became runnable.
+/// Why a microprocess left its VP, or became runnable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 #[allow(missing_docs)]
@@ -113,7 +116,7 @@ pub enum Cause {
     QuantumOver = 4,
     Outranked = 5,
     Reprioritised = 6,
-    /// Its child runs first.
+    /// The child of the microprocess runs first.
     ChildFirst = 7,
     Parked = 8,
     Ended = 9,
@@ -133,7 +136,7 @@ impl Cause {
         Cause::Ended,
     ];
 
-    /// As a word in the trace.
+    /// Returns the word for the cause in the trace.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -155,8 +158,8 @@ impl Cause {
     }
 }
 
-/// What one waits for, by number: the runtime's kinds of waits, and the last one for what the
-/// kernel's half told.
+/// Reasons for a wait, by number: the runtime's kinds of waits, and at the end the one that the
+/// event source reports.
 pub const WAITS: [&str; 21] = [
     "-",
     "park",
@@ -181,51 +184,51 @@ pub const WAITS: [&str; 21] = [
     "gate",
 ];
 
-/// In `wait`: suspended, until it is resumed.
+/// Value of `wait`: suspended until it is resumed.
 pub const WAIT_RESUME: u8 = 18;
 
-/// In `wait`: blocked in the kernel without having said so before.
+/// Value of `wait`: blocked in the kernel without a prior announcement.
 pub const WAIT_KERNEL: u8 = 19;
 
 /// The level is not known.
 pub const NO_LEVEL: u8 = 0xff;
 
-/// In [`Kind::Settled`]: the VP had been asked for what it has.
+/// Flag of [`Kind::Settled`]: another VP had asked this VP for waiting items.
 pub const ASKED: u8 = 1;
-/// In [`Kind::Settled`]: what waits is given away, and only another VP can take it.
+/// Flag of [`Kind::Settled`]: the waiting items are given away, and only another VP can take them.
 pub const GIVEN: u8 = 2;
 
-/// In [`Kind::Asked`]: it has the core.
+/// Flag of [`Kind::Asked`]: the VP has the core.
 pub const HAS: u8 = 1;
-/// In [`Kind::Asked`]: a microprocess runs there, or is the next to; else the VP waits for the core
-/// on its kernel thread's own stack.
+/// Flag of [`Kind::Asked`]: a microprocess runs on the core, or is the next to run. Otherwise the
+/// VP waits for the core on its kernel thread's own stack.
 pub const RUNS: u8 = 2;
 
 /// The holder of a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// The row of its address space on the board.
+    /// Row of the holder's address space on the board.
     pub row: u16,
-    /// Its VP.
+    /// VP of the holder in that address space.
     pub vp: u8,
-    /// As what it counts there: two more than its level, or 1, below all levels.
+    /// Mark of the holder: two more than its level, or 1 below all levels.
     pub mark: u8,
 }
 
-/// What the slot of a core said.
+/// The content of a core's slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
-    /// Rises by one with every change, 30 bits.
+    /// Number of the change, modulo 2^30; it increases by one with every change.
     pub serial: u32,
-    /// The previous holder of the core, if any.
+    /// The holder of the core, if any.
     pub holder: Option<Holder>,
-    /// Given to it, and not yet accepted.
+    /// The core was given to the holder, which has not accepted it yet.
     pub given: bool,
 }
 
 impl Slot {
-    /// As it stands in a record: row + 1 (16 bits), VP (8), mark (8), given (1), nothing (1),
-    /// serial (30).
+    /// Returns the slot as stored in a record: row + 1 (16 bits), VP (8), mark (8), given (1),
+    /// unused (1), serial (30).
     #[must_use]
     pub fn bits(self) -> u64 {
         let place = self.holder.map_or(0, |holder| {
@@ -236,7 +239,7 @@ impl Slot {
         place | u64::from(self.given) << 32 | u64::from(self.serial) << 34
     }
 
-    /// The reverse of [`bits`](Slot::bits).
+    /// Returns the slot with these [`bits`](Slot::bits).
     #[must_use]
     pub fn from_bits(bits: u64) -> Slot {
         let holder = |row| Holder { row, vp: (bits >> 16) as u8, mark: (bits >> 24) as u8 };
@@ -248,12 +251,12 @@ impl Slot {
     }
 }
 
-/// One thing that happened. Which field means what: see [`Kind`].
+/// One event. The meaning of the fields depends on the [`Kind`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Record {
     pub kind: Kind,
-    /// In ticks of the session's clock; 0 until it is put into a buffer.
+    /// In ticks of the session's clock; 0 until the record is put into a buffer.
     pub time: u64,
     pub id: u64,
     pub level: u8,
@@ -263,7 +266,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// One of `kind` with nothing else in it.
+    /// Creates a record of `kind` whose other fields are empty.
     #[inline]
     #[must_use]
     pub const fn new(kind: Kind) -> Record {
@@ -280,7 +283,7 @@ impl Record {
         [time, self.id, last]
     }
 
-    /// None: no record of ours.
+    /// Returns the record, or None if the words are not a record.
     #[must_use]
     pub fn from_words([time, id, last]: Words) -> Option<Record> {
         let kind = *Kind::ALL.get(usize::from(last as u8).checked_sub(1)?)?;
@@ -292,22 +295,22 @@ impl Record {
 
 /// Bytes of a name in one [`Kind::Name`] record.
 const PIECE: usize = 23;
-/// Bytes of a name that are kept.
+/// Number of bytes of a name that are kept.
 pub const NAME_MAX: usize = 2 * PIECE;
 
-/// The pieces of `name`, at most [`NAME_MAX`] bytes of it.
+/// Returns the pieces of `name`, up to [`NAME_MAX`] bytes of it.
 pub(crate) fn name_words(name: &[u8]) -> impl Iterator<Item = Words> {
     name[..name.len().min(NAME_MAX)].chunks(PIECE).map(|piece| {
         let mut bytes = [0u8; 24];
         bytes[..piece.len()].copy_from_slice(piece);
-        // The last byte makes room for the kind, which is the lowest of its word.
+        // The kind is the lowest byte of the last word, so the piece is shifted by one byte.
         let word =
             |i: usize| u64::from_le_bytes(bytes[i * 8..i * 8 + 8].try_into().expect("eight bytes"));
         [word(0), word(1), word(2) << 8 | Kind::Name as u64]
     })
 }
 
-/// Adds the piece in `words` to `name`.
+/// Appends the piece in `words` to `name`.
 pub(crate) fn add_piece(name: &mut Vec<u8>, [a, b, c]: Words) {
     let bytes = a.to_le_bytes().into_iter().chain(b.to_le_bytes()).chain((c >> 8).to_le_bytes());
     name.extend(bytes.take(PIECE).take_while(|&byte| byte != 0));
@@ -319,7 +322,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn numbers_are_what_they_say() {
+    fn kinds_and_causes_match_their_numbers() {
         for (kind, n) in Kind::ALL.into_iter().zip(1..) {
             assert_eq!(kind as u8, n);
         }
@@ -333,19 +336,19 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_record_comes_back(time: u64, id: u64, kind in 0usize..26, level: u8, cause: u8, wait: u8, arg: u32) {
+        fn record_survives_a_round_trip(time: u64, id: u64, kind in 0usize..26, level: u8, cause: u8, wait: u8, arg: u32) {
             let record = Record { kind: Kind::ALL[kind], time, id, level, cause, wait, arg };
             prop_assert_eq!(Record::from_words(record.words(time)), Some(record));
         }
 
         #[test]
-        fn a_slot_comes_back(row in 0u16..65535, vp: u8, mark: u8, held: bool, given: bool, serial in 0u32..1 << 30) {
+        fn slot_survives_a_round_trip(row in 0u16..65535, vp: u8, mark: u8, held: bool, given: bool, serial in 0u32..1 << 30) {
             let slot = Slot { serial, holder: held.then_some(Holder { row, vp, mark }), given };
             prop_assert_eq!(Slot::from_bits(slot.bits()), slot);
         }
 
         #[test]
-        fn a_name_comes_back(name in "[a-zA-Z0-9 äöü#-]{1,60}") {
+        fn name_survives_a_round_trip(name in "[a-zA-Z0-9 äöü#-]{1,60}") {
             let mut back = Vec::new();
             for words in name_words(name.as_bytes()) {
                 prop_assert_eq!(Record::from_words(words).map(|r| r.kind), Some(Kind::Name));

@@ -1,8 +1,9 @@
-//! Bounded buffers of records between the recording threads and the one that writes them out.
+//! Bounded buffers of records between the recording threads and the thread that writes the records
+//! out.
 //!
 //! [`Ring`] has one writer at a time (a VP's carrier), [`SharedRing`] any number. Neither ever
-//! waits, allocates or makes a system call: what finds no room is counted as lost. Both may be
-//! written in a signal handler, a `Ring` under the rule of its one writer.
+//! blocks, allocates or makes a system call: a record that finds no room is counted as lost. Signal
+//! handlers may write to both; for a `Ring`, the handler must run in place of its one writer.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,29 +16,30 @@ fn cells(records: usize) -> Box<[Cell]> {
     (0..records.max(8).next_power_of_two()).map(|_| Default::default()).collect()
 }
 
-/// For its writer alone.
+/// State of the writer.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Writer {
     head: AtomicU64,
-    /// `tail` as last looked at: the consumer's line is read only when the ring seems full.
+    /// The last value read from `tail`. The consumer's cache line is read only if the ring seems
+    /// full.
     seen: AtomicU64,
     lost: AtomicU64,
-    /// As `lost`, since the begin.
+    /// Number of records lost since the start; `lost` counts those not yet reported.
     lost_ever: AtomicU64,
-    /// A cause that the next record takes up.
+    /// A cause for the next record.
     note: AtomicU64,
 }
 
-/// For the consumer.
+/// State of the consumer.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Reader {
     tail: AtomicU64,
 }
 
-/// A buffer with one writer at a time. Which one that is must be settled by something that orders
-/// memory, as the hand-over of a VP does.
+/// A buffer with one writer at a time. Changes of the writer require a happens-before edge, which
+/// the hand-over of a VP provides.
 #[derive(Debug)]
 pub struct Ring {
     writer: Writer,
@@ -47,13 +49,13 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// Room for `records`, rounded up to a power of two.
+    /// Creates a buffer with room for `records`, rounded up to a power of two.
     #[must_use]
     pub fn new(records: usize, clock: Clock) -> Ring {
         Ring { writer: Writer::default(), reader: Reader::default(), cells: cells(records), clock }
     }
 
-    /// Notes `record`, with the time of now. By the writer.
+    /// Stores `record` with the current time. For the writer.
     #[inline]
     pub fn put(&self, record: Record) {
         if self.has_room(1) {
@@ -61,7 +63,7 @@ impl Ring {
         }
     }
 
-    /// As [`put`](Ring::put), with the name of the microprocess that it is about.
+    /// Stores `record` with the name of its microprocess. For the writer.
     pub fn put_named(&self, record: Record, name: &[u8]) {
         if self.has_room(1 + name_words(name).count() as u64) {
             self.store(record.words(self.clock.ticks()));
@@ -69,14 +71,15 @@ impl Ring {
         }
     }
 
-    /// Leaves a word for the next record of the same writer: see [`take_note`](Ring::take_note). By
-    /// the writer.
+    /// Stores a word for the next record of the same writer; see [`take_note`](Ring::take_note).
+    /// For the writer.
     #[inline]
     pub fn note(&self, word: u8) {
         self.writer.note.store(u64::from(word), Ordering::Relaxed);
     }
 
-    /// What [`note`](Ring::note) left, once; else 0. By the writer.
+    /// Returns the word that [`note`](Ring::note) stored and clears it; 0 if there is none. For the
+    /// writer.
     #[inline]
     pub fn take_note(&self) -> u8 {
         let note = self.writer.note.load(Ordering::Relaxed);
@@ -86,8 +89,8 @@ impl Ring {
         note as u8
     }
 
-    /// Whether `n` records fit; if not they are counted as lost. What was lost before is said
-    /// first.
+    /// Returns whether `n` records fit, and counts a lost record if they do not. First stores a
+    /// record about earlier losses, if there were any.
     #[inline]
     fn has_room(&self, n: u64) -> bool {
         let lost = self.writer.lost.load(Ordering::Relaxed);
@@ -119,7 +122,7 @@ impl Ring {
         if end - self.writer.seen.load(Ordering::Relaxed) <= size {
             return true;
         }
-        // Acquire: the consumer has read what stood there.
+        // Acquire: the consumer has read the cells before `tail`.
         let tail = self.reader.tail.load(Ordering::Acquire);
         self.writer.seen.store(tail, Ordering::Relaxed);
         end - tail <= size
@@ -136,7 +139,7 @@ impl Ring {
         self.writer.head.store(head + 1, Ordering::Release);
     }
 
-    /// Takes all there is. By the one consumer.
+    /// Takes all records. For the one consumer.
     pub fn drain(&self, mut each: impl FnMut(Words)) {
         let (tail, head) =
             (self.reader.tail.load(Ordering::Relaxed), self.writer.head.load(Ordering::Acquire));
@@ -147,21 +150,21 @@ impl Ring {
         self.reader.tail.store(head, Ordering::Release);
     }
 
-    /// Records lost that no record in the buffer tells of.
+    /// Returns the number of lost records that no record in the buffer reports.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.writer.lost.load(Ordering::Acquire)
     }
 
-    /// Records lost since the begin.
+    /// Returns the number of records lost since the start.
     #[must_use]
     pub fn lost_ever(&self) -> u64 {
         self.writer.lost_ever.load(Ordering::Relaxed)
     }
 }
 
-/// A buffer with any number of writers: threads that carry no VP. Lock-free; a writer that is
-/// stopped in the middle holds up the reading.
+/// A buffer with any number of writers, for threads that carry no VP. Writers are lock-free. A
+/// writer that is stopped in the middle of a record delays the consumer.
 #[derive(Debug)]
 pub struct SharedRing {
     head: AtomicU64,
@@ -173,24 +176,24 @@ pub struct SharedRing {
 }
 
 impl SharedRing {
-    /// Room for `records`, rounded up to a power of two.
+    /// Creates a buffer with room for `records`, rounded up to a power of two.
     #[must_use]
     pub fn new(records: usize, clock: Clock) -> SharedRing {
         let (head, tail, lost, lost_ever) = Default::default();
         SharedRing { head, tail, lost, lost_ever, cells: cells(records), clock }
     }
 
-    /// Notes `record`, with the time of now.
+    /// Stores `record` with the current time.
     pub fn put(&self, record: Record) {
         self.put_named(record, &[]);
     }
 
-    /// As [`put`](SharedRing::put), with the name of the microprocess that it is about.
+    /// Stores `record` with the name of its microprocess.
     pub fn put_named(&self, record: Record, name: &[u8]) {
         let n = 1 + name_words(name).count() as u64;
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
-            // Acquire: the consumer has emptied the cells.
+            // Acquire: the consumer has emptied the cells before `tail`.
             if head + n > self.tail.load(Ordering::Acquire) + self.cells.len() as u64 {
                 self.lost.fetch_add(1, Ordering::Relaxed);
                 self.lost_ever.fetch_add(1, Ordering::Relaxed);
@@ -211,12 +214,13 @@ impl SharedRing {
             let cell = self.cell(at);
             cell[0].store(time, Ordering::Relaxed);
             cell[1].store(id, Ordering::Relaxed);
-            // Never 0 (it has the kind), which is how the consumer knows that the cell is complete.
+            // The last word contains the kind and is never 0, so the consumer recognises a complete
+            // cell.
             cell[2].store(last, Ordering::Release);
         }
     }
 
-    /// Records lost since the begin.
+    /// Returns the number of records lost since the start.
     #[must_use]
     pub fn lost_ever(&self) -> u64 {
         self.lost_ever.load(Ordering::Relaxed)
@@ -226,8 +230,8 @@ impl SharedRing {
         &self.cells[at as usize & (self.cells.len() - 1)]
     }
 
-    /// Takes all there is, up to the first that is not complete: false if there is one. By the one
-    /// consumer.
+    /// Takes all records up to the first incomplete one. Returns false if there is an incomplete
+    /// one. For the one consumer.
     pub fn drain(&self, mut each: impl FnMut(Words)) -> bool {
         let mut tail = self.tail.load(Ordering::Relaxed);
         let head = self.head.load(Ordering::Relaxed);
@@ -268,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_counted_and_said_before_the_next() {
+    fn losses_are_counted_and_reported_before_the_next_record() {
         let ring = Ring::new(8, Clock::new());
         (0..11).for_each(|i| ring.put(numbered(i)));
         assert_eq!(ring.lost(), 3);
@@ -284,14 +288,14 @@ mod tests {
     }
 
     #[test]
-    fn a_note_is_taken_once() {
+    fn note_is_taken_once() {
         let ring = Ring::new(8, Clock::new());
         ring.note(4);
         assert_eq!((ring.take_note(), ring.take_note()), (4, 0));
     }
 
     #[test]
-    fn a_name_comes_whole_or_not_at_all() {
+    fn name_is_stored_whole_or_not_at_all() {
         let crowd = SharedRing::new(8, Clock::new());
         let name = [b'x'; 40];
         (0..3).for_each(|i| crowd.put_named(numbered(i), &name));
@@ -301,9 +305,9 @@ mod tests {
         assert_eq!(kinds, [&one[..], &one[..], &[Kind::Lost]].concat());
     }
 
-    /// What comes out, and what is lost, is what went in, in each writer's order.
+    /// The records taken and lost are the records put in, in each writer's order.
     #[test]
-    fn nothing_is_lost_without_being_counted() {
+    fn shared_ring_counts_every_lost_record() {
         const EACH: u64 = 20_000;
         let crowd = Arc::new(SharedRing::new(64, Clock::new()));
         let done = Arc::new(AtomicBool::new(false));
@@ -342,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_hands_over_all_it_takes() {
+    fn ring_delivers_all_stored_records() {
         const ALL: u64 = 50_000;
         let ring = Arc::new(Ring::new(64, Clock::new()));
         let writer = {

@@ -1,22 +1,23 @@
-//! Whether priorities are exact over the board: the traces of several address spaces, put into one
-//! order by what they saw of the slots.
+//! Checks whether priorities are exact over a board, from the traces of several address spaces.
 //!
-//! A core's slot says which VP has it, and its serial number rises by one with every change. Each
-//! VP notes what its slot says whenever it has asked for its core
+//! A core's slot contains the VP that has the core, and its serial number increases by one with
+//! every change. Each VP records the slot whenever it has requested its core
 //! ([`Kind::Asked`](crate::capture::record::Kind::Asked)), and each change that it makes
-//! ([`Kind::Slot`](crate::capture::record::Kind::Slot)). So what different processes did about one
-//! core is in order by serial numbers alone, and no clock is compared with another one. Counted are
-//! the steps in a row of the VP that had to end an inversion, as within one address space
-//! ([`super::priority_order`]); a step is here a look at the slot:
+//! ([`Kind::Slot`](crate::capture::record::Kind::Slot)). Serial numbers alone therefore order the
+//! events of different processes on a core, and no clocks are compared.
 //!
-//! - *kept*: a VP runs on although another one has its core, or waits for it at a higher level;
+//! As within one address space ([`super::priority_order`]), an inversion is measured in consecutive
+//! steps of the VP that has to end it. A step is one reading of the slot:
+//!
+//! - *kept*: a VP continues to run although another VP has its core, or waits for it at a higher
+//!   level;
 //! - *missed*: a VP waits for a core that is free, or held at a lower level.
 //!
-//! *Waits*: it has said so before it saw serial `s`, and says it still when it sees `e`. What the
-//! slot said in between, after `s` and up to `e`, it said while that one waited. That is claimed
-//! only as long as every change after `s` is known, and none gave it the core: what an address
-//! space did that is in none of the files is not known, nor whether one that was given the core and
-//! did not come for it in time waits still.
+//! A VP *waits* in an interval of serial numbers if it requested the core before it read serial
+//! `s`, and still does when it reads `e`. The slot's contents after `s` and up to `e` then existed
+//! while this VP waited. The interval ends early at a change that is not known, and at a change
+//! that gave the VP the core. Changes by address spaces whose trace is missing are unknown. It is
+//! also unknown whether a VP that was given the core, and did not take it in time, still waits.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -32,25 +33,25 @@ use crate::format::names::{
 };
 use crate::read::{Event, Of, Track};
 
-/// Something lower ran, or waited, than was to.
+/// A VP of a lower mark ran or waited in place of a higher one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BoardInversion {
-    /// Which kind.
+    /// The kind of inversion.
     pub fault: Fault,
-    /// Steps of the VP that had to end it.
+    /// Number of steps of the VP that had to end it.
     pub steps: u64,
-    /// That VP.
+    /// Name of that VP.
     pub who: String,
     /// The core.
     pub core: u64,
-    /// As what it counted: two more than its level.
+    /// The mark of that VP: two more than its level.
     pub mark: u8,
-    /// Its first and its last step, in nanoseconds since the begin of its run.
+    /// Start of its first step, in nanoseconds since the start of its run.
     pub from: u64,
-    /// See `from`.
+    /// End of its last step; see `from`.
     pub to: u64,
-    /// The holder of the core at the last one, or its waiter, as what, and whether it waited; none:
-    /// the core was free.
+    /// The holder of the core at the last step, or the waiter: name, mark, and whether it waited.
+    /// None: the core was free.
     pub other: Option<(String, u8, bool)>,
 }
 
@@ -84,39 +85,39 @@ impl fmt::Display for BoardInversion {
             Some((other, mark, false)) => {
                 write!(f, "while {other} had core {core} {}", Level(*mark))
             }
-            None => write!(f, "while nobody had core {core}"),
+            None => write!(f, "while no VP had core {core}"),
         }
     }
 }
 
-/// What the traces of address spaces at one board prove together.
+/// The joint result for address spaces at one board.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BoardReport {
-    /// Runs that asked for cores.
+    /// Number of runs that requested cores.
     pub runs: usize,
-    /// Cores that were asked for.
+    /// Number of cores that were requested.
     pub cores: usize,
-    /// Looks at slots.
+    /// Number of readings of slots.
     pub looks: u64,
-    /// Times that a VP found its core to be another's, and gave way.
+    /// Number of times that a VP found that another VP had its core, and yielded.
     pub gave_way: u64,
-    /// The longest time, in its own steps, that a VP ran on.
+    /// The longest inversion, in steps of the VP, in which a VP continued to run.
     pub kept: Option<BoardInversion>,
-    /// The longest time, in its own steps, that a VP waited for nothing.
+    /// The longest inversion, in steps of the VP, in which a VP waited unnecessarily.
     pub missed: Option<BoardInversion>,
-    /// Inversions beyond the bound.
+    /// Number of inversions beyond the bound.
     pub beyond: u64,
-    /// The bound: steps in a row of one VP.
+    /// The bound, in consecutive steps of one VP.
     pub bound: u64,
-    /// Changes of slots that are in none of the files.
+    /// Number of changes of slots that are in none of the files.
     pub unseen: u64,
-    /// Those that shared no core with any other one.
+    /// Names of the runs that shared no core with another file's run.
     pub apart: Vec<String>,
 }
 
 impl BoardReport {
-    /// What is proved.
+    /// Returns the verdict.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
         if !self.apart.is_empty() {
@@ -134,7 +135,7 @@ impl fmt::Display for BoardReport {
         let BoardReport { runs, cores, looks, gave_way, bound, .. } = self;
         writeln!(
             f,
-            "the board: {runs} run(s) on {cores} core(s), {looks} steps, {gave_way} times one gave way to another VP"
+            "the board: {runs} run(s) on {cores} core(s), {looks} steps, {gave_way} times a VP yielded to another"
         )?;
         match self.beyond {
             0 => write!(f, "priorities over the board: exact but for {bound} steps of a VP")?,
@@ -149,12 +150,12 @@ impl fmt::Display for BoardReport {
         if self.unseen > 0 {
             write!(
                 f,
-                "\n  {} changes of slots are in none of these files: the waiters meanwhile are not known",
+                "\n  {} changes of slots are in none of these files, so the waiters at that time are unknown",
                 self.unseen
             )?;
         }
         for name in &self.apart {
-            write!(f, "\n{name} has shared no core with the others while it was traced")?;
+            write!(f, "\n{name} shared no core with the others while it was traced")?;
         }
         Ok(())
     }
@@ -171,19 +172,19 @@ struct Run {
     looks: u64,
 }
 
-/// What a VP saw, in the order in which it did.
+/// A reading of a slot by a VP; a VP's readings are in order of time.
 #[derive(Clone, Copy, Debug)]
 struct Look {
-    /// Nanoseconds since the begin of its run.
+    /// Nanoseconds since the start of its run.
     at: u64,
     until: u64,
     serial: u64,
     holder: Option<Holder>,
-    /// A mark; 0: it does not want the core, or may not have it.
+    /// The VP's mark; 0 if it does not want the core or may not have it.
     wants: u8,
     has: bool,
     runs: bool,
-    /// So many looks in a row saw the same.
+    /// Number of consecutive readings with this result.
     times: u64,
 }
 
@@ -198,7 +199,7 @@ impl Look {
     }
 }
 
-/// Somebody waits at `mark` as long as the slot's serial is above `after`, and not above `until`.
+/// A VP waits at `mark` while the slot's serial is above `after` and at most `until`.
 #[derive(Clone, Copy, Debug)]
 struct Wish {
     mark: u8,
@@ -211,20 +212,22 @@ type Who = (usize, u8);
 
 #[derive(Debug, Default)]
 struct Core {
-    /// The serial number that each run saw last, and the first of all. 30 bits of it are told.
+    /// The last serial number read by each run, and the very first one. Records contain 30 bits of
+    /// it.
     last: HashMap<usize, u64>,
     first: Option<u64>,
-    /// What the slot said, and the first process that told so.
+    /// The slot's content by serial number, and the run that reported it first.
     words: BTreeMap<u64, (Option<Holder>, usize)>,
     vps: BTreeMap<Who, Vec<Look>>,
 }
 
-/// What was seen first lies that high: others may have begun earlier.
+/// Base of the first serial number. It leaves room below, because other runs may have started
+/// earlier.
 const FIRST: u64 = 1 << 32;
 
 impl Core {
-    /// The whole of a serial number that `run` saw: next to what it saw last, or else to what was
-    /// seen first of all.
+    /// Returns the full serial number: the one nearest to the last number that `run` read, or
+    /// otherwise to the first of all.
     fn whole(&mut self, run: usize, serial: u64) -> u64 {
         let near = self.last.get(&run).copied().or(self.first).unwrap_or(FIRST + serial);
         let step = ((serial as u32).wrapping_sub(near as u32) << 2).cast_signed() >> 2;
@@ -234,7 +237,7 @@ impl Core {
         whole
     }
 
-    /// What the VP at `place`, which saw `looks`, surely waited for.
+    /// Returns the intervals in which the VP `(row, vp)` with these readings certainly waited.
     fn wishes(&self, (row, vp): (u64, u8), looks: &[Look]) -> Vec<Wish> {
         let is_own = |holder: &Option<Holder>| {
             holder.is_some_and(|holder| (u64::from(holder.row), holder.vp) == (row, vp))
@@ -242,10 +245,12 @@ impl Core {
         let wish = |(look, next): (&Look, &Look)| {
             let mut wish = Wish { mark: look.wants, after: look.serial, until: next.serial };
             if next.waits() || next.has {
-                // In between it may have said that it waits at another one.
+                // Between the readings, the VP may have changed its mark, so the smaller one
+                // counts.
                 wish.mark = wish.mark.min(next.wants);
             } else {
-                // It has seen this one before it said that it waits no more; that may be so still.
+                // The VP read this serial before it withdrew its request, which it may not have
+                // done at that time.
                 wish.until = wish.until.saturating_sub(1);
             }
             let known = self.words.range(wish.after + 1..wish.until.max(wish.after) + 1);
@@ -264,13 +269,13 @@ impl Core {
     }
 }
 
-/// Takes the events of several traces, one file after the other.
+/// Processes the events of several traces, one file after the other.
 #[derive(Debug)]
 pub struct Merge {
     bound: u64,
     files: Vec<PathBuf>,
     runs: Vec<Run>,
-    /// By file and track.
+    /// Indexed by file and track.
     index: HashMap<(usize, u64), usize>,
     cores: BTreeMap<u64, Core>,
 }
@@ -284,7 +289,7 @@ fn number(event: &Event, name: Name) -> Option<u64> {
 }
 
 impl Merge {
-    /// `bound`: steps of a VP that an inversion may last.
+    /// Creates an empty merge. `bound`: number of steps of a VP that an inversion may last.
     #[must_use]
     pub fn new(bound: u64) -> Merge {
         Merge {
@@ -296,15 +301,15 @@ impl Merge {
         }
     }
 
-    /// What comes now is of this file.
+    /// Starts a file; subsequent events belong to it.
     pub fn begin(&mut self, file: &Path) {
         self.files.push(file.to_owned());
     }
 
-    /// The next event of the file, which is on `track`.
+    /// Processes the next event of the file, which is on `track`.
     ///
     /// # Errors
-    /// `InvalidData`: the file does not belong to those before.
+    /// Returns `InvalidData` if the file does not belong to the previous ones.
     pub fn take(&mut self, event: &Event, track: &Track) -> io::Result<()> {
         let file = self.files.len() - 1;
         let is = |name: Name| &*event.name == NAMES[name];
@@ -370,12 +375,12 @@ impl Merge {
             let (a, b) = (self.files[other.file].display(), self.files[file].display());
             if other.board != run.board {
                 return Err(refused(format!(
-                    "{a} and {b} do not belong together: their processes were at different boards"
+                    "{a} and {b} do not belong together: their processes used different boards"
                 )));
             }
             if (other.row, other.process) == (run.row, run.process) {
                 let what = format!(
-                    "{a} and {b} are of one process ({}): give each process's trace once",
+                    "{a} and {b} are traces of the same process ({}): give each process's trace once",
                     run.process
                 );
                 return Err(refused(what));
@@ -396,37 +401,36 @@ impl Merge {
             let file = self.files[self.runs[run].file].display();
             match holder {
                 Some(holder) => {
-                    format!("{file} that {} has it {}", self.name(holder), Level(holder.mark))
+                    format!("{file}: {} has it {}", self.name(holder), Level(holder.mark))
                 }
-                None => format!("{file} that it is free"),
+                None => format!("{file}: it is free"),
             }
         };
         let (first, second) = (says(first), says(second));
         refused(format!(
-            "traces of different times, which do not belong together: of one change of core {core} says {first}, and {second}"
+            "the traces contradict each other about one change of core {core} and do not belong together ({first}; {second})"
         ))
     }
 
-    /// The name of a core's holder.
+    /// Returns the name of a core's holder.
     fn name(&self, Holder { row, vp, .. }: Holder) -> String {
         match self.runs.iter().find(|run| run.row == u64::from(row)) {
             Some(run) => run.name(vp),
-            None => format!("VP {vp} of row {row}, in none of these files,"),
+            None => format!("VP {vp} of row {row} (in none of these files)"),
         }
     }
 
-    /// What the files prove together. None: one file, and its process asked for no core.
+    /// Returns the joint report. None if there is one file, whose process requested no core.
     ///
     /// # Errors
-    /// `InvalidData`: one of several files is of a process that asked for no core.
+    /// Returns `InvalidData` if one of several files belongs to a process that requested no core.
     pub fn report(self) -> io::Result<Option<BoardReport>> {
         let has_looked = |file| self.runs.iter().any(|run| run.file == file && run.looks > 0);
         if let Some(file) = (0..self.files.len()).find(|file| !has_looked(*file)) {
             if self.files.len() == 1 {
                 return Ok(None);
             }
-            let why =
-                "its process asked for no core: at no board, alone there, or with KUMI_ARBITER=off";
+            let why = "its process requested no core: it used no board, was alone there, or ran with KUMI_ARBITER=off";
             return Err(refused(format!("{}: {why}", self.files[file].display())));
         }
         let mut report = BoardReport {
@@ -450,9 +454,9 @@ impl Merge {
         Ok(Some(report))
     }
 
-    /// Those whose steps are in no order with those of another file.
+    /// Returns the names of the runs whose readings have no order with those of another file.
     fn apart(&self) -> Vec<String> {
-        // Of each VP: its run, the core, and the serials that it saw.
+        // For each VP: its run, the core, and the first and last serial that it read.
         let spans: Vec<(usize, u64, u64, u64)> = self
             .cores
             .iter()

@@ -1,32 +1,35 @@
-//! Whether priorities are exact: counts for how many steps a VP leaves an inversion as it is.
+//! Checks whether priorities are exact, by counting the steps for which a VP leaves an inversion in
+//! place.
 //!
-//! *Exact*: no VP runs a microprocess while one of a higher level is runnable anywhere in the
-//! address space, but for a few scheduling steps. The records of a step say what the VP runs and
-//! the highest level of what waits there
-//! ([`Kind::Settled`](crate::capture::record::Kind::Settled)); those of a microprocess on its way
-//! to another VP say when it counts as that one's (`Sent`, `Put`). Each VP has only its own means
-//! to end an inversion, so counted are the steps in a row of the VP that had to:
+//! *Exact* means that no VP runs a microprocess while one of a higher level is runnable anywhere in
+//! the address space, except for a few scheduling steps. The record of a step contains the level
+//! that the VP runs and the highest level that waits there
+//! ([`Kind::Settled`](crate::capture::record::Kind::Settled)). The records `Sent` and `Put` show
+//! from when a microprocess that moves to another VP counts for that VP.
 //!
-//! - *kept*: what waits at a VP outranks what another one runs (or is about to run: what was sent
-//!   to it counts), and that VP keeps it. It is to blame from when it was asked for it until
-//!   nothing is outranked any more. Where it was not asked, all are: each VP shows what it has and
-//!   looks at the others in a step of its own, so that the VP that holds the highest of all that
-//!   waits has been asked once *every* VP has taken a step. Then the steps of the one with fewest
-//!   count.
-//! - *missed*: a VP runs something lower than what waits at that VP itself.
+//! A VP can only act in its own steps. An inversion is therefore measured in consecutive steps of
+//! the VP that has to end it:
 //!
-//! What stands in a Waiver Queue of the ring is within reach of the next VP only, and is not
-//! counted against its owner. Nor is, in the design `locked`, what stands in a Waiver Queue whose
-//! lock another VP holds: that one is about to take it, and may have no core for it just now.
+//! - *kept*: a microprocess waits at a VP and outranks the one that another VP runs, or is about to
+//!   run because it was sent there; and the first VP keeps it. If the VP was asked for it, its
+//!   steps count from then until nothing is outranked. If no VP was asked, all VPs share the
+//!   responsibility. Each VP publishes its waiting level and reads the others' in a step of its
+//!   own, so once *every* VP has taken a step, the VP with the highest waiting level has been
+//!   asked. Then the steps of the VP with the fewest steps count.
+//! - *missed*: a VP runs a lower level than one that waits at the same VP.
 //!
-//! Why no steps of other VPs, and no time: kernel threads share cores. While that of a VP has none
-//! for some milliseconds the other VPs take hundreds of steps, and no scheduler can do anything
-//! about what runs there: that VP is in the middle of what it does. So a VP that has begun a step
-//! and not ended it (`Settles` without its `Settled`) is not counted against anybody, neither as
-//! one that runs something low nor as one whose answer is known.
+//! Items in a Waiver Queue of the ring can be taken only by the next VP, and do not count against
+//! their owner. In the design `locked`, the same holds for items in a Waiver Queue whose lock
+//! another VP holds: that VP is about to take them, and may have no core at the moment.
 //!
-//! The same holds for a VP that the watchdog has written off (`Overridden`), until its next step:
-//! the others hand nothing to it, whatever it seems to run.
+//! Neither time nor the steps of other VPs are used, because kernel threads share cores. While the
+//! kernel thread of a VP has no core for some milliseconds, the other VPs take hundreds of steps.
+//! No scheduler can change what that VP runs, which is in the middle of an operation. A VP that has
+//! started a step and not finished it (`Settles` without its `Settled`) is therefore not counted:
+//! neither as one that runs a low level, nor as one that keeps a high one.
+//!
+//! The same holds for a VP that the watchdog has overridden (`Overridden`), until its next step:
+//! the other VPs send nothing to it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -37,42 +40,42 @@ use crate::format::names::{
 };
 use crate::read::{Event, Of, Track};
 
-/// Steps in a row of one VP that an inversion may last. Two or three are what the protocol has: one
-/// that is under way and has looked already, one in which a running one sets its own priority, and
-/// one more. The rest is for the records, which are not written at the moment at which things
-/// happen. (Exactly none is what `priority/priority_order/tests.rs` in crates/runtime asserts,
-/// where nothing is under way.)
+/// Number of consecutive steps of one VP that an inversion may last. The protocol needs two or
+/// three: one that is in progress and has already read the levels, one in which a running
+/// microprocess sets its own priority, and one more. The rest allows for records, which are not
+/// written at the moment of the event. (`priority/priority_order/tests.rs` in crates/runtime, where
+/// no step is in progress, asserts a bound of zero.)
 pub const BOUND: u64 = 6;
 
-/// What was sent to a VP and is not seen to run there or to be passed on counts as not taken in yet
-/// for so many of its steps after it was put in.
+/// Number of steps after which a microprocess in a VP's injector no longer counts as not taken in,
+/// if it has neither run there nor been passed on.
 const TAKES_IN: u32 = 2;
 
-/// What was wrong.
+/// The kind of inversion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// A VP kept what outranked another's.
+    /// A VP kept an item that outranked another VP's.
     Kept,
-    /// A VP ran something lower than what it had.
+    /// A VP ran a lower level than one that waited there.
     Missed,
 }
 
-/// Something waited at a VP while something lower ran.
+/// A microprocess waited at a VP while one of a lower level ran.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inversion {
-    /// Which kind.
+    /// The kind of inversion.
     pub fault: Fault,
-    /// Steps of the VP that had to end it.
+    /// Number of steps of the VP that had to end it.
     pub steps: u64,
-    /// That VP.
+    /// Name of that VP.
     pub vp: String,
-    /// Level of what waited there.
+    /// Level of the microprocess that waited there.
     pub level: u8,
-    /// Its first and its last step, in nanoseconds since the begin of the run.
+    /// Start of its first step, in nanoseconds since the start of the run.
     pub from: u64,
-    /// See `from`.
+    /// End of its last step; see `from`.
     pub to: u64,
-    /// The microprocess that ran at the last one, on which VP, and its level.
+    /// The microprocess that ran at the last step, its VP and its level.
     pub behind: (String, String, u8),
 }
 
@@ -83,7 +86,7 @@ impl fmt::Display for Inversion {
         let (name, on, level) = &self.behind;
         write!(
             f,
-            "{} step(s) of {}: it {did} what waited there at level {}, from {:.3} us to {:.3} us, while {name} ran on {on} at level {level}",
+            "{} step(s) of {}: it {did} a waiting microprocess of level {}, from {:.3} us to {:.3} us, while {name} ran on {on} at level {level}",
             self.steps,
             self.vp,
             self.level,
@@ -93,22 +96,22 @@ impl fmt::Display for Inversion {
     }
 }
 
-/// On its way to a VP that runs nothing as high yet.
+/// A microprocess on its way to a VP that does not run that level yet.
 #[derive(Debug)]
 struct Sent {
     id: u64,
     mark: u64,
     is_in: bool,
-    /// Steps of the VP since it is in.
+    /// Number of steps of the VP since the microprocess is in its injector.
     steps: u32,
 }
 
-/// Steps in a row at which something was as it should not be.
+/// Consecutive steps with an inversion.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Streak {
     pub(crate) steps: u64,
     pub(crate) since: u64,
-    /// Counted as one beyond the bound.
+    /// Whether it was counted as one beyond the bound.
     told: bool,
 }
 
@@ -117,7 +120,7 @@ impl Streak {
         self.are(so, at, 1);
     }
 
-    /// So many steps, the first of them at that time.
+    /// Counts `steps` steps, the first of them at time `at`, if `so`; otherwise resets the streak.
     pub(crate) fn are(&mut self, so: bool, at: u64, steps: u64) {
         if !so {
             *self = Streak::default();
@@ -129,30 +132,30 @@ impl Streak {
         }
     }
 
-    /// Whether it has just gone beyond `bound`.
+    /// Returns whether the streak has just exceeded `bound`.
     pub(crate) fn goes_beyond(&mut self, bound: u64, steps: u64) -> bool {
         steps > bound && !std::mem::replace(&mut self.told, true)
     }
 }
 
-/// What is known of a VP. Levels are marks: one more, 0 is none.
+/// The known state of a VP. Levels are stored as marks: one more than the level, or 0 for none.
 #[derive(Debug)]
 struct Vp {
     name: String,
     runs: u64,
     waits: u64,
     who: String,
-    /// It is in the middle of a step, or has taken none yet.
+    /// The VP is in the middle of a step, or has taken none yet.
     steps: bool,
     sent: Vec<Sent>,
-    /// Something waits that outranks what another VP runs, since the VP was asked for it.
+    /// A waiting item outranks another VP's, and this VP was asked for it.
     kept: Streak,
-    /// Something waits that outranks what runs here.
+    /// A waiting item outranks the one that runs on this VP.
     missed: Streak,
-    /// What waits here outranks what another VP runs and is the highest of all: the VP that has to
-    /// ask does so in one of these.
+    /// A waiting item outranks another VP's and is the highest of all. The VP that has to ask does
+    /// so during this streak.
     highest: Streak,
-    /// Steps of each VP while that is so.
+    /// Number of steps of each VP during that streak.
     of_all: Vec<u64>,
 }
 
@@ -161,7 +164,7 @@ impl Vp {
         self.sent.iter().map(|sent| sent.mark).max().unwrap_or(0)
     }
 
-    /// What runs here, and what will as far as it is on its way.
+    /// Returns the mark of the item that runs on this VP, or of a higher one that is on its way.
     fn standing(&self) -> u64 {
         self.runs.max(self.highest_sent())
     }
@@ -176,21 +179,21 @@ impl Vp {
 pub(crate) struct Steps {
     bound: u64,
     vps: Vec<Vp>,
-    /// By track.
+    /// Indexed by track.
     index: HashMap<u64, usize>,
     pub(crate) steps: u64,
-    /// Times that something was sent to a VP that ran something lower.
+    /// Number of times that a microprocess was sent to a VP that ran a lower level.
     pub(crate) sent: u64,
-    /// Steps after which something waited that outranked what another VP ran.
+    /// Number of steps after which a waiting microprocess outranked the one on another VP.
     pub(crate) inverted: u64,
-    /// Inversions beyond the bound.
+    /// Number of inversions beyond the bound.
     pub(crate) beyond: u64,
     pub(crate) kept: Option<Inversion>,
     pub(crate) missed: Option<Inversion>,
 }
 
 impl Steps {
-    /// Of the run with the track `run`; all its VPs are among `tracks`.
+    /// Creates the state of the run with track `run`; all its VPs are among `tracks`.
     pub(crate) fn new(tracks: &HashMap<u64, Track>, run: u64, bound: u64) -> Steps {
         let of_run = tracks.iter().filter(|(_, track)| track.of == Of::Vp && track.run == run);
         let mut uuids: Vec<u64> = of_run.map(|(uuid, _)| *uuid).collect();
@@ -226,13 +229,13 @@ impl Steps {
         self.vps.len()
     }
 
-    /// The next event of the run that is no slice.
+    /// Processes the next event of the run that is not a slice.
     pub(crate) fn take(&mut self, event: &Event) {
         let Some(&vp) = self.index.get(&event.track) else { return };
         let is = |name: Name| &*event.name == NAMES[name];
         let number = |name: Name| event.number(ARGUMENTS[name]);
         let mark = |name: Name| number(name).map_or(0, |level| level.saturating_add(1));
-        // One that is overridden takes its next step when it has come back.
+        // An overridden VP takes its next step when it has returned.
         if is(SETTLES) || is(OVERRIDDEN) {
             self.vps[vp].steps = true;
         } else if is(SETTLED) {
@@ -253,7 +256,7 @@ impl Steps {
         }
     }
 
-    /// VP `vp` has taken a step.
+    /// Processes a finished step of VP `vp`.
     fn settled(
         &mut self,
         vp: usize,
@@ -271,7 +274,7 @@ impl Steps {
         let outranked = lowest.filter(|other| !given && other.standing() < waits);
         let outranked =
             outranked.map(|other| (other.who.clone(), other.name.clone(), level(other.runs)));
-        // Of equals the last one is asked first.
+        // Among equal levels, the last VP is asked first.
         let is_highest = (0..self.vps.len()).filter(|other| *other != vp).all(|i| {
             let other = &self.vps[i];
             !other.steps && (other.surplus(), i) < (waits, vp)
@@ -280,21 +283,20 @@ impl Steps {
         (me.steps, me.runs, me.waits) = (false, runs, waits);
         me.who.clear();
         me.who.push_str(who);
-        // One that runs nothing is not seen to keep anything: it takes it as the next thing that it
-        // does.
+        // A VP that runs nothing does not keep an item, because it runs that item next.
         let outranks = runs != 0 && outranked.is_some();
         self.inverted += u64::from(outranks);
         me.kept.is(outranks && (asked || me.kept.steps > 0), at);
         me.highest.is(outranks && is_highest, at);
         if me.highest.steps <= 1 {
-            // What others did before is no answer.
+            // Steps that other VPs took before this streak do not count.
             me.of_all.fill(0);
             me.of_all[vp] = me.highest.steps;
         }
         me.missed.is(!given && runs != 0 && waits > runs, at);
         if runs != 0 {
-            // What is in was taken in by the second step after that at the latest: then it runs, or
-            // waits, or an idle VP has it.
+            // By its second step, the VP has taken the microprocess from its injector: it runs,
+            // waits, or was taken by an idle VP.
             me.sent.iter_mut().for_each(|sent| sent.steps += u32::from(sent.is_in));
             me.sent.retain(|sent| !sent.is_in || sent.mark > runs && sent.steps < TAKES_IN);
         }
@@ -332,12 +334,12 @@ impl Steps {
     }
 }
 
-/// The level of a mark.
+/// Returns the level of a mark.
 fn level(mark: u64) -> u8 {
     mark.saturating_sub(1).try_into().unwrap_or(u8::MAX)
 }
 
-/// `found` becomes the longest if it is.
+/// Replaces `longest` by `found` if that is longer.
 pub(crate) fn longer(longest: &mut Option<Inversion>, found: Option<Inversion>) {
     if found.as_ref().map(|found| found.steps) > longest.as_ref().map(|longest| longest.steps) {
         *longest = found;

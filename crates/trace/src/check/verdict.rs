@@ -1,15 +1,16 @@
-//! What a check of a trace comes to.
+//! Verdict of a check.
 
 use std::fmt;
 
-/// What a trace proves.
+/// The result of checking a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// All that was asked for.
+    /// All checked properties hold.
     Holds,
-    /// Something is wrong.
+    /// A property is violated.
     Violated,
-    /// Nothing: records were lost, the trace ends too early, or steps are not told of.
+    /// Nothing can be concluded: records were lost, the trace ends too early, or steps are not
+    /// recorded.
     Incomplete,
 }
 

@@ -1,4 +1,4 @@
-//! The holders of the cores, drawn as what this process saw of the slots on the board.
+//! Tracks of the cores: their holders, as this process read them from the slots on the board.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -11,10 +11,10 @@ use crate::format::names::{
 use crate::format::packets::{NameRef, Packets, Value};
 use crate::format::perfetto::{INSTANT, SLICE_BEGIN, SLICE_END};
 
-/// The tracks of cores: there are none where nobody asks for one.
+/// The tracks of cores. They exist only if a VP requests a core.
 #[derive(Debug, Default)]
 pub(crate) struct Cores {
-    /// This process's, on the board.
+    /// The row of this process on the board.
     row: Option<u64>,
     group: Option<u64>,
     cores: HashMap<u32, Core>,
@@ -23,7 +23,7 @@ pub(crate) struct Cores {
 #[derive(Debug)]
 struct Core {
     track: u64,
-    /// The newest that was seen.
+    /// The newest content that was read.
     slot: Option<Slot>,
 }
 
@@ -31,7 +31,7 @@ fn number(n: impl Into<u64>) -> Value {
     Value::Number(n.into())
 }
 
-/// What a slot says.
+/// Returns the arguments that describe a slot.
 fn arguments(slot: Slot) -> Vec<(Name, Value)> {
     let mut all = vec![(SERIAL, number(slot.serial))];
     if let Some(Holder { row, vp, mark }) = slot.holder {
@@ -44,12 +44,13 @@ fn arguments(slot: Slot) -> Vec<(Name, Value)> {
 }
 
 impl Cores {
-    /// Of the process in this row, if it is in one.
+    /// Creates the tracks for the process in this row, if it has one.
     pub(crate) fn of(row: Option<u64>) -> Cores {
         Cores { row, ..Cores::default() }
     }
 
-    /// A VP with the track `vp` asked for its core, leaves it, or changed its slot.
+    /// Processes an event of a VP with track `vp`: it requested its core, left it, or changed its
+    /// slot.
     pub(crate) fn take(
         &mut self,
         packets: &mut Packets<impl Write>,
@@ -77,7 +78,8 @@ impl Cores {
         packets.event(track, INSTANT, NameRef::By(name), &all);
     }
 
-    /// A slice for as long as one holds the core at one level. Returns the core's track.
+    /// Draws a slice for each period in which one VP holds the core at one level. Returns the
+    /// core's track.
     fn draw(
         &mut self,
         packets: &mut Packets<impl Write>,
@@ -90,7 +92,7 @@ impl Cores {
             track: packets.track(&format!("core {number}"), Some(group), number.cast_signed()),
             slot: None,
         });
-        // Of two VPs at one core one may tell later what it has seen earlier.
+        // One of two VPs at a core may record an earlier reading later.
         let is_older = |old: Slot| (slot.serial.wrapping_sub(old.serial) << 2).cast_signed() < 0;
         if core.slot.is_some_and(is_older) {
             return core.track;
@@ -116,7 +118,7 @@ impl Cores {
         core.track
     }
 
-    /// The run ends.
+    /// Closes all slices at the end of the run.
     pub(crate) fn end(&mut self, packets: &mut Packets<impl Write>) {
         for core in std::mem::take(&mut self.cores).into_values() {
             if core.slot.is_some_and(|slot| slot.holder.is_some()) {

@@ -1,7 +1,7 @@
-//! The file that Perfetto opens: its messages, and the names in it, for the writer and the reader.
+//! The file format for Perfetto: its messages and the names in it, for the writer and the reader.
 //!
-//! `perfetto` has the messages, `packets` writes those of one run, `names` is what things are
-//! called in the file. Uses nothing else of the crate.
+//! `perfetto` contains the messages, `packets` writes those of one run, and `names` contains the
+//! names of events, states and arguments. Uses no other part of the crate.
 
 pub mod names;
 pub(crate) mod packets;

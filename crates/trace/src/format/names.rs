@@ -1,19 +1,19 @@
-//! What things are called in the file, for the writer and the reader of it.
+//! Names of events, states and arguments in the file, for the writer and the reader.
 
-/// What a microprocess is in: the names of the slices on its track.
+/// The state of a microprocess. The states are the names of the slices on its track.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
-    /// It runs on a VP.
+    /// The microprocess runs on a VP.
     Running,
-    /// It is queued, or waits on its kernel thread for a VP.
+    /// The microprocess is queued, or waits on its kernel thread for a VP.
     Ready,
-    /// It waits for something, on no VP.
+    /// The microprocess waits, without a VP.
     Parked,
-    /// It is in the kernel, and its VP is given up.
+    /// The microprocess is in the kernel and has released its VP.
     Blocked,
-    /// It runs on its kernel thread without a VP.
+    /// The microprocess runs on its kernel thread without a VP.
     Unbound,
-    /// It keeps its kernel thread, and sleeps and runs there as the kernel has it.
+    /// The microprocess keeps its kernel thread, on which the kernel alone schedules it.
     Sticky = 26,
 }
 
@@ -27,7 +27,7 @@ impl State {
         State::Sticky,
     ];
 
-    /// The slice's name.
+    /// Returns the name of the slice.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -40,14 +40,14 @@ impl State {
         }
     }
 
-    /// The state that a slice's name says.
+    /// Returns the state with this slice name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<State> {
         State::ALL.into_iter().find(|state| state.name() == name)
     }
 }
 
-/// A name that stands in the file as a number; its number is its place here, counted from 1.
+/// A name that is stored in the file as a number: its index in the table, plus one.
 pub(crate) type Name = usize;
 
 pub(crate) const NAMES: [&str; 27] = [
@@ -101,7 +101,7 @@ pub(crate) const SLOT: Name = 23;
 pub(crate) const BOARD: Name = 24;
 pub(crate) const OVERRIDDEN: Name = 25;
 
-/// As [`NAMES`], for arguments.
+/// The names of arguments, numbered like [`NAMES`].
 pub(crate) const ARGUMENTS: [&str; 31] = [
     "vp",
     "level",
@@ -144,20 +144,20 @@ pub(crate) const THREAD: Name = 5;
 pub(crate) const ID: Name = 6;
 pub(crate) const COUNT: Name = 7;
 pub(crate) const WRITER: Name = 8;
-/// First of the [`Summary`]'s.
+/// The first argument of a [`Summary`].
 pub(crate) const FIRST_SUM: Name = 9;
 pub(crate) const WHO: Name = 18;
-/// The highest level of what waits.
+/// The highest waiting level.
 pub(crate) const WAITS: Name = 19;
 pub(crate) const GIVEN: Name = 20;
 pub(crate) const ASKED: Name = 21;
 pub(crate) const CORE: Name = 22;
 pub(crate) const SERIAL: Name = 23;
-/// Of a core's holder, or of the process itself.
+/// The row of a core's holder, or of the process itself.
 pub(crate) const ROW: Name = 24;
-/// Of a core's holder, as the board counts: two more than a level.
+/// The mark of a core's holder: two more than its level.
 pub(crate) const MARK: Name = 25;
-/// As [`MARK`], of the asking VP.
+/// The mark of the requesting VP; see [`MARK`].
 pub(crate) const WANTS: Name = 26;
 pub(crate) const HAS: Name = 27;
 pub(crate) const RUNS: Name = 28;
@@ -169,26 +169,26 @@ pub(crate) const THREADS_GROUP: &str = "Kernel threads";
 pub(crate) const MICROS_GROUP: &str = "Microprocesses";
 pub(crate) const CORES_GROUP: &str = "Cores, as the board says";
 
-/// What a trace holds, counted.
+/// Counts of a trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Records in it.
+    /// Number of records in the trace.
     pub records: u64,
-    /// Records for which there was no room, in a buffer or on the disk.
+    /// Number of records for which a buffer or the disk had no room.
     pub lost: u64,
-    /// Microprocesses begun.
+    /// Number of microprocesses started.
     pub spawned: u64,
-    /// Microprocesses ended.
+    /// Number of microprocesses ended.
     pub ended: u64,
-    /// Context switches, those to a VP's own stack included.
+    /// Number of context switches, including those to a VP's own stack.
     pub switches: u64,
-    /// Times that a kernel thread began to carry a VP.
+    /// Number of times that a kernel thread started to carry a VP.
     pub hand_overs: u64,
-    /// Times that a microprocess left its VP for the kernel.
+    /// Number of times that a microprocess left its VP for the kernel.
     pub blocked: u64,
-    /// Returns from there that had lost the VP.
+    /// Number of returns from the kernel after the loss of the VP.
     pub unblocked: u64,
-    /// Virtual processors.
+    /// Number of virtual processors.
     pub vps: u64,
 }
 
@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_have_their_numbers() {
+    fn constants_match_the_table_of_names() {
         for (number, name) in [
             (IDLE, "Idle"),
             (UNBLOCKED, "Unblocked"),

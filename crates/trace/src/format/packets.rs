@@ -1,4 +1,4 @@
-//! Packets of one run, on their way into the file.
+//! Writer of the packets of one run.
 
 use std::io::{self, Write};
 
@@ -11,10 +11,10 @@ use crate::format::perfetto::{
     STATE_CLEARED, TracePacket, TrackDescriptor, TrackEvent,
 };
 
-/// Bytes that are collected before they are written.
+/// Number of bytes that are collected before they are written.
 const BATCH: usize = 1 << 20;
 
-/// An argument of an event.
+/// The value of an argument.
 #[derive(Clone, Debug)]
 pub(crate) enum Value {
     Number(u64),
@@ -33,14 +33,14 @@ impl From<&str> for Value {
     }
 }
 
-/// What an event on a track is called: by number, or by itself.
+/// The name of an event on a track: a number in the table, or a text.
 pub(crate) enum NameRef<'a> {
     Nothing,
     By(Name),
     Text(&'a str),
 }
 
-/// Writes packets of one sequence. Times never go back.
+/// Writes the packets of one sequence. Times never decrease.
 pub(crate) struct Packets<W> {
     out: W,
     buffer: Vec<u8>,
@@ -50,9 +50,9 @@ pub(crate) struct Packets<W> {
 }
 
 impl<W: Write> Packets<W> {
-    /// `offset`: where in the file the run begins. Numbers of tracks and sequences begin there:
-    /// every track takes more than a byte, so no two runs in a file have one in common, and they
-    /// are short.
+    /// Creates a writer. `offset` is the position in the file at which the run starts. Numbers of
+    /// tracks and sequences start at `offset`. Every track takes more than one byte, so no two runs
+    /// in a file share a number, and the numbers are short.
     pub(crate) fn new(out: W, offset: u64) -> Packets<W> {
         let mut packets = Packets {
             out,
@@ -85,7 +85,7 @@ impl<W: Write> Packets<W> {
         debug_assert!(packet.encoded_len() < BATCH);
     }
 
-    /// A new track, below `parent`, at place `rank` among its siblings.
+    /// Creates a track below `parent`, at place `rank` among its siblings.
     pub(crate) fn track(&mut self, name: &str, parent: Option<u64>, rank: i32) -> u64 {
         self.next_track += 1;
         let uuid = self.next_track;
@@ -100,7 +100,7 @@ impl<W: Write> Packets<W> {
         uuid
     }
 
-    /// The track of the process itself.
+    /// Creates the track of the process itself.
     pub(crate) fn process(&mut self, pid: u32, name: &str) -> u64 {
         self.next_track += 1;
         let uuid = self.next_track;
@@ -119,7 +119,7 @@ impl<W: Write> Packets<W> {
         self.add(TracePacket { track_descriptor: Some(track), ..TracePacket::default() });
     }
 
-    /// A slice's begin or end, or an instant, now.
+    /// Writes the start or end of a slice, or an instant, with the current time.
     pub(crate) fn event(
         &mut self,
         track: u64,
@@ -159,12 +159,12 @@ impl<W: Write> Packets<W> {
         });
     }
 
-    /// Hands on what was collected, if that pays.
+    /// Writes the collected bytes if there are enough.
     pub(crate) fn pass_on(&mut self) -> io::Result<()> {
         if self.buffer.len() >= BATCH { self.flush() } else { Ok(()) }
     }
 
-    /// Hands on what was collected.
+    /// Writes the collected bytes.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         self.out.write_all(&self.buffer)?;
         self.buffer.clear();

@@ -1,12 +1,12 @@
-//! The messages of Perfetto's trace format that are used here: names and numbers as in
+//! The messages of Perfetto's trace format that this crate uses, with names and numbers as in
 //! `protos/perfetto/trace`.
 
 use prost::bytes::{Buf, BufMut};
 use prost::encoding::{DecodeContext, WireType};
 use prost::{DecodeError, Message, encoding};
 
-/// Declares messages: fields that may be absent, each with the module of `prost::encoding` that
-/// knows its type, then those that repeat.
+/// Declares messages: first the optional fields, each with the module of `prost::encoding` for its
+/// type, then the repeated ones.
 macro_rules! messages {
     ($($(#[$doc:meta])* $name:ident {
         $($field:ident: $type:ty as $module:ident = $tag:literal,)*
@@ -56,11 +56,11 @@ macro_rules! messages {
 }
 
 messages! {
-    /// The file: packets, one after the other.
+    /// The file, a sequence of packets.
     Trace {
         ; packet: TracePacket = 1,
     }
-    /// One thing in the file.
+    /// One packet of the file.
     TracePacket {
         timestamp: u64 as uint64 = 8,
         trusted_packet_sequence_id: u32 as uint32 = 10,
@@ -69,7 +69,7 @@ messages! {
         sequence_flags: u32 as uint32 = 13,
         track_descriptor: TrackDescriptor as message = 60,
     }
-    /// A slice's begin or end, or an instant.
+    /// The start or end of a slice, or an instant.
     TrackEvent {
         kind: i32 as int32 = 9,
         name_iid: u64 as uint64 = 10,
@@ -93,17 +93,17 @@ messages! {
         child_ordering: i32 as int32 = 11,
         sibling_order_rank: i32 as int32 = 12,
     }
-    /// The process that a track stands for.
+    /// The process that a track represents.
     ProcessDescriptor {
         pid: i32 as int32 = 1,
         process_name: String as string = 6,
     }
-    /// Numbers that stand for strings.
+    /// Strings with their numbers.
     InternedData {
         ; event_names: Interned = 2,
         ; debug_annotation_names: Interned = 3,
     }
-    /// One of them.
+    /// One string with its number.
     Interned {
         iid: u64 as uint64 = 1,
         name: String as string = 2,
@@ -117,12 +117,12 @@ pub const SLICE_END: i32 = 2;
 /// See [`SLICE_BEGIN`].
 pub const INSTANT: i32 = 3;
 
-/// Bits of [`TracePacket::sequence_flags`]: numbers of strings begin anew.
+/// Bit of [`TracePacket::sequence_flags`]: the numbers of strings start anew.
 pub const STATE_CLEARED: u32 = 1;
-/// It means something only with what was said before.
+/// Bit of [`TracePacket::sequence_flags`]: the packet depends on earlier ones.
 pub const NEEDS_STATE: u32 = 2;
 
-/// [`TrackDescriptor::child_ordering`]: by rank.
+/// Value of [`TrackDescriptor::child_ordering`]: by rank.
 pub const BY_RANK: i32 = 3;
 
 #[cfg(test)]
@@ -131,7 +131,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_bytes_are_those_of_the_format() {
+    fn encoding_matches_the_format() {
         let event =
             TrackEvent { kind: Some(INSTANT), name: Some("x".into()), ..TrackEvent::default() };
         let packet =
@@ -141,13 +141,13 @@ mod tests {
         let bytes = [0x0a, 10, 0x40, 5, 0x5a, 6, 0x48, 3, 0xba, 1, 1, b'x'];
         assert_eq!(trace.encode_to_vec(), bytes);
         assert_eq!(Trace::decode(&bytes[..]).unwrap(), trace);
-        // What is not known here is passed over: field 99, a string.
+        // Unknown fields are skipped: field 99, a string.
         assert_eq!(Trace::decode(&[0x9a, 6, 1, b'y'][..]).unwrap(), Trace::default());
     }
 
     proptest! {
         #[test]
-        fn a_packet_comes_back(timestamp: u64, kind in 1i32..4, name: String, value: u64, n in 0usize..4) {
+        fn packet_survives_a_round_trip(timestamp: u64, kind in 1i32..4, name: String, value: u64, n in 0usize..4) {
             let note = DebugAnnotation { name: Some(name.clone()), uint_value: Some(value), ..Default::default() };
             let event = TrackEvent { kind: Some(kind), debug_annotations: vec![note; n], ..Default::default() };
             let packet = TracePacket { timestamp: Some(timestamp), track_event: Some(event), ..Default::default() };
@@ -155,7 +155,7 @@ mod tests {
         }
 
         #[test]
-        fn garbage_is_an_error_and_no_panic(bytes: Vec<u8>) {
+        fn garbage_does_not_panic(bytes: Vec<u8>) {
             let _ = Trace::decode(&bytes[..]);
         }
     }

@@ -2,9 +2,9 @@
 
 use super::*;
 
-/// A scheduler of one queue for all VPs, which takes the first of the highest level. A thread that
-/// makes one ready hands it over to the VP that runs the lowest, at its `late`th step after that if
-/// it is outranked there. Returns how many were.
+/// Simulates a scheduler with one queue for all VPs, which runs the highest level first. A thread
+/// that makes a microprocess ready hands it to the VP with the lowest level if that is outranked,
+/// after `late` further steps of its own. Returns the number of such hand-overs.
 fn random_but_exact(choices: &[(u8, u8)], vps: u32, late: u64) -> (Script, u64) {
     let mut script = Script::default();
     let mut queue: Vec<(u8, u64)> = Vec::new();
@@ -20,7 +20,7 @@ fn random_but_exact(choices: &[(u8, u8)], vps: u32, late: u64) -> (Script, u64) 
             script.spawn(vp, next, level, "m");
             queue.push((level, next));
         }
-        // An outranked one gives way at once.
+        // Outranked microprocesses yield at once.
         loop {
             queue.sort_by_key(|&(level, id)| (std::cmp::Reverse(level), id));
             let Some(&(high, id)) = queue.first() else { break };
@@ -70,21 +70,21 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn an_exact_scheduler_holds(choices in prop::collection::vec(any::<(u8, u8)>(), 0..200), vps in 1u32..5) {
+    fn exact_schedules_hold(choices in prop::collection::vec(any::<(u8, u8)>(), 0..200), vps in 1u32..5) {
         let (script, handed) = random_but_exact(&choices, vps, BOUND);
         let report = script.report(vps);
         prop_assert_eq!((report.verdict(), report.sent, report.inverted), (Verdict::Holds, handed, handed * BOUND), "{}", report);
     }
 
-    /// The same, a step too late each time.
+    /// The same scheduler, one step too late each time.
     #[test]
-    fn a_late_scheduler_is_found(choices in prop::collection::vec(any::<(u8, u8)>(), 0..200), vps in 1u32..5) {
+    fn late_schedules_are_violations(choices in prop::collection::vec(any::<(u8, u8)>(), 0..200), vps in 1u32..5) {
         let (script, handed) = random_but_exact(&choices, vps, BOUND + 1);
         let report = script.report(vps);
         prop_assert_eq!((report.beyond, steps(&report.kept)), (handed, handed.min(1) * (BOUND + 1)), "{}", report);
     }
 
-    /// Whatever the records say: a file that can be read, in which what begins ends.
+    /// Any records result in a readable file, in which every slice that starts also ends.
     #[test]
     fn any_records_make_a_readable_file(
         records in prop::collection::vec((0u32..3, 0u8..25, 0u64..4, any::<u8>(), any::<u8>(), 0u32..3), 0..200),
@@ -107,7 +107,7 @@ proptest! {
     }
 
     #[test]
-    fn garbage_is_an_error(bytes: Vec<u8>) {
+    fn garbage_does_not_panic_the_reader(bytes: Vec<u8>) {
         let mut reader = Reader::new(&bytes[..]);
         while let Ok(Some(_)) = reader.next_event() {}
     }

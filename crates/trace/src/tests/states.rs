@@ -1,9 +1,9 @@
-//! States, instants, and traces that are incomplete.
+//! States, instants and incomplete traces.
 
 use super::*;
 
 #[test]
-fn a_life_is_drawn() {
+fn states_of_a_microprocess_are_drawn() {
     let mut script = Script::default();
     let told = |kind, arg| Record { arg, ..Record::new(kind) };
     script
@@ -55,9 +55,9 @@ fn a_life_is_drawn() {
     assert_eq!(script.report(1).verdict(), Verdict::Holds);
 }
 
-/// Every slice that begins ends, on its track, and nothing else does.
+/// Every slice that starts also ends, on its track, and no other slice ends.
 #[test]
-fn one_that_is_left_over_is_closed() {
+fn open_slices_are_closed_at_the_end() {
     let mut script = Script::default();
     script.spawn(0, 1, 1, "").switch(0, 1, 1, Cause::None).spawn(0, 2, 1, "two");
     let all = events(&script.trace(1).0);
@@ -67,7 +67,7 @@ fn one_that_is_left_over_is_closed() {
 }
 
 #[test]
-fn one_that_runs_before_it_is_resumed_is_found() {
+fn run_without_resume_is_a_violation() {
     let held = |script: &mut Script, id| {
         script.add(0, Record { id, wait: WAIT_RESUME, ..Record::new(Kind::Held) });
     };
@@ -89,36 +89,34 @@ fn one_that_runs_before_it_is_resumed_is_found() {
     let report = script.report(1);
     assert_eq!(report.verdict(), Verdict::Violated);
     assert!(
-        report
-            .to_string()
-            .contains("held #0.microprocess.1.1: runs although nobody has resumed it"),
+        report.to_string().contains("held #0.microprocess.1.1: runs although it was not resumed"),
         "{report}"
     );
 }
 
 #[test]
-fn one_on_two_vps_is_found() {
+fn run_on_two_vps_is_a_violation() {
     let mut script = Script::default();
     script.spawn(0, 1, 9, "double").switch(0, 1, 9, Cause::None).switch(1, 1, 9, Cause::None);
     let report = script.report(2);
     assert_eq!((report.overlap_count, report.verdict()), (1, Verdict::Violated));
     let text = report.to_string();
-    assert!(text.contains("double #0.microprocess.1.1: Running begins inside Running"), "{text}");
-    // One that runs and is queued.
+    assert!(text.contains("double #0.microprocess.1.1: Running starts inside Running"), "{text}");
+    // A microprocess that runs and is queued.
     let mut script = Script::default();
     script.spawn(0, 1, 9, "x").switch(0, 1, 9, Cause::None).ready(1, 1, 9);
     assert_eq!(script.report(2).verdict(), Verdict::Violated);
 }
 
 #[test]
-fn steps_are_instants_on_the_vp_s_track() {
+fn steps_are_instants_on_the_vps_track() {
     let mut script = inverted();
     script
         .sent(1, 3, 9)
         .put(1, 3)
         .step(0, Some((2, 9)), Some(7), ASKED | GIVEN)
         .step(1, None, None, 0);
-    // What is told of late does not take the place of the one that has the slot by then.
+    // An event that is recorded late does not replace the microprocess that has the slot by then.
     let again = 1 << 32 | 3;
     script.spawn(0, again, 9, "again").put(1, 3).switch(0, again, 9, Cause::Yielded);
     // A VP that does not exist.
@@ -156,7 +154,7 @@ fn steps_are_instants_on_the_vp_s_track() {
 }
 
 #[test]
-fn levels_without_steps_prove_nothing() {
+fn levels_without_steps_are_incomplete() {
     let mut script = Script::default();
     script.spawn(0, 1, 3, "low").switch(0, 1, 3, Cause::None).spawn(1, 2, 9, "high").switch(
         1,
@@ -170,12 +168,13 @@ fn levels_without_steps_prove_nothing() {
 }
 
 #[test]
-fn what_is_lost_makes_it_incomplete() {
+fn lost_records_make_a_trace_incomplete() {
     let mut script = Script::default();
     script
         .spawn(0, 1, 9, "x")
         .switch(0, 1, 9, Cause::None)
-        // A contradiction, but there was something in between: the loss is told of later.
+        // This seems to be a contradiction, but records were lost in between; the loss is recorded
+        // later.
         .switch(1, 1, 9, Cause::None)
         .add(0, Record { id: 7, ..Record::new(Kind::Lost) })
         .switch(0, 0, 0, Cause::None);
@@ -191,7 +190,7 @@ fn what_is_lost_makes_it_incomplete() {
 }
 
 #[test]
-fn a_trace_without_its_end_proves_nothing() {
+fn truncated_trace_is_incomplete() {
     let mut script = Script::default();
     script.spawn(0, 1, 9, "x").switch(0, 1, 9, Cause::None);
     let trace = script.trace(1).0;
@@ -202,7 +201,7 @@ fn a_trace_without_its_end_proves_nothing() {
 }
 
 #[test]
-fn runs_behind_one_another_are_kept_apart() {
+fn successive_runs_in_a_file_are_separate() {
     let mut script = Script::default();
     script.spawn(0, 1, 9, "x").switch(0, 1, 9, Cause::None);
     let (mut trace, _) = script.trace(1);

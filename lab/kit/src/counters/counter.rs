@@ -1,4 +1,4 @@
-//! One counter of perf_event_open(2), which rustix does not offer.
+//! A counter of perf_event_open(2), which rustix does not provide.
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -26,9 +26,9 @@ pub const HARDWARE: u32 = 0;
 pub const SOFTWARE: u32 = 1;
 /// `PERF_TYPE_TRACEPOINT`.
 pub const TRACEPOINT: u32 = 2;
-/// Threads and processes created later by the counted thread are counted too.
+/// Counts also the threads and processes that the counted thread creates later.
 pub const INHERIT: u64 = 1 << 1;
-/// Leaves out what the kernel and a hypervisor execute.
+/// Excludes the kernel and hypervisors.
 pub const USER_ONLY: u64 = 1 << 5 | 1 << 6;
 const PERF_FLAG_FD_CLOEXEC: u64 = 8;
 
@@ -40,7 +40,7 @@ impl Counter {
     /// Counts event `config` of type `kind` on kernel thread `thread` (0: the caller), on any core.
     ///
     /// # Errors
-    /// Those of perf_event_open(2).
+    /// As perf_event_open(2).
     pub fn open(kind: u32, config: u64, flags: u64, thread: i32) -> io::Result<Counter> {
         let attr = Attr {
             kind,
@@ -72,10 +72,10 @@ impl Counter {
         Ok(Counter(unsafe { OwnedFd::from_raw_fd(fd as i32) }))
     }
 
-    /// The count so far, with that of every inheriting thread.
+    /// The count so far, including that of every inheriting thread.
     ///
     /// # Errors
-    /// Those of read(2).
+    /// As read(2).
     pub fn read(&self) -> io::Result<u64> {
         let mut count = [0; 8];
         rustix::io::read(&self.0, &mut count)?;

@@ -1,4 +1,4 @@
-//! How often a process enters the kernel, counted from outside of it.
+//! Counts system calls of a process from outside.
 
 use std::fs;
 use std::io;
@@ -9,31 +9,30 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, 
 
 use super::counter::{Counter, INHERIT, TRACEPOINT};
 
-/// Where the kernel says what number the tracepoint has, below a tracefs.
+/// File with the number of the tracepoint, relative to a tracefs.
 const TRACEPOINT_ID: &str = "events/raw_syscalls/sys_enter/id";
 const MOUNTED: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
-/// Counts the entries into the kernel by system calls of all kernel threads of a process, also of
-/// those that they make meanwhile. While it lives, every system call of the machine is somewhat
-/// dearer: nothing is to be timed then.
+/// Counts system calls of all kernel threads of a process, including those created later. While
+/// this value exists, every system call of the machine is slower, so nothing should be timed.
 ///
 /// Source: perf_event_open(2), the tracepoint `raw_syscalls:sys_enter`.
 #[derive(Debug)]
 pub struct Entries(Vec<Counter>);
 
 impl Entries {
-    /// Begins to count those of process `pid`. One descriptor for each of its kernel threads.
+    /// Starts to count for process `pid`. Takes one descriptor for each of its kernel threads.
     ///
     /// # Errors
-    /// No such process, no right to it (CAP_PERFMON, or `perf_event_paranoid` of -1), no tracefs
-    /// (mounted, or CAP_SYS_ADMIN), too few descriptors. The message says which.
+    /// If there is no such process, no permission (CAP_PERFMON, or `perf_event_paranoid` of -1), no
+    /// tracefs (mounted, or CAP_SYS_ADMIN), or too few descriptors. The message tells which.
     pub fn of(pid: u32) -> io::Result<Entries> {
         let number = tracepoint().map_err(|e| said("tracefs", &e))?;
         let mut counters = Vec::new();
         for thread in super::kernel_threads(pid)? {
             match Counter::open(TRACEPOINT, number, INHERIT, thread) {
                 Ok(counter) => counters.push(counter),
-                // It has ended meanwhile.
+                // The thread has ended meanwhile.
                 Err(e) if e.raw_os_error() == Some(libc::ESRCH) => {}
                 Err(e) => return Err(said("perf_event_open", &e)),
             }
@@ -41,10 +40,10 @@ impl Entries {
         Ok(Entries(counters))
     }
 
-    /// Entries so far.
+    /// System calls so far.
     ///
     /// # Errors
-    /// Those of read(2).
+    /// As read(2).
     pub fn count(&self) -> io::Result<u64> {
         self.0.iter().map(Counter::read).sum()
     }
@@ -54,7 +53,7 @@ fn said(what: &str, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{what}: {error}"))
 }
 
-/// The tracepoint's number. Where no tracefs is mounted, one is looked at that is mounted nowhere.
+/// Number of the tracepoint. If no tracefs is mounted, opens one without mounting it.
 fn tracepoint() -> io::Result<u64> {
     let text = match MOUNTED
         .iter()
@@ -71,9 +70,9 @@ fn tracepoint() -> io::Result<u64> {
             io::read_to_string(fs::File::from(file))?
         }
     };
-    text.trim()
-        .parse()
-        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, format!("{text:?} is no number")))
+    text.trim().parse().map_err(|_| {
+        io::Error::new(io::ErrorKind::InvalidData, format!("{text:?} is not a number"))
+    })
 }
 
 #[cfg(test)]
@@ -82,18 +81,18 @@ mod tests {
     use std::io::Write;
 
     #[test]
-    fn a_thousand_calls_are_a_thousand_entries() {
+    fn thousand_calls_are_thousand_entries() {
         let counted = match Entries::of(std::process::id()) {
             Ok(counted) => counted,
             Err(e) => {
-                // Past libtest's capture: the scripts count these lines.
-                let line = format!("\n[skip] a_thousand_calls_are_a_thousand_entries: {e}\n");
+                // Written past libtest's capture: xtask counts these lines.
+                let line = format!("\n[skip] thousand_calls_are_thousand_entries: {e}\n");
                 return io::stderr().write_all(line.as_bytes()).expect("standard error is open");
             }
         };
         let before = counted.count().unwrap();
-        // A kernel thread that is made meanwhile counts too. (libtest's own may make calls at any
-        // time.)
+        // A kernel thread that is created meanwhile counts as well. (libtest's own threads may make
+        // calls at any time.)
         std::thread::spawn(|| (0..1_000).for_each(|_| _ = rustix::process::getppid()))
             .join()
             .unwrap();
@@ -102,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_is_not_there_is_an_error() {
+    fn missing_process_is_an_error() {
         assert!(Entries::of(u32::MAX).is_err());
     }
 }

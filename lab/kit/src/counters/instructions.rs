@@ -15,19 +15,19 @@ const INSTRUCTIONS: u64 = 1;
 pub struct Instructions(Counter);
 
 impl Instructions {
-    /// Starts to count. The calling thread's own instructions count too, so a short-lived thread
-    /// that only starts the child should be the caller.
+    /// Starts to count. The calling thread's own instructions count as well, so a short-lived
+    /// thread that only starts the child should be the caller.
     ///
     /// # Errors
-    /// No hardware counter, or no permission (`kernel.perf_event_paranoid`).
+    /// If there is no hardware counter, or no permission (`kernel.perf_event_paranoid`).
     pub fn of_children() -> io::Result<Instructions> {
         Counter::open(HARDWARE, INSTRUCTIONS, INHERIT | USER_ONLY, 0).map(Instructions)
     }
 
-    /// Instructions so far, those of processes that have ended included.
+    /// Instructions so far, including those of ended processes.
     ///
     /// # Errors
-    /// Those of read(2).
+    /// As read(2).
     pub fn count(&self) -> io::Result<u64> {
         self.0.read()
     }
@@ -56,7 +56,7 @@ mod tests {
             Ok(started) => started,
             Err(e) => {
                 let name = "child_is_counted_after_its_starting_thread_has_ended";
-                // Written past libtest's capture: the scripts count these lines.
+                // Written past libtest's capture: xtask counts these lines.
                 let line = format!("\n[skip] {name}: {e}\n");
                 return io::stderr().write_all(line.as_bytes()).expect("standard error is open");
             }

@@ -1,21 +1,22 @@
-//! The kernel threads of a process, all of them.
+//! Lists all kernel threads of a process.
 
 use std::fs;
 use std::io;
 
-/// Listings until one is held for complete: a process would have to make or end a kernel thread
-/// during each of them.
+/// Maximum number of attempts. Each fails only if the process creates or ends a kernel thread
+/// during the listing.
 const LISTINGS: usize = 10_000;
 
-/// The numbers of all kernel threads of process `pid`, each of which was there at the same moment.
+/// IDs of all kernel threads of process `pid`, which existed at the same moment.
 ///
-/// A plain listing of /proc/PID/task ends early, and misses kernel threads that live, where the one
-/// it has come to ends meanwhile (`next_tid` in the kernel's fs/proc/base.c: one that has left the
-/// list has no next one). Taken for complete is a listing as long as the kernel's own count before
-/// it and after it.
+/// A plain listing of /proc/PID/task is incomplete if the current kernel thread ends during the
+/// listing (`next_tid` in the kernel's fs/proc/base.c: a thread that has left the list has no
+/// successor). A listing is considered complete if its length equals the kernel's own count before
+/// and after it.
 ///
 /// # Errors
-/// No such process, no procfs; kernel threads that come and go faster than they can be listed.
+/// If there is no such process or no procfs, or kernel threads come and go faster than they can be
+/// listed.
 pub fn kernel_threads(pid: u32) -> io::Result<Vec<i32>> {
     let mut before = count_kernel_threads(pid)?;
     for _ in 0..LISTINGS {
@@ -30,7 +31,7 @@ pub fn kernel_threads(pid: u32) -> io::Result<Vec<i32>> {
         before = after;
     }
     let message = format!(
-        "the kernel threads of process {pid} come and go faster than /proc/{pid}/task lists them"
+        "kernel threads of process {pid} come and go faster than /proc/{pid}/task can be listed"
     );
     Err(io::Error::new(io::ErrorKind::WouldBlock, message))
 }
@@ -38,13 +39,13 @@ pub fn kernel_threads(pid: u32) -> io::Result<Vec<i32>> {
 /// The number of kernel threads of process `pid`, by proc_pid_status(5).
 ///
 /// # Errors
-/// No such process, no procfs.
+/// If there is no such process or no procfs.
 pub fn count_kernel_threads(pid: u32) -> io::Result<usize> {
     let path = format!("/proc/{pid}/status");
     let status = fs::read_to_string(&path)?;
     let count = status.lines().find_map(|line| line.strip_prefix("Threads:")?.trim().parse().ok());
     count.ok_or_else(|| {
-        io::Error::new(io::ErrorKind::InvalidData, format!("{path} says no number of threads"))
+        io::Error::new(io::ErrorKind::InvalidData, format!("{path} contains no number of threads"))
     })
 }
 
@@ -55,9 +56,9 @@ mod tests {
     use std::sync::mpsc;
     use std::thread;
 
-    /// 60 of 100,000 plain listings miss the one that stays.
+    /// For comparison: 60 of 100,000 plain listings miss the permanent thread.
     #[test]
-    fn one_that_ends_hides_none_that_stays() {
+    fn ended_threads_do_not_hide_running_ones() {
         for round in 0..3_000u32 {
             let both = Barrier::new(2);
             let (over, until) = mpsc::channel::<()>();
@@ -85,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_is_not_there_is_an_error() {
+    fn missing_process_is_an_error() {
         assert_eq!(kernel_threads(u32::MAX).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 }

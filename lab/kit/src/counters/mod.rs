@@ -1,11 +1,11 @@
-//! Counters of the kernel: CPU time and switches, instructions, entries into the kernel, and
-//! kernel threads.
+//! Counters of the kernel: CPU time and context switches, instructions, system calls, and kernel
+//! threads.
 //!
 //! `counter` opens perf events by perf_event_open(2); `instructions` and `entries` count with it.
-//! `usage` is getrusage(2), `kernel_threads` the task folder of proc(5).
+//! `usage` reads getrusage(2), and `kernel_threads` the task directory of proc(5).
 //!
-//! Numbers flow out as plain values; nothing here writes or measures by itself, and nothing uses
-//! the rest of the crate but for the tests.
+//! Results are plain values. Nothing here prints or measures on its own, and only the tests use the
+//! rest of the crate.
 
 mod counter;
 mod entries;

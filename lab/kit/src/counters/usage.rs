@@ -1,17 +1,17 @@
-//! What the kernel counted of this process.
+//! The kernel's usage counters of this process.
 
 use std::time::Duration;
 
-/// Counters of getrusage(2), over all kernel threads of this process.
+/// Counters of getrusage(2) for all kernel threads of this process.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Usage {
     /// Page faults that waited for a disk.
     pub major_faults: u64,
-    /// Times that a kernel thread slept.
+    /// Number of times that a kernel thread went to sleep.
     pub voluntary_switches: u64,
-    /// Times that a kernel thread was made to give its core to another one.
+    /// Number of times that a kernel thread lost its core to another one.
     pub involuntary_switches: u64,
-    /// CPU time, user and system.
+    /// User and system CPU time.
     pub cpu: Duration,
 }
 
@@ -20,7 +20,7 @@ impl Usage {
     #[must_use]
     pub fn now() -> Usage {
         let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
-        // SAFETY: room for one, which the kernel fills; all zero is a valid one too.
+        // SAFETY: room for one, which the kernel fills; an all-zero value is valid.
         let usage = unsafe {
             libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
             usage.assume_init()

@@ -1,5 +1,5 @@
-//! Our side of one benchmark, as a process of its own: the same command line and output as the
-//! rival programs have.
+//! Kumihimo's side of one benchmark as a separate process, with the same command line and output as
+//! the rivals' programs.
 
 use kumihimo_bench_kit::Request;
 
@@ -10,13 +10,13 @@ pub struct Args {
     line: Vec<String>,
 }
 
-/// Runs it.
+/// Runs the benchmark.
 pub fn run(args: Args) -> Result<(), String> {
     let request = Request::parse(args.line).map_err(|e| e.to_string())?;
     kumihimo_bench::run(&request)
 }
 
-/// The queue design that runs unless another is asked for.
+/// Default queue design.
 pub fn default_queue() -> &'static str {
     kumihimo_bench::default_queue()
 }

@@ -1,10 +1,11 @@
-//! `kumi bench`: contenders in turn, medians, tables, JSON, and the figures to reach.
+//! `kumi bench`: runs contenders in turn, and prints medians, tables, JSON, and the targets.
 //!
-//! - `plan` says what runs: benchmarks, their cells, the contenders in each.
-//! - `contender` starts it; `load` are the other sides, `child` is our own side.
-//! - `runs` has the benchmarks that need more than a process which prints samples; [`rounds`] does
-//!   for all others. `simulate` computes rows instead of measuring them.
-//! - `report` makes rows, tables and charts of samples, `figures` the verdicts.
+//! - `plan` selects what runs: benchmarks, their cells, the contenders in each.
+//! - `contender` starts contenders; `load` contains load generators and peers, `child` Kumihimo's
+//!   side.
+//! - `runs` contains the benchmarks that need more than a process that prints samples; [`rounds`]
+//!   runs all others. `simulate` computes rows instead of measuring them.
+//! - `report` makes rows, tables and charts from samples, `figures` makes the verdicts.
 //!
 //! Samples flow from contenders through `runs` to `report`; `figures` only reads rows.
 
@@ -26,59 +27,59 @@ use plan::Options;
 use report::Outcome;
 use report::row::Rows;
 
-/// Without `--full` a benchmark starts no further round that would end later.
+/// Without `--full`, no further round is started that would end after this time.
 const BUDGET: Duration = Duration::from_secs(50);
-/// `servers` has more contenders than any other, each a mount of its own: all together within 300
-/// s.
+/// The same for `servers`, which has more contenders than any other benchmark, each with its own
+/// mount: 300 s in total.
 const SERVERS_BUDGET: Duration = Duration::from_secs(270);
-/// But so many, if as many were asked for: one run of a tail is a throw of dice on a shared
-/// machine.
+/// Minimum number of rounds, if as many were requested: a single run of a tail latency is not
+/// meaningful on a shared machine.
 const FEWEST: usize = 3;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Which benchmark, or `all`
+    /// Name of the benchmark, or `all`
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(plan::NAMES.into_iter().chain(["all"])))]
     name: String,
     /// Numbers of virtual processors (Go's GOMAXPROCS, Tokio's workers, cores for kernel threads)
     #[arg(long, value_delimiter = ',', default_value = "1,2", value_parser = clap::value_parser!(u16).range(1..))]
     vps: Vec<u16>,
-    /// Build and run the rivals too: Go, Tokio, kernel threads
+    /// Also build and run the rivals: Go, Tokio, kernel threads
     #[arg(long)]
     rivals: bool,
-    /// Rounds; in each, every contender runs once [default: 5; 20 of servers --full; 9 of unwrapped
-    /// with rivals, else 1]
+    /// Number of rounds; in each, every contender runs once [default: 5; 20 of servers --full; 9 of
+    /// unwrapped with rivals, else 1]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     runs: Option<u16>,
-    /// Every cell, not only those that the figures name
+    /// Run every cell, not only those of the targets
     #[arg(long)]
     full: bool,
-    /// Write the rows there, one JSON object a line
+    /// Write the rows to this file, one JSON object a line
     #[arg(long)]
     json: Option<PathBuf>,
-    /// Write a report into this folder
+    /// Write a report into this directory
     #[arg(long)]
     report: Option<PathBuf>,
-    /// Our run queues
+    /// Kumihimo's run-queue designs
     #[arg(long, value_parser = plan::QUEUES, default_value = child::default_queue())]
     queue: String,
     /// Simulate `spread` on up to 128 processors, or `resources` on up to 64 cores, instead of
     /// measuring
     #[arg(long)]
     simulate: bool,
-    /// What single steps take, for `--simulate`: a JSON object, as `kumihimo-bench-simulate` says;
-    /// without it, built-in ones
+    /// Times of single steps for `--simulate`: a JSON object, see `kumihimo-bench-simulate`;
+    /// built-in ones by default
     #[arg(long, requires = "simulate")]
     times: Option<PathBuf>,
-    /// Write there what single steps of `resources` take, as measured in this run, for `--times`
+    /// Write the times of single steps of `resources`, as measured in this run, for `--times`
     #[arg(long, conflicts_with = "simulate", value_name = "FILE")]
     write_times: Option<PathBuf>,
-    /// From which random orders are drawn
+    /// Seed of random orders
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
 
-/// Runs the benchmarks. An error if any contender failed or was missing.
+/// Runs the benchmarks. Fails if any contender failed or was missing.
 pub fn run(args: Args) -> Result<(), String> {
     let names = match args.simulate {
         true => simulate::names(&args.name, args.times.is_some())?,
@@ -103,7 +104,7 @@ pub fn run(args: Args) -> Result<(), String> {
     };
     if args.write_times.is_some() && !names.contains(&"resources") {
         return Err(format!(
-            "--write-times: only `resources` measures such steps, and not {}",
+            "--write-times: only `resources` measures such steps, not {}",
             args.name
         ));
     }
@@ -112,7 +113,7 @@ pub fn run(args: Args) -> Result<(), String> {
     } else {
         contender::rivals::programs(args.rivals, &names)
     };
-    // Opened now: an unwritable path should not cost an hour of measuring.
+    // Opened first, so that an unwritable path does not cost an hour of measuring.
     let mut json = match &args.json {
         None => None,
         Some(path) => {
@@ -144,7 +145,7 @@ pub fn run(args: Args) -> Result<(), String> {
     let failures = outcomes.iter().map(|o| o.failures.len()).sum::<usize>();
     match failures {
         0 => Ok(()),
-        n => Err(format!("{n} contenders gave no row; the reasons stand above")),
+        n => Err(format!("{n} contenders printed no row; the reasons are above")),
     }
 }
 
@@ -197,7 +198,7 @@ fn one(bench: &str, options: &Options, programs: &Programs) -> Outcome {
         "unwrapped" => runs::unwrapped::notes(options),
         _ => Vec::new(),
     };
-    // A part of the work says nothing about figures that are of the whole.
+    // A reduced run is not judged by targets for the whole.
     let judged = bench != "unwrapped" || plan::is_whole(options);
     let verdicts = if judged { figures::judge(bench, &rows.rows(), options) } else { Vec::new() };
     Outcome {
@@ -210,7 +211,7 @@ fn one(bench: &str, options: &Options, programs: &Programs) -> Outcome {
     }
 }
 
-/// Round after round; within one, the contenders of each cell in turn.
+/// Runs all rounds. Within a round, the contenders of each cell run in turn.
 fn rounds(
     bench: &str,
     options: &Options,
@@ -246,7 +247,7 @@ fn rounds(
                     Err(trouble) => {
                         failed.push((c, i));
                         match (&trouble, source) {
-                            // A whole source that is not to be had: said once.
+                            // An unavailable source is reported once.
                             (Trouble::Refused(why), Some(source)) if why.starts_with(source) => {
                                 refused.push(source);
                                 missing.note(&format!("kumihimo {bench} events={source}"), trouble);
@@ -264,8 +265,8 @@ fn rounds(
     samples
 }
 
-/// What `priority-local` is compared with, measured in the same minutes: the rows `preempted` of
-/// `events`, ours.
+/// Rows `preempted` of `events`, measured in the same minutes, with which `priority-local` is
+/// compared.
 fn preempted(
     options: &Options,
     programs: &Programs,
@@ -290,7 +291,7 @@ fn preempted(
     samples
 }
 
-/// P4's figure: one sample for each pair of runs in which both came to be even.
+/// P4's figure: one sample for each pair of runs in which both became even.
 fn locked_over_ring(rows: &Rows) -> Vec<report::row::Sample> {
     let of =
         |metric: &str| rows.samples().filter(|s| s.identity.metric == metric).collect::<Vec<_>>();
@@ -317,7 +318,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_ratio_of_spread_comes_from_pairs() {
+    fn ratio_of_spread_is_computed_from_pairs() {
         let mut rows = Rows::default();
         for line in [
             "ring 10 us",
@@ -334,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_contender_is_a_failure_and_not_silence() {
+    fn missing_contender_is_reported_as_a_failure() {
         let options = Options {
             vps: vec![1],
             rivals: true,

@@ -1,5 +1,5 @@
-//! `--simulate`: what two cores cannot measure, by discrete-event simulation; and how far that
-//! agrees with the papers' own figures.
+//! `--simulate`: discrete-event simulations for more cores than the machine has, and their
+//! agreement with the papers' own figures.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,25 +17,25 @@ use super::report::stats::summary;
 use super::report::table;
 use super::report::{Note, Outcome};
 
-/// In place of a runtime: with built-in or given times, and with the paper's.
+/// Names in place of a runtime: with built-in or given times, and with the paper's times.
 const OURS: &str = "simulated";
 /// See [`OURS`].
 const PAPER: &str = "simulated-paper";
 
-/// What is simulated.
+/// Benchmarks with a simulation.
 const NAMES: [&str; 2] = ["spread", "resources"];
 
-/// The simulations of that name.
+/// The simulations selected by `name`.
 pub fn names(name: &str, times: bool) -> Result<Vec<&'static str>, String> {
     let names: Vec<_> = NAMES.into_iter().filter(|&other| name == "all" || name == other).collect();
     match names.len() {
-        0 => Err(format!("{name} is not simulated; {} are", NAMES.join(" and "))),
-        2 if times => Err("--times: for which of them? Name one".to_owned()),
+        0 => Err(format!("{name} has no simulation; {} have", NAMES.join(" and "))),
+        2 if times => Err("--times requires the name of one simulation".to_owned()),
         _ => Ok(names),
     }
 }
 
-/// One simulation, as often as `--runs` says, each from a seed of its own.
+/// Runs one simulation as often as `--runs` requests, each time with a different seed.
 pub fn one(name: &str, options: &Options, times: Option<&Path>) -> Result<Outcome, String> {
     let seeds = options.seed..options.seed.saturating_add(options.runs as u64);
     let mut simulation =
@@ -55,7 +55,7 @@ pub fn one(name: &str, options: &Options, times: Option<&Path>) -> Result<Outcom
     })
 }
 
-/// What is in the file, or the built-in ones.
+/// The times in the file, or the built-in ones.
 fn given<T: serde::de::DeserializeOwned>(
     file: Option<&Path>,
     built_in: impl Fn() -> T,
@@ -77,7 +77,7 @@ struct Simulation<'a> {
 }
 
 impl Simulation<'_> {
-    /// One sample of a design; its keys as in a contender's line.
+    /// Adds one sample of a design. `keys` have the format of a contender's output.
     fn add(
         &mut self,
         runtime: &str,
@@ -101,7 +101,7 @@ impl Simulation<'_> {
         self.rows.add(sample).expect("one unit a metric");
     }
 
-    /// What a row with that key came to at each of `at`, in cells; `-` where there is none.
+    /// The cells of a table for the rows with this key at each of `at`; `-` if there is no row.
     fn line(
         &self,
         runtime: &str,
@@ -146,7 +146,7 @@ impl Simulation<'_> {
                     for (locking, waiting) in
                         Locking::ALL.iter().flat_map(|l| ways.iter().map(move |w| (*l, *w)))
                     {
-                        // Without locks it does not matter how one waits.
+                        // Without locks, the way of waiting has no effect.
                         if locking == Locking::Vp && waiting == Waiting::Fifo {
                             continue;
                         }
@@ -163,7 +163,7 @@ impl Simulation<'_> {
             }
         }
         for (whose, what) in [(OURS, &times.machine), (PAPER, &paper.machine)] {
-            self.note(format!("Time over that on one core, by cores; {whose}: {what}."));
+            self.note(format!("Time relative to one core, by number of cores; {whose}: {what}."));
             self.notes.push(self.table_of_locks(whose));
         }
         for figure in tender::check(seeds.start) {
@@ -214,8 +214,8 @@ impl Simulation<'_> {
                     for (design, outcome) in outcomes {
                         for (metric, time) in [("even", outcome.even), ("busy", outcome.busy)] {
                             if let Some(ns) = time {
-                                // Where a share is two, even the one that has one is: the other
-                                // row's points.
+                                // With a share of two, a processor with one already counts as even:
+                                // the points belong to the other row.
                                 let note =
                                     if metric == "even" && least == 1 { " is:=busy" } else { "" };
                                 let keys = format!("{keys}{note}");
@@ -259,7 +259,7 @@ impl Simulation<'_> {
             }
         }
         self.note(format!(
-            "By processors; {OURS}: {}. idle=up: nobody has to be woken. {PAPER}: P4's machine, fitted.",
+            "By number of processors; {OURS}: {}. idle=up: no processor has to be woken. {PAPER}: P4's machine, fitted.",
             costs.machine
         ));
         self.notes.push(self.table_of_spread());
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn both_agree_with_the_papers_as_far_as_they_say() {
+    fn both_simulations_reach_the_goals_of_the_papers() {
         for (name, rows) in [("spread", 50), ("resources", 190)] {
             let outcome = one(name, &options(), None).unwrap();
             assert!(outcome.verdicts.iter().all(|v| v.reached), "{name}");
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn given_times_take_the_place_of_the_built_in_ones() {
+    fn given_times_replace_the_built_in_times() {
         let create =
             Load { kinds: 1, total_ns: 100.0, resource_ns: 20.0, names_ns: 30.0, shared_ns: 0.0 };
         let times =
@@ -358,7 +358,7 @@ mod tests {
         fs::remove_file(&path).unwrap();
         let outcome = outcome.unwrap();
         assert!(outcome.plain().contains("simulated: another."));
-        // Nothing is lost by waiting any more: on 64 cores it is the one tree's share.
+        // Waiting takes no time here, so on 64 cores only the single tree's share remains.
         let at_64 =
             |s: &&Sample| s.identity.keys["cores"] == "64" && s.identity.keys["locking"] == "kind";
         let create = outcome
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn times_that_mean_nothing_are_refused() {
+    fn invalid_times_are_refused() {
         for (name, text, why) in [
             ("spread", "{", "EOF"),
             ("spread", "{}", "missing field `machine`"),
@@ -401,10 +401,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_simulated_is_said() {
+    fn benchmarks_without_simulation_are_refused() {
         assert_eq!(names("all", false).unwrap(), NAMES);
         assert_eq!(names("spread", true).unwrap(), ["spread"]);
-        assert!(names("yield", false).unwrap_err().contains("yield is not simulated"));
+        assert!(names("yield", false).unwrap_err().contains("yield has no simulation"));
         assert!(names("all", true).unwrap_err().contains("--times"));
     }
 }

@@ -1,11 +1,11 @@
-//! `kumi tour`: what a microprocess is, shown on real work. Every number is measured while it runs.
+//! `kumi tour`: demonstrates microprocesses on real work. Every number is measured during the run.
 //!
-//! Thirteen chapters, each a function that prints a part and may add to the table of figures at the
-//! end. They lie in rooms by subject: `threads`, `io`, `kernel`, `processes`; `page` is what they
-//! print with.
+//! Thirteen chapters, each a function that prints a part and may add rows to the final table of
+//! figures. They are grouped by subject: `threads`, `io`, `kernel`, `processes`. `page` contains
+//! the output functions.
 //!
-//! A chapter that needs a process of its own starts this program again with a hidden option.
-//! Chapters use the benchmarks' contenders where these measure the same.
+//! A chapter that needs a separate process starts this program with a hidden option. Chapters use
+//! the benchmarks' contenders for the same measurements.
 
 mod io;
 mod kernel;
@@ -18,16 +18,16 @@ use std::time::Instant;
 
 use page::text;
 
-/// What `kumi tour` takes.
+/// Options of `kumi tour`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The folder whose files are hashed [default: documentation or the Rust toolchain]
+    /// Directory whose files are hashed [default: documentation or the Rust toolchain]
     #[arg(long)]
     dir: Option<PathBuf>,
-    /// Only this chapter, 1 to 13
+    /// Run only this chapter, 1 to 13
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..=13))]
     chapter: Option<u8>,
-    /// Where the trace of chapter 8 goes
+    /// File for the trace of chapter 8
     #[arg(long, default_value = "tour.perfetto")]
     trace: PathBuf,
     /// Overflow a microprocess's stack: the child process of the last chapter
@@ -44,7 +44,7 @@ pub struct Args {
     socket: Vec<String>,
 }
 
-/// What the chapters found out, for the table at the end.
+/// Figures for the final table.
 #[derive(Default)]
 struct Figures(Vec<Vec<String>>);
 
@@ -61,7 +61,7 @@ impl Figures {
 
 type Chapter = fn(&Args, &mut Figures) -> Result<(), String>;
 
-/// Tells the story. Goes on after a chapter that fails, and ends with an error then.
+/// Runs the chapters. Continues after a failing chapter, and returns an error at the end.
 pub fn run(args: Args) -> Result<(), String> {
     if args.overflow {
         return kernel::faults::overflow();
@@ -77,32 +77,34 @@ pub fn run(args: Args) -> Result<(), String> {
     }
     let start = Instant::now();
     text::say(
-        "A microprocess is a thread that the program switches by itself. It has a stack and thread-local storage of \
-         its own and runs plain blocking code. A few kernel threads act as its virtual processors (VPs): when a \
-         microprocess waits, its VP goes on with the next one, without asking the kernel. So you can have one for \
-         each connection, file or number, and a million of them. Everything below is measured now, on this machine.",
+        "A microprocess is a thread that the program schedules in user mode. It has its own stack and thread-local \
+         storage, and runs ordinary blocking code. A few kernel threads are its virtual processors (VPs): when a \
+         microprocess waits, its VP runs the next one, without a system call. A program can have one microprocess \
+         for each connection, file or number, and a million in total. All figures below are measured now, on this \
+         machine.",
     );
     if one_to_one() {
         println!();
         text::say(
-            "But here a microprocess cannot have thread-local storage of its own (`kumi doctor` says why), so each is \
-             a kernel thread. The program is the same; the figures below are those of kernel threads.",
+            "On this machine, a microprocess cannot have its own thread-local storage (`kumi doctor` prints the \
+             reason), so each one is a kernel thread. The program is the same; the figures below are measured with \
+             kernel threads.",
         );
     }
     let chapters: [(&str, Chapter); 13] = [
         ("A sieve of 126 threads", threads::sieve::run),
-        ("A million of them", threads::million::run),
+        ("A million microprocesses", threads::million::run),
         ("The ring", threads::ring::run),
-        ("A file each", io::files::run),
-        ("A connection each", io::echo::run),
+        ("A microprocess per file", io::files::run),
+        ("A microprocess per connection", io::echo::run),
         ("Ten thousand connections", io::many::run),
-        ("Nobody waits for another's block", kernel::blocks::run),
-        ("Nobody waits for another's loop", kernel::loops::run),
-        ("Seen and steered from outside", processes::steered::run),
-        ("Locks in one place", threads::locks::run),
+        ("Blocking in the kernel", kernel::blocks::run),
+        ("Endless loops", kernel::loops::run),
+        ("Observation and control by other processes", processes::steered::run),
+        ("Locking designs", threads::locks::run),
         ("Calls between processes", processes::gates::run),
         ("A file server in five organisations", io::mounts::run),
-        ("When things go wrong", kernel::faults::run),
+        ("Panics and stack overflows", kernel::faults::run),
     ];
     let mut figures = Figures::default();
     let mut failed = Vec::new();
@@ -120,11 +122,7 @@ pub fn run(args: Args) -> Result<(), String> {
     text::table(&["", "kernel threads", "microprocesses"], &figures.0);
     println!();
     text::say(&format!("{}. The tour took {}.", machine(), text::time(start.elapsed())));
-    if failed.is_empty() {
-        Ok(())
-    } else {
-        Err(format!("what did not hold: {}", failed.join(", ")))
-    }
+    if failed.is_empty() { Ok(()) } else { Err(format!("failed chapters: {}", failed.join(", "))) }
 }
 
 fn machine() -> String {
@@ -133,23 +131,24 @@ fn machine() -> String {
     format!("{} cores of {}, {}", of("cores"), of("cpu"), of("kernel"))
 }
 
-/// A process has one runtime at a time, and tests share a process.
+/// A process can have only one runtime, and tests share a process.
 #[cfg(test)]
 static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
-/// Whether this machine, or KUMI_LAB=tls=kernel, makes every microprocess a kernel thread.
+/// Returns whether every microprocess is a kernel thread, on this machine or because of
+/// KUMI_LAB=tls=kernel.
 fn one_to_one() -> bool {
     kumihimo_arch::tls::get().kind() == kumihimo_arch::tls::Kind::Kernel
 }
 
-/// A runtime with the defaults, as a program gets it that asks for nothing.
+/// Runs `body` in a runtime with default settings.
 fn in_runtime<T: Send>(body: impl FnOnce() -> Result<T, String> + Send) -> Result<T, String> {
     #[cfg(test)]
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     kumihimo::runtime::run(body).map_err(|e| format!("no runtime: {e}"))?
 }
 
-/// What one side has to be.
+/// Fails with a message unless a condition holds.
 fn check(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), String> {
     if holds { Ok(()) } else { Err(otherwise()) }
 }

@@ -1,8 +1,8 @@
-//! `syscall-batch`: the paper's getpid loop, today. `n` microprocesses make one call after the
-//! other: plain, each giving way after its call; and in batches of `n`; and as the adaptive policy
-//! would have it. `merged`: where calls can become one; `unmerged`: the same in the order of
-//! arrival, each by itself. The three alternate, slice by slice, so that what disturbs the machine
-//! disturbs all alike.
+//! `syscall-batch`: the paper's getpid loop. `n` microprocesses make calls in turn: without
+//! batches, each yielding after its call; in batches of `n`; and with the adaptive policy.
+//! `merged`: for calls that can be merged; `unmerged`: the same calls in the order of arrival, each
+//! by itself. The three policies alternate slice by slice, so that disturbances affect all of them
+//! alike.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
@@ -21,9 +21,9 @@ use kumihimo_runtime::syscall_batch::{self, FIRST_COME, Order, SystemCall};
 use crate::variant::Variant;
 
 const SIZES: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
-/// Slices of each way, unless `slices=N` says otherwise.
+/// Number of slices of each policy, unless `slices=N` is given.
 const SLICES: usize = 15;
-/// Calls in a slice, about.
+/// Approximate number of calls in a slice.
 const CALLS: usize = 4096;
 const MESSAGE: usize = 64;
 const BLOCK: usize = 4096;
@@ -35,9 +35,9 @@ enum What {
     Send,
     Read,
     Stat,
-    /// All to one connection.
+    /// All callers send to one connection.
     SendToOne,
-    /// Blocks of one file that follow each other.
+    /// Reads of consecutive blocks of one file.
     ReadAdjacent,
 }
 
@@ -51,7 +51,7 @@ const ALL: [(What, &str); 5] = [
 
 pub fn batch(request: &Request) {
     let (variant, slices) = (Variant::of(request), request.value("slices", SLICES));
-    // Before anything is timed: what calls cost, which the runtime finds out where many are.
+    // Warm-up: the runtime measures the cost of calls when there are many.
     measure(What::Nop, 16, 1, variant);
     for (what, name) in ALL {
         let (mut curve, mut worst) = (Vec::new(), 0.0_f64);
@@ -64,7 +64,7 @@ pub fn batch(request: &Request) {
                 curve.push((n, times));
                 continue;
             }
-            // Equal questions get one answer; what an entry costs shows where each is asked.
+            // Equal requests share one reply. Without merging, the cost of each system call shows.
             syscall_batch::set_order(FIRST_COME);
             let times = measure(what, n, slices, variant);
             syscall_batch::set_order(Order::default());
@@ -72,7 +72,7 @@ pub fn batch(request: &Request) {
             curve.push((n, times));
         }
         sample("adaptive_worst", worst, "x", &format!("op={name}"));
-        // What is always plain has nothing to be fitted.
+        // `statx` is always a plain call, so there is no curve to fit.
         if what != What::Stat {
             fitted(name, &curve);
         }
@@ -86,8 +86,8 @@ pub fn batch(request: &Request) {
     }
 }
 
-/// Equation 4 by least squares over `1/N`: `batched(N) = E/N + (t + w)`; and what it says of each
-/// N, beside what was measured.
+/// Fits equation 4, `batched(N) = E/N + (t + w)`, by least squares over `1/N`, and prints its
+/// prediction for each N beside the measurement.
 fn fitted(name: &str, curve: &[(usize, Times)]) {
     let points: Vec<(f64, f64)> =
         curve.iter().skip(2).map(|(n, times)| (1.0 / *n as f64, times.batched)).collect();
@@ -108,7 +108,7 @@ fn fitted(name: &str, curve: &[(usize, Times)]) {
     }
 }
 
-/// Nanoseconds a call; and medians of the ratios to the plain slice before.
+/// Nanoseconds for a call, and medians of the ratios to the preceding plain slice.
 struct Times {
     plain: f64,
     batched: f64,
@@ -157,7 +157,7 @@ fn measure(what: What, n: usize, slices: usize, variant: Variant) -> Times {
     Times { plain: median(plain), batched: median(batched), fixed_ratio, adaptive_ratio }
 }
 
-/// One slice.
+/// Runs one slice.
 fn run(objects: &Arc<Objects>, n: usize, rounds: usize, yields: bool, variant: Variant) -> f64 {
     objects.fill(rounds);
     let all = Arc::new(Barrier::new(n + 1));
@@ -192,7 +192,7 @@ struct Objects {
     near: Vec<TcpStream>,
     far: Vec<TcpStream>,
     file: File,
-    /// Rounds in a slice that the sockets' buffers allow.
+    /// Maximum number of rounds in a slice, limited by the sockets' buffers.
     most: usize,
 }
 
@@ -217,7 +217,7 @@ impl Objects {
             file.metadata().expect("stat").len() > (64 * 2 * BLOCK) as u64,
             "a file of 512 KB at least"
         );
-        // Into memory: a read that does not wait for the disk finds it there.
+        // Loaded into the page cache, so that reads do not wait for the disk.
         file.read_exact_at(&mut vec![0; 64 * 2 * BLOCK], 0).expect("readable");
         let most = match what {
             What::Recv | What::Send => 256,
@@ -227,7 +227,7 @@ impl Objects {
         Objects { what, near, far, file, most }
     }
 
-    /// What a slice will receive.
+    /// Sends the data that a slice will receive.
     fn fill(&self, rounds: usize) {
         if self.what == What::Recv {
             self.far
@@ -236,7 +236,7 @@ impl Objects {
         }
     }
 
-    /// What a slice has sent.
+    /// Receives the data that a slice has sent.
     fn drain(&self, calls: usize) {
         if matches!(self.what, What::Send | What::SendToOne) {
             let each = calls / self.far.len() * MESSAGE;
@@ -251,7 +251,7 @@ impl Objects {
             What::Recv | What::Send | What::SendToOne => MESSAGE,
             What::Read | What::ReadAdjacent => BLOCK,
         };
-        // Every second block, unless they are to follow each other.
+        // Every second block, unless the blocks must be consecutive.
         let at = |stride: usize| (i * stride % 128 * BLOCK) as u64;
         // SAFETY: all-zero is a valid statx.
         let mut stat: libc::statx = unsafe { std::mem::zeroed() };
@@ -272,7 +272,7 @@ impl Objects {
         };
         let shared = matches!(self.what, What::SendToOne | What::ReadAdjacent);
         let n = match syscall_batch::call(call, shared) {
-            // The kernel had given its pages away: as `File::read_at` does then.
+            // The kernel had evicted the pages: same behaviour as `File::read_at`.
             Err(e) if wanted == BLOCK && e.kind() == ErrorKind::WouldBlock => {
                 self.file.read_at(&mut vec![0; BLOCK], at(2)).unwrap_or(0)
             }

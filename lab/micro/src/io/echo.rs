@@ -1,5 +1,4 @@
-//! `echo`: a microprocess a connection. Says on which port it listens, ends when its standard input
-//! does.
+//! `echo`: a microprocess for each connection. Prints its port, and ends with its standard input.
 
 use std::io::{Read, Write};
 
@@ -24,18 +23,18 @@ pub fn serve(request: &Request) {
     until_told();
 }
 
-/// Returns never: ends the process when its standard input ends.
+/// Never returns: ends the process when its standard input ends.
 pub fn until_told() -> ! {
     let copied = thread::blocking(|| std::io::copy(&mut std::io::stdin(), &mut std::io::sink()));
     copied.expect("stdin");
     if let Some(lost) = runtime::metrics().and_then(|now| now.trace_lost) {
         println!("lost {lost}");
     }
-    // The connections' microprocesses wait for clients that are gone; the process ends with them.
+    // The connections' microprocesses wait for clients that have gone. They end with the process.
     std::process::exit(0)
 }
 
-/// Sends back what comes, until the other side closes.
+/// Echoes all data until the other side closes the connection.
 pub fn echo(mut stream: TcpStream) {
     stream.set_nodelay(true).expect("nodelay");
     let mut buffer = [0; 1024];

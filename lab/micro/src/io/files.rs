@@ -1,5 +1,5 @@
-//! `files`: 16 microprocesses read 4 KB at random, from memory and from the disk; 16 index a tree
-//! of 20,000 files.
+//! `files`: 16 microprocesses read 4 KB blocks at random offsets, from memory and from the disk; 16
+//! index a tree of 20,000 files.
 
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ pub fn files(request: &Request) {
 fn reads(path: &Path, part: &str, count: usize) {
     let mut options = OpenOptions::new();
     options.read(true).custom_flags(if part == "cached" { 0 } else { O_DIRECT });
-    let file = Arc::new(options.open(path).expect("the file system takes direct reads"));
+    let file = Arc::new(options.open(path).expect("a file system with direct reads"));
     let start = Instant::now();
     thread::scope(|s| {
         for reader in 0..READERS {

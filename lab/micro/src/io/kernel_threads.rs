@@ -1,5 +1,5 @@
-//! `kernel-threads`: of many microprocesses that wait, only those that wait in the kernel cost the
-//! kernel something.
+//! `kernel-threads`: of many waiting microprocesses, only those that wait in the kernel occupy a
+//! kernel thread.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -15,7 +15,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::variant::Variant;
 
-/// Every one of them was in the kernel long before. If not, none will be.
+/// Time limit for all microprocesses to reach the kernel.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub fn kernel_threads(request: &Request) {
@@ -25,7 +25,7 @@ pub fn kernel_threads(request: &Request) {
     let variant = Variant::of(request).stack(Some(1));
     let standing = Arc::new(AtomicUsize::new(0));
     let gate = Arc::new(AtomicBool::new(false));
-    // Each read takes 1 from it, and sleeps as long as there is none.
+    // Each read takes one unit, and blocks while there is none.
     let event = eventfd(0, EventfdFlags::SEMAPHORE | EventfdFlags::CLOEXEC).expect("an eventfd");
     let event = Arc::new(File::from(event));
     let done = give_up_later(standing.clone(), count);
@@ -79,18 +79,18 @@ fn until(standing: &AtomicUsize, count: usize) {
     }
 }
 
-/// A kernel thread that ends the process with a message, unless told in time that all went well:
-/// with every VP asleep in the kernel, no microprocess could say so.
+/// Starts a kernel thread that ends the process with a message unless the test succeeds in time: if
+/// every VP is blocked in the kernel, no microprocess could report it.
 fn give_up_later(standing: Arc<AtomicUsize>, count: usize) -> Arc<AtomicBool> {
     let done = Arc::new(AtomicBool::new(false));
     let told = done.clone();
-    // It is never joined: it ends with the process.
+    // Never joined: ends with the process.
     std::thread::spawn(move || {
         std::thread::sleep(PATIENCE);
         if !told.load(Acquire) {
             let n = standing.load(Relaxed);
             eprintln!(
-                "kernel-threads: {n} of {count} have begun after {} s: the VPs are held up in the kernel",
+                "kernel-threads: {n} of {count} have begun after {} s: the VPs are blocked in the kernel",
                 PATIENCE.as_secs()
             );
             std::process::exit(1);

@@ -1,11 +1,11 @@
 //! Benchmarks of calls that wait: sockets, files, and calls that no runtime wraps.
 //!
 //! - `echo`, `priority_io`, `batch`, `transaction`: requests over sockets.
-//! - `files`, `kernel_threads`: reads of files, and the kernel threads that these take.
+//! - `files`, `kernel_threads`: reads of files, and the kernel threads that they occupy.
 //! - `stall`, `unwrapped`: microprocesses that block in the kernel beside requests.
 //!
-//! A request comes in as keys of the command line and goes out as samples on standard output.
-//! These modules use the crate's `variant`, and none of the other rooms.
+//! A request consists of the keys of the command line. Samples are printed to standard output.
+//! These modules use the crate's `variant`, and none of the other groups.
 
 pub mod batch;
 pub mod echo;

@@ -1,5 +1,5 @@
-//! `priority-io`: an echo server that listens twice: connections to the second port are of high
-//! priority. Says on which ports, ends when its standard input does.
+//! `priority-io`: an echo server with two ports. Connections to the second port have high priority.
+//! Prints the ports, and ends with its standard input.
 
 use kumihimo::net::TcpListener;
 use kumihimo_bench_kit::{Request, raise_descriptors};
@@ -7,7 +7,7 @@ use kumihimo_bench_kit::{Request, raise_descriptors};
 use super::echo::{echo, until_told};
 use crate::variant::Variant;
 
-/// Levels above the others.
+/// Levels above the other connections.
 const HIGH: i8 = 8;
 
 pub fn serve(request: &Request) {

@@ -1,4 +1,4 @@
-//! `stall`: a microprocess a request, while eight others block in the kernel, or loop.
+//! `stall`: a microprocess for each request, while eight others block in the kernel or loop.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -11,9 +11,10 @@ use kumihimo_bench_stall::{CONNECTIONS, Plan, REQUEST, Served, Staller, Totals, 
 
 use crate::variant::Variant;
 
-/// With more of them under way none is taken, when the question is how many it can do.
+/// Limit on outstanding requests in a measurement of the capacity. At the limit, no request is
+/// accepted.
 const CROWD: usize = 256;
-/// Those that loop with `priority=lower`, as seen from the requests.
+/// Level of looping stallers with `priority=lower`, relative to the requests.
 const LOWER: i8 = -8;
 
 pub fn stall(request: &Request) {
@@ -23,7 +24,7 @@ pub fn stall(request: &Request) {
     let mut stallers: Vec<_> =
         (0..plan.stallers()).map(|i| Staller::open(&plan, i).expect("the other side")).collect();
     let served = Arc::new(Served::new(&plan));
-    // Requests come from the last of these on.
+    // Requests start to arrive when the last connection is established.
     let connections: Vec<_> = (0..CONNECTIONS)
         .map(|_| UnixStream::connect(plan.place.load()).expect("the other side"))
         .collect();
@@ -92,7 +93,7 @@ fn until(end: Instant, mut staller: Staller, annotated: bool) -> Totals {
         }
         match staller.pause() {
             Some(time) => thread::sleep(time),
-            // Where nothing is handed over, the others get a turn at least here.
+            // Without hand-offs, the other microprocesses get a turn at least here.
             None => thread::yield_now(),
         }
         if Instant::now() >= end {

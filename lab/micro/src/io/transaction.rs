@@ -1,15 +1,17 @@
-//! `transaction`: the paper's Table 3 today, its first open problem: throughput against response
-//! time, by threshold.
+//! `transaction`: the paper's Table 3 today, and its first open problem: throughput against
+//! response time, by threshold.
 //!
-//! A hundred microprocesses make transactions of fixed calls (`mix`), all day long (`load=full`),
-//! or one now and then (`load=thin`). The policies alternate slice by slice. Beside the measured
-//! rates stands what equations 1 to 8 predict from D, t and the rate without batches.
+//! A hundred microprocesses make transactions of fixed calls (`mix`), continuously (`load=full`) or
+//! at times (`load=thin`). The policies alternate slice by slice. The predictions of equations 1 to
+//! 8 from D, t and the rate without batches are printed beside the measured rates.
 //!
-//! - memory got and released, requests cancelled (26): getppid(2): an entry without work.
+//! - memory allocated and released, requests cancelled (26): getppid(2), a system call without
+//!   work.
 //! - messages and semaphores sent (10): 64 bytes to a UNIX socket.
-//! - timers set, time read (5): the clock, by the vDSO: never batched, no entry today.
-//! - messages, semaphores, requests and line received (16): 64 bytes from that socket, sent before:
-//!   a call that may wait, and does not.
+//! - timers set, time read (5): the clock through the vDSO: never batched, and no system call
+//!   today.
+//! - messages, semaphores, requests and line received (16): 64 bytes from that socket, which were
+//!   sent before: a call that may wait, but does not.
 //! - written to the line (4): 64 bytes to the socket.
 //! - line's state (3): statx(2): always plain.
 //! - delays (2): a switch.
@@ -37,10 +39,10 @@ const SLICE: Duration = Duration::from_millis(60);
 const SLICES: usize = 7;
 const MESSAGE: usize = 64;
 const BLOCK: usize = 4096;
-/// Of the file that is read.
+/// Number of blocks of the file that is read.
 const BLOCKS: u64 = 100;
-/// Between two transactions of one microprocess, on the average, where load is thin: a quarter of
-/// the processor or so.
+/// Average pause between two transactions of a microprocess with a thin load, for about a quarter
+/// of the processor's time.
 const PAUSE: Duration = Duration::from_millis(20);
 
 const POLICIES: [BatchPolicy; 9] = [
@@ -68,10 +70,10 @@ enum Step {
     Delay,
 }
 
-/// Steps of one kind, so many.
+/// A number of steps of one kind.
 type Part = (Step, usize);
 
-/// Part of them in front, the rest behind: as a program would have it.
+/// The steps, partly grouped and partly mixed, as in a typical program.
 const PAPER: &[Part] = &[
     (Step::Nop, 13),
     (Step::Clock, 3),
@@ -100,13 +102,13 @@ const READS: &[Part] = &[
 enum Load {
     Full,
     Thin,
-    /// All at once, and then nothing for a while.
+    /// All microprocesses at once, followed by a pause.
     Bursts,
 }
 
 pub fn transaction(request: &Request) {
     let variant = Variant::of(request);
-    // Before anything is timed: what calls cost.
+    // Measure the cost of calls first.
     let costs = Costs::measure();
     sample("entry", costs.plain, "ns", "");
     sample("put", costs.put, "ns", "");
@@ -124,7 +126,8 @@ struct Costs {
 }
 
 impl Costs {
-    /// From the getpid loop of `syscall-batch`, in short: one that is alone, and 64 together.
+    /// Measures with a short getpid loop of `syscall-batch`: one microprocess alone, and 64
+    /// together.
     fn measure() -> Costs {
         const ROUNDS: usize = 20_000;
         let all = |n: usize, policy| {
@@ -148,9 +151,9 @@ impl Costs {
         Costs { plain, put: (many - plain / 64.0).max(0.0) }
     }
 
-    /// Equation 8: by how much transactions are faster with threshold `n`, where one takes `alone`
-    /// nanoseconds without batches and has `calls` calls of which `share` may be batched. (D and t
-    /// for Dh and t, S = calls; the denominator is the time of a whole transaction.)
+    /// Equation 8: the speed-up of transactions with threshold `n`, where one takes `alone`
+    /// nanoseconds without batches and has `calls` calls, of which `share` may be batched. (D and t
+    /// replace Dh and t, and S = calls. The denominator is the time of a whole transaction.)
     fn predicted(&self, n: usize, alone: f64, calls: usize, share: f64) -> f64 {
         let saved = share * calls as f64 * (self.plain * (1.0 - 1.0 / n as f64) - self.put);
         alone / (alone - saved)
@@ -180,7 +183,7 @@ fn measure(mix: &'static [Part], load: Load, keys: &str, variant: Variant, costs
     let (calls, batched) = (count(mix, Step::enters), count(mix, Step::is_batchable));
     let off = median(&results[0].0);
     let gain = |rates: &[f64]| {
-        // Each slice beside its neighbour without batches.
+        // Each slice is compared with its neighbour without batches.
         median(
             &rates.iter().zip(&results[0].0).map(|(rate, plain)| rate / plain).collect::<Vec<_>>(),
         )
@@ -227,7 +230,7 @@ impl Step {
     }
 }
 
-/// Transactions per second, and how long each took.
+/// Returns transactions per second, and their durations.
 fn run(
     callers: &Arc<Vec<Caller>>,
     mix: &'static [Part],
@@ -251,7 +254,7 @@ fn run(
                             thread::sleep(PAUSE.mul_f64(dice.below(2000) as f64 / 1000.0))
                         }
                         Load::Bursts => {
-                            // All at the same moments.
+                            // All microprocesses start at the same times.
                             let period = Duration::from_millis(15);
                             let next = begin.elapsed().as_nanos() / period.as_nanos() + 1;
                             thread::sleep_until(begin + period * next as u32);
@@ -287,7 +290,7 @@ impl Caller {
         let memory = File::create(&path).expect("a file in memory");
         std::fs::remove_file(path).expect("just made");
         let file = File::open("/proc/self/exe").expect("this program");
-        // Into memory: a read that does not wait for the disk finds it there.
+        // Loaded into the page cache, so that reads do not wait for the disk.
         file.read_exact_at(&mut vec![0; BLOCKS as usize * BLOCK], 0).expect("readable");
         Caller { near, far, file, memory }
     }
@@ -295,7 +298,7 @@ impl Caller {
     fn transaction(&self, mix: &[Part], room: &mut [u8], dice: &mut Dice) {
         // SAFETY: all-zero is a valid statx.
         let mut stat: libc::statx = unsafe { std::mem::zeroed() };
-        // More messages are received than sent: some of those that are sent are two.
+        // More messages are received than sent, so some sends consist of two messages.
         let mut twice = count(mix, |step| matches!(step, Step::Receive))
             - count(mix, |step| matches!(step, Step::Send));
         for &(step, n) in mix {
@@ -337,7 +340,7 @@ impl Caller {
                     Step::Stat => SystemCall::Stat { path: c"/proc/self", into: &mut stat },
                 };
                 match syscall_batch::call(call, false) {
-                    // The kernel had given its pages away: as `File::read_at` does then.
+                    // The kernel had evicted the pages: same behaviour as `File::read_at`.
                     Err(e) if step == Step::Read && e.kind() == ErrorKind::WouldBlock => {
                         self.file.read_exact_at(room, 0).expect("readable");
                     }
@@ -353,14 +356,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mixes_are_the_papers() {
+    fn mixes_have_the_papers_counts() {
         assert_eq!(count(PAPER, |_| true), 68);
         assert_eq!(count(PAPER, |step| matches!(step, Step::Receive)), 16);
         assert_eq!(count(PAPER, |step| matches!(step, Step::Clock)), 5);
     }
 
     #[test]
-    fn what_is_sent_is_received() {
+    fn sent_messages_are_received() {
         for mix in [PAPER, READS] {
             let sent = count(mix, |step| matches!(step, Step::Send));
             let received = count(mix, |step| matches!(step, Step::Receive));
@@ -374,7 +377,7 @@ mod tests {
 
     /// With the paper's own figures: 5.3 % (errata: PAPERS.md).
     #[test]
-    fn equation_8_with_the_papers_figures() {
+    fn equation_8_agrees_with_the_papers_figures() {
         let costs = Costs { plain: 1.169, put: 0.612 - 1.169 / 60.0 };
         let alone = 380.93;
         let gain = costs.predicted(60, alone, 68, 36.0 / 68.0);

@@ -1,4 +1,4 @@
-//! `unwrapped`: code that blocks in calls which no runtime wraps, in microprocesses.
+//! `unwrapped`: microprocesses run code that blocks in calls that no runtime wraps.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,10 +11,10 @@ use kumihimo_bench_unwrapped::{Body, Count, Counter, Join, Per, Plan, Threads};
 
 use crate::variant::Variant;
 
-/// Levels between the thread of `levels` that takes precedence and all others.
+/// Levels between the preferred thread of `levels` and all others.
 const ABOVE: i8 = 8;
 
-/// Runs the work. A process that finds the machine unfit ends here.
+/// Runs the workload. Ends the process if the machine lacks something.
 pub fn unwrapped(request: &Request) {
     let plan = Plan::of(request).expect("examined before the runtime was started");
     let threads: Arc<dyn Threads> = Arc::new(Microprocesses(Variant::of(request)));

@@ -1,4 +1,4 @@
-//! The one place that knows gates: what `rpc` and `inversion` do with them.
+//! The only module that uses gates, for `rpc` and `inversion`.
 
 use std::time::{Duration, Instant};
 
@@ -6,16 +6,16 @@ use kumihimo::gate::{self, Gate, Options, Placement, RawGate, Region};
 use kumihimo_bench_kit::Request;
 use kumihimo_bench_kit::rpc::{Answer, Plan};
 
-/// The gate of `rpc`, and that of `inversion`: each in a run-time directory of its own.
+/// Name of the gates of `rpc` and of `inversion`, which use different run-time directories.
 const NAME: &str = "bench";
 
-/// How a payload travels.
+/// The way in which a payload is passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
-    /// In the call.
+    /// Copied with the call.
     Copy,
-    /// In a region, one a caller: it is sealed, so only the call's number beside it is another one
-    /// each time.
+    /// In a region, one for each caller. The region is sealed, so only the call's number beside it
+    /// changes.
     Region,
 }
 
@@ -24,7 +24,7 @@ impl By {
         match request.get("by").unwrap_or("copy") {
             "copy" => Ok(By::Copy),
             "region" => Ok(By::Region),
-            other => Err(format!("by={other}: `copy` or `region` is wanted")),
+            other => Err(format!("by={other}: expected `copy` or `region`")),
         }
     }
 }
@@ -33,11 +33,11 @@ fn said(what: &str) -> impl Fn(gate::Error) -> String + '_ {
     move |e| format!("{what}: {e}")
 }
 
-/// A gate that is served as long as this lives.
+/// A gate that is served until this value is dropped.
 pub struct Serving(#[expect(dead_code, reason = "it is held")] gate::Serving);
 
 impl Serving {
-    /// `answer` to each payload, at the caller's priority.
+    /// Replies with `answer` to each payload, at the caller's priority.
     pub fn begin(
         plan: &Plan,
         by: By,
@@ -59,13 +59,13 @@ impl Serving {
     }
 }
 
-/// As many calls under way as there are callers, and every payload that is copied inline.
+/// Options for as many concurrent calls as callers, with all copied payloads inline.
 fn options(plan: &Plan) -> Options {
     Options::new().in_flight(plan.callers.max(2) as u32)
 }
 
-/// The answer to what lies in a region, as that of the call whose number is `asked`, if the
-/// region's sum is right.
+/// The reply to a payload in a region, with the number of the call `asked`, if the region's
+/// checksum is correct.
 fn renumbered(asked: &[u8], region: &[u8], answer: impl Fn(&[u8]) -> Answer) -> Answer {
     let (Some(number), Some(lies)) = (asked.first_chunk(), region.first_chunk()) else {
         return answer(&[]);
@@ -79,7 +79,7 @@ fn renumbered(asked: &[u8], region: &[u8], answer: impl Fn(&[u8]) -> Answer) -> 
     }
 }
 
-/// What one caller calls through. All of a process share one client.
+/// The connection of one caller. All callers of a process share one client.
 pub struct Line {
     gate: RawGate,
     by: By,
@@ -101,7 +101,7 @@ impl Clone for Line {
 }
 
 impl Line {
-    /// As the plan places calls.
+    /// Connects with the placement of the plan.
     pub fn connect(plan: &Plan, by: By) -> Result<Line, String> {
         let placement = match plan.placement.as_str() {
             "handoff" => Placement::Handoff,
@@ -114,7 +114,7 @@ impl Line {
         Ok(Line { gate, by, corrupt: plan.corrupt(), region: None, reply: Vec::new() })
     }
 
-    /// One call.
+    /// Makes one call.
     #[inline]
     pub fn call(&mut self, payload: &[u8]) -> Result<Answer, String> {
         match self.by {
@@ -126,12 +126,12 @@ impl Line {
             .as_slice()
             .try_into()
             .map(Answer::from_bytes)
-            .map_err(|_| "an answer of another length".to_owned())
+            .map_err(|_| "a reply of wrong length".to_owned())
     }
 
     fn call_by_region(&mut self, payload: &[u8]) -> Result<(), gate::Error> {
         let number = &payload[..8];
-        // What is falsified is another payload.
+        // A corrupted call sends another payload.
         let falsified = self.corrupt.is_some_and(|corrupt| number == corrupt.to_ne_bytes());
         let region = match self.region.take() {
             Some(region) if !falsified => region,
@@ -144,8 +144,8 @@ impl Line {
     }
 }
 
-/// A server of `inversion`: a call takes `work`, at the caller's priority if `inherit`, else at
-/// that of the microprocess that begins to serve.
+/// A server for `inversion`. A call takes the time `work`, at the caller's priority if `inherit` is
+/// set, otherwise at that of the serving microprocess.
 pub struct Slow(#[expect(dead_code, reason = "it is held")] gate::Serving);
 
 impl Slow {
@@ -162,7 +162,7 @@ impl Slow {
     }
 }
 
-/// Its caller, from another process.
+/// The client of that server, in another process.
 pub struct Slowly(Gate<(), ()>);
 
 impl Slowly {
@@ -170,7 +170,7 @@ impl Slowly {
         Gate::connect(NAME).map(Slowly).map_err(said("connect"))
     }
 
-    /// How long one call takes.
+    /// Duration of one call.
     pub fn call(&self) -> Result<Duration, String> {
         let begun = Instant::now();
         self.0.call(&()).map_err(said("call"))?;

@@ -1,5 +1,5 @@
-//! `events`: from the cause until the other side runs, and whether each sleep was answered once.
-//! All on one core.
+//! `events`: time from a cause until the other side runs, and the number of answered sleeps.
+//! Everything runs on one core.
 
 use std::hint::black_box;
 use std::io::{ErrorKind, Read, Write};
@@ -19,26 +19,27 @@ use kumihimo_events::source;
 use super::preempted;
 use crate::variant::Variant;
 
-/// Sleeps that are counted.
+/// Number of counted sleeps.
 const SLEEPS: usize = 100_000;
-/// Wake-ups of a kernel thread, for the floor; sleeps that a kernel thread ends.
+/// Number of wake-ups of a kernel thread for the floor, and of sleeps that a kernel thread ends.
 const WAKES: usize = 2_000;
-/// Longer than any source takes to notice a block: the call that is ended was given up by its VP.
+/// Longer than any source needs to detect a block, so the VP has been handed over when the call
+/// ends.
 const NOTICED: Duration = Duration::from_micros(600);
 
-/// Whether this machine offers the event source `asked`. Everything that asks the runtime about its
-/// source stands here and in [`unblocked`].
+/// Checks that this machine supports the event source `asked`. Only this function and [`unblocked`]
+/// query the source.
 ///
 /// # Errors
-/// `refused: ` and why.
+/// `refused: ` and the reason.
 pub fn check_source(asked: &str) -> Result<(), String> {
     let kind =
-        source::Kind::from_name(asked).ok_or_else(|| format!("{asked}: no such event source"))?;
+        source::Kind::from_name(asked).ok_or_else(|| format!("{asked}: unknown event source"))?;
     source::open_one(kind, 1).map(drop).map_err(|refused| format!("refused: {asked}: {refused}"))
 }
 
-/// Unblocked events so far; `None` where the source does not tell them: then what counts is that
-/// the call came back right.
+/// Number of unblocked events so far. `None` if the source does not report them: then the correct
+/// result of the call counts.
 fn unblocked(now: &Metrics) -> Option<u64> {
     (now.events == source::Kind::Bpf.name()).then_some(now.unblocked)
 }
@@ -47,7 +48,7 @@ pub fn events(request: &Request) {
     let source = request.get("events").unwrap_or("off");
     let variant = Variant::of(request);
     if request.wants("wakes") {
-        assert_ne!(source, "off", "without a source nobody would end the sleep");
+        assert_ne!(source, "off", "without a source, the sleep would never end");
         wakes(request, variant, source, request.value("sleeps", SLEEPS));
     }
     if request.wants("preempts") {
@@ -66,7 +67,7 @@ fn wakes(request: &Request, variant: Variant, source: &str, sleeps: usize) {
         Some(sticky) => format!("events={source} sticky={sticky}"),
         None => format!("events={source}"),
     };
-    // A sticky microprocess causes no events: there, correct results count.
+    // A sticky microprocess causes no events. Then correct results count.
     let answered = match (before, count()) {
         (Some(before), Some(now)) if request.get("sticky") == Some("off") => {
             right.min((now - before) as usize)
@@ -90,9 +91,9 @@ fn wakes(request: &Request, variant: Variant, source: &str, sleeps: usize) {
     sample("blocked", late.us(0.5), "us", &format!("{} runtime=floor", tail(&late)));
 }
 
-/// One reads an empty pipe; the only other one, which has the next turn, writes into it. Both
-/// measured and counted: how long until the other one ran, calls that came back with the right
-/// byte, calls that were interrupted.
+/// One microprocess reads an empty pipe; the other one, which has the next turn, writes into it.
+/// Returns the times until the other one ran, the number of calls with the correct byte, and the
+/// number of interrupted calls.
 fn blocked(variant: Variant, sleeps: usize) -> (Lateness, usize, usize) {
     let (mut reader, mut writer) = std::io::pipe().expect("a pipe");
     let at = Arc::new(AtomicU64::new(0));
@@ -113,7 +114,7 @@ fn blocked(variant: Variant, sleeps: usize) -> (Lateness, usize, usize) {
     let sleeper = variant.spawn(move || {
         let (mut right, mut interrupted) = (0, 0);
         for n in 1..=sleeps {
-            // Back onto a VP: the last call may have ended without one.
+            // Returns to a VP: the last call may have ended without one.
             thread::yield_now();
             turn.store(n, Release);
             wakes.unpark();
@@ -138,8 +139,8 @@ fn blocked(variant: Variant, sleeps: usize) -> (Lateness, usize, usize) {
     (other.join().expect("no panic"), right, interrupted)
 }
 
-/// From the write of a kernel thread until the microprocess's call has returned. Its VP is long
-/// gone then.
+/// Measures from a kernel thread's write until the microprocess's call has returned. The VP was
+/// handed over long before.
 fn ended(variant: Variant, wakes: usize) -> Lateness {
     let (mut reader, mut writer) = std::io::pipe().expect("a pipe");
     let at = Arc::new(AtomicU64::new(0));
@@ -173,7 +174,7 @@ fn ended(variant: Variant, wakes: usize) -> Lateness {
     late
 }
 
-/// A kernel thread wakes another one that sleeps in a futex, and sleeps itself. The same core.
+/// One kernel thread wakes another one that sleeps on a futex, and then sleeps. On the same core.
 fn floor(wakes: usize) -> Lateness {
     let at = Arc::new(AtomicU64::new(0));
     let turn = Arc::new(AtomicUsize::new(0));
@@ -203,8 +204,8 @@ fn floor(wakes: usize) -> Lateness {
     sleeper.join().expect("no panic")
 }
 
-/// Two on each VP compute for some 10 us and yield: nothing for an event source to do. Nanoseconds
-/// a chunk and VP.
+/// Two microprocesses on each VP compute for about 10 us and yield, without events. Reports
+/// nanoseconds for a chunk and VP.
 fn compute(variant: Variant, vps: usize, chunks: usize) {
     let start = Instant::now();
     let busy: Vec<_> = (0..2 * vps)

@@ -1,6 +1,6 @@
-//! `spin-holder`: a spin lock whose holder sleeps in the kernel now and then, or computes until its
-//! quantum is over and beyond, and what its waiters do meanwhile: `lock=with`, ours, whose waiters
-//! give way; `lock=without`, one that does not know which threads run.
+//! `spin-holder`: a spin lock whose holder sometimes sleeps in the kernel, or computes beyond the
+//! end of its quantum; and the behaviour of its waiters. `lock=with`: Kumihimo's lock, whose
+//! waiters yield; `lock=without`: a plain lock that does not consider which threads run.
 
 use std::cell::UnsafeCell;
 use std::hint::{black_box, spin_loop};
@@ -18,27 +18,28 @@ use kumihimo_bench_kit::{Request, sample};
 use super::preempted;
 use crate::variant::Variant;
 
-/// For each VP.
+/// Contenders for each VP.
 const CONTENDERS: usize = 4;
-/// For each VP: those that have other work.
+/// Microprocesses with other work for each VP.
 const OTHERS: usize = 1;
-/// Sections of each contender.
+/// Number of sections of each contender.
 const ROUNDS: usize = 2_000;
-/// One section of so many sleeps in the kernel, and how long.
+/// One section in this many sleeps in the kernel; and the duration of the sleep.
 const ASLEEP_EVERY: usize = 50;
 const ASLEEP: Duration = Duration::from_micros(200);
-/// One section of so many computes until it has been preempted, if anybody else is to run.
+/// One section in this many computes until it has been preempted, if another microprocess is
+/// runnable.
 const LONG_EVERY: usize = 500;
 const LONG: Duration = Duration::from_millis(2);
-/// Of the policy: shorter than a long section.
+/// Quantum of the policy, shorter than a long section.
 pub const QUANTUM: Duration = Duration::from_millis(1);
 /// Rounds of one piece of other work.
 const PIECE: u32 = 1_000;
 
-/// A spin lock, some way.
+/// A spin lock.
 trait Lock: Send + Sync + 'static {
     fn new() -> Self;
-    /// Inside.
+    /// Runs `body` while holding the lock.
     fn with(&self, body: impl FnOnce(&mut u64));
 }
 
@@ -52,13 +53,13 @@ impl Lock for SpinLock<u64> {
     }
 }
 
-/// As it stands in every textbook.
+/// A textbook spin lock.
 struct Plain {
     locked: AtomicBool,
     value: UnsafeCell<u64>,
 }
 
-// SAFETY: the thread that has set `locked` is alone with the value.
+// SAFETY: only the thread that has set `locked` accesses the value.
 unsafe impl Sync for Plain {}
 
 impl Lock for Plain {
@@ -72,7 +73,8 @@ impl Lock for Plain {
                 spin_loop();
             }
         }
-        // SAFETY: we hold the lock. A panic in `body` leaves it held: nobody gets in any more.
+        // SAFETY: the lock is held. After a panic in `body` it stays held, so no other thread
+        // enters.
         body(unsafe { &mut *self.value.get() });
         self.locked.store(false, Release);
     }
@@ -83,7 +85,7 @@ pub fn spin_holder(request: &Request) {
     match which {
         "with" => contend::<SpinLock<u64>>(request, which),
         "without" => contend::<Plain>(request, which),
-        other => panic!("lock={other}: with or without"),
+        other => panic!("lock={other}: expected with or without"),
     }
 }
 
@@ -140,7 +142,7 @@ fn contend<L: Lock>(request: &Request, which: &str) {
     assert_eq!(wrong, 0, "pieces computed wrongly");
     let mut sections = 0;
     lock.with(|count| sections = *count);
-    assert_eq!(sections, (contenders * rounds) as u64, "sections that excluded each other");
+    assert_eq!(sections, (contenders * rounds) as u64, "sections must exclude each other");
     let after = runtime::metrics().expect("a runtime runs");
     let preempted = after.preempted + after.stood_aside - before.preempted - before.stood_aside;
     let keys = format!(
@@ -151,7 +153,7 @@ fn contend<L: Lock>(request: &Request, which: &str) {
     sample("other_work", other_work, "1/s", &keys);
 }
 
-/// Mostly short.
+/// A section, short in most cases.
 fn section(number: usize) {
     if number.is_multiple_of(LONG_EVERY) {
         let start = Instant::now();
@@ -159,7 +161,7 @@ fn section(number: usize) {
             black_box(spin(1, PIECE));
         }
     } else if number.is_multiple_of(ASLEEP_EVERY) {
-        // In the kernel: the VP goes on without this one.
+        // In the kernel: the VP continues without this microprocess.
         std::thread::sleep(ASLEEP);
     } else {
         black_box(spin(1, INSIDE));
@@ -171,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_locks_exclude() {
+    fn both_locks_are_exclusive() {
         fn count<L: Lock>() -> u64 {
             let lock = L::new();
             std::thread::scope(|s| {
@@ -187,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn both_kinds_of_holders_away_come_in_every_run() {
+    fn every_run_has_long_and_sleeping_holders() {
         let all: Vec<usize> = (1..=ROUNDS).collect();
         let long = all.iter().filter(|n| n.is_multiple_of(LONG_EVERY)).count();
         let asleep = all.iter().filter(|n| n.is_multiple_of(ASLEEP_EVERY)).count();

@@ -1,6 +1,7 @@
-//! `inversion`: three processes on one core. One of high priority calls a gate of one of low
-//! priority (`side=caller`, `server`); one in the middle computes, with a short rest now and then,
-//! for else the server would never run without inheritance (`inherit=off`).
+//! `inversion`: three processes on one core. A process of high priority calls a gate of a process
+//! of low priority (`side=caller`, `server`). A third process of medium priority computes, with
+//! short pauses, because without them and without inheritance (`inherit=off`) the server would
+//! never run.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -13,28 +14,28 @@ use crate::io::echo::until_told;
 use crate::rpc::ours;
 use crate::variant::Variant;
 
-/// Levels of the server, and of its caller, as seen from the middle.
+/// Levels of the server and of its caller, relative to the process of medium priority.
 const LOW: i8 = -8;
 const HIGH: i8 = 8;
 /// CPU time of a call in the server.
 const SERVICE: Duration = Duration::from_micros(500);
-/// How long the middle one computes, and rests.
+/// Times for which the process of medium priority computes and pauses.
 const COMPUTES: Duration = Duration::from_millis(20);
 const RESTS: Duration = Duration::from_millis(2);
-/// Between two calls.
+/// Pause between two calls.
 const PAUSE: Duration = Duration::from_millis(1);
 const CALLS: usize = 300;
 
-/// Whether the request can be understood.
+/// Checks the request.
 ///
 /// # Errors
-/// A key that means nothing.
+/// If a key has an invalid value.
 pub fn check(request: &Request) -> Result<(), String> {
     inherits(request)?;
     match request.get("side") {
         Some("server" | "caller" | "middle") => Ok(()),
         other => Err(format!(
-            "side={}: `server`, `caller` or `middle` is wanted",
+            "side={}: expected `server`, `caller` or `middle`",
             other.unwrap_or_default()
         )),
     }
@@ -44,7 +45,7 @@ fn inherits(request: &Request) -> Result<bool, String> {
     match request.get("inherit") {
         Some("on") => Ok(true),
         Some("off") => Ok(false),
-        other => Err(format!("inherit={}: `on` or `off` is wanted", other.unwrap_or_default())),
+        other => Err(format!("inherit={}: expected `on` or `off`", other.unwrap_or_default())),
     }
 }
 
@@ -52,7 +53,7 @@ pub fn inversion(request: &Request) {
     let variant = Variant::of(request);
     let side = match request.get("side") {
         Some("server") => variant.above(LOW).spawn({
-            let inherit = inherits(request).expect("it was looked at");
+            let inherit = inherits(request).expect("checked before");
             move || {
                 let _serving = ours::Slow::begin(inherit, || compute(SERVICE))
                     .unwrap_or_else(|why| rpc::fail(&why));
@@ -78,7 +79,7 @@ pub fn inversion(request: &Request) {
     side.join().expect("no panic");
 }
 
-/// So much CPU time of this process, in which nobody else computes.
+/// Uses this much CPU time of the process, in which no other thread computes.
 fn compute(time: Duration) {
     let clock = CpuClock::now();
     while clock.elapsed() < time {
@@ -86,7 +87,7 @@ fn compute(time: Duration) {
     }
 }
 
-/// Says `ready`, waits for a line, and calls.
+/// Prints `ready`, waits for a line, and makes the calls.
 fn call(calls: usize) {
     let slowly = ours::Slowly::connect().unwrap_or_else(|why| rpc::fail(&why));
     println!("ready");

@@ -1,11 +1,12 @@
 //! Benchmarks of the scheduler: queues, priorities, preemption, and events of the kernel.
 //!
-//! - `queues`, `spread`, `ready`: how work is queued and reaches other virtual processors.
-//! - `priority`, `inversion`: which microprocess runs first, here and over gates.
-//! - `preempt`, `preempted`, `holder`, `events`: what a switch by force or by an event costs.
+//! - `queues`, `spread`, `ready`: queuing of work, and its distribution to other virtual
+//!   processors.
+//! - `priority`, `inversion`: order by priority, within a process and over gates.
+//! - `preempt`, `preempted`, `holder`, `events`: costs of preemptions and of events.
 //!
-//! A request comes in as keys of the command line and goes out as samples on standard output.
-//! `queues` runs works of `threads`; the others use the crate's `variant`.
+//! A request consists of the keys of the command line. Samples are printed to standard output.
+//! `queues` runs workloads of `threads`; the other modules use the crate's `variant`.
 
 pub mod events;
 pub mod holder;

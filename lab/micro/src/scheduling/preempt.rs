@@ -1,5 +1,5 @@
-//! `preempt`: what it costs two that compute to share a virtual processor, a quantum each in turn,
-//! against the same work one after the other.
+//! `preempt`: cost of sharing a virtual processor between two computing microprocesses that
+//! alternate after each quantum, compared with the same work run one after the other.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -10,17 +10,17 @@ use kumihimo_bench_kit::{CpuClock, Request, sample};
 
 use crate::variant::Variant;
 
-/// Bytes that each hashes again and again: they fill a good part of a core's own caches, so that a
-/// switch displaces something.
+/// Size of the data that each hashes repeatedly. It fills a good part of a core's caches, so that a
+/// switch evicts data.
 const BYTES: usize = 256 << 10;
-/// How long the work of one takes, about.
+/// Approximate duration of one work.
 const WORK: Duration = Duration::from_millis(150);
-/// Pairs of measurements in one run.
+/// Number of pairs of measurements in a run.
 const PAIRS: usize = 5;
-/// Of the turns that there should be, the share that must have come for the run to count.
+/// Minimum share of the expected turns for a valid run.
 const SHARE: f64 = 0.5;
 
-/// What one of the pair does.
+/// Work of one of the pair.
 #[derive(Clone)]
 struct Work {
     data: Vec<u64>,
@@ -44,7 +44,7 @@ impl Work {
         work
     }
 
-    /// FNV-1a over words: computes, reads, calls nothing.
+    /// FNV-1a over words: computes and reads, without calls.
     fn run(&self) -> u64 {
         let mut hash = 0xcbf2_9ce4_8422_2325u64;
         for pass in 0..self.passes as u64 {
@@ -57,7 +57,7 @@ impl Work {
     }
 
     fn check(&self) {
-        assert_eq!(self.run(), self.digest, "the hash of one that was preempted");
+        assert_eq!(self.run(), self.digest, "the hash of a preempted microprocess");
     }
 }
 
@@ -75,7 +75,7 @@ pub fn preempt(request: &Request) {
         let counted = count();
         let (took, took_cpu) = timed(|| together(variant, &pair));
         preempted += count() - counted;
-        // Before and after it: what else the machine does meanwhile falls on both.
+        // Measured before and after the pair, so that other load on the machine affects both.
         let (after, after_cpu) = timed(|| uninterrupted(&pair));
         let alone = (before + after) / 2;
         cpu.push(2.0 * took_cpu.as_secs_f64() / (before_cpu + after_cpu).as_secs_f64());
@@ -97,12 +97,12 @@ pub fn preempt(request: &Request) {
     sample("cost", ratios[ratios.len() / 2], "ratio", &keys);
 }
 
-/// What `quantum=5ms` says, if it says anything.
+/// The value of `quantum=5ms`, if given.
 pub fn quantum(request: &Request) -> Option<Duration> {
     request.get("quantum")?.strip_suffix("ms")?.parse().ok().map(Duration::from_millis)
 }
 
-/// Of a work that takes `time`.
+/// Number of passes for work that takes `time`.
 fn passes(time: Duration) -> usize {
     const TRIES: usize = 200;
     let work = Work::new(3, TRIES);
@@ -111,14 +111,14 @@ fn passes(time: Duration) -> usize {
     (TRIES as f64 * time.as_secs_f64() / start.elapsed().as_secs_f64()).ceil() as usize
 }
 
-/// And the process's CPU time, which on a shared machine says more.
+/// Also measures the process's CPU time, which is more meaningful on a shared machine.
 fn timed(body: impl FnOnce() -> Duration) -> (Duration, Duration) {
     let cpu = CpuClock::now();
     let took = body();
     (took, cpu.elapsed())
 }
 
-/// One after the other, on a kernel thread that has no VP meanwhile: nobody looks at its turn.
+/// Runs both works one after the other on a kernel thread without a VP, where no turns are counted.
 fn uninterrupted(pair: &[Work; 2]) -> Duration {
     thread::blocking(|| {
         let start = Instant::now();
@@ -127,9 +127,9 @@ fn uninterrupted(pair: &[Work; 2]) -> Duration {
     })
 }
 
-/// Both at once, on the only VP.
+/// Runs both works concurrently on the only VP.
 fn together(variant: Variant, pair: &[Work; 2]) -> Duration {
-    // Copied before the clock starts: their pages are there.
+    // Copied before the clock starts, so that their pages exist.
     let pair = pair.clone();
     let start = Instant::now();
     let both = pair.map(|work| variant.spawn(move || work.check()));
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_digest_depends_on_the_data_and_on_how_often() {
+    fn digest_depends_on_the_data_and_the_repetitions() {
         let work = Work::new(1, 3);
         assert_ne!(work.digest, Work::new(2, 3).digest);
         assert_ne!(work.digest, Work::new(1, 4).digest);
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quantum_is_of_milliseconds() {
+    fn quantum_is_parsed_in_milliseconds() {
         let of = |word: &str| {
             quantum(&Request::parse(["preempt".to_owned(), word.to_owned()]).expect("a request"))
         };

@@ -1,9 +1,10 @@
-//! `events part=preempts`: from the cause until the other microprocess runs, beside one that
-//! computes and calls nothing. All on one core.
+//! `events part=preempts`: time from a cause until another microprocess runs, beside one that
+//! computes without calls. Everything runs on one core.
 //!
-//! What interferes is a kernel thread: no other microprocess runs where the only VP is held. When
-//! it has given the core up, the one that loops must be interrupted, and the other one must run.
-//! `floor` is the same with bare signals: `tgkill` until the handler is entered.
+//! A kernel thread causes the preemption, because no other microprocess runs while the only VP is
+//! occupied. After the kernel thread has left the core, the looping microprocess must be
+//! interrupted, and the other one must run. `floor` is the same with plain signals: from `tgkill`
+//! until the handler is entered.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -20,16 +21,16 @@ use kumihimo_bench_stall::now_ns;
 
 use crate::variant::Variant;
 
-/// Preemptions of each kind.
+/// Number of preemptions of each kind.
 const ROUNDS: usize = 2_000;
-/// Before each: the core is the looping one's.
+/// Pause before each preemption, in which the looping microprocess has the core.
 const PAUSE: Duration = Duration::from_micros(300);
-/// Rounds of [`spin`] between two looks at whether it is over: some microseconds.
+/// Rounds of [`spin`] between two checks of the end: some microseconds.
 const CHUNK: u32 = 1_000;
-/// Levels of those that wait, as seen from the one that loops.
+/// Level of the waiting microprocesses, relative to the looping one.
 const ABOVE: i8 = 8;
 
-/// One that computes until it is over, and calls nothing meanwhile.
+/// Code that computes until it is ended, without calls.
 #[derive(Debug, Default)]
 pub struct Looping {
     over: AtomicBool,
@@ -37,7 +38,7 @@ pub struct Looping {
 }
 
 impl Looping {
-    /// Returns how many chunks came out right.
+    /// Returns the number of correct chunks.
     pub fn run(&self) -> u64 {
         let right = spin(1, CHUNK);
         let mut n = 0;
@@ -48,17 +49,17 @@ impl Looping {
         n
     }
 
-    /// It ends soon, if it runs.
+    /// Makes the loop end soon, if it runs.
     pub fn end(&self) {
         self.over.store(true, Relaxed);
     }
 
-    /// How many it has computed, right or wrong.
+    /// Number of computed chunks, correct or not.
     pub fn chunks(&self) -> u64 {
         self.chunks.load(Relaxed)
     }
 
-    /// Blocks the kernel thread until it has gone on since it had computed `chunks`.
+    /// Blocks the kernel thread until the loop has computed more than `chunks`.
     fn await_progress(&self, chunks: u64) {
         loop {
             std::thread::sleep(PAUSE);
@@ -69,19 +70,19 @@ impl Looping {
     }
 }
 
-/// What both sides of a round know.
+/// State shared by both sides of a round.
 #[derive(Debug, Default)]
 struct Round {
-    /// When the cause came.
+    /// Time of the cause.
     at: AtomicU64,
-    /// Which one was caused, and which one was seen.
+    /// Number of the last cause, and of the last one that was observed.
     caused: AtomicUsize,
     seen: AtomicUsize,
     looping: Looping,
 }
 
 impl Round {
-    /// By a kernel thread: `cause` for each of `rounds`, while the looping one runs.
+    /// Called by a kernel thread: runs `cause` in each of `rounds`, while the loop runs.
     fn cause(&self, rounds: usize, cause: impl Fn()) {
         for n in 1..=rounds {
             self.looping.await_progress(self.looping.chunks());
@@ -89,13 +90,13 @@ impl Round {
             self.at.store(now_ns(), Release);
             cause();
             while self.seen.load(Acquire) < n {
-                // Off the core: no interruption is seen where the looping one does not run.
+                // Leave the core, because the loop is interrupted only while it runs.
                 std::thread::park();
             }
         }
     }
 
-    /// By the one that is to run: whether this is round `n`. Then it took as long as that.
+    /// Called by the microprocess that is to run: returns the delay if this is round `n`.
     fn is_caused(&self, n: usize) -> Option<Duration> {
         let now = now_ns();
         (self.caused.load(Acquire) >= n)
@@ -108,13 +109,14 @@ impl Round {
     }
 }
 
-/// How microprocesses are preempted.
+/// Mechanism by which microprocesses are preempted.
 ///
 /// # Panics
-/// If they are not: an endless computation would never be interrupted, and the benchmark not end.
+/// If there is none: an endless computation would never be interrupted, and the benchmark would not
+/// end.
 pub fn means() -> String {
     let means = runtime::metrics().expect("a runtime runs").preemption;
-    assert_ne!(means, "off", "nobody would be preempted");
+    assert_ne!(means, "off", "preemption is required");
     means
 }
 
@@ -150,22 +152,22 @@ pub fn preempts(request: &Request) {
     sample("preempted", late.us(0.5), "us", &keys);
 }
 
-/// One of higher priority waits; a kernel thread wakes it.
+/// A microprocess of higher priority waits; a kernel thread wakes it.
 fn ready(variant: Variant, rounds: usize) -> Lateness {
     measure(variant, variant.above(ABOVE), rounds, |waiting| waiting.unpark(), || {}, thread::park)
 }
 
-/// One of lower priority is runnable, behind the one that loops; a kernel thread raises it. When it
-/// has run it steps back behind that one.
+/// A microprocess of lower priority is runnable behind the looping one; a kernel thread raises its
+/// priority. After it has run, it lowers its priority again.
 fn outranked(variant: Variant, rounds: usize) -> Lateness {
     let level = |by: i8| {
         Priority::new(Priority::DEFAULT.get().saturating_add_signed(by)).expect("a priority")
     };
     let (high, low) = (level(ABOVE), level(-ABOVE));
     let step_back = move || thread::current().set_priority(low);
-    // It begins above the one that loops, which so goes on only when it has stepped back: else the
-    // first cause could come before that, and be undone. (To set one's own priority is a switch
-    // point: it returns when this one is raised.)
+    // The microprocess starts above the looping one, which therefore continues only after the first
+    // lowering. Otherwise the first cause could precede that lowering and be undone by it. (Setting
+    // one's own priority is a switch point: it returns when the priority is raised.)
     measure(
         variant,
         variant.above(ABOVE),
@@ -189,7 +191,7 @@ fn measure(
     let (send, receive) = std::sync::mpsc::channel::<thread::Thread>();
     let causing = round.clone();
     let kernel_thread = std::thread::spawn(move || {
-        let one = receive.recv().expect("the one that waits");
+        let one = receive.recv().expect("the waiting thread");
         causing.cause(rounds, || cause(&one));
     });
     let back = kernel_thread.thread().clone();
@@ -214,7 +216,7 @@ fn measure(
     let one = waiting.thread().clone();
     let shared = round.clone();
     let looping = looper.spawn(move || (shared.looping.run(), shared.looping.chunks()));
-    send.send(one).expect("it listens");
+    send.send(one).expect("a listening socket");
     let late = waiting.join().expect("no panic");
     kernel_thread.join().expect("no panic");
     round.looping.end();
@@ -223,7 +225,7 @@ fn measure(
     late
 }
 
-/// When the handler of [`floor`] was entered, and how often.
+/// Time at which the handler of [`floor`] was entered, and number of entries.
 static ENTERED: AtomicU64 = AtomicU64::new(0);
 static TIMES: AtomicUsize = AtomicUsize::new(0);
 
@@ -232,11 +234,11 @@ extern "C" fn entered(_: libc::c_int) {
     TIMES.store(TIMES.load(Relaxed) + 1, Release);
 }
 
-/// A kernel thread loops; another one signals it and sleeps. The same core.
+/// One kernel thread loops; another one signals it and sleeps. On the same core.
 fn floor(rounds: usize) -> Lateness {
     const SIGNAL: libc::c_int = libc::SIGUSR1;
-    // SAFETY: all zero is a valid action; the handler touches atomics and the vDSO's clock only.
-    // SIGUSR1 is nobody else's in this process.
+    // SAFETY: an all-zero action is valid; the handler accesses only atomics and the vDSO's clock.
+    // No other code in this process uses SIGUSR1.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = entered as extern "C" fn(libc::c_int) as libc::sighandler_t;
@@ -247,8 +249,7 @@ fn floor(rounds: usize) -> Lateness {
     let (send, receive) = std::sync::mpsc::channel();
     let shared = looping.clone();
     let looper = std::thread::spawn(move || {
-        // SAFETY: a live set; no more than this thread's mask changes, which may have been
-        // inherited.
+        // SAFETY: a live set; only this thread's mask changes, which may have been inherited.
         let tid = unsafe {
             let mut set: libc::sigset_t = std::mem::zeroed();
             libc::sigaddset(&raw mut set, SIGNAL);
@@ -282,7 +283,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_that_loops_goes_on_until_it_is_told() {
+    fn loop_runs_until_it_is_ended() {
         let looping = Arc::new(Looping::default());
         let other = looping.clone();
         let one = std::thread::spawn(move || other.run());
@@ -293,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_is_seen_after_it_came() {
+    fn cause_is_visible_after_it_is_stored() {
         let round = Round::default();
         assert_eq!(round.is_caused(1), None);
         round.at.store(now_ns(), Release);

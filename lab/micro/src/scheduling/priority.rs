@@ -1,5 +1,5 @@
-//! `priority`: as many as there are VPs compute at low priority in one process; in the other, of
-//! one VP, one of high priority wakes for a burst.
+//! `priority`: in one process, one microprocess for each VP computes at low priority. In the other
+//! process, with one VP, a microprocess of high priority wakes for a burst.
 
 use std::time::Instant;
 
@@ -11,15 +11,15 @@ use super::preempted::Looping;
 use crate::io::echo::until_told;
 use crate::variant::Variant;
 
-/// Levels of those that compute, and of the one that wakes, as seen from the default.
+/// Levels of the computing microprocesses and of the waking one, relative to the default.
 const LOW: i8 = -8;
 const HIGH: i8 = 8;
 
-/// What the request says; enters the session that it asks for, which wants to be done before there
-/// are other kernel threads.
+/// Parses the request, and enters the requested session, which must happen before other kernel
+/// threads exist.
 ///
 /// # Errors
-/// A key that means nothing; setsid(2).
+/// If a key has an invalid value; as setsid(2).
 pub fn plan(request: &Request) -> Result<Plan, String> {
     let plan = Plan::of(request)?;
     plan.enter_session()?;
@@ -27,7 +27,7 @@ pub fn plan(request: &Request) -> Result<Plan, String> {
 }
 
 pub fn priority(request: &Request) {
-    let plan = Plan::of(request).expect("it was looked at");
+    let plan = Plan::of(request).expect("checked before");
     let variant = Variant::of(request);
     if plan.side == Side::Low {
         for _ in 0..request.vps {

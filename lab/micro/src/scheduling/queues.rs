@@ -1,5 +1,5 @@
-//! `queues`: the same work under one queue design after the other: how long, how much of the VPs'
-//! time idle, how many migrations.
+//! `queues`: the same workload under each queue design: duration, idle share of the VPs' time,
+//! number of migrations.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ pub fn queues(request: &Request) {
             let files = Files::new();
             measure(&work, || files.hash(variant));
         }
-        other => panic!("{other}: no such work"),
+        other => panic!("{other}: unknown workload"),
     }
 }
 
@@ -54,8 +54,8 @@ fn now() -> Metrics {
     runtime::metrics().expect("a runtime runs")
 }
 
-/// The tour's job in small: a microprocess a file, which reads it through `blocking` and computes
-/// over what it read.
+/// A small version of the tour's workload: a microprocess for each file reads it through `blocking`
+/// and computes over its contents.
 pub struct Files {
     folder: PathBuf,
     expect: u64,

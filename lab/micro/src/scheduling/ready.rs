@@ -1,5 +1,5 @@
-//! `priority-local`: how soon one of high priority runs that became ready among many that compute,
-//! call nothing, and hold every VP.
+//! `priority-local`: delay until a microprocess of high priority runs after it has become ready,
+//! while others compute without calls on every VP.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Release};
@@ -15,7 +15,7 @@ use super::preempted;
 use super::preempted::Looping;
 use crate::variant::Variant;
 
-/// Levels of the busy ones, as seen from the one that waits.
+/// Level of the busy microprocesses, relative to the waiting one.
 const BELOW: i8 = -8;
 
 pub fn ready(request: &Request) {
@@ -33,7 +33,7 @@ pub fn ready(request: &Request) {
         .collect();
     let switches = || runtime::metrics().map_or(0, |m| m.preempted + m.stood_aside);
     let before = switches();
-    // This one waits: what it is woken by comes from outside every VP that computes.
+    // This microprocess waits, so it is woken from outside of the computing VPs.
     let by_timer = by_timer(wakes);
     let by_thread = by_thread(wakes);
     let preempted = switches() - before;
@@ -43,7 +43,7 @@ pub fn ready(request: &Request) {
         let (right, all) = one.join().expect("no panic");
         assert_eq!(right, all, "chunks computed right");
     }
-    assert!(begun > 0, "nobody was busy");
+    assert!(begun > 0, "no busy microprocess ran");
     for (by, late) in [("timer", by_timer), ("thread", by_thread)] {
         assert_eq!(late.len(), wakes as u64);
         let keys = format!(
@@ -54,7 +54,7 @@ pub fn ready(request: &Request) {
     }
 }
 
-/// From its deadline on.
+/// Measures from the deadline on.
 fn by_timer(wakes: usize) -> Lateness {
     let mut late = Lateness::default();
     for _ in 0..wakes {
@@ -65,7 +65,7 @@ fn by_timer(wakes: usize) -> Lateness {
     late
 }
 
-/// From the moment at which a kernel thread wakes it.
+/// Measures from the wake-up by a kernel thread on.
 fn by_thread(wakes: usize) -> Lateness {
     let at = Arc::new(AtomicU64::new(0));
     let (caused, seen) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
@@ -91,7 +91,7 @@ fn by_thread(wakes: usize) -> Lateness {
         seen.store(n, Release);
         kernel_thread.thread().unpark();
     }
-    // It has nothing left to do; should it wait for a core, then not with a VP.
+    // The thread is finished. If it waits for a core, it must not occupy a VP meanwhile.
     thread::blocking(|| kernel_thread.join()).expect("no panic");
     late
 }

@@ -1,4 +1,5 @@
-//! `spread`: P4's experiment: 256 created at once on one VP, until they are evenly spread over all.
+//! `spread`: P4's experiment: 256 microprocesses are created at once on one VP, until they are
+//! evenly spread over all.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -12,12 +13,12 @@ use crate::threads::fork;
 use crate::variant::Variant;
 
 const CROWD: usize = 256;
-/// If it takes longer, it does not happen.
+/// Time limit. A longer run never becomes even.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 pub fn spread(request: &Request) {
     let variant = Variant::of(request);
-    // "At once" wants stacks that are there; and all kernel threads have run once and sleep again.
+    // Stacks must exist for a creation "at once". All kernel threads have run once and sleep again.
     fork::bulk(variant, CROWD);
     thread::sleep(Duration::from_millis(20));
     let before = now();
@@ -33,7 +34,7 @@ pub fn spread(request: &Request) {
             })
         })
         .collect();
-    // 1: it came to be; 0: given up.
+    // 1: even; 0: given up.
     let (took, even) = loop {
         if is_even(&now(), CROWD) {
             break (start.elapsed(), 1);
@@ -66,9 +67,9 @@ fn now() -> Metrics {
     runtime::metrics().expect("a runtime runs")
 }
 
-/// Even: no VP has less than three quarters of its share. (The ring comes to within one of it; the
-/// other designs move nothing once no VP idles, so a narrower definition would only say that they
-/// never get there.)
+/// Even means that no VP has less than three quarters of its share. (The ring comes within one of
+/// the share. The other designs move nothing once no VP is idle, so under a narrower definition
+/// they would never become even.)
 fn is_even(metrics: &Metrics, crowd: usize) -> bool {
     let least = crowd / metrics.vps.len() * 3 / 4;
     metrics.vps.iter().all(|vp| vp.runnable >= least)

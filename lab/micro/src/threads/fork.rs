@@ -38,7 +38,8 @@ pub fn one_by_one(variant: Variant, count: usize) {
     }
 }
 
-/// All stand behind the gate until the last has been made, so all are alive at once.
+/// All microprocesses wait at the gate until the last one has been created, so all are alive at
+/// once.
 pub fn bulk(variant: Variant, count: usize) {
     let gate = Arc::new(AtomicBool::new(false));
     let made: Vec<_> = (0..count)
@@ -71,14 +72,14 @@ pub fn skynet(request: &Request) {
     let total = start.elapsed().as_secs_f64();
     assert_eq!(sum, SKYNET_SUM);
     let peak = Memory::now().peak_rss;
-    // Counting costs, so it has a pass of its own.
+    // Counting takes time, so it happens in a separate pass.
     assert_eq!(tree::<true>(variant), SKYNET_SUM);
     let keys = format!("order={order} alive_max:={}", ALIVE_MAX.load(Relaxed));
     sample("total", total, "s", &keys);
     sample("peak_rss", peak as f64, "bytes", &keys);
 }
 
-/// The whole tree once, for other measurements with it.
+/// Runs the whole tree once, for other benchmarks.
 pub fn skynet_once(variant: Variant) {
     assert_eq!(tree::<false>(variant), SKYNET_SUM);
 }

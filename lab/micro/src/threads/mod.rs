@@ -1,11 +1,11 @@
-//! Benchmarks of microprocesses alone: their beginning and end, and how they wait for each other.
-//!
+//! Benchmarks of microprocesses without I/O: their start and end, and waits for each other.
 //! - `fork`: spawn and join, one by one, in crowds and in trees.
-//! - `talk`, `sieve`: switches, messages, channels; `mutex`: sections; `park`: parked ones.
+//! - `talk`, `sieve`: switches, messages, channels; `mutex`: sections; `park`: parked
+//!   microprocesses.
 //! - `timer`: many sleepers.
 //!
-//! A request comes in as keys of the command line and goes out as samples on standard output.
-//! These modules use the crate's `variant`, and none of the other rooms.
+//! A request consists of the keys of the command line. Samples are printed to standard output.
+//! These modules use the crate's `variant`, and none of the other groups.
 
 pub mod fork;
 pub mod mutex;

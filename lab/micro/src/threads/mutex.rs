@@ -37,7 +37,8 @@ pub fn contend(variant: Variant, rounds: usize) -> f64 {
             })
         })
         .collect();
-    // Taken before the gate opens: on one VP the contenders may be done before this one runs again.
+    // The clock is read before the gate opens, because on one VP the contenders may be done before
+    // this microprocess runs again.
     let start = Instant::now();
     gate.wait();
     for contender in contenders {

@@ -1,4 +1,4 @@
-//! `parked`: what one costs that has run, allocated a little, and waits.
+//! `parked`: memory use of a microprocess that has run, allocated a little, and waits.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use crate::variant::Variant;
 pub fn parked(request: &Request) {
     let count = request.value("count", CROWD);
     let stack = request.get("stack").unwrap_or("default");
-    // Less than the least that there is: one gets the least.
+    // A size below the minimum selects the minimum.
     let size = if stack == "min" { Some(1) } else { None };
     let variant = Variant::of(request).stack(size);
     let used = request.get("part") == Some("parked_used");
     let standing = Arc::new(AtomicUsize::new(0));
     let gate = Arc::new(AtomicBool::new(false));
     let mut made = Vec::with_capacity(count);
-    // Ours and theirs alike: the list of handles is no part of what one costs.
+    // Allocated before, as by all contenders: the list of handles is not part of the cost.
     made.resize_with(count, || None);
     let before = Memory::now();
     for (i, place) in made.iter_mut().enumerate() {
@@ -56,7 +56,7 @@ pub fn parked(request: &Request) {
     }
 }
 
-/// For the tour: a microprocess that counts itself in `standing`, parks until the gate is open, and
+/// For the tour: a microprocess that increments `standing`, parks until the gate is open, and
 /// returns its number. A lean one has the smallest stack.
 ///
 /// # Errors

@@ -1,5 +1,5 @@
-//! `sieve`: the paper's chain: a generator, and one filter a prime, each made by the one before it,
-//! talking by rendezvous.
+//! `sieve`: the paper's chain: a generator, and a filter for each prime, created by the preceding
+//! filter, connected by rendezvous channels.
 
 use std::time::Instant;
 

@@ -10,7 +10,7 @@ use kumihimo_bench_kit::{Request, per, sample};
 
 use crate::variant::Variant;
 
-/// Two for each VP, in turn.
+/// Two microprocesses for each VP, which take turns.
 pub fn switch(request: &Request) {
     const ROUNDS: usize = 5_000_000;
     let variant = Variant::of(request);
@@ -20,8 +20,8 @@ pub fn switch(request: &Request) {
     }
 }
 
-/// The floor on as many processors at once as the other cell keeps busy: they may share a core's
-/// units, and its clock.
+/// Runs the floor on as many processors as the other measurement, because processors may share a
+/// core's units and its clock frequency.
 fn floors(processors: usize, rounds: usize) -> f64 {
     let all = std::sync::Barrier::new(processors);
     let one = || {
@@ -34,7 +34,7 @@ fn floors(processors: usize, rounds: usize) -> f64 {
     })
 }
 
-/// Nanoseconds a switch on one VP.
+/// Nanoseconds for a switch on one VP.
 pub fn switches(variant: Variant, vps: usize, rounds: usize) -> f64 {
     let all = Arc::new(Barrier::new(2 * vps));
     let yielders: Vec<_> = (0..2 * vps)
@@ -71,27 +71,27 @@ extern "C" fn back_at_once(pair: *mut u8) -> ! {
     }
 }
 
-/// The switch of the runtime and nothing around it.
+/// The runtime's switch without anything around it.
 unsafe fn cross(save: *mut Context, to: Context, fs: usize) {
     if cpu::fsgsbase() {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { cpu::switch_fs(save, to, fs) }
     } else {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { cpu::switch_prctl(save, to, fs) }
     }
 }
 
-/// Nanoseconds of one bare switch of arch/, FS written each time. Both sides get the FS that is
-/// there: what is written costs the same.
+/// Nanoseconds for one bare switch of the crate arch, including a write of FS. Both sides write the
+/// current value, which takes the same time.
 fn floor(rounds: usize) -> f64 {
     const STACK: usize = 16 << 10;
     let mut stack = vec![0u128; STACK / 16];
     let mut pair = Pair { main: Context::NULL, other: Context::NULL, fs: cpu::fs_base() };
     let shared: *mut Pair = &raw mut pair;
-    // SAFETY: the stack is 16-aligned, ours alone, and lives until the last switch; the caller is
-    // not moved to another kernel thread in between, since nothing here is a switch point of the
-    // runtime.
+    // SAFETY: the stack is 16-aligned, used by nothing else, and lives until the last switch. The
+    // caller does not move to another kernel thread meanwhile, because nothing here is a switch
+    // point of the runtime.
     unsafe {
         let top = stack.as_mut_ptr().cast::<u8>().add(STACK);
         (*shared).other = Context::prepare(top, back_at_once, shared.cast());
@@ -116,7 +116,7 @@ pub fn message(request: &Request) {
 pub fn roundtrips(variant: Variant, rounds: usize) -> f64 {
     let (address, mailbox) = msg::mailbox::<usize, usize>();
     let server = variant.spawn(move || {
-        // The paper's server: the reply and the wait for the next request are one call.
+        // As in the paper's server, the reply and the wait for the next request are one call.
         let mut next = mailbox.receive();
         while let Ok(request) = next {
             next = mailbox.reply_and_receive(request.from, request.message + 1);

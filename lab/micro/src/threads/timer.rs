@@ -11,7 +11,7 @@ use kumihimo_bench_kit::{CROWD, CpuClock, Lateness, Request, per, sample};
 
 use crate::variant::Variant;
 
-/// Each looks once a second whether all are made, then sleeps three times on the clock.
+/// Each microprocess checks once a second whether all exist, then sleeps three times.
 pub fn timer(request: &Request) {
     const SLEEPS: usize = 3;
     let count = request.value("count", CROWD);
@@ -53,8 +53,8 @@ pub fn timer(request: &Request) {
     sample("cost", per(cpu.elapsed(), count * SLEEPS), "ns", &keys);
 }
 
-/// One that sleeps a millisecond at a time among many that compute and yield; `priority=high`:
-/// above them.
+/// A microprocess sleeps a millisecond at a time among many that compute and yield;
+/// `priority=high`: with a higher priority.
 pub fn latency(request: &Request) {
     let wakes = request.value("wakes", 300);
     let priority = request.get("priority").unwrap_or("equal");

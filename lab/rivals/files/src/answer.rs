@@ -1,4 +1,4 @@
-//! A request, and what is answered.
+//! Handles requests of the FUSE protocol.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -22,20 +22,20 @@ const S_IFDIR: u32 = 0o040_000;
 const S_IFREG: u32 = 0o100_000;
 const FATTR_SIZE: u32 = 1 << 3;
 const PAGE: u32 = 4096;
-/// Bytes of one write, and of one read.
+/// Maximum size of a write and of a read.
 const MOST: usize = 1 << 20;
-/// The oldest minor version of the protocol that has all that is used here.
+/// Oldest minor version of the protocol with all features that are used here.
 const MINOR: u32 = 31;
 const HEADER: usize = size_of::<fuse_in_header>();
 const DIRENT: usize = 24;
 
-/// Room for the largest request.
+/// A buffer for the largest request.
 pub fn buffer() -> Vec<u8> {
     vec![0; MOST + PAGE as usize]
 }
 
-/// Answers until the connection ends. How many requests of each kind there were, by their numbers
-/// in the protocol.
+/// Replies to requests until the connection ends. Returns the number of requests of each kind, by
+/// opcode.
 pub fn serve(device: &File, tree: &Tree) -> BTreeMap<u32, u64> {
     let mut buffer = buffer();
     let mut served = BTreeMap::new();
@@ -48,12 +48,12 @@ pub fn serve(device: &File, tree: &Tree) -> BTreeMap<u32, u64> {
     served
 }
 
-/// One request, and which kind it was. `None`: it is unmounted.
+/// Handles one request, and returns its opcode. `None` after an unmount.
 pub fn next(mut device: &File, tree: &Tree, buffer: &mut [u8]) -> io::Result<Option<u32>> {
     let length = loop {
         match device.read(buffer) {
             Ok(length) => break length,
-            // ENOENT: the asking process has gone meanwhile.
+            // ENOENT: the calling process was interrupted meanwhile.
             Err(e) if matches!(e.kind(), io::ErrorKind::Interrupted | io::ErrorKind::NotFound) => {}
             Err(e) if e.raw_os_error() == Some(ENODEV) => return Ok(None),
             Err(e) => return Err(e),
@@ -74,8 +74,7 @@ struct Reply<'a> {
 }
 
 impl Reply<'_> {
-    /// The asking process may have been interrupted and gone (ENOENT): then the answer is not
-    /// needed.
+    /// Sends a reply. If the calling process was interrupted (ENOENT), no reply is needed.
     fn send(&self, error: i32, parts: [&[u8]; 2]) {
         let len = (size_of::<fuse_out_header>() + parts.iter().map(|part| part.len()).sum::<usize>()) as u32;
         let header = fuse_out_header { len, error: -error, unique: self.unique };
@@ -108,7 +107,7 @@ fn attributes(number: u64, node: &Node) -> fuse_attr {
     fuse_attr { ino: number, size, blocks: size.div_ceil(512), mode, nlink: 1, blksize: PAGE, ..fuse_attr::default() }
 }
 
-/// Nothing of it may be kept: entries and attributes are asked for each time.
+/// A reply without cache lifetimes: the kernel requests entries and attributes each time.
 fn entry(number: u64, node: &Node) -> fuse_entry_out {
     fuse_entry_out { nodeid: number, attr: attributes(number, node), ..fuse_entry_out::default() }
 }
@@ -164,7 +163,7 @@ fn answer(header: &fuse_in_header, body: &[u8], tree: &Tree, reply: &Reply) {
         }
         RELEASE | RELEASEDIR | FSYNC | DESTROY => reply.give(Ok([0u8; 0])),
         INIT => reply.give(from::<fuse_init_in>(body).map(|(asked, _)| init(&asked))),
-        // FLUSH, GETXATTR and all else: the kernel does not ask again.
+        // FLUSH, GETXATTR and others: after ENOSYS, the kernel does not send the request again.
         _ => reply.give(Err::<[u8; 0], _>(ENOSYS)),
     }
 }
@@ -212,7 +211,7 @@ fn create(parent: u64, body: &[u8], tree: &Tree) -> Result<Created, i32> {
     Ok(Created { entry: entry(number, &node), open: fuse_open_out::default() })
 }
 
-/// Sent from where it lies.
+/// Replies with the file's data without copying it.
 fn read(number: u64, body: &[u8], tree: &Tree, reply: &Reply) {
     let found = from::<fuse_read_in>(body).and_then(|(wish, _)| Ok((wish, tree.get(number)?)));
     match found {

@@ -1,4 +1,4 @@
-//! A mount, and as many descriptors of it as there are readers.
+//! A mount with a descriptor for each reader.
 
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
@@ -13,11 +13,10 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use super::answer;
 use super::tree::Tree;
 
-/// FUSE_DEV_IOC_CLONE of linux/fuse.h: this descriptor becomes one more of the connection that the
-/// given one is of.
+/// FUSE_DEV_IOC_CLONE of linux/fuse.h: attaches this descriptor to the connection of the given one.
 const CLONE: rustix::ioctl::Opcode = opcode::read::<u32>(229, 0);
 
-/// Unmounted when dropped.
+/// A mounted file system, unmounted when dropped.
 pub struct Connection {
     device: Arc<File>,
     at: PathBuf,
@@ -40,7 +39,7 @@ impl Connection {
         Ok(Connection { device: Arc::new(device), at: at.to_owned() })
     }
 
-    /// Answers the kernel's first request, which sets the connection up.
+    /// Replies to the kernel's INIT request, which sets the connection up.
     pub fn begin(&self, tree: &Tree) -> io::Result<()> {
         let mut buffer = answer::buffer();
         answer::next(&self.device, tree, &mut buffer).map(|_| ())
@@ -50,8 +49,8 @@ impl Connection {
         self.device.clone()
     }
 
-    /// A descriptor with a queue of its own for what it has read: readers of it share no lock with
-    /// the others' replies.
+    /// A descriptor with its own queue of requests being processed, so that its readers share no
+    /// lock with the others' replies.
     pub fn another(&self) -> Result<Arc<File>, String> {
         let file = open().map_err(|e| e.to_string())?;
         let of = self.device.as_raw_fd() as u32;
@@ -61,7 +60,7 @@ impl Connection {
         Ok(Arc::new(file))
     }
 
-    /// What unmounts it, by which all readers end.
+    /// A function that unmounts the file system, which ends all readers.
     pub fn ending(&self) -> impl FnOnce() + Send + 'static {
         let at = self.at.clone();
         move || _ = unmount(&at, UnmountFlags::DETACH)
@@ -70,7 +69,7 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        // EINVAL: gone already.
+        // EINVAL: already unmounted.
         let _ = unmount(&self.at, UnmountFlags::DETACH);
     }
 }

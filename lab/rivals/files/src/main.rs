@@ -1,7 +1,7 @@
-//! The floor of `servers`: files in memory, answered by kernel threads that read the FUSE device
+//! Lower bound for `servers`: files in memory, served by kernel threads that read the FUSE device
 //! and do nothing else. `rival-files servers server=memory threads=N from=DIRECTORY at=MOUNTPOINT`
-//! takes over the directory's files, says `mounted MOUNTPOINT`, and ends with SIGTERM or when it is
-//! unmounted; its last line is `served OPCODE=REQUESTS ...`.
+//! copies the directory's files, prints `mounted MOUNTPOINT`, and ends with SIGTERM or an unmount.
+//! Its last line is `served OPCODE=REQUESTS ...`.
 
 mod answer;
 mod connection;
@@ -40,8 +40,8 @@ fn run() -> Result<(), String> {
     let tree = Arc::new(Tree::of(&from).map_err(|e| format!("{}: {e}", from.display()))?);
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(|e| format!("signals: {e}"))?;
     let connection = Connection::mount(&at)?;
-    // All descriptors before the first request: a clone needs a connection that has been
-    // initialised, which the first reader does.
+    // Open all descriptors before the first request: a clone needs an initialised connection, which
+    // the first reader provides.
     connection.begin(&tree).map_err(|e| format!("{}: {e}", at.display()))?;
     let mut readers = Vec::new();
     for n in 0..threads {

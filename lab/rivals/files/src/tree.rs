@@ -9,7 +9,7 @@ use std::sync::{Arc, RwLock};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// The root's number, as FUSE has it.
+/// Number of the root in the FUSE protocol.
 pub const ROOT: u64 = 1;
 /// ENOENT, EEXIST, ENOTDIR, EISDIR: linux/errno-base.h.
 pub const ENOENT: i32 = 2;
@@ -17,22 +17,22 @@ pub const EEXIST: i32 = 17;
 pub const ENOTDIR: i32 = 20;
 pub const EISDIR: i32 = 21;
 
-/// Numbers by name; in no order.
+/// Node numbers by name, unordered.
 type Names = HashMap<Box<[u8]>, u64>;
 
-/// What a number stands for.
+/// A node.
 #[derive(Clone)]
 pub enum Node {
     Directory(Arc<RwLock<Names>>),
     File(Arc<RwLock<Vec<u8>>>),
-    /// Each read gives what the time is: the request that costs a server nothing.
+    /// The clock: each read returns the current time. The cheapest possible request.
     Clock,
 }
 
-/// A name and its number.
+/// A name with its node number.
 pub type Entry = (Box<[u8]>, u64);
 
-/// All of them.
+/// All nodes.
 pub struct Tree {
     nodes: RwLock<Nodes>,
 }
@@ -42,14 +42,14 @@ struct Nodes {
     next: u64,
 }
 
-/// Seconds and nanoseconds of the clock of the day.
+/// CLOCK_REALTIME in seconds and nanoseconds.
 pub fn now() -> (u64, u32) {
     let now = clock_gettime(ClockId::Realtime);
     (now.tv_sec as u64, now.tv_nsec as u32)
 }
 
 impl Tree {
-    /// A copy of `directory`, and a file `now` in its root.
+    /// Copies `directory` and adds a file `now` to its root.
     pub fn of(directory: &Path) -> io::Result<Tree> {
         let mut nodes = Nodes { by_number: HashMap::new(), next: ROOT };
         nodes.take_over(directory)?;
@@ -64,7 +64,7 @@ impl Tree {
         self.nodes.read().unwrap().by_number.get(&number).cloned().ok_or(ENOENT)
     }
 
-    /// The directory of this number.
+    /// The directory with this number.
     fn directory(&self, number: u64) -> Result<Arc<RwLock<Names>>, i32> {
         match self.get(number)? {
             Node::Directory(names) => Ok(names),
@@ -87,7 +87,7 @@ impl Tree {
         Ok(number)
     }
 
-    /// Takes a file's name away, and the file: nobody here reads what is unlinked.
+    /// Removes a file and its name. No load reads an unlinked file.
     pub fn unlink(&self, parent: u64, name: &[u8]) -> Result<(), i32> {
         let directory = self.directory(parent)?;
         let mut names = directory.write().unwrap();
@@ -101,7 +101,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Names with their numbers, in an order that stays while nothing is changed.
+    /// Names with their numbers, in an order that is stable while nothing changes.
     pub fn list(&self, number: u64) -> Result<Vec<Entry>, i32> {
         let mut all: Vec<_> =
             self.directory(number)?.read().unwrap().iter().map(|(name, number)| (name.clone(), *number)).collect();
@@ -118,7 +118,8 @@ impl Nodes {
         number
     }
 
-    /// Its number is given before those of what is in it: the first is the root.
+    /// Copies a directory. Its number is assigned before those of its contents, so the first one is
+    /// the root.
     fn take_over(&mut self, directory: &Path) -> io::Result<u64> {
         let names = Arc::new(RwLock::new(HashMap::new()));
         let number = self.add(Node::Directory(names.clone()));

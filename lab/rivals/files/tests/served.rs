@@ -1,5 +1,5 @@
 //! Every operation that the loads report was a request to the server: with timeouts of 0 and
-//! O_DIRECT the kernel answers nothing by itself.
+//! O_DIRECT, the kernel answers none from its caches.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,14 +9,15 @@ use std::time::Duration;
 
 use kumihimo_bench_files::{closed, tree};
 
-/// Of linux/fuse.h.
+// Opcodes of linux/fuse.h.
 const LOOKUP: u32 = 1;
 const GETATTR: u32 = 3;
 const UNLINK: u32 = 10;
 const READ: u32 = 15;
 const CREATE: u32 = 35;
 
-/// What is served of one load, and how many operations that says there were.
+/// Runs a load. Returns the requests that were served, and the number of operations that the load
+/// reports.
 fn served(operation: &str, clients: usize) -> Option<(BTreeMap<u32, u64>, u64)> {
     let place = std::env::temp_dir().join(format!("rival-files-{operation}-{}", std::process::id()));
     let (from, at) = (place.join("from"), place.join("at"));
@@ -50,11 +51,11 @@ fn served(operation: &str, clients: usize) -> Option<(BTreeMap<u32, u64>, u64)> 
 }
 
 #[test]
-fn an_operation_is_a_request() {
-    // Beside the operations: the way to the directories and files, once a client.
+fn each_operation_is_a_request() {
+    // Allowance for path lookups of each client.
     const WAY: u64 = 100;
-    // The attributes of the directory too, by which the kernel sees whether one may search it
-    // (default_permissions).
+    // The kernel also requests the attributes of the directory, to check the permission to search
+    // it (default_permissions).
     let stat = [(LOOKUP, 1, WAY), (GETATTR, 2, WAY)];
     for (operation, requests) in
         [("stat", &stat[..]), ("pread", &[(READ, 1, 0)]), ("create", &[(CREATE, 1, 0), (UNLINK, 1, 0)])]

@@ -1,5 +1,4 @@
-//! `dbus`: D-Bus by zbus, through a `dbus-daemon` of the server's own. One connection that all
-//! callers share.
+//! `dbus`: D-Bus by zbus, through a separate `dbus-daemon`. All callers share one connection.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -49,7 +48,7 @@ fn server(plan: &Plan) -> Result<(), String> {
     });
     let served = told.recv().map_err(|_| "the server has ended".to_owned()).flatten();
     if served.is_ok() {
-        // Its time is the server's.
+        // The daemon's CPU time counts as the server's.
         println!("ready {}", daemon.id());
         until_told();
     }
@@ -58,7 +57,7 @@ fn server(plan: &Plan) -> Result<(), String> {
     served.map(|()| std::process::exit(0))
 }
 
-/// A daemon that listens for its user only, and ends with this process.
+/// Starts a daemon that accepts only its own user and ends with this process.
 fn daemon(plan: &Plan) -> Result<Child, String> {
     let configuration = plan.place.join("bus.conf");
     let text = format!(
@@ -78,7 +77,7 @@ fn daemon(plan: &Plan) -> Result<Child, String> {
     std::fs::write(&configuration, text).map_err(while_("its configuration"))?;
     let mut command = Command::new("dbus-daemon");
     command.args(["--nofork", "--print-address", "--config-file"]).arg(configuration);
-    // It complains that it may not have as many descriptors as it would like.
+    // The daemon warns that its limit on descriptors is low.
     let log = File::create(plan.place.join("bus.log")).map_err(while_("its log"))?;
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
     // SAFETY: prctl(2) is async-signal-safe.
@@ -98,7 +97,7 @@ fn daemon(plan: &Plan) -> Result<Child, String> {
     if said.is_empty() {
         _ = daemon.kill();
         _ = daemon.wait();
-        return Err(format!("dbus-daemon ended at once; {} says why", plan.place.join("bus.log").display()));
+        return Err(format!("dbus-daemon ended at once; see {}", plan.place.join("bus.log").display()));
     }
     Ok(daemon)
 }

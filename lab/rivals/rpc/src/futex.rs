@@ -1,6 +1,6 @@
-//! `futex`: a file in memory that both processes map; a slot, and a kernel thread on either side,
-//! for each caller. `placement=scheduled`: a waiter sleeps on the word; `spin`: looks at it all the
-//! time.
+//! `futex`: both processes map a file in memory. Each caller has a slot, and a kernel thread on
+//! either side. `placement=scheduled`: a waiter sleeps on the futex word; `spin`: it polls the
+//! word.
 
 use std::fs::File;
 use std::ptr::{null, null_mut};
@@ -12,15 +12,15 @@ use rustix::mm::{MapFlags, ProtFlags, mmap};
 
 use crate::while_;
 
-/// Between what one side writes and what the other does.
+/// Distance between data written by different sides.
 const LINE: usize = 128;
-/// Of a slot, before its payload: the word of questions with the answer's, each on a line of its
-/// own, and the answer.
+/// Size of a slot before its payload: the futex words of the request and of the reply, and the
+/// reply, each on a separate cache line.
 const HEAD: usize = 3 * LINE;
 
 const EMPTY: u32 = 0;
 const FULL: u32 = 1;
-/// Empty, and the waiter for it to be full sleeps.
+/// The slot is empty, and its reader sleeps until it is full.
 const AWAITED: u32 = 2;
 
 pub fn run(plan: &Plan) -> Result<(), String> {
@@ -31,12 +31,12 @@ pub fn run(plan: &Plan) -> Result<(), String> {
     if plan.side == Side::Server {
         file.set_len((size(plan) * plan.callers) as u64).map_err(while_("the memory"))?;
     }
-    // SAFETY: a fresh mapping, at an address of the kernel's choice.
+    // SAFETY: a new mapping at an address that the kernel chooses.
     let memory = unsafe {
         mmap(null_mut(), size(plan) * plan.callers, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &file, 0)
     };
     let memory: *mut u8 = memory.map_err(while_("mmap"))?.cast();
-    // SAFETY: within the mapping, which stays as long as the process; aligned, since a size is a
+    // SAFETY: within the mapping, which exists as long as the process; aligned, because a size is a
     // multiple of a line.
     let slot = |n: usize| unsafe { Slot(memory.add(n * size(plan))) };
     match plan.side {
@@ -63,15 +63,16 @@ fn size(plan: &Plan) -> usize {
     (HEAD + plan.bytes).next_multiple_of(LINE)
 }
 
-/// A slot's first byte.
+/// Address of a slot.
 struct Slot(*mut u8);
 
-// SAFETY: one kernel thread of each process has a slot, and they take turns by its words.
+// SAFETY: one kernel thread of each process uses a slot, and the two take turns by the slot's
+// words.
 unsafe impl Send for Slot {}
 
 impl Slot {
     fn word(&self, n: usize) -> &AtomicU32 {
-        // SAFETY: within the slot and aligned; never used but as an atomic.
+        // SAFETY: within the slot and aligned; only accessed atomically.
         unsafe { AtomicU32::from_ptr(self.0.add(n * LINE).cast()) }
     }
 
@@ -79,8 +80,8 @@ impl Slot {
         let spin = plan.placement == "spin";
         loop {
             self.await_full(0, spin);
-            // SAFETY: within the slot; the client wrote it before it made the word full, and waits
-            // for the answer.
+            // SAFETY: within the slot. The client wrote the payload before it set the word, and
+            // waits for the reply.
             let payload = unsafe { std::slice::from_raw_parts(self.0.add(HEAD), plan.bytes) };
             let answer = serve(payload, plan.check).to_bytes();
             // SAFETY: as above.
@@ -90,12 +91,12 @@ impl Slot {
     }
 
     fn call(&self, payload: &[u8], spin: bool) -> Answer {
-        // SAFETY: within the slot, which is as large as the plan says; the server touches it only
-        // while the word is full.
+        // SAFETY: within the slot, which is as large as the plan requires. The server reads it only
+        // while the word is set.
         unsafe { self.0.add(HEAD).copy_from_nonoverlapping(payload.as_ptr(), payload.len()) };
         self.fill(0);
         self.await_full(1, spin);
-        // SAFETY: the server wrote it before it made the word full.
+        // SAFETY: the server wrote the reply before it set the word.
         Answer::from_bytes(unsafe { self.0.add(2 * LINE).cast::<[u8; ANSWER]>().read() })
     }
 
@@ -116,14 +117,14 @@ impl Slot {
         }
     }
 
-    /// Until the word is full; then it is empty.
+    /// Waits until the word is full, and empties it.
     fn await_full(&self, n: usize, spin: bool) {
         let word = self.word(n);
         while word.load(Acquire) != FULL {
             if spin {
                 std::hint::spin_loop();
             } else if word.compare_exchange(EMPTY, AWAITED, AcqRel, Acquire) != Err(FULL) {
-                // SAFETY: as above. It returns at once if the word is no longer awaited.
+                // SAFETY: as above. The call returns at once if the word has changed.
                 unsafe {
                     libc::syscall(
                         libc::SYS_futex,

@@ -1,5 +1,5 @@
-//! Callers as Tokio knows them, for asynchronous calls; as many workers as there are cores, the
-//! calling kernel thread alone if there is one.
+//! Asynchronous callers as Tokio tasks, with as many workers as cores; only the calling kernel
+//! thread if there is one core.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub fn runtime(plan: &Plan) -> Result<Runtime, String> {
     builder.enable_all().build().map_err(while_("Tokio"))
 }
 
-/// As `rpc::by_threads`: all callers by what `connect` made.
+/// Like `rpc::by_threads`, for callers that `connect` creates.
 pub fn by_futures<C: Call>(plan: &Plan, connect: impl AsyncFnOnce() -> Result<C, String>) -> Result<(), String> {
     let runtime = runtime(plan)?;
     let connection = runtime.block_on(connect())?;
@@ -64,7 +64,7 @@ pub fn by_futures<C: Call>(plan: &Plan, connect: impl AsyncFnOnce() -> Result<C,
     Ok(())
 }
 
-/// Runs `server`, which says that it is ready, until the standard input ends.
+/// Runs `server`, which prints that it is ready, until the standard input ends.
 pub fn until_told_by<S: Future<Output = Result<(), String>> + 'static>(
     plan: &Plan,
     server: impl FnOnce(Plan) -> S + Send + 'static,

@@ -1,6 +1,6 @@
-//! `grpc-uds`: gRPC by tonic over a Unix socket. One channel that all callers share. The messages
-//! are written down here, as `protoc` would make them of
-//! `message Ask { bytes payload = 1; } message Reply { fixed64 number = 1; fixed64 sum = 2; }`.
+//! `grpc-uds`: gRPC by tonic over a Unix socket. All callers share one channel. The messages are
+//! defined here as `protoc` would generate them from `message Ask { bytes payload = 1; } message
+//! Reply { fixed64 number = 1; fixed64 sum = 2; }`.
 
 use std::convert::Infallible;
 use std::future::{Future, Ready, ready};
@@ -58,7 +58,7 @@ async fn server(plan: Plan) -> Result<(), String> {
     Server::builder().serve_with_incoming(Sums(plan.check), incoming).await.map_err(while_("serve"))
 }
 
-/// The service, as `tonic-build` would make it.
+/// The service as `tonic-build` would generate it.
 #[derive(Clone)]
 struct Sums(Check);
 

@@ -1,7 +1,7 @@
 //! `iceoryx2`: requests and responses in its shared memory, into which the client writes each
-//! payload. A client of its own for each caller, which is a kernel thread; one kernel thread
-//! answers all. `placement=spin`: both sides poll; `scheduled`: both wait for iceoryx2's events,
-//! one for all questions, one for the answers of each caller.
+//! payload. Each caller is a kernel thread with its own client; one kernel thread serves all.
+//! `placement=spin`: both sides poll; `scheduled`: both wait for iceoryx2's events, one for all
+//! requests, and one for the replies of each caller.
 
 use std::cell::RefCell;
 use std::fmt::Debug;
@@ -19,12 +19,13 @@ use iceoryx2::prelude::{FileName, Path, SemanticString, SignalHandlingMode, ipc}
 use iceoryx2::service::port_factory::{event, request_response};
 use kumihimo_bench_kit::rpc::{Answer, Plan, Side, by_threads, fail, serve, until_told};
 
-/// With 1,024, each of which has a node, connecting alone takes longer than anybody waits.
+/// Maximum number of callers. With 1,024 callers, of which each has a node, connecting alone
+/// exceeds the time limit.
 const MOST: usize = 64;
-/// How long the server waits at most until it looks whether it shall end.
+/// Interval at which the server checks whether to end.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Number and sum.
+/// Number and sum of a payload.
 type Sum = [u64; 2];
 
 pub fn run(plan: &Plan) -> Result<(), String> {
@@ -43,7 +44,7 @@ pub fn run(plan: &Plan) -> Result<(), String> {
             });
             until_told();
             over.store(true, Relaxed);
-            // What it has in shared memory goes with it.
+            // Dropping the server removes its shared memory.
             server.join().map_err(|_| "the server panicked".to_owned())
         }
         Side::Client => by_threads(plan, Ok, |n, payload| call(plan, *n, payload)),
@@ -54,7 +55,7 @@ fn said<E: Debug>(what: &str) -> impl Fn(E) -> String + '_ {
     move |e| format!("{what}: {e:?}")
 }
 
-/// A node whose files nobody else has.
+/// A node with private files.
 fn node(plan: &Plan) -> Result<Node<ipc::Service>, String> {
     let mut config = Config::default();
     let place = plan.place.to_string_lossy();
@@ -102,7 +103,7 @@ fn answer(plan: &Plan, over: &AtomicBool) -> Result<(), String> {
             let caller = Caller::of(request.payload());
             request.send_copy([number, sum]).map_err(said("answer"))?;
             if !spin {
-                tell.get(caller).ok_or("a question of nobody")?.notify().map_err(said("notify"))?;
+                tell.get(caller).ok_or("a request of an unknown caller")?.notify().map_err(said("notify"))?;
             }
         }
         std::hint::spin_loop();
@@ -110,7 +111,7 @@ fn answer(plan: &Plan, over: &AtomicBool) -> Result<(), String> {
     Ok(())
 }
 
-/// One caller's ports, which its kernel thread keeps: they are not to be handed over.
+/// Ports of one caller, used only by its kernel thread.
 struct Caller {
     client: Client<ipc::Service, [u8], (), Sum, ()>,
     ask: Notifier<ipc::Service>,
@@ -132,7 +133,7 @@ impl Caller {
         })
     }
 
-    /// Whose payload it is: its first word says.
+    /// Index of the caller, from the payload's first word.
     fn of(payload: &[u8]) -> usize {
         payload.first_chunk().map_or(usize::MAX, |word| (u64::from_ne_bytes(*word) >> 40) as usize)
     }

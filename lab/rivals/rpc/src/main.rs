@@ -1,6 +1,6 @@
-//! Calls between two processes, as others make them.
-//! `rival-rpc rpc transport=T side=server|client place=DIR ...`; what is called, checked and timed
-//! is `kumihimo_bench_kit::rpc`.
+//! Calls between two processes through existing libraries. `rival-rpc rpc transport=T
+//! side=server|client place=DIR ...`. `kumihimo_bench_kit::rpc` defines the calls, checks and
+//! timing.
 
 mod dbus;
 mod futex;
@@ -18,8 +18,8 @@ use kumihimo_bench_kit::{Request, raise_descriptors};
 
 fn main() {
     if let Err(why) = run() {
-        // A server that is not to be had says so where it would say that it is ready; the starting
-        // process reads no further.
+        // An unavailable server prints this in place of its ready line. The starting process reads
+        // no further.
         if let Some(why) = why.strip_prefix("refused: ") {
             println!("refused: {why}");
         }
@@ -31,7 +31,7 @@ fn main() {
 fn run() -> Result<(), String> {
     let request = Request::parse(std::env::args().skip(1)).map_err(|e| e.to_string())?;
     if request.bench != "rpc" {
-        return Err(format!("{}: no such benchmark here", request.bench));
+        return Err(format!("{}: unknown benchmark", request.bench));
     }
     raise_descriptors();
     let plan = Plan::of(&request)?;
@@ -45,11 +45,11 @@ fn run() -> Result<(), String> {
         Some("tarpc") => tarpc::run(&plan),
         Some("iceoryx2") => iceoryx::run(&plan),
         Some("dbus") => dbus::run(&plan),
-        other => Err(format!("transport={}: no such transport", other.unwrap_or_default())),
+        other => Err(format!("transport={}: unknown transport", other.unwrap_or_default())),
     }
 }
 
-/// For `map_err`: what was tried, and why it failed.
+/// For `map_err`: prefixes an error with the operation that failed.
 pub fn while_<E: std::fmt::Display>(what: &str) -> impl Fn(E) -> String + '_ {
     move |e| format!("{what}: {e}")
 }

@@ -1,8 +1,8 @@
-//! `unix-mux`: all callers share one Unix stream; each frame says whose it is. Callers are kernel
-//! threads; a caller that finds no other one writing writes for all, and one more kernel thread
-//! reads and wakes. `unix-mux-states`: one kernel thread has all callers as entries of an array,
-//! reads what there is, and writes the next calls of all of them at once: no thread is woken, and
-//! nothing is switched.
+//! `unix-mux`: all callers share one Unix stream; each frame has the number of its caller. Callers
+//! are kernel threads. A caller that finds no other one writing writes for all, and one more kernel
+//! thread reads and wakes callers. `unix-mux-states`: one kernel thread has all callers as entries
+//! of an array, reads the available replies, and writes the next calls of all of them together. No
+//! thread is woken, and there is no context switch.
 
 use std::io::{IoSlice, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -14,15 +14,15 @@ use kumihimo_bench_kit::rpc::{ANSWER, Answer, Caller, Plan, Side, Slice, by_thre
 
 use crate::while_;
 
-/// Bytes that say whose a frame is.
+/// Size of the caller's number in a frame.
 const WHOSE: usize = 4;
-/// Up to here the writes of several callers are put together; beyond, copying costs more than a
+/// Writes of several callers are combined up to this size. Beyond it, copying costs more than a
 /// call.
 const TOGETHER: usize = 16 << 10;
-/// What is read at once, at least.
+/// Minimum size of a read.
 const READ: usize = 256 << 10;
 
-/// What the callers are.
+/// Kind of callers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Callers {
     Threads,
@@ -54,12 +54,12 @@ pub fn run(plan: &Plan, callers: Callers) -> Result<(), String> {
     }
 }
 
-/// Reads frames of one length.
+/// Reads frames of equal length.
 struct Frames {
     buffer: Vec<u8>,
     length: usize,
     filled: usize,
-    /// Bytes of whole frames, which were handed over.
+    /// Bytes of complete frames that have been returned.
     taken: usize,
 }
 
@@ -69,8 +69,8 @@ impl Frames {
         Frames { buffer: vec![0; READ.max(2 * length)], length, filled: 0, taken: 0 }
     }
 
-    /// Those that one read completes: whose each is, and what it holds. `None`: the other side has
-    /// closed.
+    /// Returns the frames that one read completes, each with its caller and contents. `None` if the
+    /// other side has closed the stream.
     fn read(&mut self, mut stream: &UnixStream) -> Result<Option<impl Iterator<Item = (usize, &[u8])>>, String> {
         if self.taken > 0 {
             self.buffer.copy_within(self.taken..self.filled, 0);
@@ -88,7 +88,7 @@ impl Frames {
     }
 }
 
-/// All answers to what came at once go out at once.
+/// Replies to all requests that arrived together with one write.
 fn answer(plan: &Plan, mut stream: &UnixStream) -> Result<(), String> {
     let (mut frames, mut replies) = (Frames::of(plan.bytes), Vec::new());
     while let Some(asked) = frames.read(stream)? {
@@ -98,7 +98,7 @@ fn answer(plan: &Plan, mut stream: &UnixStream) -> Result<(), String> {
             replies.extend_from_slice(&serve(payload, plan.check).to_bytes());
         }
         if stream.write_all(&replies).is_err() {
-            // A client that is gone needs no answer.
+            // The client has ended and needs no reply.
             break;
         }
     }
@@ -109,7 +109,7 @@ fn reply(bytes: &[u8]) -> Answer {
     Answer::from_bytes(bytes.try_into().expect("as long as an answer"))
 }
 
-/// What callers that are kernel threads share.
+/// State shared by callers that are kernel threads.
 struct Shared {
     stream: UnixStream,
     out: Mutex<Out>,
@@ -121,7 +121,7 @@ struct Shared {
 #[derive(Default)]
 struct Out {
     frames: Vec<u8>,
-    /// Somebody writes, and will look again.
+    /// True if a caller is writing and will check for more data.
     writes: bool,
 }
 
@@ -138,7 +138,7 @@ impl Shared {
         let mut frames = Frames::of(ANSWER);
         while let Some(replies) = frames.read(&self.stream)? {
             for (whose, bytes) in replies {
-                let (answer, there) = self.answers.get(whose).ok_or("an answer for nobody")?;
+                let (answer, there) = self.answers.get(whose).ok_or("a reply for an unknown caller")?;
                 *answer.lock().expect("no panic") = Some(reply(bytes));
                 there.notify_one();
             }
@@ -191,7 +191,7 @@ impl Shared {
     }
 }
 
-/// Told by its standard input, as [`by_threads`] is.
+/// Controlled by standard input, like [`by_threads`].
 fn as_states(plan: &Plan, stream: UnixStream) -> Result<(), String> {
     let mut callers: Vec<_> = (0..plan.callers).map(|n| Caller::new(plan, n)).collect();
     println!("ready");
@@ -215,7 +215,7 @@ fn slice(callers: &mut [Caller], mut stream: &UnixStream, length: Duration) -> R
         let replies = frames.read(stream)?.ok_or("the server has closed")?;
         over = over || begun.elapsed() >= length;
         for (whose, bytes) in replies {
-            let caller = callers.get_mut(whose).ok_or("an answer for nobody")?;
+            let caller = callers.get_mut(whose).ok_or("a reply for an unknown caller")?;
             caller.answered(reply(bytes))?;
             if over {
                 caller.pause();

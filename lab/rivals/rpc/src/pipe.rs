@@ -1,4 +1,4 @@
-//! `pipe`: two pipes and a kernel thread on either side for each caller.
+//! `pipe`: each caller has two pipes, and a kernel thread on either side.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ pub fn run(plan: &Plan) -> Result<(), String> {
         Side::Client => by_threads(
             plan,
             |n| {
-                // In the server's order: each open waits for the other side.
+                // In the server's order, because each open waits for the other side.
                 let to = File::options().write(true).open(ask(plan, n)).map_err(while_("the pipe of questions"))?;
                 let from = File::open(reply(plan, n)).map_err(while_("the pipe of answers"))?;
                 Ok((to, from))
@@ -50,6 +50,6 @@ fn server(plan: &Plan) -> Result<(), String> {
     }
     println!("ready");
     until_told();
-    // A thread that waits for a client that never came ends with the process.
+    // Ends also threads that wait for a client that never came.
     std::process::exit(0)
 }

@@ -1,4 +1,4 @@
-//! A call over a pair of byte streams that one caller has for itself.
+//! Calls over a pair of byte streams that belongs to one caller.
 
 use std::io::{Read, Write};
 
@@ -6,13 +6,13 @@ use kumihimo_bench_kit::rpc::{ANSWER, Answer, Plan, serve};
 
 use crate::while_;
 
-/// Answers until the other side closes.
+/// Replies to requests until the other side closes the stream.
 pub fn answer(plan: &Plan, mut from: impl Read, mut to: impl Write) {
     let mut payload = vec![0; plan.bytes];
     while from.read_exact(&mut payload).is_ok() && to.write_all(&serve(&payload, plan.check).to_bytes()).is_ok() {}
 }
 
-/// One call.
+/// Makes one call.
 pub fn call(mut to: impl Write, mut from: impl Read, payload: &[u8]) -> Result<Answer, String> {
     let mut answer = [0; ANSWER];
     to.write_all(payload).map_err(while_("asking"))?;

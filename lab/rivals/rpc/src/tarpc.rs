@@ -1,4 +1,4 @@
-//! `tarpc`: its own transport over a Unix socket with bincode. One client that all callers share.
+//! `tarpc`: its own transport over a Unix socket with bincode. All callers share one client.
 
 use kumihimo_bench_kit::rpc::{Answer, Check, Plan, Side, serve};
 use serde_bytes::ByteBuf;
@@ -32,7 +32,7 @@ pub fn run(plan: &Plan) -> Result<(), String> {
 async fn server(plan: Plan) -> Result<(), String> {
     let mut incoming = unix::listen(plan.place.join("socket"), Bincode::default).await.map_err(while_("bind"))?;
     println!("ready");
-    let transport = incoming.next().await.ok_or("nobody came")?.map_err(while_("accept"))?;
+    let transport = incoming.next().await.ok_or("no client connected")?.map_err(while_("accept"))?;
     let requests = BaseChannel::with_defaults(transport).execute(Server(plan.check).serve());
     let mut requests = Box::pin(requests);
     while let Some(request) = requests.next().await {

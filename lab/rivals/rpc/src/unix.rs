@@ -1,4 +1,4 @@
-//! `unix-socket`: a stream and a kernel thread on either side for each caller.
+//! `unix-socket`: each caller has a stream, and a kernel thread on either side.
 
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::thread;

@@ -1,5 +1,4 @@
-//! Every transport in small: as many callers as there are get their answers, and a falsified
-//! payload ends the run.
+//! Every transport in small: all callers get their replies, and a corrupted payload ends the run.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -10,11 +9,12 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 const TRANSPORTS: [&str; 9] =
     ["pipe", "unix-socket", "unix-mux", "unix-mux-states", "futex", "grpc-uds", "tarpc", "iceoryx2", "dbus"];
 
-/// A directory in memory, gone at the end with what iceoryx2 puts beside it.
+/// A temporary directory in memory. Dropping it also removes the files that iceoryx2 creates beside
+/// it.
 struct Place(PathBuf);
 
 impl Place {
-    /// Its name is short: iceoryx2 makes names of sockets of it.
+    /// Creates a directory with a short name, because iceoryx2 uses it in names of sockets.
     fn new() -> Place {
         static MADE: AtomicU32 = AtomicU32::new(0);
         let path = Path::new("/dev/shm").join(format!("rival-{}-{}", std::process::id(), MADE.fetch_add(1, Relaxed)));
@@ -29,13 +29,13 @@ impl Drop for Place {
         let beside = format!("{}_", self.0.file_name().expect("it has a name").to_string_lossy());
         for entry in fs::read_dir("/dev/shm").expect("it is there").flatten() {
             if entry.file_name().to_string_lossy().starts_with(&beside) {
-                fs::remove_file(entry.path()).expect("nobody uses it");
+                fs::remove_file(entry.path()).expect("an unused file");
             }
         }
     }
 }
 
-/// A server or a client, and what it says. It has ended when this is dropped.
+/// A server or a client with its output. The process has ended when this is dropped.
 struct Side {
     child: Child,
     output: BufReader<ChildStdout>,
@@ -57,7 +57,7 @@ impl Side {
     }
 
     fn ask(&mut self, ms: u32) -> String {
-        writeln!(self.child.stdin.as_mut().expect("open"), "{ms}").expect("it listens");
+        writeln!(self.child.stdin.as_mut().expect("open"), "{ms}").expect("a listening socket");
         self.hear()
     }
 
@@ -67,7 +67,7 @@ impl Side {
     }
 }
 
-/// A server and its client, ready; `None` where it is not to be had.
+/// Starts a server and its client; `None` if the transport is unavailable.
 fn both(name: &str, args: &[&str], of_client: &[&str]) -> Option<(Place, Side, Side)> {
     let place = Place::new();
     let mut server = Side::start("server", &place, args);
@@ -105,7 +105,7 @@ fn every_caller_is_answered() {
 }
 
 #[test]
-fn a_falsified_payload_ends_the_run() {
+fn falsified_payload_ends_the_run() {
     for transport in TRANSPORTS {
         for check in ["check=whole", "check=head"] {
             let name = format!("{transport}-falsified");
@@ -122,7 +122,7 @@ fn a_falsified_payload_ends_the_run() {
 }
 
 #[test]
-fn what_is_not_known_is_an_error() {
+fn unknown_words_are_errors() {
     let place = Place::new();
     for args in [
         &["transport=pigeon"][..],

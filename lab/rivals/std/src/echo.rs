@@ -1,4 +1,4 @@
-//! `echo`: a thread a connection. Says on which port it listens, ends when its standard input does.
+//! `echo`: a thread for each connection. Prints its port, and ends with its standard input.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -1,4 +1,4 @@
-//! `files` on kernel threads, and reads by fio with io_uring at the same depth.
+//! `files` on kernel threads, and reads by fio with io_uring at the same queue depth.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -31,7 +31,7 @@ pub fn files(request: &Request) {
 fn reads(path: &Path, part: &str, count: usize) {
     let mut options = OpenOptions::new();
     options.read(true).custom_flags(if part == "cached" { 0 } else { O_DIRECT });
-    let file = Arc::new(options.open(path).expect("the file system takes direct reads"));
+    let file = Arc::new(options.open(path).expect("a file system with direct reads"));
     let start = Instant::now();
     thread::scope(|s| {
         for reader in 0..READERS {
@@ -72,8 +72,8 @@ fn tree(folders: Vec<PathBuf>) {
     sample("tree", took, "s", &keys);
 }
 
-/// One process that keeps as many reads under way. Direct ones: those of the cache it would time,
-/// too, at the cost of a kernel entry each.
+/// Runs one fio process with the same number of outstanding reads. Direct reads only: cached reads
+/// would take a system call each.
 fn fio(path: &Path) {
     let mut command = Command::new("fio");
     command.args(["--name=reads", "--rw=randread", "--bs=4k", "--direct=1", "--ioengine=io_uring", "--minimal"]);
@@ -86,7 +86,7 @@ fn fio(path: &Path) {
     // fio(1), "terse output": the eighth field of version 3 is read operations a second.
     let reads =
         output.lines().find(|line| line.starts_with("3;")).and_then(|line| line.split(';').nth(7)?.parse().ok());
-    let Some(reads) = reads else { refused("its output is not known") };
+    let Some(reads) = reads else { refused("its output has an unknown format") };
     sample("reads", reads, "1/s", "part=uncached runtime=fio");
 }
 

@@ -14,8 +14,8 @@ pub fn null_fork(request: &Request) {
         });
     }
     if request.wants("bulk") {
-        // Two mappings a thread and 65,530 mappings a process, or 32,768 ids a machine: 100,000 are
-        // out of reach.
+        // The kernel limits a process to 65,530 mappings, of which a thread takes two, and the
+        // machine to 32,768 thread IDs: 100,000 threads are impossible.
         let count = request.value("count", 10_000);
         for metric in ["bulk_cold", "bulk_warm"] {
             let start = Instant::now();
@@ -45,12 +45,12 @@ fn timed(keys: &str, count: usize, mut once: impl FnMut()) {
     sample("sequential", per(start.elapsed(), count), "ns", keys);
 }
 
-/// All stand behind the gate until the last has been made, so all are alive at once.
+/// All threads wait at the gate until the last one has been created, so all are alive at once.
 fn bulk(count: usize) {
     let gate = RwLock::new(());
     let closed = gate.write().expect("not poisoned");
     thread::scope(|scope| {
-        // The smallest stack that std grants: the default's 2 MiB would only cost address space.
+        // The smallest stack that std allows. The default of 2 MiB would only take address space.
         let made: Vec<_> = (0..count)
             .map(|_| {
                 thread::Builder::new()
@@ -67,15 +67,15 @@ fn bulk(count: usize) {
 }
 
 fn fork_and_wait() {
-    // SAFETY: this program has one thread here, so the child may do anything; it only ends.
+    // SAFETY: this program has one thread here, so the child may call anything. It only exits.
     let pid = unsafe { libc::fork() };
     match pid {
-        // SAFETY: ends the child without running the parent's exit handlers.
+        // SAFETY: exits the child without running the parent's exit handlers.
         0 => unsafe { libc::_exit(0) },
         -1 => panic!("fork: {}", std::io::Error::last_os_error()),
         _ => {
             let mut status = 0;
-            // SAFETY: `pid` is our own child and `status` lives.
+            // SAFETY: `pid` is an own child and `status` is writable.
             let waited = unsafe { libc::waitpid(pid, &mut status, 0) };
             assert_eq!((waited, status), (pid, 0));
         }

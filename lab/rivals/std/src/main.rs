@@ -41,14 +41,14 @@ fn main() {
         }
         "priority" => {
             if let Err(why) = priority::priority(&request) {
-                // Where the starting process waits for another word.
+                // The starting process waits for a line, and reads the refusal instead.
                 println!("{why}");
                 eprintln!("rival-std: {why}");
                 std::process::exit(1);
             }
         }
         other => {
-            eprintln!("rival-std: {other}: no such benchmark on kernel threads");
+            eprintln!("rival-std: {other}: unknown benchmark");
             std::process::exit(2);
         }
     }

@@ -1,5 +1,5 @@
-//! `preempt`: two kernel threads that compute share a core, against the same work one after the
-//! other.
+//! `preempt`: two computing kernel threads share a core, compared with the same work run one after
+//! the other.
 
 use std::hint::black_box;
 use std::thread;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use kumihimo_bench_kit::{Request, sample};
 
-/// As ours (lab/micro/src/scheduling/preempt.rs).
+/// As in lab/micro/src/scheduling/preempt.rs.
 const WORDS: usize = (256 << 10) / 8;
 const PAIRS: usize = 5;
 

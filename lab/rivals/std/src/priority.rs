@@ -1,6 +1,6 @@
-//! `priority`: on kernel threads. `policy=linux`: all are alike; `nice`: computing ones are nice
-//! 19; `fifo`: the one that wakes is of SCHED_FIFO, which needs the right to it, and so is its
-//! waker.
+//! `priority` on kernel threads. `policy=linux`: all threads are equal; `nice`: computing threads
+//! have nice 19; `fifo`: the waking thread and its waker have SCHED_FIFO, which requires a
+//! privilege.
 
 use std::hint::black_box;
 use std::thread;
@@ -11,7 +11,7 @@ use kumihimo_bench_kit::burst::{Bursts, Plan, Side, Waits};
 use kumihimo_bench_kit::rpc::until_told;
 use kumihimo_bench_kit::work::spin;
 
-/// Any would do: nobody else is of this policy.
+/// Any value works, because no other thread has this policy.
 const FIFO: i32 = 50;
 
 pub fn priority(request: &Request) -> Result<(), String> {
@@ -21,11 +21,12 @@ pub fn priority(request: &Request) -> Result<(), String> {
     match (policy, plan.side) {
         ("linux", _) | ("nice", Side::High) | ("fifo", Side::Low) => {}
         ("nice", Side::Low) => {
-            // SAFETY: of this kernel thread, and those that it makes inherit it.
+            // SAFETY: affects this kernel thread, and the threads that it creates inherit the
+            // value.
             _ = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 19) };
         }
         ("fifo", Side::High) => fifo()?,
-        (other, _) => return Err(format!("policy={other}: `linux`, `nice` or `fifo` is wanted")),
+        (other, _) => return Err(format!("policy={other}: expected `linux`, `nice` or `fifo`")),
     }
     if plan.side == Side::Low {
         for _ in 0..request.vps {
@@ -48,7 +49,7 @@ pub fn priority(request: &Request) -> Result<(), String> {
 
 fn fifo() -> Result<(), String> {
     let wanted = libc::sched_param { sched_priority: FIFO };
-    // SAFETY: of this kernel thread, as above.
+    // SAFETY: affects this kernel thread, as above.
     match unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const wanted) } {
         0 => Ok(()),
         _ => Err(format!("refused: SCHED_FIFO: {} (CAP_SYS_NICE, or RLIMIT_RTPRIO)", std::io::Error::last_os_error())),

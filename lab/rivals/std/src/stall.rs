@@ -1,4 +1,4 @@
-//! `stall`: a pool of kernel threads for the requests, while eight others block in the kernel, or
+//! `stall`: a pool of kernel threads serves the requests while eight others block in the kernel or
 //! loop (with `priority=lower`: at nice 19).
 
 use std::io::Read;
@@ -10,7 +10,7 @@ use std::time::Instant;
 use kumihimo_bench_kit::Request;
 use kumihimo_bench_stall::{CONNECTIONS, Plan, REQUEST, Served, Staller, Totals, requests_in};
 
-/// A kernel thread a request would cost as much as the request: a server of threads has a pool.
+/// Size of the pool. A kernel thread for each request would cost as much as the request.
 const POOL: usize = 16;
 
 pub fn stall(request: &Request) {
@@ -64,7 +64,7 @@ pub fn stall(request: &Request) {
     served.report(&plan, totals, "");
 }
 
-/// To all others: what a kernel thread has in place of a priority. On Linux each has its own.
+/// Lowers the calling thread's precedence. On Linux, each thread has its own nice value.
 fn give_precedence() {
     // SAFETY: integers only.
     let done = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 19) };

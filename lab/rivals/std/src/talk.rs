@@ -1,4 +1,4 @@
-//! Benchmarks in which kernel threads talk to each other: `yield`, `message`, `sieve`, `mutex`.
+//! Benchmarks with communication between kernel threads: `yield`, `message`, `sieve`, `mutex`.
 
 use std::hint::black_box;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -9,7 +9,7 @@ use std::time::Instant;
 use kumihimo_bench_kit::work::{self, CONTENDERS, INSIDE, OUTSIDE, spin};
 use kumihimo_bench_kit::{Request, per, sample};
 
-/// Two for each core, in turn.
+/// Two threads for each core, which take turns.
 pub fn switch(request: &Request) {
     const ROUNDS: usize = 200_000;
     let both = Barrier::new(2 * request.vps);
@@ -31,7 +31,7 @@ pub fn switch(request: &Request) {
             .collect();
         yielders.into_iter().map(|y| y.join().expect("no panic")).max()
     });
-    // Each core switches twice a round.
+    // Each core switches twice in a round.
     sample("switch", per(slowest.expect("two at least"), 2 * ROUNDS), "ns", "");
 }
 
@@ -58,7 +58,7 @@ pub fn message() {
     server.join().expect("no panic");
 }
 
-/// The paper's chain: a generator, and one filter a prime, each made by the one before it.
+/// The paper's chain: a generator, and a filter for each prime, created by the preceding filter.
 pub fn sieve(request: &Request) {
     for part in ["primes700", "primes2000"] {
         if !request.wants(part) {
@@ -130,8 +130,8 @@ pub fn mutex(request: &Request) {
                 })
             })
             .collect();
-        // Taken before the gate opens: on one core the contenders may be done before this thread
-        // runs again.
+        // The clock is read before the gate opens, because on one core the contenders may be done
+        // before this thread runs again.
         let start = Instant::now();
         gate.wait();
         for contender in contenders {

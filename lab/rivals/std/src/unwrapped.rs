@@ -1,4 +1,4 @@
-//! `unwrapped`: the same code in kernel threads, which it was written for.
+//! `unwrapped`: the same code on kernel threads, for which it was written.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Benchmarks in which kernel threads wait: `parked`, `timer`, `latency`.
+//! Benchmarks with waiting kernel threads: `parked`, `timer`, `latency`.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use kumihimo_bench_kit::work::{BUSY, BUSY_ROUNDS, Dice, spin};
 use kumihimo_bench_kit::{CpuClock, Lateness, Memory, Request, per, sample};
 
-/// Of 100,000: what 32,768 ids and 65,530 mappings leave room for.
+/// Number of threads instead of 100,000, because of the limits of 32,768 thread IDs and 65,530
+/// mappings.
 const THREADS: usize = 10_000;
 
 pub fn parked(request: &Request) {
@@ -39,7 +40,7 @@ pub fn parked(request: &Request) {
             builder.spawn_scoped(scope, body).expect("thread limit");
         }
         stand.wait();
-        // The last may still be on their way from the barrier to the gate.
+        // The last threads may still be between the barrier and the gate.
         thread::sleep(Duration::from_millis(200));
         let (rss, kernel) = Memory::now().each_since(&before, count);
         let keys = format!("count={count} stack={stack} alive_max:={count}");
@@ -53,7 +54,7 @@ pub fn parked(request: &Request) {
     });
 }
 
-/// Each looks once a second whether all are made, then sleeps three times on the clock.
+/// Each thread checks once a second whether all exist, then sleeps three times.
 pub fn timer(request: &Request) {
     const SLEEPS: usize = 3;
     let count = request.value("count", THREADS);
@@ -98,7 +99,7 @@ pub fn timer(request: &Request) {
     sample("cost", per(cpu.elapsed(), count * SLEEPS), "ns", &keys);
 }
 
-/// One that sleeps a millisecond at a time among many that compute and yield.
+/// One thread sleeps a millisecond at a time among many that compute and yield.
 pub fn latency(request: &Request) {
     let wakes = request.value("wakes", 300);
     let stop = AtomicBool::new(false);

@@ -1,4 +1,4 @@
-//! `echo`. Says on which port it listens, ends when its standard input does.
+//! `echo`. Prints its port, and ends with its standard input.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};

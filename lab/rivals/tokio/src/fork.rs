@@ -35,14 +35,14 @@ async fn one_by_one(count: usize) {
     }
 }
 
-/// All stand behind the gate until the last has been made, so all are alive at once.
+/// All tasks wait at the gate until the last one has been created, so all are alive at once.
 async fn bulk(count: usize) {
     let gate = Arc::new(Semaphore::new(0));
     let made: Vec<_> = (0..count)
         .map(|_| {
             let gate = gate.clone();
             tokio::spawn(async move {
-                // A closed semaphore is an open gate: all waiters get an error, at once.
+                // A closed semaphore is an open gate: all waiters get an error at once.
                 assert!(gate.acquire().await.is_err());
             })
         })
@@ -62,7 +62,7 @@ pub async fn skynet() {
     let total = start.elapsed().as_secs_f64();
     assert_eq!(sum, SKYNET_SUM);
     let peak = Memory::now().peak_rss;
-    // Counting costs, so it has a pass of its own.
+    // Counting takes time, so it happens in a separate pass.
     assert_eq!(tokio::spawn(node::<true>(0, SKYNET_LEAVES)).await.expect("no panic"), SKYNET_SUM);
     let keys = format!("alive_max:={}", ALIVE_MAX.load(Relaxed));
     sample("total", total, "s", &keys);
@@ -82,7 +82,7 @@ fn node<const COUNT: bool>(first: u64, leaves: u64) -> Pin<Box<dyn Future<Output
                 if COUNT {
                     ALIVE_MAX.fetch_max(ALIVE.fetch_add(1, Relaxed) + 1, Relaxed);
                 }
-                // A leaf needs no box: its type is known.
+                // A leaf needs no box, because its type is known.
                 return tokio::spawn(async move {
                     if COUNT {
                         ALIVE.fetch_sub(1, Relaxed);

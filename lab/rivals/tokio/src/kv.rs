@@ -1,6 +1,7 @@
-//! `kv`: a key-value server as experts of Tokio write it: one thread, a task a connection, requests
-//! parsed in place, the replies to all that arrived together sent together. Commands as far as
-//! redis-benchmark wants them. Says on which port it listens, ends when its standard input does.
+//! `kv`: a key-value server that follows good practice with Tokio: one thread, a task for each
+//! connection, requests parsed in place, and one write for the replies to all requests that arrived
+//! together. Supports the commands that redis-benchmark uses. Prints its port, and ends with its
+//! standard input.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +16,7 @@ use tokio::net::{TcpListener, TcpStream};
 type Table = Arc<Mutex<HashMap<Box<[u8]>, Bytes, foldhash::quality::RandomState>>>;
 
 pub fn serve() {
-    // On the one core that it gets, the scheduler that shares nothing is the fastest.
+    // On a single core, the current-thread scheduler is the fastest.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
     runtime.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
@@ -82,7 +83,7 @@ fn answer(frame: &RangeFrame, input: &[u8], table: &Table, output: &mut BytesMut
             output.extend_from_slice(b"+OK\r\n");
         }
         (None, _) if is(b"ping") => output.extend_from_slice(b"+PONG\r\n"),
-        // What redis-benchmark shows of the server's settings.
+        // The server settings that redis-benchmark prints.
         (Some(_), Some(name)) if is(b"config") => {
             let pair = [BorrowedFrame::BulkString(name), BorrowedFrame::BulkString(b"")];
             put(output, BorrowedFrame::Array(&pair));

@@ -1,4 +1,4 @@
-//! Every benchmark on Tokio's multi-thread scheduler, with as many workers as `--vps` says.
+//! Every benchmark on Tokio's multi-thread scheduler, with `--vps` workers.
 
 mod echo;
 mod fork;
@@ -22,7 +22,7 @@ fn main() {
     }
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(request.vps).enable_all().build().expect("runtime");
-    // What runs in `block_on` itself is on none of the workers, and slower: hence `spawn`.
+    // The future of `block_on` itself runs on none of the workers, and more slowly: hence `spawn`.
     let done = runtime.block_on(async { tokio::spawn(run(request)).await });
     if done.is_err() {
         std::process::exit(1);
@@ -43,7 +43,7 @@ async fn run(request: Request) {
         "echo" => echo::serve().await,
         "stall" => stall::stall(&request).await,
         other => {
-            eprintln!("rival-tokio: {other}: no such benchmark on Tokio");
+            eprintln!("rival-tokio: {other}: unknown benchmark");
             std::process::exit(2);
         }
     }

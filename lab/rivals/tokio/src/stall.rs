@@ -1,4 +1,4 @@
-//! `stall`: a task a request, while eight others block in the kernel: in plain calls, or
+//! `stall`: a task for each request, while eight others block in the kernel: in plain calls, or
 //! (`calls=blocking`, and for the kind `blocking`) in `spawn_blocking`.
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Benchmarks in which they talk to each other: `yield`, `message`, `sieve`, `mutex`.
+//! Benchmarks with communication between tasks: `yield`, `message`, `sieve`, `mutex`.
 
 use std::future::Future;
 use std::hint::black_box;
@@ -11,7 +11,7 @@ use kumihimo_bench_kit::{Request, per, sample};
 use tokio::sync::{Barrier, Mutex, mpsc, oneshot};
 use tokio::task::{JoinHandle, yield_now};
 
-/// Two for each worker, in turn.
+/// Two tasks for each worker, which take turns.
 pub async fn switch(request: &Request) {
     const ROUNDS: usize = 1_000_000;
     let all = Arc::new(Barrier::new(2 * request.vps));
@@ -38,8 +38,7 @@ pub async fn switch(request: &Request) {
     sample("switch", per(slowest, 2 * ROUNDS), "ns", "");
 }
 
-/// Two channels of one place each; `design=oneshot` sends a reply channel with each request
-/// instead.
+/// Two channels with a capacity of one; with `design=oneshot`, a reply channel in each request.
 pub async fn message(request: &Request) {
     const ROUNDS: usize = 300_000;
     if request.get("design") == Some("oneshot") {
@@ -81,8 +80,8 @@ pub async fn message(request: &Request) {
     sample("roundtrip", per(start.elapsed(), ROUNDS), "ns", "");
 }
 
-/// The paper's chain: a generator, and one filter a prime, each made by the one before it. Tokio
-/// has no rendezvous; a channel of one place comes nearest.
+/// The paper's chain: a generator, and a filter for each prime, created by the preceding filter.
+/// Tokio has no rendezvous channel; a capacity of one comes closest.
 pub async fn sieve(request: &Request) {
     for part in ["primes700", "primes2000"] {
         if !request.wants(part) {
@@ -115,7 +114,7 @@ pub async fn sieve(request: &Request) {
 type Found = (usize, u64);
 
 fn filter(from: mpsc::Receiver<u32>) -> JoinHandle<Found> {
-    // Its type would contain itself without the box.
+    // Without the box, the type would contain itself.
     let body: Pin<Box<dyn Future<Output = Found> + Send>> = Box::pin(sift(from));
     tokio::spawn(body)
 }
@@ -140,8 +139,8 @@ async fn sift(mut from: mpsc::Receiver<u32>) -> Found {
     (primes + 1, sum + u64::from(prime))
 }
 
-/// `lock=tokio`: waiters give their worker up. `lock=std`: Tokio's own advice for sections without
-/// an await.
+/// `lock=tokio`: waiters yield their worker. `lock=std`: Tokio's own advice for sections without an
+/// await.
 pub async fn mutex(request: &Request) {
     let rounds: usize = request.value("rounds", 20_000);
     let lock = request.get("lock").unwrap_or("tokio").to_owned();
@@ -177,8 +176,8 @@ pub async fn mutex(request: &Request) {
             })
         })
         .collect();
-    // Taken before the gate opens: with one worker the contenders may be done before this runs
-    // again.
+    // The clock is read before the gate opens, because with one worker the contenders may be done
+    // before this task runs again.
     let start = Instant::now();
     gate.wait().await;
     for contender in contenders {

@@ -1,4 +1,4 @@
-//! Benchmarks in which they wait: `parked`, `timer`, `latency`.
+//! Benchmarks with waiting tasks: `parked`, `timer`, `latency`.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -17,7 +17,7 @@ pub async fn parked(request: &Request) {
     let gate = Arc::new(Semaphore::new(0));
     let standing = Arc::new(AtomicUsize::new(0));
     let mut made = Vec::with_capacity(count);
-    // Ours and theirs alike: the list of handles is no part of what one costs.
+    // Allocated before for all contenders: the list of handles is not part of the cost.
     made.resize_with(count, || None);
     let before = Memory::now();
     for (i, place) in made.iter_mut().enumerate() {
@@ -49,7 +49,7 @@ pub async fn parked(request: &Request) {
     }
 }
 
-/// Each looks once a second whether all are made, then sleeps three times on the clock.
+/// Each task checks once a second whether all exist, then sleeps three times.
 pub async fn timer(request: &Request) {
     const SLEEPS: usize = 3;
     let count = request.value("count", CROWD);
@@ -90,7 +90,7 @@ pub async fn timer(request: &Request) {
     sample("cost", per(cpu.elapsed(), count * SLEEPS), "ns", &keys);
 }
 
-/// One that sleeps a millisecond at a time among many that compute and yield.
+/// One task sleeps a millisecond at a time among many that compute and yield.
 pub async fn latency(request: &Request) {
     let wakes = request.value("wakes", 300);
     let stop = Arc::new(AtomicBool::new(false));

@@ -1,55 +1,54 @@
-//! The two designs as P4 has them, on processors that spin while they idle.
+//! The two designs of P4, on processors that spin while they are idle.
 //!
-//! Ring: at each context switch a processor takes, one by one, what is in its neighbour's Waiver
-//! Queue into its Protect Queue, and what does not fit into its own Waiver Queue. Conventional:
-//! only a processor that has nothing to run takes, one thread at a time, under the lock of the
-//! Waiver Queue in which it stands. The paper says neither how much a Protect Queue holds nor what
-//! the threads do. Only with a fair share each would the ring come to rest evenly; and the
-//! conventional design gets there only if a thread that was taken runs and waits, so that the
-//! processor idles again. Both are assumed.
+//! Ring: at each context switch, a processor moves the threads in its neighbour's Waiver Queue one
+//! by one into its Protect Queue, and those that do not fit into its own Waiver Queue.
+//! Conventional: only a processor without a thread to run takes threads, one at a time, under the
+//! lock of the Waiver Queue that contains them. The paper specifies neither the capacity of a
+//! Protect Queue nor the work of the threads. The ring becomes even only with a capacity of a fair
+//! share. The conventional design becomes even only if a taken thread runs and waits, so that the
+//! processor is idle again. The model assumes both.
 
 use std::collections::VecDeque;
 
 use super::{CROWD, least_of_even};
 use crate::engine::{Engine, Time};
 
-/// Which of the two.
+/// The design.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Design {
-    /// What the paper proposes.
+    /// The paper's proposal.
     Ring,
-    /// What it compares with.
+    /// The design with which the paper compares.
     Conventional,
 }
 
 impl Design {
-    /// Both.
+    /// Both designs.
     pub const ALL: [Design; 2] = [Design::Ring, Design::Conventional];
 }
 
-/// What single steps take, in nanoseconds.
+/// Times of single steps in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Costs {
-    /// To create a thread; queuing it not included.
+    /// Time to create a thread, without queuing it.
     pub create_ns: Time,
-    /// To insert a thread into a queue, or to remove one.
+    /// Time to insert a thread into a queue, or to remove one.
     pub queue_ns: Time,
-    /// A context switch.
+    /// Time of a context switch.
     pub switch_ns: Time,
-    /// A look of one that idles.
+    /// Time of a check by an idle processor.
     pub look_ns: Time,
-    /// What a removal under the lock takes beyond one without, until the next one can have the
-    /// lock.
+    /// Additional time of a removal under the lock, until the next processor can acquire the lock.
     pub lock_ns: Time,
 }
 
 enum Event {
     Created,
-    /// The processor begins a turn: it looks for threads of others.
+    /// A processor begins a round: it looks for threads of others.
     Turn(usize),
-    /// The ring: one more is taken, of so many.
+    /// Ring: one more of this number of threads has been taken.
     Passed(usize, usize),
-    /// Conventional: the processor has removed one, and the lock is open again.
+    /// Conventional: the processor has removed a thread, and the lock is free.
     Removed(usize),
 }
 
@@ -66,24 +65,26 @@ struct World {
     all: Vec<Processor>,
     capacity: usize,
     to_create: usize,
-    /// Waiters for the lock of the creator's Waiver Queue: no other one ever has something there.
+    /// Waiters for the lock of the creator's Waiver Queue. All other Waiver Queues are always
+    /// empty.
     waiting: VecDeque<usize>,
     held: bool,
 }
 
-/// How a run came out, in nanoseconds.
+/// Result of a run, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// Until no processor has less than three quarters of its share. `None`: that does not come.
+    /// Time until no processor has less than three quarters of its share. `None` if that never
+    /// happens.
     pub even: Option<Time>,
-    /// Until then, or until nothing is left to be taken.
+    /// Time until then, or until no thread is left to be taken.
     pub end: Time,
 }
 
-/// The experiment under a design of the paper's.
+/// Runs the experiment under a design of the paper.
 ///
 /// # Panics
-/// If there are less than 2 or more than 256 processors.
+/// If there are fewer than 2 or more than 256 processors.
 #[must_use]
 pub fn run(design: Design, processors: usize, costs: Costs, seed: u64) -> Outcome {
     assert!((2..=CROWD).contains(&processors), "{processors} processors");
@@ -110,7 +111,7 @@ impl World {
                 Event::Passed(at, left) => self.passed(at, left),
                 Event::Removed(at) => self.removed(at),
             }
-            // Afterwards those that idle look once more each.
+            // After that, each idle processor checks once more.
             if self.to_create > 0 || self.held || self.all[0].waiver > 0 {
                 end = self.engine.now();
             }

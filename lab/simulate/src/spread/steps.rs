@@ -1,24 +1,24 @@
-//! What the designs do at each step, after `crates/queue`: `ring.rs`, `locked.rs`, `steal.rs`,
-//! `design/peers.rs`. All items are of one level, none was woken by another.
+//! Steps of the designs, modelled on `crates/queue`: `ring.rs`, `locked.rs`, `steal.rs`,
+//! `design/peers.rs`. All items have the same level, and none was woken by another.
 
 use super::Design;
 use super::world::{Event, Mode, World};
 use crate::engine::Time;
 
-/// Places of a Waiver Queue.
+/// Capacity of a Waiver Queue.
 const PLACES: usize = 256;
-/// `Capacity::FairShare`'s slack.
+/// Slack of `Capacity::FairShare`.
 const SLACK: usize = 1;
-/// What the owner takes back at once (`locked`).
+/// Number of items that the owner takes back at once (`locked`).
 const BATCH: usize = 16;
-/// What one takes at most of a deque at once.
+/// Maximum number of items taken from a deque at once.
 const MAX_BATCH: usize = kumihimo_queue::deque::BATCH;
-/// Pointers in a cache line.
+/// Number of pointers in a cache line.
 const A_LINE: usize = 8;
-/// How long one waits for a lock: 256 turns of a spin loop.
+/// Time limit of a wait for a lock: 256 rounds of a spin loop.
 const PATIENCE: Time = 6_500;
 
-/// The processors that can take what has just become visible.
+/// Processors that can take an item that has just become visible.
 enum Taker {
     Nobody,
     Next,
@@ -34,13 +34,13 @@ impl World<'_> {
         (at + self.all.len() - 1) % self.all.len()
     }
 
-    /// The so-manieth of all others, beginning `turn` places on.
+    /// The other processor at position `place`, in an order rotated by `turn`.
     fn other(&self, at: usize, turn: usize, place: usize) -> usize {
         let others = self.all.len() - 1;
         (at + 1 + (turn + place) % others) % self.all.len()
     }
 
-    /// A look at all others.
+    /// Time to check all other processors.
     fn look_at_all(&self) -> Time {
         self.costs.look_ns * (self.all.len() as Time - 1)
     }
@@ -53,7 +53,7 @@ impl World<'_> {
         (total / n + usize::from(at < total % n)).max(1)
     }
 
-    /// `Limit::renew`: the surplus of what is queued.
+    /// `Limit::renew`: the surplus of the queued items.
     fn renew(&mut self, at: usize, running: usize) -> usize {
         let queued = self.all[at].protect;
         if self.all.len() == 1 {
@@ -82,7 +82,7 @@ impl World<'_> {
         one.protect += 1;
     }
 
-    /// `RunQueue::exchange`, its tick. Returns what it costs.
+    /// `RunQueue::exchange`, its tick. Returns the cost.
     pub(super) fn tick(&mut self, at: usize) -> Time {
         let n = self.all.len() as u32;
         self.publish(at, 1);
@@ -112,7 +112,7 @@ impl World<'_> {
         }
     }
 
-    /// `ring`: takes what the neighbour gave away; it is there after a while.
+    /// `ring`: takes the items that the neighbour gave away; they arrive after a delay.
     pub(super) fn take_over(&mut self, at: usize, cost: Time) -> bool {
         let from = self.previous(at);
         let n = self.all[from].waiver;
@@ -125,7 +125,7 @@ impl World<'_> {
         true
     }
 
-    /// `ring`: gives surplus to the neighbour. Returns whether, and what it costs.
+    /// `ring`: gives surplus to the neighbour. Returns whether it did, and the cost.
     pub(super) fn shed(&mut self, at: usize, running: usize) -> (bool, Time) {
         let surplus = self.renew(at, running);
         let mut given = 0;
@@ -145,8 +145,8 @@ impl World<'_> {
         (given > 0, cost)
     }
 
-    /// `RunQueue::surplus` of a processor that runs a thread, and the processor that is woken for
-    /// it. Returns what it costs.
+    /// `RunQueue::surplus` of a busy processor, including the wake-up of another one. Returns the
+    /// cost.
     pub(super) fn surplus(&mut self, at: usize) -> Time {
         let someone_idle = self.someone_idles();
         let over = self.all[at].protect > self.all[at].limit;
@@ -166,9 +166,9 @@ impl World<'_> {
             Design::Steal => (Taker::Nobody, 0),
         };
         let woken = match taker {
-            // The neighbour was woken by `shed`.
+            // `shed` has already woken the neighbour.
             Taker::Nobody | Taker::Next => None,
-            // A single item that is on offer is no reason.
+            // A single offered item is no reason to wake a processor.
             Taker::Any if self.all[at].protect == 0 => None,
             Taker::Any => self.all.iter().position(|one| one.mode == Mode::Sleeps),
         };
@@ -207,8 +207,8 @@ impl World<'_> {
         (if given > 0 { Taker::Any } else { Taker::Nobody }, self.look_at_all())
     }
 
-    /// `locked`: the owner takes a batch back from its own Waiver Queue, if nobody holds its lock.
-    /// Returns what it costs.
+    /// `locked`: the owner takes a batch back from its own Waiver Queue if the lock is free.
+    /// Returns the cost.
     fn take_back(&mut self, at: usize) -> Time {
         let now = self.engine.now();
         let one = &mut self.all[at];
@@ -219,13 +219,13 @@ impl World<'_> {
         one.waiver -= n;
         one.protect += n;
         self.outcome.locks += 1;
-        // Its own items: no line has to come.
+        // Its own items: no cache line is fetched.
         let cost = self.costs.lock_ns;
         one.held_until = now + cost;
         cost
     }
 
-    /// `RunQueue::pull` of one that idles.
+    /// `RunQueue::pull` of an idle processor.
     pub(super) fn pull(&mut self, at: usize) {
         self.all[at].turn = self.all[at].turn.wrapping_add(1);
         let turn = self.all[at].turn;
@@ -258,7 +258,7 @@ impl World<'_> {
         }
     }
 
-    /// `locked`: goes round the others' Waiver Queues until it has its share.
+    /// `locked`: visits the others' Waiver Queues until it has its share.
     pub(super) fn pull_from(
         &mut self,
         at: usize,
@@ -301,10 +301,10 @@ impl World<'_> {
         self.engine.after(cost, Event::Taken(at));
     }
 
-    /// `steal`: copies pointers, and has them if the other end has not moved meanwhile.
+    /// `steal`: copies pointers, which become its own if the other end has not moved meanwhile.
     fn steal(&mut self, at: usize, from: usize, cost: Time) {
         let n = self.all[from].protect.div_ceil(2).min(MAX_BATCH);
-        // Both ends, the pointers, and the end again to take them.
+        // Both ends, the pointers, and again one end to claim them.
         let lines = 2 + n.div_ceil(A_LINE) as Time + 1;
         self.engine.after(
             cost + lines * self.costs.line_ns,

@@ -25,9 +25,9 @@ fn costs() -> impl Strategy<Value = Costs> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// That no thread is lost or there twice is asserted at the end of every run.
+    /// Every run asserts at its end that no thread is lost or duplicated.
     #[test]
-    fn every_run_ends_with_all_threads(costs in costs(), processors in 1usize..24, seed: u64) {
+    fn every_run_ends_and_repeats_for_a_seed(costs in costs(), processors in 1usize..24, seed: u64) {
         for design in Design::ALL {
             let outcome = run(design, processors, &costs, seed);
             prop_assert_eq!(outcome, run(design, processors, &costs, seed));
@@ -38,7 +38,7 @@ proptest! {
     }
 
     #[test]
-    fn so_with_the_papers_designs(create in 0u64..50, queue in 1u64..50, switch in 1u64..50, processors in 2usize..33) {
+    fn runs_of_the_papers_designs_end(create in 0u64..50, queue in 1u64..50, switch in 1u64..50, processors in 2usize..33) {
         let costs = paper::Costs { create_ns: create, queue_ns: queue, switch_ns: switch, look_ns: 5, lock_ns: 30 };
         for design in paper::Design::ALL {
             let even = paper::run(design, processors, costs, 1).even;
@@ -49,17 +49,17 @@ proptest! {
 }
 
 #[test]
-fn one_processor_has_all_when_they_are_created() {
+fn one_processor_is_even_after_the_creations() {
     for design in Design::ALL {
         let outcome = run(design, 1, &Costs::today(), 1);
         assert_eq!((outcome.even, outcome.moves), (Some(256 * Costs::today().create_ns), 0));
     }
 }
 
-/// A share leaves for each place further on: 128 moves a processor. Measured (`bench-child spread`,
-/// over-committed): 381 to 382 on 4, 855 to 884 on 8.
+/// A share passes each further position of the ring: 128 moves for each processor. Measured
+/// (`bench-child spread`, over-committed): 381 to 382 on 4 processors, 855 to 884 on 8.
 #[test]
-fn the_ring_moves_as_many_as_the_real_one() {
+fn moves_of_the_ring_agree_with_the_measurement() {
     let moves = [2, 4, 8].map(|processors| run(Design::Ring, processors, &Costs::today(), 1).moves);
     assert!(
         moves[0] == 128 && (380..390).contains(&moves[1]) && (850..950).contains(&moves[2]),
@@ -67,9 +67,9 @@ fn the_ring_moves_as_many_as_the_real_one() {
     );
 }
 
-/// One removal under a lock is enough for a share, and then nobody idles any more.
+/// One removal under a lock is enough for a share, and after that no processor is idle.
 #[test]
-fn without_a_ring_nothing_moves_once_nobody_idles() {
+fn without_a_ring_moves_end_when_no_processor_is_idle() {
     for design in [Design::Locked, Design::Steal] {
         let outcome = run(design, 32, &Costs::today(), 1);
         assert!(
@@ -80,19 +80,19 @@ fn without_a_ring_nothing_moves_once_nobody_idles() {
 }
 
 #[test]
-fn the_papers_conventional_design_by_hand() {
-    // The second processor finds the first surplus at 129 or 130. 96 times 1 + 10 under the lock,
-    // and a switch of 1 between.
+fn simulation_agrees_with_the_papers_designs_by_hand() {
+    // The second processor finds the first surplus at 129 or 130. Then 96 removals of 1 + 10 under
+    // the lock, with a switch of 1 between them.
     let costs = paper::Costs { create_ns: 0, queue_ns: 1, switch_ns: 1, look_ns: 1, lock_ns: 10 };
     let time = paper::run(paper::Design::Conventional, 2, costs, 1).even.expect("even");
     assert!((129..=130).contains(&(time - 96 * 11 - 95)), "{time}");
-    // The ring: 96 times a removal and an insertion, and some switches between.
+    // The ring: 96 removals and insertions, with some switches between them.
     let time = paper::run(paper::Design::Ring, 2, costs, 1).even.expect("even");
     assert!((129 + 192..129 + 192 + 20).contains(&time), "{time}");
 }
 
 #[test]
-fn costs_that_cannot_be_are_refused() {
+fn impossible_costs_are_refused() {
     let today = Costs::today();
     assert_eq!(today.check(), Ok(()));
     assert!(Costs { switch_ns: 0, ..today.clone() }.check().unwrap_err().contains("switch_ns: 0"));

@@ -1,47 +1,47 @@
-//! Processors and what they do next: the loop of the runtime around the queues (`crates/runtime`:
+//! Processors and their events: the runtime's loop around the queues (`crates/runtime`:
 //! `switch.rs`, `idling.rs`).
 
 use super::{CROWD, Costs, Design, Outcome, PATIENCE, least_of_even};
 use crate::engine::{Engine, Time};
 
-/// As in `idling.rs`: how long an idle processor spins, ...
+/// As in `idling.rs`: time for which an idle processor spins, ...
 const SPIN: Time = 15_000;
-/// ... and how long it then sleeps beside busy ones, at first and at most.
+/// ... and time for which it then sleeps beside busy ones, at first and at most.
 const FIRST_NAP: Time = 200_000;
 const LONGEST_NAP: Time = 10_000_000;
-/// As in `turn_clock.rs`: switches between two looks at whether somebody idles.
+/// As in `turn_clock.rs`: number of switches between two checks for idle processors.
 const SLOW_STEPS: u32 = 61;
-/// Many turns of every processor.
+/// A time in which every processor runs many rounds.
 const QUIET: Time = 1_000_000;
 
-/// What a processor is doing.
+/// State of a processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
-    /// A thread runs.
+    /// Running a thread.
     Busy,
-    /// None runs; it looks around until then.
+    /// Idle, looking for work until this time.
     Spins(Time),
     Sleeps,
-    /// It has been woken, and is on its way.
+    /// Woken, but not running yet.
     Wakes,
 }
 
-/// One processor.
+/// A processor.
 #[derive(Clone, Debug)]
 pub(super) struct Processor {
     pub(super) mode: Mode,
-    /// Items in the Protect Queue; under `steal`, in the deque.
+    /// Number of items in the Protect Queue; under `steal`, in the deque.
     pub(super) protect: usize,
-    /// Items in the Waiver Queue.
+    /// Number of items in the Waiver Queue.
     pub(super) waiver: usize,
     pub(super) offer: bool,
     pub(super) stale_offer: bool,
-    /// Items that it has stolen, or that were on offer, and has not yet queued.
+    /// Items stolen or taken from an offer that are not queued yet.
     pub(super) in_hand: usize,
-    /// From whose Waiver Queue it is taking items, and how many: for all others they stand there
-    /// until it is done.
+    /// The Waiver Queue from which items are being taken, and their number. Other processors see
+    /// the items there until the transfer is complete.
     pub(super) taking: Option<(usize, usize)>,
-    /// What it shows of itself to others.
+    /// Published load.
     pub(super) shown: usize,
     /// `Limit::queued`.
     pub(super) limit: usize,
@@ -49,34 +49,34 @@ pub(super) struct Processor {
     pub(super) ticks: u32,
     slow: u32,
     pub(super) turn: usize,
-    /// Somebody holds the lock of its Waiver Queue until then.
+    /// Time until which the lock of its Waiver Queue is held.
     pub(super) held_until: Time,
-    /// Something was pushed since this was last told (`steal`).
+    /// True if an item was pushed since the last notification (`steal`).
     pub(super) fresh: bool,
-    /// When it last switched; and since when its switches are of this length.
+    /// Time of the last switch; and the time since which switches have the current length.
     last_switch: Time,
-    /// How often its next event was replaced by an earlier one.
+    /// Number of times that the next event was replaced by an earlier one.
     stamp: u64,
     nap: Time,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event {
-    /// The creator creates one.
+    /// The creator creates a thread.
     Create,
-    /// A busy processor has switched so often; void if the stamp is another by now.
+    /// A busy processor has switched this many times; void if the stamp has changed.
     Switched(usize, u32, u64),
-    /// An idle one looks around.
+    /// An idle processor looks for work.
     Look(usize),
-    /// What was taken over is there.
+    /// Items that were taken over have arrived.
     Taken(usize),
-    /// A `pull` goes on with the so-manieth of the others, having got so many; since when it waits
-    /// for that one's lock.
+    /// A `pull` continues with another processor. Fields: processor, position of the other one,
+    /// number of items so far, and the time since which it waits for the lock.
     Pull(usize, usize, usize, Option<Time>),
-    /// What was stolen from that one is there, if nobody was faster: its count of switches and
-    /// thefts was this.
+    /// Stolen items have arrived, unless another processor was faster. The last field is the
+    /// victim's count of switches and thefts at the start.
     Stolen(usize, usize, usize, u64),
-    /// It was woken, or its nap is over; void if the stamp is another by now.
+    /// A processor was woken, or its sleep is over; void if the stamp has changed.
     Awake(usize, u64),
 }
 
@@ -85,16 +85,17 @@ pub(super) struct World<'a> {
     pub(super) costs: &'a Costs,
     pub(super) engine: Engine<Event>,
     pub(super) all: Vec<Processor>,
-    /// Still to be created.
+    /// Number of threads still to be created.
     pub(super) to_create: usize,
     pub(super) outcome: Outcome,
-    /// Thefts from each, which others lose a race to.
+    /// Number of thefts from each processor, which make concurrent thefts fail.
     pub(super) thefts: Vec<u64>,
     last_move: Time,
 }
 
 impl<'a> World<'a> {
-    /// All sleep but the first, on which the creator runs: one thread more than the crowd.
+    /// All processors sleep except the first, on which the creator runs, which is one thread more
+    /// than the crowd.
     pub(super) fn new(design: Design, processors: usize, costs: &'a Costs, seed: u64) -> World<'a> {
         let idle = Processor {
             mode: Mode::Sleeps,
@@ -176,7 +177,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// What a processor has: queued, running, given away and not yet taken.
+    /// Number of threads of a processor: queued, running, and given away but not yet taken.
     fn has(&self, at: usize) -> usize {
         let one = &self.all[at];
         one.protect
@@ -186,8 +187,8 @@ impl<'a> World<'a> {
             + one.in_hand
     }
 
-    /// Nobody will ever move anything any more: nobody idles, and in the ring nothing has been
-    /// passed on for long.
+    /// Returns whether no further move is possible: no processor is idle, and in the ring nothing
+    /// has been passed on for long.
     fn is_final(&self) -> bool {
         let rests = self.design != Design::Ring || self.engine.now() > self.last_move + QUIET;
         rests && self.to_create == 0 && !self.someone_idles()
@@ -198,7 +199,7 @@ impl<'a> World<'a> {
         self.last_move = self.engine.now();
     }
 
-    /// Nothing is lost, nothing is there twice: the crowd and its creator.
+    /// Checks that no thread is lost or duplicated, including the creator.
     fn check(&self) {
         let all: usize = (0..self.all.len()).map(|at| self.has(at)).sum();
         assert_eq!(all + self.to_create, CROWD + 1, "threads");
@@ -216,8 +217,8 @@ impl<'a> World<'a> {
         }
     }
 
-    /// A thread runs on; the processor looks at nothing that could matter before the next tick or
-    /// slow steps, unless it is called.
+    /// A thread continues. The processor checks nothing relevant before the next tick or slow
+    /// steps, unless it is notified.
     fn next_switch(&mut self, at: usize, cost: Time) {
         let now = self.engine.now();
         let one = &mut self.all[at];
@@ -228,7 +229,7 @@ impl<'a> World<'a> {
         self.engine.after(cost + Time::from(n) * self.costs.switch_ns, event);
     }
 
-    /// Something was put where a busy processor sees it at its next switch.
+    /// An item was put where a busy processor sees it at its next switch.
     pub(super) fn call_at_next_switch(&mut self, at: usize) {
         let now = self.engine.now();
         let one = &mut self.all[at];
@@ -241,7 +242,7 @@ impl<'a> World<'a> {
         self.engine.after(due - now, Event::Switched(at, n, one.stamp));
     }
 
-    /// `n` context switches of a busy processor have gone by: `Carrier::give_way`.
+    /// A busy processor has made `n` context switches: `Carrier::give_way`.
     fn switched(&mut self, at: usize, n: u32) {
         let one = &mut self.all[at];
         one.slow = one.slow.saturating_sub(n);
@@ -272,7 +273,8 @@ impl<'a> World<'a> {
         self.next_switch(at, cost);
     }
 
-    /// What was taken over from the neighbour, or under a lock by a `pull`, or stolen, is queued.
+    /// Queues items that were taken over from the neighbour, taken under a lock by a `pull`, or
+    /// stolen.
     fn taken(&mut self, at: usize) {
         self.have_taken(at);
         let one = &mut self.all[at];
@@ -292,7 +294,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// What it was taking out of a Waiver Queue is its own now.
+    /// Items being taken from a Waiver Queue now belong to the taker.
     pub(super) fn have_taken(&mut self, at: usize) {
         if let Some((from, n)) = self.all[at].taking.take() {
             self.all[from].waiver -= n;
@@ -300,7 +302,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// An idle one has found something to run.
+    /// An idle processor has found a thread to run.
     pub(super) fn begin(&mut self, at: usize, cost: Time) {
         let one = &mut self.all[at];
         one.protect -= 1;
@@ -314,7 +316,7 @@ impl<'a> World<'a> {
         self.all.iter().any(|one| one.mode != Mode::Busy)
     }
 
-    /// An idle processor looks for something to run: `Carrier::run`, `Vp::idle`.
+    /// An idle processor looks for a thread to run: `Carrier::run`, `Vp::idle`.
     fn look(&mut self, at: usize, awake: bool) {
         let now = self.engine.now();
         if awake {
@@ -329,11 +331,11 @@ impl<'a> World<'a> {
         self.pull(at);
     }
 
-    /// It has found nothing.
+    /// An idle processor has found nothing.
     pub(super) fn found_nothing(&mut self, at: usize, cost: Time) {
         let now = self.engine.now();
         let Mode::Spins(until) = self.all[at].mode else {
-            unreachable!("only a spinning one looks")
+            unreachable!("only a spinning processor looks for work")
         };
         if now < until || self.has_visible_work(at) {
             return self.engine.after(cost + self.costs.spin_ns, Event::Look(at));
@@ -347,7 +349,7 @@ impl<'a> World<'a> {
         self.engine.after(nap + self.costs.wake_ns, event);
     }
 
-    /// Wakes it, if it sleeps. Returns what that costs.
+    /// Wakes a sleeping processor. Returns the cost.
     pub(super) fn rouse(&mut self, at: usize) -> Time {
         let one = &mut self.all[at];
         if one.mode != Mode::Sleeps {

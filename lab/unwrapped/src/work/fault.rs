@@ -1,4 +1,4 @@
-//! `fault`: page faults on a file that is not in memory.
+//! `fault`: page faults on a file that is not in the page cache.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -13,20 +13,20 @@ use super::Work;
 use crate::plan::Plan;
 use crate::threads::Body;
 
-/// On a disk: /tmp may be a tmpfs, which has no major faults.
+/// A directory on a disk: /tmp may be a tmpfs, which has no major faults.
 const DISK: &str = "/var/tmp";
-/// TMPFS_MAGIC of statfs(2).
+/// TMPFS_MAGIC, see statfs(2).
 const TMPFS: i64 = 0x0102_1994;
-/// What every byte of the file is.
+/// Value of every byte of the file.
 const BYTE: u8 = 7;
-/// Share of the touches that must have waited for the disk.
+/// Minimum share of accesses that must have waited for the disk.
 const ENOUGH: f64 = 0.9;
 
-/// Some pages for each body, which drops one and touches it, again and again.
+/// Each body repeatedly drops one of its pages and touches it.
 pub fn touches(plan: &Plan) -> Result<Work, String> {
     let said = |e: io::Error| format!("{DISK}: {e}");
     if statfs(DISK).map_err(|e| said(e.into()))?.f_type == TMPFS {
-        return Err(format!("refused: {DISK} is on a tmpfs: no page of it comes from a disk"));
+        return Err(format!("refused: {DISK} is on a tmpfs, whose pages do not come from a disk"));
     }
     let pages = map(plan.count).map_err(said)?;
     let rounds = plan.rounds;
@@ -47,7 +47,8 @@ pub fn touches(plan: &Plan) -> Result<Work, String> {
     Ok(work)
 }
 
-/// The file's pages, as many as `stall` has, for each of `count`. The file has no name any more.
+/// Maps the file's pages, as many for each of `count` bodies as in `stall`. The file is already
+/// unlinked.
 fn map(count: usize) -> io::Result<Vec<Pages>> {
     static FILES: AtomicUsize = AtomicUsize::new(0);
     let name = format!("kumi-unwrapped-{}-{}", process::id(), FILES.fetch_add(1, Relaxed));

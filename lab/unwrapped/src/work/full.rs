@@ -1,4 +1,4 @@
-//! `full`: sleeps of std, more than there may be kernel threads.
+//! `full`: sleeps of std, more than the limit on kernel threads.
 
 use std::thread;
 
@@ -6,7 +6,7 @@ use super::Work;
 use crate::plan::Plan;
 use crate::threads::Body;
 
-/// A sleep for each body.
+/// One sleep for each body.
 pub fn sleeps(plan: &Plan) -> Work {
     let length = plan.length;
     let mut work = Work::of(

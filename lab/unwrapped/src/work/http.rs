@@ -16,7 +16,7 @@ pub fn reply(path: &str) -> Vec<u8> {
     format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{path}", path.len()).into_bytes()
 }
 
-/// A body for each connection of the peer. Times are of a request.
+/// One body for each connection of the peer. Times are for one request.
 pub fn serve(plan: &Plan) -> io::Result<Work> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let port = listener.local_addr()?.port();
@@ -31,13 +31,13 @@ pub fn serve(plan: &Plan) -> io::Result<Work> {
     let bodies = (0..plan.count).map(body).collect::<io::Result<Vec<_>>>()?;
     let requests = plan.count * plan.rounds;
     let end = move |_: &_| {
-        assert_eq!(served.load(Relaxed), requests, "requests that were served");
+        assert_eq!(served.load(Relaxed), requests, "served requests");
         format!(" requests:={requests}")
     };
     Ok(Work { operations: Some(requests), end: Box::new(end), ..Work::of(bodies) })
 }
 
-/// Answers all requests of one connection, and returns how many there were.
+/// Replies to all requests of one connection, and returns their number.
 fn answer(mut stream: TcpStream) -> io::Result<usize> {
     stream.set_nodelay(true)?;
     let (mut buffer, mut filled, mut served) = ([0; 1024], 0, 0);

@@ -1,4 +1,4 @@
-//! `long`: a request for each body over a connection of its own, answered after seconds.
+//! `long`: each body makes one request over its own connection, whose reply takes seconds.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
@@ -8,7 +8,7 @@ use super::Work;
 use crate::plan::Plan;
 use crate::threads::Body;
 
-/// Requests that the peer answers after the plan's length.
+/// Requests whose replies the peer delays by the plan's length.
 pub fn requests(plan: &Plan) -> Work {
     let (port, length) = (plan.port, plan.length);
     let mut work = Work::of(
@@ -32,5 +32,5 @@ fn request(port: u16, length: Duration) {
     let status = parsed.parse(&reply).expect("HTTP");
     assert!(parsed.code == Some(200) && status.is_complete());
     assert_eq!(&reply[status.unwrap()..], path.as_bytes());
-    assert!(begin.elapsed() >= length, "answered too early");
+    assert!(begin.elapsed() >= length, "the reply came too early");
 }

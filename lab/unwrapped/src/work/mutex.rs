@@ -1,4 +1,4 @@
-//! `mutex`: pairs that hand a turn over by a mutex and a condition variable of std.
+//! `mutex`: pairs that pass a turn by a mutex and a condition variable of std.
 
 use std::sync::{Arc, Condvar, Mutex};
 
@@ -6,14 +6,14 @@ use super::Work;
 use crate::plan::Plan;
 use crate::threads::Body;
 
-/// Whose turn it is, and how many turns there were.
+/// The side whose turn it is, and the number of turns.
 #[derive(Default)]
 struct Pair {
     turn: Mutex<(bool, usize)>,
     changed: Condvar,
 }
 
-/// A body for each side of each pair.
+/// One body for each side of each pair.
 pub fn turns(plan: &Plan) -> Work {
     let rounds = plan.rounds;
     let pairs: Vec<_> = (0..plan.count).map(|_| Arc::new(Pair::default())).collect();

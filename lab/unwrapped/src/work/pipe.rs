@@ -7,7 +7,7 @@ use super::Work;
 use crate::plan::Plan;
 use crate::threads::{Body, Counter, Threads};
 
-/// What a side does now and then with the means of its contender.
+/// Operations that a side performs at times through the contender's API.
 #[derive(Clone)]
 struct Own {
     threads: Arc<dyn Threads>,
@@ -15,8 +15,8 @@ struct Own {
     every: usize,
 }
 
-/// A body for each side of each pair. With `threads`, one turn of so many as the plan says takes a
-/// lock that all share, and yields.
+/// One body for each side of each pair. With `threads`, some turns, as many as the plan requests,
+/// take a shared lock and yield.
 pub fn turns(plan: &Plan, threads: Option<&Arc<dyn Threads>>) -> io::Result<Work> {
     let own = threads.map(|threads| Own {
         threads: threads.clone(),

@@ -13,12 +13,12 @@ use crate::clock::Progress;
 use crate::plan::Plan;
 use crate::threads::{Body, Threads};
 
-/// The thread of higher priority computes for so long ...
+/// The thread of higher priority computes for this time ...
 const BUSY: Duration = Duration::from_millis(1);
-/// ... in so much time.
+/// ... in each period of this length.
 const PERIOD: Duration = Duration::from_millis(10);
 
-/// A connection for each body, which sets a key and reads it, again and again.
+/// One connection for each body, which repeatedly sets a key and reads it.
 pub fn commands(plan: &Plan) -> Work {
     let (port, rounds) = (plan.port, plan.rounds);
     let body = |number| Box::new(move || set_and_get(port, number, rounds)) as Body;
@@ -26,7 +26,7 @@ pub fn commands(plan: &Plan) -> Work {
     Work { end: Box::new(move |_| note), ..Work::of((0..plan.count).map(body).collect()) }
 }
 
-/// The same beside a thread of higher priority that is busy for a tenth of the time.
+/// The same workload beside a thread of higher priority that is busy for a tenth of the time.
 pub fn beside_a_higher_level(plan: &Plan, threads: &Arc<dyn Threads>) -> Work {
     let threads = threads.clone();
     Work {

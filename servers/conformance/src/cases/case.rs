@@ -5,7 +5,7 @@ use crate::trial::Trial;
 /// Lists the cases of one topic.
 pub(super) type Topic = fn() -> Vec<Case>;
 
-/// One case: a name, and a function that runs in a directory that is empty at first.
+/// One case: a name, and a function that runs in an initially empty directory.
 pub struct Case {
     /// Topic and name.
     pub name: String,
@@ -32,7 +32,7 @@ impl Case {
     }
 }
 
-/// The cases of a file, which are functions of a [`Trial`]; the topic is the file's name.
+/// Defines the cases of a file as functions of a [`Trial`]. The topic is the file's name.
 macro_rules! cases {
     ($($(#[doc = $why:literal])* fn $name:ident($t:ident) $body:block)*) => {
         $($(#[doc = $why])* fn $name($t: &mut $crate::trial::Trial) $body)*

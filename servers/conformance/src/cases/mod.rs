@@ -1,9 +1,9 @@
 //! The POSIX cases, by system call.
 //!
-//! `case.rs` defines a [`Case`]; the rooms declare them: `inode` for permissions, owners, times and
-//! attributes, `name` for directories, links and paths, `data` for open files. A case writes its
-//! observations into a [`Trial`](crate::trial::Trial); [`compare()`](crate::compare()) runs the
-//! cases on two file systems and compares the transcripts.
+//! `case.rs` defines a [`Case`]. Three modules declare the cases: `inode` for permissions, owners,
+//! times and attributes, `name` for directories, links and paths, `data` for open files. A case
+//! records its observations in a [`Trial`](crate::trial::Trial). [`compare()`](crate::compare())
+//! runs the cases on two file systems and compares the transcripts.
 
 mod case;
 mod data;
@@ -20,7 +20,7 @@ pub fn all() -> Vec<Case> {
         .flatten()
         .flat_map(|topic| topic())
         .collect();
-    // Stable: the cases of a topic keep their order.
+    // A stable sort: the cases of a topic keep their order.
     cases.sort_by(|a, b| a.topic().cmp(b.topic()));
     cases
 }

@@ -1,4 +1,4 @@
-//! What calls gave, as text that is the same on any two file systems that do the same.
+//! Results of calls as text. Two file systems with the same behaviour produce the same text.
 
 use std::fmt::Write as _;
 use std::os::fd::AsFd;
@@ -13,7 +13,7 @@ pub fn errno_name(errno: Errno) -> String {
     format!("{:?}", Named::from_raw(errno.raw_os_error()))
 }
 
-/// A name with what is not printable escaped, shortened.
+/// A name, shortened, with unprintable bytes escaped.
 pub(super) fn shown(name: impl AsRef<[u8]>) -> String {
     let name = name.as_ref();
     let text = name.escape_ascii().to_string();
@@ -31,7 +31,7 @@ pub(super) fn describe(stat: &Stat) -> String {
         stat.st_gid
     );
     match kind {
-        // How large a directory is, is the file system's affair.
+        // The size of a directory depends on the file system.
         FileType::Directory => {}
         FileType::CharacterDevice | FileType::BlockDevice => {
             let _ = write!(
@@ -48,7 +48,7 @@ pub(super) fn describe(stat: &Stat) -> String {
     text
 }
 
-/// `"ab" + 3 x "c"`: bytes with their runs counted, a checksum where they are too many.
+/// Bytes with runs abbreviated, for example `10000xx`; a checksum if the result would be too long.
 pub(super) fn runs(bytes: &[u8]) -> String {
     let mut text = format!("{} bytes:", bytes.len());
     for (n, run) in bytes.chunk_by(|a, b| a == b).enumerate() {

@@ -1,4 +1,5 @@
-//! A C project: make(1) and what it makes of times; a program that maps a file.
+//! A C project: builds by make(1), which depend on modification times; and a program that maps a
+//! file.
 
 use std::path::Path;
 
@@ -17,11 +18,11 @@ clean:
 \trm -f *.o *.a program
 ";
 
-/// A program of a library and five sources: made, made again (nothing to do), one touched (only
-/// that), cleaned.
+/// Builds a program from a library and five sources; builds it again, which does nothing; touches
+/// one source, which rebuilds only that; and cleans up.
 ///
 /// # Panics
-/// If make(1) does more or less.
+/// If make(1) runs other commands than expected.
 pub fn builds(place: &Path) {
     if !can("make", &["make", "cc", "ar"]) {
         return;
@@ -45,7 +46,7 @@ pub fn builds(place: &Path) {
     assert_eq!(sh(place, program.to_str().expect("UTF-8"), &[""; 0]), "6\n");
     let again = sh(place, "make", &[""; 0]);
     assert!(again.contains("'program' is up to date"), "{again}");
-    // Later than what was made of it, on any clock.
+    // The source's time must be later than the object's, whatever the granularity of timestamps is.
     let later = std::time::SystemTime::now() + std::time::Duration::from_secs(2);
     let two = std::fs::File::options().append(true).open(place.join("two.c")).expect("it is there");
     two.set_modified(later).expect("utimens");
@@ -95,10 +96,10 @@ int main(int count, char **arguments) {
 }
 "#;
 
-/// A program that lies on the file system maps a file of it, writes through the map, and reads
-/// back.
+/// Runs a program on the file system. It maps a file of the file system, writes through the
+/// mapping, and reads the file.
 ///
-/// # Panics
+/// If the program reads other contents.
 /// If it finds something else.
 pub fn maps(place: &Path) {
     if !can("mmap", &["cc"]) {

@@ -4,11 +4,11 @@ use std::path::Path;
 
 use super::{can, sh};
 
-/// A database with a write-ahead log, which is shared memory in a mapped file: written by several
-/// at once, checked, opened again.
+/// A database in WAL mode, which maps a shared-memory file: several processes write to it, and the
+/// database is checked and opened again.
 ///
 /// # Panics
-/// If sqlite3(1) complains, or a row is missing.
+/// If sqlite3(1) fails, or a row is missing.
 pub fn keeps_a_database(place: &Path) {
     if !can("sqlite3", &["sqlite3"]) {
         return;
@@ -21,7 +21,7 @@ pub fn keeps_a_database(place: &Path) {
     let many = "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < 20000) \
                 INSERT INTO t SELECT n, hex(randomblob(40)) FROM c;";
     sql(many);
-    // Commits of their own, from several processes at once.
+    // Separate commits from several concurrent processes.
     std::thread::scope(|scope| {
         for writer in 0..3 {
             scope.spawn(move || {

@@ -10,10 +10,10 @@ fn lines(text: &str) -> BTreeSet<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// `find`, `du` and `dd` here as on the file system of `scratch`.
+/// Compares the results of `find`, `du` and `dd` with those on the file system of `scratch`.
 ///
 /// # Panics
-/// If they tell something else.
+/// If a result differs.
 pub fn is_found_and_measured(sources: &Path, place: &Path, scratch: &Path) {
     if !can("find, du, dd", &["find", "du", "dd"]) {
         return;
@@ -35,7 +35,7 @@ pub fn is_found_and_measured(sources: &Path, place: &Path, scratch: &Path) {
         let differing: Vec<_> = expected.symmetric_difference(&found).take(6).collect();
         assert!(!expected.is_empty() && differing.is_empty(), "find {arguments:?}: {differing:#?}");
     }
-    // Directories are as large as the file system makes them.
+    // Sizes of directories depend on the file system and are excluded.
     let sizes = |place: &Path| sh(place, "find", &[".", "-type", "f", "-printf", "%s %P\n"]);
     assert_eq!(lines(&sizes(&there)), lines(&sizes(&here)));
     let used: u64 = sh(&here, "du", &["-sk", "."])
@@ -44,7 +44,7 @@ pub fn is_found_and_measured(sources: &Path, place: &Path, scratch: &Path) {
         .and_then(|kb| kb.parse().ok())
         .expect("du(1)");
     assert!(used > 100, "{used}");
-    // Blocks as they are, in the middle, at the end, cut off, and synced.
+    // Copies of blocks: aligned, in the middle, at the end, truncated, and synced.
     for place in [&there, &here] {
         sh(
             place,
@@ -88,10 +88,10 @@ pub fn is_found_and_measured(sources: &Path, place: &Path, scratch: &Path) {
     Tree::of(&there).expect(&Tree::of(&here), "after dd");
 }
 
-/// `cp --sparse`: holes stay holes, and contents what they are.
+/// `cp --sparse`: holes are preserved, and the contents are equal.
 ///
 /// # Panics
-/// If not.
+/// If a copy differs.
 pub fn copies_sparsely(place: &Path) {
     if !can("cp --sparse", &["cp", "truncate", "dd"]) {
         return;
@@ -131,11 +131,11 @@ pub fn copies_sparsely(place: &Path) {
     }
 }
 
-/// Several write at once, blocks of many sizes at random places, through the kernel's cache, past
-/// it and by mapping; each block has a checksum, and is read back and compared (fio).
-///
+/// Runs fio with several concurrent jobs: blocks of random sizes at random offsets, through the
+/// page cache, with direct I/O, and by mapping. Each block has a checksum, which fio verifies when
+/// it reads the block back.
 /// # Panics
-/// If one is not what was written.
+/// If a block differs from what was written.
 pub fn verifies(place: &Path, seed: u64) {
     if !can("fio --verify", &["fio"]) {
         return;
@@ -163,10 +163,9 @@ pub fn verifies(place: &Path, seed: u64) {
     }
 }
 
-/// So many small files, made by several at once, found again, half of them removed.
-///
+/// Several threads create `count` small files. The files are read, and half of them are removed.
 /// # Panics
-/// If one is missing or has another's contents.
+/// If a file is missing or has wrong contents.
 pub fn holds_many_small_files(place: &Path, count: usize) {
     const WRITERS: usize = 4;
     std::thread::scope(|scope| {

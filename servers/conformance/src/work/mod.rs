@@ -1,5 +1,5 @@
-//! What people do with a file system. Each job is given an empty directory of it, and panics where
-//! something is not as on any other.
+//! Typical uses of a file system. Each job gets an empty directory on it, and panics if the results
+//! differ from those on other file systems.
 
 mod build;
 mod database;
@@ -19,10 +19,10 @@ use std::process::{Command, Stdio};
 
 use crate::image::{has, told};
 
-/// Runs a program in a directory; what it wrote to standard output.
+/// Runs a program in a directory and returns its standard output.
 ///
 /// # Panics
-/// If it fails.
+/// If the program fails.
 fn sh<S: AsRef<OsStr>>(directory: &Path, program: &str, arguments: &[S]) -> String {
     let output = Command::new(program)
         .args(arguments)
@@ -37,7 +37,7 @@ fn sh<S: AsRef<OsStr>>(directory: &Path, program: &str, arguments: &[S]) -> Stri
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Whether a job can be done here; says so if not.
+/// Returns whether the programs of a job are installed. Reports the job as skipped otherwise.
 fn can(job: &str, programs: &[&str]) -> bool {
     let missing = programs.iter().find(|program| !has(program));
     missing.inspect(|program| kumihimo_tests::skip(job, &format!("no {program} here"))).is_none()

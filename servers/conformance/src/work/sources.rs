@@ -4,16 +4,16 @@ use std::path::Path;
 
 use super::{Tree, can, sh};
 
-/// `git clone` of a repository, `git fsck`, and a commit on top.
+/// Runs `git clone` and `git fsck`, and commits a change.
 ///
 /// # Panics
-/// If git(1) complains.
+/// If git(1) fails.
 pub fn clones(repository: &Path, place: &Path) {
     if !can("git", &["git"]) {
         return;
     }
     if !repository.join(".git").exists() {
-        return kumihimo_tests::skip("git", "these sources are no repository");
+        return kumihimo_tests::skip("git", "the sources are not a git repository");
     }
     let from = repository.to_str().expect("UTF-8");
     sh(place, "git", &["clone", "-q", "--no-local", from, "clone"]);
@@ -31,10 +31,10 @@ pub fn clones(repository: &Path, place: &Path) {
     assert_eq!(sh(&clone, "git", &["status", "--porcelain"]), "");
 }
 
-/// `tar` of a tree of sources there and back: the same, with modes and times.
+/// Packs a source tree with `tar` and unpacks it again. Contents, modes and times must be equal.
 ///
 /// # Panics
-/// If tar(1) complains or something differs.
+/// If tar(1) fails or something differs.
 pub fn packs(sources: &Path, place: &Path, scratch: &Path) {
     if !can("tar", &["tar"]) {
         return;
@@ -61,11 +61,11 @@ pub fn packs(sources: &Path, place: &Path, scratch: &Path) {
     expected.expect(&Tree::with_attributes(&back.join("crates")), "packed and unpacked again");
 }
 
-/// `rsync -a` twice: the second time there is nothing to do; once more after a change, and there is
-/// one thing.
+/// Runs `rsync -a` twice, where the second run must transfer nothing; and again after a change,
+/// where it must transfer that file only.
 ///
 /// # Panics
-/// If rsync(1) complains or transfers something.
+/// If rsync(1) fails or transfers something else.
 pub fn synchronises(sources: &Path, place: &Path) {
     if !can("rsync", &["rsync"]) {
         return;

@@ -1,4 +1,4 @@
-//! A tree of files, to be compared with another.
+//! Snapshots of file trees, for comparisons.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -9,12 +9,13 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-/// Names, kinds, contents; and, where both sides keep them, modes, owners, links and times.
+/// Names, types and contents of all files. If both file systems keep them: also modes, owners, link
+/// counts and times.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Tree(BTreeMap<PathBuf, String>);
 
 impl Tree {
-    /// Names, kinds, contents and targets.
+    /// Reads names, types, contents and link targets.
     ///
     /// # Panics
     /// If something cannot be read.
@@ -23,7 +24,7 @@ impl Tree {
         Tree::read(path, |_| String::new())
     }
 
-    /// All that stat(2) shows and that lasts, but inode numbers and what a file takes on the disk.
+    /// As [`of`](Tree::of), with modes, link counts, owners and modification times.
     ///
     /// # Panics
     /// If something cannot be read.
@@ -39,13 +40,13 @@ impl Tree {
         })
     }
 
-    /// How many names there are.
+    /// Number of names.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether the tree is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -62,7 +63,7 @@ impl Tree {
                 let metadata =
                     found.symlink_metadata().unwrap_or_else(|e| panic!("{}: {e}", found.display()));
                 let name = found.strip_prefix(path).expect("it is below").to_owned();
-                // Made by mke2fs(8).
+                // mke2fs(8) creates this directory.
                 if name.as_os_str() == OsStr::new("lost+found") {
                     continue;
                 }
@@ -76,10 +77,10 @@ impl Tree {
         Tree(all)
     }
 
-    /// Expects that another is the same.
+    /// Asserts that another tree is equal.
     ///
     /// # Panics
-    /// If not, with what differs.
+    /// If the trees differ, with the differences.
     pub fn expect(&self, other: &Tree, what: &str) {
         let names = self.0.keys().chain(other.0.keys().filter(|name| !self.0.contains_key(*name)));
         let differing = names.filter(|name| self.0.get(*name) != other.0.get(*name));

@@ -1,9 +1,9 @@
-//! Which blocks and inodes are free.
+//! Allocation of blocks and inodes.
 //!
-//! Bitmaps are read when a group is first used, and stay in memory: 8 KiB for each group at most.
-//! What is freed rests until the commit is over that makes the freeing durable: only then it can be
-//! given away again, and only then its bit is cleared. Blocks and inodes that were allocated since
-//! the last commit need no rest.
+//! Bitmaps are read when a group is first used, and stay in memory, with at most 8 KiB for each
+//! group. A freed block or inode rests until a commit has made its freeing durable. Only then is
+//! its bit cleared, so that it can be allocated again. Blocks and inodes allocated since the last
+//! commit are freed without a rest.
 
 use kumihimo::sync::Arc;
 use kumihimo_store::{Errno, Statistics};
@@ -14,7 +14,7 @@ use crate::layout::dirent::LONGEST;
 use crate::layout::group::{self, DESCRIPTOR};
 use crate::memory::bitmaps::{Group, Maps, Resting};
 
-/// Which of a group's two bitmaps.
+/// Selects one of a group's two bitmaps.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Which {
     Blocks,
@@ -22,8 +22,8 @@ enum Which {
 }
 
 impl Ext2 {
-    /// Up to `want` blocks in a row, at `goal` or as near behind it as may be. `Commit`: there may
-    /// be some after one.
+    /// Allocates up to `want` consecutive blocks, at `goal` or as soon after it as possible.
+    /// Returns `Commit` if a commit may free blocks.
     pub(crate) fn allocate_blocks(
         &self,
         _: &Transaction<'_>,
@@ -35,7 +35,8 @@ impl Ext2 {
         let first = geometry.group_of(goal);
         let groups = geometry.groups.len();
         let mut step = 0;
-        // The goal's group is looked at twice: from the goal on, and at last from its beginning.
+        // The goal's group is searched twice: at first from the goal on, at last from its
+        // beginning.
         while step <= groups {
             let number = (first + step) % groups;
             let from = if step == 0 { goal - geometry.group_start(number) } else { 0 };
@@ -72,7 +73,7 @@ impl Ext2 {
         })
     }
 
-    /// Frees a block; `fresh`: it was allocated since the last commit.
+    /// Frees a block. `fresh` means that it was allocated since the last commit.
     pub(crate) fn free_block(&self, _: &Transaction<'_>, block: u32, fresh: bool) {
         if fresh {
             self.clear_block(block);
@@ -92,7 +93,7 @@ impl Ext2 {
         if !bit(bitmap, at) {
             drop(state);
             self.complaints.damage(format_args!(
-                "group {number}: block {block} was free already when it was freed"
+                "group {number}: block {block} is freed, but its bitmap marks it as free already"
             ));
             return;
         }
@@ -101,7 +102,8 @@ impl Ext2 {
         (group.dirty[0], group.dirty[1]) = (true, true);
     }
 
-    /// A free inode: of a file in its directory's group, of a directory in one with much room.
+    /// Allocates an inode: for a file in its directory's group, for a directory in a group with
+    /// much free space.
     pub(crate) fn allocate_inode(
         &self,
         _: &Transaction<'_>,
@@ -146,8 +148,9 @@ impl Ext2 {
         })
     }
 
-    /// Directories of the root are spread over the disk, others stay near their parent while it has
-    /// room (after `find_group_orlov` of fs/ext2/ialloc.c).
+    /// Selects the group of a new directory. Directories in the root are spread over the disk;
+    /// others stay near their parent while it has space (after `find_group_orlov` of
+    /// fs/ext2/ialloc.c).
     fn group_for_directory(&self, home: usize, spread: bool) -> usize {
         let state = self.allocator.lock();
         let groups = &state.groups;
@@ -174,7 +177,7 @@ impl Ext2 {
             .unwrap_or(home)
     }
 
-    /// Frees an inode; `born`: it was allocated since the last commit.
+    /// Frees an inode. `born` means that it was allocated since the last commit.
     pub(crate) fn free_inode(&self, number: u32, directory: bool, born: bool) {
         if born {
             self.clear_inode(number, directory);
@@ -194,7 +197,7 @@ impl Ext2 {
         if !bit(bitmap, at) {
             drop(state);
             self.complaints.damage(format_args!(
-                "group {of}: inode {number} was free already when it was freed"
+                "group {of}: inode {number} is freed, but its bitmap marks it as free already"
             ));
             return;
         }
@@ -204,8 +207,8 @@ impl Ext2 {
         (group.dirty[0], group.dirty[2]) = (true, true);
     }
 
-    /// Reads a bitmap, without a lock; what it says of the file system's own blocks and inodes is
-    /// not believed, nor what the descriptor counts.
+    /// Reads a bitmap, without holding a lock. Corrects bits that mark the file system's own blocks
+    /// and inodes as free, and a descriptor's count that differs from the bitmap.
     fn load_bitmap(&self, number: usize, which: Which) -> Result<(), Errno> {
         let geometry = &self.geometry;
         let places = geometry.groups[number];
@@ -228,7 +231,7 @@ impl Ext2 {
         for at in (0..limit).filter(|&at| own(at)) {
             if !bit(&bits, at) {
                 self.complaints.damage(format_args!(
-                    "group {number}: its bitmap says that its own structures are free"
+                    "group {number}: its bitmap marks its own structures as free"
                 ));
                 set_bit(&mut bits, at, true);
             }
@@ -250,13 +253,14 @@ impl Ext2 {
         if said != free {
             let of = if which == Which::Blocks { "blocks" } else { "inodes" };
             self.complaints.damage(format_args!(
-                "group {number}: its descriptor says {said} free {of}, its bitmap {free}"
+                "group {number}: its descriptor counts {said} free {of}, its bitmap {free}"
             ));
         }
         Ok(())
     }
 
-    /// What a commit writes of all this. Nothing is modified meanwhile.
+    /// Collects the bitmaps, descriptors and superblock that a commit writes. No change runs
+    /// meanwhile.
     pub(crate) fn take_maps(&self, now: u32) -> Maps {
         let geometry = &self.geometry;
         let mut guard = self.allocator.lock();
@@ -302,7 +306,7 @@ impl Ext2 {
         maps
     }
 
-    /// A commit is over: what rested is free.
+    /// Frees the blocks and inodes that rested, after a commit.
     pub(crate) fn release(&self, resting: Resting) -> Result<(), Errno> {
         for &block in &resting.blocks {
             let group = self.geometry.group_of(block);
@@ -328,8 +332,9 @@ impl Ext2 {
         if here { Ok(()) } else { self.load_bitmap(group, which) }
     }
 
-    /// statvfs(3). What rests counts as free, for a writer that needs it waits for the commit;
-    /// blocks kept for root are not available, but no user is kept from writing them.
+    /// Returns the statistics of statvfs(3). Resting blocks count as free, because a writer that
+    /// needs them waits for the commit. Blocks reserved for root do not count as available, but no
+    /// user is prevented from using them.
     pub(crate) fn space(&self) -> Statistics {
         let geometry = &self.geometry;
         let heads =
@@ -365,7 +370,7 @@ fn set_bit(bits: &mut [u8], at: u32, to: bool) {
     if to { bits[at as usize / 8] |= mask } else { bits[at as usize / 8] &= !mask }
 }
 
-/// The first zero from `from` on, below `limit`.
+/// Returns the first zero bit in `from..limit`.
 fn next_zero(bits: &[u8], from: u32, limit: u32) -> Option<u32> {
     let mut at = from;
     while at < limit {

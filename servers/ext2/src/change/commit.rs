@@ -1,8 +1,8 @@
-//! Commits: everything modified goes to the disk, in phases ([`order`](crate::memory::order)) with
-//! a flush after each.
+//! Commits: everything modified is written to the disk, in phases ([`order`](crate::memory::order))
+//! with a flush after each.
 //!
-//! What is to be written is collected while no change is under way, which takes no time: blocks are
-//! shared, and copied by the next modification. Then changes go on.
+//! The data is collected while no change is in progress, which is brief: blocks are shared, and the
+//! next modification copies them. Then changes continue.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -19,8 +19,8 @@ use crate::memory::cache::{AT_ONCE, Class, Modified};
 use crate::memory::inodes::Inode;
 use crate::memory::order::{FIRST, INODES, Order, Thing};
 
-/// Older than this nothing modified should get: the server of the store calls
-/// [`Ext2::write_back_old`] more often.
+/// Maximum age of modified data. The server of the store calls [`Ext2::write_back_old`] more often
+/// than this.
 const OLD: Duration = Duration::from_secs(5);
 
 /// Everything that one commit writes.
@@ -32,12 +32,12 @@ struct Snapshot {
 }
 
 impl Ext2 {
-    /// Writes everything that was modified before the call; several callers share one commit.
-    /// Blocks the caller until it is on the disk.
+    /// Writes everything that was modified before the call; concurrent callers share a commit.
+    /// Blocks the caller until the data is on the disk.
     ///
     /// # Errors
-    /// `EIO`: the disk failed. From then on the store is read only: what is on the disk is as after
-    /// a power cut, and what e2fsck makes of it is not known here.
+    /// `EIO`: the disk failed. The store is read-only from then on. The disk's state is like that
+    /// after a power cut, and the store cannot predict how e2fsck repairs it.
     pub(crate) fn commit(&self) -> Result<(), Errno> {
         let wanted = self.transaction.load(Relaxed);
         let mut commits = self.commits.lock().unwrap_or_else(PoisonError::into_inner);
@@ -57,21 +57,21 @@ impl Ext2 {
             Err(_) => {
                 self.broken.store(true, Relaxed);
                 self.complaints
-                    .say("the disk failed while changes were written; it is read only from now on; run e2fsck");
+                    .say("writing changes failed; the store is read-only from now on; run e2fsck");
                 Err(Errno::IO)
             }
         }
     }
 
-    /// Writes what inode `inode` needs: nothing, if the last commit already has it.
+    /// Commits the changes of one inode. Does nothing if the last commit contains them.
     pub(crate) fn commit_inode(&self, inode: &Inode) -> Result<(), Errno> {
         let changed = inode.changed.load(Relaxed);
         let done = self.commits.lock().unwrap_or_else(PoisonError::into_inner).done;
         if changed <= done && !self.broken.load(Relaxed) { Ok(()) } else { self.commit() }
     }
 
-    /// Writes what has been modified for five seconds, if anything. The server of a store calls
-    /// this now and then, from a kernel thread or microprocess of its own.
+    /// Commits if the last commit is at least five seconds old and there are changes. The server of
+    /// a store calls this periodically from its own kernel thread or microprocess.
     ///
     /// # Errors
     /// As `Store::sync_all`.
@@ -80,18 +80,18 @@ impl Ext2 {
         if last.elapsed() >= OLD && self.is_dirty() { self.commit() } else { Ok(()) }
     }
 
-    /// Whether there is anything to write.
+    /// Returns whether there is anything to write.
     pub(crate) fn is_dirty(&self) -> bool {
         self.cache.dirty_bytes() > 0 || self.nodes.is_dirty() || self.allocator.is_dirty()
     }
 
-    /// A writer waits for a commit if too much waits for one already.
+    /// Makes a writer wait for a commit if too much modified data is in memory.
     pub(crate) fn throttle(&self) -> Result<(), Errno> {
         if self.cache.dirty_bytes() > self.cache.dirty_limit() { self.commit() } else { Ok(()) }
     }
 
     fn commit_now(&self) -> Result<u64, Errno> {
-        // Read beforehand, so that nobody waits for the disk once changes have stopped.
+        // Read beforehand, so that no change waits for the disk while the gate is closed.
         for number in self.nodes.dirty() {
             self.cache.load(self.geometry.inode_place(number).0, 1)?;
         }
@@ -145,8 +145,8 @@ impl Ext2 {
         Ok(Snapshot { phases, superblock, modified, resting: maps.resting })
     }
 
-    /// Inodes go into their tables' blocks; each block in as many versions as there are phases in
-    /// which its inodes are written.
+    /// Copies inodes into the blocks of their tables. A block gets one version for each phase in
+    /// which some of its inodes are written.
     fn snapshot_inodes(
         &self,
         order: &Order,
@@ -190,7 +190,7 @@ impl Ext2 {
     fn write(&self, snapshot: &Snapshot) -> Result<(), Errno> {
         let disk = self.cache.disk();
         let failed = |error: std::io::Error| {
-            self.complaints.say(format_args!("the disk cannot be written: {error}"));
+            self.complaints.say(format_args!("writing to the disk failed: {error}"));
             Errno::IO
         };
         let size = self.geometry.block_size;

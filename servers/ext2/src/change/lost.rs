@@ -1,10 +1,10 @@
-//! lost+found: where a replaced file has a name while a commit is under way.
+//! lost+found: the place where a replaced file has a name during a commit.
 //!
-//! When rename(2) lets a name lead to another inode, the old one must not be gone before the name
-//! is written (a power cut would leave neither), and must not be without a name afterwards
-//! (`e2fsck -p` does not repair that). So a commit first writes a name for it into an empty block
-//! of lost+found, where e2fsck itself would put it, and takes it out at the end. In memory it never
-//! is.
+//! rename(2) may let a name lead to another inode. The old inode must not be deleted before the new
+//! name is on the disk, because a power cut would then leave neither. Afterwards it must not be
+//! without a name, which `e2fsck -p` does not repair. Therefore a commit first writes a name for
+//! the old inode into an empty block of lost+found, as e2fsck itself would, and removes it at the
+//! end. The name never exists in memory.
 
 use kumihimo::sync::{Arc, PoisonError};
 use kumihimo_store::Kind;
@@ -15,27 +15,27 @@ use crate::layout::dirent;
 use crate::memory::inodes::ROOT;
 use crate::memory::order::Order;
 
-/// Room for the longest of these names: `#` and ten digits.
+/// Size of an entry with the longest of these names: `#` and ten digits.
 const ENTRY: usize = 20;
 
-/// A block of lost+found, with the names and without.
+/// Block of lost+found, with the names and without them.
 pub struct Shelter {
-    /// Which.
+    /// Number of the block.
     pub block: u32,
-    /// Written first.
+    /// Contents written first, with the names.
     pub with: Arc<[u8]>,
-    /// Written last.
+    /// Contents written last, without the names.
     pub without: Arc<[u8]>,
 }
 
 impl Ext2 {
-    /// Finds lost+found, if there is one.
+    /// Finds lost+found, if it exists.
     pub(crate) fn find_lost(&self) {
         let found = self.inode(ROOT).and_then(|root| self.look_up(&root, b"lost+found"));
         let Ok(Some(inode)) = found else { return };
         {
             let mut state = inode.state();
-            // Anyone may give the name to something else.
+            // Any user may have given the name to another kind of file.
             if state.kind() != Kind::Directory {
                 return;
             }
@@ -44,7 +44,8 @@ impl Ext2 {
         *self.lost.directory.lock().unwrap_or_else(PoisonError::into_inner) = Some(inode);
     }
 
-    /// An inode lost its last name to another. `Commit`: there is no room for one more.
+    /// Records that an inode lost its last name to another inode. Returns `Commit` if there is no
+    /// room for one more.
     pub(crate) fn replaced(&self, number: u32) -> Outcome<()> {
         let mut order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         if order.replaced.len() >= self.geometry.block_size / ENTRY - 1 {
@@ -54,8 +55,8 @@ impl Ext2 {
         Ok(())
     }
 
-    /// The names of those that were replaced; `None`: there are none, or there is no place for
-    /// them: then they go before their names lead elsewhere.
+    /// Returns the block of lost+found for the replaced inodes. `None` if there are none, or if no
+    /// block is suitable; they are then deleted before their names change.
     pub(crate) fn shelter(&self, order: &Order) -> Option<Shelter> {
         if order.replaced.is_empty() {
             return None;
@@ -73,10 +74,10 @@ impl Ext2 {
             entries.next().is_some_and(|first| first.number == 0 && first.length == size)
         };
         let (block, without) = self.blocks_of(&lost).into_iter().find_map(|block| {
-            // From the disk if need be: what is replaced is lost in a power cut if it has no name
-            // here.
+            // Read from the disk if necessary: without a name here, a power cut loses the replaced
+            // file.
             let bytes: Arc<[u8]> = self.cache.read(block, |bytes| bytes.into()).ok()?;
-            // A directory's block that changed since the last commit is not what the disk has.
+            // A block modified since the last commit differs from the disk.
             (!self.cache.is_modified(block) && empty(&bytes)).then_some((block, bytes))
         })?;
         let mut with = without.to_vec();

@@ -1,11 +1,11 @@
 //! Changes, from a modification in memory to the disk.
 //!
 //! An operation runs in a transaction (`transaction.rs`), in which it allocates blocks and inodes
-//! (`allocate.rs`) and demands an order of writes. A commit (`commit.rs`) collects everything that
-//! was modified and writes it in that order; `lost.rs` gives replaced files a name in lost+found
-//! meanwhile.
+//! (`allocate.rs`) and requires an order of writes. A commit (`commit.rs`) collects everything
+//! modified and writes it in that order. Meanwhile `lost.rs` gives replaced files a name in
+//! lost+found.
 //!
-//! Uses `memory` and `layout`; operations stand above.
+//! Depends on `memory` and `layout`; `operations` depends on this module.
 
 pub mod allocate;
 pub mod commit;

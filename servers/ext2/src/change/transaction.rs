@@ -1,4 +1,4 @@
-//! Changes: what happens between two commits.
+//! Transactions: changes between two commits.
 
 use kumihimo::sync::{PoisonError, RwLockReadGuard};
 use kumihimo_store::Errno;
@@ -7,12 +7,12 @@ use crate::Ext2;
 use crate::memory::inodes::Inode;
 use crate::memory::order::Thing;
 
-/// Why an operation did not come to its end.
+/// Why a change stopped early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// For good.
+    /// The change failed.
     Errno(Errno),
-    /// It has changed nothing that matters yet, and is to begin again after a commit.
+    /// The change has modified nothing relevant and must start again after a commit.
     Commit,
 }
 
@@ -22,24 +22,25 @@ impl From<Errno> for Stop {
     }
 }
 
-/// What a part of a change gives.
+/// Result of a part of a change.
 pub type Outcome<T> = Result<T, Stop>;
 
-/// While it is there, no commit takes what is modified. Locks of inodes are taken before, never
-/// while it is there: a holder of one of them may wait for the commit that waits for us.
+/// Guard of a running change: while it exists, no commit collects modified data. Locks of inodes
+/// are acquired before it and never while it exists. Otherwise the holder of such a lock could wait
+/// for a commit, and the commit for this transaction.
 pub struct Transaction<'a> {
     _gate: RwLockReadGuard<'a, ()>,
 }
 
-/// How often a change begins again. After one commit nothing is demanded any more, and all that
-/// rested is free; others may be faster now and then.
+/// Maximum number of attempts of a change. After a commit no order is required and everything that
+/// rested is free; other changes may still come first occasionally.
 const ATTEMPTS: usize = 10;
 
 impl Ext2 {
-    /// Carries out a change, again after a commit if it asks for one.
+    /// Executes a change, and executes it again after a commit if it requests one.
     ///
     /// # Errors
-    /// `EROFS`, those of the change and of the commit; `ENOSPC` if commits did not help.
+    /// `EROFS`, and the errors of the change and of the commit; `ENOSPC` if commits do not help.
     pub(crate) fn modify<R>(
         &self,
         mut change: impl FnMut(&Transaction<'_>) -> Outcome<R>,
@@ -58,19 +59,19 @@ impl Ext2 {
         Err(Errno::NOSPC)
     }
 
-    /// Whether anything is demanded of a thing before the next commit is over.
+    /// Returns whether an order is required for a thing until the next commit is complete.
     pub(crate) fn is_ordered(&self, thing: Thing) -> bool {
         self.order.lock().unwrap_or_else(PoisonError::into_inner).knows(thing)
     }
 
-    /// Demands that `later` reaches the disk after `earlier`.
+    /// Requires that `later` reaches the disk after `earlier`.
     pub(crate) fn demand(&self, earlier: Thing, later: Thing) -> Outcome<()> {
         let mut order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         if order.demand(earlier, later) { Ok(()) } else { Err(Stop::Commit) }
     }
 
-    /// Demands what the disk needs before a name comes into `container`, where it may have been
-    /// elsewhere since the last commit.
+    /// Requires the order that adding a name to `container` needs: the name may have been in
+    /// another container since the last commit.
     pub(crate) fn before_coming(
         &self,
         directory: &Inode,
@@ -81,7 +82,7 @@ impl Ext2 {
         if order.comes(directory.number, name, container) { Ok(()) } else { Err(Stop::Commit) }
     }
 
-    /// A name is removed from `container`.
+    /// Records that a name is removed from `container`.
     pub(crate) fn leaves(&self, directory: &Inode, name: &[u8], container: Thing) {
         self.order.lock().unwrap_or_else(PoisonError::into_inner).leaves(
             directory.number,

@@ -1,43 +1,43 @@
-//! Entries of directories.
+//! Directory entries.
 
 use kumihimo_store::Kind;
 
 use super::{get16, get32, put16, put32};
 
-/// The longest name.
+/// Maximum length of a name.
 pub const LONGEST: usize = 255;
 
-/// Bytes of an entry without its name.
+/// Size of an entry without its name.
 pub const HEAD: usize = 8;
 
-/// An entry of a directory's block.
+/// Entry of a directory block.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'a> {
-    /// The inode; 0: none, the space is free.
+    /// Number of the inode; 0 for free space.
     pub number: u32,
-    /// Where in the block it begins.
+    /// Offset of the entry in the block.
     pub at: usize,
-    /// How far it is to the next one.
+    /// Distance to the next entry.
     pub length: usize,
-    /// What it says the inode is: 1 to 7, or 0.
+    /// File type stored in the entry: 1 to 7, or 0 if unknown.
     pub kind: u8,
     /// The name.
     pub name: &'a [u8],
 }
 
 impl Entry<'_> {
-    /// What of it is in use.
+    /// Returns the number of bytes in use.
     pub fn used(&self) -> usize {
         if self.number == 0 { 0 } else { needed(self.name.len()) }
     }
 }
 
-/// Bytes that an entry with a name of so many bytes needs.
+/// Returns the size of an entry with a name of `name` bytes.
 pub fn needed(name: usize) -> usize {
     (HEAD + name).next_multiple_of(4)
 }
 
-/// `file_type` of an entry.
+/// Returns the `file_type` of an entry.
 pub fn type_of(kind: Kind) -> u8 {
     match kind {
         Kind::File => 1,
@@ -50,7 +50,7 @@ pub fn type_of(kind: Kind) -> u8 {
     }
 }
 
-/// The kind that a `file_type` says.
+/// Returns the kind for a `file_type`.
 pub fn kind_of(file_type: u8) -> Option<Kind> {
     Some(match file_type {
         1 => Kind::File,
@@ -64,15 +64,15 @@ pub fn kind_of(file_type: u8) -> Option<Kind> {
     })
 }
 
-/// The entries of a directory's block, each checked; the first that is not right ends them with
-/// what is wrong.
+/// Iterator over the entries of a directory block, with a check of each. The first invalid entry
+/// ends it with an error.
 pub struct Entries<'a> {
     block: &'a [u8],
     at: usize,
     inodes: u32,
 }
 
-/// Goes through a block; inodes are numbered up to `inodes`.
+/// Iterates over a block; `inodes` is the highest valid inode number.
 pub fn entries(block: &[u8], inodes: u32) -> Entries<'_> {
     Entries { block, at: 0, inodes }
 }
@@ -85,35 +85,35 @@ impl<'a> Iterator for Entries<'a> {
         if at >= block.len() {
             return None;
         }
-        // After an error there is no next one to be found.
+        // After an error, the position of the next entry is unknown.
         self.at = block.len();
         if block.len() - at < HEAD {
-            return Some(Err("an entry is cut off"));
+            return Some(Err("an entry is truncated"));
         }
         let (number, length) = (get32(block, at), usize::from(get16(block, at + 4)));
         let (name, kind) = (usize::from(block[at + 6]), block[at + 7]);
         if length < HEAD || length % 4 != 0 {
-            return Some(Err("an entry has an impossible length"));
+            return Some(Err("an entry has an invalid length"));
         }
         if length > block.len() - at {
-            return Some(Err("an entry goes beyond its block"));
+            return Some(Err("an entry extends beyond its block"));
         }
         if number != 0 && (name == 0 || HEAD + name > length) {
-            return Some(Err("a name does not fit into its entry"));
+            return Some(Err("a name is larger than its entry"));
         }
         if number > self.inodes {
-            return Some(Err("an entry leads to an inode that cannot be"));
+            return Some(Err("an entry leads to an invalid inode number"));
         }
         self.at = at + length;
         let name = if number == 0 { &[][..] } else { &block[at + HEAD..at + HEAD + name] };
         if number != 0 && name.iter().any(|&byte| byte == b'/' || byte == 0) {
-            return Some(Err("a name has a slash or a zero byte in it"));
+            return Some(Err("a name contains a slash or a zero byte"));
         }
         Some(Ok(Entry { number, at, length, kind, name }))
     }
 }
 
-/// Puts an entry.
+/// Writes an entry.
 pub fn put(block: &mut [u8], at: usize, length: usize, number: u32, kind: u8, name: &[u8]) {
     #![allow(
         clippy::cast_possible_truncation,
@@ -128,13 +128,13 @@ pub fn put(block: &mut [u8], at: usize, length: usize, number: u32, kind: u8, na
     block[at + HEAD + name.len()..at + end].fill(0);
 }
 
-/// Changes an entry's length.
+/// Sets the length of an entry.
 pub fn set_length(block: &mut [u8], at: usize, length: usize) {
     #![allow(clippy::cast_possible_truncation, reason = "a block has 4096 bytes at most")]
     put16(block, at + 4, length as u16);
 }
 
-/// Changes where an entry leads.
+/// Sets the inode and file type of an entry.
 pub fn set_target(block: &mut [u8], at: usize, number: u32, kind: u8) {
     put32(block, at, number);
     block[at + 7] = kind;

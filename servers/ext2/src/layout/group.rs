@@ -1,22 +1,22 @@
-//! Group descriptors, and the places that they and the superblock's copies take.
+//! Group descriptors, and the layout of block groups.
 
 use super::{get16, get32, put16};
 
-/// Bytes of a group descriptor.
+/// Size of a group descriptor.
 pub const DESCRIPTOR: usize = 32;
 
-/// Where the structures of a group lie.
+/// Blocks of a group's structures.
 #[derive(Clone, Copy, Debug)]
 pub struct Places {
-    /// Its block bitmap.
+    /// Block of the block bitmap.
     pub block_bitmap: u32,
-    /// Its inode bitmap.
+    /// Block of the inode bitmap.
     pub inode_bitmap: u32,
-    /// The first block of its inodes.
+    /// First block of the inode table.
     pub inode_table: u32,
 }
 
-/// What a descriptor counts.
+/// Counts in a group descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counts {
     /// Free blocks.
@@ -27,7 +27,7 @@ pub struct Counts {
     pub directories: u16,
 }
 
-/// Reads the descriptor that begins at `bytes`.
+/// Reads the descriptor at the start of `bytes`.
 pub fn read(bytes: &[u8]) -> (Places, Counts) {
     (
         Places {
@@ -43,59 +43,60 @@ pub fn read(bytes: &[u8]) -> (Places, Counts) {
     )
 }
 
-/// Puts the counts into a descriptor.
+/// Writes the counts into a descriptor.
 pub fn put_counts(bytes: &mut [u8], counts: Counts) {
     put16(bytes, 12, counts.free_blocks);
     put16(bytes, 14, counts.free_inodes);
     put16(bytes, 16, counts.directories);
 }
 
-/// How the disk is divided. All that is in it was checked at open.
+/// Layout of the disk. All fields were checked at open.
 #[derive(Debug)]
 pub struct Geometry {
-    /// Bytes: 1024, 2048 or 4096.
+    /// Size of a block in bytes: 1024, 2048 or 4096.
     pub block_size: usize,
-    /// Blocks of the disk.
+    /// Number of blocks of the disk.
     pub blocks: u32,
-    /// Where group 0 begins: 1 with blocks of 1024 bytes, else 0.
+    /// First block of group 0: 1 with blocks of 1024 bytes, otherwise 0.
     pub first_data_block: u32,
-    /// Blocks of a group.
+    /// Number of blocks of a group.
     pub blocks_per_group: u32,
-    /// Inodes of a group.
+    /// Number of inodes of a group.
     pub inodes_per_group: u32,
-    /// Inodes.
+    /// Number of inodes.
     pub inodes: u32,
-    /// Bytes of an inode.
+    /// Size of an inode in bytes.
     pub inode_size: usize,
-    /// The first inode that is not reserved.
+    /// First inode that is not reserved.
     pub first_inode: u32,
-    /// Blocks of a group's inodes.
+    /// Number of blocks of an inode table.
     pub table_blocks: u32,
-    /// Blocks that superblock, group descriptors and their reserve take where they are.
+    /// Number of blocks of superblock, group descriptors and reserved descriptors, in groups that
+    /// have copies of them.
     pub head_blocks: u32,
-    /// Copies of the superblock are in some groups only.
+    /// Whether only some groups have copies of the superblock.
     pub sparse: bool,
-    /// The groups.
+    /// Structures of each group.
     pub groups: Vec<Places>,
 }
 
 impl Geometry {
-    /// The group of a block that is on the disk.
+    /// Returns the group of a valid block.
     pub fn group_of(&self, block: u32) -> usize {
         ((block - self.first_data_block) / self.blocks_per_group) as usize
     }
 
-    /// The first block of a group.
+    /// Returns the first block of a group.
     pub fn group_start(&self, group: usize) -> u32 {
         self.first_data_block + u32::try_from(group).unwrap_or(u32::MAX) * self.blocks_per_group
     }
 
-    /// Blocks of a group: the last one may have fewer.
+    /// Returns the number of blocks of a group, which may be smaller for the last group.
     pub fn group_blocks(&self, group: usize) -> u32 {
         (self.blocks - self.group_start(group)).min(self.blocks_per_group)
     }
 
-    /// Whether a group begins with a copy of the superblock: ext2.rst, "sparse_super".
+    /// Returns whether a group starts with a copy of the superblock: ext2.rst, "sparse_super".
     pub fn has_head(&self, group: usize) -> bool {
         let power = |of: usize| {
             let mut value = of;
@@ -107,7 +108,8 @@ impl Geometry {
         !self.sparse || group <= 1 || power(3) || power(5) || power(7)
     }
 
-    /// Whether a file may have this block: it is on the disk and none of the structures above.
+    /// Returns whether a file may own this block: it is on the disk and belongs to none of the
+    /// structures above.
     pub fn is_for_files(&self, block: u32) -> bool {
         if block < self.first_data_block || block >= self.blocks {
             return false;
@@ -121,17 +123,17 @@ impl Geometry {
             && block.wrapping_sub(places.inode_table) >= self.table_blocks
     }
 
-    /// Whether there can be such an inode.
+    /// Returns whether the number of an inode is valid.
     pub fn is_inode(&self, number: u32) -> bool {
         number == 2 || (number >= self.first_inode && number <= self.inodes)
     }
 
-    /// The group of an inode.
+    /// Returns the group of an inode.
     pub fn group_of_inode(&self, number: u32) -> usize {
         ((number - 1) / self.inodes_per_group) as usize
     }
 
-    /// Block and byte within it at which an inode lies.
+    /// Returns the block of an inode and its offset in the block.
     pub fn inode_place(&self, number: u32) -> (u32, usize) {
         let index = ((number - 1) % self.inodes_per_group) as usize;
         let byte = index * self.inode_size;
@@ -139,13 +141,13 @@ impl Geometry {
         (table + u32::try_from(byte / self.block_size).unwrap_or(0), byte % self.block_size)
     }
 
-    /// Numbers of blocks in an indirect block.
+    /// Returns the number of block numbers in an indirect block.
     pub fn pointers(&self) -> usize {
         self.block_size / 4
     }
 
-    /// The largest file, in bytes: what three levels of indirect blocks reach, and what `i_blocks`
-    /// can count in units of 512 bytes, indirect blocks included (`ext2_max_size` of
+    /// Returns the maximum size of a file in bytes. Limited by three levels of indirect blocks, and
+    /// by `i_blocks`, which counts units of 512 bytes, indirect blocks included (`ext2_max_size` of
     /// fs/ext2/super.c).
     pub fn largest_file(&self) -> u64 {
         let (size, pointers) = (self.block_size as u64, self.pointers() as u64);

@@ -1,22 +1,22 @@
-//! Inodes as they lie on the disk, and as they are known in memory.
+//! Inodes as stored on the disk, and decoded.
 
 use kumihimo_store::{Kind, Time};
 
 use super::{get16, get32, put16, put32};
 
-/// `i_flags`: nothing may be changed.
+/// `i_flags`: no change is allowed.
 pub const IMMUTABLE: u32 = 0x10;
-/// `i_flags`: only appended to.
+/// `i_flags`: only appending is allowed.
 pub const APPEND: u32 = 0x20;
 /// `i_flags`: a directory with a hash tree.
 pub const INDEX: u32 = 0x1000;
-/// `i_flags`: what a new inode takes over from its directory: `EXT2_FL_INHERITED`, of which
-/// directories keep all.
+/// Flags that a new inode inherits from its directory (`EXT2_FL_INHERITED`). Directories inherit
+/// all of them.
 pub const INHERITED: u32 = 0x1 | 0x2 | 0x4 | 0x8 | 0x40 | 0x80 | 0x100 | 0x400 | 0x8000 | 0x10000;
-/// Of these, what makes sense for directories only.
+/// Inherited flags that apply to directories only.
 pub const FOR_DIRECTORIES: u32 = 0x10000;
 
-/// What an inode says.
+/// Decoded inode.
 #[derive(Clone, Debug)]
 pub struct Fields {
     /// Kind and permissions.
@@ -25,44 +25,44 @@ pub struct Fields {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Last read.
+    /// Time of the last read.
     pub atime: Time,
-    /// Contents last changed.
+    /// Time of the last change of the contents.
     pub mtime: Time,
-    /// Anything last changed.
+    /// Time of the last change of the contents or the inode.
     pub ctime: Time,
-    /// When it was deleted, in seconds.
+    /// Time of deletion, in seconds.
     pub dtime: u32,
-    /// Names.
+    /// Number of names.
     pub links: u16,
-    /// Units of 512 bytes, indirect blocks included.
+    /// Size on the disk in units of 512 bytes, indirect blocks included.
     pub sectors: u32,
     /// `i_flags`.
     pub flags: u32,
-    /// Twelve blocks, and one of each level of indirection; or the target of a short symbolic link;
-    /// or a device.
+    /// Twelve blocks and one block of each level of indirection; or the target of a short symbolic
+    /// link; or a device number.
     pub block: [u32; 15],
-    /// Which inode of this number.
+    /// Generation, which distinguishes successive inodes of one number.
     pub generation: u32,
-    /// The block of extended attributes.
+    /// Block of extended attributes.
     pub acl_block: u32,
 }
 
-/// How far the upper half of an inode is used.
+/// Returns the size of the used part of an inode's upper half (`i_extra_isize`).
 fn extra(raw: &[u8]) -> usize {
     if raw.len() < 132 { 0 } else { usize::from(get16(raw, 128)).min(raw.len() - 128) }
 }
 
-/// Where attributes inside the inode may be, if it has room for any.
+/// Returns the range of attributes inside the inode, if it has room for any.
 pub fn attribute_room(raw: &[u8]) -> Option<std::ops::Range<usize>> {
     let start = 128 + extra(raw);
     (raw.len() > 128 && extra(raw) > 0 && start + 4 <= raw.len()).then_some(start..raw.len())
 }
 
-/// A time: 32 bits with a sign, and two more bits with the nanoseconds: fs/ext4/ext4.h, "Extended
-/// fields will fit into an inode".
+/// Reads a time: 32 bits with sign, and two more bits stored with the nanoseconds (fs/ext4/ext4.h,
+/// "Extended fields will fit into an inode").
 fn time(raw: &[u8], at: usize, extra_at: usize) -> Time {
     let seconds = i64::from(get32(raw, at).cast_signed());
     if extra(raw) + 128 < extra_at + 4 {
@@ -94,8 +94,8 @@ fn put_time(raw: &mut [u8], at: usize, extra_at: usize, time: Time) {
     put32(raw, extra_at, epoch | (time.nanoseconds << 2));
 }
 
-/// The nearest time that an inode of so many bytes can hold: from 1901 to 2038 in whole seconds, or
-/// to 2446.
+/// Returns the nearest time that an inode of this size can store: from 1901 to 2038 in whole
+/// seconds, or from 1901 to 2446.
 pub fn storable(time: Time, inode_size: usize) -> Time {
     let (earliest, latest) = match inode_size {
         128 => (i64::from(i32::MIN), i64::from(i32::MAX)),
@@ -108,7 +108,7 @@ pub fn storable(time: Time, inode_size: usize) -> Time {
 }
 
 impl Fields {
-    /// Reads an inode.
+    /// Decodes an inode.
     pub fn read(raw: &[u8]) -> Fields {
         let mode = get16(raw, 0);
         let high = if Kind::of_mode(u32::from(mode)) == Some(Kind::File) {
@@ -138,7 +138,7 @@ impl Fields {
         }
     }
 
-    /// Writes an inode over the bytes it was read from.
+    /// Encodes an inode over the bytes from which it was read.
     pub fn write(&self, raw: &mut [u8]) {
         #![allow(clippy::cast_possible_truncation, reason = "numbers in two halves")]
         put16(raw, 0, self.mode);
@@ -164,18 +164,18 @@ impl Fields {
         put16(raw, 122, (self.gid >> 16) as u16);
     }
 
-    /// What it is.
+    /// Returns the kind of the inode, if its mode is valid.
     pub fn kind(&self) -> Option<Kind> {
         Kind::of_mode(u32::from(self.mode))
     }
 
-    /// Whether it is a symbolic link whose target lies in the inode itself.
+    /// Returns whether this is a symbolic link whose target lies in the inode itself.
     pub fn is_short_link(&self, block_size: usize) -> bool {
         let attributes = if self.acl_block == 0 { 0 } else { block_size / 512 };
         self.kind() == Some(Kind::Symlink) && self.sectors as usize <= attributes && self.size < 60
     }
 
-    /// Whether `block` holds numbers of blocks.
+    /// Returns whether `block` contains block numbers.
     pub fn has_map(&self, block_size: usize) -> bool {
         match self.kind() {
             Some(Kind::File | Kind::Directory) => true,
@@ -184,13 +184,13 @@ impl Fields {
         }
     }
 
-    /// The bytes of a short symbolic link.
+    /// Returns the target of a short symbolic link.
     pub fn short_link(&self) -> Vec<u8> {
         let all: Vec<u8> = self.block.iter().flat_map(|number| number.to_le_bytes()).collect();
         all[..usize::try_from(self.size).unwrap_or(0).min(59)].to_vec()
     }
 
-    /// Puts a short symbolic link's target, of 59 bytes at most.
+    /// Stores the target of a short symbolic link, of at most 59 bytes.
     pub fn set_short_link(&mut self, target: &[u8]) {
         let mut all = [0; 60];
         all[..target.len()].copy_from_slice(target);
@@ -199,8 +199,8 @@ impl Fields {
         }
     }
 
-    /// Of a device, its number as makedev(3) puts it into 32 bits: `old_decode_dev` and
-    /// `new_decode_dev` of include/linux/kdev_t.h.
+    /// Returns the number of a device, encoded as by makedev(3) in 32 bits: `old_decode_dev` and
+    /// `new_decode_dev` of include/linux/kdev_t.h. 0 for other files.
     pub fn device(&self) -> u32 {
         match self.kind() {
             Some(Kind::CharDevice | Kind::BlockDevice) if self.block[0] != 0 => {
@@ -211,7 +211,7 @@ impl Fields {
         }
     }
 
-    /// Sets a device's number: in the old place if it fits.
+    /// Sets a device's number, in the old encoding if it fits.
     pub fn set_device(&mut self, device: u32) {
         let (major, minor) = ((device >> 8) & 0xFFF, (device & 0xFF) | ((device >> 12) & 0xF_FF00));
         if major < 256 && minor < 256 {
@@ -222,7 +222,7 @@ impl Fields {
     }
 }
 
-/// The bytes of a new inode, before its fields are put.
+/// Returns the bytes of a new inode, before its fields are stored.
 pub fn blank(size: usize) -> Box<[u8]> {
     let mut raw = vec![0; size].into_boxed_slice();
     if size >= 160 {

@@ -1,8 +1,8 @@
-//! What lies on a disk that is not ext2.
+//! Detection of other formats on a disk that is not ext2.
 
 use crate::layout::get16;
 
-/// Where its signature lies, what it is, and its name.
+/// Offset and bytes of a signature, and the name of its format.
 const SIGNATURES: [(usize, &[u8], &str); 19] = [
     (0, b"XFSB", "an XFS file system"),
     (0x10040, b"_BHRfS_M", "a Btrfs file system"),
@@ -25,10 +25,10 @@ const SIGNATURES: [(usize, &[u8], &str); 19] = [
     (0, b"QFI\xfb", "a qcow2 image"),
 ];
 
-/// Bytes from the beginning that tell.
+/// Number of bytes at the start that suffice for the detection.
 pub const ENOUGH: usize = 0x10100;
 
-/// What begins with these bytes.
+/// Describes the format that starts with these bytes.
 pub fn recognise(start: &[u8]) -> String {
     let known = SIGNATURES.iter().find(|(at, signature, _)| {
         start.get(*at..).is_some_and(|rest| rest.starts_with(signature))
@@ -38,12 +38,12 @@ pub fn recognise(start: &[u8]) -> String {
     } else if start.is_empty() {
         "empty".to_owned()
     } else if start.iter().all(|&byte| byte == 0) {
-        "all zeroes: no file system was made there".to_owned()
+        "all zeroes: run mke2fs first".to_owned()
     } else if start.len() > 1024 + 512 && start.starts_with(b"\x7fELF") {
         "a program".to_owned()
     } else if start.len() >= 512 && get16(start, 510) == 0xAA55 {
-        "a disk with partitions: name one of them".to_owned()
+        "a disk with partitions: choose one of them".to_owned()
     } else {
-        "no file system that is known: there is no superblock".to_owned()
+        "unknown format: there is no superblock".to_owned()
     }
 }

@@ -1,35 +1,35 @@
-//! The superblock: 1024 bytes at byte 1024.
+//! Superblock: 1024 bytes at byte 1024 of the disk.
 
 use super::{get16, get32, put16, put32};
 
-/// Where it lies, and how long it is.
+/// Offset of the superblock.
 pub const PLACE: u64 = 1024;
-/// Bytes.
+/// Size of the superblock.
 pub const LENGTH: usize = 1024;
 /// `s_magic`.
 pub const MAGIC: u16 = 0xEF53;
 
 /// `s_state`: unmounted cleanly.
 pub const CLEAN: u16 = 1;
-/// `s_state`: someone found damage.
+/// `s_state`: damage was found.
 pub const ERRORS: u16 = 2;
 
-/// `COMPAT`: there is a journal (ext3).
+/// `COMPAT`: the file system has a journal (ext3).
 pub const HAS_JOURNAL: u32 = 4;
 /// `COMPAT`: extended attributes.
 pub const EXT_ATTR: u32 = 8;
-/// `COMPAT`: backups lie elsewhere.
+/// `COMPAT`: backups of the superblock lie in other groups.
 pub const SPARSE_SUPER2: u32 = 0x200;
-/// `INCOMPAT`: directory entries say what they lead to.
+/// `INCOMPAT`: directory entries contain the file type.
 pub const FILETYPE: u32 = 2;
-/// `RO_COMPAT`: backups in some groups only.
+/// `RO_COMPAT`: only some groups have backups of the superblock.
 pub const SPARSE_SUPER: u32 = 1;
-/// `RO_COMPAT`: there are files of 2 GiB and more.
+/// `RO_COMPAT`: some files have 2 GiB or more.
 pub const LARGE_FILE: u32 = 2;
-/// `RO_COMPAT`: a part of the inodes' upper half is reserved.
+/// `RO_COMPAT`: part of the inodes' upper half is reserved.
 pub const EXTRA_ISIZE: u32 = 0x40;
 
-/// Incompatible features that are not ours, by bit, as one says them.
+/// Names of unsupported incompatible features, by bit.
 const INCOMPATIBLE: [(u32, &str); 15] = [
     (0x1, "compression"),
     (0x4, "a journal to replay (needs_recovery): run e2fsck"),
@@ -48,7 +48,7 @@ const INCOMPATIBLE: [(u32, &str); 15] = [
     (0x20000, "ext4's casefold"),
 ];
 
-/// Features with which a file system may be read only, as one says them.
+/// Names of features that permit only reading, by bit.
 const READ_ONLY: [(u32, &str); 12] = [
     (0x4, "btree_dir"),
     (0x8, "ext4's huge_file"),
@@ -64,7 +64,7 @@ const READ_ONLY: [(u32, &str); 12] = [
     (0x8000, "verity"),
 ];
 
-/// A superblock as it lies on the disk.
+/// Superblock as stored on the disk.
 #[derive(Clone)]
 pub struct Superblock(pub [u8; LENGTH]);
 
@@ -76,31 +76,31 @@ macro_rules! numbers {
 
 impl Superblock {
     numbers! {
-        /// Inodes.
+        /// Number of inodes.
         inodes 0 get32 u32;
-        /// Blocks.
+        /// Number of blocks.
         blocks 4 get32 u32;
-        /// Blocks kept for root.
+        /// Number of blocks reserved for root.
         reserved_blocks 8 get32 u32;
-        /// The block in which group 0 begins.
+        /// First block of group 0.
         first_data_block 20 get32 u32;
         /// Block size: 1024 shifted left by this.
         log_block_size 24 get32 u32;
-        /// Blocks of a group.
+        /// Number of blocks of a group.
         blocks_per_group 32 get32 u32;
-        /// Inodes of a group.
+        /// Number of inodes of a group.
         inodes_per_group 40 get32 u32;
-        /// Mounts since the last check.
+        /// Number of mounts since the last check.
         mounts 52 get16 u16;
-        /// Magic.
+        /// Magic number.
         magic 56 get16 u16;
-        /// Clean, damaged.
+        /// State: clean, damaged.
         state 58 get16 u16;
         /// Revision.
         revision 76 get32 u32;
-        /// Of revision 1: the first inode that is not reserved.
+        /// First inode that is not reserved (revision 1).
         raw_first_inode 84 get32 u32;
-        /// Of revision 1: bytes of an inode.
+        /// Size of an inode (revision 1).
         raw_inode_size 88 get16 u16;
         /// Compatible features.
         raw_compat 92 get32 u32;
@@ -108,68 +108,67 @@ impl Superblock {
         raw_incompat 96 get32 u32;
         /// Features that forbid writing.
         raw_ro_compat 100 get32 u32;
-        /// Blocks kept behind the group descriptors.
+        /// Number of blocks reserved for more group descriptors.
         reserved_descriptors 206 get16 u16;
-        /// Head of the list of inodes without a name.
+        /// First inode of the list of orphans.
         last_orphan 232 get32 u32;
     }
 
-    /// The first inode that is not reserved.
+    /// Returns the first inode that is not reserved.
     pub fn first_inode(&self) -> u32 {
         if self.revision() == 0 { 11 } else { self.raw_first_inode() }
     }
 
-    /// Bytes of an inode.
+    /// Returns the size of an inode in bytes.
     pub fn inode_size(&self) -> u16 {
         if self.revision() == 0 { 128 } else { self.raw_inode_size() }
     }
 
-    /// Compatible features.
+    /// Returns the compatible features.
     pub fn compat(&self) -> u32 {
         if self.revision() == 0 { 0 } else { self.raw_compat() }
     }
 
-    /// Incompatible features.
+    /// Returns the incompatible features.
     pub fn incompat(&self) -> u32 {
         if self.revision() == 0 { 0 } else { self.raw_incompat() }
     }
 
-    /// Features that forbid writing.
+    /// Returns the features that forbid writing.
     pub fn ro_compat(&self) -> u32 {
         if self.revision() == 0 { 0 } else { self.raw_ro_compat() }
     }
 
-    /// What forbids even reading, named.
+    /// Returns the names of features that forbid reading, if there are any.
     pub fn incompatible(&self) -> Option<String> {
         named(self.incompat() & !FILETYPE, &INCOMPATIBLE)
     }
 
-    /// What forbids writing, named.
+    /// Returns the names of features that forbid writing, if there are any.
     pub fn not_writable(&self) -> Option<String> {
         named(self.ro_compat() & !(SPARSE_SUPER | LARGE_FILE | EXTRA_ISIZE), &READ_ONLY)
     }
 
-    /// Sets the state, for a mount or its end.
+    /// Sets the state, at a mount or an unmount.
     pub fn set_state(&mut self, state: u16) {
         put16(&mut self.0, 58, state);
     }
 
-    /// Counts a mount at `now`, in seconds since 1970.
+    /// Counts a mount at time `now`, in seconds since 1970.
     pub fn count_mount(&mut self, now: u32) {
         put32(&mut self.0, 44, now);
         let mounts = self.mounts().saturating_add(1);
         put16(&mut self.0, 52, mounts);
     }
 
-    /// Free blocks, free inodes, and when that was written.
+    /// Sets the counts of free blocks and inodes, and the time of the last write.
     pub fn set_counts(&mut self, blocks: u32, inodes: u32, now: u32) {
         put32(&mut self.0, 12, blocks);
         put32(&mut self.0, 16, inodes);
         put32(&mut self.0, 48, now);
     }
 
-    /// Adds features; a file system of revision 0 has no place for them, and becomes one of
-    /// revision 1.
+    /// Adds features. A file system of revision 0 has no fields for them and becomes revision 1.
     pub fn add_features(&mut self, compat: u32, ro_compat: u32) {
         if self.revision() == 0 {
             put32(&mut self.0, 76, 1);
@@ -182,7 +181,7 @@ impl Superblock {
         put32(&mut self.0, 100, both.1);
     }
 
-    /// The list of inodes without a name is empty.
+    /// Clears the list of orphans.
     pub fn no_orphans(&mut self) {
         put32(&mut self.0, 232, 0);
     }
@@ -199,7 +198,7 @@ fn named(bits: u32, names: &[(u32, &str)]) -> Option<String> {
         .collect();
     let unknown = bits & !names.iter().fold(0, |all, (bit, _)| all | bit);
     if unknown != 0 {
-        known.push(format!("feature {unknown:#x}, which is not known"));
+        known.push(format!("unknown feature {unknown:#x}"));
     }
     Some(known.join(", "))
 }

@@ -1,34 +1,34 @@
-//! Extended attributes as they lie on the disk: fs/ext2/xattr.h and xattr.c of Linux.
+//! Extended attributes as stored on the disk: fs/ext2/xattr.h and xattr.c of Linux.
 
 use kumihimo_store::Errno;
 
 use super::{get16, get32, put16, put32};
 
-/// First bytes of a block of attributes, and of attributes inside an inode.
+/// Magic number of a block of attributes, and of attributes inside an inode.
 pub const MAGIC: u32 = 0xEA02_0000;
-/// Bytes of a block's head.
+/// Size of the header of a block of attributes.
 pub const HEAD: usize = 32;
-/// Bytes of an entry without its name.
+/// Size of an entry without its name.
 const ENTRY: usize = 16;
 
-/// An attribute.
+/// Extended attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attribute {
-    /// Its namespace.
+    /// Number of the namespace.
     pub index: u8,
-    /// The rest of its name.
+    /// Name without the namespace.
     pub name: Vec<u8>,
-    /// Its value.
+    /// Value.
     pub value: Vec<u8>,
 }
 
-/// Of `system.`, which others than ext2 have, nothing is taken but access control lists.
+/// Supported namespaces. Of `system.`, only access control lists are supported.
 const NAMESPACES: [(u8, &[u8]); 3] = [(1, b"user."), (4, b"trusted."), (6, b"security.")];
-/// Namespaces that are one name.
+/// Namespaces that consist of a single name.
 const ACLS: [(u8, &[u8]); 2] = [(2, b"system.posix_acl_access"), (3, b"system.posix_acl_default")];
 
-/// Namespace and rest of a full name. `EOPNOTSUPP`: there is no such namespace. `EINVAL`: there is
-/// nothing behind it.
+/// Splits a full name into namespace and rest. `EOPNOTSUPP` if the namespace is unknown, and
+/// `EINVAL` if the rest is empty.
 pub fn split(name: &[u8]) -> Result<(u8, &[u8]), Errno> {
     if let Some((index, _)) = ACLS.iter().find(|(_, whole)| *whole == name) {
         return Ok((*index, b""));
@@ -42,7 +42,7 @@ pub fn split(name: &[u8]) -> Result<(u8, &[u8]), Errno> {
     }
 }
 
-/// The full name, if the namespace is known.
+/// Returns the full name, if the namespace is known.
 pub fn join(index: u8, rest: &[u8]) -> Option<Vec<u8>> {
     if let Some((_, whole)) = ACLS.iter().find(|(of, _)| *of == index) {
         return Some(whole.to_vec());
@@ -50,41 +50,41 @@ pub fn join(index: u8, rest: &[u8]) -> Option<Vec<u8>> {
     NAMESPACES.iter().find(|(of, _)| *of == index).map(|(_, prefix)| [*prefix, rest].concat())
 }
 
-/// Whether the value is an access control list, which lies on the disk in another form.
+/// Returns whether the value is an access control list, which has another encoding on the disk.
 pub fn is_acl(index: u8) -> bool {
     index == 2 || index == 3
 }
 
-/// Reads entries that begin at `first`; their values' offsets count from `origin`.
+/// Reads entries from `first` on. The offsets of their values count from `origin`.
 pub fn read(bytes: &[u8], first: usize, origin: usize) -> Result<Vec<Attribute>, &'static str> {
     let (mut all, mut at) = (Vec::new(), first);
     loop {
         if at + 4 > bytes.len() {
-            return Err("attributes without an end");
+            return Err("the list of attributes has no end");
         }
         if get32(bytes, at) == 0 {
             return Ok(all);
         }
         if at + ENTRY > bytes.len() {
-            return Err("an attribute is cut off");
+            return Err("an attribute is truncated");
         }
         let length = usize::from(bytes[at]);
         let (offset, size) = (usize::from(get16(bytes, at + 2)), get32(bytes, at + 8) as usize);
         if get32(bytes, at + 4) != 0 {
-            return Err("an attribute's value lies in another block or inode");
+            return Err("an attribute's value is in another block or inode");
         }
         let name =
-            bytes.get(at + ENTRY..at + ENTRY + length).ok_or("an attribute's name is cut off")?;
+            bytes.get(at + ENTRY..at + ENTRY + length).ok_or("an attribute's name is truncated")?;
         let value =
             bytes.get(origin..).and_then(|from| from.get(offset..offset.checked_add(size)?));
-        let value = value.ok_or("an attribute's value lies outside")?;
+        let value = value.ok_or("an attribute's value is out of bounds")?;
         all.push(Attribute { index: bytes[at + 1], name: name.to_vec(), value: value.to_vec() });
         at += (ENTRY + length).next_multiple_of(4);
     }
 }
 
-/// Writes attributes as entries from `first` on, with their values at the end of `bytes`, which is
-/// zero. `false`: they do not fit. The hash of all is given.
+/// Writes attributes as entries from `first` on, with their values at the end of `bytes`, which
+/// must be zero. Returns the hash of all entries, or `None` if they do not fit.
 pub fn write(bytes: &mut [u8], first: usize, origin: usize, all: &mut [Attribute]) -> Option<u32> {
     all.sort_by(|a, b| (a.index, a.name.len(), &a.name).cmp(&(b.index, b.name.len(), &b.name)));
     let (mut at, mut end, mut hash) = (first, bytes.len(), 0_u32);
@@ -109,7 +109,7 @@ pub fn write(bytes: &mut [u8], first: usize, origin: usize, all: &mut [Attribute
     Some(hash)
 }
 
-/// A block with `all`, for one inode.
+/// Returns a block with the attributes `all`, for one inode.
 pub fn block(size: usize, all: &mut [Attribute]) -> Option<Vec<u8>> {
     let mut bytes = vec![0; size];
     let hash = write(&mut bytes, HEAD, 0, all)?;
@@ -130,12 +130,12 @@ fn entry_hash(attribute: &Attribute) -> u32 {
     })
 }
 
-/// Tags of access control lists whose entries name a user or a group.
+/// Returns whether entries with this tag of an access control list contain a user or group id.
 fn names_someone(tag: u16) -> bool {
     tag == 2 || tag == 8
 }
 
-/// An access control list from the form that setxattr(2) has (version 2) to that of the disk
+/// Converts an access control list from the encoding of setxattr(2) (version 2) to that of the disk
 /// (version 1): fs/ext2/acl.c.
 pub fn acl_to_disk(value: &[u8]) -> Option<Vec<u8>> {
     let (head, entries) = value.split_first_chunk::<4>()?;
@@ -149,7 +149,7 @@ pub fn acl_to_disk(value: &[u8]) -> Option<Vec<u8>> {
     Some(disk)
 }
 
-/// The way back.
+/// Converts an access control list from the encoding of the disk to that of getxattr(2).
 pub fn acl_from_disk(disk: &[u8]) -> Option<Vec<u8>> {
     let (head, mut rest) = disk.split_first_chunk::<4>()?;
     if u32::from_le_bytes(*head) != 1 {

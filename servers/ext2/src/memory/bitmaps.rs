@@ -1,22 +1,23 @@
 //! Bitmaps and counts of free blocks and inodes.
 //!
-//! Bitmaps are read when a group is first used, and stay in memory: 8 KiB for each group at most.
+//! Bitmaps are read when a group is first used, and stay in memory, with at most 8 KiB for each
+//! group.
 
 use kumihimo::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::layout::group::{self, Counts, DESCRIPTOR};
 use crate::layout::superblock::Superblock;
 
-/// What waits for the end of the next commit.
+/// Freed blocks and inodes that wait for the end of the next commit.
 #[derive(Default)]
 pub struct Resting {
     pub(crate) blocks: Vec<u32>,
-    /// With whether it was a directory.
+    /// Inodes, each with whether it was a directory.
     pub(crate) inodes: Vec<(u32, bool)>,
 }
 
 impl Resting {
-    /// Nothing.
+    /// Returns whether nothing is resting.
     pub fn is_empty(&self) -> bool {
         self.blocks.is_empty() && self.inodes.is_empty()
     }
@@ -26,7 +27,7 @@ pub(crate) struct Group {
     pub(crate) counts: Counts,
     pub(crate) blocks: Option<Arc<[u8]>>,
     pub(crate) inodes: Option<Arc<[u8]>>,
-    /// Modified since the last commit: counts, block bitmap, inode bitmap.
+    /// Whether counts, block bitmap and inode bitmap were modified since the last commit.
     pub(crate) dirty: [bool; 3],
 }
 
@@ -36,28 +37,28 @@ pub(crate) struct State {
     pub(crate) superblock: Superblock,
     pub(crate) superblock_dirty: bool,
     pub(crate) resting: Resting,
-    /// Blocks and inodes that rest, those of a commit under way included.
+    /// Numbers of resting blocks and inodes, including those of a commit in progress.
     pub(crate) resting_blocks: u32,
     pub(crate) resting_inodes: u32,
 }
 
-/// Bitmaps and counts.
+/// Bitmaps and counts of all groups.
 pub struct Allocator {
     state: Mutex<State>,
 }
 
-/// What of them a commit writes.
+/// Allocation data that a commit writes.
 pub struct Maps {
     /// Bitmaps and blocks of group descriptors.
     pub blocks: Vec<(u32, Arc<[u8]>)>,
-    /// The superblock, if it changed.
+    /// The superblock, if it was modified.
     pub superblock: Option<Superblock>,
-    /// What has rested when the commit is over.
+    /// Blocks and inodes that become free when the commit is complete.
     pub resting: Resting,
 }
 
 impl Allocator {
-    /// Of the superblock and all group descriptors.
+    /// Creates the allocator from the superblock and all group descriptors.
     pub fn new(superblock: Superblock, descriptors: Vec<u8>) -> Allocator {
         let group = |bytes: &[u8]| Group {
             counts: group::read(bytes).1,
@@ -83,19 +84,19 @@ impl Allocator {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the superblock; the next commit writes it.
+    /// Modifies the superblock; the next commit writes it.
     pub fn change_superblock(&self, change: impl FnOnce(&mut Superblock)) {
         let mut state = self.lock();
         change(&mut state.superblock);
         state.superblock_dirty = true;
     }
 
-    /// Looks at the superblock.
+    /// Calls `look` with the superblock.
     pub fn superblock<R>(&self, look: impl FnOnce(&Superblock) -> R) -> R {
         look(&self.lock().superblock)
     }
 
-    /// Whether a commit has anything to write, or to let go.
+    /// Returns whether a commit has anything to write or to free.
     pub fn is_dirty(&self) -> bool {
         let state = self.lock();
         state.superblock_dirty

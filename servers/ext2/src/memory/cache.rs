@@ -1,15 +1,14 @@
-//! Blocks in memory: of files, directories and all else but inode and block bitmaps.
+//! Block cache: blocks of files, directories and metadata, except bitmaps.
 //!
-//! A block that is being read is a state of its own, on which other readers wait; no lock is held
-//! while the disk works. Blocks that were modified stay until a commit has written them
-//! ([`commit`](crate::change::commit)); others make room when there are more than the memory
-//! allows.
+//! A block being read is a separate state, on which other readers wait. No lock is held during disk
+//! accesses. Modified blocks stay until a commit has written them
+//! ([`commit`](crate::change::commit)); other blocks are evicted when the memory limit is exceeded.
 //!
-//! What was used again is kept, and what was used once makes room for it, in a quarter of the
-//! memory: else a reader of one large file, or a thousand random readers, would take from all
-//! others what they use all the time, and then each use of it waits for the disk. What was used
-//! once and is gone is remembered for a while by its number: a reader that comes for it again finds
-//! it kept. (After Johnson and Shasha's 2Q, VLDB 1994.)
+//! Blocks used repeatedly are kept. Blocks used once are evicted first while they occupy more than
+//! a quarter of the memory. Otherwise a reader of one large file, or a thousand random readers,
+//! would evict the blocks that other readers use constantly. The numbers of evicted blocks that
+//! were used once are recorded for a while: a block that is read again is then kept. (After 2Q:
+//! Johnson and Shasha, VLDB 1994.)
 
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
@@ -21,44 +20,44 @@ use kumihimo_store::{Disk, Errno};
 
 use crate::memory::complaint::Complaints;
 
-/// Parts of the table, each with a lock of its own.
+/// Number of partitions of the table, each with its own lock.
 const SHARDS: usize = 64;
-/// Blocks that are asked at most, each time that there is to be room for one.
+/// Maximum number of candidates that an attempt to evict a block examines.
 const LOOKS: usize = 64;
-/// Blocks that are gone, of which a shard knows at most: they are gone through at each miss.
+/// Maximum number of evicted blocks that a shard records. Each miss searches them all.
 const GONE: usize = 2048;
-/// Bytes that are read or written at once at most.
+/// Maximum number of bytes per disk access.
 pub const AT_ONCE: usize = 1 << 20;
 
 type Map<K, V> = std::collections::HashMap<K, V, foldhash::fast::FixedState>;
 
-/// What a block holds: it decides when a commit writes it.
+/// Content of a block, which determines when a commit writes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// Contents of a file, or attributes: nothing is found through it.
+    /// Contents of a file, or attributes: no other block is found through it.
     Data,
-    /// Numbers of a file's blocks.
+    /// Block numbers of a file.
     Indirect,
-    /// Names.
+    /// Directory entries.
     Directory,
     /// Inodes.
     Table,
 }
 
-/// A modified block as a commit takes it.
+/// Modified block, as collected by a commit.
 #[derive(Clone, Debug)]
 pub struct Modified {
-    /// Which.
+    /// Number of the block.
     pub block: u32,
-    /// What it holds.
+    /// Content of the block.
     pub class: Class,
-    /// Allocated since the last commit: nothing on the disk leads there.
+    /// Whether it was allocated since the last commit, so that nothing on the disk refers to it.
     pub fresh: bool,
-    /// What is to be written.
+    /// Data to be written.
     pub data: Arc<[u8]>,
 }
 
-/// A block being read.
+/// State of a disk read, on which readers wait.
 #[derive(Default)]
 struct Reading {
     over: Mutex<Option<Result<(), Errno>>>,
@@ -73,17 +72,18 @@ enum Contents {
 struct Buffer {
     contents: Contents,
     class: Class,
-    /// How often it was used, up to `AGAIN`; of those that are kept, since the last look for room.
+    /// Number of uses, up to `AGAIN`; for kept blocks, since they were last considered for
+    /// eviction.
     uses: u8,
-    /// In which queue it is.
+    /// Whether the block is in the queue `kept`.
     kept: bool,
     dirty: bool,
     fresh: bool,
-    /// A commit is about to write it: the disk has something older.
+    /// Whether a commit is writing the block, so that the disk has older data.
     writing: bool,
 }
 
-/// It was used again.
+/// Number of uses that counts as repeated use.
 const AGAIN: u8 = 2;
 
 impl Buffer {
@@ -99,25 +99,25 @@ impl Buffer {
 #[derive(Default)]
 struct Shard {
     buffers: Map<u32, Buffer>,
-    /// How many of them are being read. They have no bytes yet, and take no room: a thousand
-    /// readers that wait for the disk would have all others wait for it as well.
+    /// Number of buffers being read. They have no data yet and do not count as memory; otherwise a
+    /// thousand readers that wait for the disk would evict the blocks of all others.
     reading: usize,
-    /// The next candidates to make room, of those used once and of those that are kept; may name
-    /// blocks that are gone, or are in the other one.
+    /// Candidates for eviction, in order: blocks used once, and kept blocks. A queue may contain
+    /// blocks that are evicted or are in the other queue.
     once: VecDeque<u32>,
     kept: VecDeque<u32>,
-    /// Numbers of those used once that made room last.
+    /// Numbers of recently evicted blocks that were used once.
     gone: VecDeque<u32>,
     dirty: Vec<u32>,
 }
 
-/// The blocks of a disk.
+/// Blocks of a disk.
 pub struct Cache {
     disk: Box<dyn Disk>,
     complaints: Arc<Complaints>,
     block_size: usize,
     shards: Box<[Mutex<Shard>]>,
-    /// Buffers that a shard may have.
+    /// Maximum number of buffers of a shard.
     room: usize,
     dirty: AtomicUsize,
     hits: AtomicU64,
@@ -126,7 +126,7 @@ pub struct Cache {
     hasher: foldhash::fast::FixedState,
 }
 
-/// What an absent block is to its reader.
+/// Result of a look-up for a reader.
 enum Found<R> {
     Read(R),
     Wait(Arc<Reading>),
@@ -138,7 +138,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Cache {
-    /// Of `disk`, with `bytes` of memory or a little more.
+    /// Creates the cache of `disk`, with about `bytes` of memory.
     pub fn new(
         disk: Box<dyn Disk>,
         block_size: usize,
@@ -159,38 +159,39 @@ impl Cache {
         }
     }
 
-    /// The disk.
+    /// Returns the disk.
     pub fn disk(&self) -> &dyn Disk {
         &*self.disk
     }
 
-    /// Blocks found in memory, and blocks that were read from the disk.
+    /// Returns the numbers of blocks found in memory and of blocks read from the disk.
     pub fn counts(&self) -> (u64, u64) {
         (self.hits.load(Relaxed), self.misses.load(Relaxed))
     }
 
-    /// Bytes that wait for a commit.
+    /// Returns the number of bytes that wait for a commit.
     pub fn dirty_bytes(&self) -> usize {
         self.dirty.load(Relaxed) * self.block_size
     }
 
-    /// Bytes that may wait for a commit, before writers have to wait.
+    /// Returns the number of bytes that may wait for a commit before writers must wait.
     pub fn dirty_limit(&self) -> usize {
         self.room * SHARDS * self.block_size / 2
     }
 
     fn shard(&self, block: u32) -> MutexGuard<'_, Shard> {
-        // Neighbours lie in different shards.
+        // Hashed, so that neighbouring blocks lie in different shards.
         lock(&self.shards[self.hasher.hash_one(block) as usize % SHARDS])
     }
 
-    /// Gives `take` a block's bytes, under the lock of its shard: it copies and goes.
+    /// Calls `take` with a block's data, under the lock of its shard; `take` should only copy the
+    /// data.
     pub fn read<R>(&self, block: u32, take: impl FnMut(&[u8]) -> R) -> Result<R, Errno> {
         self.read_run(block, 1, take)
     }
 
-    /// As [`read`](Cache::read); if the disk is needed for it, `count` blocks are read, `block` and
-    /// what follows it.
+    /// Reads like [`read`](Cache::read). If the disk is needed, reads `count` blocks from `block`
+    /// on.
     pub fn read_run<R>(
         &self,
         block: u32,
@@ -202,10 +203,10 @@ impl Cache {
         taken.ok_or(Errno::IO)
     }
 
-    /// Gives `take` the bytes of `wanted` blocks from `first` on, each with its index, in order.
-    /// Where the disk is needed, as much is read at once as is absent, up to `ahead` blocks beyond.
-    /// What was read is given as it comes: it may be gone from memory at once, where more is on its
-    /// way than there is room for.
+    /// Calls `take` with the data of `wanted` blocks from `first` on, each with its index, in
+    /// order. If the disk is needed, reads all absent blocks in one access, up to `ahead` blocks
+    /// beyond. Data is passed on as it arrives: it may be evicted at once if more is being read
+    /// than there is room for.
     pub fn read_range(
         &self,
         first: u32,
@@ -240,8 +241,8 @@ impl Cache {
                     let count = self.claim_run(first + index, first + wanted + ahead, &reading);
                     let (from, mut next) = (index, index);
                     self.fill(first + index, count, &reading, |at, data| {
-                        // One that was overwritten meanwhile is looked up again, and what follows
-                        // it with it.
+                        // A block that was overwritten meanwhile is looked up again, and so are the
+                        // blocks after it.
                         let is_next = from + at == next && next < wanted;
                         if is_next {
                             take(next, data);
@@ -256,8 +257,8 @@ impl Cache {
         Ok(())
     }
 
-    /// Sees to it that `count` blocks from `first` on are in memory: those that are not are read,
-    /// neighbours at once. Blocks that others are reading are not waited for.
+    /// Loads `count` blocks from `first` on into memory, neighbours in one access. Does not wait
+    /// for blocks that other threads are reading.
     pub fn load(&self, first: u32, count: u32) -> Result<(), Errno> {
         let mut at = first;
         while at < first + count {
@@ -269,15 +270,15 @@ impl Cache {
         Ok(())
     }
 
-    /// Announces that blocks from `start` on are being read: up to the first that is not absent, or
-    /// `end`, or as many as are read at once.
+    /// Marks absent blocks from `start` on as being read, up to `end`, the first block that is not
+    /// absent, or the limit of one access. Returns their number.
     fn claim_run(&self, start: u32, end: u32, reading: &Arc<Reading>) -> u32 {
         let most = u32::try_from(AT_ONCE / self.block_size).unwrap_or(u32::MAX);
         let end = end.min(start.saturating_add(most));
         (start..end).take_while(|&block| self.claim(block, reading)).fold(0, |count, _| count + 1)
     }
 
-    /// Announces that a block that is absent is being read; `false` if it is not absent.
+    /// Marks a block as being read. Returns false if it is not absent.
     fn claim(&self, block: u32, reading: &Arc<Reading>) -> bool {
         let mut guard = self.shard(block);
         let shard = &mut *guard;
@@ -289,8 +290,8 @@ impl Cache {
         true
     }
 
-    /// Reads what was claimed, and shows it to `uses`, which says whether it was what somebody
-    /// wants.
+    /// Reads the claimed blocks and passes them to `uses`, which returns whether a reader requested
+    /// the block.
     fn fill(
         &self,
         start: u32,
@@ -315,7 +316,7 @@ impl Cache {
             let mut guard = self.shard(block);
             let shard = &mut *guard;
             let Entry::Occupied(mut place) = shard.buffers.entry(block) else { continue };
-            // It may have been overwritten as a whole meanwhile.
+            // The block may have been overwritten completely in the meantime.
             if !matches!(&place.get().contents, Contents::Reading(of) if Arc::ptr_eq(of, reading)) {
                 continue;
             }
@@ -336,7 +337,7 @@ impl Cache {
         outcome
     }
 
-    /// Lets `change` modify a block's bytes, under the lock of its shard.
+    /// Calls `change` to modify a block's data, under the lock of its shard.
     pub fn modify<R>(
         &self,
         block: u32,
@@ -350,7 +351,7 @@ impl Cache {
                 match shard.buffers.get_mut(&block) {
                     Some(buffer) => match &mut buffer.contents {
                         Contents::Here(data) => {
-                            // A commit that holds the old contents keeps them.
+                            // Copies the data if a commit shares it.
                             let result = change(Arc::make_mut(data));
                             buffer.is_used();
                             buffer.class = class;
@@ -373,13 +374,12 @@ impl Cache {
         }
     }
 
-    /// Sees to it that a block that is going to be modified is in memory, and stays there until a
-    /// commit: then modifying it cannot fail.
+    /// Loads a block and keeps it in memory until a commit. Modifying it then cannot fail.
     pub fn hold(&self, block: u32, class: Class) -> Result<(), Errno> {
         self.modify(block, class, |_| ())
     }
 
-    /// Replaces a block as a whole. `fresh`: it was just allocated.
+    /// Replaces the whole block. `fresh` means that it was just allocated.
     pub fn put(&self, block: u32, class: Class, data: Arc<[u8]>, fresh: bool) {
         let mut guard = self.shard(block);
         let shard = &mut *guard;
@@ -414,17 +414,17 @@ impl Cache {
         }
     }
 
-    /// A block of zeroes, just allocated.
+    /// Stores a block of zeroes that was just allocated.
     pub fn put_zeroes(&self, block: u32, class: Class) {
         self.put(block, class, Arc::clone(&self.zeroes), true);
     }
 
-    /// Zeroes a block of a file as a whole, without reading it.
+    /// Zeroes a whole block of a file without reading it.
     pub fn clear(&self, block: u32) {
         self.put(block, Class::Data, Arc::clone(&self.zeroes), false);
     }
 
-    /// Drops a block that was freed. Whether it was allocated since the last commit.
+    /// Drops a freed block. Returns whether it was allocated since the last commit.
     pub fn forget(&self, block: u32) -> bool {
         let mut shard = self.shard(block);
         let Some(buffer) = shard.buffers.remove(&block) else { return false };
@@ -438,17 +438,17 @@ impl Cache {
         buffer.fresh
     }
 
-    /// Whether a block was allocated since the last commit.
+    /// Returns whether a block was allocated since the last commit.
     pub fn is_fresh(&self, block: u32) -> bool {
         self.shard(block).buffers.get(&block).is_some_and(|buffer| buffer.fresh)
     }
 
-    /// Whether a block was modified since the last commit.
+    /// Returns whether a block was modified since the last commit.
     pub fn is_modified(&self, block: u32) -> bool {
         self.shard(block).buffers.get(&block).is_some_and(|buffer| buffer.dirty)
     }
 
-    /// A block as the disk has it, if it is in memory and was not modified.
+    /// Returns the data of a block, if it is in memory and not modified since the last commit.
     pub fn peek_clean(&self, block: u32) -> Option<Arc<[u8]>> {
         let shard = self.shard(block);
         let buffer = shard.buffers.get(&block).filter(|buffer| !buffer.dirty)?;
@@ -458,8 +458,8 @@ impl Cache {
         }
     }
 
-    /// All modified blocks, in the disk's order. They count as not modified from now on, but stay
-    /// in memory until [`written`](Cache::written).
+    /// Returns all modified blocks in ascending order. They count as unmodified from now on, but
+    /// stay in memory until [`written`](Cache::written).
     pub fn snapshot(&self) -> Vec<Modified> {
         let mut all = Vec::with_capacity(self.dirty.load(Relaxed));
         for shard in &self.shards {
@@ -485,7 +485,7 @@ impl Cache {
         all
     }
 
-    /// A commit has written these.
+    /// Marks these blocks as written by a commit.
     pub fn written(&self, all: &[Modified]) {
         for modified in all {
             if let Some(buffer) = self.shard(modified.block).buffers.get_mut(&modified.block) {
@@ -494,7 +494,7 @@ impl Cache {
         }
     }
 
-    /// A commit could not write these: they stay modified, for their readers.
+    /// Marks these blocks as modified again after a failed commit, so that they stay readable.
     pub fn not_written(&self, all: &[Modified]) {
         for modified in all {
             let mut guard = self.shard(modified.block);
@@ -509,15 +509,14 @@ impl Cache {
         }
     }
 
-    /// `read` was read just now, and stays whatever waits for a commit: its reader comes for it. A
-    /// queue may name a block twice.
+    /// Evicts blocks of a shard that exceeds its limit. `read` was just read and is not evicted,
+    /// because its reader needs it. A queue may contain a block twice.
     fn make_room(&self, shard: &mut Shard, read: Option<u32>) {
         for tries in 0..LOOKS {
             if shard.buffers.len() - shard.reading <= self.room {
                 break;
             }
-            // Where none of those used once may go, all being modified, those that are kept have
-            // to.
+            // If all blocks used once are modified and cannot be evicted, kept blocks are.
             let of_kept =
                 !shard.kept.is_empty() && (shard.once.len() <= self.room / 4 || tries >= LOOKS / 2);
             let queue = if of_kept { &mut shard.kept } else { &mut shard.once };

@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
-/// State under the lock of commits.
+/// Progress, guarded by the lock of commits.
 pub struct Commits {
-    /// The last transaction that is on the disk.
+    /// Last transaction that is on the disk.
     pub(crate) done: u64,
     pub(crate) last: Instant,
 }

@@ -1,4 +1,4 @@
-//! What is said about a damaged image: each thing once.
+//! Reports about a damaged image, each once.
 
 use std::collections::HashSet;
 use std::fmt::{self, Display, Formatter};
@@ -6,14 +6,14 @@ use std::fmt::{self, Display, Formatter};
 use kumihimo::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use kumihimo::sync::{Arc, Mutex, PoisonError};
 
-/// Different complaints that are said; after these there is silence, for an image can be damaged in
-/// more places than anyone reads about.
+/// Maximum number of different reports, after which nothing is reported: a badly damaged image
+/// would cause more reports than a user can read.
 const MOST: usize = 200;
 
-/// The receiver of reports of damage: a line without its end.
+/// Receiver of reports of damage. Each report is a line without a newline.
 pub type Listener = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// The complaints about one image.
+/// Reports about one image.
 pub struct Complaints {
     image: String,
     listener: Option<Listener>,
@@ -22,12 +22,12 @@ pub struct Complaints {
 }
 
 impl Complaints {
-    /// About `image`; to standard error unless there is a listener.
+    /// Creates the reports about `image`, which go to standard error unless there is a listener.
     pub fn new(image: String, listener: Option<Listener>) -> Complaints {
         Complaints { image, listener, said: Mutex::default(), heard: AtomicU64::new(0) }
     }
 
-    /// Says it, unless it was said before.
+    /// Reports `what`, unless it was reported before.
     pub fn say(&self, what: impl Display) {
         self.heard.fetch_add(1, Relaxed);
         let line = format!("ext2: {}: {what}", self.image);
@@ -43,12 +43,12 @@ impl Complaints {
         }
     }
 
-    /// As [`say`](Complaints::say), for what e2fsck repairs.
+    /// Reports like [`say`](Complaints::say), for damage that e2fsck repairs.
     pub fn damage(&self, what: impl Display) {
         self.say(format_args!("{what}; run e2fsck"));
     }
 
-    /// How often there was reason to complain.
+    /// Returns the number of reports, including repeated ones.
     pub fn count(&self) -> u64 {
         self.heard.load(Relaxed)
     }

@@ -1,19 +1,19 @@
-//! Where the names of a large directory are, in memory: built when first needed, dropped with the
+//! Index of the names of a large directory, in memory: built at first use, and dropped with the
 //! inode.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 
-/// Where a directory's names are, and where there is room for more.
+/// Positions of a directory's names, and of free space.
 #[derive(Default)]
 pub struct Index {
-    /// By a name's hash, its entry's place in the directory, in units of four bytes.
+    /// Position of an entry in the directory by the hash of its name, in units of four bytes.
     places: HashMap<u64, u32, foldhash::fast::FixedState>,
-    /// Names whose hash another one has.
+    /// Entries whose hash is already in `places`.
     collided: Vec<(u64, u32)>,
-    /// The largest gap of each block, in bytes.
+    /// Size of the largest gap of each block, in bytes.
     room: Vec<u16>,
-    /// Blocks before this one have less room than was last asked for.
+    /// First block that may have room for the last requested size; all blocks before it have less.
     first: (usize, usize),
     hasher: foldhash::fast::RandomState,
 }
@@ -27,7 +27,7 @@ impl Index {
         }
     }
 
-    /// Removes one.
+    /// Removes an entry.
     pub fn remove(&mut self, name: &[u8], place: u64) {
         let (hash, place) = (self.hasher.hash_one(name), u32::try_from(place / 4).unwrap_or(0));
         if let Some(at) = self.collided.iter().position(|&other| other == (hash, place)) {
@@ -41,7 +41,7 @@ impl Index {
         }
     }
 
-    /// Where a name may be.
+    /// Returns the positions where a name may be.
     pub fn candidates(&self, name: &[u8]) -> impl Iterator<Item = u64> {
         let hash = self.hasher.hash_one(name);
         let collided =
@@ -54,7 +54,7 @@ impl Index {
             .map(|place| u64::from(place) * 4)
     }
 
-    /// Says how large the largest gap of a block is.
+    /// Records the size of the largest gap of a block.
     pub fn set_room(&mut self, block: usize, room: usize) {
         if self.room.len() <= block {
             self.room.resize(block + 1, 0);
@@ -65,16 +65,16 @@ impl Index {
         }
     }
 
-    /// The first block with so much room.
+    /// Returns the first block with a gap of at least `needed` bytes.
     pub fn find_room(&mut self, needed: usize) -> Option<usize> {
-        // What was too small for less is too small for more.
+        // A block too small for a smaller size is also too small for a larger one.
         let from = if needed >= self.first.1 { self.first.0 } else { 0 };
         let found = (from..self.room.len()).find(|&block| usize::from(self.room[block]) >= needed);
         self.first = (found.unwrap_or(self.room.len()), needed);
         found
     }
 
-    /// The first block with so much room, but for one.
+    /// Returns the first block other than `but` with a gap of at least `needed` bytes.
     pub fn find_other_room(&mut self, needed: usize, but: usize) -> Option<usize> {
         match self.find_room(needed) {
             Some(block) if block == but => {
@@ -84,7 +84,7 @@ impl Index {
         }
     }
 
-    /// The room of one block.
+    /// Returns the size of the largest gap of a block.
     pub fn room(&self, block: usize) -> usize {
         self.room.get(block).copied().unwrap_or(0).into()
     }

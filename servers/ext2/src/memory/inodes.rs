@@ -11,48 +11,48 @@ use super::order::Thing;
 use crate::layout::inode::Fields;
 
 const SHARDS: usize = 64;
-/// Inodes of a shard that are kept although nobody refers to them.
+/// Number of inodes of a shard that are kept without references.
 const KEPT: usize = 512;
 
-/// The root directory's number.
+/// Number of the root directory.
 pub const ROOT: u32 = 2;
 
-/// An inode.
+/// Inode in memory.
 pub struct Inode {
-    /// Its number.
+    /// Number of the inode.
     pub number: u32,
-    /// Operations on it: shared for those that read. Of a large directory, its index. May be held
-    /// while the disk works.
+    /// Lock of operations on the inode, shared for reads. Contains the index of a large directory.
+    /// May be held during disk accesses.
     pub lock: RwLock<Option<Box<Index>>>,
-    /// What it says; held for moments only.
+    /// Decoded contents; held briefly.
     pub(crate) state: Mutex<State>,
     pub(crate) loading: Mutex<()>,
-    /// Where the last read ended: one that begins there is sequential.
+    /// End of the last read: a read that starts there is sequential.
     pub read_to: AtomicU64,
-    /// The last transaction that modified it.
+    /// Last transaction that modified the inode.
     pub changed: AtomicU64,
 }
 
-/// What an inode says.
+/// Contents and bookkeeping of an inode.
 pub struct State {
-    /// Whether what follows was read, or made.
+    /// Whether the inode was read or created, so that the other fields are valid.
     pub(crate) loaded: bool,
-    /// What it says.
+    /// Decoded inode.
     pub fields: Fields,
-    /// The bytes under it.
+    /// Encoded inode.
     pub raw: Box<[u8]>,
-    /// References that were given out.
+    /// Number of references held by the store's user.
     pub references: u64,
-    /// A commit has to write it.
+    /// Whether a commit must write the inode.
     pub dirty: bool,
-    /// Made since the last commit: on the disk it is a deleted one.
+    /// Whether it was created since the last commit; the disk has a deleted inode of this number.
     pub born: bool,
-    /// Its number may be another's.
+    /// Whether it has ended; its number may belong to another inode.
     pub dead: bool,
-    /// Where it was given names since the last commit.
+    /// Containers in which it received names since the last commit.
     pub new_names: Vec<Thing>,
-    /// Where names that it had lead to another since the last commit: until that is on the disk, a
-    /// request for them there finds this one.
+    /// Containers in which its former names lead to another inode since the last commit. Until that
+    /// is on the disk, these names lead to this inode there.
     pub taken_over: Vec<Thing>,
 }
 
@@ -79,7 +79,7 @@ impl Inode {
         }
     }
 
-    /// What it says.
+    /// Locks the inode's contents.
     pub fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -93,12 +93,12 @@ impl Inode {
 }
 
 impl State {
-    /// What it is; only those are loaded that are something.
+    /// Returns the kind of the inode; inodes of invalid kind are never loaded.
     pub fn kind(&self) -> Kind {
         self.fields.kind().unwrap_or(Kind::File)
     }
 
-    /// stat(2).
+    /// Returns the attributes of stat(2).
     pub fn attributes(&self, number: u32, block_size: usize) -> Attributes {
         let fields = &self.fields;
         Attributes {
@@ -122,11 +122,11 @@ impl State {
 #[derive(Default)]
 pub(crate) struct Shard {
     pub(crate) inodes: HashMap<u32, Arc<Inode>, foldhash::fast::FixedState>,
-    /// How many there may be before those are dropped that nobody needs.
+    /// Number of inodes at which unreferenced inodes are dropped.
     pub(crate) sweep: usize,
 }
 
-/// The inodes in memory.
+/// Inodes in memory.
 pub struct Nodes {
     pub(crate) shards: Box<[Mutex<Shard>]>,
     pub(crate) dirty: Mutex<Vec<Arc<Inode>>>,
@@ -143,7 +143,7 @@ impl Nodes {
         self.shards[number as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many.
+    /// Returns the number of inodes in memory.
     pub fn len(&self) -> usize {
         self.shards
             .iter()
@@ -151,7 +151,7 @@ impl Nodes {
             .sum()
     }
 
-    /// All without a name.
+    /// Returns all inodes without a name.
     pub fn nameless(&self) -> Vec<Arc<Inode>> {
         let mut all = Vec::new();
         for shard in &self.shards {
@@ -161,12 +161,12 @@ impl Nodes {
         all
     }
 
-    /// All that a commit has to write.
+    /// Takes all inodes that a commit must write.
     pub fn take_dirty(&self) -> Vec<Arc<Inode>> {
         std::mem::take(&mut *self.dirty.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Those, without taking them.
+    /// Returns the numbers of all inodes that a commit must write.
     pub fn dirty(&self) -> Vec<u32> {
         self.dirty
             .lock()
@@ -176,7 +176,7 @@ impl Nodes {
             .collect()
     }
 
-    /// Whether there are any.
+    /// Returns whether a commit must write any inode.
     pub fn is_dirty(&self) -> bool {
         !self.dirty.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
@@ -203,7 +203,7 @@ impl Nodes {
         inode
     }
 
-    /// Drops an inode that has come to its end.
+    /// Drops an inode that has ended.
     pub fn remove(&self, inode: &Arc<Inode>) {
         let mut shard = self.shard(inode.number);
         if shard.inodes.get(&inode.number).is_some_and(|other| Arc::ptr_eq(other, inode)) {
@@ -212,7 +212,7 @@ impl Nodes {
     }
 }
 
-/// lost+found as it was found at open.
+/// The directory lost+found, as found at open.
 #[derive(Default)]
 pub struct Lost {
     pub(crate) directory: Mutex<Option<Arc<Inode>>>,

@@ -1,12 +1,12 @@
-//! The file system's state in memory.
+//! State of the file system in memory.
 //!
 //! `cache.rs` holds blocks, `inodes.rs` inodes and their references, `bitmaps.rs` free blocks and
-//! inodes, `index.rs` the names of a large directory. `order.rs` records which of the modified
-//! blocks must reach the disk before which, `commits.rs` how far that has come. `complaint.rs`
+//! inodes, and `index.rs` the names of a large directory. `order.rs` records the order in which
+//! modified blocks must reach the disk, and `commits.rs` the progress of commits. `complaint.rs`
 //! reports damage.
 //!
-//! Data flows from the disk into the cache, and from there into the others. Each structure locks
-//! itself for moments; none uses another room but `layout`, and none refers to the file system.
+//! Data flows from the disk into the cache, and from there into the other structures. Each
+//! structure has locks that are held briefly. The module depends on `layout` only.
 
 pub mod bitmaps;
 pub mod cache;

@@ -1,49 +1,52 @@
-//! In which order a commit writes: what must be on the disk before what.
+//! Order of a commit's writes.
 //!
-//! ext2 has no journal: a commit's writes reach the disk one after the other, and after a power cut
-//! any part of the last phase may be there. So a commit is divided into phases, with a flush
-//! between, such that after each of them, and any part of the next, `e2fsck -p` repairs the disk
-//! without a question. What it repairs so, and what not (e2fsck/problem.c, `PR_PREEN_OK`):
-//! - a name that leads to a deleted or unused inode is removed: so a new inode comes after its
-//!   name, and an inode is deleted before its name;
-//! - an inode without a name is *not* repaired: so a name is added before another of the same
-//!   inode is removed; where both are in one block, that is written twice;
-//! - a name that is there twice is *not* repaired, where the two are in different blocks: so a
-//!   name goes before the same name comes again elsewhere;
-//! - wrong counts of links, of free blocks and inodes, of a file's blocks and its size are put
-//!   right: so these need no order;
-//! - blocks that two files have, and indirect blocks of garbage, are *not*: so new blocks come
-//!   before what leads to them, and freed ones rest until the commit is over.
+//! ext2 has no journal. The writes of a commit reach the disk one after the other, and a power cut
+//! may leave any part of the last phase. A commit is therefore divided into phases with a flush
+//! between them. After each phase and any part of the next one, `e2fsck -p` repairs the disk
+//! without a question. The following list states which conditions it repairs (e2fsck/problem.c,
+//! `PR_PREEN_OK`):
 //!
-//! What an operation needs in this way it demands here, before it modifies anything; if that
-//! contradicts what others have demanded since the last commit, it waits for a commit first. Phases
-//! are as early as the demands allow.
+//! - A name that leads to a deleted or unused inode is removed. Hence a new inode is written after
+//!   its name, and a deletion before the removal of the name.
+//! - An inode without a name is *not* repaired. Hence a name is added before another name of the
+//!   same inode is removed. If both are in one block, that block is written twice.
+//! - A name that appears twice in different blocks is *not* repaired. Hence a name is removed
+//!   before the same name is added elsewhere.
+//! - Wrong counts of links, of free blocks and inodes, and of a file's blocks and size are
+//!   corrected. They need no order.
+//! - Blocks of two files, and indirect blocks with invalid contents, are *not* repaired. Hence new
+//!   blocks are written before references to them, and freed blocks rest until the commit is
+//!   complete.
+//!
+//! An operation requires its order here before it modifies anything. If the requirement contradicts
+//! earlier ones since the last commit, the operation first waits for a commit. Each thing is
+//! written in the earliest phase that the requirements allow.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher;
 
 use kumihimo::sync::Arc;
 
-/// What is written as one: nothing smaller has an order.
+/// Unit of ordering: a part of a commit that is written in one phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Thing {
-    /// A directory's block that was there before.
+    /// Directory block that existed before the last commit.
     Block(u32),
-    /// The same with a new name in it and the old one of the same inode as well: half of a block
-    /// may be written, so that it could have neither.
+    /// First of two versions of such a block, with both the new and the old name of an inode. With
+    /// one version, a partial write of the block could contain neither name.
     Both(u32),
-    /// An inode in its table; with it all that is found only through it, as a new directory's
-    /// names.
+    /// Inode in its table, together with everything that is found only through it, such as the
+    /// names in a new directory.
     Inode(u32),
-    /// The names in lost+found of those that lose theirs to another.
+    /// Names in lost+found of inodes that lose their name to another inode.
     Shelter,
 }
 
-/// Blocks: new ones first, and directories of which nothing is demanded.
+/// First phase: new blocks, and directory blocks without a required order.
 pub const FIRST: u8 = 1;
-/// Inodes of which nothing is demanded, bitmaps, counts.
+/// Phase of inodes without a required order, of bitmaps and of counts.
 pub const INODES: u8 = 2;
-/// No more than this: each is a flush.
+/// Maximum number of phases, each of which costs a flush.
 const MOST: u8 = 40;
 
 #[derive(Default)]
@@ -52,17 +55,17 @@ struct Place {
     after: HashSet<Thing>,
 }
 
-/// What is demanded of the next commit.
+/// Order required of the next commit.
 #[derive(Default)]
 pub struct Order {
     places: HashMap<Thing, Place>,
-    /// Inodes that lost their last name to another inode, which took it over: they go when that is
-    /// on the disk, and have a name in lost+found until then.
+    /// Inodes that lost their last name to another inode. They are deleted once that name is on the
+    /// disk, and have a name in lost+found until then.
     pub replaced: Vec<u32>,
-    /// What is written as [`Thing::Both`], by block.
+    /// Contents of [`Thing::Both`], by block.
     pub both: HashMap<u32, Arc<[u8]>>,
-    /// Where names were removed last, by the hashes of directory and name: two of the same hash
-    /// only demand more than is needed.
+    /// Containers from which names were last removed, by the hash of directory and name. A
+    /// collision only requires more order than necessary.
     left: HashMap<u64, Thing, foldhash::fast::FixedState>,
 }
 
@@ -71,24 +74,24 @@ fn hash(directory: u32, name: &[u8]) -> u64 {
 }
 
 impl Order {
-    /// The phase of a thing.
+    /// Returns the phase of a thing.
     pub fn phase(&self, thing: Thing) -> u8 {
         let least = if matches!(thing, Thing::Inode(_)) { INODES } else { FIRST };
         self.places.get(&thing).map_or(least, |place| place.phase)
     }
 
-    /// The last phase of which anything is demanded.
+    /// Returns the last phase for which there is a requirement.
     pub fn last(&self) -> u8 {
         self.places.values().map(|place| place.phase).max().unwrap_or(INODES).max(INODES)
     }
 
-    /// Whether anything was demanded of a thing.
+    /// Returns whether there is a requirement for a thing.
     pub fn knows(&self, thing: Thing) -> bool {
         self.places.contains_key(&thing)
     }
 
-    /// Demands that `later` is written after `earlier`. `false`: that cannot be before a commit;
-    /// nothing has changed.
+    /// Requires that `later` is written after `earlier`. Returns false, without a change, if that
+    /// is impossible before a commit.
     pub fn demand(&mut self, earlier: Thing, later: Thing) -> bool {
         let least = self.phase(earlier) + 1;
         if least > MOST || self.reaches(later, earlier) {
@@ -105,16 +108,16 @@ impl Order {
         true
     }
 
-    /// A name that may be on the disk is removed from `container`.
+    /// Records that a name, which may be on the disk, is removed from `container`.
     pub fn leaves(&mut self, directory: u32, name: &[u8], container: Thing) {
-        // What is found only through a new block or directory is not on the disk.
+        // Names found only through a new block or directory are not on the disk.
         if matches!(container, Thing::Block(_)) {
             self.left.insert(hash(directory, name), container);
         }
     }
 
-    /// Demands what the disk needs before a name is put into `container`: that the same name is
-    /// gone from where it was. As [`demand`](Order::demand).
+    /// Requires the order that adding a name to `container` needs: the same name must be gone from
+    /// its former container. Returns as [`demand`](Order::demand).
     pub fn comes(&mut self, directory: u32, name: &[u8], container: Thing) -> bool {
         match self.left.get(&hash(directory, name)) {
             Some(&left) if left != container => self.demand(left, container),
@@ -122,8 +125,8 @@ impl Order {
         }
     }
 
-    /// Whether `to` is demanded to be after `from`, or is it. Nothing that lies in an earlier phase
-    /// can be.
+    /// Returns whether `to` equals `from` or must be written after it. Nothing in an earlier or
+    /// equal phase can be.
     fn reaches(&self, from: Thing, to: Thing) -> bool {
         if from == to {
             return true;

@@ -1,7 +1,7 @@
-//! Names in directories. Entries never move, so their places are good as offsets of readdir(3).
+//! Names in directories. Entries never move, so their positions serve as offsets of readdir(3).
 //!
-//! Directories with a hash tree are read as by a reader without support for it: inner nodes look
-//! like empty entries. The first change takes the flag away, as Linux' ext2 does.
+//! Directories with a hash tree are read as by a reader without support for it: inner nodes of the
+//! tree appear as empty entries. The first change clears the `INDEX` flag, as Linux's ext2 does.
 
 use kumihimo::sync::{Arc, PoisonError};
 use kumihimo_store::{Errno, Kind};
@@ -16,39 +16,39 @@ use crate::memory::index::Index;
 use crate::memory::inodes::Inode;
 use crate::memory::order::Thing;
 
-/// An entry that was found.
+/// Entry found by a search.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
-    /// Where it leads.
+    /// Number of its inode.
     pub number: u32,
-    /// The block of the directory.
+    /// Block within the directory.
     pub logical: u64,
-    /// Its block on the disk.
+    /// Block on the disk.
     pub block: u32,
-    /// Where in the block it begins.
+    /// Offset of the entry in the block.
     pub at: usize,
 }
 
-/// Room for an entry.
+/// Free space for an entry.
 #[derive(Clone, Copy, Debug)]
 pub struct Gap {
     logical: u64,
-    /// Its block on the disk.
+    /// Block on the disk.
     pub block: u32,
     at: usize,
     length: usize,
-    /// The entry whose end the room is, with the length that is left to it.
+    /// Entry that is followed by the space, if any: its offset, and the length that it keeps.
     of: Option<(usize, usize)>,
 }
 
-/// Which block of a directory a name is to be put in.
+/// Preferred block of a directory for a new name.
 #[derive(Clone, Copy, Debug)]
 pub enum Near {
-    /// The first with room.
+    /// The first block with enough space.
     Any,
-    /// This one, if it has room.
+    /// This block, if it has enough space.
     Best(u64),
-    /// Another than this one.
+    /// Any block but this one.
     Not(u64),
 }
 
@@ -65,13 +65,13 @@ impl Ext2 {
         })
     }
 
-    /// Blocks of a directory.
+    /// Returns the number of blocks of a directory.
     pub(crate) fn directory_blocks(&self, directory: &Inode) -> u64 {
         directory.state().fields.size / self.geometry.block_size as u64
     }
 
-    /// Goes through the entries of a block until `take` gives something. Damage is said and an
-    /// error.
+    /// Visits the entries of a block until `take` returns a value. Reports damage and returns it as
+    /// an error.
     pub(crate) fn scan<R>(
         &self,
         directory: u32,
@@ -95,7 +95,7 @@ impl Ext2 {
         })
     }
 
-    /// Looks for a name. The caller has the directory's lock.
+    /// Searches for a name. The caller holds the directory's lock.
     pub(crate) fn find_name(
         &self,
         directory: &Inode,
@@ -134,9 +134,9 @@ impl Ext2 {
         Ok(None)
     }
 
-    /// The inode to which a name leads, for a caller without a lock. It is taken under the
-    /// directory's: a name that is there leads to an inode that lives, and what a name led to a
-    /// moment ago may have ended, while its table on the disk still says that it lives.
+    /// Returns the inode of a name, for a caller without a lock. Loads the inode under the
+    /// directory's lock: while the name exists, its inode is alive. Without the lock, the inode
+    /// could have ended although its table on the disk still contains it.
     pub(crate) fn look_up(
         &self,
         directory: &Arc<Inode>,
@@ -155,7 +155,7 @@ impl Ext2 {
         place.map(|place| self.inode(place.number)).transpose()
     }
 
-    /// The directory's index, built if there is none.
+    /// Returns the directory's index, and builds it if there is none.
     pub(crate) fn indexed<'a>(
         &self,
         directory: &Inode,
@@ -193,7 +193,7 @@ impl Ext2 {
         index.as_deref_mut().ok_or(Errno::IO)
     }
 
-    /// Room for a name; the directory grows if it has none.
+    /// Finds space for a name, and extends the directory if there is none.
     pub(crate) fn find_gap(
         &self,
         transaction: &Transaction<'_>,
@@ -246,7 +246,7 @@ impl Ext2 {
         Ok((logical, block))
     }
 
-    /// What a name in this block of the directory is written with.
+    /// Returns the unit with which a name in this block of the directory is written.
     pub(crate) fn container(&self, directory: &Inode, block: u32) -> Thing {
         if directory.state().born || self.cache.is_fresh(block) {
             Thing::Inode(directory.number)
@@ -259,7 +259,7 @@ impl Ext2 {
         if self.incompat & FILETYPE != 0 { dirent::type_of(kind) } else { 0 }
     }
 
-    /// Modifies a directory's block, and remembers how much room is left in it.
+    /// Modifies a directory's block, and updates the index's record of its free space.
     fn edit(
         &self,
         directory: &Arc<Inode>,
@@ -285,7 +285,7 @@ impl Ext2 {
         Ok(())
     }
 
-    /// Puts a name where there is room for it.
+    /// Writes a name into free space.
     pub(crate) fn put_name(
         &self,
         _: &Transaction<'_>,
@@ -305,7 +305,7 @@ impl Ext2 {
         Ok(())
     }
 
-    /// Removes a name: the entry before it in its block takes its room.
+    /// Removes a name: the preceding entry in the block absorbs its space.
     pub(crate) fn take_name(
         &self,
         _: &Transaction<'_>,
@@ -334,7 +334,7 @@ impl Ext2 {
         Ok(())
     }
 
-    /// Lets a name lead somewhere else.
+    /// Makes a name lead to another inode.
     pub(crate) fn lead(
         &self,
         _: &Transaction<'_>,
@@ -349,7 +349,7 @@ impl Ext2 {
         })
     }
 
-    /// Whether a directory has only `.` and `..` in it. The caller has its lock.
+    /// Returns whether a directory contains only `.` and `..`. The caller holds its lock.
     pub(crate) fn is_empty(&self, directory: &Inode) -> Result<bool, Errno> {
         for logical in 0..self.directory_blocks(directory) {
             let block = self.directory_block(directory, logical)?;
@@ -363,7 +363,7 @@ impl Ext2 {
         Ok(true)
     }
 
-    /// The directory above one, by its `..`, with the entry's place.
+    /// Returns the parent of a directory, from its `..`, with the block and offset of that entry.
     pub(crate) fn parent(&self, directory: &Inode) -> Result<(u32, u32, usize), Errno> {
         let block = self.directory_block(directory, 0)?;
         let found = self.scan(directory.number, block, |entry| {
@@ -377,7 +377,7 @@ impl Ext2 {
         Ok((number, block, at))
     }
 
-    /// The blocks of a directory on the disk; holes are left out.
+    /// Returns the blocks of a directory on the disk, without holes.
     pub(crate) fn blocks_of(&self, directory: &Inode) -> Vec<u32> {
         (0..self.directory_blocks(directory))
             .filter_map(|logical| self.directory_block(directory, logical).ok())

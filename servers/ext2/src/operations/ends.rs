@@ -1,4 +1,4 @@
-//! How inodes end: without a name, and without a reference.
+//! End of inodes: an inode ends when it has neither a name nor a reference.
 
 use kumihimo::sync::{Arc, PoisonError};
 use kumihimo_store::{Errno, Kind};
@@ -10,7 +10,7 @@ use crate::layout::put32;
 use crate::memory::inodes::Inode;
 
 impl Ext2 {
-    /// Ends an inode, if nothing needs it.
+    /// Ends an inode that has neither a name nor a reference.
     pub(crate) fn end_if_unused(&self, inode: &Arc<Inode>) {
         let unused = {
             let state = inode.state();
@@ -21,8 +21,8 @@ impl Ext2 {
         }
     }
 
-    /// Frees an inode without a name and its blocks, unless someone was faster. What cannot be
-    /// freed e2fsck finds.
+    /// Frees an inode without a name, and its blocks, unless another thread has done so. e2fsck
+    /// finds blocks that cannot be freed.
     pub(crate) fn end(&self, inode: &Arc<Inode>) {
         let mut lock = inode.lock.write().unwrap_or_else(PoisonError::into_inner);
         let has_map = {
@@ -37,7 +37,7 @@ impl Ext2 {
             self.warm(inode, 0);
         }
         let mut begun = false;
-        // A store that cannot write any more keeps what it has.
+        // A store that cannot be written any more leaves the inode as it is.
         let _ = self.modify(|transaction| {
             if !begun {
                 let mut state = inode.state();
@@ -77,7 +77,7 @@ impl Ext2 {
         Ok(())
     }
 
-    /// Ends all that has no name, whatever refers to it: nothing is asked of them any more.
+    /// Ends all inodes without a name, even if they are referenced: no operation on them follows.
     pub(crate) fn end_nameless(&self) {
         for inode in self.nodes.nameless() {
             inode.state().references = 0;
@@ -85,17 +85,16 @@ impl Ext2 {
         }
     }
 
-    /// Ends what an unclean stop left on the list of orphans (`s_last_orphan`; the kernel's ext3
-    /// and ext4 write it, we do not).
+    /// Ends the inodes that an unclean shutdown left on the list of orphans (`s_last_orphan`). The
+    /// kernel's ext3 and ext4 maintain this list; this store does not.
     pub(crate) fn end_orphans(&self) -> Result<(), Errno> {
         let mut number = self.allocator.superblock(|superblock| superblock.last_orphan());
         let mut seen = 0;
         while number != 0 {
             seen += 1;
             if !self.geometry.is_inode(number) || number == 2 || seen > self.geometry.inodes {
-                self.complaints.damage(format_args!(
-                    "inode {number}: on the list of orphans, where it cannot be"
-                ));
+                self.complaints
+                    .damage(format_args!("inode {number}: it cannot be on the list of orphans"));
                 break;
             }
             let (block, at) = self.geometry.inode_place(number);
@@ -104,7 +103,7 @@ impl Ext2 {
             let fields = Fields::read(&raw);
             let next = fields.dtime;
             if fields.links > 0 {
-                // It was being truncated.
+                // The inode was being truncated.
                 let inode = self.inode(number)?;
                 self.change_inode(&inode, |state| state.fields.dtime = 0);
                 let blocks = fields.size.div_ceil(self.geometry.block_size as u64);

@@ -11,16 +11,16 @@ use crate::layout::superblock::LARGE_FILE;
 use crate::memory::cache::Class;
 use crate::memory::inodes::{Inode, State};
 
-/// Bytes that are read beyond what is asked for, where a file is read from front to back.
+/// Number of bytes to read ahead of a sequential reader.
 const AHEAD: usize = 256 << 10;
-/// From this size on a file is large: old kernels cannot have it.
+/// Size from which a file is large and needs the feature LARGE_FILE.
 const LARGE: u64 = 1 << 31;
-/// How old a time of last reading may be although nothing changed: as `relatime` has it, mount(8).
+/// Maximum age of an access time in seconds if nothing changed, as with `relatime` (mount(8)).
 const DAY: i64 = 86_400;
 
 impl Ext2 {
-    /// The time of last reading, as mount option `relatime` keeps it: it says whether something was
-    /// read since it changed.
+    /// Updates the access time as mount option `relatime` does: it records whether the file was
+    /// read since its last change.
     pub(crate) fn touch(&self, inode: &Arc<Inode>) {
         if self.writable().is_err() {
             return;
@@ -38,7 +38,7 @@ impl Ext2 {
         }
     }
 
-    /// pread(2).
+    /// Reads as pread(2).
     pub(crate) fn read_file(
         &self,
         inode: &Arc<Inode>,
@@ -109,7 +109,7 @@ impl Ext2 {
         Ok(())
     }
 
-    /// pwrite(2). `now`: what its times become; they stay without.
+    /// Writes as pwrite(2). `now` is the new modification time; without it the times do not change.
     pub(crate) fn write_file(
         &self,
         inode: &Arc<Inode>,
@@ -189,7 +189,7 @@ impl Ext2 {
         Ok(())
     }
 
-    /// Whether contents may be changed: the size, or why not.
+    /// Returns the file's size, or an error if its contents must not be changed.
     pub(crate) fn changeable_file(&self, inode: &Inode, cut: bool) -> Result<u64, Errno> {
         self.writable()?;
         let state = inode.state();
@@ -220,8 +220,8 @@ impl Ext2 {
         }
     }
 
-    /// Reads blocks of which only a part is going to be written, before nobody may wait for the
-    /// disk.
+    /// Reads the blocks that a change will write partly, before a transaction, which must not wait
+    /// for the disk.
     pub(crate) fn warm_edges(&self, inode: &Inode, from: u64, to: u64) {
         let size = self.geometry.block_size as u64;
         let block = inode.state().fields.block;
@@ -236,12 +236,12 @@ impl Ext2 {
         }
     }
 
-    /// Zeroes what lies behind byte `end` in its block.
+    /// Zeroes the bytes after `end` in its block.
     pub(crate) fn clear_tail(&self, inode: &Inode, end: u64) -> Result<(), Errno> {
         self.clear_part(inode, end, end.next_multiple_of(self.geometry.block_size as u64))
     }
 
-    /// Zeroes a part of one block, unless that is a hole.
+    /// Zeroes a part of one block, unless the block is a hole.
     pub(crate) fn clear_part(&self, inode: &Inode, from: u64, to: u64) -> Result<(), Errno> {
         let size = self.geometry.block_size as u64;
         if from >= to {
@@ -256,7 +256,7 @@ impl Ext2 {
         self.cache.modify(start, Class::Data, |bytes| bytes[first..first + length].fill(0))
     }
 
-    /// truncate(2).
+    /// Changes the size as truncate(2).
     pub(crate) fn truncate(&self, inode: &Arc<Inode>, size: u64) -> Result<(), Errno> {
         self.throttle()?;
         let _lock = inode.lock.write().unwrap_or_else(PoisonError::into_inner);

@@ -1,5 +1,5 @@
-//! Where the blocks of a file lie: twelve in the inode, then one, two and three levels of indirect
-//! blocks.
+//! Block map of a file: twelve block numbers in the inode, then one, two and three levels of
+//! indirect blocks.
 
 use std::collections::HashSet;
 
@@ -12,26 +12,26 @@ use crate::layout::{get32, put32};
 use crate::memory::cache::Class;
 use crate::memory::inodes::Inode;
 
-/// Blocks of an inode that need no indirect block.
+/// Number of blocks that need no indirect block.
 const DIRECT: u64 = 12;
 
-/// A part of a file.
+/// Part of a file that is contiguous on the disk, or a hole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// The first block on the disk; `None`: a hole.
+    /// First block on the disk; `None` for a hole.
     pub start: Option<u32>,
-    /// Blocks in a row, at least 1.
+    /// Number of blocks, at least 1.
     pub count: u32,
 }
 
-/// The way to a block: which of the inode's numbers, then which of each indirect block's.
+/// Path to a block: the index in the inode, then the index in each indirect block.
 struct Path {
     slot: usize,
     indices: [usize; 3],
     levels: usize,
 }
 
-/// Where a block's number stands.
+/// Location of a block number.
 #[derive(Clone, Copy)]
 enum Slot {
     Inode(usize),
@@ -65,7 +65,7 @@ impl Ext2 {
         Err(Errno::FBIG)
     }
 
-    /// Whether an indirect block may be where it is said to be.
+    /// Checks that the number of an indirect block is valid.
     fn check_indirect(&self, inode: u32, block: u32) -> Result<(), Errno> {
         if self.geometry.is_for_files(block) {
             return Ok(());
@@ -79,8 +79,8 @@ impl Ext2 {
         Err(Errno::IO)
     }
 
-    /// What follows at block `logical` of a file, up to `want` blocks: neighbours on the disk, or a
-    /// hole.
+    /// Returns the extent at block `logical` of a file, of up to `want` blocks: contiguous blocks
+    /// on the disk, or a hole.
     pub(crate) fn find_extent(
         &self,
         inode: u32,
@@ -96,7 +96,7 @@ impl Ext2 {
         let mut at = block[path.slot];
         for (depth, &index) in path.indices[..path.levels].iter().enumerate() {
             if at == 0 {
-                // As far as what is missing here would reach.
+                // The hole extends to the end of the range that the missing block would cover.
                 let below = &path.indices[depth..path.levels];
                 let span = (pointers as u64).pow(u32::try_from(below.len()).unwrap_or(1));
                 let passed =
@@ -121,7 +121,7 @@ impl Ext2 {
         Err(Errno::IO)
     }
 
-    /// The first extent of the numbers given.
+    /// Returns the first extent of these block numbers.
     fn run(
         &self,
         inode: u32,
@@ -143,7 +143,7 @@ impl Ext2 {
             } else {
                 "in the file system's structures"
             };
-            self.complaints.damage(format_args!("inode {inode}: its block {first} is {wrong}"));
+            self.complaints.damage(format_args!("inode {inode}: block {first} is {wrong}"));
             return Err(Errno::IO);
         }
         while count < want
@@ -155,8 +155,8 @@ impl Ext2 {
         Ok(Extent { start: Some(first), count })
     }
 
-    /// As [`find_extent`](Ext2::find_extent), but a hole is filled. `true`: the blocks are new, and
-    /// the caller puts something into each of them at once.
+    /// Returns an extent like [`find_extent`](Ext2::find_extent), but fills a hole. The flag is
+    /// true if the blocks are new; the caller then writes each of them at once.
     pub(crate) fn fill_extent(
         &self,
         transaction: &Transaction<'_>,
@@ -221,7 +221,7 @@ impl Ext2 {
         Ok(())
     }
 
-    /// Counts blocks to an inode; `EFBIG`: more than it can count.
+    /// Adds blocks to an inode's `i_blocks`. Returns `EFBIG` if it overflows.
     pub(crate) fn count_sectors(&self, inode: &Arc<Inode>, blocks: u32) -> Result<(), Errno> {
         let more = blocks * u32::try_from(self.geometry.block_size / 512).unwrap_or(1);
         self.change_inode(inode, |state| {
@@ -240,7 +240,8 @@ impl Ext2 {
         stop
     }
 
-    /// Where a block would best lie: behind the one before it, else in the inode's group.
+    /// Returns the preferred position of a block: after the preceding block, otherwise in the
+    /// inode's group.
     fn goal(&self, inode: &Inode, block: &[u32; 15], logical: u64) -> u32 {
         let before = logical
             .checked_sub(1)
@@ -252,8 +253,8 @@ impl Ext2 {
         self.geometry.groups[group].inode_table + self.geometry.table_blocks
     }
 
-    /// Frees the blocks of a file from `from` on, up to `to`, and the indirect blocks that become
-    /// empty. An indirect block that cannot be read is left as it is.
+    /// Frees the blocks `from..to` of a file, and the indirect blocks that become empty. Leaves
+    /// indirect blocks that cannot be read.
     pub(crate) fn free_range(
         &self,
         transaction: &Transaction<'_>,
@@ -283,8 +284,8 @@ impl Ext2 {
         outcome
     }
 
-    /// Reads the indirect blocks of a file, so that they are at hand when nobody may wait for the
-    /// disk.
+    /// Reads the indirect blocks of a file into the cache, before a transaction, which must not
+    /// wait for the disk.
     pub(crate) fn warm(&self, inode: &Inode, from: u64) {
         let (block, size) = {
             let state = inode.state();
@@ -300,20 +301,20 @@ impl Ext2 {
     }
 }
 
-/// Freeing a range.
+/// State of freeing a range.
 struct Walk<'a> {
     store: &'a Ext2,
     transaction: &'a Transaction<'a>,
     inode: &'a Arc<Inode>,
     from: u64,
     to: u64,
-    /// Indirect blocks that were gone through: on a damaged disk they may form a circle.
+    /// Visited indirect blocks: on a damaged disk they may form a cycle.
     seen: HashSet<u32>,
 }
 
 impl Walk<'_> {
-    /// Frees what lies below block `at`, which covers `span` blocks from `base` on, and it itself
-    /// if all of it is gone. Whether it is.
+    /// Frees the blocks below block `at`, which covers `span` blocks from `base` on, and `at`
+    /// itself if nothing below it remains. Returns whether `at` was freed.
     fn free_tree(&mut self, at: u32, levels: usize, base: u64, span: u64) -> Result<bool, Errno> {
         let store = self.store;
         if at == 0 || base >= self.to || base + span <= self.from {
@@ -322,7 +323,7 @@ impl Walk<'_> {
         if !store.geometry.is_for_files(at) || (levels > 0 && !self.seen.insert(at)) {
             let number = self.inode.number;
             store.complaints.damage(format_args!(
-                "inode {number}: block {at} cannot be its own, and is not freed"
+                "inode {number}: block {at} cannot belong to it, and is not freed"
             ));
             return Ok(true);
         }

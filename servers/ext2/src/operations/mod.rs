@@ -1,11 +1,11 @@
-//! The operations of a store, on inodes, names and data.
+//! Operations of a store, on inodes, names and data.
 //!
 //! `store.rs` implements the trait [`Store`](kumihimo_store::Store): it finds the inode
-//! (`nodes.rs`), takes its lock and calls one of the others. `names.rs` and `rename.rs` change
-//! directories through `directory.rs`; `file.rs`, `space.rs` and `map.rs` change data and the
-//! blocks under it; `xattrs.rs` attributes. `ends.rs` frees inodes without names.
+//! (`nodes.rs`), locks it and calls one of the other files. `names.rs` and `rename.rs` change
+//! directories through `directory.rs`. `file.rs`, `space.rs` and `map.rs` change data and its
+//! blocks, and `xattrs.rs` extended attributes. `ends.rs` frees inodes without names.
 //!
-//! All changes run in a transaction of `change`. Uses every room below.
+//! All changes run in a transaction of `change`. Depends on all modules below.
 
 pub mod directory;
 pub mod ends;

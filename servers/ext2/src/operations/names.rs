@@ -1,4 +1,4 @@
-//! Names made and removed: open(2) with `O_CREAT`, mkdir(2), symlink(2), mknod(2), link(2),
+//! Creation and removal of names: open(2) with `O_CREAT`, mkdir(2), symlink(2), mknod(2), link(2),
 //! unlink(2), rmdir(2).
 
 use kumihimo::sync::atomic::Ordering::Relaxed;
@@ -15,22 +15,22 @@ use crate::memory::inodes::Inode;
 use crate::memory::order::Thing;
 use crate::operations::directory::{Near, Place};
 
-/// Names that an inode may have: `EXT2_LINK_MAX`.
+/// Maximum number of names of an inode: `EXT2_LINK_MAX`.
 pub const MOST_LINKS: u16 = 32_000;
 const SETGID: u32 = 0o2000;
 
-/// A directory's lock, with the index in it.
+/// Lock of a directory, which contains its index.
 pub type Locked<'a> = RwLockWriteGuard<'a, Option<Box<Index>>>;
 
 impl Ext2 {
-    /// Locks a directory whose names are going to change.
+    /// Locks a directory to change its names.
     pub(crate) fn lock_names<'a>(&self, directory: &'a Inode) -> Result<Locked<'a>, Errno> {
         let mut lock = directory.lock.write().unwrap_or_else(PoisonError::into_inner);
         self.indexed(directory, &mut lock)?;
         Ok(lock)
     }
 
-    /// Whether names may be added to a directory, or removed.
+    /// Checks that names may be added to a directory, or removed from it.
     pub(crate) fn changeable_names(&self, directory: &Inode, remove: bool) -> Result<(), Errno> {
         self.writable()?;
         let state = directory.state();
@@ -184,9 +184,9 @@ impl Ext2 {
         Ok(())
     }
 
-    /// Takes back an inode to which no name leads yet.
+    /// Undoes the creation of an inode to which no name leads yet.
     fn unmake(&self, transaction: &Transaction<'_>, inode: &Arc<Inode>) {
-        // All its blocks are in memory.
+        // Cannot fail: all its blocks are in memory.
         let _ = self.free_range(transaction, inode, 0, u64::MAX);
         let directory = self.change_inode(inode, |state| {
             (state.fields.links, state.dead) = (0, true);
@@ -196,7 +196,7 @@ impl Ext2 {
         self.free_inode(inode.number, directory, true);
     }
 
-    /// link(2).
+    /// Adds a name as link(2).
     pub(crate) fn link_name(
         &self,
         node: Node,
@@ -247,13 +247,13 @@ impl Ext2 {
         self.entry(&inode)
     }
 
-    /// Demands what the disk needs before an inode gets a name in `container`.
+    /// Requires the order that a new name of an inode in `container` needs.
     pub(crate) fn before_name(&self, inode: &Inode, container: Thing) -> Outcome<()> {
         if inode.state().born { self.demand(container, Thing::Inode(inode.number)) } else { Ok(()) }
     }
 
-    /// Demands what the disk needs before a name is removed from `container`: its inode is gone, or
-    /// has another name.
+    /// Requires the order that removing a name from `container` needs: before it, the inode is
+    /// deleted or has another name.
     pub(crate) fn before_removal(&self, inode: &Inode, container: Thing) -> Outcome<()> {
         let (born, last, names, taken_over) = {
             let state = inode.state();
@@ -269,32 +269,33 @@ impl Ext2 {
             return Ok(());
         }
         if last {
-            // A name that another has taken over must lead there before this one is gone, or it
-            // would be gone with it.
+            // A former name that leads to another inode must do so on the disk before this inode is
+            // deleted. Otherwise e2fsck would remove the name too.
             taken_over
                 .into_iter()
                 .try_for_each(|name| self.demand(name, Thing::Inode(inode.number)))?;
             return self.demand(Thing::Inode(inode.number), container);
         }
-        // Half of a block may be written: one that was there before cannot lose a name in the
-        // commit in which it gets another of the same inode. The demand fails.
+        // A partial write of a block is possible. Hence a block that existed before cannot lose a
+        // name in the commit in which it receives another name of the same inode: the requirement
+        // fails.
         let matters = |name: &Thing| *name != container || matches!(name, Thing::Block(_));
         names.into_iter().filter(matters).try_for_each(|name| self.demand(name, container))
     }
 
-    /// The inode to which an entry leads, and whether it may lose a name.
+    /// Returns the inode of an entry, if it may lose a name.
     pub(crate) fn removable(&self, place: Place) -> Result<Arc<Inode>, Errno> {
         let inode = self.inode(place.number)?;
         let flags = inode.state().fields.flags;
         if flags & (IMMUTABLE | APPEND) != 0 { Err(Errno::PERM) } else { Ok(inode) }
     }
 
-    /// unlink(2).
+    /// Removes a name as unlink(2).
     pub(crate) fn unlink_name(&self, directory: Node, name: &[u8]) -> Result<(), Errno> {
         self.throttle()?;
         let directory = self.held_directory(directory)?;
         let mut lock = self.lock_names(&directory)?;
-        // Read before changes may wait for it.
+        // Loaded here, because other changes may wait while this one runs.
         if let Some(place) = self.find_name(&directory, lock.as_deref(), name)? {
             self.inode(place.number)?;
         }
@@ -318,22 +319,23 @@ impl Ext2 {
         Ok(())
     }
 
-    /// An inode has lost a name, or its last two: a directory's in the one above, and its own.
+    /// Records the loss of `names` names. A directory loses two: its entry in the parent, and its
+    /// own `.`.
     pub(crate) fn lose_name(&self, inode: &Arc<Inode>, names: u16) {
         let now = (self.now)();
         self.change_inode(inode, |state| {
             state.fields.links = state.fields.links.saturating_sub(names);
             state.fields.ctime = now;
             if state.fields.links == 0 {
-                // On the disk it counts as deleted from now on: after a power cut e2fsck frees it.
-                // (The list of orphans, s_last_orphan, would be a second place that has to be
-                // right.)
+                // From now on the inode counts as deleted on the disk, so e2fsck frees it after a
+                // power cut. The list of orphans (s_last_orphan) is not used: it would be a second
+                // structure to keep consistent.
                 state.fields.dtime = u32::try_from(now.seconds).unwrap_or(u32::MAX).max(1);
             }
         });
     }
 
-    /// rmdir(2).
+    /// Removes a directory as rmdir(2).
     pub(crate) fn remove_empty(&self, directory: Node, name: &[u8]) -> Result<(), Errno> {
         self.throttle()?;
         let above = self.held_directory(directory)?;
@@ -344,7 +346,7 @@ impl Ext2 {
         if Arc::ptr_eq(&above, &below) {
             return Err(Errno::INVAL);
         }
-        // Two directories are locked in the order of their numbers.
+        // Directories are locked in ascending order of their numbers.
         let (mut lock, _lower) = if above.number < below.number {
             let lock = self.lock_names(&above)?;
             (lock, self.lock_names(&below)?)
@@ -358,7 +360,8 @@ impl Ext2 {
             let place = self.find_name(&above, Some(index), name)?.ok_or(Errno::NOENT)?;
             self.removable(place)?;
             if place.number != below.number {
-                // Another one has the name now: the request came before that.
+                // The name now leads to another inode: this request counts as earlier than that
+                // change.
                 return Err(Errno::NOENT.into());
             }
             if !self.is_empty(&below)? {
@@ -379,8 +382,8 @@ impl Ext2 {
         Ok(())
     }
 
-    /// Demands what the disk needs before a directory ends: that what was in it is gone, or
-    /// elsewhere.
+    /// Requires the order that the end of a directory needs: before it, its former entries are
+    /// removed or moved.
     pub(crate) fn before_end(&self, directory: &Inode) -> Outcome<()> {
         for block in self.blocks_of(directory) {
             if self.is_ordered(Thing::Block(block)) {
@@ -390,7 +393,7 @@ impl Ext2 {
         Ok(())
     }
 
-    /// A directory in `above` has lost its name.
+    /// Records that a directory in `above` has lost its name.
     pub(crate) fn lose_directory(&self, above: &Arc<Inode>, below: &Arc<Inode>) {
         self.lose_name(below, u16::MAX);
         self.change_inode(above, |state| {

@@ -1,4 +1,4 @@
-//! Inodes by number: read, checked, changed, and forgotten.
+//! Inodes by number: loading, checking, changing and forgetting.
 
 use kumihimo::sync::atomic::Ordering::Relaxed;
 use kumihimo::sync::{Arc, PoisonError};
@@ -9,7 +9,7 @@ use crate::layout::inode::Fields;
 use crate::memory::inodes::{Inode, State};
 
 impl Ext2 {
-    /// The inode behind a node that was given out.
+    /// Returns the inode of a node that the store has returned before.
     pub(crate) fn held(&self, node: Node) -> Result<Arc<Inode>, Errno> {
         let number = u32::try_from(node.0).map_err(|_| Errno::STALE)?;
         let inode = self.nodes.find(number).ok_or(Errno::STALE)?;
@@ -19,17 +19,17 @@ impl Ext2 {
         if stale { Err(Errno::STALE) } else { Ok(inode) }
     }
 
-    /// As [`held`](Ext2::held), of a directory.
+    /// Returns the inode like [`held`](Ext2::held), if it is a directory.
     pub(crate) fn held_directory(&self, node: Node) -> Result<Arc<Inode>, Errno> {
         let inode = self.held(node)?;
         if inode.state().kind() == Kind::Directory { Ok(inode) } else { Err(Errno::NOTDIR) }
     }
 
-    /// An inode to which a name leads: from memory or from the disk.
+    /// Returns an inode to which a name leads, from memory or from the disk.
     pub(crate) fn inode(&self, number: u32) -> Result<Arc<Inode>, Errno> {
         if !self.geometry.is_inode(number) {
             self.complaints.damage(format_args!(
-                "inode {number}: a name leads to it, but it is reserved or cannot be"
+                "inode {number}: a name leads to it, but its number is reserved or invalid"
             ));
             return Err(Errno::IO);
         }
@@ -44,7 +44,7 @@ impl Ext2 {
             let raw: Box<[u8]> =
                 self.cache.read(block, |bytes| bytes[at..at + size].into()).inspect_err(|_| {
                     self.complaints.say(format_args!(
-                        "inode {number}: its table's block {block} cannot be read"
+                        "inode {number}: reading block {block} of its table failed"
                     ));
                 })?;
             let fields = Fields::read(&raw);
@@ -60,25 +60,25 @@ impl Ext2 {
         let block_size = self.geometry.block_size as u64;
         let wrong = match fields.kind() {
             _ if fields.links == 0 => "a name leads to it, but it is deleted",
-            None => "its mode says no kind of file",
+            None => "its mode contains no valid kind of file",
             _ if fields.flags & 0x8_0000 != 0 => "it has ext4's extents",
             _ if fields.flags & 0x1000_0000 != 0 => "it has ext4's inline data",
             _ if fields.acl_block != 0 && !self.geometry.is_for_files(fields.acl_block) => {
-                "its block of attributes is beyond the medium or in the file system's own structures"
+                "its block of attributes is beyond the medium or in the file system's structures"
             }
             Some(Kind::Directory)
                 if fields.size == 0 || !fields.size.is_multiple_of(block_size) =>
             {
-                "a directory with an impossible size"
+                "a directory with an invalid size"
             }
             Some(Kind::Directory) if fields.size > u64::from(self.geometry.blocks) * block_size => {
                 "a directory larger than the medium"
             }
             Some(Kind::File) if fields.size > self.geometry.largest_file() => {
-                "a file larger than can be"
+                "a file larger than the maximum"
             }
             Some(Kind::Symlink) if fields.size == 0 || fields.size > block_size => {
-                "a symbolic link with an impossible length"
+                "a symbolic link with an invalid length"
             }
             Some(Kind::Symlink)
                 if fields.sectors as usize
@@ -93,7 +93,7 @@ impl Ext2 {
         Err(Errno::IO)
     }
 
-    /// An inode just made, in memory.
+    /// Adds an inode that was just created.
     pub(crate) fn add_inode(&self, number: u32, fields: Fields, raw: Box<[u8]>) -> Arc<Inode> {
         let inode = self.nodes.find_or_add(number);
         {
@@ -104,7 +104,7 @@ impl Ext2 {
         inode
     }
 
-    /// Changes what an inode says; the next commit writes it.
+    /// Changes an inode in memory; the next commit writes it.
     pub(crate) fn change_inode<R>(
         &self,
         inode: &Arc<Inode>,
@@ -123,7 +123,8 @@ impl Ext2 {
         }
     }
 
-    /// Counts a reference and shows the inode. `ENOENT`: it has come to its end meanwhile.
+    /// Adds a reference and returns the inode's attributes. `ENOENT` if the inode has ended
+    /// meanwhile.
     pub(crate) fn entry(&self, inode: &Inode) -> Result<Entry, Errno> {
         let mut state = inode.state();
         if state.dead {
@@ -134,7 +135,7 @@ impl Ext2 {
         Ok(Entry { generation: u64::from(state.fields.generation), attributes })
     }
 
-    /// Gives references back; an inode without a name ends with its last one.
+    /// Releases references. An inode without a name ends with its last reference.
     pub(crate) fn forget_inode(&self, node: Node, references: u64) {
         let Some(inode) = u32::try_from(node.0).ok().and_then(|number| self.nodes.find(number))
         else {
@@ -150,7 +151,7 @@ impl Ext2 {
         }
     }
 
-    /// stat(2), of the inode in memory.
+    /// Returns the attributes of stat(2) of an inode in memory.
     pub(crate) fn show(&self, node: Node) -> Result<Attributes, Errno> {
         let number = u32::try_from(node.0).map_err(|_| Errno::STALE)?;
         let shard = self.nodes.shard(number);

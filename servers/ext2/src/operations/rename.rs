@@ -12,13 +12,13 @@ use crate::memory::order::Thing;
 use crate::operations::directory::{Near, Place};
 use crate::operations::names::{Locked, MOST_LINKS};
 
-/// Directories above one another: on a damaged disk they may form a circle.
+/// Maximum depth of directories: on a damaged disk they may form a cycle.
 const DEEPEST: usize = 1 << 16;
 
-/// What every disk writes as a whole.
+/// Number of bytes that every disk writes atomically.
 const SECTOR: usize = 512;
 
-/// Whether two versions of a block differ in one sector at most.
+/// Returns whether two versions of a block differ in at most one sector.
 fn is_one_sector(before: &[u8], after: &[u8]) -> bool {
     before
         .chunks(SECTOR)
@@ -28,8 +28,8 @@ fn is_one_sector(before: &[u8], after: &[u8]) -> bool {
         <= 1
 }
 
-/// What takes part in a rename: two directories, of which both may be the same, the inode and the
-/// one that it replaces.
+/// Participants of a rename: two directories, which may be the same, the inode, and the inode that
+/// it replaces.
 struct Parts<'a> {
     from: &'a Arc<Inode>,
     to: &'a Arc<Inode>,
@@ -63,16 +63,16 @@ impl Ext2 {
                 return Err(Errno::EXIST);
             }
             let parts = Parts { from: &from, to: &to, name, new_name, inode, replaced };
-            // A directory that was removed has no place in the tree any more.
+            // A removed directory is no longer part of the tree.
             self.changeable_names(&to, false)?;
-            // What the tree looks like may not change while a directory finds its place in it.
+            // The tree must not change while a directory is moved within it.
             let moves = parts.inode.state().kind() == Kind::Directory && !parts.same_directory();
             let _tree = moves.then(|| self.tree.lock().unwrap_or_else(PoisonError::into_inner));
             if moves && self.is_above(&parts.inode, &to)? {
                 return Err(Errno::INVAL);
             }
             match self.rename_parts(&parts) {
-                // A name changed its meaning before it was locked.
+                // A name changed before its directory was locked: try again.
                 Err(Errno::AGAIN) => {}
                 Err(errno) => return Err(errno),
                 Ok(()) => {
@@ -85,7 +85,7 @@ impl Ext2 {
         }
     }
 
-    /// Whether `above` is `directory` or one above it.
+    /// Returns whether `above` equals `directory` or is an ancestor of it.
     fn is_above(&self, above: &Inode, directory: &Arc<Inode>) -> Result<bool, Errno> {
         let mut at = Arc::clone(directory);
         for _ in 0..DEEPEST {
@@ -99,20 +99,20 @@ impl Ext2 {
             at = self.inode(parent)?;
             if at.state().kind() != Kind::Directory {
                 self.complaints.damage(format_args!(
-                    "inode {parent}: a directory's '..' leads to it, but it is none"
+                    "inode {parent}: a directory's '..' leads to it, but it is not a directory"
                 ));
                 return Err(Errno::IO);
             }
         }
         self.complaints.damage(format_args!(
-            "inode {}: the directories above it form a circle",
+            "inode {}: its parent directories form a cycle",
             directory.number
         ));
         Err(Errno::IO)
     }
 
     fn rename_parts(&self, parts: &Parts<'_>) -> Result<(), Errno> {
-        // All directories that take part, in the order of their numbers.
+        // All participating directories, in ascending order of their numbers.
         let mut directories: Vec<&Arc<Inode>> = vec![parts.from, parts.to, &parts.inode];
         directories.extend(&parts.replaced);
         directories.retain(|inode| inode.state().kind() == Kind::Directory);
@@ -150,7 +150,7 @@ impl Ext2 {
         }
         self.removable(old)?;
         if target.is_some_and(|target| target.number == old.number) {
-            // Two names of the same inode: nothing happens, says rename(2).
+            // Both names lead to the same inode: rename(2) does nothing.
             return Ok(());
         }
         let kind = inode.state().kind();
@@ -162,7 +162,7 @@ impl Ext2 {
         if moved && target.is_none() && to.state().fields.links >= MOST_LINKS {
             return Err(Errno::MLINK.into());
         }
-        // Where the directory says what is above it.
+        // The `..` entry of the moved directory.
         let above = if moved { Some(self.parent(inode)?) } else { None };
         let new = self.put_new_name(
             transaction,
@@ -206,9 +206,10 @@ impl Ext2 {
         if self.is_empty(replaced)? { Ok(()) } else { Err(Errno::NOTEMPTY) }
     }
 
-    /// Writes the new name and removes the old one; what the disk needs for that is demanded first.
-    /// What the new name is written with. `above` is a block that is modified afterwards: all are
-    /// held first, for a rename that fails in its middle would leave two names, or none.
+    /// Writes the new name and removes the old name, after requiring the necessary order. Returns
+    /// the unit with which the new name is written. `above` is a block that is modified afterwards.
+    /// All blocks are first held in memory, because a rename that fails midway would leave two
+    /// names or none.
     fn put_new_name(
         &self,
         transaction: &Transaction<'_>,
@@ -224,12 +225,13 @@ impl Ext2 {
         let index =
             |locks: &mut [(u32, Locked<'_>)], at: usize| locks[at].1.take().ok_or(Errno::IO);
         let mut to_index = index(locks, of_to)?;
-        // The index goes back to its lock whatever happens.
+        // The index must return to its lock in every case.
         let outcome = (|| {
             let near = match parts.same_directory() {
                 false => Near::Any,
-                // With both names a block is written once in a commit, and before all else that is
-                // demanded of it: the next names move elsewhere.
+                // A block with both names is written once per commit, before everything else
+                // required of it. If the block already has requirements, the new name goes to
+                // another block.
                 true if kind != Kind::Directory
                     && !inode.state().born
                     && self.is_ordered(Thing::Block(old.block)) =>
@@ -241,7 +243,7 @@ impl Ext2 {
             let gap = match target {
                 Some(_) => None,
                 None => match self.find_gap(transaction, to, &mut to_index, new_name, near) {
-                    // There is room in the same block, perhaps, after a commit.
+                    // After a commit, the same block may have space.
                     Err(Stop::Errno(Errno::NOSPC)) if matches!(near, Near::Not(_)) => {
                         return Err(Stop::Commit);
                     }
@@ -252,8 +254,7 @@ impl Ext2 {
             let (new, old_in) = (self.container(to, block), self.container(from, old.block));
             let both = new == old_in && new == Thing::Block(block) && !inode.state().born;
             if both && self.is_ordered(new) {
-                // What else is in the block may not be on the disk as early as both names have to
-                // be.
+                // The block's other changes must not reach the disk as early as both names must.
                 return Err(Stop::Commit);
             }
             let clean = if both { self.cache.peek_clean(block) } else { None };
@@ -299,16 +300,16 @@ impl Ext2 {
         let Some((block, clean, with_both)) = both else { return Ok(new) };
         let one = |clean: &[u8]| self.cache.read(block, |bytes| is_one_sector(clean, bytes));
         if clean.map_or(Ok(false), |clean| one(&clean))? {
-            // The disk writes that as a whole: a directory is spared the moment in which it has two
-            // names.
+            // The disk writes the difference atomically, so the version with both names is not
+            // needed.
             return Ok(Thing::Block(block));
         }
         self.order.lock().unwrap_or_else(PoisonError::into_inner).both.insert(block, with_both);
         Ok(new)
     }
 
-    /// Demands the order of a rename: the new name before the old one goes; what is replaced goes
-    /// last, or, where it was empty, first.
+    /// Requires the order of a rename: the new name before the removal of the old one. A replaced
+    /// inode is deleted last, but a replaced directory, which is empty, first.
     fn before_rename(&self, parts: &Parts<'_>, kind: Kind, new: Thing, old: Thing) -> Outcome<()> {
         let inode = &parts.inode;
         let born = inode.state().born;
@@ -319,7 +320,7 @@ impl Ext2 {
                 (state.born, state.fields.links)
             };
             if !was_born {
-                // A name that is on the disk must not lead to what is not.
+                // A name on the disk must not lead to an inode that is not on the disk.
                 if born {
                     return Err(Stop::Commit);
                 }

@@ -1,4 +1,4 @@
-//! Holes of files: made, filled, found.
+//! Holes of files: punching, filling and finding them.
 
 use kumihimo::sync::{Arc, PoisonError};
 use kumihimo_store::{Errno, Kind, Seek};
@@ -11,11 +11,12 @@ use crate::memory::inodes::Inode;
 const KEEP_SIZE: u32 = 1;
 const PUNCH_HOLE: u32 = 2;
 const ZERO_RANGE: u32 = 0x10;
-/// Blocks that are allocated or zeroed between two looks at how much waits for a commit.
+/// Number of blocks that are allocated or zeroed between two checks of the amount of modified data.
 const AT_ONCE: u32 = 1024;
 
 impl Ext2 {
-    /// fallocate(2). Blocks that are allocated are written as zeroes: ext2 has no others.
+    /// Executes fallocate(2). Allocated blocks are written as zeroes, because ext2 has no unwritten
+    /// blocks.
     pub(crate) fn allocate_range(
         &self,
         inode: &Arc<Inode>,
@@ -44,8 +45,8 @@ impl Ext2 {
             other => other?,
         };
         let size = self.geometry.block_size as u64;
-        // Blocks behind the end of a file are damage to e2fsck: fs/ext2 of the kernel has no such
-        // reserve either.
+        // e2fsck considers blocks after the end of a file as damage. The kernel's fs/ext2 does not
+        // support this mode either.
         if mode & KEEP_SIZE != 0 && !punch && end.div_ceil(size) > old.div_ceil(size) {
             return Err(Errno::OPNOTSUPP);
         }
@@ -71,8 +72,8 @@ impl Ext2 {
                 self.modify(|_| Ok(self.clear_tail(inode, old)?))?;
             }
             if let Err(errno) = self.fill(inode, offset / size, end.div_ceil(size)) {
-                // Nothing lay behind the end before, so all that does now is ours. The first error
-                // is the one to tell.
+                // There were no blocks after the end before, so all blocks there now are from this
+                // call. The first error is reported.
                 let _ = self.modify(|transaction| {
                     self.free_range(transaction, inode, old.div_ceil(size), u64::MAX)?;
                     Ok(())
@@ -80,8 +81,8 @@ impl Ext2 {
                 return Err(errno);
             }
             if zero {
-                // Only now that nothing can be missing: a caller that is told that there is no
-                // space keeps what was there.
+                // Zeroed only once all blocks are allocated: after ENOSPC the caller finds its data
+                // unchanged.
                 self.zero(inode, offset, end)?;
             }
             if mode & KEEP_SIZE == 0 {
@@ -98,7 +99,7 @@ impl Ext2 {
         })
     }
 
-    /// Fills holes with zeroes; some at once, so that commits come between.
+    /// Fills holes with zeroes, in steps, so that commits can run in between.
     fn fill(&self, inode: &Arc<Inode>, from: u64, to: u64) -> Result<(), Errno> {
         let mut at = from;
         while at < to {
@@ -116,8 +117,7 @@ impl Ext2 {
         Ok(())
     }
 
-    /// Zeroes a range in which there are no holes; some of it at once, so that commits come
-    /// between.
+    /// Zeroes a range without holes, in steps, so that commits can run in between.
     fn zero(&self, inode: &Arc<Inode>, offset: u64, end: u64) -> Result<(), Errno> {
         let size = self.geometry.block_size as u64;
         self.warm_edges(inode, offset, end);
@@ -142,7 +142,7 @@ impl Ext2 {
         Ok(())
     }
 
-    /// lseek(2) to data or a hole.
+    /// Executes lseek(2) to data or a hole.
     pub(crate) fn seek_in(&self, inode: &Inode, offset: u64, what: Seek) -> Result<u64, Errno> {
         let _lock = inode.lock.read().unwrap_or_else(PoisonError::into_inner);
         let (size, block, kind) = {
@@ -164,7 +164,7 @@ impl Ext2 {
             }
             at = (at / unit + u64::from(extent.count)) * unit;
         }
-        // There is a hole behind the end of every file.
+        // Every file has an implicit hole at its end (lseek(2)).
         if what == Seek::Hole { Ok(size) } else { Err(Errno::NXIO) }
     }
 }

@@ -1,4 +1,4 @@
-//! `Ext2` as a [`Store`].
+//! Implementation of [`Store`] for `Ext2`.
 
 use kumihimo::sync::{Arc, PoisonError};
 use kumihimo_store::{
@@ -11,7 +11,7 @@ use crate::layout::dirent;
 use crate::layout::inode::{APPEND, IMMUTABLE, storable};
 use crate::memory::inodes::{Inode, ROOT};
 
-/// `O_ACCMODE`, `O_APPEND` and `O_TRUNC` of open(2).
+/// `O_ACCMODE` and `O_APPEND` of open(2).
 const ACCESS: u32 = 3;
 const APPENDING: u32 = 0o2000;
 const SETUID: u16 = 0o4000;
@@ -189,7 +189,8 @@ impl Store for Ext2 {
     }
 }
 
-/// What an append-only file allows: its times may be set to now.
+/// Returns whether an append-only file permits the changes: only its times may be set, to the
+/// current time.
 fn only_touches(changes: &Changes) -> bool {
     let now = |stamp: Option<Stamp>| matches!(stamp, None | Some(Stamp::Now));
     changes.permissions.is_none()
@@ -247,7 +248,7 @@ impl Ext2 {
                     .damage(format_args!("inode {}: a directory with a hole", directory.number));
                 return Err(Errno::IO);
             };
-            // Copied, for `take` may take its time.
+            // Copied, because `take` may be slow and the shard's lock must not be held.
             self.cache.read_run(block, extent.count, |from| bytes.copy_from_slice(from))?;
             for entry in dirent::entries(&bytes, self.geometry.inodes) {
                 let entry = entry.map_err(|wrong| {
@@ -271,7 +272,7 @@ impl Ext2 {
         Ok(())
     }
 
-    /// The time now, by the store's clock.
+    /// Returns the current time of the store's clock.
     #[must_use]
     pub fn now(&self) -> Time {
         (self.now)()

@@ -1,4 +1,4 @@
-//! Extended attributes: in a block of their own; in the inode's upper half they are read, and moved
+//! Extended attributes, stored in a block. Attributes in the inode's upper half are read, and moved
 //! to the block when they change.
 
 use kumihimo::sync::{Arc, PoisonError};
@@ -36,7 +36,7 @@ impl Ext2 {
         }
         let found = self.cache.read(block, |bytes| {
             if get32(bytes, 0) != xattr::MAGIC || get32(bytes, 8) != 1 {
-                return Err("their block has another magic number");
+                return Err("their block has an invalid magic number");
             }
             xattr::read(bytes, xattr::HEAD, 0)
         })?;
@@ -49,7 +49,7 @@ impl Ext2 {
         Errno::IO
     }
 
-    /// getxattr(2).
+    /// Returns the value of an attribute as getxattr(2).
     pub(crate) fn get_attribute(&self, inode: &Inode, name: &[u8]) -> Result<Vec<u8>, Errno> {
         let (index, rest) = xattr::split(name)?;
         let _lock = inode.lock.read().unwrap_or_else(PoisonError::into_inner);
@@ -63,7 +63,7 @@ impl Ext2 {
         Ok(found.value)
     }
 
-    /// listxattr(2).
+    /// Returns the names of attributes as listxattr(2).
     pub(crate) fn list_attributes(&self, inode: &Inode) -> Result<Vec<u8>, Errno> {
         let _lock = inode.lock.read().unwrap_or_else(PoisonError::into_inner);
         let mut names = Vec::new();
@@ -76,7 +76,7 @@ impl Ext2 {
         Ok(names)
     }
 
-    /// setxattr(2), or removexattr(2) without a value.
+    /// Sets an attribute as setxattr(2), or removes it as removexattr(2) without a value.
     pub(crate) fn set_attribute(
         &self,
         inode: &Arc<Inode>,
@@ -137,7 +137,7 @@ impl Ext2 {
                     raw.fill(0);
                     if !inside.is_empty() {
                         put32(raw, 0, xattr::MAGIC);
-                        // They were there before: without one of them they fit.
+                        // The attributes were there before, so without one of them they fit.
                         xattr::write(raw, 4, 4, &mut inside);
                     }
                 }
@@ -146,7 +146,8 @@ impl Ext2 {
         })
     }
 
-    /// Gives an inode a block of attributes, or none. One that other inodes share is left to them.
+    /// Sets or removes an inode's block of attributes. A block that other inodes share stays
+    /// theirs.
     fn put_attributes(
         &self,
         transaction: &Transaction<'_>,
@@ -182,19 +183,20 @@ impl Ext2 {
         Ok(())
     }
 
-    /// An inode gives up its block of attributes.
+    /// Releases an inode's block of attributes.
     pub(crate) fn drop_attributes(
         &self,
         transaction: &Transaction<'_>,
         inode: &Arc<Inode>,
         block: u32,
     ) -> Outcome<()> {
-        // Numbers that make no sense free it: e2fsck finds the other user.
+        // A block with an invalid header is freed; e2fsck finds a possible other user.
         let shared = self
             .cache
             .read(block, |bytes| get32(bytes, 0) == xattr::MAGIC && get32(bytes, 4) > 1)?;
         if shared {
-            // With the inodes: neither comes long before the other.
+            // Written in the phase of the inodes, so that neither is on the disk long before the
+            // other.
             self.cache.modify(block, Class::Indirect, |bytes| {
                 let references = get32(bytes, 4);
                 put32(bytes, 4, references - 1);

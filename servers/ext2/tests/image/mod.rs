@@ -1,4 +1,5 @@
-//! Images for tests: made by mke2fs, opened by us, checked by e2fsck, mounted by the kernel.
+//! Images for tests: made by mke2fs, opened by this crate, checked by e2fsck, mounted by the
+//! kernel.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -10,7 +11,7 @@ use kumihimo_store::{Caller, Handle, New, Node, Store, open_disk};
 pub const ROOT: Caller = Caller { uid: 0, gid: 0, pid: 1 };
 pub const NONE: Handle = Handle(0);
 
-/// An image of its own in a directory of its own, which goes with it.
+/// Image in a temporary directory, which is removed on drop.
 pub struct Image {
     pub directory: PathBuf,
     pub path: PathBuf,
@@ -27,10 +28,10 @@ pub fn run(command: &mut Command) -> Output {
     command.env("PATH", PATH).output().expect("a program of this machine")
 }
 
-/// Where Debian keeps the programs of e2fsprogs, which are not on every user's path.
+/// Directories in which Debian installs e2fsprogs, which are not in every user's PATH.
 pub const PATH: &str = "/usr/sbin:/sbin:/usr/bin:/bin";
 
-/// Decides whether images can be made and checked, and reports the test as skipped otherwise.
+/// Returns whether images can be made and checked. Reports the test as skipped if not.
 pub fn has_e2fsprogs(test: &str) -> bool {
     let missing = ["mke2fs", "e2fsck", "debugfs"].into_iter().find(|program| {
         let mut command = Command::new(program);
@@ -143,7 +144,7 @@ pub fn names(store: &Ext2, node: Node) -> Vec<String> {
     all
 }
 
-/// Bytes that are not the same anywhere.
+/// Returns bytes without repetition.
 pub fn pattern(length: usize, seed: u64) -> Vec<u8> {
     let mut state = seed | 1;
     let mut step = || {
@@ -153,7 +154,7 @@ pub fn pattern(length: usize, seed: u64) -> Vec<u8> {
     (0..length).map(|_| step()).collect()
 }
 
-/// A loop mount by the kernel, until it is dropped.
+/// Loop mount by the kernel, unmounted on drop.
 pub struct Mounted(pub PathBuf);
 
 impl Mounted {

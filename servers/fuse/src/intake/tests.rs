@@ -3,9 +3,9 @@ use super::*;
 #[test]
 fn unmount_during_a_receive_ends_without_an_error() {
     use rustix::io::Errno;
-    let mut says = [Errno::CONNABORTED, Errno::NODEV].into_iter();
-    let received = received::<()>(|| Err(says.next().expect("not after the end").into()));
-    assert_eq!((received, says.next()), (None, None));
+    let mut errors = [Errno::CONNABORTED, Errno::NODEV].into_iter();
+    let received = received::<()>(|| Err(errors.next().expect("not after the end").into()));
+    assert_eq!((received, errors.next()), (None, None));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Mounting and unmounting: by mount(2) where that is allowed, else through fusermount3(1).
+//! Mounting and unmounting, by mount(2) if that is permitted, otherwise through fusermount3(1).
 
 pub mod mountinfo;
 
@@ -19,17 +19,17 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
 };
 
-/// The type that mounts of ours have.
+/// File system type of these mounts.
 pub const KIND: &str = "fuse.kumi";
 
-/// How a mount is to be.
+/// Options of a mount.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What is mounted, as mount(8) and df(1) show it.
+    /// Source of the mount, as mount(8) and df(1) show it.
     pub source: PathBuf,
-    /// Nothing is changed through it.
+    /// Whether the mount is read-only.
     pub read_only: bool,
-    /// Users other than the mounting one may enter.
+    /// Whether users other than the mounting user may access the mount.
     pub allow_other: bool,
 }
 
@@ -37,44 +37,50 @@ fn error(kind: ErrorKind, text: String) -> io::Error {
     io::Error::new(kind, text)
 }
 
-/// The directory as the kernel calls it, if something can be mounted there.
+/// Checks that a file system can be mounted on `point`, and returns its canonical path.
 ///
 /// # Errors
-/// That it is missing, no directory, not empty, or has something mounted there; in words.
+/// Fails if the directory is missing, is not a directory, is not empty, or is a mount point. The
+/// error has a readable message.
 pub fn check_point(point: &Path) -> io::Result<PathBuf> {
     let shown = point.display();
     let found = point.canonicalize().map_err(|e| match Errno::from_io_error(&e) {
         Some(Errno::NOTCONN) => error(
             ErrorKind::ResourceBusy,
-            format!("{shown}: a server that has died is still mounted there; clear it by: kumi umount {shown}"),
+            format!("{shown}: the server of the mount there has died; unmount it first: kumi umount {shown}"),
         ),
         _ => error(e.kind(), format!("{shown}: no mount point: {e}; make the directory first")),
     })?;
     if !found.is_dir() {
         return Err(error(
             ErrorKind::NotADirectory,
-            format!("{shown}: not a directory; nothing can be mounted there"),
+            format!("{shown}: not a directory; choose a directory as mount point"),
         ));
     }
     if let Some(mount) = mountinfo::at(&found)? {
         return Err(error(
             ErrorKind::ResourceBusy,
-            format!("{shown}: {} ({}) is mounted there", mount.source.display(), mount.kind),
+            format!(
+                "{shown}: {} ({}) is mounted there; unmount it, or choose another mount point",
+                mount.source.display(),
+                mount.kind
+            ),
         ));
     }
     if found.read_dir().map_err(|e| error(e.kind(), format!("{shown}: {e}")))?.next().is_some() {
         return Err(error(
             ErrorKind::DirectoryNotEmpty,
-            format!("{shown}: not empty; what is in it would be hidden"),
+            format!("{shown}: not empty; the mount would hide its contents"),
         ));
     }
     Ok(found)
 }
 
-/// Mounts at a place that [`check_point`] has given. The first request waits in the channel.
+/// Mounts at a path that [`check_point`] has returned. The first request waits in the channel.
 ///
 /// # Errors
-/// In words: no `/dev/fuse`, not permitted and no fusermount3, or what it said.
+/// Fails without `/dev/fuse`, and if mounting is not permitted and fusermount3 is missing or fails.
+/// The error has a readable message.
 pub fn mount(point: &Path, options: &Options) -> io::Result<Device> {
     let device = match Device::open() {
         Ok(device) => device,
@@ -84,10 +90,10 @@ pub fn mount(point: &Path, options: &Options) -> io::Result<Device> {
         {
             return Err(error(
                 e.kind(),
-                format!("/dev/fuse: {e}; the kernel has no FUSE here (modprobe fuse)"),
+                format!("/dev/fuse: {e}; this kernel has no FUSE (try: modprobe fuse)"),
             ));
         }
-        // fusermount3 may open it.
+        // fusermount3, which is set-user-id, may be able to open it.
         Err(e) if e.kind() == ErrorKind::PermissionDenied => return by_fusermount(point, options),
         Err(e) => return Err(error(e.kind(), format!("/dev/fuse: {e}"))),
     };
@@ -110,7 +116,7 @@ pub fn mount(point: &Path, options: &Options) -> io::Result<Device> {
     }
 }
 
-/// Whether this process can mount, and how; or why not, and what would enable it.
+/// Returns whether this process can mount, with the method or with the reason and a remedy.
 #[must_use]
 pub fn is_possible() -> (bool, String) {
     if let Err(e) = kumihimo::fuse::supported() {
@@ -144,8 +150,8 @@ pub fn is_possible() -> (bool, String) {
     }
 }
 
-/// fusermount3(1) opens `/dev/fuse`, mounts, and sends the descriptor over the socket that
-/// `_FUSE_COMMFD` names.
+/// Mounts through fusermount3(1), which opens `/dev/fuse`, mounts, and sends the descriptor over
+/// the socket that `_FUSE_COMMFD` names.
 fn by_fusermount(point: &Path, options: &Options) -> io::Result<Device> {
     let (ours, theirs) = rustix::net::socketpair(
         AddressFamily::UNIX,
@@ -154,7 +160,7 @@ fn by_fusermount(point: &Path, options: &Options) -> io::Result<Device> {
         None,
     )?;
     rustix::io::fcntl_setfd(&theirs, rustix::io::FdFlags::empty())?;
-    // A comma ends an option: fusermount3 takes a backslash before it.
+    // fusermount3 parses a comma as the end of an option, unless a backslash precedes it.
     let source: Vec<u8> = options
         .source
         .as_os_str()
@@ -182,7 +188,7 @@ fn by_fusermount(point: &Path, options: &Options) -> io::Result<Device> {
     let child = command.spawn().map_err(|e| match e.kind() {
         ErrorKind::NotFound => error(
             ErrorKind::PermissionDenied,
-            "mounting is not permitted, and there is no fusermount3 to do it: apt-get install fuse3, or be root"
+            "mounting is not permitted and fusermount3 is missing: install it (apt-get install fuse3), or become root"
                 .to_owned(),
         ),
         _ => error(e.kind(), format!("fusermount3: {e}")),
@@ -220,7 +226,7 @@ fn receive(socket: &OwnedFd) -> Option<OwnedFd> {
     })
 }
 
-/// The place of a mount, without entering it: its server may have died.
+/// Returns the path of a mount without entering the mount, whose server may have died.
 fn place(point: &Path) -> io::Result<PathBuf> {
     let name = match point.components().next_back() {
         Some(std::path::Component::Normal(name)) => name,
@@ -233,13 +239,14 @@ fn place(point: &Path) -> io::Result<PathBuf> {
     Ok(parent.canonicalize()?.join(name))
 }
 
-/// Unmounts a file system of ours.
+/// Unmounts a file system that this crate has mounted.
 ///
-/// `lazily`: the mount disappears at once and ends with its last user. A mount whose server has
-/// died is always detached this way if it is busy: its users only get errors from it.
+/// With `lazily`, the mount disappears at once and ends with its last user. A busy mount whose
+/// server has died is always detached in this way: its users only get errors.
 ///
 /// # Errors
-/// In words: nothing of ours is mounted there, it is in use, not permitted.
+/// Fails if no mount of this crate is there, if the mount is in use, and if unmounting is not
+/// permitted. The error has a readable message.
 pub fn unmount(point: &Path, lazily: bool) -> io::Result<()> {
     let shown = point.display();
     let found = place(point).map_err(|e| error(e.kind(), format!("{shown}: {e}")))?;
@@ -266,7 +273,7 @@ pub fn unmount(point: &Path, lazily: bool) -> io::Result<()> {
             false => Err(error(
                 ErrorKind::ResourceBusy,
                 format!(
-                    "{shown}: busy: a file there is open or somebody is in it; kumi umount --lazy {shown} takes it away all the same"
+                    "{shown}: busy: a file there is open or a process is in it; to detach it all the same: kumi umount --lazy {shown}"
                 ),
             )),
         },
@@ -276,9 +283,9 @@ pub fn unmount(point: &Path, lazily: bool) -> io::Result<()> {
 
 /// Decides whether the server of the mount has died.
 ///
-/// The kernel answers a plain stat(2) from its cached attributes for as long as they are valid,
-/// also after the server's death. `STATX_FORCE_SYNC` sends the request to the server, and fails if
-/// there is none.
+/// While cached attributes are valid, the kernel serves a plain stat(2) from them, even after the
+/// server's death. `STATX_FORCE_SYNC` sends the request to the server, and fails if there is none
+/// (statx(2)).
 fn has_died(found: &Path) -> bool {
     let asked = rustix::fs::statx(CWD, found, AtFlags::STATX_FORCE_SYNC, StatxFlags::BASIC_STATS);
     matches!(asked, Err(Errno::NOTCONN | Errno::CONNABORTED))
@@ -300,7 +307,7 @@ fn detach_by_fusermount(point: &Path, lazily: bool) -> io::Result<()> {
     let done = command.stdin(Stdio::null()).output().map_err(|e| match e.kind() {
         ErrorKind::NotFound => error(
             ErrorKind::PermissionDenied,
-            "unmounting is not permitted, and there is no fusermount3 to do it: apt-get install fuse3, or be root"
+            "unmounting is not permitted and fusermount3 is missing: install it (apt-get install fuse3), or become root"
                 .to_owned(),
         ),
         _ => error(e.kind(), format!("fusermount3: {e}")),

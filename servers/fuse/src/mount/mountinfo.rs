@@ -1,22 +1,23 @@
-//! What is mounted where: `/proc/self/mountinfo`, proc_pid_mountinfo(5).
+//! Mounts of this process: `/proc/self/mountinfo`, proc_pid_mountinfo(5).
 
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-/// A mount.
+/// Mounted file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
-    /// Where.
+    /// Mount point.
     pub point: PathBuf,
-    /// The file system's type, as `fuse.kumi`.
+    /// Type of the file system, such as `fuse.kumi`.
     pub kind: String,
-    /// What is mounted there, as its type calls it.
+    /// Source of the mount, in a form that depends on the type.
     pub source: OsString,
 }
 
-/// All mounts that this process sees, the later ones over the earlier ones.
+/// Returns all mounts in this process's mount namespace. A later mount covers an earlier mount at
+/// the same point.
 ///
 /// # Errors
 /// As reading a file.
@@ -27,7 +28,7 @@ pub fn mounts() -> io::Result<Vec<Mount>> {
         .collect())
 }
 
-/// What is mounted at exactly that place, the uppermost.
+/// Returns the topmost mount at exactly this point.
 ///
 /// # Errors
 /// As reading a file.
@@ -35,7 +36,7 @@ pub fn at(point: &Path) -> io::Result<Option<Mount>> {
     Ok(mounts()?.into_iter().rev().find(|mount| mount.point == point))
 }
 
-/// `36 35 98:0 /root /point options optional... - type source super`
+/// Parses a line: `36 35 98:0 /root /point options optional... - type source super`
 fn parse(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|byte| *byte == b' ');
     let point = fields.nth(4)?;
@@ -45,7 +46,8 @@ fn parse(line: &[u8]) -> Option<Mount> {
     Some(Mount { point: OsString::from_vec(unescaped(point)).into(), kind, source })
 }
 
-/// Space, tab, newline and backslash are three octal digits behind a backslash.
+/// Decodes escapes: space, tab, newline and backslash are written as a backslash with three octal
+/// digits.
 fn unescaped(field: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(field.len());
     let mut rest = field;

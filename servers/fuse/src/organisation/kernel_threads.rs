@@ -1,5 +1,5 @@
-//! Kernel threads: waits for a message, the disk or a lock block in the kernel, whose scheduler
-//! runs the others.
+//! Kernel threads: a wait for a message, the disk or a lock blocks the thread in the kernel, whose
+//! scheduler runs the others.
 
 use std::io;
 use std::thread;
@@ -11,7 +11,7 @@ use kumihimo_store::{Disk, FileDisk};
 use crate::environment::Environment;
 use crate::intake::{Intake, Mounted};
 
-/// The environment.
+/// Environment of kernel threads.
 pub(super) struct KernelThreads;
 
 impl Environment for KernelThreads {
@@ -19,7 +19,7 @@ impl Environment for KernelThreads {
         thread::Builder::new().name(name.to_owned()).spawn(body).map(drop)
     }
 
-    /// Opens one channel for each core, or for each thread if there are fewer, so that receivers on
+    /// Opens one channel per core, or per thread if there are fewer threads, so that receivers on
     /// different cores do not contend.
     fn intakes(&self, mounts: &[Mounted], threads: usize) -> io::Result<Vec<Arc<Intake>>> {
         let cores = thread::available_parallelism().map_or(1, usize::from);

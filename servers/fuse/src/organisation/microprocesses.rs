@@ -1,6 +1,6 @@
 //! Microprocesses: user-level threads that cooperate with the kernel (P0). A wait for a message, a
 //! lock or time parks the microprocess. A wait in the kernel, for the disk or for a page, is
-//! reported by an event, and the virtual processor runs others.
+//! reported by an event, and the virtual processor runs other microprocesses.
 
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -15,12 +15,12 @@ use kumihimo_store::{Disk, FileDisk};
 use crate::environment::Environment;
 use crate::intake::{Intake, Mounted};
 
-/// The runtime, with the defaults of the machine and the environment variables.
+/// Builds the runtime with the defaults of the machine and the environment variables.
 pub(super) fn runtime() -> io::Result<Runtime> {
     Runtime::builder().build()
 }
 
-/// The environment.
+/// Environment of microprocesses.
 pub(super) struct Microprocesses;
 
 impl Environment for Microprocesses {
@@ -32,7 +32,7 @@ impl Environment for Microprocesses {
         Ok(vec![Arc::new(Intake::by_turns(mounts.to_vec())?)])
     }
 
-    /// A parked microprocess costs its stack only.
+    /// High, because a parked microprocess costs only its stack.
     fn most(&self) -> usize {
         10_000
     }
@@ -47,7 +47,7 @@ impl Environment for Microprocesses {
     }
 }
 
-/// Disk access by Kumihimo's calls, which work with any event source.
+/// Disk access through Kumihimo's calls, which work with any event source.
 struct MicroDisk {
     file: File,
     size: u64,

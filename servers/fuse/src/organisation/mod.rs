@@ -1,8 +1,9 @@
-//! The organisations of a server. Each has a file of its own, which contains all its differences.
+//! The organisations of a server. Each has its own file, which contains everything specific to it.
 //!
-//! An [`Organisation`] runs the server's body where its threads are, chooses the disk access, and
-//! serves mounts: `sequential.rs` by one loop over all of them, the others by the threads of
-//! [`threads`](crate::threads) in an [`Environment`]. This is the top of the crate.
+//! An [`Organisation`] runs the server's body on its kind of thread, chooses the disk access, and
+//! serves mounts. `sequential.rs` serves all mounts in one loop; the other organisations use the
+//! threads of [`threads`](crate::threads) in an [`Environment`]. This is the top module of the
+//! crate.
 
 mod kernel_threads;
 mod microprocesses;
@@ -24,14 +25,14 @@ use crate::environment::Environment;
 use crate::intake::Mounted;
 use crate::threads::{self, Threads};
 
-/// How a system server is divided into threads and processes (P1).
+/// Division of a system server into threads and processes (P1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Organisation {
     /// One loop that handles one request at a time, as in MINIX.
     Sequential,
     /// User-level threads without kernel support: MTFS in P1.
     UserThreads,
-    /// File server and clock in two sequential processes: MPFS in P1.
+    /// File server and clock as two sequential processes: MPFS in P1.
     Processes,
     /// Kernel threads.
     KernelThreads,
@@ -52,16 +53,17 @@ impl fmt::Display for Organisation {
 }
 
 impl Organisation {
-    /// Whether the clock is a process of its own.
+    /// Returns whether the clock is a separate process.
     #[must_use]
     pub fn has_clock_apart(self) -> bool {
         self == Organisation::Processes
     }
 
     /// Runs `body`, the whole server, in the runtime that this organisation needs, or directly.
+    /// Blocks the kernel thread until `body` returns.
     ///
     /// # Errors
-    /// The runtime cannot be built.
+    /// Fails if the runtime cannot be built.
     pub fn run<T: Send + 'static>(
         self,
         body: impl FnOnce() -> T + Send + 'static,
@@ -75,8 +77,8 @@ impl Organisation {
         }
     }
 
-    /// The lock of an organisation that handles one request at a time. Requests that do not arrive
-    /// through a mount, such as gate calls, must acquire it.
+    /// Returns the lock of an organisation that handles one request at a time. Requests that do not
+    /// arrive through a mount, such as gate calls, must hold it.
     #[must_use]
     pub fn turn(self) -> Option<&'static Mutex<()>> {
         self.environment().is_none().then_some(&sequential::TURN)
@@ -91,8 +93,8 @@ impl Organisation {
         }
     }
 
-    /// The store's disk, with the access that suits this organisation's threads and an additional
-    /// `delay` for each block.
+    /// Returns the store's disk, with the access that suits this organisation's threads and an
+    /// additional `delay` for each block.
     #[must_use]
     pub fn disk(self, disk: FileDisk, delay: Duration) -> Box<dyn Disk> {
         let (disk, pause): (Box<dyn Disk>, fn(Duration)) = match self.environment() {
@@ -102,11 +104,11 @@ impl Organisation {
         if delay.is_zero() { disk } else { Box::new(Delayed::new(disk, delay, pause)) }
     }
 
-    /// Serves until all mounts have ended. Blocks the caller. Must be called
-    /// inside [`Organisation::run`].
+    /// Serves until all mounts have ended. Blocks the caller: the microprocess, or the kernel
+    /// thread if the caller is not a microprocess. Must be called inside [`Organisation::run`].
     ///
     /// # Errors
-    /// A thread cannot be started, or a channel cannot be opened.
+    /// Fails if a thread cannot be started or a channel cannot be opened.
     pub fn serve(self, threads: Threads, mounts: Vec<Mounted>, chore: Chore) -> io::Result<()> {
         match self.environment() {
             None => sequential::serve(mounts, &chore),
@@ -115,7 +117,7 @@ impl Organisation {
     }
 }
 
-/// Serves mounts by threads of the kind that `environment` provides.
+/// Serves mounts with threads of the kind that `environment` provides.
 fn serve_in(
     environment: &Arc<dyn Environment>,
     threads: Threads,

@@ -1,10 +1,10 @@
-//! Processes: file server and clock, which share no data, are separate sequential servers, each in
-//! an address space of its own. This is MPFS in P1.
+//! Processes: file server and clock share no data, and run as separate sequential servers, each in
+//! its own address space. This is MPFS in P1.
 
 use std::io;
 use std::process::{Child, Command, Stdio};
 
-/// A server in a process of its own, terminated by SIGTERM when this is dropped. It survives a
+/// Server in a separate process, which is terminated by SIGTERM when this is dropped. It survives a
 /// crash of its parent, which is the purpose of the separation.
 #[derive(Debug)]
 pub struct Apart {
@@ -12,10 +12,11 @@ pub struct Apart {
 }
 
 /// Starts `kumi` with these arguments, and waits for its first line of output, which announces that
-/// it serves.
+/// it serves. Blocks the kernel thread.
 ///
 /// # Errors
-/// As spawning. Also if the process ended instead; its messages are on standard error.
+/// As spawning a process. Also fails if the process ended first; its messages are on standard
+/// error.
 pub fn apart(arguments: &[&std::ffi::OsStr]) -> io::Result<Apart> {
     use io::BufRead;
     let mut child = Command::new(std::env::current_exe()?)
@@ -29,13 +30,13 @@ pub fn apart(arguments: &[&std::ffi::OsStr]) -> io::Result<Apart> {
     }
     if line.is_empty() {
         let status = child.wait()?;
-        return Err(io::Error::other(format!("the clock server ended: {status}")));
+        return Err(io::Error::other(format!("the clock server ended before it served: {status}")));
     }
     Ok(Apart { child })
 }
 
 impl Apart {
-    /// The process ID.
+    /// Returns the process ID.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.child.id()

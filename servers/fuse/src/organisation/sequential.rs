@@ -1,4 +1,4 @@
-//! Sequential: one loop takes the next request of any mount, and answers it before it takes
+//! Sequential: one loop takes the next request of any mount and sends the reply before it takes
 //! another. This is MINIX's file server, the baseline in P1.
 
 use std::io;
@@ -13,7 +13,7 @@ use crate::intake::{Buffer, Mounted, received, send};
 use crate::protocol::service::Answer;
 use crate::protocol::wire::{Message, Reply};
 
-/// Held while a request is handled, however it arrived.
+/// Held while a request is handled, whether it arrived through a mount or a gate.
 pub(super) static TURN: Mutex<()> = Mutex::new(());
 
 /// Serves until all mounts have ended.

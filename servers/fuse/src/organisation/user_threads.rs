@@ -1,8 +1,8 @@
 //! User-level threads without kernel support: MTFS in P1.
 //!
 //! They are microprocesses on one virtual processor, with events off and without hand-off, so that
-//! only the cooperation with the kernel is missing. A thread that waits for a message lets the
-//! others run; a thread that waits for the disk blocks all of them.
+//! only the cooperation with the kernel is missing. A thread that waits for a message lets other
+//! threads run; a thread that waits for the disk blocks all of them.
 
 use std::io;
 use std::time::Duration;
@@ -15,12 +15,12 @@ use kumihimo_store::{Disk, FileDisk};
 use crate::environment::Environment;
 use crate::intake::{Intake, Mounted};
 
-/// The runtime: one virtual processor for all threads.
+/// Builds the runtime, with one virtual processor for all threads.
 pub(super) fn runtime() -> io::Result<Runtime> {
     Runtime::builder().vps(1).events(Events::Off).build()
 }
 
-/// The environment.
+/// Environment of user-level threads.
 pub(super) struct UserThreads;
 
 impl Environment for UserThreads {
@@ -28,8 +28,8 @@ impl Environment for UserThreads {
         thread::Builder::new().name(name.to_owned()).spawn(body).map(drop)
     }
 
-    /// As in the paper: each thread runs all of the server's code, and takes the next message of
-    /// any sender.
+    /// As in the paper: each thread can execute all of the server's code, and takes the next
+    /// message of any sender.
     fn serves_all(&self) -> bool {
         true
     }
@@ -39,11 +39,12 @@ impl Environment for UserThreads {
     }
 
     fn most(&self) -> usize {
-        // None is ever occupied while another one runs, but by a lock.
+        // A thread rarely holds a request while another thread runs, except when it waits for a
+        // lock.
         64
     }
 
-    /// Access by plain system calls, which block the only kernel thread.
+    /// Uses plain system calls, which block the only kernel thread.
     fn disk(&self, disk: FileDisk) -> Box<dyn Disk> {
         Box::new(disk)
     }

@@ -1,4 +1,4 @@
-//! Requests that no process waits for any more: the asking one was killed, or got a signal.
+//! Requests that were interrupted because the calling process was killed or received a signal.
 
 use std::collections::VecDeque;
 
@@ -6,21 +6,22 @@ use kumihimo::sync::atomic::{AtomicUsize, Ordering};
 use kumihimo::sync::{Mutex, PoisonError};
 use kumihimo_store::{Errno, Result};
 
-/// More are not remembered: a request whose interruption is forgotten is answered in full.
+/// Maximum number of recorded interruptions. A request whose record was displaced is handled
+/// completely.
 const MOST: usize = 1024;
 
-/// The numbers of requests that were interrupted and not yet answered.
+/// Numbers of requests that were interrupted and have no reply yet.
 #[derive(Debug, Default)]
 pub(crate) struct Interrupts {
-    /// How many there are, so that a look needs no lock: seldom any. Relaxed: an interruption that
-    /// is seen late is one that came late.
+    /// Number of entries, so that a check without entries, the usual case, needs no lock. Relaxed:
+    /// an interruption that becomes visible late is equivalent to one that arrived late.
     count: AtomicUsize,
     numbers: Mutex<VecDeque<u64>>,
 }
 
 impl Interrupts {
-    /// That request was interrupted. It may have been answered meanwhile: then its number, which
-    /// never comes again, is pushed out by later ones.
+    /// Records an interruption. The request may already have been answered; its number is never
+    /// reused, and later entries displace it.
     pub(crate) fn note(&self, unique: u64) {
         let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
         if numbers.len() == MOST {
@@ -30,7 +31,8 @@ impl Interrupts {
         self.count.store(numbers.len(), Ordering::Relaxed);
     }
 
-    /// `EINTR` if that request was interrupted: asked between the parts of one that takes a while.
+    /// Returns `EINTR` if the request was interrupted. Long operations call this between their
+    /// parts.
     pub(crate) fn check(&self, unique: u64) -> Result<()> {
         if self.count.load(Ordering::Relaxed) == 0 {
             return Ok(());

@@ -1,4 +1,4 @@
-//! The first request of a mount: what the kernel and this server can do together.
+//! First request of a mount: negotiation of the features that kernel and server support.
 
 use fuse_abi::linux::{
     FUSE_ASYNC_READ, FUSE_AUTO_INVAL_DATA, FUSE_BIG_WRITES, FUSE_CACHE_SYMLINKS,
@@ -14,38 +14,37 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::protocol::service::{Request, Service};
 use crate::protocol::wire::{Arguments, Reply};
 
-/// The largest write, and with it read, in one request: bytes.
+/// Maximum size of a read or a write in one request, in bytes.
 pub(crate) const MAX_WRITE: u32 = 1 << 20;
-/// A request with the largest write: header and arguments come before the data, and the kernel
-/// wants a page for them.
+/// Size of a request with the largest write. Header and arguments precede the data, and the kernel
+/// requires a page for them.
 pub(crate) const REQUEST: usize = MAX_WRITE as usize + 4096;
-/// The kernel sends so many requests at once that nobody waits for (read-ahead, write-back,
-/// asynchronous ones), and calls itself congested at three quarters of them.
+/// Maximum number of requests in flight for which no process waits (read-ahead, write-back,
+/// asynchronous requests). At three quarters of it the kernel considers the connection congested.
 const BACKGROUND: u16 = 256;
-/// Before 7.23 a reply to this request is shorter, and 7.12 is the first with all that is used
-/// here: Linux 2.6.31.
+/// Minimum minor version of the protocol: before 7.23 the reply to `FUSE_INIT` is shorter.
 const OLDEST_MINOR: u32 = 23;
 
 /// `FUSE_DIRECT_IO_ALLOW_MMAP` of Linux 6.6, in the upper half of the flags.
 const DIRECT_IO_ALLOW_MMAP: u32 = 1 << (36 - 32);
-/// `FUSE_OVER_IO_URING` of Linux 6.14, there too.
+/// `FUSE_OVER_IO_URING` of Linux 6.14, also in the upper half of the flags.
 const OVER_IO_URING: u32 = 1 << (41 - 32);
 
 impl Service {
-    /// `FUSE_INIT`.
+    /// Handles `FUSE_INIT`.
     pub(crate) fn negotiate(&self, request: &mut Request<'_>, reply: &mut Reply) -> Result<()> {
         let kernel = said(&mut request.arguments)?;
         if kernel.major < FUSE_KERNEL_VERSION
             || kernel.major == FUSE_KERNEL_VERSION && kernel.minor < OLDEST_MINOR
         {
             eprintln!(
-                "fuse: the kernel speaks {}.{}; 7.{OLDEST_MINOR} is wanted (Linux 3.15)",
+                "fuse: the kernel's protocol version is {}.{}; at least 7.{OLDEST_MINOR} is needed (Linux 3.15)",
                 kernel.major, kernel.minor
             );
             return Err(Errno::PROTO);
         }
-        // Not FUSE_ASYNC_DIO: direct reads would all be background requests, of which the kernel
-        // sends so many and no more, even while a process waits for them.
+        // Not FUSE_ASYNC_DIO: it would make all direct reads background requests, whose number the
+        // kernel limits even while a process waits for them.
         let mut flags = FUSE_ASYNC_READ
             | FUSE_BIG_WRITES
             | FUSE_PARALLEL_DIROPS
@@ -62,7 +61,7 @@ impl Service {
             flags |= FUSE_DO_READDIRPLUS | FUSE_READDIRPLUS_AUTO;
         }
         let flags = flags & kernel.flags;
-        // Without the flag a request has 32 pages at most.
+        // Without FUSE_MAX_PAGES a request has at most 32 pages.
         let max_write =
             if flags & FUSE_MAX_PAGES == 0 { MAX_WRITE.min(128 << 10) } else { MAX_WRITE };
         self.max_write.store(max_write, Ordering::Relaxed);
@@ -70,8 +69,8 @@ impl Service {
             self.settings.uring && uring::is_enabled() && kernel.flags2 & OVER_IO_URING != 0;
         self.by_uring.store(uring, Ordering::Relaxed);
         let mut flags2 = if uring { OVER_IO_URING } else { 0 };
-        // Where others change files the kernel asks for the attributes before each read; and not
-        // for a file that may be mapped, and is in no cache.
+        // If other programs change the files, the kernel requests the attributes before each read.
+        // It does not for a file opened with FOPEN_DIRECT_IO, which this flag allows to be mapped.
         if !self.settings.keep_cache && !self.settings.direct && !self.settings.writeback {
             flags2 |= kernel.flags2 & DIRECT_IO_ALLOW_MMAP;
         }
@@ -93,7 +92,7 @@ impl Service {
     }
 }
 
-/// Kernels before 7.36 send the first sixteen bytes only.
+/// Reads the arguments of `FUSE_INIT`. Kernels before 7.36 send the first sixteen bytes only.
 fn said(arguments: &mut Arguments<'_>) -> Result<fuse_init_in> {
     let whole = *arguments;
     arguments.take::<fuse_init_in>().or_else(|_| {

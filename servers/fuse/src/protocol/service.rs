@@ -1,4 +1,5 @@
-//! THE handler: a request in, a store's operation, a reply out. The same for every organisation.
+//! Request handler, common to all organisations: it decodes a request, calls the store, and fills
+//! the reply.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,22 +12,22 @@ use kumihimo_store::{Caller, Errno, Node, Result, Store};
 use crate::protocol::interrupts::Interrupts;
 use crate::protocol::wire::{Arguments, Message, Reply};
 
-/// How a store is shown.
+/// Settings with which a mount exposes a store.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// How long the kernel may believe attributes and names without asking.
+    /// How long the kernel may cache attributes and names.
     pub timeout: Duration,
-    /// The kernel keeps what was written and sends it later, in larger pieces.
+    /// Whether the kernel keeps written data and sends it later, in larger pieces.
     pub writeback: bool,
-    /// Listing a directory brings the attributes of what is in it.
+    /// Whether listing a directory returns the attributes of its entries.
     pub readdirplus: bool,
-    /// Nobody but this server changes the store: what the kernel has of a file's contents stays
-    /// right from one open to the next.
+    /// Whether only this server changes the store, so that the kernel's cached contents of a file
+    /// stay valid from one open to the next.
     pub keep_cache: bool,
-    /// Requests come through io_uring, if the kernel is of the same mind.
+    /// Whether requests arrive through io_uring, if the kernel supports it.
     pub uring: bool,
-    /// Every read asks the server, whatever the kernel has: for files that have no contents but an
-    /// answer.
+    /// Whether every read goes to the server and bypasses the kernel's cache, for files whose
+    /// content is computed on each read.
     pub direct: bool,
 }
 
@@ -44,16 +45,16 @@ impl Default for Settings {
     }
 }
 
-/// What is to be done after a request.
+/// Action after handling a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// Send the reply.
     Send,
-    /// It has none.
+    /// Send nothing: the request has no reply.
     None,
 }
 
-/// A request in hand: what the handlers of one operation need.
+/// Decoded request, as the handlers of operations receive it.
 pub(crate) struct Request<'a> {
     pub(crate) header: fuse_in_header,
     pub(crate) node: Node,
@@ -66,16 +67,15 @@ impl Request<'_> {
     }
 }
 
-/// A store as one mount shows it.
+/// Store as exposed by one mount.
 pub struct Service {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) settings: Settings,
     pub(crate) interrupts: Interrupts,
-    /// What was agreed on with the kernel at the begin: the largest write, and whether requests
-    /// come through io_uring.
+    /// Results of the negotiation: the largest write, and whether requests arrive through io_uring.
     pub(crate) max_write: AtomicU32,
     pub(crate) by_uring: AtomicBool,
-    /// An open with O_DIRECT gets past the kernel's cache.
+    /// Whether an open with O_DIRECT bypasses the kernel's cache.
     pub(crate) passes_direct: AtomicBool,
 }
 
@@ -86,7 +86,7 @@ impl fmt::Debug for Service {
 }
 
 impl Service {
-    /// Shows `store`.
+    /// Creates a service for `store`.
     #[must_use]
     pub fn new(store: Arc<dyn Store>, settings: Settings) -> Service {
         Service {
@@ -99,23 +99,26 @@ impl Service {
         }
     }
 
-    /// The store behind it.
+    /// Returns the store.
     #[must_use]
     pub fn store(&self) -> &dyn Store {
         &*self.store
     }
 
-    /// The inode that a node id of the kernel's means: 1 is the root, which stores number as they
-    /// like.
+    /// Returns the inode of a node id of the kernel. The kernel's id of the root is 1; the store's
+    /// own number may differ.
     pub(crate) fn node(&self, id: u64) -> Node {
         if id == FUSE_ROOT_ID { self.store.root() } else { Node(id) }
     }
 
-    /// Handles a request. Blocks the caller, microprocess or kernel thread, as the store does.
+    /// Handles a request. Blocks the caller, microprocess or kernel thread, while the store does.
     pub fn handle(&self, message: Message<'_>, reply: &mut Reply) -> Answer {
         let Some((header, arguments)) = message.split() else {
-            // Nothing to answer to: it has no number.
-            eprintln!("fuse: a message of {} bytes is no request; ignored", message.length());
+            // No reply is possible: the message has no readable request number.
+            eprintln!(
+                "fuse: ignored a message of {} bytes, which is not a request",
+                message.length()
+            );
             return Answer::None;
         };
         reply.begin(512);
@@ -127,7 +130,7 @@ impl Service {
         };
         match op {
             Op::FUSE_FORGET | Op::FUSE_BATCH_FORGET => {
-                // There is nobody to tell of an error.
+                // An error cannot be reported, because the request has no reply.
                 let _ = self.forget(op, &mut request);
                 Answer::None
             }
@@ -146,8 +149,8 @@ impl Service {
         }
     }
 
-    /// The table of operations. What is not in it the kernel does itself once it was told so, or
-    /// does without: `ENOSYS`.
+    /// Dispatches an operation to its handler. After `ENOSYS` the kernel handles an operation
+    /// itself or does without it.
     fn carry_out(&self, op: Op, request: &mut Request<'_>, reply: &mut Reply) -> Result<()> {
         match op {
             Op::FUSE_INIT => self.negotiate(request, reply),
@@ -181,8 +184,8 @@ impl Service {
             Op::FUSE_LISTXATTR => self.list_xattrs(request, reply),
             Op::FUSE_SETXATTR => self.set_xattr(request),
             Op::FUSE_REMOVEXATTR => self.remove_xattr(request),
-            // Flush: an open file holds nothing back, so there is nothing to do at a close. Access:
-            // `default_permissions`.
+            // Flush: open files hold no data back, so a close needs no action. Access:
+            // `default_permissions` makes the kernel check it.
             _ => Err(Errno::NOSYS),
         }
     }

@@ -1,40 +1,41 @@
-//! Requests and replies as bytes: what `/dev/fuse` carries.
+//! Encoding of requests and replies as `/dev/fuse` carries them.
 //!
-//! The layouts are the crate `fuse_abi`'s. Requests come from the kernel of this machine, which is
-//! trusted with everything else, too; all the same what is too short or without its zero byte is an
-//! error here and never a panic.
+//! The layouts come from the crate `fuse_abi`. Requests come from the kernel, which is trusted.
+//! Nevertheless a request that is too short, or a name without a terminating zero, is an error and
+//! never a panic.
 
 use fuse_abi::linux::{fuse_in_header, fuse_out_header};
 use kumihimo::fuse::uring::Request;
 use kumihimo_store::{Errno, Result};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Bytes of a reply's header.
+/// Size of a reply's header.
 const HEADER: usize = size_of::<fuse_out_header>();
 
-/// A request as it was received.
+/// Request as received.
 #[derive(Clone, Copy, Debug)]
 pub struct Message<'a> {
     header: &'a [u8],
-    /// The first argument, where it came apart from the others.
+    /// The first argument, if it was received separately from the others.
     first: &'a [u8],
     rest: &'a [u8],
 }
 
 impl<'a> Message<'a> {
-    /// In one piece, as `/dev/fuse` has it.
+    /// Creates a message from a request in one piece, as `/dev/fuse` delivers it.
     #[must_use]
     pub fn whole(bytes: &'a [u8]) -> Message<'a> {
         let (header, rest) = bytes.split_at(bytes.len().min(size_of::<fuse_in_header>()));
         Message { header, first: &[], rest }
     }
 
-    /// In pieces, as io_uring has it.
+    /// Creates a message from a request in pieces, as io_uring delivers it.
     pub(crate) fn parts(request: &Request<'a>) -> Message<'a> {
         Message { header: request.header, first: request.first, rest: request.rest }
     }
 
-    /// Header and arguments. `None`: too short, or not as long as it says.
+    /// Returns header and arguments. `None` if the message is too short, or if its length differs
+    /// from the length in the header.
     pub(crate) fn split(self) -> Option<(fuse_in_header, Arguments<'a>)> {
         let header = fuse_in_header::read_from_bytes(self.header).ok()?;
         let length = self.header.len() + self.first.len() + self.rest.len();
@@ -42,13 +43,13 @@ impl<'a> Message<'a> {
             .then_some((header, Arguments { first: self.first, rest: self.rest }))
     }
 
-    /// Bytes in all.
+    /// Returns the total number of bytes.
     pub(crate) fn length(&self) -> usize {
         self.header.len() + self.first.len() + self.rest.len()
     }
 }
 
-/// A request's arguments, taken off from the front.
+/// Arguments of a request, which are consumed from the front.
 #[derive(Clone, Copy)]
 pub(crate) struct Arguments<'a> {
     first: &'a [u8],
@@ -56,12 +57,12 @@ pub(crate) struct Arguments<'a> {
 }
 
 impl<'a> Arguments<'a> {
-    /// What the next argument is taken from.
+    /// Returns the bytes from which the next argument is taken.
     fn front(&mut self) -> &mut &'a [u8] {
         if self.first.is_empty() { &mut self.rest } else { &mut self.first }
     }
 
-    /// A structure.
+    /// Takes a structure.
     pub(crate) fn take<T: FromBytes + KnownLayout + Immutable>(&mut self) -> Result<T> {
         let front = self.front();
         let (value, rest) = T::read_from_prefix(front).map_err(|_| Errno::INVAL)?;
@@ -69,7 +70,7 @@ impl<'a> Arguments<'a> {
         Ok(value)
     }
 
-    /// A name: up to its zero byte.
+    /// Takes a name, up to its terminating zero.
     pub(crate) fn name(&mut self) -> Result<&'a [u8]> {
         let front = self.front();
         let end = front.iter().position(|byte| *byte == 0).ok_or(Errno::INVAL)?;
@@ -78,7 +79,7 @@ impl<'a> Arguments<'a> {
         Ok(name)
     }
 
-    /// So many bytes.
+    /// Takes `count` bytes.
     pub(crate) fn bytes(&mut self, count: usize) -> Result<&'a [u8]> {
         let front = self.front();
         let (bytes, rest) = front.split_at_checked(count).ok_or(Errno::INVAL)?;
@@ -87,17 +88,17 @@ impl<'a> Arguments<'a> {
     }
 }
 
-/// A reply that is being written. Its memory is kept from one to the next.
+/// Reply under construction. Its memory is reused for later replies.
 #[derive(Debug, Default)]
 pub struct Reply {
-    /// As long as the longest reply so far: what lies behind `length` is left over from others, and
-    /// written before it is sent.
+    /// As long as the longest reply so far. Bytes beyond `length` are left over from earlier
+    /// replies, and are overwritten before they are sent.
     bytes: Vec<u8>,
     length: usize,
 }
 
 impl Reply {
-    /// Forgets what was written and makes room for `capacity` bytes of it.
+    /// Starts a new reply, with room for `capacity` bytes.
     pub(crate) fn begin(&mut self, capacity: usize) {
         self.length = HEADER;
         self.reserve(capacity);
@@ -110,7 +111,7 @@ impl Reply {
         }
     }
 
-    /// Bytes written after the header.
+    /// Returns the number of bytes written after the header.
     pub(crate) fn written(&self) -> usize {
         self.length - HEADER
     }
@@ -133,20 +134,20 @@ impl Reply {
         self.extend(&[0; 8][..padding]);
     }
 
-    /// Room for `count` bytes at the end, with anything in it; `keep` says how many of them are the
-    /// reply's.
+    /// Returns room for `count` bytes at the end, with arbitrary content. `keep` then adds a part
+    /// of it to the reply.
     pub(crate) fn room(&mut self, count: usize) -> &mut [u8] {
         self.reserve(count);
         &mut self.bytes[self.length..self.length + count]
     }
 
-    /// The first `count` bytes of the `room` belong to the reply.
+    /// Adds the first `count` bytes of `room` to the reply.
     pub(crate) fn keep(&mut self, count: usize) {
         self.length += count;
         debug_assert!(self.length <= self.bytes.len());
     }
 
-    /// Puts the header before what was written, or, after an error, in its place.
+    /// Writes the header. After an error, discards the content.
     pub(crate) fn finish(&mut self, unique: u64, outcome: Result<()>) {
         let error = match outcome {
             Ok(()) => 0,
@@ -160,7 +161,7 @@ impl Reply {
         self.bytes[..HEADER].copy_from_slice(header.as_bytes());
     }
 
-    /// What is to be sent.
+    /// Returns the complete message.
     pub(crate) fn message(&self) -> &[u8] {
         &self.bytes[..self.length]
     }

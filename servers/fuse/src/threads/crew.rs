@@ -1,4 +1,4 @@
-//! The threads of a mount, which receive and handle requests. The same for every kind of thread.
+//! Threads of a mount, which receive and handle requests. Common to all kinds of thread.
 
 use std::io;
 
@@ -10,26 +10,27 @@ use crate::environment::Environment;
 use crate::intake::{Buffer, Intake, Mounted};
 use crate::protocol::wire::Reply;
 
-/// Threads of a pool that may wait for requests; further ones end, since each may be woken in vain.
+/// Maximum number of waiting threads of a pool. Further threads end, because each may be woken
+/// needlessly.
 const IN_WAITING: usize = 3;
-/// Dropped when the thread that owns it ends.
+/// Sender that is dropped when its thread ends.
 pub(crate) type Alive = Sender<()>;
 
-/// The threads of one mount, or of several.
+/// Threads of one or more mounts.
 pub(crate) struct Crew {
     pub(crate) environment: Arc<dyn Environment>,
     intakes: Vec<Arc<Intake>>,
-    /// Maximum number of threads of a pool; otherwise their number.
+    /// Maximum number of threads of a pool; for other allotments, their number.
     most: usize,
-    /// Threads of a pool inside `receive` or about to enter it. Relaxed, like `living`: being off
-    /// by one for a moment is harmless.
+    /// Threads of a pool that are inside `receive` or about to enter it. Relaxed, like `living`: a
+    /// count that is temporarily off by one is harmless.
     waiting: AtomicUsize,
     living: AtomicUsize,
 }
 
 impl Crew {
-    /// A crew without threads yet; `begun` of them will receive, and there will be `most` at a
-    /// time.
+    /// Creates a crew without threads. `begun` threads will receive, and at most `most` threads
+    /// will exist at a time.
     pub(super) fn new(
         environment: &Arc<dyn Environment>,
         mounts: &[Mounted],
@@ -69,8 +70,8 @@ impl Crew {
         &self.intakes[number % self.intakes.len()]
     }
 
-    /// Receives and handles requests. The last waiting thread starts another one before it handles
-    /// its request.
+    /// Receives and handles requests. The last waiting thread of a pool starts another thread
+    /// before it handles its request.
     pub(super) fn serve(self: &Arc<Crew>, number: usize, alive: &Alive) {
         let (mut buffer, mut reply) = (Buffer::default(), Reply::default());
         let intake = self.intake(number);
@@ -83,7 +84,7 @@ impl Crew {
             let others = self.waiting.fetch_sub(1, Ordering::Relaxed) - 1;
             let Some((mount, request)) = request else { return };
             if others == 0 && self.living.load(Ordering::Relaxed) < self.most {
-                // Without memory for a further thread, the existing ones continue.
+                // If no further thread can be started, the existing threads continue.
                 let (number, alive) = (self.living.load(Ordering::Relaxed), alive.clone());
                 let _ = self.begin(number, move |crew| crew.serve(number, &alive));
             }
@@ -91,12 +92,12 @@ impl Crew {
         }
     }
 
-    /// Whether threads start and end with the load.
+    /// Returns whether threads start and end with the load.
     fn is_pool(&self) -> bool {
         self.most > self.intakes.len().max(IN_WAITING)
     }
 
-    /// Receives requests, and starts a thread for each.
+    /// Receives requests and starts a thread for each.
     pub(super) fn hand_each_over(&self, number: usize, alive: &Alive) {
         let mut buffer = Buffer::default();
         let intake = self.intake(number);
@@ -111,7 +112,7 @@ impl Crew {
                 }
             };
             if self.environment.spawn("request", Box::new(handle)).is_err() {
-                // Without memory for a thread, the receiver handles the request.
+                // If no thread can be started, the receiver handles the request itself.
                 intake.handle(mount, &request, &mut Reply::default());
             }
         }

@@ -1,12 +1,13 @@
-//! The threads of a mount: how requests are divided among them, whichever kind of thread an
-//! organisation has (P1's dimension "allocation of threads").
+//! Threads of a mount: the allotment of requests to threads, independent of the kind of thread
+//! (P1's dimension "allocation of threads").
 //!
-//! `crew.rs` holds the receivers and handlers of a mount, `per_file.rs` a thread for each open
-//! file, `uring.rs` threads that receive through io_uring. A request goes from an
-//! [`Intake`](crate::intake::Intake) to a thread here, to the
-//! [`Service`](crate::protocol::service::Service), and its reply back to the intake.
+//! `crew.rs` contains the receivers and handlers of a mount, `per_file.rs` a thread for each open
+//! file, and `uring.rs` threads that receive through io_uring. A thread takes a request from an
+//! [`Intake`](crate::intake::Intake), calls the [`Service`](crate::protocol::service::Service), and
+//! returns the reply to the intake.
 //!
-//! Uses the environment for threads, the intake and the protocol; organisations stand above.
+//! Depends on the environment, the intake and the protocol; the organisations depend on this
+//! module.
 
 mod crew;
 mod per_file;
@@ -25,7 +26,7 @@ use crate::intake::Mounted;
 use crew::Crew;
 use per_file::Files;
 
-/// Number of receivers with one thread for each file.
+/// Number of receivers if each file has a thread.
 const RECEIVERS: usize = 3;
 
 /// Allotment of requests to threads (P1, section 4).
@@ -33,11 +34,11 @@ const RECEIVERS: usize = 3;
 pub enum Threads {
     /// A fixed number of identical threads; the paper chose three.
     Identical(NonZeroUsize),
-    /// As many threads as there are active requests, and a few that wait.
+    /// As many threads as there are active requests, plus a few that wait.
     Pool,
-    /// A thread for each request. The paper rejected it for lack of memory for the stacks.
+    /// One thread for each request. The paper rejected it because of the memory for stacks.
     PerRequest,
-    /// A thread for each open file, and three identical ones for all other requests.
+    /// One thread for each open file, and three identical threads for all other requests.
     PerFile,
 }
 
@@ -52,7 +53,7 @@ impl FromStr for Threads {
             number => match number.parse::<NonZeroUsize>() {
                 Ok(n) if n.get() <= 1024 => Ok(Threads::Identical(n)),
                 _ => {
-                    Err("a number of identical threads (1 to 1024), pool, per-request or per-file is wanted".to_owned())
+                    Err("expected a number of identical threads (1 to 1024), pool, per-request or per-file".to_owned())
                 }
             },
         }
@@ -70,17 +71,17 @@ impl fmt::Display for Threads {
     }
 }
 
-/// Waits until the last thread has ended.
+/// Handle that waits until the last thread has ended.
 pub(crate) struct Ended(Receiver<()>);
 
 impl Ended {
     pub(crate) fn wait(self) {
-        // Nobody sends: an error says that all senders are gone.
+        // Nothing is ever sent: the error means that all senders are dropped.
         let _ = self.0.recv();
     }
 }
 
-/// Starts to serve mounts by common threads.
+/// Starts the threads that serve `mounts`.
 pub(crate) fn begin(
     environment: &Arc<dyn Environment>,
     threads: Threads,
@@ -99,8 +100,8 @@ pub(crate) fn begin(
     for mount in &by_uring {
         uring::begin(&crew, mount, begun, &alive)?;
     }
-    // With io_uring, what is left for the channel are messages that nobody waits for: one thread
-    // receives them.
+    // With io_uring the channel carries only messages without a reply, for which one thread
+    // suffices.
     for number in 0..if by_uring.is_empty() { begun } else { 1 } {
         let (files, alive) = (Arc::clone(&files), alive.clone());
         crew.begin(number, move |crew| match threads {

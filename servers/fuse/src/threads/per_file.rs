@@ -1,5 +1,5 @@
-//! A thread for each open file: reads and writes of a file are handled in order, and do not delay
-//! those of other files.
+//! One thread for each open file: reads and writes of a file are handled in order, and do not delay
+//! requests for other files.
 
 use std::collections::HashMap;
 
@@ -11,25 +11,25 @@ use super::crew::{Alive, Crew};
 use crate::intake::{Buffer, Intake};
 use crate::protocol::wire::{Message, Reply};
 
-/// An open file: its mount, its inode, and its number in the store. In a store that does not number
-/// open files, there is one thread for each open inode.
+/// Identifies an open file: its mount, its inode, and its number in the store. A store that does
+/// not number open files has one thread per open inode.
 type Key = (usize, u64, u64);
 
-/// A request on its way to its file's thread.
+/// Request for the thread of a file.
 struct Work {
     intake: Arc<Intake>,
     mount: usize,
     request: Box<[u8]>,
 }
 
-/// The files that have a thread.
+/// Files that have a thread.
 #[derive(Default)]
 pub(crate) struct Files {
     threads: Mutex<HashMap<Key, Sender<Work>>>,
 }
 
 impl Files {
-    /// Receives requests, and passes those of an open file to its thread. Handles the others.
+    /// Receives requests. Passes requests for an open file to its thread, and handles all others.
     pub(crate) fn serve(&self, crew: &Arc<Crew>, number: usize, alive: &Alive) {
         let (mut buffer, mut reply) = (Buffer::default(), Reply::default());
         let intake = crew.intake(number);
@@ -47,8 +47,8 @@ impl Files {
         }
     }
 
-    /// Passes a request to the thread of its file. With `last`, the request closes the file, and
-    /// the thread ends after it. An error means that there is no memory for a thread.
+    /// Passes a request to the thread of its file. If `last` is set, the request closes the file
+    /// and the thread ends after it. Fails if no thread can be started.
     fn give(
         &self,
         crew: &Arc<Crew>,
@@ -85,7 +85,7 @@ fn begin(crew: &Arc<Crew>, key: Key, alive: &Alive) -> Result<Sender<Work>, ()> 
     Ok(sender)
 }
 
-/// The open file that a request concerns, and whether the request closes it. The first argument of
+/// Returns the open file of a request, and whether the request closes it. The first argument of
 /// these requests is the number of the open file.
 fn file_of(mount: usize, request: &[u8]) -> Option<(Key, bool)> {
     let (header, mut arguments): (fuse_in_header, _) = Message::whole(request).split()?;

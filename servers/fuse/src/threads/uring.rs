@@ -1,5 +1,5 @@
-//! Requests through io_uring: each thread owns an entry in the queue of a core, with its memory for
-//! requests and replies.
+//! Requests through io_uring: each thread owns an entry in the queue of a core, with memory for a
+//! request and its reply.
 
 use std::io;
 
@@ -13,8 +13,8 @@ use crate::protocol::negotiate::MAX_WRITE;
 use crate::protocol::service::Answer;
 use crate::protocol::wire::{Message, Reply};
 
-/// Answers the first request of a mount (`FUSE_INIT`), which always arrives through the channel.
-/// Returns whether the mount negotiated io_uring for the others.
+/// Handles the first request of a mount (`FUSE_INIT`), which always arrives through the channel.
+/// Returns whether the mount has negotiated io_uring for the other requests.
 pub(crate) fn greet(Mounted { service, device }: &Mounted) -> bool {
     if !service.settings.uring {
         return false;
@@ -27,7 +27,7 @@ pub(crate) fn greet(Mounted { service, device }: &Mounted) -> bool {
     service.by_uring.load(Ordering::Relaxed)
 }
 
-/// The threads of one queue.
+/// Threads of one queue.
 struct Queue {
     number: u16,
     mount: Mounted,
@@ -73,7 +73,7 @@ impl Queue {
         })
     }
 
-    /// As in `Crew`: the last waiting thread starts another one.
+    /// Receives and handles requests. As in `Crew`, the last waiting thread starts another thread.
     fn serve(self: &Arc<Queue>, crew: &Arc<Crew>, mut entry: Entry, alive: &Alive) {
         let mut reply = Reply::default();
         loop {
@@ -85,24 +85,26 @@ impl Queue {
                 Err(e) => return report(&e),
             };
             if others == 0 && self.living.load(Ordering::Relaxed) < self.most {
-                // Without memory for a further thread, the existing ones continue.
+                // If no further thread can be started, the existing threads continue.
                 let _ = self.begin(crew, alive);
             }
-            // Every request that arrives here expects a reply.
+            // Every request that arrives through io_uring has a reply.
             self.mount.service.handle(Message::parts(&request), &mut reply);
             if let Err(e) = entry.answer(reply.message()) {
-                eprintln!("fuse: a reply could not be sent: {e}");
+                eprintln!("fuse: sending a reply failed: {e}");
                 return;
             }
         }
     }
 }
 
-/// Reports an error, except those of an unmount.
+/// Reports an error, except the errors of an unmount.
 fn report(e: &io::Error) {
     use rustix::io::Errno;
     match Errno::from_io_error(e) {
         Some(Errno::NOTCONN | Errno::CONNABORTED | Errno::NODEV | Errno::CANCELED) => {}
-        _ => eprintln!("fuse: cannot receive requests through io_uring any more: {e}"),
+        _ => eprintln!(
+            "fuse: receiving requests through io_uring failed: {e}; the queue is no longer served"
+        ),
     }
 }

@@ -1,4 +1,4 @@
-//! Nothing outside of the directory is reached.
+//! Containment: no path leads out of the served directory.
 
 use std::os::unix::fs::symlink;
 use std::process::Command;
@@ -10,7 +10,7 @@ use kumihimo_tests::{rounds, skip};
 use crate::tree::{RDONLY, RDWR, Tree, caller};
 
 #[test]
-fn links_are_handed_out_and_never_followed() {
+fn symbolic_links_are_returned_and_never_followed() {
     let tree = Tree::new();
     std::fs::write(tree.path.join("secret"), "outside").expect("a file");
     for (name, target) in
@@ -28,7 +28,7 @@ fn links_are_handed_out_and_never_followed() {
             Err(Errno::NOTDIR)
         );
         assert_eq!(tree.host.unlink(node, b"passwd"), Err(Errno::NOTDIR));
-        // Making something there makes nothing where it leads to.
+        // Creating a name over a link must not create the link's target.
         let made =
             tree.host.make(&caller(), tree.root(), name.as_bytes(), New::File { mode: 0o600 });
         assert_eq!(made.map(|_| ()), Err(Errno::EXIST));
@@ -37,7 +37,7 @@ fn links_are_handed_out_and_never_followed() {
 }
 
 #[test]
-fn a_name_is_one_component() {
+fn names_with_several_components_are_refused() {
     let tree = Tree::new();
     std::fs::create_dir(tree.inside("d")).expect("a directory");
     std::fs::write(tree.inside("d/f"), "").expect("a file");
@@ -69,7 +69,7 @@ fn a_name_is_one_component() {
 }
 
 #[test]
-fn above_the_root_is_the_root() {
+fn parent_of_the_root_is_the_root() {
     let tree = Tree::new();
     let root = tree.root();
     assert_eq!(tree.host.lookup(root, b"..").expect("..").attributes.node, root);
@@ -90,7 +90,7 @@ fn above_the_root_is_the_root() {
     assert_eq!(above, Some(root));
 }
 
-/// As with an open directory: what was in it is reached, and what lies around it is not.
+/// As with an open directory: its contents remain accessible, its surroundings are not.
 #[test]
 fn directory_moved_out_of_the_tree_is_unreachable() {
     let tree = Tree::new();
@@ -109,7 +109,7 @@ fn directory_moved_out_of_the_tree_is_unreachable() {
     let handle = tree.host.open(file, RDWR).expect("it opens");
     let mut read = [0; 8];
     assert_eq!(tree.host.read(file, handle, 0, &mut read), Ok(4));
-    // Back again, all is well.
+    // After the directory is moved back, everything works again.
     std::fs::rename(tree.path.join("a"), tree.inside("a")).expect("it moves");
     assert_eq!(tree.host.lookup(a, b"..").expect("..").attributes.node, tree.root());
 }
@@ -132,10 +132,10 @@ fn mounts_are_not_crossed() {
     assert!(tree.find(&["m"]).is_ok());
 }
 
-/// Someone on the machine makes a name now a directory, now a link that leads out, while others
-/// look for what is in it.
+/// Another process alternately makes a name a directory and a link that leads out of the tree,
+/// while a client looks up a file below the name.
 #[test]
-fn swapping_a_directory_for_a_link_lets_no_path_out() {
+fn swapping_a_directory_for_a_link_does_not_escape_the_tree() {
     let tree = Tree::new();
     std::fs::create_dir(tree.path.join("outside")).expect("a directory");
     std::fs::write(tree.path.join("outside/f"), "secret").expect("a file");
@@ -157,19 +157,19 @@ fn swapping_a_directory_for_a_link_lets_no_path_out() {
                 rename(&d, &link);
                 rename(&d, &real);
                 rename(&d, &link);
-                // Out of the tree, and in again.
+                // Move the directory out of the tree and back.
                 std::fs::rename(&real, tree.path.join("away")).expect("out");
                 std::fs::rename(tree.path.join("away"), &real).expect("in");
             }
         });
-        for round in rounds("swapping_a_directory_for_a_link_lets_no_path_out") {
+        for round in rounds("swapping_a_directory_for_a_link_does_not_escape_the_tree") {
             for _ in 0..2000 {
                 let Ok(d) = tree.find(&["d"]) else { continue };
                 let file = tree.host.lookup(d.attributes.node, b"f");
                 if let Ok(file) = file {
                     let node = file.attributes.node;
                     let mut read = [0; 16];
-                    // Its descriptor may have gone to another, and its name with it.
+                    // The node's descriptor may have been closed and its name changed.
                     match tree.host.open(node, RDONLY) {
                         Ok(handle) => {
                             assert_eq!(

@@ -1,4 +1,4 @@
-//! More nodes and open files than descriptors.
+//! More nodes and open files than the limit of descriptors.
 
 use kumihimo_host::{Access, Settings};
 use kumihimo_store::{Errno, New, Node, Store};
@@ -7,25 +7,25 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::tree::{RDONLY, RDWR, Tree, caller};
 
-/// No more than this from here on, the hard limit too: for a process of its own.
+/// Lowers both limits of open files. Affects the whole process.
 fn limit(to: u64) {
     setrlimit(Resource::Nofile, Rlimit { current: Some(to), maximum: Some(to) })
         .expect("less is always allowed");
 }
 
-/// How many descriptors the process has.
+/// Number of open descriptors of the process.
 fn open() -> usize {
     std::fs::read_dir("/proc/self/fd").expect("procfs").count()
 }
 
 #[test]
-fn ten_thousand_open_files() {
-    const NAME: &str = "descriptors::ten_thousand_open_files";
+fn ten_thousand_files_can_be_open() {
+    const NAME: &str = "descriptors::ten_thousand_files_can_be_open";
     if getrlimit(Resource::Nofile).maximum.is_some_and(|most| most < 10_500) {
-        return skip(NAME, "the hard limit of open files is less");
+        return skip(NAME, "the hard limit of open files is too low");
     }
     process::alone(NAME, || {
-        // Not the two for each file that there would be otherwise.
+        // Less than two descriptors for each file.
         limit(10_500);
         for access in [Access::Plain, Access::Kumihimo] {
             let tree = Tree::with(Settings { access, ..Settings::default() });
@@ -54,10 +54,10 @@ fn ten_thousand_open_files() {
     });
 }
 
-/// All of a tree is referred to, as the kernel does that keeps what it has seen.
+/// A client refers to all nodes of a tree, as a kernel with a large cache of inodes does.
 #[test]
-fn nodes_without_number() {
-    const NAME: &str = "descriptors::nodes_without_number";
+fn nodes_may_outnumber_descriptors() {
+    const NAME: &str = "descriptors::nodes_may_outnumber_descriptors";
     process::alone(NAME, || {
         limit(200);
         let tree = Tree::new();
@@ -83,17 +83,17 @@ fn nodes_without_number() {
             assert!(open() < 180, "{}", open());
         };
         check(None);
-        // A directory moves, by way of the store: what is in it is found again.
+        // Files below a directory that is renamed through the store remain accessible.
         tree.host.rename(tree.root(), b"d3", directories[4].0, b"moved", false).expect("rename");
         tree.host.rename(directories[4].0, b"moved", tree.root(), b"back", false).expect("rename");
         check(None);
-        // What loses its name, and is not open, is kept.
+        // A removed file that is not open keeps its descriptor.
         let (directory, files) = &directories[7];
         tree.host.unlink(*directory, b"f9").expect("unlink");
         check(Some(files[9]));
         let gone = tree.host.attributes(files[9]).expect("it lives until it is forgotten");
         assert_eq!((gone.links, gone.permissions), (0, 0o611));
-        // One whose name was changed on the machine is not taken for another.
+        // A file whose name was changed on the host is not confused with another one.
         std::fs::rename(tree.inside("d8/f1"), tree.inside("d8/g1")).expect("rename");
         std::fs::write(tree.inside("d8/f1"), "another").expect("a file");
         let moved = tree.host.attributes(directories[8].1[1]);
@@ -101,15 +101,15 @@ fn nodes_without_number() {
             matches!(moved, Err(Errno::STALE)) || moved.is_ok_and(|it| it.size == 0),
             "{moved:?}"
         );
-        // Until it is looked up again.
+        // A new lookup makes the file accessible again.
         let found = tree.host.lookup(directories[8].0, b"g1").expect("it is there").attributes;
         assert_eq!((found.node, found.permissions), (directories[8].1[1], 0o601));
         assert_eq!(tree.host.attributes(found.node), Ok(found));
     });
 }
 
-/// One descriptor for each name that has gone, until there is none: an error, and everything is as
-/// it was.
+/// Each removed name takes a descriptor, until none is left. The next operation fails, and nothing
+/// has changed.
 #[test]
 fn exhausted_descriptors_are_an_error_without_damage() {
     const NAME: &str = "descriptors::exhausted_descriptors_are_an_error_without_damage";
@@ -164,8 +164,8 @@ fn exhausted_descriptors_are_an_error_without_damage() {
 }
 
 #[test]
-fn forgetting_closes() {
-    const NAME: &str = "descriptors::forgetting_closes";
+fn forgetting_a_node_closes_its_descriptor() {
+    const NAME: &str = "descriptors::forgetting_a_node_closes_its_descriptor";
     process::alone(NAME, || {
         let tree = Tree::new();
         let before = open();
@@ -180,16 +180,16 @@ fn forgetting_closes() {
     });
 }
 
-/// A tree deeper than any stack: its end is no recursion.
+/// Dropping a very deep tree must not recurse.
 #[test]
-fn very_deep() {
+fn deep_tree_is_dropped_without_recursion() {
     let tree = Tree::new();
     let depth = 5_000;
     let nodes = (0..depth).fold(vec![tree.root()], |mut nodes, _| {
         nodes.push(tree.make(nodes[nodes.len() - 1], "d", New::Directory { mode: 0o755 }));
         nodes
     });
-    // From above: those below hold them.
+    // Forgotten from the top: the lower nodes still refer to the upper ones.
     nodes[1..depth].iter().for_each(|node| tree.host.forget(*node, 1));
     let last = nodes[depth];
     assert!(tree.host.attributes(last).is_ok());

@@ -1,4 +1,4 @@
-//! What a client sees of files, directories and links.
+//! Files, directories and links as a client sees them.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -22,7 +22,8 @@ fn hard_links_are_one_node() {
     assert_eq!(a.attributes.node.0, std::fs::metadata(tree.inside("a")).expect("stat").ino());
     let c = tree.host.link(a.attributes.node, tree.root(), b"c").expect("a third");
     assert_eq!((c.attributes.node, c.attributes.links), (a.attributes.node, 3));
-    // Three references: after two it is still good, and after the third it is not.
+    // The node has three references: it is valid after two are dropped, and invalid after the
+    // third.
     tree.host.forget(a.attributes.node, 2);
     assert!(tree.host.attributes(a.attributes.node).is_ok());
     tree.host.forget(a.attributes.node, 1);
@@ -33,7 +34,7 @@ fn hard_links_are_one_node() {
 }
 
 #[test]
-fn a_link_to_a_symbolic_link_is_one() {
+fn hard_link_to_a_symbolic_link_is_a_symbolic_link() {
     let tree = Tree::new();
     let link = tree.make(tree.root(), "s", New::Symlink { target: b"/etc/passwd" });
     let second = tree.host.link(link, tree.root(), b"t").expect("a second name");
@@ -96,10 +97,9 @@ fn names_have_any_255_bytes() {
     tree.host.remove_directory(tree.root(), odd).expect("rmdir");
 }
 
-/// Whatever the server's umask is; it is that of the user that runs the tests, which takes
-/// something off as a rule.
+/// Modes do not depend on the server's umask. The tests inherit a umask, which usually is not 0.
 #[test]
-fn modes_are_exact() {
+fn created_files_have_the_exact_mode() {
     let tree = Tree::new();
     for mode in [0o777, 0o666, 0o022, 0, 0o4755, 0o2755, 0o1777, 0o6777] {
         tree.make(tree.root(), "f", New::File { mode });
@@ -161,14 +161,14 @@ fn attributes_change_together() {
     let s = tree.make(tree.root(), "s", New::Symlink { target: b"f" });
     let set = Changes { permissions: Some(0o600), ..Changes::default() };
     assert_eq!(tree.host.change(s, &set), Err(Errno::OPNOTSUPP));
-    // A link's own times, not those of what it leads to.
+    // The change applies to the link itself, not to its target.
     let set = Changes { mtime: Some(Stamp::At(later)), ..Changes::default() };
     assert_eq!(tree.host.change(s, &set).map(|now| now.mtime), Ok(later));
     assert_ne!(tree.host.attributes(node).expect("stat").mtime, later);
 }
 
 #[test]
-fn names_move() {
+fn renames_follow_posix() {
     let tree = Tree::new();
     let (d, e) = (
         tree.make(tree.root(), "d", New::Directory { mode: 0o755 }),
@@ -226,7 +226,7 @@ fn directories_are_listed_in_parts_by_several_at_once() {
 }
 
 #[test]
-fn holes_and_room() {
+fn holes_are_found_and_space_is_allocated() {
     let tree = Tree::new();
     let node = tree.make(tree.root(), "f", FILE);
     let handle = tree.host.open(node, RDWR).expect("open");
@@ -247,13 +247,16 @@ fn holes_and_room() {
 }
 
 #[test]
-fn extended_attributes() {
+fn extended_attributes_are_set_listed_and_removed() {
     let tree = Tree::new();
     let node = tree.make(tree.root(), "f", FILE);
     let (host, name) = (&tree.host, b"user.kumihimo");
     match host.set_xattr(node, name, b"value", XattrMode::Replace) {
         Err(Errno::NOTSUP) => {
-            return kumihimo_tests::skip("extended_attributes", "the file system has none");
+            return kumihimo_tests::skip(
+                "extended_attributes_are_set_listed_and_removed",
+                "the file system has none",
+            );
         }
         other => assert_eq!(other, Err(Errno::NODATA)),
     }
@@ -266,7 +269,7 @@ fn extended_attributes() {
     host.remove_xattr(node, name).expect("it goes");
     assert_eq!(host.xattr(node, name), Err(Errno::NODATA));
     assert_eq!(host.remove_xattr(node, name), Err(Errno::NODATA));
-    // Not what the link leads to.
+    // The attributes of the link itself, not of its target.
     let link = tree.make(tree.root(), "s", New::Symlink { target: b"f" });
     assert_eq!(host.set_xattr(link, name, b"value", XattrMode::Any), Err(Errno::PERM));
     assert_eq!(host.xattrs(node), Ok(Vec::new()));
@@ -283,14 +286,14 @@ fn appends_go_to_the_end_unless_the_client_sets_the_offset() {
         assert_eq!(tree.host.write(node, handle, 0, b"ab"), Ok(2));
         let expected: &[u8] = if write_back { b"ab345" } else { b"12345ab" };
         assert_eq!(std::fs::read(tree.inside("f")).expect("it is there"), expected);
-        // The client's cache reads through it.
+        // The client's cache reads through a write-only handle.
         let read = tree.host.read(node, handle, 0, &mut [0; 2]);
         assert_eq!(read, if write_back { Ok(2) } else { Err(Errno::BADF) });
     }
 }
 
 #[test]
-fn read_only() {
+fn read_only_store_refuses_changes() {
     let tree = Tree::with(Settings { read_only: true, ..Settings::default() });
     std::fs::write(tree.inside("f"), "text").expect("a file");
     std::fs::create_dir(tree.inside("d")).expect("a directory");

@@ -1,4 +1,4 @@
-//! A directory of this machine as a store: what it keeps in, and what it serves.
+//! A host directory as a store: containment, files, descriptors and owners.
 
 mod contained;
 mod descriptors;

@@ -41,7 +41,7 @@ fn files_created_as_root_belong_to_the_caller() {
     }
     assert_eq!(tree.find(&["c"]).expect("c").attributes.device, 0x103);
     assert_eq!(std::fs::symlink_metadata(tree.inside("c")).expect("stat").rdev(), 0x103);
-    // The directory's group where it says so.
+    // Group inherited from the set-group-ID directory.
     let shared = tree.make(tree.root(), "shared", New::Directory { mode: 0o2777 });
     tree.host
         .change(shared, &Changes { gid: Some(77), permissions: Some(0o2777), ..Changes::default() })
@@ -54,11 +54,11 @@ fn files_created_as_root_belong_to_the_caller() {
     }
 }
 
-/// What the kernel does at a change of owner; here the server is root, and the kernel of the client
-/// says so.
+/// A change of owner clears set-ID bits. For a server that runs as root, the client's kernel
+/// requests this.
 #[test]
-fn a_change_of_owner_takes_privileges_off() {
-    let name = "a_change_of_owner_takes_privileges_off";
+fn chown_clears_set_id_bits() {
+    let name = "chown_clears_set_id_bits";
     if !rustix::process::geteuid().is_root() {
         return skip(name, "not root");
     }
@@ -74,10 +74,10 @@ fn a_change_of_owner_takes_privileges_off() {
 }
 
 #[test]
-fn without_privileges_the_hosts_permissions_hold() {
-    const NAME: &str = "others::without_privileges_the_hosts_permissions_hold";
+fn unprivileged_server_obeys_host_permissions() {
+    const NAME: &str = "others::unprivileged_server_obeys_host_permissions";
     if !rustix::process::geteuid().is_root() {
-        return skip(NAME, "not root: there is no other user to become");
+        return skip(NAME, "not root");
     }
     if !process::is_child(NAME) {
         let tree = Tree::new();
@@ -94,7 +94,7 @@ fn without_privileges_the_hosts_permissions_hold() {
         return assert!(ended.status.success(), "{}", ended.told());
     }
     {
-        let path = std::env::var_os("SERVED").expect("the outer test says so");
+        let path = std::env::var_os("SERVED").expect("set by the parent process");
         assert!(user::become_user(65534));
         let host = kumihimo_host::Host::open(path.as_ref(), kumihimo_host::Settings::default())
             .expect("a store");
@@ -119,7 +119,7 @@ fn without_privileges_the_hosts_permissions_hold() {
             host.make(&caller(), closed, b"g", New::File { mode: 0o600 }).map(|_| ()),
             Err(Errno::ACCESS)
         );
-        // What is made is the server's, for any caller.
+        // New files belong to the server's user, whatever the caller is.
         for (name, what) in MADE {
             let made = host.make(&SOMEONE, root, name.as_bytes(), what);
             match what {

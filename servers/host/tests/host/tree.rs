@@ -1,4 +1,4 @@
-//! A directory for one test.
+//! A temporary directory for one test.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ pub fn caller() -> Caller {
     Caller { uid, gid, pid: std::process::id() }
 }
 
-/// A directory with `inside`, which is served, and room beside it. Removed in the end.
+/// A temporary directory. The subdirectory `inside` is served. Removed when dropped.
 pub struct Tree {
     pub path: PathBuf,
     pub host: Host,
@@ -42,7 +42,7 @@ impl Tree {
         self.host.root()
     }
 
-    /// Down from the root.
+    /// Looks up a path from the root.
     pub fn find(&self, names: &[&str]) -> Result<Entry> {
         let mut entry = self.host.lookup(self.root(), b".")?;
         for name in names {

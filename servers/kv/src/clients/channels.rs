@@ -1,5 +1,5 @@
-//! Publish and subscribe. A subscriber has an outbox, which a microprocess of its own empties: a
-//! publisher never waits for a reader.
+//! Publish and subscribe. Each subscriber has an outbox. A dedicated microprocess writes the outbox
+//! to the subscriber's socket, so a publisher never waits for a subscriber.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
@@ -13,13 +13,13 @@ use crate::clients::stream::Stream;
 use crate::data::glob;
 use crate::protocol::reply::{Reply, Version};
 
-/// What a subscriber may leave unread at most; and what for some time. Redis's default of
-/// `client-output-buffer-limit pubsub`.
+/// Hard limit on a subscriber's unsent bytes. This limit and the soft limit below are Redis's
+/// defaults for `client-output-buffer-limit pubsub`.
 const HARD: usize = 32 << 20;
 const SOFT: usize = 8 << 20;
 const SOFT_TIME: Duration = Duration::from_secs(60);
 
-/// What is on its way to a subscriber.
+/// Messages queued for one subscriber, in the protocol version of its client.
 pub struct Outbox {
     client: Arc<Client>,
     state: Mutex<State>,
@@ -28,7 +28,7 @@ pub struct Outbox {
 
 struct State {
     bytes: BytesMut,
-    /// Taken, but not yet accepted by the kernel.
+    /// Bytes that the sender has taken from the queue and the kernel has not yet accepted.
     under_way: usize,
     soft_since: Option<Instant>,
     version: Version,
@@ -36,7 +36,7 @@ struct State {
 }
 
 impl Outbox {
-    /// For `client`, which speaks `version`.
+    /// Creates an empty outbox for `client`, which uses protocol `version`.
     pub fn new(client: Arc<Client>, version: Version) -> Outbox {
         let state =
             State { bytes: BytesMut::new(), under_way: 0, soft_since: None, version, over: false };
@@ -47,13 +47,13 @@ impl Outbox {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The client speaks `version` from now on.
+    /// Sets the protocol version of messages queued from now on.
     pub fn set_version(&self, version: Version) {
         self.lock().version = version;
     }
 
-    /// Puts behind what is there what `bytes` gives for the client's version. One that leaves too
-    /// much unread loses its connection.
+    /// Appends the bytes that `bytes` returns for the client's protocol version. A client that
+    /// exceeds the limits on unsent bytes is disconnected.
     pub fn put<'a>(&self, bytes: impl FnOnce(Version) -> &'a [u8]) {
         let mut state = self.lock();
         if state.over {
@@ -68,7 +68,7 @@ impl Outbox {
             let since = *state.soft_since.get_or_insert_with(Instant::now);
             if length > HARD || since.elapsed() > SOFT_TIME {
                 eprintln!(
-                    "kv: client {} at {} leaves {length} bytes unread: cut off",
+                    "kv: client {} at {} disconnected: {length} bytes unread",
                     self.client.id, self.client.address
                 );
                 (state.over, state.bytes) = (true, BytesMut::new());
@@ -78,13 +78,14 @@ impl Outbox {
         self.more.notify_one();
     }
 
-    /// Nothing more will be put: [`empty`](Outbox::empty) ends when it has sent what is there.
+    /// Closes the outbox for new messages: [`empty`](Outbox::empty) returns after the queued ones
+    /// are sent.
     pub fn end(&self) {
         self.lock().over = true;
         self.more.notify_one();
     }
 
-    /// Sends what is put here until it [`end`](Outbox::end)s.
+    /// Sends queued messages until [`end`](Outbox::end) is called.
     pub fn empty(&self, mut to: &Stream) {
         loop {
             let idle = |state: &mut State| state.bytes.is_empty() && !state.over;
@@ -100,7 +101,7 @@ impl Outbox {
                 let mut state = self.lock();
                 (state.over, state.bytes) = (true, BytesMut::new());
                 drop(state);
-                // Its reader learns of it there.
+                // The microprocess that reads from this client sees the end of the connection.
                 return self.client.kill();
             }
             self.lock().under_way = 0;
@@ -110,16 +111,16 @@ impl Outbox {
 
 type Subscribers = BTreeMap<u64, Arc<Outbox>>;
 
-/// What somebody has subscribed to.
+/// Target of a subscription.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum To {
-    /// The channel of that name.
+    /// The channel of exactly this name.
     Channel,
-    /// All whose names are as the pattern says.
+    /// All channels whose names match the pattern.
     Pattern,
 }
 
-/// All channels.
+/// All channels and patterns with subscribers.
 #[derive(Default)]
 pub struct Channels {
     to: RwLock<Subscriptions>,
@@ -132,7 +133,8 @@ struct Subscriptions {
 }
 
 impl Channels {
-    /// Subscribes `outbox`, and tells it so before anything can be published to it.
+    /// Subscribes `outbox`. The confirmation `told` is queued before any message can be published
+    /// to the subscription.
     pub fn subscribe(&self, to: To, name: &[u8], outbox: &Arc<Outbox>, told: &[u8]) {
         let mut all = self.to.write().unwrap_or_else(PoisonError::into_inner);
         let subscribers = match to {
@@ -143,7 +145,7 @@ impl Channels {
         outbox.put(|_| told);
     }
 
-    /// The opposite.
+    /// Removes the subscription of `outbox` and queues the confirmation `told`.
     pub fn unsubscribe(&self, to: To, name: &[u8], outbox: &Outbox, told: &[u8]) {
         let mut all = self.to.write().unwrap_or_else(PoisonError::into_inner);
         let id = outbox.client.id;
@@ -167,7 +169,7 @@ impl Channels {
         outbox.put(|_| told);
     }
 
-    /// Sends `message` to all subscribers. How many that were.
+    /// Sends `message` to all subscribers of `channel`. Returns the number of receivers.
     pub fn publish(&self, channel: &[u8], message: &[u8]) -> usize {
         let all = self.to.read().unwrap_or_else(PoisonError::into_inner);
         let mut count = 0;
@@ -194,7 +196,7 @@ impl Channels {
         count
     }
 
-    /// How many channels and patterns somebody has subscribed to.
+    /// Numbers of channels and of patterns that have subscribers.
     pub fn counts(&self) -> (usize, usize) {
         let all = self.to.read().unwrap_or_else(PoisonError::into_inner);
         (all.channels.len(), all.patterns.len())

@@ -22,35 +22,35 @@ use crate::data::key::Time;
 use crate::protocol::reply::Version;
 use stream::Stream;
 
-/// A client, as others see it.
+/// A connected client, as the commands of other clients see it.
 pub struct Client {
-    /// Never used again.
+    /// Unique number. IDs are never reused.
     pub id: u64,
-    /// Where it comes from, and where to.
+    /// Remote address.
     pub address: String,
-    /// Our side.
+    /// Local address.
     pub local: String,
-    /// When it came.
+    /// Time at which the client connected.
     pub since: Time,
-    /// When it asked last.
+    /// Time of the client's last command.
     pub active: AtomicU64,
-    /// Its database.
+    /// Number of the selected database.
     pub database: AtomicU8,
-    /// Whether it speaks RESP3.
+    /// True after the client has switched to RESP3.
     pub resp3: AtomicBool,
-    /// Channels and patterns to which it has subscribed.
+    /// Number of subscriptions, to channels and to patterns.
     pub channels: AtomicUsize,
-    /// Of those, patterns.
+    /// Number of subscriptions to patterns.
     pub patterns: AtomicUsize,
-    /// Whether it waits for an item.
+    /// True while the client waits in a blocking command.
     pub blocked: AtomicBool,
-    /// What it says of itself.
+    /// Properties that the client reports about itself, and its last command.
     pub told: Mutex<Told>,
     killed: AtomicBool,
     stream: Arc<Stream>,
 }
 
-/// What a client says of itself.
+/// Properties that a client reports about itself, and its last command.
 #[derive(Default)]
 pub struct Told {
     /// `CLIENT SETNAME`.
@@ -59,33 +59,33 @@ pub struct Told {
     pub library: String,
     /// `CLIENT SETINFO LIB-VER`.
     pub version: String,
-    /// The command it gave last.
+    /// Name of the client's last command.
     pub command: &'static str,
 }
 
 impl Client {
-    /// What it says of itself.
+    /// Locks the reported properties.
     pub fn told(&self) -> MutexGuard<'_, Told> {
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Its socket.
+    /// The client's socket.
     pub fn stream(&self) -> &Arc<Stream> {
         &self.stream
     }
 
-    /// Ends its connection.
+    /// Shuts the connection down in both directions.
     pub fn kill(&self) {
         self.killed.store(true, Relaxed);
         self.stream.shutdown(Shutdown::Both);
     }
 
-    /// How `CLIENT LIST` calls its kind.
+    /// The client's type, as `CLIENT LIST TYPE` names it.
     pub fn kind(&self) -> &'static str {
         if self.channels.load(Relaxed) > 0 { "pubsub" } else { "normal" }
     }
 
-    /// Its line in `CLIENT LIST`, without the end of the line.
+    /// The client's line in `CLIENT LIST`, without the line feed.
     pub fn line(&self, now: Time) -> String {
         let (channels, patterns) = (self.channels.load(Relaxed), self.patterns.load(Relaxed));
         let mut flags = String::new();
@@ -137,7 +137,7 @@ struct State {
     ending: bool,
 }
 
-/// The presence of a connected client; dropped when the connection has ended.
+/// Registration of a connected client. Dropped when the connection has ended.
 pub struct Presence {
     clients: Arc<Clients>,
     /// The client.
@@ -157,7 +157,7 @@ impl Clients {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Admits a client, unless `most` are connected already or the server is about to end.
+    /// Admits a client, unless `most` clients are connected or the server is shutting down.
     pub fn enter(
         self: &Arc<Clients>,
         most: usize,
@@ -190,7 +190,7 @@ impl Clients {
         Some(Presence { clients: Arc::clone(self), client })
     }
 
-    /// All of them, by age, but those whose end has been asked for.
+    /// All clients in order of connection, except those that are being disconnected.
     pub fn all(&self) -> Vec<Arc<Client>> {
         self.lock()
             .clients
@@ -200,14 +200,14 @@ impl Clients {
             .collect()
     }
 
-    /// How many came, and how many of them were sent away.
+    /// Numbers of accepted and of refused connections.
     pub fn counts(&self) -> (u64, u64) {
         let state = self.lock();
         (state.last, state.refused)
     }
 
-    /// From now on no client is let in, and those that are here end when what has arrived from them
-    /// is answered.
+    /// Refuses new clients from now on. A connected client is disconnected after the replies to all
+    /// requests that have arrived from it.
     pub fn dismiss(&self) {
         let mut state = self.lock();
         state.ending = true;
@@ -216,7 +216,8 @@ impl Clients {
         }
     }
 
-    /// Waits until no client is here any more; those that still are at `deadline` are cut off.
+    /// Waits until no client is connected. Clients that are still connected at `deadline` are
+    /// disconnected.
     pub fn wait(&self, deadline: Instant) {
         let here = |state: &mut State| !state.clients.is_empty();
         let waited = self.left.wait_while_until(self.lock(), deadline, here);

@@ -1,10 +1,10 @@
-//! A connection's socket, of either kind.
+//! The socket of a connection, TCP or UNIX.
 
 use std::io::{self, Read, Write};
 
 use kumihimo::net::{Shutdown, TcpStream, UnixStream};
 
-/// A connected socket. Any number of microprocesses may use it at once.
+/// A connected socket. Several microprocesses may use it at the same time.
 pub enum Stream {
     /// From `--listen`.
     Tcp(TcpStream),
@@ -13,7 +13,8 @@ pub enum Stream {
 }
 
 impl Stream {
-    /// Ends it, or a half of it; a waiter there wakes. One that has ended already is left alone.
+    /// Shuts down one or both directions, which wakes microprocesses that wait on the socket. Has
+    /// no effect on a socket that is already shut down.
     pub fn shutdown(&self, how: Shutdown) {
         let _ = match self {
             Stream::Tcp(stream) => stream.shutdown(how),
@@ -21,7 +22,7 @@ impl Stream {
         };
     }
 
-    /// How long a read waits at most.
+    /// Sets the longest time that a read waits.
     ///
     /// # Errors
     /// As setsockopt(2).

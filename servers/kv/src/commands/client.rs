@@ -1,4 +1,4 @@
-//! The connection itself, and the others.
+//! Commands that concern a connection, and `CLIENT`, which concerns all connections.
 
 use kumihimo::sync::Arc;
 use kumihimo::sync::atomic::Ordering::Relaxed;
@@ -10,7 +10,7 @@ use crate::protocol::reply::Version;
 use crate::protocol::request::Args;
 use crate::session::{After, Answer, Session, wrong_arity};
 
-/// The version of Redis whose behaviour this is; clients look at it.
+/// The version of Redis whose behaviour the server follows. Clients read it to detect features.
 pub const REDIS_VERSION: &str = "7.0.15";
 
 /// `PING [message]`
@@ -78,7 +78,7 @@ pub fn hello(session: &mut Session, args: Args<'_>) -> Answer {
     while let Some(word) = words.next() {
         let left = words.len();
         if word.eq_ignore_ascii_case(b"auth") && left >= 2 {
-            // As Redis without a password: the default user may come in with any.
+            // As in Redis without a password: the default user authenticates with any password.
             if words.next() != Some(b"default") {
                 return Err("WRONGPASS invalid username-password pair or user is disabled.".into());
             }
@@ -121,7 +121,7 @@ pub fn hello(session: &mut Session, args: Args<'_>) -> Answer {
     Ok(())
 }
 
-/// What a client may call itself: no spaces, nothing that does not print.
+/// Checks a name that a client gives itself: printable ASCII characters without spaces.
 fn plain(text: &[u8], what: &str) -> Result<String, String> {
     if text.iter().all(|b| (b'!'..=b'~').contains(b)) {
         return Ok(String::from_utf8_lossy(text).into_owned());
@@ -177,7 +177,8 @@ pub fn client(session: &mut Session, args: Args<'_>) -> Answer {
         }
         b"no-evict" | b"no-touch" => {
             exactly(3)?;
-            // Nobody is evicted here, and nothing remembers when it was used.
+            // `NO-EVICT` and `NO-TOUCH` have no effect: the server never evicts clients and does
+            // not record when keys are used.
             if !args.at(2).eq_ignore_ascii_case(b"on") && !args.at(2).eq_ignore_ascii_case(b"off") {
                 return Err(SYNTAX);
             }
@@ -265,7 +266,7 @@ fn kill(session: &mut Session, args: Args<'_>, me: &Arc<Client>) -> Answer {
     }
     for client in &clients {
         if client.id == me.id {
-            // The reply first.
+            // The client that kills itself gets its reply first.
             session.after = After::Close;
         } else {
             client.kill();

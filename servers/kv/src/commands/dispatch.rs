@@ -1,4 +1,4 @@
-//! Runs a request: finds its command, checks whether it may run, and runs it.
+//! Executes a request: finds the command, checks whether it may run, and runs it.
 
 use super::table;
 use crate::log::REFUSED;
@@ -7,7 +7,7 @@ use crate::protocol::request::Args;
 use crate::session::{self, After, Answer, Session, until_nul, wrong_arity};
 
 impl Session {
-    /// Runs one command; its reply is written behind the others.
+    /// Runs one command and appends its reply to the replies.
     pub fn run(&mut self, args: Args<'_>) {
         if let Err(error) = self.try_run(args) {
             self.reply.error(&error);
@@ -53,8 +53,9 @@ impl Session {
     fn unknown(&mut self, args: Args<'_>) -> Answer {
         let name = args.at(0);
         if name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:") {
-            // A browser that was lured into talking to us.
-            eprintln!("kv: a client speaks HTTP: cut off");
+            // Cross-protocol attack: a web page can make a browser send HTTP requests here. Redis
+            // closes such connections, too.
+            eprintln!("kv: a client sent an HTTP request and is disconnected");
             self.after = After::Drop;
             return Ok(());
         }
@@ -72,7 +73,7 @@ impl Session {
         Err(format!("unknown command '{name}', with args beginning with: {shown}").into())
     }
 
-    /// Runs a command from a log. Whether it can have been written there.
+    /// Runs a command from an append log. Returns false if no server can have written it there.
     pub fn replay(&mut self, args: Args<'_>) -> bool {
         self.run(args);
         let failed = self.reply.bytes.first() == Some(&b'-')

@@ -1,4 +1,4 @@
-//! Keys, whatever they hold, and when they expire.
+//! Commands on keys of every type, and on their expiry.
 
 use std::borrow::Cow;
 
@@ -24,7 +24,7 @@ pub fn del(session: &mut Session, args: Args<'_>) -> Answer {
         }
     }
     if removed.len() > 1 && databases.shared.log.get().is_some() {
-        // One record: after a crash all are gone, or none.
+        // One record for all keys: after a crash, either all of them are removed or none.
         removed.insert(0, b"DEL");
         shards.of(&databases.key(removed[1])).record(&removed);
     } else if let [name] = removed[..] {
@@ -58,21 +58,21 @@ pub fn kind(session: &mut Session, args: Args<'_>) -> Answer {
     Ok(())
 }
 
-/// How a time is given.
+/// Unit and origin of a time argument.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
-    /// From now.
+    /// Seconds from now.
     Seconds,
-    /// From now.
+    /// Milliseconds from now.
     Milliseconds,
-    /// Since 1970.
+    /// Seconds since 1970.
     AtSecond,
-    /// Since 1970.
+    /// Milliseconds since 1970.
     AtMillisecond,
 }
 
-/// When `value` is, which may be before 1970 and then counts as 1; `None` if it is beyond all
-/// numbers.
+/// Converts a time argument to an absolute time. Times before 1970 become 1. Returns `None` on
+/// overflow.
 pub fn expiry(unit: Unit, value: i64, now: Time) -> Option<Time> {
     let value = match unit {
         Unit::Seconds | Unit::AtSecond => value.checked_mul(1000)?,
@@ -135,8 +135,8 @@ impl Only {
         Ok(only)
     }
 
-    /// Whether one that expires at `old` may expire at `new` instead. What never expires is later
-    /// than everything.
+    /// Returns whether the options allow an expiry of `old` to be replaced by `new`. A key that
+    /// never expires counts as later than every time.
     fn allows(&self, old: Time, new: Time) -> bool {
         !(self.not_set && old != FOREVER
             || self.set && old == FOREVER

@@ -1,4 +1,4 @@
-//! Lists.
+//! Commands on lists.
 
 use std::borrow::Cow;
 use std::time::{Duration, Instant};
@@ -132,7 +132,7 @@ pub fn lrange(session: &mut Session, args: Args<'_>) -> Answer {
     Ok(())
 }
 
-/// Waits for an item, and writes the reply.
+/// Waits for an item and writes the reply.
 pub fn finish(wait: Wait, session: &mut Session) {
     let given = wait.waiter.wait(wait.deadline);
     drop(wait);
@@ -185,7 +185,7 @@ fn reply_item(session: &mut Session, key: &[u8], item: &[u8]) {
     session.reply.bulk(item);
 }
 
-/// When a wait for so many seconds ends; 0 never does.
+/// Converts a timeout in seconds to a deadline. A timeout of 0 has none.
 fn deadline(seconds: &[u8]) -> Result<Option<Instant>, Cow<'static, str>> {
     let bad = "timeout is not a float or out of range";
     let seconds: f64 =
@@ -199,7 +199,7 @@ fn deadline(seconds: &[u8]) -> Result<Option<Instant>, Cow<'static, str>> {
     if seconds * 1000.0 > i64::MAX as f64 {
         return Err("timeout is out of range".into());
     }
-    // Beyond what clocks can say: never.
+    // A timeout beyond the range of `Duration` never expires.
     let time = Duration::try_from_secs_f64(seconds).ok().filter(|time| !time.is_zero());
     Ok(time.and_then(|time| Instant::now().checked_add(time)))
 }

@@ -21,15 +21,15 @@ use std::borrow::Cow;
 use crate::protocol::request::integer;
 use crate::session::until_nul;
 
-/// A number from a client.
+/// Parses a number from a client.
 pub fn number(text: &[u8]) -> Result<i64, Cow<'static, str>> {
     integer(text).ok_or(Cow::Borrowed("value is not an integer or out of range"))
 }
 
-/// The error for words that are not as they should be.
+/// The error for arguments that the command does not accept.
 pub const SYNTAX: Cow<'static, str> = Cow::Borrowed("syntax error");
 
-/// The error for a subcommand that there is not.
+/// The error for an unknown subcommand.
 pub fn no_subcommand(of: &str, name: &[u8]) -> Cow<'static, str> {
     let name = until_nul(&name[..name.len().min(128)]);
     format!("unknown subcommand '{name}'. Try {of} HELP.").into()

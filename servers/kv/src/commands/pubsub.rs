@@ -1,4 +1,4 @@
-//! Publish and subscribe.
+//! Commands to publish and subscribe.
 
 use kumihimo::sync::Arc;
 use kumihimo::sync::atomic::Ordering::Relaxed;
@@ -98,7 +98,8 @@ fn show(session: &Session) {
     }
 }
 
-/// Where this connection's replies go from now on, and a microprocess that sends them.
+/// Returns the connection's outbox. The first call creates it and starts the microprocess that
+/// sends its contents.
 fn outbox(session: &mut Session) -> Result<Arc<Outbox>, String> {
     let client = session.client.as_ref().ok_or("no client")?;
     if session.outbox.is_none() {

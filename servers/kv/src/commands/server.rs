@@ -1,4 +1,4 @@
-//! The server itself.
+//! Commands that concern the server.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -50,7 +50,7 @@ pub fn config(session: &mut Session, args: Args<'_>) -> Answer {
         let lower = pattern.to_ascii_lowercase();
         let literal = !pattern.iter().any(|b| b"*?[".contains(b));
         for (name, value) in all.iter().filter(|(name, _)| glob::matches(&lower, name.as_bytes())) {
-            // What is no pattern is repeated as it was written.
+            // A name without pattern characters is repeated in the spelling of the request.
             let shown =
                 if literal { String::from_utf8_lossy(pattern) } else { Cow::Borrowed(*name) };
             if !found.iter().any(|(other, _)| *other == shown) {
@@ -197,7 +197,7 @@ fn about_keys(session: &Session) -> Lines {
 pub fn shutdown(session: &mut Session, args: Args<'_>) -> Answer {
     for word in args.from(1) {
         match word.to_ascii_lowercase().as_slice() {
-            // The log is always written to its end, and nothing else is saved.
+            // The log is always written to its end. The server has no other state to save.
             b"nosave" | b"save" | b"now" | b"force" => {}
             b"abort" => return Err("No shutdown in progress.".into()),
             _ => return Err(SYNTAX),

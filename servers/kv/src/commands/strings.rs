@@ -1,4 +1,4 @@
-//! Texts, and numbers in them.
+//! Commands on strings and on the numbers in them.
 
 use kumihimo::sync::Arc;
 
@@ -62,7 +62,7 @@ fn record_set(shard: &Shard, key: &[u8], value: &[u8], expires: Time) {
 }
 
 struct How {
-    /// Whether the key must be there, or must not.
+    /// `Some(true)`: only if the key exists. `Some(false)`: only if it does not.
     only_if: Option<bool>,
     get: bool,
     keep: bool,
@@ -93,7 +93,7 @@ fn how(session: &Session, args: Args<'_>) -> Result<How, std::borrow::Cow<'stati
             None
         };
         if let Some(unit) = unit {
-            // The same one again replaces what it said before.
+            // A repeated option of the same unit replaces the earlier value.
             if how.keep || limit.is_some_and(|(other, _)| other != unit) {
                 return Err(SYNTAX);
             }
@@ -112,7 +112,7 @@ fn how(session: &Session, args: Args<'_>) -> Result<How, std::borrow::Cow<'stati
     }
     if let Some((unit, text)) = limit {
         let value = number(text)?;
-        // A command from the log may have expired long ago.
+        // The time in a command from the log may be in the past.
         how.expires = expiry(unit, value, session.now)
             .filter(|_| value > 0)
             .ok_or("invalid expire time in 'set' command")?;

@@ -1,4 +1,4 @@
-//! The table of commands, and `COMMAND`, which lists it.
+//! The table of commands, and the command `COMMAND`, which lists it.
 
 use super::{client, keys, lists, no_subcommand, pubsub, server, strings};
 use crate::protocol::reply::Reply;
@@ -8,9 +8,9 @@ use crate::session::{
     wrong_arity,
 };
 
-/// The command of that name, in whatever case.
+/// Finds a command by name, ignoring case.
 pub fn find(name: &[u8]) -> Option<&'static Command> {
-    // By first letter and length nearly all differ.
+    // The first letter and the length already distinguish nearly all commands.
     ALL.iter().find(|command| {
         command.name.len() == name.len() && command.name.as_bytes().eq_ignore_ascii_case(name)
     })
@@ -32,7 +32,7 @@ const NONE: (i64, i64, i64) = (0, 0, 0);
 const ONE: (i64, i64, i64) = (1, 1, 1);
 const REST: (i64, i64, i64) = (1, -1, 1);
 
-/// The most frequent first.
+/// All commands, the most frequent first.
 static ALL: &[Command] = &[
     new("get", (2, READ | FAST, ONE), "string", "Returns the string value of a key", strings::get),
     new("set", (-3, WRITE | GROWS, ONE), "string", "Sets the string value of a key", strings::set),
@@ -40,7 +40,7 @@ static ALL: &[Command] = &[
         "incr",
         (2, WRITE | GROWS | FAST, ONE),
         "string",
-        "Adds one to the number of a key",
+        "Increments the number of a key by one",
         strings::incr,
     ),
     new(
@@ -83,21 +83,21 @@ static ALL: &[Command] = &[
         "decr",
         (2, WRITE | GROWS | FAST, ONE),
         "string",
-        "Takes one from the number of a key",
+        "Decrements the number of a key by one",
         strings::decr,
     ),
     new(
         "incrby",
         (3, WRITE | GROWS | FAST, ONE),
         "string",
-        "Adds to the number of a key",
+        "Increments the number of a key",
         strings::incrby,
     ),
     new(
         "decrby",
         (3, WRITE | GROWS | FAST, ONE),
         "string",
-        "Takes from the number of a key",
+        "Decrements the number of a key",
         strings::decrby,
     ),
     new(
@@ -114,20 +114,20 @@ static ALL: &[Command] = &[
         "Returns the length of a key's string",
         strings::strlen,
     ),
-    new("lpush", (-3, WRITE | GROWS | FAST, ONE), "list", "Puts items before a list", lists::lpush),
-    new("rpush", (-3, WRITE | GROWS | FAST, ONE), "list", "Puts items behind a list", lists::rpush),
+    new("lpush", (-3, WRITE | GROWS | FAST, ONE), "list", "Prepends items to a list", lists::lpush),
+    new("rpush", (-3, WRITE | GROWS | FAST, ONE), "list", "Appends items to a list", lists::rpush),
     new(
         "lpop",
         (-2, WRITE | FAST, ONE),
         "list",
-        "Takes items from the front of a list",
+        "Removes and returns items from the front of a list",
         lists::lpop,
     ),
     new(
         "rpop",
         (-2, WRITE | FAST, ONE),
         "list",
-        "Takes items from the back of a list",
+        "Removes and returns items from the back of a list",
         lists::rpop,
     ),
     new("llen", (2, READ | FAST, ONE), "list", "Returns the length of a list", lists::llen),
@@ -136,42 +136,42 @@ static ALL: &[Command] = &[
         "blpop",
         (-3, WRITE | BLOCKING, (1, -2, 1)),
         "list",
-        "Takes an item from the front, or waits for one",
+        "Removes and returns the first item, or waits for an item",
         lists::blpop,
     ),
     new(
         "brpop",
         (-3, WRITE | BLOCKING, (1, -2, 1)),
         "list",
-        "Takes an item from the back, or waits for one",
+        "Removes and returns the last item, or waits for an item",
         lists::brpop,
     ),
     new(
         "expire",
         (-3, WRITE | FAST, ONE),
         "generic",
-        "Sets after how many seconds a key expires",
+        "Sets the lifetime of a key in seconds",
         keys::expire,
     ),
     new(
         "pexpire",
         (-3, WRITE | FAST, ONE),
         "generic",
-        "Sets after how many milliseconds a key expires",
+        "Sets the lifetime of a key in milliseconds",
         keys::pexpire,
     ),
     new(
         "expireat",
         (-3, WRITE | FAST, ONE),
         "generic",
-        "Sets at which second a key expires",
+        "Sets the expiry of a key in seconds since 1970",
         keys::expireat,
     ),
     new(
         "pexpireat",
         (-3, WRITE | FAST, ONE),
         "generic",
-        "Sets at which millisecond a key expires",
+        "Sets the expiry of a key in milliseconds since 1970",
         keys::pexpireat,
     ),
     new(
@@ -188,23 +188,11 @@ static ALL: &[Command] = &[
         "Returns the milliseconds until a key expires",
         keys::pttl,
     ),
-    new(
-        "persist",
-        (2, WRITE | FAST, ONE),
-        "generic",
-        "Makes a key one that does not expire",
-        keys::persist,
-    ),
+    new("persist", (2, WRITE | FAST, ONE), "generic", "Removes the expiry of a key", keys::persist),
     new("type", (2, READ | FAST, ONE), "generic", "Returns the kind of a key's value", keys::kind),
     new("keys", (2, READ, NONE), "generic", "Returns the keys that match a pattern", keys::keys),
-    new("scan", (-2, READ, NONE), "generic", "Goes through the keys step by step", keys::scan),
-    new(
-        "dbsize",
-        (1, READ | FAST, NONE),
-        "server",
-        "Returns how many keys there are",
-        keys::dbsize,
-    ),
+    new("scan", (-2, READ, NONE), "generic", "Iterates over the keys", keys::scan),
+    new("dbsize", (1, READ | FAST, NONE), "server", "Returns the number of keys", keys::dbsize),
     new(
         "flushall",
         (-1, WRITE, NONE),
@@ -223,51 +211,45 @@ static ALL: &[Command] = &[
         "subscribe",
         (-2, PUBSUB | SUBSCRIBED, NONE),
         "pubsub",
-        "Listens to channels",
+        "Subscribes to channels",
         pubsub::subscribe,
     ),
     new(
         "unsubscribe",
         (-1, PUBSUB | SUBSCRIBED, NONE),
         "pubsub",
-        "Stops listening to channels",
+        "Unsubscribes from channels",
         pubsub::unsubscribe,
     ),
     new(
         "psubscribe",
         (-2, PUBSUB | SUBSCRIBED, NONE),
         "pubsub",
-        "Listens to channels that match patterns",
+        "Subscribes to channels that match patterns",
         pubsub::psubscribe,
     ),
     new(
         "punsubscribe",
         (-1, PUBSUB | SUBSCRIBED, NONE),
         "pubsub",
-        "Stops listening by patterns",
+        "Unsubscribes from patterns",
         pubsub::punsubscribe,
     ),
     new("echo", (2, FAST, NONE), "connection", "Returns its argument", client::echo),
-    new(
-        "hello",
-        (-1, FAST, NONE),
-        "connection",
-        "Chooses the version of the protocol",
-        client::hello,
-    ),
-    new("select", (2, FAST, NONE), "connection", "Chooses the database", client::select),
+    new("hello", (-1, FAST, NONE), "connection", "Selects the protocol version", client::hello),
+    new("select", (2, FAST, NONE), "connection", "Selects the database", client::select),
     new("quit", (-1, FAST | SUBSCRIBED, NONE), "connection", "Ends the connection", client::quit),
     new(
         "client",
         (-2, 0, NONE),
         "connection",
-        "Tells of connections, and ends them",
+        "Lists, changes and closes connections",
         client::client,
     ),
-    new("command", (-1, 0, NONE), "server", "Tells of commands", command),
-    new("config", (-2, ADMIN, NONE), "server", "Tells of settings", server::config),
-    new("info", (-1, 0, NONE), "server", "Tells of the server", server::info),
-    new("shutdown", (-1, ADMIN, NONE), "server", "Ends the server", server::shutdown),
+    new("command", (-1, 0, NONE), "server", "Describes commands", command),
+    new("config", (-2, ADMIN, NONE), "server", "Returns settings", server::config),
+    new("info", (-1, 0, NONE), "server", "Returns information about the server", server::info),
+    new("shutdown", (-1, ADMIN, NONE), "server", "Stops the server", server::shutdown),
 ];
 
 /// `COMMAND [COUNT | LIST | INFO [name ...] | DOCS [name ...]]`
@@ -313,7 +295,8 @@ pub fn command(session: &mut Session, args: Args<'_>) -> Answer {
     Ok(())
 }
 
-/// Ten fields: name, arity, flags, keys, ACL categories, tips, key specifications, subcommands.
+/// Writes the entry of `command` in the reply to `COMMAND`, as Redis 7 does: name, arity, flags,
+/// keys, ACL categories, tips, key specifications, subcommands.
 fn describe(reply: &mut Reply, command: &Command) {
     reply.array(10);
     reply.bulk(command.name.as_bytes());

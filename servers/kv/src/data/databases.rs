@@ -1,5 +1,5 @@
-//! The databases: each a row of shards, chosen by a key's hash. What concerns several keys locks
-//! their shards in order, so it happens at once.
+//! The databases. Each consists of shards, and a key's hash chooses the shard. A command on several
+//! keys locks all their shards in ascending order, so it takes effect atomically.
 
 use std::hash::BuildHasher;
 
@@ -9,10 +9,10 @@ use super::key::{Key, SHARDS, Time};
 use super::shard::{Entry, Shard};
 use super::shared::Shared;
 
-/// How many databases there are, as Redis has them by default.
+/// Number of databases, which is Redis's default.
 pub const DATABASES: usize = 16;
 
-/// A row of shards. Line by line apart, so that locks do not share lines.
+/// A locked shard. Padded to a cache line, so that two locks never share one.
 #[repr(align(128))]
 struct Lane(Mutex<Shard>);
 
@@ -20,7 +20,7 @@ struct Lane(Mutex<Shard>);
 pub struct Databases {
     lanes: Box<[Lane]>,
     hasher: foldhash::quality::RandomState,
-    /// What all shards share.
+    /// State shared by all shards.
     pub shared: Arc<Shared>,
 }
 
@@ -37,22 +37,23 @@ impl Default for Databases {
 }
 
 impl Databases {
-    /// Where `bytes` belong.
+    /// Hashes `bytes`.
     pub fn key<'k>(&self, bytes: &'k [u8]) -> Key<'k> {
         Key { bytes, hash: self.hasher.hash_one(bytes) }
     }
 
-    /// The shard of `key` in database `number`.
+    /// Locks the shard of `key` in database `number`.
     pub fn lock(&self, number: usize, key: &Key<'_>) -> MutexGuard<'_, Shard> {
         self.shard(number, key.shard())
     }
 
     fn shard(&self, number: usize, shard: usize) -> MutexGuard<'_, Shard> {
-        // Commands check before they change: a panic in one leaves a shard whole.
+        // Every command checks its arguments before it changes data: a shard is consistent after a
+        // panic.
         self.lanes[number * SHARDS + shard].0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The shards of all `keys` in database `number`, at once.
+    /// Locks the shards of all `keys` in database `number`.
     pub fn lock_all<'k>(&self, number: usize, keys: impl Iterator<Item = &'k [u8]>) -> Locked<'_> {
         let mut wanted = [false; SHARDS];
         for key in keys {
@@ -61,17 +62,17 @@ impl Databases {
         self.locked(number, wanted)
     }
 
-    /// All shards of database `number`, at once.
+    /// Locks all shards of database `number`.
     pub fn lock_whole(&self, number: usize) -> Locked<'_> {
         self.locked(number, [true; SHARDS])
     }
 
     fn locked(&self, number: usize, wanted: [bool; SHARDS]) -> Locked<'_> {
-        // In rising order, as everybody does. (`from_fn` goes upwards.)
+        // `from_fn` proceeds in ascending order, which is the lock order of all callers.
         Locked(std::array::from_fn(|i| wanted[i].then(|| self.shard(number, i))))
     }
 
-    /// Removes all keys of all databases, at once.
+    /// Removes all keys of all databases atomically.
     pub fn clear(&self) {
         let mut locked: Vec<_> = (0..DATABASES).map(|number| self.lock_whole(number)).collect();
         let all: Vec<_> =
@@ -83,8 +84,8 @@ impl Databases {
         drop(all);
     }
 
-    /// Goes on with a `SCAN` of database `number` at `cursor`: looks at about `count` keys, gives
-    /// those that live to `each`. The next cursor; 0 at the end.
+    /// Continues a `SCAN` of database `number` at `cursor`: visits about `count` keys and passes
+    /// the unexpired ones to `each`. Returns the next cursor, 0 at the end.
     pub fn scan(
         &self,
         number: usize,
@@ -118,7 +119,7 @@ impl Databases {
         0
     }
 
-    /// Removes what has expired from all databases, a few keys a lock.
+    /// Removes expired keys from all databases. Each lock is held for a few keys only.
     pub fn expire(&self, now: Time) {
         for lane in &self.lanes {
             while lane.0.lock().unwrap_or_else(PoisonError::into_inner).expire_due(now, 64) {}
@@ -133,12 +134,12 @@ impl Locked<'_> {
     /// The shard of `key`.
     ///
     /// # Panics
-    /// If it is not among those that were locked.
+    /// If the shard is not locked.
     pub fn of(&mut self, key: &Key<'_>) -> &mut Shard {
         self.0[key.shard()].as_mut().expect("the shards of all keys were locked")
     }
 
-    /// All of them.
+    /// All locked shards.
     pub fn shards(&mut self) -> impl Iterator<Item = &mut Shard> {
         self.0.iter_mut().flatten().map(|guard| &mut **guard)
     }

@@ -1,10 +1,10 @@
-//! Patterns as Redis has them: `*`, `?`, `[a-z]`, `[^a]`, and `\` before what is meant literally.
+//! Glob patterns in Redis's syntax: `*`, `?`, `[a-z]`, `[^a]`, and `\` before a literal character.
 
-/// Whether `text` is as `pattern` says. Takes at most the product of their lengths: no pattern
-/// makes it exponential.
+/// Returns whether `text` matches `pattern`. The time is bounded by the product of their lengths.
 pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t) = (0, 0);
-    // Behind the last star, and what it was tried with.
+    // Positions after the last star in the pattern, and of the text that it was last matched
+    // against.
     let mut star: Option<(usize, usize)> = None;
     loop {
         if pattern.get(p) == Some(&b'*') {
@@ -21,7 +21,7 @@ pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
         if t == text.len() && p == pattern.len() {
             return true;
         }
-        // Let the last star take one more.
+        // Backtrack: the last star takes one more byte.
         match &mut star {
             Some((behind, from)) if *from < text.len() => {
                 *from += 1;
@@ -32,7 +32,7 @@ pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
     }
 }
 
-/// How long the element is with which `pattern` begins, if it is one for `byte`.
+/// Length of the first element of `pattern`, if that element matches `byte`.
 fn one(pattern: &[u8], byte: u8) -> Option<usize> {
     match pattern {
         [] => None,
@@ -45,7 +45,7 @@ fn one(pattern: &[u8], byte: u8) -> Option<usize> {
             let mut found = false;
             loop {
                 match &pattern[i.min(pattern.len())..] {
-                    // One that is not closed ends with the pattern.
+                    // A class without a closing bracket extends to the end of the pattern.
                     [] => break,
                     [b'\\', literal, ..] => {
                         found |= *literal == byte;

@@ -2,33 +2,33 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Milliseconds since 1970; `FOREVER` for what does not expire.
+/// Milliseconds since 1970, or `FOREVER`.
 pub type Time = u64;
 
 /// Expiry of an entry that never expires.
 pub const FOREVER: Time = Time::MAX;
 
-/// Shards of a database: enough that microprocesses on some dozen virtual processors seldom
-/// contend. A table that grows blocks a sixteenth of the keys.
+/// Number of shards of a database: enough that microprocesses on a few dozen virtual processors
+/// rarely contend. When a shard's table grows, only a sixteenth of the keys are blocked.
 pub(super) const SHARDS: usize = 16;
 
 /// A key and its hash.
 #[derive(Clone, Copy)]
 pub struct Key<'k> {
-    /// Its name.
+    /// Name of the key.
     pub bytes: &'k [u8],
-    /// Unpredictable to clients: the hasher is seeded at start.
+    /// Hash with a random seed per process, so that clients cannot predict collisions.
     pub hash: u64,
 }
 
 impl Key<'_> {
     pub(super) fn shard(&self) -> usize {
-        // Neither the bits that choose the bucket nor those that mark it.
+        // Bits that the hash table uses neither for the bucket nor for its tag.
         (self.hash >> 40) as usize % SHARDS
     }
 }
 
-/// Milliseconds since 1970.
+/// Current time in milliseconds since 1970.
 pub fn now() -> Time {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis() as Time)
 }

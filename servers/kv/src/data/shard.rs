@@ -1,8 +1,8 @@
-//! A part of a database, behind one lock: a hash table of positions in a list of entries.
+//! A part of a database behind one lock: a hash table of slot numbers, and the list of slots with
+//! the entries.
 //!
-//! An entry never moves while it lives, which is what `SCAN` needs: a scan through the positions
-//! sees each entry that was there all the time exactly once, however the hash table grows
-//! meanwhile.
+//! An entry never moves while it exists. `SCAN` depends on this: a scan over the slots returns each
+//! entry that exists during the whole scan exactly once, even if the hash table grows meanwhile.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
@@ -15,20 +15,20 @@ use super::shared::Shared;
 use super::value::{End, List, Value, chunk};
 use super::waiter::Waiter;
 
-/// A key with its value.
+/// A key with its value and its expiry.
 pub struct Entry {
-    /// Its name.
+    /// Name of the key.
     pub key: Box<[u8]>,
-    /// What it holds. Changes go through [`Shard::change`], which keeps account.
+    /// Contents. Changes go through [`Shard::change`], which keeps the memory accounting correct.
     pub value: Value,
-    /// When it expires.
+    /// Time of expiry, or `FOREVER`.
     pub expires: Time,
     hash: u64,
 }
 
 enum Slot {
     Used(Entry),
-    /// The next free one.
+    /// Number of the next free slot.
     Free(Option<u32>),
 }
 
@@ -37,22 +37,22 @@ pub struct Shard {
     table: HashTable<u32>,
     slots: Vec<Slot>,
     free: Option<u32>,
-    /// What expires, by time.
+    /// Entries that expire, ordered by time.
     due: BTreeSet<(Time, u32)>,
     /// Waiters for an item under a key, in order of arrival.
     waiting: HashMap<Box<[u8]>, VecDeque<Arc<Waiter>>, foldhash::quality::RandomState>,
     shared: Arc<Shared>,
-    /// Which database this is part of.
+    /// Number of the database to which this shard belongs.
     number: u8,
-    /// What table and slots were counted with.
+    /// Bytes with which the table and the slots are included in the memory accounting.
     counted: usize,
 }
 
-/// A command was meant for another kind of value.
+/// The error for a command on a value of another type.
 pub const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 
 impl Shard {
-    /// An empty one, of database `number`.
+    /// Creates an empty shard of database `number`.
     pub fn new(shared: Arc<Shared>, number: u8) -> Shard {
         Shard {
             table: HashTable::new(),
@@ -66,7 +66,7 @@ impl Shard {
         }
     }
 
-    /// Where `key` is. One that has expired by `now` is removed.
+    /// Returns the slot of `key`. Removes an entry that has expired by `now`.
     pub fn find(&mut self, key: &Key<'_>, now: Time) -> Option<u32> {
         let slot = *self.table.find(key.hash, |&slot| match &self.slots[slot as usize] {
             Slot::Used(entry) => *entry.key == *key.bytes,
@@ -82,7 +82,7 @@ impl Shard {
     /// The entry at `slot`.
     ///
     /// # Panics
-    /// If there is none.
+    /// If the slot is free.
     pub fn entry(&self, slot: u32) -> &Entry {
         match &self.slots[slot as usize] {
             Slot::Used(entry) => entry,
@@ -100,7 +100,7 @@ impl Shard {
     /// The text under `key`.
     ///
     /// # Errors
-    /// It is something else.
+    /// If the value is not a text.
     pub fn text(&mut self, key: &Key<'_>, now: Time) -> Result<Option<&[u8]>, &'static str> {
         let Some(slot) = self.find(key, now) else { return Ok(None) };
         match &self.entry(slot).value {
@@ -109,10 +109,10 @@ impl Shard {
         }
     }
 
-    /// The list under `key`, and where it is.
+    /// The list under `key`, and its slot.
     ///
     /// # Errors
-    /// It is something else.
+    /// If the value is not a list.
     pub fn list(&mut self, key: &Key<'_>, now: Time) -> Result<Option<(u32, &List)>, &'static str> {
         let Some(slot) = self.find(key, now) else { return Ok(None) };
         match &self.entry(slot).value {
@@ -121,8 +121,9 @@ impl Shard {
         }
     }
 
-    /// Gives `key`, which is at `slot` if it is there, the text `value` and the time `expires`. The
-    /// value that it had is given back if it was no text: to be dropped without the lock.
+    /// Sets `key`, which is at `slot` if it exists, to the text `value` with the expiry `expires`.
+    /// Returns an old value that was not a text. The caller drops it after it has released the
+    /// lock.
     pub fn set(
         &mut self,
         key: &Key<'_>,
@@ -141,7 +142,7 @@ impl Shard {
             self.set_expiry(slot, expires);
         }
         self.change(slot, |old| match old {
-            // Room that fits is used again.
+            // Reuse the old allocation if it fits.
             Value::Text(text)
                 if text.capacity() >= value.len() && text.capacity() / 2 <= value.len() + 32 =>
             {
@@ -153,7 +154,7 @@ impl Shard {
         })
     }
 
-    /// Adds `key`, which must not be there.
+    /// Adds `key`, which must not exist, and returns its slot.
     pub fn insert(&mut self, key: &Key<'_>, value: Value) -> u32 {
         let entry = Entry { key: key.bytes.into(), value, expires: FOREVER, hash: key.hash };
         self.account(0, chunk(entry.key.len()) + entry.value.footprint());
@@ -182,7 +183,7 @@ impl Shard {
         slot
     }
 
-    /// Removes what is at `slot`: to be dropped without the lock.
+    /// Removes the entry at `slot`. The caller drops the entry after it has released the lock.
     pub fn remove(&mut self, slot: u32) -> Entry {
         self.set_expiry(slot, FOREVER);
         let free = Slot::Free(self.free.replace(slot));
@@ -194,7 +195,7 @@ impl Shard {
         }
         self.account(chunk(entry.key.len()) + entry.value.footprint(), 0);
         if self.table.is_empty() {
-            // The last one is gone: nobody's position is lost.
+            // The shard is empty: no scan can miss an entry when positions start again at 0.
             (self.slots, self.free, self.table) = (Vec::new(), None, HashTable::new());
             self.recount();
         }
@@ -213,7 +214,7 @@ impl Shard {
         result
     }
 
-    /// Changes the list at `slot`, which is removed if it is empty then.
+    /// Changes the list at `slot`, and removes the list if it is empty afterwards.
     pub fn change_list<R>(&mut self, slot: u32, change: impl FnOnce(&mut List) -> R) -> R {
         let (result, empty) = self.change(slot, |value| match value {
             Value::List(list) => (change(list), list.is_empty()),
@@ -225,7 +226,7 @@ impl Shard {
         result
     }
 
-    /// What is at `slot` expires then.
+    /// Sets the expiry of the entry at `slot`.
     pub fn set_expiry(&mut self, slot: u32, expires: Time) {
         let entry = self.entry_mut(slot);
         let before = std::mem::replace(&mut entry.expires, expires);
@@ -240,11 +241,12 @@ impl Shard {
     fn expire(&mut self, slot: u32) {
         let entry = self.remove(slot);
         self.shared.expired.fetch_add(1, Relaxed);
-        // A reader of the log must not take it for alive when it was not.
+        // Replay does not expire keys: without this record, a later command in the log would find
+        // the key.
         self.record(&[b"DEL", &entry.key]);
     }
 
-    /// Removes what has expired, at most `limit` keys. Whether there may be more.
+    /// Removes at most `limit` expired keys. Returns whether more may be left.
     pub fn expire_due(&mut self, now: Time, limit: usize) -> bool {
         for _ in 0..limit {
             match self.due.first() {
@@ -255,17 +257,17 @@ impl Shard {
         true
     }
 
-    /// How many keys.
+    /// Number of keys.
     pub fn len(&self) -> usize {
         self.table.len()
     }
 
-    /// How many of them expire, and the sum of their times.
+    /// Number of keys that expire, and the sum of their expiry times.
     pub fn expiring(&self) -> (usize, u128) {
         (self.due.len(), self.due.iter().map(|(time, _)| u128::from(*time)).sum())
     }
 
-    /// All entries, expired ones too.
+    /// All entries, including expired ones.
     pub fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.slots.iter().filter_map(|slot| match slot {
             Slot::Used(entry) => Some(entry),
@@ -273,8 +275,8 @@ impl Shard {
         })
     }
 
-    /// At most `count` positions from `from` on: what is there, and where to go on, if not at the
-    /// end.
+    /// Visits at most `count` slots from `from` on. Returns the entries there and the next
+    /// position, or `None` at the end.
     pub fn scan(&self, from: usize, count: usize) -> (impl Iterator<Item = &Entry>, Option<usize>) {
         let from = from.min(self.slots.len());
         let to = from.saturating_add(count).min(self.slots.len());
@@ -285,7 +287,7 @@ impl Shard {
         (entries, (to < self.slots.len()).then_some(to))
     }
 
-    /// Removes everything: to be dropped without the lock.
+    /// Removes all entries. The caller drops them after it has released the lock.
     pub fn clear(&mut self) -> impl Sized + use<> {
         let gone: usize =
             self.entries().map(|entry| chunk(entry.key.len()) + entry.value.footprint()).sum();
@@ -300,19 +302,20 @@ impl Shard {
         all
     }
 
-    /// Writes down what changed here, while nobody else can change it.
+    /// Appends a change to the log. The caller still holds the shard's lock, so records are in the
+    /// order of the changes.
     pub fn record(&self, command: &[&[u8]]) {
         if let Some(log) = self.shared.log.get() {
             log.append(self.number, command);
         }
     }
 
-    /// `waiter` waits for an item under `key`.
+    /// Queues `waiter` for an item under `key`.
     pub fn wait(&mut self, key: &Key<'_>, waiter: Arc<Waiter>) {
         self.waiting.entry(key.bytes.into()).or_default().push_back(waiter);
     }
 
-    /// `waiter` waits no more.
+    /// Removes `waiter` from the queue of `key`.
     pub fn leave(&mut self, key: &Key<'_>, waiter: &Arc<Waiter>) {
         if let Some(queue) = self.waiting.get_mut(key.bytes) {
             queue.retain(|other| !Arc::ptr_eq(other, waiter));
@@ -322,8 +325,8 @@ impl Shard {
         }
     }
 
-    /// Gives the items of the list at `slot`, just put there, to their waiters: first come, first
-    /// served.
+    /// Passes items of the list at `slot`, which has just received them, to waiters in order of
+    /// arrival.
     pub fn serve(&mut self, key: &Key<'_>, slot: u32) {
         if self.waiting.is_empty() {
             return;
@@ -333,7 +336,7 @@ impl Shard {
                 self.waiting.remove(key.bytes);
                 return;
             };
-            // Waiters that gave up meanwhile get nothing.
+            // A waiter that has timed out or was cancelled gets no item.
             let Some(claim) = waiter.claim() else { continue };
             let (item, last) = self.change(slot, |value| match value {
                 Value::List(list) => (list.pop(waiter.end), list.is_empty()),

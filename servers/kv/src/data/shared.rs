@@ -1,4 +1,4 @@
-//! The state that all shards share: memory accounting, and the append log.
+//! State that all shards share: memory accounting, and the append log.
 
 use kumihimo::sync::OnceLock;
 use kumihimo::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -12,7 +12,7 @@ pub struct Shared {
     peak: AtomicUsize,
     /// Number of keys that have expired.
     pub expired: AtomicU64,
-    /// The append log, once its contents were replayed.
+    /// The append log. Unset until its contents have been replayed.
     pub log: OnceLock<Log>,
 }
 

@@ -1,4 +1,4 @@
-//! What a key can hold.
+//! Types of values.
 
 use std::collections::VecDeque;
 
@@ -6,12 +6,12 @@ use std::collections::VecDeque;
 pub enum Value {
     /// Bytes; a number is its decimal digits.
     Text(Vec<u8>),
-    /// Never empty, except while a command is at it.
+    /// A list. Empty only while a command changes it.
     List(Box<List>),
 }
 
 impl Value {
-    /// As `TYPE` calls it.
+    /// Name of the type, as in the reply to `TYPE`.
     pub fn kind(&self) -> &'static str {
         match self {
             Value::Text(_) => "string",
@@ -19,7 +19,7 @@ impl Value {
         }
     }
 
-    /// What it takes on the heap.
+    /// Bytes of heap memory in use by the value.
     pub fn footprint(&self) -> usize {
         match self {
             Value::Text(text) => chunk(text.capacity()),
@@ -32,35 +32,35 @@ impl Value {
     }
 }
 
-/// A list that knows its size.
+/// A list with its size in bytes.
 #[derive(Default)]
 pub struct List {
     items: VecDeque<Box<[u8]>>,
-    /// What the items take on the heap.
+    /// Bytes of heap memory in use by the items.
     bytes: usize,
 }
 
 /// An end of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// Where `LPUSH` puts.
+    /// The end to which `LPUSH` adds.
     Left,
-    /// Where `RPUSH` puts.
+    /// The end to which `RPUSH` adds.
     Right,
 }
 
 impl List {
-    /// How many items.
+    /// Number of items.
     pub fn len(&self) -> usize {
         self.items.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether the list has no items.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
 
-    /// Puts an item at `end`.
+    /// Adds an item at `end`.
     pub fn push(&mut self, end: End, item: &[u8]) {
         self.bytes += chunk(item.len());
         match end {
@@ -69,7 +69,7 @@ impl List {
         }
     }
 
-    /// Takes the item at `end`.
+    /// Removes and returns the item at `end`.
     pub fn pop(&mut self, end: End) -> Option<Box<[u8]>> {
         let item = match end {
             End::Left => self.items.pop_front(),
@@ -82,14 +82,14 @@ impl List {
         Some(item)
     }
 
-    /// The items from `from` to before `to`.
+    /// The items at positions `from..to`.
     pub fn range(&self, from: usize, to: usize) -> impl ExactSizeIterator<Item = &[u8]> {
         self.items.range(from..to).map(|item| &**item)
     }
 }
 
-/// What `length` bytes take on glibc's heap: a chunk has a header of 8 bytes, is a multiple of 16,
-/// and 32 at least.
+/// Heap memory of an allocation of `length` bytes in glibc: a chunk has a header of 8 bytes, its
+/// size is a multiple of 16, and its minimum is 32.
 pub fn chunk(length: usize) -> usize {
     if length == 0 { 0 } else { ((length + 8).next_multiple_of(16)).max(32) }
 }

@@ -1,5 +1,5 @@
-//! `BLPOP` and `BRPOP`: a microprocess waits for an item, or for the end of its time, or of its
-//! client.
+//! `BLPOP` and `BRPOP`: a microprocess waits for an item, for its timeout, or for the end of its
+//! client's connection.
 
 use std::time::Instant;
 
@@ -9,24 +9,24 @@ use crate::data::value::End;
 
 /// A waiter for an item.
 pub struct Waiter {
-    /// The end from which it wants it.
+    /// The end of the list from which the item is taken.
     pub end: End,
     outcome: Mutex<Outcome>,
     changed: Condvar,
 }
 
-/// A key, and an item that was under it.
+/// The key that had an item, and the item.
 pub type Given = (Box<[u8]>, Box<[u8]>);
 
 enum Outcome {
     Waiting,
     Given(Given),
-    /// Wants nothing any more, or has it.
+    /// The wait has ended, or the item has been taken.
     Over,
 }
 
 impl Waiter {
-    /// A waiter for an item from `end`.
+    /// Creates a waiter for an item from `end`.
     pub fn new(end: End) -> Waiter {
         Waiter { end, outcome: Mutex::new(Outcome::Waiting), changed: Condvar::new() }
     }
@@ -35,14 +35,14 @@ impl Waiter {
         self.outcome.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The right to give it an item; `None` if it wants none any more.
+    /// Claims the right to deliver an item. Returns `None` if the wait has ended.
     pub fn claim(&self) -> Option<Claim<'_>> {
         let outcome = self.lock();
         matches!(*outcome, Outcome::Waiting).then_some(Claim { waiter: self, outcome })
     }
 
-    /// Waits for an item, until `deadline` or until it is [`over`](Waiter::over): the key and the
-    /// item.
+    /// Waits for an item until `deadline` or until [`over`](Waiter::over) is called. Returns the
+    /// key and the item.
     pub fn wait(&self, deadline: Option<Instant>) -> Option<Given> {
         let outcome = self.lock();
         let waiting = |outcome: &mut Outcome| matches!(outcome, Outcome::Waiting);
@@ -63,7 +63,7 @@ impl Waiter {
         }
     }
 
-    /// Ends the wait without an item, unless there is one already.
+    /// Ends the wait without an item, unless an item has been delivered.
     pub fn over(&self) {
         let mut outcome = self.lock();
         if matches!(*outcome, Outcome::Waiting) {
@@ -73,14 +73,14 @@ impl Waiter {
     }
 }
 
-/// The right to give a [`Waiter`] an item: meanwhile it cannot give up.
+/// The right to deliver an item to a [`Waiter`]. The wait cannot end while a claim exists.
 pub struct Claim<'a> {
     waiter: &'a Waiter,
     outcome: MutexGuard<'a, Outcome>,
 }
 
 impl Claim<'_> {
-    /// Gives it `item`, which was under `key`.
+    /// Delivers `item` from the list under `key`.
     pub fn give(mut self, key: Box<[u8]>, item: Box<[u8]>) {
         *self.outcome = Outcome::Given((key, item));
         self.waiter.changed.notify_all();

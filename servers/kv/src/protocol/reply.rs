@@ -1,7 +1,8 @@
-//! What a client is told, in the version of the protocol that it speaks. The codec writes what it
-//! can write as it comes, and the tests have it read all. Written here: headers of arrays, maps and
-//! pushes, because the codec wants all members of one in memory at once, and strings, which are
-//! most of what is ever sent, because it takes 74 ns for one of three bytes, and this 12.
+//! Encodes replies in the client's protocol version. A codec encodes everything except headers and
+//! strings, and the tests decode all replies with it. Headers of arrays, maps and pushes are
+//! written here, because the codec requires all members of an aggregate in memory at once. Strings
+//! are written here, because they are the most frequent reply, and the codec takes 74 ns for three
+//! bytes, this code 12 ns.
 
 use std::borrow::Cow;
 
@@ -9,25 +10,25 @@ use bytes::BytesMut;
 use redis_protocol::resp2::encode::extend_encode_borrowed;
 use redis_protocol::resp2::types::BorrowedFrame as Frame;
 
-/// First words of errors that are codes.
+/// First words of errors that are error codes.
 const CODES: [&str; 5] = ["MISCONF", "NOPROTO", "OOM", "WRONGPASS", "WRONGTYPE"];
 
-/// The versions of the protocol.
+/// Version of the protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Version {
-    /// RESP2, with which every connection begins.
+    /// RESP2, the version of every new connection.
     #[default]
     Two,
     /// RESP3, after `HELLO 3`.
     Three,
 }
 
-/// Replies that are gathered until they are sent.
+/// Replies that have not been sent yet.
 #[derive(Default)]
 pub struct Reply {
-    /// What is to be sent.
+    /// Encoded replies.
     pub bytes: BytesMut,
-    /// What the client understands.
+    /// The client's protocol version.
     pub version: Version,
 }
 
@@ -41,12 +42,12 @@ impl Reply {
         self.bytes.extend_from_slice(b"+OK\r\n");
     }
 
-    /// A word without line ends.
+    /// A simple string. `text` contains no line breaks.
     pub fn simple(&mut self, text: &str) {
         self.put(Frame::SimpleString(text.as_bytes()));
     }
 
-    /// Any bytes.
+    /// A bulk string.
     pub fn bulk(&mut self, bytes: &[u8]) {
         self.bytes.reserve(bytes.len() + 32);
         self.header(b'$', bytes.len());
@@ -54,7 +55,7 @@ impl Reply {
         self.bytes.extend_from_slice(b"\r\n");
     }
 
-    /// Text; in RESP3 marked as such.
+    /// Text. In RESP3, a verbatim string.
     pub fn verbatim(&mut self, text: &str) {
         if self.version == Version::Two {
             return self.bulk(text.as_bytes());
@@ -65,17 +66,17 @@ impl Reply {
         }
     }
 
-    /// A number.
+    /// An integer.
     pub fn integer(&mut self, number: i64) {
         self.put(Frame::Integer(number));
     }
 
-    /// How many there are.
+    /// A count, as an integer.
     pub fn count(&mut self, number: usize) {
         self.integer(number as i64);
     }
 
-    /// No value.
+    /// The null value.
     pub fn null(&mut self) {
         match self.version {
             Version::Two => self.bytes.extend_from_slice(b"$-1\r\n"),
@@ -83,7 +84,7 @@ impl Reply {
         }
     }
 
-    /// No array.
+    /// The null array.
     pub fn null_array(&mut self) {
         match self.version {
             Version::Two => self.bytes.extend_from_slice(b"*-1\r\n"),
@@ -91,7 +92,7 @@ impl Reply {
         }
     }
 
-    /// A value, or none.
+    /// A bulk string, or null.
     pub fn bulk_or_null(&mut self, bytes: Option<&[u8]>) {
         match bytes {
             Some(bytes) => self.bulk(bytes),
@@ -99,7 +100,7 @@ impl Reply {
         }
     }
 
-    /// An error. One without a code of its own is an `ERR`.
+    /// An error. An error without one of the known codes gets the code `ERR`.
     pub fn error(&mut self, error: &str) {
         let code = error.split(' ').next().unwrap_or_default();
         let text = if CODES.contains(&code) {
@@ -107,17 +108,17 @@ impl Reply {
         } else {
             Cow::Owned(format!("ERR {error}"))
         };
-        // The client's own bytes may be in it.
+        // The text may contain bytes from the client: line breaks in it would split the reply.
         let clean = text.trim_end_matches(['\r', '\n']).replace(['\r', '\n'], " ");
         self.put(Frame::Error(&clean));
     }
 
-    /// `length` values follow.
+    /// Header of an array of `length` values.
     pub fn array(&mut self, length: usize) {
         self.header(b'*', length);
     }
 
-    /// `length` pairs follow: twice as many values.
+    /// Header of a map of `length` pairs. Twice as many values follow.
     pub fn map(&mut self, length: usize) {
         match self.version {
             Version::Two => self.header(b'*', length * 2),
@@ -125,12 +126,12 @@ impl Reply {
         }
     }
 
-    /// `length` different values follow.
+    /// Header of a set of `length` values.
     pub fn set(&mut self, length: usize) {
         self.header(if self.version == Version::Two { b'*' } else { b'~' }, length);
     }
 
-    /// `length` values follow that the client did not ask for just now.
+    /// Header of a push of `length` values, which is no reply to a command.
     pub fn push(&mut self, length: usize) {
         self.header(if self.version == Version::Two { b'*' } else { b'>' }, length);
     }

@@ -1,30 +1,31 @@
-//! What a client asks: commands cut out of the bytes that arrive, where they lie, without a copy.
+//! Splits the bytes that arrive from a client into commands, in place and without copying.
 //!
-//! Not by the codec that makes the replies: its decoder knows no inline commands and none of the
-//! errors that clients of Redis expect, recurses as deep as the input is nested, and begins anew
-//! with each read where a command has not arrived whole. This one remembers how far it came.
-//! Source: <https://redis.io/docs/reference/protocol-spec>, Redis 7.0's `networking.c` for limits
-//! and errors.
+//! The codec that encodes replies is not used here. Its decoder supports no inline commands and
+//! none of the errors that clients of Redis expect. It recurses as deep as the input is nested, and
+//! restarts at the beginning of an incomplete command after each read. This parser continues where
+//! it stopped. Sources: <https://redis.io/docs/reference/protocol-spec>, and Redis 7.0's
+//! `networking.c` for limits and errors.
 
 use std::borrow::Cow;
 use std::io::{self, Read};
 use std::ops::Range;
 
-/// Longest string that is taken: 512 MiB, Redis's default of `proto-max-bulk-len`.
+/// Longest accepted string: 512 MiB, Redis's default of `proto-max-bulk-len`.
 pub const MAX_BULK: usize = 512 << 20;
-/// Longest inline command, and longest header of a length.
+/// Longest inline command, and longest header of an array or a string.
 const MAX_LINE: usize = 64 << 10;
-/// Most arguments of a command.
+/// Largest number of arguments of a command.
 const MAX_ARGUMENTS: i64 = 1 << 20;
-/// Most bytes that may lie here unfinished: Redis's default of `client-query-buffer-limit`.
+/// Most bytes of an incomplete command: Redis's default of `client-query-buffer-limit`.
 const MAX_BUFFER: usize = 1 << 30;
 
-/// What an idle connection keeps.
+/// Buffer size of an idle connection.
 pub const SMALL: usize = 4 << 10;
-/// A buffer that single reads fill grows up to here; beyond that only for a command that is longer.
+/// The buffer grows up to this size when single reads fill it. It grows further only for a longer
+/// command.
 const LARGE: usize = 64 << 10;
 
-/// The arguments of one command, its name first. They lie in the connection's buffer.
+/// The arguments of one command, the name included. They refer to the connection's buffer.
 #[derive(Clone, Copy)]
 pub struct Args<'a> {
     bytes: &'a [u8],
@@ -32,63 +33,63 @@ pub struct Args<'a> {
 }
 
 impl<'a> Args<'a> {
-    /// How many, the name included; never 0.
+    /// Number of arguments, the name included. Never 0.
     pub fn len(&self) -> usize {
         self.places.len()
     }
 
-    /// From the `from`th on.
+    /// The arguments from position `from` on.
     pub fn from(self, from: usize) -> impl ExactSizeIterator<Item = &'a [u8]> + Clone {
         let bytes = self.bytes;
         self.places[from.min(self.places.len())..].iter().map(move |place| &bytes[place.clone()])
     }
 
-    /// The `i`th.
+    /// The argument at position `i`.
     ///
     /// # Panics
-    /// If there are fewer.
+    /// If there are not so many arguments.
     pub fn at(self, i: usize) -> &'a [u8] {
         &self.bytes[self.places[i].clone()]
     }
 
-    /// The `i`th, if there is one.
+    /// The argument at position `i`, if it exists.
     pub fn get(self, i: usize) -> Option<&'a [u8]> {
         self.places.get(i).map(|place| &self.bytes[place.clone()])
     }
 }
 
-/// What [`Requests::next`] found.
+/// Result of [`Requests::next`].
 #[derive(Debug, PartialEq, Eq)]
 pub enum Found {
-    /// A whole command: [`Requests::args`].
+    /// A complete command, available from [`Requests::args`].
     Command,
-    /// Nothing more before more bytes arrive.
+    /// No complete command. More bytes are needed.
     Unfinished,
-    /// No command can follow: the connection ends with this error.
+    /// A protocol error. The connection ends with this error as its last reply.
     Malformed(Cow<'static, str>),
 }
 
-/// Bytes that have arrived, and the command that is being cut out of them.
+/// Received bytes, and the parser's state in the current command.
 pub struct Requests {
     buffer: Vec<u8>,
-    /// Where the command under way begins.
+    /// Position of the current command in the buffer.
     start: usize,
-    /// How far bytes have arrived.
+    /// End of the received bytes.
     end: usize,
-    /// How far the command under way was understood, from its start.
+    /// Parsed length of the current command, from `start`.
     at: usize,
-    /// How many bytes from there on have no end of a line among them.
+    /// Number of bytes from there on that are known to contain no end of a line.
     searched: usize,
-    /// Arguments that are still to come.
+    /// Number of arguments of the current command that are not parsed yet.
     missing: usize,
-    /// The length of the argument that comes next, once it is known.
+    /// Length of the next argument, once its header is parsed.
     bulk: Option<usize>,
-    /// From the start of the command, or within `unquoted`.
+    /// Positions of the arguments, relative to the start of the command or to `unquoted`.
     places: Vec<Range<usize>>,
-    /// Arguments of an inline command.
+    /// Contents of the arguments of an inline command.
     unquoted: Vec<u8>,
     inline: bool,
-    /// Whether the last read filled all the room.
+    /// True if the last read filled the buffer.
     filled: bool,
 }
 
@@ -111,11 +112,10 @@ impl Default for Requests {
 }
 
 impl Requests {
-    /// Reads once from `from`; what has arrived is kept. The answer is `false` at the end of the
-    /// stream.
+    /// Reads once from `from` and appends to the buffer. Returns `false` at the end of the stream.
     ///
     /// # Errors
-    /// As `read`; `OutOfMemory` where a command became longer than any may be.
+    /// As `read`; `OutOfMemory` if a command exceeds the length limit.
     pub fn fill(&mut self, mut from: impl Read) -> io::Result<bool> {
         self.make_room()?;
         let n = from.read(&mut self.buffer[self.end..])?;
@@ -124,7 +124,8 @@ impl Requests {
         Ok(n != 0)
     }
 
-    /// The buffer grows with what has arrived, never with what was announced.
+    /// Makes room for a read. The buffer grows with the bytes received, never with an announced
+    /// length.
     fn make_room(&mut self) -> io::Result<()> {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
@@ -151,7 +152,7 @@ impl Requests {
         Ok(())
     }
 
-    /// Gives back what an idle connection does not need.
+    /// Frees memory that an idle connection does not need.
     pub fn shrink(&mut self) {
         if self.start == self.end && self.buffer.len() > SMALL {
             (self.start, self.end, self.filled) = (0, 0, false);
@@ -161,12 +162,12 @@ impl Requests {
         }
     }
 
-    /// Whether [`shrink`](Requests::shrink) would give anything back.
+    /// Returns whether [`shrink`](Requests::shrink) would free memory.
     pub fn is_large(&self) -> bool {
         self.start == self.end && self.buffer.len() > SMALL
     }
 
-    /// How much memory this takes.
+    /// Bytes of memory in use.
     pub fn footprint(&self) -> usize {
         self.buffer.len()
             + self.places.capacity() * size_of::<Range<usize>>()
@@ -183,7 +184,7 @@ impl Requests {
         Args { bytes, places: &self.places }
     }
 
-    /// Goes on to the next command; the one that was found last is done with.
+    /// Discards the command that was found last.
     pub fn done(&mut self) {
         self.start += self.at;
         self.at = 0;
@@ -193,18 +194,18 @@ impl Requests {
         }
     }
 
-    /// Whether the command that was found last is an inline one.
+    /// Returns whether the command that was found last is an inline command.
     pub fn is_inline(&self) -> bool {
         self.inline
     }
 
-    /// How many bytes have arrived that belong to no command that was done.
+    /// Number of received bytes after the last discarded command.
     pub fn unfinished(&self) -> usize {
         self.end - self.start
     }
 
-    /// Looks for a whole command. After [`Found::Command`]: [`args`](Requests::args), then
-    /// [`done`](Requests::done).
+    /// Parses the next command. After [`Found::Command`], the caller uses [`args`](Requests::args)
+    /// and then calls [`done`](Requests::done).
     pub fn next(&mut self) -> Found {
         loop {
             if self.missing > 0 {
@@ -215,7 +216,7 @@ impl Requests {
             };
             if first != b'*' {
                 match self.line() {
-                    // An empty line asks nothing.
+                    // Redis ignores empty lines, too.
                     Found::Command if self.places.is_empty() => self.done(),
                     found => return found,
                 }
@@ -246,13 +247,13 @@ impl Requests {
                     match rest.first() {
                         None => return Found::Unfinished,
                         Some(b'$') => {}
-                        // Whatever it is, it is complained about when its line is whole, as Redis
-                        // does.
+                        // Redis reports this error only after the whole line has arrived.
                         Some(&other) => {
                             return match self.number("too big bulk count string") {
                                 Ok(None) => Found::Unfinished,
                                 Ok(Some(_)) => {
-                                    // As all that is repeated to a client: UTF-8, whatever it sent.
+                                    // Text that is repeated to a client is valid UTF-8, whatever
+                                    // bytes the client sent.
                                     malformed(format!(
                                         "expected '$', got '{}'",
                                         String::from_utf8_lossy(&[other])
@@ -284,12 +285,12 @@ impl Requests {
         Found::Command
     }
 
-    /// The number in the header at `at`, whose first byte was looked at: `None` if it is not whole
-    /// yet, `Some(None)` if it is none.
+    /// Parses the number in the header at `at`, whose first byte is already checked. Returns `None`
+    /// if the line is incomplete, `Some(None)` if it contains no number.
     #[inline]
     fn number(&mut self, too_long: &'static str) -> Result<Option<Option<i64>>, Found> {
         let rest = &self.buffer[self.start + self.at..self.end];
-        // One digit, as nearly always.
+        // Fast path: one digit, which is the usual case.
         if let [b'*' | b'$', digit @ b'0'..=b'9', b'\r', _, ..] = rest {
             self.at += 4;
             self.searched = 0;
@@ -301,14 +302,14 @@ impl Requests {
         if rest.len() < end + 2 {
             return Ok(None);
         }
-        // The first byte may be the end of the line itself.
+        // The first byte may itself be the end of the line.
         let number = rest.get(1..end).and_then(integer);
         self.at += end + 2;
         self.searched = 0;
         Ok(Some(number))
     }
 
-    /// An inline command: words, perhaps quoted, up to the end of the line.
+    /// Parses an inline command: words, some of them quoted, up to the end of the line.
     fn line(&mut self) -> Found {
         let rest = &self.buffer[self.start..self.end];
         let Some(end) = end_of_line(rest, &mut self.searched, b'\n') else {
@@ -334,16 +335,15 @@ fn malformed(what: impl Into<Cow<'static, str>>) -> Found {
     Found::Malformed(format!("Protocol error: {}", what.into()).into())
 }
 
-/// Where `end` is. Redis looks for it as in a C string: a NUL before it hides it. What was
-/// `searched` is not looked at again.
+/// Position of `end`. Redis searches with C string functions, so a NUL byte before `end` hides it.
+/// The first `searched` bytes are skipped.
 fn end_of_line(line: &[u8], searched: &mut usize, end: u8) -> Option<usize> {
     let found = line[*searched..].iter().position(|&b| b == end || b == 0);
     *searched = found.map_or(line.len(), |found| *searched + found);
     (line.get(*searched) == Some(&end)).then_some(*searched)
 }
 
-/// A decimal number in the one way in which Redis writes it: no sign but `-`, no leading zeros, no
-/// spaces.
+/// Parses a decimal number in Redis's canonical form: no sign but `-`, no leading zeros, no spaces.
 pub fn integer(text: &[u8]) -> Option<i64> {
     let (negative, digits) = match text {
         [b'-', digits @ ..] => (true, digits),
@@ -360,14 +360,14 @@ pub fn integer(text: &[u8]) -> Option<i64> {
         if digit > 9 {
             return None;
         }
-        // 19 digits are below 2^64.
+        // 19 digits fit into 64 bits.
         value = value * 10 + u64::from(digit);
     }
     if negative { 0_i64.checked_sub_unsigned(value) } else { i64::try_from(value).ok() }
 }
 
-/// Splits as Redis's `sdssplitargs`: spaces between words, `"..."` with escapes, `'...'` with `\'`
-/// only. `false` if a quote is not closed or not followed by a space.
+/// Splits a line like Redis's `sdssplitargs`: spaces between words, `"..."` with escapes, `'...'`
+/// with `\'` only. Returns `false` if a quote is not closed or not followed by a space.
 fn unquote(line: &[u8], into: &mut Vec<u8>, places: &mut Vec<Range<usize>>) -> bool {
     let space =
         |b: Option<&u8>| b.is_none_or(|b| matches!(b, b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c));

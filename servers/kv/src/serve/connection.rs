@@ -1,5 +1,5 @@
-//! One connection: read, run every command that has arrived whole, write all replies at once, and
-//! again.
+//! The loop of one connection: read, run every complete command in the buffer, write all replies
+//! together, repeat.
 
 use std::io::{self, ErrorKind, Write};
 use std::time::Duration;
@@ -17,16 +17,16 @@ use crate::server::Server;
 use crate::session::wait::Wait;
 use crate::session::{After, Session};
 
-/// Replies are sent when nothing more is to be run, or when they are as long as this.
+/// Replies are sent when no complete command is left, or when they reach this size.
 const MOST_REPLY: usize = 64 << 10;
-/// What an idle connection keeps of the room for its replies.
+/// Size of an idle connection's reply buffer.
 const SMALL_REPLY: usize = 16 << 10;
-/// After that time without a command a connection gives back the large buffers that it used.
+/// After this time without a command, a connection frees its large buffers.
 const IDLE: Duration = Duration::from_secs(1);
-/// How much one that waits in `BLPOP` may send meanwhile.
+/// Limit on the bytes that a client may send while it waits in `BLPOP`.
 const MOST_AHEAD: usize = 1 << 20;
 
-/// Serves `client` until one side ends it.
+/// Serves `client` until either side closes the connection.
 pub fn serve(server: &Arc<Server>, client: &Arc<Client>) {
     let mut connection = Connection {
         stream: Arc::clone(client.stream()),
@@ -38,7 +38,7 @@ pub fn serve(server: &Arc<Server>, client: &Arc<Client>) {
     let ended = connection.converse();
     let session = &mut connection.session;
     if ended.is_err() {
-        // A microprocess that waits in a write of ours wakes, too.
+        // Wakes the microprocess that sends the outbox, which may be blocked in a write.
         client.kill();
     }
     session.unsubscribe_all();
@@ -53,9 +53,9 @@ struct Connection {
     stream: Arc<Stream>,
     session: Session,
     requests: Requests,
-    /// What its buffers were counted with.
+    /// Bytes with which the buffers are included in the memory accounting.
     counted: usize,
-    /// Whether reads are timed.
+    /// True if the socket has a read timeout.
     timed: bool,
 }
 
@@ -84,7 +84,7 @@ impl Connection {
         }
     }
 
-    /// Runs what has arrived.
+    /// Runs every complete command in the buffer.
     fn run_all(&mut self) -> io::Result<()> {
         while self.session.after == After::Next {
             match self.requests.next() {
@@ -112,14 +112,16 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends the replies, once what they tell of is as safe as is wanted.
+    /// Sends the replies, once the changes that they acknowledge are as durable as the sync policy
+    /// requires.
     fn send(&mut self) -> io::Result<()> {
         let session = &mut self.session;
         if let Some(from) = session.changed_from.take()
             && let Some(log) = session.server.databases.shared.log.get()
             && let Err(error) = log.settle()
         {
-            // It may or may not be in the log in the end: the client must not hear that it is.
+            // The change may or may not reach the log. The client must not receive an
+            // acknowledgement.
             session.reply.bytes.truncate(from);
             session.reply.error(&error);
             session.after = After::Close;
@@ -137,9 +139,10 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads what there is, or waits for it.
+    /// Reads the bytes that are available, or waits for some.
     fn read(&mut self) -> io::Result<bool> {
-        // Timed only while there is something to give back: setting the time is a system call.
+        // A timeout is set only while there is memory to free, because setting it takes a system
+        // call.
         if self.requests.is_large() != self.timed {
             self.timed = !self.timed;
             self.stream.set_read_timeout(self.timed.then_some(IDLE))?;
@@ -154,8 +157,9 @@ impl Connection {
         }
     }
 
-    /// Waits for an item for a `BLPOP`. Meanwhile another microprocess reads, so that the end of
-    /// the connection is seen: an item must not go to a client that has gone.
+    /// Waits for the item of a `BLPOP`. Meanwhile another microprocess reads from the socket to
+    /// detect the end of the connection: an item must not be delivered to a client that has
+    /// disconnected.
     fn wait(&mut self, wait: Wait) -> io::Result<()> {
         let Connection { stream, session, requests, .. } = self;
         let waiter = Arc::clone(&wait.waiter);
@@ -169,7 +173,7 @@ impl Connection {
         session.show();
         let stays = thread::scope(|scope| {
             let reader = scope.spawn(|| {
-                // Not timed: a client that waits here is not idle.
+                // No timeout: a client that waits in `BLPOP` is not idle.
                 while requests.unfinished() < MOST_AHEAD {
                     if !requests.fill(&**stream).unwrap_or(false) {
                         waiter.over();
@@ -180,14 +184,14 @@ impl Connection {
             });
             lists::finish(wait, session);
             reader.cancel();
-            // Cancelled: nobody has gone.
+            // `Err` means that the reader was cancelled, so the client is still connected.
             reader.join().unwrap_or(true)
         });
         blocked(false);
         if stays { Ok(()) } else { Err(ErrorKind::UnexpectedEof.into()) }
     }
 
-    /// Counts what the buffers take beyond the least.
+    /// Adjusts the memory accounting to the sizes of the buffers.
     fn count(&mut self) {
         let now = self.requests.footprint() + self.session.reply.bytes.capacity();
         if now != self.counted {

@@ -1,11 +1,11 @@
-//! The running server: start and end, accepting, and the connections.
+//! The running server: start, shutdown, accepting, and the connections.
 //!
 //! [`Server::start`] replays the append log (`replay.rs`), binds the listeners and starts the
 //! microprocesses: one for the log, one for expiry, one for each listener, and one for each
 //! accepted connection (`connection.rs`). A connection reads requests, runs them in its session,
 //! and writes the replies.
 //!
-//! This is the top of the crate: it uses every other room, and only the command line uses it.
+//! This is the top of the crate: it uses every other module, and only the command line uses it.
 
 mod connection;
 mod replay;
@@ -28,29 +28,30 @@ use crate::server::{Server, Settings};
 pub use replay::Replayed;
 use replay::replay;
 
-/// How often expired keys are looked for; a request for one before never sees it.
+/// Interval between searches for expired keys. Lookups never return an expired key, so the interval
+/// affects memory only.
 const EXPIRE_EVERY: Duration = Duration::from_millis(100);
-/// How long clients may take to take their last replies when the server ends.
+/// Time that clients have to receive their last replies at shutdown.
 const GRACE: Duration = Duration::from_secs(5);
-/// How long nobody is accepted after the machine refused a connection, at first and at most.
+/// Pause between attempts to accept while the system lacks resources.
 const BACK_OFF: Duration = Duration::from_millis(10);
 const LONGEST_BACK_OFF: Duration = Duration::from_secs(1);
 
-/// A server that runs. Dropping it leaves it running.
+/// A running server. Dropping this value does not stop the server.
 pub struct Running {
     server: Arc<Server>,
     acceptors: Vec<JoinHandle<()>>,
     others: Vec<JoinHandle<()>>,
-    /// What was found in the append log.
+    /// Result of replaying the append log.
     pub replayed: Option<Replayed>,
 }
 
 impl Server {
-    /// Reads the log, listens, and serves in microprocesses of its own.
+    /// Replays the log, listens, and serves in microprocesses of its own.
     ///
     /// # Errors
-    /// That nothing is to be listened to; as bind(2), spawning, and opening and reading the log.
-    /// Each names what it is about.
+    /// `InvalidInput` without an address to listen on; as bind(2), spawning, and opening and
+    /// reading the log. Each message names the address or the file.
     pub fn start(settings: Settings) -> io::Result<Running> {
         if settings.listen.is_none() && settings.unix.is_none() {
             return Err(io::Error::new(ErrorKind::InvalidInput, "nothing to listen to"));
@@ -131,21 +132,21 @@ impl Running {
         Ok(())
     }
 
-    /// The server.
+    /// The server's shared state.
     pub fn server(&self) -> &Arc<Server> {
         &self.server
     }
 
-    /// Where it listens for TCP.
+    /// The TCP address on which the server listens.
     pub fn address(&self) -> Option<SocketAddr> {
         self.server.address.get().copied()
     }
 
-    /// Waits until the server is asked to end ([`Server::stop`], `SHUTDOWN`), then ends it: nobody
-    /// is let in any more, what has arrived is answered, the log is written to its end.
+    /// Waits for [`Server::stop`] or `SHUTDOWN`, then shuts down: refuses new clients, executes
+    /// requests that have arrived, and writes the log to its end.
     ///
     /// # Errors
-    /// What could not be written to the log, which is lost.
+    /// If part of the log could not be written. That part is lost.
     pub fn wait(self) -> io::Result<()> {
         let server = &self.server;
         while !server.stops_within(Duration::MAX) {}
@@ -166,8 +167,8 @@ impl Running {
     }
 }
 
-/// Listens at `path`. A socket that an earlier server left there, and that nobody listens to, is
-/// removed.
+/// Listens at `path`. Replaces a socket that an earlier server left there, if no process listens on
+/// it.
 fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     match UnixListener::bind(path) {
         Err(e) if e.kind() == ErrorKind::AddrInUse => {
@@ -197,19 +198,19 @@ fn expire(server: &Server) {
     }
 }
 
-/// Accepts until it is cancelled.
+/// Accepts connections until it is cancelled.
 fn accept_all(server: &Arc<Server>, accept: impl Fn() -> io::Result<(Stream, (String, String))>) {
     let mut back_off = BACK_OFF;
     loop {
         match accept() {
             Ok((stream, addresses)) => {
                 if back_off > BACK_OFF {
-                    eprintln!("kv: accepting again");
+                    eprintln!("kv: accepting connections again");
                     back_off = BACK_OFF;
                 }
                 let_in(server, stream, addresses);
             }
-            // The client gave up while it waited.
+            // The client disconnected while it waited in the backlog.
             Err(e)
                 if matches!(
                     e.kind(),
@@ -217,7 +218,8 @@ fn accept_all(server: &Arc<Server>, accept: impl Fn() -> io::Result<(Stream, (St
                         | ErrorKind::InvalidInput
                         | ErrorKind::NotConnected
                 ) => {}
-            // No descriptors, or no memory: present clients must end first. No waiting one is lost.
+            // Out of descriptors or memory: connected clients must leave first. Waiting ones stay
+            // in the backlog.
             Err(e) => {
                 if back_off == BACK_OFF {
                     eprintln!("kv: cannot accept: {e}; trying again");
@@ -232,7 +234,7 @@ fn accept_all(server: &Arc<Server>, accept: impl Fn() -> io::Result<(Stream, (St
 fn let_in(server: &Arc<Server>, stream: Stream, addresses: (String, String)) {
     let stream = Arc::new(stream);
     let refuse = |why: &str| {
-        // Room in a socket that is new: this does not wait.
+        // The send buffer of a new socket is empty, so this write does not block.
         let _ = (&*stream).write_all(format!("-ERR {why}\r\n").as_bytes());
     };
     let Some(here) =
@@ -243,7 +245,7 @@ fn let_in(server: &Arc<Server>, stream: Stream, addresses: (String, String)) {
     let theirs = Arc::clone(server);
     let spawned = thread::Builder::new().spawn(move || connection::serve(&theirs, &here.client));
     if let Err(e) = spawned {
-        eprintln!("kv: no microprocess for a client: {e}");
+        eprintln!("kv: cannot create a microprocess for a client: {e}");
         refuse("max number of clients reached");
     }
 }

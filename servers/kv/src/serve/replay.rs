@@ -1,4 +1,4 @@
-//! Reading the append log at start.
+//! Replays the append log at start.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,20 +10,20 @@ use crate::protocol::request::{Found, Requests};
 use crate::server::Server;
 use crate::session::Session;
 
-/// What was found in a log.
+/// Result of replaying a log.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Replayed {
-    /// Commands that were run again.
+    /// Number of replayed commands.
     pub commands: u64,
-    /// Bytes that they take in the file.
+    /// Bytes of the file that the replayed commands occupy.
     pub good: u64,
-    /// Bytes behind them, of no whole command: the file was cut there.
+    /// Bytes after them that are not a complete command. The file was truncated there.
     pub dropped: u64,
-    /// Where those are kept, if they are more than the begin of a command.
+    /// File in which the dropped bytes are saved, if they are not the beginning of a command.
     pub kept: Option<PathBuf>,
 }
 
-/// Runs the commands in `file`, and cuts it behind the last whole one.
+/// Runs the commands in `file` and truncates the file after the last complete one.
 ///
 /// # Errors
 /// As read(2) and ftruncate(2).
@@ -39,7 +39,7 @@ pub fn replay(server: &Arc<Server>, file: &File, path: &Path) -> io::Result<Repl
         loop {
             match requests.next() {
                 Found::Command => {
-                    // Nothing that was written down is inline, or answered with an error.
+                    // A server writes no inline command and no command that fails.
                     malformed = requests.is_inline() || !session.replay(requests.args());
                     if malformed {
                         break 'reading;
@@ -62,7 +62,8 @@ pub fn replay(server: &Arc<Server>, file: &File, path: &Path) -> io::Result<Repl
     let length = file.metadata()?.len();
     let mut kept = None;
     if malformed {
-        // Not what a crash leaves, and perhaps of value to somebody.
+        // A crash leaves an incomplete command only. Other contents may be valuable to the
+        // operator.
         let mut name = path.as_os_str().to_owned();
         name.push(format!(".dropped-{good}"));
         io::copy(&mut At(file, good), &mut File::create(&name)?)?;
@@ -75,7 +76,7 @@ pub fn replay(server: &Arc<Server>, file: &File, path: &Path) -> io::Result<Repl
     Ok(Replayed { commands, good, dropped: length - good, kept })
 }
 
-/// A file from a position on.
+/// A reader of a file from a position on.
 struct At<'a>(&'a File, u64);
 
 impl io::Read for At<'_> {

@@ -1,7 +1,8 @@
 //! The state of one connection between two commands, and the type of a command.
 //!
-//! A [`Command`] is a row of the table in `commands`; it receives the session and the arguments,
-//! and writes its reply into the session. `wait.rs` is a command that has to wait for an item.
+//! A [`Command`] is a row of the table in `commands`. Its function receives the session and the
+//! arguments, and writes its reply into the session. `wait.rs` describes a command that waits for
+//! an item.
 //!
 //! Uses the server, its clients and data. The commands and their dispatch stand above.
 
@@ -27,68 +28,69 @@ use wait::Wait;
 /// The name that `CLIENT LIST` shows for a client without a command yet.
 const FIRST_COMMAND: &str = "ping";
 
-/// A reply was written; or this error is the reply.
+/// Result of a command: `Ok` if the reply is written, otherwise the error to reply with.
 pub type Answer = Result<(), Cow<'static, str>>;
 
-/// What becomes of the connection after the command.
+/// What happens to the connection after a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum After {
-    /// The next command.
+    /// The next command is read.
     #[default]
     Next,
-    /// The reply, then the end.
+    /// The connection is closed after the reply.
     Close,
-    /// The end, without a reply to this one.
+    /// The connection is closed without a reply to this command.
     Drop,
 }
 
-/// It may change data: refused while the log cannot be written.
+/// The command may change data: refused while the log cannot be written.
 pub const WRITE: u8 = 1;
-/// It may take more memory: refused beyond `maxmemory`.
+/// The command may increase memory use: refused beyond `maxmemory`.
 pub const GROWS: u8 = 2;
-/// It reads data.
+/// The command reads data.
 pub const READ: u8 = 4;
-/// It takes the same time however much there is.
+/// The command runs in constant or logarithmic time.
 pub const FAST: u8 = 8;
-/// It may be given in RESP2 by one that has subscribed.
+/// A RESP2 client with subscriptions may use the command.
 pub const SUBSCRIBED: u8 = 16;
-/// It may wait.
+/// The command may wait.
 pub const BLOCKING: u8 = 32;
-/// It concerns the server.
+/// The command administers the server.
 pub const ADMIN: u8 = 64;
-/// It publishes or subscribes.
+/// The command publishes or subscribes.
 pub const PUBSUB: u8 = 128;
 
 /// A command.
 pub struct Command {
-    /// In lower case.
+    /// Name in lower case.
     pub name: &'static str,
-    /// How many words, the name included; negative: at least so many.
+    /// Number of words including the name. A negative number is a minimum.
     pub arity: i64,
-    /// What kind it is.
+    /// Combination of the flags above.
     pub flags: u8,
-    /// Its first key, its last one (negative: from the end) and the step between them.
+    /// Position of the first key, of the last key (negative: from the end), and the step between
+    /// keys.
     pub keys: (i64, i64, i64),
-    /// As `COMMAND DOCS` groups them.
+    /// Group in `COMMAND DOCS`.
     pub group: &'static str,
-    /// What it does.
+    /// One-line description.
     pub summary: &'static str,
-    /// Does it.
+    /// Runs the command.
     pub run: fn(&mut Session, Args<'_>) -> Answer,
 }
 
 impl Command {
-    /// Whether it may have so many words.
+    /// Returns whether the command accepts this number of words.
     pub fn takes(&self, words: usize) -> bool {
         if self.arity < 0 { words as i64 >= -self.arity } else { words as i64 == self.arity }
     }
 
-    /// Whether it is of the kind `flag`.
+    /// Returns whether `flag` is set.
     pub fn has(&self, flag: u8) -> bool {
         self.flags & flag != 0
     }
 
-    /// What kinds it is of, as `COMMAND` calls them.
+    /// Names of the flags, as in the reply to `COMMAND`.
     pub fn kinds(&self) -> impl Iterator<Item = &'static str> + Clone {
         let names = [
             (WRITE, "write"),
@@ -106,44 +108,44 @@ impl Command {
 
 /// One connection's state.
 pub struct Session {
-    /// Whose connection it is.
+    /// The server of the connection.
     pub server: Arc<Server>,
-    /// As others see it; nobody while a log is read again.
+    /// The client as other clients see it; `None` while a log is replayed.
     pub client: Option<Arc<Client>>,
     /// Replies that have not been sent.
     pub reply: Reply,
     /// The selected database.
     pub number: usize,
-    /// When the commands under way arrived. 0 while a log is read: nothing expires then but by what
-    /// the log says.
+    /// Time at which the current batch of commands arrived. It is 0 during replay: keys then expire
+    /// only by `DEL` records in the log.
     pub now: Time,
-    /// What becomes of the connection.
+    /// What happens to the connection after the current command.
     pub after: After,
-    /// The command cannot be answered yet.
+    /// Set if the reply to the current command has to wait for an item.
     pub wait: Option<Wait>,
-    /// Where replies go of one that has subscribed.
+    /// Outbox for all replies, once the client has subscribed to a channel.
     pub outbox: Option<Arc<Outbox>>,
-    /// Sends what is put there.
+    /// Microprocess that sends the outbox.
     pub sender: Option<JoinHandle<()>>,
-    /// What it has subscribed to.
+    /// Subscribed channels.
     pub channels: BTreeSet<Box<[u8]>>,
-    /// The same, for patterns.
+    /// Subscribed patterns.
     pub patterns: BTreeSet<Box<[u8]>>,
-    /// Where in `reply` the replies begin that tell of changes.
+    /// Position in `reply` of the first reply to a command that changed data.
     pub changed_from: Option<usize>,
-    /// Commands run that the server has not counted yet.
+    /// Number of commands that are not yet included in the server's statistics.
     pub uncounted: u64,
     /// The command that ran last.
     pub last: Option<&'static Command>,
 }
 
 impl Session {
-    /// For `client`.
+    /// Creates the session of `client`.
     pub fn new(server: &Arc<Server>, client: Arc<Client>) -> Session {
         Session { client: Some(client), now: crate::data::key::now(), ..Session::replaying(server) }
     }
 
-    /// For commands from a log.
+    /// Creates a session that replays a log.
     pub fn replaying(server: &Arc<Server>) -> Session {
         Session {
             server: Arc::clone(server),
@@ -163,22 +165,23 @@ impl Session {
         }
     }
 
-    /// The databases.
+    /// The server's databases.
     pub fn databases(&self) -> &Databases {
         &self.server.databases
     }
 
-    /// Where a key belongs.
+    /// Hashes a key.
     pub fn key<'k>(&self, bytes: &'k [u8]) -> Key<'k> {
         self.server.databases.key(bytes)
     }
 
-    /// How many channels and patterns it has subscribed to.
+    /// Number of subscribed channels and patterns.
     pub fn subscriptions(&self) -> usize {
         self.channels.len() + self.patterns.len()
     }
 
-    /// Tells a subscriber what was gathered: what is published meanwhile comes behind it.
+    /// Moves the collected replies into a subscriber's outbox. Messages published later are queued
+    /// after them.
     pub fn hand_over(&mut self) {
         if let Some(outbox) = &self.outbox
             && !self.reply.bytes.is_empty()
@@ -189,7 +192,7 @@ impl Session {
         }
     }
 
-    /// Takes back all subscriptions.
+    /// Removes all subscriptions.
     pub fn unsubscribe_all(&mut self) {
         let Some(outbox) = &self.outbox else { return };
         for (to, names) in [(To::Channel, &mut self.channels), (To::Pattern, &mut self.patterns)] {
@@ -199,7 +202,7 @@ impl Session {
         }
     }
 
-    /// Says to the others what it does.
+    /// Updates the properties of the client that other clients can see.
     pub fn show(&mut self) {
         self.server.stats.commands.fetch_add(std::mem::take(&mut self.uncounted), Relaxed);
         if let Some(client) = &self.client {
@@ -209,12 +212,12 @@ impl Session {
     }
 }
 
-/// The error for `name` with too few or too many arguments.
+/// The error for a wrong number of arguments to `name`.
 pub fn wrong_arity(name: &str) -> Cow<'static, str> {
     format!("wrong number of arguments for '{name}' command").into()
 }
 
-/// As C prints it.
+/// The text up to its first NUL byte, as C's `%s` prints it.
 pub fn until_nul(text: &[u8]) -> Cow<'_, str> {
     let end = text.iter().position(|&b| b == 0).unwrap_or(text.len());
     String::from_utf8_lossy(&text[..end])

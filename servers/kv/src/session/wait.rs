@@ -7,7 +7,8 @@ use kumihimo::sync::Arc;
 use crate::data::waiter::Waiter;
 use crate::server::Server;
 
-/// A `BLPOP` or `BRPOP` that has not found an item yet. Queued at all its keys until it is dropped.
+/// A `BLPOP` or `BRPOP` that has found no item yet. Stays in the queues of all its keys until it is
+/// dropped.
 pub struct Wait {
     /// The server.
     pub server: Arc<Server>,
@@ -17,7 +18,7 @@ pub struct Wait {
     pub keys: Vec<Box<[u8]>>,
     /// The waiter.
     pub waiter: Arc<Waiter>,
-    /// When it ends without an item.
+    /// Time at which the wait ends without an item.
     pub deadline: Option<Instant>,
 }
 

@@ -1,5 +1,5 @@
-//! What the tests share: servers as processes of their own, ours and Redis's, and a client that
-//! understands replies.
+//! Shared by the tests: Kumihimo's server and Redis as child processes, and a client that parses
+//! replies.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -11,13 +11,13 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Our server as a program.
+/// Path of the server program.
 pub const KV: &str = env!("CARGO_BIN_EXE_kumihimo-kv");
 
-/// No reply takes longer, unless something hangs.
+/// Timeout of replies. A longer wait means a hang.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A folder that goes with its test.
+/// A temporary directory, removed when dropped.
 pub struct Folder(pub PathBuf);
 
 impl Folder {
@@ -38,10 +38,10 @@ impl Drop for Folder {
     }
 }
 
-/// A server in a process of its own; killed when dropped.
+/// A server in a child process, killed when dropped.
 pub struct Served {
     pub child: Child,
-    /// Where it listens for TCP, if it does.
+    /// TCP port on which the server listens, if it does.
     pub port: u16,
     unix: Option<PathBuf>,
 }
@@ -54,12 +54,12 @@ impl Drop for Served {
 }
 
 impl Served {
-    /// Ours, on a free port, with more arguments.
+    /// Starts Kumihimo's server on a free port with additional arguments.
     pub fn start(args: &[&str]) -> Served {
         Served::spawn(Command::new(KV).args(["--listen", "127.0.0.1:0"]).args(args))
     }
 
-    /// Whatever says `listening 127.0.0.1:PORT`.
+    /// Starts a program that prints `listening 127.0.0.1:PORT`.
     pub fn spawn(command: &mut Command) -> Served {
         let mut child = command
             .stdout(Stdio::piped())
@@ -69,7 +69,7 @@ impl Served {
         let mut line = String::new();
         BufReader::new(child.stdout.as_mut().expect("a pipe"))
             .read_line(&mut line)
-            .expect("it says something");
+            .expect("a line of output");
         let port = line.trim_end().rsplit(':').next().and_then(|port| port.parse().ok());
         let Some(port) = port else {
             let mut said = String::new();
@@ -79,7 +79,8 @@ impl Served {
         Served { child, port, unix: None }
     }
 
-    /// Redis, on a socket in `folder`; `None`, said as a skip of `test`, where it is not installed.
+    /// Starts Redis on a socket in `folder`. Reports `test` as skipped and returns `None` if Redis
+    /// is not installed.
     pub fn redis(test: &str, folder: &Folder) -> Option<Served> {
         if Command::new("redis-server").arg("--version").stdout(Stdio::null()).status().is_err() {
             kumihimo_tests::skip(test, "no redis-server (apt-get install redis-server)");
@@ -98,16 +99,17 @@ impl Served {
         let mut said = BufReader::new(served.child.stdout.take().expect("a pipe")).lines();
         let ready = said.by_ref().any(|line| line.expect("text").contains("connections at"));
         assert!(ready, "redis-server ended");
-        // So that it never waits for us.
+        // Drain the output, so that Redis never blocks on a full pipe.
         std::thread::spawn(move || said.for_each(drop));
         Some(served)
     }
 
     pub fn client(&self) -> Client {
         match &self.unix {
-            Some(path) => Client::new(UnixStream::connect(path).expect("it listens")),
+            Some(path) => Client::new(UnixStream::connect(path).expect("a listening socket")),
             None => {
-                let stream = TcpStream::connect(("127.0.0.1", self.port)).expect("it listens");
+                let stream =
+                    TcpStream::connect(("127.0.0.1", self.port)).expect("a listening socket");
                 stream.set_nodelay(true).expect("a socket");
                 Client::new(stream)
             }
@@ -122,21 +124,21 @@ impl Served {
         kill_process(self.pid(), signal).expect("it runs");
     }
 
-    /// Waits for its end: how it ended, and what it said on standard error.
+    /// Waits until the server exits. Returns its status and its standard error.
     pub fn ended(mut self) -> (ExitStatus, String) {
         let mut said = String::new();
         self.child.stderr.take().expect("a pipe").read_to_string(&mut said).expect("text");
         (self.child.wait().expect("it ends"), said)
     }
 
-    /// `kill -9`.
+    /// Kills the server with SIGKILL.
     pub fn kill(self) {
         self.signal(Signal::KILL);
         drop(self);
     }
 
-    /// How many sockets it has. (The runtime opens descriptors of other kinds for itself, some when
-    /// they are first needed.)
+    /// Number of the server's open sockets. (Other descriptors are not counted, because the runtime
+    /// opens some of its own on demand.)
     pub fn sockets(&self) -> usize {
         let all =
             std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).expect("procfs").flatten();
@@ -147,7 +149,7 @@ impl Served {
         .count()
     }
 
-    /// Resident memory in bytes.
+    /// Resident memory of the server in bytes.
     pub fn memory(&self) -> usize {
         let status =
             std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("procfs");
@@ -162,7 +164,7 @@ impl Served {
 /// A reply.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reply {
-    /// The first byte says of what kind: `+`, `-`, `:`, `_`.
+    /// A one-line reply. The first byte is its type: `+`, `-`, `:`, `_`.
     Line(char, String),
     /// `$` or `=`; `None` for the null of RESP2.
     Bulk(char, Option<Vec<u8>>),
@@ -202,7 +204,7 @@ impl Reply {
         }
     }
 
-    /// What does not depend on any order.
+    /// The reply with its members sorted, for comparisons that ignore the order.
     pub fn sorted(self) -> Reply {
         match self {
             Reply::Many(kind, Some(mut members)) => {
@@ -254,12 +256,13 @@ impl Client {
         self.0.get_mut().write_all(bytes).expect("the server takes it");
     }
 
-    /// As [`send`](Client::send), to a server that may have gone.
+    /// As [`send`](Client::send), for a server that may have closed the connection. Returns whether
+    /// the bytes were sent.
     pub fn try_send(&mut self, bytes: &[u8]) -> bool {
         self.0.get_mut().write_all(bytes).is_ok()
     }
 
-    /// Sends nothing more.
+    /// Shuts down the sending direction.
     pub fn half_close(&self) {
         self.0.get_ref().half_close();
     }
@@ -307,19 +310,19 @@ impl Client {
         self.try_reply().expect("the connection lives")
     }
 
-    /// Sends one command, and waits for its reply.
+    /// Sends one command and waits for its reply.
     pub fn ask<A: AsRef<[u8]>>(&mut self, command: &[A]) -> Reply {
         self.give(command);
         self.reply()
     }
 
-    /// Expects that the server ends the connection and says nothing more.
+    /// Asserts that the server closes the connection without a further reply.
     pub fn expect_end(&mut self) {
         assert_eq!(self.try_reply(), None);
     }
 }
 
-/// A command as it goes over the wire.
+/// Encodes a command in RESP.
 pub fn encoded<A: AsRef<[u8]>>(command: &[A]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", command.len()).into_bytes();
     for word in command {
@@ -331,7 +334,7 @@ pub fn encoded<A: AsRef<[u8]>>(command: &[A]) -> Vec<u8> {
     bytes
 }
 
-/// Waits until something is so; the end of the patience means a hang.
+/// Polls until a condition holds. Panics after the timeout.
 pub fn until(what: &str, mut is: impl FnMut() -> bool) {
     let start = std::time::Instant::now();
     while !is() {

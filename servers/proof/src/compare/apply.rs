@@ -1,4 +1,4 @@
-//! One operation, done to both.
+//! Applies one operation to both stores.
 
 use kumihimo_store::{Changes, Errno, Handle, Kind, New, Node, Seek, Stamp, Store, Time};
 
@@ -9,7 +9,7 @@ use crate::operations::{self, Change, Made, Name, Operation};
 
 /// open(2)'s `O_RDWR`.
 const WRITING: u32 = 2;
-/// More than anyone holds in earnest: the trees stay small, so nothing is dropped in practice.
+/// Limit on references and open files. The trees are small, so the limit is rarely reached.
 const MOST: usize = 12;
 
 impl<S: Subject> Pair<S> {
@@ -17,7 +17,7 @@ impl<S: Subject> Pair<S> {
         self.held[usize::from(number) % self.held.len()].node
     }
 
-    /// A directory for most numbers, anything else for some.
+    /// Selects a directory for most numbers, any inode for the rest.
     fn directory(&self, number: u8) -> Both {
         if number >= 250 {
             return self.node(number);
@@ -31,7 +31,7 @@ impl<S: Subject> Pair<S> {
         directories[usize::from(number) % directories.len()]
     }
 
-    /// A regular file for most numbers, if there is one.
+    /// Selects a regular file for most numbers, if there is one.
     fn file(&self, number: u8) -> Both {
         let files: Vec<Both> = self
             .held
@@ -50,7 +50,7 @@ impl<S: Subject> Pair<S> {
         self.model.kind(node.model)
     }
 
-    /// Does it to both.
+    /// Applies `operation` to both stores.
     pub(super) fn apply(&mut self, operation: &Operation) -> Checked {
         match *operation {
             Operation::Lookup { directory, name } => {
@@ -151,7 +151,7 @@ impl<S: Subject> Pair<S> {
         }
     }
 
-    /// Whatever is being listed there hears of it.
+    /// Notes a changed name in all active listings of `directory`.
     fn touch(&mut self, directory: Both, name: &[u8]) {
         for listing in self.listings.iter_mut().filter(|listing| listing.node == directory) {
             listing.touch(name);
@@ -196,9 +196,9 @@ impl<S: Subject> Pair<S> {
     ) -> Checked {
         let name = name.bytes();
         let subject = remove(self.subject.store(), directory.subject, &name);
-        // Whatever takes names away has to work on a full disk, too.
+        // Removing a name must work on a full disk, too.
         if subject == Err(Errno::NOSPC) {
-            return Err("refused for want of room".to_owned());
+            return Err("failed with ENOSPC".to_owned());
         }
         if self.both(subject, || remove(&self.model, directory.model, &name))?.is_some() {
             self.touch(directory, &name);
@@ -224,7 +224,8 @@ impl<S: Subject> Pair<S> {
         }
         self.touch(from, name);
         self.touch(to, new_name);
-        // A directory that went elsewhere has another `..`, which a listing of it may show or not.
+        // A moved directory has another `..`. An active listing of it may show the old or the new
+        // one.
         for node in self.listings.iter().map(|listing| listing.node).collect::<Vec<_>>() {
             self.touch(node, b"..");
         }
@@ -278,7 +279,7 @@ impl<S: Subject> Pair<S> {
         };
         if changes.atime.is_some() && subject.atime != model.atime && !self.rules.own_time {
             return Err(format!(
-                "the last read is {:?}, where {:?} was set",
+                "the access time is {:?}, expected {:?}",
                 subject.atime, model.atime
             ));
         }
@@ -290,18 +291,18 @@ impl<S: Subject> Pair<S> {
             self.model.read_link(node.model)
         })? {
             Some((subject, model)) if subject != model => {
-                Err(format!("leads to {subject:?}, not to {model:?}"))
+                Err(format!("the target is {subject:?}, expected {model:?}"))
             }
             _ => Ok(()),
         }
     }
 
     fn open(&mut self, node: Both, writing: bool) -> Checked<Option<Opened>> {
-        // What is no file and no directory is the kernel's to open.
+        // The kernel opens everything except files and directories without the store.
         if !matches!(self.kind(node), Some(Kind::File | Kind::Directory)) {
             return Ok(None);
         }
-        // A directory to be written is refused by the kernel.
+        // The kernel itself refuses to open a directory for writing.
         let writing = writing && self.kind(node) == Some(Kind::File);
         let flags = if writing { WRITING } else { 0 };
         let opened = self.subject.store().open(node.subject, flags);
@@ -317,7 +318,7 @@ impl<S: Subject> Pair<S> {
         Ok(Some(open))
     }
 
-    /// With a file that is open, which it becomes if need be.
+    /// Calls an operation with an open file, and opens the file first if necessary.
     fn opened(
         &mut self,
         number: u8,
@@ -325,7 +326,7 @@ impl<S: Subject> Pair<S> {
         what: impl FnOnce(&mut Self, Opened) -> Checked,
     ) -> Checked {
         let node = self.file(number);
-        // Of what is no file the kernel reads and writes nothing.
+        // The kernel reads and writes regular files only through the store.
         if self.kind(node) != Some(Kind::File) {
             return Ok(());
         }
@@ -339,7 +340,7 @@ impl<S: Subject> Pair<S> {
             return Ok(());
         };
         let result = what(self, open);
-        // Every other time it stays open.
+        // A file opened before stays open every other time.
         if before < self.opened.len() && number.is_multiple_of(2) {
             self.opened.pop();
             self.close(open);
@@ -358,7 +359,7 @@ impl<S: Subject> Pair<S> {
         })?;
         match written {
             Some((subject, model)) if subject != model => {
-                Err(format!("{subject} bytes written, not {model}"))
+                Err(format!("{subject} bytes written, expected {model}"))
             }
             _ => self.attributes(open.node),
         }
@@ -375,7 +376,7 @@ impl<S: Subject> Pair<S> {
         self.compare_range(open.node, open.handle, at.saturating_sub(100), length + 5000)
     }
 
-    /// By meaning: nothing but zeros is skipped.
+    /// Checks a seek by its meaning: the skipped range contains only zeros.
     fn seek(&mut self, open: Opened, at: u64, what: Seek) -> Checked {
         let subject = self.subject.store().seek(open.node.subject, open.handle, at, what);
         if self.kind(open.node) != Some(Kind::File) {
@@ -389,10 +390,10 @@ impl<S: Subject> Pair<S> {
             (Ok(found), _)
                 if found < at || found >= size + u64::from(what == Seek::Hole) || at >= size =>
             {
-                Err(format!("leads to {found} of {size}"))
+                Err(format!("seek returns {found}, beyond the size {size}"))
             }
             (Ok(found), Seek::Data) if data.is_some_and(|data| found > data) => {
-                Err(format!("leads to {found}, but there is data at {data:?}"))
+                Err(format!("seek returns {found}, but there is data at {data:?}"))
             }
             (Ok(found), Seek::Hole)
                 if self
@@ -400,7 +401,7 @@ impl<S: Subject> Pair<S> {
                     .data(open.node.model, found)
                     .is_some_and(|data| data < (found / 512 + 1) * 512) =>
             {
-                Err(format!("leads to {found}, where there is data"))
+                Err(format!("seek for a hole returns {found}, where there is data"))
             }
             (Ok(_), _) => Ok(()),
             (Err(errno), _) => Err(format!("refused: {errno}")),
@@ -455,7 +456,7 @@ impl<S: Subject> Pair<S> {
             self.model.xattr(node.model, name)
         })? {
             Some((subject, model)) if subject != model => {
-                Err(format!("is {subject:?}, where it had to be {model:?}"))
+                Err(format!("is {subject:?}, expected {model:?}"))
             }
             _ => Ok(()),
         }
@@ -470,7 +471,7 @@ impl<S: Subject> Pair<S> {
         let set = self.subject.store().set_xattr(node.subject, &name, &value, mode);
         if let (Some(room), Err(Errno::NOSPC)) = (self.rules.xattr_room, set) {
             let (bytes, count) = self.model.xattr_bytes(node.model);
-            // Entries and values are rounded up to 4 bytes each.
+            // Names and values are each rounded up to 4 bytes.
             if bytes + name.len() + value.len() + (count + 1) * (16 + 6) > room {
                 return Ok(());
             }
@@ -482,7 +483,7 @@ impl<S: Subject> Pair<S> {
     fn remove_xattr(&mut self, node: Both, name: &[u8]) -> Checked {
         let removed = self.subject.store().remove_xattr(node.subject, name);
         if removed == Err(Errno::NOSPC) {
-            return Err("refused for want of room".to_owned());
+            return Err("failed with ENOSPC".to_owned());
         }
         self.both(removed, || self.model.remove_xattr(node.model, name))?;
         self.attributes(node)

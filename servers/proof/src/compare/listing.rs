@@ -1,4 +1,4 @@
-//! Listings in portions, and what may happen between two of them.
+//! Directory listings in portions, with changes to the directory between them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,18 +6,18 @@ use kumihimo_store::{Errno, Handle, Kind, Node, Result, Store};
 
 use super::checked::{Both, Checked};
 
-/// A name with what the directory says of it.
+/// A directory entry: name, inode, and type.
 type Said = (Vec<u8>, Node, Option<Kind>);
 
-/// A listing of a directory that is under way in the store under test.
+/// An active listing of a directory in the store under test.
 pub struct Listing {
     pub node: Both,
     pub handle: Handle,
     offset: u64,
     seen: BTreeMap<Vec<u8>, (Node, Option<Kind>)>,
-    /// What was there at the beginning.
+    /// Names present at the start.
     begun: BTreeSet<Vec<u8>>,
-    /// What came or went since: it may be listed or not.
+    /// Names added or removed since: each may be listed or not.
     touched: BTreeSet<Vec<u8>>,
     removed: bool,
 }
@@ -35,20 +35,20 @@ impl Listing {
         }
     }
 
-    /// A name of it came or went.
+    /// Notes that a name was added or removed.
     pub fn touch(&mut self, name: &[u8]) {
         self.touched.insert(name.to_vec());
     }
 
-    /// The directory was removed: its `.` and `..` may be shown or not, and the listing may be
-    /// refused, for the kernel asks for none any more.
+    /// Notes that the directory was removed. `.` and `..` may then be missing, and the listing may
+    /// fail, because the kernel reads no entries of a removed directory.
     pub fn removed(&mut self) {
         self.removed = true;
         self.touch(b".");
         self.touch(b"..");
     }
 
-    /// Takes so many names; the one after these is refused. Whether the end was reached.
+    /// Reads `count` names and refuses the next one. Returns whether the end was reached.
     pub fn portion(&mut self, store: &dyn Store, count: u8) -> Checked<bool> {
         let (mut left, mut ended, mut refused) = (count, true, None);
         let mut twice = None;
@@ -72,22 +72,24 @@ impl Listing {
             if self.removed && errno == Errno::NOENT {
                 return Ok(true);
             }
-            return Err(format!("the listing was refused: {errno}"));
+            return Err(format!("the listing failed: {errno}"));
         }
         match twice {
             Some(name) => Err(format!("{:?} was listed twice", String::from_utf8_lossy(&name))),
-            None if calls_after => Err("listed on after a refusal".to_owned()),
+            None if calls_after => {
+                Err("the store continued after the callback had refused an entry".to_owned())
+            }
             None => Ok(ended),
         }
     }
 
-    /// The rest; then each name that neither came nor went must have been seen.
+    /// Reads the rest, then checks that each name that existed throughout was listed.
     pub fn finish(&mut self, store: &dyn Store, portion: u8) -> Checked<Vec<Said>> {
         let mut rounds = 0;
         while !self.portion(store, portion)? {
             rounds += 1;
             if rounds > 10_000 {
-                return Err("the listing has no end".to_owned());
+                return Err("the listing does not end".to_owned());
             }
         }
         let quoted = |name: &Vec<u8>| String::from_utf8_lossy(name).into_owned();
@@ -103,7 +105,7 @@ impl Listing {
             .keys()
             .find(|name| !self.begun.contains(*name) && !self.touched.contains(*name))
         {
-            return Err(format!("{:?} was listed and is not there", quoted(name)));
+            return Err(format!("{:?} was listed but does not exist", quoted(name)));
         }
         Ok(self
             .seen
@@ -114,7 +116,7 @@ impl Listing {
     }
 }
 
-/// All names of a directory but `.` and `..`.
+/// All names in a directory except `.` and `..`.
 pub fn names(store: &dyn Store, node: Node) -> Result<Vec<Vec<u8>>> {
     let handle = store.open(node, 0)?;
     let mut names = Vec::new();

@@ -1,4 +1,4 @@
-//! Both trees from their roots, everything in them.
+//! Compares the complete trees of both stores.
 
 use std::collections::BTreeSet;
 
@@ -8,12 +8,12 @@ use super::checked::{Both, Checked};
 use super::listing::Listing;
 use super::{Pair, Subject};
 
-/// What is read at once.
+/// Bytes read at a time.
 const PIECE: u64 = 1 << 16;
 
 impl<S: Subject> Pair<S> {
-    /// Compares names, attributes, contents, targets and xattrs of everything; what it finds is
-    /// held afterwards.
+    /// Compares names, attributes, contents, targets and xattrs of all inodes. The inodes found
+    /// stay referenced afterwards.
     pub(super) fn walk(&mut self) -> Checked {
         let mut waiting = vec![self.held[0].node];
         let mut seen = BTreeSet::new();
@@ -31,14 +31,14 @@ impl<S: Subject> Pair<S> {
                 }
             }
         }
-        // What is open and has no name any more is still whole.
+        // A file without a name that is still open must be intact, too.
         for node in self.held.iter().map(|held| held.node).collect::<Vec<_>>() {
             self.inode(node)?;
         }
         Ok(())
     }
 
-    /// A name that both must have.
+    /// Looks up a name that must exist in both stores.
     pub(super) fn find(&mut self, directory: Both, name: &[u8]) -> Checked<Both> {
         let quoted = || String::from_utf8_lossy(name).into_owned();
         let model = self
@@ -56,7 +56,7 @@ impl<S: Subject> Pair<S> {
         Ok(Both { model: model.attributes.node, subject: subject.attributes.node })
     }
 
-    /// A whole listing, in portions.
+    /// Compares a whole listing, read in portions.
     pub(super) fn list(&mut self, directory: Both, portion: u8) -> Checked {
         if self.model.kind(directory.model) != Some(Kind::Directory) {
             return Ok(());
@@ -76,27 +76,27 @@ impl<S: Subject> Pair<S> {
             let found = self.model.lookup(directory.model, &name).map_err(attributes)?.attributes;
             self.model.forget(found.node, 1);
             if kind.is_some_and(|kind| kind != found.kind) {
-                return Err(format!("{quoted:?} is listed as {kind:?}, not {:?}", found.kind));
+                return Err(format!("{quoted:?} is listed as {kind:?}, expected {:?}", found.kind));
             }
             if self
                 .held
                 .iter()
                 .any(|held| held.node.model == found.node && held.node.subject != node)
             {
-                return Err(format!("{quoted:?} is listed as inode {node:?}, which it is not"));
+                return Err(format!("{quoted:?} is listed as inode {node:?}, which is wrong"));
             }
         }
         Ok(())
     }
 
-    /// Tells a listing that its directory was removed, if it was.
+    /// Informs `listing` if its directory was removed.
     pub(super) fn whether_removed(&self, listing: &mut Listing) {
         if self.model.attributes(listing.node.model).is_ok_and(|attributes| attributes.links == 0) {
             listing.removed();
         }
     }
 
-    /// What a listing must show.
+    /// Names that a listing must contain.
     pub(super) fn listed(&self, directory: Both) -> BTreeSet<Vec<u8>> {
         let mut names: BTreeSet<_> =
             self.model.names(directory.model).into_iter().map(|(name, _)| name).collect();
@@ -106,7 +106,7 @@ impl<S: Subject> Pair<S> {
         names
     }
 
-    /// One inode: attributes, xattrs, and what is in it.
+    /// Compares attributes, xattrs and contents of one inode.
     fn inode(&self, node: Both) -> Checked {
         let store = self.subject.store();
         let wrong = |what: String| format!("{node:?}: {what}");
@@ -126,7 +126,7 @@ impl<S: Subject> Pair<S> {
                     .map_err(wrong)?
                 {
                     Some((subject, model)) if subject != model => {
-                        Err(wrong(format!("leads to {subject:?}, not to {model:?}")))
+                        Err(wrong(format!("the target is {subject:?}, expected {model:?}")))
                     }
                     _ => Ok(()),
                 }
@@ -150,7 +150,7 @@ impl<S: Subject> Pair<S> {
         };
         let (subject, model) = (sorted(&subject), sorted(&model));
         if subject != model {
-            return Err(format!("xattrs {subject:?}, where they had to be {model:?}"));
+            return Err(format!("xattrs {subject:?}, expected {model:?}"));
         }
         for name in model {
             let name = &name[..name.len() - 1];
@@ -158,9 +158,7 @@ impl<S: Subject> Pair<S> {
                 .both(store.xattr(node.subject, name), || self.model.xattr(node.model, name))?
             {
                 Some((subject, model)) if subject != model => {
-                    return Err(format!(
-                        "xattr {name:?} is {subject:?}, where it had to be {model:?}"
-                    ));
+                    return Err(format!("xattr {name:?} is {subject:?}, expected {model:?}"));
                 }
                 _ => {}
             }
@@ -168,8 +166,8 @@ impl<S: Subject> Pair<S> {
         Ok(())
     }
 
-    /// Files may be terabytes of holes: read are the beginning, the end, and whatever either says
-    /// is data.
+    /// Compares file contents. A file may be sparse and terabytes long, so only the beginning, the
+    /// end, and the data regions of either store are read.
     fn same_contents(&self, node: Both, size: u64) -> Checked {
         let store = self.subject.store();
         let open = self.opened.iter().find(|open| open.node == node).map(|open| open.handle);
@@ -192,7 +190,7 @@ impl<S: Subject> Pair<S> {
             at += length;
             let theirs = match self.subject.store().seek(node.subject, handle, at, Seek::Data) {
                 Ok(data) if data < at || data >= size => {
-                    return Err(format!("seek for data from {at} leads to {data}"));
+                    return Err(format!("seek for data from {at} returns {data}"));
                 }
                 Ok(data) => Some(data),
                 Err(Errno::NXIO) => None,
@@ -201,12 +199,12 @@ impl<S: Subject> Pair<S> {
             let ours = self.model.data(node.model, at);
             if ours.is_some_and(|ours| theirs.is_none_or(|theirs| theirs > ours)) {
                 return Err(format!(
-                    "seek from {at} leads to {theirs:?}, but there is data at {ours:?}"
+                    "seek from {at} returns {theirs:?}, but there is data at {ours:?}"
                 ));
             }
             at = theirs.unwrap_or(size);
             pieces += 1;
-            // What is allocated and all zeros may be long, too.
+            // Allocated regions of zeros may be long, too.
             if pieces > 64 {
                 at = ours.unwrap_or(size);
             }
@@ -226,13 +224,13 @@ impl<S: Subject> Pair<S> {
         let read = self.subject.store().read(node.subject, handle, at, &mut subject);
         match self.both(read, || self.model.read(node.model, Handle(0), at, &mut model))? {
             Some((subject, model)) if subject != model => {
-                return Err(format!("{subject} bytes read at {at}, where there are {model}"));
+                return Err(format!("{subject} bytes read at {at}, expected {model}"));
             }
             _ => {}
         }
         match subject.iter().zip(&model).position(|(subject, model)| subject != model) {
             Some(byte) => Err(format!(
-                "byte {} is {:#x}, where it had to be {:#x} (read of {length} at {at})",
+                "byte {} is {:#x}, expected {:#x} (read of {length} at {at})",
                 at + byte as u64,
                 subject[byte],
                 model[byte]

@@ -1,10 +1,10 @@
-//! Damage: bits, bytes, fields, and structures that lead in circles.
+//! Damages images: bits, bytes, fields, and cyclic structures.
 
 use kumihimo_tests::Random;
 
 use super::layout::{Layout, SUPERBLOCK, word};
 
-/// Fields of the superblock: offset and bytes.
+/// Fields of the superblock: offset and length in bytes.
 const SUPER: [(usize, usize); 26] = [
     (0, 4),   // inodes
     (4, 4),   // blocks
@@ -19,14 +19,14 @@ const SUPER: [(usize, usize); 26] = [
     (40, 4),  // inodes per group
     (56, 2),  // magic
     (58, 2),  // state
-    (60, 2),  // what to do about errors
+    (60, 2),  // behaviour on errors
     (76, 4),  // revision
     (84, 4),  // first inode
     (88, 2),  // size of an inode
-    (90, 2),  // whose copy
+    (90, 2),  // group of this copy
     (92, 4),  // compatible features
-    (96, 4),  // incompatible ones
-    (100, 4), // compatible for reading
+    (96, 4),  // incompatible features
+    (100, 4), // read-only compatible features
     (206, 2), // reserved blocks of group descriptors
     (252, 1), // hash
     (254, 2), // size of a group descriptor
@@ -34,8 +34,8 @@ const SUPER: [(usize, usize); 26] = [
     (348, 2), // extra bytes of an inode
 ];
 const GROUP: [(usize, usize); 7] = [(0, 4), (4, 4), (8, 4), (12, 2), (14, 2), (16, 2), (18, 2)];
-/// Mode, owner, size, times, links, blocks, flags; generation, xattrs, upper half of the size;
-/// extra bytes and what follows them.
+/// Fields of an inode: mode, owner, size, times, links, blocks, flags; generation, xattrs, upper
+/// half of the size; extra size and the fields after it.
 const INODE: [(usize, usize); 15] = [
     (0, 2),
     (2, 2),
@@ -54,7 +54,7 @@ const INODE: [(usize, usize); 15] = [
     (160, 4),
 ];
 
-/// Damages a good image. Says how, for the report.
+/// Damages a valid image. Returns a description for the report.
 #[must_use]
 pub fn damage(image: &mut Vec<u8>, layout: &Layout, random: &mut Random) -> String {
     let mut wound = Wound { image, layout, random, said: Vec::new(), end: None };
@@ -62,7 +62,7 @@ pub fn damage(image: &mut Vec<u8>, layout: &Layout, random: &mut Random) -> Stri
         wound.one();
     }
     let (said, end) = (wound.said.join(", "), wound.end);
-    // Last, for whatever else is damaged must be there.
+    // Truncation comes last, because the other kinds of damage need the whole image.
     image.truncate(end.unwrap_or(image.len()));
     said
 }
@@ -72,7 +72,7 @@ struct Wound<'a> {
     layout: &'a Layout,
     random: &'a mut Random,
     said: Vec<String>,
-    /// Where it is to be cut off.
+    /// Length to which the image is truncated.
     end: Option<usize>,
 }
 
@@ -101,7 +101,7 @@ impl Wound<'_> {
                     place(self.random, self.layout.used.len()),
                     INODE[place(self.random, INODE.len())],
                 );
-                // Only large inodes have the last ones.
+                // The last fields exist in large inodes only.
                 if at + bytes <= self.layout.inode_size {
                     self.field("inode", self.layout.used[used].at + at, bytes);
                 }
@@ -137,8 +137,8 @@ impl Wound<'_> {
         }
     }
 
-    /// What hurts: extremes, almost the right value, numbers of blocks and inodes that mean
-    /// something else.
+    /// A value that is likely to cause errors: extremes, the correct value plus or minus a little,
+    /// or numbers of other blocks and inodes.
     fn value(&mut self, old: u64) -> u64 {
         let layout = self.layout;
         match self.random.below(16) {
@@ -185,7 +185,7 @@ impl Wound<'_> {
         self.said.push("bits".to_owned());
     }
 
-    /// In metadata mostly; there most of a file system is vulnerable.
+    /// A random position, mostly in metadata, where most of the vulnerable structures are.
     fn anywhere(&mut self) -> usize {
         let block = match self.random.below(4) {
             0 => return place(self.random, self.image.len()),
@@ -205,14 +205,14 @@ impl Wound<'_> {
         self.said.push("bytes".to_owned());
     }
 
-    /// The blocks that a choice from the used inodes gives.
+    /// A random block among those that `choose` selects from the used inodes.
     fn chosen(&mut self, choose: impl Fn(&super::layout::Used) -> Vec<u32>) -> Option<usize> {
         let blocks: Vec<u32> = self.layout.used.iter().flat_map(choose).collect();
         (!blocks.is_empty())
             .then(|| blocks[place(self.random, blocks.len())] as usize * self.layout.block)
     }
 
-    /// A block of block numbers: one of them hurts, or it leads to itself.
+    /// Damages a block of block numbers: changes a number, or makes the block refer to itself.
     fn indirect(&mut self) {
         let Some(at) = self.chosen(|used| used.indirect.clone()) else { return };
         let slot = place(self.random, self.layout.block / 4);
@@ -222,13 +222,13 @@ impl Wound<'_> {
                 self.image[at + slot * 4..at + slot * 4 + 4]
                     .copy_from_slice(&own.to_le_bytes()[..4]);
             }
-            self.said.push(format!("the indirect block {own} leads to itself"));
+            self.said.push(format!("the indirect block {own} refers to itself"));
         } else {
             self.field("indirect block", at + slot * 4, 4);
         }
     }
 
-    /// Where the names of a directory's block begin.
+    /// Positions of the entries in a directory block.
     fn names(&self, at: usize) -> Vec<usize> {
         let (mut names, mut offset) = (Vec::new(), 0);
         while offset + 8 <= self.layout.block {
@@ -237,7 +237,7 @@ impl Wound<'_> {
                 self.image[at + offset + 4],
                 self.image[at + offset + 5],
             ]));
-            // Already damaged, perhaps.
+            // The entry may already be damaged.
             if length < 8 {
                 break;
             }
@@ -286,7 +286,7 @@ impl Wound<'_> {
         }
     }
 
-    /// What a directory's index is, or is taken for where the flag says so.
+    /// Damages the index of a directory, or sets the index flag of a directory without one.
     fn index(&mut self) {
         let directories: Vec<usize> = (0..self.layout.used.len())
             .filter(|used| {
@@ -296,7 +296,7 @@ impl Wound<'_> {
         let used = &self.layout.used[directories[place(self.random, directories.len())]];
         let at = used.data[0] as usize * self.layout.block;
         let flags = word(self.image, used.at + 32) | 0x1000;
-        self.put("the flag of an index", used.at + 32, u64::from(flags), 4);
+        self.put("the index flag", used.at + 32, u64::from(flags), 4);
         let fields = [
             (24, 4),
             (28, 1),
@@ -312,13 +312,13 @@ impl Wound<'_> {
         ];
         for _ in 0..=self.random.below(2) {
             let (offset, bytes) = fields[place(self.random, fields.len())];
-            self.field("an index", at + offset, bytes);
+            self.field("a directory index", at + offset, bytes);
         }
     }
 
     fn xattrs(&mut self) {
         let Some(at) = self.chosen(|used| used.xattrs.into_iter().collect()) else { return };
-        // The header, and the first entries.
+        // The header and the first entries.
         let fields = [
             (0, 4),
             (4, 4),
@@ -344,7 +344,7 @@ impl Wound<'_> {
         self.said.push(format!("a bitmap full of {fill:#x}"));
     }
 
-    /// A directory in itself, or with its descendant as its parent; or two files with one's blocks.
+    /// Creates a cycle of directories, or two files that share blocks.
     fn circle(&mut self) {
         let directories: Vec<&super::layout::Used> = self
             .layout
@@ -356,7 +356,7 @@ impl Wound<'_> {
         let other = directories[place(self.random, directories.len())];
         let names = self.names(one.data[0] as usize * self.layout.block);
         match self.random.below(4) {
-            // `..` is the second name.
+            // `..` is the second entry.
             0 => self.put(
                 "the parent of a directory",
                 names[names.len().min(2) - 1],
@@ -366,7 +366,7 @@ impl Wound<'_> {
             1 => self.put("itself", names[0], u64::from(other.number), 4),
             2 => {
                 let name = names[names.len() - 1];
-                self.put("a directory in a directory", name, u64::from(other.number), 4);
+                self.put("an entry of a directory", name, u64::from(other.number), 4);
             }
             _ => {
                 let (from, to) = (other.at + 40, one.at + 40);
@@ -380,12 +380,12 @@ impl Wound<'_> {
         }
     }
 
-    /// The image is cut off, a block is another's copy, an inode is nothing.
+    /// Damages a large part: truncates the image, copies a block over another, or clears an inode.
     fn whole(&mut self) {
         match self.random.below(3) {
             0 => {
                 let size = place(self.random, self.image.len()).max(2 * SUPERBLOCK) & !511;
-                self.said.push(format!("cut off at {size}"));
+                self.said.push(format!("truncated at {size}"));
                 self.end = Some(size);
             }
             1 => {
@@ -395,7 +395,7 @@ impl Wound<'_> {
                 );
                 if from.max(to) + self.layout.block <= self.image.len() {
                     self.image.copy_within(from..from + self.layout.block, to);
-                    self.said.push(format!("the block at {from} again at {to}"));
+                    self.said.push(format!("the block at {from} copied to {to}"));
                 }
             }
             _ => {
@@ -403,7 +403,7 @@ impl Wound<'_> {
                 let fill = if self.random.one_in(2) { 0 } else { 0xff };
                 if let Some(inode) = self.image.get_mut(at..at + self.layout.inode_size) {
                     inode.fill(fill);
-                    self.said.push(format!("the inode at {at} is all {fill:#x}"));
+                    self.said.push(format!("the inode at {at} is filled with {fill:#x}"));
                 }
             }
         }

@@ -1,5 +1,5 @@
-//! Everything that a program may do with an image, bounded: a damaged one may hold more names than
-//! there is time.
+//! Performs every operation of a program on an image. All loops are bounded, because a damaged
+//! image may appear to contain an unlimited number of names.
 
 use std::collections::BTreeSet;
 
@@ -7,23 +7,23 @@ use kumihimo_store::{
     Caller, Changes, Entry, Errno, Kind, New, Node, Result, Seek, Store, XattrMode,
 };
 
-/// Nodes that are looked at.
+/// Maximum number of visited nodes.
 const NODES: usize = 400;
-/// Names of a directory that are looked up.
+/// Maximum number of names looked up in a directory.
 const NAMES: usize = 300;
-/// Listed, before the listing is broken off.
+/// Maximum number of entries read before a listing is cancelled.
 const LISTED: usize = 20_000;
 const CALLER: Caller = Caller { uid: 0, gid: 0, pid: 1 };
 const WRITING: u32 = 2;
 
-/// What came of it.
+/// Counts of operations.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outcome {
-    /// Nodes that could be looked at.
+    /// Nodes whose attributes could be read.
     pub nodes: usize,
-    /// Operations that gave `EIO`.
+    /// Operations that failed with `EIO`.
     pub damaged: usize,
-    /// Operations that were done.
+    /// Operations that succeeded.
     pub done: usize,
 }
 
@@ -42,8 +42,8 @@ impl Outcome {
     }
 }
 
-/// Walks all of it, reads everything; then, if it may be written, changes what it finds and closes
-/// it.
+/// Walks the tree and reads everything. If `writable`, also changes the files found and closes the
+/// store.
 pub fn exercise(store: &dyn Store, writable: bool) -> Outcome {
     let mut outcome = Outcome::default();
     let found = walk(store, &mut outcome);
@@ -66,7 +66,7 @@ pub fn exercise(store: &dyn Store, writable: bool) -> Outcome {
     outcome
 }
 
-/// Everything that can be reached, each once; they stay held.
+/// Visits every reachable node once. The nodes stay referenced.
 fn walk(store: &dyn Store, outcome: &mut Outcome) -> Vec<Entry> {
     let mut found: Vec<Entry> = store.lookup(store.root(), b".").into_iter().collect();
     let mut seen: BTreeSet<Node> = found.iter().map(|entry| entry.attributes.node).collect();
@@ -95,18 +95,18 @@ fn walk(store: &dyn Store, outcome: &mut Outcome) -> Vec<Entry> {
 fn list(store: &dyn Store, node: Node, outcome: &mut Outcome) -> Vec<Vec<u8>> {
     let Some(handle) = outcome.note(store.open(node, 0)) else { return Vec::new() };
     let (mut names, mut count, mut offset) = (Vec::new(), 0, 0);
-    // In two parts: where the second begins is the image's say, too.
+    // In two portions: the image determines the position at which the second begins.
     for portion in [5, LISTED] {
         let result = store.read_directory(node, handle, offset, &mut |listed| {
             count += 1;
             offset = listed.next;
             assert!(
                 !listed.name.is_empty() && listed.name.len() <= 255,
-                "a name has 1 to 255 bytes"
+                "a name must have 1 to 255 bytes"
             );
             assert!(
                 !listed.name.contains(&b'/') && !listed.name.contains(&0),
-                "no name has a slash or a zero byte"
+                "a name must not contain a slash or a zero byte"
             );
             if names.len() < NAMES {
                 names.push(listed.name.to_vec());
@@ -130,7 +130,10 @@ fn look(store: &dyn Store, entry: &Entry, outcome: &mut Outcome) {
     match entry.attributes.kind {
         Kind::Symlink => {
             if let Some(target) = outcome.note(store.read_link(node)) {
-                assert!(!target.is_empty() && target.len() <= 4096, "a target has 1 to 4096 bytes");
+                assert!(
+                    !target.is_empty() && target.len() <= 4096,
+                    "a target must have 1 to 4096 bytes"
+                );
             }
         }
         Kind::File => read(store, node, entry.attributes.size, outcome),
@@ -138,8 +141,8 @@ fn look(store: &dyn Store, entry: &Entry, outcome: &mut Outcome) {
     }
 }
 
-/// The beginning, the end, about the places where the depth of the map changes, and wherever there
-/// is data.
+/// Reads the beginning, the end, the regions where the depth of the block map changes, and all data
+/// regions.
 fn read(store: &dyn Store, node: Node, size: u64, outcome: &mut Outcome) {
     let Some(handle) = outcome.note(store.open(node, 0)) else { return };
     let mut buffer = vec![0; 10_000];
@@ -160,7 +163,7 @@ fn read(store: &dyn Store, node: Node, size: u64, outcome: &mut Outcome) {
         let Some(data) = outcome.note(store.seek(node, handle, at, Seek::Data)) else { break };
         outcome.note(store.read(node, handle, data, &mut buffer));
         let Some(hole) = outcome.note(store.seek(node, handle, data, Seek::Hole)) else { break };
-        assert!(at <= data && data < hole, "data from {data} to {hole}, looked for from {at}");
+        assert!(at <= data && data < hole, "data from {data} to {hole}, searched from {at}");
         at = hole;
     }
     store.release(node, handle);
@@ -188,7 +191,7 @@ fn change(store: &dyn Store, entry: &Entry, outcome: &mut Outcome) {
     store.release(node, handle);
 }
 
-/// Makes, renames and removes in a directory, what was there and what was not.
+/// Creates, renames and removes names in a directory, both existing and missing ones.
 fn names(store: &dyn Store, node: Node, other: Node, outcome: &mut Outcome) {
     let old = list(store, node, outcome);
     let whats = [

@@ -1,50 +1,50 @@
-//! Where things lie in a good image: a second reading of the format, independent of the store. It
-//! trusts what it reads, and panics at what is no good image.
+//! Layout of a valid image, parsed independently of the store. The parser trusts the image and
+//! panics if the image is invalid.
 
 /// An image's layout.
 #[derive(Debug)]
 pub struct Layout {
-    /// Bytes of a block.
+    /// Size of a block in bytes.
     pub block: usize,
-    /// Blocks.
+    /// Number of blocks.
     pub blocks: u32,
-    /// Inodes.
+    /// Number of inodes.
     pub inodes: u32,
-    /// Where the group descriptors begin, in bytes.
+    /// Position of the group descriptors in bytes.
     pub groups: usize,
-    /// How many there are.
+    /// Number of groups.
     pub group_count: usize,
-    /// Bytes of an inode.
+    /// Size of an inode in bytes.
     pub inode_size: usize,
     per_group: u32,
     tables: Vec<usize>,
-    /// The bitmaps' blocks.
+    /// Blocks of the bitmaps.
     pub bitmaps: Vec<u32>,
-    /// Inodes in use, with the blocks of each.
+    /// Inodes in use, each with its blocks.
     pub used: Vec<Used>,
 }
 
 /// An inode in use.
 #[derive(Debug)]
 pub struct Used {
-    /// Its number.
+    /// Inode number.
     pub number: u32,
-    /// Where it lies, in bytes.
+    /// Position in bytes.
     pub at: usize,
-    /// Its mode.
+    /// File mode.
     pub mode: u16,
-    /// Its blocks of data.
+    /// Data blocks.
     pub data: Vec<u32>,
-    /// Its blocks of block numbers.
+    /// Indirect blocks.
     pub indirect: Vec<u32>,
-    /// Its block of xattrs.
+    /// Block of xattrs.
     pub xattrs: Option<u32>,
 }
 
-/// Where the superblock lies.
+/// Position of the superblock in bytes.
 pub const SUPERBLOCK: usize = 1024;
 
-/// A number in an image, little end first.
+/// A little-endian number of four bytes.
 #[must_use]
 pub fn word(image: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(image[at..at + 4].try_into().expect("four bytes"))
@@ -55,7 +55,7 @@ fn half(image: &[u8], at: usize) -> u16 {
 }
 
 impl Used {
-    /// Whether it is a directory.
+    /// Returns whether the inode is a directory.
     #[must_use]
     pub fn is_directory(&self) -> bool {
         self.mode & 0o170_000 == 0o040_000
@@ -63,10 +63,10 @@ impl Used {
 }
 
 impl Layout {
-    /// Of a good image.
+    /// Parses a valid image.
     ///
     /// # Panics
-    /// At anything else.
+    /// If the image is invalid.
     #[must_use]
     pub fn of(image: &[u8]) -> Layout {
         let superblock = |at: usize| word(image, SUPERBLOCK + at);
@@ -94,7 +94,7 @@ impl Layout {
         layout
     }
 
-    /// Where an inode lies, in bytes.
+    /// Position of an inode in bytes.
     #[must_use]
     pub fn inode(&self, number: u32) -> usize {
         let (group, index) = ((number - 1) / self.per_group, (number - 1) % self.per_group);
@@ -109,7 +109,7 @@ impl Layout {
         }
         let xattrs = Some(word(image, at + 104)).filter(|block| *block != 0);
         let mut used = Used { number, at, mode, data: Vec::new(), indirect: Vec::new(), xattrs };
-        // Of devices and short symbolic links these are no block numbers.
+        // In devices and short symbolic links, these fields contain no block numbers.
         let sectors = word(image, at + 28) as usize / (self.block / 512);
         if sectors > usize::from(xattrs.is_some()) && matches!(mode >> 12, 0o10 | 0o4 | 0o12) {
             for slot in 0..15 {

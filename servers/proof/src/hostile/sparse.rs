@@ -1,15 +1,15 @@
-//! Images in few bytes: runs of one byte, and others as they are. A fuzzer that changes some of
-//! these bytes changes some of the image.
+//! Run-length encoding of images. A change of some encoded bytes by a fuzzer changes a part of the
+//! image.
 
-/// The most that an image may have: what a fuzzer makes up is not to fill the memory.
+/// Largest decoded image. Limits the memory that a made-up encoding can take.
 const MOST: usize = 4 << 20;
-/// In a length: a run of one byte.
+/// Flag in a length: a run of one byte.
 const RUN: u16 = 1 << 15;
-/// Shorter runs cost more than they save.
+/// Shorter runs are not worth encoding.
 const SHORT: usize = 8;
 
-/// An image in its short form: lengths of 15 bits, the sixteenth says whether one byte follows,
-/// which is meant so often, or so many.
+/// Encodes an image. Each piece begins with a 15-bit length and a flag bit. With the flag, one byte
+/// follows that is repeated; without it, as many literal bytes follow.
 #[must_use]
 pub fn compress(image: &[u8]) -> Vec<u8> {
     let mut short = Vec::new();
@@ -44,7 +44,7 @@ pub fn compress(image: &[u8]) -> Vec<u8> {
     short
 }
 
-/// The image; what does not fit or is cut off is left out.
+/// Decodes an image. Data beyond the size limit and an incomplete last piece are ignored.
 #[must_use]
 pub fn expand(mut short: &[u8]) -> Vec<u8> {
     let mut image = Vec::new();

@@ -1,18 +1,19 @@
-//! A file's bytes: pages of which a missing one is all zeros, so that a file may be longer than the
-//! memory.
+//! Contents of a file in pages. A missing page is all zeros, so a sparse file may be larger than
+//! the memory.
 
 use std::collections::BTreeMap;
 
 const PAGE: u64 = 1024;
 
-/// What a file contains.
+/// Contents of a file.
 #[derive(Clone, Debug, Default)]
 pub struct Contents {
     size: u64,
     pages: BTreeMap<u64, Box<[u8]>>,
 }
 
-/// The parts of a range that lie in one page each: page, place in it, place in the range, length.
+/// Splits a range into parts within one page: page number, offset in the page, offset in the range,
+/// length.
 fn parts(offset: u64, length: u64) -> impl Iterator<Item = (u64, usize, usize, usize)> {
     let mut done = 0;
     std::iter::from_fn(move || {
@@ -32,12 +33,12 @@ fn small(number: u64) -> usize {
 }
 
 impl Contents {
-    /// Bytes.
+    /// Size in bytes.
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// Truncates or extends.
+    /// Truncates or extends the contents.
     pub fn resize(&mut self, size: u64) {
         if size < self.size {
             self.clear(size, self.size - size);
@@ -45,7 +46,7 @@ impl Contents {
         self.size = size;
     }
 
-    /// As many bytes as there are.
+    /// Reads at `offset`, up to the end of the file. Returns the number of bytes.
     pub fn read(&self, offset: u64, into: &mut [u8]) -> usize {
         let length = (into.len() as u64).min(self.size.saturating_sub(offset));
         for (page, inside, outside, here) in parts(offset, length) {
@@ -58,7 +59,7 @@ impl Contents {
         small(length)
     }
 
-    /// All of it.
+    /// Writes all bytes of `from`.
     pub fn write(&mut self, offset: u64, from: &[u8]) {
         for (page, inside, outside, here) in parts(offset, from.len() as u64) {
             let bytes =
@@ -68,10 +69,10 @@ impl Contents {
         self.size = self.size.max(offset + from.len() as u64);
     }
 
-    /// Zeros there; the size stays.
+    /// Fills a range with zeros. The size does not change.
     pub fn clear(&mut self, offset: u64, length: u64) {
         let end = offset + length;
-        // Whole pages go; a range of terabytes must not be walked page by page.
+        // Whole pages are removed by a range query: a range may span terabytes.
         let (first, last) = (offset.div_ceil(PAGE), end / PAGE);
         if first < last {
             let whole: Vec<u64> = self.pages.range(first..last).map(|(page, _)| *page).collect();
@@ -89,7 +90,7 @@ impl Contents {
         }
     }
 
-    /// Where the first byte that is not 0 lies, at or after `offset`.
+    /// Position of the first non-zero byte at or after `offset`.
     pub fn data(&self, offset: u64) -> Option<u64> {
         self.pages.range(offset / PAGE..).find_map(|(page, bytes)| {
             let from = offset.saturating_sub(page * PAGE);

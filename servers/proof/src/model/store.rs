@@ -1,4 +1,4 @@
-//! The operations.
+//! `Store` operations of the model.
 
 use std::collections::btree_map::Entry as Place;
 
@@ -20,7 +20,7 @@ const ZERO_RANGE: u32 = 16;
 fn entry(tree: &mut Tree, node: Node) -> Result<Entry> {
     let inode = tree.inode(node)?;
     inode.references += 1;
-    // Numbers are never used twice here.
+    // The model never reuses inode numbers.
     Ok(Entry { generation: 0, attributes: inode.attributes(node) })
 }
 
@@ -32,7 +32,7 @@ fn stamp(stamp: Stamp, now: Time) -> Time {
 }
 
 impl Model {
-    /// The end of a range that a file may have.
+    /// End of a range, which must be within the size limit of files.
     fn end(&self, offset: u64, length: u64) -> Result<u64> {
         offset.checked_add(length).filter(|end| *end <= self.limits.file).ok_or(Errno::FBIG)
     }
@@ -74,7 +74,8 @@ impl Store for Model {
             inode.mtime = now;
         }
         if changes.kill_privileges {
-            // Without the right to execute, set-group-id once meant mandatory locking: chown(2).
+            // Set-group-ID without group execute permission historically marks mandatory locking
+            // and is kept: see chown(2).
             inode.permissions &= if inode.permissions & 0o10 == 0 { !0o4000 } else { !0o6000 };
         }
         inode.permissions = changes.permissions.map_or(inode.permissions, |mode| mode & 0o7777);
@@ -248,7 +249,7 @@ impl Store for Model {
         take: &mut dyn FnMut(Listed<'_>) -> bool,
     ) -> Result<()> {
         let mut tree = self.tree();
-        // A directory that was removed has no names, not even these two.
+        // A removed directory has no entries, not even `.` and `..`.
         let dots = tree.inode(node)?.links > 0;
         let directory = tree.directory(node)?;
         let mut names: Vec<(u64, Node, &[u8])> = directory
@@ -344,7 +345,8 @@ impl Store for Model {
         }
         match what {
             Seek::Data => contents.data(offset).ok_or(Errno::NXIO),
-            // The hole that is behind the end of each file: all before it may be called data.
+            // The implicit hole at the end of each file: everything before it may be reported as
+            // data.
             Seek::Hole => Ok(contents.size()),
         }
     }

@@ -1,24 +1,24 @@
-//! What must be found after a power cut, depending on when it came: what was synced, loosened by
-//! what was begun since.
+//! Contents that must be found after a power cut, depending on its position: the state at the last
+//! sync, weakened by every operation begun since.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What is known of one name of a file.
+/// Possible states of one name of a file after a power cut. One of them must be found.
 #[derive(Clone, Debug, Default)]
 struct Known {
-    /// It is under one of these.
+    /// The file has one of these names.
     names: Vec<String>,
-    /// Or one of these: a directory above it was renamed, of which fsync(2) of a file promises
-    /// nothing.
+    /// The file has one of these names, because a directory above it was renamed. fsync(2) of a
+    /// file does not cover such a rename.
     before: Vec<String>,
-    /// Or it was removed.
+    /// The name may have been removed.
     gone: bool,
-    /// Or a file that came in its place is there: these files.
+    /// One of these files may have replaced it under its name.
     replaced_by: Vec<usize>,
 }
 
-/// What a file may contain; `None`: anything, it was being changed.
+/// Required contents of a file; `None`: any contents, because the file was being changed.
 type Allowed = Option<Arc<[u8]>>;
 
 #[derive(Debug, Default)]
@@ -29,21 +29,23 @@ struct File {
 #[derive(Debug)]
 struct Name {
     file: usize,
-    /// Where it is now; `None` once it was removed.
+    /// Current path; `None` after the name was removed.
     path: Option<String>,
-    /// Where it was before directories above it were renamed, since all was synced.
+    /// Earlier paths, before directories above the file were renamed, since the last sync of
+    /// everything.
     before: Vec<String>,
-    /// From a position in the record on.
+    /// Possible states, each from a position in the record on.
     history: Vec<(usize, Option<Known>)>,
 }
 
-/// All files that there ever were. Positions are those of the disk's record: what begins at one may
-/// have reached the disk in part after it, and what has ended at one is on the disk.
+/// All files that have existed. Positions refer to the record of the disk: an operation that begins
+/// at a position may be partly on the disk after it. An operation that has ended at a position is
+/// on the disk completely.
 #[derive(Debug, Default)]
 pub struct Ledger {
     files: Vec<File>,
     names: Vec<Name>,
-    /// Paths that certainly lead nowhere, or no longer.
+    /// Paths and whether each certainly does not exist, from a position on.
     absent: BTreeMap<String, Vec<(usize, bool)>>,
 }
 
@@ -52,13 +54,13 @@ fn at<T>(history: &[(usize, T)], position: usize) -> Option<&T> {
 }
 
 impl Ledger {
-    /// A new file, of which nothing is certain yet.
+    /// Adds a new file without guarantees.
     pub fn make(&mut self, position: usize, path: &str) {
         self.files.push(File::default());
         self.link(position, self.files.len() - 1, path);
     }
 
-    /// Another name of the file that `path` leads to.
+    /// Adds another name of the file at `path`.
     pub fn link_path(&mut self, position: usize, path: &str, new: &str) {
         if let Some(file) = self.file(path) {
             self.link(position, file, new);
@@ -85,14 +87,14 @@ impl Ledger {
         self.names.iter().find(|name| name.path.as_deref() == Some(path)).map(|name| name.file)
     }
 
-    /// The contents of a file are being changed.
+    /// Begins a change of a file's contents.
     pub fn write(&mut self, position: usize, path: &str) {
         if let Some(file) = self.file(path) {
             self.files[file].history.push((position, None));
         }
     }
 
-    /// A name is being removed.
+    /// Begins to remove a name.
     pub fn unlink(&mut self, position: usize, path: &str) {
         self.leaves(position, path);
         for name in self.names.iter_mut().filter(|name| name.path.as_deref() == Some(path)) {
@@ -101,7 +103,7 @@ impl Ledger {
         }
     }
 
-    /// Whatever else was said to be at that place is no longer certain to be.
+    /// Weakens the guarantees of other files that may still be at `path`.
     fn leaves(&mut self, position: usize, path: &str) {
         for name in &mut self.names {
             if name.path.is_none()
@@ -113,10 +115,10 @@ impl Ledger {
         self.absent.entry(path.to_owned()).or_default();
     }
 
-    /// A file is being renamed, perhaps over another.
+    /// Begins to rename a file, possibly over another one.
     pub fn rename(&mut self, position: usize, from: &str, to: &str) {
         let Some(file) = self.file(from) else { return };
-        // Two names of one file: rename(2) does nothing.
+        // Both names refer to the same file: rename(2) does nothing.
         if self.file(to) == Some(file) {
             return;
         }
@@ -124,7 +126,8 @@ impl Ledger {
         self.leaves(position, from);
         for name in &mut self.names {
             let there = name.path.as_deref() == Some(to);
-            // Or what was replaced there before, but perhaps not on the disk.
+            // Also a file that was replaced there earlier, where the replacement may not be on the
+            // disk.
             let was = name.path.is_none()
                 && name.known().is_some_and(|known| known.places().any(|name| name == to));
             if there || was {
@@ -137,7 +140,7 @@ impl Ledger {
         }
     }
 
-    /// A directory is being renamed, with all that is in it.
+    /// Begins to rename a directory with its contents.
     pub fn rename_directory(&mut self, position: usize, from: &str, to: &str) {
         let inside = format!("{from}/");
         let moved = |path: &str| path.strip_prefix(&inside).map(|rest| format!("{to}/{rest}"));
@@ -150,8 +153,8 @@ impl Ledger {
                 appear.push((old, new));
             }
             name.loosen(position, |known| {
-                // Also where it was before, or was removed: as long as that is not on the disk it
-                // moves with the directory.
+                // Former names move with the directory as well, as long as their removal or rename
+                // is not on the disk.
                 let elsewhere: Vec<String> =
                     known.places().filter_map(|path| moved(path)).collect();
                 if let Some(new) = new {
@@ -165,19 +168,19 @@ impl Ledger {
             self.appears(position, &new);
             self.absent.entry(old).or_default();
         }
-        // What was certain to be nowhere in either is so no longer: what comes into the one may be
-        // seen in the other.
+        // Paths in either directory are no longer certainly absent: an entry created in one may be
+        // found in the other.
         let there = format!("{to}/");
         let uncertain = |path: &&String| path.starts_with(&inside) || path.starts_with(&there);
         let paths: Vec<String> = self.absent.keys().filter(uncertain).cloned().collect();
         paths.iter().for_each(|path| self.appears(position, path));
     }
 
-    /// A file was synced: its contents are these.
+    /// Records that a file was synced with these contents.
     pub fn sync(&mut self, position: usize, path: &str, contents: &[u8]) {
         let Some(file) = self.file(path) else { return };
         self.files[file].history.push((position, Some(contents.into())));
-        // Of several names fsync(2) promises none.
+        // fsync(2) guarantees none of several names.
         let names = self.names.iter_mut().filter(|name| name.file == file && name.path.is_some());
         let mut names: Vec<&mut Name> = names.collect();
         if let [name] = names.as_mut_slice() {
@@ -185,7 +188,8 @@ impl Ledger {
         }
     }
 
-    /// A directory was synced: the names in it, but not what they lead to.
+    /// Records that a directory was synced: its names are durable, the contents of the files are
+    /// not.
     pub fn sync_directory(&mut self, position: usize, path: &str) {
         let inside =
             |name: &str| name.rsplit_once('/').map_or("", |(directory, _)| directory) == path;
@@ -197,7 +201,8 @@ impl Ledger {
         }
     }
 
-    /// Everything was synced. `contents` are a file's; `None`: they cannot be read.
+    /// Records that everything was synced. `contents` returns a file's contents, or `None` if the
+    /// file cannot be read.
     pub fn sync_all(&mut self, position: usize, contents: impl Fn(&str) -> Option<Vec<u8>>) {
         for name in &mut self.names {
             name.before.clear();
@@ -213,8 +218,8 @@ impl Ledger {
         }
     }
 
-    /// Checks what is there after a cut at `position`. `read` gives a file's contents, `None` if
-    /// there is no such file.
+    /// Checks the contents after a cut at `position`. `read` returns a file's contents, or `None`
+    /// if the file does not exist.
     ///
     /// # Errors
     /// What is missing or wrong.
@@ -237,7 +242,7 @@ impl Ledger {
             let mut found = Vec::new();
             for path in known.places() {
                 let Some(contents) = read(path)? else {
-                    found.push(format!("{path} is not there"));
+                    found.push(format!("{path} is missing"));
                     continue;
                 };
                 let fits = allowed
@@ -256,7 +261,7 @@ impl Ledger {
                     .map(|bytes| bytes.iter().zip(&contents).position(|(one, other)| one != other))
                     .collect();
                 found.push(format!(
-                    "{path} has {} bytes, others than those that were synced ({lengths:?} bytes, first differing {differs:?})",
+                    "{path} has {} bytes, which differ from the synced contents ({lengths:?} bytes, first differing {differs:?})",
                     contents.len()
                 ));
             }
@@ -266,14 +271,14 @@ impl Ledger {
         }
         for (path, history) in &self.absent {
             if at(history, position) == Some(&true) && read(path)?.is_some() {
-                return Err(format!("{path} is there, though its end was synced"));
+                return Err(format!("{path} exists, although its removal was synced"));
             }
         }
         Ok(())
     }
 
-    /// As [`check`](Ledger::check), where nobody knows at which of two places a directory was left:
-    /// what has to be there is anywhere. `contents` are those of all files.
+    /// As [`check`](Ledger::check), but if a directory may be at either of two paths: the required
+    /// contents may be under any path. `contents` are those of all files.
     ///
     /// # Errors
     /// What is missing.
@@ -296,13 +301,13 @@ impl Ledger {
                         .is_none_or(|bytes| contents.contains(&**bytes))
                 });
             if !there {
-                return Err(format!("what {:?} had when it was synced is nowhere", known.names));
+                return Err(format!("the synced contents of {:?} are missing", known.names));
             }
         }
         Ok(())
     }
 
-    /// How many names something is certain of at `position`.
+    /// Number of names with guarantees at `position`.
     #[must_use]
     pub fn certain(&self, position: usize) -> usize {
         self.names
@@ -336,14 +341,15 @@ impl Name {
         self.loosen(position, |known| known.names.push(to.to_owned()));
     }
 
-    /// It is where it is in its directory, which may be elsewhere.
+    /// The name's position in its directory is durable; the directory itself may be at another
+    /// path.
     fn settle_below(&mut self, position: usize) {
         let before = self.before.clone();
         self.settle(position);
         self.loosen(position, |known| known.before = before);
     }
 
-    /// It is where it is.
+    /// The name is durable at its current path.
     fn settle(&mut self, position: usize) {
         let known = self.path.clone().map(|path| Known { names: vec![path], ..Known::default() });
         self.history.push((position, known));

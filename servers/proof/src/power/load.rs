@@ -1,5 +1,5 @@
-//! Work for a store whose power will be cut: files that are made, written, synced, renamed over one
-//! another, linked, truncated, removed, in directories that come, go and move.
+//! Workload for a store whose power will be cut: creates, writes, syncs, renames, links, truncates
+//! and removes files, and creates, moves and removes directories.
 
 use std::collections::BTreeSet;
 
@@ -10,20 +10,20 @@ use super::Ledger;
 use crate::disks::{Memory, Recorder};
 use crate::paths::{self, Opened};
 
-/// How large the files become.
+/// Size of the workload.
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
-    /// Bytes written at once, at most.
+    /// Maximum number of bytes in one write.
     pub write: u64,
-    /// Where writes begin, at most.
+    /// Maximum offset of a write.
     pub offset: u64,
-    /// Files at once, at most.
+    /// Maximum number of files that exist at a time.
     pub files: usize,
     /// Whether directories are renamed, too.
     pub moves: bool,
 }
 
-/// A load under way.
+/// A workload in progress.
 pub struct Load<'a, S: Store + ?Sized> {
     store: &'a S,
     disk: Recorder<Memory>,
@@ -31,17 +31,17 @@ pub struct Load<'a, S: Store + ?Sized> {
     size: Size,
     files: BTreeSet<String>,
     directories: BTreeSet<String>,
-    /// Removed, but still open.
+    /// Files that are removed but still open.
     open: Vec<Opened<'a, S>>,
-    /// What must be found.
+    /// Contents that must be found after a cut.
     pub ledger: Ledger,
-    /// What was done, with the position at its beginning: for the report of a failure.
+    /// Operations so far, each with the position at its start: for the report of a failure.
     pub log: Vec<(usize, String)>,
     number: u64,
 }
 
 impl<'a, S: Store + ?Sized> Load<'a, S> {
-    /// On an empty store over that disk.
+    /// Starts on an empty store on `disk`.
     pub fn new(store: &'a S, disk: Recorder<Memory>, random: Random, size: Size) -> Load<'a, S> {
         Load {
             store,
@@ -78,11 +78,11 @@ impl<'a, S: Store + ?Sized> Load<'a, S> {
         directory.unwrap_or_default()
     }
 
-    /// A path where there is nothing, of a name that may have been there before.
+    /// An unused path, possibly with a name that was in use before.
     fn fresh(&mut self, kind: char) -> Option<String> {
         let directory = self.directory();
         let path = match self.random.below(12) {
-            // A directory of more than one block.
+            // A long name, so that the directory needs more than one block.
             0 => {
                 self.number += 1;
                 format!("{directory}/{kind}{:0>200}", self.number)
@@ -93,17 +93,17 @@ impl<'a, S: Store + ?Sized> Load<'a, S> {
         (!deep && !self.files.contains(&path) && !self.directories.contains(&path)).then_some(path)
     }
 
-    /// Bytes of which no two writes have the same.
+    /// Bytes that are unique to each write.
     fn bytes(&mut self) -> Vec<u8> {
         let length = usize::try_from(1 + self.random.below(self.size.write)).expect("small");
         let mut random = self.random.split();
         (0..length).map(|_| u8::try_from(random.below(256)).expect("below 256")).collect()
     }
 
-    /// One thing.
+    /// Performs one random operation.
     ///
     /// # Errors
-    /// What failed for another reason than want of room.
+    /// An operation that failed for a reason other than `ENOSPC`.
     pub fn step(&mut self) -> std::result::Result<(), String> {
         let begin = self.disk.position();
         let (what, result) = match self.random.below(24) {
@@ -123,7 +123,7 @@ impl<'a, S: Store + ?Sized> Load<'a, S> {
         };
         self.log.push((begin, format!("{what} = {result:?}")));
         match result {
-            // What ended in the middle for want of room did what it could.
+            // An operation that fails with `ENOSPC` may have been performed in part.
             Ok(()) | Err(Errno::NOSPC) => Ok(()),
             Err(errno) => Err(format!("{what}: {errno}")),
         }
@@ -217,9 +217,9 @@ impl<'a, S: Store + ?Sized> Load<'a, S> {
             self.ledger.unlink(begin, &path);
             self.files.remove(&path);
         }
-        let what = format!("unlink {path}{}", if open.is_some() { ", open" } else { "" });
-        // With another name left it is no removed file: what is written to it would be a change of
-        // that one.
+        let what = format!("unlink {path}{}", if open.is_some() { ", which is open" } else { "" });
+        // A file with another name left is not a removed file: a write through the open file would
+        // change the contents under that name.
         let nameless = |open: &Opened<'a, S>| {
             self.store.attributes(open.node()).is_ok_and(|now| now.links == 0)
         };
@@ -258,7 +258,7 @@ impl<'a, S: Store + ?Sized> Load<'a, S> {
 
     fn rename_directory(&mut self, begin: usize) -> (String, Result<()>) {
         let from = self.directory();
-        // To a new name, or over one that is empty.
+        // The target is a new name or an empty directory.
         let over = self
             .random
             .one_in(3)
@@ -301,7 +301,7 @@ impl<'a, S: Store + ?Sized> Load<'a, S> {
     fn other(&mut self) -> (String, Result<()>) {
         if self.random.one_in(2) {
             self.open.clear();
-            return ("close what was removed".to_owned(), Ok(()));
+            return ("close a removed file".to_owned(), Ok(()));
         }
         let store = self.store;
         let result = store.sync_all();

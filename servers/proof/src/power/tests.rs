@@ -1,8 +1,8 @@
 use super::*;
 
-/// What was flushed is always there; what was not is there, partly there, and not there.
+/// Flushed writes are always present. A later write may be present, partly present, or absent.
 #[test]
-fn a_cut_keeps_what_was_flushed_and_any_part_of_the_rest() {
+fn power_cut_keeps_flushed_writes_and_any_part_of_later_ones() {
     let events = [
         Event::Write(0, vec![1; 1024].into()),
         Event::Flush,

@@ -1,4 +1,4 @@
-//! Disks for stores under test: in memory, with a record of what was written, and with failures.
+//! Disks for stores under test: in memory, recording, and failing.
 
 use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use kumihimo_store::Disk;
 
-/// An image in memory; clones are the same disk. What lies beyond the end is an error, and
-/// remembered: a store has no reason to ask for it.
+/// An image in memory; clones share the disk. An access beyond the end fails and is counted,
+/// because a correct store never makes one.
 #[derive(Clone, Debug)]
 pub struct Memory {
     bytes: Arc<RwLock<Vec<u8>>>,
@@ -16,7 +16,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Of an image.
+    /// Creates a disk with the contents of `image`.
     #[must_use]
     pub fn new(image: Vec<u8>) -> Memory {
         Memory {
@@ -26,24 +26,24 @@ impl Memory {
         }
     }
 
-    /// As it is now.
+    /// Copy of the current contents.
     #[must_use]
     pub fn image(&self) -> Vec<u8> {
         self.bytes.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// With the image as it is now.
+    /// Calls `what` with the current contents.
     pub fn with<R>(&self, what: impl FnOnce(&[u8]) -> R) -> R {
         what(&self.bytes.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// How often someone asked for what is not there.
+    /// Number of accesses beyond the end.
     #[must_use]
     pub fn beyond(&self) -> u64 {
         self.beyond.load(Relaxed)
     }
 
-    /// Reads and writes.
+    /// Number of reads and writes.
     #[must_use]
     pub fn accesses(&self) -> u64 {
         self.accesses.load(Relaxed)
@@ -63,7 +63,7 @@ impl Memory {
             .filter(|range| range.end <= size);
         range.ok_or_else(|| {
             self.beyond.fetch_add(1, Relaxed);
-            io::Error::new(kind, format!("{length} bytes at {offset} of {size}"))
+            io::Error::new(kind, format!("access to {length} bytes at {offset}, disk size {size}"))
         })
     }
 }
@@ -93,16 +93,16 @@ impl Disk for Memory {
     }
 }
 
-/// What reached a disk.
+/// A change of a disk.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// A write: where, what.
+    /// A write: offset and data.
     Write(u64, Arc<[u8]>),
-    /// All before is on the medium.
+    /// A flush: all earlier writes are on the medium.
     Flush,
 }
 
-/// A disk that remembers what was written and flushed, in order; clones are the same disk.
+/// A disk that records writes and flushes in order; clones share the disk.
 #[derive(Clone, Debug)]
 pub struct Recorder<D> {
     disk: D,
@@ -110,7 +110,7 @@ pub struct Recorder<D> {
 }
 
 impl<D: Disk> Recorder<D> {
-    /// Of another disk.
+    /// Wraps another disk.
     #[must_use]
     pub fn new(disk: D) -> Recorder<D> {
         Recorder { disk, record: Arc::default() }
@@ -120,7 +120,7 @@ impl<D: Disk> Recorder<D> {
         self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Events so far.
+    /// Number of events so far.
     #[must_use]
     pub fn position(&self) -> usize {
         self.record().len()
@@ -143,8 +143,8 @@ impl<D: Disk> Disk for Recorder<D> {
     }
 
     fn write(&self, offset: u64, from: &[u8]) -> io::Result<()> {
-        // Recorded and done as one: of two writes to the same place at once, the same is the later
-        // one here and there.
+        // The record and the disk change under one lock: two concurrent writes to the same place
+        // have the same order in both.
         let mut record = self.record();
         record.push(Event::Write(offset, from.into()));
         self.disk.write(offset, from)
@@ -157,7 +157,7 @@ impl<D: Disk> Disk for Recorder<D> {
     }
 }
 
-/// A disk that fails from its nth access on: reads, writes and flushes count.
+/// A disk that fails from its nth access on. Reads, writes and flushes are counted.
 #[derive(Clone, Debug)]
 pub struct Failing<D> {
     disk: D,
@@ -165,18 +165,18 @@ pub struct Failing<D> {
 }
 
 impl<D: Disk> Failing<D> {
-    /// Of another disk, which is well for so many accesses.
+    /// Wraps another disk. The first `well` accesses succeed.
     #[must_use]
     pub fn new(disk: D, well: u64) -> Failing<D> {
         Failing { disk, left: Arc::new(AtomicU64::new(well)) }
     }
 
-    /// It is well for so many accesses from now on.
+    /// Lets the next `accesses` accesses succeed.
     pub fn well(&self, accesses: u64) {
         self.left.store(accesses, Relaxed);
     }
 
-    /// Whether it fails now.
+    /// Returns whether accesses fail now.
     #[must_use]
     pub fn fails(&self) -> bool {
         self.left.load(Relaxed) == 0

@@ -1,5 +1,5 @@
-//! The ext2 store under test: on a disk in memory, its complaints heard, its image checked by
-//! `e2fsck` whenever it is clean.
+//! The ext2 store under test, on a disk in memory. Its messages are collected, and `e2fsck` checks
+//! its image whenever the image is clean.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,18 +12,18 @@ use super::images;
 use crate::compare::{Rules, Subject};
 use crate::model::Limits;
 
-/// What the store complained of.
+/// Messages of the store.
 #[derive(Clone, Debug, Default)]
 pub struct Heard(Arc<Mutex<Vec<String>>>);
 
 impl Heard {
-    /// All of it.
+    /// All messages so far.
     #[must_use]
     pub fn all(&self) -> Vec<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Settings of a store whose complaints are heard here, with a cache of so many bytes.
+    /// Settings for a store whose messages are collected here, with a cache of `cache_bytes`.
     #[must_use]
     pub fn settings(&self, cache_bytes: usize) -> Settings {
         let heard = self.0.clone();
@@ -40,21 +40,21 @@ impl Heard {
     }
 }
 
-/// A format that `mke2fs` makes.
+/// Parameters of an image made by `mke2fs`.
 #[derive(Clone, Copy, Debug)]
 pub struct Format {
-    /// Of the test.
+    /// Name for the test's output.
     pub name: &'static str,
-    /// Bytes of the image.
+    /// Size of the image in bytes.
     pub size: u64,
-    /// Bytes of a block.
+    /// Size of a block in bytes.
     pub block: usize,
-    /// For `mke2fs`.
+    /// Arguments for `mke2fs`.
     pub arguments: &'static [&'static str],
 }
 
-/// What stores are tested on: each size of a block; small and large inodes; several groups; without
-/// what later versions added.
+/// Formats for tests: each block size; small and large inodes; several block groups; and one
+/// without the features of later versions.
 pub const FORMATS: [Format; 4] = [
     Format {
         name: "1 KB blocks",
@@ -90,7 +90,7 @@ pub const FORMATS: [Format; 4] = [
 ];
 
 impl Format {
-    /// An empty image.
+    /// Creates an empty image.
     ///
     /// # Panics
     /// If `mke2fs` fails.
@@ -108,15 +108,15 @@ pub struct Mounted {
     heard: Heard,
     cache: usize,
     rules: Rules,
-    /// Whether `e2fsck` is asked at each end.
+    /// Whether `e2fsck` checks the image at each close.
     checked: bool,
 }
 
 impl Mounted {
-    /// Mounts it.
+    /// Mounts an image.
     ///
     /// # Errors
-    /// Why that is refused.
+    /// The store's reason to refuse the image.
     pub fn new(
         image: Vec<u8>,
         format: &Format,
@@ -126,7 +126,7 @@ impl Mounted {
         let (disk, heard) = (Memory::new(image), Heard::default());
         let rules = Rules {
             limits: Limits { target: format.block - 1, ..Limits::default() },
-            // The header and the end of the entries.
+            // Minus the xattr header and the terminator of the entries.
             xattr_room: Some(format.block - 36),
             no_room_beyond: true,
             ..Rules::default()
@@ -135,17 +135,17 @@ impl Mounted {
         Ok(Mounted { store, disk, heard, cache, rules, checked })
     }
 
-    /// It is small: `ENOSPC` is to be expected.
+    /// Declares the volume as small, so that `ENOSPC` is allowed.
     #[must_use]
     pub fn small(mut self) -> Mounted {
         self.rules.small = true;
         self
     }
 
-    /// What must be true of the image whenever the store was closed.
+    /// Checks the image after the store was closed.
     ///
     /// # Errors
-    /// What is wrong, by `e2fsck` if it was asked.
+    /// Description of what is wrong, from `e2fsck` if it ran.
     pub fn verify(&self) -> Result<(), String> {
         let (beyond, said) = (self.disk.beyond(), self.heard.all());
         if beyond > 0 {
@@ -157,7 +157,7 @@ impl Mounted {
         if self.checked { self.disk.with(images::clean) } else { Ok(()) }
     }
 
-    /// The image as it is on the disk.
+    /// Copy of the current image.
     #[must_use]
     pub fn image(&self) -> Vec<u8> {
         self.disk.image()
@@ -167,7 +167,7 @@ impl Mounted {
 /// Opens the store on a disk.
 ///
 /// # Errors
-/// Why that is refused.
+/// The store's reason to refuse the image.
 pub fn open(disk: impl Disk, heard: &Heard, cache: usize) -> Result<Ext2, OpenError> {
     Ext2::open(Box::new(disk), heard.settings(cache))
 }
@@ -186,8 +186,8 @@ impl Subject for Mounted {
     }
 
     fn write_back(&self) {
-        // What is written on time is written in the same way; waiting for it would be the test's
-        // time.
+        // A write-back by the timer does the same. Waiting for the timer would only slow the test
+        // down.
         let _ = self.store.sync_all();
     }
 

@@ -1,4 +1,4 @@
-//! Images by `mke2fs`, and what `e2fsck` says of them.
+//! Makes images with `mke2fs` and checks them with `e2fsck`.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A file that goes with the value. In memory where there is a place for that: images are written
-/// whole and soon thrown away.
+/// A temporary file, removed when dropped. In memory if possible, because images are written
+/// completely and soon deleted.
 #[derive(Debug)]
 pub struct Scratch(PathBuf);
 
 impl Scratch {
-    /// An empty file.
+    /// Creates an empty file.
     ///
     /// # Errors
     /// As creat(2).
@@ -30,13 +30,13 @@ impl Scratch {
         Ok(Scratch(path))
     }
 
-    /// Where it lies.
+    /// Path of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// The image becomes its contents; zeros become holes.
+    /// Writes the image to the file. Zeros become holes.
     ///
     /// # Errors
     /// As pwrite(2).
@@ -59,7 +59,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Whether the programs are here; else the test is to return.
+/// Returns whether the programs are installed. Reports `test` as skipped otherwise.
 #[must_use]
 pub fn programs(test: &str) -> bool {
     let here = ["mke2fs", "e2fsck"].iter().all(|name| program(name).arg("-V").output().is_ok());
@@ -69,7 +69,7 @@ pub fn programs(test: &str) -> bool {
     here
 }
 
-/// Debian keeps them where the path of plain users does not look.
+/// Debian installs the programs in `/usr/sbin`, which is not in the `PATH` of ordinary users.
 fn program(name: &str) -> Command {
     let path = std::env::var("PATH").unwrap_or_default();
     let mut command = Command::new(name);
@@ -77,11 +77,11 @@ fn program(name: &str) -> Command {
     command
 }
 
-/// An image of `size` bytes as `mke2fs -t ext2` with these arguments makes it. The same every time:
-/// hash seed and identity are given.
+/// An image of `size` bytes, made by `mke2fs -t ext2` with these arguments. The result is
+/// reproducible, because the hash seed and the UUID are fixed.
 ///
 /// # Panics
-/// If it fails: what it said.
+/// With the output of `mke2fs` if it fails.
 #[must_use]
 pub fn make(size: u64, arguments: &[&str]) -> Vec<u8> {
     let scratch = Scratch::new().expect("a scratch file");
@@ -110,13 +110,13 @@ fn said(output: &Output) -> String {
         .collect()
 }
 
-/// `e2fsck -fn`: whether the image is clean.
+/// Runs `e2fsck -fn`, which succeeds if the image is clean.
 ///
 /// # Errors
-/// What it said.
+/// Output of `e2fsck`.
 ///
 /// # Panics
-/// If it does not run.
+/// If `e2fsck` cannot be started.
 pub fn clean(image: &[u8]) -> Result<(), String> {
     let scratch = Scratch::new().expect("a scratch file");
     scratch.fill(image).expect("a scratch image");
@@ -128,24 +128,24 @@ pub fn clean(image: &[u8]) -> Result<(), String> {
     }
 }
 
-/// An image that was repaired.
+/// A repaired image.
 #[derive(Debug)]
 pub struct Repaired {
-    /// Clean now.
+    /// The image, now clean.
     pub image: Vec<u8>,
-    /// There was a question: a directory was on its way from one directory to another. No order of
-    /// ext2's writes spares e2fsck that one, for the entries lie in two blocks.
+    /// True if e2fsck needed an answer because a directory was in two directories at the cut. ext2
+    /// cannot avoid this state by ordering its writes, because the two entries are in two blocks.
     pub asked: bool,
 }
 
-/// `e2fsck -p`, which must repair it without a question, but for [`Repaired::asked`]; then it must
-/// be clean.
+/// Runs `e2fsck -p`, which must repair the image without questions, except for [`Repaired::asked`].
+/// The result must be clean.
 ///
 /// # Errors
-/// What it said.
+/// Output of `e2fsck`.
 ///
 /// # Panics
-/// If it does not run.
+/// If `e2fsck` cannot be started.
 pub fn repair(image: &[u8]) -> Result<Repaired, String> {
     let scratch = Scratch::new().expect("a scratch file");
     scratch.fill(image).expect("a scratch image");
@@ -167,10 +167,10 @@ pub fn repair(image: &[u8]) -> Result<Repaired, String> {
     Ok(Repaired { image: std::fs::read(scratch.path()).expect("the image"), asked })
 }
 
-/// The same image with an index in each directory of several blocks: `e2fsck -D`.
+/// The same image with an index in each directory of several blocks, made by `e2fsck -D`.
 ///
 /// # Panics
-/// If that fails.
+/// If `e2fsck` fails.
 #[must_use]
 pub fn indexed(image: &[u8]) -> Vec<u8> {
     let scratch = Scratch::new().expect("a scratch file");
@@ -181,10 +181,10 @@ pub fn indexed(image: &[u8]) -> Vec<u8> {
     std::fs::read(scratch.path()).expect("the image")
 }
 
-/// Keeps an image that was found to be wrong, for inspection: where it lies.
+/// Saves a faulty image for inspection. Returns its path.
 ///
 /// # Panics
-/// If it cannot be written.
+/// If the image cannot be written.
 #[must_use]
 pub fn keep(name: &str, image: &[u8]) -> PathBuf {
     let path =

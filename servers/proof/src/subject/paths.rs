@@ -1,24 +1,23 @@
-//! Files of a store by their paths, as a kernel would ask for them: what is looked up is forgotten
-//! again.
+//! Access to files of a store by path, as a kernel does it. Nodes are forgotten after use.
 
 use std::collections::BTreeSet;
 
 use kumihimo_store::{Caller, Errno, Handle, Kind, New, Node, Result, Store};
 
-/// Root.
+/// The root user.
 pub const CALLER: Caller = Caller { uid: 0, gid: 0, pid: 1 };
 /// open(2)'s `O_RDWR`.
 const WRITING: u32 = 2;
 
-/// A node that holds a reference, and gives it back.
+/// A node with a reference, which is released when dropped.
 #[derive(Debug)]
 pub struct Found<'a, S: Store + ?Sized> {
     store: &'a S,
-    /// Which.
+    /// The node.
     pub node: Node,
-    /// What it was when it was found.
+    /// Type at the time of the lookup.
     pub kind: Kind,
-    /// How long it was then.
+    /// Size at the time of the lookup.
     pub size: u64,
 }
 
@@ -28,7 +27,7 @@ impl<S: Store + ?Sized> Drop for Found<'_, S> {
     }
 }
 
-/// An open file, closed in the end.
+/// An open file, closed when dropped.
 #[derive(Debug)]
 pub struct Opened<'a, S: Store + ?Sized> {
     found: Found<'a, S>,
@@ -41,13 +40,13 @@ impl<S: Store + ?Sized> Drop for Opened<'_, S> {
     }
 }
 
-/// The directory that a path's last name is in, and that name.
+/// Splits a path into its parent directory and its last name.
 fn parent(path: &str) -> (&str, &[u8]) {
     let (directory, name) = path.rsplit_once('/').unwrap_or(("", path));
     (directory, name.as_bytes())
 }
 
-/// What a path leads to; the root is the empty path. Symbolic links are not followed.
+/// Looks up a path; the root is the empty path. Symbolic links are not followed.
 ///
 /// # Errors
 /// As lookup's.
@@ -75,7 +74,7 @@ pub fn open<'a, S: Store + ?Sized>(store: &'a S, path: &str) -> Result<Opened<'a
     Ok(Opened { found, handle })
 }
 
-/// Makes a file or a directory.
+/// Creates a file or a directory.
 ///
 /// # Errors
 /// As make's.
@@ -89,7 +88,7 @@ pub fn make<'a, S: Store + ?Sized>(
     Ok(Found { store, node: attributes.node, kind: attributes.kind, size: 0 })
 }
 
-/// Makes an empty file and opens it.
+/// Creates an empty file and opens it.
 ///
 /// # Errors
 /// As make's and open's.
@@ -137,7 +136,7 @@ pub fn link<S: Store + ?Sized>(store: &S, from: &str, to: &str) -> Result<()> {
     Ok(())
 }
 
-/// All names in a directory but `.` and `..`.
+/// All names in a directory except `.` and `..`.
 ///
 /// # Errors
 /// As `read_directory`'s.
@@ -153,18 +152,18 @@ pub fn list<S: Store + ?Sized>(store: &S, path: &str) -> Result<Vec<Vec<u8>>> {
     Ok(names)
 }
 
-/// All of a file.
+/// Complete contents of a file.
 ///
 /// # Errors
-/// As read's; `EFBIG`: it says that it has more than 64 MB, which no file of a test has.
+/// As read's; `EFBIG` if the reported size exceeds 64 MB, which no test file reaches.
 pub fn contents<S: Store + ?Sized>(store: &S, path: &str) -> Result<Vec<u8>> {
     open(store, path)?.contents()
 }
 
-/// What is in each file of a store.
+/// Contents of each file of a store.
 ///
 /// # Errors
-/// As lookup's, `read_directory`'s and read's; `EILSEQ`: a name that no test makes.
+/// As lookup's, `read_directory`'s and read's; `EILSEQ` for a name that no test creates.
 pub fn all_contents<S: Store + ?Sized>(store: &S) -> Result<BTreeSet<Vec<u8>>> {
     let mut all = BTreeSet::new();
     let mut directories = vec![String::new()];
@@ -185,13 +184,13 @@ pub fn all_contents<S: Store + ?Sized>(store: &S) -> Result<BTreeSet<Vec<u8>>> {
 }
 
 impl<S: Store + ?Sized> Opened<'_, S> {
-    /// Its node.
+    /// The file's node.
     #[must_use]
     pub fn node(&self) -> Node {
         self.found.node
     }
 
-    /// All of it.
+    /// Complete contents.
     ///
     /// # Errors
     /// As [`contents`].

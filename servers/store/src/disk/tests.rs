@@ -24,7 +24,7 @@ fn written_data_is_read_back_and_the_end_is_an_error() {
 }
 
 #[test]
-fn one_server_at_a_time_writes() {
+fn image_has_one_writer_or_several_readers() {
     let path = image("locked", &[0; 1024]);
     let first = open_disk(&path, true).expect("an image");
     assert_eq!(open_disk(&path, true).expect_err("it is taken").kind(), ErrorKind::ResourceBusy);
@@ -37,7 +37,7 @@ fn one_server_at_a_time_writes() {
 }
 
 #[test]
-fn files_without_blocks_are_refused() {
+fn directories_and_character_devices_are_refused() {
     assert_eq!(
         open_disk(&std::env::temp_dir(), false).expect_err("a directory").kind(),
         ErrorKind::InvalidInput
@@ -53,7 +53,7 @@ fn files_without_blocks_are_refused() {
 }
 
 #[test]
-fn every_block_is_delayed_by_the_given_pause() {
+fn each_block_is_delayed() {
     static WAITED: AtomicU64 = AtomicU64::new(0);
     let path = image("delayed", &[0; 10_000]);
     let wait = |time: Duration| {

@@ -1,10 +1,10 @@
-//! Hardware and software of this machine, for reports.
+//! Describes the hardware and software of this machine, for reports.
 
 use std::fs;
 
 use rustix::thread::{CpuSet, sched_getaffinity};
 
-/// Name and value, in the order to print.
+/// Names and values in the order of printing.
 pub fn description() -> Vec<(&'static str, String)> {
     let uname = rustix::system::uname();
     let kernel =
@@ -30,7 +30,7 @@ pub fn description() -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Memory that the kernel could give out, in bytes.
+/// Available memory in bytes, as the kernel estimates it (`MemAvailable`).
 pub fn available() -> u64 {
     let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let kilobytes =
@@ -38,7 +38,7 @@ pub fn available() -> u64 {
     kilobytes.unwrap_or(0) * 1024
 }
 
-/// The cores that this process may use.
+/// The cores in this process's affinity mask.
 pub fn own_cores() -> Vec<usize> {
     let Ok(set) = sched_getaffinity(None) else { return vec![0] };
     (0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect()

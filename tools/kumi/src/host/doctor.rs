@@ -1,4 +1,4 @@
-//! `kumi doctor`: what this machine offers, and what the runtime makes of it.
+//! `kumi doctor`: prints the features of this machine, and how the runtime uses them.
 
 mod waits;
 
@@ -19,7 +19,7 @@ use super::description::description;
 use crate::show::board::Seen;
 use crate::text::Plain;
 
-/// What is asked of it.
+/// Options of `kumi doctor`.
 #[derive(clap::Args)]
 pub struct Args {
     /// Measure the cost of a wait outside of the runtime (within a second)
@@ -27,7 +27,7 @@ pub struct Args {
     waits: bool,
 }
 
-/// Prints one line for each thing found.
+/// Prints one line for each finding.
 pub fn run(args: &Args) -> Result<(), String> {
     for (name, value) in description().into_iter().chain(runtime()) {
         println!("{name:<24} {value}");
@@ -44,12 +44,11 @@ pub fn run(args: &Args) -> Result<(), String> {
     if args.waits { waits::measure() } else { Ok(()) }
 }
 
-/// Each setting of this process, where it comes from and what it changes; and what is wrong with
-/// the environment.
+/// Prints each setting of this process with its origin and effect, and errors in the environment.
 fn settings() {
     if kumihimo_config::is_privileged() {
         println!(
-            "{:<24} ignored: this program has rights of another user, or file capabilities",
+            "{:<24} ignored: this program is set-user-ID, set-group-ID, or has file capabilities",
             "environment"
         );
     }
@@ -58,8 +57,8 @@ fn settings() {
             Origin::Default => "default",
             Origin::Environment => "environment",
             Origin::Lab => "KUMI_LAB",
-            Origin::Refused => "default, its value is refused",
-            Origin::Privileged => "default, the environment is ignored",
+            Origin::Refused => "default, because its value is invalid",
+            Origin::Privileged => "default, because the environment is ignored",
         };
         println!("{:<24} {} ({origin}): {}", line.name, Plain(&line.value), line.effect);
     }
@@ -73,8 +72,8 @@ fn settings() {
     }
 }
 
-/// Which event sources there are; of the others, why not and what would enable them. Changes
-/// nothing. Returns the one that a runtime would use now.
+/// Prints the available event sources, and for each other one the reason and the remedy. Changes
+/// nothing. Returns the source that a runtime would use now.
 fn events() -> source::Kind {
     let all = source::probe();
     let chosen = all.iter().find(|(_, refused)| refused.is_none()).map(|(kind, _)| *kind);
@@ -84,11 +83,14 @@ fn events() -> source::Kind {
         match refused {
             None => {
                 let chosen = if chosen == Some(kind) {
-                    " (used unless KUMI_EVENTS says otherwise)"
+                    " (used unless KUMI_EVENTS selects another one)"
                 } else {
                     ""
                 };
                 println!("{name:<24} yes: {}{chosen}", what(kind));
+                if let Some(note) = source::note(kind) {
+                    println!("{:<24} {note}", "");
+                }
             }
             Some(refused) => {
                 println!("{name:<24} no: {}", refused.why);
@@ -99,8 +101,8 @@ fn events() -> source::Kind {
     asked.or(chosen).unwrap_or(source::Kind::Off)
 }
 
-/// How a computing microprocess is preempted with event source `source`. Where that is not by the
-/// best means: why, and what would enable those.
+/// Prints how a computing microprocess is preempted with event source `source`. If this is not the
+/// best mechanism, also why, and how to enable a better one.
 fn preemption(source: source::Kind) {
     let asked = kumihimo_config::get().preempt.map(preempt::Means::from);
     let off = match preempt::choose(asked, source) {
@@ -109,32 +111,34 @@ fn preemption(source: source::Kind) {
     };
     if let Some(why) = off {
         println!(
-            "{:<24} no: {why}; a microprocess that computes gives way only where it enters the runtime",
+            "{:<24} no: {why}; a computing microprocess yields only when it enters the runtime",
             "preemption"
         );
         return;
     }
     let by_signal = format!(
-        "interrupts by signal {}; a system call under way may end early",
+        "interrupts by signal {}; an active system call may end early",
         preempt::DEFAULT_SIGNAL
     );
     let (clock, signal) = ("preemption: clock", "preemption: signal");
     match preempt::probe() {
         Ok(()) => {
             println!(
-                "{clock:<24} yes: interrupts in user mode only, no system call (used unless KUMI_PREEMPT says otherwise)"
+                "{clock:<24} yes: interrupts in user mode only, no system call (used unless KUMI_PREEMPT selects another one)"
             );
             println!("{signal:<24} yes: {by_signal}");
         }
         Err(refused) => {
             println!("{clock:<24} no: {}", refused.why);
             println!("{:<24} to enable: {}", "", refused.remedy);
-            println!("{signal:<24} yes: {by_signal} (used unless KUMI_PREEMPT says otherwise)");
+            println!(
+                "{signal:<24} yes: {by_signal} (used unless KUMI_PREEMPT selects another one)"
+            );
         }
     }
 }
 
-/// The limit on kernel threads of a runtime, and its source.
+/// Prints the limit on kernel threads of a runtime and its origin.
 fn kernel_threads() {
     let name = "kernel threads";
     let limit = match kumihimo_config::get().kernel_threads {
@@ -144,7 +148,7 @@ fn kernel_threads() {
     println!("{name:<24} at most {limit}");
 }
 
-/// How system calls enter the kernel together, and what that costs here.
+/// Prints whether system calls can enter the kernel in batches, and the measured costs.
 fn batches() {
     let name = "batches: uring";
     let (backend, refused) = kumihimo_batch::open(kumihimo_batch::LARGEST as u32);
@@ -153,7 +157,7 @@ fn batches() {
             println!("{name:<24} yes: one kernel entry for up to {} calls", kumihimo_batch::LARGEST)
         }
         Some(why) => {
-            println!("{name:<24} no: {why}; plain calls, of which some are merged");
+            println!("{name:<24} no: {why}; plain system calls are used, and some are merged");
             println!(
                 "{:<24} to enable: Linux 5.6 or later, kernel.io_uring_disabled=0, no seccomp filter against io_uring_setup",
                 ""
@@ -171,28 +175,28 @@ fn batches() {
     }
 }
 
-/// Whether `kumi mount` can mount, and how requests come to it.
+/// Prints whether `kumi mount` can mount, and how it receives requests.
 fn mounts() {
     let (mounts, uring) = ("kumi mount", "mounts: uring");
     let (may, why) = kumihimo_files::can_mount();
     println!("{mounts:<24} {}: {why}", if may { "yes" } else { "no" });
     if kumihimo::fuse::uring::is_enabled() {
         println!(
-            "{uring:<24} yes: the answer to a request and the wait for the next in one kernel entry (used unless --uring=off)"
+            "{uring:<24} yes: one kernel entry replies to a request and waits for the next (used unless --uring=off)"
         );
     } else {
-        println!("{uring:<24} no: requests come through /dev/fuse, with two kernel entries each");
+        println!("{uring:<24} no: each request takes two kernel entries through /dev/fuse");
         println!("{:<24} to enable: {}", "", kumihimo::fuse::uring::REMEDY);
     }
 }
 
-/// Whether an address space of this user can be seen and steered from outside, and where. Takes a
-/// number as one that begins does, and gives it back.
+/// Prints whether this user's address spaces can be observed and steered from outside, and where.
+/// As a test, takes a number like a new address space, and returns it.
 fn machine() {
     let (place, name) = ("run-time directory", "address space");
     if kumihimo_config::get().dir == MachineDir::Off {
         println!(
-            "{name:<24} no: KUMI_DIR=off; microprocesses run, and nobody sees or steers them from outside"
+            "{name:<24} no: KUMI_DIR=off; microprocesses run, but cannot be observed or steered from outside"
         );
         println!("{:<24} to enable: leave KUMI_DIR unset", "");
         return;
@@ -205,17 +209,21 @@ fn machine() {
         Ok(number) => {
             let number = number.location().space();
             println!(
-                "{name:<24} yes: one that begins gets a number, as {number} just now, and is seen by kumi ps (unless KUMI_DIR=off)"
+                "{name:<24} yes: a new address space gets a number ({number} in a test) and is visible to kumi ps (unless KUMI_DIR=off)"
             );
         }
         Err(error) => {
             println!("{name:<24} no: {error}");
-            println!("{:<24} microprocesses run, and nobody sees or steers them from outside", "");
+            println!(
+                "{:<24} microprocesses run, but cannot be observed or steered from outside",
+                ""
+            );
         }
     }
 }
 
-/// Where those of this user share the cores, and whether they do so by priority. Makes no board.
+/// Prints where this user's address spaces share the cores, and whether they do so by priority.
+/// Creates no board.
 fn board() {
     let (name, arbiter) = ("board", "arbiter");
     let directory = || Ok(Machine::mine().map_err(|e| e.to_string())?.path().to_owned());
@@ -224,11 +232,11 @@ fn board() {
     let is_used = match seen {
         Ok((path, seen)) => {
             let there = seen.map_or_else(
-                || "none yet: the first program that begins makes it".to_owned(),
+                || "none yet: the first program that starts creates it".to_owned(),
                 |seen| seen.told(),
             );
             println!(
-                "{name:<24} yes: {} (KUMI_ARBITER chooses another one); {there}",
+                "{name:<24} yes: {} (KUMI_ARBITER selects another one); {there}",
                 path.display()
             );
             true
@@ -236,7 +244,7 @@ fn board() {
         Err(why) => {
             println!("{name:<24} no: {why}");
             println!(
-                "{:<24} gates wake each other through their sockets, and each address space goes by its own priorities",
+                "{:<24} gates wake each other through their sockets, and priorities apply within an address space only",
                 ""
             );
             false
@@ -245,10 +253,10 @@ fn board() {
     match (is_used, kumihimo_runtime::board::arbitrates()) {
         (true, true) => {
             println!(
-                "{arbiter:<24} on: the address spaces at the board have the cores by priority (KUMI_ARBITER)"
+                "{arbiter:<24} on: the address spaces at the board share the cores by priority (KUMI_ARBITER)"
             )
         }
-        (false, true) => println!("{arbiter:<24} of no use without a board"),
+        (false, true) => println!("{arbiter:<24} has no effect without a board"),
         (_, false) => {
             println!(
                 "{arbiter:<24} off: the kernel shares the cores among address spaces (KUMI_ARBITER; on: by priority)"
@@ -257,36 +265,36 @@ fn board() {
     }
 }
 
-/// How much CPU time an address space may use.
+/// Prints the limit on the CPU time of an address space.
 fn share() {
     let name = "CPU time";
     match kumihimo_config::get().share.map(Share::from) {
         Some(share) => println!("{name:<24} {share} of a core (KUMI_SHARE)"),
-        None => println!("{name:<24} as much as there is (KUMI_SHARE=50% and the like bound it)"),
+        None => println!("{name:<24} unlimited (KUMI_SHARE=50%, for example, limits it)"),
     }
 }
 
-/// Why it is that one.
+/// Reason for the choice of the run-time directory.
 fn why(path: &Path) -> &'static str {
     let session = kumihimo_config::trusted_variable("XDG_RUNTIME_DIR");
     if matches!(kumihimo_config::get().dir, MachineDir::At(_)) {
         "KUMI_DIR"
     } else if session.is_some_and(|session| path.starts_with(session)) {
-        "in XDG_RUNTIME_DIR; KUMI_DIR chooses another one"
+        "in XDG_RUNTIME_DIR; KUMI_DIR selects another one"
     } else if path.starts_with("/run/user") {
-        "that of your session; KUMI_DIR chooses another one"
+        "directory of your session; KUMI_DIR selects another one"
     } else {
-        "no directory of a session; KUMI_DIR chooses another one"
+        "no session directory; KUMI_DIR selects another one"
     }
 }
 
-/// How resources are kept from being used by two at once.
+/// Prints the locking design of the resource table.
 fn locking() {
     let name = "resource table";
     match kumihimo_config::get().lab.locking.and_then(|of| of.name().parse::<Locking>().ok()) {
         Some(design) => println!("{name:<24} locking design {design} (KUMI_LAB)"),
         None => println!(
-            "{name:<24} locking design {} (used unless KUMI_LAB=locking=... says otherwise)",
+            "{name:<24} locking design {} (used unless KUMI_LAB=locking=... selects another one)",
             Locking::default()
         ),
     }
@@ -294,14 +302,14 @@ fn locking() {
 
 fn what(kind: source::Kind) -> &'static str {
     match kind {
-        source::Kind::Bpf => "the kernel tells of every block and, exactly, of every return",
+        source::Kind::Bpf => "the kernel reports every block and every return",
         source::Kind::Perf => {
-            "the kernel tells of every block; returns are noticed when the microprocess next enters the runtime"
+            "the kernel reports every block; returns are detected when the microprocess next enters the runtime"
         }
         source::Kind::Watch => {
-            "a kernel thread looks for blocks, every 100 us; returns as with perf"
+            "a kernel thread checks for blocks every 100 us; returns as with perf"
         }
-        source::Kind::Off => "only `blocking` and Kumihimo's own I/O let others go on",
+        source::Kind::Off => "only `blocking` and Kumihimo's own I/O hand the VP over",
     }
 }
 
@@ -314,9 +322,9 @@ fn runtime() -> Vec<(&'static str, String)> {
         }
     };
     let kind = match block.kind() {
-        tls::Kind::Clone => "own block each, cloned from donors",
-        tls::Kind::Donor => "own block each, from donor threads only",
-        tls::Kind::Kernel => "none of their own: each microprocess is a kernel thread (1:1)",
+        tls::Kind::Clone => "one block for each microprocess, cloned from donor threads",
+        tls::Kind::Donor => "one block for each microprocess, from donor threads only",
+        tls::Kind::Kernel => "none: each microprocess is a kernel thread (1:1)",
     };
     let why = if block.why().is_empty() { String::new() } else { format!(" ({})", block.why()) };
     let fs = if cpu::fsgsbase() { "wrfsbase" } else { "arch_prctl, about ten times slower" };

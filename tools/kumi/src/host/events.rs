@@ -1,4 +1,4 @@
-//! `kumi events`: the BPF object for users without privileges.
+//! `kumi events`: manages the shared BPF object for unprivileged users.
 
 use clap::{Args as ClapArgs, Subcommand};
 use kumihimo_events::bpf::pinned::{DEFAULT_SLOTS, Store, user};
@@ -11,21 +11,22 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Load the object and pin it, with seats for a user (root; idempotent; again after each boot)
+    /// Load the object and pin it, with seats for a user (as root; may be repeated; needed after
+    /// each boot)
     Install {
-        /// Name or number; by default the user that called sudo. Without either, what is installed
-        /// is refreshed
+        /// Name or number of the user; by default the user that called sudo. Without either, the
+        /// installed object is refreshed
         #[arg(long, value_name = "NAME|UID")]
         user: Option<String>,
-        /// How many of the user's processes can have one at a time
+        /// Number of the user's processes that can use it at the same time
         #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1024))]
         seats: u32,
         #[arg(long, help = format!("Kernel threads of a process [default: as installed, else {DEFAULT_SLOTS}]"))]
         slots: Option<u32>,
     },
-    /// Remove all that is pinned (root)
+    /// Remove all pinned objects (as root)
     Uninstall,
-    /// Say what is installed, the holder of each seat, and what the kernel allows
+    /// Show what is installed, the holder of each seat, and what the kernel allows
     Status,
 }
 

@@ -1,11 +1,11 @@
-//! This machine: what it is, what it offers, and what the runtime makes of it.
+//! Description of this machine, its features, and their use by the runtime.
 //!
 //! - [`description`]: names and values of hardware and software, for reports.
-//! - `doctor`: every mechanism with its fallback, and what would enable a refused one.
+//! - `doctor`: every mechanism with its fallback, and the remedy for each unavailable one.
 //! - `events`: installs and removes the event programs that unprivileged users share.
 //!
 //! Facts flow from the kernel's files and the runtime's self-tests to lines on standard output.
-//! This room may use `text`, and of `show` the board, whose offenders the doctor names.
+//! This module may use `text`, and from `show` the board, whose offenders `doctor` prints.
 
 pub mod description;
 pub(crate) mod doctor;

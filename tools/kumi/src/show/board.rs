@@ -1,8 +1,8 @@
-//! `kumi board`: the address spaces that share the cores, the rules, and those that did not do
-//! their part.
+//! `kumi board`: the address spaces that share the cores, the rules, and violations of the
+//! protocol.
 //!
-//! By looking at the board itself, since dead or stopped processes answer nothing. The command is
-//! at no board, and so loses nothing by opening one.
+//! The command reads the board itself, because dead or stopped processes reply to no request. The
+//! command takes no seat at the board, so opening it does no harm.
 
 use std::fmt::{self, Display};
 use std::io::{self, BufWriter, Write};
@@ -22,16 +22,17 @@ use crate::text::{Name, Plain, code, put, table, written};
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// From now on, for all that are or will be at the board: off; on; or TIME,LEVELS, as in
-    /// 40ms,8: a VP that uses 40 ms of CPU time without waiting counts a level lower, and so on,
-    /// eight levels at most; one that waits rises again
+    /// Set the rule for all present and future address spaces at the board: off, on, or
+    /// TIME,LEVELS, for example 40ms,8: a VP that uses 40 ms of CPU time without waiting is lowered
+    /// by one level, and again for each further 40 ms, by eight levels at most; a VP that waits
+    /// rises again
     #[arg(long, value_name = "on|off|TIME,LEVELS", value_parser = feedback)]
     feedback: Option<Feedback>,
     #[command(flatten)]
     whose: Whose,
 }
 
-/// A rule, or none.
+/// A feedback rule, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Feedback(Option<Rule>);
 
@@ -51,22 +52,22 @@ impl Display for Feedback {
     }
 }
 
-/// What stands on a board at one look.
+/// Contents of a board at one moment.
 #[derive(Clone, Debug)]
 pub struct Seen {
-    /// The living address spaces there.
+    /// The living address spaces.
     pub spaces: Vec<SpaceView>,
-    /// The latest first.
+    /// Violations of the protocol, the latest first.
     pub offenders: Vec<Offender>,
     cores: Vec<CoreView>,
     feedback: Option<Rule>,
 }
 
 impl Seen {
-    /// `None`: there is no board yet.
+    /// Reads the board at `path`. Returns `None` if there is none yet.
     ///
     /// # Errors
-    /// What is there cannot be looked at.
+    /// If the file at `path` is not a readable board.
     pub fn at(path: &std::path::Path) -> Result<Option<Seen>, Error> {
         let view = match View::open(path) {
             Err(Error::Io(_, e)) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -80,11 +81,11 @@ impl Seen {
         }))
     }
 
-    /// `2 address spaces there: worker (pid 12), hog (pid 13); feedback off`
+    /// One-line summary: `2 address spaces there: worker (pid 12), hog (pid 13); feedback off`
     pub fn told(&self) -> String {
         let names: Vec<String> = self.spaces.iter().map(who).collect();
         let many = match names.len() {
-            0 => "nobody there".to_owned(),
+            0 => "no address spaces there".to_owned(),
             1 => format!("1 address space there: {}", names[0]),
             n => format!("{n} address spaces there: {}", names.join(", ")),
         };
@@ -96,15 +97,16 @@ fn who(space: &SpaceView) -> String {
     format!("{} (pid {})", Name(&space.name), space.pid)
 }
 
-/// Where the board is of those in that run-time directory.
+/// Path of the board of a run-time directory's address spaces.
 ///
 /// # Errors
-/// Why they are at none.
+/// Reason why they have none.
 pub fn path(machine: &Machine) -> Result<PathBuf, String> {
     kumihimo_runtime::board::path_in(|| Ok(machine.path().to_owned()))
 }
 
-/// `hog (pid 13) did not answer, or did not leave its core, 3 times, 12 s ago`
+/// Description of a violation: `hog (pid 13) did not answer, or did not leave its core, 3 times, 12
+/// s ago`
 pub fn offence(one: &Offender) -> String {
     let times = if one.times > 1 { format!(", {} times", one.times) } else { String::new() };
     format!("{} (pid {}) {}{times}, {}", Name(&one.name), one.pid, one.reason, Ago(one.ago))
@@ -123,7 +125,7 @@ impl Display for Ago {
     }
 }
 
-/// Sets what is to be set, and shows what is there.
+/// Sets the rule if one is given, and shows the board.
 pub fn run(args: Args) -> Result<ExitCode, String> {
     let path = path(&args.whose.machine()?)?;
     if let Some(Feedback(rule)) = args.feedback {
@@ -134,7 +136,7 @@ pub fn run(args: Args) -> Result<ExitCode, String> {
     let shown = match &seen {
         None => writeln!(
             out,
-            "board {}: none yet, the first program that begins makes it",
+            "board {}: none yet: the first program that starts creates it",
             path.display()
         ),
         Some(seen) => writeln!(out, "board {}: {}", path.display(), seen.told())
@@ -185,17 +187,17 @@ fn show(out: &mut impl Write, seen: &Seen) -> io::Result<()> {
 }
 
 impl Seen {
-    /// `hog (pid 13), level 32`
+    /// Description of a VP's rank: `hog (pid 13), level 32`
     fn stand(&self, stand: &RankedVp) -> String {
         let space = self.spaces.iter().find(|space| space.row == stand.row);
         let level = stand
             .level
             .map_or_else(|| "share used up".to_owned(), |level| format!("level {level}"));
-        format!("{}, {level}", space.map_or_else(|| "no living one".to_owned(), who))
+        format!("{}, {level}", space.map_or_else(|| "an unknown one".to_owned(), who))
     }
 }
 
-/// For the tests of what shows a board.
+/// A board for tests of its display.
 #[cfg(test)]
 pub fn example() -> Seen {
     use kumihimo_arbiter::board::overrides::Reason;

@@ -1,4 +1,4 @@
-//! `kumi metrics`: what is counted in every address space, for Prometheus.
+//! `kumi metrics`: metrics of every address space, for Prometheus.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -15,18 +15,18 @@ use crate::text::{code, json_line, written};
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Address spaces (12); by default all of the user's
+    /// Address spaces (12); all of the user's by default
     #[arg(value_name = "SPACE")]
     spaces: Vec<Place>,
-    /// One JSON object a line, each a metric of an address space
+    /// Print one JSON object a line, each a metric of an address space
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     whose: Whose,
 }
 
-/// The labels of ours. One of the same name that an address space gives becomes `exported_...`, as
-/// Prometheus itself does it.
+/// Labels that the command adds. An address space's own label of the same name becomes
+/// `exported_...`, as in Prometheus itself.
 const OURS: [&str; 3] = ["space", "pid", "program"];
 
 #[derive(Serialize)]
@@ -38,7 +38,8 @@ struct Line<'a> {
     metric: &'a Metric,
 }
 
-/// Shows them. Exit code 1: some address space did not answer, or not in Prometheus's way.
+/// Prints the metrics. Exit code 1 if an address space did not reply, or replied with invalid
+/// names.
 pub fn run(args: Args) -> Result<ExitCode, String> {
     let machine = args.whose.machine()?;
     let (found, mut whole) = ask::neighbours(&machine, &args.spaces)?;
@@ -86,8 +87,8 @@ fn encode(out: &mut impl Write, families: &[MetricFamily]) -> io::Result<()> {
     })
 }
 
-/// Of all address spaces, each family once, sorted by name; and what Prometheus would not read. The
-/// help and the type of the first count.
+/// Merges the metrics of all address spaces into families, sorted by name, and lists invalid ones.
+/// Help and type are those of the first occurrence.
 fn families(seen: &[(Space, Vec<Metric>)]) -> (Vec<MetricFamily>, Vec<String>) {
     let mut families: BTreeMap<&str, MetricFamily> = BTreeMap::new();
     let mut refused = Vec::new();
@@ -96,7 +97,7 @@ fn families(seen: &[(Space, Vec<Metric>)]) -> (Vec<MetricFamily>, Vec<String>) {
         for metric in metrics {
             if !is_name(&metric.name, true) {
                 refused.push(format!(
-                    "address space {number}: {:?} is no name of a metric: left out",
+                    "address space {number}: {:?} is not a valid metric name: ignored",
                     metric.name
                 ));
                 continue;
@@ -123,7 +124,7 @@ fn families(seen: &[(Space, Vec<Metric>)]) -> (Vec<MetricFamily>, Vec<String>) {
                 match sample(space, labels, *value, counts) {
                     Ok(sample) => family.mut_metric().push(sample),
                     Err(label) => refused.push(format!(
-                        "address space {number}: {label:?} of {} is no name of a label: left out",
+                        "address space {number}: {label:?} of {} is not a valid label name: ignored",
                         metric.name
                     )),
                 }
@@ -133,7 +134,7 @@ fn families(seen: &[(Space, Vec<Metric>)]) -> (Vec<MetricFamily>, Vec<String>) {
     (families.into_values().filter(|family| !family.get_metric().is_empty()).collect(), refused)
 }
 
-/// One sample; or the label that cannot be.
+/// Converts one metric to a sample. Fails with an invalid label.
 fn sample<'a>(
     space: &Space,
     labels: &'a [(String, String)],
@@ -172,7 +173,7 @@ fn pair(name: String, value: String) -> LabelPair {
     pair
 }
 
-/// What Prometheus takes for the name of a metric, which may have colons, or of a label.
+/// Returns whether `text` is a valid metric name (which may contain colons) or label name.
 fn is_name(text: &str, of_metric: bool) -> bool {
     let letter = |c: char| c.is_ascii_alphabetic() || c == '_' || of_metric && c == ':';
     text.starts_with(letter) && text.chars().all(|c| letter(c) || c.is_ascii_digit())

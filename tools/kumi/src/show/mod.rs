@@ -1,12 +1,12 @@
-//! The address spaces of the machine and what they do, read and never changed.
+//! Shows the machine's address spaces without changing them.
 //!
 //! - `ps`: the microprocesses; `watch`: one of them, change by change.
 //! - `resources`: the usage table; `metrics`: counters for Prometheus.
 //! - `board`: the address spaces that share the cores.
-//! - `top`: all of these live in the terminal, with keys that steer.
+//! - `top`: all of these live in the terminal, with keys that send requests.
 //!
-//! Answers flow from the control sockets, through `ask`, to tables and JSON lines made with
-//! `text`. Only `top` uses `steer`, since its keys send the same requests.
+//! Replies flow from the control sockets, through `ask`, to tables and JSON lines formatted by
+//! `text`. Only `top` uses `steer`, because its keys send the same requests.
 
 pub(crate) mod board;
 pub(crate) mod metrics;

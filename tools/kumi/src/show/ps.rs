@@ -12,27 +12,27 @@ use crate::text::{Name, Plain, code, json_line, put, short, table, written};
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Address spaces (12), microprocesses (12.42.7) or names (12/worker); by default all of the
-    /// user's
+    /// Address spaces (12), microprocesses (12.42.7) or names (12/worker); everything of the user's
+    /// by default
     #[arg(value_name = "SPACE|ID|SPACE/NAME")]
     of: Vec<Target>,
-    /// Address spaces alone
+    /// Show address spaces only
     #[arg(long, conflicts_with_all = ["state", "sort"])]
     spaces: bool,
-    /// Order within an address space; the highest priority first
+    /// Sort key within an address space; priorities sort from the highest down
     #[arg(long, value_name = "KEY", default_value = "id")]
     sort: Key,
-    /// Those in this state alone; several with commas
+    /// Show only microprocesses in this state; separate several by commas
     #[arg(long, value_delimiter = ',', value_parser = states())]
     state: Vec<State>,
-    /// One JSON object a line
+    /// Print one JSON object a line
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     whose: Whose,
 }
 
-/// What microprocesses are sorted by.
+/// Sort keys of microprocesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Key {
     Id,
@@ -45,7 +45,7 @@ pub enum Key {
 }
 
 impl Key {
-    /// Sorts; those that the key does not tell apart keep the order of their ids.
+    /// Sorts the rows. Rows with equal keys keep the order of their IDs.
     pub fn sort(self, rows: &mut [Microprocess]) {
         rows.sort_by_key(|m| m.id);
         match self {
@@ -64,7 +64,7 @@ impl Key {
     }
 }
 
-/// All there are, in the order in which they are shown.
+/// All states in the order of display.
 pub const STATES: [State; 5] =
     [State::Running, State::Runnable, State::Waiting, State::Blocked, State::Suspended];
 
@@ -73,21 +73,21 @@ fn states() -> impl TypedValueParser<Value = State> {
         .map(|text| *STATES.iter().find(|state| state.to_string() == text).expect("one of them"))
 }
 
-/// What is wanted of one address space.
+/// The selected rows of one address space.
 struct Wanted {
     place: Place,
     all: bool,
     some: Vec<One>,
 }
 
-/// What one address space said.
+/// The reply of one address space.
 struct Seen {
     space: Space,
     rows: Vec<Microprocess>,
     troubles: Vec<Trouble>,
 }
 
-/// Shows them. Exit code 1: some could not be shown.
+/// Prints the rows. Exit code 1 if some could not be obtained.
 pub fn run(args: Args) -> Result<std::process::ExitCode, String> {
     let machine = args.whose.machine()?;
     let wanted = by_space(&args.of);
@@ -120,7 +120,7 @@ pub fn run(args: Args) -> Result<std::process::ExitCode, String> {
     written(show(&mut out, &seen, &args).and_then(|()| out.flush()).map(|()| code(whole)))
 }
 
-/// What was named, in the order of address spaces. All of one swallows some of it.
+/// Groups the targets by address space. A whole address space includes its microprocesses.
 fn by_space(of: &[Target]) -> Vec<Wanted> {
     let mut wanted: Vec<Wanted> = Vec::new();
     for target in of {
@@ -196,13 +196,13 @@ fn show(out: &mut impl Write, seen: &[Seen], args: &Args) -> io::Result<()> {
     }
 }
 
-/// One address space and its microprocesses, as people read them.
+/// Prints an address space and its microprocesses for people.
 pub fn show_space(out: &mut impl Write, space: &Space, rows: &[Microprocess]) -> io::Result<()> {
     writeln!(out, "{}", heading(space))?;
     if rows.is_empty() { Ok(()) } else { show_rows(out, rows) }
 }
 
-/// `12: pid 4711, 2 VPs, 3 microprocesses: /usr/bin/program`
+/// The heading of an address space: `12: pid 4711, 2 VPs, 3 microprocesses: /usr/bin/program`
 fn heading(space: &Space) -> String {
     let vps = match space.vps {
         0 => "no runtime now".to_owned(),
@@ -260,7 +260,7 @@ fn show_rows(out: &mut impl Write, rows: &[Microprocess]) -> io::Result<()> {
     table(out, heads, rows, microprocess)
 }
 
-/// One cell of a microprocess's row.
+/// Appends the text of one cell of a microprocess's row.
 pub fn microprocess(row: &Microprocess, column: usize, cell: &mut String) {
     match column {
         0 => put(cell, short(row.id)),
@@ -287,14 +287,14 @@ pub fn microprocess(row: &Microprocess, column: usize, cell: &mut String) {
         },
         _ => match (&row.waits_for, &row.sticky) {
             (Some(what), _) => put(cell, Plain(what)),
-            // The state says it; here is why.
+            // The state is shown in another column; this column has the reason.
             (None, Some(why)) => put(cell, Plain(why)),
             (None, None) => {}
         },
     }
 }
 
-/// For the tests of what shows rows.
+/// A row for tests.
 #[cfg(test)]
 pub fn example(id: &str, state: State) -> Microprocess {
     let id: kumihimo_resource::id::Id = id.parse().expect("an id");

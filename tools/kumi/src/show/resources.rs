@@ -11,24 +11,24 @@ use crate::text::{Doing, Plain, code, json_line, put, short, table, written};
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Address spaces (12); by default all of the user's
+    /// Address spaces (12); all of the user's by default
     #[arg(value_name = "SPACE")]
     spaces: Vec<Place>,
-    /// One kind alone: space, microprocess, stack, share, vp, timer, region, mailbox, file, socket,
-    /// gate, link, or kind16 to kind31
+    /// Show only one kind: space, microprocess, stack, share, vp, timer, region, mailbox, file,
+    /// socket, gate, link, or kind16 to kind31
     #[arg(long)]
     kind: Option<Kind>,
-    /// Those that have names alone: the name tree, sorted
+    /// Show only resources with names, as a sorted name tree
     #[arg(long)]
     named: bool,
-    /// One JSON object a line
+    /// Print one JSON object a line
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     whose: Whose,
 }
 
-/// Shows them. Exit code 1: some address space did not answer.
+/// Prints the table. Exit code 1 if an address space did not reply.
 pub fn run(args: Args) -> Result<ExitCode, String> {
     let machine = args.whose.machine()?;
     let (found, mut whole) = ask::neighbours(&machine, &args.spaces)?;
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn the_usage_table_as_it_is_shown() {
+    fn usage_table_is_formatted() {
         let mut out = Vec::new();
         show_rows(&mut out, &rows()).unwrap();
         assert_eq!(

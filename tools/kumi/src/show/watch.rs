@@ -1,4 +1,4 @@
-//! `kumi watch`: a line whenever the state of a microprocess has changed, until it ends.
+//! `kumi watch`: prints a line for each change of a microprocess's state, until it ends.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -17,17 +17,16 @@ use crate::text::{Name, Plain, code, json_line, short, written};
 pub struct Args {
     #[command(flatten)]
     of: Of,
-    /// Time between two looks, in milliseconds; what changes and changes back in between is not
-    /// seen
+    /// Time between two queries, in milliseconds; a change that is reverted in between is not seen
     #[arg(long, value_name = "MS", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
     every: u64,
 }
 
-/// One that is watched.
+/// A watched microprocess.
 struct Watched {
     id: Id,
     last: Option<Microprocess>,
-    /// What was said of why there is no answer.
+    /// The last reason that was printed for a missing reply.
     silent: Option<String>,
     ended: bool,
 }
@@ -47,7 +46,7 @@ enum Line<'a> {
     },
 }
 
-/// Watches. Exit code 1: some could not be found at the start.
+/// Watches the microprocesses. Exit code 1 if some were not found at the start.
 pub fn run(args: Args) -> Result<ExitCode, String> {
     let mut reach = Reach::of(&args.of.whose)?;
     let mut all = true;
@@ -86,7 +85,7 @@ fn until_they_end(reach: &mut Reach, mut watched: Vec<Watched>, args: &Args) -> 
     }
 }
 
-/// What one look has shown.
+/// Prints the changes since the last query.
 fn look(
     out: &mut impl Write,
     one: &mut Watched,
@@ -114,7 +113,7 @@ fn look(
                 writeln!(out, "{seconds:9.3} {} ended", short(one.id))?;
             }
         }
-        // A stopped process may go on: said once, and looked at again.
+        // A stopped process may continue: the reason is printed once, and the query is repeated.
         Err(trouble) => {
             let why = trouble.to_string();
             if one.silent.as_ref() != Some(&why) {

@@ -1,4 +1,4 @@
-//! The board as the command shows it, and real processes that do not do their part there.
+//! `kumi board` and `kumi top` with processes that violate the board's protocol.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::Child;
@@ -14,11 +14,11 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::double::Folder;
 use super::pty::{Controlling, Pty};
 
-/// Nothing takes long; reaching this means a hang. Not a measure of speed.
+/// Timeout of every wait. Reaching it means a hang.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A process at the board of a folder that has a name of its own, and one virtual processor: all of
-/// them are on the same core.
+/// A process with one virtual processor at the board of the test's run-time directory, and with a
+/// name of its own. All such processes run on the same core.
 struct One(Child);
 
 impl One {
@@ -59,7 +59,7 @@ impl Drop for One {
     }
 }
 
-/// In such a process: what it does until it is killed.
+/// The child process: runs until it is killed.
 fn child() {
     let name = std::env::var("KUMI_TEST_SIDE").expect("said");
     keep_to_first_core();
@@ -67,7 +67,8 @@ fn child() {
     let priority = Priority::new(if name == "meek" { 10 } else { 50 }).expect("a priority");
     Runtime::builder().build().expect("a runtime").run(|| {
         thread::scope(|scope| {
-            // Not as many as this kernel thread may have cores: it keeps to one.
+            // The number of VPs comes from the metrics, because this kernel thread's affinity mask
+            // allows one core only.
             for _ in 0..kumihimo::runtime::metrics().expect("a runtime runs").vps.len() {
                 let runs = || {
                     println!("runs");
@@ -94,7 +95,7 @@ fn child() {
     });
 }
 
-/// So that there is no other core to go to.
+/// Restricts the process to one core, so that the processes compete for it.
 fn keep_to_first_core() {
     let all = rustix::thread::sched_getaffinity(None).expect("of this thread");
     let first = (0..).find(|core| all.is_set(*core)).expect("it runs on one");
@@ -103,7 +104,7 @@ fn keep_to_first_core() {
     rustix::thread::sched_setaffinity(None, &one).expect("it is one of its own");
 }
 
-/// Writes nonsense over the whole board, all the time.
+/// Overwrites the whole board with random words in a loop.
 fn scribble() {
     let path = std::path::Path::new(&std::env::var_os("KUMI_DIR").expect("said")).join("board");
     let file = std::fs::File::options().read(true).write(true).open(path).expect("the board");
@@ -124,8 +125,8 @@ fn scribble() {
     }
 }
 
-/// A meek process that wants the cores, and one of that name that has them: as soon as that is so
-/// it is provoked, and `kumi top` and `kumi board` name it.
+/// Starts a process of low priority and one of high priority. As soon as the latter has the core,
+/// `provoke` makes it violate the protocol. `kumi top` and `kumi board` must then name it.
 fn is_named(test: &str, name: &str, reason: &str, provoke: impl FnOnce(&One)) {
     if is_child(test) {
         return child();
@@ -151,7 +152,7 @@ fn is_named(test: &str, name: &str, reason: &str, provoke: impl FnOnce(&One)) {
                 .any(|core| core.holder.map(|stand| stand.row) == row && !core.waiting.is_empty())
         };
         while !holds() {
-            assert!(begun.elapsed() < LIMIT, "it never has the core: {:?}", view.cores());
+            assert!(begun.elapsed() < LIMIT, "the process never got the core: {:?}", view.cores());
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -199,7 +200,7 @@ fn address_space_that_corrupts_the_board_is_named() {
     is_named(
         "board::address_space_that_corrupts_the_board_is_named",
         "scribbler",
-        "writes nonsense over the board",
+        "writes to a reserved part of the board",
         |_| {},
     );
 }
@@ -219,7 +220,7 @@ fn rule_of_feedback_applies_to_later_address_spaces() {
             code == 0
                 && complaints.is_empty()
                 && told.contains(said)
-                && told.contains("nobody there"),
+                && told.contains("no address spaces there"),
             "{told}{complaints}"
         );
         let rule = View::open(&path).expect("a board").feedback();
@@ -229,9 +230,9 @@ fn rule_of_feedback_applies_to_later_address_spaces() {
         );
     }
     let (code, _, complaints) = kumi(&["board", "--feedback", "often"]);
-    assert!(code == 2 && complaints.contains("\"often\" is no rule of feedback"), "{complaints}");
+    assert!(code == 2 && complaints.contains("\"often\" is not a feedback rule"), "{complaints}");
     assert_eq!(View::open(&path).expect("a board").feedback(), None);
-    // Where there is none, and where something else is.
+    // Without a board, and with another file in its place.
     let told = folder.command(&["board"]).env("KUMI_ARBITER", "none").output().expect("kumi");
     assert!(
         told.status.code() == Some(1)
@@ -239,5 +240,5 @@ fn rule_of_feedback_applies_to_later_address_spaces() {
     );
     std::fs::write(&path, "something else").expect("ours");
     let (code, _, complaints) = kumi(&["board"]);
-    assert!(code == 1 && complaints.contains("it is no board"), "{complaints}");
+    assert!(code == 1 && complaints.contains("it is not a board"), "{complaints}");
 }

@@ -1,5 +1,5 @@
-//! An address space whose microprocesses are rows of a table, behind the real control socket, in a
-//! run-time directory of the test's own.
+//! A simulated address space: its microprocesses are rows of a table, served by the real control
+//! socket in a temporary run-time directory.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -17,7 +17,7 @@ use kumihimo_resource::id::{Id, Kind, Serial};
 
 pub const KUMI: &str = env!("CARGO_BIN_EXE_kumi");
 
-/// A run-time directory.
+/// A temporary run-time directory.
 pub struct Folder(PathBuf);
 
 impl Folder {
@@ -28,7 +28,7 @@ impl Folder {
         Folder(path)
     }
 
-    /// One that another process has made, and will remove.
+    /// A directory that another process has created and will remove.
     pub fn there(path: PathBuf) -> Folder {
         Folder(path)
     }
@@ -37,12 +37,13 @@ impl Folder {
         &self.0
     }
 
-    /// An address space in it.
+    /// Starts an address space in this directory.
     pub fn space(&self) -> Double {
         self.space_with(|_| {})
     }
 
-    /// An address space that is made ready before anybody finds it.
+    /// Starts an address space whose table is filled by `ready` before the address space becomes
+    /// visible.
     pub fn space_with(&self, ready: impl FnOnce(&Table)) -> Double {
         let number = Arc::new(
             Number::take_in(Directory::own(&self.0).expect("it is there")).expect("a number"),
@@ -54,14 +55,14 @@ impl Folder {
         Double { table, control }
     }
 
-    /// The command, in this directory.
+    /// A `kumi` command with this run-time directory.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(KUMI);
         command.args(args).env("KUMI_DIR", &self.0);
         command
     }
 
-    /// Its exit code, what it said, and what it complained of.
+    /// Runs `kumi` and returns its exit code, standard output and standard error.
     pub fn kumi(&self, args: &[&str]) -> (i32, String, String) {
         told(&self.command(args).output().expect("kumi"))
     }
@@ -78,14 +79,14 @@ impl Drop for Folder {
     }
 }
 
-/// An address space of the test's.
+/// A simulated address space.
 pub struct Double {
     pub table: Arc<Table>,
-    /// Until it is dropped.
+    /// The control socket, served until this value is dropped.
     pub control: Control,
 }
 
-/// What it has, and what it was asked.
+/// The contents of the address space, and the requests that it received.
 pub struct Table {
     pub number: u16,
     id: Id,
@@ -93,10 +94,10 @@ pub struct Table {
     resources: Mutex<Vec<Resource>>,
     metrics: Mutex<Vec<Metric>>,
     living: AtomicU64,
-    /// Bytes of its trace; 0: it is not traced.
+    /// Size of its trace in bytes; 0 if it is not traced.
     pub traced: AtomicU64,
     acted: Mutex<Vec<(Id, Action)>>,
-    /// Times that the metrics were asked for, and a list.
+    /// Number of requests for metrics, and for a list.
     asked: Mutex<(u64, u64)>,
     told: Condvar,
 }
@@ -118,17 +119,17 @@ impl Table {
         }
     }
 
-    /// Its own id.
+    /// ID of the address space.
     pub fn id(&self) -> Id {
         self.id
     }
 
-    /// The id of life `generation` of slot `slot`.
+    /// ID of the microprocess in `slot` with this generation.
     pub fn microprocess_id(&self, slot: u32, generation: u32) -> Id {
         Id::new(self.id.location(), Kind::MICROPROCESS, Serial::new(slot, generation))
     }
 
-    /// One begins, or goes on like this.
+    /// Adds a microprocess, or changes its state.
     pub fn add(&self, slot: u32, name: &str, state: State) -> Id {
         let id = self.microprocess_id(slot, 1);
         self.put(Microprocess {
@@ -154,7 +155,7 @@ impl Table {
         self.rows.lock().expect("rows")[&id].clone()
     }
 
-    /// One ends.
+    /// Removes a microprocess.
     pub fn end(&self, id: Id) {
         self.rows.lock().expect("rows").remove(&id);
     }
@@ -163,7 +164,7 @@ impl Table {
         self.resources.lock().expect("resources").push(resource);
     }
 
-    /// Counts.
+    /// Sets a counter.
     pub fn count(&self, name: &str, vp: &str, value: f64) {
         let labels = vec![("vp".to_owned(), vp.to_owned())];
         let help = "Counted.".to_owned();
@@ -172,17 +173,18 @@ impl Table {
         self.metrics.lock().expect("metrics").push(metric);
     }
 
-    /// So many live, whatever rows there are.
+    /// Sets the reported number of microprocesses, independently of the rows.
     pub fn say_living(&self, living: u64) {
         self.living.store(living, Ordering::Relaxed);
     }
 
-    /// What was done so far.
+    /// The requests received so far.
     pub fn acted(&self) -> Vec<(Id, Action)> {
         self.acted.lock().expect("acted").clone()
     }
 
-    /// Waits until metrics and lists were asked for so often; how often they were.
+    /// Waits until at least so many requests for metrics and for lists were received. Returns their
+    /// numbers.
     pub fn until_asked(&self, metrics: u64, lists: u64) -> (u64, u64) {
         let asked = self.asked.lock().expect("asked");
         *self.told.wait_while(asked, |asked| asked.0 < metrics || asked.1 < lists).expect("asked")

@@ -1,4 +1,4 @@
-//! Gates and links of real programs, seen and ended by the command.
+//! Gates and links of real processes, listed and ended by the command.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout};
@@ -9,11 +9,11 @@ use kumihimo_tests::process;
 
 use super::double::Folder;
 
-const NAME: &str = "gates::gates_and_links_are_seen_and_ended";
-/// Before what a part says: the test program writes lines of its own.
+const NAME: &str = "gates::gates_and_links_are_listed_and_ended";
+/// Prefix of a child's messages, because the test program also prints lines of its own.
 const MARK: &str = "> ";
 
-/// One side of a gate, which is the test program once more.
+/// A child process with one side of a gate. The child runs this test program again.
 struct Part {
     child: Child,
     lines: BufReader<ChildStdout>,
@@ -84,7 +84,7 @@ fn client() {
     }
 }
 
-/// What the command says as JSON.
+/// Runs `kumi` and parses its JSON output.
 fn all<T: serde::de::DeserializeOwned>(folder: &Folder, args: &[&str]) -> Vec<T> {
     let (code, said, complaints) = folder.kumi(args);
     assert_eq!((code, complaints.as_str()), (0, ""), "{args:?}");
@@ -92,7 +92,7 @@ fn all<T: serde::de::DeserializeOwned>(folder: &Folder, args: &[&str]) -> Vec<T>
 }
 
 #[test]
-fn gates_and_links_are_seen_and_ended() {
+fn gates_and_links_are_listed_and_ended() {
     if process::is_child(NAME) {
         return if std::env::var("KUMI_TEST_SIDE").is_ok_and(|side| side == "server") {
             server()
@@ -131,7 +131,7 @@ fn gates_and_links_are_seen_and_ended() {
     );
     let (_, said, _) = folder.kumi(&["resources", "--named"]);
     assert!(said.contains("/gate/holds") && said.contains(&gates[0].id.to_string()), "{said}");
-    // The server, and the waiter for it.
+    // The gate's microprocess, and the caller that waits for the server.
     let rows: Vec<Microprocess> = all(&folder, &["ps", "--json"]);
     let named = |name: &str| rows.iter().find(|row| row.name.as_deref() == Some(name));
     assert!(named("gate holds").is_some(), "{rows:?}");
@@ -139,7 +139,7 @@ fn gates_and_links_are_seen_and_ended() {
     let waits = named("caller").and_then(|row| row.waits_for.clone());
     assert_eq!(waits, Some(format!("address space {space}, through a gate")));
 
-    // A link, of which its other side hears, and then the gate.
+    // End the link, which the client notices, and then the gate.
     let link = links
         .iter()
         .find(|link| link.state.starts_with("serves"))

@@ -1,4 +1,4 @@
-//! Seeing and steering microprocesses by the command `kumi`.
+//! Tests of `kumi` commands that show and steer microprocesses.
 
 mod board;
 mod double;

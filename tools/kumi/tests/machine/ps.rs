@@ -1,4 +1,4 @@
-//! `kumi ps`, `resources`, `metrics` and `trace live`.
+//! Tests of `kumi ps`, `resources`, `metrics` and `trace live`.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::Stdio;
@@ -79,7 +79,7 @@ fn ps_lists_only_named_targets() {
     assert_eq!(ids(&[&format!("{a}/worker"), &format!("{a}.2.1")]).1, of(a, &[2, 3]));
     assert_eq!(ids(&["--state", "running,blocked", &a.to_string()]).1, of(a, &[2, 4]));
     assert_eq!(ids(&["--sort", "priority", &a.to_string()]).1, of(a, &[4, 1, 2, 3]));
-    // What is not there is said; the rest is shown.
+    // Missing targets are reported, and the others are shown.
     let (code, shown, complaints) =
         ids(&[&format!("{a}/nobody"), &format!("{a}.2.1"), &format!("{b}.9.1")]);
     assert_eq!((code, shown), (1, of(a, &[2])));
@@ -91,7 +91,7 @@ fn ps_lists_only_named_targets() {
 }
 
 #[test]
-fn json_is_an_object_a_line() {
+fn json_prints_one_object_per_line() {
     let folder = Folder::new("ps-json");
     let one = some(&folder);
     let lines = |args: &[&str]| -> Vec<String> {
@@ -111,7 +111,7 @@ fn json_is_an_object_a_line() {
 }
 
 #[test]
-fn a_hundred_thousand_are_shown_and_a_reader_that_leaves_is_no_failure() {
+fn hundred_thousand_rows_print_and_a_closed_pipe_is_no_error() {
     let folder = Folder::new("ps-many");
     let one = folder.space_with(|table| {
         for slot in 0..100_000 {
@@ -167,7 +167,7 @@ fn foreign_names_cannot_control_the_terminal() {
 }
 
 #[test]
-fn the_usage_table() {
+fn resources_print_the_usage_table() {
     let folder = Folder::new("resources");
     let one = folder.space_with(|table| {
         let of = |kind, slot| Id::new(table.id().location(), kind, Serial::new(slot, 1));
@@ -206,7 +206,7 @@ fn the_usage_table() {
 }
 
 #[test]
-fn metrics_of_all_in_one_text() {
+fn metrics_of_all_address_spaces_are_merged() {
     let folder = Folder::new("metrics");
     let (one, other) = (folder.space(), folder.space());
     one.table.count("kumihimo_vp_switches_total", "0", 7.0);
@@ -241,7 +241,7 @@ fn running_address_space_can_be_traced() {
     let (code, said, complaints) = live();
     assert_eq!((code, said.as_str(), complaints.lines().count()), (1, "", 1));
     assert!(complaints.contains("nothing is traced"), "{complaints}");
-    assert_eq!(std::fs::read(&output).expect("there"), b"before", "what was there stays");
+    assert_eq!(std::fs::read(&output).expect("there"), b"before", "the existing file must stay");
     one.table.traced.store(3_000_000, Ordering::Relaxed);
     let (code, _, complaints) = live();
     assert!(code == 0 && complaints.contains(path), "{complaints}");

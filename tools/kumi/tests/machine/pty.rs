@@ -1,4 +1,4 @@
-//! A pseudo-terminal with the command in it, and what its screen shows.
+//! A pseudo-terminal that runs a command, and the contents of its screen.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -16,20 +16,21 @@ use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 
 use super::double::{Folder, KUMI};
 
-/// Nothing takes long; reaching this means a hang. Not a measure of speed.
+/// Timeout of every wait. Reaching it means a hang.
 const LIMIT: Duration = Duration::from_secs(60);
 const A_MOMENT: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
 pub struct Pty {
-    /// `None`: hung up.
+    /// The master side; `None` after a hang-up.
     master: Option<File>,
-    /// Kept open, so that what was set there can be seen after the end.
+    /// Kept open, so that the terminal's settings can be read after the program has ended.
     slave: File,
     child: Child,
     parser: vt100::Parser,
 }
 
-/// Whether the terminal is the one that a hang-up tells by a signal.
+/// Whether the terminal is the program's controlling terminal. Only then does a hang-up send
+/// SIGHUP.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Controlling {
     Yes,
@@ -37,7 +38,7 @@ pub enum Controlling {
 }
 
 impl Pty {
-    /// `kumi` with these arguments, in a terminal of this size.
+    /// Starts `kumi` with these arguments in a terminal of the given size.
     pub fn start(
         folder: &Folder,
         args: &[&str],
@@ -77,28 +78,28 @@ impl Pty {
         }
     }
 
-    /// What is on the screen.
+    /// Contents of the screen.
     pub fn screen(&self) -> String {
         self.parser.screen().contents()
     }
 
-    /// Whether a full-screen program has it.
+    /// Returns whether the alternate screen is active.
     pub fn is_taken(&self) -> bool {
         self.parser.screen().alternate_screen()
     }
 
-    /// Whether a shell can use it: lines are edited, and what is typed is seen.
+    /// Returns whether the terminal is in the mode that a shell needs: line editing and echo.
     pub fn is_cooked(&self) -> bool {
         let modes = tcgetattr(&self.slave).expect("its settings").local_modes;
         modes.contains(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG)
     }
 
-    /// Types.
+    /// Sends keys.
     pub fn send(&mut self, keys: &str) {
         self.master.as_mut().expect("there").write_all(keys.as_bytes()).expect("room");
     }
 
-    /// Reads until the screen is as wanted.
+    /// Reads output until the screen meets a condition.
     pub fn until(&mut self, wanted: impl Fn(&str) -> bool) {
         let start = Instant::now();
         while !wanted(&self.screen()) {
@@ -107,12 +108,12 @@ impl Pty {
         }
     }
 
-    /// Reads until that is on the screen.
+    /// Reads output until the screen contains `text`.
     pub fn until_shown(&mut self, text: &str) {
         self.until(|screen| screen.contains(text));
     }
 
-    /// Some of what comes; false: nothing within the time.
+    /// Reads some output; returns false if there is none within the time.
     fn read(&mut self, within: Timespec) -> bool {
         let master = self.master.as_mut().expect("there");
         let mut fds = [PollFd::new(master, PollFlags::IN)];
@@ -125,29 +126,30 @@ impl Pty {
         true
     }
 
-    /// Another size, of which the program hears.
+    /// Changes the size of the terminal, which sends SIGWINCH.
     pub fn resize(&mut self, width: u16, height: u16) {
         self.parser.screen_mut().set_size(cells(height), cells(width));
         tcsetwinsize(self.master.as_ref().expect("there"), size(width, height)).expect("a size");
     }
 
-    /// Sends a signal.
+    /// Sends a signal to the program.
     pub fn kill(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).expect("it lives");
     }
 
-    /// The terminal goes away.
+    /// Closes the master side, which hangs the terminal up.
     pub fn hang_up(&mut self) {
         self.master = None;
     }
 
-    /// Waits until it is stopped.
+    /// Waits until the program is stopped.
     pub fn until_stopped(&mut self) {
         until_stopped(&self.child);
         while self.read(Timespec::default()) {}
     }
 
-    /// How it ended. Reads what it writes until then: it does not wait for room.
+    /// Waits until the program exits. Reads its output meanwhile, so that the program does not
+    /// block.
     pub fn wait(&mut self) -> ExitStatus {
         while self.master.is_some() {
             let ended = self.child.try_wait().expect("it is ours");
@@ -167,8 +169,8 @@ impl Drop for Pty {
     }
 }
 
-/// Waits until a process has really stopped: the signal alone comes at once, and all of its kernel
-/// threads a little later.
+/// Waits until all kernel threads of a process are stopped, which happens some time after the
+/// signal.
 pub fn until_stopped(child: &Child) {
     let stopped = waitpid(Some(Pid::from_child(child)), WaitOptions::UNTRACED).expect("it is ours");
     let (_, status) = stopped.expect("waited for");

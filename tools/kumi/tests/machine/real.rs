@@ -1,4 +1,4 @@
-//! The command against real programs.
+//! Commands against real programs.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
@@ -9,9 +9,10 @@ use kumihimo_machine::handler::{Microprocess, Space, State};
 use super::double::Folder;
 use super::pty::{Controlling, Pty};
 
-/// Whether nothing can be steered here, which then is said.
+/// Returns whether the machine allows only the 1:1 mode, without steering. Reports `test` as
+/// skipped then.
 fn one_to_one(test: &str) -> bool {
-    // One runtime at a time.
+    // Only one runtime can exist at a time.
     static ONCE: OnceLock<bool> = OnceLock::new();
     let skip = *ONCE.get_or_init(kumihimo_tests::process::is_one_to_one);
     if skip {
@@ -20,7 +21,7 @@ fn one_to_one(test: &str) -> bool {
     skip
 }
 
-/// `kumi serve kv`, whose microprocesses wait for connections.
+/// A running `kumi serve kv`, whose microprocesses wait for connections.
 struct Server(Child);
 
 impl Server {
@@ -56,8 +57,8 @@ fn rows(folder: &Folder) -> Vec<Microprocess> {
 }
 
 #[test]
-fn a_server_is_seen_and_steered() {
-    if one_to_one("a_server_is_seen_and_steered") {
+fn server_can_be_listed_and_steered() {
+    if one_to_one("server_can_be_listed_and_steered") {
         return;
     }
     let folder = Folder::new("real");
@@ -72,7 +73,7 @@ fn a_server_is_seen_and_steered() {
     let id = one.id.to_string();
     let (code, said, complaints) = folder.kumi(&["suspend", &id]);
     assert_eq!((code, complaints.as_str()), (0, ""), "{said}");
-    // At once, or when it comes to where it can.
+    // The microprocess stops at once or at its next opportunity.
     let suspended = || {
         rows(&folder)
             .into_iter()
@@ -98,15 +99,15 @@ fn a_server_is_seen_and_steered() {
 }
 
 #[test]
-fn a_server_in_the_live_picture() {
-    if one_to_one("a_server_in_the_live_picture") {
+fn top_shows_a_running_server() {
+    if one_to_one("top_shows_a_running_server") {
         return;
     }
     let folder = Folder::new("real-top");
     let server = Server::start(&folder);
     let mut pty = Pty::start(&folder, &["top", "--every", "100"], (100, 30), Controlling::Yes);
     pty.until(|screen| screen.contains(&server.0.id().to_string()) && screen.contains("waiting"));
-    // Its counters are known by the names that are shown.
+    // `kumi top` finds the server's counters by their names.
     pty.until(|screen| {
         let row = screen.lines().find(|line| line.contains(" kumi ")).unwrap_or_default();
         row.split_whitespace().skip(6).take(3).all(|rate| rate != "-") && screen.contains("VP 0")
@@ -118,8 +119,8 @@ fn a_server_in_the_live_picture() {
 }
 
 #[test]
-fn the_trace_of_a_server_that_runs() {
-    if one_to_one("the_trace_of_a_server_that_runs") {
+fn running_server_can_be_traced() {
+    if one_to_one("running_server_can_be_traced") {
         return;
     }
     let folder = Folder::new("real-trace");
@@ -133,7 +134,7 @@ fn the_trace_of_a_server_that_runs() {
     assert!(code == 0, "{complaints}");
     let (code, said, complaints) = folder.kumi(&["trace", "check", ours]);
     assert!(code == 0 && said.ends_with("holds\n"), "{said}{complaints}");
-    // It goes on.
+    // The server continues to run.
     assert!(!rows(&folder).is_empty());
     drop(server);
 }

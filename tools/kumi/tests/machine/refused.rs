@@ -1,4 +1,4 @@
-//! What cannot be: one clear line each, and nothing has changed.
+//! Invalid requests: each causes one clear line and changes nothing.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixListener;
@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::double::{Folder, KUMI, told};
 use super::pty::until_stopped;
 
-/// Every subcommand that asks, about one microprocess or all.
+/// Every subcommand with a target, with one or all microprocesses as targets.
 const ABOUT_ONE: [&[&str]; 7] = [
     &["ps"],
     &["suspend"],
@@ -26,7 +26,7 @@ const ABOUT_ONE: [&[&str]; 7] = [
     &["watch"],
 ];
 
-/// One line on standard error that contains `why`, exit code 1, nothing on standard output.
+/// Asserts one line on standard error that contains `why`, exit code 1, and no output.
 #[track_caller]
 fn refuses(folder: &Folder, args: &[&str], why: &str) {
     let (code, said, complaints) = folder.kumi(args);
@@ -61,9 +61,9 @@ fn invalid_runtime_directory_is_refused() {
 }
 
 #[test]
-fn no_address_space() {
+fn missing_address_space_is_reported() {
     let folder = Folder::new("no-space");
-    // That there is none is no failure where all were asked for.
+    // Without a target, a machine without address spaces is not an error.
     let (code, said, complaints) = folder.kumi(&["ps"]);
     assert_eq!((code, said.as_str()), (0, ""));
     assert!(complaints.contains("no address space of yours runs"), "{complaints}");
@@ -79,11 +79,11 @@ fn no_address_space() {
 }
 
 #[test]
-fn stale_ids() {
+fn stale_ids_are_refused() {
     let folder = Folder::new("stale");
     let one = folder.space();
     let a = one.table.number;
-    // The slot's successor is not hit.
+    // The next microprocess in the slot must not be affected.
     let id = one.table.microprocess_id(1, 2);
     one.table.add(1, "worker", State::Running);
     let row = one.table.row(one.table.microprocess_id(1, 1));
@@ -100,7 +100,7 @@ fn stale_ids() {
         }
     }
     assert_eq!((one.table.row(id).state, one.table.acted().len()), (State::Running, 0));
-    // An address space that has another one's number now.
+    // An address space that has taken over another one's number.
     let serial = one.table.id().serial();
     let before = format!("{a}.space.{}.{}", serial.slot(), serial.generation() + 1);
     for command in ["ps", "metrics", "resources"] {
@@ -115,7 +115,7 @@ fn malformed_and_wrong_kind_ids_are_refused() {
     let a = one.table.number;
     let vp = format!("{a}.vp.0.1");
     for (id, why) in [
-        (vp.as_str(), "of kind vp: a microprocess is wanted"),
+        (vp.as_str(), "of kind vp: expected a microprocess"),
         ("12.x.1", "its slot"),
         ("worker", "SPACE/NAME"),
         ("1/12.42.7", "machine 1"),
@@ -143,7 +143,8 @@ fn malformed_and_wrong_kind_ids_are_refused() {
     assert_eq!(one.table.acted(), []);
 }
 
-/// A process with an address space of one microprocess, what it says, and its number.
+/// Starts a child process with an address space of one microprocess. Returns its output and its
+/// number.
 fn process_of_its_own(test: &str, folder: &Folder) -> (Child, impl Iterator<Item = String>, u16) {
     let mut child = process::start(test, &[("KUMI_DIR", folder.path().to_str().expect("text"))]);
     let mut lines =
@@ -151,10 +152,10 @@ fn process_of_its_own(test: &str, folder: &Folder) -> (Child, impl Iterator<Item
     let number = lines.find_map(|line| {
         line.split_once("number ").map(|(_, number)| number.parse().expect("a number"))
     });
-    (child, lines, number.expect("it says its number"))
+    (child, lines, number.expect("the line with the number"))
 }
 
-/// What that process does.
+/// The child process.
 fn serve() {
     let path = std::env::var_os("KUMI_DIR").expect("told");
     let folder = std::mem::ManuallyDrop::new(Folder::there(path.into()));
@@ -165,8 +166,8 @@ fn serve() {
 }
 
 #[test]
-fn a_stopped_target() {
-    const NAME: &str = "refused::a_stopped_target";
+fn stopped_target_is_reported() {
+    const NAME: &str = "refused::stopped_target_is_reported";
     if process::is_child(NAME) {
         return serve();
     }
@@ -176,12 +177,12 @@ fn a_stopped_target() {
     kill_process(pid, Signal::STOP).expect("it lives");
     until_stopped(&child);
     let id = format!("{a}.1.1");
-    let why = format!("address space {a} is stopped, so nobody answers: kill -CONT {}", child.id());
+    let why = format!("address space {a} is stopped and cannot answer: kill -CONT {}", child.id());
     let late = format!(
-        "{why}, or end its debugger; if it was heard, it may still be done when it goes on"
+        "{why}, or end its debugger; if the request was received, it may still take effect when the process continues"
     );
     refuses(&folder, &["suspend", &id], &late);
-    // Others are shown nevertheless.
+    // Other address spaces are shown nevertheless.
     let other = folder.space();
     let (code, said, complaints) = folder.kumi(&["ps"]);
     assert!(
@@ -197,8 +198,8 @@ fn a_stopped_target() {
 }
 
 #[test]
-fn a_target_that_dies() {
-    const NAME: &str = "refused::a_target_that_dies";
+fn dead_target_is_reported() {
+    const NAME: &str = "refused::dead_target_is_reported";
     if process::is_child(NAME) {
         return serve();
     }
@@ -218,10 +219,14 @@ fn a_target_that_dies() {
     assert!(lines.next().expect("a line").ends_with(" ended"));
     assert!(watch.wait().expect("it ends").success());
     refuses(&folder, &["suspend", &id], &format!("there is no address space {a}"));
-    assert_eq!(folder.kumi(&["ps", "--json"]).0, 0, "what it left is nobody's");
+    assert_eq!(
+        folder.kumi(&["ps", "--json"]).0,
+        0,
+        "the remains of a dead address space are ignored"
+    );
 }
 
-/// A process that has a number and serves its socket in another way.
+/// A process that has a number and serves another protocol on its socket.
 fn stranger(folder: &Folder, answer: impl Fn(&mut dyn Write) + Send + Sync + 'static) -> u16 {
     let number = Number::take_in(Directory::own(folder.path()).expect("there")).expect("a number");
     let a = number.location().space();
@@ -238,22 +243,18 @@ fn stranger(folder: &Folder, answer: impl Fn(&mut dyn Write) + Send + Sync + 'st
 }
 
 #[test]
-fn another_version_and_another_program() {
+fn unknown_protocol_and_foreign_program_are_reported() {
     let folder = Folder::new("version");
     let a = stranger(&folder, |to| {
         let _ = to.write_all(b"{\"protocol\":99,\"version\":\"9.9.9\",\"space\":1}\n");
     });
-    refuses(&folder, &["suspend", &format!("{a}.1.1")], "speaks protocol 99");
+    refuses(&folder, &["suspend", &format!("{a}.1.1")], "uses protocol 99");
     refuses(&folder, &["ps"], "Kumihimo 9.9.9");
     let folder = Folder::new("program");
     let a = stranger(&folder, |to| {
         let _ = to.write_all(b"\x1b[2JHTTP/1.1 400 Bad Request\r\n\r\n");
     });
-    refuses(
-        &folder,
-        &["metrics", &a.to_string()],
-        &format!("address space {a}: its answer cannot be understood"),
-    );
+    refuses(&folder, &["metrics", &a.to_string()], &format!("address space {a}: invalid answer"));
 }
 
 #[test]
@@ -271,18 +272,18 @@ fn denied_access_is_reported() {
     }
 }
 
-/// Nobody: neither root nor the user of these tests.
+/// User id of `nobody`: different from root and from the user of the tests.
 const SOMEBODY_ELSE: u32 = 65534;
 
 #[test]
-fn another_user() {
-    const NAME: &str = "refused::another_user";
+fn another_users_address_space_needs_permission() {
+    const NAME: &str = "refused::another_users_address_space_needs_permission";
     let folder = Folder::new("user");
     let as_somebody = |args: &[&str]| Command::new(KUMI).args(args).uid(SOMEBODY_ELSE).output();
     if !as_somebody(&["--version"]).is_ok_and(|output| output.status.success()) {
         return kumihimo_tests::skip(
             NAME,
-            "only root can be somebody else, where others can run what was built",
+            "only root can run the test as another user, and that user must be able to run the binaries",
         );
     }
     let one = folder.space();

@@ -1,4 +1,4 @@
-//! `kumi completions` and `kumi man`.
+//! Tests of `kumi completions` and `kumi man`.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -29,7 +29,7 @@ fn completions_list_every_subcommand() {
 }
 
 #[test]
-fn bash_takes_its_completions() {
+fn bash_loads_the_completions() {
     let output = Command::new(KUMI).args(["completions", "bash"]).output().expect("kumi");
     let mut bash = Command::new("bash")
         .arg("-n")
@@ -40,7 +40,7 @@ fn bash_takes_its_completions() {
     bash.stdin.take().expect("a pipe").write_all(&output.stdout).expect("it reads");
     let output = bash.wait_with_output().expect("it ends");
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
-    // What it offers where a state is wanted.
+    // Completions for a state.
     let script = format!(
         "source <({KUMI} completions bash) && COMP_WORDS=(kumi ps --state s) COMP_CWORD=3 && _kumi kumi s --state && echo \"${{COMPREPLY[@]}}\""
     );
@@ -50,7 +50,7 @@ fn bash_takes_its_completions() {
 }
 
 #[test]
-fn every_subcommand_has_its_page() {
+fn every_subcommand_has_a_manual_page() {
     let folder = Folder::new("man");
     let path = folder.path().to_str().expect("text");
     assert_eq!(folder.kumi(&["man", path]), (0, String::new(), String::new()));
@@ -62,7 +62,7 @@ fn every_subcommand_has_its_page() {
         let text = page(&format!("kumi-{name}.1"));
         assert!(text.contains(".SH NAME") && text.contains(".SH SYNOPSIS"), "{name}: {text}");
     }
-    assert!(!folder.path().join("kumi-bench-child.1").exists(), "what is hidden has no page");
+    assert!(!folder.path().join("kumi-bench-child.1").exists(), "hidden subcommands have no page");
     let (code, said, _) = folder.kumi(&["man"]);
     assert!(code == 0 && said == page("kumi.1"));
     let (code, _, complaints) = folder.kumi(&["man", "/no/such/folder"]);
@@ -70,7 +70,7 @@ fn every_subcommand_has_its_page() {
 }
 
 #[test]
-fn how_to_install_is_in_the_help() {
+fn help_describes_the_installation() {
     for (command, place) in
         [("completions", "bash-completion/completions/kumi"), ("man", "share/man/man1")]
     {

@@ -1,4 +1,4 @@
-//! `kumi suspend`, `resume`, `cancel`, `priority`, `backtrace` and `watch`.
+//! Tests of `kumi suspend`, `resume`, `cancel`, `priority`, `backtrace` and `watch`.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -22,9 +22,9 @@ fn every_target_has_its_own_outcome() {
     assert_eq!(code, 1);
     let want = format!(
         "{one_id}: suspended\n\
-         {two}: it sleeps in the kernel, and will be suspended when it comes back from there\n\
-         {four}: asked to stop; it has not come to where it can yet\n\
-         {one_id}: was suspended already\n"
+         {two}: is blocked in the kernel, and will be suspended when it returns\n\
+         {four}: suspension requested, but it has not reached a point where it can stop\n\
+         {one_id}: was already suspended\n"
     );
     assert_eq!(said, want);
     let want = format!(
@@ -36,7 +36,7 @@ fn every_target_has_its_own_outcome() {
         (&["resume", &one_id][..], "resumed"),
         (&["resume", &one_id], "was not suspended"),
         (&["priority", "63", &one_id], "has priority 63"),
-        (&["priority", "63", &one_id], "had priority 63 already"),
+        (&["priority", "63", &one_id], "already had priority 63"),
         (&["backtrace", &one_id], "\n0: worker::work\n1: main"),
         (&["cancel", &one_id], "cancelled"),
     ] {
@@ -70,7 +70,7 @@ fn unique_name_is_resolved() {
 }
 
 #[test]
-fn json_tells_outcomes_and_refusals() {
+fn json_reports_outcomes_and_refusals() {
     let folder = Folder::new("steer-json");
     let one = folder.space();
     let (table, a) = (&one.table, one.table.number);
@@ -95,7 +95,7 @@ fn json_tells_outcomes_and_refusals() {
 }
 
 #[test]
-fn watched_until_it_ends() {
+fn watch_runs_until_the_microprocess_ends() {
     let folder = Folder::new("watch");
     let one = folder.space();
     let (table, a) = (&one.table, one.table.number);
@@ -117,7 +117,7 @@ fn watched_until_it_ends() {
         .spawn()
         .expect("kumi");
     let mut out = BufReader::new(child.stdout.take().expect("a pipe")).lines();
-    // Without the time.
+    // The next line without its time.
     let mut next = || {
         let line = out.next().expect("a line").expect("text");
         line.trim_start().split_once(' ').expect("a time").1.to_owned()
@@ -138,7 +138,7 @@ fn watched_until_it_ends() {
     assert_eq!(next(), format!("{a}.2.1 ended"));
     let output = child.wait_with_output().expect("it ends");
     let complaints = String::from_utf8(output.stderr).expect("text");
-    assert_eq!(output.status.code(), Some(1), "one was not there: {complaints}");
+    assert_eq!(output.status.code(), Some(1), "one target was missing: {complaints}");
     assert_eq!(complaints, format!("kumi: {a}.9.1: {a}.microprocess.9.1 has ended\n"));
 }
 

@@ -1,4 +1,4 @@
-//! `kumi top` in a pseudo-terminal.
+//! Tests of `kumi top` in a pseudo-terminal.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use super::double::{Double, Folder};
 use super::pty::{Controlling, Pty};
 
-/// One address space with two microprocesses.
+/// An address space with two microprocesses.
 fn two(folder: &Folder) -> Double {
     folder.space_with(|table| {
         table.add(1, "worker", State::Running);
@@ -66,7 +66,7 @@ fn keys_fold_sort_filter_and_explain() {
     pty.until_shown("reader");
     pty.send("\r");
     pty.until(|screen| screen.contains(&format!("+ {a}")) && !screen.contains("reader"));
-    // The arrow keys, as a terminal sends them.
+    // The right arrow key, as a terminal sends it.
     pty.send("\x1b[C");
     pty.until_shown("reader");
     pty.send(">i");
@@ -81,7 +81,7 @@ fn keys_fold_sort_filter_and_explain() {
     pty.send("u");
     pty.until(|screen| screen.contains("/mailbox/post") && screen.contains("SERIAL"));
     pty.send("u?");
-    pty.until_shown("any key goes back");
+    pty.until_shown("any key returns");
     pty.send("x");
     pty.until_shown("reader");
     ends_well(pty);
@@ -124,7 +124,7 @@ fn selection_can_be_controlled() {
 }
 
 #[test]
-fn lists_are_asked_for_while_they_are_on_the_screen() {
+fn lists_are_requested_only_while_on_the_screen() {
     let folder = Folder::new("top-asks");
     let small = two(&folder);
     let large = folder.space_with(|table| {
@@ -134,20 +134,20 @@ fn lists_are_asked_for_while_they_are_on_the_screen() {
     let mut pty = top(&folder);
     pty.until_shown("100000");
     let (_, lists) = large.table.until_asked(4, 0);
-    assert_eq!(lists, 0, "it is folded");
+    assert_eq!(lists, 0, "the address space is folded");
     small.table.until_asked(4, 3);
     pty.send("G\r");
     pty.until_shown("hidden");
     pty.send("\r");
     pty.until(|screen| !screen.contains("hidden"));
-    // Looks that began before it was folded may still ask; then none does.
+    // Queries that began before the folding may still request a list.
     let (mut looks, mut lists) = large.table.until_asked(0, 1);
     let settled = (0..50).any(|_| {
         let before = lists;
         (looks, lists) = large.table.until_asked(looks + 3, 0);
         lists == before
     });
-    assert!(settled, "asked for {lists} lists in {looks} looks");
+    assert!(settled, "{lists} requests for lists in {looks} queries");
     ends_well(pty);
 }
 
@@ -168,7 +168,7 @@ fn top_follows_the_size_of_the_terminal() {
 }
 
 #[test]
-fn signals_end_it_and_give_the_terminal_back() {
+fn signals_end_top_and_restore_the_terminal() {
     for signal in [Signal::TERM, Signal::INT, Signal::QUIT, Signal::HUP] {
         let folder = Folder::new("top-signal");
         let mut pty = top(&folder);
@@ -183,7 +183,7 @@ fn signals_end_it_and_give_the_terminal_back() {
 fn top_ends_when_its_terminal_closes() {
     let folder = Folder::new("top-gone");
     let _one = two(&folder);
-    // Where a signal tells of it, and where none does.
+    // With SIGHUP and without.
     for controlling in [Controlling::Yes, Controlling::No] {
         let mut pty = Pty::start(&folder, &["top"], (80, 24), controlling);
         pty.until_shown("reader");
@@ -194,24 +194,24 @@ fn top_ends_when_its_terminal_closes() {
 }
 
 #[test]
-fn stopped_as_a_job_and_going_on() {
+fn top_stops_and_continues_as_a_job() {
     let folder = Folder::new("top-job");
     let _one = two(&folder);
     let mut pty = top(&folder);
     pty.until_shown("reader");
-    // By its key: the shell has the terminal meanwhile.
+    // Stopped by its key: the shell uses the terminal meanwhile.
     pty.send("\x1a");
     pty.until_stopped();
     assert!(!pty.is_taken() && pty.is_cooked());
     pty.kill(Signal::CONT);
     pty.until_shown("reader");
-    // From outside.
+    // Stopped by a signal from outside.
     pty.kill(Signal::STOP);
     pty.until_stopped();
     pty.kill(Signal::CONT);
     pty.send("?");
-    pty.until_shown("any key goes back");
-    // What others wrote there is drawn over.
+    pty.until_shown("any key returns");
+    // A redraw replaces the output of other programs.
     pty.send("\x0cx");
     pty.until_shown("reader");
     assert!(!pty.is_cooked());

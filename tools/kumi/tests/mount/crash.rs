@@ -1,11 +1,11 @@
-//! The server is killed while it writes.
+//! Tests that kill the server while it writes.
 
 use kumihimo_conformance::{Image, Options, Organisation, crash};
 use kumihimo_tests::{Random, seed};
 
 use crate::ground::{has_e2fsprogs, kumi};
 
-/// Ten in all, or as many as `KUMI_CRASHES` says (`make soak`: 200).
+/// Ten crashes in total, or the number in `KUMI_CRASHES` (`make soak`: 200).
 fn killed(name: &str, organisation: Organisation) {
     if !has_e2fsprogs(name) {
         return;
@@ -16,7 +16,7 @@ fn killed(name: &str, organisation: Organisation) {
     let own = name
         .bytes()
         .fold(seed(), |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
-    // Of the ten, each organisation has two.
+    // Each of the five organisations gets two of ten crashes.
     crash::kill_while_writing(
         kumi(),
         &Options::new(organisation),

@@ -1,4 +1,4 @@
-//! No room left: neither blocks nor inodes.
+//! Tests with a full volume: no free blocks, and no free inodes.
 
 use std::fs::File;
 use std::io::{ErrorKind, Write};
@@ -8,10 +8,10 @@ use kumihimo_conformance::{Image, Organisation};
 
 use crate::ground::{has_e2fsprogs, serve};
 
-/// A longer wait is a hang.
+/// Timeout. A longer wait means a hang.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Full, without damage; and room again when something goes.
+/// Fills the volume, checks that nothing is damaged, and frees space again.
 fn no_room_left(name: &str, organisation: Organisation) {
     if !has_e2fsprogs(name) {
         return;
@@ -36,7 +36,7 @@ fn no_room_left(name: &str, organisation: Organisation) {
     let back = std::fs::read(mounted.path().join("big")).expect("it is there");
     assert!(back.iter().all(|byte| *byte == b'b'));
     std::fs::remove_file(mounted.path().join("big")).expect("it goes");
-    // And no inodes.
+    // Use up the inodes, too.
     let mut made = 0;
     let none = loop {
         match File::create_new(mounted.path().join(format!("n{made}"))) {
@@ -46,13 +46,13 @@ fn no_room_left(name: &str, organisation: Organisation) {
     };
     assert!(none.kind() == ErrorKind::StorageFull && made > 20, "{none} after {made}");
     std::fs::remove_file(mounted.path().join("n0")).expect("it goes");
-    // The kernel tells that it has forgotten an inode when it likes, after later requests too; only
-    // then the inode is free.
+    // The inode is free only after the kernel has forgotten it. FORGET may arrive after later
+    // requests.
     let begun = Instant::now();
     while let Err(e) = std::fs::write(mounted.path().join("again"), "room") {
         assert!(
             e.kind() == ErrorKind::StorageFull && begun.elapsed() < LIMIT,
-            "there is no room again: {e}"
+            "no space after the removal: {e}"
         );
         std::thread::yield_now();
     }

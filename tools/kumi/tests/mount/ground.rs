@@ -1,16 +1,16 @@
-//! What these tests stand on.
+//! Prerequisites and helpers of the mount tests.
 
 use std::path::Path;
 
 use kumihimo_conformance::{Image, Mounted, Options, Organisation};
 use kumihimo_tests::skip;
 
-/// The command.
+/// Path of the command.
 pub fn kumi() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_kumi"))
 }
 
-/// Whether root may mount here; says so if not.
+/// Returns whether root can mount here. Reports `test` as skipped otherwise.
 pub fn can_mount(test: &str) -> bool {
     if !rustix::process::geteuid().is_root() {
         skip(test, "not root");
@@ -22,7 +22,7 @@ pub fn can_mount(test: &str) -> bool {
     false
 }
 
-/// Whether an image can be made and checked as well.
+/// As [`can_mount`], and whether images can be made and checked.
 pub fn has_e2fsprogs(test: &str) -> bool {
     if !can_mount(test) {
         return false;
@@ -34,7 +34,7 @@ pub fn has_e2fsprogs(test: &str) -> bool {
     has
 }
 
-/// A server on an image.
+/// Starts a server on an image.
 pub fn serve(organisation: Organisation, image: &Image) -> Mounted {
     Mounted::start(kumi(), &Options::new(organisation), image.path())
 }

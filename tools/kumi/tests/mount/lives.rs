@@ -1,4 +1,4 @@
-//! Servers that die, clients that die, and what runs out.
+//! Servers and clients that are killed, failing media, and exhausted resources.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -14,15 +14,15 @@ use rustix::io::Errno;
 
 use crate::ground::{has_e2fsprogs, kumi, serve};
 
-/// A longer wait is a hang.
+/// Timeout. A longer wait means a hang.
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn errno(error: &std::io::Error) -> Errno {
     Errno::from_io_error(error).expect("an error of the kernel")
 }
 
-/// A server that takes so long for each block that clients wait whenever it is killed, and whose
-/// attributes the kernel does not keep.
+/// A server with a slow disk, so that clients are waiting whenever it is killed, and without
+/// attribute caching in the kernel.
 fn slow(organisation: Organisation, image: &Image) -> Mounted {
     Mounted::start(
         kumi(),
@@ -31,7 +31,8 @@ fn slow(organisation: Organisation, image: &Image) -> Mounted {
     )
 }
 
-/// Clients get an error, and what is left is cleared by `kumi umount`.
+/// Kills the server while clients wait: the clients get an error, and `kumi umount` removes the
+/// stale mount.
 fn killed_while_clients_wait(name: &str, organisation: Organisation) {
     if !has_e2fsprogs(name) {
         return;
@@ -48,8 +49,8 @@ fn killed_while_clients_wait(name: &str, organisation: Organisation) {
     for n in 0..4 {
         let (sender, path) = (sender.clone(), mounted.path().join(format!("f{n}")));
         std::thread::spawn(move || {
-            sender.send(None).expect("it listens");
-            sender.send(Some(std::fs::read(path).map(|_| ()))).expect("it listens");
+            sender.send(None).expect("a listening socket");
+            sender.send(Some(std::fs::read(path).map(|_| ()))).expect("a listening socket");
         });
     }
     for _ in 0..4 {
@@ -57,13 +58,13 @@ fn killed_while_clients_wait(name: &str, organisation: Organisation) {
     }
     process::send_signal(mounted.pid(), rustix::process::Signal::KILL).expect("it is a child");
     for _ in 0..4 {
-        let ended = receiver.recv_timeout(LIMIT).expect("nobody hangs").expect("an end");
+        let ended = receiver.recv_timeout(LIMIT).expect("a client hangs").expect("an end");
         let error = errno(&ended.expect_err("2 MB take longer"));
         assert!([Errno::NOTCONN, Errno::CONNABORTED, Errno::IO].contains(&error), "{error:?}");
     }
     let error = open.read_at(&mut [0; 10], 1_500_000).expect_err("there is no server");
     assert!([Errno::NOTCONN, Errno::CONNABORTED, Errno::IO].contains(&errno(&error)), "{error}");
-    // Nothing that the kernel still knows by itself.
+    // A request that the kernel cannot answer from its caches.
     let made = std::fs::create_dir(mounted.path().join("new"));
     assert_eq!(errno(&made.expect_err("there is no server")), Errno::NOTCONN);
     drop(open);
@@ -73,22 +74,22 @@ fn killed_while_clients_wait(name: &str, organisation: Organisation) {
 }
 crate::organisations::organisations!(killed_while_clients_wait);
 
-/// Until dd waits for its input: read(2), which is call 0, of descriptor 0; proc_pid_syscall(5).
+/// Waits until dd is blocked in read(2) of descriptor 0 (system call 0): proc_pid_syscall(5).
 fn until_it_reads(dd: &mut Child) {
     let begun = Instant::now();
     while !std::fs::read_to_string(format!("/proc/{}/syscall", dd.id()))
         .is_ok_and(|said| said.starts_with("0 0x0 "))
     {
-        assert!(dd.try_wait().expect("a child").is_none(), "it ended before it was killed");
-        assert!(begun.elapsed() < LIMIT, "dd never reads");
+        assert!(dd.try_wait().expect("a child").is_none(), "dd ended before it was killed");
+        assert!(begun.elapsed() < LIMIT, "dd did not read in time");
         std::thread::yield_now();
     }
 }
 
-/// A client that is killed while it waits ends at once, and the server goes on.
+/// A client that is killed while it waits ends at once, and the server keeps working.
 #[test]
-fn clients_that_are_killed_while_they_wait() {
-    let name = "lives::clients_that_are_killed_while_they_wait";
+fn client_killed_while_waiting_leaves_the_server_running() {
+    let name = "lives::client_killed_while_waiting_leaves_the_server_running";
     if !has_e2fsprogs(name) {
         return;
     }
@@ -125,10 +126,10 @@ fn clients_that_are_killed_while_they_wait() {
     }
 }
 
-/// The medium fails in the middle: the image is cut off while it is served.
+/// A failing medium: the image is truncated while it is served.
 #[test]
-fn a_medium_that_fails() {
-    let name = "lives::a_medium_that_fails";
+fn failing_medium_causes_io_errors() {
+    let name = "lives::failing_medium_causes_io_errors";
     if !has_e2fsprogs(name) {
         return;
     }
@@ -142,7 +143,7 @@ fn a_medium_that_fails() {
     medium.set_len(16 << 20).expect("it is cut");
     let error = std::fs::read(mounted.path().join("f")).expect_err("most of it is gone");
     assert_eq!(errno(&error), Errno::IO);
-    // What is there is served.
+    // Data in the cache or in the rest of the image is still served.
     assert!(std::fs::metadata(mounted.path().join("f")).expect("stat").len() == 30 << 20);
     medium.write_all_at(&before, 0).expect("it is back");
     drop(mounted);
@@ -150,8 +151,8 @@ fn a_medium_that_fails() {
 }
 
 #[test]
-fn ten_thousand_open_files() {
-    const NAME: &str = "lives::ten_thousand_open_files";
+fn ten_thousand_files_can_be_open() {
+    const NAME: &str = "lives::ten_thousand_files_can_be_open";
     if !has_e2fsprogs(NAME) {
         return;
     }
@@ -159,7 +160,7 @@ fn ten_thousand_open_files() {
         use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
         let most = getrlimit(Resource::Nofile).maximum;
         if most.is_some_and(|most| most < 10_100) {
-            return kumihimo_tests::skip(NAME, "the hard limit of open files is less");
+            return kumihimo_tests::skip(NAME, "the hard limit of open files is too low");
         }
         setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most })
             .expect("up to the hard limit");
@@ -189,8 +190,8 @@ fn ten_thousand_open_files() {
     });
 }
 
-/// Without `-f` the command returns when the mount is served; the server ends with the mount,
-/// however that is taken away.
+/// Without `-f`, the command returns once the file system is served. The server ends when the file
+/// system is unmounted, by whatever program.
 fn in_the_background(organisation: Organisation, clock: bool) {
     let image = Image::new(16, 1024);
     let (point, clock_point, run) =
@@ -203,7 +204,8 @@ fn in_the_background(organisation: Organisation, clock: bool) {
             command.arg("--clock").arg(&clock_point);
         }
         command.args([image.path(), &point]).env("KUMI_DIR", &run);
-        // Through pipes, which end only when nobody has them any more: no server may keep them.
+        // The output goes through pipes, which end only when all writers have closed them. The
+        // server must not keep them open.
         let (sender, receiver) = mpsc::channel();
         std::thread::spawn(move || sender.send(command.output()));
         let output = receiver.recv_timeout(LIMIT).expect("the pipes end").expect("kumi");
@@ -214,19 +216,19 @@ fn in_the_background(organisation: Organisation, clock: bool) {
     assert!(!clock || std::fs::read(clock_point.join("now")).expect("the time").len() == 20);
     let device = std::fs::metadata(&point).expect("stat").dev();
     assert_ne!(device, std::fs::metadata(image.path()).expect("stat").dev());
-    // The holder of the image's lock.
+    // The server holds the lock of the image.
     let unmount = |program: &Path, first: &[&str], point: &Path| {
         assert!(Command::new(program).args(first).arg(point).status().expect("it runs").success());
     };
-    // The server writes what is left and gives the image back: then the lock is free.
+    // The lock is released after the server has written everything.
     let given_back = || {
         let lock = File::open(image.path()).expect("the image");
         rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive)
             .expect("it is given back");
     };
     unmount(kumi(), &["umount"], &point);
-    // In one process with the clock, that is served until its mount is taken away, too; a clock of
-    // its own ends with the files.
+    // With the clock in the same process, the server runs until the clock's mount is removed as
+    // well. A separate clock process ends with the file server.
     if clock && organisation != Organisation::Processes {
         unmount(kumi(), &["umount"], &clock_point);
     }
@@ -238,19 +240,19 @@ fn in_the_background(organisation: Organisation, clock: bool) {
         unmount(Path::new("umount"), &[], &point);
         given_back();
     }
-    assert_eq!(std::fs::read_to_string(&log).expect("what it said"), "");
+    assert_eq!(std::fs::read_to_string(&log).expect("the log"), "");
 }
 
 #[test]
-fn in_the_background_files_alone() {
-    if has_e2fsprogs("lives::in_the_background_files_alone") {
+fn background_server_ends_with_its_mount() {
+    if has_e2fsprogs("lives::background_server_ends_with_its_mount") {
         in_the_background(Organisation::Microprocesses, false);
     }
 }
 
 #[test]
-fn in_the_background_with_a_clock() {
-    if has_e2fsprogs("lives::in_the_background_with_a_clock") {
+fn background_server_with_a_clock_ends_with_its_mounts() {
+    if has_e2fsprogs("lives::background_server_with_a_clock_ends_with_its_mounts") {
         in_the_background(Organisation::Microprocesses, true);
         in_the_background(Organisation::Processes, true);
     }

@@ -1,9 +1,9 @@
-//! `kumi mount` as its users meet it: POSIX beside the kernel's own file systems, real work,
-//! crashes, what is refused.
+//! Tests of `kumi mount` from the outside: POSIX conformance compared with the kernel's file
+//! systems, real workloads, crashes, and refused requests.
 //!
-//! All five organisations do the same suite. The heavy jobs of real work (`git`, `tar`, `rsync`,
-//! sqlite3 with its many commits) are done by all of them on ext2; the host store, whose way
-//! through the server is the same, does them in two.
+//! All five organisations run the same suite. The large workloads (`git`, `tar`, `rsync`, sqlite3
+//! with many commits) run in all of them on ext2. On the host store, which takes the same path
+//! through the server, they run in two.
 
 mod crash;
 mod full;

@@ -1,6 +1,7 @@
-//! A test for each organisation.
+//! A macro that defines a test for each organisation.
 
-/// `organisations!(body)`: five tests, one of each name, that call `body(name, organisation)`.
+/// `organisations!(body)`: defines five tests, named after the organisations, that call `body(name,
+/// organisation)`.
 macro_rules! organisations {
     ($body:path) => {
         crate::organisations::organisations!(@ $body, sequential Sequential, user_threads UserThreads, processes Processes,

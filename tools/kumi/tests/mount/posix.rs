@@ -1,4 +1,4 @@
-//! POSIX, call by call, beside the kernel's own driver, or beside the directory itself.
+//! POSIX conformance, compared with the kernel's driver or with the served directory itself.
 
 use kumihimo_conformance::{
     Image, Mounted, Options, Organisation, Scratch, Store, compare, differences,
@@ -53,7 +53,7 @@ mod ext2 {
         of_ext2("posix::ext2::blocks_of_2048", Organisation::KernelThreads, 2048, &[]);
     }
 
-    /// Nothing is believed for a moment.
+    /// The kernel caches no attributes and names.
     #[test]
     fn without_caches() {
         of_ext2(
@@ -113,10 +113,9 @@ mod host {
     }
 }
 
-/// `serve` is what the other tests use.
 #[test]
-fn read_only_is_read_only() {
-    let name = "posix::read_only_is_read_only";
+fn read_only_mount_refuses_changes() {
+    let name = "posix::read_only_mount_refuses_changes";
     if !has_e2fsprogs(name) {
         return;
     }

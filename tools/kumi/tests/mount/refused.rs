@@ -1,4 +1,4 @@
-//! What cannot be mounted or unmounted: each with its reason, in one line, and nothing left behind.
+//! Requests that are refused: each with its reason in one line, and nothing left behind.
 
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
@@ -21,13 +21,13 @@ fn run<S: AsRef<OsStr>>(program: impl AsRef<OsStr>, arguments: &[S]) -> Output {
         .expect("it starts")
 }
 
-/// Expects one line of complaint that contains `fragment`, exit status 1, and nothing mounted at
+/// Asserts one line on standard error that contains `fragment`, exit status 1, and no mount at
 /// `point`.
 fn expect_refusal(case: &str, output: &Output, fragment: &str, point: Option<&Path>) {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     let is_one_line = said.starts_with("kumi: ") && said.trim_end().lines().count() == 1;
     assert!(output.status.code() == Some(1) && is_one_line, "{case}: {}: {said}", output.status);
-    assert!(said.contains(fragment), "{case}: {said:?} does not say {fragment:?}");
+    assert!(said.contains(fragment), "{case}: {said:?} does not contain {fragment:?}");
     assert!(output.stdout.is_empty(), "{case}: {}", String::from_utf8_lossy(&output.stdout));
     if let Some(point) = point {
         let mounts = std::fs::read_to_string("/proc/self/mounts").expect("procfs");
@@ -46,7 +46,7 @@ fn mount(store: &Path, point: &Path, more: &[&str]) -> Output {
     run(kumi(), &arguments)
 }
 
-/// A file with something in it.
+/// A file with the given contents.
 fn file(scratch: &Scratch, name: &str, content: &[u8], size: u64) -> PathBuf {
     let path = scratch.path().join(name);
     let mut file = File::create(&path).expect("a file");
@@ -55,7 +55,7 @@ fn file(scratch: &Scratch, name: &str, content: &[u8], size: u64) -> PathBuf {
     path
 }
 
-/// An image of e2fsprogs, of another kind.
+/// An image of another type, made by e2fsprogs.
 fn made(scratch: &Scratch, name: &str, kind: &[&str]) -> PathBuf {
     let path = file(scratch, name, b"", 16 << 20);
     let arguments = [&["-q", "-F"], kind, &[path.to_str().expect("UTF-8")]].concat();
@@ -64,8 +64,8 @@ fn made(scratch: &Scratch, name: &str, kind: &[&str]) -> PathBuf {
 }
 
 #[test]
-fn stores() {
-    if !has_e2fsprogs("refused::stores") {
+fn unsupported_stores_are_refused() {
+    if !has_e2fsprogs("refused::unsupported_stores_are_refused") {
         return;
     }
     let scratch = Scratch::new("refused");
@@ -125,13 +125,13 @@ fn stores() {
             "a directory as an image",
             scratch.directory("directory"),
             &["--store", "ext2"],
-            "a directory, and no image",
+            "a directory, not an ext2 image",
         ),
         (
             "a file as a directory",
             file(&scratch, "file", b"", 9),
             &["--store", "host"],
-            "no directory",
+            "not a directory; use --store ext2",
         ),
         ("a FIFO", fifo, &[], "neither a regular file nor a block device"),
     ];
@@ -141,19 +141,19 @@ fn stores() {
         expect_refusal(case, &output, "kumi: ", Some(&point));
         assert!(
             said.contains(&fragment.to_lowercase()),
-            "{case}: {said:?} does not say {fragment:?}"
+            "{case}: {said:?} does not contain {fragment:?}"
         );
     }
 }
 
 #[test]
-fn damaged_superblocks() {
-    if !has_e2fsprogs("refused::damaged_superblocks") {
+fn damaged_superblocks_are_refused() {
+    if !has_e2fsprogs("refused::damaged_superblocks_are_refused") {
         return;
     }
     let scratch = Scratch::new("refused");
     let point = scratch.directory("point");
-    // Where in the superblock, what, and what is said.
+    // Name of the case, offset in the superblock, value, and expected message.
     let table: [(&str, u64, u32, &str); 6] = [
         ("no inodes", 0, 0, "inodes"),
         ("more blocks than there are", 4, u32::MAX, "blocks"),
@@ -171,8 +171,8 @@ fn damaged_superblocks() {
 }
 
 #[test]
-fn mount_points() {
-    if !has_e2fsprogs("refused::mount_points") {
+fn unusable_mount_points_are_refused() {
+    if !has_e2fsprogs("refused::unusable_mount_points_are_refused") {
         return;
     }
     let image = Image::new(16, 1024);
@@ -209,8 +209,8 @@ fn mount_points() {
 }
 
 #[test]
-fn an_image_that_is_mounted_already() {
-    let name = "refused::an_image_that_is_mounted_already";
+fn mounted_image_is_refused() {
+    let name = "refused::mounted_image_is_refused";
     if !has_e2fsprogs(name) {
         return;
     }
@@ -236,11 +236,11 @@ fn an_image_that_is_mounted_already() {
     expect_refusal("on ours", &mount(image.path(), ours.path(), &[]), "is mounted there", None);
     let reading = mount(image.path(), &point, &["--read-only"]);
     expect_refusal("by us, to be read", &reading, "another server has it mounted", Some(&point));
-    // The holder goes on.
+    // The first server keeps working.
     std::fs::write(ours.path().join("f"), "still").expect("it is served");
     ours.unmount();
     image.expect_clean();
-    // Two that read do no harm to each other.
+    // Several read-only servers may share an image.
     let options = Options::new(Organisation::Microprocesses).with(&["--read-only"]);
     let (one, other) = (
         Mounted::start(kumi(), &options, image.path()),
@@ -255,8 +255,8 @@ fn an_image_that_is_mounted_already() {
 }
 
 #[test]
-fn a_medium_that_is_read_only() {
-    let name = "refused::a_medium_that_is_read_only";
+fn read_only_medium_requires_the_option() {
+    let name = "refused::read_only_medium_requires_the_option";
     if !has_e2fsprogs(name) {
         return;
     }
@@ -283,8 +283,8 @@ fn a_medium_that_is_read_only() {
 }
 
 #[test]
-fn while_it_is_busy() {
-    let name = "refused::while_it_is_busy";
+fn busy_mount_is_unmounted_only_lazily() {
+    let name = "refused::busy_mount_is_unmounted_only_lazily";
     if !has_e2fsprogs(name) {
         return;
     }
@@ -293,7 +293,7 @@ fn while_it_is_busy() {
     let open = File::create(mounted.path().join("f")).expect("a file");
     let refused = run(kumi(), &["umount".as_ref(), mounted.path().as_os_str()]);
     expect_refusal("busy", &refused, "--lazy", None);
-    // All goes on, and a lazy one works: the server ends with the last open file.
+    // The mount stays usable. A lazy unmount works, and the server ends with the last open file.
     (&open).write_all(b"text").expect("it is served");
     let lazily = run(kumi(), &["umount".as_ref(), "--lazy".as_ref(), mounted.path().as_os_str()]);
     assert!(lazily.status.success(), "{}", String::from_utf8_lossy(&lazily.stderr));
@@ -307,8 +307,8 @@ fn while_it_is_busy() {
     again.unmount();
 }
 
-/// Mounts an image, kills the server while a file is open there, and unmounts by `kumi umount`.
-/// `beforehand` is done to the mount point shortly before the server dies.
+/// Mounts an image, kills the server while a file is open there, and unmounts with `kumi umount`.
+/// `beforehand` is called with the mount point shortly before the kill.
 fn unmount_busy_after_server_died(name: &str, beforehand: impl Fn(&Path)) {
     if !has_e2fsprogs(name) {
         return;
@@ -323,12 +323,12 @@ fn unmount_busy_after_server_died(name: &str, beforehand: impl Fn(&Path)) {
 }
 
 #[test]
-fn while_it_is_busy_and_its_server_has_died() {
-    unmount_busy_after_server_died("refused::while_it_is_busy_and_its_server_has_died", |_| ());
+fn busy_mount_of_a_dead_server_is_unmounted() {
+    unmount_busy_after_server_died("refused::busy_mount_of_a_dead_server_is_unmounted", |_| ());
 }
 
-/// The kernel answers stat(2) of the mount point from its cache for a second, although the server
-/// has died. (`kumi umount` took that for a living server and reported the mount as busy.)
+/// For up to a second after the server's death, the kernel serves stat(2) of the mount point from
+/// its cache. `kumi umount` must not take this for a living server.
 #[test]
 fn umount_of_a_busy_dead_mount_succeeds_while_its_attributes_are_cached() {
     let name = "refused::umount_of_a_busy_dead_mount_succeeds_while_its_attributes_are_cached";
@@ -338,8 +338,8 @@ fn umount_of_a_busy_dead_mount_succeeds_while_its_attributes_are_cached() {
 }
 
 #[test]
-fn without_the_device() {
-    let name = "refused::without_the_device";
+fn missing_fuse_device_is_reported() {
+    let name = "refused::missing_fuse_device_is_reported";
     if !has_e2fsprogs(name) {
         return;
     }
@@ -358,10 +358,10 @@ fn without_the_device() {
     expect_refusal("no /dev/fuse", &output, "/dev/fuse: No such file or directory", Some(&point));
 }
 
-/// As nobody: by fusermount3, if there is one that may.
+/// As an unprivileged user: with fusermount3, if it is installed set-user-ID.
 #[test]
-fn without_privileges() {
-    let name = "refused::without_privileges";
+fn unprivileged_mount_needs_fusermount3() {
+    let name = "refused::unprivileged_mount_needs_fusermount3";
     if !can_mount(name) {
         return;
     }
@@ -371,12 +371,12 @@ fn without_privileges() {
     for path in [&served, &point, &run_directory] {
         std::os::unix::fs::chown(path, Some(65534), Some(65534)).expect("chown");
     }
-    // Where nobody may go: the target directory may lie in root's home.
+    // A copy in an accessible directory: the build directory may be below root's home.
     let copy = scratch.path().join("kumi");
     std::fs::copy(kumi(), &copy).expect("the program");
     let as_nobody = |path: &str, arguments: &[&OsStr]| {
         let mut command = Command::new("setpriv");
-        // env(1) sets the path behind setpriv(1), which has to be found itself.
+        // env(1) sets PATH after setpriv(1) has been found in the original PATH.
         command
             .args(["--reuid=65534", "--regid=65534", "--clear-groups", "/usr/bin/env"])
             .arg(format!("PATH={path}"));
@@ -395,11 +395,11 @@ fn without_privileges() {
         .stderr(File::create(scratch.path().join("errors")).expect("a file"))
         .status();
     if !begun.expect("setpriv(1)").success() {
-        let said = std::fs::read_to_string(scratch.path().join("errors")).expect("what it said");
+        let said = std::fs::read_to_string(scratch.path().join("errors")).expect("the log");
         assert!(said.starts_with("kumi: "), "{said}");
         return skip(name, said.trim_end());
     }
-    // Others do not get in, root among them.
+    // Other users, including root, have no access to the mount.
     let root = std::fs::read_dir(&point).map(|_| ()).map_err(|e| e.kind());
     let ended =
         as_nobody(&path, &["umount".as_ref(), point.as_os_str()]).output().expect("kumi umount");
@@ -408,14 +408,14 @@ fn without_privileges() {
 }
 
 #[test]
-fn arguments() {
+fn invalid_arguments_are_refused() {
     let table: [(&[&str], &str); 7] = [
         (&["mount"], "required"),
         (&["mount", "--organisation", "none", "a", "b"], "microprocesses"),
         (&["mount", "--threads", "0", "a", "b"], "threads"),
         (&["mount", "--threads", "many", "a", "b"], "threads"),
-        (&["mount", "--cache", "lots", "a", "b"], "a number of bytes is wanted"),
-        (&["mount", "--delay", "5", "a", "b"], "a time is wanted"),
+        (&["mount", "--cache", "lots", "a", "b"], "expected a number of bytes"),
+        (&["mount", "--delay", "5", "a", "b"], "expected a time"),
         (&["umount"], "required"),
     ];
     for (arguments, fragment) in table {

@@ -1,4 +1,4 @@
-//! Real work on a mount; then the same tree, read by others.
+//! Real workloads on a mount, and the resulting tree as other programs read it.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use kumihimo_tests::{root, rounds};
 
 use crate::ground::{can_mount, has_e2fsprogs, kumi};
 
-/// A new directory for a job.
+/// Creates a directory for a job.
 fn job(place: &Path, name: &str) -> PathBuf {
     let job = place.join(name);
     std::fs::create_dir(&job).expect(name);
@@ -27,14 +27,15 @@ fn all(place: &Path, scratch: &Path) {
     work::holds_many_small_files(&job(place, "small"), 3000);
 }
 
-/// An image, worked on through a mount, then checked and read by e2fsprogs and by the kernel.
+/// Runs workloads on an image through a mount. Then e2fsprogs and the kernel check and read the
+/// image.
 fn on_ext2(name: &str, organisation: Organisation, block: u32, options: &[&str]) {
     if !has_e2fsprogs(name) {
         return;
     }
     let (image, scratch) = (Image::new(1024, block), Scratch::new("work"));
-    // The kernel that caches writes keeps times of its own, and tells them only where they differ
-    // from those it told last: the store then stamps the write itself, some milliseconds later.
+    // With a write-back cache, the kernel keeps timestamps itself and sends them only when they
+    // differ from those sent last. The store then stamps the write a few milliseconds later.
     let tree = if options.contains(&"--writeback") { Tree::of } else { Tree::with_attributes };
     let options = Options::new(organisation).with(options);
     let mounted = Mounted::start(kumi(), &options, image.path());
@@ -46,7 +47,7 @@ fn on_ext2(name: &str, organisation: Organisation, block: u32, options: &[&str])
     if let Some(kernel) = image.by_the_kernel(true) {
         before.expect(&tree(kernel.path()), "read by the kernel");
     }
-    // And again by us, ended by a signal.
+    // Serve the image again, and end the server by a signal.
     let again = Mounted::start(kumi(), &options, image.path());
     before.expect(&tree(again.path()), "read again");
     again.terminate();
@@ -90,7 +91,7 @@ mod ext2 {
         );
     }
 
-    /// The cache holds less than a bitmap and an indirect block of each file.
+    /// A cache that is smaller than a bitmap and an indirect block for each file.
     #[test]
     fn with_little_memory() {
         on_ext2(
@@ -102,7 +103,7 @@ mod ext2 {
     }
 }
 
-/// What several write at once is what is read, with a small cache and with a large one.
+/// Concurrent writers with verification of the contents, with a small and with a large cache.
 mod verified {
     use super::{Image, Mounted, Options, Organisation, has_e2fsprogs, job, kumi, rounds, work};
 

@@ -16,10 +16,10 @@ use super::child::{line_of, make};
 
 /// Characters of a commit's hash in names.
 const SHORT: usize = 12;
-/// The program that all rows drive, by package and file name: the laboratory's, or in a commit
-/// that has no laboratory yet, `kumi` with the benchmarks in it.
+/// Packages of the program that all rows run: the laboratory's, or `kumi` itself in a commit before
+/// the laboratory existed.
 const PROGRAMS: [&str; 2] = ["kumi-lab", "kumi"];
-/// The file whose presence says that a commit has the laboratory.
+/// File that exists in every commit with the laboratory.
 const LABORATORY: &str = "lab/kumi-lab/Cargo.toml";
 
 /// Which of the two builds.
@@ -44,10 +44,10 @@ impl Side {
     }
 }
 
-/// A build that exists.
+/// An existing build.
 #[derive(Clone, Debug)]
 pub struct Build {
-    /// Short hash and subject of its commit; says so if the tree has changes beside.
+    /// Short hash and subject of its commit, with a note if the tree has uncommitted changes.
     pub title: String,
     /// The program: `kumi-lab`, or `kumi` of a commit without the laboratory.
     pub kumi: PathBuf,
@@ -58,11 +58,11 @@ pub struct Build {
 pub struct Workshop {
     root: PathBuf,
     folder: PathBuf,
-    /// Held while this lives.
+    /// Lock against concurrent runs, held until this value is dropped.
     _lock: File,
 }
 
-/// Standard output of a git command in `root`. An error repeats git's own message.
+/// Runs git in `root` and returns its standard output. An error contains git's own message.
 fn git(root: &Path, args: &[&str]) -> Result<String, String> {
     let mut command = Command::new("git");
     command.arg("-C").arg(root).args(args).stdin(Stdio::null());
@@ -85,7 +85,8 @@ fn git(root: &Path, args: &[&str]) -> Result<String, String> {
 }
 
 impl Workshop {
-    /// In the repository that holds `directory`. Fails while another `bench-check` runs there.
+    /// Opens the repository that contains `directory`. Fails while another `bench-check` runs
+    /// there.
     pub fn open(directory: &Path) -> Result<Workshop, String> {
         let root = git(directory, &["rev-parse", "--show-toplevel"])?;
         let root = PathBuf::from(root);
@@ -98,18 +99,18 @@ impl Workshop {
         Ok(Workshop { root, folder, _lock: lock })
     }
 
-    /// Where results go.
+    /// Directory for results.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// The full hash of a commit.
+    /// Resolves a commit to its full hash.
     pub fn resolve(&self, commit: &str) -> Result<String, String> {
         let revision = format!("{commit}^{{commit}}");
         git(&self.root, &["rev-parse", "--verify", "--quiet", "--end-of-options", &revision])
             .map_err(|_| {
                 format!(
-                    "BASE: {commit:?} is no commit of {}; name a commit, tag or branch",
+                    "BASE: {commit:?} is not a commit of {}; name a commit, tag or branch",
                     self.root.display()
                 )
             })
@@ -125,7 +126,7 @@ impl Workshop {
         Ok(format!("{} {subject}", &hash[..SHORT]))
     }
 
-    /// The build of a commit, made unless it is kept from an earlier run with the same compiler.
+    /// The build of a commit. Builds it unless an earlier run with the same compiler has kept it.
     pub fn commit(&self, commit: &str) -> Result<Build, String> {
         let hash = self.resolve(commit)?;
         let title = self.title(&hash)?;
@@ -144,18 +145,18 @@ impl Workshop {
         Ok(Build { title, kumi })
     }
 
-    /// The build of the working tree as it is, which is never kept.
+    /// The build of the working tree, which is never kept.
     pub fn working_tree(&self) -> Result<Build, String> {
         let title = format!("{} with uncommitted changes", self.title(&self.resolve("HEAD")?)?);
         let kept = self.folder.join("working-tree");
         make(&kept)?;
         // Not the target directory of the commits: cargo takes equal packages in two directories
-        // for the same, and decides by time stamps alone whether to build one again.
+        // for the same, and decides only by timestamps whether to rebuild one.
         let kumi = self.build(&self.root, &self.root.join("target"), &title, &kept)?;
         Ok(Build { title, kumi })
     }
 
-    /// The worktree, at that commit and nothing else.
+    /// Checks exactly this commit out into the worktree.
     fn check_out(&self, hash: &str) -> Result<PathBuf, String> {
         let source = self.folder.join("source");
         git(&self.root, &["worktree", "prune"])?;
@@ -169,7 +170,7 @@ impl Workshop {
         Ok(source)
     }
 
-    /// Builds the program of `source` and copies it into the folder `to`; its new path.
+    /// Builds the program of `source` and copies it into the directory `to`. Returns its new path.
     fn build(
         &self,
         source: &Path,
@@ -203,7 +204,7 @@ fn program_of(source: &Path) -> &'static str {
     if source.join(LABORATORY).is_file() { laboratory } else { product }
 }
 
-/// What else than the commit decides how a program comes out: compiler and flags.
+/// Inputs of a build other than the commit: compiler and flags.
 fn toolchain() -> String {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let version = Command::new(rustc).arg("--version").output();

@@ -1,4 +1,4 @@
-//! A measured program: started on given cores, heard line by line, ended with what it complained.
+//! A measured program: starts it on given cores, reads its output by line, and reports its errors.
 
 #[cfg(test)]
 mod tests;
@@ -17,16 +17,16 @@ use nix::time::{clock_getcpuclockid, clock_gettime};
 use rustix::process::{Pid, Signal, kill_process, setpriority_process};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// No step of a measurement takes longer, unless the program hangs.
+/// Timeout of every step of a measurement. A longer wait means a hang.
 pub const PATIENCE: Duration = Duration::from_secs(60);
-/// Time for a program to end after it was asked to.
+/// Time for a program to exit after a request.
 const END: Duration = Duration::from_secs(5);
-/// Interval between two looks whether a program has ended.
+/// Interval between checks for a program's exit.
 const LOOK: Duration = Duration::from_millis(1);
-/// Priority of measured programs, where the user may raise it: daemons of the machine run after
-/// them. Above stays room for the load of `stall`, which is at -20.
+/// Priority of measured programs, if permitted, so that the machine's daemons run after them. The
+/// load of `stall` runs at -20, above them.
 const NICE: i32 = -15;
-/// Lines of a complaint that are repeated in an error.
+/// Maximum number of lines of an error output that are repeated in a message.
 const COMPLAINT: usize = 4;
 
 /// Why a measurement has no result.
@@ -34,9 +34,9 @@ const COMPLAINT: usize = 4;
 pub enum Trouble {
     /// The build does not have this benchmark, option or metric.
     Missing(String),
-    /// The machine does not offer what the benchmark needs.
+    /// The machine lacks a feature that the benchmark needs.
     Refused(String),
-    /// The program failed, hung or printed something else.
+    /// The program failed, hung or printed unexpected output.
     Failed(String),
 }
 
@@ -54,14 +54,14 @@ impl From<String> for Trouble {
     }
 }
 
-/// Cores on which a program runs, of those that `bench-check` itself may use.
+/// Cores on which a program runs, among those in `bench-check`'s own affinity mask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cores {
-    /// The first one.
+    /// The first core.
     First,
-    /// The last few: interrupts tend to go to the first.
+    /// The last few cores, because interrupts tend to arrive at the first one.
     Last(usize),
-    /// All.
+    /// All cores.
     All,
 }
 
@@ -79,17 +79,17 @@ impl Cores {
         Ok(set)
     }
 
-    /// Moves the calling thread there, at the priority of measured programs. Its children inherit
-    /// both.
+    /// Moves the calling thread to these cores and sets its priority to that of measured programs.
+    /// Its children inherit both.
     pub fn enter(self) -> Result<(), String> {
         sched_setaffinity(None, &self.set()?).map_err(|e| format!("sched_setaffinity: {e}"))?;
-        // Without the right to a higher priority, all programs compete alike.
+        // Without the privilege to raise priorities, all programs compete alike.
         let _ = setpriority_process(None, NICE);
         Ok(())
     }
 }
 
-/// A program that runs. Dropping it ends it.
+/// A running program, terminated when dropped.
 #[derive(Debug)]
 pub struct Running {
     child: Child,
@@ -101,7 +101,7 @@ pub struct Running {
     instructions: Option<Instructions>,
 }
 
-/// The command line as a user would type it.
+/// The command line as a user types it.
 pub fn line_of(command: &Command) -> String {
     let words = [command.get_program()].into_iter().chain(command.get_args());
     words.map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" ")
@@ -112,7 +112,7 @@ impl Running {
     pub fn start(mut command: Command, cores: Cores) -> Result<Running, Trouble> {
         let line = line_of(&command);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // A thread of its own: the child inherits affinity, priority and counter from it.
+        // A separate thread, because the child inherits affinity, priority and counter from it.
         let starter = thread::spawn(move || {
             cores.enter()?;
             let instructions = Instructions::of_children().ok();
@@ -121,7 +121,7 @@ impl Running {
         let started = starter.join().map_err(|_| "the starting thread panicked".to_owned());
         let (mut child, instructions) = started
             .and_then(|started| started)
-            .map_err(|why| Trouble::Failed(format!("`{line}` could not be started: {why}")))?;
+            .map_err(|why| Trouble::Failed(format!("cannot start `{line}`: {why}")))?;
         let output = BufReader::new(child.stdout.take().expect("piped"));
         let mut errors = child.stderr.take().expect("piped");
         let (send, receive) = mpsc::channel();
@@ -144,7 +144,7 @@ impl Running {
         })
     }
 
-    /// Writes a line to the program.
+    /// Writes a line to the program's standard input.
     pub fn tell(&mut self, text: &str) -> Result<(), Trouble> {
         let input = self.input.as_mut().expect("open until the end");
         match writeln!(input, "{text}") {
@@ -153,7 +153,7 @@ impl Running {
         }
     }
 
-    /// The next line that the program prints.
+    /// Reads the next line of the program's output.
     pub fn hear(&mut self) -> Result<String, Trouble> {
         match self.output.recv_timeout(PATIENCE) {
             Ok(line) => Ok(line),
@@ -162,7 +162,8 @@ impl Running {
         }
     }
 
-    /// The next line, which must begin with `word`; returns the rest. `refused: WHY` is a refusal.
+    /// Reads the next line, which must begin with `word`, and returns the rest. `refused: WHY` is a
+    /// refusal.
     pub fn hear_word(&mut self, word: &str) -> Result<String, Trouble> {
         let said = self.hear()?;
         match (said.strip_prefix(word), said.strip_prefix("refused: ")) {
@@ -172,12 +173,12 @@ impl Running {
         }
     }
 
-    /// An error for a line that is not what was expected.
+    /// The error for an unexpected line.
     pub fn nonsense(&self, said: &str, wanted: &str) -> Trouble {
         Trouble::Failed(format!("`{}` printed {said:?}, expected {wanted}", self.line))
     }
 
-    /// Everything that the program prints until it ends by itself.
+    /// Reads all output until the program exits on its own.
     pub fn finish(&mut self) -> Result<Vec<String>, Trouble> {
         drop(self.input.take());
         let deadline = Instant::now() + PATIENCE;
@@ -196,22 +197,22 @@ impl Running {
         }
     }
 
-    /// CPU time of the process so far, in nanoseconds, with that of threads that have ended.
+    /// CPU time of the process so far, in nanoseconds, including threads that have ended.
     pub fn cpu_time(&self) -> Result<f64, Trouble> {
         let id = nix::unistd::Pid::from_raw(self.child.id() as i32);
         let now = clock_getcpuclockid(id).and_then(clock_gettime);
-        let now = now.map_err(|e| format!("`{}`: its CPU clock: {e}", self.line))?;
+        let now = now.map_err(|e| format!("cannot read the CPU clock of `{}`: {e}", self.line))?;
         Ok(now.tv_sec() as f64 * 1e9 + now.tv_nsec() as f64)
     }
 
-    /// User-mode instructions so far; `None` where the machine has no counter.
+    /// User-mode instructions so far; `None` if the machine has no counter.
     pub fn instructions(&self) -> Option<u64> {
         self.instructions.as_ref()?.count().ok().filter(|&count| count > 0)
     }
 
-    /// Asks the program to end by SIGTERM, for programs that ignore the end of their input.
+    /// Sends SIGTERM to the program, for programs that ignore the end of their input.
     pub fn terminate(&mut self) -> Result<(), Trouble> {
-        // Not waited for yet, so the ID is still the child's.
+        // The child has not been reaped, so the ID is still its own.
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
         drop(self.input.take());
         match self.wait(END) {
@@ -238,7 +239,7 @@ impl Running {
         Trouble::Failed(format!("`{}` was killed: no progress for {seconds} s", self.line))
     }
 
-    /// The error of a program that ended too early or with a failure.
+    /// The error of a program that exited early or failed.
     fn ended(&mut self) -> Trouble {
         let Some(status) = self.wait(END) else { return self.hangs() };
         let complaint =
@@ -247,7 +248,7 @@ impl Running {
     }
 }
 
-/// What a failed program means, by its complaint.
+/// Derives the type of a failure from the program's error output.
 fn classify(line: &str, status: &ExitStatus, complaint: &str) -> Trouble {
     if let Some((_, why)) = complaint.lines().find_map(|line| line.split_once("refused: ")) {
         return Trouble::Refused(why.to_owned());
@@ -255,7 +256,7 @@ fn classify(line: &str, status: &ExitStatus, complaint: &str) -> Trouble {
     let said: Vec<&str> =
         complaint.lines().filter(|line| !line.trim().is_empty()).take(COMPLAINT).collect();
     let why = format!("`{line}` ended with {status}: {}", said.join(" / "));
-    // The first is kumi's own; the others are clap's.
+    // The first message is kumi's, the others are clap's.
     let unknown =
         ["no such benchmark", "unrecognized subcommand", "unexpected argument", "invalid value"];
     match unknown.iter().any(|words| complaint.contains(words)) {
@@ -267,7 +268,7 @@ fn classify(line: &str, status: &ExitStatus, complaint: &str) -> Trouble {
 impl Drop for Running {
     fn drop(&mut self) {
         drop(self.input.take());
-        // Most programs end with their input; none may outlive its measurement.
+        // Most programs exit at the end of their input. None may outlive its measurement.
         if self.wait(Duration::from_millis(500)).is_none() {
             let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
             if self.wait(END).is_none() {
@@ -280,6 +281,5 @@ impl Drop for Running {
 
 /// Creates a directory and names it in errors.
 pub fn make(path: &Path) -> Result<(), String> {
-    std::fs::create_dir_all(path)
-        .map_err(|e| format!("{} could not be created: {e}", path.display()))
+    std::fs::create_dir_all(path).map_err(|e| format!("cannot create {}: {e}", path.display()))
 }

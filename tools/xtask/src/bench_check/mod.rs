@@ -1,4 +1,4 @@
-//! `cargo xtask bench-check`: compares the current tree with a commit, on twenty named rows.
+//! `cargo xtask bench-check`: compares the current tree with a commit on twenty named rows.
 //!
 //! Two builds are measured in alternating order, at least fifteen pairs a row. Each row is judged
 //! by the bootstrap interval of its new/base ratios ([`verdict`] has the rules).
@@ -35,21 +35,22 @@ const IDLE: f64 = 0.5;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// The commit to compare the current tree with
+    /// Commit to compare the current tree with
     #[arg(long, value_name = "COMMIT")]
     base: String,
-    /// Only these rows, parted by commas [default: all twenty]
+    /// Measure only these rows, separated by commas [default: all twenty]
     #[arg(long, value_delimiter = ',', value_name = "ROW")]
     rows: Vec<String>,
-    /// Pairs of measurements that each row gets first; fewer than 15 decide nothing
+    /// Pairs of measurements that each row gets first; with fewer than 15, no row is decided
     #[arg(long, default_value_t = PAIRS as u16, value_parser = clap::value_parser!(u16).range(1..=MOST_PAIRS as i64))]
     pairs: u16,
-    /// Minutes that measuring may take, builds apart; rows without enough pairs are undecided
+    /// Limit on the time for measuring, in minutes, without builds; rows without enough pairs stay
+    /// undecided
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u16).range(1..))]
     minutes: u16,
 }
 
-/// Builds, measures and reports. The exit code is 1 if a row got worse or too few are decided.
+/// Builds, measures and reports. The exit code is 1 if a row has regressed or too few are decided.
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     let named: Vec<String> = args.rows.iter().filter(|name| !name.is_empty()).cloned().collect();
     let rows = choose(&named)?;
@@ -86,7 +87,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Both builds: of `base`, and of the current commit or, if it was changed, the working tree.
+/// Builds `base`, and the current commit or, if there are changes, the working tree.
 fn build(
     workshop: &Workshop,
     base: &str,
@@ -99,7 +100,7 @@ fn build(
         let head = workshop.resolve("HEAD")?;
         if head == hash {
             notes.push(
-                "both builds are of the same commit: the intervals show the noise".to_owned(),
+                "both builds are of the same commit, so the intervals show the noise".to_owned(),
             );
         }
         return Ok((base, workshop.commit(&head)?));
@@ -112,19 +113,17 @@ fn build(
     Ok((base, workshop.working_tree()?))
 }
 
-/// What may make figures differ from those of another run.
+/// Conditions that affect comparisons with other runs.
 fn machine() -> Vec<String> {
     let mut notes = Vec::new();
     if let Err(e) = std::thread::spawn(Instructions::of_children).join().expect("no panic") {
-        notes.push(format!("this machine counts no instructions: {e}"));
+        notes.push(format!("this machine cannot count instructions: {e}"));
     }
     let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     if let Some(load) =
         load.split(' ').next().and_then(|one| one.parse::<f64>().ok()).filter(|&load| load > IDLE)
     {
-        notes.push(format!(
-            "the load average was {load} at the beginning: the machine was not idle"
-        ));
+        notes.push(format!("the load average was {load} at the start: the machine was not idle"));
     }
     let set: Vec<String> = std::env::vars()
         .filter(|(name, _)| name.starts_with("KUMI_"))
@@ -137,16 +136,16 @@ fn machine() -> Vec<String> {
     notes
 }
 
-/// Takes measurements and writes each down.
+/// Takes measurements and records each.
 struct Driver<'a> {
     builds: [&'a Build; 2],
     rows: &'a [Row],
     setting: Setting,
     samples: File,
-    /// Why a sample could not be written.
+    /// Error of the first sample that could not be written.
     unwritten: Option<std::io::Error>,
     begun: Instant,
-    /// Pairs of which progress was printed.
+    /// Number of pairs at the last progress message.
     told: usize,
 }
 

@@ -1,6 +1,6 @@
-//! The programs behind the rows: each starts a fresh process of one build, measures once and ends
-//! it. All are driven through command lines that `kumi` has had since commit 60d764c, and that
-//! `kumi-lab` took over.
+//! The programs behind the rows. Each starts a fresh process of one build, measures once and ends
+//! the process. All use command lines that `kumi` supports since commit 60d764c and `kumi-lab` has
+//! taken over.
 
 mod echo;
 mod files;
@@ -22,23 +22,23 @@ use super::child::Trouble;
 use super::rows::Program;
 use super::verdict::Better;
 
-/// Where files in memory go, if the machine has it.
+/// Preferred directory for files in memory.
 const MEMORY: &str = "/dev/shm";
 /// Event sources, best first.
 const SOURCES: [&str; 3] = ["bpf", "perf", "watch"];
 
-/// What one measurement came to: values by metric.
+/// Result of one measurement: values by metric.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sample {
-    /// In the unit of the metric's row.
+    /// Values in the unit of the metric's row.
     pub metrics: BTreeMap<String, f64>,
-    /// User-mode instructions for each operation, where the machine counts them.
+    /// User-mode instructions for each operation, if the machine counts them.
     pub instructions: Option<f64>,
 }
 
 impl Sample {
-    /// Notes a value of a metric, unless a better one was noted before. Other work on the machine
-    /// makes figures worse and never better, so the best of several slices varies least.
+    /// Records a value of a metric, unless a better one is recorded. Other work on the machine
+    /// makes values worse, never better, so the best of several slices varies least.
     fn note(&mut self, metric: &str, better: Better, value: f64) {
         let best = self.metrics.entry(metric.to_owned()).or_insert(value);
         *best = match better {
@@ -52,14 +52,14 @@ impl Sample {
     }
 }
 
-/// A directory of this run, removed when it is dropped.
+/// A temporary directory of this run, removed when dropped.
 #[derive(Debug)]
 pub struct Scratch(PathBuf);
 
-/// How all of them begin, before the ID of their process.
+/// Prefix of the names of temporary directories. The process ID follows.
 const SCRATCH: &str = "kumi-bench-check-";
 
-/// Removes the directories of runs that were killed.
+/// Removes temporary directories of runs that were killed.
 pub fn remove_stale() {
     for parent in [PathBuf::from(MEMORY), std::env::temp_dir()] {
         for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
@@ -67,7 +67,7 @@ pub fn remove_stale() {
             let rest = name.to_str().and_then(|name| name.strip_prefix(SCRATCH));
             let Some((id, _)) = rest.and_then(|rest| rest.split_once('-')) else { continue };
             if id.parse::<u32>().is_ok() && !Path::new("/proc").join(id).exists() {
-                // Another user's stays.
+                // Directories of other users cannot be removed.
                 let _ = fs::remove_dir_all(entry.path());
             }
         }
@@ -75,24 +75,25 @@ pub fn remove_stale() {
 }
 
 impl Scratch {
-    /// A new one below `parent`, for the user only.
+    /// Creates a directory below `parent` that only the user can access.
     pub fn below(parent: &Path) -> Result<Scratch, String> {
         static MADE: AtomicU32 = AtomicU32::new(0);
         let number = MADE.fetch_add(1, Ordering::Relaxed);
         let path = parent.join(format!("{SCRATCH}{}-{number}", std::process::id()));
         let made = DirBuilder::new().mode(0o700).create(&path);
-        made.map_err(|e| format!("{} could not be created: {e}", path.display()))?;
+        made.map_err(|e| format!("cannot create {}: {e}", path.display()))?;
         Ok(Scratch(path))
     }
 
-    /// A new one in memory where there is such a file system, else among the temporary files.
+    /// Creates a directory in memory if there is such a file system, otherwise among the temporary
+    /// files.
     pub fn in_memory() -> Result<Scratch, String> {
         let memory = Path::new(MEMORY);
         let other = std::env::temp_dir();
         Scratch::below(if memory.is_dir() { memory } else { &other })
     }
 
-    /// Its path.
+    /// Path of the directory.
     pub fn path(&self) -> &Path {
         &self.0
     }
@@ -106,21 +107,22 @@ impl Drop for Scratch {
     }
 }
 
-/// What both builds are measured with. Found once, with BASE, so that it is the same for both.
+/// Conditions of all measurements, determined once with BASE, so that they are equal for both
+/// builds.
 #[derive(Debug)]
 pub struct Setting {
-    /// BASE's program, whose loads drive both builds.
+    /// BASE's program, which generates the load for both builds.
     load: PathBuf,
-    /// The event source of `events` and `stall`; why there is none.
+    /// Event source of `events` and `stall`, or why there is none.
     source: Result<String, Trouble>,
-    /// Requests a second of `stall`, once it was needed.
+    /// Request rate of `stall`, determined on first use.
     stall_rate: Option<f64>,
-    /// The image that `files` mounts, once it was needed.
+    /// The image that `files` mounts, created on first use.
     store: Option<files::Store>,
 }
 
 impl Setting {
-    /// For loads of this program, which is BASE's.
+    /// Uses `load`, which is BASE's program, to generate loads.
     pub fn new(load: &Path) -> Setting {
         Setting {
             load: load.to_owned(),
@@ -130,7 +132,7 @@ impl Setting {
         }
     }
 
-    /// For reports.
+    /// Description for reports.
     pub fn describe(&self) -> String {
         let source = self.source.as_ref().map_or("none", String::as_str);
         let rate = self.stall_rate.map(|rate| format!("; stall: {rate:.0} requests/s"));
@@ -154,7 +156,7 @@ pub fn measure(program: Program, kumi: &Path, setting: &mut Setting) -> Result<S
     }
 }
 
-/// `kumi-lab bench-child BENCH ARGS`, in a run-time directory of its own.
+/// The command `kumi-lab bench-child BENCH ARGS` with a run-time directory of its own.
 fn child(kumi: &Path, directory: &Scratch, bench: &str, args: &[&str], vps: usize) -> Command {
     let mut command = Command::new(kumi);
     command.args(["bench-child", "--variant", "full", "--queue", "ring", bench]).args(args);
@@ -162,7 +164,7 @@ fn child(kumi: &Path, directory: &Scratch, bench: &str, args: &[&str], vps: usiz
     command
 }
 
-/// The numbers of a line parted by blanks, if there are exactly `N` and all are finite.
+/// Parses a line of exactly `N` finite numbers, separated by blanks.
 fn numbers<const N: usize>(line: &str) -> Option<[f64; N]> {
     let all: Option<Vec<f64>> = line.split_whitespace().map(|word| word.parse().ok()).collect();
     let all: [f64; N] = all?.try_into().ok()?;

@@ -1,4 +1,4 @@
-//! What a run came to: a table, a markdown report, and whether the check fails.
+//! Result of a run: a table, a markdown report, and whether the check fails.
 
 #[cfg(test)]
 mod tests;
@@ -17,7 +17,7 @@ pub struct Report {
     pub new: String,
     /// Lines about the machine and the run.
     pub notes: Vec<String>,
-    /// Whether rows were named: then no number of decided rows is required.
+    /// True if the user named rows: then no minimum of decided rows applies.
     pub named: bool,
     /// All rows.
     pub outcomes: Vec<Outcome>,
@@ -39,7 +39,7 @@ impl Report {
         self.outcomes.iter().filter(|one| is(one)).map(|one| one.row.name).collect()
     }
 
-    /// Why the check fails, one line a reason; empty if it passes.
+    /// Reasons why the check fails, one a line; empty if it passes.
     pub fn failures(&self) -> Vec<String> {
         let mut failures = Vec::new();
         for one in &self.outcomes {
@@ -48,13 +48,13 @@ impl Report {
                     failures.push(loss(one, comparison))
                 }
                 Ok(_) if one.cut_short && one.pairs < PAIRS => failures.push(format!(
-                    "{}: the time for measuring ended after {} pairs, {PAIRS} are needed",
+                    "{}: time for measuring ended after {} pairs, {PAIRS} are needed",
                     one.row.name, one.pairs
                 )),
                 Err(Uncompared::Failed(why)) => failures.push(format!("{}: {why}", one.row.name)),
                 Err(Uncompared::Unmeasured) => {
                     failures.push(format!(
-                        "{}: the time for measuring ended before its first pair",
+                        "{}: time for measuring ended before the first pair",
                         one.row.name
                     ));
                 }
@@ -63,7 +63,7 @@ impl Report {
         }
         if !self.named && self.decided() < LEAST_DECIDED {
             failures.push(format!(
-                "only {} of {} rows are decided, {LEAST_DECIDED} must be: measure on an idle machine",
+                "only {} of {} rows are decided, {LEAST_DECIDED} are required: measure on an idle machine",
                 self.decided(),
                 self.outcomes.len()
             ));
@@ -85,7 +85,7 @@ impl Report {
         list(self.names(|one| is(one, |verdict| verdict == Verdict::Undecided)), "undecided");
         list(
             self.names(|one| one.cut_short && one.result.is_ok()),
-            "with fewer pairs, for want of time",
+            "with fewer pairs, because the time was over",
         );
         let skipped = |one: &Outcome| matches!(one.result, Err(Uncompared::Skipped(_)));
         list(self.names(skipped), "skipped, because BASE does not have them");
@@ -108,7 +108,7 @@ impl Report {
         self.outcomes.iter().map(cells).collect()
     }
 
-    /// For the terminal.
+    /// Report for the terminal.
     pub fn plain(&self) -> String {
         let mut rows = vec![HEAD.map(str::to_owned)];
         rows.extend(self.cells());
@@ -131,7 +131,7 @@ impl Report {
         text
     }
 
-    /// As markdown.
+    /// Report as markdown.
     pub fn markdown(&self) -> String {
         let mut text = format!("# bench-check\n\n- base: {}\n- new: {}\n", self.base, self.new);
         for line in self.notes.iter().chain(&self.summary()) {
@@ -201,7 +201,7 @@ fn cells(one: &Outcome) -> [String; 9] {
     }
 }
 
-/// Four significant digits; whole above.
+/// Formats with four significant digits, or as a whole number above.
 fn figure(value: f64) -> String {
     let digits = match value {
         _ if value <= 0.0 || !value.is_finite() => 0,

@@ -1,43 +1,43 @@
-//! The twenty rows, by name. A row's name, program, keys and metric never change: samples of two
-//! commits are comparable only if both measured the same.
+//! The twenty rows, by name. Name, program, keys and metric of a row never change, because samples
+//! of two commits are comparable only if both measured the same.
 
 #[cfg(test)]
 mod tests;
 
 use super::verdict::Better::{self, Higher, Lower};
 
-/// One figure that is compared.
+/// A compared figure.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
-    /// As `ROWS=` names it.
+    /// Name of the row, as in `ROWS=`.
     pub name: &'static str,
-    /// What measures it, perhaps for other rows too.
+    /// Program that measures the row, and possibly other rows.
     pub program: Program,
-    /// Which of the program's metrics.
+    /// The program's metric for this row.
     pub metric: &'static str,
     /// Unit of the metric.
     pub unit: &'static str,
-    /// Which way is better.
+    /// Direction in which the metric improves.
     pub better: Better,
 }
 
 /// A program that measures one or several rows in one run.
 #[derive(Clone, Copy, Debug)]
 pub enum Program {
-    /// One process that prints its samples and ends.
+    /// One process that prints its samples and exits.
     Micro(&'static Micro),
-    /// A TCP echo server and its load.
+    /// A TCP echo server and its load generator.
     Echo,
-    /// A gate between two processes, and so many callers.
+    /// A gate between two processes.
     Rpc {
-        /// Microprocesses that call.
+        /// Number of microprocesses that call.
         callers: usize,
     },
-    /// Requests beside microprocesses that block in the kernel.
+    /// Requests while microprocesses block in the kernel.
     Stall,
     /// A mounted file system and its clients.
     Files,
-    /// A key-value server and its load.
+    /// A key-value server and its load generator.
     Kv,
 }
 
@@ -48,21 +48,21 @@ pub struct Micro {
     pub bench: &'static str,
     /// `KEY=VALUE` arguments.
     pub keys: &'static [&'static str],
-    /// Virtual processors, and cores.
+    /// Number of virtual processors and cores.
     pub vps: usize,
-    /// What is read of its output.
+    /// The metric to read from its output.
     pub metric: &'static str,
-    /// Which way of the metric is better.
+    /// Direction in which the metric improves.
     pub better: Better,
-    /// Operations in all, for instructions per operation.
+    /// Total number of operations, for instructions per operation.
     pub operations: f64,
-    /// Processes of a measurement, of which the best counts.
+    /// Number of processes in a measurement. The best one counts.
     pub runs: usize,
-    /// Whether it needs events from the kernel.
+    /// True if the benchmark needs kernel events.
     pub needs_source: bool,
 }
 
-/// On one virtual processor.
+/// A benchmark on one virtual processor.
 const fn micro(
     bench: &'static str,
     keys: &'static [&'static str],
@@ -102,7 +102,7 @@ const fn row(
     Row { name, program, metric, unit, better }
 }
 
-/// All of them, in the order of reports.
+/// All rows in the order of reports.
 pub const ROWS: [Row; 20] = [
     row("yield", Program::Micro(&YIELD), "switch", "ns", Lower),
     row("fork", Program::Micro(&FORK), "sequential", "ns", Lower),
@@ -126,7 +126,7 @@ pub const ROWS: [Row; 20] = [
     row("latency", Program::Micro(&LATENCY), "p50", "us", Lower),
 ];
 
-/// Rows by name; all where none is named. An error names the unknown one and lists the known.
+/// Selects rows by name; all if none is named. The error for an unknown name lists the known ones.
 pub fn choose(names: &[String]) -> Result<Vec<Row>, String> {
     if names.is_empty() {
         return Ok(ROWS.to_vec());
@@ -135,7 +135,7 @@ pub fn choose(names: &[String]) -> Result<Vec<Row>, String> {
     for name in names {
         let row = ROWS.iter().find(|row| row.name == name).ok_or_else(|| {
             let known: Vec<&str> = ROWS.iter().map(|row| row.name).collect();
-            format!("ROWS: {name:?} is no row; the rows are {}", known.join(", "))
+            format!("ROWS: {name:?} is not a row; the rows are {}", known.join(", "))
         })?;
         if chosen.iter().all(|other| other.name != row.name) {
             chosen.push(*row);
@@ -145,7 +145,7 @@ pub fn choose(names: &[String]) -> Result<Vec<Row>, String> {
 }
 
 impl Program {
-    /// Whether one run of the one gives the samples of the other too.
+    /// Returns whether one run of either program provides the samples of both.
     pub fn is_same(self, other: Program) -> bool {
         match (self, other) {
             (Program::Micro(one), Program::Micro(other)) => one == other,

@@ -1,5 +1,5 @@
-//! The order of measurements: pairs of both builds in alternating order, round by round over all
-//! programs, more pairs for rows that stay undecided, within a budget of time.
+//! Order of the measurements: pairs of both builds in alternating order, in rounds over all
+//! programs. Undecided rows get more pairs, within a time budget.
 
 #[cfg(test)]
 mod tests;
@@ -13,7 +13,7 @@ use super::rows::{Program, Row};
 use super::statistics::{Interval, bootstrap, median};
 use super::verdict::{MOST_PAIRS, PAIRS, Verdict, judge, next_stage};
 
-/// Time for measuring. Builds do not count.
+/// Time for measuring, without builds.
 #[derive(Debug)]
 pub struct Budget {
     limit: Duration,
@@ -21,58 +21,58 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Of which nothing is spent.
+    /// Creates an unused budget.
     pub fn new(limit: Duration) -> Budget {
         Budget { limit, spent: Duration::ZERO }
     }
 
-    /// Counts a measurement, whatever came of it.
+    /// Counts the time of a measurement, whatever its result.
     pub fn spend(&mut self, time: Duration) {
         self.spent += time;
     }
 
-    /// Whether there is room for something that takes so long.
+    /// Returns whether the rest of the budget suffices for `time`.
     pub fn allows(&self, time: Duration) -> bool {
         self.spent + time <= self.limit
     }
 
-    /// Spent so far.
+    /// Time spent so far.
     pub fn spent(&self) -> Duration {
         self.spent
     }
 }
 
-/// The samples of both builds, taken one directly after the other.
+/// Samples of both builds, taken directly after each other.
 #[derive(Clone, Debug)]
 pub struct Pair {
     base: Sample,
     new: Sample,
 }
 
-/// What one program came to.
+/// Results of one program.
 #[derive(Debug)]
 pub struct Series {
     program: Program,
     rows: Vec<Row>,
     pairs: Vec<Pair>,
-    /// Pairs that it should have so far.
+    /// Number of pairs that the program should have so far.
     target: usize,
-    /// Of one pair, as the last one took.
+    /// Duration of the last pair.
     took: Duration,
-    /// Why it has no further pairs, and of which build.
+    /// Reason why the program gets no further pairs, and the build at fault.
     stopped: Option<(Side, Trouble)>,
 }
 
-/// What one row came to.
+/// Result of one row.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// The row.
     pub row: Row,
-    /// Its pairs.
+    /// Number of pairs.
     pub pairs: usize,
-    /// Whether the budget ended before it had all the pairs that it should have.
+    /// True if the budget ended before the row had all its pairs.
     pub cut_short: bool,
-    /// Why it was not compared; else its comparison.
+    /// The comparison, or why there is none.
     pub result: Result<Comparison, Uncompared>,
 }
 
@@ -81,22 +81,22 @@ pub struct Outcome {
 pub enum Uncompared {
     /// BASE does not have the row.
     Skipped(String),
-    /// The machine does not offer what it needs.
+    /// The machine lacks a feature that the row needs.
     Refused(String),
     /// A build failed to measure it.
     Failed(String),
-    /// The budget was spent before its first pair.
+    /// The budget ended before the row's first pair.
     Unmeasured,
 }
 
-/// A row whose builds were compared.
+/// A comparison of both builds.
 #[derive(Clone, Debug)]
 pub struct Comparison {
     /// Median of BASE's samples.
     pub base: f64,
     /// Median of the new build's samples.
     pub new: f64,
-    /// Of the ratios new/base.
+    /// Interval of the ratios new/base.
     pub interval: Interval,
     /// The judgement.
     pub verdict: Verdict,
@@ -104,13 +104,13 @@ pub struct Comparison {
     pub instructions: Option<(f64, f64)>,
 }
 
-/// One measurement: of a program, with a build, for the pair of this number (`None`: discarded).
-/// Returns the sample and the time that it took.
+/// Takes one measurement of a program with a build, for the pair with this number (`None`: the
+/// result is discarded). Returns the sample and the elapsed time.
 pub type Measure<'a> =
     dyn FnMut(Program, Side, Option<usize>) -> (Result<Sample, Trouble>, Duration) + 'a;
 
-/// Measures rows: one discarded round first, which shows what cannot be measured, then `pairs`
-/// rounds, then further rounds of undecided rows, while the budget lasts.
+/// Measures rows. A first, discarded round shows which rows cannot be measured. Then follow `pairs`
+/// rounds, and further rounds of undecided rows while the budget lasts.
 pub fn run(
     rows: &[Row],
     pairs: usize,
@@ -141,7 +141,7 @@ pub fn run(
     rows.iter().map(outcome).collect()
 }
 
-/// Rows by the program that measures them.
+/// Groups rows by the program that measures them.
 fn series(rows: &[Row], pairs: usize) -> Vec<Series> {
     let mut all: Vec<Series> = Vec::new();
     for row in rows {
@@ -165,7 +165,8 @@ impl Series {
         self.stopped.is_none() && self.pairs.len() < self.target
     }
 
-    /// Both builds once; `None` and a stop if one of them gave no sample.
+    /// Measures both builds once. If one of them gives no sample, stops the series and returns
+    /// `None`.
     fn both(
         &mut self,
         order: [Side; 2],
@@ -191,7 +192,7 @@ impl Series {
         Some(Pair { base: base?, new: new? })
     }
 
-    /// The sample, if it has a positive value for every row.
+    /// Returns the sample if it has a positive value for every row.
     fn complete(&self, sample: Sample) -> Result<Sample, Trouble> {
         for row in &self.rows {
             match sample.metrics.get(row.metric) {
@@ -207,8 +208,8 @@ impl Series {
         self.both(Side::ALL, None, budget, measure);
     }
 
-    /// The builds take turns to be first, so that what a first measurement does to a second one
-    /// happens to both alike.
+    /// Measures a pair. The builds alternate in being first, so that effects of the first
+    /// measurement on the second affect both builds equally.
     fn pair(&mut self, budget: &mut Budget, measure: &mut Measure<'_>) {
         let order = match self.pairs.len() % 2 {
             0 => [Side::Base, Side::New],
@@ -218,8 +219,8 @@ impl Series {
         self.pairs.extend(pair);
     }
 
-    /// Raises the target at the end of a stage, if a row is undecided. Fewer than [`PAIRS`] were
-    /// asked for only to try rows out.
+    /// Raises the target at the end of a stage if a row is undecided. A run with fewer than
+    /// [`PAIRS`] pairs is a trial and is not extended.
     fn extend(&mut self) {
         let ended = self.pairs.len() == self.target && self.stopped.is_none();
         if !ended || !(PAIRS..MOST_PAIRS).contains(&self.target) {
@@ -257,7 +258,7 @@ impl Series {
     fn outcome(&self, row: &Row) -> Outcome {
         let result = match &self.stopped {
             Some((Side::Base, Trouble::Missing(why))) => Err(Uncompared::Skipped(why.clone())),
-            // What BASE could measure, the machine offers.
+            // BASE's measurement succeeded, so the machine has the required features.
             Some((Side::Base, Trouble::Refused(why))) => Err(Uncompared::Refused(why.clone())),
             Some((side, trouble)) => Err(Uncompared::Failed(format!("{}: {trouble}", side.name()))),
             None => self.compare(row).ok_or(Uncompared::Unmeasured),

@@ -1,9 +1,9 @@
-//! Statistics of paired ratios: the median, and a bootstrap interval of it.
+//! Statistics of paired ratios: the median, and its bootstrap interval.
 
 #[cfg(test)]
 mod tests;
 
-/// Resamples drawn for one interval. More change an end by less than a tenth of a per cent.
+/// Number of resamples for an interval. More of them change its ends by less than 0.1 %.
 const RESAMPLES: usize = 4_000;
 /// Probability mass left outside each end of a 95 % interval.
 const TAIL: f64 = 0.025;
@@ -28,7 +28,7 @@ impl Interval {
     }
 }
 
-/// The median; of an even number of values, the mean of the middle two. `None` for no values.
+/// The median, for an even number of values the mean of the middle two. `None` for no values.
 pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -77,7 +77,7 @@ impl Random {
 
     /// A number below `bound`, which must not be 0.
     pub fn below(&mut self, bound: usize) -> usize {
-        // The high half of the product: uniform but for one part in 2^64 / bound.
+        // The high half of the product is uniform except for a bias of bound / 2^64.
         ((u128::from(self.next()) * bound as u128) >> 64) as usize
     }
 }

@@ -1,31 +1,31 @@
-//! Verdict on one row: whether its interval proves a loss, excludes one, or proves nothing.
+//! Verdict on one row: whether its interval proves a regression, excludes one, or neither.
 
 #[cfg(test)]
 mod tests;
 
 use super::statistics::Interval;
 
-/// Pairs that every row gets.
+/// Number of pairs of every row.
 pub const PAIRS: usize = 15;
-/// Pairs that a row gets at most, after two doublings of [`PAIRS`].
+/// Maximum number of pairs of a row, after two doublings of [`PAIRS`].
 pub const MOST_PAIRS: usize = 60;
-/// Width of the widest interval that decides a row.
+/// Maximum width of an interval that decides a row.
 pub const WIDTH: f64 = 0.06;
-/// Change that a whole interval must exceed to count.
+/// Change that counts, if the whole interval exceeds it.
 const CHANGE: f64 = 0.03;
-/// Change of the median that fails a row whose interval stays too wide.
+/// Change of the median that fails a row with too wide an interval.
 const DRIFT: f64 = 0.10;
 
-/// Which way of a row's metric is better.
+/// Direction in which a row's metric improves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Better {
-    /// Times, bytes.
+    /// For times and sizes.
     Lower,
-    /// Rates.
+    /// For rates.
     Higher,
 }
 
-/// What the pairs of a row prove.
+/// Judgement of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The interval is narrow, and no loss of more than 3 % is proven.
@@ -41,12 +41,12 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Whether the check fails.
+    /// Returns whether the verdict fails the check.
     pub fn fails(self) -> bool {
         matches!(self, Verdict::Regressed | Verdict::Drifted)
     }
 
-    /// Whether more pairs could not change the verdict much.
+    /// Returns whether the verdict needs no more pairs.
     pub fn is_decided(self) -> bool {
         matches!(self, Verdict::Same | Verdict::Improved | Verdict::Regressed)
     }
@@ -63,9 +63,9 @@ impl Verdict {
     }
 }
 
-/// Judges the interval of new/base ratios over so many pairs. Fewer than [`PAIRS`] decide nothing.
+/// Judges the interval of new/base ratios over `pairs` pairs. Fewer than [`PAIRS`] decide nothing.
 pub fn judge(better: Better, interval: &Interval, pairs: usize) -> Verdict {
-    // Distances on the worse side: positive is worse, for times and rates alike.
+    // Distances in the worse direction, for times and rates alike.
     let (best, median, worst) = match better {
         Better::Lower => (interval.low - 1.0, interval.median - 1.0, interval.high - 1.0),
         Better::Higher => (1.0 - interval.high, 1.0 - interval.median, 1.0 - interval.low),
@@ -80,11 +80,11 @@ pub fn judge(better: Better, interval: &Interval, pairs: usize) -> Verdict {
     }
 }
 
-/// The number of pairs that a row should have, which has `pairs` (a full stage) and this verdict.
+/// Number of pairs that a row with `pairs` pairs (a full stage) and this verdict should have.
 /// Doubles until the row is decided or has [`MOST_PAIRS`].
 pub fn next_stage(verdict: Verdict, pairs: usize) -> usize {
     if verdict.is_decided() { pairs } else { (2 * pairs).min(MOST_PAIRS.max(pairs)) }
 }
 
-/// Of all twenty rows at least so many must be decided. With named rows the rule does not apply.
+/// Minimum number of decided rows out of twenty. Does not apply if the user named rows.
 pub const LEAST_DECIDED: usize = 12;

@@ -1,4 +1,4 @@
-//! Circles of modules in words: their modules, short ways around, and what to cut.
+//! Describes circles of modules: their modules, short cycles through them, and imports to cut.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write;
@@ -7,7 +7,7 @@ use super::graph::Graph;
 
 type Step = (usize, usize);
 
-/// All circles of some crates.
+/// Describes all circles of some crates.
 pub fn describe(graphs: &[&Graph]) -> String {
     let mut text = String::new();
     for graph in graphs {
@@ -18,7 +18,7 @@ pub fn describe(graphs: &[&Graph]) -> String {
     text
 }
 
-/// The modules of a circle, ways around it on which each module lies, and the imports to cut.
+/// Describes a circle: its modules, cycles that cover all of them, and the imports to cut.
 pub fn describe_one(graph: &Graph, circle: &BTreeSet<usize>) -> String {
     let names: Vec<_> = circle.iter().map(|module| &*graph.modules[*module]).collect();
     let mut text =
@@ -42,7 +42,7 @@ pub fn describe_one(graph: &Graph, circle: &BTreeSet<usize>) -> String {
     text
 }
 
-/// The shortest way from a module of a circle back to it.
+/// The shortest cycle through a module of a circle.
 fn shortest(graph: &Graph, circle: &BTreeSet<usize>, start: usize) -> Vec<Step> {
     let mut before = BTreeMap::new();
     let mut open = VecDeque::from([start]);
@@ -68,8 +68,8 @@ fn shortest(graph: &Graph, circle: &BTreeSet<usize>, start: usize) -> Vec<Step> 
     way
 }
 
-/// A small set of imports without which no circle remains (P. Eades, X. Lin, W. F. Smyth, "A fast
-/// and effective heuristic for the feedback arc set problem", 1993), the weakest first.
+/// A small set of imports whose removal breaks all cycles, the weakest first (P. Eades, X. Lin, W.
+/// F. Smyth, "A fast and effective heuristic for the feedback arc set problem", 1993).
 pub fn cuts(graph: &Graph, circle: &BTreeSet<usize>) -> Vec<Step> {
     let is_inside = |(from, to): &&Step| {
         circle.contains(from) && circle.contains(to) && !graph.are_kin(*from, *to)
@@ -105,7 +105,7 @@ pub fn cuts(graph: &Graph, circle: &BTreeSet<usize>) -> Vec<Step> {
     let runs_up = |step: &Step| rank[&step.0] > rank[&step.1];
     let (mut up, mut kept): (Vec<Step>, Vec<Step>) = steps.iter().partition(|step| runs_up(step));
     up.sort_by_key(weight);
-    // The heaviest first: one that closes no way around the others stays.
+    // The heaviest first: an import that closes no cycle with the remaining ones is kept.
     let mut cuts: Vec<Step> = Vec::new();
     for step in up.into_iter().rev() {
         if reaches(&kept, step.1, step.0) { cuts.push(step) } else { kept.push(step) }
@@ -114,7 +114,7 @@ pub fn cuts(graph: &Graph, circle: &BTreeSet<usize>) -> Vec<Step> {
     cuts
 }
 
-/// Whether some steps lead from one module to another.
+/// Returns whether the steps contain a path from `start` to `end`.
 fn reaches(steps: &[Step], start: usize, end: usize) -> bool {
     let (mut seen, mut open) = (BTreeSet::from([start]), vec![start]);
     while let Some(module) = open.pop() {

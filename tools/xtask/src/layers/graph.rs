@@ -9,21 +9,21 @@ use super::names::{self, Found};
 /// Imports of one module's items by another module.
 #[derive(Clone, Debug)]
 pub struct Edge {
-    /// Names in `use`, paths and macro arguments.
+    /// Number of occurrences in `use`, paths and macro arguments.
     pub count: usize,
-    /// The first of them.
+    /// Place of the first occurrence.
     pub place: Place,
 }
 
 /// The modules of a crate that are files, and the imports between them.
 #[derive(Debug)]
 pub struct Graph {
-    /// The crate's folder.
+    /// Directory of the crate.
     pub name: String,
     pub package: String,
-    /// Paths of the modules; the first is the crate's root.
+    /// Paths of the modules. The first one is the crate's root.
     pub modules: Vec<String>,
-    /// Imports, by the places of both modules in `modules`.
+    /// Imports, by the indices of both modules in `modules`.
     pub edges: BTreeMap<(usize, usize), Edge>,
 }
 
@@ -54,7 +54,7 @@ impl Graph {
             for import in &module.imports {
                 let target = match names::resolve(of, id, &import.path, import.name.is_none()) {
                     Found::Item(target) => target,
-                    // What is used through the module's name counts where it is used.
+                    // An import of a module counts at the paths that use it.
                     Found::Module(target) if import.name.is_none() || import.exported => target,
                     Found::Module(_) | Found::Foreign => continue,
                 };
@@ -80,15 +80,15 @@ impl Graph {
         }
     }
 
-    /// Whether `name` is the crate's folder, the folder's own name or the package's.
+    /// Returns whether `name` is the crate's directory, the directory's name or the package's name.
     pub fn is_called(&self, name: &str) -> bool {
         let folder = self.name.split(':').next().unwrap_or_default();
         let ends = |of: &str| of.rsplit('/').next() == Some(name);
         self.name == name || self.package == name || ends(folder) || folder == name
     }
 
-    /// Modules that a module imports from, its own parents and children left out: a module and its
-    /// submodules are one concept in several files.
+    /// Modules that a module imports from, except its own ancestors and descendants: a module and
+    /// its submodules are one concept in several files.
     pub fn targets(&self, module: usize) -> impl Iterator<Item = usize> {
         self.edges
             .range((module, 0)..=(module, usize::MAX))
@@ -96,7 +96,7 @@ impl Graph {
             .filter(move |to| !self.are_kin(module, *to))
     }
 
-    /// Whether one of both is inside the other.
+    /// Returns whether one module is inside the other.
     pub fn are_kin(&self, one: usize, other: usize) -> bool {
         let (one, other) = (&self.modules[one], &self.modules[other]);
         let contains = |outer: &str, inner: &str| {
@@ -105,7 +105,7 @@ impl Graph {
         contains(one, other) || contains(other, one)
     }
 
-    /// Sets of at least two modules that import from each other, directly or by way of others.
+    /// Sets of at least two modules that import from each other, directly or indirectly.
     pub fn circles(&self) -> Vec<BTreeSet<usize>> {
         let mut search = Search::new(self);
         (0..self.modules.len()).for_each(|module| {
@@ -115,7 +115,7 @@ impl Graph {
         search.found
     }
 
-    /// One edge in words.
+    /// Description of an edge.
     pub fn step(&self, from: usize, to: usize) -> String {
         let Some(Edge { count, place }) = self.edges.get(&(from, to)) else { return String::new() };
         let (from, to) = (&self.modules[from], &self.modules[to]);
@@ -134,7 +134,7 @@ impl fmt::Display for Graph {
 struct Search<'a> {
     graph: &'a Graph,
     next: usize,
-    /// The number of each visited module, and the lowest one that it reaches.
+    /// The number of each visited module, and the lowest number that it reaches.
     marks: BTreeMap<usize, (usize, usize)>,
     open: Vec<usize>,
     found: Vec<BTreeSet<usize>>,

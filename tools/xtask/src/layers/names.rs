@@ -1,23 +1,24 @@
-//! Name resolution: the module that defines what a path names.
+//! Name resolution: finds the module that defines the target of a path.
 
 use std::collections::BTreeSet;
 
 use super::modules::{Crate, Module};
 
-/// What a path names.
+/// Target of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
     Module(usize),
-    /// An item, by the module that defines it.
+    /// An item, identified by the module that defines it.
     Item(usize),
-    /// A name of another crate, a local variable, a type parameter.
+    /// A name of another crate, a local variable, or a type parameter.
     Foreign,
 }
 
-/// Names under resolution, with their modules: an import that leads to itself has no target.
+/// Names being resolved, with their modules. A cyclic import has no target.
 type Seen = BTreeSet<(usize, String, bool)>;
 
-/// Resolves a path in a module. `as_module` prefers a module to an item of the same name.
+/// Resolves a path in a module. With `as_module`, a module is preferred to an item of the same
+/// name.
 pub fn resolve(of: &Crate, module: usize, path: &[String], as_module: bool) -> Found {
     follow(of, module, path, as_module, &mut Seen::new())
 }
@@ -32,7 +33,7 @@ fn follow(of: &Crate, module: usize, path: &[String], as_module: bool, seen: &mu
             name => match find(of, at, name, as_module || index + 1 < path.len(), seen) {
                 Found::Module(child) => (at, inside) = (child, true),
                 Found::Item(definer) => return Found::Item(definer),
-                // Defined by a macro, or a re-export of another crate's name.
+                // The item is defined by a macro, or re-exports a name of another crate.
                 Found::Foreign if inside => return Found::Item(at),
                 Found::Foreign => return Found::Foreign,
             },
@@ -92,7 +93,7 @@ fn imports<'a>(
     scope.imports.iter().filter(binds).map(|import| &import.path[..])
 }
 
-/// Whether a module may have a name, by itself or through a glob.
+/// Returns whether a module may contain a name, by definition or by a glob import.
 fn is_in(of: &Crate, module: usize, name: &str) -> bool {
     let scope = &of.modules[module];
     scope.children.contains_key(name)

@@ -1,4 +1,4 @@
-//! `layers.txt`: the budget for circles of modules, and the order of the rooms of a crate.
+//! `layers.txt`: the budget for circles of modules, and the order of rooms in crates.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -7,22 +7,22 @@ use super::circles;
 use super::graph::{Edge, Graph, ROOT};
 use crate::Failure;
 
-/// The file, in the workspace's root.
+/// Path of the file, relative to the workspace's root.
 pub const LAYERS: &str = "layers.txt";
 
-/// What `layers.txt` states.
+/// Contents of `layers.txt`.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Layers {
-    /// Circles of modules in all crates.
+    /// Number of circles of modules in all crates.
     circles: usize,
-    /// Modules in the largest circle; 0 without circles.
+    /// Number of modules in the largest circle; 0 without circles.
     largest: usize,
-    /// The rooms of each listed crate from low to high, by the crate's folder.
+    /// Rooms of each listed crate from low to high, by the crate's directory.
     rooms: BTreeMap<String, Vec<String>>,
 }
 
 impl Layers {
-    /// Reads lines of `circles COUNT`, `largest COUNT`, `crate FOLDER` and `room NAME [TEXT]`.
+    /// Parses lines of `circles COUNT`, `largest COUNT`, `crate FOLDER` and `room NAME [TEXT]`.
     pub fn parse(text: &str) -> Result<Layers, Failure> {
         let (mut circles, mut largest) = (None, None);
         let mut rooms: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -69,14 +69,14 @@ impl Layers {
         })
     }
 
-    /// What must change, in words. Empty if all rules hold.
+    /// Description of all violations; empty if all rules hold.
     pub fn check(&self, graphs: &[Graph]) -> String {
         let mut text = String::new();
         for (folder, rooms) in &self.rooms {
             match graphs.iter().find(|graph| graph.name == *folder) {
                 Some(graph) => check_rooms(graph, rooms, &mut text),
                 None => {
-                    let _ = writeln!(text, "layers: {LAYERS}: {folder} is no crate");
+                    let _ = writeln!(text, "layers: {LAYERS}: {folder} is not a crate");
                 }
             }
         }
@@ -100,7 +100,7 @@ impl Layers {
         text
     }
 
-    /// The text of the file with the current values as budget.
+    /// Contents of the file with the current values as the budget.
     pub fn lowered(&self, text: &str, graphs: &[Graph]) -> Result<String, Failure> {
         let (circles, largest) = measured(graphs);
         if circles > self.circles || largest > self.largest {
@@ -119,13 +119,13 @@ impl Layers {
     }
 }
 
-/// The number of circles, and the number of modules in the largest.
+/// Number of circles, and number of modules in the largest.
 fn measured(graphs: &[Graph]) -> (usize, usize) {
     let sizes = || graphs.iter().flat_map(Graph::circles).map(|circle| circle.len());
     (sizes().count(), sizes().max().unwrap_or(0))
 }
 
-/// The current values in words.
+/// Description of the current values.
 pub fn summary(graphs: &[Graph]) -> String {
     let (circles, largest) = measured(graphs);
     let modules: usize = graphs.iter().map(|graph| graph.modules.len()).sum();
@@ -171,7 +171,7 @@ fn check_rooms(graph: &Graph, rooms: &[String], text: &mut String) {
     }
 }
 
-/// The imports between rooms.
+/// Graph of the imports between rooms.
 fn between_rooms(graph: &Graph) -> Graph {
     let rooms: BTreeSet<&str> = graph.modules.iter().map(|module| room(module)).collect();
     let modules: Vec<String> = rooms.into_iter().map(str::to_owned).collect();

@@ -12,7 +12,7 @@ use super::modules::{Crate, Module, Target};
 use crate::{Failure, workspace};
 use visitor::Visitor;
 
-/// The targets of all members of the workspace but tests, benchmarks and build scripts.
+/// All targets of the workspace's members, except tests, benchmarks and build scripts.
 pub fn targets() -> Result<Vec<Target>, Failure> {
     let mut ask = workspace::cargo();
     let output = ask.args(["metadata", "--no-deps", "--format-version", "1"]).output()?;
@@ -56,15 +56,15 @@ pub fn read(target: &Target, read: &dyn Fn(&Path) -> Option<String>) -> Result<C
     Ok(reader.of)
 }
 
-/// A crate of which some modules are read.
+/// A crate whose modules are being read.
 struct Reader<'a> {
     of: Crate,
-    /// The text of a file, if it exists.
+    /// Returns the text of a file, if the file exists.
     read: &'a dyn Fn(&Path) -> Option<String>,
 }
 
 impl Reader<'_> {
-    /// Parses the file of a module. The files of its children lie in `folder`.
+    /// Parses the file of a module. The files of its children are in `folder`.
     fn parse(&mut self, module: usize, file: &Path, folder: &Path) -> Result<(), Failure> {
         let text =
             (self.read)(file).ok_or_else(|| format!("layers: {}: no such file", file.display()))?;
@@ -104,7 +104,7 @@ impl Reader<'_> {
         if name == "tests" || conditions::leaves_out(&child.attrs) {
             return Ok(());
         }
-        // Variants of a module under different conditions are one.
+        // Variants of a module under different conditions are treated as one module.
         let module = self.of.modules[parent].children.get(&name).copied().unwrap_or_else(|| {
             let id = self.of.modules.len();
             let path = self.of.modules[parent].path.iter().cloned().chain([name.clone()]).collect();
@@ -139,7 +139,7 @@ fn path_attribute(attributes: &[Attribute]) -> Option<String> {
     })
 }
 
-/// A path without `..`.
+/// Normalises a path: removes `..`.
 fn normal(path: &Path) -> PathBuf {
     let mut normal = PathBuf::new();
     for part in path.components() {

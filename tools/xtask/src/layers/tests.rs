@@ -3,7 +3,7 @@ use std::path::Path;
 
 use super::*;
 
-/// The graph of the crate `crates/a` with these files in its `src`.
+/// The graph of a crate `crates/a` with these files in `src`.
 fn graph(files: &[(&str, &str)]) -> Graph {
     read(files).expect("a crate that parses")
 }
@@ -32,7 +32,7 @@ fn edges(files: &[(&str, &str)]) -> Vec<String> {
     edges
 }
 
-/// What `layers.txt` with these lines finds in a crate.
+/// Violations that `layers.txt` with these lines reports for a crate.
 fn check(layers: &str, files: &[(&str, &str)]) -> String {
     Layers::parse(layers).expect("a list of rooms").check(&[graph(files)])
 }
@@ -100,7 +100,7 @@ fn unknown_and_unlisted_rooms_and_crates_fail() {
     assert!(found.contains("crates/a has no room high"), "{found}");
     assert!(found.contains("room middle of crates/a is not listed"), "{found}");
     let found = check("circles 0\nlargest 0\ncrate crates/b\n", &files);
-    assert!(found.contains("crates/b is no crate"), "{found}");
+    assert!(found.contains("crates/b is not a crate"), "{found}");
 }
 
 /// A circle of three modules, and a fourth outside it.
@@ -236,7 +236,11 @@ fn module_and_its_submodule_form_no_circle() {
     let mut by_a_third = files;
     by_a_third[2].1 = "pub fn run(_: &crate::Root) -> crate::b::Other { crate::b::Other }";
     by_a_third[3].1 = "use crate::a::Thing; pub struct Other; pub struct Both(Thing);";
-    assert_eq!(check("circles 0\nlargest 0\n", &by_a_third), "", "the child is a module apart");
+    assert_eq!(
+        check("circles 0\nlargest 0\n", &by_a_third),
+        "",
+        "imports of a child count separately"
+    );
 }
 
 #[test]

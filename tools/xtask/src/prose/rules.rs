@@ -1,4 +1,4 @@
-//! The rules, over the tokens of one source file.
+//! The rules, applied to the tokens of one source file.
 
 use std::fmt;
 
@@ -6,9 +6,9 @@ use ra_ap_rustc_lexer::{FrontmatterAllowed, LiteralKind, TokenKind, tokenize};
 
 /// Words that hide the subject of a sentence.
 const WORDS: [&str; 3] = ["who", "whoever", "whom"];
-/// Columns of a comment line.
+/// Maximum width of a comment line in columns.
 pub const WIDTH: usize = 100;
-/// Keywords that begin an item with a documentation of its own.
+/// Keywords that begin an item with its own documentation.
 const ITEMS: [&str; 10] =
     ["fn", "struct", "enum", "union", "trait", "type", "const", "static", "unsafe", "async"];
 
@@ -64,10 +64,10 @@ pub fn check(file: &str, text: &str) -> Vec<Finding> {
     checker.found
 }
 
-/// What precedes the current token.
+/// Context of the current token.
 #[derive(Default)]
 struct State<'a> {
-    /// The outer documentation and attributes since the last item.
+    /// Outer documentation and attributes since the last item.
     docs: Vec<&'a str>,
     is_documented_otherwise: bool,
     attribute: String,
@@ -97,7 +97,7 @@ impl<'a> Checker<'a> {
     fn words(&mut self, text: &str, line: usize) {
         for (nth, one) in text.lines().enumerate() {
             let words = one.split(|c: char| !c.is_alphabetic());
-            // Each occurrence: wrapping a line changes no count.
+            // Every occurrence counts, so that wrapping a line does not change the count.
             for _ in words.filter(|word| WORDS.iter().any(|of| word.eq_ignore_ascii_case(of))) {
                 self.note(line + nth, Rule::Words, one);
             }
@@ -127,7 +127,7 @@ impl<'a> Checker<'a> {
             TokenKind::Whitespace => {}
             TokenKind::Literal { kind, .. } => {
                 if is_text(kind) {
-                    // The letter of an escape is no part of a word.
+                    // The letter of an escape is not part of a word.
                     self.words(&text.replace("\\n", "  ").replace("\\t", "  "), line);
                 }
                 self.other(text);
@@ -153,13 +153,13 @@ impl<'a> Checker<'a> {
                 let is_test = self.state.is_test;
                 self.state = State { after_fn: true, is_test, ..State::default() };
             }
-            // They stand before the item.
+            // These keywords precede the item's own keyword.
             "unsafe" | "async" | "const" | "extern" => {}
             _ => self.state = State::default(),
         }
     }
 
-    /// Punctuation, literals, and the contents of attributes.
+    /// Handles punctuation, literals, and the contents of attributes.
     fn other(&mut self, text: &str) {
         let state = &mut self.state;
         match text {
@@ -180,7 +180,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Whether the file belongs to the public interface of a library.
+    /// Returns whether the file belongs to the public interface of a library.
     fn is_library(&self) -> bool {
         self.file.starts_with("crates/")
             && self.file.contains("/src/")
@@ -196,7 +196,7 @@ impl<'a> Checker<'a> {
             c.is_alphanumeric() || matches!(c, '`' | '[' | '"' | '(' | '\'' | '*')
         });
         let item = self.text.lines().nth(line - 1).unwrap_or_default();
-        // A macro's item gets its documentation where the macro is used.
+        // An item in a macro is documented where the macro is used.
         if !is_summary && !item.contains('$') {
             self.note(line, Rule::Summary, item);
         }

@@ -1,18 +1,18 @@
 //! Wraps comment paragraphs that are wider than the limit.
 //!
-//! Only paragraphs of plain text and of list items change, and only those with a line that is too
-//! wide. Tables, code blocks, diagrams, and comments behind code stay as they are.
+//! Only paragraphs of plain text and list items with a line that is too wide are changed. Tables,
+//! code blocks, diagrams, and comments after code are left unchanged.
 
 use ra_ap_rustc_lexer::{FrontmatterAllowed, TokenKind, tokenize};
 
 use super::rules::WIDTH;
 
-/// A line that holds nothing but a comment.
+/// A line that contains only a comment.
 #[derive(Clone, Copy)]
 struct Comment<'a> {
     indent: &'a str,
     marker: &'a str,
-    /// The text behind the marker, without the first space.
+    /// The text after the marker, without the first space.
     text: &'a str,
 }
 
@@ -38,7 +38,7 @@ pub fn wrapped(text: &str) -> String {
     out.join("\n")
 }
 
-/// By line: the comment, where the line holds nothing else.
+/// The comment of each line that contains nothing else.
 fn comments(text: &str) -> Vec<Option<Comment<'_>>> {
     let mut all = vec![None; text.split('\n').count()];
     let (mut at, mut line) = (0, 0);
@@ -91,7 +91,7 @@ fn block(lines: &[&str], comments: &[Option<Comment<'_>>], out: &mut Vec<String>
     }
 }
 
-/// The columns by which a paragraph's further lines are indented; `None`: the line is no text.
+/// Indentation of a paragraph's continuation lines; `None` if the line is not text.
 fn hang(text: &str) -> Option<usize> {
     let is_item = text.starts_with("- ") || text.starts_with("* ");
     let digits = text.chars().take_while(char::is_ascii_digit).count();
@@ -114,10 +114,10 @@ fn is_text(text: &str) -> bool {
         && !text.chars().any(|c| ('\u{2500}'..'\u{2600}').contains(&c))
 }
 
-/// Whether a line continues a paragraph with that indent.
+/// Returns whether a line continues a paragraph with this indentation.
 fn continues(text: &str, hang: usize) -> bool {
     match hang {
-        // A safety argument begins a paragraph: Clippy looks for it at the beginning of a line.
+        // `SAFETY:` starts a paragraph, because Clippy expects it at the beginning of a line.
         0 => is_text(text) && self::hang(text) == Some(0) && !text.starts_with("SAFETY:"),
         _ => {
             text.len() > hang
@@ -127,7 +127,7 @@ fn continues(text: &str, hang: usize) -> bool {
     }
 }
 
-/// Fills lines with words, none of which may begin a line with another meaning in Markdown.
+/// Fills lines with words. No line begins with a word that has a special meaning in Markdown.
 fn fill(text: &str, prefix: &str, hang: usize, out: &mut Vec<String>) {
     let width = WIDTH.saturating_sub(prefix.chars().count());
     let mut line: Vec<String> = Vec::new();
@@ -140,7 +140,8 @@ fn fill(text: &str, prefix: &str, hang: usize, out: &mut Vec<String>) {
     for word in words(text) {
         if !line.is_empty() && hang + columns(&line) + word.chars().count() > width {
             let mut next: Vec<String> = Vec::new();
-            // The word before goes along with one that must not begin a line.
+            // If the next word must not begin a line, the preceding word moves to the next line as
+            // well.
             while line.len() > 1 && begins_something(next.last().unwrap_or(&word)) {
                 next.extend(line.pop());
             }
@@ -159,7 +160,7 @@ fn begins_something(word: &str) -> bool {
         || digits > 0 && word[digits..].starts_with(['.', ')'])
 }
 
-/// Words; code between backticks is one.
+/// Splits text into words. Code between backticks is one word.
 fn words(text: &str) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     let mut is_open = false;

@@ -1,4 +1,4 @@
-//! Busy processes, which end with the process that started them, however that ends.
+//! Busy processes. They end with the process that started them, however it ends.
 
 use std::io;
 use std::process::{Child, Command, Stdio};
@@ -7,15 +7,15 @@ use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
 
 use crate::Failure;
 
-/// Computes until its parent ends.
+/// Computes until the parent process ends.
 #[derive(clap::Args)]
 pub struct Burn {
-    /// The parent, which may have ended before this process could ask for the death signal
+    /// Process ID of the parent; detects an end before the death signal was set
     parent: i32,
 }
 
 impl Burn {
-    /// Does not return, except with an error.
+    /// Computes in a loop. Returns only if an error occurs.
     pub fn run(&self) -> Result<std::process::ExitCode, Failure> {
         set_parent_process_death_signal(Some(Signal::KILL))?;
         if getppid().map(|pid| pid.as_raw_nonzero().get()) != Some(self.parent) {
@@ -31,8 +31,8 @@ impl Burn {
 pub struct Load(Vec<Child>);
 
 impl Load {
-    /// Starts `n` of them. The kernel ends a child when the *thread* ends that started it: to be
-    /// called by the main thread.
+    /// Starts `n` processes. The kernel sends the death signal when the parent *thread* ends
+    /// (PR_SET_PDEATHSIG(2const)), so this must be called by the main thread.
     pub fn start(n: usize) -> io::Result<Load> {
         let mut load = Load(Vec::with_capacity(n));
         for _ in 0..n {
@@ -47,7 +47,7 @@ impl Load {
 impl Drop for Load {
     fn drop(&mut self) {
         for child in &mut self.0 {
-            // It cannot fail: the process is a child that was not waited for.
+            // Cannot fail: the child has not been reaped.
             let _ = child.kill();
             let _ = child.wait();
         }

@@ -1,4 +1,4 @@
-//! Builds the test programs of the workspace in one go, and tells where each one lies.
+//! Builds the test programs of the workspace in one call of cargo, and returns their paths.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -11,13 +11,13 @@ use crate::workspace;
 /// A test program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Binary {
-    /// The package, as Cargo.toml names it.
+    /// Name of the package in Cargo.toml.
     pub package: String,
-    /// The target: `lib`, the name of a program, or that of a file below `tests/`.
+    /// Name of the target: `lib`, a program, or a file in `tests/`.
     pub target: String,
-    /// The program.
+    /// Path of the program.
     pub path: PathBuf,
-    /// The package's folder, where cargo would run it.
+    /// Directory of the package, in which cargo runs the program.
     pub folder: PathBuf,
 }
 
@@ -28,7 +28,7 @@ impl Binary {
     }
 }
 
-/// Builds all test programs and examples, with `arguments` for cargo instead of `--workspace`.
+/// Builds all test programs and examples. `arguments` replace `--workspace`.
 pub fn build(arguments: &[&str]) -> Result<Vec<Binary>, Failure> {
     let mut cargo = workspace::cargo();
     cargo.args(["test", "--no-run", "--message-format=json-render-diagnostics"]).args(arguments);
@@ -43,7 +43,7 @@ pub fn build(arguments: &[&str]) -> Result<Vec<Binary>, Failure> {
     Ok(all)
 }
 
-/// The test program that a line of cargo's output is about, if it is about one.
+/// The test program that a line of cargo's output describes, if any.
 fn artifact(line: &str) -> Option<Binary> {
     let message: Value = serde_json::from_str(line).ok()?;
     let text = |value: &Value| value.as_str().map(str::to_owned);
@@ -55,8 +55,8 @@ fn artifact(line: &str) -> Option<Binary> {
     let folder = manifest.parent()?.to_path_buf();
     let kind = text(&message["target"]["kind"][0])?;
     let name = text(&message["target"]["name"])?;
-    // A package id is `path+file:///folder#name@version`, or `...#version` where folder and name
-    // agree.
+    // A package ID is `path+file:///folder#name@version`, or `...#version` if folder and name are
+    // equal.
     let id = text(&message["package_id"])?;
     let after = id.rsplit('#').next()?;
     let package = match after.split_once('@') {
@@ -67,7 +67,7 @@ fn artifact(line: &str) -> Option<Binary> {
     Some(Binary { package, target, path: path.into(), folder })
 }
 
-/// The names of the tests in `binary` that `arguments` choose.
+/// Names of the tests in `binary` that `arguments` select.
 pub fn tests(binary: &Binary, arguments: &[String]) -> Result<Vec<String>, Failure> {
     let mut command = Command::new(&binary.path);
     command.args(arguments).args(["--list", "--format=terse"]).current_dir(&binary.folder);

@@ -1,49 +1,49 @@
-//! What a test program prints: libtest's events, one JSON object a line, between lines of its own.
+//! Parses the output of a test program: libtest's events, one JSON object a line, among other
+//! lines.
 //!
-//! The stable toolchain keeps that format behind `-Z unstable-options`, which RUSTC_BOOTSTRAP
-//! opens. The usual text does not tell which tests run at the moment, and that is what a hang
-//! report needs.
+//! On the stable toolchain, this format requires `-Z unstable-options` and RUSTC_BOOTSTRAP. The
+//! default format does not report the tests that are currently running, which a hang report needs.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use serde_json::Value;
 
-/// Arguments that make libtest print its events.
+/// Arguments for libtest to print events.
 pub const ARGUMENTS: [&str; 4] = ["-Z", "unstable-options", "--format=json", "--report-time"];
 
-/// The state of one run of a test program, fed line by line.
+/// State of one run of a test program, updated line by line.
 #[derive(Debug, Default)]
 pub struct Run {
-    /// Names of the tests that passed and did not skip themselves.
+    /// Tests that passed and did not skip themselves.
     pub passed: BTreeSet<String>,
-    /// Names of the tests that failed, with what they printed.
+    /// Tests that failed, with their output.
     pub failed: Vec<(String, String)>,
     /// Tests that libtest ignored, and lines `[skip] NAME: WHY` (`kumihimo_tests::skip`). A test
-    /// may say the same line more than once.
+    /// may print the same line several times.
     pub skipped: BTreeSet<String>,
-    /// Tests that run now.
+    /// Tests that are currently running.
     pub running: BTreeSet<String>,
-    /// Whether libtest has told its totals: a program that has not has died.
+    /// True if libtest has printed its totals. Otherwise the program has died.
     pub ended: bool,
-    /// Seconds of each test that ended.
+    /// Duration in seconds of each test that has ended.
     pub seconds: Vec<(f64, String)>,
-    /// Tests that skipped themselves: they pass for libtest.
+    /// Number of tests that skipped themselves, which libtest counts as passed.
     self_skipped: usize,
-    /// The last lines outside of libtest's events.
+    /// Last lines other than libtest's events.
     stray: VecDeque<String>,
 }
 
-/// Stray lines kept.
+/// Maximum number of stray lines.
 const STRAY: usize = 40;
 
 impl Run {
-    /// Takes in a line. True if a test has ended with it.
+    /// Processes a line. Returns true if it reports the end of a test.
     pub fn line(&mut self, line: &str) -> bool {
         if let Some(what) = line.strip_prefix("[skip] ") {
             self.self_skipped += usize::from(self.skipped.insert(what.to_owned()));
             return false;
         }
-        // A test program's own output may stand before an event on the same line.
+        // A test program's own output may precede an event on the same line.
         let Some(event) = line.find("{ \"type\"").or_else(|| line.find("{\"type\"")) else {
             self.note_stray(line);
             return false;
@@ -90,8 +90,8 @@ impl Run {
         self.stray.push_back(line.to_owned());
     }
 
-    /// Output of a failed test that libtest did not capture, because its microprocesses panic on
-    /// other kernel threads: from the last panic on, or all stray lines.
+    /// Stray output for a failed test whose output libtest did not capture, because its
+    /// microprocesses panicked on other kernel threads: from the last panic on, or all stray lines.
     fn said_astray(&self) -> String {
         let from = self.stray.iter().rposition(|line| line.contains("panicked at")).unwrap_or(0);
         let lines: Vec<_> = self.stray.iter().skip(from).map(String::as_str).collect();
@@ -101,7 +101,7 @@ impl Run {
         format!("(printed outside of a test:)\n{}", lines.join("\n"))
     }
 
-    /// Tests that passed, without those that skipped themselves.
+    /// Number of tests that passed, without those that skipped themselves.
     pub fn passes(&self) -> usize {
         self.passed.len().saturating_sub(self.self_skipped)
     }
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_end_of_a_test_is_told_as_one() {
+    fn only_the_end_of_a_test_is_reported_as_one() {
         let mut run = Run::default();
         assert!(!run.line(r#"{ "type": "test", "event": "started", "name": "a" }"#));
         assert!(!run.line("anything"));

@@ -1,12 +1,12 @@
 //! The matrix of fallbacks: event source x preemption x batching x switches.
 //!
-//! The rows are a covering array: each pair of values of two of these four columns that can be
-//! combined is in some row (a test proves it). Run queue, guard pages and locking of the resource
-//! table ride along, each value with several others; the designs among them that exist for
-//! comparison are left out where the build does not have the feature `lab`. The last rows have no
-//! virtual processors, where event source and preemption have no meaning.
+//! The rows are a covering array: each compatible pair of values of two of these four columns is in
+//! some row (checked by a test). Run queue, guard pages and locking of the resource table vary
+//! independently, each value with several others. Designs among them that exist only for comparison
+//! are omitted without the feature `lab`. The last rows have no virtual processors, so event source
+//! and preemption do not apply.
 
-/// One row: how each mechanism works there.
+/// A row: the implementation of each mechanism.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
     pub events: Events,
@@ -36,22 +36,22 @@ pub enum Preempt {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Batch {
     Adaptive,
-    /// Three calls start a batch, by io_uring.
+    /// A batch starts with three calls, through io_uring.
     FixedRing,
-    /// Three calls start a batch, by plain system calls.
+    /// A batch starts with three calls, by plain system calls.
     FixedCalls,
     Off,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Switches {
-    /// Own thread-local storage, switched in user mode.
+    /// Thread-local storage cloned for each microprocess, switched in user mode.
     Clone,
-    /// The same, switched by a system call.
+    /// The same, switched by arch_prctl(2).
     ArchPrctl,
     /// Thread-local storage lent by a thread of libc.
     Donor,
-    /// None: microprocesses are kernel threads.
+    /// None: each microprocess is a kernel thread.
     Kernel,
 }
 
@@ -75,12 +75,12 @@ pub enum Locking {
     Id,
 }
 
-/// Designs of run queue and locking that a build has.
+/// Designs of the run queue and of locking in a build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Designs {
-    /// The defaults: without the feature `lab`.
+    /// The defaults, in a build without the feature `lab`.
     Default,
-    /// Those that exist for comparison too.
+    /// All designs, including those for comparison.
     All,
 }
 
@@ -99,7 +99,7 @@ use Preempt::{Clock, Signal};
 use Queue::{Locked, Ring, Steal};
 use Switches::{ArchPrctl, Clone as Cloned, Donor, Kernel};
 
-/// All rows; `ROW=n` counts from 0.
+/// All rows. `ROW=n` counts from 0.
 pub const ROWS: [Row; 18] = [
     row((Perf, Signal, Adaptive, Cloned, Steal, Mprotect, Kind)),
     row((Watch, Signal, FixedRing, ArchPrctl, Ring, Mprotect, Vp)),
@@ -121,18 +121,17 @@ pub const ROWS: [Row; 18] = [
     row((Events::Off, Preempt::Off, FixedRing, Kernel, Ring, Mprotect, Vp)),
 ];
 
-/// The row that a commit chooses: its hash, by the number of rows.
+/// The row for a commit, derived from its hash.
 pub fn of_commit(hash: &str) -> usize {
     let digits = hash.get(..8).and_then(|head| u32::from_str_radix(head, 16).ok());
     digits.map_or(0, |number| number as usize % ROWS.len())
 }
 
 impl Row {
-    /// The environment that makes the runtime work so, in a build that has the feature `lab` or,
-    /// for `Designs::Default`, not.
+    /// Environment variables that select this row's mechanisms in a build with these designs.
     ///
-    /// The best event source and preemption are the default and are not named: a program that gives
-    /// up its privileges may fall back from the default, and fails where the same is forced.
+    /// The best event source and preemption are the defaults and are not set. A program that drops
+    /// its privileges may fall back from a default, but fails if the mechanism is forced.
     pub fn environment(&self, designs: Designs) -> Vec<(String, String)> {
         let mut all = Vec::new();
         let mut lab: Vec<&str> = Vec::new();
@@ -144,7 +143,7 @@ impl Row {
             match self.preempt {
                 Clock => {}
                 Signal => set("KUMI_PREEMPT", "signal"),
-                // Without events it is off by itself.
+                // Without events, preemption is off anyway.
                 Preempt::Off if self.events == Events::Off => {}
                 Preempt::Off => set("KUMI_PREEMPT", "off"),
             }
@@ -180,7 +179,7 @@ impl Row {
         all
     }
 
-    /// The event source, as `KUMI_EVENTS` and `kumi doctor` name it.
+    /// The event source, as named in `KUMI_EVENTS` and `kumi doctor`.
     pub fn events_name(&self) -> &'static str {
         match self.events {
             Bpf => "bpf",
@@ -197,7 +196,7 @@ impl Row {
         words.collect::<Vec<_>>().join(" ")
     }
 
-    /// Whether batched calls are forced, whether or not they pay.
+    /// Returns whether calls are batched even if that does not pay.
     pub fn forces_batches(&self) -> bool {
         matches!(self.batch, FixedRing | FixedCalls)
     }
@@ -259,7 +258,7 @@ mod tests {
     fn commit_chooses_a_row() {
         assert_eq!(of_commit("00000013ff"), 1);
         assert_eq!(of_commit("ffffffff00"), 0xffff_ffff_usize % ROWS.len());
-        // No repository: the first row.
+        // Outside of a repository: the first row.
         assert_eq!(of_commit(""), 0);
     }
 

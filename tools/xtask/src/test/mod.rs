@@ -1,12 +1,12 @@
-//! `cargo xtask test`: every suite, with a count for each and a closing line.
+//! `cargo xtask test`: runs every suite and prints counts and a summary line.
 //!
-//! All test programs are built first and run side by side (`LANES`), the long ones first. Default:
-//! every suite as the runtime works on this machine, and one row of the matrix of fallbacks, which
-//! the commit's hash chooses. `--matrix` runs all rows.
+//! All test programs are built first and run concurrently (`LANES`), the longest first. By default,
+//! every suite runs with the machine's default mechanisms, and with one row of the matrix of
+//! fallbacks, which the commit's hash selects. `--matrix` runs all rows.
 //!
-//! The laboratory's packages turn the feature `lab` on, which the product's default build leaves
-//! out. Cargo unites the features of all packages of a call, so they are built and tested apart, by
-//! `--laboratory`. `--matrix` builds everything with the feature.
+//! The laboratory's packages enable the feature `lab`, which is off in the product's default build.
+//! Cargo unites the features of all packages of a call, so the laboratory is built and tested
+//! separately, by `--laboratory`. `--matrix` builds everything with the feature.
 
 pub mod binaries;
 mod libtest;
@@ -27,11 +27,11 @@ use binaries::Binary;
 use matrix::{Designs, ROWS};
 use plan::Job;
 
-/// Test programs that run at a time. A program runs as many tests at a time as there are cores, and
-/// most of them wait most of the time.
+/// Number of test programs that run concurrently. A program runs as many tests concurrently as
+/// there are cores, and most tests wait most of the time.
 const LANES: usize = 3;
 
-/// Programs that take longest, begun first so that no lane is left with one of them at the end.
+/// Programs that take longest. They start first, so that none of them runs alone at the end.
 const LONG: [&str; 8] = [
     "kumi/mount",
     "kumi/machine",
@@ -43,7 +43,7 @@ const LONG: [&str; 8] = [
     "kumihimo-proof/power",
 ];
 
-/// The packages of the folder `lab`. Some turn the feature `lab` on.
+/// Packages in the directory `lab`. Some enable the feature `lab`.
 pub const LABORATORY: [&str; 8] = [
     "kumi-lab",
     "kumihimo-bench",
@@ -55,8 +55,8 @@ pub const LABORATORY: [&str; 8] = [
     "kumihimo-bench-unwrapped",
 ];
 
-/// Packages whose tests depend on the feature `lab`, and have no program that another build of the
-/// workspace replaces.
+/// Packages whose tests depend on the absence of the feature `lab`, and whose programs no other
+/// build of the workspace replaces.
 const WITHOUT_LAB: [&str; 6] = [
     "kumihimo",
     "kumihimo-config",
@@ -68,7 +68,7 @@ const WITHOUT_LAB: [&str; 6] = [
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// The row of the matrix of fallbacks to run beside the defaults [default: by the commit]
+    /// Row of the matrix of fallbacks to run beside the defaults [default: selected by the commit]
     #[arg(long, env = "ROW", value_parser = clap::value_parser!(u64).range(0..ROWS.len() as u64))]
     row: Option<u64>,
     /// Run every row
@@ -77,13 +77,13 @@ pub struct Args {
     /// Run the laboratory's suites instead of the product's, on the defaults only
     #[arg(long, conflicts_with = "matrix")]
     laboratory: bool,
-    /// Run rows only, and no suite on the defaults
+    /// Run only rows, without suites on the defaults
     #[arg(long)]
     no_defaults: bool,
-    /// Print the tests that would run, `suite program test`, and run none
+    /// Print the tests as `suite program test`, without running them
     #[arg(long)]
     list: bool,
-    /// Only programs whose `package/target` contains one of these
+    /// Run only programs whose `package/target` contains one of these
     only: Vec<String>,
 }
 
@@ -123,13 +123,13 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(report.finish())
 }
 
-/// Every suite on the defaults and on every row of the matrix, added to `report`.
+/// Adds every suite on the defaults and on every row of the matrix to `report`.
 pub fn run_matrix(report: &mut Report) -> Result<(), Failure> {
     let product = build_product()?.into_iter();
     let product: Vec<Binary> =
         product.filter(|binary| WITHOUT_LAB.contains(&binary.package.as_str())).collect();
     let mut binaries = build(BuildSet::Everything)?;
-    // The features that are off by default need another build of every crate below them.
+    // Features that are off by default require another build of all dependent crates.
     let tracing = ["-p", "kumihimo", "--features", "tracing", "--test", "tracing"];
     binaries.extend(binaries::build(&tracing)?);
     let mut jobs = plan::defaults(&binaries, true);
@@ -151,14 +151,14 @@ fn documentation(report: &mut Report, build_set: BuildSet) -> Result<(), Failure
     cargo_test::suite(report, "documentation", &mut cargo)
 }
 
-/// Packages that one call of cargo builds.
+/// Packages to build in one call of cargo.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum BuildSet {
-    /// All but the laboratory's, without the feature `lab`.
+    /// All packages except the laboratory's, without the feature `lab`.
     Product,
-    /// The laboratory's, with the feature.
+    /// The laboratory's packages, with the feature.
     Laboratory,
-    /// All, with the feature.
+    /// All packages, with the feature.
     Everything,
 }
 
@@ -185,21 +185,21 @@ fn build(build_set: BuildSet) -> Result<Vec<Binary>, Failure> {
     Ok(binaries)
 }
 
-/// The test programs of the product, with its default features.
+/// Builds the test programs of the product with its default features.
 fn build_product() -> Result<Vec<Binary>, Failure> {
     binaries::build(&[&product()[..], &["--tests"]].concat())
 }
 
-/// Arguments for cargo that choose all packages but the laboratory's.
+/// Arguments for cargo that select all packages except the laboratory's.
 pub fn product() -> Vec<&'static str> {
     let excluded = LABORATORY.iter().flat_map(|package| ["--exclude", package]);
     std::iter::once("--workspace").chain(excluded).collect()
 }
 
-/// Runs all jobs, and prints the slowest tests.
+/// Runs all jobs and prints the slowest tests.
 fn run_all(mut jobs: Vec<Job>, report: &mut Report) {
     let begun = Instant::now();
-    // Stable: the rest runs in the order of the plan.
+    // A stable sort: the other jobs keep the order of the plan.
     jobs.sort_by_key(|job| !LONG.contains(&job.binary.name().as_str()));
     let (alone, beside): (Vec<Job>, Vec<Job>) = jobs.into_iter().partition(|job| job.alone);
     let results = Results { report, slowest: Vec::new() };
@@ -219,16 +219,16 @@ fn run_all(mut jobs: Vec<Job>, report: &mut Report) {
     }
 }
 
-/// What the lanes have in common.
+/// State shared by the lanes.
 struct Shared<'a> {
-    /// The number of the next job, which names its files.
+    /// Number of the next job, which is part of its file names.
     number: AtomicUsize,
     results: Mutex<Results<'a>>,
 }
 
 struct Results<'a> {
     report: &'a mut Report,
-    /// Tests with their seconds.
+    /// Tests with their durations in seconds.
     slowest: Vec<(f64, String)>,
 }
 
@@ -255,7 +255,7 @@ fn lane(queue: &Mutex<VecDeque<Job>>, shared: &Shared<'_>) {
     }
 }
 
-/// The rows that this machine allows; the others are skipped in `report`.
+/// Rows that this machine supports. The others are reported as skipped.
 fn allowed_rows(report: &mut Report) -> Result<Vec<usize>, Failure> {
     let refused = refused_sources()?;
     let mut rows = Vec::new();
@@ -268,13 +268,14 @@ fn allowed_rows(report: &mut Report) -> Result<Vec<usize>, Failure> {
     Ok(rows)
 }
 
-/// The row asked for; else the commit's, or the next one that this machine allows.
+/// The requested row; without a request, the commit's row or the next one that the machine
+/// supports.
 fn one_row(wanted: Option<u64>, designs: Designs) -> Result<Vec<usize>, Failure> {
     let refused = refused_sources()?;
     let Some(row) = wanted else {
         let first = matrix::of_commit(&head());
         let mut rows = (first..first + ROWS.len()).map(|n| n % ROWS.len());
-        // The last rows need nothing from the machine.
+        // The last rows need no features of the machine.
         return Ok(rows.find(|&n| why_not(n, &refused).is_none()).into_iter().collect());
     };
     let row = usize::try_from(row)?;
@@ -287,20 +288,20 @@ fn one_row(wanted: Option<u64>, designs: Designs) -> Result<Vec<usize>, Failure>
     }
 }
 
-/// Why the event source of a row is refused, if it is.
+/// Reason why the event source of a row is unavailable, if it is.
 fn why_not(number: usize, refused: &[(String, String)]) -> Option<&str> {
     let source = ROWS[number].events_name();
     refused.iter().find(|(refused, _)| refused == source).map(|(_, why)| why.as_str())
 }
 
-/// The commit that is checked out; empty outside a repository.
+/// Hash of the checked-out commit; empty outside of a repository.
 fn head() -> String {
     let mut git = Command::new("git");
     git.args(["rev-parse", "HEAD"]).current_dir(workspace::root());
     git.output().map_or_else(|_| String::new(), |out| String::from_utf8_lossy(&out.stdout).into())
 }
 
-/// The event sources that this machine refuses, with the reason that `kumi doctor` gives.
+/// Event sources that are unavailable on this machine, with `kumi doctor`'s reasons.
 fn refused_sources() -> Result<Vec<(String, String)>, Failure> {
     let kumi = workspace::target().join("debug/kumi");
     let output = Command::new(&kumi).arg("doctor").output();
@@ -308,7 +309,7 @@ fn refused_sources() -> Result<Vec<(String, String)>, Failure> {
     Ok(refusals(&String::from_utf8_lossy(&output.stdout)))
 }
 
-/// From lines such as `events: bpf    no: it needs CAP_BPF`.
+/// Parses lines such as `events: bpf    no: it needs CAP_BPF`.
 fn refusals(doctor: &str) -> Vec<(String, String)> {
     let line = |line: &str| {
         let (source, rest) = line.strip_prefix("events: ")?.split_once(' ')?;
@@ -318,7 +319,7 @@ fn refusals(doctor: &str) -> Vec<(String, String)> {
     doctor.lines().filter_map(line).collect()
 }
 
-/// Prints each test of each job.
+/// Prints the tests of each job.
 fn list(jobs: &[Job]) -> Result<ExitCode, Failure> {
     for job in jobs {
         for test in binaries::tests(&job.binary, &job.arguments)? {
@@ -332,10 +333,10 @@ fn list(jobs: &[Job]) -> Result<ExitCode, Failure> {
 mod tests {
     use super::*;
 
-    /// A package that turns the feature on and is missing in the list would turn it on for the
-    /// product's build, too.
+    /// A package that enables the feature and is missing in the list would enable it for the
+    /// product's build as well.
     #[test]
-    fn laboratory_is_the_folder_lab_and_all_that_turns_the_feature_on() {
+    fn laboratory_lists_the_directory_lab_and_every_package_with_the_feature() {
         let mut in_lab = Vec::new();
         for room in ["crates", "examples", "lab", "servers", "tests", "tools"] {
             let path = crate::workspace::root().join(room);

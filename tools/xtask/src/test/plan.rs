@@ -1,4 +1,4 @@
-//! Which test programs run, under which name and environment.
+//! Selects the test programs to run, with their suite names and environments.
 
 use super::binaries::Binary;
 use super::matrix::{Designs, Events, Locking, Row, Switches};
@@ -6,42 +6,42 @@ use super::matrix::{Designs, Events, Locking, Row, Switches};
 /// One run of one test program.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// The suite that it counts for.
+    /// The suite to which the tests count.
     pub suite: String,
     pub binary: Binary,
     pub environment: Vec<(String, String)>,
     /// Arguments for libtest.
     pub arguments: Vec<String>,
-    /// Whether no other job may run beside it.
+    /// True if no other job may run concurrently.
     pub alone: bool,
 }
 
-/// Programs that change something of the whole machine, or measure it.
+/// Programs that change or measure global state of the machine.
 const ALONE: [&str; 2] = [
-    // Sets kernel.perf_event_paranoid for some milliseconds.
+    // Changes kernel.perf_event_paranoid for some milliseconds.
     "kumihimo-events/bpf",
-    // Drops the page cache of the machine and reads /proc/meminfo.
+    // Drops the machine's page cache and reads /proc/meminfo.
     "kumihimo-tests/leaks",
 ];
 
-const MANY_GATES: &str = "bad_input::a_hundred_thousand_gates";
+const MANY_GATES: &str = "bad_input::hundred_thousand_gates_can_be_served";
 
-/// Tests that `make test` leaves to `make check`: the same again at a size, or in a variant, that
-/// takes minutes.
+/// Tests that `make test` omits and `make check` runs: larger or alternative versions of other
+/// tests that take minutes.
 const THOROUGH: [(&str, &[&str]); 2] = [
     ("kumihimo-tests/gates", &[MANY_GATES]),
-    // Real work (git, tar, make, rsync, sqlite3) in the organisations that are no default.
+    // Real workloads (git, tar, make, rsync, sqlite3) in the organisations other than the default.
     (
         "kumi/mount",
         &["work::ext2::kernel_threads", "work::ext2::processes", "work::ext2::user_threads"],
     ),
 ];
 
-/// Programs of the integration suite that the event source does not reach unless it is off.
+/// Integration tests on which the event source has no effect unless it is off.
 const ONLY_EVENTS: [&str; 4] = ["events", "events_bad_input", "gates", "board"];
 
-/// Programs of other crates that use the resource table, whose locking a row may change. The unit
-/// tests of kumihimo-resource run each locking design themselves.
+/// Packages that use the resource table, whose locking design depends on the row. The unit tests of
+/// kumihimo-resource run each locking design themselves.
 const TABLE: [&str; 4] = ["kumihimo-sync", "kumihimo-io", "kumihimo-machine", "kumihimo-runtime"];
 
 fn job(suite: &str, binary: &Binary, environment: &[(String, String)]) -> Job {
@@ -54,14 +54,14 @@ fn job(suite: &str, binary: &Binary, environment: &[(String, String)]) -> Job {
     }
 }
 
-/// Arguments for libtest: all tests but these, by their whole names.
+/// Arguments for libtest that exclude these tests by exact name.
 fn without(tests: &[&str]) -> Vec<String> {
     let skipped = tests.iter().flat_map(|test| ["--skip".to_owned(), (*test).to_owned()]);
     std::iter::once("--exact".to_owned()).chain(skipped).collect()
 }
 
-/// Every suite as the runtime works here by default, a suite a package; and the conformance suite
-/// of the events on the minimal user scheduler. Unless `thorough`, without some long tests.
+/// Every suite with the default mechanisms, one for each package; and the conformance suite of the
+/// events on the minimal user scheduler. Without some long tests unless `thorough`.
 pub fn defaults(binaries: &[Binary], thorough: bool) -> Vec<Job> {
     let mut jobs: Vec<Job> =
         binaries.iter().map(|binary| job(&binary.package, binary, &[])).collect();
@@ -73,14 +73,14 @@ pub fn defaults(binaries: &[Binary], thorough: bool) -> Vec<Job> {
     let minimal = [("KUMI_TEST_SCHEDULER".to_owned(), "minimal".to_owned())];
     for binary in binaries.iter().filter(|binary| binary.name() == "kumihimo-tests/events") {
         let mut job = job("conformance of the minimal scheduler", binary, &minimal);
-        // The minimal scheduler has one virtual processor.
+        // The minimal scheduler has only one virtual processor.
         job.arguments = ["--skip", "many::", "--skip", "random::"].map(str::to_owned).to_vec();
         jobs.push(job);
     }
     jobs
 }
 
-/// The suites that a row of the matrix changes anything for, in a build with these designs.
+/// The suites that a row of the matrix affects, in a build with these designs.
 pub fn row(number: usize, row: &Row, designs: Designs, binaries: &[Binary]) -> Vec<Job> {
     let suite = format!("row {number}: {}", row.name(designs));
     let environment = row.environment(designs);
@@ -113,8 +113,8 @@ fn reaches(row: &Row, designs: Designs, binary: &Binary) -> bool {
     if row.events == Events::Off || row.switches == Switches::Kernel {
         return true;
     }
-    // A signal that preempts ends calls early (CAVEATS.md), which is just what the suites of the
-    // events rule out.
+    // Preemption by signal interrupts system calls (CAVEATS.md), which the event suites do not
+    // allow.
     of_events && row.preempt != super::matrix::Preempt::Signal
 }
 

@@ -1,4 +1,4 @@
-//! Runs one test program, and ends it when it makes no progress any more.
+//! Runs one test program, and kills it when it makes no more progress.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -18,39 +18,41 @@ use super::plan::Job;
 use crate::report::Counts;
 use crate::{Failure, workspace};
 
-/// Time between two looks at a program that has not ended.
+/// Interval between checks of a running program.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// A program that was idle in this many looks in a row hangs. Twice as many as a test that watches
-/// a process of its own allows (`kumihimo_tests::process`), which then reports first.
+/// Number of consecutive checks without CPU use after which a program is considered hung. Twice the
+/// limit of a test that watches its own child process (`kumihimo_tests::process`), so that the test
+/// reports first.
 const IDLE_LOOKS: u32 = 120;
-/// CPU time that a program may use between the ends of two tests. Load does not add to it.
+/// Limit on a program's CPU time between the ends of two tests. Unlike elapsed time, it is
+/// independent of the machine's load.
 const CPU_BOUND: Duration = Duration::from_secs(900);
 
-/// How a job ended.
+/// Result of a job.
 #[derive(Debug)]
 pub struct Ended {
     pub job: Job,
     pub passed: usize,
     pub failed: usize,
     pub skipped: BTreeSet<String>,
-    /// What to show of a failure, empty if there is none.
+    /// Description of the failure; empty if there is none.
     pub failure: String,
     pub time: Duration,
-    /// The slowest tests, slowest first.
+    /// The slowest tests, in descending order.
     pub slowest: Vec<(f64, String)>,
-    /// The tests that failed, or ran when the program died.
+    /// Tests that failed, or that were running when the program died.
     pub failed_tests: Vec<String>,
     pub log: PathBuf,
 }
 
 impl Ended {
-    /// The counts alone.
+    /// The counts without details.
     pub fn counts(&self) -> Counts {
         let skipped = self.skipped.len();
         Counts { passed: self.passed, failed: self.failed, skipped }
     }
 
-    /// Prints a line with the counts, and what failed.
+    /// Prints a line with the counts, and the failures.
     pub fn print(&self) {
         for what in &self.skipped {
             println!("[skip] {what}");
@@ -67,7 +69,7 @@ impl Ended {
     }
 }
 
-/// Runs `job` to its end. Blocks the kernel thread.
+/// Runs `job` to completion. Blocks the kernel thread.
 pub fn run(job: Job, number: usize) -> Result<Ended, Failure> {
     let log = log_path(&job, number)?;
     let file = Arc::new(Mutex::new(File::create(&log)?));
@@ -75,7 +77,7 @@ pub fn run(job: Job, number: usize) -> Result<Ended, Failure> {
     let begun = Instant::now();
     let mut command = Command::new(&job.binary.path);
     command.args(&job.arguments).args(libtest::ARGUMENTS).current_dir(&job.binary.folder);
-    // The variables that cargo sets for a test program, and that the tests read.
+    // Variables that cargo sets for a test program and that tests read.
     command
         .env("CARGO_MANIFEST_DIR", &job.binary.folder)
         .env("CARGO_PKG_NAME", &job.binary.package);
@@ -101,13 +103,13 @@ pub fn run(job: Job, number: usize) -> Result<Ended, Failure> {
     let (mut ends, mut at_end) = (0, Duration::ZERO);
     let mut hang = None;
     let status = loop {
-        // Both streams end with the program, as a rule: nobody waits for the next look then.
+        // Usually both streams end with the program, so there is no delay until the next check.
         let over = matches!(streams.recv_timeout(LOOK_EVERY), Err(RecvTimeoutError::Disconnected));
         if let Some(status) = child.try_wait()? {
             break status;
         }
         if over {
-            // The program closed them itself, or is about to end.
+            // The program closed the streams itself, or is about to exit.
             std::thread::sleep(Duration::from_millis(1));
         }
         let idle = watch.look();
@@ -127,7 +129,7 @@ pub fn run(job: Job, number: usize) -> Result<Ended, Failure> {
             break child.wait()?;
         }
     };
-    // A process that was left behind keeps the streams open.
+    // A child process that was left running keeps the streams open.
     let left = kumihimo_hang::family(pid).into_iter().filter(|&process| process != pid).count();
     end_group(pid);
     let _ = streams.recv_timeout(Duration::from_secs(5));
@@ -138,7 +140,7 @@ pub fn run(job: Job, number: usize) -> Result<Ended, Failure> {
 
 struct State {
     run: Run,
-    /// Tests that have ended.
+    /// Number of tests that have ended.
     ends: usize,
 }
 
@@ -148,7 +150,7 @@ struct Found {
     left: usize,
 }
 
-/// Takes in a stream, line by line, until it ends.
+/// Processes a stream line by line until it ends.
 fn copy(stream: impl Read, state: &Mutex<State>, log: &Mutex<File>) {
     let mut lines = BufReader::new(stream);
     let mut line = Vec::new();
@@ -163,7 +165,7 @@ fn copy(stream: impl Read, state: &Mutex<State>, log: &Mutex<File>) {
     }
 }
 
-/// What hangs: the tests that run, and where each process of the group stands.
+/// Description of a hang: the running tests, and the state of each process of the group.
 fn describe(pid: u32, why: &str, state: &Mutex<State>) -> String {
     let running: Vec<String> =
         state.lock().expect("no reader panics").run.running.iter().cloned().collect();
@@ -177,11 +179,11 @@ fn describe(pid: u32, why: &str, state: &Mutex<State>) -> String {
     text
 }
 
-/// Kills what is left of the process group that `pid` leads.
+/// Kills the remaining processes of the group that `pid` leads.
 fn end_group(pid: u32) {
     let group = i32::try_from(pid).ok().and_then(Pid::from_raw);
     if let Some(group) = group {
-        // ESRCH: nothing is left, as a rule.
+        // ESRCH: usually no process is left.
         let _ = rustix::process::kill_process_group(group, Signal::KILL);
     }
 }
@@ -207,10 +209,13 @@ fn judge(job: Job, mut run: Run, found: &Found, took: Duration, log: PathBuf) ->
         failure.push_str(&tail(&log));
     }
     if found.left > 0 && !failure.is_empty() {
-        failure.push_str(&format!("{} processes were left behind and are ended\n", found.left));
+        failure.push_str(&format!(
+            "{} processes were left running and have been killed\n",
+            found.left
+        ));
     }
     if !failure.is_empty() {
-        failure.push_str(&format!("all that it printed: {}\n", log.display()));
+        failure.push_str(&format!("full output: {}\n", log.display()));
     }
     let passed = run.passes();
     let failed_tests = run.failed.into_iter().map(|(name, _)| name).chain(run.running).collect();
@@ -237,13 +242,14 @@ fn log_path(job: &Job, number: usize) -> Result<PathBuf, Failure> {
     Ok(folder.join(name + ".log"))
 }
 
-/// A run-time directory of the job's own: address spaces of jobs that run side by side neither
-/// see each other nor share one board.
+/// A run-time directory for each job, so that address spaces of concurrent jobs neither see each
+/// other nor share a board.
 struct Place(PathBuf);
 
 impl Place {
     fn new(number: usize) -> Result<Self, Failure> {
-        // Short: sockets lie in it, whose paths have 107 bytes at most.
+        // A short path: it is part of the paths of sockets, which are limited to 107 bytes
+        // (unix(7)).
         let path = std::env::temp_dir().join(format!("kumi-{}-{number}", std::process::id()));
         let mut builder = std::fs::DirBuilder::new();
         std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);

@@ -1,11 +1,11 @@
-//! Models of the protocol against lost wake-ups.
+//! loom models of the protocol against lost wake-ups.
 
 use super::super::*;
 use ::loom::sync::Arc;
 use ::loom::sync::atomic::AtomicBool;
 
-/// Two post the same bit, the owner takes and looks once, and once more before it lies down:
-/// what was put there is seen, or it is called.
+/// Two threads post the same bit. The owner takes the posts and checks, and does so once more
+/// before it sleeps. The owner finds each post, or a thread claims the wake-up.
 #[test]
 fn no_lost_post() {
     ::loom::model(|| {
@@ -33,11 +33,12 @@ fn no_lost_post() {
         shared.1.prepare_sleep(SleepMode::Futex);
         look();
         let called = posters.into_iter().fold(false, |called, p| called | p.join().unwrap());
-        assert!(called || seen == [true; 2], "asleep with a post, and nobody called");
+        assert!(called || seen == [true; 2], "asleep with a post and without a wake-up");
     });
 }
 
-/// One waker, one sleeper: the work is seen before the sleep, or the sleeper is called.
+/// One waker and one sleeper: the sleeper finds the work before it sleeps, or the waker claims the
+/// wake-up.
 #[test]
 fn no_lost_wake_up() {
     ::loom::model(|| {
@@ -53,14 +54,14 @@ fn no_lost_wake_up() {
         cell.prepare_sleep(SleepMode::Futex);
         let saw = work.load(Ordering::Relaxed);
         let called = waker.join().unwrap();
-        assert!(saw || called == Some(SleepMode::Futex), "asleep with work and nobody called");
+        assert!(saw || called == Some(SleepMode::Futex), "asleep with work and without a wake-up");
         assert_eq!(cell.finish_sleep(), called.is_some());
     });
 }
 
-/// Two wakers: at most one of them makes the system call.
+/// Two wakers: at most one of them claims the wake-up and makes the system call.
 #[test]
-fn one_call_is_enough() {
+fn wake_up_is_claimed_once() {
     ::loom::model(|| {
         let cell = Arc::new(Cell::new());
         let wakers: Vec<_> = (0..2)

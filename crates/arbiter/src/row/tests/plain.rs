@@ -1,10 +1,10 @@
-//! Ringing a row.
+//! Tests of `Row::ring`.
 
 use super::super::*;
 
-/// It can be called by its own address space as before.
+/// Other address spaces do not claim the wake-up, so the VP's own address space still can.
 #[test]
-fn one_that_waits_for_descriptors_is_left_alone_by_others() {
+fn remote_waker_does_not_claim_descriptor_sleep() {
     let row = Row::private(2);
     row.cells.iter().for_each(|cell| cell.prepare_sleep(SleepMode::Descriptors));
     for _ in 0..2 {
@@ -23,6 +23,6 @@ fn wakeable_vps_are_preferred() {
     row.cells[1].set_core(2);
     assert_eq!(row.ring(Caller::Waits(1), || 0), RingOutcome::Woken);
     assert_eq!(row.cells[1].claim_wake(), None);
-    // That one is up and looks.
+    // The woken VP counts as awake and will check.
     assert_eq!(row.ring(Caller::Waits(1), || 0), RingOutcome::Awake);
 }

@@ -1,10 +1,11 @@
-//! Models of the protocol of a slot.
+//! loom models of a slot's protocol.
 
 use super::*;
 use crate::row::SleepMode;
 use ::loom::sync::Arc;
 
-/// What a VP does that wants the core, and lies down if it cannot have it. True: it has it.
+/// Requests the core as a VP does, and prepares to sleep if it must wait. Returns whether it has
+/// the core.
 fn wants(core: &SlotProtocol<'_, Rows>, me: VpId, mark: Mark) -> bool {
     if core.enter(me, mark, true).is_ok() {
         return true;
@@ -42,10 +43,10 @@ fn model(preemptions: usize, body: impl Fn() + Sync + Send + 'static) {
     builder.check(body);
 }
 
-/// The holder leaves while another one lies down: that one sees the core free, is given it and
-/// called, or has it before it sleeps.
+/// The holder leaves while another VP prepares to sleep. That VP finds the core free, is given it
+/// and woken, or has it before it sleeps.
 #[test]
-fn a_waiter_is_called_or_has_the_core() {
+fn waiter_is_woken_or_has_the_core() {
     model(3, || {
         let world = World::new(2);
         assert!(world.core().enter(row(0), Mark::of(5), true).is_ok());
@@ -56,13 +57,13 @@ fn a_waiter_is_called_or_has_the_core() {
         world.core().leave(row(0), true, || ());
         let up = waiter.join().unwrap();
         assert_eq!(world.slot.load().holder(), Some(row(1)));
-        assert!(up || world.was_called(1), "it sleeps on a core of its own");
+        assert!(up || world.was_called(1), "asleep although it has the core");
     });
 }
 
-/// A waiter goes away just as it is given the core: the core does not stay with it.
+/// A waiter withdraws while it is given the core: the core does not stay with it.
 #[test]
-fn a_core_is_not_left_with_one_that_went() {
+fn core_does_not_stay_with_withdrawn_waiter() {
     model(3, || {
         let world = World::new(2);
         assert!(world.core().enter(row(0), Mark::of(5), true).is_ok());
@@ -77,10 +78,10 @@ fn a_core_is_not_left_with_one_that_went() {
     });
 }
 
-/// One leaves, two of different levels come: the higher one has it in the end, and the lower
-/// one waits or was displaced.
+/// The holder leaves and two VPs of different levels arrive: the higher VP ends up with the core,
+/// and the lower VP waits or was displaced.
 #[test]
-fn the_higher_of_two_has_it() {
+fn higher_of_two_arrivals_has_the_core() {
     model(2, || {
         let world = World::new(3);
         assert!(world.core().enter(row(0), Mark::of(9), true).is_ok());
@@ -95,15 +96,15 @@ fn the_higher_of_two_has_it() {
         let ups: Vec<bool> = comers.into_iter().map(|comer| comer.join().unwrap()).collect();
         assert_eq!(world.slot.load().held(), Some((row(2), Mark::of(7))));
         assert!(ups[1] || world.was_called(2));
-        let lower_knows = !ups[0] || world.rows.was_displaced(1);
-        assert!(lower_knows, "the lower one runs on, and nobody told it");
+        let lower_is_notified = !ups[0] || world.rows.was_displaced(1);
+        assert!(lower_is_notified, "the lower VP runs on without a notification");
     });
 }
 
-/// A holder accepts what it was given while a third one evicts it: one of the two has it, never
-/// neither with a waiter asleep.
+/// A waiter accepts the core while the holder is evicted: it has the core, and is not asleep
+/// without a wake-up.
 #[test]
-fn eviction_loses_nobody() {
+fn eviction_loses_no_waiter() {
     model(3, || {
         let world = World::new(2);
         assert!(world.core().enter(row(0), Mark::of(5), true).is_ok());

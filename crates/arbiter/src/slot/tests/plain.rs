@@ -1,10 +1,10 @@
-//! The protocol of a slot, run by one thread.
+//! Single-threaded tests of a slot's protocol.
 
 use super::*;
 use proptest::prelude::*;
 
 #[test]
-fn the_highest_goes_first_and_equals_take_turns() {
+fn highest_waiter_goes_first_and_equals_take_turns() {
     let (slot, rows) = (Slot::new(), Rows::new(4));
     let core = SlotProtocol { slot: &slot, number: 3, places: &rows };
     assert!(core.enter(row(0), Mark::of(10), true).is_ok());
@@ -19,11 +19,11 @@ fn the_highest_goes_first_and_equals_take_turns() {
         assert!(core.enter(row(next), Mark::of(10), true).is_ok());
     }
     assert!(core.enter(row(2), Mark::of(11), true).is_ok());
-    assert!(!core.turn_over(row(2), Mark::of(11)), "nobody waits at its level");
+    assert!(!core.turn_over(row(2), Mark::of(11)), "no VP waits at its level");
     assert!(rows.was_displaced(1));
     core.leave(row(2), true, || ());
     assert_eq!(slot.load().held(), Some((row(0), Mark::of(10))));
-    // Row 1 was displaced, and has not asked again.
+    // Row 1 was displaced and has not requested the core again.
     core.leave(row(0), true, || ());
     assert_eq!(slot.load().held(), Some((row(3), Mark::SPENT)));
     core.leave(row(3), true, || ());
@@ -32,7 +32,7 @@ fn the_highest_goes_first_and_equals_take_turns() {
 }
 
 #[test]
-fn one_that_sinks_gives_the_core_up() {
+fn sinking_holder_gives_the_core_up() {
     let (slot, rows) = (Slot::new(), Rows::new(2));
     let core = SlotProtocol { slot: &slot, number: 0, places: &rows };
     assert!(core.enter(row(0), Mark::of(10), true).is_ok());
@@ -42,10 +42,10 @@ fn one_that_sinks_gives_the_core_up() {
 }
 
 proptest! {
-    /// Whatever stands in a slot and in the cells: no panic, an end, and a VP that enters knows
-    /// whether it has the core.
+    /// For any content of the slot and the cells, each operation ends without a panic, and `enter`
+    /// returns whether the VP has the core.
     #[test]
-    fn nonsense_is_survived(word: u64, bits: [u64; 4], waits: [u32; 4], level in 0u8..=63) {
+    fn any_word_ends_without_panic(word: u64, bits: [u64; 4], waits: [u32; 4], level in 0u8..=63) {
         let (slot, rows) = (Slot::new(), Rows::new(4));
         let core = SlotProtocol { slot: &slot, number: 0, places: &rows };
         slot.word.store(word, Ordering::Relaxed);
@@ -58,10 +58,10 @@ proptest! {
         core.turn_over(row(1), Mark::of(level));
     }
 
-    /// Any sequence of what four address spaces can do: at the end of each step the core's
-    /// holder is none lower than any waiter.
+    /// Any sequence of the operations of four address spaces: after each step no waiter is higher
+    /// than the holder.
     #[test]
-    fn the_holder_is_the_highest(steps in proptest::collection::vec((0u16..4, 0u8..5, 0u8..8), 0..200)) {
+    fn no_waiter_is_higher_than_the_holder(steps in proptest::collection::vec((0u16..4, 0u8..5, 0u8..8), 0..200)) {
         let (slot, rows) = (Slot::new(), Rows::new(4));
         let core = SlotProtocol { slot: &slot, number: 0, places: &rows };
         for (who, what, level) in steps {

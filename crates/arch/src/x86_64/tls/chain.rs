@@ -1,11 +1,14 @@
-//! The chain of all blocks, and when it hangs in the C library's list of threads.
+//! Chain of all blocks: a doubly linked list that joins the C library's list of threads during
+//! dlopen.
 //!
-//! A library with initial-exec variables that is loaded late is written into every block on the C
-//! library's list. To be on it for good would cost every set*id a system call a block and every
-//! fork a walk. So our blocks form a chain of their own that looks as if it hung between two
-//! donors, neighbours on that list; two stores put it there, around dlopen, and two take it off.
-//! Nobody else ever writes those two words: the C library inserts at the list's head and unlinks
-//! elements, and donors are never unlinked.
+//! ld.so writes the initial-exec variables of a library that is loaded late into every block on the
+//! C library's list. If the blocks stayed on that list, every set*id would make a system call per
+//! block, and every fork would walk all blocks.
+//!
+//! The blocks therefore form a separate chain, whose ends point to two donors that are neighbours
+//! on the C library's list. Two stores to the donors link the chain in before a dlopen, and two
+//! stores unlink it afterwards. No other code writes those two words: the C library inserts at the
+//! list's head and unlinks elements, and donors are never unlinked.
 
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
@@ -16,15 +19,15 @@ use crate::lock::Lock;
 
 struct Chain {
     lock: Lock,
-    /// The upper and the lower anchor (FS bases); null: the chain hangs nowhere (after fork, until
-    /// there are new donors).
+    /// The upper and the lower anchor, as FS bases. Null while there are no anchors: after fork,
+    /// until new donors exist.
     before: AtomicPtr<u8>,
     after: AtomicPtr<u8>,
     first: AtomicPtr<u8>,
     last: AtomicPtr<u8>,
-    /// How many dlopen or dlclose are under way.
+    /// Number of dlopen and dlclose calls in progress.
     depth: AtomicUsize,
-    /// The first block when the last of them began or ended.
+    /// The first block at the begin or end of the latest call.
     mark: AtomicPtr<u8>,
 }
 
@@ -42,7 +45,7 @@ const fn null() -> AtomicPtr<u8> {
     AtomicPtr::new(std::ptr::null_mut())
 }
 
-// All fields but the lock are written under it only, hence Relaxed; the words of the list itself
+// All fields except the lock are written only under it, hence Relaxed. The words of the list itself
 // are the exception.
 fn get(p: &AtomicPtr<u8>) -> *mut u8 {
     p.load(Ordering::Relaxed)
@@ -52,7 +55,7 @@ fn node(layout: &Layout, fs: *mut u8) -> *mut u8 {
     if fs.is_null() { fs } else { fs.wrapping_offset(layout.list) }
 }
 
-/// Writes `next` of a block's list node so that a walker that sees it sees the block.
+/// Sets a block's next pointer so that a walker that reads it also sees the contents of `next`.
 unsafe fn set_next(layout: &Layout, fs: *mut u8, next: *mut u8) {
     // SAFETY: the caller owns the word. Release pairs with the data dependency of walkers.
     unsafe { (*fs.offset(layout.list).cast::<AtomicPtr<u8>>()).store(next, Ordering::Release) }
@@ -63,8 +66,8 @@ unsafe fn set_prev(layout: &Layout, fs: *mut u8, prev: *mut u8) {
     unsafe { set_word(fs, layout.list + 8, prev as u64) }
 }
 
-/// Makes the first two donors the anchors, the second one the upper, if they are neighbours on the
-/// C library's list.
+/// Makes the first two donors the anchors, with the second one as the upper, if they are adjacent
+/// on the C library's list. Returns whether they are.
 pub(super) fn anchor(layout: &Layout, donors: &[Donor; 3]) -> bool {
     let [after, before, _] = donors.map(|d| d.fs);
     // SAFETY: donors are never freed.
@@ -92,10 +95,11 @@ pub(super) fn anchor(layout: &Layout, donors: &[Donor; 3]) -> bool {
     true
 }
 
+/// Links the chain into the C library's list.
 unsafe fn hang(layout: &Layout) {
     let (b, a, first) = (get(&CHAIN.before), get(&CHAIN.after), get(&CHAIN.first));
     if !first.is_null() && !b.is_null() {
-        // SAFETY: the anchors' inner words are ours; lock held.
+        // SAFETY: only this module writes the anchors' inner words; the lock is held.
         unsafe {
             set_prev(layout, a, node(layout, get(&CHAIN.last)));
             set_next(layout, b, node(layout, first));
@@ -103,13 +107,13 @@ unsafe fn hang(layout: &Layout) {
     }
 }
 
-/// Adds a block that was written from `from`, and brings it up to date if a dlopen ended meanwhile.
+/// Adds a block that was written from `from`, and updates it if a dlopen ended meanwhile.
 ///
 /// # Safety
 /// The block is complete, not yet in the chain, and never freed.
 pub(super) unsafe fn add(layout: &Layout, fs: *mut u8, from: &Template) {
     CHAIN.lock.lock();
-    // SAFETY: lock held; all blocks of the chain are alive.
+    // SAFETY: the lock is held, and all blocks of the chain are alive.
     unsafe {
         let first = get(&CHAIN.first);
         let (b, a) = (get(&CHAIN.before), get(&CHAIN.after));
@@ -134,28 +138,31 @@ pub(super) unsafe fn add(layout: &Layout, fs: *mut u8, from: &Template) {
     CHAIN.lock.unlock();
 }
 
-/// A dlopen or dlclose begins: the C library shall see all blocks.
+/// Begins a dlopen or dlclose: makes all blocks visible to the C library.
 pub(super) fn enter(layout: &Layout) {
     CHAIN.lock.with(|| {
         if CHAIN.depth.fetch_add(1, Ordering::Relaxed) == 0 {
             CHAIN.mark.store(get(&CHAIN.first), Ordering::Relaxed);
-            // SAFETY: lock held.
+            // SAFETY: the lock is held.
             unsafe { hang(layout) };
         }
     });
 }
 
-/// It has ended. `renewed`: the template for what is loaded now, if that is known. `entered`:
-/// [`enter`] was called before.
+/// Ends a dlopen or dlclose. `renewed`: the template for the modules loaded now, if it is known.
+/// `entered`: [`enter`] was called before.
 ///
-/// Blocks made meanwhile may or may not have been on the list when ld.so walked it. The anchors
-/// tell: it writes the upper one before the chain and the lower one after it. If it has written
-/// neither, it will find the new blocks; if both, the renewed template has what they lack; in
-/// between the two differ, and no template can be made.
+/// Blocks made during the call may or may not have been on the list when ld.so walked it. ld.so
+/// writes the upper anchor before the chain and the lower anchor after it, which distinguishes
+/// three cases:
 ///
-/// `always`: the chain hangs in the list for good. Then ld.so has written into all blocks, the
-/// builder of one brings it up to date, and those of the chain may have begun to use what a patch
-/// would overwrite.
+/// - ld.so has written neither anchor: its walk will reach the new blocks.
+/// - ld.so has written both: the renewed template contains what the new blocks lack.
+/// - ld.so has written only one: the anchors differ, and no template can be derived.
+///
+/// `always`: the chain stays linked permanently. ld.so has then written into all blocks, and the
+/// builder of a new block updates it. The blocks of the chain are not patched, because code may
+/// already use the words that a patch would overwrite.
 pub(super) fn leave(
     layout: &Layout,
     renewed: Option<&'static Template>,
@@ -163,7 +170,7 @@ pub(super) fn leave(
     always: bool,
 ) {
     CHAIN.lock.with(|| {
-        // SAFETY: lock held; blocks are never freed; templates are leaked.
+        // SAFETY: the lock is held; blocks are never freed; templates are leaked.
         unsafe {
             let old = &*CURRENT.load(Ordering::Relaxed);
             if let Some(new) = renewed
@@ -187,7 +194,7 @@ pub(super) fn leave(
             if !entered {
                 return;
             }
-            // Saturating: the child of a fork in the middle of a dlopen starts from 0.
+            // Saturating, because the child of a fork during a dlopen starts from 0.
             let depth = CHAIN.depth.load(Ordering::Relaxed).saturating_sub(1);
             CHAIN.depth.store(depth, Ordering::Relaxed);
             if depth == 0 {
@@ -201,7 +208,7 @@ pub(super) fn leave(
     });
 }
 
-/// Before fork: nobody is inside.
+/// Acquires the chain's lock before a fork.
 pub(super) fn lock() {
     CHAIN.lock.lock();
 }
@@ -210,9 +217,9 @@ pub(super) fn unlock() {
     CHAIN.lock.unlock();
 }
 
-/// In the child of a fork, before `unlock`. The C library has emptied its list and unlinked the
-/// caller's block from its neighbours: ours, if the caller was a microprocess. Donors are no longer
-/// listed there.
+/// Repairs the chain in the child of a fork, before `unlock`. The C library has emptied its list,
+/// which no longer contains the donors. It has also unlinked the caller's block from its
+/// neighbours, which are blocks of the chain if the caller was a microprocess.
 pub(super) fn after_fork(layout: &Layout, me: *mut u8) {
     let (b, a) = (get(&CHAIN.before), get(&CHAIN.after));
     if b.is_null() {
@@ -225,9 +232,9 @@ pub(super) fn after_fork(layout: &Layout, me: *mut u8) {
             (w as usize as *mut u8).wrapping_offset(-layout.list)
         }
     };
-    // SAFETY: only this thread lives; the words lie in blocks of ours.
+    // SAFETY: this is the only thread, and the words lie in blocks of this crate.
     unsafe {
-        // The unlinking wrote the anchors' inner words if the caller was at an end of the chain.
+        // If the caller was at an end of the chain, the unlinking wrote the anchors' inner words.
         if get(&CHAIN.first) == me {
             CHAIN.first.store(unnode(word(b, layout.list), a), Ordering::Relaxed);
         }

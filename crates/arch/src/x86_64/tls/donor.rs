@@ -1,9 +1,9 @@
-//! Donors: blocks that the C library made itself.
+//! Donors: blocks made by the C library itself.
 //!
-//! A donor is a pthread on a stack of ours that ends at once, by the bare system call, so that the
-//! C library never learns of it: the kernel thread is gone, the block stays. Three of them are the
-//! models that [`super::template`] compares; where that comparison fails, every microprocess gets a
-//! donor of its own.
+//! A donor is a pthread on a stack of this crate. It ends at once by a bare exit system call, so
+//! the C library does not notice its end: the kernel thread is gone and the block stays. Three
+//! donors are the models that [`super::template`] compares. If that comparison fails, every
+//! microprocess gets a donor of its own.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
@@ -13,25 +13,26 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::glibc::{Calls, Layout, next_tid};
 use crate::lock::Lock;
 
-/// Bits of `cancelhandling` (glibc's nptl/descr.h): the thread is ending / a set*id waits for it.
+/// Bit of `cancelhandling` (glibc's nptl/descr.h): the thread is exiting. 0x40 in `donor_main` is
+/// the mark of a pending set*id.
 const EXITING: u32 = 0x10;
 
 /// A block made by pthread_create whose kernel thread has ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Donor {
     pub fs: *mut u8,
-    /// The stack as pthread_attr_setstack was told.
+    /// The stack passed to pthread_attr_setstack.
     pub lo: usize,
     pub size: usize,
 }
 
-// SAFETY: a donor is a description of memory that is never freed; its writers are named where it is
-// used.
+// SAFETY: a donor only describes memory, which is never freed; code that accesses it names its
+// writers.
 unsafe impl Send for Donor {}
 // SAFETY: as above.
 unsafe impl Sync for Donor {}
 
-/// What creator and donor tell each other; the offsets are used by the assembly below.
+/// Data exchanged between creator and donor. The assembly below uses the offsets.
 #[repr(C)]
 struct Start {
     word: AtomicU32,   // 0: becomes 0 when the kernel thread is gone
@@ -42,12 +43,13 @@ struct Start {
     mask: u64,         // 32: signals to block
 }
 
-/// The donor's whole life. Assembly, because nothing may run here that uses thread-local state
-/// (which is being copied) or that a sanitizer instruments.
+/// The donor's start routine. Written in assembly, because it must not use thread-local state,
+/// which is being copied, and must not be instrumented by a sanitizer.
 ///
-/// set*id marks every thread it knows, signals it, and waits for its answer. So, like a thread that
-/// ends in the C library: say that we are ending (later calls pass us over), wait until an earlier
-/// mark is gone (signal 33 is not blocked), and only then hide the id and go.
+/// set*id marks every thread on the C library's list, signals it, and waits for its reply. The
+/// donor therefore ends in the order of a C library thread. It sets the exiting bit, so that later
+/// set*id calls skip it. It waits until an earlier mark is gone (signal 33 is not blocked). Only
+/// then does it replace its ID and exit.
 #[unsafe(naked)]
 unsafe extern "C" fn donor_main(start: *mut c_void) -> *mut c_void {
     core::arch::naked_asm!(
@@ -74,13 +76,14 @@ unsafe extern "C" fn donor_main(start: *mut c_void) -> *mut c_void {
         "mov rax, [r12 + 16]",
         "mov ecx, [r12 + 4]",
         "mov [r13 + rax], ecx",
-        // set_robust_list(NULL, 24): the kernel shall not walk the block's list when this thread
+        // set_robust_list(NULL, 24): the kernel must not walk the block's list when this thread
         // ends
         "mov eax, 273",
         "xor edi, edi",
         "mov esi, 24",
         "syscall",
-        // set_tid_address(&word): cleared and woken by the kernel when the thread is really gone
+        // set_tid_address(&word): the kernel clears the word and wakes its waiters when the thread
+        // is gone
         "mov eax, 218",
         "mov rdi, r12",
         "syscall",
@@ -91,19 +94,19 @@ unsafe extern "C" fn donor_main(start: *mut c_void) -> *mut c_void {
     )
 }
 
-/// Makes a donor on the stack [lo, lo + size). The block lies at its top, where the C library puts
-/// it. Blocks the kernel thread until the donor has ended [35-180 us].
+/// Creates a donor on the stack [lo, lo + size). The C library puts the block at the stack's top.
+/// Blocks the kernel thread until the donor has ended [35-180 us].
 ///
 /// # Safety
-/// The memory must be mapped, writable, unused, zero, and stay mapped for ever: the block is on the
-/// C library's list.
+/// The memory must be mapped, writable, unused and zero, and must never be unmapped, because the
+/// block stays on the C library's list.
 pub(super) unsafe fn make(
     calls: &Calls,
     layout: &Layout,
     lo: usize,
     size: usize,
 ) -> io::Result<Donor> {
-    // SAFETY: granted by the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe { make_with(calls, layout, lo, size, &mut Start::new()) }
 }
 
@@ -129,8 +132,8 @@ unsafe fn make_with(
         mask: !(1 << 32), // all but signal 33
     };
     let start: *mut Start = start;
-    // SAFETY: the structs are valid for the calls; `start` outlives the donor because we wait for
-    // its end below.
+    // SAFETY: the structs are valid for the calls. `start` outlives the donor, whose end the loop
+    // below awaits.
     unsafe {
         let mut attr: libc::pthread_attr_t = std::mem::zeroed();
         check(libc::pthread_attr_init(&mut attr))?;
@@ -138,7 +141,7 @@ unsafe fn make_with(
         let mut all: libc::sigset_t = std::mem::zeroed();
         let mut old: libc::sigset_t = std::mem::zeroed();
         libc::sigfillset(&mut all);
-        // The new thread inherits this mask: no handler of the program runs on the donor.
+        // The new thread inherits this mask, so no handler of the program runs on the donor.
         libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut old);
         let mut id: libc::pthread_t = 0;
         let r = if set == 0 {
@@ -149,9 +152,10 @@ unsafe fn make_with(
         libc::pthread_sigmask(libc::SIG_SETMASK, &old, std::ptr::null_mut());
         libc::pthread_attr_destroy(&mut attr);
         check(r)?;
-        // Acquire: everything the donor wrote is seen once its end is.
+        // Acquire: once the donor's end is visible, so is everything it wrote.
         while (*start).word.load(Ordering::Acquire) != 0 {
-            // Not FUTEX_PRIVATE: the kernel's wake-up at a thread's end is a shared one.
+            // Not FUTEX_PRIVATE: the kernel's wake-up at a thread's end is a shared one;
+            // set_tid_address(2).
             libc::syscall(
                 libc::SYS_futex,
                 (*start).word.as_ptr(),
@@ -164,20 +168,20 @@ unsafe fn make_with(
         let fs = start.fs as *mut u8;
         if id as usize != start.fs || start.fs <= lo || start.fs + layout.size > lo + size {
             return Err(io::Error::other(
-                "pthread_create put the thread block at an unknown place",
+                "pthread_create put the thread block at an unexpected address",
             ));
         }
-        // The block lives on: it may be marked by set*id again (which finds no thread of its id and
-        // goes on).
+        // The block stays on the list, so set*id may mark it again. It then finds no thread with
+        // the block's ID and continues.
         (*fs.offset(layout.cancel).cast::<AtomicU32>()).fetch_and(!EXITING, Ordering::Relaxed);
         Ok(Donor { fs, lo, size })
     }
 }
 
-/// A donor on a stack of `size` bytes of its own. All of these get the same argument: the block
-/// keeps it.
+/// Creates a donor on a new stack of `size` bytes. All models get the same argument, because the
+/// block stores it.
 pub(super) fn make_model(calls: &Calls, layout: &Layout, size: usize) -> io::Result<Donor> {
-    // SAFETY: a fresh mapping, never unmapped.
+    // SAFETY: a new mapping, which is unmapped only if no thread has started on it.
     unsafe {
         let p = libc::mmap(
             std::ptr::null_mut(),
@@ -194,7 +198,8 @@ pub(super) fn make_model(calls: &Calls, layout: &Layout, size: usize) -> io::Res
         START_LOCK
             .with(|| make_with(calls, layout, p as usize, size, &mut *START.0.get()))
             .inspect_err(|e| {
-                // The system's word for it: no kernel thread has begun there.
+                // An error code from the system means that no kernel thread has started on the
+                // stack.
                 if e.raw_os_error().is_some() {
                     libc::munmap(p, size);
                 }
@@ -203,7 +208,7 @@ pub(super) fn make_model(calls: &Calls, layout: &Layout, size: usize) -> io::Res
 }
 
 struct Shared(UnsafeCell<Start>);
-// SAFETY: used under START_LOCK only.
+// SAFETY: accessed only under START_LOCK.
 unsafe impl Sync for Shared {}
 
 static START: Shared = Shared(UnsafeCell::new(Start::new()));

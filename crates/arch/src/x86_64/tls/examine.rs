@@ -1,4 +1,4 @@
-//! Single questions of the examination of the C library.
+//! Individual checks in the examination of the C library.
 
 use std::io;
 
@@ -6,8 +6,8 @@ use super::donor::{self, Donor};
 use super::failure::Failure;
 use super::glibc::{self, Calls, Layout};
 
-/// Three donors, two of which are neighbours on the C library's list: threads of others may come
-/// between, so a few tries.
+/// Creates three donors, the first two of which should be neighbours on the C library's list.
+/// Another thread may come between them, so this tries again, up to eight times.
 pub(super) fn models(calls: &Calls, layout: &Layout) -> Result<[Donor; 3], Failure> {
     let make =
         |size| donor::make_model(calls, layout, size).map_err(|e| Failure::of("a donor", &e));
@@ -23,22 +23,22 @@ pub(super) fn models(calls: &Calls, layout: &Layout) -> Result<[Donor; 3], Failu
     Ok(d)
 }
 
-/// The list of robust mutexes is empty: head and the word below it point to the head.
+/// Checks that the list of robust mutexes is empty: head and the word below it point to the head.
 pub(super) fn robust_list_is_known(layout: &Layout, d: &Donor) -> Result<(), String> {
     let at = d.fs.wrapping_offset(layout.robust) as u64;
-    // SAFETY: the words lie in the block (`Layout::find` has checked the head; the list of keys and
-    // flags lies below).
+    // SAFETY: the words lie in the block. `Layout::find` has checked the head, and the key tables
+    // and flags lie below it.
     let known = layout.robust >= 8
         && unsafe {
             glibc::word(d.fs, layout.robust) == at && glibc::word(d.fs, layout.robust - 8) == at
         };
-    if known { Ok(()) } else { Err("the list of robust mutexes has an unknown form".into()) }
+    if known { Ok(()) } else { Err("the list of robust mutexes has an unexpected layout".into()) }
 }
 
-/// Fresh memory for good; returns its end, 4096-aligned.
+/// Maps memory that is never unmapped, and returns its end, 4096-aligned.
 pub(super) fn leaked_memory(bytes: usize) -> Result<*mut u8, Failure> {
     let bytes = bytes.next_multiple_of(4096);
-    // SAFETY: a fresh anonymous mapping.
+    // SAFETY: a new anonymous mapping.
     let p = unsafe {
         libc::mmap(
             std::ptr::null_mut(),
@@ -56,11 +56,11 @@ pub(super) fn leaked_memory(bytes: usize) -> Result<*mut u8, Failure> {
     }
 }
 
-/// Whether this program was built with ThreadSanitizer: its runtime is linked in then.
+/// Returns whether this program was built with ThreadSanitizer, whose runtime is then linked in.
 pub(super) fn thread_sanitizer() -> bool {
     let at: usize;
-    // SAFETY: loads an address from the global offset table; null if nobody defines the (weak)
-    // symbol.
+    // SAFETY: loads an address from the global offset table, which is null if the weak symbol is
+    // undefined.
     unsafe {
         core::arch::asm!(
             ".weak __tsan_init",

@@ -1,4 +1,4 @@
-//! The end of a microprocess on its block, and making the block ready for the next one.
+//! End of a microprocess on its block, and recycling of the block.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -17,14 +17,14 @@ unsafe extern "C" {
     fn pthread_setcanceltype(kind: i32, old: *mut i32) -> i32;
 }
 
-/// What a thread does when its start routine has returned.
+/// Does what the C library does after a thread's start routine has returned.
 ///
 /// # Safety
-/// Runs on the block of a microprocess that is about to end.
+/// The caller runs on the block of a microprocess that is about to end.
 pub(super) unsafe fn exit_current(inner: &Inner, kind: Kind) {
     let layout = &inner.layout;
     let fs = fs_base() as *mut u8;
-    // SAFETY: all that follows touches the caller's own block only.
+    // SAFETY: everything below touches only the caller's own block.
     unsafe {
         (inner.calls.call_tls_dtors)();
         if inner.keys.any_used(fs) {
@@ -53,10 +53,10 @@ pub(super) unsafe fn exit_current(inner: &Inner, kind: Kind) {
     }
 }
 
-/// Lets libc free what it holds for this thread and what a rewrite would lose.
+/// Makes libc free the memory that it holds for this thread and that a rewrite would leak.
 unsafe fn forget_libc_state() {
-    // SAFETY: calls about the calling thread only. The first dlerror reports an error, the second
-    // one frees it.
+    // SAFETY: the calls concern only the calling thread. The first dlerror returns the error, the
+    // second one frees it.
     unsafe {
         libc::dlerror();
         libc::dlerror();
@@ -64,11 +64,11 @@ unsafe fn forget_libc_state() {
     }
 }
 
-/// Marks the robust mutexes that the microprocess still holds as "owner died". For a kernel thread
-/// the kernel does this; it does not know our list.
+/// Marks the robust mutexes that the microprocess still holds as "owner died". The kernel does this
+/// for kernel threads, but no kernel thread has registered this list; see get_robust_list(2).
 unsafe fn release_robust(layout: &Layout, fs: *mut u8) {
-    // SAFETY: the list head lies in the block; entries were linked by pthread_mutex_lock and are
-    // mapped, or the program is broken in the same way as it would be with kernel threads.
+    // SAFETY: the list head lies in the block. pthread_mutex_lock linked the entries, which are
+    // mapped unless the program is faulty, as with kernel threads.
     unsafe {
         let head = fs.offset(layout.robust).cast::<[usize; 3]>();
         let [mut at, futex, pending] = head.read();
@@ -76,13 +76,14 @@ unsafe fn release_robust(layout: &Layout, fs: *mut u8) {
             return;
         }
         let tid = fs.offset(layout.tid).cast::<u32>().read();
-        // The kernel's own limit against circular lists.
+        // The kernel's limit against circular lists: ROBUST_LIST_LIMIT in
+        // include/uapi/linux/futex.h.
         for _ in 0..2048 {
             if at == head as usize || at & !1 == 0 {
                 break;
             }
             let entry = at & !1;
-            // Read before the mutex is let go: its new owner relinks it.
+            // Read the link before releasing the mutex, because its new owner relinks it.
             let next = (entry as *const usize).read();
             owner_died(entry.wrapping_add(futex), tid);
             at = next;
@@ -90,7 +91,8 @@ unsafe fn release_robust(layout: &Layout, fs: *mut u8) {
         if pending & !1 != 0 {
             owner_died((pending & !1).wrapping_add(futex), tid);
         }
-        // Empty again: both links (the second one is kept just below the head) point to the head.
+        // Empties the list: both links point to the head. The second link is kept just below the
+        // head.
         head.write([head as usize, futex, 0]);
         set_word(fs, layout.robust - 8, head as u64);
     }
@@ -104,7 +106,7 @@ unsafe fn owner_died(word_at: usize, tid: u32) {
     let lock = unsafe { &*(word_at as *const AtomicU32) };
     let mut now = lock.load(Ordering::Relaxed);
     while now & TID == tid {
-        // Release: what the dead owner wrote is seen by the next one.
+        // Release: the next owner sees what the dead owner wrote.
         match lock.compare_exchange(
             now,
             (now & WAITERS) | OWNER_DIED,
@@ -112,7 +114,7 @@ unsafe fn owner_died(word_at: usize, tid: u32) {
             Ordering::Relaxed,
         ) {
             Ok(_) if now & WAITERS != 0 => {
-                // SAFETY: wakes a waiter of that word, in whatever process it is.
+                // SAFETY: wakes a waiter on that word; the word may be shared with other processes.
                 unsafe { libc::syscall(libc::SYS_futex, word_at, libc::FUTEX_WAKE, 1) };
                 return;
             }
@@ -125,12 +127,12 @@ unsafe fn owner_died(word_at: usize, tid: u32) {
 /// See [`super::Tls::recycle`].
 ///
 /// # Safety
-/// Nobody runs on `fs`, and `exit_current` has run on it.
+/// No thread runs on `fs`, and `exit_current` has run on it.
 pub(super) unsafe fn recycle(inner: &Inner, fs: *mut u8) {
     let layout = &inner.layout;
     let head = head(fs, layout.below);
     let template: &'static Template = current();
-    // SAFETY: the block is ours alone.
+    // SAFETY: the caller has exclusive access to the block.
     unsafe {
         if (*head).dirty != 0 || !std::ptr::eq((*head).template, template) {
             thorough(layout, fs, template);
@@ -141,7 +143,7 @@ pub(super) unsafe fn recycle(inner: &Inner, fs: *mut u8) {
     }
 }
 
-/// What the cheap way leaves out [200-500 ns].
+/// Does the work that the fast path of [`recycle`] skips [200-500 ns].
 #[cold]
 unsafe fn thorough(layout: &Layout, fs: *mut u8, template: &'static Template) {
     let head = head(fs, layout.below);

@@ -1,12 +1,12 @@
-//! Why microprocesses cannot have blocks of their own here.
+//! Errors from the examination of the C library.
 
 use std::io;
 
 /// Why blocks are unavailable.
 pub(super) enum Failure {
-    /// No kernel thread or no memory at the moment: the next try may succeed.
+    /// Kernel threads or memory are short at the moment; a later attempt may succeed.
     Short(String),
-    /// This machine, or this process, has none.
+    /// Blocks are not possible on this machine or in this process.
     Final(String),
 }
 

@@ -1,11 +1,10 @@
-//! What cloned and donated blocks are made from, once for the process.
+//! State shared by all blocks of the process: the layout, the models and the templates.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use super::donor::Donor;
-use super::glibc::{Calls, Layout};
-use super::keys::Keys;
+use super::glibc::{Calls, Keys, Layout};
 use super::template::Template;
 use crate::kind::Kind;
 use crate::lock::Lock;
@@ -17,29 +16,31 @@ pub(crate) struct Inner {
     pub(super) keys: Keys,
     pub(super) libc_words: Vec<isize>,
     pub(super) lock: Lock,
-    /// Under `lock`: the models, replaced in the child of a fork.
+    /// The models, guarded by `lock`. Replaced in the child of a fork.
     pub(super) donors: UnsafeCell<[Donor; 3]>,
-    /// Under `lock`: every template ever published, so that the same one is never leaked twice.
+    /// Every template ever published, guarded by `lock`, so that an equal one is not leaked twice.
     pub(super) known: UnsafeCell<Vec<&'static Template>>,
-    /// dlopen does not come through us, so that the chain hangs in the C library's list for good.
+    /// The program's dlopen bypasses this crate, so the chain is permanently on the C library's
+    /// list.
     pub(super) listed: bool,
-    /// What [`modules::loads`] said when the template was last renewed; kept only if `listed`.
+    /// The number of loads and unloads ([`modules::loads`](super::glibc::modules::loads)) at the
+    /// last renewal of the template. Maintained only if `listed`.
     pub(super) loads: AtomicU64,
-    /// In the child of a fork, until there are new donors.
+    /// Set in the child of a fork until it has new donors.
     pub(super) orphaned: AtomicBool,
     pub(super) builds: AtomicU64,
     pub(super) scans: AtomicU64,
     pub(super) published: AtomicU64,
 }
 
-// SAFETY: the cells are used under `lock` only.
+// SAFETY: the cells are accessed only under `lock`.
 unsafe impl Sync for Inner {}
-// SAFETY: nothing in it is tied to a thread.
+// SAFETY: no field is tied to a thread.
 unsafe impl Send for Inner {}
 
 pub(super) static READY: AtomicPtr<Inner> = AtomicPtr::new(std::ptr::null_mut());
 
-/// For code that runs in any program, whether it uses microprocesses or not.
+/// Returns the state if it exists. For code that also runs in programs that use no microprocesses.
 pub(super) fn ready() -> Option<&'static Inner> {
     // SAFETY: set once, to a leaked box.
     unsafe { READY.load(Ordering::Acquire).as_ref() }

@@ -1,25 +1,27 @@
-//! Thread-local storage of a microprocess: a block that the C library takes for a thread's.
+//! Thread-local storage of a microprocess: a block with the layout of a C library thread.
 //!
-//! FS points to a block: below the pointer lie the thread-local variables of all modules loaded at
-//! start, above it the C library's `struct pthread`. A microprocess with a block of its own may be
-//! moved between kernel threads at any switch: `thread_local!`, errno, exceptions, `malloc`'s
-//! caches and pthread keys go with it.
+//! FS points into the block. Below the pointer are the thread-local variables of all modules loaded
+//! at start; above it is the C library's `struct pthread`. A microprocess with its own block may
+//! move between kernel threads at any switch, together with its `thread_local!` variables, errno,
+//! exceptions, `malloc` caches and pthread keys.
 //!
-//! - `Clone`: written from a template that was found by comparing blocks of the C library [120-300
-//!   ns].
-//! - `Donor`: by pthread_create, whose kernel thread ends at once [35-180 us].
-//! - `Kernel`: not at all: a microprocess is a kernel thread.
+//! - `Clone`: the block is copied from a template, which was derived by comparing blocks of the C
+//!   library [120-300 ns].
+//! - `Donor`: pthread_create makes the block, and its kernel thread ends at once [35-180 us].
+//! - `Kernel`: no blocks; each microprocess is a kernel thread.
 //!
-//! Nothing here is tied to a version of glibc: the tests pass with 2.35, 2.36, 2.39, 2.41 and 2.43,
-//! with cloned blocks in each. [`get`] decides at the first call, by a self-test;
-//! `KUMI_LAB=tls=clone|donor|kernel` asks for less.
+//! No code depends on a version of glibc: the tests pass with 2.35, 2.36, 2.39, 2.41 and 2.43, with
+//! cloned blocks in each. The first call of [`get`] selects the kind by a self-test.
+//! `KUMI_LAB=tls=clone|donor|kernel` limits the choice.
 //!
-//! What glibc's functions make of a block: pthread_self, mutexes of all ordinary kinds, keys,
-//! `pthread_getattr_np` and `pthread_getaffinity_np` work. The thread id in it is no kernel
-//! thread's, so pthread_kill, pthread_cancel and pthread_join of a microprocess find nobody (ESRCH,
-//! or wait for ever), and contended priority-inheritance mutexes fail. pthread_exit unwinds to the
-//! next `catch_unwind`, where std aborts, as it does on a std thread. A block is never freed once
-//! it was used: it is on the C library's list at times, and malloc's cache hangs on it. Reuse it.
+//! In a microprocess, pthread_self, all ordinary kinds of mutexes, keys, `pthread_getattr_np` and
+//! `pthread_getaffinity_np` work. The thread ID in the block belongs to no kernel thread. Therefore
+//! pthread_kill, pthread_cancel and pthread_join of a microprocess fail with ESRCH or wait forever,
+//! and contended priority-inheritance mutexes fail. pthread_exit unwinds to the next
+//! `catch_unwind`, where std aborts, as it does on a std thread.
+//!
+//! A used block is never freed, only reused: it is at times on the C library's list, and malloc's
+//! cache for it is still reachable.
 
 use std::cell::UnsafeCell;
 use std::io;
@@ -34,9 +36,8 @@ use crate::lock::Lock;
 use donor::Donor;
 use examine::{leaked_memory, models, robust_list_is_known, thread_sanitizer};
 use failure::Failure;
-use glibc::{Calls, Layout};
+use glibc::{Calls, Keys, Layout, modules};
 use inner::{Inner, READY};
-use keys::Keys;
 use template::{CURRENT, HEAD, Template};
 
 mod chain;
@@ -45,19 +46,16 @@ mod examine;
 mod exit;
 mod failure;
 mod glibc;
+pub(crate) use glibc::next_symbol::next;
 mod inner;
 mod interpose;
 pub use interpose::dlopen::while_linking;
 pub use interpose::setxid;
 use interpose::{dlopen, fork};
-mod keys;
-mod modules;
-mod next_symbol;
-pub(crate) use next_symbol::next;
 mod probe;
 mod template;
 
-/// What this process can do about thread-local storage. See [`get`].
+/// The thread-local storage support of this process. See [`get`].
 pub struct Tls {
     kind: Kind,
     why: String,
@@ -65,41 +63,42 @@ pub struct Tls {
     state: State,
 }
 
-/// What to think of a [`Tls`].
+/// How the result of an examination relates to the request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// As the environment, or nobody, asked.
+    /// The requested kind, or the default choice.
     AsAsked,
-    /// Kernel threads 1:1, although nobody asked for them.
+    /// Kernel threads 1:1, although they were not requested.
     Degraded,
-    /// As `Degraded`, for want of kernel threads or memory.
+    /// As `Degraded`, because kernel threads or memory were short.
     Short,
 }
 
-/// The answer to [`get`]; null before the first call.
+/// The result of [`get`]; null before the first call.
 static FOUND: AtomicPtr<Tls> = AtomicPtr::new(std::ptr::null_mut());
 
 fn found() -> Option<&'static Tls> {
-    // SAFETY: null or a leaked box, published after it was written.
+    // SAFETY: null or a leaked box, published after initialisation.
     unsafe { FOUND.load(Ordering::Acquire).as_ref() }
 }
 
-/// Examines the C library at the first call, and remembers [0.3-1 ms; makes three short-lived
-/// kernel threads]. Never panics.
+/// Returns the thread-local storage support. The first call examines the C library [0.3-1 ms;
+/// creates three short-lived kernel threads]. Never panics.
 ///
-/// `KUMI_LAB=tls=...` may ask for `clone`, `donor` or `kernel`; what the machine cannot do falls to
-/// the next, and [`Tls::why`] says so.
+/// `KUMI_LAB=tls=...` requests `clone`, `donor` or `kernel`. If the machine cannot provide the
+/// requested kind, the next kind in this order is used, and [`Tls::why`] gives the reason.
 pub fn get() -> &'static Tls {
     found().unwrap_or_else(|| examine_unless(|_| true))
 }
 
-/// As [`get`], but examines again where the last examination [lacked a kernel thread or
-/// memory](Tls::is_short). For the start of a runtime; later the answer must not change.
+/// Returns the same as [`get`], but repeats an examination that [lacked a kernel thread or
+/// memory](Tls::is_short). For use at the start of a runtime; afterwards the result must not
+/// change.
 pub fn get_anew() -> &'static Tls {
     examine_unless(|tls| !tls.is_short())
 }
 
-/// One examination at a time, unless the last answer is good enough.
+/// Examines unless the last result satisfies `is_enough`. One examination runs at a time.
 #[cold]
 fn examine_unless(is_enough: impl Fn(&Tls) -> bool) -> &'static Tls {
     static ONE: Mutex<()> = Mutex::new(());
@@ -113,8 +112,8 @@ fn examine_unless(is_enough: impl Fn(&Tls) -> bool) -> &'static Tls {
 }
 
 impl Tls {
-    /// Examines, and waits for kernel threads or memory where these are short: 1, 2, 4, ... 256 ms,
-    /// half a second in all. Every other failure is final.
+    /// Examines, and retries while kernel threads or memory are short. Sleeps 1, 2, 4, ... 256 ms
+    /// between tries, half a second in all. Every other failure is final.
     fn patiently() -> Tls {
         const LONGEST: Duration = Duration::from_millis(256);
         let mut pause = Duration::from_millis(1);
@@ -132,7 +131,7 @@ impl Tls {
         let asked = kumihimo_config::get().lab.tls;
         let kernel = |why: String, state| Tls { kind: Kind::Kernel, why, inner: None, state };
         let short = |why: String| {
-            let text = "no blocks at the moment; the next start of a runtime examines again";
+            let text = "no blocks at the moment; the next start of a runtime tries again";
             kernel(format!("{text}: {why}"), State::Short)
         };
         let mut why =
@@ -144,7 +143,7 @@ impl Tls {
             Some(Asked::Fail) => return kernel(why, State::Degraded),
         };
         if best == Kind::Clone {
-            // Threads that load libraries meanwhile may make models differ for a moment.
+            // While other threads load libraries, the models may differ for a moment.
             let examine = || Inner::examine(Kind::Clone);
             let again = |failure| match failure {
                 Failure::Final(_) => examine(),
@@ -193,12 +192,12 @@ impl Inner {
         robust_list_is_known(&layout, &donors[0])?;
         let scan = modules::scan(&calls, &layout)?;
         for d in &donors {
-            // SAFETY: donors have a dtv that nobody has used.
+            // SAFETY: donors have a dtv that no thread has used.
             let dtv = unsafe {
                 modules::read_dtv(glibc::word(d.fs, layout.dtv) as *const _, d.fs, &layout)?
             };
             if dtv != scan.dtv {
-                return Err("ld.so gives a donor another dtv than scratch memory (a dlopen at the same time?)".into());
+                return Err("ld.so gives a donor and scratch memory different dtvs (possibly a concurrent dlopen)".into());
             }
         }
         let outside = |o: isize| {
@@ -213,7 +212,7 @@ impl Inner {
                 &layout,
                 leaked_memory(layout.below + layout.size + HEAD + 2 * layout.align)?,
             );
-            // SAFETY: fresh zero memory around `fs`, never unmapped, used by nobody else.
+            // SAFETY: zeroed memory around `fs`, never unmapped and not used elsewhere.
             unsafe {
                 t.write(&layout, fs, donors[2].lo, donors[2].size).map_err(|e| e.to_string())?;
                 t.check(&layout, fs, &donors[2])?;
@@ -223,11 +222,11 @@ impl Inner {
             }
             t.settle(&layout, &scan.regions, &libc_words);
             if !chain::anchor(&layout, &donors) {
-                return Err("no two neighbours on the C library's list".into());
+                return Err("no two donors are adjacent on the C library's list".into());
             }
             t
         } else {
-            // SAFETY: a donor's block, which nobody uses.
+            // SAFETY: a donor's block, on which no thread runs.
             keys.used = unsafe { probe::probe(&calls, &layout, donors[2].fs, outside)? }.keys_used;
             Template::of_modules(&layout, &scan)?
         };
@@ -259,12 +258,12 @@ impl Inner {
     }
 
     fn donors(&self) -> [Donor; 3] {
-        // SAFETY: under the lock.
+        // SAFETY: the lock is held.
         self.lock.with(|| unsafe { *self.donors.get() })
     }
 
-    /// Asks ld.so for the state of things and returns the template for it, the very same one if
-    /// nothing changed.
+    /// Returns the template for the modules that are loaded now, or None if the donors differ at
+    /// the moment. If nothing changed, it returns the identical template.
     fn renewed(&self) -> Option<&'static Template> {
         let scan = modules::scan(&self.calls, &self.layout).ok()?;
         let [a, b, _] = self.donors();
@@ -280,7 +279,7 @@ impl Inner {
             new.same_dtv(now);
         }
         Some(self.lock.with(|| {
-            // SAFETY: under the lock.
+            // SAFETY: the lock is held.
             let known = unsafe { &mut *self.known.get() };
             if let Some(t) = known.iter().find(|t| ***t == new) {
                 return *t;
@@ -291,42 +290,45 @@ impl Inner {
         }))
     }
 
-    /// After a dlopen or dlclose. `entered`: the chain was hung into the list for it.
+    /// Updates the template after a dlopen or dlclose. `entered`: the chain was linked into the C
+    /// library's list for the call.
     fn changed(&self, entered: bool) {
         let mut publish = None;
         for _ in 0..100 {
-            // A ticket taken before looking: the taker of a later one has seen at least what we
-            // have.
+            // The ticket is taken before the scan, so the scan of a later ticket sees at least what
+            // this scan sees. Only the highest ticket publishes.
             let ticket = self.scans.fetch_add(1, Ordering::AcqRel) + 1;
             if let Some(new) = self.renewed() {
                 publish =
                     (self.published.fetch_max(ticket, Ordering::AcqRel) < ticket).then_some(new);
                 break;
             }
-            // Another thread is in the middle of a dlopen: models differ.
+            // Another thread is inside dlopen, so the models differ.
             dlopen::wait_for_others();
         }
         chain::leave(&self.layout, publish, entered, self.listed);
     }
 
-    /// Where dlopen passes us by: has one been called since we looked?
+    /// Without interposed dlopen: updates the template if a library was loaded since the last
+    /// update.
     fn catch_up(&self) {
         let now = modules::loads();
         if self.loads.load(Ordering::Acquire) < now {
             dlopen::wait_for_others();
             self.changed(false);
-            // Only now: a thread that finds the count reached relies on the new template.
+            // Stored last: a thread that reads this count relies on the new template.
             self.loads.fetch_max(now, Ordering::AcqRel);
         }
     }
 
-    /// In the child of a fork: the C library has forgotten our donors.
+    /// Creates new donors in the child of a fork, where the C library's list no longer contains the
+    /// old ones.
     #[cold]
     fn adopt(&self) {
         if self.orphaned.swap(false, Ordering::AcqRel)
             && let Ok(new) = models(&self.calls, &self.layout)
         {
-            // SAFETY: under the lock.
+            // SAFETY: the lock is held.
             self.lock.with(|| unsafe { *self.donors.get() = new });
             chain::anchor(&self.layout, &new);
         }
@@ -340,27 +342,29 @@ impl Inner {
 }
 
 impl Tls {
-    /// How blocks are made.
+    /// Returns how blocks are made.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// The reason for [`Tls::kind`], for people.
+    /// Returns the reason for [`Tls::kind`] as text.
     pub fn why(&self) -> &str {
         &self.why
     }
 
-    /// Whether microprocesses are kernel threads although nobody asked for that.
+    /// Returns whether microprocesses are kernel threads although that was not requested.
     pub fn is_degraded(&self) -> bool {
         self.state != State::AsAsked
     }
 
-    /// Whether that is for want of kernel threads or memory, and may end: see [`get_anew`].
+    /// Returns whether the degradation is due to a lack of kernel threads or memory, which may end;
+    /// see [`get_anew`].
     pub fn is_short(&self) -> bool {
         self.state == State::Short
     }
 
-    /// Bytes that a block takes at the top of a stack, at most. 0 where there are none.
+    /// Returns the largest number of bytes that a block takes at the top of a stack; 0 without
+    /// blocks.
     pub fn bytes(&self) -> usize {
         self.inner.map_or(0, |i| {
             let slack = i.layout.align - 64;
@@ -368,15 +372,16 @@ impl Tls {
         })
     }
 
-    /// Makes a block at the top of the stack [lo, hi) and returns its FS base. It carries a fresh
-    /// dtv from `malloc`, and may be run on by any kernel thread, one at a time.
+    /// Builds a block at the top of the stack [lo, hi) and returns its FS base. The block has a new
+    /// dtv from `malloc`. Any kernel thread may run on it, one at a time.
     ///
     /// # Errors
-    /// Out of memory; for donors, that no kernel thread can be made; [`Kind::Kernel`].
+    /// Returns an error if memory is short, if a donor's kernel thread cannot be created, or for
+    /// [`Kind::Kernel`].
     ///
     /// # Safety
-    /// [lo, hi) is mapped, writable, all zero (its top [`Tls::bytes`] at least), unused, and is
-    /// never unmapped; `lo` is page-aligned and `hi` 64-aligned. After an error the memory's
+    /// [lo, hi) is mapped, writable, unused and never unmapped. At least its top [`Tls::bytes`]
+    /// bytes are zero. `lo` is page-aligned and `hi` 64-aligned. After an error the memory's
     /// contents are unspecified.
     pub unsafe fn build(&self, lo: *mut u8, hi: *mut u8) -> io::Result<*mut u8> {
         let Some(inner) = self.inner else {
@@ -387,23 +392,23 @@ impl Tls {
         let (lo, size) = (lo as usize, hi as usize - lo as usize);
         let template = template::current();
         if inner.kind == Kind::Donor {
-            // SAFETY: granted by the caller.
+            // SAFETY: guaranteed by the caller.
             return unsafe { inner.donate(lo, size, template) };
         }
         let fs = Template::place(layout, hi);
-        // SAFETY: granted by the caller; the block is complete before it is added.
+        // SAFETY: guaranteed by the caller; the block is complete before it is added.
         unsafe {
             template.write(layout, fs, lo, size)?;
             chain::add(layout, fs, template);
             if inner.listed {
-                // ld.so counts a library before it writes its image into the blocks: if the count
-                // is the old one, the block was on the list in time.
+                // ld.so increments the count of libraries before it writes a library's image into
+                // the blocks. If the count is unchanged, this block was on the list in time.
                 inner.catch_up();
                 template::current().patch(&*(*template::head(fs, layout.below)).template, fs);
             }
         }
-        // A library that the C library loaded for itself has passed us by; its image shows in the
-        // donors.
+        // Libraries that the C library loads for itself bypass the interposed dlopen. Their images
+        // appear in the donors, so every 256th build compares.
         if inner.builds.fetch_add(1, Ordering::Relaxed) % 256 == 255
             && template.stale(layout, &inner.donors()[0])
         {
@@ -412,7 +417,7 @@ impl Tls {
         Ok(fs)
     }
 
-    /// The highest address usable as stack below the block `fs`, 64-aligned.
+    /// Returns the highest usable stack address below the block `fs`, 64-aligned.
     ///
     /// # Safety
     /// `fs` is from [`Tls::build`].
@@ -421,8 +426,8 @@ impl Tls {
         template::head(fs, below).cast()
     }
 
-    /// To be called on the block, first thing of every microprocess that starts on it: points its
-    /// character tables at the locale in force [2 ns].
+    /// Points the block's character tables at the current locale [2 ns]. Every microprocess calls
+    /// this first when it starts on the block.
     ///
     /// # Safety
     /// The caller runs on a block from [`Tls::build`].
@@ -433,24 +438,24 @@ impl Tls {
         }
     }
 
-    /// To be called on the block at the microprocess's end: runs the destructors of thread-local
-    /// variables and of pthread keys, lets go of robust mutexes, and notes what [`Tls::recycle`]
-    /// has to do. Destructors are the program's code: they may block or switch. A Rust destructor
-    /// that panics aborts the process, as on any thread.
+    /// Runs the destructors of thread-local variables and pthread keys, releases robust mutexes,
+    /// and records the work left for [`Tls::recycle`]. A microprocess calls this on its block at
+    /// its end. Destructors are application code and may block or switch. A Rust destructor that
+    /// panics aborts the process, as on any thread.
     ///
     /// # Safety
     /// The caller runs on a block from [`Tls::build`], and afterwards uses no thread-local variable
     /// with a destructor.
     pub unsafe fn exit_current(&self) {
         if let Some(inner) = self.inner {
-            // SAFETY: granted by the caller.
+            // SAFETY: guaranteed by the caller.
             unsafe { exit::exit_current(inner, inner.kind) };
         }
     }
 
-    /// Where the lines of memory lie, counted from the FS base, that [`first_run`](Tls::first_run),
-    /// [`exit_current`](Tls::exit_current) and [`recycle`](Tls::recycle) look at: to have them at
-    /// hand before a microprocess begins.
+    /// Returns the cache lines, as offsets from the FS base, that [`first_run`](Tls::first_run),
+    /// [`exit_current`](Tls::exit_current) and [`recycle`](Tls::recycle) access. The caller
+    /// prefetches them before a microprocess starts.
     pub fn lines(&self) -> Vec<isize> {
         let Some(inner) = self.inner else { return Vec::new() };
         let (layout, template) = (&inner.layout, template::current());
@@ -465,27 +470,27 @@ impl Tls {
         lines
     }
 
-    /// Makes a used block fresh: every thread-local variable has its initial value, errno is 0;
-    /// malloc's cache, thread id and memory stay [3-20 ns; 200-500 ns if the last user changed the
-    /// C library's own state: locale, dynamic thread-local variables, or if libraries were loaded
+    /// Resets a used block: every thread-local variable has its initial value and errno is 0;
+    /// malloc's cache, thread ID and memory stay. [3-20 ns; 200-500 ns if the last user changed the
+    /// C library's own state (locale, dynamic thread-local variables) or if libraries were loaded
     /// meanwhile].
     ///
     /// # Safety
-    /// Nobody runs on `fs`, which is from [`Tls::build`] with the same `lo` and `hi`;
+    /// No thread runs on `fs`, which comes from [`Tls::build`] with the same `lo` and `hi`.
     /// [`Tls::exit_current`] has run on it.
     pub unsafe fn recycle(&self, fs: *mut u8, _lo: *mut u8, _hi: *mut u8) {
         if let Some(inner) = self.inner {
             if inner.listed {
                 inner.catch_up();
             }
-            // SAFETY: granted by the caller.
+            // SAFETY: guaranteed by the caller.
             unsafe { exit::recycle(inner, fs) };
         }
     }
 }
 
 impl Inner {
-    /// [`Tls::build`] for [`Kind::Donor`].
+    /// Builds a block for [`Kind::Donor`]; see [`Tls::build`].
     unsafe fn donate(
         &self,
         lo: usize,
@@ -493,20 +498,20 @@ impl Inner {
         template: &'static Template,
     ) -> io::Result<*mut u8> {
         let layout = &self.layout;
-        // SAFETY: granted by the caller of `build`.
+        // SAFETY: guaranteed by the caller of `build`.
         unsafe {
             let d = donor::make(&self.calls, layout, lo, size)?;
             let frames = lo as u64..(d.fs as usize - layout.below) as u64;
             for o in layout.words().filter(|o| *o >= 0 && !layout.special(*o)) {
-                // Where pthread_exit would unwind to, in the donor's dead frames. `lo` itself is
-                // the stack's base.
+                // Redirects pthread_exit's unwind target, which lies in the donor's dead frames, to
+                // the block's head. `lo` itself is the stack's base address.
                 let w = glibc::word(d.fs, o);
                 if frames.contains(&w) && w != frames.start {
                     glibc::set_word(d.fs, o, template::head(d.fs, layout.below) as u64);
                 }
             }
             template::unregistered_rseq(layout, d.fs);
-            // The kernel thread's last frames lay here.
+            // The kernel thread's last frames used this memory, so the head is written last.
             template::head(d.fs, layout.below).write(template::Head::new(template, lo, size));
             Ok(d.fs)
         }

@@ -1,4 +1,4 @@
-//! Runs a little of the C library on a clone to see which words of a block it uses for what.
+//! Probe: calls C library functions on a clone to find which words of a block they use.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -10,26 +10,26 @@ unsafe extern "C" {
     fn __res_state() -> *mut u8;
 }
 
-/// A byte in this module, as the C library wants one to know whose destructor it is.
+/// An address in this module, by which __cxa_thread_atexit_impl identifies the destructor's module.
 static MODULE: u8 = 0;
 
-/// sizeof(struct __res_state), public in <resolv.h> and so part of the ABI.
+/// sizeof(struct __res_state), public in <resolv.h> and therefore part of the ABI.
 const RESOLVER: isize = 568;
 
 unsafe extern "C" fn nothing(_: *mut c_void) {}
 
-/// What the running of [`use_libc`] changed.
+/// The words that [`use_libc`] and [`use_key`] changed.
 pub(super) struct Found {
-    /// Words that belong to libc and own memory or cache something: they survive a rewrite.
+    /// Words of libc that own memory or cache a value: a rewrite keeps them.
     pub keep: Vec<isize>,
-    /// Offset of the byte that says that pthread keys were used.
+    /// Offset of the byte that is set once pthread keys were used.
     pub keys_used: isize,
 }
 
-/// Everything that makes libc allocate something for a thread and keep it.
+/// Calls every function that makes libc allocate something for a thread and keep it.
 #[inline(never)]
 fn use_libc((calls, resolver): (&Calls, &mut usize)) {
-    // SAFETY: ordinary calls of the C library; every block allocated is freed.
+    // SAFETY: ordinary calls of the C library; every allocated block is freed.
     unsafe {
         let mut blocks = [std::ptr::null_mut::<c_void>(); 20];
         for (i, b) in blocks.iter_mut().enumerate() {
@@ -55,20 +55,20 @@ fn use_libc((calls, resolver): (&Calls, &mut usize)) {
 
 #[inline(never)]
 fn use_key(key: libc::pthread_key_t) {
-    // SAFETY: the caller made the key.
+    // SAFETY: the caller created the key.
     unsafe {
         libc::pthread_setspecific(key, (&raw const MODULE).cast());
         libc::pthread_setspecific(key, std::ptr::null());
     }
 }
 
-/// Runs `f` with `fs` as the thread's block, on this stack, with signals blocked.
+/// Runs `f` on this stack with `fs` as the thread's block and with signals blocked.
 ///
 /// # Safety
-/// `fs` is a complete block that nobody runs on; `f` does not unwind.
+/// `fs` is a complete block on which no thread runs; `f` does not unwind.
 unsafe fn on_block<A>(fs: *mut u8, f: fn(A), argument: A) {
-    // SAFETY: the block is complete; nothing between the two switches uses thread-local state but
-    // `f`, which is not inlined.
+    // SAFETY: the block is complete. Between the two switches only `f`, which is not inlined, uses
+    // thread-local state.
     unsafe {
         let mut all: libc::sigset_t = std::mem::zeroed();
         let mut old: libc::sigset_t = std::mem::zeroed();
@@ -87,11 +87,12 @@ fn snapshot(layout: &Layout, fs: *mut u8) -> Vec<u64> {
     layout.words().map(|o| unsafe { word(fs, o) }).collect()
 }
 
-/// Probes the clone at `fs`. `outside(offset)`: the word belongs to a module other than libc.
+/// Probes the clone at `fs`. `outside(offset)` returns whether the word belongs to a module other
+/// than libc.
 ///
 /// # Safety
-/// `fs` is a complete block that nobody runs on. It must stay for ever: malloc's cache is in it
-/// now.
+/// `fs` is a complete block on which no thread runs. It must never be freed, because it contains
+/// malloc's cache afterwards.
 pub(super) unsafe fn probe(
     calls: &Calls,
     layout: &Layout,
@@ -113,27 +114,28 @@ pub(super) unsafe fn probe(
     let tables = layout.specific..layout.specific + 8 * KEY_TABLES as isize;
     let inline = first..first + 16 * KEYS_A_TABLE as isize;
     if first < 0 || inline.end > layout.size as isize {
-        return Err("the table of pthread keys is not in the block".into());
+        return Err("the table of pthread keys is not in the thread block".into());
     }
     let mut key: libc::pthread_key_t = 0;
     // SAFETY: an out pointer and no destructor.
     if unsafe { libc::pthread_key_create(&mut key, None) } != 0 {
-        return Err("no pthread key left".into());
+        return Err("no pthread key is left".into());
     }
     let use_the_key = || {
         let before = snapshot(layout, fs);
-        // SAFETY: granted by the caller; the key is ours.
+        // SAFETY: guaranteed by the caller; the key belongs to this function.
         unsafe { on_block(fs, use_key, key) };
         (before, snapshot(layout, fs))
     };
-    // The key comes before the allocator: jemalloc, for one, sets a key of its own at a thread's
-    // first allocation, after which another key changes nothing. Only a key beyond the first table
-    // makes the C library itself allocate; then the allocator's words have to settle first.
+    // The key is used before the allocator: jemalloc, for example, sets a key of its own at a
+    // thread's first allocation, after which another key changes nothing. Only for a key beyond the
+    // first table does the C library itself allocate; the allocator's words must settle first in
+    // that case.
     let needs_no_memory = (key as usize) < KEYS_A_TABLE;
     let early = needs_no_memory.then(use_the_key);
     let unused = snapshot(layout, fs);
     let mut resolver = 0;
-    // SAFETY: granted by the caller; the functions do not unwind.
+    // SAFETY: guaranteed by the caller; the functions do not unwind.
     unsafe { on_block(fs, use_libc, (calls, &mut resolver)) };
     let used = snapshot(layout, fs);
     let is_a_keys = |o: &isize| tables.contains(o) || inline.contains(o);
@@ -147,12 +149,12 @@ pub(super) unsafe fn probe(
     // The resolver's state owns memory and descriptors, and is a cache like the others.
     let resolver = resolver.wrapping_sub(fs as usize) as isize;
     if resolver < 0 || resolver + RESOLVER > layout.size as isize {
-        return Err("the resolver's state is not in the block".into());
+        return Err("the resolver's state is not in the thread block".into());
     }
     keep.extend((resolver & !7..resolver + RESOLVER).step_by(8));
 
     let (before, after) = early.unwrap_or_else(use_the_key);
-    // SAFETY: the key is ours.
+    // SAFETY: the key belongs to this function.
     unsafe { libc::pthread_key_delete(key) };
     // An allocation by the C library may have changed its own words meanwhile.
     let changed: Vec<isize> = differing(&before, &after)
@@ -166,7 +168,7 @@ pub(super) unsafe fn probe(
     let bits = before[at] ^ after[at];
     let byte = bits.trailing_zeros() / 8;
     if bits != 1 << (byte * 8) {
-        return Err("the flag for used pthread keys has an unknown form".into());
+        return Err("the flag for used pthread keys has an unexpected layout".into());
     }
     Ok(Found { keep, keys_used: o + byte as isize })
 }

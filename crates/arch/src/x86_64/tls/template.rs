@@ -1,32 +1,38 @@
-//! What a fresh block looks like, found by comparing donors, and how to write one.
+//! Template: the contents of a new block, derived by comparing donors, and the code that writes
+//! blocks.
 //!
-//! Two donors with stacks of different sizes are compared word by word: equal words are constants;
-//! words that differ by the distance of the blocks are addresses in the block; stack base and size
-//! are recognised by their values; thread id, list, dtv and rseq area have rules of their own;
-//! anything else makes us refuse. A clone written for the third donor's address must then equal
-//! that donor in every word. A template never changes once it is published.
+//! [`Template::derive`] compares two donors with stacks of different sizes word by word:
+//!
+//! - Equal words are constants.
+//! - Words that differ by the distance of the blocks are addresses in the block.
+//! - Stack base and stack size are recognised by their values.
+//! - Thread ID, list, dtv and rseq area follow rules of their own.
+//! - Any other difference is an error.
+//!
+//! A clone written for the address of the third donor must then equal that donor in every word. A
+//! template never changes once it is published.
 
 use std::io;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use super::donor::Donor;
+use super::glibc::modules::{Region, Scan, Slot, read_dtv, restored};
 use super::glibc::{KEY_TABLES, Layout, next_tid, set_word, word};
-use super::modules::{Region, Scan, Slot, read_dtv, restored};
 
-/// Our own words about a block, between it and its stack.
+/// This crate's own data about a block, between the block and its stack.
 ///
-/// The block also takes it for a `struct pthread_unwind_buf`: where pthread_exit shall stop
-/// unwinding. At each frame it asks whether the saved stack pointer there (mangled with the pointer
-/// guard) is above the frame. So we say: only at the very top of the stack. Unwinding then meets
-/// the first `catch_unwind`, where glibc aborts with a message, as on a std thread; it never comes
-/// to the end.
+/// The block also uses it as its `struct pthread_unwind_buf`, where pthread_exit stops unwinding.
+/// At each frame, the C library compares the frame with the saved stack pointer, which is mangled
+/// with the pointer guard. The saved value is the very top of the stack, so unwinding never reaches
+/// it. It ends at the first `catch_unwind`, where glibc aborts with a message, as on a std thread.
 #[repr(C, align(64))]
 pub(super) struct Head {
     /// The template whose images the block holds.
     pub template: *const Template,
     pub lo: usize,
     pub size: usize,
-    /// DIRTY_* bits: what `exit_current` saw that a cheap recycle would not put right.
+    /// DIRTY_* bits: the changes found by `exit_current` that the fast path of recycling does not
+    /// undo.
     pub dirty: u32,
     _registers: [u64; 2],
     unwind_to: u64,
@@ -38,18 +44,18 @@ const _: () = assert!(std::mem::offset_of!(Head, unwind_to) == 48 && size_of::<H
 impl Head {
     pub(super) fn new(template: *const Template, lo: usize, size: usize) -> Head {
         let guard: u64;
-        // SAFETY: reads the pointer guard, which glibc keeps at fs:0x30 of every block, the same in
-        // all.
+        // SAFETY: reads the pointer guard, which glibc keeps at fs:0x30 of every block with the
+        // same value.
         unsafe {
             core::arch::asm!("mov {}, fs:[0x30]", out(reg) guard, options(nostack, preserves_flags, readonly))
         };
-        // As PTR_MANGLE in glibc's sysdeps/unix/sysv/linux/x86_64/pointer_guard.h.
+        // Mangled as by PTR_MANGLE in glibc's sysdeps/unix/sysv/linux/x86_64/pointer_guard.h.
         let unwind_to = ((lo + size - 1) as u64 ^ guard).rotate_left(0x11);
         Head { template, lo, size, dirty: 0, _registers: [0; 2], unwind_to, _rest: [0; 9] }
     }
 }
 
-/// libc's own variables or the thread's state differ from a fresh block's.
+/// libc's own variables or the thread's state differ from those of a new block.
 pub(super) const DIRTY_STATE: u32 = 1;
 /// The dtv owns memory of dynamically allocated thread-local variables.
 pub(super) const DIRTY_DTV: u32 = 2;
@@ -60,33 +66,33 @@ pub(super) const HEAD: usize = size_of::<Head>();
 pub(super) struct Template {
     below: usize,
     size: usize,
-    /// The whole block as words, from `-below` on: constants; 0 for words with a rule.
+    /// The whole block as words, from `-below` on: constants, and 0 for words with a rule.
     image: Vec<u64>,
-    /// Non-zero stretches of the image: (offset, bytes). The rest of fresh memory is right already.
+    /// Non-zero spans of the image: (offset, bytes). The rest of the zeroed memory needs no write.
     spans: Vec<(isize, usize)>,
     /// Words that hold an address in the block: (offset, distance from the thread pointer).
     relocations: Vec<(isize, isize)>,
     stack_base: Vec<isize>,
     stack_size: Vec<isize>,
-    /// Entries of a fresh dtv; the highest one in use is the last.
+    /// Entries of a new dtv; the highest one in use is the last.
     dtv: Vec<Slot>,
     /// Some loaded module has variables outside static TLS.
     dynamic: bool,
-    /// What every recycle copies: (offset, bytes).
+    /// The spans that every recycle copies: (offset, bytes).
     pub restore: Vec<(isize, usize)>,
-    /// What tells that a full rewrite is due: (offset, mask, expected).
+    /// The words whose change requires a full rewrite: (offset, mask, expected).
     pub watched: Vec<(isize, u64, u64)>,
-    /// What a full rewrite copies: (offset, bytes).
+    /// The spans that a full rewrite copies: (offset, bytes).
     rewritten: Vec<(isize, usize)>,
-    /// A full rewrite is possible (the image covers libc's part and `struct pthread`).
+    /// A full rewrite is possible: the image covers libc's part and `struct pthread`.
     pub complete: bool,
 }
 
-/// The newest template. Null until the first is published.
+/// The newest template. Null until the first one is published.
 pub(super) static CURRENT: AtomicPtr<Template> = AtomicPtr::new(std::ptr::null_mut());
 
 pub(super) fn current() -> &'static Template {
-    // SAFETY: templates are leaked boxes, published with Release; callers run after the first
+    // SAFETY: templates are leaked boxes, published with Release. Callers run after the first
     // publication.
     unsafe { &*CURRENT.load(Ordering::Acquire) }
 }
@@ -100,7 +106,7 @@ impl Template {
         self.image[self.index(offset)]
     }
 
-    /// Compares two donors.
+    /// Derives a template from two donors and a scan.
     pub(super) fn derive(
         layout: &Layout,
         a: &Donor,
@@ -122,7 +128,7 @@ impl Template {
             if x == y {
                 if (a.lo as u64..(a.lo + a.size) as u64).contains(&x) {
                     return Err(format!(
-                        "word {o:+} is an address in one donor's stack, in both donors"
+                        "word {o:+} is the same address in both donors, but lies in the stack of one"
                     ));
                 }
                 let i = t.index(o);
@@ -134,7 +140,8 @@ impl Template {
             } else if y.wrapping_sub(x) == apart && (a_block..a_end).contains(&x) {
                 t.relocations.push((o, x.wrapping_sub(a.fs as u64) as i64 as isize));
             } else if y.wrapping_sub(x) == apart && (a.lo as u64..a_block).contains(&x) {
-                // Where pthread_exit would unwind to, in the donor's dead frames.
+                // pthread_exit's unwind target, in the donor's dead frames. In a clone it is the
+                // head.
                 t.relocations.push((o, -((layout.below + HEAD) as isize)));
             } else {
                 return Err(format!("word {o:+} of a thread block has no rule: {x:#x}, {y:#x}"));
@@ -144,7 +151,8 @@ impl Template {
         Ok(t)
     }
 
-    /// For donor blocks: knows the variables of modules, nothing of libc's part.
+    /// Creates a template for donor blocks, which covers only the variables of modules, not libc's
+    /// part.
     pub(super) fn of_modules(layout: &Layout, scan: &Scan) -> Result<Template, String> {
         let mut t = Template { below: layout.below, size: layout.size, ..Template::default() };
         t.image = vec![0; (t.below + t.size) / 8];
@@ -152,8 +160,8 @@ impl Template {
         Ok(t)
     }
 
-    /// The same with the static TLS area of `live`, a listed donor, into which ld.so has written
-    /// since.
+    /// Creates a copy of the template with the static TLS area of `live`, a listed donor, into
+    /// which ld.so has written since.
     pub(super) fn renewed(
         &self,
         layout: &Layout,
@@ -175,20 +183,21 @@ impl Template {
                 t.image[i] = x;
             }
         }
-        // The dtv of a new block stays the first one: like any thread from before the dlopen, it
-        // learns the rest from ld.so.
+        // A new block keeps the dtv of the first template. ld.so extends it on demand, as for any
+        // thread that is older than the dlopen.
         t.regions(scan)?;
         t.spans();
         Ok(t)
     }
 
-    /// For donor blocks, whose recycling goes back to the dtv of the first template.
+    /// Takes the dtv of `old`. For donor blocks, whose recycling restores the dtv of the first
+    /// template.
     pub(super) fn same_dtv(&mut self, old: &Template) {
         self.dtv.clone_from(&old.dtv);
         self.dynamic = true;
     }
 
-    /// Whether ld.so has written something into a listed donor that the template does not have.
+    /// Returns whether ld.so has written a value into a listed donor that the template lacks.
     pub(super) fn stale(&self, layout: &Layout, live: &Donor) -> bool {
         layout
             .words()
@@ -224,9 +233,9 @@ impl Template {
             bytes_of(x)[at..at + len] == bytes_of(y)[at..at + len]
         };
         if self.complete {
-            // Two witnesses for what new threads find: a donor's memory, and what ld.so writes into
-            // scratch memory. Module by module: between two modules, a donor may hold remains of a
-            // closed library.
+            // Compares two independent sources for the contents of a new thread: a donor's memory,
+            // and the scratch memory that ld.so initialises. The comparison covers modules only,
+            // because a donor may hold remains of a closed library between two modules.
             let mut of_modules = scan.regions.iter().filter(|r| !r.libc && r.len != 0);
             if !of_modules.all(|r| bytes_match(r.offset, r.len, &self.image, &scan.image)) {
                 return Err("a donor's variables differ from the modules' initial images".into());
@@ -243,7 +252,7 @@ impl Template {
         for (i, _) in self.image.iter().enumerate().filter(|(_, w)| **w != 0) {
             let o = i as isize * 8 - below;
             match spans.last_mut() {
-                // Copying a few zeros is cheaper than starting another copy.
+                // Copying a few zeros is cheaper than another copy.
                 Some((start, len)) if o - (*start + *len as isize) <= 32 => {
                     *len = (o + 8 - *start) as usize
                 }
@@ -253,16 +262,16 @@ impl Template {
         self.spans = spans;
     }
 
-    /// Learns which words survive a rewrite (`keep`: malloc's cache, libc's buffers and caches) and
-    /// from that which words to watch: a change of one of them makes a rewrite necessary.
+    /// Determines which words survive a rewrite and which words to watch. `keep` lists malloc's
+    /// cache and libc's buffers and caches. A change of a watched word makes a rewrite necessary.
     pub(super) fn settle(&mut self, layout: &Layout, regions: &[Region], keep: &[isize]) {
         let kept = |o: isize| {
             layout.special(o)
                 || keep.contains(&o)
                 || (layout.robust - 8..layout.robust + 24).contains(&o)
         };
-        // Not the rest of static TLS: modules' variables are restored in any case, and ld.so may be
-        // writing the image of a library that is being loaded into what is left.
+        // The rest of static TLS is excluded. Modules' variables are restored in any case, and
+        // ld.so may be writing the image of a new library into the unused part.
         let libcs = |o: isize| {
             regions.iter().any(|r| r.libc && o + 8 > r.offset && o < r.offset + r.len as isize)
         };
@@ -278,8 +287,8 @@ impl Template {
         for r in regions.iter().filter(|r| r.libc) {
             watched.extend((r.offset & !7..r.offset + r.len as isize).step_by(8));
         }
-        // Cleanup handlers and cancellation: the words up to `cancelhandling`, and those after the
-        // key tables, where newer versions keep the cancellation type and state.
+        // Cleanup handlers and cancellation: the words up to `cancelhandling`, and the words after
+        // the key tables, where newer versions of glibc keep the cancellation type and state.
         watched.extend((0..3).map(|i| (layout.cancel & !7) - 8 * i));
         let after_keys = layout.specific + 8 * KEY_TABLES as isize;
         watched.extend((0..4).map(|i| after_keys + 8 * i));
@@ -298,7 +307,7 @@ impl Template {
             .collect();
     }
 
-    /// Whether libc's state in the block differs from a fresh one's.
+    /// Returns whether libc's state in the block differs from that of a new block.
     ///
     /// # Safety
     /// `fs` is a block built from this template.
@@ -311,14 +320,14 @@ impl Template {
         differ != 0
     }
 
-    /// Where the block of the stack [lo, hi) goes.
+    /// Returns the address of the block for the stack [lo, hi).
     pub(super) fn place(layout: &Layout, hi: *mut u8) -> *mut u8 {
         let at = (hi as usize - layout.size) & !(layout.align - 1);
         hi.with_addr(at)
     }
 
-    /// Writes a block at `fs` over fresh, zero memory, with the stack [lo, lo + size), and gives it
-    /// a dtv.
+    /// Writes a block at `fs` into new, zeroed memory, with the stack [lo, lo + size), and
+    /// allocates its dtv. Fails if memory is short.
     ///
     /// # Safety
     /// [fs - below - HEAD, fs + size) must be writable, zero and unused.
@@ -346,6 +355,7 @@ impl Template {
         Ok(())
     }
 
+    /// Writes the words that depend on the block's address and stack.
     unsafe fn rules(&self, fs: *mut u8, lo: usize, size: usize) {
         // SAFETY: as for `write`.
         unsafe {
@@ -361,9 +371,9 @@ impl Template {
         }
     }
 
-    /// From calloc, since ld.so reallocates it when a module with a higher number comes. It is as
-    /// short as ld.so's checks allow (the highest entry in use must not be the last:
-    /// dl_iterate_phdr), which saves 200 bytes a block.
+    /// Allocates a dtv with calloc, since ld.so reallocates it for a module with a higher ID. The
+    /// dtv is as short as ld.so's checks allow, which saves 200 bytes per block. In
+    /// dl_iterate_phdr, the highest entry in use must not be the last.
     fn new_dtv(&self, fs: *mut u8) -> io::Result<*mut [u64; 2]> {
         let len = self.dtv.len() + 1;
         // SAFETY: calloc's result is checked and holds len + 2 entries.
@@ -390,7 +400,7 @@ impl Template {
         }
     }
 
-    /// Whether the dtv of `fs` holds more than a fresh one.
+    /// Returns whether the dtv of `fs` holds more than a new one.
     ///
     /// # Safety
     /// `fs` is a block built from a template, and the caller runs on it or owns it.
@@ -399,8 +409,7 @@ impl Template {
         unsafe {
             let dtv = word(fs, layout.dtv) as *const [u64; 2];
             let Slot::Plain(generation) = self.dtv[0] else { return true };
-            // Every later module makes ld.so raise the generation before it gives the block
-            // anything.
+            // For every later module, ld.so raises the generation before it changes the block.
             if (*dtv)[0] != generation {
                 return true;
             }
@@ -408,12 +417,12 @@ impl Template {
         }
     }
 
-    /// Puts the dtv back to that of a fresh block, freeing what it owns.
+    /// Resets the dtv to that of a new block, and frees the memory that it owns.
     ///
     /// # Safety
-    /// Nobody runs on the block.
+    /// No thread runs on the block.
     pub(super) unsafe fn reset_dtv(&self, layout: &Layout, fs: *mut u8) {
-        // SAFETY: entries 1 ..= length exist; the second word of an entry is null or came from
+        // SAFETY: entries 1 ..= length exist. The second word of an entry is null or comes from
         // ld.so's malloc, which is the program's malloc.
         unsafe {
             let dtv = word(fs, layout.dtv) as *mut [u64; 2];
@@ -426,14 +435,14 @@ impl Template {
         }
     }
 
-    /// Copies the modules' initial images: what makes every thread-local variable fresh.
+    /// Copies the modules' initial images, which resets every thread-local variable.
     ///
     /// # Safety
-    /// Nobody runs on the block `fs`, which is one of ours.
+    /// No thread runs on the block `fs`, which comes from [`Template::write`] or a donor.
     pub(super) unsafe fn restore_modules(&self, fs: *mut u8) {
         let image = bytes_of(&self.image).as_ptr();
         for (o, len) in &self.restore {
-            // SAFETY: regions lie in the static TLS area, checked in `regions`.
+            // SAFETY: regions lie in the static TLS area; `regions` has checked them.
             unsafe {
                 std::ptr::copy_nonoverlapping(
                     image.offset(o + self.below as isize),
@@ -444,11 +453,10 @@ impl Template {
         }
     }
 
-    /// Writes the C library's part of the block anew, but for list, id, dtv, and the words in
-    /// `keep`.
+    /// Rewrites the C library's part of the block, except list, ID, dtv and the words in `keep`.
     ///
     /// # Safety
-    /// Nobody runs on the block `fs`, which was built from a complete template.
+    /// No thread runs on the block `fs`, which was built from a complete template.
     pub(super) unsafe fn rewrite(&self, fs: *mut u8, lo: usize, size: usize) {
         let image = bytes_of(&self.image).as_ptr();
         // SAFETY: all words lie in the block.
@@ -464,7 +472,7 @@ impl Template {
         }
     }
 
-    /// Writes into a block those words of static TLS in which `self` differs from `old`.
+    /// Writes those words of static TLS into a block in which `self` differs from `old`.
     ///
     /// # Safety
     /// The block was built from `old`; code that uses those words has not run on it.
@@ -475,11 +483,11 @@ impl Template {
                 unsafe { set_word(fs, i as isize * 8 - self.below as isize, *new) };
             }
         }
-        // SAFETY: the block is ours.
+        // SAFETY: upheld by the caller.
         unsafe { (*head(fs, self.below)).template = self };
     }
 
-    /// Compares a clone that was written for the place of donor `c`, but at `fs`, with the donor.
+    /// Compares a clone at `fs`, written with the stack of donor `c`, with that donor.
     pub(super) fn check(&self, layout: &Layout, fs: *mut u8, c: &Donor) -> Result<(), String> {
         for o in layout.words().filter(|o| !layout.special(*o)) {
             // SAFETY: the word lies in the clone.
@@ -499,14 +507,14 @@ impl Template {
         // SAFETY: donors have a dtv.
         let theirs = unsafe { read_dtv(word(c.fs, layout.dtv) as *const [u64; 2], c.fs, layout)? };
         if theirs[1..] != self.dtv[1..] {
-            return Err("self-test: the dtv of a clone differs from a donor's".into());
+            return Err("self-test: the dtv of a clone differs from the dtv of a donor".into());
         }
         Ok(())
     }
 }
 
-/// Which bits of a watched word count: not errno's, which every recycle resets, and not set*id's
-/// mark, which comes and goes.
+/// Returns the significant bits of a watched word. errno is excluded because every recycle resets
+/// it, and set*id's mark because it is temporary.
 fn watch_mask(layout: &Layout, o: isize) -> u64 {
     let mut mask = !0u64;
     for int in [layout.errno, layout.h_errno] {
@@ -517,12 +525,13 @@ fn watch_mask(layout: &Layout, o: isize) -> u64 {
     mask & !set_id_mark(layout, o)
 }
 
-/// The bit of `cancelhandling` that set*id sets in every listed block, if it is in this word.
+/// Returns the bit of `cancelhandling` that set*id sets in every listed block, or 0 if it is in
+/// another word.
 fn set_id_mark(layout: &Layout, o: isize) -> u64 {
     if layout.cancel & !7 == o { 0x40 << ((layout.cancel & 7) * 8) } else { 0 }
 }
 
-/// A word of a donor, without set*id's mark, which may be there for a moment.
+/// Reads a word of a donor without set*id's mark, which may be present temporarily.
 fn model_word(layout: &Layout, d: &Donor, o: isize) -> u64 {
     // SAFETY: the word lies in the donor's block, which is never freed.
     unsafe { word(d.fs, o) & !set_id_mark(layout, o) }
@@ -532,11 +541,11 @@ pub(super) fn head(fs: *mut u8, below: usize) -> *mut Head {
     fs.wrapping_sub(below + HEAD).cast()
 }
 
-/// Tells the C library that this block has no restartable-sequence area registered with the kernel:
-/// cpu_id = -2.
+/// Marks the block's restartable-sequence area as not registered with the kernel: cpu_id = -2
+/// (RSEQ_CPU_ID_REGISTRATION_FAILED in include/uapi/linux/rseq.h).
 ///
 /// # Safety
-/// The block is ours.
+/// The caller has exclusive access to the block.
 pub(super) unsafe fn unregistered_rseq(layout: &Layout, fs: *mut u8) {
     if !layout.rseq.is_empty() {
         // SAFETY: the area lies in the block.
@@ -545,6 +554,6 @@ pub(super) unsafe fn unregistered_rseq(layout: &Layout, fs: *mut u8) {
 }
 
 fn bytes_of(words: &[u64]) -> &[u8] {
-    // SAFETY: u64s are plain bytes; the length is theirs.
+    // SAFETY: u64s are plain bytes, and the length is that of the words.
     unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), size_of_val(words)) }
 }

@@ -1,4 +1,5 @@
-/* One side of a gate in C: `peer serve NAME THREADS` until standard input ends, `peer call NAME`. The first byte of a request says what is asked. */
+/* One side of a gate in C: `peer serve NAME THREADS`, until standard input ends, or
+ * `peer call NAME`. The first byte of a request selects the action. */
 #include <errno.h>
 #include <kumihimo.h>
 #include <stdio.h>
@@ -27,14 +28,14 @@ static int handle(const void *request, size_t length, kumi_reply *reply, const k
   case 'e': /* echo */
     error = kumi_reply_set(reply, bytes, 1);
     return error ? error : kumi_reply_append(reply, bytes + 1, length - 1);
-  case 'f': /* fail with words */
+  case 'f': /* fail with a message */
     return kumi_reply_fail(reply, EINVAL, "no such book");
-  case 'n': /* fail without words */
+  case 'n': /* fail without a message */
     return ENOENT;
-  case 'w': /* who, and for how long */
+  case 'w': /* caller's pid, and whether it has a deadline */
     snprintf(said, sizeof said, "%u %d", (unsigned)caller->pid, caller->left_ns != UINT64_MAX);
     return kumi_reply_set(reply, said, strlen(said));
-  case 's': /* sum of a region; one back */
+  case 's': /* sum of a region, which goes back */
     error = kumi_request_region(reply, 0, &region);
     if (error) return error;
     bytes = kumi_region_data(region, &n);

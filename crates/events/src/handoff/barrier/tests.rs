@@ -1,11 +1,11 @@
 use super::real::*;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence};
 
-/// Store, look at the other's store: never do both miss it. One side has a compiler barrier
-/// only, so without `heavy` a store buffer makes both miss it within some thousand rounds
-/// on two cores.
+/// Two threads each store a value and then load the other's: at least one of them must see the
+/// other's store. One side has only a compiler barrier. Without `heavy`, store buffers make both
+/// loads stale within some thousand rounds on two cores.
 fn never_both_miss(rounds: u64, heavy: impl Fn()) {
-    // Far apart: the stores go to different cache lines.
+    // The stores go to different cache lines.
     let (mine, theirs) =
         (Box::new([const { AtomicU64::new(0) }; 32]), Box::new([const { AtomicU64::new(0) }; 32]));
     let (seen, answered, stop) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
@@ -26,7 +26,7 @@ fn never_both_miss(rounds: u64, heavy: impl Fn()) {
         });
         for round in 1..=rounds {
             mine[16].store(round, Ordering::Release);
-            // It takes the other one some 100 ns to notice.
+            // The other thread reacts after about 100 ns: vary the delay around that.
             (0..round * 7 % 61).for_each(|_| std::hint::spin_loop());
             mine[0].store(round, Ordering::Relaxed);
             heavy();
@@ -45,13 +45,13 @@ fn never_both_miss(rounds: u64, heavy: impl Fn()) {
 }
 
 #[test]
-fn whichever_this_machine_has() {
-    probe().expect("one of the two");
+fn selected_barrier_orders_a_store_before_a_load() {
+    probe().expect("a barrier");
     never_both_miss(20_000, everywhere);
 }
 
 #[test]
-fn on_each_cpu_orders_and_leaves_the_affinity_as_it_was() {
+fn on_each_cpu_orders_and_restores_the_affinity() {
     let before = affinity().expect("affinity");
     never_both_miss(500, || on_each_cpu().expect("affinity"));
     assert_eq!(affinity().expect("affinity"), before);

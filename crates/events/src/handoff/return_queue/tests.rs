@@ -1,7 +1,7 @@
 use super::*;
 use std::sync::Arc;
 
-/// Longer than any test.
+/// Longer than any test runs.
 const SECONDS: u64 = 1_000_000_000_000;
 
 #[test]
@@ -18,7 +18,6 @@ fn waiter_receives_the_vp_that_is_handed_over() {
     picker.join().expect("no panic");
 }
 
-/// (With a constant interval, four hundred waiters took the cores from their VPs.)
 #[test]
 fn poll_rate_does_not_depend_on_the_number_of_waiters() {
     const SECOND: u64 = 1_000_000_000;
@@ -30,17 +29,17 @@ fn poll_rate_does_not_depend_on_the_number_of_waiters() {
 }
 
 #[test]
-fn released_waiter_goes_on_without_a_vp() {
+fn released_waiter_continues_without_a_vp() {
     let waiter = Arc::new(Waiter::new());
     let generation = waiter.begin(Some(1)).expect("a new entry");
     waiter.release(0);
-    assert!(!waiter.is_detached(), "it waits for another VP");
+    assert!(!waiter.is_detached(), "the wait is for another VP");
     let other = waiter.clone();
     let thread = std::thread::spawn(move || other.wait(|| SECONDS, || false));
     waiter.release(1);
     assert!(!thread.join().expect("no panic"));
     assert!(waiter.is_detached() && waiter.offer(generation) == Offer::EntryDropped);
-    // No VP whose stall would end the wait.
+    // This wait names no VP, so that no stall ends it.
     let generation = waiter.begin(None).expect("a new entry");
     waiter.release(1);
     assert!(
@@ -48,14 +47,14 @@ fn released_waiter_goes_on_without_a_vp() {
             && waiter.give_up()
             && waiter.offer(generation) == Offer::EntryDropped
     );
-    // Released, and its entry is dropped before the waiter runs.
+    // The waiter is released, and its entry is dropped before it runs.
     let generation = waiter.begin(Some(1)).expect("a new entry");
     waiter.release(1);
     assert!(waiter.offer(generation) == Offer::EntryDropped && !waiter.wait(|| SECONDS, || false));
 }
 
 #[test]
-fn stuck_waiter_goes_on_and_its_entry_is_dropped_once() {
+fn stuck_waiter_continues_and_its_entry_is_dropped_once() {
     let waiter = Waiter::new();
     let generation = waiter.begin(Some(0)).expect("a new entry");
     assert!(!waiter.wait(|| poll_interval(1), || true));
@@ -68,7 +67,7 @@ fn stuck_waiter_goes_on_and_its_entry_is_dropped_once() {
     assert_eq!(waiter.offer(generation), Offer::Switchable);
 }
 
-/// (The next microprocess on the thread accepted the offer, and the former one was lost.)
+/// The next microprocess on the thread must not accept an offer for the former one.
 #[test]
 fn left_entry_does_not_count_for_the_next_wait() {
     let waiter = Waiter::new();

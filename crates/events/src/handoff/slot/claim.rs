@@ -1,4 +1,4 @@
-//! The protocol of a take-over: masking by the carrier, claims by other threads.
+//! The take-over protocol: masking by the carrier, claims by other threads.
 
 use super::{CLAIMING, LENT, Slot};
 use crate::handoff::barrier;
@@ -9,18 +9,18 @@ use crate::report::fatal::{BoundedBackoff, fatal};
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// The VP (its token) now belongs to the caller.
+    /// The VP of this token now belongs to the caller.
     Taken(u64),
-    /// The carrier is back, or there was nothing, or another claimer was first.
+    /// The carrier is back, the slot has no VP, or another claimer was first.
     Refused,
 }
 
 impl Slot {
-    /// From here the VP `token` is safe from being taken over, if it is still there: false if it
-    /// was lost. Only by the owning kernel thread. Nests.
+    /// Masks the slot, so that the VP `token` cannot be taken over. Returns false if the VP is
+    /// already lost. Calls nest. Called by the owning kernel thread.
     ///
-    /// No fence: claimers interrupt the carrier's core ([`barrier::heavy`]), or lend while it is
-    /// off its core.
+    /// Needs no fence: a claimer interrupts the carrier's core ([`barrier::heavy`]), and a source
+    /// lends the VP only while the carrier is off its core.
     #[inline(always)]
     #[must_use]
     pub fn enter(&self, token: u64) -> bool {
@@ -34,8 +34,8 @@ impl Slot {
         if vp == token && vp != 0 { true } else { self.settled(token) }
     }
 
-    /// The end of an [`enter`](Slot::enter). True if it was the outermost one and an event waits
-    /// for that.
+    /// Ends an [`enter`](Slot::enter). Returns true if it was the outermost one and an event is
+    /// pending.
     #[inline(always)]
     #[must_use]
     pub fn exit(&self) -> bool {
@@ -45,11 +45,11 @@ impl Slot {
         depth == 0 && self.pending.load(Ordering::Relaxed) != 0
     }
 
-    /// Once the claimer has decided: whether VP `token` is the carrier's.
+    /// Waits until a claimer has decided. Returns whether VP `token` still belongs to the carrier.
     ///
     /// # Panics
-    /// Aborts if the slot holds what nobody wrote: the shared page is corrupt, and whose the VP is
-    /// cannot be known.
+    /// Aborts if the slot has a value that the protocol never writes: the shared page is corrupt,
+    /// and the owner of the VP is unknown.
     #[cold]
     fn settled(&self, token: u64) -> bool {
         let mut backoff = BoundedBackoff::default();
@@ -62,43 +62,44 @@ impl Slot {
                 return true;
             }
             if vp == token | LENT {
-                // Acquire: nobody had it meanwhile, but a spare may have looked.
+                // Acquire: no thread took the VP, but a spare may have read its contents.
                 if self.vp.compare_exchange(vp, token, Ordering::Acquire, Ordering::Relaxed).is_ok()
                 {
                     return true;
                 }
                 continue;
             }
-            // The claimer is between its compare-exchange and its answer.
+            // The claimer is between its compare-exchange and its store.
             if vp | LENT != token | CLAIMING | LENT || !backoff.snooze() {
                 fatal(format_args!(
-                    "a slot says {vp:#x} where its kernel thread carries {token:#x}"
+                    "a slot contains {vp:#x}, but its kernel thread carries {token:#x}"
                 ));
             }
         }
     }
 
-    /// Whether a claim may succeed. By any kernel thread; out of date at once.
+    /// Returns whether a claim may succeed. Called by any kernel thread; the result may be out of
+    /// date.
     pub fn is_open(&self) -> bool {
         let vp = self.vp.load(Ordering::Relaxed);
         vp != 0 && vp & CLAIMING == 0 && self.masked.load(Ordering::Relaxed) == 0
     }
 
-    /// From here the VP may be taken over at any moment. Only by the owning kernel thread, masked
-    /// once.
+    /// Clears the mask, so that the VP may be taken over at any moment. Called by the owning kernel
+    /// thread, masked once.
     pub fn unmask(&self) {
         self.masked.store(0, Ordering::Release);
     }
 
-    /// Masked once more without looking for a VP. Only by the owning kernel thread.
+    /// Increments the mask without checking for a VP. Called by the owning kernel thread.
     #[inline(always)]
     pub fn mask(&self) {
         self.masked.store(self.masked.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         barrier::light();
     }
 
-    /// Takes the VP over, unless its carrier is back. By any kernel thread. Blocks the kernel
-    /// thread for one heavy barrier.
+    /// Takes the VP over, unless its carrier is back. Called by any kernel thread. Blocks the
+    /// kernel thread for one heavy barrier.
     pub fn claim(&self) -> Claim {
         let vp = self.vp.load(Ordering::Relaxed);
         if vp & LENT != 0 {
@@ -123,11 +124,11 @@ impl Slot {
         Claim::Taken(vp)
     }
 
-    /// Takes a VP over that the kernel's half found given up. By any kernel thread.
+    /// Takes over a VP that was lent. Called by any kernel thread.
     pub fn accept(&self) -> Claim {
         let vp = self.vp.load(Ordering::Relaxed);
         // Acquire: the carrier wrote the VP's contents before it slept, and the source wrote LENT
-        // on its core after that.
+        // on the carrier's core after that.
         if vp & LENT != 0
             && vp & CLAIMING == 0
             && self.vp.compare_exchange(vp, 0, Ordering::Acquire, Ordering::Relaxed).is_ok()
@@ -137,8 +138,8 @@ impl Slot {
         Claim::Refused
     }
 
-    /// What a source in the kernel does when the carrier goes to sleep: the VP is anyone's. For the
-    /// carrier's own core only.
+    /// Lends the VP, as a source in the kernel does when the carrier goes to sleep: any thread may
+    /// accept it. Called on the carrier's own core only.
     #[must_use]
     pub fn lend(&self) -> bool {
         let vp = self.vp.load(Ordering::Relaxed);

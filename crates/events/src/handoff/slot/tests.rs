@@ -4,7 +4,7 @@ use std::sync::Arc;
 const VP: u64 = token(15);
 
 #[test]
-fn a_masked_carrier_keeps_its_vp() {
+fn masked_carrier_keeps_its_vp() {
     let slot = Slot::new();
     slot.install(VP);
     assert_eq!(slot.claim(), Claim::Refused);
@@ -14,7 +14,7 @@ fn a_masked_carrier_keeps_its_vp() {
 }
 
 #[test]
-fn an_event_waits_for_the_outermost_exit() {
+fn pending_event_waits_for_the_outermost_exit() {
     let slot = Slot::new();
     slot.install(VP);
     assert!(slot.enter(VP));
@@ -24,7 +24,7 @@ fn an_event_waits_for_the_outermost_exit() {
 }
 
 #[test]
-fn what_nobody_wrote_is_found() {
+fn enter_detects_a_token_of_another_vp() {
     let slot = Slot::new();
     slot.install(token(7));
     slot.unmask();
@@ -33,10 +33,10 @@ fn what_nobody_wrote_is_found() {
     assert!(text.contains("the shared page is corrupt"), "{text}");
 }
 
-/// Many rounds on real kernel threads with the real barriers: the VP is never lost and never
-/// doubled.
+/// Many rounds on kernel threads with the real barriers: the VP is never lost and never has two
+/// carriers.
 #[test]
-fn never_two_carriers() {
+fn vp_has_one_carrier_on_real_threads() {
     let slot = Arc::new(Slot::new());
     let owners = Arc::new(AtomicU32::new(0));
     let rounds = 20_000;

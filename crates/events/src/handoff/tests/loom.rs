@@ -1,4 +1,4 @@
-//! Models of a complete hand-off: a returning kernel thread, a spare, and an injector run
+//! Models of a complete hand-off: a returning kernel thread, a spare and an injector run
 //! concurrently. [`crate::slot`] and [`crate::return_queue`] have models of their own protocols.
 //!
 //! Invariants: a VP has one owner at a time (its carrier or the pool), its first timer fires once,
@@ -12,11 +12,12 @@ use crate::handoff::slot::{Claim, Slot, token};
 use crate::loom::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 const VP: u64 = token(3);
-/// Bits of [`World::injector`]: an entry from another thread, and those of the two microprocesses.
+/// Bits of [`World::injector`]: an entry from another thread, and the entries of the two
+/// microprocesses.
 const OUTSIDE: u32 = 1;
 const MICROPROCESS: u32 = 2;
 
-/// State of the VP, for its owner only.
+/// The state of the VP. Only its owner accesses it.
 struct Contents {
     timer_is_due: bool,
     fired: u32,
@@ -61,11 +62,11 @@ impl World {
     }
 
     fn own<R>(&self, f: impl FnOnce(&mut Contents) -> R) -> R {
-        // SAFETY: exclusive if the protocols are right, which loom checks.
+        // SAFETY: access is exclusive if the protocols are right, which loom checks.
         self.contents.with_mut(|contents| f(unsafe { &mut *contents }))
     }
 
-    /// Serves the timer and the injector, and returns the idle VP to the pool. For the owner.
+    /// Serves the timer and the injector, and returns the idle VP to the pool. Called by the owner.
     fn run(&self) {
         loop {
             self.own(|contents| {
@@ -85,7 +86,7 @@ impl World {
             }
             self.is_ready.store(1, Ordering::Release);
             fence(Ordering::SeqCst);
-            // An injector that ran in between found no VP in the pool.
+            // An injector that ran before the store found no VP in the pool.
             if self.injector.load(Ordering::Relaxed) == 0 || !self.is_taken() {
                 return;
             }
@@ -99,7 +100,7 @@ impl World {
             if thread.context.load(Ordering::Acquire) == 0 {
                 match thread.waiter.offer(thread.generation.load(Ordering::Relaxed)) {
                     Offer::Accepted => panic!("no thread waits in these models"),
-                    // The thread adds another one when it enters the runtime.
+                    // The thread adds another entry when it enters the runtime.
                     Offer::EntryDropped => return,
                     Offer::Switchable => assert_ne!(thread.context.load(Ordering::Relaxed), 0),
                 }
@@ -113,7 +114,7 @@ impl World {
         self.is_ready.compare_exchange(1, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// A kernel thread in the pool, or one that enters it.
+    /// Models a kernel thread in the pool, or one that enters it.
     fn take_from_pool(&self) {
         if self.is_taken() {
             self.run();
@@ -143,16 +144,16 @@ fn check(bound: usize, model: impl Fn() + Send + Sync + 'static) {
     builder.check(model);
 }
 
-/// A microprocess returns from a sleep while a spare accepts its VP. It keeps the VP, or becomes
-/// sticky and requests a VP when it waits in the runtime. Another thread injects an entry
-/// meanwhile.
+/// A microprocess returns from a sleep while a spare accepts its VP. Either the microprocess keeps
+/// the VP, or it becomes sticky and requests a VP when it waits in the runtime. Another thread
+/// injects an entry at the same time.
 #[test]
 fn microprocess_becomes_sticky_while_a_spare_takes_its_vp() {
     check(3, || {
         let world = World::new();
         world.threads[0].slot.install(VP);
         world.threads[0].slot.unmask();
-        // The event source lends it, on the sleeper's core.
+        // The event source lends the VP on the sleeper's core.
         assert!(world.threads[0].slot.lend());
         let spare = {
             let world = world.clone();
@@ -171,11 +172,12 @@ fn microprocess_becomes_sticky_while_a_spare_takes_its_vp() {
         let one = &world.threads[0];
         let is_sticky = !one.slot.enter(VP);
         if is_sticky {
-            // It waits in the runtime: its context is saved, and its thread enters the pool.
+            // The microprocess waits in the runtime: its context is saved, and its thread enters
+            // the pool.
             one.context.store(7, Ordering::Release);
             world.inject(MICROPROCESS);
         } else {
-            // It runs on and ends.
+            // The microprocess continues and ends.
             one.slot.remove();
             world.run();
         }
@@ -185,8 +187,9 @@ fn microprocess_becomes_sticky_while_a_spare_takes_its_vp() {
     });
 }
 
-/// Both kernel threads of a full pool went on without a VP and now enter the runtime. One must
-/// become the carrier, and each microprocess runs once. (Each thread waited for the other one.)
+/// Both kernel threads of a full pool continued without a VP and now enter the runtime. One of them
+/// must become the carrier, and each microprocess must run once: neither thread may wait for the
+/// other.
 #[test]
 fn detached_threads_of_a_full_pool_carry_the_vp_again() {
     check(2, || {

@@ -20,6 +20,13 @@ const FUNC: u32 = 12;
 pub(super) struct Traced {
     pub(super) sched_switch: u32,
     pub(super) sched_process_exec: u32,
+    /// None: the kernel has no task work for programs.
+    pub(super) task_work: Option<TaskWork>,
+}
+
+/// The kernel's functions that send a signal by task work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TaskWork {
     pub(super) schedule: u32,
     pub(super) send: u32,
 }
@@ -48,8 +55,8 @@ pub(super) fn traced() -> Result<Traced, Unavailable> {
     }
     let traced = find_traced(&vmlinux()?).ok_or_else(|| {
         Unavailable::new(
-            format!("no program at a tracepoint can send a signal by task work here ({VMLINUX})"),
-            "Linux 6.18 or newer, or KUMI_LAB=bpf=thread",
+            format!("no tracepoint sched_switch or sched_process_exec in {VMLINUX}"),
+            "a kernel with CONFIG_DEBUG_INFO_BTF=y and CONFIG_TRACEPOINTS=y, or KUMI_LAB=bpf=thread",
         )
     })?;
     Ok(*FOUND.get_or_init(|| traced))
@@ -83,9 +90,11 @@ fn find_traced(bytes: &[u8]) -> Option<Traced> {
             found[at] = one.id;
         }
         (!found.contains(&0)).then_some(())
-    })?;
+    });
     let [sched_switch, sched_process_exec, schedule, send] = found;
-    Some(Traced { sched_switch, sched_process_exec, schedule, send })
+    let task_work = (schedule != 0 && send != 0).then_some(TaskWork { schedule, send });
+    let traced = Traced { sched_switch, sched_process_exec, task_work };
+    (sched_switch != 0 && sched_process_exec != 0).then_some(traced)
 }
 
 fn word(bytes: &[u8], at: usize) -> Option<u32> {

@@ -1,30 +1,36 @@
-//! All switches of the machine followed at the scheduler's tracepoint (`bpf/switch.bpf.c`), for
-//! kernel threads that have no event of their own.
+//! A process at the scheduler's tracepoint, for kernel threads that have no event of their own.
 //!
 //! A thread with a perf event pays for it at every switch: half a microsecond to take its events
-//! off the core, and as much to put them on, whatever they are. Here it does not. The kernel has to
-//! let a program send a signal by task work (Linux 6.18), and us load it. Seats cannot be had so:
-//! any process could claim any thread.
+//! off the core, and as much to put them on, whatever they are. Here it does not. Seats cannot be
+//! had so: any process could claim any thread.
+//!
+//! The programs are the machine's ([`super::tracepoint`]). A process adds an entry to their maps:
+//! from a key to its own maps. The key is the id of a map that only its descriptors keep in
+//! existence. So it is unique over all pid namespaces, no later process has the same, and others
+//! see whether the process is there: entries of one that crashed are removed by the next that
+//! begins. The entry of a thread is in its task storage and ends with the thread.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::thread;
 
+use super::ids::{self, ObjectKind};
 use super::load::{SeatMaps, create, map, number, unavailable};
-use super::program::Symbol;
-use super::sys::{self, Map, Use};
-use super::{btf, object};
+use super::sys::{self, Map, errno};
+use super::tracepoint::{Inner, Options, Origin, Report, Tracepoint, load_types};
+use super::{btf, types};
 use crate::report::unavailable::Unavailable;
 
-/// Attached while it lives.
+/// The process's entry; removed on drop.
 #[derive(Debug)]
 pub(super) struct Follower {
-    /// Which slot a thread has.
-    threads: Arc<OwnedFd>,
-    /// The kernel schedules no task work from a map that nobody has open.
-    _works: OwnedFd,
-    _switch: OwnedFd,
-    _exec: OwnedFd,
+    tracepoint: Tracepoint,
+    key: u32,
+    /// Has the id `key`.
+    _alive: OwnedFd,
+    /// The kernel schedules no task work from a map that no process has open. None: without traps.
+    work: Option<OwnedFd>,
 }
 
 /// A kernel thread with a slot, until it is dropped.
@@ -35,54 +41,60 @@ pub(crate) struct Followed {
 }
 
 impl Follower {
-    pub(super) fn load(maps: &SeatMaps, slots: u32) -> Result<Follower, Unavailable> {
+    pub(super) fn open(slots: u32, options: &Options) -> Result<(Follower, SeatMaps), Unavailable> {
         let kernel = btf::traced()?;
-        let types = sys::types_load(&types::blob())
-            .map_err(|e| unavailable("loading type information", &e))?;
-        let storage = map(sys::MAP_TASK_STORAGE, "kumi_threads", 4, 4, 0);
-        let described = Some((types.as_fd(), [types::U32, types::U32]));
-        let threads =
-            create("the threads", &Map { flags: sys::NO_PREALLOC, types: described, ..storage })?;
-        let described = Some((types.as_fd(), [types::U32, types::WORK]));
-        let works = create(
-            "the traps",
-            &Map { types: described, ..map(sys::MAP_ARRAY, "kumi_works", 4, 8, slots + 1) },
-        )?;
-        let callback = object::SWITCH.instructions.len() as u32;
-        let find = |symbol: &str| match symbol {
-            "threads" => Symbol::Map(number(&threads)),
-            "works" => Symbol::Map(number(&works)),
-            "page" => Symbol::Map(number(&maps.page)),
-            "buffer" => Symbol::Map(number(&maps.buffer)),
-            "came_back" => Symbol::Own(callback),
-            "bpf_task_work_schedule_resume_impl" => Symbol::Function(kernel.schedule),
-            "bpf_send_signal_task" => Symbol::Function(kernel.send),
-            _ => unreachable!(
-                "bpf/object.rs has the symbol {symbol}, which the loader does not know"
-            ),
+        let maps = SeatMaps::of_any_size(slots)?;
+        let work = || {
+            let types = load_types()?;
+            let described = Some((types.as_fd(), [types::U32, types::WORK]));
+            let array = map(sys::MAP_ARRAY, "kumi_work", 4, 8, slots + 1);
+            create("the traps", &Map { flags: sys::INNER_MAP, types: described, ..array })
         };
-        let attach = |instructions: &[u64], program: &str, of: &Use<'_>| {
-            let program = sys::program_load(instructions, program, of)?;
-            sys::trace(program.as_fd())
+        let traps = options.traps && kernel.task_work.is_some();
+        let work = traps.then(work).transpose()?;
+        let inner = Inner { page: &maps.page, buffer: &maps.buffer, work: work.as_ref() };
+        let failed = |e: io::Error| unavailable("registering with the BPF program", &e);
+
+        let found = Tracepoint::open(&kernel, inner, options)?;
+        let program = found.program;
+        let (tracepoint, (key, alive)) = match enter(&found, inner) {
+            Ok(entered) => (found, entered),
+            Err(error) if found.origin == Origin::Found => {
+                let options = Options { shares: false, ..options.clone() };
+                let mut own = Tracepoint::open(&kernel, inner, &options)?;
+                let why = format!("program {program} takes no entry: {}", errno(&error));
+                own.origin = Origin::Alone(why);
+                let entered = enter(&own, inner).map_err(failed)?;
+                (own, entered)
+            }
+            Err(error) => return Err(failed(error)),
         };
-        let functions = [[0, types::SWITCHED], [callback, types::CAME_BACK]];
-        let instructions = [object::SWITCH.with(find), object::BACK.with(find)].concat();
-        let of =
-            Use::Tracepoint { id: kernel.sched_switch, types: Some((types.as_fd(), &functions)) };
-        let switch = attach(&instructions, object::SWITCH.name, &of)
-            .map_err(|e| unavailable("attaching the BPF program to sched_switch", &e))?;
-        let of = Use::Tracepoint { id: kernel.sched_process_exec, types: None };
-        let exec = attach(&object::EXEC.with(find), object::EXEC.name, &of)
-            .map_err(|e| unavailable("attaching the BPF program to sched_process_exec", &e))?;
-        Ok(Follower { threads: Arc::new(threads), _works: works, _switch: switch, _exec: exec })
+        let follower = Follower { tracepoint, key, _alive: alive, work };
+        Ok((follower, maps))
+    }
+
+    /// Whether a thread that is back gets a SIGTRAP.
+    pub(super) fn traps(&self) -> bool {
+        self.work.is_some()
+    }
+
+    pub(super) fn report(&self) -> io::Result<Report> {
+        self.tracepoint.report()
     }
 
     /// The calling kernel thread has `slot` from here on.
     pub(super) fn follow(&self, slot: u32) -> Result<Followed, (&'static str, io::Error)> {
         let thread = sys::this_thread().map_err(|e| ("pidfd_open", e))?;
-        sys::map_set(self.threads.as_fd(), thread.as_raw_fd() as u32, slot)
+        let threads = self.tracepoint.threads.clone();
+        sys::map_set_words(threads.as_fd(), thread.as_raw_fd() as u32, [self.key, slot])
             .map_err(|e| ("BPF_MAP_UPDATE_ELEM", e))?;
-        Ok(Followed { threads: self.threads.clone(), thread })
+        Ok(Followed { threads, thread })
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        remove(&self.tracepoint, self.key);
     }
 }
 
@@ -93,54 +105,75 @@ impl Drop for Followed {
     }
 }
 
-/// What the kernel wants to know of the functions and of the map's values
-/// (Documentation/bpf/btf.rst).
-mod types {
-    pub(super) const U32: u32 = 1;
-    const U64: u32 = 2;
-    const OPAQUE: u32 = 3;
-    /// The value of `works`.
-    pub(super) const WORK: u32 = 4;
-    const FUNCTION: u32 = 5;
-    pub(super) const SWITCHED: u32 = 6;
-    pub(super) const CAME_BACK: u32 = 7;
+/// The maps from a key to a process's own, and the process's own.
+fn by_process<'a>(
+    tracepoint: &'a Tracepoint,
+    inner: Inner<'a>,
+) -> impl Iterator<Item = (BorrowedFd<'a>, &'a OwnedFd)> {
+    let Tracepoint { pages, buffers, works, .. } = tracepoint;
+    let outer = [pages, buffers].into_iter().chain(works).map(AsFd::as_fd);
+    outer.zip([inner.page, inner.buffer].into_iter().chain(inner.work))
+}
 
-    const NAMES: &[u8] = b"\0u32\0u64\0bpf_task_work\0opaque\0work\0switched\0came_back\0";
+/// Calls `change` for each of the maps, at once: the kernel ends each change of a map of maps with
+/// a wait for all running programs, some ten milliseconds (`maybe_wait_bpf_programs` in
+/// kernel/bpf/syscall.c), and several waits share one.
+///
+/// Without signals, so that no handler of the program runs on a thread of ours.
+fn change_all<T: Send>(
+    maps: impl IntoIterator<Item = T>,
+    change: impl Fn(T) -> io::Result<()> + Sync,
+) -> io::Result<()> {
+    let change = &change;
+    sys::without_signals(|| {
+        thread::scope(|scope| {
+            let begin = |map| thread::Builder::new().spawn_scoped(scope, move || change(map));
+            let begun: Vec<_> = maps.into_iter().map(begin).collect();
+            // All have to be waited for, so the first error comes after that.
+            let done: Vec<io::Result<()>> = begun
+                .into_iter()
+                .map(|thread| {
+                    thread?.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                })
+                .collect();
+            done.into_iter().collect()
+        })
+    })
+}
 
-    fn name(text: &str) -> u32 {
-        let text = format!("\0{text}\0");
-        NAMES.windows(text.len()).position(|at| at == text.as_bytes()).expect("a name of these")
-            as u32
-            + 1
+/// Adds the process's maps under a new key. Returns it, and what keeps it valid.
+fn enter(tracepoint: &Tracepoint, inner: Inner<'_>) -> io::Result<(u32, OwnedFd)> {
+    let alive = sys::map_create(&map(sys::MAP_ARRAY, "kumi_alive", 4, 4, 1))?;
+    let (key, _) = ids::map(alive.as_fd())?;
+    let entered = change_all(by_process(tracepoint, inner), |(outer, own)| {
+        // Without CAP_SYS_ADMIN it cannot be seen which processes are there.
+        let _ = remove_ended(outer);
+        sys::map_set(outer, key, number(own))
+    });
+    if let Err(error) = entered {
+        remove(tracepoint, key);
+        return Err(error);
     }
+    Ok((key, alive))
+}
 
-    pub(super) fn blob() -> Vec<u8> {
-        const INT: u32 = 1 << 24;
-        const STRUCT: u32 = 4 << 24;
-        const FUNC: u32 = 12 << 24;
-        const FUNC_PROTO: u32 = 13 << 24;
-        let types = [
-            // Name, kind, bytes; for an int, bits.
-            &[name("u32"), INT, 4, 32][..],
-            &[name("u64"), INT, 8, 64],
-            // The kernel knows it by its name. One member: name, type, place.
-            &[name("bpf_task_work"), STRUCT | 1, 8, name("opaque"), U64, 0],
-            &[name("work"), STRUCT | 1, 8, name("work"), OPAQUE, 0],
-            // What it returns.
-            &[0, FUNC_PROTO, U32],
-            // Static functions.
-            &[name("switched"), FUNC, FUNCTION],
-            &[name("came_back"), FUNC, FUNCTION],
-        ]
-        .concat();
-        let length = types.len() as u32 * 4;
-        // magic u16, version u8, flags u8, hdr_len, type_off, type_len, str_off, str_len.
-        let header = [0x1_eb9f, 24, 0, length, length, NAMES.len() as u32];
-        header
-            .iter()
-            .chain(&types)
-            .flat_map(|word| word.to_le_bytes())
-            .chain(NAMES.iter().copied())
-            .collect()
+/// Removes a process's entry, unless it is the last: then the maps go, too.
+fn remove(tracepoint: &Tracepoint, key: u32) {
+    if sys::map_keys(tracepoint.pages.as_fd()).is_ok_and(|keys| keys == [key]) {
+        return;
     }
+    let Tracepoint { pages, buffers, works, .. } = tracepoint;
+    let maps = [pages, buffers].into_iter().chain(works);
+    // What is left after a failure is removed by the next process that begins.
+    let _ = change_all(maps, |outer| sys::map_remove(outer.as_fd(), key));
+}
+
+/// Removes the entries of processes that have ended without doing so.
+fn remove_ended(outer: BorrowedFd<'_>) -> io::Result<()> {
+    for key in sys::map_keys(outer)? {
+        if !ids::exists(ObjectKind::Map, key)? {
+            let _ = sys::map_remove(outer, key);
+        }
+    }
+    Ok(())
 }

@@ -1,5 +1,5 @@
-//! The filter of thread events and its maps, into the kernel. ([`super::follow`] does so with the
-//! programs at tracepoints.)
+//! The filter of thread events and its maps, into the kernel. ([`super::tracepoint`] does so with
+//! the programs at tracepoints.)
 //!
 //! The object is checked in as instructions (`object.rs`), which need two things that only the
 //! running kernel has: the descriptors of the maps, and the offset of a thread's state. Both are
@@ -28,7 +28,17 @@ pub(super) struct SeatMaps {
 
 impl SeatMaps {
     pub(super) fn new(slots: u32) -> Result<SeatMaps, Unavailable> {
-        let page = create("the slots", &page(slots + 1))?;
+        SeatMaps::with(&page(slots + 1), slots)
+    }
+
+    /// For an outer map whose inner maps differ in size.
+    pub(super) fn of_any_size(slots: u32) -> Result<SeatMaps, Unavailable> {
+        let page = page(slots + 1);
+        SeatMaps::with(&Map { flags: page.flags | sys::INNER_MAP, ..page }, slots)
+    }
+
+    fn with(page: &Map<'_>, slots: u32) -> Result<SeatMaps, Unavailable> {
+        let page = create("the slots", page)?;
         // A slot has at most one record that was not read, unless its thread reclaims its VP and
         // sleeps again meanwhile: room for two of 16 bytes each.
         let bytes = (slots.saturating_mul(32)).next_power_of_two().max(super::ring::PAGE as u32);

@@ -15,6 +15,7 @@ const BPF_MAP_CREATE: i64 = 0;
 const BPF_MAP_LOOKUP_ELEM: i64 = 1;
 const BPF_MAP_UPDATE_ELEM: i64 = 2;
 const BPF_MAP_DELETE_ELEM: i64 = 3;
+const BPF_MAP_GET_NEXT_KEY: i64 = 4;
 const BPF_PROG_LOAD: i64 = 5;
 const BPF_OBJ_PIN: i64 = 6;
 const BPF_OBJ_GET: i64 = 7;
@@ -25,12 +26,15 @@ const BPF_LINK_CREATE: i64 = 28;
 
 pub(super) const MAP_ARRAY: u32 = 2;
 pub(super) const MAP_ARRAY_OF_MAPS: u32 = 12;
+pub(super) const MAP_HASH_OF_MAPS: u32 = 13;
 pub(super) const MAP_RINGBUF: u32 = 27;
 pub(super) const MAP_TASK_STORAGE: u32 = 29;
 pub(super) const NO_PREALLOC: u32 = 1;
 pub(super) const MMAPABLE: u32 = 1 << 10;
+/// As an inner map, an array may be larger or smaller than the template.
+pub(super) const INNER_MAP: u32 = 1 << 12;
 const PROG_PERF_EVENT: u32 = 7;
-const PROG_TRACING: u32 = 26;
+pub(super) const PROG_TRACING: u32 = 26;
 const ATTACH_RAW_TRACEPOINT: u32 = 23;
 const ATTACH_PERF_EVENT: u32 = 41;
 
@@ -38,7 +42,7 @@ const ATTACH_PERF_EVENT: u32 = 41;
 ///
 /// # Safety
 /// Every address in `attr` is valid for what `command` does with it.
-unsafe fn bpf<A>(command: i64, attr: &mut A) -> io::Result<i64> {
+pub(super) unsafe fn bpf<A>(command: i64, attr: &mut A) -> io::Result<i64> {
     // SAFETY: `attr` lives through the call, and its size is told; its addresses are the caller's
     // promise.
     let done =
@@ -48,17 +52,18 @@ unsafe fn bpf<A>(command: i64, attr: &mut A) -> io::Result<i64> {
 
 /// # Safety
 /// `number` is a descriptor that was just made and belongs to nobody.
-unsafe fn owned(number: i64) -> OwnedFd {
+pub(super) unsafe fn owned(number: i64) -> OwnedFd {
     // SAFETY: the caller's promise. Descriptors fit into an int.
     unsafe { OwnedFd::from_raw_fd(number as i32) }
 }
 
-fn number(fd: BorrowedFd<'_>) -> u32 {
+pub(super) fn number(fd: BorrowedFd<'_>) -> u32 {
     // A BorrowedFd is never negative.
     fd.as_raw_fd() as u32
 }
 
-fn name(text: &str) -> [u8; 16] {
+/// The name of a map or program, as the kernel has it.
+pub(super) fn name(text: &str) -> [u8; 16] {
     let mut bytes = [0; 16];
     // One byte stays zero: the kernel wants it terminated.
     let length = text.len().min(15);
@@ -112,20 +117,58 @@ struct Element {
     flags: u64,
 }
 
-/// Sets an entry of a map whose keys and values are 4 bytes, as all of ours are except pages.
+/// Sets an entry of a map whose keys and values are 4 bytes.
 pub(super) fn map_set(map: BorrowedFd<'_>, key: u32, value: u32) -> io::Result<()> {
+    map_set_words(map, key, [value])
+}
+
+/// Sets an entry of a map whose keys are 4 bytes and whose values are `N` times as many.
+pub(super) fn map_set_words<const N: usize>(
+    map: BorrowedFd<'_>,
+    key: u32,
+    value: [u32; N],
+) -> io::Result<()> {
     let mut attr = Element {
         map: number(map),
         zero: 0,
         key: ptr::from_ref(&key) as u64,
-        value: ptr::from_ref(&value) as u64,
+        value: value.as_ptr() as u64,
         flags: 0,
     };
     let info = map_info(map)?;
-    assert_eq!((info.key, info.value), (4, 4), "not a map of 4 byte values");
+    assert_eq!((info.key, info.value as usize), (4, 4 * N), "a map of other keys or values");
     // SAFETY: both live through the call and are as long as the map's keys and values (just
     // asserted).
     unsafe { bpf(BPF_MAP_UPDATE_ELEM, &mut attr).map(|_| ()) }
+}
+
+/// The keys of a hash map whose keys are 4 bytes. Other processes may change the map meanwhile: a
+/// key may be missing or come twice.
+pub(super) fn map_keys(map: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
+    let info = map_info(map)?;
+    assert_eq!(info.key, 4, "a map of other keys");
+    let mut keys = Vec::new();
+    // After a deletion of `key` by others the kernel begins anew: so there is a bound.
+    for _ in 0..2 * info.entries {
+        let mut next = 0u32;
+        let mut attr = Element {
+            map: number(map),
+            zero: 0,
+            key: keys.last().map_or(0, |key| ptr::from_ref::<u32>(key) as u64),
+            value: ptr::from_mut(&mut next) as u64,
+            flags: 0,
+        };
+        // SAFETY: the last key lives in `keys`; the kernel writes 4 bytes to `next` (just
+        // asserted), whose address was taken mutably.
+        match unsafe { bpf(BPF_MAP_GET_NEXT_KEY, &mut attr) } {
+            Ok(_) => keys.push(next),
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => break,
+            Err(error) => return Err(error),
+        }
+    }
+    keys.sort_unstable();
+    keys.dedup();
+    Ok(keys)
 }
 
 /// Reads an entry of a map as for [`map_set`].
@@ -261,7 +304,7 @@ pub(super) fn program_load(
 ///
 /// The verifier gives up with EAGAIN while a signal is pending (`do_check` in
 /// kernel/bpf/verifier.c). In a storm of signals a retry may never succeed.
-fn without_signals<T>(load: impl FnOnce() -> T) -> T {
+pub(super) fn without_signals<T>(load: impl FnOnce() -> T) -> T {
     // SAFETY: plain integers, for which zeroes are valid.
     let (mut all, mut old): (libc::sigset_t, libc::sigset_t) = unsafe { std::mem::zeroed() };
     // SAFETY: both sets are live locals; the mask of this thread is changed by nobody else.

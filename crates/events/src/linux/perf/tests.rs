@@ -5,11 +5,11 @@ fn heads() -> impl Iterator<Item = u64> {
 }
 
 #[test]
-fn quiet_leaves_no_room_and_listening_after_it_room_for_a_record_and_a_note() {
+fn quiet_leaves_no_room_and_arming_leaves_room_for_a_record_and_a_note() {
     for head in heads() {
         let quiet = full(head, 0);
         assert_eq!((room(head, quiet), quiet % 8), (0, QUIET));
-        // Whether it was switched while it was quiet is not known.
+        // It is not known whether a switch was dropped while the event was quiet.
         let both = armed(head, quiet);
         assert!(
             (RECORD + NOTE..RECORD + NOTE + 8).contains(&room(head, both)) && both % 8 == FOR_BOTH
@@ -19,7 +19,7 @@ fn quiet_leaves_no_room_and_listening_after_it_room_for_a_record_and_a_note() {
     }
 }
 
-/// The kernel's side: whether a record is written, which rings.
+/// A model of the kernel's side.
 struct Model {
     head: u64,
     tail: u64,
@@ -27,6 +27,7 @@ struct Model {
 }
 
 impl Model {
+    /// Writes the record of a switch if it fits. Returns whether it rings.
     fn switch(&mut self) -> bool {
         let needed = if self.dropped { RECORD + NOTE } else { RECORD };
         let fits = room(self.head, self.tail) >= needed;
@@ -36,10 +37,10 @@ impl Model {
     }
 }
 
-/// Every sequence of twelve steps: switched out or in, armed by either side, quiet. A switch
-/// after arming rings, unless one has since.
+/// Runs every sequence of twelve steps: a switch, arming, quiet. The first switch after arming must
+/// ring.
 #[test]
-fn the_first_switch_after_arming_rings_whatever_came_before() {
+fn first_switch_after_arming_rings_in_every_sequence() {
     for mut steps in 0..3u32.pow(12) {
         let mut kernel =
             Model { head: u64::MAX - 63, tail: full(u64::MAX - 63, 0), dropped: false };
@@ -67,7 +68,7 @@ fn the_first_switch_after_arming_rings_whatever_came_before() {
 }
 
 #[test]
-fn one_bell_for_each_sleep_once_it_is_known_what_was_dropped() {
+fn each_sleep_rings_once_after_dropped_records_are_noted() {
     let mut kernel = Model { head: 0, tail: full(0, 0), dropped: false };
     let bells: Vec<_> = (0..6)
         .map(|_| {
@@ -80,7 +81,7 @@ fn one_bell_for_each_sleep_once_it_is_known_what_was_dropped() {
 }
 
 #[test]
-fn it_works_here_or_says_why_not() {
+fn probe_succeeds_or_names_the_reason_and_the_remedy() {
     match Perf::probe() {
         Ok(perf) => drop(perf.watch_this_thread().expect("as in the probe")),
         Err(refused) => assert!(!refused.why.is_empty() && !refused.remedy.is_empty()),

@@ -3,17 +3,17 @@ use std::io::Read;
 use std::sync::mpsc;
 
 #[test]
-fn one_that_reads_an_empty_pipe_sleeps_and_one_that_computes_does_not() {
+fn blocked_reader_sleeps_and_running_thread_does_not() {
     let (mut reader, writer) = io::pipe().expect("a pipe");
     let (tell, told) = mpsc::channel();
     let thread = std::thread::spawn(move || {
         let me = this_tid();
         readable().expect("/proc");
         assert!(!sleeps(me));
-        tell.send(me).expect("it listens");
+        tell.send(me).expect("the receiver is alive");
         reader.read_to_end(&mut Vec::new()).expect("the end")
     });
-    let other = told.recv().expect("it tells");
+    let other = told.recv().expect("a thread ID");
     while !sleeps(other) {
         std::thread::yield_now();
     }
@@ -25,7 +25,7 @@ fn one_that_reads_an_empty_pipe_sleeps_and_one_that_computes_does_not() {
 }
 
 #[test]
-fn the_clock_runs_with_the_thread_and_stands_while_it_sleeps() {
+fn cpu_clock_stops_while_the_thread_sleeps() {
     let mine = CpuClock::of(this_tid());
     let start = mine.read().expect("this thread lives");
     while mine.read().expect("this thread lives") < start + 1_000_000 {
@@ -34,12 +34,12 @@ fn the_clock_runs_with_the_thread_and_stands_while_it_sleeps() {
     let (mut reader, writer) = io::pipe().expect("a pipe");
     let (tell, told) = mpsc::channel();
     let thread = std::thread::spawn(move || {
-        tell.send(this_tid()).expect("it listens");
+        tell.send(this_tid()).expect("the receiver is alive");
         reader.read_to_end(&mut Vec::new()).expect("the end")
     });
-    let tid = told.recv().expect("it tells");
+    let tid = told.recv().expect("a thread ID");
     let clock = CpuClock::of(tid);
-    // Asleep counts from before it has left its CPU: the clock may go on for a moment after.
+    // A thread counts as asleep before it has left its CPU: the clock may advance for a moment.
     let mut still = 0;
     while still < 1000 {
         let before = clock.read().expect("it lives");
@@ -63,7 +63,7 @@ fn threads_of_other_processes_have_no_clock_and_do_not_sleep() {
 }
 
 #[test]
-fn the_state_follows_the_name_whatever_the_name_is() {
+fn state_is_parsed_after_any_thread_name() {
     assert_eq!(state_in(b"12 (a) b) R) S 1 2"), Some(b'S'));
     assert_eq!(state_in(b"12 () D 1"), Some(b'D'));
     assert_eq!(state_in(b"12 (a)"), None);
@@ -75,7 +75,8 @@ fn the_state_follows_the_name_whatever_the_name_is() {
     assert_eq!(name.expect("a thread").join().expect("no panic"), b'R');
 }
 
-/// Thread `i` is `threads[i]`: CPU time (none: ended), sleeps. 100 ns go by from look to look.
+/// Thread `i` is `threads[i]`: its CPU time (`None`: it has ended) and whether it sleeps. 100 ns
+/// pass between two looks.
 #[derive(Default)]
 struct FakeProbe {
     threads: Vec<(Option<u64>, bool)>,
@@ -109,45 +110,45 @@ const OPEN: WatchedThread = WatchedThread { open: true, tid: 0 };
 const SHUT: WatchedThread = WatchedThread { open: false, tid: 0 };
 
 #[test]
-fn only_one_that_is_open_and_hardly_runs_and_sleeps_is_told_and_again_while_so() {
+fn watch_reports_sleepers_with_an_open_slot_at_every_look() {
     let mut probe = FakeProbe { threads: vec![(Some(5), true)], ..FakeProbe::default() };
     let mut watch = Watch::new();
     assert_eq!(look(&mut watch, &[OPEN], &mut probe), []);
     assert_eq!(look(&mut watch, &[OPEN], &mut probe), [0]);
     assert_eq!(look(&mut watch, &[OPEN], &mut probe), [0]);
-    // It was awake for a moment. (With nobody asked then, one that napped again and again kept
-    // its VP.)
+    // The thread was awake for a moment. It is reported nevertheless, since otherwise a thread that
+    // naps repeatedly would keep its VP.
     probe.threads[0].0 = Some(55);
     assert_eq!(look(&mut watch, &[OPEN], &mut probe), [0]);
-    // It ran most of the time: nobody asks for its state.
+    // The thread ran most of the time: its state is not read.
     probe.threads[0].0 = Some(106);
     let asked = probe.states_read;
     assert_eq!(look(&mut watch, &[OPEN], &mut probe), []);
     assert_eq!(probe.states_read, asked);
-    // Waits for a CPU: stands still and does not sleep.
+    // The thread waits for a CPU: its clock stops, but it does not sleep.
     probe.threads[0].1 = false;
     assert_eq!(look(&mut watch, &[OPEN], &mut probe), []);
     assert_eq!(probe.states_read, asked + 1);
-    // Has ended.
+    // The thread has ended.
     probe.threads[0] = (None, true);
     assert_eq!(look(&mut watch, &[OPEN], &mut probe), []);
 }
 
 #[test]
-fn a_shut_slot_costs_nothing_and_is_forgotten() {
+fn closed_slot_is_not_read_and_is_forgotten() {
     let mut probe = FakeProbe { threads: vec![(Some(5), true)], ..FakeProbe::default() };
     let mut watch = Watch::new();
     assert_eq!(look(&mut watch, &[OPEN], &mut probe), []);
     let read = probe.clocks_read;
     assert_eq!(look(&mut watch, &[SHUT], &mut probe), []);
     assert_eq!(probe.clocks_read, read);
-    // It was shut in between: what it did since is not known.
+    // The slot was closed in between: what the thread did meanwhile is not known.
     assert_eq!(look(&mut watch, &[OPEN], &mut probe), []);
     assert_eq!(look(&mut watch, &[OPEN], &mut probe), [0]);
 }
 
 #[test]
-fn another_carrier_with_the_same_time_is_another() {
+fn new_carrier_with_the_same_cpu_time_is_only_recorded() {
     let mut probe =
         FakeProbe { threads: vec![(Some(5), true), (Some(5), true)], ..FakeProbe::default() };
     let mut watch = Watch::new();
@@ -158,7 +159,7 @@ fn another_carrier_with_the_same_time_is_another() {
 }
 
 #[test]
-fn the_period_doubles_while_nothing_is_found() {
+fn period_doubles_while_no_sleeper_is_found() {
     let mut probe = FakeProbe { threads: vec![(Some(5), false)], ..FakeProbe::default() };
     let mut watch = Watch::new();
     for _ in 1..Watch::CALM {
@@ -169,26 +170,22 @@ fn the_period_doubles_while_nothing_is_found() {
     assert_eq!(periods, [200, 400, 800, 1600, 1600]);
     probe.threads[0].1 = true;
     let mut found = 0;
-    assert_eq!(
-        watch.look(&[OPEN], &mut probe, |_| found += 1).as_micros(),
-        1600,
-        "only remembered"
-    );
+    assert_eq!(watch.look(&[OPEN], &mut probe, |_| found += 1).as_micros(), 1600, "only recorded");
     assert_eq!(watch.look(&[OPEN], &mut probe, |_| found += 1).as_micros(), 100);
     assert_eq!(found, 1);
 }
 
 #[test]
-fn the_kernels_own_answers_find_a_sleeper() {
+fn proc_probe_finds_a_sleeper() {
     let (mut reader, writer) = io::pipe().expect("a pipe");
     let (tell, told) = mpsc::channel();
     let thread = std::thread::spawn(move || {
-        tell.send(this_tid()).expect("it listens");
+        tell.send(this_tid()).expect("the receiver is alive");
         reader.read_to_end(&mut Vec::new()).expect("the end")
     });
-    // The second one is this thread, which runs.
-    let slots =
-        [told.recv().expect("it tells"), this_tid()].map(|tid| WatchedThread { open: true, tid });
+    // The second thread is the calling one, which runs.
+    let slots = [told.recv().expect("a thread ID"), this_tid()]
+        .map(|tid| WatchedThread { open: true, tid });
     let mut watch = Watch::new();
     let mut found = Vec::new();
     while found.is_empty() {

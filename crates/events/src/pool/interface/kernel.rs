@@ -1,16 +1,17 @@
-//! The kernel's half: a pool of kernel threads, and which of them carries which virtual processor.
+//! Kernel: the kernel's half of one scheduler, with its pool of kernel threads and the VPs that
+//! they carry.
 //!
 //! ```text
-//!   source: this kernel thread sleeps            blocking(): I am going to
+//!   source: this kernel thread sleeps            blocking(): this kernel thread will block
 //!            \                                        /
-//!             told, in epoll_wait of a pooled kernel thread (a spare)
-//!             claim the VP from the slot; user scheduler: Blocked -> priority
+//!             a spare (a kernel thread of the pool) wakes in epoll_wait
+//!             it claims the VP from the slot; user scheduler: Blocked -> priority
 //!             ready list, highest priority first
-//!             the spare carries it: Resumed ... until the VP is gone from its slot
-//!             back to the pool, or, if that holds enough, the end
+//!             a spare carries the VP: Resumed ... until the slot has no VP
+//!             back to the pool, or the end if the pool has enough threads
 //! ```
-//! There is no kernel thread between the cause and the successor: the woken thread takes the VP
-//! itself, and first makes sure that another one waits in its place (`life`).
+//! No further kernel thread stands between the cause and the successor: the woken spare takes the
+//! VP itself. Before that it ensures that another spare waits in its place (`life`).
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -28,23 +29,25 @@ use crate::preempt::doorbell::{Doorbells, Means};
 use crate::source::{EventSource, Kind};
 use crate::watchdog::state::{Alarm, Watchdog};
 
-/// In `called`: it was not.
+/// In `called`: no call is pending.
 pub(crate) const NOT_CALLED: i32 = NO_PRIORITY - 1;
 
-/// What [`Kernel::open`] is told.
+/// The parameters of [`Kernel::open`].
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Virtual processors.
+    /// The number of virtual processors.
     pub vps: u32,
-    /// Unbound kernel threads that the pool keeps (P0: `set_concurrency`).
+    /// The number of unbound kernel threads that the pool keeps (P0: `set_concurrency`).
     pub concurrency: usize,
-    /// The most kernel threads, carriers included. At least one for each VP is always allowed.
+    /// The maximum number of kernel threads, carriers included. At least one for each VP is always
+    /// allowed.
     pub limit: Limit,
-    /// The source to use; none: the best one that the machine allows.
+    /// The source to use, or `None` for the best one that the machine allows.
     pub source: Option<Kind>,
-    /// How kernel threads are interrupted; none: the best way that the machine allows.
+    /// The means of interrupting kernel threads, or `None` for the best one that the machine
+    /// allows.
     pub preempt: Option<Means>,
-    /// Whether [`Kernel::record`] records anything.
+    /// Whether [`Kernel::record`] records the steps of the protocol.
     pub record: bool,
 }
 
@@ -55,15 +58,16 @@ pub struct Kernel {
     pub(crate) source: Box<dyn EventSource>,
     pub(crate) scheduler: OnceLock<Weak<dyn UserScheduler>>,
     pub(crate) epoll: OwnedFd,
-    /// eventfd in `epoll`: look at the ready list, or at `dismissed`.
+    /// An eventfd in `epoll`. It wakes a thread to check the ready list and `dismissed`.
     pub(crate) call: OwnedFd,
     pub(crate) vps: u32,
     pub(crate) limit: Limit,
-    /// Highest slot ever used.
+    /// The highest slot ever used.
     pub(crate) high: AtomicU32,
-    /// There is a barrier for claims from threads that may be on their cores: see [`barrier`].
+    /// Whether a barrier is available for claims from threads that may be on their cores: see
+    /// [`barrier`](crate::barrier).
     pub(crate) has_barrier: bool,
-    /// The source tells of returns, and the handler of its traps is in place.
+    /// Whether the source reports returns and the handler of its traps is installed.
     pub(crate) wants_returns: AtomicBool,
     pub(crate) reported_no_barrier: AtomicBool,
     pub(crate) concurrency: AtomicUsize,
@@ -72,11 +76,12 @@ pub struct Kernel {
     pub(crate) spares: AtomicUsize,
     pub(crate) pool: Mutex<Pool>,
     pub(crate) ended: Condvar,
-    /// Slot of the thread that polls on behalf of a source that does not report by itself; 0: none.
+    /// The slot of the thread that polls for a source that does not report by itself; 0: none.
     pub(crate) poller: AtomicU32,
-    /// Slot of the kernel thread that carries each VP; 0: none.
+    /// The slot of the kernel thread that carries each VP; 0: none.
     pub(crate) carriers: Box<[AtomicU32]>,
-    /// Slot of the kernel thread that each VP was handed to, until it carries it; 0: none.
+    /// The slot of the kernel thread that each VP was handed to, until that thread carries it; 0:
+    /// none.
     pub(crate) handed: Box<[AtomicU32]>,
     pub(crate) bound: AtomicUsize,
     /// The return queue: by slot, the wait of its kernel thread for a VP.
@@ -87,15 +92,16 @@ pub struct Kernel {
     /// Times that a waiter of the return queue woke only to poll whether its VP can come.
     pub(crate) looks: AtomicU64,
     pub(crate) exhausted: AtomicU64,
-    /// The last attempt to start a kernel thread failed.
+    /// Whether the last attempt to start a kernel thread failed.
     pub(crate) is_short: AtomicBool,
-    /// Priority with which each VP was [`call`](Kernel::call)ed.
+    /// The priority with which each VP was [`call`](Kernel::call)ed.
     pub(crate) called: Box<[AtomicI32]>,
     pub(crate) doorbells: Doorbells,
     pub(crate) timekeeper: Timekeeper,
     pub(crate) recorder: Option<Recorder>,
     pub(crate) watchdog: Watchdog,
-    /// The life of the watchdog's thread, which stands above this room.
+    /// The main function of the watchdog's thread. It belongs to a higher room, which registers it
+    /// here.
     pub(crate) watchdog_thread: fn(&Weak<Kernel>, &Alarm),
 }
 
@@ -106,12 +112,15 @@ impl std::fmt::Debug for dyn UserScheduler {
 }
 
 impl Kernel {
-    /// P0's `init_sched`: makes the user scheduler known. Once.
+    /// Registers the user scheduler (P0: `init_sched`).
     ///
     /// # Panics
-    /// If there is one.
+    /// If a user scheduler is registered already.
     pub fn init_sched(&self, scheduler: Weak<dyn UserScheduler>) {
-        assert!(self.scheduler.set(scheduler).is_ok(), "this kernel's half has a user scheduler");
+        assert!(
+            self.scheduler.set(scheduler).is_ok(),
+            "init_sched: a user scheduler is registered already"
+        );
     }
 
     pub(crate) fn user(&self) -> Option<Arc<dyn UserScheduler>> {
@@ -120,8 +129,8 @@ impl Kernel {
 }
 
 impl Kernel {
-    /// Whether a kernel thread waits in the pool, or is beginning. If not, none is to be had. Out
-    /// of date at once. Async-signal-safe.
+    /// Returns whether a kernel thread waits in the pool or is starting. The result may be out of
+    /// date. Async-signal-safe.
     #[must_use]
     pub fn has_spare(&self) -> bool {
         self.spares.load(Ordering::Relaxed) != 0
@@ -131,24 +140,25 @@ impl Kernel {
         self.pool.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Which source tells the events.
+    /// Returns the kind of the event source.
     #[must_use]
     pub fn source(&self) -> Kind {
         self.source.kind()
     }
 
-    /// Slot `index` of the shared page.
+    /// Returns slot `index` of the shared page.
     #[must_use]
     pub fn slot(&self, index: u32) -> &Slot {
         self.page.slot(index)
     }
 
-    /// The slots that have been in use: those with a [`tid`](Slot::tid) still are.
+    /// Returns the slots that have ever been in use. A slot with a [`tid`](Slot::tid) still is.
     pub fn slots(&self) -> impl Iterator<Item = &Slot> {
         (1..=self.high.load(Ordering::Relaxed)).map(|index| self.page.slot(index))
     }
 
-    /// The slot of kernel thread `tid`, if it is in the pool; out of date at once.
+    /// Returns the slot of kernel thread `tid`, if it is in the pool. The result may be out of
+    /// date.
     pub(crate) fn index_of(&self, tid: i32) -> Option<(u32, &Slot)> {
         let of = |index| (index, self.page.slot(index));
         (1..=self.high.load(Ordering::Relaxed))
@@ -156,53 +166,55 @@ impl Kernel {
             .find(|(_, slot)| tid != 0 && slot.tid.load(Ordering::Relaxed) as i32 == tid)
     }
 
-    /// The slot of the kernel thread that carries `vp`; out of date at once.
+    /// Returns the slot of the kernel thread that carries `vp`. The result may be out of date.
     #[must_use]
     pub fn carrier(&self, vp: u32) -> Option<&Slot> {
         let index = self.carriers[vp as usize].load(Ordering::Relaxed);
         (index != 0).then(|| self.page.slot(index))
     }
 
-    /// Microprocesses that are bound to a kernel thread without a VP: they will come back.
+    /// Returns the number of microprocesses that are bound to a kernel thread without a VP. Each of
+    /// them will need a VP again.
     #[must_use]
     pub fn bound(&self) -> usize {
         self.bound.load(Ordering::Acquire)
     }
 
-    /// The source that serves kernel threads to which the kernel refuses
-    /// [`source`](Kernel::source), once one was refused.
+    /// Returns the source for kernel threads to which the kernel refuses
+    /// [`source`](Kernel::source), once a thread was refused.
     #[must_use]
     pub fn fallback(&self) -> Option<Kind> {
         self.source.fallback()
     }
 
-    /// The limit on kernel threads and its source.
+    /// Returns the limit on kernel threads and the source of that limit.
     #[must_use]
     pub fn limit(&self) -> &Limit {
         &self.limit
     }
 
-    /// How kernel threads are interrupted.
+    /// Returns the means by which kernel threads are interrupted.
     #[must_use]
     pub fn preemption(&self) -> Means {
         self.doorbells.means()
     }
 
-    /// A bound microprocess has a VP again.
+    /// Notes that a bound microprocess has a VP again.
     pub fn unbind(&self) {
         self.bound.fetch_sub(1, Ordering::Release);
     }
 
-    /// Notes that the kernel thread of slot `index` carries `vp` no longer. False: it did not.
+    /// Notes that the kernel thread of slot `index` carries `vp` no longer. Returns false if it did
+    /// not carry it.
     pub(crate) fn clear_carrier(&self, vp: u32, index: u32) -> bool {
-        // Relaxed: the slot's `vp` orders it, or the pool's lock.
+        // Relaxed: the slot's `vp` or the pool's lock orders this access.
         self.carriers[vp as usize]
             .compare_exchange(index, 0, Ordering::Relaxed, Ordering::Relaxed)
             .is_ok()
     }
 
-    /// Notes, if [`Settings::record`] asked for it, that `step` is taken, about the kernel thread
-    /// of slot `thread` (0: none). Async-signal-safe.
+    /// Records `step` about the kernel thread of slot `thread` (0: none), if [`Settings::record`]
+    /// is set. Async-signal-safe.
     #[inline]
     pub fn record(&self, step: Step, thread: u32, priority: Option<u8>) {
         if let Some(recorder) = &self.recorder {
@@ -212,8 +224,7 @@ impl Kernel {
         }
     }
 
-    /// What was recorded so far, 4,096 steps at most. Empty unless [`Settings::record`] asked for
-    /// it.
+    /// Returns the recorded steps, 4,096 at most. Empty unless [`Settings::record`] is set.
     #[must_use]
     pub fn records(&self) -> Vec<Record> {
         self.recorder.as_ref().map_or_else(Vec::new, Recorder::all)
@@ -221,7 +232,8 @@ impl Kernel {
 
     pub(crate) fn wake_one(&self) {
         let one = 1u64;
-        // SAFETY: 8 live bytes. EAGAIN at 2^64-1 would mean that it is readable anyway.
+        // SAFETY: 8 live bytes. EAGAIN (the counter is at its maximum) means that the eventfd is
+        // readable anyway.
         unsafe { libc::write(self.call.as_raw_fd(), (&raw const one).cast(), 8) };
     }
 }

@@ -21,10 +21,10 @@ pub struct KernelThread {
     token: Cell<u64>,
     /// The number of doorbells in a row that interrupted code where no call could be injected.
     failed_interrupts: Cell<u32>,
-    /// It has just passed its VP on and is on its way to the pool.
+    /// Whether the thread has just passed its VP on and is on its way to the pool.
     passed_on: Cell<bool>,
-    /// The interval of its own CPU time, in nanoseconds, after which it rings its own doorbell; 0:
-    /// it does not.
+    /// The interval of the thread's CPU time, in nanoseconds, after which the thread rings its own
+    /// doorbell; 0: never.
     self_ring_interval: Cell<u64>,
 }
 
@@ -40,31 +40,31 @@ impl KernelThread {
         }
     }
 
-    /// Its record in the shared page.
+    /// Returns the thread's record in the shared page.
     #[must_use]
     pub fn slot(&self) -> &Slot {
         self.kernel.page.slot(self.index)
     }
 
-    /// The index of [`slot`](KernelThread::slot).
+    /// Returns the index of [`slot`](KernelThread::slot).
     #[must_use]
     pub fn index(&self) -> u32 {
         self.index
     }
 
-    /// The kernel's half that it belongs to.
+    /// Returns the kernel's half to which the thread belongs.
     #[must_use]
     pub fn kernel(&self) -> &Arc<Kernel> {
         &self.kernel
     }
 
-    /// What its slot holds while it carries the VP that it was given last: for [`Slot::enter`].
+    /// Returns the token of the VP that the thread received last, for [`Slot::enter`].
     #[must_use]
     pub fn token(&self) -> u64 {
         self.token.get()
     }
 
-    /// The VP that it carries, as far as it knows itself.
+    /// Returns the VP that the thread received last. It may have been taken over since.
     #[must_use]
     pub fn vp(&self) -> Option<u32> {
         slot::vp_of(self.token.get(), self.kernel.vps)
@@ -77,25 +77,25 @@ impl KernelThread {
             if self.kernel.wants_returns() && self.may_stand_aside() { WANT_UNBLOCKED } else { 0 };
         slot.wanted.store(WANT_BLOCKED | returns, Ordering::Relaxed);
         self.token.set(token);
-        // What was raised for an earlier carrier here, or while this kernel thread waited, is
-        // dropped: it is about to choose anew, or has just been chosen (P0: Unblocked and Preempted
-        // together are told as one).
+        // Events that were raised for an earlier carrier here, or while this thread waited, are
+        // dropped: the scheduler is about to choose anew, or has just chosen. (P0 reports Unblocked
+        // and Preempted together as one.)
         slot.pending.store(0, Ordering::Relaxed);
         self.kernel.carriers[vp as usize].store(self.index, Ordering::Relaxed);
         self.kernel.handed[vp as usize].store(0, Ordering::Relaxed);
-        // Bound until the VP is here: a thread that looks for the microprocess finds it in between,
-        // too.
+        // The state stays bound until the VP is installed, so that a thread that searches for the
+        // microprocess finds it at any time.
         let bound = slot.state.load(Ordering::Relaxed) & BOUND;
         slot.state.store(ThreadState::User as u32 | bound, Ordering::Relaxed);
         self.kernel.watchdog.rest(self.index, false);
         slot.install(token);
-        // See `Kernel::raise`.
+        // Pairs with the fence in `Kernel::raise`.
         fence(Ordering::SeqCst);
         self.kernel.watchdog.wake_if_asleep();
     }
 
-    /// By the user scheduler, on the calling kernel thread: microprocess `id` runs here from now
-    /// on, at `priority` (P0, 3.3.1: the shared page says so; no system call does).
+    /// Notes that microprocess `id` runs at `priority` on the calling kernel thread from now on.
+    /// Writes the shared page and makes no system call (P0, 3.3.1). Called by the user scheduler.
     #[inline]
     pub fn bind(&self, id: u64, priority: u8) {
         let slot = self.slot();
@@ -104,7 +104,7 @@ impl KernelThread {
         slot.state.store(ThreadState::User as u32 | BOUND, Ordering::Relaxed);
     }
 
-    /// The reverse of [`bind`](KernelThread::bind): the user scheduler itself runs here.
+    /// Reverses [`bind`](KernelThread::bind): the user scheduler itself runs on the thread.
     #[inline]
     pub fn unbind(&self) {
         let slot = self.slot();
@@ -112,8 +112,9 @@ impl KernelThread {
         slot.state.store(ThreadState::User as u32, Ordering::Relaxed);
     }
 
-    /// Releases the VP of the calling kernel thread, which is masked (P0: `yield`, first part). The
-    /// VP has no carrier then: the caller gives it to one ([`Kernel::resume`], [`Kernel::hand`]).
+    /// Releases the VP of the calling kernel thread, which is masked (P0: first part of `yield`).
+    /// The VP then has no carrier: the caller gives it to another thread ([`Kernel::resume`],
+    /// [`Kernel::hand`]).
     pub fn release_vp(&self) {
         if let Some(vp) = self.vp() {
             let _ = self.kernel.clear_carrier(vp, self.index);
@@ -122,17 +123,17 @@ impl KernelThread {
         self.token.set(0);
     }
 
-    /// The calling kernel thread, masked, found that its VP was taken over: its microprocess is
-    /// back from a sleep.
+    /// Notes that the calling kernel thread has lost its VP: its microprocess is back from a sleep.
+    /// Called while masked.
     pub fn note_lost(&self) {
         if let Some(vp) = self.vp() {
-            // The thread that took it records that at once.
+            // The thread that took the VP clears the carrier immediately afterwards.
             let mut backoff = BoundedBackoff::default();
             while self.kernel.carriers[vp as usize].load(Ordering::Relaxed) == self.index {
                 if !backoff.snooze() {
                     let index = self.index;
                     fatal(format_args!(
-                        "slot {index} has no VP where its kernel thread carries {vp}, and nobody took it"
+                        "slot {index} has no VP, but its kernel thread carries VP {vp}, which no thread took"
                     ));
                 }
             }
@@ -150,16 +151,18 @@ impl KernelThread {
         self.take_bound(slot::token(vp));
     }
 
-    /// Whether this thread may give its VP away, and take another one, in a signal handler. It may
-    /// if its event source allocates nothing for that; a spare then always waits in the pool.
+    /// Returns whether this thread may give its VP away, and receive another one, in a signal
+    /// handler. That requires an event source that allocates nothing in these steps, and a spare
+    /// that always waits in the pool.
     #[must_use]
     pub fn may_stand_aside(&self) -> bool {
         self.kernel.source.reports_returns(self.index)
     }
 
-    /// The calling kernel thread, masked, its microprocess bound to it, gives its VP to the next
-    /// thread that comes to the pool, and is about to [`wait_for_vp`](KernelThread::wait_for_vp).
-    /// Async-signal-safe where [`may_stand_aside`](KernelThread::may_stand_aside) is true.
+    /// Gives the VP of the calling kernel thread to the next thread that comes to the pool. The
+    /// caller is masked, has a microprocess bound to it, and calls
+    /// [`wait_for_vp`](KernelThread::wait_for_vp) next. Async-signal-safe if
+    /// [`may_stand_aside`](KernelThread::may_stand_aside) returns true.
     pub fn stand_aside(&self) {
         let Some(vp) = self.vp() else { return };
         let slot = self.slot();
@@ -188,14 +191,16 @@ impl KernelThread {
 
     fn take_bound(&self, token: u64) {
         if self.kernel.begin(self).is_err() {
-            // Said when the next one fails in the pool: here it would be in a signal handler.
+            // The error is printed when the next attempt in the pool fails: this code may run in a
+            // signal handler.
             self.kernel.exhausted.fetch_add(1, Ordering::Relaxed);
         }
         self.install_vp(token);
         self.slot().state.store(ThreadState::User as u32 | BOUND, Ordering::Relaxed);
     }
 
-    /// The carrier sleeps from its own free will from here, or no longer: no news of it is wanted.
+    /// Notes that the carrier begins to sleep on purpose (as an idle VP does), or no longer does.
+    /// Sleeps of a resting carrier are not reported.
     pub fn rest(&self, rests: bool) {
         self.kernel.watchdog.rest(self.index, rests);
         if !rests {
@@ -205,14 +210,14 @@ impl KernelThread {
         self.kernel.source.rest(self.index, rests);
     }
 
-    /// Whether this kernel thread waits for a VP, or may yet be given one, in
-    /// [`wait_for_vp`](KernelThread::wait_for_vp).
+    /// Returns this kernel thread's state in the return queue: whether it waits for a VP, or may
+    /// still receive one, in [`wait_for_vp`](KernelThread::wait_for_vp).
     #[must_use]
     pub fn waiter(&self) -> &Waiter {
         &self.kernel.waiters[self.index as usize]
     }
 
-    /// As [`Waiter::begin`], with the ticket for [`Kernel::hand`].
+    /// As [`Waiter::begin`], but returns the ticket for [`Kernel::hand`].
     #[must_use]
     pub fn begin_wait(&self, vp: Option<u32>) -> Option<Ticket> {
         self.waiter().begin(vp).map(|generation| Ticket { thread: self.index, generation })
@@ -220,8 +225,8 @@ impl KernelThread {
 
     /// Waits, masked, until another thread [`hand`](Kernel::hand)s this kernel thread a VP, and
     /// returns true. Returns false if the wait was [released](Kernel::release_waiters), or a
-    /// periodic poll of `stuck` returned true. Async-signal-safe if `stuck` is. Blocks the kernel
-    /// thread.
+    /// periodic poll of `stuck` returned true. Blocks the kernel thread. Async-signal-safe if
+    /// `stuck` is.
     pub fn wait_for_vp(&self, stuck: impl Fn() -> bool) -> bool {
         let waiting = &self.kernel.waiter_count;
         waiting.fetch_add(1, Ordering::Relaxed);
@@ -239,20 +244,21 @@ impl KernelThread {
         handed
     }
 
-    /// *Blocked*, said by the calling kernel thread itself, masked: it is about to be away, and
-    /// somebody may take the VP. Unmasks.
+    /// Lends the VP of the calling kernel thread, which is masked and is about to block: a spare
+    /// may take the VP. Unmasks the slot.
     pub fn lend(&self) {
         let slot = self.slot();
-        // Release: a thread that sees AWAY and open sees the VP's contents.
+        // Release: a thread that reads AWAY and an unmasked slot sees the VP's contents.
         slot.state.store(AWAY, Ordering::Release);
-        // Masked as long as the lock is held. A thread that looks before it is unmasked leaves the
-        // entry where it is.
+        // The slot stays masked while the lock is held. A thread that checks the entry before the
+        // slot is unmasked leaves it in the list.
         self.kernel.lock().lent.push(self.index);
         slot.unmask();
         self.kernel.wake_one();
     }
 
-    /// The end of [`lend`](KernelThread::lend): masks. True if the VP is still here.
+    /// Ends [`lend`](KernelThread::lend): masks the slot. Returns whether the thread still has its
+    /// VP.
     #[must_use]
     pub fn take_back(&self) -> bool {
         let slot = self.slot();
@@ -264,20 +270,20 @@ impl KernelThread {
         mine
     }
 
-    /// Detaches the calling kernel thread, which has no VP, with its microprocess: from here it
-    /// owns no perf event, neither the source's nor that of its doorbell. Async-signal-safe.
+    /// Detaches the calling kernel thread, which has no VP, together with its microprocess. The
+    /// thread then owns no perf event, neither the source's nor the doorbell's. Async-signal-safe.
     pub fn detach(&self) {
         debug_assert_eq!(self.token.get(), 0);
         self.self_ring_interval.set(0);
         self.kernel.source.leave(self.index);
-        // A thread that rings for it just now requests it to take a VP; then it is closed when that
-        // was given up.
+        // Fails while another thread rings this doorbell. That thread requests this one to take a
+        // VP; the doorbell is closed when this one gives the VP up.
         let _ = self.kernel.doorbells.close(self.index);
         self.slot().state.store(ThreadState::User as u32 | BOUND, Ordering::Relaxed);
     }
 
-    /// Takes what was raised for the carrier here, *Preempted* and *Changed*, one or both or none
-    /// ([`Event::bit`]), to be acted upon. Only by the calling kernel thread.
+    /// Takes the raised events, *Preempted* and *Changed*, for the caller to act upon: both, one or
+    /// none ([`Event::bit`]). Called by the kernel thread itself.
     #[must_use]
     pub fn take_raised(&self) -> u32 {
         let events = self.slot().pending.swap(0, Ordering::AcqRel)
@@ -288,8 +294,9 @@ impl KernelThread {
         events
     }
 
-    /// The slot was unmasked where nothing can be told: what was raised waits on. For the watchdog,
-    /// which else would think that it never was. Only by the calling kernel thread.
+    /// Leaves the raised events pending where the slot was unmasked but no event can be delivered.
+    /// Clears the watchdog's probe, which proves that the slot was unmasked. Called by the kernel
+    /// thread itself.
     pub fn leave_raised(&self) {
         self.slot().pending.fetch_and(!slot::PROBE, Ordering::Relaxed);
     }
@@ -297,13 +304,14 @@ impl KernelThread {
     /// Handles a doorbell that rang.
     ///
     /// # Safety
-    /// In a signal handler on this kernel thread, with the context that the kernel gave it.
+    /// Called in a signal handler on this kernel thread, with the context that the kernel passed to
+    /// it.
     pub(crate) unsafe fn on_doorbell(&self, context: *mut libc::ucontext_t) {
-        /// Before the second attempt, nanoseconds. Much less, and a slow machine does nothing but
-        /// attempt.
+        /// The time before the second attempt, in nanoseconds. With a much shorter time, a slow
+        /// machine spends all of its time on attempts.
         const FIRST: u64 = 50_000;
         const DOUBLED: u32 = 5;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the context.
         unsafe {
             thread_sampler::record_on_doorbell(
                 self.slot().tid.load(Ordering::Relaxed) as i32,
@@ -319,7 +327,7 @@ impl KernelThread {
             self.slot().pending.fetch_or(Event::Preempted.bit(), Ordering::Relaxed);
         }
         let vain = self.failed_interrupts.get();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the context.
         if !self.slot().has_pending() || unsafe { scheduler.interrupted(context, vain) } {
             if vain != 0 {
                 self.failed_interrupts.set(0);
@@ -333,22 +341,23 @@ impl KernelThread {
         }
     }
 
-    /// Has itself interrupted, as by [`Kernel::raise`] of *Preempted*, whenever it has run for so
-    /// many nanoseconds of its own CPU time, if it can have a clock; until it carries no VP. Only
-    /// by the calling kernel thread, masked; takes a lock.
+    /// Interrupts this kernel thread, as [`Kernel::raise`] of *Preempted* does, after every
+    /// `nanoseconds` of its own CPU time until it carries no VP. Does nothing if the thread can
+    /// have no perf clock. Called by the kernel thread itself while masked. Takes a lock.
     pub fn ring_every(&self, nanoseconds: u64) {
         self.self_ring_interval.set(nanoseconds);
         self.kernel.doorbells.ring_after(self.index, self.slot(), nanoseconds);
     }
 
-    /// Disables interruptions of the calling kernel thread, or enables them again: for execve(2),
-    /// whose new program has no handler. Takes a lock: the caller is masked, or the user scheduler
+    /// Disables or enables interruptions of the calling kernel thread. execve(2) needs this, since
+    /// the new program has no handler. Takes a lock: the caller is masked, or the user scheduler
     /// has nothing interrupted.
     pub fn disable_interrupts(&self, is: bool) {
         self.kernel.doorbells.set_disabled(self.index, is);
     }
 
-    /// Tells the user scheduler what waited for the slot to be unmasked ([`Slot::exit`]).
+    /// Delivers the events that waited for the slot to be unmasked ([`Slot::exit`]) to the user
+    /// scheduler.
     #[cold]
     pub fn deliver(&self) {
         let events = self.take_raised();
@@ -359,15 +368,15 @@ impl KernelThread {
         }
     }
 
-    /// The scheduler of the kernel's half that it belongs to.
+    /// Returns the user scheduler of the kernel's half to which the thread belongs.
     pub(crate) fn scheduler(&self) -> Option<Arc<dyn UserScheduler>> {
         self.kernel.user()
     }
 }
 
 impl Kernel {
-    /// Hands the VP of the calling kernel thread, `from`, to the one that waits for it with
-    /// `ticket`, which the caller took out of a run queue. That kernel thread may have ended, or
+    /// Hands the VP of the calling kernel thread, `from`, to the thread that waits with `ticket`.
+    /// The caller took the ticket out of a run queue. The waiting thread may have ended, or may
     /// wait with another ticket: see [`Offer::Switchable`].
     pub fn hand(&self, ticket: Ticket, from: &KernelThread) -> Offer {
         let token = from.token();
@@ -378,7 +387,7 @@ impl Kernel {
             return offer;
         }
         from.release_vp();
-        // It may be long in getting a core: see `is_vp_stalled`.
+        // The receiving thread may wait long for a core: see `is_vp_stalled`.
         if let Some(vp) = slot::vp_of(token, self.vps) {
             self.handed[vp as usize].store(ticket.thread, Ordering::Relaxed);
         }
@@ -387,7 +396,8 @@ impl Kernel {
         offer
     }
 
-    /// Whether the waiter with `ticket` went on without a VP. Out of date at once.
+    /// Returns whether the waiter with `ticket` continued without a VP. The result may be out of
+    /// date.
     #[must_use]
     pub fn is_detached(&self, ticket: Ticket) -> bool {
         self.waiters[ticket.thread as usize].is_detached_in(ticket.generation)

@@ -7,37 +7,36 @@ use crate::pool::kernel::Kernel;
 /// Counters of a [`Kernel`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Kernel threads.
+    /// All kernel threads.
     pub threads: usize,
-    /// Of these, those that wait in the pool.
+    /// Kernel threads that wait in the pool.
     pub waiting: usize,
     /// Microprocesses that are bound to a kernel thread without a VP.
     pub bound: usize,
-    /// VPs that went on under another kernel thread.
+    /// Hand-offs of a VP to another kernel thread.
     pub hand_offs: u64,
-    /// Times that a kernel thread that waits for a VP woke only to poll whether the VP can come.
+    /// Times that a kernel thread waiting for a VP woke only to poll whether the VP can come.
     pub looks: u64,
-    /// Times that a kernel thread was wanted and not to be had.
+    /// Times that a kernel thread was needed and none could be started.
     pub exhausted: u64,
-    /// Sleeps told by the source.
+    /// Sleeps that the source reported.
     pub blocked: u64,
-    /// Returns told by the source.
+    /// Returns that the source reported.
     pub unblocked: u64,
-    /// Sleeps that the source could not tell.
+    /// Sleeps that the source could not report.
     pub missed: u64,
-    /// Kernel threads asked to be interrupted, and those that could not be.
+    /// Interruptions of kernel threads that were requested.
     pub rung: u64,
-    /// See `rung`.
+    /// Interruptions of kernel threads that could not be requested.
     pub not_rung: u64,
-    /// Times that the user scheduler was found not to do its part, and those that were overridden:
-    /// see [`crate::watchdog`].
+    /// Violations of the event protocol by the user scheduler: see [`crate::watchdog`].
     pub misbehaved: u64,
-    /// See `misbehaved`.
+    /// Violations that the watchdog overrode.
     pub overridden: u64,
 }
 
 impl Kernel {
-    /// A snapshot.
+    /// Takes a snapshot of the counters. Takes the pool's lock.
     #[must_use]
     pub fn counts(&self) -> Counts {
         let pool = self.lock();

@@ -1,5 +1,5 @@
-//! Observation of the pool: counters, stack samples, a shortage of threads, a VP that does not
-//! come. Uses `interface` and `state`.
+//! Observation of the pool: counters, stack samples, a shortage of threads, stalled VPs. Uses
+//! `interface` and `state`.
 
 pub mod counts;
 mod sampling;

@@ -8,9 +8,9 @@ use crate::preempt::doorbell::Means;
 use crate::preempt::thread_sampler::{StackSample, sample_running};
 
 impl Kernel {
-    /// Samples the stack of the kernel thread `tid` of the pool, which runs in user mode, by the
-    /// means of preemption. Blocks the calling kernel thread for 200 ms at most. `None`: the thread
-    /// sleeps, has left the pool, got no core, or preemption is off.
+    /// Samples the stack of the pool's kernel thread `tid`, which runs in user mode, by the means
+    /// of preemption. Returns `None` if the thread sleeps, has left the pool or got no core, or if
+    /// preemption is off. Blocks the calling kernel thread for 200 ms at most.
     #[must_use]
     pub fn sample_stack(&self, tid: i32) -> Option<StackSample> {
         let (index, slot) = self.index_of(tid)?;

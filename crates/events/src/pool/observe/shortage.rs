@@ -7,15 +7,15 @@ use crate::linux::watch::{self, Tid, WaitSite};
 use crate::pool::kernel::Kernel;
 
 impl Kernel {
-    /// Whether the last attempt to start a kernel thread failed and the pool is empty. A snapshot.
-    /// Async-signal-safe.
+    /// Returns whether the last attempt to start a kernel thread failed and the pool is empty. The
+    /// result is a snapshot. Async-signal-safe.
     #[must_use]
     pub fn is_short_of_threads(&self) -> bool {
         self.is_short.load(Ordering::Relaxed) && !self.has_spare()
     }
 
-    /// Whether kernel threads are short and a VP other than `vp` has no carrier, or a sleeping one.
-    /// The carrier of an idle `vp` should then serve that VP
+    /// Returns whether kernel threads are short and a VP other than `vp` has no carrier, or a
+    /// sleeping one. The carrier of an idle `vp` should then serve that VP
     /// ([`KernelThread::pass_on`](crate::KernelThread::pass_on)).
     #[must_use]
     pub fn has_unserved_vp(&self, vp: u32) -> bool {
@@ -26,7 +26,8 @@ impl Kernel {
             })
     }
 
-    /// The thread ID of the carrier in slot `index`, if it sleeps outside of the user scheduler.
+    /// Returns the thread ID of the carrier in slot `index`, if it sleeps outside of the user
+    /// scheduler.
     pub(crate) fn sleeps_unreported(&self, index: u32) -> Option<Tid> {
         let slot = self.page.slot(index);
         if self.watchdog.rests(index) || slot.is_masked() {
@@ -35,7 +36,8 @@ impl Kernel {
         Some(slot.tid.load(Ordering::Relaxed) as Tid).filter(|tid| watch::is_asleep(*tid))
     }
 
-    /// The place in the kernel where the thread of `slot` sleeps, if it does.
+    /// Returns the place in the kernel where the thread of `slot` sleeps, or `None` if it does not
+    /// sleep.
     #[must_use]
     pub fn wait_site(slot: &Slot) -> Option<WaitSite> {
         WaitSite::of(slot.tid.load(Ordering::Relaxed) as Tid)

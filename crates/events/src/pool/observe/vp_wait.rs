@@ -8,11 +8,13 @@ use crate::linux::watch;
 use crate::pool::kernel::Kernel;
 
 impl Kernel {
-    /// Whether `vp` is stalled: it is unlikely to run what is queued next. It has no carrier, and
-    /// the next one may wait for a lock that a microprocess holds (malloc's, or the C library's for
-    /// its list of threads), starting a kernel thread. Or its carrier sleeps, in the user scheduler
-    /// (P0 3.3.2) or unreported. For [`wait_for_vp`](crate::KernelThread::wait_for_vp): also true
-    /// at times where nothing is wrong. Async-signal-safe.
+    /// Returns whether `vp` is stalled: it is unlikely to run the next microprocess in its queue.
+    /// For [`wait_for_vp`](crate::KernelThread::wait_for_vp). Async-signal-safe.
+    ///
+    /// A VP stalls if its carrier sleeps, in the user scheduler (P0, 3.3.2) or unreported. It also
+    /// stalls if it has no carrier and none is awake. The thread that starts a carrier may wait for
+    /// a lock that a microprocess holds: malloc's, or the C library's for its list of threads. The
+    /// result may be true although nothing is wrong.
     #[must_use]
     pub fn is_vp_stalled(&self, vp: u32) -> bool {
         let sleeps = |slot: &Slot| watch::sleeps(slot.tid.load(Ordering::Relaxed) as watch::Tid);
@@ -21,10 +23,11 @@ impl Kernel {
             || carrier.is_none_or(sleeps) && !self.has_awake_successor(vp)
     }
 
-    /// Whether the kernel thread that `vp` was handed to, or a thread of the pool, is awake and
-    /// lacks a core at most: it will carry the VP as soon as it has one. Async-signal-safe.
+    /// Returns whether the kernel thread that `vp` was handed to, or a thread of the pool, is
+    /// awake. Such a thread needs only a core to carry the VP. Async-signal-safe.
     fn has_awake_successor(&self, vp: u32) -> bool {
-        // Each check reads /proc: of many threads that linger in the pool these are enough.
+        // Each check reads /proc, and many threads may linger in the pool. So the number of checks
+        // is bounded.
         const MOST: usize = 8;
         let is_in_pool = |slot: &&Slot| {
             let state = ThreadState::read(slot.state.load(Ordering::Relaxed));

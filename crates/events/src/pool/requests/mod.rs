@@ -1,5 +1,5 @@
-//! Requests: what the user scheduler asks of the pool, and what is done about one that does not
-//! answer. Uses `interface` and `state`.
+//! Requests: calls of the user scheduler to the pool, and the supervision of that scheduler. Uses
+//! `interface` and `state`.
 
 mod carrier_requests;
 mod raise;

@@ -1,4 +1,4 @@
-//! What a caller sets of the watchdog, and the start of its thread.
+//! Configuration of the watchdog, and the start of its thread.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -7,7 +7,7 @@ use crate::pool::kernel::Kernel;
 use crate::watchdog::config::{Distrust, OnMisbehaviour, Violation};
 
 impl Kernel {
-    /// How far the user scheduler is trusted, from now on.
+    /// Sets the bound and the response of the watchdog.
     pub fn distrust(self: &Arc<Kernel>, distrust: Distrust) {
         self.watchdog.set(distrust);
         if self.carriers.iter().any(|index| index.load(Ordering::Relaxed) != 0) {
@@ -15,13 +15,13 @@ impl Kernel {
         }
     }
 
-    /// How often `case` was found.
+    /// Returns the number of violations of kind `case`.
     #[must_use]
     pub fn violations(&self, case: Violation) -> u64 {
         self.watchdog.violations[case as usize].load(Ordering::Acquire)
     }
 
-    /// Starts the watchdog's thread, once and only if the configuration asks for reports.
+    /// Starts the watchdog's thread, once and only if the configuration requests reports.
     pub(crate) fn start_watchdog(self: &Arc<Kernel>) {
         let watchdog = &self.watchdog;
         if watchdog.started.load(Ordering::Relaxed)
@@ -41,7 +41,7 @@ impl Kernel {
                 *watchdog.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread)
             }
             Err(e) => eprintln!(
-                "kumihimo: no kernel thread for the watchdog ({e}): a user scheduler that is stuck is not found out"
+                "kumihimo: no kernel thread for the watchdog ({e}): a stuck user scheduler will not be detected"
             ),
         }
     }

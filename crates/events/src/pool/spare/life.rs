@@ -1,7 +1,7 @@
-//! The pool of kernel threads: their life, and how one of them comes to carry a virtual processor.
+//! Life of the pool's kernel threads, and how one of them begins to carry a virtual processor.
 //!
-//! Spares wait in one epoll set, the one that came last first (`ep_poll` queues at the head), so
-//! that caches are warm and the superfluous ones are those that time out.
+//! Spares wait in one epoll set. The spare that came last wakes first: `ep_poll` (fs/eventpoll.c)
+//! queues exclusive waiters at the head. So its caches are warm, and surplus spares time out.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -19,19 +19,19 @@ use crate::pool::record::Step;
 use crate::pool::sched::UserScheduler;
 use crate::source::Kind;
 
-/// Stack of a kernel thread: the idle part of a user scheduler, signal frames and what std's thread
-/// start needs.
+/// The stack of a kernel thread. It holds the idle part of a user scheduler, signal frames and the
+/// frames of std's thread start.
 const KERNEL_STACK: usize = 256 << 10;
-/// How long a kernel thread stays that the pool need not keep: blocks come in bursts, and making
-/// one costs about what a hundred hand-offs do.
+/// The time that a surplus kernel thread stays. Blocks come in bursts, and starting a thread costs
+/// about as much as a hundred hand-offs.
 const LINGER: Duration = Duration::from_millis(100);
 
 fn in_source(kind: Kind, e: &io::Error) -> io::Error {
     io::Error::new(e.kind(), format!("events from {kind}: {e}"))
 }
 
-/// Aborts the process when a kernel thread of the pool panics: its VP, or the wait for reports,
-/// would be lost with it.
+/// Aborts the process when a kernel thread of the pool panics: the VP that it carries, or the
+/// reports that it waits for, would be lost.
 struct AbortOnPanic;
 
 impl Drop for AbortOnPanic {
@@ -43,7 +43,7 @@ impl Drop for AbortOnPanic {
 }
 
 impl Kernel {
-    /// One more kernel thread, which begins in the pool.
+    /// Starts one more kernel thread, which begins in the pool.
     pub(crate) fn start(self: &Arc<Kernel>, pool: &mut Pool) -> io::Result<()> {
         let slot = if pool.threads < self.limit.threads { pool.free_slots.pop() } else { None };
         let Some(index) = slot else {
@@ -62,8 +62,8 @@ impl Kernel {
                 self.is_short.store(false, Ordering::Relaxed);
                 pool.threads += 1;
                 self.enter_waiting(pool);
-                // Ended ones are let go of here, so that the list does not grow with the number of
-                // blocks.
+                // Drop the handles of ended threads, so that the list does not grow with the number
+                // of blocks.
                 pool.handles.retain(|t| !t.is_finished());
                 pool.handles.push(handle);
                 Ok(())
@@ -76,7 +76,7 @@ impl Kernel {
         }
     }
 
-    /// Counted every time, said once.
+    /// Counts a failure to start a kernel thread, and prints the first one.
     #[cold]
     pub(crate) fn exhausted(&self, what: &io::Error) {
         if self.exhausted.fetch_add(1, Ordering::Relaxed) == 0 {
@@ -85,18 +85,18 @@ impl Kernel {
             let comma = if cause.is_empty() { "" } else { ": " };
             eprintln!(
                 "kumihimo: no further kernel thread for a virtual processor ({what}{comma}{cause}): a microprocess that \
-                 blocks now may hold its virtual processor up until it is back; raise KUMI_KERNEL_THREADS (or what the \
-                 program says in Builder::max_kernel_threads), ulimit -u or ulimit -n, or block in fewer microprocesses \
+                 blocks now may hold its virtual processor up until it returns; raise KUMI_KERNEL_THREADS (or the \
+                 program's Builder::max_kernel_threads), ulimit -u or ulimit -n, or block in fewer microprocesses \
                  at a time"
             );
         }
     }
 
-    /// The life of a kernel thread: wait in the pool, carry a VP, lose it, wait again.
+    /// Runs a kernel thread: waits in the pool, carries a VP, loses it, and waits again.
     fn live(self: Arc<Kernel>, index: u32) {
         let _abort = AbortOnPanic;
-        // SAFETY: integers only. Timers are coalesced over 50 us otherwise (prctl(2),
-        // PR_SET_TIMERSLACK).
+        // Timers are coalesced over 50 us by default (prctl(2), PR_SET_TIMERSLACK).
+        // SAFETY: integers only.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1u64) };
         // SAFETY: takes nothing, cannot fail.
         let tid = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
@@ -119,8 +119,8 @@ impl Kernel {
 
     fn work(self: &Arc<Kernel>, thread: &KernelThread, scheduler: &dyn UserScheduler) {
         let slot = thread.slot();
-        // Without events it can carry all the same: what blocks on it holds its VP up. It tries
-        // again before it carries the next one.
+        // A thread without events can carry a VP as well, but a microprocess that blocks on it
+        // holds the VP up. The thread tries again before it carries the next VP.
         self.attach(thread);
         while let Some((token, priority)) = self.wait(thread) {
             let vp = slot::vp_of(token, self.vps).expect("a token from the ready list");
@@ -151,8 +151,8 @@ impl Kernel {
         }
     }
 
-    /// P0's `yield`, last part: false if the kernel thread is to end. It lingers in any case: see
-    /// [`wait`](Kernel::wait).
+    /// Puts the kernel thread into the pool (P0: last part of `yield`). Returns false if the thread
+    /// must end. Otherwise it lingers there: see [`wait`](Kernel::wait).
     fn go_to_pool(&self, thread: &KernelThread) -> bool {
         let mut pool = self.lock();
         if pool.dismissed {
@@ -163,19 +163,20 @@ impl Kernel {
         true
     }
 
-    /// The source shall tell of the calling kernel thread from here. With a source that tells of
-    /// returns, async-signal-safe where the source allows the kernel thread to carry at all.
+    /// Makes the source report sleeps of the calling kernel thread from now on. Async-signal-safe
+    /// with a source that reports returns, if the source allows the kernel thread to carry a VP at
+    /// all.
     pub(crate) fn begin(&self, thread: &KernelThread) -> io::Result<()> {
         let time = thread.slot().times.fetch_add(1, Ordering::Relaxed) + 1;
         self.source.begin(thread.index(), time, self.epoll.as_fd())
     }
 
-    /// In the pool until there is a VP to carry; none: the kernel thread is to end, and is no
-    /// longer counted as waiting.
+    /// Waits in the pool until there is a VP to carry. Returns `None` if the kernel thread must
+    /// end; it then no longer counts as waiting.
     fn wait(self: &Arc<Kernel>, thread: &KernelThread) -> Option<(u64, i32)> {
         let slot = thread.slot();
         if thread.has_passed_on() {
-            // Blocks that were reported while the pool was empty are handled before the VP that was
+            // Handle blocks that were reported while the pool was empty before the VP that was
             // passed on.
             let now = Instant::now();
             if !self.poll_sources(thread.index(), Some(now)) {
@@ -201,7 +202,7 @@ impl Kernel {
                 {
                     scheduler.no_spare();
                 }
-                // For the others that are ready, or to look in the caller's place.
+                // Wake another thread for the other ready VPs, or to poll in the caller's place.
                 if more || self.needs_poll() {
                     self.wake_one();
                 }
@@ -214,7 +215,7 @@ impl Kernel {
                 self.leave_waiting(&mut pool);
                 let another = pool.waiting > if pool.dismissed { 0 } else { self.min_spares() };
                 drop(pool);
-                // The caller may have been the one that looked.
+                // The caller may have been the poller.
                 if another || self.needs_poll() {
                     self.wake_one();
                 }
@@ -239,7 +240,7 @@ impl Kernel {
         self.spares.store(pool.available(), Ordering::Relaxed);
     }
 
-    /// The number of unbound kernel threads that stay: at least one where the source reports
+    /// Returns the number of unbound kernel threads that stay: at least one if the source reports
     /// blocks.
     fn min_spares(&self) -> usize {
         self.concurrency.load(Ordering::Relaxed).max(usize::from(self.source.reports_blocks()))
@@ -253,31 +254,32 @@ impl Kernel {
             return;
         }
         if pool.available() < wanted {
-            // Those that block keep their VPs then until they are back.
+            // On failure, microprocesses that block keep their VPs until they return.
             let _ = self.start(pool).inspect_err(|e| self.exhausted(e));
         } else if pool.available() == 0 && self.may_be_called(pool) {
-            // If there is none to be had, it is carried when the next one comes to the pool.
+            // On failure, the next thread that enters the pool carries the VP.
             let _ = self.start(pool);
         }
     }
 
-    /// Whether there is a VP without a carrier, present or future: a caller of
-    /// [`call`](Kernel::call) cannot start a kernel thread.
+    /// Returns whether some VP has no carrier, or may soon have none. Such a VP may be
+    /// [`call`](Kernel::call)ed, which starts no kernel thread.
     fn may_be_called(&self, pool: &Pool) -> bool {
         let away = pool.threads - pool.waiting;
         let carrying = away.saturating_sub(self.bound.load(Ordering::Relaxed));
         carrying + pool.ready.len() < self.vps as usize
     }
 
-    /// Nobody waits any more, and those that carry end when they have put their VP down.
+    /// Dismisses the pool: waiting kernel threads end, and the others end after they have put their
+    /// VP down.
     pub fn dismiss(&self) {
         self.lock().dismissed = true;
-        // Each wakes the next one.
+        // Each ending thread wakes the next one.
         self.wake_one();
     }
 
-    /// After [`dismiss`](Kernel::dismiss): waits until at most `rest` kernel threads are left, or
-    /// the time is over; returns how many are.
+    /// Waits, after [`dismiss`](Kernel::dismiss), until at most `rest` kernel threads are left or
+    /// `time` is over. Returns the number of threads that are left. Blocks.
     pub fn await_end(&self, rest: impl Fn() -> usize, time: Duration) -> usize {
         let deadline = Instant::now() + time;
         let mut pool = self.lock();
@@ -291,7 +293,8 @@ impl Kernel {
         pool.threads
     }
 
-    /// Joins those kernel threads that have ended, or are about to.
+    /// Joins the watchdog and the kernel threads that have ended or are about to end. Blocks until
+    /// they have.
     pub fn join(&self) {
         self.watchdog.join();
         let mut pool = self.lock();
@@ -299,8 +302,8 @@ impl Kernel {
         let handles = std::mem::take(&mut pool.handles);
         drop(pool);
         for handle in handles {
-            // The last thing a kernel thread does is to say that it ends; the rest of its life
-            // takes microseconds.
+            // A kernel thread decrements `threads` as its last step, so that it ends within
+            // microseconds.
             if all_ended || handle.is_finished() {
                 let _ = handle.join();
             }

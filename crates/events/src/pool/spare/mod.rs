@@ -1,5 +1,4 @@
-//! Spares: kernel threads without a VP, from their start through the pool to their end. Uses all
-//! rooms beside it.
+//! Spares: kernel threads without a VP, from their start to their end. Uses all rooms beside it.
 
 mod life;
 pub(crate) mod poll;

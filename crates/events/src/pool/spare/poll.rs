@@ -1,4 +1,5 @@
-//! Waiting in the pool: one epoll set for all spares, and polls on behalf of silent sources.
+//! Waiting in the pool: one epoll set for all spares, and polls for sources that do not report by
+//! themselves.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -8,13 +9,16 @@ use std::time::{Duration, Instant};
 use crate::pool::kernel::Kernel;
 use crate::pool::sched::Tick;
 
-/// In epoll data: not a source's.
+/// In epoll data: the eventfd `call`, which belongs to no source.
 pub(crate) const CALL: u64 = 1 << 32;
-/// In epoll data, with a VP's number: see [`Kernel::watch_once`].
+/// In epoll data, with a VP's number: a descriptor of [`Kernel::watch_once`].
 const READY: u64 = 1 << 33;
 
-/// epoll_pwait2(2), Linux 5.11; before that a millisecond is the least that epoll_wait knows. Not
-/// ppoll(2) on the epoll set: that asks the perf events in it, which forget that they rang.
+/// Waits with a resolution of nanoseconds: epoll_pwait2(2), Linux 5.11. On older kernels
+/// epoll_wait(2) waits for whole milliseconds.
+///
+/// ppoll(2) on the epoll set is no substitute. It polls the perf events in the set, and `perf_poll`
+/// (kernel/events/core.c) clears the readiness that it returns.
 fn wait_exactly(epoll: i32, events: &mut [libc::epoll_event], time: Option<Duration>) -> usize {
     static IS_OLD: AtomicBool = AtomicBool::new(false);
     let most = events.len() as i32;
@@ -41,8 +45,9 @@ fn wait_exactly(epoll: i32, events: &mut [libc::epoll_event], time: Option<Durat
         if n >= 0 {
             return n as usize;
         }
-        // SAFETY: this thread's errno. ENOSYS, or whatever a seccomp filter returns for an unknown
-        // call: asking again would wait for nothing.
+        // The error is ENOSYS, or the error that a seccomp filter returns for an unknown call. A
+        // retry would fail again.
+        // SAFETY: this thread's errno.
         if unsafe { *libc::__errno_location() } == libc::EINTR {
             return 0;
         }
@@ -55,8 +60,8 @@ fn wait_exactly(epoll: i32, events: &mut [libc::epoll_event], time: Option<Durat
     usize::try_from(n).unwrap_or(0)
 }
 
-/// Slots that a source reported, delivered after the source has released its locks: the user
-/// scheduler may take long to answer.
+/// Slots that a source reported. They are delivered after the source has released its locks, since
+/// the user scheduler may take long to return.
 #[derive(Default)]
 struct BlockedBatch {
     slots: [u32; 32],
@@ -67,7 +72,7 @@ impl BlockedBatch {
     fn push(&mut self, index: u32, kernel: &Kernel) {
         match self.slots.get_mut(self.n) {
             Some(place) => (*place, self.n) = (index, self.n + 1),
-            // Without allocating: what sleeps may hold the allocator's lock.
+            // Does not allocate: the sleeping thread may hold the allocator's lock.
             None => kernel.blocked(index),
         }
     }
@@ -80,11 +85,10 @@ impl BlockedBatch {
 }
 
 impl Kernel {
-    /// Calls [`ready`](crate::sched::UserScheduler::ready) once when `fd` becomes readable from now
-    /// on.
+    /// Calls [`ready`](crate::sched::UserScheduler::ready) once when `fd` is readable.
     ///
     /// # Errors
-    /// What epoll_ctl(2) says.
+    /// Those of epoll_ctl(2).
     pub fn watch_once(&self, vp: u32, fd: BorrowedFd<'_>) -> io::Result<()> {
         let mut event = libc::epoll_event {
             events: (libc::EPOLLIN | libc::EPOLLONESHOT) as u32,
@@ -138,10 +142,10 @@ impl Kernel {
     /// the waiting threads does so, and sleeps between two polls. Returns false if there is nothing
     /// to poll, or another thread polls.
     pub(crate) fn poll_sources(&self, me: u32, until: Option<Instant>) -> bool {
-        // Both ways acquire and release: one that found it taken has said before what there is to
-        // look for.
+        // Both outcomes acquire and release: a thread that finds the role taken relies on the
+        // poller to see the work that it published before.
         if self.poller.compare_exchange(0, me, Ordering::AcqRel, Ordering::Acquire).is_err() {
-            // Nothing but the release.
+            // Changes nothing: it adds the release that a failed exchange lacks.
             self.poller.fetch_or(0, Ordering::AcqRel);
             return false;
         }
@@ -153,7 +157,7 @@ impl Kernel {
             Tick::Rest(after) => (after, pause.is_none()),
         };
         let pause = [pause, tick].into_iter().flatten().min();
-        // What was found is to be carried, by the caller first of all.
+        // If a VP was found, the caller carries it instead of sleeping.
         let found = !self.lock().ready.is_empty();
         let sleeps = pause.filter(|_| !found);
         let time = sleeps.map(|pause| {
@@ -162,15 +166,16 @@ impl Kernel {
         if !rests && time.is_some() {
             self.wait_events(time);
         }
-        // Not if it was taken from the caller, which was long in coming.
+        // Fails if the watchdog has given the role to another thread because the caller was stuck.
         let _ = self.poller.compare_exchange(me, 0, Ordering::AcqRel, Ordering::Acquire);
-        // At rest any woken thread is to look: the call may not come to the caller. An earlier one,
-        // to a thread that found the watch taken, is seen.
+        // At rest the caller waits without the role, so that any thread that `start_timekeeper`
+        // wakes can poll. An earlier wake-up, of a thread that found the role taken, is visible in
+        // the timekeeper's state.
         if rests && time.is_some() && !self.is_timekeeper_running() {
             self.wait_events(time);
         }
-        // Something may have come up between the look and this: the thread that saw it relied on
-        // the caller.
+        // Work may have appeared between the poll and the release of the role. The thread that
+        // published it relies on the caller to poll again.
         found || pause.is_some() || self.needs_poll()
     }
 }

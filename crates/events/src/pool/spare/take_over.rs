@@ -1,4 +1,4 @@
-//! Take-over: a spare claims the VP of a kernel thread that sleeps, or lends it.
+//! Take-over: a spare claims the VP of a kernel thread that sleeps or lends its VP.
 
 use std::sync::atomic::Ordering;
 
@@ -11,34 +11,35 @@ use crate::preempt::signal_handler;
 use crate::report::fatal::fatal;
 
 impl Kernel {
-    /// *Blocked*, told by the source: the kernel thread of slot `index` may sleep, or may have
+    /// Handles *Blocked* from the source: the kernel thread of slot `index` may sleep, or may have
     /// slept.
     pub(crate) fn blocked(&self, index: u32) {
-        // What the kernel has lent is accepted or not. A carrier that is back by now keeps its VP:
-        // none is taken from one that runs.
+        // A source that lends in the kernel has lent the VP only if the carrier slept. A carrier
+        // that is back keeps its VP: none is taken from a running one.
         self.take_over(index, if self.source.lends(index) { Slot::accept } else { Slot::claim });
     }
 
-    /// Claims the VP of slot `index`, and asks the user scheduler what comes next.
+    /// Claims the VP of slot `index`, and calls the user scheduler for the next priority.
     fn take_over(&self, index: u32, claim: fn(&Slot) -> Claim) {
         let Some(scheduler) = self.user() else { return };
         let slot = self.page.slot(index);
         let time = slot.times.load(Ordering::Acquire);
         let state = slot.state.load(Ordering::Relaxed);
-        // Before the claim: the carrier, if it loses its VP, takes itself off the count.
+        // Incremented before the claim: a carrier that loses its VP decrements the count.
         self.bound.fetch_add(1, Ordering::Relaxed);
         let Claim::Taken(token) = claim(slot) else {
             self.bound.fetch_sub(1, Ordering::Release);
             return;
         };
-        // Against a VP that there is not, or that is not here: nobody would have it, or two.
+        // The token must name a VP that this slot carries. Otherwise the VP would have no carrier,
+        // or two.
         let vp = slot::vp_of(token, self.vps).filter(|vp| self.clear_carrier(*vp, index));
         let Some(vp) = vp else {
             fatal(format_args!(
                 "slot {index} gave up {token:#x}, which its kernel thread does not carry"
             ));
         };
-        // Unless it is back by now, and has noted that.
+        // Fails if the carrier is back and has changed its state.
         let _ = slot.state.compare_exchange(state, AWAY, Ordering::Relaxed, Ordering::Relaxed);
         self.source.end(index, time);
         self.check_trap_handler();
@@ -55,13 +56,13 @@ impl Kernel {
         }
     }
 
-    /// Whether returns are to be told by a trap.
+    /// Returns whether returns are to be reported by a trap.
     pub(crate) fn wants_returns(&self) -> bool {
         self.wants_returns.load(Ordering::Relaxed)
     }
 
-    /// Requests no more traps once the application has replaced our handler. It still gets those on
-    /// their way.
+    /// Stops requesting traps once the application has replaced our handler. Traps that are under
+    /// way still reach the application.
     fn check_trap_handler(&self) {
         signal_handler::update_signal_masks();
         if !self.wants_returns()
@@ -74,29 +75,31 @@ impl Kernel {
             slot.wanted.fetch_and(!slot::WANT_UNBLOCKED, Ordering::Relaxed);
         }
         eprintln!(
-            "kumihimo: the handler of SIGTRAP was replaced after the runtime started: a microprocess that comes back from a block waits for its \
+            "kumihimo: the handler of SIGTRAP was replaced after the runtime started: a microprocess that returns from a block waits for its \
              virtual processor only when it next enters the runtime; install such a handler before, and it gets its own SIGTRAPs"
         );
     }
 
-    /// *Blocked*, said by the kernel threads themselves.
+    /// Handles *Blocked* from the kernel threads themselves, and the watchdog's requests.
     pub(crate) fn take_lent(&self) {
         let overruled = std::mem::take(&mut self.lock().overruled);
         for index in overruled {
-            // Masked, or left over by a thread that gets no answer: the watchdog comes again. As
-            // with a sleeping one, the microprocess finds out when it next enters the user
-            // scheduler.
+            // The claim fails while the slot is masked, and the rest of the list is lost if the
+            // user scheduler does not return. The watchdog repeats its request in both cases. The
+            // microprocess detects the loss of its VP when it next enters the user scheduler, as a
+            // sleeper does.
             self.take_over(index, Slot::claim);
         }
-        // One at a time: if the user scheduler does not answer, others find the rest.
+        // Takes one entry at a time: if the user scheduler does not return, other threads handle
+        // the rest.
         let n = self.lock().lent.len();
         for _ in 0..n {
             let Some(index) = self.lock().next_lent() else { return };
             let slot = self.page.slot(index);
             if slot.state.load(Ordering::Acquire) != AWAY {
-                // It is back already and keeps its VP, wherever that is by now.
+                // The thread is back and keeps its VP, wherever that is by now.
             } else if slot.is_masked() {
-                // Not yet away: it wakes somebody when it is.
+                // The thread has not left yet: it wakes a spare when it does.
                 self.lock().lent.push(index);
             } else {
                 self.take_over(index, Slot::claim);

@@ -1,5 +1,5 @@
-//! Timekeeper: a kernel thread of the pool that asks the user scheduler for its
-//! [`tick`](UserScheduler::tick), as long as something runs.
+//! Timekeeper: the kernel thread of the pool that calls the user scheduler's
+//! [`tick`](UserScheduler::tick) while any microprocess runs.
 //!
 //! ```text
 //!   STOPPED ── start_timekeeper ──────────────> RUNNING
@@ -7,8 +7,8 @@
 //!   RUNNING ── Tick::Rest(Some) ──────────────> RESTING
 //!   RESTING ── start_timekeeper, Tick::Again ─> RUNNING
 //! ```
-//! At rest the tick belongs to no particular thread: the thread of the pool that
-//! [`Kernel::start_timekeeper`] wakes runs it.
+//! At rest no particular thread runs the tick: the thread of the pool that
+//! [`Kernel::start_timekeeper`] wakes does.
 
 use std::sync::atomic::Ordering;
 
@@ -18,8 +18,8 @@ use crate::pool::timekeeper::{RESTING, RUNNING, STOPPED};
 use crate::preempt::doorbell::Means;
 
 impl Kernel {
-    /// Starts the timekeeper: it calls [`tick`](crate::sched::UserScheduler::tick) until that
-    /// returns [`Tick::Rest`]. Cheap if it runs already.
+    /// Starts the timekeeper, which calls [`tick`](crate::sched::UserScheduler::tick) until that
+    /// returns [`Tick::Rest`]. Cheap if the timekeeper runs already.
     pub fn start_timekeeper(&self) {
         // Without preemption there is no quantum to end.
         if self.doorbells.means() != Means::Off
@@ -35,7 +35,7 @@ impl Kernel {
         self.wake_one();
     }
 
-    /// Whether the timekeeper runs and is not at rest.
+    /// Returns whether the timekeeper runs and is not at rest.
     pub(crate) fn is_timekeeper_running(&self) -> bool {
         self.timekeeper.is(RUNNING)
     }
@@ -49,8 +49,8 @@ impl Kernel {
         let mut tick = scheduler.tick();
         if matches!(tick, Tick::Rest(_)) {
             state.store(RESTING, Ordering::SeqCst);
-            // Against `start_timekeeper` in between: it found the timekeeper running, and relied on
-            // the caller.
+            // A concurrent `start_timekeeper` that still found the timekeeper running relied on the
+            // caller: the second tick handles that case.
             tick = scheduler.tick();
         }
         match tick {
@@ -58,7 +58,7 @@ impl Kernel {
                 state.store(RUNNING, Ordering::SeqCst)
             }
             Tick::Again(_) | Tick::Rest(Some(_)) => {}
-            // Fails if it was started since: the starting thread wakes another one.
+            // Fails if the timekeeper was started since: the starting thread wakes another thread.
             Tick::Rest(None) => {
                 let _ =
                     state.compare_exchange(RESTING, STOPPED, Ordering::SeqCst, Ordering::Relaxed);
@@ -67,7 +67,7 @@ impl Kernel {
         tick
     }
 
-    /// Whether a thread of the pool must poll the source or run the tick.
+    /// Returns whether a thread of the pool must poll the source or run the tick.
     pub(crate) fn needs_poll(&self) -> bool {
         self.source.needs_poll() || !self.timekeeper.is(STOPPED)
     }

@@ -1,4 +1,4 @@
-//! What the threads of the pool share. Uses `handoff` and what lies below it.
+//! State that the threads of the pool share. Uses `handoff` and what lies below it.
 
 pub(crate) mod ready_list;
 pub mod record;

@@ -9,24 +9,26 @@ use crate::handoff::slot::NO_PRIORITY;
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Ready {
     pub(crate) priority: i32,
-    /// Earlier ones first among equals.
+    /// Among equal priorities, the earlier entry comes first.
     age: std::cmp::Reverse<u64>,
     pub(crate) token: u64,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
-    /// All, and those that wait.
+    /// All kernel threads of the pool.
     pub(crate) threads: usize,
+    /// Those that wait in the pool, or are starting.
     pub(crate) waiting: usize,
     pub(crate) dismissed: bool,
     pub(crate) ready: BinaryHeap<Ready>,
     age: u64,
-    /// Slots whose kernel threads said that they will be away.
+    /// Slots of kernel threads that lend their VP because they are about to block.
     pub(crate) lent: Vec<u32>,
-    /// Slots whose VPs are taken from them, although they run: see [`crate::watchdog`].
+    /// Slots whose VPs are taken away although their kernel threads run: see [`crate::watchdog`].
     pub(crate) overruled: Vec<u32>,
-    /// Of those that wait: they wait for an answer of the user scheduler's that was given up.
+    /// Waiting threads that are inside a call of the user scheduler on which the watchdog has given
+    /// up.
     pub(crate) stuck: usize,
     pub(crate) free_slots: Vec<u32>,
     pub(crate) handles: Vec<JoinHandle<()>>,
@@ -34,7 +36,7 @@ pub(crate) struct Pool {
 
 impl Pool {
     pub(crate) fn new(slots: u32) -> Pool {
-        // Taken from the end: low indices first, so that the pages in use are few.
+        // Slots are taken from the end: low indices first, so that few pages are in use.
         Pool { free_slots: (1..=slots).rev().collect(), ..Pool::default() }
     }
 
@@ -42,7 +44,7 @@ impl Pool {
         (!self.lent.is_empty()).then(|| self.lent.remove(0))
     }
 
-    /// Those that wait and can carry.
+    /// Returns the number of waiting threads that can carry a VP.
     pub(crate) fn available(&self) -> usize {
         self.waiting - self.stuck
     }

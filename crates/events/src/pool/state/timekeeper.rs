@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 /// No microprocess runs.
 pub(crate) const STOPPED: u8 = 0;
-/// As `STOPPED`, but the user scheduler has asked for a later tick.
+/// As `STOPPED`, but the user scheduler has requested a later tick.
 pub(crate) const RESTING: u8 = 1;
 pub(crate) const RUNNING: u8 = 2;
 

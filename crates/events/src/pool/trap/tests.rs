@@ -7,7 +7,7 @@ fn install() -> io::Result<()> {
     signal_handler::install(libc::SIGTRAP, HANDLERS.trap)
 }
 
-/// Whether our handler of SIGTRAP holds `signal` back.
+/// Returns whether our handler of SIGTRAP blocks `signal`.
 fn holds(signal: i32) -> bool {
     // SAFETY: all zeros is a valid sigaction; a live one to be written; a live set.
     unsafe {
@@ -18,7 +18,7 @@ fn holds(signal: i32) -> bool {
 }
 
 #[test]
-fn what_nobody_handles_is_not_held_back() {
+fn unhandled_signals_are_not_blocked() {
     extern "C" fn nothing(_: i32) {}
     install().expect("a handler");
     assert!(holds(libc::SIGUSR1) && !holds(libc::SIGCHLD) && !holds(libc::SIGSEGV));
@@ -28,7 +28,7 @@ fn what_nobody_handles_is_not_held_back() {
         update_signal_masks();
     }
     assert!(holds(libc::SIGCHLD) && !holds(libc::SIGWINCH));
-    // SAFETY: as it was.
+    // SAFETY: restores the default action.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
     for _ in 0..64 {
         update_signal_masks();
@@ -36,20 +36,21 @@ fn what_nobody_handles_is_not_held_back() {
     assert!(!holds(libc::SIGCHLD));
 }
 
-/// What asks a kernel thread for its stack is not to be answered with that of our own handler.
+/// Otherwise a sample request would copy the stack of our own handler instead of the interrupted
+/// code's.
 #[test]
-fn a_signal_that_becomes_ours_later_is_held_back_at_once() {
+fn newly_installed_signal_is_blocked_at_once() {
     install().expect("a handler");
     signal_handler::install(libc::SIGURG, HANDLERS.signal).expect("a handler");
     assert!(holds(libc::SIGURG));
 }
 
-/// A trap of ours where GS is not set: a kernel thread that is about to end, or any other. (It
-/// was a crash.)
+/// GS is not set on a kernel thread that is about to end, and on threads outside of the pool. The
+/// handler must not use it there.
 #[test]
-fn a_trap_outside_of_the_pool_is_nothing() {
+fn trap_outside_of_the_pool_is_ignored() {
     install().expect("a handler");
-    // siginfo_t as the kernel makes it for a perf event; a process may send itself any
+    // siginfo_t as the kernel fills it for a perf event. A process may send itself any siginfo_t
     // (rt_sigqueueinfo(2)).
     let mut info = [0u64; 16];
     info[0] = libc::SIGTRAP as u64;

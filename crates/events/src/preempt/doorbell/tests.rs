@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn means_by_name() {
+fn means_are_parsed_by_name() {
     assert_eq!(Means::from_name("clock"), Ok(Means::Clock));
     assert_eq!(Means::from_name("off"), Ok(Means::Off));
     assert_eq!(Means::from_name("signal"), Ok(Means::Signal(libc::SIGURG)));

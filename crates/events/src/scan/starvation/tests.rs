@@ -3,8 +3,8 @@ use super::*;
 const PACE: Duration = Duration::from_millis(250);
 const ASLEEP: Option<(u64, u64)> = Some((7, 3));
 
-/// Passes of the watchdog for `time`, all kernel threads asleep. Returns the number of scans and
-/// the ages that were to be reported.
+/// Simulates passes of the watchdog for `time` while all kernel threads sleep. Returns the number
+/// of scans and the ages that had to be reported.
 fn starve(seen: &mut Starvation, time: Duration) -> (usize, Vec<Duration>) {
     let (mut scans, mut ages) = (0, Vec::new());
     for _ in 0..time.as_millis() / PACE.as_millis() {
@@ -42,7 +42,7 @@ fn progress_ends_the_backoff() {
     }
 }
 
-/// A timer that expires after a quiet minute is reported as soon as any other.
+/// A timer that expires after a quiet minute must be reported as soon as any other.
 #[test]
 fn scans_do_not_back_off_while_nothing_waits() {
     let mut seen = Starvation::default();

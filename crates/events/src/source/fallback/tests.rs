@@ -1,6 +1,6 @@
 use super::*;
 
-/// A source that is refused from the third thread on, as `bpf` is after setuid(2).
+/// A source that the kernel refuses from the third thread on, as it refuses `bpf` after setuid(2).
 #[derive(Debug)]
 struct RefusedLater;
 
@@ -27,12 +27,12 @@ impl EventSource for RefusedLater {
 }
 
 #[test]
-fn refused_threads_use_the_second_source_and_earlier_ones_keep_the_first() {
+fn refused_threads_use_the_second_source_and_earlier_threads_keep_the_first() {
     let source = Fallback::new(Box::new(RefusedLater), 8, crate::source::open_one);
     // SAFETY: no pointers.
     let epoll = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
     assert!(epoll >= 0);
-    // SAFETY: a fresh descriptor.
+    // SAFETY: a new descriptor.
     let epoll: OwnedFd = unsafe { std::os::fd::FromRawFd::from_raw_fd(epoll) };
     source.register(epoll.as_fd()).expect("nothing to do");
     source.attach(1).expect("it may");

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn one_that_rests_is_seen_to_even_if_it_says_so_twice() {
+fn repeated_rest_keeps_the_state() {
     let watchdog = Watchdog::new(1, 2);
     for rests in [true, true, false, false, true] {
         watchdog.rest(2, rests);

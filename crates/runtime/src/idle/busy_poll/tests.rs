@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn a_peer_is_alone_after_some_turns_and_until_the_first_that_is_none() {
+fn short_turns_count_in_a_row_until_one_fails() {
     let busy_poll = BusyPoll::default();
     let (mut switches, mut heard) = (0, 0);
     let mut turn = |ran, events, idle: Duration| {
@@ -15,11 +15,11 @@ fn a_peer_is_alone_after_some_turns_and_until_the_first_that_is_none() {
     for n in 1..20 {
         assert_eq!(turn(2, 1, short), n);
     }
-    assert_eq!(turn(2, 1, Duration::from_millis(1)), 0, "it took its time");
+    assert_eq!(turn(2, 1, Duration::from_millis(1)), 0, "the peer was slow");
     assert_eq!(turn(SWITCHES, 1, short), 1);
     assert_eq!(turn(2, EVENTS, short), 2);
-    assert_eq!(turn(2, EVENTS + 1, short), 0, "several were heard");
+    assert_eq!(turn(2, EVENTS + 1, short), 0, "too many events");
     assert_eq!(turn(2, 1, short), 1);
-    assert_eq!(turn(SWITCHES + 1, 1, short), 0, "there was more to do");
-    assert_eq!(turn(2, 0, short), 0, "it was something else");
+    assert_eq!(turn(SWITCHES + 1, 1, short), 0, "too many switches");
+    assert_eq!(turn(2, 0, short), 0, "no event");
 }

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn computing_peers_are_yielded_to_ever_more_rarely() {
+fn yields_to_computing_threads_back_off() {
     let yield_core = YieldCore::default();
     let mut now = 1;
     for rest in [20, 40, 80, 160] {
@@ -18,16 +18,16 @@ fn computing_peers_are_yielded_to_ever_more_rarely() {
 }
 
 #[test]
-fn where_nothing_comes_it_is_tried_now_and_then() {
+fn fruitless_yields_are_retried_rarely() {
     let yield_core = YieldCore::default();
     for _ in 0..CREDIT {
         assert!(yield_core.is_due(0));
-        assert!(!yield_core.note_duration(300, 0), "nobody ran");
+        assert!(!yield_core.note_duration(300, 0), "no other thread ran");
         yield_core.note_result(false);
     }
     let tried = (0..10 * SELDOM).filter(|_| yield_core.is_due(0)).count();
     assert_eq!(tried, 10);
     yield_core.note_result(true);
-    assert!(yield_core.is_due(0) && yield_core.is_due(0), "something comes again");
-    assert!(yield_core.note_duration(AT_ONCE, 0), "others ran, and may be about to ask");
+    assert!(yield_core.is_due(0) && yield_core.is_due(0), "yields bring work again");
+    assert!(yield_core.note_duration(AT_ONCE, 0), "another thread ran and may send a request");
 }

@@ -6,11 +6,11 @@ fn level_sets_the_slice_and_new_threads_have_the_usual_one() {
     let usual = USUAL.get().copied().unwrap_or(0);
     if usual == 0 {
         eprintln!(
-            "[skip] level_sets_the_slice_and_new_threads_have_the_usual_one: from Linux 6.12 on"
+            "[skip] level_sets_the_slice_and_new_threads_have_the_usual_one: needs Linux 6.12"
         );
         return;
     }
-    let now = || get().expect("the kernel answers").sched_runtime;
+    let now = || get().expect("sched_getattr succeeds").sched_runtime;
     let own = KernelSlice::default();
     let (low, default, high) =
         (Priority::DEFAULT.get() - 1, Priority::DEFAULT.get(), Priority::HIGHEST.get());
@@ -27,9 +27,9 @@ fn level_sets_the_slice_and_new_threads_have_the_usual_one() {
     assert!(own.computing(low));
     assert_eq!(now(), LONGEST);
     let inherits = std::thread::spawn(|| {
-        let before = get().expect("the kernel answers").sched_runtime;
+        let before = get().expect("sched_getattr succeeds").sched_runtime;
         begin();
-        (before, get().expect("the kernel answers").sched_runtime)
+        (before, get().expect("sched_getattr succeeds").sched_runtime)
     });
     assert_eq!(inherits.join().expect("no panic"), (LONGEST, usual));
     assert!(!own.computing(high));

@@ -14,10 +14,9 @@ fn holds(free: &Free<u32>) {
     );
 }
 
-/// The first one's system calls took longer than the time to the next one. (The second one took
-/// what was not there.)
+/// The system calls of the first trim took longer than the interval to the second one.
 #[test]
-fn two_ebbs_at_once() {
+fn concurrent_trims_leave_the_pool_consistent() {
     let mut free = free(896);
     let first = free.take_unused();
     holds(&free);
@@ -26,11 +25,11 @@ fn two_ebbs_at_once() {
     free.put_trimmed(first);
     holds(&free);
     assert_eq!((free.trimmed, free.list.len()), (896, 896));
-    assert!(free.take_unused().is_empty(), "all of them have given theirs");
+    assert!(free.take_unused().is_empty(), "all items were trimmed");
 }
 
 #[test]
-fn others_take_and_give_meanwhile() {
+fn trim_races_with_take_and_give() {
     let mut free = free(10);
     free.trimmed = 3;
     free.unused = 7;
@@ -42,7 +41,7 @@ fn others_take_and_give_meanwhile() {
     free.list.push(11);
     free.put_trimmed(batch);
     holds(&free);
-    assert_eq!(free.trimmed, 5, "0 and the four");
+    assert_eq!(free.trimmed, 5, "item 0 and the batch of four");
     assert_eq!(free.take(usize::MAX), [0, 3, 4, 5, 6, 11]);
     holds(&free);
 }

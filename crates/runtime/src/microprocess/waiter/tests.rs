@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn a_mark_of_a_record_with_many_lives() {
+fn mark_keeps_the_address_and_wraps_the_generation() {
     let address = (1usize << 47) - align_of::<Mp>();
     let lives = NO_MARK / MARK_GENERATION;
     for generation in [1, lives - 1, lives, 8 << 20, u64::MAX >> 8] {

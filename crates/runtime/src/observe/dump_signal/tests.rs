@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn names_of_signals() {
+fn signals_are_recognised_by_name_and_number() {
     assert_eq!(parse("USR2"), Some(libc::SIGUSR2));
     assert_eq!(parse("SIGQUIT"), Some(libc::SIGQUIT));
     assert_eq!(parse("RTMIN+3"), Some(libc::SIGRTMIN() + 3));

@@ -1,38 +1,40 @@
-//! The snapshot as families of numbers, as Prometheus knows them.
+//! The snapshot as metric families in the sense of Prometheus.
 
 use kumihimo_machine::handler::Metric;
 
 use super::{Metrics, VpMetrics};
 use crate::process::mode::Mode;
 
-/// Name, what it is, and how to read it.
+/// Name, help text and reader of a family.
 type Of<T> = (&'static str, &'static str, fn(&T) -> u64);
 
 const COUNTERS: [Of<Metrics>; 19] = [
     ("spawned", "Microprocesses begun", |m| m.spawned),
-    ("hand_offs", "VPs that went on under another kernel thread", |m| m.hand_offs),
+    ("hand_offs", "Times that a VP continued under another kernel thread", |m| m.hand_offs),
     (
         "looks",
         "Times that a kernel thread that waits for a VP woke only to examine whether it can come",
         |m| m.looks,
     ),
-    ("blocked", "Sleeps in the kernel that the event source told", |m| m.blocked),
-    ("unblocked", "Returns from such sleeps that were told by a trap", |m| m.unblocked),
-    ("missed", "Sleeps that the event source could not tell", |m| m.missed),
-    ("exhausted", "Times that a further kernel thread was not to be had", |m| m.exhausted),
+    ("blocked", "Sleeps in the kernel that the event source reported", |m| m.blocked),
+    ("unblocked", "Returns from such sleeps that a trap reported", |m| m.unblocked),
+    ("missed", "Sleeps that the event source could not report", |m| m.missed),
+    ("exhausted", "Times that no further kernel thread was available", |m| m.exhausted),
     ("preempted", "Times that a microprocess was made to give way", |m| m.preempted),
-    ("stood_aside", "Times that one waited on its kernel thread for its turn", |m| m.stood_aside),
-    ("misbehaved", "Times that a VP was kept from its part", |m| m.misbehaved),
-    ("overridden", "Times that the others went on without such a VP", |m| m.overridden),
+    ("stood_aside", "Times that a microprocess waited for its turn on its kernel thread", |m| {
+        m.stood_aside
+    }),
+    ("misbehaved", "Times that a VP was prevented from scheduling", |m| m.misbehaved),
+    ("overridden", "Times that the other VPs continued without such a VP", |m| m.overridden),
     ("changes", "Times that a microprocess became sticky, or ceased to be", |m| m.changes),
     ("sticky_sleeps", "Sleeps of sticky microprocesses outside of the runtime", |m| {
         m.sticky_sleeps
     }),
-    ("blocking_inline", "Calls of blocking that held their VP up", |m| m.blocking_inline),
+    ("blocking_inline", "Calls of blocking that stalled their VP", |m| m.blocking_inline),
     ("batches", "Batches of system calls", |m| m.batch.batches),
     ("batched_calls", "System calls in batches", |m| m.batch.calls),
     ("batch_entries", "Kernel entries of batches", |m| m.batch.entries),
-    ("merged_calls", "System calls that became part of another one", |m| m.batch.merged),
+    ("merged_calls", "System calls merged into another one", |m| m.batch.merged),
     ("anchor_reads", "Reads by the anchor", |m| m.anchor.reads),
 ];
 
@@ -69,7 +71,7 @@ fn metric(
 }
 
 impl Metrics {
-    /// All that is counted or measured.
+    /// Returns all counters and gauges.
     pub(crate) fn families(&self) -> Vec<Metric> {
         let whole = |(name, help, of): &Of<Metrics>, counter| {
             metric(name, help, counter, vec![(vec![], of(self) as f64)])

@@ -1,4 +1,4 @@
-//! The protocol against random loads: VPs that take whole steps in any order, and events that come
+//! Tests of the protocol under random loads: VPs take whole steps in any order, and events arrive
 //! late.
 
 use std::cell::{Cell, RefCell};
@@ -13,7 +13,7 @@ struct Vp {
     runs: Cell<Option<(usize, u8)>>,
     queue: RefCell<Vec<(u8, VecDeque<usize>)>>,
     injector: RefCell<Vec<(usize, u8)>>,
-    /// An event is on its way to it.
+    /// An event for the VP is in transit.
     raised: Cell<bool>,
     steps: Cell<u32>,
 }
@@ -117,7 +117,7 @@ impl World {
         send(self, to, rank(level), |_| (), put, |vp| self.vps[vp].raised.set(true));
     }
 
-    /// What the loop does; `leaves`: the running one parks or ends.
+    /// Performs a step of the loop. With `leaves`, the running microprocess parks or ends.
     fn step(&self, me: usize, leaves: bool) {
         let vp = &self.vps[me];
         vp.raised.set(false);
@@ -141,7 +141,10 @@ impl World {
         self.show(me);
         vp.steps.set(vp.steps.get() + 1);
         if asked {
-            assert!(!self.holders().contains(&me), "VP {me} was asked, and took a step");
+            assert!(
+                !self.holders().contains(&me),
+                "VP {me} took the step it was asked for, and still holds the highest level"
+            );
         }
     }
 
@@ -150,7 +153,7 @@ impl World {
         rebalance(self, me, runs, &mut Side(self, me));
     }
 
-    /// Made ready by the one that runs on `me`: the loop's push.
+    /// Queues a microprocess that the running one on `me` has made ready, as the loop does.
     fn push(&self, me: usize, item: (usize, u8)) {
         let vp = &self.vps[me];
         vp.push(item);
@@ -166,8 +169,8 @@ impl World {
         self.vps.iter().filter_map(|vp| vp.runs.get()).map(|(_, level)| level).min()
     }
 
-    /// The VPs at which the highest of all that waits does so, if something lower runs. A VP at
-    /// which something waits that it runs at its own next step is as good as that.
+    /// Returns the VPs on which the highest waiting level waits, if a lower level runs somewhere. A
+    /// VP that will run its waiting microprocess at its own next step is not counted.
     fn holders(&self) -> Vec<usize> {
         let expected = |vp: &Vp| {
             let next = vp.waiting().iter().map(|(_, level)| *level).max();
@@ -191,7 +194,7 @@ impl World {
     }
 }
 
-/// Random numbers by a seed (splitmix64).
+/// Random numbers from a seed (splitmix64).
 struct Random(u64);
 
 impl Random {
@@ -227,15 +230,15 @@ fn load(seed: u64) {
             _ if world.vps[vp].raised.get() => world.step(vp, false),
             _ => {}
         }
-        // One of those that have it is asked for it already: its next step, and that of the one it
-        // is handed to, are all that is waited for.
+        // At least one holder of the highest level was asked already. Only its next step, and the
+        // next step of the receiving VP, are waited for.
         let holders = world.holders();
         assert!(
             holders.is_empty() || holders.iter().any(|vp| world.vps[*vp].raised.get()),
             "seed {seed}: {holders:?}"
         );
         if random.below(10) == 0 {
-            // All events arrive, in any order; how many steps that takes is bounded too.
+            // All events arrive, in any order; the number of steps is bounded, too.
             let before: Vec<_> = world.vps.iter().map(|vp| vp.steps.get()).collect();
             while let Some(raised) =
                 (0..n).map(|i| (i + vp) % n).find(|vp| world.vps[*vp].raised.get())
@@ -244,38 +247,38 @@ fn load(seed: u64) {
                 let steps = world.vps[raised].steps.get() - before[raised];
                 assert!(
                     steps <= 2 * n as u32 + 2,
-                    "seed {seed}: VP {raised} of {n} does not come to rest"
+                    "seed {seed}: VP {raised} of {n} takes too many steps"
                 );
             }
             assert_eq!(
                 world.inversion(),
                 None,
-                "seed {seed}: all have taken the steps that they were asked for"
+                "seed {seed}: a priority inversion remains after all requested steps"
             );
         }
     }
 }
 
 #[test]
-fn after_the_steps_that_were_asked_for_nothing_is_inverted() {
+fn requested_steps_remove_all_inversions() {
     for seed in 0..3000 {
         load(seed);
     }
 }
 
 #[test]
-fn idle_ones_go_first_and_are_no_reason_by_themselves() {
+fn idle_vps_are_preferred_but_trigger_no_hand_over() {
     let world = World::new(3);
     world.send(0, (0, 10));
     world.step(0, false);
-    // VP 0 runs 10, the others idle: nothing lower runs than 10, something lower than 11.
+    // VP 0 runs 10, the others idle: no level below 10 runs, but one below 11 does.
     assert_eq!(find_outranked(&world, Some(1), 0, rank(10)), None);
     assert_eq!(find_outranked(&world, Some(1), 0, rank(11)), Some(2));
     assert_eq!(find_outranked(&world, None, 0, rank(11)), Some(1));
 }
 
 #[test]
-fn one_that_is_stuck_is_handed_nothing_and_makes_nobody_ask() {
+fn stuck_vp_receives_nothing_and_causes_no_request() {
     let mut world = World::new(3);
     for vp in 0..3 {
         world.send(vp, (vp, 20));
@@ -288,8 +291,12 @@ fn one_that_is_stuck_is_handed_nothing_and_makes_nobody_ask() {
     assert_eq!(find_outranked(&world, Some(1), 0, rank(15)), Some(0));
     world.stuck = Some(0);
     assert_eq!(find_outranked(&world, Some(1), 0, rank(15)), None);
-    assert_eq!(find_outranked(&world, None, 0, rank(25)), Some(1), "the next lowest");
+    assert_eq!(
+        find_outranked(&world, None, 0, rank(25)),
+        Some(1),
+        "the VP with the next lowest level"
+    );
     world.push(1, (4, 15));
-    assert_eq!(world.vps[1].waiting(), [(4, 15)], "it stays where it can run");
-    assert!(!world.vps[1].raised.get(), "only what the stuck one runs is lower");
+    assert_eq!(world.vps[1].waiting(), [(4, 15)], "the item stays where it can run");
+    assert!(!world.vps[1].raised.get(), "only the stuck VP runs a lower level");
 }

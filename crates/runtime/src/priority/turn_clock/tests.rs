@@ -2,7 +2,7 @@ use super::*;
 
 const QUANTUM: u64 = 1_000;
 
-/// One whose turn began at 0, with that number of switches.
+/// Returns the clock of a turn that began at time 0, after that number of switches.
 fn begun(switches: u64) -> TurnClock {
     let turn = TurnClock::new();
     assert!(turn.notice(switches, 0) && !turn.notice(switches, 400));
@@ -14,23 +14,23 @@ fn begun(switches: u64) -> TurnClock {
 }
 
 #[test]
-fn next_turn_is_whole_from_the_end_of_the_last() {
+fn turn_after_an_ended_turn_starts_at_that_end() {
     for switches in [0, 7, u64::MAX - 1] {
         let turn = begun(switches);
         turn.end(1_100);
         assert_eq!(turn.over.load(Ordering::Relaxed), switches);
-        // However late it is seen.
+        // However late the switch is seen.
         assert!(turn.notice(switches.wrapping_add(1), 1_500));
         assert_eq!((turn.left(QUANTUM, 1_500), turn.left(QUANTUM, 2_100)), (600, 0));
     }
 }
 
 #[test]
-fn a_switch_that_nobody_asked_for_begins_when_it_is_seen() {
+fn turn_after_an_unrequested_switch_starts_when_seen() {
     let turn = begun(7);
     assert!(turn.notice(8, 500));
     assert_eq!(turn.left(QUANTUM, 500), 1_000);
-    // Nor is it known when the last of several was, though the first one was asked for ...
+    // The time of the last of several switches is unknown, even if the first one was requested ...
     turn.end(1_500);
     assert!(turn.notice(10, 1_900));
     assert_eq!(turn.left(QUANTUM, 1_900), 1_000);
@@ -41,7 +41,7 @@ fn a_switch_that_nobody_asked_for_begins_when_it_is_seen() {
 }
 
 #[test]
-fn one_that_goes_on_has_a_whole_turn_and_leaves_nothing_of_it() {
+fn microprocess_that_runs_on_starts_a_new_turn() {
     let turn = begun(7);
     turn.end(1_000);
     assert!(!turn.notice(7, 1_200));

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn each_mode_is_shown_as_one_word() {
+fn modes_are_displayed_as_one_word() {
     for mode in [Mode::Microprocesses, Mode::KernelThreads { why: "a test" }] {
         let text = mode.to_string();
         assert!(!text.is_empty() && !text.contains(char::is_whitespace), "{text}");
@@ -9,7 +9,7 @@ fn each_mode_is_shown_as_one_word() {
 }
 
 #[test]
-fn the_mode_follows_from_thread_local_storage() {
+fn thread_local_storage_kind_determines_the_mode() {
     match mode() {
         Mode::Microprocesses => assert_ne!(tls::get().kind(), tls::Kind::Kernel),
         Mode::KernelThreads { why } => assert_eq!(why, tls::get().why()),
@@ -17,7 +17,7 @@ fn the_mode_follows_from_thread_local_storage() {
 }
 
 #[test]
-fn what_needs_microprocesses_is_refused_by_name_elsewhere() {
+fn features_for_microprocesses_are_refused_by_name_in_other_modes() {
     let supported = supports("gates");
     assert_eq!(supported.is_ok(), HAS_MICROPROCESSES);
     if let Err(e) = supported {

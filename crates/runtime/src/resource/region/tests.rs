@@ -10,7 +10,7 @@ fn sizes_are_powers_of_two_pages() {
 }
 
 #[test]
-fn each_begins_zeroed_and_nobody_shares_one() {
+fn regions_begin_zeroed_and_are_not_shared() {
     let mut all: Vec<Region> = Vec::new();
     for turn in 0..3_000usize {
         let len = [1, 4096, 5000, 65_536, 70_000][turn % 5];
@@ -21,7 +21,7 @@ fn each_begins_zeroed_and_nobody_shares_one() {
         if turn % 3 == 0 {
             let one = all.swap_remove(turn * 7 % all.len());
             let first = one[0];
-            assert!(one.iter().all(|byte| *byte == first), "somebody else wrote there");
+            assert!(one.iter().all(|byte| *byte == first), "another region overlaps");
         }
     }
     assert_eq!(REGIONS.living(), all.len() as u64);

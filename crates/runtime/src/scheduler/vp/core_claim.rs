@@ -1,17 +1,19 @@
-//! Whose core it is: what a virtual processor does at the board while other address spaces are
-//! there (P0, section 3: one priority scale for the machine).
+//! Core arbitration: how a VP requests and releases its core at the board while other address
+//! spaces are present (paper P0, section 3: one priority scale for the machine).
 //!
-//! Each VP is at home on one core, whose slot on the board says which VP may run there
-//! ([`kumihimo_arbiter::seat`]). It asks where it rebalances: at each switch, at each look at the
-//! clock, when it is notified. If the core is another VP's, what runs here gives way as to
-//! something of a higher level, to the kernel thread's own stack; there the VP waits in its cell,
-//! with its work in its queue, where other VPs of this address space can have it.
+//! Each VP has a home core. The core's slot on the board holds the VP that may run there
+//! ([`kumihimo_arbiter::seat`]). A VP requests its core whenever it rebalances: at each switch, at
+//! each clock check, and when it is notified. If the core belongs to another VP, the running
+//! microprocess gives way as it would to a higher level. The VP then waits in its cell, on its
+//! kernel thread's own stack. Its work stays in its queue, from which other VPs of this address
+//! space can take it.
 //!
-//! Alone at the board, or at none, all of this is one comparison in places that are slow anyway.
+//! Without other address spaces, or without a board, all of this is one comparison in places that
+//! are slow anyway.
 //!
-//! The CPU time of the kernel threads is booked about every millisecond, at a look at the clock.
-//! Where that makes the address space count otherwise (its share is used up, or feedback), all its
-//! VPs hear *Changed*, and ask again.
+//! CPU time of the kernel threads is booked about every millisecond, at a clock check. If a booking
+//! changes the address space's effective levels (its share is used up, or feedback), all its VPs
+//! get *Changed* and request their cores again.
 
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
@@ -29,16 +31,16 @@ use crate::process::{board, clock, cores};
 use crate::scheduler::instance::Instance;
 use crate::trace_hooks;
 
-/// Nanoseconds between two rings where the notified thread could only run on the one core that both
-/// have.
+/// Minimum interval between two flushes of notifications while both address spaces share a single
+/// core and the notified thread could only run on that core, in nanoseconds.
 const RING_EVERY: u64 = 1_000_000;
-/// Nanoseconds between two bookings: each is a system call, some 0.2 us.
+/// Minimum interval between two bookings, in nanoseconds. Each is a system call of some 0.2 us.
 const BOOK_EVERY: u64 = 1_000_000;
 
 impl Instance {
-    /// Others did something on the board that concerns a VP here, perhaps: one that runs takes a
-    /// step, and one that waits for descriptors, and a core, is called if it was given that. By the
-    /// kernel thread of the control socket.
+    /// Acts on a notification that the board has changed. Makes each running VP take a scheduling
+    /// step if it must. Wakes each VP that sleeps for descriptors and for a core, if it was given
+    /// the core. Called by the kernel thread of the control socket.
     pub(crate) fn told(&self) {
         if board::shares_cores() {
             self.note_other_spaces();
@@ -56,26 +58,26 @@ impl Instance {
 }
 
 impl Vp {
-    /// Its seat, while there is somebody to share the core with, or a share of CPU time. Owner
-    /// only; the borrow ends before anything that asks for it again.
+    /// Returns the VP's seat if the core is shared with others or the address space has a share of
+    /// CPU time. Owner only. The borrow must end before any call that borrows the seat again.
     #[allow(clippy::mut_from_ref)]
     fn seat(&self) -> Option<&mut Seat> {
         let seat = self.core_claim.seat.as_ref()?;
         if !board::has_to_ask() {
             return None;
         }
-        // SAFETY: the owner's half; every use below is one call long.
+        // SAFETY: the owner's half; every borrow below lasts for one call.
         Some(unsafe { &mut *seat.get() })
     }
 
-    /// Nothing may run here before [`await_core`](Vp::await_core).
+    /// Whether the VP must call [`await_core`](Vp::await_core) before it runs anything.
     #[inline]
     pub(crate) fn has_lost_core(&self) -> bool {
         self.core_claim.lost.get()
     }
 
-    /// Something of this level is to run, or runs on. If the core is another's it gives way at
-    /// once, before it does anything.
+    /// Requests the core for a microprocess of `level` that is about to run, or runs on. If the
+    /// core belongs to another VP, the microprocess is asked to give way before it does anything.
     #[inline]
     pub(crate) fn ask_for_core(&self, level: u8) {
         if self.core_claim.seat.is_some() && (board::has_to_ask() || self.core_claim.lost.get()) {
@@ -83,8 +85,9 @@ impl Vp {
         }
     }
 
-    /// While VPs keep to their cores, as they do where there are links, each asks for the one where
-    /// it is at home; else for one that is free, or held by the lowest.
+    /// Selects the core to request. While VPs are bound to their cores (as they are while links
+    /// exist), that is the home core. Otherwise it may be a free core, or the core whose holder has
+    /// the lowest level.
     fn choose_core(&self, seat: &mut Seat, level: u8, now: u64) {
         if let Some(core) = seat.better_core(level, self.home_core().is_none(), now) {
             trace_hooks::leaves_core(&self.trace, seat);
@@ -105,9 +108,11 @@ impl Vp {
         }
     }
 
-    /// At a look at the clock: rings for what is due. Where there is one core, and this VP has it,
-    /// a notified VP that is not above what runs here gets the core when this VP leaves it, which
-    /// rings by itself: woken before, it would lie down again.
+    /// Flushes due notifications, at a clock check.
+    ///
+    /// On a machine with one core that this VP holds, a notified VP of no higher level gets the
+    /// core only when this VP leaves it. Leaving flushes by itself, so a flush before that would
+    /// wake a VP that has to sleep again.
     #[inline]
     pub(crate) fn ring_at_look(&self, now: u64) {
         let shares_one =
@@ -121,7 +126,8 @@ impl Vp {
         }
     }
 
-    /// At a look at the clock: it books, and others may have come to the board, or want the core.
+    /// At a clock check: books CPU time, and requests the core again if other address spaces have
+    /// joined the board or request it.
     #[inline]
     pub(crate) fn keep_core(&self, now: u64) {
         self.book_now_and_then(now);
@@ -136,14 +142,14 @@ impl Vp {
         }
     }
 
-    /// Nothing is runnable here, or another kernel thread may carry the VP on: a VP that waits for
-    /// the core gets it.
+    /// Releases the core to a VP that waits for it, because nothing is runnable here or another
+    /// kernel thread may continue to carry the VP.
     pub(crate) fn leave_core(&self) {
         self.leave_core_after(|| ());
     }
 
-    /// As [`leave_core`](Vp::leave_core), while the core is free: a notified VP goes before those
-    /// that wait for it, if it is above them.
+    /// As [`leave_core`](Vp::leave_core), and calls `rings` while the core is free. A VP that
+    /// `rings` notifies gets the core before those that wait for it if its level is higher.
     pub(crate) fn leave_core_after<T>(&self, rings: impl FnOnce() -> T) -> T {
         self.core_claim.lost.set(false);
         let Some(seat) = self.seat() else { return rings() };
@@ -153,7 +159,7 @@ impl Vp {
         rang.expect("it was called")
     }
 
-    /// The calling kernel thread carries it now.
+    /// Records at the seat that the calling kernel thread now carries the VP.
     pub(crate) fn note_thread(&self) {
         if let Some(seat) = &self.core_claim.seat {
             // SAFETY: the owner's half.
@@ -161,9 +167,11 @@ impl Vp {
         }
     }
 
-    /// A microprocess got the VP on a kernel thread of its own, which says so first. A VP that took
-    /// the core in between notified the one that handed the VP over, which has forgotten it.
-    /// Async-signal-safe.
+    /// Raises *Preempted* if the core belongs to another VP.
+    ///
+    /// Called after a microprocess obtained the VP on its own kernel thread, which publishes itself
+    /// first. A VP that took the core in between notified the previous carrier, which no longer
+    /// carries this VP. Async-signal-safe.
     pub(crate) fn recheck_core(&self) {
         fence(Ordering::SeqCst);
         if self.seat().is_some_and(|seat| !seat.is_mine()) {
@@ -171,18 +179,18 @@ impl Vp {
         }
     }
 
-    /// By anyone: if it runs, it has to take a step, since the core is another's, or somebody asks
-    /// whether it is there.
+    /// Whether the VP, if it runs, must take a scheduling step: the core belongs to another VP, or
+    /// another VP probes whether this one is still there. Callable from any thread.
     pub(crate) fn must_step(&self) -> bool {
         self.core_claim.holds.as_ref().is_some_and(SeatStatus::is_to_step)
     }
 
-    /// On the kernel thread's own stack: waits until the core is its own, or there is nothing left
-    /// to run.
+    /// Waits on the kernel thread's own stack until the VP holds its core or has nothing left to
+    /// run.
     #[cold]
     pub(crate) fn await_core(&self) {
         while self.core_claim.lost.get() && !self.instance().stopped() {
-            // What waits here is offered to other VPs of this address space; not where none of them
+            // The queued work is offered to other VPs of this address space, unless none of them
             // may run.
             if !self.seat().is_some_and(|seat| seat.is_throttled()) {
                 self.publish_idle();
@@ -202,13 +210,13 @@ impl Vp {
         self.core_claim.lost.set(false);
     }
 
-    /// Whether it may take work from other VPs: not while the address space's share is used up, and
-    /// none of them may run.
+    /// Whether the VP may take work from other VPs: false while the address space's share is used
+    /// up, because none of its VPs may run.
     pub(crate) fn may_pull(&self) -> bool {
         self.core_claim.seat.is_none() || !board::is_barred()
     }
 
-    /// Books what its kernel thread has used, if that was not done lately. Owner only.
+    /// Books the CPU time of the carrier if the last booking was long enough ago. Owner only.
     #[inline]
     pub(crate) fn book_now_and_then(&self, now: u64) {
         if now.saturating_sub(self.core_claim.booked.load(Ordering::Relaxed)) >= BOOK_EVERY {
@@ -224,8 +232,8 @@ impl Vp {
         }
     }
 
-    /// Called by the timekeeper for a VP that runs something of this level: whether it has not
-    /// booked for long, and that makes a difference.
+    /// Whether a VP that runs something of `level` has not booked for long and the booking makes a
+    /// difference. Called by the timekeeper.
     pub(crate) fn has_to_book(&self, level: i32, now: u64) -> bool {
         let is_new = level < Priority::DEFAULT.get().into()
             && !self.core_claim.is_low.load(Ordering::Relaxed);
@@ -262,8 +270,9 @@ impl Vp {
 }
 
 impl Instance {
-    /// Kernel threads of VP `vp` used so much CPU time. If the address space counts otherwise at
-    /// the board by that, its VPs hear *Changed* (P0, 3.6).
+    /// Books `nanoseconds` of CPU time that kernel threads of VP `vp` used. If that changes the
+    /// effective levels of the address space at the board, all its VPs get *Changed* (paper P0,
+    /// 3.6).
     pub(crate) fn book(&self, vp: usize, nanoseconds: u64, now: u64) {
         if board::book(vp, nanoseconds, self.on_clock(now)) {
             self.counts_otherwise();
@@ -274,7 +283,7 @@ impl Instance {
     fn counts_otherwise(&self) {
         for (index, vp) in self.vps.iter().enumerate() {
             self.kernel.raise(index as u32, Event::Changed);
-            // One that waits for its core asks for it anew.
+            // A VP that waits for its core has to request it again.
             vp.idle.wake();
         }
     }

@@ -1,5 +1,4 @@
-//! How long the running one has run: the turns of a quantum, and the pace of the looks at the
-//! clock.
+//! Run time of the running microprocess: quantum expiry, and the interval between clock checks.
 
 use std::sync::atomic::Ordering;
 
@@ -8,32 +7,34 @@ use kumihimo_policy::Why;
 use super::Vp;
 use crate::priority::turn_clock::SLOW_STEPS_EVERY;
 
-/// Nanoseconds between two looks, about.
+/// Target interval between two clock checks, in nanoseconds.
 pub(super) const LOOK_EVERY: u64 = 50_000;
 
-/// So many switches between two looks at the clock: each takes some microseconds at most.
+/// Switches between two clock checks from which on the VP counts as switching fast: each run then
+/// takes some microseconds at most.
 const FAST: u32 = 8;
 
 impl Vp {
-    /// Whether those whose descriptors became ready go before the others of their level now; else
-    /// they go behind them.
+    /// Whether microprocesses whose descriptors became ready go in front of the others of their
+    /// level at this time, or behind them.
     ///
-    /// A server with more connections than its caches hold pays for each request with a walk
-    /// through the kernel's socket, cold. In front, a connection that was served a moment ago is
-    /// served again while it is warm (1,000 connections: a quarter more requests a second); always
-    /// in front, a few could keep all others waiting. So three turns in front, then one in the
-    /// order of arrival, in which the next few get warm.
+    /// A server with more connections than its caches hold walks through the kernel's cold socket
+    /// structures for each request. With ready microprocesses in front, a recently served
+    /// connection is served again while its data is still cached (1,000 connections: a quarter more
+    /// requests a second). Always in front, a few connections could starve the others. So three
+    /// periods of `TURN` put them in front. The fourth period uses the order of arrival, and so
+    /// brings the data of the next few connections into the caches.
     pub(in crate::scheduler) fn ready_go_first(now: u64) -> bool {
         const TURN: u64 = 1 << 18;
         !(now / TURN).is_multiple_of(4)
     }
 
-    /// Whether it has switched often lately.
+    /// Whether the VP has switched often since the last clock check.
     pub(crate) fn switches_fast(&self) -> bool {
         self.look_every.get() >= FAST
     }
 
-    /// Sets the countdown by how long the last one took.
+    /// Sets the countdown to the next clock check from the duration of the last one.
     pub(in crate::scheduler) fn pace(&self, now: u64) {
         let took = now.saturating_sub(self.looked_ns.replace(now)).max(1);
         let every = u64::from(self.look_every.get()) * LOOK_EVERY / took;
@@ -42,7 +43,8 @@ impl Vp {
         self.countdown.set(every);
     }
 
-    /// Asks the running microprocess to reschedule if its quantum is over and others want to run.
+    /// Requests a reschedule if the quantum of the running microprocess is over and others are
+    /// runnable.
     pub(in crate::scheduler) fn check_turn(&self, now: u64) {
         if self.keeps_account {
             self.check_quantum(now);
@@ -60,9 +62,9 @@ impl Vp {
         }
     }
 
-    /// Under a policy that keeps no account nobody is timed at a switch. So the turn of one that
-    /// passes switch points without leaving is timed from the second look at which it still runs:
-    /// those that switch cost no look at the clock.
+    /// Checks the quantum under a policy without accounting, where no switch reads the clock. The
+    /// turn of a microprocess is timed only from the second clock check at which it still runs. A
+    /// microprocess that switches costs no clock reading.
     fn check_passing(&self, now: u64) {
         let Some(mp) = self.running() else { return };
         let switches = self.counters.switches.load(Ordering::Relaxed);
@@ -78,7 +80,7 @@ impl Vp {
         }
     }
 
-    /// The running one's time goes onto its account.
+    /// Adds the elapsed run time to the account of the running microprocess.
     #[cold]
     pub(in crate::scheduler) fn book_time(&self) {
         let now = self.instance().now();

@@ -1,4 +1,4 @@
-//! How a microprocess becomes runnable on a VP, and how one is woken from it.
+//! Making a microprocess runnable on a VP, and waking one from a VP.
 
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
@@ -7,19 +7,19 @@ use kumihimo_policy::Why;
 use kumihimo_queue::{Origin, Place, Taker};
 
 use super::Vp;
+use crate::microprocess::protocol::state::Wake;
 use crate::microprocess::record::{Mp, Ref};
-use crate::microprocess::state::Wake;
 use crate::trace_hooks;
 
 impl Vp {
-    /// Wake-ups from elsewhere become runnable here. The caller rebalances later: see
+    /// Makes the injected microprocesses runnable here. The caller must rebalance afterwards: see
     /// [`super::rebalance`].
     #[cold]
     pub(crate) fn take_injected(&self) {
         self.published.take_incoming();
         for item in self.queue.take_injected() {
-            // SAFETY: an injected item is a record that the injecting side had for itself and
-            // handed over.
+            // SAFETY: an injected item is a record. The injecting thread held it exclusively and
+            // handed it over.
             let mp = unsafe { &*item.as_ptr() };
             if mp.handed.replace(false) {
                 self.adopt(mp);
@@ -36,7 +36,7 @@ impl Vp {
         self.make_ready(mp, Why::Woken, Origin::Wake);
     }
 
-    /// Puts a runnable microprocess that is ours alone into the queue.
+    /// Puts a runnable microprocess into the queue. The caller holds `mp` exclusively.
     #[inline]
     pub(crate) fn make_ready(&self, mp: &'static Mp, why: Why, origin: Origin) {
         let place = self.place(mp, why);
@@ -50,24 +50,24 @@ impl Vp {
         self.push(mp, Place { front: true, ..place }, Origin::Yield);
     }
 
-    /// Asks the policy. Holder of `mp` only.
+    /// Obtains the place of `mp` from the policy. Holder of `mp` only.
     #[inline]
     pub(crate) fn place(&self, mp: &'static Mp, why: Why) -> Place {
         self.instance().placer.place(mp, why, || self.instance().now())
     }
 
-    /// Whether a woken one of this level, put in front of its level, would be the next one to run.
+    /// Whether a woken microprocess of `level`, put in front of its level, would run next.
     #[inline]
     pub(crate) fn would_run_next(&self, level: u8) -> bool {
         if self.is_common_level(level) {
             return !self.queue.has_above(level);
         }
-        // What was sent here, or is on offer, may outrank it.
+        // Injected or offered microprocesses may outrank it.
         self.queue.injector_is_empty() && self.queue.waiting() <= Some(level)
     }
 
-    /// A woken microprocess goes before the others of its level. The caller is about to leave, and
-    /// rebalances then.
+    /// Queues a woken microprocess in front of the others of its level. The caller is about to
+    /// leave, and rebalances at that switch.
     pub(crate) fn push_front(&self, mp: &'static Mp, place: Place) {
         trace_hooks::ready(&self.trace, self.index, mp, place.level, Why::Woken);
         self.push_without_rebalance(mp, Place { front: true, ..place }, Origin::Wake);
@@ -95,8 +95,8 @@ impl Vp {
         if self.alone.get() {
             self.clear_alone();
         }
-        // A woken one stays with those that woke it, unless another VP has nothing to do and is
-        // worth waking.
+        // A woken microprocess stays on the VP that woke it, unless another VP is idle and worth
+        // waking.
         let origin =
             if origin == Origin::Wake && self.may_share.get() { Origin::Yield } else { origin };
         // SAFETY: the caller holds `mp`; records are never moved or freed.
@@ -105,14 +105,17 @@ impl Vp {
         if let Some(taker) = self.queue.surplus(someone_idle) {
             self.given_away(taker);
         } else if self.may_share.get() && self.queue.len() == 1 {
-            // What is on offer was no reason, but it is not alone any more.
+            // A single offered item is no reason to wake another VP, but here a second one is
+            // queued.
             self.instance().wake_idle(Taker::Any);
         }
     }
 
-    /// Surplus became visible to others. A neighbour in the ring must see it, since nobody else can
-    /// take it. A single offered item is no reason to wake a kernel thread (a short-lived child is
-    /// back sooner): idle VPs that are up, or look in, will find it.
+    /// Wakes a VP that can take the surplus that just became visible.
+    ///
+    /// The neighbour in the ring must be woken, since no other VP can take its items. For
+    /// [`Taker::Any`], a single offered item does not justify waking a kernel thread: a short-lived
+    /// child is taken back sooner. Idle VPs that spin, or that wake up periodically, find the item.
     #[cold]
     pub(in crate::scheduler) fn given_away(&self, taker: Taker) {
         if taker != Taker::Any || !self.queue.is_empty() {
@@ -128,7 +131,7 @@ impl Vp {
         }
     }
 
-    /// A woken microprocess goes home or stays here: see [`Instance::prefers_home`].
+    /// Queues a woken microprocess on its home VP or here: see [`Instance::prefers_home`].
     fn place_woken(&self, mp: &'static Mp) {
         let home = usize::from(mp.home.load(Ordering::Relaxed));
         if home != self.index && self.instance().prefers_home(self, home) {
@@ -138,7 +141,7 @@ impl Vp {
         }
     }
 
-    /// Wakes a microprocess so that it runs next, here: the caller is about to block.
+    /// Wakes a microprocess so that it runs next on this VP. The caller is about to block.
     #[inline]
     pub(crate) fn wake_next(&self, who: Ref) {
         if who.wake() == Wake::Queue {

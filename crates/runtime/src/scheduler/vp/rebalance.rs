@@ -1,10 +1,10 @@
-//! Priority order, as far as it is the VP's: when it shows what it runs, and what it does
-//! about its queue ([`crate::priority::priority_order`] has the protocol).
+//! Priority order, the VP's part: publishes the running level, and hands queued microprocesses
+//! over. [`crate::priority::priority_order`] defines the protocol.
 //!
-//! A VP rebalances where it switches, where it takes a look at the clock, when something becomes
-//! ready that does not run at once, and when it was asked. As long as all microprocesses of the
-//! process have one and the same level, none of that can matter: each VP knows that level, and one
-//! comparison with it is all that it costs.
+//! A VP rebalances at each switch, at each clock check, when a microprocess becomes runnable
+//! without running at once, and when another VP requests it. While all microprocesses of the
+//! process have the same level, priority order cannot be violated. Each VP then caches that level,
+//! and the whole check is one comparison with it.
 
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
@@ -25,7 +25,7 @@ use crate::scheduler::instance::Instance;
 use crate::trace_hooks;
 
 impl Instance {
-    /// Something of this level is there. Whether levels differ.
+    /// Records that a microprocess of `level` exists. Returns whether levels differ.
     fn note_level(&self, level: u8) -> bool {
         if self.own_common_level.diverges_at(level) {
             self.recall_sticky();
@@ -39,7 +39,7 @@ impl Instance {
         match one.compare_exchange(NO_LEVEL, level, Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_) => {
                 for vp in &self.vps {
-                    // Not where it says that levels differ.
+                    // Fails for a VP that already records that levels differ.
                     let own = &vp.common_level.0;
                     let _ =
                         own.compare_exchange(NO_LEVEL, level, Ordering::Relaxed, Ordering::Relaxed);
@@ -56,7 +56,8 @@ impl Instance {
         }
     }
 
-    /// From now on. All VPs take a step, so that each shows what it has and looks at the others.
+    /// Records on all VPs that levels differ from now on. Each VP then takes a scheduling step, in
+    /// which it publishes its levels and examines the others'.
     #[cold]
     fn levels_differ(&self) {
         for (i, vp) in self.vps.iter().enumerate() {
@@ -65,8 +66,8 @@ impl Instance {
         }
     }
 
-    /// Whether microprocesses of different levels were ever here; or those of another address
-    /// space, or an account of CPU time, make a difference now.
+    /// Whether priority levels matter now: microprocesses of different levels have existed here, or
+    /// another address space runs a different level, or CPU time is accounted.
     pub(crate) fn has_levels(&self) -> bool {
         // SeqCst: see `sticky::begin`.
         match self.own_common_level.0.load(Ordering::SeqCst) {
@@ -77,7 +78,8 @@ impl Instance {
         }
     }
 
-    /// Whether they differ, now that `mp` is there. By its holder.
+    /// As [`has_levels`](Instance::has_levels), after recording the level of `mp`. Called by the
+    /// holder of `mp`.
     pub(crate) fn levels_differ_for(&self, mp: &Mp) -> bool {
         if let Some(level) = self.placer.static_level(mp) {
             self.note_level(level);
@@ -85,20 +87,22 @@ impl Instance {
         self.has_levels()
     }
 
-    /// The level of one that is about to be sent to a VP, if levels differ. Holder of `mp` only.
+    /// Returns the level of `mp`, which is about to be sent to a VP, if levels differ. Holder of
+    /// `mp` only.
     #[inline]
     pub(crate) fn level_if_they_differ(&self, mp: &Mp) -> Option<u8> {
         if self.common_level.0.load(Ordering::Relaxed) == LEVELS {
             return Some(self.placer.level(mp, Why::Woken, || self.now()));
         }
-        // A policy that looks at more is asked once, by the VP, which then finds out.
+        // A non-static policy is asked only once, by the receiving VP, which then detects a
+        // different level.
         self.placer.static_level(mp).filter(|level| self.note_level(*level))
     }
 
-    /// As [`inject`](Instance::inject), where levels differ.
+    /// As [`inject`](Instance::inject), for differing levels.
     #[cold]
     pub(crate) fn send(&self, to: usize, mp: &'static Mp, level: u8) {
-        // Once it is in it may run, end, and be another.
+        // Once injected, the microprocess may run and end, and its record may be reused.
         let id = mp.id();
         let begin = |to| trace_hooks::sent(&self.trace, to, id, level);
         let put = |to| {
@@ -108,8 +112,8 @@ impl Instance {
         priority_order::send(self, to, rank(level), begin, put, |vp| self.force_step(vp));
     }
 
-    /// Other address spaces want the cores: from now on VPs rebalance, which is where they ask for
-    /// theirs.
+    /// Makes the VPs rebalance from now on, because other address spaces compete for the cores. A
+    /// VP requests its core when it rebalances.
     pub(crate) fn note_other_spaces(&self) {
         if self.common_level.0.load(Ordering::Relaxed) != LEVELS
             && self.common_level.0.swap(LEVELS, Ordering::Relaxed) != LEVELS
@@ -147,7 +151,7 @@ impl OwnQueue for &Vp {
 
     fn hand(&mut self, to: usize, at_least: Rank) -> bool {
         let Some(item) = self.queue.hand((at_least - 1) as u8) else { return false };
-        // SAFETY: queued items are records, and this one is ours now.
+        // SAFETY: queued items are records, and `hand` gave this one to the caller exclusively.
         let mp = unsafe { &*item.as_ptr() };
         mp.handed.set(true);
         self.instance().send(to, mp, mp.level.get());
@@ -169,48 +173,51 @@ impl OwnQueue for &Vp {
 }
 
 impl Vp {
-    /// Whether all microprocesses have had one and the same level so far.
+    /// Whether all microprocesses have had the same level so far.
     #[inline]
     pub(crate) fn has_common_level(&self) -> bool {
         self.common_level.0.load(Ordering::Relaxed) != LEVELS
     }
 
-    /// Whether all have this level: then it makes no difference.
+    /// Whether all microprocesses have had exactly this level so far: then priority order needs no
+    /// action.
     #[inline(always)]
     pub(crate) fn is_common_level(&self, level: u8) -> bool {
         self.common_level.0.load(Ordering::Relaxed) == level
     }
 
-    /// Whether more than one level was ever used. By anyone.
+    /// Whether more than one level was ever used. Callable from any thread.
     pub(crate) fn has_levels(&self) -> bool {
         self.common_level.0.load(Ordering::Relaxed) == LEVELS
     }
 
-    /// One of this level is the next to run here, or runs on.
+    /// Publishes that `mp`, which runs next or runs on, is the running microprocess, and
+    /// rebalances.
     #[cold]
     pub(in crate::scheduler) fn publish_running(&self, mp: &Mp) {
         let level = mp.level.get();
         if self.instance().note_level(level) {
             trace_hooks::begins_step(&self.trace);
-            // What comes in from here on is compared with this one, and not with the one that
-            // leaves: nobody would look again at what is shown already.
+            // The new level is set first. Injected microprocesses must be compared with `mp`, not
+            // with the microprocess that is being left: no VP examines an already published level
+            // again.
             self.level.set(level);
-            // Not every switch has looked around: a child that runs first, or the joiner.
+            // A switch to a new child or to a joiner has not called `look_around`.
             if !self.queue.injector_is_empty() {
                 self.take_injected();
             }
             let step_taken = self.rebalance(rank(level));
             self.note_step(Some(mp), step_taken);
             self.ask_for_core(level);
-            // On the kernel thread's own stack no microprocess runs yet that could have been asked
-            // to reschedule.
+            // On the kernel thread's own stack no microprocess runs yet, so `push` and
+            // `resched_if_outranked` could not request the reschedule.
             if step_taken.0 > rank(level) && self.running().is_none() {
                 self.resched_now();
             }
         }
     }
 
-    /// The running one does not leave.
+    /// Publishes the level of the running microprocess, which runs on.
     #[cold]
     pub(in crate::scheduler) fn publish_continuing(&self) {
         if let Some(mp) = self.running() {
@@ -218,14 +225,15 @@ impl Vp {
         }
     }
 
-    /// It runs here next, without a [`switch`](crate::scheduler::carrier::Carrier::switch).
+    /// Publishes `next`, which runs here next without a
+    /// [`switch`](crate::scheduler::carrier::Carrier::switch).
     pub(crate) fn publish_next(&self, next: &Mp) {
         if !self.is_common_level(next.level.get()) {
             self.publish_running(next);
         }
     }
 
-    /// Nothing is runnable here.
+    /// Publishes that nothing is runnable here.
     pub(crate) fn publish_idle(&self) {
         if self.is_common_level(LEVELS) {
             trace_hooks::begins_step(&self.trace);
@@ -233,7 +241,7 @@ impl Vp {
         }
     }
 
-    /// Its level may make a difference.
+    /// Queues `mp`, whose level may differ from the common one, and rebalances if it does.
     #[cold]
     pub(in crate::scheduler) fn push_and_rebalance(
         &self,
@@ -247,7 +255,7 @@ impl Vp {
         }
     }
 
-    /// In the middle of whatever the running one does.
+    /// Rebalances while a microprocess runs, without a switch.
     pub(in crate::scheduler) fn rebalance_now(&self) {
         if self.is_common_level(LEVELS) && self.running().is_some() {
             self.rebalance(rank(self.level.get()));
@@ -258,7 +266,7 @@ impl Vp {
         priority_order::rebalance(self.instance(), self.index, runs, &mut &*self)
     }
 
-    /// Notes for the trace that a step was taken: what waits, and whether this VP had been asked.
+    /// Traces a scheduling step: the highest waiting level, and whether the step was requested.
     #[inline(always)]
     fn note_step(&self, mp: Option<&Mp>, (waits, asked): (Rank, bool)) {
         trace_hooks::step_taken(&self.trace, mp, (waits, asked), || {
@@ -269,14 +277,15 @@ impl Vp {
     }
 
     fn resched_if_outranked(&self) {
-        // What is on offer counts: the owner can have it back.
+        // An offered item counts, because the owner can take it back.
         let outranked = self.queue.waiting() > Some(self.level.get());
         if outranked && self.running().is_some() && self.resched.get().is_none() {
             self.resched_now();
         }
     }
 
-    /// The running one gives way as soon as it is unmasked: at the end of this call of the runtime.
+    /// Makes the running microprocess give way when its kernel thread is unmasked, at the end of
+    /// this call into the runtime.
     pub(crate) fn resched_now(&self) {
         self.resched.set(Some(Why::Outranked));
         // SAFETY: the owner runs on a kernel thread of the runtime: GS is set.
@@ -284,34 +293,36 @@ impl Vp {
         slot.pending.fetch_or(Event::Preempted.bit(), Ordering::Relaxed);
     }
 
-    /// *Preempted* or *Changed*: at the next switch point the running one lets others go first, if
-    /// there are any, and the VP looks at all that it was asked. Async-signal-safe where the VP is
-    /// unmasked.
+    /// Handles *Preempted* or *Changed*. At the next switch point the running microprocess lets
+    /// others go first, if there are any, and the VP serves all pending requests. Async-signal-safe
+    /// where the VP is unmasked.
     pub(crate) fn notice(&self, why: Why) {
-        // A microprocess that has used its quantum up lets equals go first too.
+        // A microprocess whose quantum is over gives way to equals, too. A weaker reason must not
+        // replace that one.
         if self.resched.get() != Some(Why::QuantumOver) {
             self.resched.set(Some(why));
         }
         self.countdown.set(0);
     }
 
-    /// One that another VP has handed over, from the injector.
+    /// Queues a microprocess that another VP handed over through the injector.
     pub(in crate::scheduler) fn adopt(&self, mp: &'static Mp) {
         let level = mp.level.get();
         if self.instance().placer.static_level(mp).is_some_and(|now| now != level) {
-            // Its priority has changed on the way.
+            // Its priority has changed since it was handed over.
             let place = self.place(mp, Why::Reprioritised);
             return self.push_without_rebalance(mp, place, Origin::Wake);
         }
         if self.alone.get() {
             self.clear_alone();
         }
-        // SAFETY: ours, from the injector, with the place that `Owner::hand` left it.
+        // SAFETY: exclusively held, since it came from the injector, with the place that
+        // `Owner::hand` left it.
         unsafe { self.queue.adopt(NonNull::from(mp)) };
         self.resched_if_outranked();
     }
 
-    /// The priority of the running one has changed.
+    /// Applies a changed priority to the running microprocess.
     pub(crate) fn relevel(&self, mp: &'static Mp) {
         let instance = self.instance();
         let level = instance.placer.level(mp, Why::Reprioritised, || instance.now());

@@ -1,15 +1,15 @@
 use super::*;
 
 #[test]
-fn only_one_of_another_at_the_end_of_the_last_follows() {
+fn read_of_another_microprocess_at_the_last_end_follows() {
     let reads = LastReads::new();
     let (a, b) = (std::ptr::without_provenance(64), std::ptr::without_provenance(128));
-    assert!(!reads.note(3, 0, 100, a), "the first");
-    assert!(!reads.note(3, 100, 100, a), "its own");
+    assert!(!reads.note(3, 0, 100, a), "no read before");
+    assert!(!reads.note(3, 100, 100, a), "the last read was its own");
     assert!(reads.note(3, 200, 100, b));
     assert!(!reads.note(3, 301, 100, a), "a gap");
-    assert!(!reads.note(3 + FILES as RawFd, 401, 100, b), "another file in the same place");
-    assert!(!reads.note(3, 401, 100, b), "which has taken it");
+    assert!(!reads.note(3 + FILES as RawFd, 401, 100, b), "another file with the same low bits");
+    assert!(!reads.note(3, 401, 100, b), "the other file has replaced the entry");
 }
 
 #[test]

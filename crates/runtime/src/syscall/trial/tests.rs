@@ -1,7 +1,7 @@
 use super::*;
 
-/// How many of `calls` calls were batched, where a plain one takes `plain` and one in a batch
-/// `batched` nanoseconds.
+/// Makes `calls` calls, of which a plain one takes `plain` and a batched one `batched` nanoseconds.
+/// Returns how many were batched.
 fn run(trial: &Trial, of: u32, clock: &Cell<u64>, (plain, batched): (u64, u64), calls: u32) -> u32 {
     (0..calls)
         .map(|_| {
@@ -13,13 +13,13 @@ fn run(trial: &Trial, of: u32, clock: &Cell<u64>, (plain, batched): (u64, u64), 
 }
 
 #[test]
-fn the_better_way_is_taken_and_the_other_now_and_then() {
+fn faster_alternative_is_used_and_the_other_retried() {
     for (costs, few) in [((1000, 1200), true), ((1000, 950), true), ((1000, 800), false)] {
         let (trial, clock) = (Trial::default(), Cell::new(5));
         let n = 100 * WINDOW;
         let batched = run(&trial, 1, &clock, costs, n);
         let other = if few { batched } else { n - batched };
-        // The first, the 4th, 8th, 16th, 32nd and 64th.
+        // The first window, the 4th, 8th, 16th, 32nd and 64th.
         let windows =
             FIRST_WINDOW + 4 * WINDOW..=3 * FIRST_WINDOW + 5 * (WINDOW + WINDOW / WARM_UP);
         assert!(windows.contains(&other), "{costs:?}: {other} of {n}");
@@ -27,19 +27,19 @@ fn the_better_way_is_taken_and_the_other_now_and_then() {
 }
 
 #[test]
-fn a_change_of_the_load_is_noticed() {
+fn changed_load_changes_the_choice() {
     let (trial, clock) = (Trial::default(), Cell::new(0));
     run(&trial, 1, &clock, (1000, 1500), 50 * WINDOW);
     run(&trial, 1, &clock, (1000, 500), 40 * AGAIN * WINDOW);
     let batched = run(&trial, 1, &clock, (1000, 500), 10 * WINDOW);
-    // But for one window of the other way.
+    // Except for one window of the other alternative.
     assert!(batched >= 8 * WINDOW, "{batched}");
 }
 
 #[test]
-fn times_of_two_kernel_threads_are_not_compared() {
+fn measurements_of_two_kernel_threads_are_not_compared() {
     let (trial, n) = (Trial::default(), Cell::new(0));
-    // Each reading comes from another one, and everything looks as if it took no time.
+    // Each reading comes from another kernel thread, so every window seems to take no time.
     let batched = (0..50 * WINDOW).filter(|_| {
         let reading = || Reading { thread: n.replace(n.get() + 1), on_core: 0 };
         trial.in_batches(1, 0, reading)
@@ -48,10 +48,9 @@ fn times_of_two_kernel_threads_are_not_compared() {
     assert_eq!(trial.took, [Cell::new(0), Cell::new(0)]);
 }
 
-/// Batches, which take more themselves, find warm what the plain calls before them have left,
-/// for as long as there is something of it.
+/// Batches are slower, but for a while they find the caches warm from the plain calls before them.
 #[test]
-fn what_the_other_way_left_behind_does_not_count() {
+fn effects_of_the_previous_alternative_are_not_measured() {
     const CROWD: u32 = 10_000;
     let (trial, clock, changed, before) =
         (Trial::default(), Cell::new(0), Cell::new(0), Cell::new(false));
@@ -68,9 +67,9 @@ fn what_the_other_way_left_behind_does_not_count() {
     assert!(batched < 10 * CROWD * ROUND * ROUNDS, "{batched}");
 }
 
-/// A server is tried out while its clients connect, and then serves them all.
+/// The trial runs while a server's clients connect; afterwards the server serves all of them.
 #[test]
-fn what_a_few_were_served_with_says_nothing_of_many() {
+fn measurements_with_few_descriptors_do_not_apply_to_many() {
     let (trial, clock) = (Trial::default(), Cell::new(0));
     run(&trial, 1, &clock, (1000, 500), 50 * WINDOW);
     const CROWD: u32 = 10_000;
@@ -79,12 +78,12 @@ fn what_a_few_were_served_with_says_nothing_of_many() {
         clock.set(clock.get() + if way { 1200 } else { 1000 });
         way
     });
-    // The first of each way, and the 4th.
+    // The first window of each alternative, and the 4th.
     assert!(batched.count() as u32 <= 3 * CROWD * ROUND + CROWD * ROUND * ROUNDS + WINDOW);
 }
 
 #[test]
-fn a_new_setting_begins_anew() {
+fn new_setting_restarts_the_trial() {
     let (trial, clock) = (Trial::default(), Cell::new(0));
     run(&trial, 1, &clock, (1000, 1500), 50 * WINDOW);
     let batched = run(&trial, 2, &clock, (1000, 500), 50 * WINDOW);

@@ -1,5 +1,5 @@
-//! Under loom there are no priorities, and statics with loom's atomics cannot be made: inheritance
-//! is empty.
+//! Empty priority inheritance for loom: models have no priorities, and loom's atomics cannot be
+//! statics.
 
 use crate::lock::rawmutex::RawMutex;
 use crate::wait::waitlist::Node;

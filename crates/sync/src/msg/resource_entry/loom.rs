@@ -1,4 +1,5 @@
-//! A model has no resource table: nothing is registered, and no lock is around all mailboxes.
+//! Stand-in for the resource table under loom: registers nothing and has no lock around all
+//! mailboxes.
 
 pub(crate) type CountWaiters = unsafe fn(*const ()) -> [usize; 3];
 

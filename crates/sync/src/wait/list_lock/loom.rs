@@ -1,4 +1,4 @@
-//! The spin lock as loom's mutex: the models are about what is done under it.
+//! The list lock as a mutex of loom: the models explore the code under the lock, not the spinning.
 
 use crate::wait::lockrank::Rank;
 use ::loom::sync::{Mutex, MutexGuard};

@@ -1,4 +1,5 @@
-//! Address spaces of one VP each share a core, exactly or not, and the checker says which.
+//! Address spaces with one VP each share a core, exactly or not, and the checker must distinguish
+//! the two.
 
 use proptest::prelude::*;
 
@@ -11,7 +12,7 @@ use crate::tests::{Script, events};
 
 const CORE: u32 = 3;
 
-/// What a microprocess of this level counts as.
+/// Returns the mark of a microprocess of this level.
 fn mark(level: u8) -> u8 {
     level + 2
 }
@@ -21,13 +22,13 @@ struct Space {
     script: Script,
     waits: Option<u8>,
     level: Option<u8>,
-    /// On its core, or about to find out that it is another's.
+    /// Whether the VP runs on its core, or is about to find that another VP has the core.
     runs: bool,
-    /// Steps for which it has run on since that is so.
+    /// Number of steps for which the VP has continued to run since then.
     late: u64,
 }
 
-/// A core with its slot, and the VPs that are there. Row and VP are the space's number.
+/// A core with its slot, and its VPs. Row and VP are the space's number.
 struct Machine {
     spaces: Vec<Space>,
     slot: Slot,
@@ -36,7 +37,7 @@ struct Machine {
 impl Machine {
     fn new(spaces: usize) -> Machine {
         let mut all: Vec<Space> = (0..spaces).map(|_| Space::default()).collect();
-        // Nobody's clock has anything to do with another's.
+        // The clocks of the spaces are unrelated.
         all.iter_mut()
             .enumerate()
             .for_each(|(i, space)| space.script.time = (spaces - i) as u64 * 10_000_000);
@@ -54,7 +55,7 @@ impl Machine {
             .add(0, Record { id, level, wait, cause, arg: CORE, ..Record::new(kind) });
     }
 
-    /// `by` changes the slot.
+    /// Changes the slot as VP `by`.
     fn change(&mut self, by: usize, to: Option<(usize, u8)>, given: bool) {
         let serial = (self.slot.serial + 1) & ((1 << 30) - 1);
         let holder = to.map(|(row, mark)| Holder { row: row as u16, vp: 0, mark });
@@ -62,7 +63,7 @@ impl Machine {
         self.note(by, Kind::Slot, (0, 0), 0);
     }
 
-    /// The VP notes that it has asked.
+    /// Records a request of the VP.
     fn asked(&mut self, who: usize, level: u8, has: bool, runs: bool) {
         let bit = |is, bit| if is { bit } else { 0 };
         self.note(
@@ -73,7 +74,7 @@ impl Machine {
         );
     }
 
-    /// The highest waiter above what the slot says gets it.
+    /// Gives the core to the highest waiter above the slot's mark.
     fn settle(&mut self, by: usize) {
         let above = self.slot.holder.map_or(0, |holder| holder.mark);
         let waiters =
@@ -83,7 +84,7 @@ impl Machine {
         }
     }
 
-    /// As a slot works: whether the VP has the core.
+    /// Requests the core as the board's protocol does. Returns whether the VP has it.
     fn ask(&mut self, who: usize, level: u8) -> bool {
         let lower = self.slot.holder.is_none_or(|holder| holder.mark < mark(level));
         if lower || self.holder() == Some(who) {
@@ -96,8 +97,8 @@ impl Machine {
         has
     }
 
-    /// A step of the VP, which gives way so many steps after its core was taken. True: it has run
-    /// on for one step more than the bound.
+    /// Performs a step of the VP, which yields `lag` steps after it lost its core. Returns true
+    /// once it has continued to run for one step more than the bound.
     fn step(&mut self, who: usize, lag: u64) -> bool {
         let Some(level) = self.spaces[who].level else {
             self.note(who, Kind::Leaves, (0, 0), 0);
@@ -131,11 +132,11 @@ impl Machine {
     }
 
     fn report(&self) -> BoardReport {
-        together(&self.files()).unwrap().expect("they share a core")
+        together(&self.files()).unwrap().expect("the spaces share a core")
     }
 }
 
-/// Two, of which space 0 runs at level 10.
+/// Two spaces; space 0 runs at level 10.
 fn two() -> Machine {
     let mut machine = Machine::new(2);
     (machine.spaces[0].level, machine.spaces[1].level) = (Some(10), Some(50));
@@ -160,7 +161,7 @@ fn steps(inversion: &Option<BoardInversion>) -> u64 {
 }
 
 #[test]
-fn one_that_runs_on_is_counted_in_its_steps() {
+fn vp_that_continues_to_run_is_blamed_for_each_step() {
     let mut machine = two();
     machine.step(1, 1);
     for _ in 0..BOUND {
@@ -190,12 +191,12 @@ fn one_that_runs_on_is_counted_in_its_steps() {
 }
 
 #[test]
-fn one_that_gives_way_is_not_to_blame_again() {
+fn vp_that_yields_is_not_blamed_again() {
     let mut machine = two();
     for _ in 0..5 {
         machine.spaces[1].level = Some(50);
         machine.step(1, 1);
-        // Its step that finds out, and on its own stack.
+        // The step in which the VP finds out, and the following ones on its own stack.
         (0..20).for_each(|_| _ = machine.step(0, 1));
         machine.spaces[1].level = None;
         machine.step(1, 1);
@@ -210,7 +211,7 @@ fn one_that_gives_way_is_not_to_blame_again() {
     assert_eq!(report.verdict(), Verdict::Holds);
 }
 
-/// Space 0 gets the core over the head of space 1, which waits for it at level 50.
+/// Space 0 takes the core although space 1 waits for it at level 50.
 fn passed_over() -> Machine {
     let mut machine = Machine::new(3);
     for (space, level) in machine.spaces.iter_mut().zip([10, 50, 60]) {
@@ -224,9 +225,9 @@ fn passed_over() -> Machine {
 }
 
 #[test]
-fn one_that_is_passed_over_is_found() {
+fn passed_over_waiter_is_a_violation() {
     let mut machine = passed_over();
-    // That is known when it says that it waits still.
+    // This becomes known when space 1 records that it still waits.
     let report = machine.report();
     assert_eq!((steps(&report.kept), report.beyond), (1, 0), "{report}");
     machine.asked(1, 50, false, false);
@@ -234,21 +235,21 @@ fn one_that_is_passed_over_is_found() {
     assert_eq!((steps(&report.kept), report.beyond), (BOUND + 1, 1), "{report}");
     let other = report.kept.clone().and_then(|kept| kept.other);
     assert_eq!(other, Some(("VP 0 of space1 (process 101)".into(), mark(50), true)));
-    // From some time on it waited at level 5 only.
+    // From some time on, space 1 waited at level 5 only.
     let mut machine = passed_over();
     machine.asked(1, 5, false, false);
     assert_eq!(steps(&machine.report().kept), 1);
 }
 
 #[test]
-fn one_that_was_given_the_core_and_did_not_come_is_not_passed_over() {
+fn waiter_that_did_not_take_its_core_is_not_passed_over() {
     let mut machine = Machine::new(2);
     (machine.spaces[0].level, machine.spaces[1].level) = (Some(10), Some(50));
     machine.change(0, Some((0, mark(60))), false);
     machine.step(1, 1);
     machine.change(0, Some((1, mark(50))), true);
-    // Nobody saw it, space 0 took the core from it after the bound, and what it said was taken
-    // back.
+    // Space 1 did not take the core in time. Space 0 took it back after the bound, and the request
+    // of space 1 was withdrawn.
     machine.change(0, None, false);
     machine.change(0, Some((0, mark(10))), false);
     (0..BOUND + 1).for_each(|_| machine.asked(0, 10, true, true));
@@ -258,7 +259,7 @@ fn one_that_was_given_the_core_and_did_not_come_is_not_passed_over() {
 }
 
 #[test]
-fn one_that_waits_for_less_is_counted_in_its_steps() {
+fn waiter_for_a_lower_holder_is_blamed_for_each_step() {
     let mut machine = two();
     (0..BOUND + 1).for_each(|_| machine.asked(1, 50, false, false));
     let report = machine.report();
@@ -270,18 +271,19 @@ fn one_that_waits_for_less_is_counted_in_its_steps() {
     let text = report.to_string();
     assert!(text.contains("VP 0 of space1 (process 101): it waited at level 50"), "{text}");
     assert!(text.contains("while VP 0 of space0 (process 100) had core 3 at level 10"), "{text}");
-    // Free, too. It has not got it, whatever it says itself.
+    // The same for a free core: the VP does not have it, even though its record claims so.
     let mut machine = two();
     machine.change(0, None, false);
     (0..BOUND + 1).for_each(|_| machine.asked(1, 50, true, true));
     let report = machine.report();
     assert_eq!((steps(&report.kept), report.missed.clone(), report.beyond), (BOUND + 1, None, 1));
-    assert!(report.to_string().contains("while nobody had core 3"), "{report}");
+    assert!(report.to_string().contains("while no VP had core 3"), "{report}");
 }
 
-/// Of level 10 and 10: the holder keeps it until it is turned over, and the other one does not run.
+/// Both at level 10: the holder keeps the core until its quantum ends, and the other VP does not
+/// run.
 #[test]
-fn equals_do_not_outrank_each_other_but_one_has_it() {
+fn equal_levels_do_not_outrank_each_other() {
     let mut machine = two();
     machine.spaces[1].level = Some(10);
     (0..20).for_each(|_| _ = machine.step(1, 1));
@@ -292,7 +294,7 @@ fn equals_do_not_outrank_each_other_but_one_has_it() {
 }
 
 #[test]
-fn serial_numbers_begin_anew() {
+fn serial_numbers_wrap_around() {
     let mut machine = two();
     machine.spaces = Machine::new(2).spaces;
     (machine.spaces[0].level, machine.spaces[1].level) = (Some(10), Some(50));
@@ -329,7 +331,7 @@ fn holder_of_the_core_is_drawn() {
 }
 
 #[test]
-fn files_that_do_not_belong_together_are_refused() {
+fn unrelated_files_are_refused() {
     let mut machine = two();
     machine.step(1, 1);
     let refused = |files: &[Vec<u8>]| together(files).expect_err("refused").to_string();
@@ -338,15 +340,18 @@ fn files_that_do_not_belong_together_are_refused() {
     let said = refused(&[first.clone(), machine.file(1, 101, "another")]);
     assert_eq!(
         said,
-        "file0 and file1 do not belong together: their processes were at different boards"
+        "file0 and file1 do not belong together: their processes used different boards"
     );
     let said = refused(&[first.clone(), second.clone(), first.clone()]);
-    assert_eq!(said, "file0 and file2 are of one process (100): give each process's trace once");
+    assert_eq!(
+        said,
+        "file0 and file2 are traces of the same process (100): give each process's trace once"
+    );
     let said = refused(&[first.clone(), Machine::new(2).file(1, 101, "b")]);
-    assert!(said.starts_with("file1: its process asked for no core"), "{said}");
+    assert!(said.starts_with("file1: its process requested no core"), "{said}");
     let said = refused(&[first.clone(), Script::default().trace_of(1, 7, &[("program", "x")]).0]);
-    assert!(said.starts_with("file1: its process asked for no core"), "{said}");
-    // The same numbers at another time: there it had the core at another level.
+    assert!(said.starts_with("file1: its process requested no core"), "{said}");
+    // The same serial numbers from another time, when space 1 had the core at another level.
     let mut other = two();
     other.spaces[1].level = Some(40);
     other.step(1, 1);
@@ -354,26 +359,23 @@ fn files_that_do_not_belong_together_are_refused() {
     machine.step(0, 1);
     let said = refused(&[machine.file(0, 100, "b"), other.file(1, 101, "b")]);
     assert!(
-        said.contains("of different times")
-            && said.contains("of one change of core 3 says file0 that"),
+        said.contains("contradict each other") && said.contains("about one change of core 3"),
         "{said}"
     );
     assert!(
-        said.contains(
-            "at level 50, and file1 that VP 0 of space1 (process 101) has it at level 40"
-        ),
+        said.contains("at level 50; file1: VP 0 of space1 (process 101) has it at level 40"),
         "{said}"
     );
-    // By itself a trace is enough for what concerns itself.
+    // A single trace is enough for its own process.
     assert!(
         together(&[first])
             .is_ok_and(|report| report.is_some_and(|report| report.verdict() == Verdict::Holds))
     );
 }
 
-/// One after the other: nothing is known of what they did to each other.
+/// One space runs after the other, so their steps have no order.
 #[test]
-fn those_that_were_apart_prove_nothing() {
+fn runs_without_a_shared_core_are_incomplete() {
     let mut machine = two();
     machine.spaces[0].level = None;
     machine.step(0, 1);
@@ -383,15 +385,15 @@ fn those_that_were_apart_prove_nothing() {
     assert_eq!(report.verdict(), Verdict::Incomplete, "{report}");
     assert_eq!(report.apart, ["space0 (process 100)", "space1 (process 101)"]);
     assert!(
-        report.to_string().contains("space0 (process 100) has shared no core with the others"),
+        report.to_string().contains("space0 (process 100) shared no core with the others"),
         "{report}"
     );
 }
 
-/// What those on a core may do: take a step, or first get a level, or lose it.
+/// Plays random events of the VPs at a core: each takes a step, or first gets or loses a level.
 fn play(choices: &[(u8, u8, u8)], spaces: usize, lag: u64) -> (Machine, u64) {
     let (mut machine, mut beyond) = (Machine::new(spaces), 0);
-    // All see each other.
+    // All VPs read each other's requests.
     for who in (0..spaces).chain(0..spaces) {
         machine.spaces[who].level = Some(who as u8);
         machine.step(who, 1);
@@ -416,24 +418,24 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn an_exact_arbiter_holds(choices in choices(), spaces in 2usize..5, lag in 1..=BOUND) {
+    fn exact_arbitration_holds(choices in choices(), spaces in 2usize..5, lag in 1..=BOUND) {
         let (machine, _) = play(&choices, spaces, lag);
         let report = machine.report();
         prop_assert_eq!((report.verdict(), report.unseen, report.missed.clone()), (Verdict::Holds, 0, None), "{}", report);
         prop_assert!(steps(&report.kept) <= lag);
     }
 
-    /// The same, a step too late each time.
+    /// The same arbitration, one step too late each time.
     #[test]
-    fn a_late_one_is_found(choices in choices(), spaces in 2usize..5) {
+    fn late_arbitration_is_a_violation(choices in choices(), spaces in 2usize..5) {
         let (machine, beyond) = play(&choices, spaces, BOUND + 1);
         let report = machine.report();
         prop_assert_eq!(report.beyond, beyond, "{}", report);
     }
 
-    /// Of some of them, up to some record each: what is not known is not held against anybody.
+    /// With only some of the files, each truncated, unknown events must not count as violations.
     #[test]
-    fn of_a_part_nothing_wrong_is_said(choices in choices(), spaces in 2usize..5, kept in prop::collection::vec(0usize..400, 5)) {
+    fn partial_traces_report_no_violation(choices in choices(), spaces in 2usize..5, kept in prop::collection::vec(0usize..400, 5)) {
         let (mut machine, _) = play(&choices, spaces, 1);
         for (space, kept) in machine.spaces.iter_mut().zip(&kept) {
             space.script.cut(*kept);
@@ -444,9 +446,9 @@ proptest! {
         }
     }
 
-    /// However much of a file there is: an error or a report.
+    /// A truncated file results in an error or a report.
     #[test]
-    fn a_part_of_a_file_is_survived(choices in choices(), at in any::<prop::sample::Index>()) {
+    fn truncated_file_is_an_error_or_a_report(choices in choices(), at in any::<prop::sample::Index>()) {
         let mut files = play(&choices, 2, 1).0.files();
         let end = at.index(files[1].len());
         files[1].truncate(end);

@@ -1,12 +1,12 @@
-//! A run-time directory of the benchmark's own: the address spaces in it are those that it starts,
-//! and nobody else's.
+//! A run-time directory of the benchmark: it contains only address spaces that the benchmark
+//! starts.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use kumihimo_machine::client::Machine;
 
-/// Gone when it is dropped, with what ended address spaces left in it.
+/// A directory that is removed when dropped, with the remains of ended address spaces.
 pub struct Directory(PathBuf);
 
 impl Directory {
@@ -17,7 +17,7 @@ impl Directory {
     }
 
     pub fn at(path: PathBuf) -> Result<Directory, String> {
-        // Made as an address space makes it: for its user only.
+        // Created like an address space does, accessible for its user only.
         kumihimo_machine::directory::Directory::own(&path).map_err(|e| e.to_string())?;
         Ok(Directory(path))
     }
@@ -26,12 +26,12 @@ impl Directory {
         &self.0
     }
 
-    /// The argument that has a contender join here.
+    /// The argument that makes a contender join in this directory.
     pub fn argument(&self) -> String {
         format!("directory={}", self.0.display())
     }
 
-    /// Those that live in it.
+    /// The address spaces in the directory.
     pub fn machine(&self) -> Result<Machine, String> {
         Machine::at(&self.0).map_err(|e| e.to_string())
     }
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_is_in_it_and_it_goes() {
+    fn directory_is_empty_and_removed_when_dropped() {
         let directory = Directory::new("test").unwrap();
         assert!(directory.machine().unwrap().spaces().unwrap().is_empty());
         let path = directory.path().to_owned();

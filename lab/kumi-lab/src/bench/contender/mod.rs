@@ -1,13 +1,12 @@
-//! Contenders: programs of their own, started fresh for each run, on as many cores as they have
-//! VPs.
+//! Contenders: separate programs, started fresh for each run, on as many cores as they have VPs.
 //!
-//! - `rivals`: builds the other programs; `redis`: those that the system has.
-//! - `program`: a process that hears and answers line by line; `pair`: a server and its load;
-//!   `terminal`: one in a pseudo-terminal.
-//! - `directory`, `place`: folders that processes meet in.
+//! - `rivals`: builds the rivals' programs; `redis`: uses installed ones.
+//! - `program`: a process that exchanges lines; `pair`: a server and its load; `terminal`: a
+//!   program in a pseudo-terminal.
+//! - `directory`, `place`: directories shared by processes.
 //!
-//! A [`Contender`] of `plan` becomes a command line, and what its process printed becomes samples.
-//! Of this crate the room uses the rows of `report` only.
+//! A [`Contender`] of `plan` becomes a command line, and the output of its process becomes samples.
+//! From the rest of the crate, this module uses only the rows of `report`.
 
 pub mod directory;
 pub mod pair;
@@ -29,34 +28,34 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::report::row::{Identity, Sample};
 
-/// No run takes longer, unless something is wrong.
+/// Time limit of a run.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// Where those go that are traced.
+/// Output file of traced contenders.
 pub const TRACE: &str = "/dev/null";
 
-/// Whose program it is.
+/// The program of a contender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Runtime {
     Kumihimo,
     Go,
     Tokio,
     Std,
-    /// What a server costs that does nothing else, in C. `echo` only.
+    /// A minimal server in C, as a lower bound of costs. `echo` only.
     Floor,
-    /// The kernel's own processes, regions and pipes, in C. `resources` only.
+    /// The kernel's own processes, memory and pipes, in C. `resources` only.
     Linux,
-    /// A program of its own, and not ours to build. `kv` only.
+    /// An installed program that is not built here. `kv` only.
     Redis,
-    /// Calls between processes, as others make them: its rows have the names of those. `rpc` only.
+    /// Calls between processes through existing libraries, whose names its rows have. `rpc` only.
     Rpc,
-    /// Files, as others serve them: its rows have the names of those. `servers` only.
+    /// Existing file servers, whose names its rows have. `servers` only.
     Files,
 }
 
 impl Runtime {
     pub const RIVALS: [Runtime; 3] = [Runtime::Go, Runtime::Tokio, Runtime::Std];
-    /// Those whose sources are in lab/rivals.
+    /// Rivals with sources in lab/rivals.
     pub const BUILT: [Runtime; 7] = [
         Runtime::Go,
         Runtime::Tokio,
@@ -88,19 +87,19 @@ pub struct Contender {
     pub runtime: Runtime,
     pub variant: &'static str,
     pub queue: String,
-    /// `KEY=VALUE` for the program.
+    /// `KEY=VALUE` arguments for the program.
     pub args: Vec<String>,
-    /// Slow ones get fewer runs than asked for.
+    /// Maximum number of runs: slow contenders get fewer than requested.
     pub at_most: usize,
 }
 
-/// Why a run gave no row.
+/// Reason why a run gave no row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trouble {
-    /// It should have.
+    /// The contender failed.
     Failed(String),
-    /// This machine refuses what was to be measured: a contender's complaint that begins with
-    /// `refused: `.
+    /// The machine lacks a feature that was to be measured. Derived from an error message that
+    /// begins with `refused: `.
     Refused(String),
 }
 
@@ -116,7 +115,7 @@ impl From<&str> for Trouble {
     }
 }
 
-/// Rows that are not there, each with its reason.
+/// Missing rows, each with its reason.
 #[derive(Debug, Default)]
 pub struct Missing {
     pub failures: Vec<String>,
@@ -124,7 +123,7 @@ pub struct Missing {
 }
 
 impl Missing {
-    /// Says so at once, too.
+    /// Records a missing row, and prints it.
     pub fn note(&mut self, label: &str, trouble: Trouble) {
         let (word, why, list) = match trouble {
             Trouble::Failed(why) => ("FAILED", why, &mut self.failures),
@@ -138,7 +137,7 @@ impl Missing {
     }
 }
 
-/// Where each runtime's program is, or why it is not there.
+/// Path of each runtime's program, or the reason why there is none.
 pub type Programs = BTreeMap<Runtime, Result<PathBuf, String>>;
 
 impl Contender {
@@ -151,7 +150,7 @@ impl Contender {
         format!("{} vps={vps}", words.join(" "))
     }
 
-    /// What the program's samples are of, unless they say otherwise.
+    /// Default identity of the program's samples.
     pub fn identity(&self, bench: &str, vps: usize) -> Identity {
         Identity {
             bench: bench.to_owned(),
@@ -164,7 +163,7 @@ impl Contender {
         }
     }
 
-    /// The value of `key` among its arguments.
+    /// The value of `key` among the arguments.
     pub fn value(&self, key: &str) -> Option<&str> {
         self.args.iter().find_map(|arg| arg.strip_prefix(key)?.strip_prefix('='))
     }
@@ -178,11 +177,11 @@ impl Contender {
             command.args(["bench-child", "--variant", self.variant, "--queue", &self.queue]);
         }
         command.arg(bench).args(&self.args).arg("--vps").arg(vps.to_string());
-        // Only where a cell says so: what the user set holds for all others.
+        // Only if the cell requires it: otherwise the user's settings apply.
         let mut lab = Vec::new();
         match self.value("events") {
             None => {}
-            // What a user gets without setting anything.
+            // The behaviour without any setting.
             Some("default") => {
                 command.env_remove("KUMI_EVENTS");
                 lab.push("bpf=".to_owned());
@@ -201,11 +200,11 @@ impl Contender {
         if let Some(arbiter) = self.value("arbiter") {
             command.env("KUMI_ARBITER", arbiter);
         }
-        // A run-time directory of its own: no other address space of the user is in it.
+        // A private run-time directory, which contains no other address space of the user.
         if let Some(directory) = self.value("directory") {
             command.env("KUMI_DIR", directory);
         }
-        // Every start of a traced one writes the same nothing, which costs it no disk.
+        // Every traced process writes to /dev/null, which costs no disk access.
         match self.value("trace") {
             Some("on") => _ = command.env("KUMI_TRACE", TRACE),
             Some(_) => _ = command.env_remove("KUMI_TRACE"),
@@ -214,7 +213,7 @@ impl Contender {
         Ok(command)
     }
 
-    /// Runs it once to its end and reads its samples.
+    /// Runs the contender to completion and parses its samples.
     pub fn run(
         &self,
         programs: &Programs,
@@ -224,7 +223,7 @@ impl Contender {
         self.run_with(programs, bench, vps, &[])
     }
 
-    /// As [`run`](Contender::run), with more arguments.
+    /// As [`run`](Contender::run), with additional arguments.
     pub fn run_with(
         &self,
         programs: &Programs,
@@ -239,31 +238,31 @@ impl Contender {
         let samples: Vec<_> =
             output.lines().map(|line| Sample::parse(line, &identity)).collect::<Result<_, _>>()?;
         if samples.is_empty() {
-            return Err("it printed no sample".into());
+            return Err("the contender printed no sample".into());
         }
         Ok(samples)
     }
 }
 
-/// The value of `KUMI_LAB=batch=...` that a value of `batch` stands for.
+/// The value of `KUMI_LAB=batch=...` for a value of `batch`.
 fn batching(batch: &str) -> Result<&'static str, String> {
     match batch {
         "adaptive" => Ok("adaptive"),
-        // As many as a batch holds.
+        // As many calls as fit into a batch.
         "forced" => Ok("fixed:64"),
         "plain" => Ok("off"),
-        other => Err(format!("batch={other}: no such batching")),
+        other => Err(format!("batch={other}: unknown batching")),
     }
 }
 
-/// Runs `command` on `cores` to its end. What it printed; an error says how it failed.
+/// Runs `command` on `cores` to completion. Returns its output, or a description of its failure.
 pub fn output_on(cores: &[usize], command: &mut Command) -> Result<String, Trouble> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     finish(spawn_on(cores, command)?)
 }
 
-/// Waits for the end and returns the standard output; an error says how it failed, with the end of
-/// what it complained.
+/// Waits for the end and returns the standard output, or a description of the failure with the end
+/// of the error output.
 fn finish(child: Child) -> Result<String, Trouble> {
     let pid = Pid::from_child(&child);
     let (send, receive) = mpsc::channel();
@@ -271,7 +270,7 @@ fn finish(child: Child) -> Result<String, Trouble> {
     let output = match receive.recv_timeout(PATIENCE) {
         Ok(output) => output.map_err(|e| e.to_string())?,
         Err(_) => {
-            // Not waited for yet, so the id is still this child's.
+            // The child has not been reaped, so the ID is still its own.
             kill_process(pid, Signal::KILL).map_err(|e| e.to_string())?;
             return Err(format!("killed: not done after {} s", PATIENCE.as_secs()).into());
         }
@@ -288,15 +287,14 @@ fn finish(child: Child) -> Result<String, Trouble> {
     String::from_utf8(output.stdout).map_err(|e| Trouble::Failed(e.to_string()))
 }
 
-/// The last `vps` of them: interrupts tend to go to the first.
+/// The last `vps` cores, because interrupts tend to arrive at the first one.
 pub fn cores_for(vps: usize) -> Vec<usize> {
     let mut cores = own_cores();
     cores.drain(..cores.len().saturating_sub(vps));
     cores
 }
 
-/// Starts `command` so that all its kernel threads stay on `cores`, from their first instruction
-/// on.
+/// Starts `command` with all its kernel threads confined to `cores` from their start.
 pub fn spawn_on(cores: &[usize], command: &mut Command) -> Result<Child, String> {
     let set_of = |cores: &[usize]| {
         let mut set = CpuSet::new();
@@ -304,7 +302,7 @@ pub fn spawn_on(cores: &[usize], command: &mut Command) -> Result<Child, String>
         set
     };
     let before = sched_getaffinity(None).map_err(|e| format!("affinity: {e}"))?;
-    // A child inherits the affinity of the kernel thread that makes it.
+    // A child inherits the affinity of the kernel thread that creates it.
     sched_setaffinity(None, &set_of(cores)).map_err(|e| format!("affinity to {cores:?}: {e}"))?;
     let child = command.spawn();
     sched_setaffinity(None, &before).map_err(|e| format!("affinity: {e}"))?;
@@ -321,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_says_what_it_complained() {
+    fn failed_command_is_reported_with_its_standard_error() {
         let Err(Trouble::Failed(error)) = shell("echo out; echo cause >&2; exit 3") else {
             panic!("a failure")
         };
@@ -332,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_starts_on_its_cores_and_the_parent_keeps_its_own() {
+    fn child_starts_on_its_cores_and_the_parent_keeps_its_own() {
         let before = own_cores();
         let allowed = shell("grep Cpus_allowed_list /proc/self/status").unwrap();
         let last = before.last().unwrap().to_string();
@@ -341,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_cell_says_is_in_the_environment() {
+    fn keys_of_a_cell_are_in_the_environment() {
         let programs = Programs::from([(Runtime::Kumihimo, Ok(PathBuf::from("kumi")))]);
         let with = |arg: &str| {
             let args = vec![arg.to_owned()];
@@ -376,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_program_is_an_error() {
+    fn missing_program_is_an_error() {
         let programs = Programs::from([(Runtime::Go, Err("Go is not installed".to_owned()))]);
         let contender = Contender {
             runtime: Runtime::Go,

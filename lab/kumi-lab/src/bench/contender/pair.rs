@@ -1,5 +1,5 @@
-//! An echo server on the first core and its load on the last, both alive as long as they are
-//! wanted.
+//! An echo server on the first core and its load generator on the last. Both live as long as
+//! needed.
 
 use std::fs;
 use std::process::Command;
@@ -12,11 +12,11 @@ use super::{Contender, Programs, Trouble, own_cores};
 
 const WARM_UP_MS: u64 = 300;
 
-/// A server, which nobody has connected to yet.
+/// A server without connections.
 pub struct Server {
     pub contender: Contender,
     program: Program,
-    /// The ports on which it listens, on 127.0.0.1, in its own order.
+    /// Ports on 127.0.0.1, in the server's order.
     pub ports: Vec<String>,
 }
 
@@ -28,8 +28,9 @@ impl Server {
         if let Some(why) = said.strip_prefix("refused: ") {
             return Err(Trouble::Refused(why.to_owned()));
         }
-        let ports =
-            said.strip_prefix("listening ").ok_or_else(|| format!("the server said {said:?}"))?;
+        let ports = said
+            .strip_prefix("listening ")
+            .ok_or_else(|| format!("the server printed {said:?}"))?;
         let ports = ports.split(' ').map(str::to_owned).collect();
         Ok(Server { contender, program, ports })
     }
@@ -38,39 +39,39 @@ impl Server {
         Memory::of(self.program.id()).map_err(|e| format!("the server's memory: {e}"))
     }
 
-    /// Nanoseconds on a core so far, over all kernel threads.
+    /// CPU time so far in nanoseconds, over all kernel threads.
     pub fn cpu_time(&self) -> u64 {
         cpu_time(self.program.id())
     }
 
-    /// The same, of those that have this name.
+    /// CPU time of kernel threads with this name.
     pub fn cpu_time_of(&self, name: &str) -> u64 {
         cpu_time_of(self.program.id(), |comm| comm.trim_end() == name)
     }
 }
 
-/// A server and its load.
+/// A server and its load generator.
 pub struct Pair {
-    // Dropped first, so that the server sees its connections close.
+    // Dropped first, so that the server sees the end of its connections.
     load: Program,
     pub server: Server,
 }
 
-/// What a slice of the load came to.
+/// Result of one slice of load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Slice {
-    /// Replies within the slice, and its length in seconds.
+    /// Number of replies within the slice, and its length in seconds.
     pub requests: f64,
     pub seconds: f64,
-    /// Microseconds, of all replies.
+    /// Latency percentiles of all replies in microseconds.
     pub p50: f64,
     pub p99: f64,
     pub p999: f64,
-    /// Replies in all: those too that were under way when it ended.
+    /// Number of all replies, including those to requests that were outstanding at the end.
     pub all: f64,
-    /// CPU time of the server, in nanoseconds, for all of them.
+    /// CPU time of the server for all of them, in nanoseconds.
     pub cpu: f64,
-    /// Seconds until the last of them was there.
+    /// Seconds until the last reply.
     pub took: f64,
 }
 
@@ -82,14 +83,14 @@ impl Slice {
     fn parse(said: &str, cpu: f64, took: f64) -> Result<Self, String> {
         let numbers: Vec<f64> = said.split(' ').filter_map(|word| word.parse().ok()).collect();
         let &[requests, seconds, p50, p99, p999, all] = numbers.as_slice() else {
-            return Err(format!("the load said {said:?}"));
+            return Err(format!("the load printed {said:?}"));
         };
         Ok(Slice { requests, seconds, p50, p99, p999, all, cpu, took })
     }
 }
 
 impl Pair {
-    /// Both, warmed up.
+    /// Starts and warms up both processes.
     pub fn start(
         contender: Contender,
         programs: &Programs,
@@ -100,14 +101,14 @@ impl Pair {
         Ok(pair)
     }
 
-    /// So many connections, on which nothing was sent yet.
+    /// Opens connections without sending anything.
     pub fn connect(server: Server, connections: usize) -> Result<Self, String> {
         let port = &server.ports[0];
         let load = start_load("bench-load", &[port, &connections.to_string()])?;
         Ok(Pair { load, server })
     }
 
-    /// One slice of the load. With 0 ms: one request over each connection.
+    /// Runs one slice of load. With 0 ms: one request over each connection.
     pub fn slice(&mut self, ms: u64) -> Result<Slice, String> {
         let (before, start) = (self.server.cpu_time(), Instant::now());
         let said = ask(&mut self.load, ms)?;
@@ -115,8 +116,8 @@ impl Pair {
         Slice::parse(&said, self.server.cpu_time().saturating_sub(before) as f64, took)
     }
 
-    /// How often the server enters the kernel for a request, over a slice of its own: counting is
-    /// not for nothing.
+    /// Number of system calls of the server for each request. Measured in a separate slice, because
+    /// counting slows the server down.
     pub fn entries(&mut self, ms: u64) -> Result<f64, Trouble> {
         let counted =
             Entries::of(self.server.program.id()).map_err(|e| Trouble::Refused(e.to_string()))?;
@@ -126,13 +127,13 @@ impl Pair {
         Ok((count()? - before) as f64 / slice.all)
     }
 
-    /// Ends both. What the server said last, and which process it was.
+    /// Ends both processes. Returns the server's last line and its process ID.
     pub fn end(mut self) -> (Result<String, String>, u32) {
         (self.server.program.last_word(), self.server.program.id())
     }
 }
 
-/// A load of ours on the last core, connected.
+/// Starts a load generator of this program on the last core, and waits until it is connected.
 pub fn start_load(name: &str, args: &[&str]) -> Result<Program, String> {
     let cores = own_cores();
     let mut command = Command::new(std::env::current_exe().map_err(|e| e.to_string())?);
@@ -140,17 +141,17 @@ pub fn start_load(name: &str, args: &[&str]) -> Result<Program, String> {
     let mut load = Program::start(&cores[cores.len() - 1..], command)?;
     match load.hear().map_err(|e| format!("the load: {e}"))?.as_str() {
         "ready" => Ok(load),
-        said => Err(format!("the load said {said:?}")),
+        said => Err(format!("the load printed {said:?}")),
     }
 }
 
-/// What a load says of a slice of so many milliseconds.
+/// Requests a slice of `ms` milliseconds and returns the load generator's reply.
 pub fn ask(load: &mut Program, ms: u64) -> Result<String, String> {
     load.tell(&ms.to_string()).map_err(|e| format!("the load: {e}"))?;
     load.hear().map_err(|e| format!("the load: {e}"))
 }
 
-/// Nanoseconds on a core so far, over all kernel threads of a process.
+/// CPU time so far in nanoseconds, over all kernel threads of a process.
 pub fn cpu_time(pid: u32) -> u64 {
     cpu_time_of(pid, |_| true)
 }
@@ -175,14 +176,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn our_own_cpu_time_is_counted() {
+    fn cpu_time_of_the_parent_is_counted() {
         let me = std::process::id();
         assert!(cpu_time(me) > 0);
         assert_eq!(cpu_time_of(me, |name| name == "nobody"), 0);
     }
 
     #[test]
-    fn a_slice_is_what_the_load_said() {
+    fn slice_is_parsed_from_the_loads_line() {
         let slice = Slice::parse("100 0.5 1 2 3 110", 1_100.0, 0.6).unwrap();
         assert_eq!((slice.rate(), slice.p999, slice.cpu / slice.all), (200.0, 3.0, 10.0));
         assert!(Slice::parse("load: gone", 0.0, 0.0).is_err());

@@ -1,4 +1,4 @@
-//! Where two processes meet: a directory in memory, for sockets, pipes and files that both map.
+//! A directory in memory shared by two processes, for sockets, pipes and mapped files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,16 +8,17 @@ use super::directory::Directory;
 
 const MEMORY: &str = "/dev/shm";
 
-/// Gone when it is dropped, with all that is in it, and with what is beside it under its name
-/// (iceoryx2 puts its segments there).
+/// A directory that is removed when dropped, with its contents and with files beside it that begin
+/// with its name (iceoryx2 puts its segments there).
 pub struct Place {
     path: PathBuf,
-    /// In which our address spaces find each other.
+    /// Run-time directory in which Kumihimo's address spaces find each other.
     directory: Directory,
 }
 
 impl Place {
-    /// In memory where there is such a file system, else among the temporary files.
+    /// Creates a directory in memory if there is such a file system, otherwise among the temporary
+    /// files.
     pub fn new(bench: &str) -> Result<Place, String> {
         static MADE: AtomicU32 = AtomicU32::new(0);
         let memory = Path::new(MEMORY);
@@ -38,7 +39,7 @@ impl Place {
         }
     }
 
-    /// The arguments that say where it is.
+    /// The arguments with the directory's path.
     pub fn arguments(&self) -> [String; 2] {
         [format!("place={}", self.path.display()), self.directory.argument()]
     }
@@ -62,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_are_apart_and_both_go_with_what_is_beside_them() {
+    fn two_places_are_separate_and_removed_with_adjacent_files() {
         let (one, other) = (Place::new("place-test").unwrap(), Place::new("place-test").unwrap());
         assert_ne!(one.path, other.path);
         fs::write(one.path.join("file"), "").unwrap();

@@ -1,4 +1,4 @@
-//! A program beside the one that is measured: a server, its load, the other side.
+//! A process beside the measured one: a server, its load generator, or a peer.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::spawn_on;
 
-/// A program that is told things line by line and ends when it hears no more.
+/// A process that reads commands line by line and ends with its standard input.
 pub struct Program {
     child: Child,
     input: Option<ChildStdin>,
@@ -18,7 +18,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// On `cores`, its streams ours; what it complains goes where our own complaints go.
+    /// Starts a program on `cores` with pipes. Its standard error is inherited.
     pub fn start(cores: &[usize], mut command: Command) -> Result<Self, String> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = spawn_on(cores, &mut command)?;
@@ -26,30 +26,30 @@ impl Program {
         Ok(Program { input: child.stdin.take(), output, child })
     }
 
-    /// The process's id.
+    /// Process ID.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Whether it has ended by itself.
+    /// Returns whether the process has ended.
     pub fn has_ended(&mut self) -> bool {
         !matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Asks it to end, by SIGTERM: for those that do not mind their standard input.
+    /// Sends SIGTERM, for programs that do not end with their standard input.
     pub fn terminate(&self) {
-        // Not waited for yet, so the id is still this child's; should it be gone, it needs no
-        // asking.
+        // The child has not been reaped, so the ID is still its own. An error means that it has
+        // ended.
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
     }
 
-    /// Says a line to it.
+    /// Sends a line to the process.
     pub fn tell(&mut self, line: &str) -> Result<(), String> {
         let input = self.input.as_mut().expect("open until the end");
         writeln!(input, "{line}").map_err(|e| format!("gone: {e}"))
     }
 
-    /// The next line that it says, unless it takes longer than anything that works does.
+    /// Reads the next line of output, with a time limit.
     pub fn hear_within(&mut self, patience: Duration) -> Result<String, String> {
         if self.output.buffer().is_empty() {
             let wait = Timespec {
@@ -58,13 +58,13 @@ impl Program {
             };
             let mut output = [PollFd::new(self.output.get_ref(), PollFlags::IN)];
             if poll(&mut output, Some(&wait)).map_err(|e| e.to_string())? == 0 {
-                return Err(format!("said nothing for {} s", patience.as_secs_f64()));
+                return Err(format!("printed nothing for {} s", patience.as_secs_f64()));
             }
         }
         self.hear()
     }
 
-    /// The next line that it says.
+    /// Reads the next line of output.
     pub fn hear(&mut self) -> Result<String, String> {
         let mut line = String::new();
         match self.output.read_line(&mut line) {
@@ -76,7 +76,7 @@ impl Program {
 }
 
 impl Program {
-    /// Lets it end, and hears the last that it says.
+    /// Closes the process's standard input and reads its last line.
     pub fn last_word(&mut self) -> Result<String, String> {
         drop(self.input.take());
         self.hear()
@@ -86,7 +86,7 @@ impl Program {
 impl Drop for Program {
     fn drop(&mut self) {
         drop(self.input.take());
-        // A server ends with its standard input; should one not, it must not outlive the benchmark.
+        // A server ends with its standard input. If it does not, it must not outlive the benchmark.
         for _ in 0..100 {
             if !matches!(self.child.try_wait(), Ok(None)) {
                 return;
@@ -104,14 +104,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_is_told_and_heard_and_ends() {
+    fn program_reads_lines_writes_lines_and_ends() {
         let mut program = Program::start(&own_cores(), Command::new("cat")).unwrap();
         program.tell("one").unwrap();
         assert_eq!(program.hear().unwrap(), "one");
         drop(program);
         let mut silent = Program::start(&own_cores(), Command::new("cat")).unwrap();
         assert!(
-            silent.hear_within(Duration::from_millis(10)).unwrap_err().contains("said nothing")
+            silent.hear_within(Duration::from_millis(10)).unwrap_err().contains("printed nothing")
         );
         silent.tell("two").unwrap();
         assert_eq!(silent.hear_within(Duration::from_secs(30)).unwrap(), "two");

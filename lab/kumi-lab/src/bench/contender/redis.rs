@@ -1,4 +1,4 @@
-//! A real Redis server, which writes nothing to a disk.
+//! A real Redis server without persistence.
 
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use super::Trouble;
 use super::program::Program;
 
-/// Ports that are tried: another process may take one before the server does.
+/// Number of attempts: another process may take a port before the server does.
 const TRIES: usize = 10;
 
-/// A server that is ended when dropped, with its directory.
+/// A server that is ended when dropped. Its directory is removed.
 pub struct Redis {
     program: Program,
     directory: PathBuf,
-    /// Where it listens, on 127.0.0.1.
+    /// Port on 127.0.0.1.
     pub port: u16,
 }
 
@@ -33,7 +33,7 @@ impl Redis {
         Err(why.into())
     }
 
-    /// On a port that was free a moment ago: the server cannot choose one itself.
+    /// Uses a port that was free a moment ago, because the server cannot choose one itself.
     fn begin(cores: &[usize]) -> Result<Redis, Trouble> {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let name = format!("kumi-redis-{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed));
@@ -69,7 +69,7 @@ impl Redis {
         Ok(())
     }
 
-    /// The process's id.
+    /// Process ID.
     pub fn id(&self) -> u32 {
         self.program.id()
     }
@@ -82,7 +82,7 @@ impl Drop for Redis {
     }
 }
 
-/// The same trouble, refused where a program is not installed.
+/// The same trouble, as a refusal if the program is not installed.
 pub fn not_installed(trouble: Trouble, program: &str, package: &str) -> Trouble {
     match trouble {
         Trouble::Failed(why) if why.contains("No such file") => {
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_installed_is_said() {
+    fn missing_program_is_reported_with_its_package() {
         let why = output_on(&own_cores(), &mut Command::new("/no/such/program")).unwrap_err();
         let Trouble::Refused(why) = not_installed(why, "redis-server", "redis-server") else {
             panic!("refused")

@@ -1,21 +1,21 @@
-//! Building the rivals, on demand.
+//! Builds the rivals on demand.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::{Programs, Runtime};
 
-/// The repository, as it was when `kumi-lab` was built.
+/// Root of the repository from which `kumi-lab` was built.
 pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .ancestors()
         .nth(2)
-        .expect("lab/kumi-lab is two below")
+        .expect("lab/kumi-lab is two directories below the root")
         .to_owned()
 }
 
-/// This program, and the rivals of `lab/rivals` if asked for. Never fails as a whole: a rival that
-/// cannot be built says why.
+/// Paths of this program and, if requested, of the rivals in `lab/rivals`. A rival that cannot be
+/// built is reported, and the others are still returned.
 pub fn programs(with_rivals: bool, benches: &[&str]) -> Programs {
     let me = std::env::current_exe().map_err(|e| format!("own program: {e}"));
     let mut programs = Programs::from([(Runtime::Kumihimo, me)]);
@@ -32,8 +32,8 @@ pub fn programs(with_rivals: bool, benches: &[&str]) -> Programs {
     programs
 }
 
-/// Whether it takes part. What takes minutes to build, the first time, is built for its own
-/// benchmark only.
+/// Returns whether a rival takes part. Rivals that take minutes to build are built only for their
+/// own benchmark.
 fn is_of(rival: Runtime, benches: &[&str]) -> bool {
     match rival {
         Runtime::Rpc => benches.contains(&"rpc"),
@@ -43,17 +43,17 @@ fn is_of(rival: Runtime, benches: &[&str]) -> bool {
     }
 }
 
-/// Where what is built for it goes.
+/// Target directory of a rival.
 fn target(rival: Runtime) -> PathBuf {
     target_directory().join("rivals").join(rival.name())
 }
 
-/// Where cargo builds.
+/// Target directory of cargo.
 pub fn target_directory() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| repository().join("target"), PathBuf::from)
 }
 
-/// The program of a rival in Rust, if it has been built before.
+/// The program of a rival in Rust, if it is already built.
 pub fn there(rival: Runtime) -> Option<PathBuf> {
     Some(by_cargo(rival)).filter(|program| program.is_file())
 }
@@ -67,7 +67,7 @@ fn build(rival: Runtime) -> Result<PathBuf, String> {
     let target = target(rival);
     if !source.is_dir() {
         return Err(format!(
-            "{} is not there: `kumi bench` needs the repository it was built from",
+            "{} is missing: `kumi bench` needs the repository it was built from",
             source.display()
         ));
     }
@@ -120,13 +120,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_installed_is_said() {
+    fn missing_program_is_reported_as_not_installed() {
         let error = run(&mut Command::new("/no/such/program"), "Go").unwrap_err();
         assert_eq!(error, "Go is not installed");
     }
 
     #[test]
-    fn nobody_is_built_for_nothing() {
+    fn only_rivals_of_the_named_benchmarks_are_built() {
         let built =
             |benches: &[&str]| Runtime::BUILT.into_iter().filter(|r| is_of(*r, benches)).count();
         let counts =
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rivals_sources_are_where_they_are_looked_for() {
+    fn sources_of_every_rival_exist() {
         for rival in Runtime::BUILT {
             assert!(repository().join("lab/rivals").join(rival.name()).is_dir());
         }

@@ -1,5 +1,5 @@
-//! A terminal for a program that draws: nobody looks at its picture, but it is taken, as a terminal
-//! takes it.
+//! A pseudo-terminal for a program that draws. The output is read like by a terminal, and
+//! discarded.
 
 use std::fs::File;
 use std::io::Read;
@@ -14,19 +14,19 @@ use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
-/// Of a window as people have them.
+/// A common window size.
 const SIZE: Winsize = Winsize { ws_col: 120, ws_row: 40, ws_xpixel: 0, ws_ypixel: 0 };
-/// A terminal that has shown nothing by then shows nothing.
+/// Time limit for the first output.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The program and its terminal, until it is dropped.
+/// A program and its terminal, ended when dropped.
 pub struct Terminal {
     program: Child,
     drawn: Arc<AtomicU64>,
 }
 
 impl Terminal {
-    /// The program in a pseudo-terminal (pty(7)), once it has drawn something.
+    /// Starts the program in a pseudo-terminal (pty(7)), and waits for its first output.
     pub fn start(mut command: Command) -> Result<Terminal, String> {
         let failed = |e: rustix::io::Errno| format!("pseudo-terminal: {e}");
         let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)
@@ -42,20 +42,23 @@ impl Terminal {
             command.spawn().map_err(|e| format!("{}: {e}", command.get_program().display()))?;
         let drawn = Arc::new(AtomicU64::new(0));
         let counted = drawn.clone();
-        // Ends when nobody has the other side open any more.
+        // Ends when no process has the other side open.
         thread::spawn(move || take(ours.into(), &counted));
         let terminal = Terminal { program, drawn };
         let start = Instant::now();
         while terminal.drawn() == 0 {
             if start.elapsed() > PATIENCE {
-                return Err(format!("{}: it draws nothing", command.get_program().display()));
+                return Err(format!(
+                    "{}: no output on the terminal",
+                    command.get_program().display()
+                ));
             }
             thread::sleep(Duration::from_millis(5));
         }
         Ok(terminal)
     }
 
-    /// Bytes so far.
+    /// Number of bytes drawn so far.
     pub fn drawn(&self) -> u64 {
         self.drawn.load(Relaxed)
     }
@@ -70,7 +73,7 @@ fn take(mut from: File, drawn: &AtomicU64) {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // Not waited for yet, so the id is still this child's.
+        // The child has not been reaped, so the ID is still its own.
         let _ = kill_process(Pid::from_child(&self.program), Signal::TERM);
         let start = Instant::now();
         while start.elapsed() < PATIENCE {
@@ -89,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_draws_finds_a_terminal_and_is_ended() {
+    fn program_has_a_terminal_of_40_lines_and_is_ended() {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", "test -t 0 && test -t 1 && stty size && read forever"]);
         let terminal = Terminal::start(command).unwrap();

@@ -1,16 +1,16 @@
-//! The figures of the resource table, and of control from outside.
+//! Targets of the resource table, and of control from outside.
 
 use super::Goal::AtMost;
 use super::{Figure, Pick, alone, full, ratio};
 
 type Keys = &'static [(&'static str, &'static str)];
 
-/// Time on two VPs over that on one.
+/// Time on two VPs relative to one.
 const fn scale(metric: &'static str, keys: Keys) -> Figure {
     Figure { at: &[2], ..alone("resources", Pick { keys, ..full(metric) }, AtMost(0.62)) }
 }
 
-/// `vp` over `id`.
+/// Time with `vp` relative to `id`.
 const fn no_slower(vp: Keys, id: Keys) -> Figure {
     ratio(
         "resources",
@@ -32,7 +32,7 @@ macro_rules! no_slower {
 const ID: Keys = &[("locking", "id")];
 const VP: Keys = &[("locking", "vp")];
 
-/// At the number of VPs at which it is measured.
+/// A target at the number of VPs at which the metric is measured.
 const fn control(metric: &'static str, keys: Keys, most: f64, at: &'static [usize]) -> Figure {
     Figure { at, ..alone("control", Pick { keys, ..full(metric) }, AtMost(most)) }
 }

@@ -1,11 +1,11 @@
-//! The figures of calls between processes, and of one priority scale for several of them.
+//! Targets of calls between processes, and of priorities across processes.
 
 use super::Goal::{AtLeast, AtMost};
 use super::{Figure, Goal, Pick, alone, full, of, ratio};
 
 type Keys = &'static [(&'static str, &'static str)];
 
-/// The keys of one cell of `rpc`, with the placement and what is checked.
+/// Keys of one cell of `rpc`, with the placement and the check.
 macro_rules! keys {
     ($callers:literal, $bytes:literal, $cores:literal, $placement:literal) => {
         &[
@@ -18,7 +18,7 @@ macro_rules! keys {
     };
 }
 
-/// The number of cores stands in the row twice: as a key of this benchmark, and where all have it.
+/// The number of cores is in the row twice: as a key of this benchmark, and as the number of VPs.
 const fn on(cores: &'static [usize], figure: Figure) -> Figure {
     Figure { at: cores, ..figure }
 }
@@ -38,7 +38,7 @@ const fn rpc(
     )
 }
 
-/// Ours over all of another's.
+/// Kumihimo's rate relative to all rates of another transport.
 macro_rules! more_calls {
     ($callers:literal, $bytes:literal, $cores:literal, $at:literal, $runtime:literal, $least:literal) => {
         on(
@@ -80,8 +80,8 @@ const fn priority(metric: &'static str, keys: Keys, runtime: &'static str, most:
     )
 }
 
-/// What a call takes the server of `inversion`, and what all else may take: that it gets the core,
-/// and that the caller gets it back.
+/// Service time of a call in `inversion`; and the time allowed for everything else: until the
+/// server gets the core, and until the caller gets it back.
 const SERVICE_US: f64 = 500.0;
 const REST_US: f64 = 500.0;
 

@@ -1,11 +1,11 @@
-//! The figures of system calls: in batches, and over connections.
+//! Targets of system calls: in batches, and over connections.
 
 use super::Goal::{AtLeast, AtMost};
 use super::{Figure, Goal, Pick, alone, full, of, ratio};
 
 type Keys = &'static [(&'static str, &'static str)];
 
-/// The keys of one cell of `echo`: of ours, by batching; of the rivals; of the floor.
+/// Keys of one cell of `echo`: Kumihimo's by batching, the rivals', and the floor's.
 struct Cell {
     adaptive: Keys,
     forced: Keys,
@@ -31,7 +31,7 @@ const TEN: Cell = cell!("10");
 const THOUSAND: Cell = cell!("1000");
 const MYRIAD: Cell = cell!("10000");
 
-/// Ours, adaptive, over a rival's.
+/// Kumihimo with adaptive batches, relative to a rival.
 const fn rival(cell: &Cell, metric: &'static str, runtime: &'static str, goal: Goal) -> Figure {
     ratio(
         "echo",
@@ -41,7 +41,7 @@ const fn rival(cell: &Cell, metric: &'static str, runtime: &'static str, goal: G
     )
 }
 
-/// Ours, adaptive, over the floor's.
+/// Kumihimo with adaptive batches, relative to the floor.
 const fn floor(cell: &Cell, metric: &'static str, goal: Goal) -> Figure {
     ratio(
         "echo",
@@ -51,7 +51,7 @@ const fn floor(cell: &Cell, metric: &'static str, goal: Goal) -> Figure {
     )
 }
 
-/// Adaptive over forced, or plain.
+/// Adaptive batches relative to forced or no batches.
 const fn adaptive(cell: &Cell, other: Keys) -> Figure {
     ratio(
         "echo",

@@ -1,9 +1,10 @@
-//! The figures to reach, and whether they were.
+//! Targets, and whether they were reached.
 //!
-//! One module a group of benchmarks lists figures: which row, by which keys, compared with which
-//! other one, and the goal. [`judge`] looks them up among a benchmark's rows.
+//! One module for each group of benchmarks lists figures: the row and its keys, the row for
+//! comparison, and the goal. [`judge`] looks them up among a benchmark's rows.
 //!
-//! Rows of `report` flow in and verdicts out. The room starts nothing and changes no row.
+//! Input are the rows of `report`, output are verdicts. The module starts nothing and changes no
+//! row.
 
 mod control;
 mod gates;
@@ -15,42 +16,42 @@ use super::plan::Options;
 use super::report::row::Row;
 use super::report::stats::summary;
 
-/// Which row of a benchmark.
+/// Selects a row of a benchmark.
 #[derive(Clone, Copy, Debug)]
 struct Pick {
     metric: &'static str,
     runtime: &'static str,
     variant: &'static str,
-    /// Empty: the queue that this run used by default (any, for rivals).
+    /// Empty selects this run's default queue (any, for rivals).
     queue: &'static str,
     keys: &'static [(&'static str, &'static str)],
-    /// 0: whatever number of VPs is looked at.
+    /// 0 selects the number of VPs for which the figure is judged.
     vps: usize,
     /// A note to read instead of the median.
     note: &'static str,
 }
 
-/// Whose ratios are medians over rounds, each round with itself: of contenders that are alive at
-/// once, slice by slice. Of the others it is the ratio of the medians.
+/// Benchmarks whose ratios are medians over rounds, each round compared with itself: their
+/// contenders are alive at the same time. In other benchmarks, a ratio is that of the medians.
 const PAIRED: [&str; 2] = ["echo", "kv"];
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Goal {
     AtMost(f64),
     AtLeast(f64),
-    /// Both bounds included.
+    /// A range that includes both bounds.
     Within(f64, f64),
 }
 
-/// What is aimed at beyond the goal that must hold.
+/// An aim beyond the required goal.
 #[derive(Clone, Copy, Debug)]
 struct Aim {
-    /// `None`: of what the figure itself measures.
+    /// The measured row; `None` for the figure's own.
     of: Option<Pick>,
     goal: Goal,
 }
 
-/// One figure: a row of ours by itself, or over another row of the same run.
+/// A figure: a row of Kumihimo alone, or relative to another row of the same run.
 #[derive(Clone, Copy, Debug)]
 struct Figure {
     bench: &'static str,
@@ -58,7 +59,7 @@ struct Figure {
     over: Option<Pick>,
     goal: Goal,
     aim: Option<Aim>,
-    /// Empty: each number of VPs that was run.
+    /// Numbers of VPs; empty for each number that was run.
     at: &'static [usize],
 }
 
@@ -107,8 +108,8 @@ const UNCACHED: &[(&str, &str)] = &[("part", "uncached")];
 
 const PREEMPTED: Pick = Pick { vps: 1, keys: BPF, ..full("preempted") };
 
-/// A microprocess that becomes ready, by whatever means: in three times the time that a preemption
-/// takes on one core.
+/// Delay until a microprocess that becomes ready runs, for every cause: at most three times that of
+/// a preemption on one core.
 const fn ready(keys: &'static [(&'static str, &'static str)]) -> Figure {
     ratio("priority-local", Pick { keys, ..full("ready_p99") }, PREEMPTED, Goal::AtMost(3.0))
 }
@@ -251,7 +252,7 @@ const FIGURES: &[Figure] = {
             Pick { keys: &[("lock", "without")], ..full("ops") },
             AtLeast(1.0),
         ),
-        // The VPs' own, a spare each, and a few of the runtime.
+        // The VPs' own kernel threads, a spare for each, and a few of the runtime.
         blocked(&[("events", "bpf"), ("blocked", "0")], "count", 16.0),
         blocked(&[("events", "bpf"), ("blocked", "10")], "count", 26.0),
         blocked(&[("events", "bpf"), ("blocked", "1000")], "count", 1_016.0),
@@ -259,24 +260,24 @@ const FIGURES: &[Figure] = {
         traced(&[("load", "hashing"), ("trace", "on")]),
         lost(&[("load", "echo"), ("trace", "on")]),
         lost(&[("load", "hashing"), ("trace", "on")]),
-        // As in `parked`: 200 bytes each of 100,000; and a kernel stack of 16 KiB, its task and its
-        // page tables.
+        // As in `parked`: 200 bytes for each of 100,000. And a kernel stack of 16 KiB, the task
+        // structure and page tables.
         blocked(&[("events", "bpf"), ("blocked", "0")], "kernel_bytes", 20_000_000.0),
         blocked(&[("events", "bpf"), ("blocked", "1000")], "kernel_each_blocked", 49_152.0),
     ]
 };
 
-/// How one figure came out at one number of VPs.
+/// Result of one figure at one number of VPs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
     pub bench: &'static str,
     pub what: String,
     pub vps: usize,
     pub goal: String,
-    /// `None`: a row was missing.
+    /// The measured value; `None` if a row was missing.
     pub measured: Option<f64>,
     pub reached: bool,
-    /// Whether the aim is reached too; `None`: there is none.
+    /// Whether the aim is reached; `None` if there is none.
     pub aimed: Option<bool>,
 }
 
@@ -299,7 +300,7 @@ fn all() -> impl Iterator<Item = &'static Figure> {
     FIGURES.iter().chain(others).chain(unwrapped::figures())
 }
 
-/// Every figure of `bench`, judged by the rows of this run.
+/// Judges every figure of `bench` by the rows of this run.
 pub fn judge(bench: &str, rows: &[Row], options: &Options) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
     for figure in all().filter(|f| f.bench == bench) {
@@ -327,7 +328,7 @@ pub fn judge(bench: &str, rows: &[Row], options: &Options) -> Vec<Verdict> {
     verdicts
 }
 
-/// The numbers of VPs under which the rows of `bench` stand.
+/// Numbers of VPs for which rows of `bench` exist.
 fn vps_of(bench: &str, options: &Options) -> Vec<usize> {
     match bench {
         "parked" => options.vps.last().copied().into_iter().collect(),
@@ -362,8 +363,8 @@ impl Goal {
 }
 
 impl Pick {
-    /// Whether its row says that the work was not done as it was to be (`reached:=0`). Then no
-    /// value of it reaches a figure.
+    /// Returns whether the row reports that the work was incomplete (`reached:=0`). None of its
+    /// values then reaches a figure.
     fn fell_short(&self, bench: &str, rows: &[Row], options: &Options, vps: usize) -> bool {
         Pick { note: "reached", ..*self }.read(bench, rows, options, vps) == Some(0.0)
     }
@@ -424,7 +425,7 @@ impl Figure {
         if PAIRED.contains(&bench) {
             let [ours, other] = [self.ours, over].map(|pick| pick.row(bench, rows, options, vps));
             let (ours, other) = (&ours?.values, &other?.values);
-            // A contender that was silent in a slice has no row of it, and which slice that was is
+            // A contender without output in a slice has no row for it, and which slice that was is
             // unknown.
             if ours.len() == other.len() {
                 let ratios: Vec<f64> = ours.iter().zip(other).map(|(a, b)| a / b).collect();
@@ -477,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn reached_missed_and_not_measured() {
+    fn verdicts_are_reached_missed_or_not_measured() {
         let verdicts = judge(
             "yield",
             &rows(&[("kumihimo", "switch 21 ns"), ("go", "switch 80 ns")]),
@@ -496,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn round_by_round_where_slices_alternate() {
+    fn figures_are_computed_per_round_where_slices_alternate() {
         let mut rows = Rows::default();
         for (runtime, value) in [
             ("kumihimo", 10),
@@ -533,7 +534,7 @@ mod tests {
     }
 
     #[test]
-    fn an_aim_lies_beyond_what_must_hold() {
+    fn aim_is_stricter_than_the_goal() {
         let judged = |looks: f64| {
             let line = format!("looks {looks} 1/s work=worst events=watch");
             let vps = super::super::contender::own_cores().len();
@@ -551,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn every_figure_belongs_to_a_benchmark_and_has_a_name_of_its_own() {
+    fn every_figure_has_a_benchmark_and_a_unique_name() {
         let mut names: Vec<_> = super::all().map(|f| (f.bench, f.what(), f.at)).collect();
         assert!(names.iter().all(|(bench, ..)| NAMES.contains(bench)));
         let all = names.len();

@@ -1,11 +1,11 @@
-//! The figures of the file server in five organisations.
+//! Targets of the file server in five organisations.
 
 use super::Goal::{AtLeast, AtMost};
 use super::{Figure, Goal, Pick, alone, full, of, ratio};
 
 type Keys = &'static [(&'static str, &'static str)];
 
-/// An organisation on P1's load, its threads as by default.
+/// An organisation under P1's load, with default threads.
 macro_rules! paper {
     ($organisation:literal, $threads:literal) => {
         &[("load", "paper"), ("organisation", $organisation), ("threads", $threads)]
@@ -21,7 +21,7 @@ const fn on(cores: &'static [usize], figure: Figure) -> Figure {
     Figure { at: cores, ..figure }
 }
 
-/// Ours over another organisation's time.
+/// Kumihimo's time relative to another organisation.
 const fn paper(metric: &'static str, other: Keys, most: f64) -> Figure {
     ratio(
         "servers",
@@ -31,7 +31,7 @@ const fn paper(metric: &'static str, other: Keys, most: f64) -> Figure {
     )
 }
 
-/// The keys of our rows under the load of today, and of others'.
+/// Keys of Kumihimo's rows under the modern load, and of others' rows.
 macro_rules! ours {
     ($organisation:literal, $store:literal, $clients:literal) => {
         &[
@@ -57,7 +57,7 @@ const ONE_BY_KERNEL_THREADS: Keys = ours!("kernel-threads", "ext2", "1");
 const MANY: Keys = ours!("microprocesses", "ext2", "16");
 const MANY_OF_HOST: Keys = ours!("microprocesses", "host", "16");
 
-/// Ours over a rival's rate, on two cores.
+/// Kumihimo's rate relative to a rival, on two cores.
 const fn rate(
     metric: &'static str,
     keys: Keys,
@@ -77,7 +77,7 @@ const fn many_of_host(metric: &'static str, runtime: &'static str, least: f64) -
     rate(metric, MANY_OF_HOST, runtime, theirs!("16"), least)
 }
 
-/// One client: beside the floor, and beside kernel threads.
+/// One client: compared with the floor and with kernel threads.
 const fn one(metric: &'static str) -> [Figure; 2] {
     let [ours, theirs] =
         [Pick { keys: ONE, ..full(metric) }, Pick { keys: ONE_BY_KERNEL_THREADS, ..full(metric) }];
@@ -87,7 +87,7 @@ const fn one(metric: &'static str) -> [Figure; 2] {
     ]
 }
 
-/// The keys of our rows beside a thousand slow requests.
+/// Keys of Kumihimo's rows beside a thousand slow requests.
 macro_rules! slow {
     ($blocks:literal) => {
         &[
@@ -106,7 +106,7 @@ const fn slow(metric: &'static str, keys: Keys, goal: Goal) -> Figure {
     on(&[2], alone("servers", Pick { keys, ..full(metric) }, goal))
 }
 
-/// Far fewer than the thousand requests that wait: that is what bounded means.
+/// Limit that shows boundedness: far below the thousand waiting requests.
 const BOUND: f64 = 100.0;
 
 const STAT: [Figure; 2] = one("stat");

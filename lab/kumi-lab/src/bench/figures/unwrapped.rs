@@ -1,5 +1,4 @@
-//! The figures of waits that the runtime does not wrap: what must hold under each source of events,
-//! and what is aimed at.
+//! Targets of waits that the runtime does not wrap: goals and aims under each event source.
 
 use super::Goal::{AtMost, Within};
 use super::{Aim, Figure, Goal, Pick, alone, full, of};
@@ -15,7 +14,7 @@ const fn ours(metric: &'static str, keys: Keys, goal: Goal, aim: Goal) -> Figure
     }
 }
 
-/// Both cores are busy: the clock is as good as std's, and at best as a clock on an idle machine.
+/// Both cores are busy: the clock must be as good as std's, and the aim is that of an idle machine.
 const fn clock_beside_busy_cores(keys: Keys) -> Figure {
     let aim = Aim { of: Some(Pick { keys, ..full("clock_p99") }), goal: AtMost(1_000.0) };
     Figure {
@@ -54,7 +53,7 @@ const OURS: &[[Figure; 10]] = &[
     under!(("events", "watch")),
 ];
 
-/// Std over std: how far the machine was quiet.
+/// std relative to std, which shows the noise of the machine.
 const fn control(metric: &'static str) -> Figure {
     let keys = &[("control", "again"), ("work", "worst")];
     alone(BENCH, Pick { keys, ..of("std", metric) }, Within(0.95, 1.05))
@@ -62,7 +61,7 @@ const fn control(metric: &'static str) -> Figure {
 
 const CONTROL: &[Figure] = &[control("wall_ratio"), control("cpu_ratio")];
 
-/// All of them.
+/// All figures.
 pub fn figures() -> impl Iterator<Item = &'static Figure> {
     CONTROL.iter().chain(OURS.iter().flatten())
 }

@@ -1,5 +1,5 @@
-//! The load of `echo`: a closed loop over many connections, one kernel thread, epoll. The same for
-//! every server.
+//! Load generator of `echo`: a closed loop over many connections in one kernel thread with epoll.
+//! The same for every server.
 
 use std::io::{BufRead, Read, Write};
 use std::mem::MaybeUninit;
@@ -11,22 +11,23 @@ use rustix::event::{Timespec, epoll};
 use rustix::fd::OwnedFd;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, bind, socket_with};
 
-/// Bytes of a request and of its reply.
+/// Size of a request and of its reply.
 const SIZE: usize = 64;
-/// A reply that takes longer is lost.
+/// Time limit for a reply.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Where the server listens, on 127.0.0.1
+    /// Port of the server on 127.0.0.1
     port: u16,
-    /// How many connections, each with one request under way
+    /// Number of connections, each with one outstanding request
     connections: usize,
 }
 
-/// Connects, says `ready`, then obeys its standard input: each line is a number of milliseconds to
-/// run the loop for, and is answered by `REQUESTS SECONDS P50 P99 P999 ALL` (microseconds, of all
-/// replies; all: with those that were under way at the end). 0: one request over each connection.
+/// Connects and prints `ready`. Then each line of standard input is a number of milliseconds for
+/// which to run the loop. The reply is `REQUESTS SECONDS P50 P99 P999 ALL` (microseconds, of all
+/// replies; ALL includes requests that were outstanding at the end). With 0 ms: one request over
+/// each connection.
 pub fn run(args: Args) -> Result<(), String> {
     raise_descriptors();
     let mut load = Load::connect(args.port, args.connections).map_err(|e| format!("load: {e}"))?;
@@ -36,7 +37,7 @@ pub fn run(args: Args) -> Result<(), String> {
         let millis: u64 = line
             .trim()
             .parse()
-            .map_err(|_| format!("load: {line:?} is no number of milliseconds"))?;
+            .map_err(|_| format!("load: {line:?} is not a number of milliseconds"))?;
         let slice = load.run(Duration::from_millis(millis)).map_err(|e| format!("load: {e}"))?;
         let late = &slice.late;
         let [p50, p99, p999] = [0.5, 0.99, 0.999].map(|q| late.us(q));
@@ -50,7 +51,7 @@ pub fn run(args: Args) -> Result<(), String> {
     Ok(())
 }
 
-/// A connection with at most one request under way.
+/// A connection with at most one outstanding request.
 pub struct Connection {
     stream: TcpStream,
     request: [u8; SIZE],
@@ -58,25 +59,25 @@ pub struct Connection {
     sent_at: Instant,
 }
 
-/// A closed loop over all of its connections.
+/// A closed loop over its connections.
 pub struct Load {
     epoll: OwnedFd,
     connections: Vec<Connection>,
 }
 
 pub struct Slice {
-    /// Of every reply: to leave out the last ones would make a slow server look quick.
+    /// Latencies of all replies: leaving out the last ones would favour a slow server.
     pub late: Lateness,
     pub took: Duration,
-    /// Replies within it.
+    /// Number of replies within the slice.
     pub requests: u64,
 }
 
-/// Connections from one address to one port, as far as ports go: the system's choice is from 28,232
-/// unless told otherwise.
+/// Connections from one address to one port, limited by the ephemeral ports: by default the system
+/// has 28,232.
 const FROM_ONE: usize = 20_000;
 
-/// So many connections, and an epoll on all of them by their numbers.
+/// Opens connections, and an epoll instance with all of them by number.
 pub fn connect(port: u16, count: usize) -> std::io::Result<(OwnedFd, Vec<Connection>)> {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     let mut connections = Vec::with_capacity(count);
@@ -84,8 +85,8 @@ pub fn connect(port: u16, count: usize) -> std::io::Result<(OwnedFd, Vec<Connect
         let stream = connect_from(i / FROM_ONE, port)?;
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
-        // Edge-triggered: the kernel looks at each ready socket once. A load that costs more than
-        // the servers would measure itself.
+        // Edge-triggered: the kernel checks each ready socket once. A load generator that needs
+        // more CPU time than the servers would measure itself.
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&epoll, &stream, epoll::EventData::new_u64(i as u64), flags)?;
         connections.push(Connection {
@@ -98,7 +99,7 @@ pub fn connect(port: u16, count: usize) -> std::io::Result<(OwnedFd, Vec<Connect
     Ok((epoll, connections))
 }
 
-/// From 127.0.0.1, or as many addresses further on: the whole 127.0.0.0/8 is this machine.
+/// Connects from 127.0.0.1 or a following address. All of 127.0.0.0/8 belongs to this machine.
 fn connect_from(further: usize, port: u16) -> std::io::Result<TcpStream> {
     let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     if further > 0 {
@@ -115,7 +116,7 @@ impl Load {
         Ok(Load { epoll, connections })
     }
 
-    /// The loop, and then the replies that are still under way.
+    /// Runs the loop, and then receives the outstanding replies.
     pub fn run(&mut self, length: Duration) -> std::io::Result<Slice> {
         let mut late = Lateness::default();
         let end = Instant::now() + length;
@@ -147,28 +148,28 @@ impl Load {
                 }
             }
         }
-        // On a busy machine there may be no reply within the whole slice: that is a rate of 0, and
-        // not a failure.
+        // On a busy machine there may be no reply within the whole slice. This is a rate of 0, not
+        // a failure.
         Ok(Slice { late, took: length, requests })
     }
 }
 
 impl Connection {
-    /// The next request.
+    /// Sends the next request.
     pub fn send(&mut self, now: Instant) -> std::io::Result<()> {
         let number =
             u64::from_le_bytes(self.request[..8].try_into().expect("eight bytes")).wrapping_add(1);
         self.request[..8].copy_from_slice(&number.to_le_bytes());
         self.got = 0;
         self.sent_at = now;
-        // An empty socket takes 64 bytes whole.
+        // An empty socket buffer accepts 64 bytes at once.
         let sent = self.stream.write(&self.request)?;
         assert_eq!(sent, SIZE);
         Ok(())
     }
 
-    /// Whether the reply is complete now. One read takes what there is: more than the rest of a
-    /// reply never is, and less makes an edge.
+    /// Returns whether the reply is complete. One read takes all available bytes: there is never
+    /// more than the rest of a reply, and less causes another edge.
     pub fn receive(&mut self) -> std::io::Result<bool> {
         let mut reply = [0; SIZE];
         let read = self.stream.read(&mut reply[self.got..])?;
@@ -178,7 +179,7 @@ impl Connection {
         if reply[self.got..self.got + read] != self.request[self.got..self.got + read] {
             return Err(std::io::Error::new(
                 std::io::ErrorKind::InvalidData,
-                "the reply is not what was sent",
+                "the reply differs from the request",
             ));
         }
         self.got += read;
@@ -191,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_what_a_server_echoes() {
+    fn echoed_bytes_are_counted() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let server = std::thread::spawn(move || {
@@ -213,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_reply_is_an_error() {
+    fn wrong_reply_is_an_error() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let server = std::thread::spawn(move || {

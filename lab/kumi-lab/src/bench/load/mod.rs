@@ -1,12 +1,12 @@
-//! The other sides of benchmarks: hidden subcommands, each a process of its own beside the measured
+//! Load generators and peers of benchmarks: hidden subcommands, each a process beside the measured
 //! one, and the same for all contenders.
 //!
 //! - `echo`: the closed loop of `echo`; `priority`: both loops of `priority-io`.
 //! - `outside`: the requests and the stalls of `stall`.
-//! - `peer`: the servers on the other side of the sockets of `unwrapped`.
+//! - `peer`: the processes at the other end of the sockets of `unwrapped`.
 //!
-//! Commands come in as arguments and lines of standard input; counts and latencies go out as lines
-//! of standard output. Of this crate these modules may use `contender` alone.
+//! Commands are arguments and lines of standard input. Counts and latencies are lines of standard
+//! output. From the rest of the crate, these modules may use only `contender`.
 
 pub mod echo;
 pub mod outside;

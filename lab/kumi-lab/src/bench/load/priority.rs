@@ -1,5 +1,5 @@
-//! The load of `priority-io`: many connections in a closed loop, few in an open one, which is what
-//! is timed. The same for every server.
+//! Load generator of `priority-io`: many connections in a closed loop, and few in an open loop,
+//! which is timed. The same for every server.
 
 use std::collections::VecDeque;
 use std::io::BufRead;
@@ -14,28 +14,28 @@ use rustix::fd::OwnedFd;
 use super::echo::{Connection, Load, connect};
 use super::outside::precise;
 
-/// Between two requests of high priority, over all connections of that kind.
+/// Interval between requests of high priority, over all connections of that kind.
 const EVERY: Duration = Duration::from_millis(1);
-/// A reply that takes longer is lost.
+/// Time limit for a reply.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The few are to be served at once here: what they wait for shall be the server.
+/// Priority of the open loop's thread, so that only the server delays its requests.
 const NICE: i32 = -20;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Where the server listens for those of low priority, on 127.0.0.1
+    /// Port on 127.0.0.1 for connections of low priority
     low: u16,
-    /// How many of them
+    /// Number of connections of low priority
     low_connections: usize,
-    /// Where it listens for those of high priority
+    /// Port for connections of high priority
     high: u16,
-    /// How many of them
+    /// Number of connections of high priority
     high_connections: usize,
 }
 
-/// Connects, says `ready`, then obeys its standard input: each line is a number of milliseconds to
-/// go on for, and is answered by `LOW_REQUESTS SECONDS HIGH_REQUESTS HIGH_P50 HIGH_P99`
-/// (microseconds since a request was due).
+/// Connects and prints `ready`. Then each line of standard input is a number of milliseconds for
+/// which to run. The reply is `LOW_REQUESTS SECONDS HIGH_REQUESTS HIGH_P50 HIGH_P99` (microseconds
+/// since a request was due).
 pub fn run(args: Args) -> Result<(), String> {
     let said = |e: std::io::Error| format!("load: {e}");
     raise_descriptors();
@@ -47,7 +47,7 @@ pub fn run(args: Args) -> Result<(), String> {
         let millis: u64 = line
             .trim()
             .parse()
-            .map_err(|_| format!("load: {line:?} is no number of milliseconds"))?;
+            .map_err(|_| format!("load: {line:?} is not a number of milliseconds"))?;
         let length = Duration::from_millis(millis);
         let (slice, late) = thread::scope(|scope| {
             let high = scope.spawn(|| high.run(length));
@@ -61,13 +61,13 @@ pub fn run(args: Args) -> Result<(), String> {
     Ok(())
 }
 
-/// An open loop: requests are due at fixed times, over one connection after the other. A connection
-/// whose last reply is still missing has its next request as soon as that is there; it counts from
-/// when it was due.
+/// An open loop: requests are due at fixed times, over one connection after the other. If the last
+/// reply is still missing, the next request on that connection is sent as soon as the reply
+/// arrives. Its latency counts from the time at which it was due.
 struct Paced {
     epoll: OwnedFd,
     connections: Vec<Connection>,
-    /// Of each connection the times of the requests that it owes, the one that was sent first.
+    /// For each connection, the due times of requests without a reply, the oldest first.
     due: Vec<VecDeque<Instant>>,
 }
 
@@ -79,7 +79,7 @@ impl Paced {
 
     fn run(&mut self, length: Duration) -> std::io::Result<Lateness> {
         precise();
-        // Without the right to it, all compete alike.
+        // Without the privilege, all threads compete alike.
         let _ = rustix::process::setpriority_process(None, NICE);
         let mut late = Lateness::default();
         let mut next = Instant::now();
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_request_that_was_due_is_answered() {
+    fn every_due_request_is_answered() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let server = thread::spawn(move || {

@@ -1,20 +1,20 @@
-//! Cells of calls between processes, and of one priority scale for several of them.
+//! Cells of calls between processes, and of priorities across processes.
 
 use super::{Cell, Plan, join};
 use crate::bench::contender::{Contender, Runtime, own_cores};
 
-/// Of `rpc`. Up to 64 callers are in the figures.
+/// Numbers of callers in `rpc`. The targets cover up to 64.
 const CALLERS: [usize; 4] = [1, 16, 64, 1024];
 const BYTES: [usize; 3] = [64, 4096, 1 << 20];
-/// Above, a payload of ours goes by reference.
+/// Maximum size of a copied payload. Larger ones of Kumihimo are passed by reference.
 const INLINE: usize = 4096;
-/// More callers than iceoryx2 is asked to connect.
+/// Maximum number of callers for iceoryx2.
 const ICEORYX_CALLERS: usize = 64;
 
-/// Cores of `inversion`: a computing process keeps the others from it.
+/// Number of cores of `inversion`: a computing process keeps the others from the core.
 const INVERSION_CORES: usize = 1;
 
-/// One cell of `rpc`, before anybody takes part.
+/// One cell of `rpc`, before contenders are added.
 #[derive(Clone, Copy)]
 struct Calls<'a> {
     plan: &'a Plan<'a>,
@@ -25,9 +25,9 @@ struct Calls<'a> {
 }
 
 impl Plan<'_> {
-    /// Without `full`, the cells of the figures: all ways for one caller of 64 bytes, ours beside
-    /// `unix-socket` everywhere, both ways to multiplex for 64 callers; and what is left of a large
-    /// payload when it is not read.
+    /// Without `full`, the cells of the targets: all transports for one caller of 64 bytes,
+    /// Kumihimo beside `unix-socket` everywhere, both ways to multiplex for 64 callers; and large
+    /// payloads that are not read.
     pub(super) fn rpc(&self) -> Vec<Cell> {
         let full = self.options.full;
         let mut cells = Vec::new();
@@ -48,7 +48,7 @@ impl Plan<'_> {
         cells
     }
 
-    /// A cell a burst and session.
+    /// One cell for each burst and session.
     pub(super) fn priority(&self) -> Vec<Cell> {
         let causes: &[&str] =
             if self.options.full { &["by=thread", "by=timer"] } else { &["by=thread"] };
@@ -75,7 +75,7 @@ impl Plan<'_> {
 }
 
 impl Calls<'_> {
-    /// All keys stand in every row, also where only one value makes sense.
+    /// All keys are in every row, even if only one value makes sense.
     fn args(self, placement: &str, callers_as: &str, by: &str) -> Vec<String> {
         let Calls { callers, bytes, check, .. } = self;
         [
@@ -111,7 +111,7 @@ impl Calls<'_> {
         let when =
             |wanted: bool, who: Vec<Contender>| if full || wanted { who } else { Vec::new() };
         let scheduled = |transport, callers_as| self.rival(transport, "scheduled", callers_as);
-        // Two that spin want a core each.
+        // Two spinning processes need a core each.
         let can_spin = self.cores > 1 && self.callers == 1;
         let spinning = |who: Vec<Contender>| if can_spin { who } else { Vec::new() };
         let iceoryx =
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn every_row_of_calls_names_every_key() {
+    fn every_row_of_calls_has_every_key() {
         for contender in contenders("rpc", true) {
             for key in ["callers", "bytes", "placement", "check", "by", "as"] {
                 assert!(contender.value(key).is_some(), "{key}: {contender:?}");
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn ours_is_beside_the_socket_in_every_cell_of_the_figures() {
+    fn gates_and_the_socket_are_measured_in_every_cell_of_the_figures() {
         let all = contenders("rpc", false);
         let of = |is: &dyn Fn(&Contender) -> bool| {
             all.iter().filter(|c| c.value("check") == Some("whole") && is(c)).count()

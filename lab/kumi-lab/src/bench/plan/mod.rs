@@ -1,8 +1,8 @@
 //! The plan of each benchmark: its cells, and the contenders in each.
 //!
-//! `gates`, `servers` and `unwrapped` have the cells of those benchmarks, and `order` draws the
-//! order within a round from the seed. Options of the command line flow in and cells out; nothing
-//! is started here. Of this crate the room uses `contender` only.
+//! `gates`, `servers` and `unwrapped` contain the cells of those benchmarks, and `order` draws the
+//! order within a round from the seed. Input are command-line options, output are cells; nothing is
+//! started here. From the rest of the crate, this module uses only `contender`.
 
 mod gates;
 pub mod order;
@@ -13,7 +13,7 @@ use super::contender::{Contender, Runtime};
 pub use servers::ORGANISATIONS;
 pub use unwrapped::{is_whole, peer_of};
 
-/// Every benchmark, in the order in which `all` runs them.
+/// All benchmarks in the order of `all`.
 pub const NAMES: [&str; 32] = [
     "yield",
     "null-fork",
@@ -49,16 +49,16 @@ pub const NAMES: [&str; 32] = [
     "servers",
 ];
 
-/// Every queue design of ours.
+/// Queue designs of Kumihimo.
 pub const QUEUES: [&str; 3] = ["ring", "locked", "steal"];
 
-/// Every event source; `off` is none.
+/// Event sources, without `off`.
 pub const SOURCES: [&str; 3] = ["bpf", "perf", "watch"];
 
-/// Every kind of stall; `none` is none.
+/// Kinds of stalls, without `none`.
 pub const STALLS: [&str; 5] = ["fault", "flock", "read", "fuse", "blocking"];
 
-/// The priority of those that loop, as seen from the requests.
+/// Priority of looping stallers, relative to the requests.
 pub const LOOPS: [&str; 2] = ["lower", "equal"];
 
 /// Quanta of `preempt`.
@@ -70,16 +70,16 @@ const POLICIES: [&str; 3] = ["policy=fixed", "policy=round-robin", "policy=feedb
 /// Loads of `resources`; `join` is `create_space`, whose programs do nothing else.
 pub const LOADS: [&str; 4] = ["create", "region", "message", "join"];
 
-/// Every way in which the resource table is locked.
+/// Locking designs of the resource table.
 pub const LOCKINGS: [&str; 3] = ["kind", "id", "vp"];
 
-/// More VPs than most machines have cores: `resources --full`.
+/// Numbers of VPs beyond the cores of most machines: `resources --full`.
 const OVER_COMMITTED: [usize; 2] = [4, 8];
 
-/// VPs of `stall`.
+/// Number of VPs of `stall`.
 pub const STALL_VPS: usize = 2;
 
-/// Rounds where the command line does not say.
+/// Default number of rounds.
 pub fn runs(bench: &str, rivals: bool, full: bool) -> usize {
     match bench {
         "servers" if full => servers::PAPER_RUNS,
@@ -94,7 +94,7 @@ pub fn runs(bench: &str, rivals: bool, full: bool) -> usize {
     }
 }
 
-/// What the command line asked for.
+/// Options of the command line.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub vps: Vec<usize>,
@@ -102,18 +102,18 @@ pub struct Options {
     pub full: bool,
     pub runs: usize,
     pub queue: String,
-    /// Of every order that is random.
+    /// Seed of all random orders.
     pub seed: u64,
 }
 
-/// Contenders that are measured against each other: same work, same number of VPs, in turn.
+/// Contenders that are compared with each other: same work, same number of VPs, run in turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cell {
     pub vps: usize,
     pub contenders: Vec<Contender>,
 }
 
-/// The cells of `bench`. Without `full`, those that its figures name.
+/// The cells of `bench`. Without `full`, only those of its targets.
 pub fn cells(bench: &str, options: &Options) -> Vec<Cell> {
     let plan = Plan { options };
     let each = |make: &dyn Fn(usize) -> Vec<Contender>| {
@@ -178,13 +178,13 @@ pub fn cells(bench: &str, options: &Options) -> Vec<Cell> {
     }
 }
 
-/// Connections of each cell of `echo`.
+/// Numbers of connections of `echo`'s cells.
 pub const ECHO_CONNECTIONS: [usize; 4] = [1, 10, 1_000, 10_000];
 
-/// How the floor's servers wait; `echo` takes the better one.
+/// Ways in which the floor's servers wait; `echo` uses the better one.
 pub const FLOORS: [&str; 2] = ["epoll", "uring"];
 
-/// How we batch, in `echo`.
+/// Kumihimo's batching in `echo`.
 const BATCHES: [&str; 3] = ["batch=adaptive", "batch=forced", "batch=plain"];
 
 /// Servers of one cell of `echo`.
@@ -207,7 +207,7 @@ pub fn kv_servers(options: &Options) -> Vec<Contender> {
     join([plan.ours("full", &[]), rival(Runtime::Redis), rival(Runtime::Tokio)])
 }
 
-/// Servers of `priority-io`: the second is what the first is compared with.
+/// Servers of `priority-io`. The first is compared with the second.
 pub fn priority_servers(options: &Options) -> Vec<Contender> {
     let plan = Plan { options };
     join(["priorities=on", "priorities=off"].map(|priorities| plan.ours("full", &[priorities])))
@@ -219,31 +219,30 @@ pub fn connection_servers(options: &Options) -> Vec<Contender> {
     join([plan.full_or_both(&[]), plan.rivals(&[], usize::MAX)])
 }
 
-/// Our contender of `idle_cost`, with one argument more.
+/// Kumihimo's contender of `idle_cost`, with one additional argument.
 pub fn with_source(options: &Options, source: &str, arg: &str) -> Contender {
     Plan { options }.sourced(source, &[arg], usize::MAX).remove(0)
 }
 
-/// Every value of `trace` in the benchmark of that name; the first is what the other is compared
-/// with.
+/// Values of `trace` in the benchmark of that name. The second is compared with the first.
 pub const TRACED: [&str; 2] = ["trace=off", "trace=on"];
 
-/// Our contender of a part of `control`, whose address spaces are those of `directory`.
+/// Kumihimo's contender of a part of `control`, with the address spaces of `directory`.
 pub fn control(options: &Options, part: &str, directory: &str) -> Contender {
     Plan { options }.ours("full", &[&format!("part={part}"), directory]).remove(0)
 }
 
-/// Our contender of `trace`.
+/// Kumihimo's contender of `trace`.
 pub fn traced(options: &Options, trace: &str) -> Contender {
     Plan { options }.ours("full", &[trace]).remove(0)
 }
 
-/// What `priority-local` is compared with: `events/preempted`.
+/// The contender with which `priority-local` is compared: `events/preempted`.
 pub fn preempted(options: &Options) -> Contender {
     with_source(options, "bpf", "part=preempts")
 }
 
-/// Finds the rate of `stall`.
+/// The contender that determines the rate of `stall`.
 pub fn stall_capacity(options: &Options) -> Contender {
     Plan { options }.sourced("off", &["stall=none", "part=capacity"], 1).remove(0)
 }
@@ -296,7 +295,7 @@ impl Plan<'_> {
         }
     }
 
-    /// Go and Tokio as often as ours; kernel threads are slow and get `std_at_most` runs.
+    /// Go and Tokio run as often as Kumihimo; kernel threads are slow and get `std_at_most` runs.
     fn rivals(&self, args: &[&str], std_at_most: usize) -> Vec<Contender> {
         join([
             self.rival(Runtime::Go, args, usize::MAX),
@@ -311,7 +310,7 @@ impl Plan<'_> {
         vec![self.make(Runtime::Kumihimo, "full", &self.options.queue, &args, at_most)]
     }
 
-    /// fio reads directly, so it is beside our direct reads only.
+    /// fio uses direct reads, so it is compared with Kumihimo's direct reads only.
     fn files(&self) -> Vec<Contender> {
         let parts = ["part=cached", "part=uncached", "part=tree"];
         let both = |part| {
@@ -320,9 +319,9 @@ impl Plan<'_> {
         join([join(parts.map(both)), self.rival(Runtime::Std, &["part=fio"], usize::MAX)])
     }
 
-    /// A cell a kind. Without `full`: what tells nothing more is left out (Go, Tokio in plain calls
-    /// and kernel threads know no annotation; a contender that hands nothing over is held up by all
-    /// kinds alike).
+    /// One cell for each kind. Without `full`, cells without new information are omitted: Go, Tokio
+    /// in plain calls and kernel threads have no annotation, and a contender without hand-offs is
+    /// affected by all kinds alike.
     fn stall(&self) -> Vec<Cell> {
         let full = self.options.full;
         let cell = |kind: &str| {
@@ -353,9 +352,9 @@ impl Plan<'_> {
         ["none"].into_iter().chain(STALLS).map(cell).chain(loops).collect()
     }
 
-    /// Nobody is preempted with `off`: a loop would hold its VP to the end. Goroutines have no
-    /// priority, nor have Tokio's; kernel threads are nice, and where Tokio's are plain ones
-    /// (`calls=blocking`) equal.
+    /// Without preemption (`off`), a loop would occupy its VP to the end. Goroutines and Tokio's
+    /// tasks have no priorities. Kernel threads have a nice value; Tokio's plain kernel threads
+    /// (`calls=blocking`) are equal.
     fn loops(&self, priority: &str) -> Vec<Contender> {
         let args = ["stall=loop", &format!("priority={priority}")];
         let equal = |who: Vec<Contender>| if priority == "equal" { who } else { Vec::new() };
@@ -371,7 +370,8 @@ impl Plan<'_> {
         ])
     }
 
-    /// Go preempts after 10 ms, whatever is asked for; kernel threads when the kernel thinks so.
+    /// Go preempts after 10 ms, whatever quantum is requested; kernel threads are preempted by the
+    /// kernel.
     fn preempt(&self, quantum: &str) -> Vec<Contender> {
         let rivals = if quantum == "quantum=10ms" {
             join([
@@ -384,23 +384,22 @@ impl Plan<'_> {
         join([self.ours("full", &[quantum]), rivals])
     }
 
-    /// A cell a load and number of VPs, so that what is divided by each other is measured at once.
-    /// The parts that are simulated need a second core.
+    /// One cell for each load and number of VPs, so that values whose ratio is taken are measured
+    /// together. The simulated parts need a second core.
     fn resources(&self) -> Vec<Cell> {
         let over = if self.options.full { &OVER_COMMITTED[..] } else { &[] };
         let mut vps = self.options.vps.clone();
         vps.extend(over.iter().filter(|&over| !self.options.vps.contains(over)));
         let cell = |load: &'static str, vps: usize| {
             let load = format!("load={load}");
-            // Processes take a second a run, and ours some hundredths.
+            // A process takes a second for each run, a microprocess some hundredths.
             let joins = load == "load=join";
             let runs = if joins { 2 } else { usize::MAX };
             let ours = LOCKINGS.map(|locking| {
                 let args = [load.as_str(), &format!("locking={locking}")];
                 vec![self.make(Runtime::Kumihimo, "full", &self.options.queue, &args, runs)]
             });
-            // A process that joins is one of the kernel's, and nothing else: that is `create`
-            // there.
+            // A process of the kernel that joins does nothing else: that is `create`.
             let linux = !joins && self.options.vps.contains(&vps);
             let linux = if linux { self.rival(Runtime::Linux, &[&load], 3) } else { Vec::new() };
             Cell { vps, contenders: join([join(ours), linux]) }
@@ -414,7 +413,7 @@ impl Plan<'_> {
             .collect()
     }
 
-    /// Without a source one that blocks would hold a VP up for ever.
+    /// Without a source, a blocked microprocess would occupy its VP indefinitely.
     fn kernel_threads(&self) -> Vec<Cell> {
         let cell = |blocked: &str| {
             let ours =
@@ -429,7 +428,7 @@ impl Plan<'_> {
         let part = &["part=primes2000"];
         let go = self.rival(Runtime::Go, part, usize::MAX);
         let tokio = self.rival(Runtime::Tokio, part, usize::MAX);
-        // Ten seconds a run.
+        // Ten seconds for each run.
         let threads =
             if self.options.full { self.rival(Runtime::Std, part, 1) } else { Vec::new() };
         join([self.full_or_both(part), go, tokio, threads])
@@ -447,8 +446,8 @@ impl Plan<'_> {
         ])
     }
 
-    /// Memory does not depend on the number of VPs: the last of the list is taken, and two runs are
-    /// enough.
+    /// Memory does not depend on the number of VPs: the last number of the list is used, and two
+    /// runs are enough.
     fn parked(&self) -> Vec<Cell> {
         let Some(&vps) = self.options.vps.last() else { return Vec::new() };
         let ours = |variant: &'static str, args: &[&str]| {
@@ -492,7 +491,7 @@ impl Plan<'_> {
         ])
     }
 
-    /// The capacity rule is swept under `ring`, whose rule it is.
+    /// Capacity rules are varied for `ring`, to which they belong.
     fn spread(&self) -> Vec<Contender> {
         let rules = ["fixed1", "fixed8", "fixed32", "fixed128", "slack0", "slack4", "slack16"];
         let swept = |rule| {
@@ -507,8 +506,8 @@ impl Plan<'_> {
         join(works.map(|work| self.designs("full", &[&format!("work={work}")])))
     }
 
-    /// Each wake of the equal one waits for a turn of a thousand others: only `full` takes enough
-    /// for a good p999, and all designs.
+    /// Each wake-up with equal priorities waits for a turn of a thousand others. Only `full`
+    /// collects enough of them for a good p999, and runs all designs.
     fn latency(&self) -> Vec<Contender> {
         let wakes = if self.options.full { "wakes=1000" } else { "wakes=150" };
         let ours = |priority| {
@@ -548,7 +547,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_takes_part_twice_in_the_same() {
+    fn contenders_of_a_benchmark_are_unique() {
         for bench in NAMES {
             let mut seen = BTreeSet::new();
             for cell in cells(bench, &options(true)) {
@@ -561,7 +560,7 @@ mod tests {
     }
 
     #[test]
-    fn every_load_of_the_paper_under_every_locking_beside_the_kernel() {
+    fn loads_of_the_paper_are_planned_with_every_locking_design() {
         let who = |full, vps, runtime| {
             let all = cells("resources", &options(full));
             all.iter()
@@ -570,14 +569,14 @@ mod tests {
                 .filter(|c| c.runtime == runtime)
                 .count()
         };
-        // Four loads under three designs; the parts are measured on two.
+        // Four loads under three designs; the parts are measured with two.
         assert_eq!([1, 2, 4].map(|vps| who(false, vps, Runtime::Kumihimo)), [12, 13, 0]);
         assert_eq!([1, 2, 8].map(|vps| who(true, vps, Runtime::Kumihimo)), [12, 13, 12]);
         assert_eq!([1, 2, 8].map(|vps| who(true, vps, Runtime::Linux)), [3, 3, 0]);
     }
 
     #[test]
-    fn without_rivals_only_we_run() {
+    fn without_rivals_only_kumihimo_runs() {
         let alone = Options { rivals: false, ..options(true) };
         for bench in NAMES {
             for cell in cells(bench, &alone) {

@@ -1,9 +1,9 @@
-//! In which order contenders that live at once get their slices.
+//! Order of slices among contenders that are alive at the same time.
 
 use kumihimo_bench_kit::work::Dice;
 
-/// Another order for each round, drawn from a seed: what comes always after the same is not
-/// measured by itself.
+/// A random order for each round, drawn from a seed: a contender that always followed the same
+/// other one would not be measured independently.
 pub struct Order(Dice);
 
 impl Order {
@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everyone_once_and_not_always_alike() {
+    fn rounds_are_permutations_that_differ_and_repeat_for_a_seed() {
         let mut order = Order::new(1);
         let rounds: Vec<_> = (0..20).map(|_| order.round(5)).collect();
         for round in &rounds {

@@ -1,24 +1,24 @@
-//! Cells of `servers`: a file server in five organisations, and other servers of files.
+//! Cells of `servers`: a file server in five organisations, and other file servers.
 
 use super::{Cell, Plan, join};
 use crate::bench::contender::{Contender, Runtime};
 
-/// P1's three, and the two that it left open.
+/// The three organisations of P1, and two that it did not implement.
 pub const ORGANISATIONS: [&str; 5] =
     ["sequential", "user-threads", "processes", "kernel-threads", "microprocesses"];
 
-/// How an organisation that has threads allots them; the first is the default.
+/// Assignments of requests to threads; the first is the default.
 const THREADS: [&str; 4] = ["pool", "3", "per-request", "per-file"];
 
-/// Readers of the floor; the fastest number counts, figure by figure.
+/// Numbers of readers of the floor; the fastest counts for each figure.
 const FLOOR_THREADS: [&str; 3] = ["1", "2", "4"];
 
-/// Runs with `--full` that P1's loads get, as many as the paper's; the others fewer.
+/// Number of runs of P1's loads with `--full`, as in the paper; other loads get fewer.
 pub const PAPER_RUNS: usize = 20;
 const OTHER_RUNS: usize = 5;
 const GATE_RUNS: usize = 5;
 
-/// On how many cores the rivals are beside us.
+/// Number of cores at which rivals are measured.
 const RIVALS_AT: usize = 2;
 
 fn has_threads(organisation: &str) -> bool {
@@ -26,8 +26,8 @@ fn has_threads(organisation: &str) -> bool {
 }
 
 impl Plan<'_> {
-    /// Without `full`, what the figures name: the organisations on P1's first load; ours on two
-    /// cores beside the rivals; and slow requests.
+    /// Without `full`, the cells of the targets: the organisations under P1's first load; Kumihimo
+    /// on two cores beside the rivals; and slow requests.
     pub(super) fn servers(&self) -> Vec<Cell> {
         let full = self.options.full;
         let mut cells = Vec::new();
@@ -70,7 +70,7 @@ impl Plan<'_> {
         self.make(Runtime::Kumihimo, "full", &self.options.queue, &args, at_most)
     }
 
-    /// One organisation, with each way to allot threads if that is asked for.
+    /// One organisation, with each assignment of threads if requested.
     fn organised(
         &self,
         load: &str,
@@ -129,8 +129,8 @@ impl Plan<'_> {
         ])
     }
 
-    /// A contender that waits for one request before it takes the next would be at a thousand slow
-    /// ones for the better part of a minute: they have no row.
+    /// Contenders that serve one request at a time are omitted: a thousand slow requests would take
+    /// them most of a minute.
     fn slow(&self) -> Vec<Contender> {
         let of = |organisation, threads| {
             vec![self.served("slow", organisation, threads, "ext2", self.other_runs())]
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn every_organisation_on_the_papers_load_with_each_way_to_allot_threads() {
+    fn every_organisation_is_planned_with_every_allotment_of_threads() {
         let on = |full, load: &str| {
             contenders(full, true).iter().filter(|c| c.value("load") == Some(load)).count()
         };

@@ -5,7 +5,7 @@ use kumihimo_bench_unwrapped::Kind;
 use super::{Cell, Options, Plan, join};
 use crate::bench::contender::{Contender, Runtime, own_cores};
 
-/// Works, with the keys that tell cells of the same work apart.
+/// Workloads, with the keys that distinguish cells of the same workload.
 const WORKS: [&[&str]; 12] = [
     &["work=redis"],
     &["work=http"],
@@ -21,7 +21,7 @@ const WORKS: [&[&str]; 12] = [
     &["work=levels"],
 ];
 
-/// Where events come from; the first is what a user gets without asking for any.
+/// Event sources; the first is the default without a setting.
 const SOURCES: [&[&str]; 5] = [
     &["events=default"],
     &["events=bpf", "way=thread"],
@@ -30,21 +30,23 @@ const SOURCES: [&[&str]; 5] = [
     &["events=watch"],
 ];
 
-/// Rounds where every source is beside std.
+/// Number of rounds if every source is compared with std.
 pub const RUNS: usize = 9;
 
-/// Whether all works are done in full, under every source: not where only a short look is wanted.
+/// Returns whether all workloads run completely, under every source, and not only in a reduced
+/// form.
 pub fn is_whole(options: &Options) -> bool {
     options.rivals || options.full
 }
 
-/// What `kumi-lab bench-peer` is asked for to run a work.
+/// Argument of `kumi-lab bench-peer` for a workload.
 pub fn peer_of(work: &str) -> Option<&'static str> {
     Kind::from_name(work)?.peer()
 }
 
 impl Plan<'_> {
-    /// A cell a work: std twice, so that the ratio of the two shows the noise.
+    /// One cell for each workload. std takes part twice, so that the ratio of the two shows the
+    /// noise.
     pub(super) fn unwrapped(&self) -> Vec<Cell> {
         let sources = if is_whole(self.options) { &SOURCES[..] } else { &SOURCES[..1] };
         let cell = |work: &[&str]| {
@@ -67,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_source_is_beside_two_of_std() {
+    fn every_source_is_planned_with_two_runs_of_std() {
         let options = |rivals, full| Options {
             vps: vec![1],
             rivals,
@@ -81,7 +83,7 @@ mod tests {
             of(&options(rivals, full)).iter().map(|cell| cell.contenders.len()).sum::<usize>()
         });
         assert_eq!(counts, [12 * 7, 12 * 5, 12]);
-        // Every work has a cell, and every peer is one that there is.
+        // Every workload has a cell, and every peer exists.
         let all = of(&options(true, true));
         for kind in Kind::ALL {
             assert!(all.iter().any(|cell| cell.contenders[0].value("work") == Some(kind.name())));

@@ -1,4 +1,4 @@
-//! Bars as SVG: P1's first load, an organisation beside the other.
+//! Bar charts as SVG: P1's first load for each organisation.
 
 use plotters::prelude::*;
 
@@ -7,14 +7,14 @@ use super::row::{Row, Rows};
 use super::table;
 
 const SIZE: (u32, u32) = (900, 420);
-/// Room for the organisations' names at the left.
+/// Space for the organisations' names on the left.
 const NAMES: i32 = 230;
-/// Room for the numbers at the right.
+/// Space for the numbers on the right.
 const NUMBERS: i32 = 110;
 const TOP: i32 = 60;
 const BOTTOM: i32 = 40;
 
-/// What the paper's figure shows (its Fig. 2: elapsed, system and user time), and what it is about.
+/// Metrics of the paper's figure (Fig. 2: elapsed, system and user time), with their descriptions.
 const METRICS: [(&str, &str); 5] = [
     ("time_both", "time, beside fileread"),
     ("fileread_both", "fileread, beside time"),
@@ -23,7 +23,7 @@ const METRICS: [(&str, &str); 5] = [
     ("user_both", "user time"),
 ];
 
-/// A chart for each of them and each number of cores; none if the load was not run.
+/// A chart for each metric and each number of cores; none if the load was not run.
 pub fn bars(bench: &str, rows: &Rows) -> Result<Vec<Plot>, String> {
     let rows = rows.rows();
     let mut plots = Vec::new();
@@ -48,7 +48,7 @@ pub fn bars(bench: &str, rows: &Rows) -> Result<Vec<Plot>, String> {
     Ok(plots)
 }
 
-/// A bar as long as the median, a line from the least to the most.
+/// Draws bars for the medians, and lines from minimum to maximum.
 fn draw(title: &str, rows: &[&Row]) -> Result<String, Box<dyn std::error::Error>> {
     let mut svg = String::new();
     {
@@ -63,7 +63,7 @@ fn draw(title: &str, rows: &[&Row]) -> Result<String, Box<dyn std::error::Error>
         for (i, row) in rows.iter().enumerate() {
             let key = |key: &str| row.identity.keys.get(key).map_or("", String::as_str);
             let organisation = key("organisation");
-            // An organisation has one colour, however its threads are allotted.
+            // An organisation has the same colour with every assignment of threads.
             let colour =
                 colours.iter().position(|other| *other == organisation).unwrap_or_else(|| {
                     colours.push(organisation);
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bar_an_organisation_and_a_chart_a_number_of_cores() {
+    fn chart_per_number_of_cores_has_a_bar_per_organisation() {
         let mut rows = Rows::default();
         for (line, cores) in [
             ("time_both 100 ms organisation=sequential threads=1", 1),

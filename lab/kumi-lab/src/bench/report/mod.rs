@@ -1,11 +1,11 @@
-//! What comes out: tables on the terminal, JSON lines, and a folder with the whole report.
+//! Output: tables on the terminal, JSON lines, and a directory with the complete report.
 //!
-//! - `row`: a sample with its identity, and the row that all samples of one identity make;
-//!   `stats` summarises their values.
-//! - `table`: columns of text; `plot`: curves, and `bars`: bars, as SVG.
+//! - `row`: a sample with its identity, and the row of all samples with the same identity; `stats`
+//!   summarises their values.
+//! - `table`: columns of text; `plot` and `bars`: charts as SVG.
 //!
-//! Samples flow in from every run, verdicts from `figures`; lines and files go out. Of this crate
-//! the room uses nothing else.
+//! Input are samples of every run and verdicts of `figures`; output are lines and files. The module
+//! uses nothing else of this crate.
 
 mod bars;
 pub mod plot;
@@ -29,27 +29,27 @@ const ROWS: [&str; 11] = [
 ];
 const FIGURES: [&str; 5] = ["figure", "vps", "to reach", "measured", ""];
 
-/// One benchmark's outcome.
+/// Result of one benchmark.
 pub struct Outcome {
     pub bench: String,
     pub rows: Rows,
     pub verdicts: Vec<Verdict>,
     pub failures: Vec<String>,
-    /// What this machine refuses.
+    /// Features that this machine lacks.
     pub refused: Vec<String>,
-    /// What is to be known about them.
+    /// Remarks for readers.
     pub notes: Vec<Note>,
 }
 
-/// Something beside the rows.
+/// A remark beside the rows.
 pub enum Note {
     Text(String),
-    /// Stands for the rows on the terminal, where they would be too many.
+    /// Replaces the rows on the terminal if they would be too many.
     Table(Vec<String>, Vec<Vec<String>>),
 }
 
 impl Outcome {
-    /// For the terminal.
+    /// Text for the terminal.
     pub fn plain(&self) -> String {
         let mut text = format!("\n== {} ==\n", self.bench);
         if !self.notes.iter().any(|note| matches!(note, Note::Table(..))) {
@@ -77,7 +77,7 @@ impl Outcome {
         self.notes.iter().map(note).collect()
     }
 
-    /// One JSON object a line.
+    /// One JSON object for each line.
     pub fn json_lines(&self) -> String {
         self.rows.rows().iter().map(|row| format!("{}\n", row.json())).collect()
     }
@@ -131,8 +131,8 @@ impl Outcome {
     }
 }
 
-/// Writes `report.md`, `rows.jsonl`, `samples.jsonl` (every single sample) and a chart of every
-/// curve into `folder`, which it makes.
+/// Creates `folder` and writes `report.md`, `rows.jsonl`, `samples.jsonl` (every single sample) and
+/// a chart of every curve into it.
 pub fn write(folder: &Path, command: &str, outcomes: &[Outcome]) -> Result<(), String> {
     let draw = |o: &Outcome| {
         Ok::<_, String>(
@@ -218,15 +218,15 @@ mod tests {
             verdicts: vec![verdict],
             failures,
             refused: vec!["yield events=bpf: no".into()],
-            notes: vec![Note::Text("Nobody knows why.".into())],
+            notes: vec![Note::Text("The cause is unknown.".into())],
         }
     }
 
     #[test]
-    fn a_table_stands_for_the_rows_on_the_terminal_only() {
+    fn table_replaces_the_rows_on_the_terminal_only() {
         assert!(
             outcome().plain().contains("kumihimo")
-                && outcome().plain().contains("Nobody knows why.")
+                && outcome().plain().contains("The cause is unknown.")
         );
         let table = || Note::Table(vec!["one".into()], vec![vec!["all".into()]]);
         let with = Outcome { notes: vec![table()], ..outcome() };
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_is_in_every_form() {
+    fn failures_are_in_every_format() {
         assert!(outcome().plain().contains("MISSING ROW: tokio yield: no"));
         assert!(outcome().markdown(&[]).contains("Missing row: tokio yield: no"));
         assert!(outcome().plain().contains("NOT MEASURED: yield events=bpf: no"));
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_has_figures_rows_and_machine() {
+    fn report_has_figures_rows_and_machine() {
         let text = whole(
             "kumi bench yield",
             &[outcome()],

@@ -1,4 +1,4 @@
-//! Curves as SVG: of each metric that was measured at several values of a numeric key, one chart,
+//! Line charts as SVG: one for each metric that was measured at several values of a numeric key,
 //! with a line for each contender.
 
 use std::collections::BTreeMap;
@@ -11,13 +11,14 @@ use super::stats::quartiles;
 use super::table;
 
 const SIZE: (u32, u32) = (900, 460);
-/// Room for the words at the right end of the lines.
+/// Space for the names at the right ends of the lines.
 const LEGEND: u32 = 250;
-/// An axis whose ends are further apart than this is logarithmic.
+/// An axis with a larger ratio between its ends is logarithmic.
 const DECADES: f64 = 30.0;
-/// With more lines a chart says nothing.
+/// Maximum number of lines in a chart.
 const MOST: usize = 24;
-/// Okabe and Ito's: told apart also with fewer colours. Then again, with hollow points.
+/// Okabe and Ito's palette, suitable for colour-blind readers. Further lines repeat it with hollow
+/// points.
 pub const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 0, 0),
     RGBColor(230, 159, 0),
@@ -29,13 +30,13 @@ pub const COLOURS: [RGBColor; 8] = [
     RGBColor(150, 150, 150),
 ];
 
-/// A chart: the name of its file, and what is in that.
+/// A chart: its file name and its contents.
 pub struct Plot {
     pub name: String,
     pub svg: String,
 }
 
-/// A line of a chart: at each value of the key the quartiles.
+/// A line of a chart: the quartiles at each value of the key.
 type Line = BTreeMap<Number, [f64; 3]>;
 
 /// A chart before it is drawn.
@@ -46,7 +47,7 @@ struct Chart {
     lines: Vec<(String, Line)>,
 }
 
-/// A number that can be sorted by.
+/// A number with a total order.
 #[derive(Clone, Copy, PartialEq)]
 struct Number(f64);
 impl Eq for Number {}
@@ -61,9 +62,9 @@ impl Ord for Number {
     }
 }
 
-/// Every chart that the rows of `bench` make.
+/// All charts for the rows of `bench`.
 pub fn plots(bench: &str, rows: &Rows) -> Result<Vec<Plot>, String> {
-    // What is a copy of another row says so, and would hide it.
+    // A copy of another row is marked as such, and would cover it.
     let samples: Vec<&Sample> =
         rows.samples().filter(|sample| !sample.notes.contains_key("is")).collect();
     let mut metrics: Vec<&str> = Vec::new();
@@ -84,7 +85,7 @@ pub fn plots(bench: &str, rows: &Rows) -> Result<Vec<Plot>, String> {
     Ok(plots)
 }
 
-/// One; or, where it would have too many lines, one for each value of another numeric key.
+/// One chart; or, if it would have too many lines, one for each value of another numeric key.
 fn charts(samples: &[&Sample], name: &str) -> Vec<(String, Chart)> {
     match Chart::of(samples, name) {
         Made::Chart(chart) => vec![(name.to_owned(), chart)],
@@ -108,20 +109,20 @@ fn charts(samples: &[&Sample], name: &str) -> Vec<(String, Chart)> {
     }
 }
 
-/// What comes of some samples.
+/// Result of charting some samples.
 enum Made {
     Chart(Chart),
-    /// It wants to be parted by this key.
+    /// There are too many lines, which this key can separate.
     TooMany(String),
     Nothing,
 }
 
 impl Chart {
-    /// Over the numeric key with the most values. Nothing if no line had a second point.
+    /// Uses the numeric key with the most values. Returns nothing if no line has a second point.
     fn of(samples: &[&Sample], name: &str) -> Made {
         let mut values: BTreeMap<&str, Vec<Number>> = BTreeMap::new();
         for (key, text) in samples.iter().flat_map(|s| &s.identity.keys) {
-            // Below zero: no number; a key with such a value is a word.
+            // A negative number means that the value is not a number and the key is a word.
             let value = Number(text.parse().unwrap_or(-1.0));
             let of = values.entry(key).or_default();
             if !of.contains(&value) {
@@ -134,7 +135,7 @@ impl Chart {
             others.max_by_key(|(_, of)| of.len()).map(|(key, _)| (*key).to_owned())
         };
         let Some(key) = most("") else { return Made::Nothing };
-        // What all lines say alike tells none from another.
+        // Keys with the same value in all lines are omitted from the names.
         let mut common: Vec<&str> =
             samples.iter().flat_map(|s| s.identity.keys.keys().map(String::as_str)).collect();
         common.retain(|key| {
@@ -243,7 +244,7 @@ impl Chart {
     }
 }
 
-/// Its name: all that tells its line from others.
+/// Name of a line: everything that distinguishes it from others.
 fn line_name(sample: &Sample, key: &str, common: &[&str]) -> String {
     let id = &sample.identity;
     let mut words = vec![id.runtime.clone()];
@@ -273,8 +274,8 @@ impl Axis {
         if low > 0.0 && high / low > DECADES {
             return Axis { low: low / 1.3, high: high * 1.3, logarithmic: true };
         }
-        // From zero, so that what looks twice as much is twice as much. All zero: anything, but not
-        // nothing.
+        // The axis starts at zero, so that lengths are proportional. If all values are zero, the
+        // axis needs any positive length.
         Axis {
             low: low.min(0.0),
             high: if high > 0.0 { high * 1.05 } else { 1.0 },
@@ -297,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_for_each_contender_over_the_numeric_key() {
+    fn each_contender_has_a_line_over_the_numeric_key() {
         let plots = plots(
             "echo",
             &rows(&[
@@ -330,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_lines_are_parted_by_another_number() {
+    fn plots_with_too_many_lines_are_split_by_another_number() {
         let mut lines = Vec::new();
         for (word, callers) in (0..15).flat_map(|word| [1, 16, 64].map(|callers| (word, callers))) {
             for cores in [1, 2] {
@@ -351,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn words_make_no_axis() {
+    fn keys_without_numbers_are_no_axis() {
         assert!(
             plots("stall", &rows(&[("go", "p99 1 us stall=none"), ("go", "p99 2 us stall=read")]))
                 .unwrap()
@@ -360,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn the_axis_fits() {
+    fn axis_includes_all_values() {
         let axis = Axis::of([1.0, 10_000.0].into_iter());
         assert!(axis.logarithmic && axis.low > 0.0 && axis.high > 10_000.0);
         let axis = Axis::of([0.0, 10_000.0].into_iter());

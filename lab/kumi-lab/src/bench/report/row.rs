@@ -1,4 +1,4 @@
-//! Rows: what was measured under one combination of keys.
+//! Rows: results under one combination of keys.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::stats::{Summary, summary};
 
-/// The combination of keys that makes a row. Each appears once in a report.
+/// Combination of keys that identifies a row. Each appears once in a report.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Identity {
     pub bench: String,
@@ -18,7 +18,7 @@ pub struct Identity {
     pub keys: BTreeMap<String, String>,
 }
 
-/// One line that a contender printed.
+/// A line that a contender printed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
     pub identity: Identity,
@@ -28,8 +28,8 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Reads `metric value unit [key=value ...] [key:=value ...]`. What `from` says of runtime,
-    /// variant, queue and vps holds unless the line says otherwise.
+    /// Parses `metric value unit [key=value ...] [key:=value ...]`. Runtime, variant, queue and vps
+    /// are those of `from`, unless the line contains other values.
     pub fn parse(line: &str, from: &Identity) -> Result<Self, String> {
         let bad = || format!("not a sample: {line:?}");
         let mut words = line.split_whitespace();
@@ -62,25 +62,25 @@ impl Sample {
     }
 }
 
-/// A row: an identity and what its samples come to.
+/// A row: an identity with the results of its samples.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
     pub identity: Identity,
     pub unit: String,
     pub summary: Summary,
-    /// Of every sample, in the order in which they came: that of the rounds.
+    /// Values of all samples in the order of the rounds.
     pub values: Vec<f64>,
     pub notes: BTreeMap<String, String>,
 }
 
 impl Row {
-    /// One flat JSON object: strings and numbers only.
+    /// A flat JSON object of strings and numbers.
     pub fn json(&self) -> Value {
         let id = &self.identity;
         let mut object = Map::new();
         let mut put = |key: &str, value: Value| {
             let taken = object.insert(key.to_owned(), value);
-            assert!(taken.is_none(), "{key} stands twice in a row of {}", id.bench);
+            assert!(taken.is_none(), "{key} occurs twice in a row of {}", id.bench);
         };
         put("bench", id.bench.as_str().into());
         put("metric", id.metric.as_str().into());
@@ -99,7 +99,7 @@ impl Row {
         Value::Object(object)
     }
 
-    /// Keys and notes in one line, for tables.
+    /// Keys and notes as one line, for tables.
     pub fn remarks(&self) -> String {
         let pairs = self.identity.keys.iter().chain(&self.notes);
         pairs.map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")
@@ -116,7 +116,7 @@ fn number_or_text(text: &str) -> Value {
     }
 }
 
-/// Samples by identity, in the order in which each was first seen.
+/// Samples by identity, in the order of first occurrence.
 #[derive(Debug, Default)]
 pub struct Rows {
     order: Vec<Identity>,
@@ -141,8 +141,8 @@ impl Rows {
         Ok(())
     }
 
-    /// All rows. Of a note that differs between runs the smallest number stands: `alive_max` must
-    /// hold in every run.
+    /// All rows. If a note differs between runs, the smallest number is used: `alive_max` must hold
+    /// in every run.
     pub fn rows(&self) -> Vec<Row> {
         let row = |identity: &Identity| {
             let samples = &self.samples[identity];
@@ -170,7 +170,7 @@ impl Rows {
         self.order.iter().map(row).collect()
     }
 
-    /// Every sample as it came, for the raw data of a report.
+    /// All samples in the order of arrival, for the raw data of a report.
     pub fn samples(&self) -> impl Iterator<Item = &Sample> {
         self.order.iter().flat_map(|identity| &self.samples[identity])
     }
@@ -193,7 +193,7 @@ pub mod tests {
     }
 
     #[test]
-    fn reads_a_line() {
+    fn valid_line_is_parsed() {
         let s = Sample::parse(
             "total 0.5 s order=child alive_max:=7 runtime=floor",
             &from("skynet", "go", 2),
@@ -207,14 +207,14 @@ pub mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_sample() {
+    fn invalid_lines_are_refused() {
         for line in ["", "total", "total x s", "total NaN s", "total 1", "total 1 s word"] {
             assert!(Sample::parse(line, &from("b", "go", 1)).is_err(), "{line}");
         }
     }
 
     #[test]
-    fn each_combination_once() {
+    fn each_combination_of_keys_is_one_row() {
         let mut rows = Rows::default();
         for line in ["a 1 ns", "a 3 ns", "a 2 ns k=1", "a 5 ns alive_max:=9", "b 1 s"] {
             rows.add(Sample::parse(line, &from("x", "go", 1)).unwrap()).unwrap();
@@ -229,14 +229,14 @@ pub mod tests {
     }
 
     #[test]
-    fn one_unit_a_row() {
+    fn second_unit_of_a_row_is_an_error() {
         let mut rows = Rows::default();
         rows.add(Sample::parse("a 1 ns", &from("x", "go", 1)).unwrap()).unwrap();
         assert!(rows.add(Sample::parse("a 1 s", &from("x", "go", 1)).unwrap()).is_err());
     }
 
     #[test]
-    fn the_smallest_note_stands() {
+    fn smallest_value_of_a_note_is_kept() {
         let mut rows = Rows::default();
         for line in ["a 1 ns alive_max:=100", "a 1 ns alive_max:=99"] {
             rows.add(Sample::parse(line, &from("x", "go", 1)).unwrap()).unwrap();

@@ -1,6 +1,6 @@
-//! Median and extremes of a handful of samples.
+//! Median and extremes of a small number of samples.
 
-/// What the samples of one row come to.
+/// Summary of the samples of one row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Summary {
     pub median: f64,
@@ -9,7 +9,7 @@ pub struct Summary {
     pub runs: usize,
 }
 
-/// `None` of no samples. Of an even number, the mean of the two in the middle.
+/// `None` without samples. The median of an even number is the mean of the middle two.
 pub fn summary(samples: &[f64]) -> Option<Summary> {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -22,7 +22,7 @@ pub fn summary(samples: &[f64]) -> Option<Summary> {
     Some(Summary { median, min, max, runs: sorted.len() })
 }
 
-/// The quartiles; `None` of no samples. Between two samples: in proportion.
+/// Quartiles by linear interpolation; `None` without samples.
 pub fn quartiles(samples: &[f64]) -> Option<[f64; 3]> {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -39,12 +39,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_nothing_there_is_none() {
+    fn summary_of_no_samples_is_none() {
         assert_eq!(summary(&[]), None);
     }
 
     #[test]
-    fn quartiles_of_few() {
+    fn quartiles_of_few_samples_are_defined() {
         assert_eq!(quartiles(&[]), None);
         assert_eq!(quartiles(&[7.0]), Some([7.0; 3]));
         assert_eq!(quartiles(&[5.0, 1.0, 2.0, 4.0, 3.0]), Some([2.0, 3.0, 4.0]));
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_and_even() {
+    fn median_of_odd_and_even_counts() {
         let odd = summary(&[3.0, 1.0, 2.0]).unwrap();
         assert_eq!((odd.median, odd.min, odd.max, odd.runs), (2.0, 1.0, 3.0, 3));
         let even = summary(&[4.0, 1.0, 2.0, 3.0]).unwrap();

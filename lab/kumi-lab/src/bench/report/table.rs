@@ -1,6 +1,6 @@
-//! Plain tables for the terminal, and numbers that one can read.
+//! Plain tables for the terminal, and readable numbers.
 
-/// Columns padded to their widest cell; numbers to the right.
+/// Pads columns to their widest cell. Numbers are right-aligned.
 pub fn plain(head: &[&str], body: &[Vec<String>]) -> String {
     let columns = head.len();
     let width = |c: usize| {
@@ -30,7 +30,7 @@ pub fn plain(head: &[&str], body: &[Vec<String>]) -> String {
     text
 }
 
-/// The same as Markdown.
+/// The same table as Markdown.
 pub fn markdown(head: &[&str], body: &[Vec<String>]) -> String {
     let row = |cells: Vec<&str>| format!("| {} |\n", cells.join(" | "));
     let mut text = row(head.to_vec()) + &row(vec!["---"; head.len()]);
@@ -40,7 +40,7 @@ pub fn markdown(head: &[&str], body: &[Vec<String>]) -> String {
     text
 }
 
-/// Three to four digits that mean something, thousands parted by commas.
+/// Formats with three or four significant digits, with thousands separated by commas.
 pub fn number(x: f64) -> String {
     let digits = match x.abs() {
         a if a >= 100.0 || a == 0.0 => 0,
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers() {
+    fn numbers_are_formatted() {
         for (x, text) in [
             (0.0, "0"),
             (1_234_567.8, "1,234,568"),
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_line_up() {
+    fn columns_are_aligned() {
         let body = vec![
             vec!["go".to_owned(), "80".to_owned()],
             vec!["kumihimo".to_owned(), "9".to_owned()],

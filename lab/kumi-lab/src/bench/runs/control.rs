@@ -1,6 +1,5 @@
-//! `control`: how long it takes until a microprocess runs no more that is asked to stop
-//! (`suspend_*`), how long until 100,000 of ten address spaces are listed (`ps_100k`), and what it
-//! costs a server to be watched by `kumi top` (`watched`).
+//! `control`: time to stop a microprocess (`suspend_*`), time to list 100,000 microprocesses of ten
+//! address spaces (`ps_100k`), and cost for a server of being observed by `kumi top` (`watched`).
 
 use std::process::{Command, Stdio};
 use std::thread;
@@ -22,26 +21,26 @@ use crate::bench::report::row::Sample;
 use kumi::ask::each;
 
 const BENCH: &str = "control";
-/// Requests to suspend, a run.
+/// Number of requests to suspend in a run.
 const ROUNDS: usize = 1_000;
-/// What it has for itself before it is asked again.
+/// Time that the microprocess runs before the next request.
 const BETWEEN: Duration = Duration::from_millis(1);
-/// One VP computes, the other one has nothing to do.
+/// One VP computes, the other one is idle.
 const SUSPEND_VPS: usize = 2;
 const SPACES: usize = 10;
 const EACH: usize = 10_000;
 const CONNECTIONS: usize = 1_000;
-/// So long that a watcher looks at least once, whose rate is one look a second.
+/// Long enough for at least one query of `kumi top`, which makes one a second.
 const SLICE_MS: u64 = 1_500;
-/// Pairs of slices for each run that is asked for: each is short, and the difference small.
+/// Number of pairs of slices for each requested run: a slice is short, and the difference is small.
 const PAIRS: usize = 4;
 
 type Measure = fn(&Options, &Programs) -> Result<Vec<Sample>, Trouble>;
 
-/// The answering thread in the server: its kernel thread's name.
+/// Name of the kernel thread in the server that handles requests.
 const ANSWERS: &str = "kumi-control";
 
-/// All three.
+/// Runs all three parts.
 pub fn run(options: &Options, programs: &Programs, missing: &mut Missing) -> Vec<Sample> {
     let mut samples = Vec::new();
     let parts: [(&str, Measure); 4] = [
@@ -64,8 +63,8 @@ fn sample(contender: &Contender, vps: usize, line: &str) -> Result<Sample, Troub
     Ok(Sample::parse(line, &contender.identity(BENCH, vps))?)
 }
 
-/// A part of our side, which lives until it is dropped, and the last word of what it says when it
-/// is ready.
+/// Starts a part of Kumihimo's side, which lives until it is dropped. Returns it with the last word
+/// of its ready line.
 fn start(
     contender: &Contender,
     programs: &Programs,
@@ -73,11 +72,11 @@ fn start(
 ) -> Result<(Program, String), Trouble> {
     let mut program = Program::start(&own_cores(), contender.command(programs, BENCH, vps)?)?;
     let said = program.hear()?;
-    let (_, word) = said.rsplit_once(' ').ok_or_else(|| format!("it said {said:?}"))?;
+    let (_, word) = said.rsplit_once(' ').ok_or_else(|| format!("unexpected output {said:?}"))?;
     Ok((program, word.to_owned()))
 }
 
-/// By a microprocess of the same address space.
+/// Suspension by a microprocess of the same address space.
 fn within(options: &Options, programs: &Programs) -> Result<Vec<Sample>, Trouble> {
     let directory = Directory::new(BENCH)?;
     let contender = plan::control(options, "suspend", &directory.argument());
@@ -97,7 +96,8 @@ fn asked<T>(answer: Result<T, Error>) -> Result<T, Trouble> {
     answer.map_err(|e| Trouble::Failed(e.to_string()))
 }
 
-/// From another process, as `kumi suspend` does. The answer comes when it runs no more.
+/// Suspension from another process, like `kumi suspend`. The reply arrives when the microprocess
+/// has stopped.
 fn outside(options: &Options, programs: &Programs) -> Result<Vec<Sample>, Trouble> {
     let directory = Directory::new(BENCH)?;
     let contender = plan::control(options, "target", &directory.argument());
@@ -131,7 +131,8 @@ fn until_it_runs(neighbour: &mut Neighbour, id: Id) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// One address space after the other; all at once, as `kumi ps` asks; and that command as a whole.
+/// Lists address spaces one after the other; all in parallel, like `kumi ps`; and with that
+/// command.
 fn list(options: &Options, programs: &Programs) -> Result<Vec<Sample>, Trouble> {
     let directory = Directory::new(BENCH)?;
     let contender = plan::control(options, "crowd", &directory.argument());
@@ -148,7 +149,7 @@ fn list(options: &Options, programs: &Programs) -> Result<Vec<Sample>, Trouble> 
             let took = begun.elapsed().as_secs_f64();
             if listed < SPACES * EACH {
                 return Err(format!(
-                    "{listed} were listed, and there are more than {}",
+                    "{listed} microprocesses were listed, but there are more than {}",
                     SPACES * EACH
                 )
                 .into());
@@ -189,8 +190,7 @@ fn at_once(machine: &Machine) -> Result<usize, Trouble> {
     lists.into_iter().map(|(_, list)| Ok(asked(list)?.len())).sum()
 }
 
-/// One server and its load, slice by slice with `kumi top` and without, in an order drawn from the
-/// seed.
+/// One server and its load, in slices with and without `kumi top`, in an order drawn from the seed.
 fn watched(options: &Options, programs: &Programs) -> Result<Vec<Sample>, Trouble> {
     let directory = Directory::new(BENCH)?;
     let contender = plan::control(options, "watched", &directory.argument());
@@ -212,8 +212,7 @@ fn watched(options: &Options, programs: &Programs) -> Result<Vec<Sample>, Troubl
             }
         }
         let [Some(without), Some(with)] = slices else { return Err("one slice each".into()) };
-        // What is spent on answering alone, which does not drown in how much one slice differs from
-        // the next.
+        // Time spent on replies alone, which is less noisy than the difference between two slices.
         let answers = ("answers", 1.0 + answering as f64 / (with.cpu - answering as f64));
         for (of, cost) in costs(&without, &with).into_iter().chain([answers]) {
             samples.push(sample(&contender, 1, &format!("watched {cost} ratio of={of}"))?);
@@ -228,8 +227,8 @@ fn top(directory: &Directory) -> Result<Terminal, Trouble> {
     Ok(Terminal::start(command)?)
 }
 
-/// What a request takes with, over what it takes without: of the clock, and of the server's CPU
-/// time. Nothing where nobody was answered.
+/// Cost of a request with `kumi top` relative to without: in elapsed time, and in the server's CPU
+/// time. Nothing if no request was answered.
 fn costs(without: &Slice, with: &Slice) -> Vec<(&'static str, f64)> {
     let costs = [
         ("rps", without.rate() / with.rate()),
@@ -243,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn being_watched_costs_what_a_request_takes_longer() {
+    fn cost_of_observation_is_computed_per_request() {
         let slice = |requests, cpu| Slice {
             requests,
             seconds: 1.0,
@@ -260,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_listed_where_nobody_is() {
+    fn empty_directory_lists_no_process() {
         let directory = Directory::new("control-test").unwrap();
         let machine = directory.machine().unwrap();
         assert_eq!((in_turn(&machine).unwrap(), at_once(&machine).unwrap()), (0, 0));

@@ -1,5 +1,5 @@
-//! `idle_cost` of `events`: what a source costs when nothing blocks. Each work without a source,
-//! with each, and without again.
+//! `idle_cost` of `events`: cost of a source when nothing blocks. Each workload runs without a
+//! source, with each, and without again.
 
 use crate::bench::contender::pair::Pair;
 use crate::bench::contender::{Contender, Missing, Programs, Trouble};
@@ -10,7 +10,7 @@ const CONNECTIONS: usize = 1_000;
 const SLICE_MS: u64 = 500;
 const VPS: usize = 1;
 
-/// A work that is a benchmark of its own.
+/// A workload that is a separate benchmark.
 struct Work {
     name: &'static str,
     bench: &'static str,
@@ -24,13 +24,12 @@ const WORKS: [Work; 3] = [
     Work { name: "compute", bench: "events", arg: "part=compute", metric: "time" },
 ];
 
-/// Runs every work under every source.
+/// Runs every workload under every source.
 pub fn run(options: &Options, programs: &Programs, missing: &mut Missing) -> Vec<Sample> {
     let mut samples = Vec::new();
     for work in WORKS {
         eprintln!("  idle_cost work={}", work.name);
-        // The first is what the others are compared with; the last says how far two of the same lie
-        // apart.
+        // The first run is the reference. The last one shows the difference between two equal runs.
         let mut runs: Vec<_> = ["off"]
             .into_iter()
             .chain(plan::SOURCES)
@@ -85,13 +84,14 @@ fn ratio(contender: &Contender, source: &str, work: &str, value: f64) -> Sample 
     Sample::parse(&line, &contender.identity("events", VPS)).expect("a sample")
 }
 
-/// All servers live at once, as in the benchmark; slices in turn. The ratio is that of the time a
-/// request.
+/// All servers are alive at the same time, as in the benchmark, with slices in turn. The ratio is
+/// that of the time for each request.
 fn echo(options: &Options, programs: &Programs, missing: &mut Missing) -> Vec<Sample> {
     eprintln!("  idle_cost work=echo");
     let mut pairs = Vec::new();
     for source in ["off"].into_iter().chain(plan::SOURCES) {
-        // A source that was refused before is refused here: a server has no time to say so.
+        // A source that was refused before is refused here as well: a server does not report it in
+        // time.
         if missing.refused.iter().any(|line| line.contains(&format!("events={source}:"))) {
             continue;
         }

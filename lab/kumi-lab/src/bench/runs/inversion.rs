@@ -1,5 +1,5 @@
-//! `inversion`: on one core, a caller of high priority waits for a server of low priority, which a
-//! third of middle priority keeps from the core; three processes.
+//! `inversion`: three processes on one core. A caller of high priority waits for a server of low
+//! priority, which a third process of medium priority keeps from the core.
 
 use std::time::Duration;
 
@@ -9,18 +9,18 @@ use crate::bench::contender::{Contender, Missing, Programs, Trouble, cores_for};
 use crate::bench::plan::Options;
 use crate::bench::report::row::Sample;
 
-/// No run takes longer, unless something is wrong.
+/// Time limit of a run.
 const PATIENCE: Duration = Duration::from_secs(60);
 const BENCH: &str = "inversion";
 
-/// All rounds.
+/// Runs all rounds.
 pub fn run(options: &Options, programs: &Programs, missing: &mut Missing) -> Vec<Sample> {
     crate::bench::rounds(BENCH, options, missing, |contender, cores| {
         once(contender, programs, cores)
     })
 }
 
-/// One round: `p50` and `p99`.
+/// Runs one round: `p50` and `p99`.
 pub fn once(
     contender: &Contender,
     programs: &Programs,
@@ -37,10 +37,10 @@ pub fn once(
         match said.strip_prefix("refused: ") {
             Some(why) => Err(Trouble::Refused(why.to_owned())),
             None if said == "ready" => Ok(program),
-            None => Err(Trouble::Failed(format!("the {side} side said {said:?}"))),
+            None => Err(Trouble::Failed(format!("the {side} side printed {said:?}"))),
         }
     };
-    // The server before anything keeps it from the core.
+    // The server starts before anything keeps it from the core.
     let _server = start("server")?;
     let mut caller = start("caller")?;
     let _middle = start("middle")?;

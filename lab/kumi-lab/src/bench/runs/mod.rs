@@ -1,8 +1,8 @@
-//! The benchmarks that are more than one process which prints its samples and ends.
+//! Benchmarks that need more than one process that prints its samples and ends.
 //!
-//! One module a benchmark: it starts the contenders of `plan` and their other sides of `load`,
-//! alternates them round by round, and returns samples. What a contender does lies in
-//! `lab/micro`, the rivals in `lab/rivals`.
+//! One module for each benchmark: it starts the contenders of `plan` and their peers of `load`,
+//! alternates them round by round, and returns samples. The code of Kumihimo's contender is in
+//! `lab/micro`, the rivals are in `lab/rivals`.
 //!
 //! Samples flow to `report`; contenders that are missing or refused go to `Missing`. These modules
 //! may use `contender`, `plan` and the rows of `report`, and never `figures`.

@@ -1,5 +1,5 @@
-//! `priority`: one process computes on all cores at low priority; another has one of high priority,
-//! on the first core, that wakes again and again for a burst.
+//! `priority`: one process computes on all cores at low priority. In another one, a microprocess of
+//! high priority on the first core wakes repeatedly for a burst.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -11,13 +11,13 @@ use crate::bench::contender::{Contender, Missing, Programs, Runtime, Trouble, ow
 use crate::bench::plan::Options;
 use crate::bench::report::row::{Identity, Sample};
 
-/// No run takes longer, unless something is wrong.
+/// Time limit of a run.
 const PATIENCE: Duration = Duration::from_secs(60);
 const BENCH: &str = "priority";
-/// Whether the kernel shares the cores among sessions first; see sched(7).
+/// Setting that makes the kernel share the cores among sessions first: see sched(7).
 const AUTOGROUP: &str = "/proc/sys/kernel/sched_autogroup_enabled";
 
-/// All rounds. Where sessions make no difference, the cells of two sessions are not measured.
+/// Runs all rounds. If sessions make no difference, cells with two sessions are not measured.
 pub fn run(options: &Options, programs: &Programs, missing: &mut Missing) -> Vec<Sample> {
     let sessions = autogroup(&fs::read_to_string(AUTOGROUP).unwrap_or_default());
     crate::bench::rounds(BENCH, options, missing, |contender, _| {
@@ -32,10 +32,10 @@ fn autogroup(text: &str) -> Result<(), Trouble> {
     match text.trim() {
         "1" => Ok(()),
         "0" => Err(Trouble::Refused(format!(
-            "{AUTOGROUP} is 0: the kernel does not tell sessions apart"
+            "{AUTOGROUP} is 0: the kernel does not distinguish sessions"
         ))),
         _ => Err(Trouble::Refused(format!(
-            "no {AUTOGROUP}: this kernel does not tell sessions apart"
+            "no {AUTOGROUP}: this kernel does not distinguish sessions"
         ))),
     }
 }
@@ -55,10 +55,10 @@ fn once(contender: &Contender, programs: &Programs) -> Result<Vec<Sample>, Troub
         match said.strip_prefix("refused: ") {
             Some(why) => Err(Trouble::Refused(why.to_owned())),
             None if said == "ready" => Ok(program),
-            None => Err(Trouble::Failed(format!("the {side} said {said:?}"))),
+            None => Err(Trouble::Failed(format!("the {side} printed {said:?}"))),
         }
     };
-    // The second one finds all cores taken.
+    // The second process finds all cores taken.
     let low = start("low", &cores)?;
     let (begun, before) = (Instant::now(), cpu_time(low.id()));
     let mut high = start("high", &cores[..1])?;
@@ -75,7 +75,8 @@ fn once(contender: &Contender, programs: &Programs) -> Result<Vec<Sample>, Troub
     Ok(samples)
 }
 
-/// All keys of its rows. A rival has the name of what orders its kernel threads.
+/// All keys of the contender's rows. A rival has the name of the mechanism that orders its kernel
+/// threads.
 fn identity(contender: &Contender, cores: usize) -> Identity {
     let mut identity = contender.identity(BENCH, cores);
     if contender.runtime == Runtime::Std {
@@ -92,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_sessions_are_alike_it_is_said() {
+    fn disabled_autogroups_are_refused() {
         assert_eq!(autogroup("1\n"), Ok(()));
         for text in ["0\n", ""] {
             assert!(

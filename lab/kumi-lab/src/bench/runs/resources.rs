@@ -1,6 +1,5 @@
-//! `resources`: the paper's loads (P3, 5.2.1), round after round; `create_space`, which is the
-//! command's to time; from both, how the time scales; and what single steps take, for the
-//! simulation.
+//! `resources`: the paper's loads (P3, 5.2.1), round after round; `create_space`, which is timed by
+//! this command; the scaling of both; and the times of single steps for the simulation.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -18,16 +17,17 @@ use crate::bench::report::row::{Rows, Sample};
 use kumi::host::description;
 
 const BENCH: &str = "resources";
-/// As many as the paper has.
+/// Number of workers, as in the paper.
 const WORKERS: usize = 24;
-/// Of `create_space`: a program takes thousands of times as long as a microprocess.
+/// Number of programs for each worker in `create_space`: a program takes thousands of times as long
+/// as a microprocess.
 const SPACES_EACH: usize = 4;
-/// Of the loads that the simulation is fed with.
+/// Number of iterations of the loads for the simulation.
 const ITERATIONS: &str = "10000";
-/// Of the kernel's `create`, which is long enough to be timed.
+/// Number of iterations of the kernel's `create`, which is long enough for timing.
 const FEW: &str = "100";
 
-/// All rounds, and the scales.
+/// Runs all rounds, and computes the scaling.
 pub fn run(options: &Options, programs: &Programs, missing: &mut Missing) -> Vec<Sample> {
     let directory = match Directory::new(BENCH) {
         Ok(directory) => directory,
@@ -50,8 +50,8 @@ pub fn run(options: &Options, programs: &Programs, missing: &mut Missing) -> Vec
     samples
 }
 
-/// 24 kernel threads, in turn on each of the cores, each starting programs one after the other that
-/// join the machine and end; from when the first starts one until the last has ended.
+/// 24 kernel threads, assigned to the cores in turn, each start programs one after the other that
+/// join the machine and end. Measured from the first start to the last end.
 fn create_space(
     contender: &Contender,
     programs: &Programs,
@@ -73,7 +73,7 @@ fn create_space(
                     let status =
                         status.map_err(|e| format!("{}: {e}", command.get_program().display()))?;
                     if !status.success() {
-                        return Err(format!("a program that joins: {status}"));
+                        return Err(format!("a joining program failed: {status}"));
                     }
                 }
                 Ok((begun, Instant::now()))
@@ -93,14 +93,14 @@ fn create_space(
     Ok(vec![Sample::parse(&line, &contender.identity(BENCH, vps))?])
 }
 
-/// The calling kernel thread, and what it starts.
+/// Confines the calling kernel thread and its children to a core.
 fn stay_on(core: usize) -> Result<(), String> {
     let mut set = CpuSet::new();
     set.set(core);
     sched_setaffinity(None, &set).map_err(|e| format!("affinity to {core}: {e}"))
 }
 
-/// The time on so many VPs over that on one, round by round: of the longest run there is of a load.
+/// Time on several VPs relative to one, round by round, for the longest run of each load.
 fn scales(samples: &[Sample]) -> Vec<Sample> {
     let mut scales = Vec::new();
     let is_timed = |s: &&Sample| {
@@ -111,7 +111,7 @@ fn scales(samples: &[Sample]) -> Vec<Sample> {
     let times: Vec<&Sample> =
         samples.iter().filter(|s| s.identity.keys.contains_key("load")).filter(is_timed).collect();
     for (at, many) in times.iter().enumerate().filter(|(_, s)| s.identity.vps > 1) {
-        // As many before it as before its partner: both are of one round.
+        // Each sample is paired with the one of the same round.
         let same = |s: &&&Sample, vps: usize| {
             let (a, b) = (&s.identity, &many.identity);
             (a.vps, &a.runtime, &a.keys) == (vps, &b.runtime, &b.keys)
@@ -128,23 +128,23 @@ fn scales(samples: &[Sample]) -> Vec<Sample> {
     scales
 }
 
-/// Writes what the simulation takes as its input.
+/// Writes the input of the simulation.
 ///
 /// # Errors
-/// A row is missing, or the file cannot be written.
+/// If a row is missing, or the file cannot be written.
 pub fn write_times(path: &Path, rows: &Rows) -> Result<(), String> {
     let times = times(rows).map_err(|why| format!("--write-times: {why}"))?;
     let text = serde_json::to_string_pretty(&times).map_err(|e| e.to_string())? + "\n";
     std::fs::write(path, text).map_err(|e| format!("--write-times {}: {e}", path.display()))
 }
 
-/// What an operation takes is the time of its load on one VP (`vp`: the least for locks) over the
-/// operations. What lies in sections cannot be seen from outside: it is the sum of parts that were
-/// measured alone. An entry opened and closed is what each section of the table does; there are
-/// three in `create` (stack, share, microprocess), two in `region` (its entry, its place in the
-/// list of free ones). Under the lock of a mailbox are its lists, about as long, and the message's
-/// 4 KB. What a kind has in common lies with each VP but for overflows, which these loads do not
-/// have, and none of them is named: neither has a part.
+/// The time of an operation is that of its load on one VP (design `vp`, with the least locking)
+/// divided by the operations. Times inside of sections cannot be observed from outside, so they are
+/// sums of parts measured alone. Each section of the table opens and closes an entry. There are
+/// three in `create` (stack, share, microprocess), and two in `region` (its entry, its place in the
+/// list of free ones). The lock of a mailbox covers its lists, which take about as long, and the
+/// copy of the message's 4 KB. The shared parts of a kind belong to each VP except for overflows,
+/// which do not occur in these loads, and nothing is named: neither has a part.
 fn times(rows: &Rows) -> Result<Times, String> {
     let rows = rows.rows();
     let median = |what: &str, is: &dyn Fn(&crate::bench::report::row::Identity) -> bool| {
@@ -162,7 +162,7 @@ fn times(rows: &Rows) -> Result<Times, String> {
         Ok::<_, String>(ms * 1e6 / (WORKERS as f64 * ITERATIONS.parse::<f64>().expect("a number")))
     };
     let (slot, copy, hand_over_ns) = (part("slot")?, part("copy")?, part("hand_over")?);
-    // On a noisy machine the parts may come to more than the whole.
+    // On a noisy machine, the sum of the parts may exceed the whole.
     let load = |kinds: usize, total_ns: f64, sections: f64| Load {
         kinds,
         total_ns,
@@ -176,8 +176,8 @@ fn times(rows: &Rows) -> Result<Times, String> {
         .map_or_else(String::new, |(_, cpu)| cpu);
     let times = Times {
         machine: format!(
-            "{cpu}, {} cores, measured by kumi bench resources: times of the loads on one VP; sections as sums of parts measured alone (an entry opened and closed \
-             {slot:.0} ns, 4 KB copied {copy:.0}, a line to the other core {hand_over_ns:.0}); nothing is named, and nothing in common overflows",
+            "{cpu}, {} cores, measured by kumi bench resources: times of the loads on one VP; sections as sums of parts measured separately (opening and closing an entry \
+             {slot:.0} ns, copying 4 KB {copy:.0}, transfer of a cache line to the other core {hand_over_ns:.0}); resources have no names, and shared lists do not overflow",
             crate::bench::contender::own_cores().len()
         ),
         hand_over_ns,
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn scales_come_from_pairs_of_one_round() {
+    fn scales_are_computed_from_pairs_of_one_round() {
         let mut samples = Vec::new();
         for (one, two) in [(10, 6), (20, 10)] {
             samples.push(sample(
@@ -217,7 +217,7 @@ mod tests {
         }
         samples.push(sample("linux", 1, "time 8 ms load=create iterations=100"));
         samples.push(sample("linux", 2, "time 4 ms load=create iterations=100"));
-        // Nobody ran it on one.
+        // Without a run on one VP.
         samples.push(sample("kumihimo", 2, "time 5 ms load=message locking=vp iterations=10000"));
         let scales = scales(&samples);
         let told: Vec<_> = scales
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn times_for_the_simulation_come_from_the_rows() {
+    fn times_for_the_simulation_are_computed_from_the_rows() {
         let mut rows = Rows::default();
         for load in ["create", "region", "message"] {
             rows.add(sample(
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_no_more_than_the_whole() {
+    fn times_of_parts_are_limited_to_the_total() {
         let mut rows = Rows::default();
         for load in ["create", "region", "message"] {
             rows.add(sample(
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_thread_stays_where_it_is_told() {
+    fn kernel_thread_stays_on_its_core() {
         let core = *crate::bench::contender::own_cores().last().expect("one");
         thread::spawn(move || {
             stay_on(core).unwrap();

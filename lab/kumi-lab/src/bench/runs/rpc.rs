@@ -1,5 +1,5 @@
-//! `rpc`: two processes, one calls the other. Each pair is started, warmed up, measured over one
-//! slice and ended, one pair at a time: some of them spin.
+//! `rpc`: calls from one process to another. Each pair is started, warmed up, measured over one
+//! slice and ended, one pair at a time, because some of them spin.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -21,16 +21,17 @@ const BENCH: &str = "rpc";
 pub const WARM_UP_MS: u64 = 60;
 const SLICE_MS: u64 = 250;
 const FULL_SLICE_MS: u64 = 500;
-/// Counting makes every system call of the machine dearer: nothing is timed then.
+/// Duration of a counted slice. Counting slows down every system call of the machine, so nothing is
+/// timed meanwhile.
 const COUNTED_MS: u64 = 60;
-/// A slice that takes longer than this has lost a call.
+/// Time limit of a slice; a longer one has lost a call.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// The placement of a row that has the better one of each contender's.
+/// Placement in rows with the better placement of each contender.
 const BEST: &str = "best";
-/// What a better placement makes better, and whether that is more.
+/// Metrics that depend on the placement, and whether higher is better.
 const BY_PLACEMENT: [(&str, bool); 3] = [("null_p50", false), ("null_p99", false), ("calls", true)];
 
-/// All rounds, and each one's best placement.
+/// Runs all rounds, and determines the best placement of each contender.
 pub fn run(options: &Options, programs: &Programs, missing: &mut Missing) -> Vec<Sample> {
     raise_descriptors();
     let slice_ms = if options.full { FULL_SLICE_MS } else { SLICE_MS };
@@ -57,24 +58,24 @@ pub fn run(options: &Options, programs: &Programs, missing: &mut Missing) -> Vec
     samples
 }
 
-/// The caller and the server.
+/// A caller and a server.
 pub struct Pair {
-    // Dropped first, so that the server sees its callers go.
+    // Dropped first, so that the server sees the end of its callers.
     client: Program,
     server: Program,
-    /// Processes that work for the server, a daemon of its own.
+    /// Processes that work for the server, such as a separate daemon.
     beside: Vec<u32>,
     _place: Place,
 }
 
-/// What a slice came to.
+/// Result of a slice.
 pub struct Slice {
     pub calls: f64,
     pub seconds: f64,
-    /// Microseconds, of one call.
+    /// Latency percentiles of a call in microseconds.
     pub p50: f64,
     pub p99: f64,
-    /// Nanoseconds.
+    /// CPU time in nanoseconds.
     server_cpu: f64,
     client_cpu: f64,
     switches: f64,
@@ -93,7 +94,7 @@ impl Pair {
         })
     }
 
-    /// Of any programs that say and hear what these do: `command` is given each side's arguments.
+    /// Starts any programs with this protocol. `command` receives the arguments of each side.
     pub fn begin(
         cores: usize,
         command: impl Fn(Vec<String>) -> Result<Command, String>,
@@ -108,7 +109,7 @@ impl Pair {
                 return Err(Trouble::Refused(why.to_owned()));
             }
             let beside =
-                said.strip_prefix("ready").ok_or_else(|| format!("the {side} said {said:?}"))?;
+                said.strip_prefix("ready").ok_or_else(|| format!("the {side} printed {said:?}"))?;
             let beside: Vec<u32> =
                 beside.split_whitespace().filter_map(|pid| pid.parse().ok()).collect();
             Ok((program, beside))
@@ -131,7 +132,7 @@ impl Pair {
         let said = self.client.hear_within(PATIENCE).map_err(|e| format!("the client: {e}"))?;
         let numbers: Vec<f64> = said.split(' ').filter_map(|word| word.parse().ok()).collect();
         let &[calls, seconds, p50, p99] = numbers.as_slice() else {
-            return Err(format!("the client said {said:?}").into());
+            return Err(format!("the client printed {said:?}").into());
         };
         if calls < 1.0 {
             return Err("no call was answered".into());
@@ -148,7 +149,7 @@ impl Pair {
         })
     }
 
-    /// How often both enter the kernel for a call, over a slice of its own.
+    /// Number of system calls of both sides for each call, measured in a separate slice.
     fn entries(&mut self, ms: u64) -> Result<f64, Trouble> {
         let all = self.servers().chain([self.client.id()]);
         let counted = all.map(|pid| Entries::of(pid).map_err(|e| Trouble::Refused(e.to_string())));
@@ -165,7 +166,7 @@ impl Pair {
     }
 }
 
-/// How often the kernel threads of a process have left a core so far, by themselves or not.
+/// Number of context switches of a process's kernel threads so far, voluntary and involuntary.
 pub fn switches(pid: u32) -> u64 {
     let of = |thread: i32| {
         let status =
@@ -202,7 +203,7 @@ impl Slice {
     }
 }
 
-/// All keys of its rows. A rival has the name of what carries its calls.
+/// All keys of the contender's rows. A rival has the name of its transport.
 fn identity(contender: &Contender, cores: usize) -> Identity {
     let mut identity = contender.identity(BENCH, cores);
     if contender.runtime == Runtime::Rpc {
@@ -215,11 +216,11 @@ fn identity(contender: &Contender, cores: usize) -> Identity {
     identity
 }
 
-/// Of each contender the row with the best median, whatever its placement and on however many of
-/// the cores; the note `is` says which that was.
+/// For each contender, the row with the best median over all placements and numbers of cores. The
+/// note `is` names its placement and cores.
 fn best(samples: &[Sample]) -> Vec<Sample> {
     let cores = samples.iter().map(|s| s.identity.vps).max().unwrap_or(1);
-    // Rows that differ by placement only.
+    // Rows that differ only in the placement.
     let mut groups: BTreeMap<Identity, BTreeMap<Identity, Vec<&Sample>>> = BTreeMap::new();
     for sample in samples
         .iter()
@@ -279,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_has_every_key_and_what_a_call_takes() {
+    fn rows_have_every_key_and_the_times_of_a_call() {
         let samples =
             slice(5.0, 1_000.0).samples(&contender("futex", "spin"), 2, Some(4.0)).unwrap();
         let values: Vec<_> =
@@ -304,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_placement_is_of_each_and_on_any_core() {
+    fn best_placement_is_chosen_per_transport_over_all_cores() {
         let mut samples = Vec::new();
         for (transport, placement, cores, p50, calls) in [
             ("futex", "scheduled", 1, 5.0, 100.0),
@@ -342,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn every_wait_is_a_switch() {
+    fn every_wait_is_counted_as_a_switch() {
         let mut cat = Program::start(&cores_for(1), Command::new("cat")).unwrap();
         let mut ask = || {
             cat.tell("word").unwrap();
@@ -351,7 +352,7 @@ mod tests {
         };
         let before = ask();
         let after = (0..5).map(|_| ask()).last().unwrap();
-        // It may not have gone back to wait when it is looked at.
+        // The thread may not be waiting again when the counter is read.
         assert!(after >= before + 4, "{before} {after}");
         assert_eq!(switches(u32::MAX), 0);
     }

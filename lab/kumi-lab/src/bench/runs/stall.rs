@@ -1,4 +1,5 @@
-//! `stall`: the rate, the other side of each run, and the worst kind, and loops, over `none`.
+//! `stall`: determines the request rate, runs the peer of each run, and computes the worst kind and
+//! loops relative to `none`.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -13,13 +14,13 @@ use crate::bench::plan::{self, Options};
 use crate::bench::report::row::Sample;
 use crate::bench::report::stats::summary;
 
-/// Share of what we can do when nobody stalls. The same rate for everybody: half of one's own would
-/// give the slowest the least to do.
+/// Load as a share of Kumihimo's capacity without stalls. The rate is the same for all contenders:
+/// half of each one's own capacity would favour the slowest.
 const LOAD: f64 = 0.5;
-/// Requests by which the capacity is found, and how often.
+/// Requests for a measurement of the capacity, and number of measurements.
 const REQUESTS: usize = 40_000;
 const TRIES: usize = 5;
-/// Where a file's pages come from a disk: /tmp may be a tmpfs, which has no major faults.
+/// Directory on a disk: /tmp may be a tmpfs, which has no major faults.
 const DISK: &str = "/var/tmp";
 
 /// Runs every cell.
@@ -33,7 +34,7 @@ pub fn run(options: &Options, programs: &Programs, missing: &mut Missing) -> Vec
     };
     let ms: usize = if options.full { 5_000 } else { 1_000 };
     let count = (rate * ms as f64 / 1e3) as usize / CONNECTIONS * CONNECTIONS;
-    eprintln!("  {rate:.0} requests/s, half of what we can do");
+    eprintln!("  {rate:.0} requests/s, half of the maximum rate");
     samples.extend(crate::bench::rounds("stall", options, missing, |contender, vps| {
         let more = [format!("warm={}", count / 10), format!("ms={ms}")];
         once(contender, programs, vps, rate, count, &more)
@@ -43,7 +44,8 @@ pub fn run(options: &Options, programs: &Programs, missing: &mut Missing) -> Vec
     samples
 }
 
-/// Requests a second that we can do, through the same connections, without a source of events.
+/// Kumihimo's capacity in requests a second, through the same connections and without an event
+/// source.
 fn capacity(options: &Options, programs: &Programs) -> Result<(Vec<Sample>, f64), Trouble> {
     let contender = plan::stall_capacity(options);
     let mut samples = Vec::new();
@@ -55,7 +57,7 @@ fn capacity(options: &Options, programs: &Programs) -> Result<(Vec<Sample>, f64)
     Ok((samples, median))
 }
 
-/// One run, with the other side beside it.
+/// Runs a contender once, with its peer.
 fn once(
     contender: &Contender,
     programs: &Programs,
@@ -76,7 +78,7 @@ fn once(
     }
     let manner = said
         .strip_prefix("ready ")
-        .ok_or_else(|| format!("the other side said {said:?}"))?
+        .ok_or_else(|| format!("the other side printed {said:?}"))?
         .to_owned();
     let own = [format!("dir={path}"), format!("rate={rate}"), format!("count={count}")];
     let mut samples = contender.run_with(programs, "stall", vps, &[&own, more].concat())?;
@@ -86,7 +88,7 @@ fn once(
     Ok(samples)
 }
 
-/// A directory for one run, gone with it.
+/// A directory for one run, removed when dropped.
 struct Directory(Place);
 
 impl Directory {
@@ -102,7 +104,7 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // The other side unmounts what it mounted; should it have been killed, nothing may stay.
+        // The peer unmounts its file system. If it was killed, this removes the mount.
         let _ = unmount(self.0.mount(), UnmountFlags::DETACH);
         if let Err(e) = std::fs::remove_dir_all(self.0.directory()) {
             eprintln!("  {} stays: {e}", self.0.directory().display());
@@ -110,9 +112,9 @@ impl Drop for Directory {
     }
 }
 
-/// `p99_ratio` and `p999_ratio`, on rows with `stall=worst`: run by run, the worst kind over
-/// `none`. A kind that is missing, or did not stall often enough, is said (`short`) and makes the
-/// row count as missed (`reached:=0`).
+/// `p99_ratio` and `p999_ratio`, in rows with `stall=worst`: the worst kind relative to `none`, run
+/// by run. A kind that is missing or did not stall often enough is named in the note `short`, and
+/// makes the row count as missed (`reached:=0`).
 fn worst(samples: &[Sample]) -> Vec<Sample> {
     let of = |like: &Sample, kind: &str| -> Vec<&Sample> {
         samples
@@ -135,7 +137,7 @@ fn worst(samples: &[Sample]) -> Vec<Sample> {
         }
         seen.push(&none.identity);
         let calm = of(none, "none");
-        // Rivals do not run every kind; we do.
+        // Rivals do not run every kind; Kumihimo does.
         let rival = none.identity.runtime != "kumihimo";
         let kinds: Vec<_> = plan::STALLS.iter().map(|&kind| (kind, of(none, kind))).collect();
         for (i, calm) in calm.iter().enumerate() {
@@ -174,8 +176,8 @@ fn worst(samples: &[Sample]) -> Vec<Sample> {
     ratios
 }
 
-/// `p99_ratio` and `p999_ratio` of those beside loops, on rows with `stall=loop`: run by run, over
-/// `none`.
+/// `p99_ratio` and `p999_ratio` beside loops, in rows with `stall=loop`: relative to `none`, run by
+/// run.
 fn loops(samples: &[Sample]) -> Vec<Sample> {
     let mut seen: Vec<&Sample> = Vec::new();
     let mut ratios = Vec::new();
@@ -215,12 +217,11 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_kind_over_none_run_by_run() {
+    fn worst_ratio_is_computed_per_run() {
         let mut lines = vec!["p99 100 us stall=none events=watch reached:=1".to_owned()];
         for (kind, p99) in plan::STALLS.iter().zip([150, 300, 120, 110, 100]) {
             lines.push(format!("p99 {p99} us stall={kind} events=watch reached:=1"));
-            // Another source's, a second run without its `none`, and another metric: they do not
-            // count.
+            // Ignored: another source's value, a second run without its `none`, and another metric.
             lines.push(format!("p99 9000 us stall={kind} events=off reached:=1"));
             lines.push(format!("p99 9000 us stall={kind} events=watch reached:=1"));
             lines.push(format!("p50 9000 us stall={kind} events=watch reached:=1"));
@@ -236,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_stall_enough_is_said() {
+    fn stalls_below_the_minimum_are_noted() {
         let mut lines = vec!["p999 100 us stall=none reached:=1".to_owned()];
         for kind in &plan::STALLS[1..] {
             lines.push(format!(
@@ -250,13 +251,13 @@ mod tests {
     }
 
     #[test]
-    fn loops_over_none_run_by_run() {
+    fn ratio_of_loops_is_computed_per_run() {
         let mut lines = vec![
             "p99 100 us stall=none events=bpf reached:=1",
             "p99 200 us stall=none events=bpf reached:=1",
         ];
         lines.extend(["p99 150 us stall=loop priority=lower events=bpf reached:=1"; 2]);
-        // Nothing to compare with, and another metric.
+        // Ignored: a row without its `none`, and another metric.
         lines.extend([
             "p99 150 us stall=loop priority=lower events=perf reached:=1",
             "p50 9 us stall=loop priority=lower events=bpf",
@@ -273,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_is_gone_with_its_run() {
+    fn directory_is_removed_with_its_run() {
         let directory = Directory::new().unwrap();
         let path = directory.0.directory().to_owned();
         std::fs::write(directory.0.load(), "x").unwrap();

@@ -1,5 +1,5 @@
-//! `trace`: what tracing costs on real work. Off, on, off again in each round; the last says how
-//! far two of the same lie apart.
+//! `trace`: cost of tracing under real loads. Each round runs with tracing off, on, and off again;
+//! the last one shows the difference between two equal runs.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ const CONNECTIONS: usize = 1_000;
 const SLICE_MS: u64 = 500;
 const VPS: usize = 1;
 
-/// Both loads.
+/// Runs both loads.
 pub fn run(options: &Options, programs: &Programs, missing: &mut Missing) -> Vec<Sample> {
     let contenders = [plan::TRACED[0], plan::TRACED[1], plan::TRACED[0]]
         .map(|trace| plan::traced(options, trace));
@@ -61,8 +61,8 @@ fn hashing(
     Ok(samples)
 }
 
-/// All servers live at once, slices in turn, as in the benchmark `echo`. The ratio is that of the
-/// time a request.
+/// All servers are alive at the same time, with slices in turn, as in the benchmark `echo`. The
+/// ratio is that of the time for each request.
 fn echo(
     contenders: &[Contender],
     options: &Options,
@@ -86,17 +86,19 @@ fn echo(
             }
         }
     }
-    // Only a server that ends says what it lost.
+    // A server reports lost records only at its end.
     let mut lost = Vec::new();
     for pair in pairs {
         let traced = pair.server.contender.value("trace") == Some("on");
         let (said, pid) = pair.end();
-        // It is converting what nobody wants when it is told to end, and gets no time for that.
+        // The server is still converting an unneeded trace when it is ended, and gets no time to
+        // remove its spool file.
         let _ = std::fs::remove_file(session::spool_path(Path::new(TRACE), pid));
         lost.push(match traced {
-            true => {
-                said?.strip_prefix("lost ").ok_or("the server did not say what it lost")?.to_owned()
-            }
+            true => said?
+                .strip_prefix("lost ")
+                .ok_or("the server did not print its number of lost records")?
+                .to_owned(),
             false => "0".to_owned(),
         });
     }

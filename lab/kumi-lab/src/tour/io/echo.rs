@@ -18,7 +18,7 @@ use crate::tour::{Args, Figures, check, in_runtime};
 const CONNECTIONS: usize = 1_000;
 const ROUNDS: usize = 100;
 const BYTES: usize = 64;
-/// Descriptors for other things than connections.
+/// Number of descriptors for purposes other than connections.
 const OTHERS: u64 = 100;
 
 pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
@@ -26,14 +26,15 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let connections = possible(limit);
     text::say(&format!(
-        "A server on 127.0.0.1 gives each connection a thread with a plain loop of read and write_all. {} clients, a \
-         thread each, connect, wait for each other, and each sends {ROUNDS} requests of {BYTES} bytes and compares \
-         every byte that comes back. The same program with std's threads and sockets, and with ours:",
+        "A server on 127.0.0.1 has one thread for each connection, with a simple loop of read and write_all. {} \
+         clients, each with its own thread, connect and wait until all are connected. Then each client sends \
+         {ROUNDS} requests of {BYTES} bytes and compares every byte of the reply. The same program with threads and \
+         sockets of std, and with those of Kumihimo:",
         text::number(connections as u64),
     ));
     if connections < CONNECTIONS {
         text::say(&format!(
-            "(Not {}: the limit on open descriptors is {limit}, and may not be raised; see `ulimit -Hn`.)",
+            "(Not {}: the limit on open descriptors is {limit} and cannot be raised; see `ulimit -Hn`.)",
             text::number(CONNECTIONS as u64),
         ));
     }
@@ -64,7 +65,7 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     );
     println!();
     text::say(&format!(
-        "{} bytes went there and back on each side, and every one was right.",
+        "{} bytes were sent and echoed on each side, all of them correct.",
         text::number((connections * ROUNDS * BYTES) as u64),
     ));
     let what = format!("echo, {} connections, requests/s", text::number(connections as u64));
@@ -72,17 +73,17 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     Ok(())
 }
 
-/// Both ends of every connection are in this process.
+/// Number of connections that the limit allows. Both ends are in this process.
 fn possible(limit: u64) -> usize {
     let pairs = limit.saturating_sub(OTHERS) / 2;
     usize::try_from(pairs).map_or(CONNECTIONS, |n| n.clamp(1, CONNECTIONS))
 }
 
-/// The sockets that go with a kind of thread. Their methods have the same names.
+/// The sockets of a kind of thread. Their methods have the same names.
 trait Net: Kind {
     type Stream: Read + Write + Send + 'static;
 
-    /// Listens, and gives each connection to `serve` in a thread of its own, until there were
+    /// Listens, and calls `serve` for each connection in a separate thread, until there were
     /// `count`. Returns the port.
     fn listen(
         count: usize,
@@ -91,7 +92,7 @@ trait Net: Kind {
     fn connect(port: u16) -> io::Result<Self::Stream>;
 }
 
-/// Bytes echoed on all connections.
+/// Number of bytes echoed on all connections.
 type Served = io::Result<u64>;
 
 macro_rules! net {
@@ -128,16 +129,16 @@ macro_rules! net {
 net!(Kernel, std::net);
 net!(Micro, kumihimo::net);
 
-/// What all requests took, once all were connected.
+/// Cost of all requests after all clients were connected.
 struct Took {
     time: Duration,
-    /// Of the whole process: other programs on the machine do not count.
+    /// CPU time of the process: other programs do not count.
     cpu: Duration,
 }
 
 fn all<N: Net>(connections: usize) -> Result<Took, String> {
     let (port, server) = N::listen(connections, echo).map_err(|e| format!("no listener: {e}"))?;
-    // Ours serves both kinds of thread.
+    // Kumihimo's barrier works for both kinds of thread.
     let ready = Arc::new(Barrier::new(connections + 1));
     let clients: Vec<_> = (0..connections)
         .map(|number| {
@@ -158,7 +159,7 @@ fn all<N: Net>(connections: usize) -> Result<Took, String> {
         }
     }
     let took = Took { time: start.elapsed(), cpu: cpu.elapsed() };
-    // A client that did not connect leaves the server waiting for one more.
+    // After a failed connection, the server waits for one more client.
     if let Some(why) = failed {
         return Err(why);
     }
@@ -196,7 +197,7 @@ fn client(stream: &mut (impl Read + Write), number: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Bytes that no other client sends, and this one never again.
+/// Bytes that are unique to the client and the round.
 fn request(number: usize, round: usize) -> [u8; BYTES] {
     let mut bytes = [0; BYTES];
     for (i, word) in bytes.chunks_exact_mut(8).enumerate() {
@@ -216,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_requests_are_alike() {
+    fn requests_differ() {
         assert!(request(0, 1) != request(1, 0) && request(3, 99) != request(4, 0));
     }
 

@@ -1,5 +1,5 @@
-//! Chapter 4: every file of a folder hashed, by a thread of its own, and compared with what
-//! `sha256sum` prints.
+//! Chapter 4: every file of a directory is hashed by a separate thread, and compared with the
+//! output of `sha256sum`.
 
 mod tree;
 
@@ -23,9 +23,9 @@ use crate::tour::page::watch::Watch;
 use crate::tour::threads::kinds::{Kernel, Kind, Micro};
 use crate::tour::{Args, Figures, check};
 
-/// Files open, and in memory, at a time.
+/// Maximum number of files that are open and in memory.
 const OPEN: usize = 32;
-/// Names given to one `sha256sum`, so that the kernel's limit on arguments is never met.
+/// Number of names for one `sha256sum`, so that the kernel's limit on arguments is not exceeded.
 const NAMES: usize = 500;
 
 pub fn run(args: &Args, figures: &mut Figures) -> Result<(), String> {
@@ -34,9 +34,10 @@ pub fn run(args: &Args, figures: &mut Figures) -> Result<(), String> {
     drop(watch);
     let bytes: u64 = files.iter().map(|f| f.bytes).sum();
     text::say(&format!(
-        "{} has files enough: {} of them, {}. One microprocess each reads its file inside `thread::blocking`, so that \
-         the VP goes on with others while the kernel gets the data, and hashes it. A semaphore of {OPEN} bounds the \
-         open files. The reference is `sha256sum`, which also brings the files into memory.",
+        "{} contains enough files: {} files, {}. Each microprocess reads and hashes one file. The read is inside \
+         `thread::blocking`: while the kernel reads the data, the VP runs other microprocesses. A semaphore of \
+         {OPEN} limits the open files. The reference is `sha256sum`; its run also loads the files into the page \
+         cache.",
         folder.display(),
         text::number(files.len() as u64),
         text::bytes(bytes),
@@ -52,8 +53,8 @@ pub fn run(args: &Args, figures: &mut Figures) -> Result<(), String> {
     let (pooled, took_pool) = hashed("a pool of kernel threads", || pool(&paths))?;
     let mut threads = 0;
     let (micro, took) = hashed("microprocesses", || {
-        // As many are inside `blocking` at a time: their kernel threads are kept, not ended and
-        // made again.
+        // As many are inside `blocking` at a time: their kernel threads are kept instead of being
+        // created again.
         let runtime =
             Runtime::builder().concurrency(OPEN).build().map_err(|e| format!("no runtime: {e}"))?;
         runtime.run(|| {
@@ -81,7 +82,7 @@ pub fn run(args: &Args, figures: &mut Figures) -> Result<(), String> {
     text::table(&["", "time", "rate", "CPU time", "open at once, at most"], &rows);
     println!();
     check(kernel.lines == micro.lines && pooled.lines == micro.lines, || {
-        "two runs have other digests".to_owned()
+        "the digests of two runs differ".to_owned()
     })?;
     check(micro.bytes == bytes, || format!("{} bytes read, not {bytes}", micro.bytes))?;
     check(micro.most_open <= OPEN, || format!("{} files were open at once", micro.most_open))?;
@@ -89,18 +90,17 @@ pub fn run(args: &Args, figures: &mut Figures) -> Result<(), String> {
         Ok(lines) => {
             let other = lines.iter().zip(&micro.lines).find(|(theirs, ours)| theirs != ours);
             check(lines.len() == micro.lines.len() && other.is_none(), || {
-                format!("not as sha256sum: {other:?}")
+                format!("differs from sha256sum: {other:?}")
             })?;
             text::say(&format!(
-                "All {} lines are those of sha256sum.",
+                "All {} lines are equal to the output of sha256sum.",
                 text::number(lines.len() as u64)
             ));
         }
         Err(why) => text::say(&format!("Not compared with sha256sum: {why}.")),
     }
     text::say(&format!(
-        "The microprocesses used {threads} kernel threads. Digest of all the lines, in the order of their names: \
-         {}...",
+        "The microprocesses used {threads} kernel threads. Digest of all lines, ordered by file name: {}...",
         &hex(&Sha256::digest(micro.lines.concat()))[..16],
     ));
     figures.add(
@@ -111,7 +111,7 @@ pub fn run(args: &Args, figures: &mut Figures) -> Result<(), String> {
     Ok(())
 }
 
-/// What hashing came to. The lines are those that `sha256sum` prints.
+/// Result of hashing. The lines are those that `sha256sum` prints.
 #[derive(Default)]
 struct Hashed {
     lines: Vec<Vec<u8>>,
@@ -121,7 +121,7 @@ struct Hashed {
 
 struct Took {
     time: Duration,
-    /// Of the whole process: other programs on the machine do not count.
+    /// CPU time of the process: other programs do not count.
     cpu: Duration,
 }
 
@@ -135,7 +135,7 @@ fn hashed(
     Ok((done, Took { time: start.elapsed(), cpu: cpu.elapsed() }))
 }
 
-/// How many files may be open, and are. The semaphore serves both kinds of thread.
+/// Limit on open files, and their number. The semaphore works for both kinds of thread.
 struct Door {
     permits: Semaphore,
     open: AtomicUsize,
@@ -151,11 +151,11 @@ impl Door {
         }
     }
 
-    /// The line that `sha256sum` prints, and the length of the file.
+    /// The line that `sha256sum` prints, and the size of the file.
     fn hash(&self, path: &Path) -> Result<(Vec<u8>, u64), String> {
         let permit = self.permits.acquire();
         self.most.fetch_max(self.open.fetch_add(1, Relaxed) + 1, Relaxed);
-        // On a kernel thread that carries no VP, `blocking` does nothing.
+        // On a kernel thread without a VP, `blocking` has no effect.
         let content = thread::blocking(|| std::fs::read(path));
         self.open.fetch_sub(1, Relaxed);
         let content = content.map_err(|e| format!("{}: {e}", path.display()))?;
@@ -165,7 +165,7 @@ impl Door {
     }
 }
 
-/// A thread for each file.
+/// Hashes with a thread for each file.
 fn each<K: Kind>(paths: &Arc<[PathBuf]>) -> Result<Hashed, String> {
     let door = Arc::new(Door::new(OPEN));
     let threads: Vec<_> = (0..paths.len())
@@ -174,7 +174,7 @@ fn each<K: Kind>(paths: &Arc<[PathBuf]>) -> Result<Hashed, String> {
             K::spawn(move || door.hash(&paths[i]))
         })
         .collect();
-    // All are joined, whatever the first of them says.
+    // All threads are joined, even if one fails.
     collect(&door, threads.into_iter().map(K::join).collect())
 }
 
@@ -182,7 +182,7 @@ fn pool_size() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// As many kernel threads as cores, each taking the next file.
+/// Hashes with as many kernel threads as cores, each taking the next file.
 fn pool(paths: &Arc<[PathBuf]>) -> Result<Hashed, String> {
     let door = Door::new(OPEN);
     let next = AtomicUsize::new(0);
@@ -221,7 +221,7 @@ fn line(digest: &[u8], path: &Path) -> Vec<u8> {
     [hex(digest).as_bytes(), b"  ", path.as_os_str().as_bytes(), b"\n"].concat()
 }
 
-/// What `sha256sum` prints for the files, a line each.
+/// The output of `sha256sum` for the files, one line each.
 fn sha256sum(files: &[tree::File]) -> Result<Vec<Vec<u8>>, String> {
     let mut lines = Vec::new();
     for some in files.chunks(NAMES) {
@@ -242,7 +242,7 @@ mod tests {
     use crate::tour::in_runtime;
 
     #[test]
-    fn a_line_is_as_sha256sum_prints_it() {
+    fn lines_have_the_format_of_sha256sum() {
         let empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855  /tmp/a b\n";
         assert_eq!(line(&Sha256::digest(b""), Path::new("/tmp/a b")), empty.as_bytes());
     }
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_gone_is_an_error() {
+    fn missing_file_is_an_error() {
         let paths: Arc<[PathBuf]> = [PathBuf::from("/nonexistent/file")].into();
         assert!(each::<Kernel>(&paths).is_err_and(|why| why.contains("/nonexistent/file")));
     }

@@ -1,5 +1,5 @@
-//! Chapter 6: an echo server with ten thousand connections, how often it enters the kernel and what
-//! batching does to that; and a server that people know.
+//! Chapter 6: an echo server with ten thousand connections, the number of its system calls, and the
+//! effect of batching on it; and a well-known server.
 
 use std::time::{Duration, Instant};
 
@@ -15,19 +15,19 @@ use crate::tour::page::text;
 use crate::tour::{Args, Figures, check, one_to_one};
 
 const CONNECTIONS: usize = 10_000;
-/// Where every microprocess is a kernel thread.
+/// Number of connections if microprocesses are kernel threads.
 const THREADS: usize = 1_000;
-/// Descriptors for other things than connections.
+/// Number of descriptors for other purposes.
 const OTHERS: u64 = 100;
 const SLICE_MS: u64 = 250;
-/// Slices that are shown as they come, of the first server; of the others fewer.
+/// Number of slices that are shown live, for the first server; the others have fewer.
 const SHOWN: usize = 8;
 const UNSHOWN: usize = 2;
-/// No more are begun then: on a busy machine each takes longer.
+/// Time after which no further slice is started, because slices take longer on a busy machine.
 const LONGEST: Duration = Duration::from_secs(4);
-/// Requests a second that a sign of the live rate stands for.
+/// Requests a second for each character of the live bar.
 const SIGN: f64 = 4_000.0;
-/// Signs of what costs as much batched as one by one.
+/// Characters of a bar for equal costs with and without batching.
 const EQUAL: f64 = 40.0;
 
 pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
@@ -46,8 +46,9 @@ fn echo(programs: &Programs, figures: &mut Figures) -> Result<(), String> {
     let connections =
         usize::try_from(limit.saturating_sub(OTHERS)).map_or(most, |n| n.clamp(1, most));
     text::say(&format!(
-        "The same server as a process of its own on one core, with {} connections; the load is another process, which sends over \
-         each of them the next request of 64 bytes when it has the reply to the last one. Requests a second, as they are served:",
+        "The same server in a separate process on one core, with {} connections. The load is another process: on \
+         each connection, it sends the next request of 64 bytes after the reply to the previous one. Requests per \
+         second during the run:",
         text::number(connections as u64),
     ));
     if connections < most {
@@ -90,8 +91,8 @@ fn echo(programs: &Programs, figures: &mut Figures) -> Result<(), String> {
     }
     println!();
     text::say(
-        "Calls of different microprocesses enter the kernel together where that pays (adaptive, the default). Beside it what happens if \
-         they always do (forced), and if they never do (plain):",
+        "Calls of different microprocesses share an entry to the kernel when this saves time (adaptive, the \
+         default). For comparison: calls always share entries (forced), and calls never share entries (plain):",
     );
     println!();
     text::table(
@@ -104,12 +105,12 @@ fn echo(programs: &Programs, figures: &mut Figures) -> Result<(), String> {
     Ok(())
 }
 
-/// Over all replies and until the last: there is one on a busy machine too.
+/// Rate over all replies up to the last one, so that it is not zero on a busy machine.
 fn rate(slice: &Slice) -> f64 {
     slice.all / slice.took
 }
 
-/// The slice whose rate is the median.
+/// The slice with the median rate.
 fn middle(mut slices: Vec<Slice>) -> Slice {
     slices.sort_by(|a, b| rate(a).total_cmp(&rate(b)));
     slices[slices.len() / 2]
@@ -124,7 +125,7 @@ fn live(at: Duration, rate: f64) -> String {
     )
 }
 
-/// Ours, with one argument, or none.
+/// Kumihimo's contender with one argument, or none.
 fn ours(arg: &str) -> Contender {
     let args = if arg.is_empty() { Vec::new() } else { vec![arg.to_owned()] };
     let queue = crate::bench::child::default_queue().to_owned();
@@ -137,13 +138,13 @@ fn why(trouble: Trouble) -> String {
     }
 }
 
-/// The batch curve.
+/// Prints the batch curves.
 fn batches(programs: &Programs) -> Result<(), String> {
     let curves = curves(programs)?;
     check(!curves.is_empty(), || "no batch was measured".to_owned())?;
     text::say(
-        "What a call costs that enters the kernel together with others, over one by itself, by how many they are; the bar ends where \
-         both cost the same:",
+        "Cost of a call that shares its entry to the kernel, divided by the cost of a single call, by number of \
+         calls in the entry. The mark in each bar is at equal costs:",
     );
     println!();
     for line in curves.iter().flat_map(|(op, curve)| drawn(op, curve)) {
@@ -152,13 +153,13 @@ fn batches(programs: &Programs) -> Result<(), String> {
     Ok(())
 }
 
-/// How many calls were in a batch, and the ratio of batched to plain.
+/// Sizes of batches, with the ratio of batched to plain calls.
 type Curve = Vec<(u32, f64)>;
 
-/// Of each operation its curve. From the samples `ratio` of the benchmark
-/// `syscall-batch`, with the keys `op`, `n` and `batch=fixed`.
+/// The curve of each operation. From samples `ratio` of the benchmark `syscall-batch` with the keys
+/// `op`, `n` and `batch=fixed`.
 fn curves(programs: &Programs) -> Result<Vec<(String, Curve)>, String> {
-    // Fewer slices than in the benchmark: a few seconds.
+    // Fewer slices than in the benchmark, for a duration of a few seconds.
     let samples = ours("slices=3").run(programs, "syscall-batch", 1).map_err(why)?;
     let mut curves: Vec<(String, Curve)> = Vec::new();
     for sample in samples.iter().filter(|s| s.identity.metric == "ratio") {
@@ -182,7 +183,7 @@ fn drawn(op: &str, curve: &[(u32, f64)]) -> Vec<String> {
     let line = |(i, (n, ratio)): (usize, &(u32, f64))| {
         let name = if i == 0 { op } else { "" };
         let signs = "#".repeat((ratio * EQUAL).round().min(1.75 * EQUAL) as usize);
-        // Where one would be that costs as much as alone.
+        // Padded to the length of a bar for equal costs.
         let bar = format!("{signs:<width$}", width = EQUAL as usize);
         let (left, right) = bar.split_at(EQUAL as usize);
         format!("  {name:<6} {n:>3}  {ratio:.2}  {left}|{right}").trim_end().to_owned()
@@ -190,7 +191,7 @@ fn drawn(op: &str, curve: &[(u32, f64)]) -> Vec<String> {
     curve.iter().enumerate().map(line).collect()
 }
 
-/// Redis' own benchmark, if it is installed, against our server and against Redis.
+/// Runs redis-benchmark, if installed, against Kumihimo's server and against Redis.
 fn known(programs: &Programs, figures: &mut Figures) -> Result<(), String> {
     let redis =
         Contender { runtime: Runtime::Redis, variant: "-", queue: "-".to_owned(), ..ours("") };
@@ -198,15 +199,16 @@ fn known(programs: &Programs, figures: &mut Figures) -> Result<(), String> {
         Ok(samples) => samples,
         Err(Trouble::Refused(why)) => {
             text::say(&format!(
-                "`kumi serve kv` is a key-value server that speaks Redis' protocol. Not shown: {why}."
+                "`kumi serve kv` is a key-value server with the protocol of Redis. Not shown: {why}."
             ));
             return Ok(());
         }
         Err(Trouble::Failed(why)) => return Err(why),
     };
     text::say(
-        "`kumi serve kv` is a key-value server that speaks Redis' protocol, a microprocess a connection. Redis' own benchmark with 50 \
-         connections, 16 requests under way on each; and on Redis itself, if it is installed:",
+        "`kumi serve kv` is a key-value server with the protocol of Redis. Each connection has a microprocess. \
+         redis-benchmark with 50 connections and 16 pipelined requests on each, also with the Redis server if it is \
+         installed:",
     );
     println!();
     let mut rows = vec![row("kumi serve kv", &samples)];
@@ -236,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bar_ends_where_both_cost_the_same() {
+    fn mark_of_a_bar_is_at_equal_costs() {
         let lines = drawn("nop", &[(1, 1.5), (4, 1.0), (16, 0.5)]);
         assert_eq!(lines[0], format!("  nop      1  1.50  {}|{}", "#".repeat(40), "#".repeat(20)));
         assert_eq!(lines[1], format!("           4  1.00  {}|", "#".repeat(40)));
@@ -244,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_is_drawn() {
+    fn rate_is_drawn() {
         assert_eq!(live(Duration::from_millis(250), 10_000.0), "   250 ms     10,000 ##");
     }
 }

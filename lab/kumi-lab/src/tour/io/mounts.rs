@@ -1,5 +1,5 @@
-//! Chapter 12: an image of ext2 made, mounted and worked in; P1's first load raced by five
-//! organisations of the same server; and what e2fsck says afterwards.
+//! Chapter 12: makes, mounts and uses an ext2 image; runs P1's first load on five organisations of
+//! the same server; and checks the image with e2fsck.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -17,30 +17,29 @@ use crate::tour::{Args, Figures, check};
 
 const ORGANISATIONS: [&str; 5] =
     ["sequential", "user-threads", "processes", "kernel-threads", "microprocesses"];
-/// Blocks of the file that is read, more than the server has memory for.
+/// Number of blocks of the file that is read, more than fit into the server's cache.
 const BLOCKS: u64 = 4096;
 const READS: u64 = 500;
-/// So often the clock is asked meanwhile.
+/// Number of requests for the time meanwhile.
 const QUESTIONS: u64 = 1_500;
-/// Of the store's disk, for each access.
+/// Delay of each access to the store's disk.
 const DELAY: &str = "200us";
-/// Longer does no server need to begin or to end.
+/// Time limit for a server's start and end.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     if let (false, why) = kumihimo_files::can_mount() {
-        text::say(&format!("Left out: nothing can be mounted here: {why}."));
+        text::say(&format!("Left out: this process cannot mount a file system: {why}."));
         return Ok(());
     }
     let Some(image) = Image::make()? else {
-        text::say(
-            "Left out: there is no mke2fs to make a file system with (apt-get install e2fsprogs).",
-        );
+        text::say("Left out: mke2fs is not installed (apt-get install e2fsprogs).");
         return Ok(());
     };
     text::say(
-        "A file server that people can keep data on: `kumi mount` serves an ext2 image (or a directory) through FUSE, and the same code runs in five organisations, which \
-         differ in what a thread is. An image of 48 MB, made by mke2fs, mounted, and a repository cloned into it:",
+        "`kumi mount` serves an ext2 image (or a directory) through FUSE. The same server code runs in five \
+         organisations with different kinds of threads. An image of 48 MB, created by mke2fs, is mounted, and a \
+         repository is cloned into it:",
     );
     println!();
     let server = image.mounted(&["--organisation", "microprocesses"])?;
@@ -50,8 +49,10 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     println!("  unmounted; e2fsck -fn: {}", image.checked()?);
     println!();
     text::say(&format!(
-        "Paper P1 asked which organisation is best, and left out kernel threads and threads by cooperation of user and kernel. Its first load, now: one program reads {READS} blocks of a file \
-         from a disk that takes {DELAY} for each, another asks the same server for the time, {QUESTIONS} times. How long the second takes, beside the first:",
+        "Paper P1 compares organisations of a server, but neither kernel threads nor threads managed by kernel and \
+         user code together. The first load of P1 on this machine: one program reads {READS} blocks of a file from \
+         a disk with a delay of {DELAY} per block. Another program requests the time from the same server \
+         {QUESTIONS} times. Duration of the second program during the first:",
     ));
     println!();
     let mut took = Vec::new();
@@ -79,8 +80,9 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     bars(took.iter().map(|(name, time)| (*name, time.as_secs_f64(), text::time(*time))));
     println!();
     text::say(
-        "Where one loop does everything, or threads of which the kernel knows nothing, a question waits for the disk. The paper's remedy is a process for the clock; with threads that \
-         block alone, whichever kind, none is needed.",
+        "With a single loop, or with threads unknown to the kernel, a request for the time waits for the disk. P1 \
+         uses a separate process for the clock. Threads that block individually, microprocesses or kernel threads, \
+         need no such process.",
     );
     println!();
     println!("  e2fsck -fn: {}", image.checked()?);
@@ -88,7 +90,7 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     let [sequential, .., kernel, micro] = &took[..] else { unreachable!("five") };
     figures.add(
         format!(
-            "{QUESTIONS} questions for the time beside reads (one loop: {})",
+            "{QUESTIONS} requests for the time during reads (one loop: {})",
             text::time(sequential.1)
         ),
         text::time(kernel.1),
@@ -97,10 +99,10 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     Ok(())
 }
 
-/// A directory with an image and the mount points. It goes when this is dropped.
+/// A directory with an image and the mount points. Removed when dropped.
 struct Image(PathBuf);
 
-/// A program of others, with what it said if it failed.
+/// Runs another program. Fails with its error output.
 fn done(command: &mut Command) -> Result<(), String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.stdin(Stdio::null()).output().map_err(|e| format!("{name}: {e}"))?;
@@ -113,14 +115,14 @@ fn done(command: &mut Command) -> Result<(), String> {
     })
 }
 
-/// As e2fsprogs installs them: not on every user's PATH.
+/// A command of e2fsprogs, whose directory is not on every user's PATH.
 fn e2fs(program: &str) -> Command {
     let sbin = Path::new("/sbin").join(program);
     if sbin.is_file() { Command::new(sbin) } else { Command::new(program) }
 }
 
 impl Image {
-    /// `None`: there is no mke2fs.
+    /// Returns `None` if mke2fs is not installed.
     fn make() -> Result<Option<Image>, String> {
         let path = std::env::temp_dir().join(format!("kumi-tour-{}", std::process::id()));
         let image = Image(path);
@@ -152,7 +154,7 @@ impl Image {
     }
 
     fn mounted(&self, how: &[&str]) -> Result<Server, String> {
-        let program = std::env::current_exe().map_err(|e| format!("where kumi is: {e}"))?;
+        let program = std::env::current_exe().map_err(|e| format!("path of this program: {e}"))?;
         let mut command = Command::new(program);
         command
             .args(["mount", "--foreground"])
@@ -175,11 +177,11 @@ impl Image {
         Ok(server)
     }
 
-    /// Clones the repository that we are in, or a new one, and lets git check the clone.
+    /// Clones this repository or a new one, and checks the clone with git.
     fn cloned(&self) -> Result<String, String> {
         let inside = Command::new("git").args(["rev-parse", "--show-toplevel"]).output();
         let Ok(inside) = inside else {
-            return Ok("(there is no git here, so nothing is cloned)".to_owned());
+            return Ok("(git is not installed, so no repository is cloned)".to_owned());
         };
         let from = match std::str::from_utf8(&inside.stdout) {
             Ok(path) if inside.status.success() => PathBuf::from(path.trim_end()),
@@ -188,7 +190,7 @@ impl Image {
         let to = self.files().join("clone");
         let git = |arguments: &[&std::ffi::OsStr]| {
             let mut git = Command::new("git");
-            // A test's or a hook's own repository is not meant.
+            // Not the repository of a test or a hook.
             git.env_remove("GIT_DIR").env_remove("GIT_WORK_TREE").args(arguments);
             done(&mut git)
         };
@@ -207,7 +209,7 @@ impl Image {
         Ok(format!("git clone in {}; git fsck: nothing is missing or damaged", text::time(cloned)))
     }
 
-    /// A repository of one commit.
+    /// Creates a repository with one commit.
     fn repository(&self) -> Result<PathBuf, String> {
         let path = self.0.join("repository");
         fs::create_dir(&path).map_err(|e| format!("{}: {e}", path.display()))?;
@@ -224,7 +226,7 @@ impl Image {
         Ok(path)
     }
 
-    /// Reads of the file and questions to the clock at once; how long the questions take.
+    /// Reads the file and requests the time concurrently. Returns the duration of the requests.
     fn race(&self) -> Result<Duration, String> {
         let path = self.files().join("blocks");
         if !path.exists() {
@@ -246,8 +248,8 @@ impl Image {
                     read
                 })
             });
-            // On a busy machine all would be answered before the other one was there. (An error: it
-            // failed, and says so below.)
+            // Otherwise all requests could be served before the reads begin on a busy machine. (An
+            // error means that the reader failed, which is reported below.)
             let _ = began.recv();
             let start = Instant::now();
             let asked = clock::run(&self.clock(), QUESTIONS, &mut || ());
@@ -268,13 +270,13 @@ impl Drop for Image {
     }
 }
 
-/// A URL, so that git makes a shallow clone: of a path it makes a whole one.
+/// A URL, with which git makes a shallow clone. With a path it makes a complete one.
 fn source(path: &Path) -> Result<String, String> {
     let path = path.canonicalize().map_err(|e| format!("{}: {e}", path.display()))?;
     Ok(format!("file://{}", path.display()))
 }
 
-/// A server that serves. It is told to end when this is dropped.
+/// A running server, ended when dropped.
 struct Server(Child);
 
 impl Server {
@@ -292,7 +294,7 @@ impl Server {
         loop {
             match self.0.try_wait().map_err(|e| format!("kumi mount: {e}"))? {
                 Some(status) => {
-                    return check(status.success(), || format!("kumi mount ended badly: {status}"));
+                    return check(status.success(), || format!("kumi mount failed: {status}"));
                 }
                 None if Instant::now() > end => {
                     return Err(format!("kumi mount did not end within {PATIENCE:?}"));

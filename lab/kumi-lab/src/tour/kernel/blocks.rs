@@ -1,5 +1,5 @@
-//! Chapter 7: a clock on the same VP as a page fault, a lock and a pipe that keep their
-//! microprocesses waiting in the kernel.
+//! Chapter 7: a clock on the same VP as a page fault, a lock and a pipe that block microprocesses
+//! in the kernel.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -22,30 +22,30 @@ use crate::tour::page::watch::Watch;
 use crate::tour::{Args, Figures, check, one_to_one};
 
 const PERIOD: Duration = Duration::from_millis(1);
-/// The clock goes on for a moment, until the last block has ended.
+/// Number of ticks. The clock continues until the last block has ended.
 const TICKS: usize = 1_500;
 const BLOCKED: Duration = Duration::from_millis(80);
-/// Between two blocks of one microprocess.
+/// Pause between two blocks of one microprocess.
 const PAUSE: Duration = Duration::from_millis(10);
 const WIDE: usize = 28;
 
 pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     if one_to_one() {
         text::say(
-            "A microprocess that sleeps in the kernel, in code that knows nothing of Kumihimo, takes its VP's kernel \
-             thread with it; here would be shown how events of the kernel let the VP go on. But on this machine each \
-             microprocess is a kernel thread (`kumi doctor` says why): the kernel itself runs the others, with events \
-             or without, and there is nothing to see.",
+            "If a microprocess blocks in the kernel, in code without support for Kumihimo, the kernel thread of \
+             its VP blocks too. This chapter shows how the VP continues with events from the kernel. On this \
+             machine, each microprocess is a kernel thread (`kumi doctor` prints the reason): the kernel runs the \
+             other threads with and without events, so this chapter has no result here.",
         );
         return Ok(());
     }
     text::say(&format!(
-        "Until here the microprocesses waited for each other, for timers and for Kumihimo's sockets: their VP knows, \
-         and goes on with another. But one may sleep in the kernel, in code that knows nothing of Kumihimo. On one VP, \
-         three do that, {} at a time: one touches a page that a kernel thread provides late (a page fault; by \
-         userfaultfd), one wants a lock that somebody else holds (flock), one reads an empty pipe (with std). Beside \
-         them a clock is to tick every millisecond. How late each tick came, without events from the kernel and with \
-         them:",
+        "In the chapters before, microprocesses waited for each other, for timers and for sockets of Kumihimo. In \
+         these cases, the VP runs another microprocess. A microprocess can also block in the kernel, in code \
+         without support for Kumihimo. On one VP, three microprocesses block for {} at a time: one reads a page \
+         that a kernel thread provides later (a page fault, with userfaultfd), one waits for a lock held by another \
+         open file (flock), and one reads an empty pipe (with std). A fourth microprocess, the clock, ticks every \
+         millisecond. Lateness of the ticks without events from the kernel and with events:",
         text::time(BLOCKED),
     ));
     println!();
@@ -79,13 +79,13 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     Ok(())
 }
 
-/// Which source it was; of the better ones, why not, as `kumi doctor` says it.
+/// Prints the event source, as `kumi doctor` does.
 fn say_source(used: &str) {
     if kumihimo_config::get().events.is_some() {
-        return text::say(&format!("The source of events: {used}, as KUMI_EVENTS says."));
+        return text::say(&format!("Event source: {used}, selected by KUMI_EVENTS."));
     }
     text::say(&format!(
-        "The source of events: {used}, the best one that this machine allows (`kumi doctor`)."
+        "Event source: {used}, the best available on this machine (see `kumi doctor`)."
     ));
     for (kind, refused) in source::probe() {
         if let Some(refused) = refused {
@@ -94,9 +94,9 @@ fn say_source(used: &str) {
     }
 }
 
-/// Runs the clock in a process of its own.
+/// Runs the clock in a child process.
 fn ask(source: Option<Events>) -> Result<Report, String> {
-    let _watch = Watch::open("a clock, and three that block");
+    let _watch = Watch::open("a clock and three blocking microprocesses");
     let mut command = Command::new(std::env::current_exe().map_err(|e| e.to_string())?);
     command.args(["tour", "--clock"]);
     if let Some(kind) = source {
@@ -116,11 +116,11 @@ pub fn child() -> Result<(), String> {
     Ok(())
 }
 
-/// How long a block lasts.
+/// Duration of a block.
 #[derive(Clone, Copy)]
 enum Span {
     For(Duration),
-    /// Until the clock has ticked so often: only where it does, beside a block.
+    /// Until the clock has ticked this many times, which requires that it ticks beside a block.
     #[cfg_attr(
         not(test),
         expect(dead_code, reason = "a tour must end on a machine where it does not")
@@ -128,20 +128,20 @@ enum Span {
     Ticks(usize),
 }
 
-/// What was seen.
+/// Results.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Report {
     pub source: String,
-    /// Of every tick, earliest first.
+    /// Delays of all ticks in order.
     pub late: Vec<Duration>,
-    /// How often the clock ticked during each block.
+    /// Number of ticks during each block.
     pub blocks: Vec<usize>,
-    /// Kinds of blocks that cannot be had here, and why.
+    /// Kinds of blocks that are unavailable, with reasons.
     pub left_out: Vec<String>,
 }
 
 impl Report {
-    /// Ticks while a microprocess was blocked. A tick counts once for each blocked one.
+    /// Number of ticks during blocks. A tick counts once for each blocked microprocess.
     pub fn turns(&self) -> usize {
         self.blocks.iter().sum()
     }
@@ -180,7 +180,7 @@ impl Report {
     }
 }
 
-/// A call that blocks in the kernel, and what ends it.
+/// A call that blocks in the kernel, and the function that ends it.
 struct Block {
     call: Box<dyn FnOnce() -> Result<(), String> + Send>,
     end: Box<dyn FnOnce() + Send>,
@@ -193,14 +193,14 @@ const KINDS: [(&str, Prepare); 3] =
 
 fn fault() -> Result<Block, String> {
     let (page, provider) = AwaitedPage::new().map_err(|e| format!("userfaultfd: {e}"))?;
-    let call = move || check(page.read() == 0, || "a fresh page is not of zeroes".into());
+    let call = move || check(page.read() == 0, || "a new page does not contain zeros".into());
     Ok(Block { call: Box::new(call), end: Box::new(move || drop(provider)) })
 }
 
 fn lock() -> Result<Block, String> {
     let file =
         memfd_create("kumi-lock", MemfdFlags::CLOEXEC).map_err(|e| format!("memfd_create: {e}"))?;
-    // Opened once more: locks belong to what open(2) gave.
+    // Opened again, because a flock(2) lock belongs to the open file description.
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let holder = File::open(&path).map_err(|e| format!("{path}: {e}"))?;
     flock(&holder, FlockOperation::LockExclusive).map_err(|e| format!("flock: {e}"))?;
@@ -216,12 +216,12 @@ fn pipe() -> Result<Block, String> {
         let read = reader.read(&mut byte).map_err(|e| format!("read: {e}"))?;
         check((read, byte) == (1, *b"x"), || format!("{read} bytes from the pipe, {byte:?}"))
     };
-    // The reader sees the end of the stream if this fails, and says so.
+    // If this fails, the reader sees and reports the end of the stream.
     let end = move || drop(writer.write_all(b"x"));
     Ok(Block { call: Box::new(call), end: Box::new(end) })
 }
 
-/// What the clock and the others know of each other.
+/// State shared by the clock and the other microprocesses.
 #[derive(Default)]
 pub struct Clock {
     ticks: AtomicUsize,
@@ -229,18 +229,18 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// How often it has ticked.
+    /// Number of ticks so far.
     pub fn ticks(&self) -> usize {
         self.ticks.load(SeqCst)
     }
 
-    /// The others have ended.
+    /// Reports that the other microprocesses have ended.
     pub fn alone(&self) {
         self.alone.store(true, SeqCst);
     }
 
-    /// Ticks so often, then on until the others have ended. A tick whose time has passed comes at
-    /// once, and counts as late.
+    /// Ticks this many times, and then until the other microprocesses have ended. A tick whose time
+    /// has passed happens at once, and counts as late.
     pub fn run(&self, ticks: usize) -> Vec<Duration> {
         let (start, mut late) = (Instant::now(), Vec::with_capacity(2 * ticks));
         while late.len() < ticks || !self.alone.load(SeqCst) {
@@ -254,8 +254,8 @@ impl Clock {
         late
     }
 
-    /// Blocks again and again until the clock has ticked `until` times. Ticks during each block, or
-    /// why there is none.
+    /// Blocks repeatedly until the clock has ticked `until` times. Returns the ticks during each
+    /// block, or the reason why blocking is impossible.
     fn blocks(
         &self,
         prepare: Prepare,
@@ -268,10 +268,10 @@ impl Clock {
                 Ok(block) => block,
                 Err(why) => return Ok(Err(why)),
             };
-            // Nobody else has a turn on the only VP between this and the end of the call, unless
-            // the VP goes away under it.
+            // No other microprocess runs on the only VP between here and the end of the call,
+            // unless the VP is handed over.
             let before = self.ticks.load(SeqCst);
-            ender.send(block.end).map_err(|_| "the thread that ends the blocks is gone")?;
+            ender.send(block.end).map_err(|_| "the thread that ends the blocks has ended")?;
             (block.call)()?;
             during.push(self.ticks.load(SeqCst) - before);
             thread::sleep(PAUSE);
@@ -279,7 +279,7 @@ impl Clock {
         Ok(Ok(during))
     }
 
-    /// Blocks the kernel thread.
+    /// Blocks the kernel thread for the duration.
     fn pass(&self, span: Span) {
         match span {
             Span::For(time) => std::thread::sleep(time),
@@ -293,12 +293,12 @@ impl Clock {
     }
 }
 
-/// Outside: what is wrong. Inside: why it cannot be done here.
+/// Outer error: a failure. Inner error: the reason why the block is impossible on this machine.
 type Blocks = Result<Result<Vec<usize>, String>, String>;
 
 fn clock_beside_blocks(runtime: Runtime, ticks: usize, span: Span) -> Result<Report, String> {
     let clock = Arc::new(Clock::default());
-    // Kernel threads end the blocks: without events nobody on the VP could.
+    // Kernel threads end the blocks, because without events no microprocess on the VP could.
     let enders = KINDS.map(|_| {
         let (sender, ends) = mpsc::channel::<Box<dyn FnOnce() + Send>>();
         let clock = clock.clone();
@@ -319,7 +319,7 @@ fn clock_beside_blocks(runtime: Runtime, ticks: usize, span: Span) -> Result<Rep
             let clock = clock.clone();
             (name, thread::spawn(move || clock.blocks(prepare, &ender, ticks)))
         });
-        // All of them begin before the first is waited for.
+        // All blocks are started before the first one is joined.
         let kinds: Vec<_> = kinds.collect();
         let outcomes: Vec<_> = kinds.into_iter().map(|(name, one)| (name, one.join())).collect();
         clock.alone();
@@ -343,7 +343,7 @@ pub fn events(source: &str) -> String {
     format!("events: {source}")
 }
 
-/// Upper ends, the last of all.
+/// Upper bounds of the histogram's classes.
 const BOUNDS: [(&str, Duration); 5] = [
     ("to 0.1 ms", Duration::from_micros(100)),
     ("to 1 ms", Duration::from_millis(1)),
@@ -376,7 +376,7 @@ fn draw(reports: &[Report]) {
     text::table(&["", "ticks", "blocks", "ticks in each", "late by: p50", "p99", "at most"], &rows);
 }
 
-/// Side by side.
+/// Histograms side by side.
 pub fn histograms(reports: &[&Report]) -> Vec<String> {
     let head =
         reports.iter().map(|report| format!("  {:<w$}", events(&report.source), w = WIDE + 7));
@@ -388,7 +388,7 @@ pub fn histograms(reports: &[&Report]) -> Vec<String> {
             let within =
                 |late: &&Duration| above.is_none_or(|above| **late > above) && **late <= bound;
             let n = report.late.iter().filter(within).count();
-            // One is seen, however many others there are.
+            // At least one character, however many ticks there are in total.
             let bar = "#".repeat((n * WIDE).div_ceil(report.late.len().max(1)));
             format!("  {:>6} {bar:<WIDE$}", text::number(n as u64))
         });
@@ -412,7 +412,7 @@ mod tests {
 
     fn skips(name: &str) -> bool {
         if one_to_one() {
-            // Past libtest's capture: the scripts count these lines.
+            // Written past libtest's capture: xtask counts these lines.
             let line = format!("\n[skip] {name}: microprocesses are kernel threads here\n");
             std::io::stderr().write_all(line.as_bytes()).expect("standard error is open");
         }
@@ -420,8 +420,8 @@ mod tests {
     }
 
     #[test]
-    fn without_events_nobody_has_a_turn_beside_a_block() {
-        if skips("without_events_nobody_has_a_turn_beside_a_block") {
+    fn without_events_no_tick_runs_during_a_block() {
+        if skips("without_events_no_tick_runs_during_a_block") {
             return;
         }
         let report = report(Some(Events::Off), Span::For(Duration::from_millis(5)));
@@ -432,15 +432,15 @@ mod tests {
     }
 
     #[test]
-    fn with_events_the_clock_has_its_turns_beside_each_block() {
-        if skips("with_events_the_clock_has_its_turns_beside_each_block") {
+    fn with_events_ticks_run_during_each_block() {
+        if skips("with_events_ticks_run_during_each_block") {
             return;
         }
         for (kind, refused) in source::probe() {
             if kind == Events::Off || refused.is_some() {
                 continue;
             }
-            // The blocks do not end before that: if it never came, this would not return.
+            // The blocks do not end before that. Without ticks, this would not return.
             let report = report(Some(kind), Span::Ticks(20));
             assert_eq!(report.source, kind.name());
             assert!(report.blocks.len() >= KINDS.len() - report.left_out.len(), "{report:?}");
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_comes_over_unchanged() {
+    fn report_of_the_child_is_parsed_unchanged() {
         let report = made_up("perf", &[1, 200, 3]);
         assert_eq!(report.turns(), 7);
         assert_eq!(Report::from_json(&report.to_json().to_string()), Some(report));
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn every_tick_is_in_one_bar() {
+    fn every_tick_is_counted_in_one_bar() {
         let lines = histograms(&[
             &made_up("off", &[0, 1, 2, 10, 11, 101, 900]),
             &made_up("bpf", &[0; 10_000]),

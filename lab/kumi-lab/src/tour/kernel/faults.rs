@@ -1,4 +1,5 @@
-//! Chapter 13: a panic is caught where its microprocess is joined, and an overflow is named.
+//! Chapter 13: a panic is caught at the join of its microprocess, and a stack overflow is reported
+//! by name.
 
 use std::hint::black_box;
 use std::os::unix::process::ExitStatusExt;
@@ -16,7 +17,7 @@ const STACK: usize = 64 << 10;
 const ABORTED: i32 = 6;
 
 pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
-    // The hook would print the panic in the middle of the story.
+    // The hook would print the panic in the middle of the text.
     let hook = panic::take_hook();
     panic::set_hook(Box::new(|_| {}));
     let caught = in_runtime(|| {
@@ -24,16 +25,16 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
         Ok(one.map_err(|e| e.to_string())?.join())
     });
     panic::set_hook(hook);
-    let payload = caught?.err().ok_or("a panic did not arrive at join")?;
+    let payload = caught?.err().ok_or("join() returned no panic")?;
     let words = payload.downcast_ref::<&str>().copied().unwrap_or("");
     check(words == "it slipped", || format!("join returned another panic: {words:?}"))?;
     text::say(&format!(
-        "A microprocess panicked. join() returned Err(\"{words}\"); nobody else noticed."
+        "A microprocess panicked. join() returned Err(\"{words}\"); no other microprocess was affected."
     ));
     println!();
     text::say(
-        "Another one, in a child process, calls itself without end, until it meets the guard page at the end of its \
-         stack. What the child says (in one line), and how it ends:",
+        "Another microprocess, in a child process, calls itself recursively until it reaches the guard page at the \
+         end of its stack. Message of the child (one line) and its exit status:",
     );
     println!();
     let program = std::env::current_exe().map_err(|e| e.to_string())?;
@@ -43,7 +44,7 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     output.lines().for_each(text::say);
     let signal = child.status.signal();
     println!("signal {}", signal.map_or("none".to_owned(), |s| s.to_string()));
-    check(is_named(&output), || "the overflow was not named".to_owned())?;
+    check(is_named(&output), || "the child printed no message about the overflow".to_owned())?;
     check(signal == Some(ABORTED), || format!("the child ended with {}", child.status))?;
     figures.add("a panic; a stack overflow", "", "caught; named");
     Ok(())
@@ -55,7 +56,7 @@ fn is_named(output: &str) -> bool {
 
 /// The child process.
 pub fn overflow() -> Result<(), String> {
-    // No core file for an abort that is meant.
+    // No core file for a deliberate abort.
     let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
     in_runtime(|| {
         let one = Builder::new()
@@ -77,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_that_names_it() {
+    fn message_of_a_stack_overflow_is_recognised() {
         assert!(is_named(
             "kumihimo: microprocess 'digger' (id 3) overflowed its stack of 64 KiB; set it\n"
         ));

@@ -1,4 +1,4 @@
-//! Chapter 8: a clock on the same VP as an endless loop; and which priority ran when, drawn.
+//! Chapter 8: a clock on the same VP as an endless loop; and a drawing of priorities over time.
 
 use std::hint::black_box;
 use std::process::Command;
@@ -18,24 +18,25 @@ use crate::tour::page::watch::Watch;
 use crate::tour::{Args, Figures, check, one_to_one};
 
 const TICKS: usize = 1_000;
-/// How long the endless loop lasts: a kernel thread ends it, or nobody on its VP ever could.
+/// Duration of the endless loop. A kernel thread ends it, because without events no microprocess
+/// could.
 const LOOP: Duration = Duration::from_millis(600);
-/// Below the clock's.
+/// A priority below the clock's.
 const LOW: u8 = 20;
 
 pub fn run(args: &Args, figures: &mut Figures) -> Result<(), String> {
     if one_to_one() {
         text::say(
-            "Here would be shown how a microprocess that computes without end gives way to others all the same. But on \
-             this machine each microprocess is a kernel thread (`kumi doctor` says why), and the kernel preempts them.",
+            "This chapter shows how a microprocess that computes in an endless loop is preempted. On this machine, \
+             each microprocess is a kernel thread (`kumi doctor` prints the reason), and the kernel preempts it.",
         );
         return Ok(());
     }
     text::say(&format!(
-        "One may also not wait at all: it computes, calls nothing and never gives way. On one VP, one does that for {}, \
-         at a lower priority than the clock that ticks beside it every millisecond. Without events nobody interrupts it; \
-         with them its kernel thread is interrupted in user mode, and it is switched away from wherever it is in its \
-         code. How late each tick came:",
+        "A microprocess can also compute without any call and without giving way. On one VP, a microprocess \
+         computes in a loop for {}, with a lower priority than the clock, which ticks every millisecond. Without \
+         events, the loop is not interrupted. With events, its kernel thread is interrupted in user mode, and the \
+         VP switches to the clock at any instruction of the loop. Lateness of the ticks:",
         text::time(LOOP),
     ));
     println!();
@@ -56,13 +57,13 @@ pub fn run(args: &Args, figures: &mut Figures) -> Result<(), String> {
     for seen in &all {
         let (source, during) = (seen.report.source.as_str(), seen.report.turns());
         if source == Events::Off.name() {
-            check(during == 0, || format!("{during} ticks beside a loop that nobody interrupts"))?;
+            check(during == 0, || format!("{during} ticks beside a loop without interruption"))?;
         } else if seen.means == "off" {
-            text::say("(Nobody is preempted here: a debugger is attached, or KUMI_PREEMPT=off.)");
+            text::say("(No preemption: a debugger is attached, or KUMI_PREEMPT=off.)");
         } else {
-            check(during > 0, || format!("no tick beside a loop, with {source}"))?;
+            check(during > 0, || format!("no tick during a loop, with {source}"))?;
             check(seen.preempted > 0, || {
-                format!("ticks beside a loop, and no preemption, with {source}")
+                format!("ticks during a loop, but no preemption, with {source}")
             })?;
             text::say(&format!(
                 "Interrupted by {}, {} times.",
@@ -76,9 +77,9 @@ pub fn run(args: &Args, figures: &mut Figures) -> Result<(), String> {
     if all.last().is_some_and(|seen| seen.preempts()) { drawn::run(&args.trace) } else { Ok(()) }
 }
 
-/// Runs the clock in a process of its own.
+/// Runs the clock in a child process.
 fn ask(source: Option<Events>) -> Result<Seen, String> {
-    let _watch = Watch::open("a clock, and an endless loop");
+    let _watch = Watch::open("a clock and an endless loop");
     let mut command = Command::new(std::env::current_exe().map_err(|e| e.to_string())?);
     command.args(["tour", "--endless"]);
     if let Some(kind) = source {
@@ -98,11 +99,11 @@ pub fn child() -> Result<(), String> {
     Ok(())
 }
 
-/// What was seen. `report.blocks` has one entry, the loop.
+/// Results. `report.blocks` has one entry, the loop.
 #[derive(Debug, PartialEq, Eq)]
 struct Seen {
     report: Report,
-    /// How it is preempted, and how often it was.
+    /// Mechanism and number of preemptions.
     means: String,
     preempted: u64,
 }
@@ -146,8 +147,8 @@ fn clock_beside_loop(runtime: Runtime, ticks: usize, length: Duration) -> Result
             let over = over.clone();
             let low = Builder::new().priority(Priority::new(LOW).map_err(|e| e.to_string())?);
             low.spawn(move || {
-                // The receiver of this has gone if it fails, and `over` never comes.
-                begun.send(()).expect("it is waited for");
+                // If the receiver has failed, `over` is never set.
+                begun.send(()).expect("a receiver");
                 endless(&over)
             })
             .map_err(|e| e.to_string())?
@@ -155,7 +156,7 @@ fn clock_beside_loop(runtime: Runtime, ticks: usize, length: Duration) -> Result
         let during = {
             let clock = clock.clone();
             std::thread::spawn(move || {
-                // Ticks before that are beside nothing.
+                // Ticks before this are not beside the loop.
                 begins.recv().expect("the loop begins");
                 let before = clock.ticks();
                 std::thread::sleep(length);
@@ -166,11 +167,11 @@ fn clock_beside_loop(runtime: Runtime, ticks: usize, length: Duration) -> Result
         };
         let (rounds, wrong) = looping.join().map_err(|_| "the loop panicked")?;
         check(rounds > 0 && wrong == 0, || {
-            format!("{wrong} of {rounds} rounds of the loop came out wrong")
+            format!("{wrong} of {rounds} rounds of the loop had a wrong result")
         })?;
         clock.alone();
         let late = ticker.join().map_err(|_| "the clock panicked")?;
-        // It has ended, or all but: it ended the loop.
+        // The thread has ended, because it ended the loop.
         let during = during.join().map_err(|_| "the thread that ends the loop panicked")?;
         let metrics = runtime::metrics().ok_or("no runtime")?;
         let report = Report {
@@ -187,7 +188,7 @@ fn clock_beside_loop(runtime: Runtime, ticks: usize, length: Duration) -> Result
     })
 }
 
-/// Computes until `over`. Calls nothing. How often, and how often wrongly.
+/// Computes until `over` without any call. Returns the number of rounds, and of wrong results.
 fn endless(over: &AtomicBool) -> (u64, u64) {
     let right = spin(1, 1_000);
     let (mut rounds, mut wrong) = (0, 0);
@@ -205,7 +206,7 @@ mod tests {
 
     fn seen(source: Option<Events>) -> Option<Seen> {
         if one_to_one() {
-            // Past libtest's capture: the scripts count these lines.
+            // Written past libtest's capture: xtask counts these lines.
             let line = "\n[skip] tour::loops: microprocesses are kernel threads here\n";
             std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes())
                 .expect("standard error is open");
@@ -221,16 +222,16 @@ mod tests {
     }
 
     #[test]
-    fn without_events_no_tick_comes_beside_a_loop() {
+    fn without_events_no_tick_runs_during_a_loop() {
         let Some(seen) = seen(Some(Events::Off)) else { return };
         assert_eq!((seen.report.turns(), seen.preempted), (0, 0), "{seen:?}");
         assert!(seen.report.late.len() >= 20);
     }
 
     #[test]
-    fn a_preempted_loop_is_counted() {
+    fn preempted_loop_is_counted() {
         let Some(seen) = seen(None) else { return };
-        // How many come in time depends on the machine; all of them come.
+        // The number of punctual ticks depends on the machine; all ticks happen eventually.
         assert!(seen.report.late.len() >= 20);
         if seen.preempts() {
             assert!(seen.preempted > 0, "{seen:?}");
@@ -238,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_seen_comes_over_unchanged() {
+    fn observations_of_the_child_are_parsed_unchanged() {
         let report = Report {
             source: "perf".into(),
             late: vec![Duration::from_millis(2)],

@@ -1,4 +1,4 @@
-//! Which priority ran when on each VP: recorded by the microprocesses themselves, drawn in text.
+//! Priorities over time on each VP: recorded by the microprocesses themselves, drawn as text.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -17,8 +17,7 @@ use super::text;
 use crate::tour::check;
 
 const VPS: usize = 2;
-/// Of each priority how many, how often each has something to do, and for how long it computes
-/// then.
+/// For each priority: number of microprocesses, interval between computations, and their duration.
 const CROWD: [Kind; 3] = [
     Kind {
         level: 44,
@@ -36,14 +35,14 @@ const CROWD: [Kind; 3] = [
     },
     Kind { level: 20, sign: '.', count: 2 * VPS, every: Duration::ZERO, work: Duration::MAX },
 ];
-/// It goes on for so long, and until there are so many marks: on a busy machine few come in that
-/// time. But no longer than `LONGEST`.
+/// Minimum duration. The run continues until there are enough marks, because a busy machine
+/// produces few in this time, but not longer than `LONGEST`.
 const LENGTH: Duration = Duration::from_millis(60);
 const MARKS: u64 = 3_500;
 const LONGEST: Duration = Duration::from_secs(3);
 const COLUMN: Duration = Duration::from_micros(250);
 const COLUMNS: usize = 84;
-/// Rounds of [`spin`] between two marks: some 20 us.
+/// Rounds of [`spin`] between two marks: about 20 us.
 const ROUNDS: u32 = 15_000;
 
 #[derive(Clone, Copy)]
@@ -51,7 +50,7 @@ struct Kind {
     level: u8,
     sign: char,
     count: usize,
-    /// Zero: always.
+    /// Interval between computations; zero means continuously.
     every: Duration,
     work: Duration,
 }
@@ -59,15 +58,15 @@ struct Kind {
 /// A moment at which a microprocess was computing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Mark {
-    /// Over all microprocesses: their order.
+    /// Sequence number over all microprocesses, which orders the marks.
     seq: u64,
     at: Duration,
-    /// The kernel thread that carried its VP.
+    /// Kernel thread that carried the VP.
     carrier: i32,
     level: u8,
 }
 
-/// Leaves a trace of it behind, at `trace`.
+/// Runs the chapter's drawing, and leaves a trace at `trace`.
 pub fn run(trace: &Path) -> Result<(), String> {
     println!();
     let words: Vec<String> = CROWD
@@ -75,9 +74,10 @@ pub fn run(trace: &Path) -> Result<(), String> {
         .map(|kind| format!("{} at priority {} ({})", kind.count, kind.level, kind.sign))
         .collect();
     text::say(&format!(
-        "It is priorities that say which one gives way. On {VPS} VPs, {}: those of {} compute without end; each of {} wants {} every {}, \
-         the one of {} wants {} every {}. All of them note, while they compute, when and where. What ran when on each VP, \
-         from left to right, a column for {}:",
+        "Priorities determine which microprocess runs. {VPS} VPs run {}. Microprocesses of priority {} compute \
+         without end. Each one of priority {} computes {} every {}, and the one of priority {} computes {} every \
+         {}. During computation, all of them record time and VP. For each VP, from left to right, the microprocess \
+         that ran, one column for {}:",
         words.join(", "),
         CROWD[2].level,
         CROWD[1].level,
@@ -96,45 +96,43 @@ pub fn run(trace: &Path) -> Result<(), String> {
     }
     println!();
     text::say(&format!(
-        "{} marks, in the order of one counter; {} preemptions meanwhile.",
+        "{} marks, ordered by one counter; {} preemptions during this time.",
         text::number(marks.len() as u64),
         text::number(preempted),
     ));
     match unwritten {
         Some(why) => text::say(&format!(
-            "No trace of that is left behind: {}: {why} (--trace FILE).",
+            "No trace file was written: {}: {why} (--trace FILE).",
             trace.display()
         )),
         None => left_behind(trace)?,
     }
     for kind in CROWD {
         check(marks.iter().any(|mark| mark.level == kind.level), || {
-            format!("nobody of priority {} ran", kind.level)
+            format!("no microprocess of priority {} ran", kind.level)
         })?;
     }
-    check(preempted > 0, || "nobody was preempted".to_owned())
+    check(preempted > 0, || "no microprocess was preempted".to_owned())
 }
 
-/// Says what is in the trace, and what it is good for.
+/// Prints the contents and uses of the trace.
 fn left_behind(trace: &Path) -> Result<(), String> {
     let all = summaries(trace).map_err(|e| format!("{}: {e}", trace.display()))?;
     let sum = |of: fn(&Summary) -> u64| all.iter().map(of).sum::<u64>();
-    check(sum(|s| s.records) > 0, || format!("nothing is recorded in {}", trace.display()))?;
+    check(sum(|s| s.records) > 0, || format!("no records in {}", trace.display()))?;
     println!();
     text::say(&format!(
-        "Every step of that is recorded in {}, {} records, {} lost: a track for each VP, kernel thread and microprocess.",
+        "All steps are recorded in {}: {} records, {} lost, with a track for each VP, kernel thread and \
+         microprocess.",
         trace.display(),
         text::number(sum(|s| s.records)),
         text::number(sum(|s| s.lost)),
     ));
     println!();
     println!(
-        "  to look at it   open it at https://ui.perfetto.dev (\"Open trace file\"); it stays on this machine"
+        "  to display it   open it at https://ui.perfetto.dev (\"Open trace file\"); the file stays on this machine"
     );
-    println!(
-        "  to prove from it that priorities were exact   kumi trace check {}",
-        trace.display()
-    );
+    println!("  to check the order of priorities   kumi trace check {}", trace.display());
     Ok(())
 }
 
@@ -148,7 +146,7 @@ fn record(trace: &Path, writable: bool) -> Result<(Vec<Mark>, u64), String> {
         let seq = Arc::new(AtomicU64::new(0));
         let ends = {
             let (over, seq) = (over.clone(), seq.clone());
-            // A kernel thread: it comes beside any computation.
+            // A kernel thread, which can run beside any computation.
             std::thread::spawn(move || {
                 let start = Instant::now();
                 std::thread::sleep(LENGTH);
@@ -177,7 +175,7 @@ fn record(trace: &Path, writable: bool) -> Result<(Vec<Mark>, u64), String> {
         }
         let mut marks = Vec::new();
         for one in all {
-            marks.extend(one.join().map_err(|_| "one that computed panicked")?);
+            marks.extend(one.join().map_err(|_| "a computing microprocess panicked")?);
         }
         ends.join().map_err(|_| "the ending thread panicked")?;
         marks.sort_unstable_by_key(|mark| mark.seq);
@@ -186,7 +184,7 @@ fn record(trace: &Path, writable: bool) -> Result<(Vec<Mark>, u64), String> {
     })
 }
 
-/// What one microprocess writes down.
+/// Marks of one microprocess.
 struct Book {
     over: Arc<AtomicBool>,
     seq: Arc<AtomicU64>,
@@ -212,7 +210,7 @@ impl Book {
     }
 
     fn mark(&mut self) {
-        // Never grown: in malloc nobody is preempted.
+        // Never grown, because malloc must not be preempted.
         if self.marks.len() < self.marks.capacity() {
             let seq = self.seq.fetch_add(1, Relaxed);
             let carrier = rustix::thread::gettid().as_raw_nonzero().get();
@@ -221,8 +219,8 @@ impl Book {
     }
 }
 
-/// A row a VP. A VP may go on under another kernel thread: that one takes the row of one that does
-/// not come again.
+/// One row for each VP. If a VP moves to another kernel thread, that thread takes the row of one
+/// that does not occur again.
 fn rows(marks: &[Mark]) -> Vec<Vec<Mark>> {
     let last: BTreeMap<i32, u64> = marks.iter().map(|mark| (mark.carrier, mark.seq)).collect();
     let mut rows: Vec<(i32, Vec<Mark>)> = Vec::new();
@@ -242,7 +240,7 @@ fn rows(marks: &[Mark]) -> Vec<Vec<Mark>> {
     rows.into_iter().map(|(_, marks)| marks).collect()
 }
 
-/// When to begin so that most marks are in the drawing: elsewhere the kernel ran other processes.
+/// Start of the period with the most marks. At other times, the kernel ran other processes.
 fn busiest(marks: &[Mark]) -> Duration {
     let mut times: Vec<Duration> = marks.iter().map(|mark| mark.at).collect();
     times.sort_unstable();
@@ -253,14 +251,14 @@ fn busiest(marks: &[Mark]) -> Duration {
     times.iter().copied().max_by_key(within).unwrap_or_default()
 }
 
-/// What ran from `first` on.
+/// Draws the marks from `first` on.
 fn draw(marks: &[Mark], first: Duration) -> Vec<String> {
     let sign = |level| CROWD.iter().find(|kind| kind.level == level).map_or('?', |kind| kind.sign);
     let line = |row: &Vec<Mark>| {
         let column = |n: usize| {
             let from = first + COLUMN * n as u32;
             let here = row.iter().filter(|mark| mark.at >= from && mark.at < from + COLUMN);
-            // The microprocess that ran for the greater part.
+            // The microprocess that ran for most of the column's time.
             let mut counts = BTreeMap::new();
             here.for_each(|mark| *counts.entry(mark.level).or_insert(0) += 1);
             counts.into_iter().max_by_key(|&(_, n)| n).map_or(' ', |(level, _)| sign(level))
@@ -268,7 +266,7 @@ fn draw(marks: &[Mark], first: Duration) -> Vec<String> {
         (0..COLUMNS).map(column).collect::<String>()
     };
     let lines = rows(marks).iter().map(line).collect::<Vec<_>>();
-    // A kernel thread that carried a VP only before or after has no line.
+    // Kernel threads that carried a VP only before or after have empty lines.
     lines.into_iter().filter(|line| !line.trim().is_empty()).collect()
 }
 
@@ -301,13 +299,13 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_thread_that_took_a_vp_over_takes_its_row() {
+    fn kernel_thread_that_takes_over_a_vp_is_drawn_in_its_row() {
         let marks = [mark(0, 0, 7, 20), mark(1, 0, 8, 44), mark(2, 1, 9, 20), mark(3, 2, 8, 44)];
         assert_eq!(drawn(&marks), ["..", "# #"]);
     }
 
     #[test]
-    fn it_begins_where_most_was_computed() {
+    fn drawing_starts_at_the_busiest_interval() {
         let marks =
             [mark(0, 0, 7, 20), mark(1, 200, 7, 20), mark(2, 201, 7, 20), mark(3, 400, 7, 20)];
         assert_eq!(busiest(&marks), marks[1].at);
@@ -315,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_before_is_not_drawn() {
+    fn marks_before_the_first_column_are_left_out() {
         let early = Mark { at: FIRST / 2, ..mark(0, 0, 5, 20) };
         assert_eq!(drawn(&[early, mark(1, 1, 7, 44)]), [" #"]);
         assert!(drawn(&[early]).is_empty());

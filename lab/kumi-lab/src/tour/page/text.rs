@@ -1,5 +1,4 @@
-//! What the tour prints: paragraphs, tables, numbers that one can read. No line is longer than 100
-//! columns.
+//! Text output of the tour: paragraphs, tables, readable numbers. Lines have at most 100 columns.
 
 use std::time::Duration;
 
@@ -9,7 +8,7 @@ pub fn heading(number: u8, title: &str) {
     println!("\n{number}. {title}\n");
 }
 
-/// A paragraph.
+/// Prints a paragraph.
 pub fn say(words: &str) {
     for line in wrap(words) {
         println!("{line}");
@@ -32,7 +31,7 @@ fn wrap(words: &str) -> Vec<String> {
     lines
 }
 
-/// Words on the left, figures on the right.
+/// Prints a table with words on the left and figures on the right.
 pub fn table(head: &[&str], rows: &[Vec<String>]) {
     for line in layout(head, rows) {
         println!("{line}");
@@ -55,7 +54,7 @@ fn layout(head: &[&str], rows: &[Vec<String>]) -> Vec<String> {
     all.into_iter().map(line).collect()
 }
 
-/// Three figures and a unit.
+/// Formats with three significant digits and a unit.
 pub fn time(time: Duration) -> String {
     let s = time.as_secs_f64();
     match s {
@@ -66,7 +65,7 @@ pub fn time(time: Duration) -> String {
     }
 }
 
-/// Three figures and a unit (thousands, as memory is sold by).
+/// Formats with three significant digits and a decimal unit.
 pub fn bytes(bytes: u64) -> String {
     let b = bytes as f64;
     match bytes {
@@ -82,7 +81,7 @@ fn three(x: f64) -> String {
     format!("{x:.decimals$}")
 }
 
-/// With a comma before every three digits.
+/// Formats with commas between groups of three digits.
 pub fn number(n: impl TryInto<u64>) -> String {
     let digits = n.try_into().unwrap_or(u64::MAX).to_string();
     let mut text = String::new();
@@ -95,7 +94,7 @@ pub fn number(n: impl TryInto<u64>) -> String {
     text
 }
 
-/// How many times as much `a` is as `b`.
+/// The ratio of `a` to `b`.
 pub fn times(a: Duration, b: Duration) -> String {
     format!("{}x", three(a.as_secs_f64() / b.as_secs_f64().max(1e-9)))
 }
@@ -105,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_line_is_too_long_and_no_word_is_lost() {
+    fn lines_are_wrapped_without_loss_of_words() {
         let words = "word ".repeat(100);
         let lines = wrap(&words);
         assert!(lines.iter().all(|line| line.len() <= COLUMNS));
@@ -113,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_stand_below_each_other() {
+    fn figures_are_aligned() {
         let lines =
             layout(&["", "a"], &[vec!["one".into(), "1".into()], vec!["ten".into(), "10".into()]]);
         assert_eq!(lines, ["        a", "  one   1", "  ten  10"]);

@@ -1,10 +1,10 @@
-//! Progress while something takes its time: a bar on a terminal, nothing elsewhere.
+//! Progress of long operations: a bar on a terminal, nothing elsewhere.
 
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Gone when dropped.
+/// A progress bar, removed when dropped.
 pub struct Watch(ProgressBar);
 
 impl Watch {
@@ -21,7 +21,7 @@ impl Watch {
         self.0.set_position(position as u64);
     }
 
-    /// Something whose end cannot be told in advance.
+    /// An operation of unknown length.
     pub fn open(what: &'static str) -> Watch {
         let bar = ProgressBar::new_spinner().with_message(what);
         bar.enable_steady_tick(Duration::from_millis(120));

@@ -1,5 +1,5 @@
-//! Chapter 11: two processes and a gate between them, beside a Unix socket and gRPC; and a call
-//! that a third process keeps from the core, without and with the arbiter.
+//! Chapter 11: two processes with a gate between them, compared with a Unix socket and gRPC; and a
+//! call whose server is kept from the core by a third process, without and with the arbiter.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -22,27 +22,29 @@ use crate::tour::{Args, Figures, check, in_runtime, one_to_one};
 const BYTES: usize = 64;
 const SLICE_MS: u64 = 200;
 const MANY: usize = 64;
-/// Calls of each inversion.
+/// Number of calls of each inversion.
 const CALLS: usize = 100;
-/// Of the longest bar.
+/// Length of the longest bar.
 const COLUMNS: usize = 56;
 
 pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     if one_to_one() {
         text::say(
-            "Left out: where microprocesses are kernel threads, the kernel's scheduler is between caller and server.",
+            "Left out: microprocesses are kernel threads on this machine, so the kernel schedules caller and \
+             server.",
         );
         return Ok(());
     }
     if let Err(why) = in_runtime(|| Ok(kumihimo::machine::number()))? {
-        text::say(&format!("Left out: this process cannot be found by others: {why}."));
+        text::say(&format!("Left out: other processes cannot find this process: {why}."));
         return Ok(());
     }
     let programs = programs();
     text::say(&format!(
-        "A gate is a name under which one process serves calls of others. Request and reply lie in memory that both have, and on one core the caller's \
-         hand-off to the server is all there is between them. Two processes on one core; one calls the other with {BYTES} bytes, whose checksum is \
-         verified there, and waits for the answer. Half of the calls take no longer than:",
+        "A gate is a name under which a process serves calls of other processes. Request and reply are in shared \
+         memory. On one core, the caller hands its core to the server. Two processes on one core: one calls the \
+         other with {BYTES} bytes, the other verifies their checksum, and the caller waits for the reply. Median \
+         duration of a call:",
     ));
     println!();
     let mut ways = vec![Way::Gate, Way::Socket];
@@ -52,7 +54,7 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     bars(one.iter().map(|(way, slice)| (way.name(), slice.p50, text::time(p50(slice)))));
     println!();
     text::say(&format!(
-        "{MANY} callers at once, which share one lane and one wake-up. Calls a second:"
+        "{MANY} concurrent callers, which share one lane and one wake-up. Calls per second:"
     ));
     println!();
     let many = measured(&ways, MANY, &programs)?;
@@ -63,7 +65,7 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     println!();
     if !ways.contains(&Way::Grpc) {
         text::say(
-            "(gRPC, by tonic, is shown beside these once `kumi bench rpc --rivals` has built it, which takes some minutes.)",
+            "(To compare with gRPC, by tonic, build it with `kumi bench rpc --rivals`. This takes some minutes.)",
         );
         println!();
     }
@@ -78,18 +80,18 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     inverted(&programs, figures)
 }
 
-/// `kumi` itself, and what of the rivals is there already.
+/// `kumi` itself, and the rivals that are already built.
 fn programs() -> Programs {
     let mut programs = rivals::programs(false, &[]);
     programs.extend(rivals::there(Runtime::Rpc).map(|program| (Runtime::Rpc, Ok(program))));
     programs
 }
 
-/// By what a call goes.
+/// Transport of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Gate,
-    /// With a kernel thread a caller on either side.
+    /// A Unix socket with a kernel thread for each caller on either side.
     Socket,
     Grpc,
 }
@@ -133,7 +135,7 @@ fn contender(runtime: Runtime, args: Vec<String>) -> Contender {
     Contender { runtime, variant, queue: queue.to_owned(), args, at_most: 1 }
 }
 
-/// One after the other.
+/// Measures the transports one after the other.
 fn measured(
     ways: &[Way],
     callers: usize,
@@ -156,7 +158,7 @@ fn said(why: Trouble) -> String {
     }
 }
 
-/// Words, a bar, and the figure that it stands for.
+/// Draws rows with a name, a bar, and a figure that determines the bar's length.
 pub fn bars(rows: impl Iterator<Item = (&'static str, f64, String)>) {
     drawn(&rows.collect::<Vec<_>>()).iter().for_each(|line| println!("{line}"));
 }
@@ -171,7 +173,7 @@ fn drawn(rows: &[(&str, f64, String)]) -> Vec<String> {
     rows.iter().map(line).collect()
 }
 
-/// Whether there is an arbiter, and inheritance through the gate.
+/// Cases with and without the arbiter, and with and without inheritance through the gate.
 const CASES: [(&str, &str, &str); 3] = [
     ("no arbiter", "off", "off"),
     ("arbiter, no inheritance", "on", "off"),
@@ -180,9 +182,11 @@ const CASES: [(&str, &str, &str); 3] = [
 
 fn inverted(programs: &Programs, figures: &mut Figures) -> Result<(), String> {
     text::say(&format!(
-        "Priorities are one scale for all processes at the board, unless the arbiter is off (KUMI_ARBITER=off). Three processes on one core now: one of high priority \
-         calls a gate of one of low priority, whose handler computes for 0.5 ms; and one in the middle computes almost always, and so keeps the server from the \
-         core for which the high one waits. Unless the server inherits the caller's priority for the time of the call. Of {CALLS} calls all but one in a hundred take no longer than:",
+        "All processes of a board have a common scale of priorities, unless the arbiter is off (KUMI_ARBITER=off). \
+         Three processes on one core: a process of high priority calls a gate of a process of low priority, whose \
+         handler computes for 0.5 ms. A process of medium priority computes almost all the time, so the server gets \
+         no core, and the caller waits. This does not happen if the server inherits the caller's priority for the \
+         duration of the call. Of {CALLS} calls, 99 % take no longer than:",
     ));
     println!();
     let mut late = BTreeMap::new();
@@ -198,16 +202,16 @@ fn inverted(programs: &Programs, figures: &mut Figures) -> Result<(), String> {
     let time = |us: f64| text::time(Duration::from_secs_f64(us / 1e6));
     bars(CASES.iter().map(|(name, ..)| (*name, late[name], time(late[name]))));
     figures.add(
-        "a call of 0.5 ms that one in the middle keeps from the core, p99",
+        "a call of 0.5 ms with a competing process of medium priority, p99",
         "",
         time(late[CASES[2].0]),
     );
     check(late.values().all(|late| *late >= 500.0), || {
-        "a call took less than its handler".to_owned()
+        "a call was shorter than its handler".to_owned()
     })
 }
 
-/// One side of calls over a Unix socket: with std's threads, one a caller on either side.
+/// One side of calls over a Unix socket with std's threads, one for each caller on either side.
 pub fn child(line: Vec<String>) -> Result<(), String> {
     let request =
         Request::parse(std::iter::once("rpc".to_owned()).chain(line)).map_err(|e| e.to_string())?;
@@ -232,7 +236,7 @@ pub fn child(line: Vec<String>) -> Result<(), String> {
     }
 }
 
-/// Until the caller goes.
+/// Replies until the caller disconnects.
 fn answer(plan: &Plan, mut stream: &UnixStream) {
     let mut payload = vec![0; plan.bytes];
     while stream.read_exact(&mut payload).is_ok() {
@@ -254,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bars_are_as_long_as_what_they_stand_for() {
+    fn length_of_a_bar_is_proportional_to_its_value() {
         let lines = drawn(&[
             ("one", 100.0, "100 us".into()),
             ("another", 25.0, "25 us".into()),

@@ -1,5 +1,5 @@
-//! Chapter 9: this process as others see it, a `kumi ps` of itself; and one of its microprocesses
-//! suspended and resumed from outside, drawn while it happens.
+//! Chapter 9: this process as seen from outside, with `kumi ps`; and one of its microprocesses
+//! suspended and resumed from outside, drawn live.
 
 use std::hint::black_box;
 use std::io::{IsTerminal, Write, stdout};
@@ -20,35 +20,36 @@ use kumi::show::show_space;
 
 const VPS: usize = 2;
 const NAMES: [&str; 4] = ["north", "east", "south", "west"];
-/// Which of them is suspended.
+/// Index of the microprocess that is suspended.
 const ONE: usize = 1;
 const COLUMN: Duration = Duration::from_millis(10);
 const COLUMNS: usize = 84;
-/// When it is suspended, and when it is resumed.
+/// Columns at which it is suspended and resumed.
 const SUSPENDED: usize = 28;
 const RESUMED: usize = 56;
-/// From one picture to the next, on a terminal.
+/// Columns between two pictures on a terminal.
 const FILM: usize = 7;
-/// Rounds of [`spin`] between two marks: some 20 us.
+/// Rounds of [`spin`] between two marks: about 20 us.
 const ROUNDS: u32 = 15_000;
 
 pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     if one_to_one() {
         text::say(
-            "Left out: where microprocesses are kernel threads, the system's own tools see and steer them.",
+            "Left out: microprocesses are kernel threads on this machine; the tools of the system list and control \
+             them.",
         );
         return Ok(());
     }
     let runtime = builder().build().map_err(|e| format!("no runtime: {e}"))?;
     if let Err(why) = machine::number() {
-        text::say(&format!("Left out: this process cannot be found from outside: {why}."));
+        text::say(&format!("Left out: other processes cannot find this process: {why}."));
         return Ok(());
     }
     text::say(&format!(
-        "Each microprocess of the machine has an id. The first part of it is the number of its process, which is found in a \
-         directory of yours and answers at a socket there; no daemon keeps a list. Four microprocesses compute on {VPS} VPs now. \
-         From outside, as `kumi suspend` does it from another terminal, '{}' is suspended, and after a while resumed. What each computed \
-         when, a column for {}:",
+        "Each microprocess of the machine has an id. Its first part is the number of the process. Each process has \
+         an entry in a directory of its user and accepts requests on a socket there; there is no daemon. Four \
+         microprocesses compute on {VPS} VPs. '{}' is suspended by a request as from `kumi suspend`, and resumed \
+         later. Rounds of computation over time, one column for {}:",
         NAMES[ONE],
         text::time(COLUMN),
     ));
@@ -60,7 +61,7 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     }
     println!();
     text::say(&format!(
-        "It stood still {} after the request. What `kumi ps` said of them meanwhile:",
+        "The microprocess stopped {} after the request. Output of `kumi ps` during that time:",
         text::time(seen.took)
     ));
     println!();
@@ -69,12 +70,13 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
         format!("it was suspended, and computed {} rounds", seen.meanwhile[ONE])
     })?;
     for (row, name) in NAMES.iter().enumerate() {
-        check(row == ONE || seen.meanwhile[row] > 0, || format!("'{name}' stood still, too"))?;
+        check(row == ONE || seen.meanwhile[row] > 0, || format!("'{name}' stopped too"))?;
     }
-    // It has ended, so it went on; and that was seen, unless the machine left no time for it.
+    // The microprocess has ended, so it continued. This was visible, unless the machine left no
+    // time for it.
     let late = seen.at.1 + SUSPENDED / 2 > COLUMNS;
-    check(late || sheet.total(ONE) > seen.total, || format!("'{}' did not go on", NAMES[ONE]))?;
-    figures.add("suspended from outside: until it stood still", "", text::time(seen.took));
+    check(late || sheet.total(ONE) > seen.total, || format!("'{}' did not continue", NAMES[ONE]))?;
+    figures.add("time from a suspend request to the stop", "", text::time(seen.took));
     Ok(())
 }
 
@@ -82,21 +84,21 @@ fn builder() -> kumihimo::runtime::Builder {
     Runtime::builder().vps(VPS).policy(RoundRobin::with_quantum(COLUMN / 5))
 }
 
-/// How much each microprocess computed in which column.
+/// Amount of computation of each microprocess in each column.
 struct Sheet {
     start: Instant,
     rounds: [[AtomicU32; COLUMNS]; NAMES.len()],
 }
 
-/// What the one outside saw.
+/// Observations from outside.
 struct Seen {
-    /// From the request until it stood still.
+    /// Time from the request until the microprocess stood still.
     took: Duration,
-    /// In which columns it was suspended and resumed.
+    /// Columns in which it was suspended and resumed.
     at: (usize, usize),
-    /// What each computed between the two.
+    /// Computation of each microprocess between the two.
     meanwhile: [u32; NAMES.len()],
-    /// What that one had computed when it was resumed.
+    /// Computation of the suspended microprocess until it was resumed.
     total: u32,
     table: String,
 }
@@ -109,7 +111,7 @@ impl Sheet {
         }
     }
 
-    /// The column of this moment; beyond the last one it is over.
+    /// The current column; beyond the last one the run is over.
     fn column(&self) -> usize {
         (self.start.elapsed().as_nanos() / COLUMN.as_nanos()) as usize
     }
@@ -122,7 +124,7 @@ impl Sheet {
         std::array::from_fn(|row| self.total(row))
     }
 
-    /// Computes until it is over.
+    /// Computes until the run is over.
     fn fill(&self, row: usize) {
         loop {
             black_box(spin(1, ROUNDS));
@@ -155,7 +157,7 @@ impl Sheet {
     }
 }
 
-/// Four that compute, and one outside that steers.
+/// Runs four computing microprocesses, and a thread that steers from outside.
 fn watch(runtime: Runtime, live: bool) -> Result<(Arc<Sheet>, Seen), String> {
     runtime.run(|| {
         let sheet = Arc::new(Sheet::new());
@@ -168,20 +170,20 @@ fn watch(runtime: Runtime, live: bool) -> Result<(Arc<Sheet>, Seen), String> {
         let them = all.iter().map(|one| one.thread().id()).chain([thread::current().id()]);
         let ids: Option<Vec<Id>> = them.map(thread::ThreadId::resource).collect();
         let ids = ids.ok_or("a microprocess without an id")?;
-        // A kernel thread: of the runtime it uses nothing, as another process would.
+        // A kernel thread that uses nothing of the runtime, like another process.
         let outside = {
             let sheet = sheet.clone();
             std::thread::spawn(move || steer(&sheet, &ids, live))
         };
         for one in all {
-            one.join().map_err(|_| "one that computed panicked")?;
+            one.join().map_err(|_| "a computing microprocess panicked")?;
         }
         let seen = outside.join().map_err(|_| "the steering thread panicked")??;
         Ok((sheet, seen))
     })
 }
 
-/// `ids`: theirs, and that of their joiner.
+/// `ids` are those of the microprocesses and of their joiner.
 fn steer(sheet: &Sheet, ids: &[Id], live: bool) -> Result<Seen, String> {
     let said = |e: machine::Error| e.to_string();
     let id = ids[ONE];
@@ -195,8 +197,8 @@ fn steer(sheet: &Sheet, ids: &[Id], live: bool) -> Result<Seen, String> {
     let done = process.act(id, Action::Suspend).map_err(said)?;
     let took = asked.elapsed();
     let before = sheet.totals();
-    // From here on it has to be let go again. Asked for one by one: a list visits the records of
-    // the million, too.
+    // From here on, the microprocess must be resumed. The rows are requested individually, because
+    // a list would visit the records of the million, too.
     let rows: Result<Vec<_>, _> = ids.iter().map(|id| process.microprocess(*id)).collect();
     let mut seen = Seen {
         took,
@@ -209,7 +211,7 @@ fn steer(sheet: &Sheet, ids: &[Id], live: bool) -> Result<Seen, String> {
     let after = sheet.totals();
     seen.at.1 = sheet.column();
     process.act(id, Action::Resume).map_err(said)?;
-    check(done == Done::Now, || format!("asked to suspend: {done:?}"))?;
+    check(done == Done::Now, || format!("suspend: {done:?}"))?;
     film.until(sheet, COLUMNS, Some(&seen));
     seen.meanwhile = std::array::from_fn(|row| after[row] - before[row]);
     seen.total = after[ONE];
@@ -219,7 +221,7 @@ fn steer(sheet: &Sheet, ids: &[Id], live: bool) -> Result<Seen, String> {
     Ok(seen)
 }
 
-/// One picture over the other, where somebody looks.
+/// Draws pictures over each other on a terminal.
 struct Film {
     live: bool,
     drawn: bool,
@@ -231,7 +233,8 @@ impl Film {
             let now = sheet.column();
             if self.live {
                 if self.drawn {
-                    // Up to the first line of the picture before, and everything below it away.
+                    // Move up to the first line of the previous picture, and clear everything
+                    // below.
                     print!("\x1b[{}A\x1b[J", NAMES.len() + 1);
                 }
                 print!("{}", sheet.picture(seen));
@@ -251,12 +254,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_that_is_suspended_stands_still_and_goes_on() {
+    fn suspended_microprocess_makes_no_progress_until_resumed() {
         let _one =
             crate::tour::ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let runtime = builder().build().expect("a runtime");
         if one_to_one() || machine::number().is_err() {
-            // Past libtest's capture: the scripts count these lines.
+            // Written past libtest's capture: xtask counts these lines.
             let line =
                 "\n[skip] tour::steered: microprocesses cannot be steered from outside here\n";
             std::io::stderr().write_all(line.as_bytes()).expect("standard error is open");
@@ -270,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_says_when() {
+    fn suspend_and_resume_are_marked_in_the_picture() {
         let sheet = Sheet::new();
         for (row, column) in [(0, 0), (1, 0), (0, 20), (1, 83)] {
             sheet.rounds[row][column].store(1, Relaxed);

@@ -1,4 +1,4 @@
-//! The two kinds of thread, so that a chapter can run one program on either.
+//! The two kinds of thread, so that a chapter can run a program on either.
 
 /// A kind of thread.
 pub trait Kind: 'static {
@@ -7,7 +7,7 @@ pub trait Kind: 'static {
     fn spawn<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> Self::Handle<T>;
 
     /// # Panics
-    /// If it panicked.
+    /// If the thread panicked.
     fn join<T: Send + 'static>(one: Self::Handle<T>) -> T;
 }
 

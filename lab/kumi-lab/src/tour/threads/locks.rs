@@ -1,5 +1,5 @@
-//! Chapter 10: all locking in the resource table, in three designs: what each costs on one VP and
-//! on two, and how many lines it takes.
+//! Chapter 10: the three locking designs of the resource table: the cost of each on one and on two
+//! VPs, and its number of source lines.
 
 use std::process::Command;
 use std::time::Duration;
@@ -11,27 +11,27 @@ use crate::tour::page::text;
 use crate::tour::page::watch::Watch;
 use crate::tour::{Args, Figures, check, one_to_one};
 
-/// The paper's loads, and how often each of its microprocesses does it here.
+/// The paper's loads, with the number of iterations of each microprocess.
 const LOADS: [(&str, u32); 3] = [("create", 2_000), ("region", 4_000), ("message", 1_000)];
-/// As the paper has it.
+/// Number of microprocesses, as in the paper.
 const WORKERS: u32 = 24;
 const VPS: [usize; 2] = [1, 2];
-/// The best of so many.
+/// Number of runs, of which the fastest counts.
 const RUNS: usize = 3;
 
 pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     if one_to_one() {
         text::say(
-            "Left out: where microprocesses are kernel threads, they are the kernel's resources and not ours.",
+            "Left out: microprocesses are kernel threads on this machine, so the kernel manages them.",
         );
         return Ok(());
     }
     text::say(&format!(
-        "Everything that the runtime manages is a resource behind five operations, in one table, and what keeps two from using \
-         one at once is there: one lock for all of a kind (`kind`), one for each (`id`), or each VP has data of its own, so \
-         that nobody meets anybody (`vp`, the default). {WORKERS} microprocesses at once, as in the paper: each begins and \
-         joins another one (create), gets 4 KB and gives it back (region), sends 4 KB to a receiver (message). The time of \
-         one, and what 2 VPs take of it:",
+        "The runtime manages all its resources with five operations on one table, and only the table contains \
+         their locking: one lock per kind of resource (`kind`), one lock per resource (`id`), or separate data for \
+         each VP without locks (`vp`, the default). {WORKERS} microprocesses run concurrently, as in the paper. \
+         Each starts and joins another one (create), allocates and frees 4 KB (region), and sends 4 KB to a \
+         receiver (message). Time of one operation with 1 VP and with 2 VPs, and their ratio:",
     ));
     println!();
     let times = times()?;
@@ -47,24 +47,25 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     let own = &times[Locking::ALL
         .iter()
         .position(|design| *design == Locking::default())
-        .expect("one of them")];
+        .expect("the default design")];
     let ratios: Vec<String> = own.iter().map(|cell| ratio(*cell)).collect();
     figures.add("create, region, message: 2 VPs against 1", "", ratios.join(", "));
     text::say(
-        "How much locking that is, counted in the sources as the paper did (locks, atomic read-modify-writes and fences; \
-         no tests), beside its own system and Linux:",
+        "Number of lines with locking operations, counted in the sources by the paper's method (locks, atomic \
+         read-modify-write operations and fences; without tests), compared with the paper's system and Linux:",
     );
     println!();
     match counted()? {
         Some(rows) => text::table(&["", "lines", "that lock", "%", "files", "that lock"], &rows),
         None => text::say(
-            "(Not counted: the sources are no longer where this program was built. `cargo xtask locking` counts them.)",
+            "(Not counted: the source directory of this program no longer exists. `cargo xtask locking` counts the \
+             lines.)",
         ),
     }
     Ok(())
 }
 
-/// One operation, by VPs.
+/// Time of one operation, by number of VPs.
 type Cell = [Duration; VPS.len()];
 
 fn row(design: Locking, loads: &[Cell]) -> Vec<String> {
@@ -77,7 +78,8 @@ fn ratio([one, two]: Cell) -> String {
     format!("{:.2}", two.as_secs_f64() / one.as_secs_f64().max(1e-9))
 }
 
-/// By design and load. Each in a process of its own, in turn, since a process has one design.
+/// Times by design and load. Each is measured in a separate process, because a process has one
+/// design.
 fn times() -> Result<[[Cell; LOADS.len()]; Locking::ALL.len()], String> {
     let mut times = [[[Duration::MAX; VPS.len()]; LOADS.len()]; Locking::ALL.len()];
     let all = RUNS * VPS.len() * LOADS.len() * Locking::ALL.len();
@@ -98,7 +100,7 @@ fn times() -> Result<[[Cell; LOADS.len()]; Locking::ALL.len()], String> {
     Ok(times)
 }
 
-/// The time of one operation.
+/// Measures the time of one operation.
 fn one(load: &str, iterations: u32, vps: usize, locking: Locking) -> Result<Duration, String> {
     let program = std::env::current_exe().map_err(|e| e.to_string())?;
     let keys =
@@ -112,11 +114,11 @@ fn one(load: &str, iterations: u32, vps: usize, locking: Locking) -> Result<Dura
     let said = String::from_utf8_lossy(&child.stderr);
     check(child.status.success(), || format!("{load} with {locking}: {}: {said}", child.status))?;
     let whole = milliseconds(&String::from_utf8_lossy(&child.stdout), iterations)
-        .ok_or("a measurement made no sense")?;
+        .ok_or("the output of a measurement is invalid")?;
     Ok(Duration::from_secs_f64(whole / 1e3 / f64::from(WORKERS * iterations)))
 }
 
-/// `time 12.3 ms KEYS`, of so many iterations.
+/// Parses `time 12.3 ms KEYS` for this number of iterations.
 fn milliseconds(output: &str, iterations: u32) -> Option<f64> {
     let key = format!("iterations={iterations}");
     output.lines().find_map(|line| match line.split_whitespace().collect::<Vec<_>>()[..] {
@@ -127,7 +129,7 @@ fn milliseconds(output: &str, iterations: u32) -> Option<f64> {
     })
 }
 
-/// The counts of this tree beside the paper's, or `None` without its sources.
+/// The counts of this source tree beside the paper's, or `None` without the sources.
 fn counted() -> Result<Option<Vec<Vec<String>>>, String> {
     let Some(root) = kumihimo_bench_locking::sources() else { return Ok(None) };
     let table = Table::count(&root).map_err(|error| format!("locking lines: {error}"))?;
@@ -148,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sample_is_read() {
+    fn sample_is_parsed() {
         let both = "time 1.5 ms load=create iterations=100\ntime 12.5 ms load=create iterations=2000 locking=vp\n";
         assert_eq!(milliseconds(both, 2_000), Some(12.5));
         for none in [
@@ -163,13 +165,13 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_those_of_the_designs() {
+    fn every_design_has_a_row() {
         let cell = [Duration::from_nanos(200), Duration::from_nanos(124)];
         assert_eq!(row(Locking::Id, &[cell]), ["id", "200 ns", "124 ns", "0.62"]);
     }
 
     #[test]
-    fn counts_of_this_tree_are_beside_those_of_the_paper() {
+    fn counts_of_this_tree_are_printed_with_the_papers() {
         let rows = counted().expect("no error").expect("tests have the sources");
         let names: Vec<&str> = rows.iter().map(|row| row[0].as_str()).collect();
         assert_eq!(names[..3], ["the resource interface", "behind it", "all crates"]);

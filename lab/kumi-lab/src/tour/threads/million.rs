@@ -1,4 +1,4 @@
-//! Chapter 2: a million microprocesses alive at once, and what they take.
+//! Chapter 2: a million microprocesses alive at once, and their memory use.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed, Ordering::Release};
@@ -15,20 +15,20 @@ use crate::tour::page::watch::Watch;
 use crate::tour::{Args, Figures, check, in_runtime};
 
 const MILLION: usize = 1_000_000;
-/// A little more than one takes, to know beforehand how many fit.
+/// Slightly more memory than a lean microprocess takes, to estimate how many fit.
 const LEAN_BYTES: u64 = 4_600;
 const FULL_BYTES: u64 = 11_000;
 const KERNEL_THREADS: usize = 1_000;
-/// No more are made after this: the tour has to end also on a machine that is busy with other
-/// things.
+/// Time limit for creating lean ones, because the tour must end also on a busy machine.
 const LEAN_PATIENCE: Duration = Duration::from_secs(28);
 const FULL_PATIENCE: Duration = Duration::from_secs(20);
 
 pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     text::say(
-        "Each of these starts, waits, is woken and joined. A full microprocess has a stack and thread-local storage \
-         of its own; a lean one has a stack only (here the smallest), for code that keeps nothing in thread-local \
-         storage. Lean: a million. Full: as many as a quarter of the free memory holds, a million at most.",
+        "Each microprocess starts, waits, is woken and is joined. A full microprocess has its own stack and \
+         thread-local storage. A lean microprocess has only a stack (here of the smallest size), for code without \
+         thread-local data. Number of lean microprocesses: a million. Number of full ones: as many as fit in a \
+         quarter of the available memory, up to a million.",
     );
     println!();
     let kernel = kernel_threads();
@@ -66,15 +66,16 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     println!();
     if let Some(most) = status::most_kernel_threads() {
         text::say(&format!(
-            "The kernel's limits on this machine allow {} kernel threads at most. Each also has a stack in the kernel: \
-             {}, counted in the last column. A parked microprocess has nothing there.",
+            "The limits of the kernel on this machine allow {} kernel threads. Each kernel thread also has a stack \
+             of {} in the kernel, which the last column includes. A parked microprocess uses no memory in the \
+             kernel.",
             text::number(most),
             text::bytes(kernel.in_kernel / kernel.count as u64)
         ));
     }
     for (name, crowd) in [("lean", &lean), ("full", &full)] {
         if let Some(why) = &crowd.short {
-            text::say(&format!("No more {name} ones, because {why}."));
+            text::say(&format!("The number of {name} microprocesses is limited: {why}."));
         }
     }
     figures.add("alive at once, lean", "", text::number(lean.count as u64));
@@ -82,7 +83,7 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     figures.add("memory each, lean", "", text::bytes(lean.each()));
     figures.add("memory each, full", text::bytes(kernel.each()), text::bytes(full.each()));
     let one = |c: &Crowd| text::time((c.made + c.ended) / c.count as u32);
-    figures.add("to make, park, wake and join one, full", one(&kernel), one(&full));
+    figures.add("to start, park, wake and join one, full", one(&kernel), one(&full));
     Ok(())
 }
 
@@ -90,11 +91,11 @@ struct Crowd {
     count: usize,
     made: Duration,
     ended: Duration,
-    /// Of this process, for all of it: other programs on the machine do not count.
+    /// CPU time of the process for the whole crowd: other programs do not count.
     cpu: Duration,
     memory: Memory,
     in_kernel: u64,
-    /// Why there are not as many as wanted.
+    /// Reason why there are fewer than planned.
     short: Option<String>,
 }
 
@@ -113,14 +114,15 @@ fn fitting(memory: u64, each: u64) -> Wanted {
     if crate::tour::one_to_one() {
         return Wanted {
             count: KERNEL_THREADS,
-            short: Some("each is a kernel thread here".to_owned()),
+            short: Some("each is a kernel thread on this machine".to_owned()),
         };
     }
     let mappings = (stack::guard_kind() == "mprotect").then(status::most_mappings).flatten();
     fewest(usize::try_from(memory / each).unwrap_or(MILLION), mappings, memory)
 }
 
-/// Mappings count where each stack needs two (before Linux 6.13); lean and full ones share them.
+/// Determines the number that fits. Mappings matter if each stack needs two (before Linux 6.13);
+/// lean and full ones share them.
 fn fewest(fit: usize, mappings: Option<usize>, memory: u64) -> Wanted {
     let guarded = mappings.map_or(MILLION, |most| most / 5);
     let count = fit.max(1_000).min(guarded).min(MILLION);
@@ -129,7 +131,7 @@ fn fewest(fit: usize, mappings: Option<usize>, memory: u64) -> Wanted {
     } else if count == guarded {
         Some("before Linux 6.13 each stack needs two mappings: see vm.max_map_count".to_owned())
     } else {
-        Some(format!("{} is the memory they may take here", text::bytes(memory)))
+        Some(format!("the memory limit for this measurement is {}", text::bytes(memory)))
     };
     Wanted { count, short }
 }
@@ -139,12 +141,13 @@ fn crowd(lean: bool, wanted: Wanted) -> Result<Crowd, String> {
     let Wanted { count, mut short } = wanted;
     let (standing, gate) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
     let (what, patience) = if lean {
-        ("making lean ones", LEAN_PATIENCE)
+        ("starting lean microprocesses", LEAN_PATIENCE)
     } else {
-        ("making full ones", FULL_PATIENCE)
+        ("starting full microprocesses", FULL_PATIENCE)
     };
     let watch = Watch::new(what, count);
-    // The list of handles is no part of what one takes: touched before the first look.
+    // The list of handles is not part of the measured memory, so it is allocated before the first
+    // measurement.
     let mut made: Vec<Option<thread::JoinHandle<usize>>> = Vec::new();
     made.resize_with(count, || None);
     let before = Memory::now();
@@ -154,7 +157,7 @@ fn crowd(lean: bool, wanted: Wanted) -> Result<Crowd, String> {
         match park_one(lean, number, standing.clone(), gate.clone()) {
             Ok(one) => *place = Some(one),
             Err(why) => {
-                short = Some(format!("the next one was refused: {why}"));
+                short = Some(format!("the next one could not be started: {why}"));
                 break;
             }
         }
@@ -163,7 +166,7 @@ fn crowd(lean: bool, wanted: Wanted) -> Result<Crowd, String> {
             watch.at(alive);
             if start.elapsed() > patience {
                 short = Some(format!(
-                    "{} have passed: this machine is slow or busy now",
+                    "{} have passed: this machine is slow or busy",
                     text::time(patience)
                 ));
                 break;
@@ -177,7 +180,7 @@ fn crowd(lean: bool, wanted: Wanted) -> Result<Crowd, String> {
     let memory = Memory::now().since(before);
     let living = runtime::metrics().map_or(0, |m| m.living);
     drop(watch);
-    let watch = Watch::new("waking and joining them", alive);
+    let watch = Watch::new("waking and joining", alive);
     let start = Instant::now();
     gate.store(true, Release);
     for one in made.iter().flatten() {
@@ -191,7 +194,7 @@ fn crowd(lean: bool, wanted: Wanted) -> Result<Crowd, String> {
         }
     }
     let (ended, cpu) = (start.elapsed(), cpu.elapsed());
-    // The one that made them lives as well. Kernel threads instead of microprocesses are not
+    // The creating microprocess is alive as well. Kernel threads in place of microprocesses are not
     // counted.
     check(living > alive as u64 || crate::tour::one_to_one(), || {
         format!("{living} alive, not {alive} and one")
@@ -202,9 +205,9 @@ fn crowd(lean: bool, wanted: Wanted) -> Result<Crowd, String> {
     Ok(Crowd { count: alive, made: took, ended, cpu, memory, in_kernel: 0, short })
 }
 
-/// The same with kernel threads, of which a thousand will do.
+/// The same with a thousand kernel threads.
 fn kernel_threads() -> Crowd {
-    let watch = Watch::new("making kernel threads", KERNEL_THREADS);
+    let watch = Watch::new("starting kernel threads", KERNEL_THREADS);
     let standing = Arc::new(AtomicUsize::new(0));
     let open = Arc::new(AtomicBool::new(false));
     let mut made = Vec::with_capacity(KERNEL_THREADS);
@@ -259,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_more_than_memory_holds() {
+    fn number_of_microprocesses_is_limited_by_memory_and_maps() {
         let all = fewest(usize::MAX, None, 0);
         assert_eq!((all.count, all.short), (MILLION, None));
         let few = fewest(5_000, None, 50_000_000);
@@ -272,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_crowd_is_woken_and_joined() {
+    fn small_crowd_is_woken_and_joined() {
         for lean in [false, true] {
             let wanted = Wanted { count: 500, short: None };
             let crowd = in_runtime(move || crowd(lean, wanted)).unwrap();

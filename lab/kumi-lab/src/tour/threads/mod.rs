@@ -1,11 +1,12 @@
-//! Chapters on microprocesses themselves: how many, how small, and how their work spreads.
+//! Chapters about microprocesses themselves: their number, their size, and the distribution of
+//! work.
 //!
 //! - `sieve`, `million`, `ring`: chapters 1 to 3; `locks`: chapter 10, the locking designs.
 //! - `kinds`: one interface over kernel threads and microprocesses, so that a chapter runs as both.
 //! - `status`: memory and limits of this process, read from proc(5).
 //!
-//! Figures flow from a chapter to the table of the last page. A chapter may use `page` and the
-//! helpers of the tour's root, and of other chapters nothing.
+//! Figures are added to the final table. A chapter may use `page` and the helpers in the tour's
+//! root, but no other chapter.
 
 pub mod kinds;
 pub mod locks;

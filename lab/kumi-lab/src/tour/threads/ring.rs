@@ -1,4 +1,5 @@
-//! Chapter 3: how the ring spreads what one virtual processor has made over all of them.
+//! Chapter 3: the ring distributes microprocesses created on one virtual processor over all of
+//! them.
 
 use std::io::{IsTerminal, Write, stdout};
 use std::sync::Arc;
@@ -13,25 +14,27 @@ use crate::tour::{Args, Figures, check};
 
 const VPS: usize = 8;
 const CROWD: usize = 256;
-/// Columns of the longest bar.
+/// Length of the longest bar.
 const WIDE: usize = 64;
-/// Pictures on a terminal, and elsewhere.
+/// Numbers of pictures on a terminal and elsewhere.
 const FILM: usize = 40;
 const SHEET: usize = 4;
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// How many were runnable on each VP, and when.
+/// Number of runnable microprocesses on each VP, with the time.
 type Look = (Duration, Vec<usize>);
 
 pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     if crate::tour::one_to_one() {
-        text::say("Left out: where microprocesses are kernel threads, the kernel spreads them.");
+        text::say(
+            "Left out: microprocesses are kernel threads on this machine, so the kernel distributes them.",
+        );
         return Ok(());
     }
     text::say(&format!(
-        "{VPS} VPs stand in a ring. Each gives what it has too much of to the next one, through a queue that needs no \
-         lock because only one writes to it and only one reads. One VP now makes {CROWD} microprocesses at once. What \
-         was runnable on each VP:",
+        "{VPS} VPs form a ring. Each VP passes its surplus of microprocesses to the next VP, through a queue \
+         without locks: only one VP writes to it, and only one reads. One VP starts {CROWD} microprocesses. Number \
+         of runnable microprocesses on each VP:",
     ));
     println!();
     let runtime = Runtime::builder()
@@ -40,7 +43,7 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
         .build()
         .map_err(|e| format!("no runtime: {e}"))?;
     let looks = runtime.run(spread);
-    let (took, last) = looks.last().ok_or("nothing was seen")?;
+    let (took, last) = looks.last().ok_or("no observation")?;
     if stdout().is_terminal() {
         film(&looks);
     } else {
@@ -48,10 +51,12 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
             println!("{}", picture(look));
         }
     }
-    check(is_even(last), || format!("not spread within {}: {last:?}", text::time(PATIENCE)))?;
+    check(is_even(last), || {
+        format!("no even distribution within {}: {last:?}", text::time(PATIENCE))
+    })?;
     text::say(&format!(
-        "Even after {}. ({VPS} VPs share {} cores here, so the kernel's turns are in it; the paper measured 30.8 ms \
-         on 8 processors, and 131.6 ms with locks.)",
+        "Even distribution after {}. ({VPS} VPs share {} cores here, so this time includes waits for a core; the \
+         paper measured 30.8 ms on 8 processors, and 131.6 ms with locks.)",
         text::time(*took),
         thread::available_parallelism().map_or(1, usize::from),
     ));
@@ -59,7 +64,7 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     Ok(())
 }
 
-/// Runs in the first microprocess; looks again whenever it has its turn.
+/// Runs in the first microprocess, and records the distribution at each of its turns.
 fn spread() -> Vec<Look> {
     let stop = Arc::new(AtomicBool::new(false));
     let start = Instant::now();
@@ -94,15 +99,15 @@ fn spread() -> Vec<Look> {
     looks
 }
 
-/// No VP has less than three quarters of its share.
+/// Returns whether no VP has less than three quarters of its share.
 fn is_even(runnable: &[usize]) -> bool {
     runnable.len() == VPS && runnable.iter().all(|&n| n >= CROWD / VPS * 3 / 4)
 }
 
-/// At most `n` pictures, in each about as much further than in the one before; the first and the
-/// last look among them.
+/// Selects at most `n` records with about the same progress between them, including the first and
+/// the last one.
 fn chosen(looks: &[Look], n: usize) -> Vec<&Look> {
-    // The fullest VP has still as many more than its share.
+    // Excess of the VP with the most microprocesses over its share.
     let left = |(_, runnable): &Look| {
         runnable.iter().max().map_or(0, |most| most.saturating_sub(CROWD / VPS))
     };
@@ -111,7 +116,7 @@ fn chosen(looks: &[Look], n: usize) -> Vec<&Look> {
     let mut pictures: Vec<&Look> = Vec::new();
     for step in 0..n - 1 {
         let next = looks.iter().find(|look| left(look) <= begin - begin * step / (n - 1));
-        // Looks that jump over several steps are one picture.
+        // A record that spans several steps is one picture.
         pictures.extend(next.filter(|look| pictures.last().is_none_or(|before| before.0 < look.0)));
     }
     if pictures.last().is_none_or(|before| before.0 < last.0) {
@@ -129,11 +134,11 @@ fn picture((time, runnable): &Look) -> String {
     lines
 }
 
-/// One picture over the other, slow enough to be seen.
+/// Draws pictures over each other, slowly enough to be seen.
 fn film(looks: &[Look]) {
     for (i, look) in chosen(looks, FILM).into_iter().enumerate() {
         if i > 0 {
-            // Up to the first line of the picture before, and everything below it away.
+            // Move up to the first line of the previous picture, and clear everything below.
             print!("\x1b[{}A\x1b[J", VPS + 1);
         }
         print!("{}", picture(look));
@@ -148,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pictures_are_equally_far_apart() {
+    fn pictures_cover_the_run_in_order() {
         let looks: Vec<Look> = (0..=224)
             .map(|i| (Duration::from_millis(i), vec![256 - i as usize, i as usize]))
             .collect();
@@ -161,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_has_a_line_a_vp() {
+    fn picture_has_a_line_per_vp() {
         let text = picture(&(Duration::from_millis(2), vec![256, 0, 1, 128]));
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 5);
@@ -171,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn even_is_three_quarters_of_a_share() {
+    fn vps_are_even_from_three_quarters_of_a_share() {
         assert!(is_even(&[24; 8]) && is_even(&[32; 8]));
         assert!(!is_even(&[40, 40, 40, 40, 40, 40, 23, 23]) && !is_even(&[256]));
     }

@@ -1,5 +1,5 @@
-//! Chapter 1: the prime sieve of the paper, a chain of filters that send each other numbers and
-//! wait until each is received.
+//! Chapter 1: the paper's prime sieve, a chain of filters that send numbers to each other and wait
+//! until each is received.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -16,9 +16,9 @@ const ROUNDS: usize = 5;
 
 pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     text::say(
-        "A generator sends 2, 3, 4, ... 700 down a chain. Each filter keeps the first number that it gets, a prime, \
-         and passes on what that does not divide; the last one makes the next filter. One thread a filter, and each \
-         waits until its number was received: little work, much switching.",
+        "A generator sends 2, 3, 4, ... 700 to a chain of filters. Each filter keeps its first number, a prime, \
+         and passes on each number that is not a multiple of it. The last filter starts the next one. Each filter \
+         is a thread and waits until its number is received: there is little computation and many switches.",
     );
     println!();
     let watch = Watch::new("sieving", 3 * ROUNDS);
@@ -39,7 +39,7 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     );
     println!();
     text::say(&format!(
-        "All three found the same {} primes with {} messages: {} a message between microprocesses.",
+        "All three found the same {} primes with {} messages. A message between microprocesses takes {}.",
         PRIMES_700.primes,
         text::number(PRIMES_700.messages()),
         text::time(micro / PRIMES_700.messages() as u32),
@@ -91,8 +91,8 @@ fn filter<K: Kind, L: Link>(from: L::In) -> (usize, u64) {
     (count + 1, sum + u64::from(prime))
 }
 
-/// What connects two filters. Sending returns when the number was received; dropping the sending
-/// side is the end.
+/// A connection between two filters. A send returns when the number has been received; dropping the
+/// sending side ends the stream.
 trait Link: 'static {
     type Out: Send + 'static;
     type In: Send + 'static;
@@ -102,8 +102,8 @@ trait Link: 'static {
     fn receive(from: &Self::In) -> Option<u32>;
 }
 
-/// The synchronous message of the paper. From kernel threads too: all of `kumihimo::sync` serves
-/// both kinds.
+/// The paper's synchronous message. Kernel threads can use it as well, like all of
+/// `kumihimo::sync`.
 struct Message;
 
 impl Link for Message {
@@ -115,17 +115,17 @@ impl Link for Message {
     }
 
     fn send(out: &Self::Out, n: u32) {
-        msg::send_recv(out, n).expect("the next filter lives");
+        msg::send_recv(out, n).expect("a running filter");
     }
 
     fn receive(from: &Self::In) -> Option<u32> {
         let request = msg::receive(from).ok()?;
-        msg::reply(request.from, ()).expect("the sender waits");
+        msg::reply(request.from, ()).expect("a waiting sender");
         Some(request.message)
     }
 }
 
-/// What one writes without messages: a cell under a mutex, and a condition variable.
+/// A connection without messages: a cell with a mutex and a condition variable.
 struct Cell;
 
 #[derive(Default)]

@@ -1,10 +1,10 @@
-//! What /proc says about memory and limits.
+//! Memory use and limits from /proc.
 
 use std::fs;
 
 pub use kumi::host::description::available;
 
-/// What this process takes, in bytes.
+/// Memory use of this process in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
     pub resident: u64,
@@ -18,7 +18,7 @@ impl Memory {
         parse(&fs::read_to_string("/proc/self/status").expect("/proc/self/status"))
     }
 
-    /// What it has grown by since `before`.
+    /// Growth since `before`.
     pub fn since(self, before: Memory) -> Memory {
         Memory {
             resident: self.resident.saturating_sub(before.resident),
@@ -31,17 +31,17 @@ fn parse(status: &str) -> Memory {
     Memory { resident: kilobytes(status, "VmRSS:"), page_tables: kilobytes(status, "VmPTE:") }
 }
 
-/// Kernel stacks of the whole machine, in bytes.
+/// Kernel stacks of the whole machine in bytes.
 pub fn kernel_stacks() -> u64 {
     kilobytes(&fs::read_to_string("/proc/meminfo").unwrap_or_default(), "KernelStack:")
 }
 
-/// The most kernel threads that the kernel would ever let live, on the whole machine.
+/// Limit on kernel threads of the whole machine.
 pub fn most_kernel_threads() -> Option<u64> {
     Some(setting("/proc/sys/kernel/threads-max")?.min(setting("/proc/sys/kernel/pid_max")?))
 }
 
-/// The most mappings that one process may have.
+/// Limit on the mappings of a process.
 pub fn most_mappings() -> Option<usize> {
     setting("/proc/sys/vm/max_map_count")?.try_into().ok()
 }
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_two_lines_are_found() {
+    fn memory_lines_of_proc_status_are_parsed() {
         let status = "Name:\tkumi\nVmRSS:\t    5112 kB\nRssAnon:\t 20 kB\nVmPTE:\t      60 kB\n";
         assert_eq!(parse(status), Memory { resident: 5_112 << 10, page_tables: 60 << 10 });
         assert_eq!(parse("VmRSS: many kB\n"), Memory::default());
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn shrinking_is_no_growth() {
+    fn smaller_memory_is_no_growth() {
         let (small, big) = (Memory::default(), Memory { resident: 5, page_tables: 2 });
         assert_eq!(small.since(big), small);
         assert_eq!(big.since(small), big);

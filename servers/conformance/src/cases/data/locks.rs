@@ -1,4 +1,4 @@
-//! flock(2) and fcntl(2): the kernel's, on any file system.
+//! flock(2) and fcntl(2) locks. The kernel implements both for every file system.
 
 use rustix::fs::{FlockOperation as How, OFlags};
 
@@ -50,7 +50,7 @@ cases! {
         t.flock(&a, How::NonBlockingLockExclusive);
         t.flock(&b, How::NonBlockingLockExclusive);
     }
-    /// A process does not lock itself out.
+    /// A process's own locks do not conflict with each other.
     fn of_a_process(t) {
         t.file("f", "");
         let (a, b) = (t.opened("f"), t.opened("f"));

@@ -1,8 +1,8 @@
 //! Cases about open files and their data.
 //!
-//! Each file covers one system call or property and exports `all`, its cases. A case receives the
-//! [`Trial`](crate::trial::Trial) of a fresh directory, and writes its observations there. Cases
-//! use the trial only, and no case uses another.
+//! Each file covers one system call or property and exports its cases as `all`. A case receives the
+//! [`Trial`](crate::trial::Trial) of a fresh directory and records its observations there. Cases
+//! use only the trial, never each other.
 
 mod locks;
 mod open;
@@ -12,6 +12,6 @@ mod write;
 
 use crate::cases::case::Topic;
 
-/// The topics of this room.
+/// The topics of this module.
 pub(super) const TOPICS: &[Topic] =
     &[locks::all, open::all, ranges::all, truncate::all, write::all];

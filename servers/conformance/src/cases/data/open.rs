@@ -89,7 +89,8 @@ cases! {
         }
         t.content("f");
     }
-    /// Linux: the place is ignored.
+    /// Linux ignores the offset of pwrite(2) on a file opened with `O_APPEND`: see BUGS in
+    /// pwrite(2).
     fn pwrite_while_appending(t) {
         t.file("f", "abc");
         let f = t.open("f", OFlags::WRONLY | OFlags::APPEND, 0);
@@ -192,7 +193,7 @@ cases! {
         t.mkfifo("p", 0o666);
         t.stat("p");
     }
-    /// The maker may write, whatever the mode says.
+    /// The descriptor of a newly created file is writable whatever the mode of the file is.
     fn made_without_permissions(t) {
         let f = t.open("f", OFlags::CREATE | OFlags::RDWR, 0);
         t.write(&f, "x");

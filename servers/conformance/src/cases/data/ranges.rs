@@ -1,4 +1,5 @@
-//! Holes, room and copies of ranges: lseek(2) to data and holes, fallocate(2), copy_file_range(2).
+//! Holes, allocation and copies of ranges: lseek(2) with `SEEK_DATA` and `SEEK_HOLE`, fallocate(2),
+//! copy_file_range(2).
 
 use rustix::fs::{FallocateFlags as How, OFlags, SeekFrom};
 

@@ -28,7 +28,7 @@ cases! {
         t.truncate("f", 7);
         t.content("f");
     }
-    /// What was cut off is zero when the file grows again.
+    /// The truncated part reads as zeros after the file grows again.
     fn shorter_and_longer(t) {
         t.file("f", vec![b'x'; 10_000]);
         for (cut, grown) in [(5000, 9000), (4096, 8192), (1, 3), (0, 10), (4097, 5000)] {

@@ -1,4 +1,4 @@
-//! read(2), write(2) and their relatives.
+//! read(2), write(2) and related calls.
 
 use rustix::fs::{OFlags, SeekFrom};
 

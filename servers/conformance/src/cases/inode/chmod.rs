@@ -73,7 +73,7 @@ cases! {
         t.as_user(1000, |t| t.chmod("f", 0o666));
         t.stat("f");
     }
-    /// The bit is taken away from a caller outside of the group.
+    /// The kernel clears the set-group-ID bit if the caller is not a member of the file's group.
     fn set_group_id_of_anothers_group(t) {
         t.file("f", "");
         t.chown("f", Some(1000), Some(2000));

@@ -23,7 +23,7 @@ cases! {
         t.chown("f", None, None);
         t.stat("f");
     }
-    /// ext2 writes ids down in two halves.
+    /// ext2 stores the lower and the upper half of an ID in different fields.
     fn large_ids(t) {
         t.file("f", "");
         for id in [65534, 65535, 65536, 0x1234_5678, 0xffff_fffe] {

@@ -1,8 +1,8 @@
 //! Cases about inodes: permissions, owners, times and attributes.
 //!
-//! Each file covers one system call or property and exports `all`, its cases. A case receives the
-//! [`Trial`](crate::trial::Trial) of a fresh directory, and writes its observations there. Cases
-//! use the trial only, and no case uses another.
+//! Each file covers one system call or property and exports its cases as `all`. A case receives the
+//! [`Trial`](crate::trial::Trial) of a fresh directory and records its observations there. Cases
+//! use only the trial, never each other.
 
 mod access;
 mod chmod;
@@ -15,7 +15,7 @@ mod xattr;
 
 use crate::cases::case::Topic;
 
-/// The topics of this room.
+/// The topics of this module.
 pub(super) const TOPICS: &[Topic] = &[
     access::all,
     chmod::all,

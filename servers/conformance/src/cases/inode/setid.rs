@@ -1,4 +1,5 @@
-//! What takes set-user-id and set-group-id off, and what gives a group on.
+//! Operations that clear set-user-ID and set-group-ID, and inheritance of groups from set-group-ID
+//! directories.
 
 use rustix::fs::OFlags;
 

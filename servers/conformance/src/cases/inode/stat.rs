@@ -1,4 +1,4 @@
-//! stat(2) and its relatives.
+//! stat(2) and related calls.
 
 use rustix::fs::{FileType, OFlags, SeekFrom};
 

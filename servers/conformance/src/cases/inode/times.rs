@@ -1,4 +1,4 @@
-//! utimensat(2), and which times a call changes.
+//! utimensat(2), and the times that each call changes.
 
 use rustix::fs::{AtFlags, OFlags, Timespec, UTIME_NOW, UTIME_OMIT, XattrFlags};
 

@@ -1,4 +1,4 @@
-//! Permissions by user: directories of other owners, sticky ones, groups.
+//! Permissions of different users: directories of other owners, sticky directories, groups.
 
 use rustix::fs::OFlags;
 
@@ -25,7 +25,7 @@ cases! {
             t.stat(name.as_str());
         }
     }
-    /// The owner's bits are the owner's, even if those of the others allow more.
+    /// Only the owner's bits apply to the owner, even if the bits for others allow more.
     fn the_owner_has_only_the_owners_bits(t) {
         t.file("f", "x");
         t.chown("f", Some(1000), Some(1000));

@@ -198,7 +198,8 @@ cases! {
         t.unlink("f");
         t.get_xattr("h", "user.a", 1000);
     }
-    /// The short list that says what a mode says: 0640. Programs set it to copy a mode.
+    /// A minimal access control list, equivalent to mode 0640. Programs set such a list to copy a
+    /// mode.
     fn access_control_list(t) {
         t.file("f", "");
         let entry = |tag: u8, permissions: u8| [tag, 0, permissions, 0, 255, 255, 255, 255];

@@ -1,4 +1,4 @@
-//! mkdir(2), rmdir(2) and what a directory counts.
+//! mkdir(2), rmdir(2), and the link counts of directories.
 
 use crate::cases::case::cases;
 

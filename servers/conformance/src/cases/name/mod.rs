@@ -1,8 +1,8 @@
 //! Cases about names: directories, links, paths and renames.
 //!
-//! Each file covers one system call or property and exports `all`, its cases. A case receives the
-//! [`Trial`](crate::trial::Trial) of a fresh directory, and writes its observations there. Cases
-//! use the trial only, and no case uses another.
+//! Each file covers one system call or property and exports its cases as `all`. A case receives the
+//! [`Trial`](crate::trial::Trial) of a fresh directory and records its observations there. Cases
+//! use only the trial, never each other.
 
 mod directories;
 mod link;
@@ -16,7 +16,7 @@ mod unlink;
 
 use crate::cases::case::Topic;
 
-/// The topics of this room.
+/// The topics of this module.
 pub(super) const TOPICS: &[Topic] = &[
     directories::all,
     link::all,

@@ -1,4 +1,4 @@
-//! What a name may be.
+//! Valid and invalid names.
 
 use rustix::fs::OFlags;
 

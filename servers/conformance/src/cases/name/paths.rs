@@ -1,4 +1,4 @@
-//! What every call says of a path that leads nowhere.
+//! Errors of all calls for paths that cannot be resolved.
 
 use rustix::fs::{Access, AtFlags, FileType, OFlags, Timespec, XattrFlags};
 
@@ -32,7 +32,7 @@ const CALLS: [(&str, Call); 18] = [
     ("setxattr", |t, path| t.set_xattr(path, "user.x", "y", XattrFlags::empty())),
 ];
 
-/// Paths that lead nowhere, and what is to be there first.
+/// Paths that cannot be resolved, each with a name for its cases.
 const PATHS: [(&str, &str); 9] = [
     ("below_nothing", "none/x"),
     ("below_a_file", "file/x"),

@@ -25,7 +25,7 @@ cases! {
         t.rename("f", "f");
         t.stat("f");
     }
-    /// POSIX: nothing happens.
+    /// Both names refer to the same file: rename(2) does nothing (POSIX).
     fn over_a_second_name_of_it(t) {
         t.file("f", "x");
         t.link("f", "g");
@@ -275,7 +275,7 @@ cases! {
     }
 }
 
-/// The length before this one in `longer_and_shorter_names`.
+/// The previous length in `longer_and_shorter_names`.
 fn last(length: usize) -> usize {
     let lengths = [255, 1, 100, 17, 254, 3];
     lengths[lengths.iter().position(|it| *it == length).unwrap_or(1) - 1]

@@ -24,7 +24,7 @@ cases! {
         t.lstat("b");
         t.list(".");
     }
-    /// ext2 writes numbers down in two ways.
+    /// ext2 has two encodings of device numbers.
     fn device_numbers(t) {
         for (n, device) in
             [(0, 0), (255, 255), (256, 0), (0, 256), (4095, 1_048_575), (1, 65536)].into_iter().enumerate()

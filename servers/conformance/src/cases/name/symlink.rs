@@ -1,4 +1,4 @@
-//! symlink(2), readlink(2) and following.
+//! symlink(2), readlink(2), and following symbolic links.
 
 use rustix::fs::OFlags;
 
@@ -20,7 +20,7 @@ cases! {
             t.readlink(name.as_str());
         }
     }
-    /// Up to a block of the file system.
+    /// Targets up to the block size of the file system.
     fn longest(t) {
         for length in [4095, 4096] {
             let target = "x/".repeat(length).split_off(length);

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Each block is full of its number.
+/// Disk whose blocks are filled with their numbers.
 struct Numbers;
 
 const SIZE: usize = 1024;
@@ -72,8 +72,8 @@ fn concurrent_reads_of_a_block_read_the_disk_once() {
         next += 1;
     });
     assert_eq!((outcome, next), (Ok(()), 1000));
-    // What is absent is read a megabyte at once; some of what was read ahead may be gone again, and
-    // is not asked for.
+    // Absent blocks are read a megabyte at a time. Some blocks read ahead are evicted before use,
+    // and are not read again.
     assert!((1000..=1300).contains(&misses(&cache)), "{} blocks were read", misses(&cache));
     assert!(held(&cache) <= 256);
 }
@@ -106,7 +106,7 @@ fn blocks_being_read_evict_no_other_block() {
 fn unused_blocks_are_evicted_first() {
     let cache = cache(4096);
     for round in 0..20 {
-        // Each time others, and as many as there is room for by far.
+        // Each round uses other blocks, far fewer than the limit.
         let used = round * 10_000..round * 10_000 + 2_000;
         for block in used.clone().chain(used.clone()).chain(used.clone()) {
             read(&cache, block);
@@ -119,7 +119,7 @@ fn unused_blocks_are_evicted_first() {
 }
 
 #[test]
-fn modified_blocks_stay_until_they_are_written_and_make_room_then() {
+fn modified_blocks_are_evicted_only_after_a_commit() {
     let cache = cache(4096);
     for block in 0..3000 {
         cache.put(block, Class::Data, vec![7; SIZE].into(), false);

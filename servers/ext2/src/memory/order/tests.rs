@@ -8,6 +8,6 @@ fn contradictory_order_is_refused() {
     assert_eq!([order.phase(a), order.phase(b), order.phase(c)], [1, 2, 3]);
     assert!(!order.demand(c, a) && !order.demand(c, b) && !order.demand(a, a));
     let d = Thing::Inode(4);
-    assert!(order.demand(d, a), "raising one raises those behind it");
+    assert!(order.demand(d, a), "raising a phase raises the phases after it");
     assert_eq!([order.phase(d), order.phase(a), order.phase(b), order.phase(c)], [2, 3, 4, 5]);
 }

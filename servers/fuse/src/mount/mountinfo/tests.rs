@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn a_line_is_read() {
+fn mountinfo_line_is_parsed() {
     let line =
         br"536 29 0:55 / /mnt/a\040b rw,nosuid shared:1 master:2 - fuse.kumi /images/x\134y.img rw,user_id=0";
     let found = parse(line).expect("a mount");
@@ -13,6 +13,6 @@ fn a_line_is_read() {
 }
 
 #[test]
-fn the_root_is_mounted() {
+fn root_is_a_mount_point() {
     assert!(at(Path::new("/")).expect("proc").is_some());
 }

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn interrupted_request_is_notified_once() {
+fn interruption_is_reported_once() {
     let interrupts = Interrupts::default();
     assert_eq!(interrupts.check(4), Ok(()));
     interrupts.note(4);

@@ -13,7 +13,7 @@ use super::*;
 use crate::protocol::service::{Answer, Settings};
 use crate::protocol::wire::Message;
 
-/// Asks as the kernel does; what was answered after the header.
+/// Sends a request as the kernel does. Returns the reply after its header.
 fn ask(service: &Service, op: Op, nodeid: u64, arguments: &[u8]) -> Vec<u8> {
     let len = u32::try_from(size_of::<fuse_in_header>() + arguments.len()).expect("short");
     let header = fuse_in_header { len, opcode: op as u32, unique: 7, nodeid, ..Default::default() };
@@ -29,8 +29,8 @@ fn as_struct<T: FromBytes + Immutable>(bytes: &[u8]) -> T {
     T::read_from_prefix(bytes).expect("as long").0
 }
 
-/// A service that a kernel with `flags2` has spoken to, which says how it opens a file with
-/// these flags.
+/// Creates a service, negotiates with a kernel that offers `flags2`, and returns the flags with
+/// which the service opens a file.
 fn opens(settings: Settings, flags2: u32, flags: OFlags) -> u32 {
     let host =
         Host::open(Path::new(env!("CARGO_MANIFEST_DIR")), kumihimo_host::Settings::default())
@@ -44,7 +44,7 @@ fn opens(settings: Settings, flags2: u32, flags: OFlags) -> u32 {
         ..Default::default()
     };
     let agreed: fuse_init_out = as_struct(&ask(&service, Op::FUSE_INIT, 0, kernel.as_bytes()));
-    assert_eq!(agreed.flags2 & !flags2, 0, "nothing that the kernel did not offer");
+    assert_eq!(agreed.flags2 & !flags2, 0, "only flags that the kernel offered");
     let entry: fuse_entry_out =
         as_struct(&ask(&service, Op::FUSE_LOOKUP, FUSE_ROOT_ID, b"Cargo.toml\0"));
     let how = fuse_open_in { flags: flags.bits(), ..Default::default() };
@@ -53,15 +53,15 @@ fn opens(settings: Settings, flags2: u32, flags: OFlags) -> u32 {
 }
 
 #[test]
-fn uncached_reads_pass_the_cache_where_others_change_files() {
+fn direct_opens_bypass_the_cache_of_shared_files() {
     let shared = || Settings { keep_cache: false, ..Settings::default() };
     let (offered, direct) = (DIRECT_IO_ALLOW_MMAP, OFlags::DIRECT);
     assert_eq!(opens(shared(), offered, direct) & FOPEN_DIRECT_IO, FOPEN_DIRECT_IO);
     for (settings, flags2, flags) in [
         (shared(), offered, OFlags::empty()),
-        // Such a file could not be mapped.
+        // Without the kernel's flag such a file could not be mapped.
         (shared(), 0, direct),
-        // The kernel's cache is right, or is what is to be written.
+        // The kernel's cache is valid, or holds data that is to be written.
         (Settings::default(), offered, direct),
         (Settings { writeback: true, ..shared() }, offered, direct),
     ] {

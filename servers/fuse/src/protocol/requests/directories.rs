@@ -1,4 +1,4 @@
-//! Listings of directories, with and without the attributes of what is in them.
+//! Directory listings, with and without the attributes of the entries.
 
 use fuse_abi::linux::{
     FOPEN_CACHE_DIR, FOPEN_KEEP_CACHE, fuse_dirent, fuse_entry_out, fuse_open_in, fuse_open_out,
@@ -10,7 +10,7 @@ use rustix::fs::OFlags;
 use crate::protocol::service::{Request, Service};
 use crate::protocol::wire::Reply;
 
-/// Bytes of a name's structure, without the name.
+/// Size of an entry's structure without the name.
 const DIRENT: usize = size_of::<fuse_dirent>();
 
 fn push_name(listed: &Listed<'_>, reply: &mut Reply) {
@@ -18,7 +18,7 @@ fn push_name(listed: &Listed<'_>, reply: &mut Reply) {
         ino: listed.node.0,
         off: listed.next,
         namelen: u32::try_from(listed.name.len()).unwrap_or(0),
-        // d_type is what the mode has above its lower twelve bits.
+        // d_type is the file type of the mode, shifted right by twelve bits.
         type_: listed.kind.map_or(0, |kind| kind.mode() >> 12),
         name: Default::default(),
     });
@@ -56,7 +56,7 @@ impl Service {
         })
     }
 
-    /// Each name but `.` and `..` counts as looked up.
+    /// Lists entries with their attributes. Each name except `.` and `..` counts as looked up.
     pub(crate) fn read_directory_plus(
         &self,
         request: &mut Request<'_>,
@@ -65,8 +65,7 @@ impl Service {
         let asked = request.arguments.take::<fuse_read_in>()?;
         let size = usize::try_from(asked.size).map_err(|_| Errno::INVAL)?;
         let (store, directory) = (&self.store, request.node);
-        // Names first: a store need not allow to be asked for another inode in the middle of a
-        // listing.
+        // The names are collected first, because a store need not support lookups during a listing.
         let mut names: Vec<(Node, u64, Option<kumihimo_store::Kind>, Vec<u8>)> = Vec::new();
         let mut room = size;
         store.read_directory(directory, Handle(asked.fh), asked.offset, &mut |listed| {
@@ -82,8 +81,8 @@ impl Service {
         for (node, next, kind, name) in &names {
             let looked_up = match &name[..] {
                 b"." | b".." => None,
-                // Removed just now, or not to be read: the name alone, which the kernel looks up if
-                // somebody wants it.
+                // If the lookup fails, because the name was removed or is unreadable, the reply
+                // contains the name only. The kernel looks it up when it needs the inode.
                 name => store.lookup(directory, name).ok(),
             };
             reply.push(&looked_up.map_or_else(fuse_entry_out::default, |entry| self.entry(&entry)));

@@ -1,4 +1,4 @@
-//! Files: open, read, write, and what goes with them.
+//! Files: open, read, write and related operations.
 
 use fuse_abi::linux::{
     FOPEN_DIRECT_IO, FOPEN_KEEP_CACHE, FUSE_FSYNC_FDATASYNC, FUSE_WRITE_CACHE, fuse_create_in,
@@ -12,15 +12,15 @@ use rustix::fs::OFlags;
 use crate::protocol::service::{Request, Service};
 use crate::protocol::wire::Reply;
 
-/// A request is looked at for an interruption after so many bytes each: so much more is done for
-/// nobody at most.
+/// Bytes of a read after which the request is checked for an interruption. This bounds the work for
+/// an interrupted request.
 const PIECE: usize = 128 << 10;
 
 impl Service {
     fn push_open(&self, handle: Handle, flags: u32, reply: &mut Reply) {
         let mut open_flags = 0;
-        // A client without a cache asks for the attributes before each read all the same, unless
-        // the kernel is told: it could have cached pages to drop.
+        // For an open with O_DIRECT. Without FOPEN_DIRECT_IO the kernel requests the attributes
+        // before each read even then, to invalidate pages that it may have cached.
         let wants_none =
             flags & OFlags::DIRECT.bits() != 0 && self.passes_direct.load(Ordering::Relaxed);
         if self.settings.direct || wants_none {
@@ -32,8 +32,8 @@ impl Service {
         reply.push(&fuse_open_out { fh: handle.0, open_flags, backing_id: 0 });
     }
 
-    /// With its write-back cache the kernel reads what surrounds a write, and knows itself where
-    /// the end is.
+    /// Adapts open flags to a write-back cache, with which the kernel reads the surroundings of a
+    /// write and tracks the end of the file itself.
     fn flags(&self, flags: u32) -> u32 {
         if !self.settings.writeback {
             return flags;
@@ -55,7 +55,7 @@ impl Service {
         let name = request.arguments.name()?;
         let new = New::File { mode: asked.mode & 0o7777 };
         let entry = match self.store.make(&request.caller(), request.node, name, new) {
-            // Somebody was faster, which is as good unless it has to be new.
+            // Another request created the file first, which only matters for O_EXCL.
             Err(Errno::EXIST) if asked.flags & OFlags::EXCL.bits() == 0 => {
                 self.store.lookup(request.node, name)?
             }
@@ -69,7 +69,7 @@ impl Service {
                 Ok(())
             }
             Err(errno) => {
-                // The kernel hears of no entry, so it will not forget one.
+                // The kernel receives no entry, so it will not send a forget for it.
                 self.store.forget(entry.attributes.node, 1);
                 Err(errno)
             }
@@ -103,7 +103,7 @@ impl Service {
             return Err(Errno::INVAL);
         }
         let data = request.arguments.bytes(size)?;
-        // Whole or not at all as far as interruptions go: what was written would have to be told.
+        // Not checked for interruptions: a partial write would have to be reported.
         let (node, handle, kept) =
             (request.node, Handle(asked.fh), asked.write_flags & FUSE_WRITE_CACHE != 0);
         let done = if kept && self.settings.writeback {
@@ -140,7 +140,7 @@ impl Service {
 
     pub(crate) fn seek(&self, request: &mut Request<'_>, reply: &mut Reply) -> Result<()> {
         let asked = request.arguments.take::<fuse_lseek_in>()?;
-        // lseek(2)'s SEEK_DATA and SEEK_HOLE; the others the kernel does itself.
+        // SEEK_DATA and SEEK_HOLE of lseek(2); the kernel handles the other values itself.
         let what = match asked.whence {
             3 => Seek::Data,
             4 => Seek::Hole,

@@ -1,4 +1,4 @@
-//! What each request asks of the store: one file for each group of operations.
+//! Handlers of requests, which call the store: one file for each group of operations.
 
 mod attributes;
 mod directories;
@@ -11,7 +11,7 @@ use kumihimo_store::{Attributes, Entry, Time};
 
 use crate::protocol::service::Service;
 
-/// As the wire has it: seconds as they are in two's complement.
+/// Seconds in two's complement, as the protocol encodes them.
 fn seconds(time: Time) -> u64 {
     time.seconds.cast_unsigned()
 }

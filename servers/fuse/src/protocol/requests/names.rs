@@ -1,4 +1,4 @@
-//! Names: lookup, forget, what makes and removes them, and symbolic links.
+//! Names: lookup, forget, creation and removal, and symbolic links.
 
 use fuse_abi::linux::{
     fuse_batch_forget_in, fuse_entry_out, fuse_forget_in, fuse_forget_one, fuse_interrupt_in,
@@ -17,7 +17,8 @@ impl Service {
         let name = request.arguments.name()?;
         match self.store.lookup(request.node, name) {
             Ok(entry) => reply.push(&self.entry(&entry)),
-            // That there is none may be believed as long as that there is one: an entry of node 0.
+            // An entry with node 0 lets the kernel cache the absence of the name, for as long as a
+            // name.
             Err(Errno::NOENT) if !self.settings.timeout.is_zero() => reply.push(&fuse_entry_out {
                 entry_valid: self.settings.timeout.as_secs(),
                 entry_valid_nsec: self.settings.timeout.subsec_nanos(),
@@ -105,7 +106,7 @@ impl Service {
 
     pub(crate) fn rename_with_flags(&self, request: &mut Request<'_>) -> Result<()> {
         let asked = request.arguments.take::<fuse_rename2_in>()?;
-        // To exchange two names at once no store here is able.
+        // No store here can exchange two names (RENAME_EXCHANGE).
         if asked.flags & !NOREPLACE != 0 {
             return Err(Errno::INVAL);
         }

@@ -11,17 +11,17 @@ const CREATE: u32 = 1;
 const REPLACE: u32 = 2;
 const BOTH: u32 = CREATE | REPLACE;
 
-/// Names of access control lists, and of the kernel's own business: as on a file system that has
-/// none. A process that sets a list expects that the mode follows and that it is obeyed, and the
-/// kernel does neither for a server that does not ask for `FUSE_POSIX_ACL`; told so, cp(1) and
-/// others go on by chmod(2).
+/// Prefix of access control lists and of other attributes of the kernel. The server behaves as a
+/// file system without them. A program that sets a list expects that the mode changes and that the
+/// list is enforced; without `FUSE_POSIX_ACL` the kernel does neither. On `EOPNOTSUPP`, cp(1) and
+/// other programs fall back to chmod(2).
 const SYSTEM: &[u8] = b"system.";
 
 fn served(name: &[u8]) -> Result<&[u8]> {
     if name.starts_with(SYSTEM) { Err(Errno::OPNOTSUPP) } else { Ok(name) }
 }
 
-/// The value, or only its size if the caller asks with size 0.
+/// Writes the value to the reply, or only its size if the caller passes size 0.
 fn answer(value: &[u8], size: u32, reply: &mut Reply) -> Result<()> {
     let length = u32::try_from(value.len()).map_err(|_| Errno::TOOBIG)?;
     match size {
@@ -40,7 +40,7 @@ impl Service {
 
     pub(crate) fn list_xattrs(&self, request: &mut Request<'_>, reply: &mut Reply) -> Result<()> {
         let size = request.arguments.take::<fuse_getxattr_in>()?.size;
-        // xattr(7): those of the trusted class are visible to the privileged only.
+        // xattr(7): attributes of the trusted class are visible to privileged processes only.
         let hidden = |name: &[u8]| {
             name.starts_with(SYSTEM) || (request.header.uid != 0 && name.starts_with(b"trusted."))
         };
@@ -50,7 +50,7 @@ impl Service {
     }
 
     pub(crate) fn set_xattr(&self, request: &mut Request<'_>) -> Result<()> {
-        // The short form: the longer one requires `FUSE_SETXATTR_EXT`.
+        // The short form of the arguments: the longer form requires `FUSE_SETXATTR_EXT`.
         let [size, flags] = request.arguments.take::<[u32; 2]>()?;
         let name = served(request.arguments.name()?)?;
         let value = request.arguments.bytes(usize::try_from(size).map_err(|_| Errno::INVAL)?)?;
@@ -58,7 +58,7 @@ impl Service {
             0 => XattrMode::Any,
             CREATE => XattrMode::Create,
             REPLACE => XattrMode::Replace,
-            // Both at once no name can fulfil.
+            // No name can satisfy both flags.
             BOTH => {
                 return Err(self
                     .store

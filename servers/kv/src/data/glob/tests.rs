@@ -1,7 +1,7 @@
 use super::matches;
 
 #[test]
-fn as_redis_matches() {
+fn patterns_match_as_in_redis() {
     for (pattern, text, is) in [
         ("*", "", true),
         ("", "", true),

@@ -11,7 +11,7 @@ fn written(version: Version, write: impl FnOnce(&mut Reply)) -> String {
 }
 
 #[test]
-fn each_version_has_its_forms() {
+fn each_version_has_its_encoding() {
     let all = |reply: &mut Reply| {
         reply.null();
         reply.null_array();
@@ -24,7 +24,7 @@ fn each_version_has_its_forms() {
     assert_eq!(written(Version::Three, all), "_\r\n_\r\n%1\r\n>2\r\n~12\r\n=5\r\ntxt:a\r\n");
 }
 
-/// One of each kind.
+/// Writes one reply of each kind.
 fn everything(reply: &mut Reply) {
     reply.array(11);
     reply.ok();
@@ -44,7 +44,7 @@ fn everything(reply: &mut Reply) {
 }
 
 #[test]
-fn the_codec_reads_all_of_it() {
+fn codec_decodes_every_reply() {
     let two = written(Version::Two, everything);
     let (frame, length) =
         redis_protocol::resp2::decode::decode(two.as_bytes()).expect("RESP2").expect("whole");
@@ -70,7 +70,7 @@ fn the_codec_reads_all_of_it() {
 }
 
 #[test]
-fn an_error_stays_one_line() {
+fn error_is_one_line() {
     assert_eq!(written(Version::Two, |reply| reply.error("no\r\n+OK")), "-ERR no  +OK\r\n");
     assert_eq!(
         written(Version::Two, |reply| reply.error("WRONGTYPE it is")),

@@ -1,6 +1,6 @@
 use super::*;
 
-/// What comes out of `input`, given in pieces of `step` bytes.
+/// Parses `input`, delivered in pieces of `step` bytes.
 fn cut(input: &[u8], step: usize) -> (Vec<Vec<Vec<u8>>>, Found) {
     let (mut requests, mut commands) = (Requests::default(), Vec::new());
     for piece in input.chunks(step) {
@@ -91,7 +91,7 @@ fn announced_length_allocates_no_memory() {
 }
 
 #[test]
-fn numbers_have_one_form() {
+fn only_canonical_numbers_parse() {
     for (text, number) in [
         ("0", Some(0)),
         ("-1", Some(-1)),

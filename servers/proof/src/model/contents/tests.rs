@@ -1,6 +1,6 @@
 use super::*;
 
-/// Against plain bytes.
+/// Compares pages with a plain byte vector.
 #[test]
 fn pages_behave_like_bytes() {
     let mut random = kumihimo_tests::Random(7);

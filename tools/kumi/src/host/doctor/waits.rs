@@ -1,7 +1,7 @@
-//! The cost of a wait outside of the runtime, on this machine: clients exchange bytes with kernel
-//! threads over std's pipes.
+//! Measures the cost of a wait outside of the runtime: clients exchange bytes with kernel threads
+//! over std's pipes.
 //!
-//! Several clients run at once, so that no core idles: waking an idle core costs as much as ten
+//! Several clients run at once, so that no core is idle: waking an idle core costs as much as ten
 //! waits.
 
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
@@ -11,11 +11,11 @@ use kumihimo::runtime::{Metrics, Runtime, metrics};
 use kumihimo::thread;
 use rustix::time::{ClockId, clock_gettime};
 
-/// Waits of each client in a round. A wait with a hand-off takes some 50 us.
+/// Waits of each client in a round. A wait with a hand-off takes about 50 us.
 const WAITS: u32 = 500;
-/// Clients at a time.
+/// Number of concurrent clients.
 const CLIENTS: u32 = 8;
-/// Rounds. The cheapest one counts.
+/// Number of rounds. The fastest one counts.
 const ROUNDS: u32 = 5;
 
 /// Prints one line for each kind of wait.
@@ -31,13 +31,13 @@ pub fn measure() -> Result<(), String> {
     }
     show("waits of threads", thread, thread, "including its peer's wait");
     if of.tls == "kernel" {
-        println!("{:<24} as those of threads: 1:1", "waits of microprocesses");
+        println!("{:<24} equal to waits of threads (1:1)", "waits of microprocesses");
         return Ok(());
     }
     let source = format!("event source {}, with a hand-off of the virtual processor", of.events);
     show("first waits", told, thread, &source);
     let why = match of.changes {
-        0 => "with a hand-off: KUMI_LAB=sticky=off, or priority levels differ",
+        0 => "with a hand-off, because of KUMI_LAB=sticky=off or different priorities",
         _ => "sticky: the microprocess keeps its kernel thread",
     };
     show("frequent waits", kept, thread, why);
@@ -53,7 +53,7 @@ fn show(name: &str, took: Duration, thread: Duration, what: &str) {
     );
 }
 
-/// A client, which calls `then` after each answer. Its peer has already started.
+/// Starts a peer and returns the client, which calls `then` after each answer.
 fn ask(then: fn()) -> io::Result<impl FnOnce() -> io::Result<()> + Send> {
     let ((mut asked, mut to), (mut from, mut answers)) = (io::pipe()?, io::pipe()?);
     let answer =
@@ -75,13 +75,13 @@ fn pass(from: &mut PipeReader, to: &mut PipeWriter) -> io::Result<()> {
     to.write_all(&byte)
 }
 
-/// CPU time that this process has used.
+/// CPU time used by this process.
 fn cpu_time() -> Duration {
     let now = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
-/// CPU time of the process for all clients, as threads.
+/// CPU time of the process for all clients as kernel threads.
 fn of_std() -> io::Result<Duration> {
     let all = (0..CLIENTS).map(|_| ask(|| ())).collect::<io::Result<Vec<_>>>()?;
     let before = cpu_time();
@@ -95,7 +95,7 @@ fn of_std() -> io::Result<Duration> {
 fn of_ours(sticky: bool) -> io::Result<(Duration, Metrics)> {
     let builder = Runtime::builder();
     let runtime = if sticky { builder } else { builder.sticky(false) }.build()?;
-    // `perf` and `watch` notice a return only when the microprocess enters the runtime.
+    // The sources `perf` and `watch` detect a return only when the microprocess enters the runtime.
     let all = (0..CLIENTS).map(|_| ask(thread::yield_now)).collect::<io::Result<Vec<_>>>()?;
     runtime.run(|| {
         let before = cpu_time();

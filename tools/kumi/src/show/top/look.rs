@@ -1,4 +1,5 @@
-//! Asks on behalf of `kumi top`: a kernel thread of its own, so that the keys wait for nothing.
+//! Queries address spaces for `kumi top`, in a separate kernel thread, so that keys never wait for
+//! a reply.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,30 +17,30 @@ use crate::show::board::{self, Seen};
 use crate::steer::Told;
 use crate::text::short;
 
-/// What the loop asks for.
+/// Commands of the main loop to this thread.
 pub enum Order {
-    /// These lists from now on.
+    /// Query these lists from now on.
     Want(Wanted),
-    /// This is to be done.
+    /// Send this request.
     Act(Id, Action),
 }
 
-/// How long one address space may hold up a look at all.
+/// Time limit for one address space within a query of all.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 struct Looker {
     machine: Machine,
-    /// The same, with less patience.
+    /// The same machine with the shorter time limit.
     hasty: Machine,
     start: Instant,
-    /// Where the board is, if there can be one.
+    /// Path of the board, if there can be one.
     board: Option<PathBuf>,
-    /// One connection each, kept from look to look.
+    /// Connections, kept from query to query.
     known: BTreeMap<u16, Neighbour>,
     wanted: Wanted,
 }
 
-/// Looks every so often until nobody listens.
+/// Queries periodically until the receiver of messages is gone.
 pub fn run(machine: Machine, every: Duration, orders: &Receiver<Order>, to: &Sender<Message>) {
     let hasty = machine.clone().time_limit(PATIENCE);
     let board = board::path(&machine).ok();
@@ -72,8 +73,8 @@ pub fn run(machine: Machine, every: Duration, orders: &Receiver<Order>, to: &Sen
                 Message::Look(looker.lists(&[id.location().space()]))
             }
             Err(RecvTimeoutError::Timeout) => {
-                // From the end of the last one on: an address space that answers slowly is asked
-                // less often.
+                // The interval starts at the end of the last query, so that slow address spaces are
+                // queried less often.
                 let look = looker.whole();
                 next = Instant::now() + every;
                 Message::Look(look)
@@ -87,7 +88,7 @@ pub fn run(machine: Machine, every: Duration, orders: &Receiver<Order>, to: &Sen
 }
 
 impl Looker {
-    /// Every address space, and the lists that are wanted.
+    /// Queries every address space, and the selected lists.
     fn whole(&mut self) -> Look {
         let spaces = match self.hasty.spaces() {
             Ok(spaces) => spaces,
@@ -103,7 +104,7 @@ impl Looker {
         self.keep(asked, true)
     }
 
-    /// Those lists alone.
+    /// Queries the lists of these address spaces only.
     fn lists(&mut self, numbers: &[u16]) -> Look {
         let some = numbers.iter().filter_map(|number| self.known.remove(number)).collect();
         let wanted = Wanted { lists: numbers.to_vec(), usage: self.wanted.usage };
@@ -111,7 +112,8 @@ impl Looker {
         self.keep(asked, false)
     }
 
-    /// Connections that failed are opened anew next time; those that ended are no longer there.
+    /// Keeps working connections. Failed ones are opened again in the next query; ended address
+    /// spaces are removed.
     fn keep(&mut self, asked: Vec<(Neighbour, (Option<Sight>, bool))>, whole: bool) -> Look {
         let mut sights = Vec::new();
         for (neighbour, (sight, usable)) in asked {
@@ -124,13 +126,13 @@ impl Looker {
     }
 
     fn look(&self, sights: Result<Vec<Sight>, String>, whole: bool) -> Look {
-        // Where it cannot be looked at there is nothing to show: `kumi doctor` says why.
+        // Without a readable board there is nothing to show. `kumi doctor` prints the reason.
         let board =
             self.board.as_ref().filter(|_| whole).and_then(|path| Seen::at(path).ok().flatten());
         Look { at: self.start.elapsed(), sights, board, whole }
     }
 
-    /// By a connection of its own: what is done may take longer than a look.
+    /// Sends a request over a separate connection, because it may take longer than a query.
     fn act(&self, id: Id, action: Action) -> (String, bool) {
         let done = self
             .machine
@@ -143,8 +145,8 @@ impl Looker {
     }
 }
 
-/// What one address space shows; `None`: it has ended. And whether its connection can be used
-/// again.
+/// Queries one address space; `None` if it has ended. The flag is true if the connection can be
+/// used again.
 fn sight(neighbour: &mut Neighbour, itself: bool, wanted: &Wanted) -> (Option<Sight>, bool) {
     let mut sight =
         Sight { number: neighbour.number(), itself: None, microprocesses: None, resources: None };

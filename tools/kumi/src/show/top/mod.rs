@@ -1,8 +1,8 @@
 //! `kumi top`: the microprocesses of the machine, live.
 //!
-//! Three parts: the model (what is known, what a key does), the view (how it looks), and this loop
-//! between keys, looks and signals. Each of those three comes from a kernel thread of its own, over
-//! one channel.
+//! Three parts: the model (state and effects of keys), the view (display), and the loop in this
+//! file, which handles keys, query results and signals. Each of these comes from a separate kernel
+//! thread over one channel.
 
 mod look;
 mod model;
@@ -32,49 +32,49 @@ use crate::ask::Whose;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Time between two looks, in milliseconds
+    /// Time between two updates, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(100..=3_600_000))]
     every: u64,
     #[command(flatten)]
     whose: Whose,
 }
 
-/// What the loop hears of.
+/// Messages to the main loop.
 enum Message {
     Key(KeyEvent),
     Resized,
     Look(model::Look),
-    /// What became of a wish; true: it was not done.
+    /// Result of a request; true if it failed.
     Told(String, bool),
-    /// That ends a program.
+    /// A signal that ends the program.
     Signal(i32),
-    /// It was stopped, and goes on.
+    /// The program was stopped and continues.
     Continued,
     /// The terminal is gone.
     Gone,
-    /// Nobody looks any more.
+    /// The querying thread has ended.
     Blind,
 }
 
-/// How it ended.
+/// How the program ends.
 enum End {
-    /// As was asked for.
+    /// On request.
     Asked,
-    /// As this signal wants it.
+    /// By this signal.
     Signal(i32),
 }
 
-/// There is no terminal any more: as by the signal that tells of it, wherever that goes.
+/// End after the loss of the terminal: by SIGHUP, even if the kernel does not send that signal.
 const GONE: End = End::Signal(SIGHUP);
 
-/// Shows them until told to end. By a signal it ends as that signal's default has it; without its
-/// terminal, as by SIGHUP.
+/// Runs until a key or a signal ends the program. A signal ends it with the signal's default
+/// action; the loss of the terminal, like SIGHUP.
 pub fn run(args: Args) -> Result<ExitCode, String> {
     let machine = args.whose.machine()?;
     let (to, messages) = mpsc::channel();
     let screen = Screen::take()?;
     let begun = begin(machine, Duration::from_millis(args.every), &to);
-    let orders = begun.map_err(|e| format!("no kernel thread for top: {e}"))?;
+    let orders = begun.map_err(|e| format!("cannot create a kernel thread: {e}"))?;
     match until_the_end(screen, &messages, &orders) {
         End::Asked => Ok(ExitCode::SUCCESS),
         End::Signal(signal) => {
@@ -100,7 +100,7 @@ fn begin(
     Ok(orders)
 }
 
-/// Says so when nobody looks any more, be it for a panic.
+/// Reports the end of the querying thread, also after a panic.
 struct Last(Sender<Message>);
 
 impl Drop for Last {
@@ -123,10 +123,10 @@ fn until_the_end(
         let now = model.wanted();
         if now != wanted {
             wanted = now;
-            // A thread that does not hear this has said that it does not look.
+            // If the thread has ended, it has sent `Blind`.
             let _ = orders.send(Order::Want(wanted.clone()));
         }
-        // All that there is goes into one picture.
+        // All pending messages are processed before the next drawing.
         let Ok(first) = messages.recv() else { return End::Asked };
         for message in std::iter::once(first).chain(messages.try_iter()) {
             let going_on = match message {

@@ -1,5 +1,4 @@
-//! What `kumi top` knows and shows, and what a key does to it. Pure: no terminal, no clock, no
-//! socket.
+//! State of `kumi top`, and the effects of keys on it. Pure: no terminal, no clock, no socket.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,99 +14,99 @@ use crate::show::board::Seen;
 use crate::show::ps::{Key as Sort, STATES};
 use crate::text::short;
 
-/// An address space with more microprocesses is folded at first.
+/// An address space with more microprocesses starts folded.
 const FEW: u64 = 100;
-/// An offence is shown for so long.
+/// Time for which a violation is displayed.
 const OF_LATE: Duration = Duration::from_secs(300);
 
-/// The keys on which microprocesses are sorted, in the order of their columns.
+/// Sort keys in the order of their columns.
 pub const SORTS: [Sort; 7] =
     [Sort::Id, Sort::Name, Sort::State, Sort::Priority, Sort::Vp, Sort::Thread, Sort::WaitsFor];
 
-/// What was seen of one address space at one look.
+/// Reply of one address space to a query.
 #[derive(Debug)]
 pub struct Sight {
-    /// Its number.
+    /// Number of the address space.
     pub number: u16,
-    /// Itself and its metrics; why it does not answer; `None`: it was asked for a list only.
+    /// Description and metrics, or the reason why it does not reply; `None` if only a list was
+    /// requested.
     pub itself: Option<Result<(Space, Vec<Metric>), String>>,
-    /// Its microprocesses, if they were wanted.
+    /// Microprocesses, if requested.
     pub microprocesses: Option<Vec<Microprocess>>,
-    /// Its usage table, if that was wanted.
+    /// Usage table, if requested.
     pub resources: Option<Vec<Resource>>,
 }
 
-/// One look at all of them.
+/// Result of one query.
 #[derive(Debug)]
 pub struct Look {
-    /// Since the start.
+    /// Time since the start of the program.
     pub at: Duration,
-    /// In order of number; `Err`: why nothing can be seen.
+    /// Replies in order of number, or the reason why none can be obtained.
     pub sights: Result<Vec<Sight>, String>,
-    /// The board, where there is one.
+    /// The board, if there is one.
     pub board: Option<Seen>,
-    /// These are all there are; else only some were asked.
+    /// True if all address spaces were queried.
     pub whole: bool,
 }
 
-/// What is to be asked for, beside every address space itself: the lists of those whose rows are on
-/// the screen.
+/// Lists to query besides the address spaces: those with rows on the screen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// Numbers of address spaces.
+    /// Numbers of the address spaces.
     pub lists: Vec<u16>,
-    /// The usage table rather than the microprocesses.
+    /// True for the usage table, false for the microprocesses.
     pub usage: bool,
 }
 
-/// What a key asks of the world.
+/// Action that a key requests from the main loop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wish {
-    /// Something is done to a microprocess.
+    /// Send a request about a microprocess.
     Act(Id, Action),
-    /// It is over.
+    /// End the program.
     End,
-    /// As a shell's job, stop.
+    /// Stop the program like a shell's job.
     Stop,
-    /// Draw everything anew.
+    /// Redraw the whole screen.
     Redraw,
 }
 
-/// An address space as known so far.
+/// Known state of an address space.
 #[derive(Debug)]
 pub struct Known {
-    /// Its number.
+    /// Number.
     pub number: u16,
-    /// What it last said of itself.
+    /// Last description.
     pub space: Option<Space>,
-    /// Why it does not answer.
+    /// Reason why the address space does not reply.
     pub trouble: Option<String>,
-    /// What it counts.
+    /// Rates of its counters.
     pub rates: Rates,
-    /// Its microprocesses, sorted, and its usage table, as last seen.
+    /// Microprocesses, sorted, as of the last query.
     pub microprocesses: Vec<Microprocess>,
-    /// See `microprocesses`.
+    /// Usage table as of the last query.
     pub resources: Vec<Resource>,
-    /// Whether its rows are shown; `None`: it has not said how many there are.
+    /// Whether its rows are shown; `None` until the number of rows is known.
     unfolded: Option<bool>,
 }
 
 impl Known {
-    /// Whether its rows are shown.
+    /// Returns whether its rows are shown.
     pub fn is_unfolded(&self) -> bool {
         self.unfolded == Some(true)
     }
 
-    /// How many microprocesses are in each of [`STATES`], as last listed.
+    /// Number of microprocesses in each of [`STATES`].
     pub fn counts(&self) -> [usize; STATES.len()] {
         STATES.map(|state| self.microprocesses.iter().filter(|m| m.state == state).count())
     }
 }
 
-/// A row of the screen.
+/// A row on the screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Row {
-    /// Address space number so and so in [`Model::known`].
+    /// An address space, by its index in [`Model::known`].
     Space(usize),
     /// Its states and virtual processors.
     Summary(usize),
@@ -117,7 +116,7 @@ pub enum Row {
     Resource(usize, usize),
 }
 
-/// What a row is, whatever place it comes to.
+/// Identity of a row, independent of its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Who {
     Space(u16),
@@ -125,48 +124,48 @@ enum Who {
     Id(Id),
 }
 
-/// What the keys mean at the moment.
+/// Meaning of the keys at the moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Look around.
+    /// Navigation and commands.
     Normal,
-    /// The text to filter by is being typed; what it was before.
+    /// The filter is being typed; contains the previous filter.
     Filter(String),
-    /// Is this one to be cancelled?
+    /// A cancellation is to be confirmed.
     Confirm(Id),
-    /// The keys are explained.
+    /// The help is shown.
     Help,
 }
 
-/// All of it.
+/// The complete state.
 #[derive(Debug)]
 pub struct Model {
-    /// In order of number.
+    /// Address spaces in order of number.
     pub known: Vec<Known>,
-    /// What is shown, from the first row to the last.
+    /// All rows in order.
     pub rows: Vec<Row>,
-    /// The chosen row.
+    /// Index of the selected row.
     pub selected: usize,
-    /// The first row on the screen, and how many fit.
+    /// Index of the first row on the screen, and the number of rows that fit.
     pub offset: usize,
     height: usize,
-    /// The board, as last seen.
+    /// The board as of the last query.
     pub board: Option<Seen>,
-    /// What microprocesses are sorted by, and whether backwards.
+    /// Sort key of microprocesses.
     pub sort: Sort,
-    /// See `sort`.
+    /// True if the order is reversed.
     pub backwards: bool,
-    /// Rows that contain it alone are shown.
+    /// Only rows that contain this text are shown.
     pub filter: String,
-    /// The usage table rather than the microprocesses.
+    /// True if the usage table is shown, false for microprocesses.
     pub usage: bool,
-    /// What the keys mean.
+    /// Meaning of the keys.
     pub mode: Mode,
-    /// What became of the last wish; true: it was not done.
+    /// Result of the last request; true if it failed.
     pub said: Option<(String, bool)>,
-    /// Why nothing can be seen.
+    /// Reason why no address space can be queried.
     pub blind: Option<String>,
-    /// There was a look.
+    /// True after the first query.
     pub looked: bool,
 }
 
@@ -192,7 +191,7 @@ impl Default for Model {
 }
 
 impl Model {
-    /// What was seen.
+    /// Handles the result of a query.
     pub fn look(&mut self, look: Look) {
         let sights = match look.sights {
             Ok(sights) => sights,
@@ -230,18 +229,18 @@ impl Model {
         self.arrange(chosen);
     }
 
-    /// What became of a wish.
+    /// Handles the result of a request.
     pub fn told(&mut self, said: String, refused: bool) {
         self.said = Some((said, refused));
     }
 
-    /// So many rows fit.
+    /// Sets the number of rows that fit on the screen.
     pub fn fit(&mut self, height: usize) {
         self.height = height.max(1);
         self.scroll();
     }
 
-    /// Rows of which lists are on the screen.
+    /// The lists with rows on the screen.
     pub fn wanted(&self) -> Wanted {
         let mut lists = Vec::new();
         for row in self.rows.iter().skip(self.offset).take(self.height) {
@@ -257,7 +256,7 @@ impl Model {
         Wanted { lists, usage: self.usage }
     }
 
-    /// What a key does.
+    /// Handles a key.
     pub fn key(&mut self, key: KeyEvent) -> Option<Wish> {
         if key.modifiers.contains(KeyModifiers::CONTROL) {
             return match key.code {
@@ -349,18 +348,18 @@ impl Model {
         self.arrange(chosen);
     }
 
-    /// Address spaces that did not do their part at the board of late, the latest first.
+    /// Recent violations of the board's protocol, the latest first.
     pub fn offenders(&self) -> impl Iterator<Item = &Offender> {
         let all = self.board.iter().flat_map(|board| &board.offenders);
         all.filter(|one| one.ago < OF_LATE)
     }
 
-    /// An address space at the board.
+    /// The state at the board of an address space.
     pub fn at_board(&self, pid: u32) -> Option<&SpaceView> {
         self.board.as_ref()?.spaces.iter().find(|space| space.pid == pid)
     }
 
-    /// The chosen microprocess.
+    /// The selected microprocess.
     pub fn microprocess(&self) -> Option<&Microprocess> {
         match *self.rows.get(self.selected)? {
             Row::Microprocess(space, one) => Some(&self.known[space].microprocesses[one]),
@@ -372,7 +371,7 @@ impl Model {
         let wish = self.microprocess().map(|one| Wish::Act(one.id, action(one)));
         if wish.is_none() {
             self.told(
-                "choose a microprocess first: up and down; Enter unfolds an address space"
+                "select a microprocess first: up and down; Enter unfolds an address space"
                     .to_owned(),
                 true,
             );
@@ -380,7 +379,7 @@ impl Model {
         wish
     }
 
-    /// Moves on by some columns.
+    /// Selects a sort key relative to the current one.
     fn sort_by(&mut self, by: usize) {
         let at = SORTS.iter().position(|sort| *sort == self.sort).unwrap_or_default();
         self.sort = SORTS[(at + by) % SORTS.len()];
@@ -399,7 +398,8 @@ impl Model {
         }
     }
 
-    /// Folds or unfolds the address space of the chosen row; a folded one's own row is chosen then.
+    /// Folds or unfolds the address space of the selected row. After folding, the address space's
+    /// own row is selected.
     fn fold(&mut self, to: Option<bool>) {
         let Some(row) = self.rows.get(self.selected) else { return };
         let (Row::Space(at) | Row::Summary(at) | Row::Microprocess(at, _) | Row::Resource(at, _)) =
@@ -437,7 +437,7 @@ impl Model {
         self.rows.get(self.selected).map(|row| self.who(*row))
     }
 
-    /// Finds anew what is shown. The chosen one stays chosen, if it is still there.
+    /// Builds the rows. The selected row stays selected if it still exists.
     fn arrange(&mut self, chosen: Option<Who>) {
         self.rows.clear();
         let filter = self.filter.to_lowercase();

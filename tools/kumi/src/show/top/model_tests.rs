@@ -1,4 +1,4 @@
-//! The model: what a look and what a key does to it.
+//! Tests of the model: effects of query results and keys.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::model::{Look, Mode, Model, Row, Sight, Wanted, Wish};
 use crate::show::ps::{Key as Sort, example};
 use crate::text::short;
 
-/// An address space with some microprocesses, `SLOT` and what it does.
+/// A reply of an address space with some microprocesses, each given by its slot and state.
 pub fn sight(number: u16, living: u64, some: &[(u32, State)]) -> Sight {
     let text = format!(
         r#"{{"id":"{number}.space.0.1","pid":{number}00,"program":"/bin/prog{number}","version":"","vps":2,"living":{living},"queue":"","policy":"","events":"","locking":""}}"#
@@ -27,12 +27,12 @@ pub fn sight(number: u16, living: u64, some: &[(u32, State)]) -> Sight {
     }
 }
 
-/// A look at all, some seconds after the start.
+/// A result of a query of all address spaces, some seconds after the start.
 pub fn look(seconds: u64, sights: Vec<Sight>) -> Look {
     Look { at: Duration::from_secs(seconds), sights: Ok(sights), board: None, whole: true }
 }
 
-/// Presses keys: characters, and between angle brackets names of keys.
+/// Presses keys: characters, and names of keys in angle brackets.
 pub fn press(model: &mut Model, keys: &str) -> Option<Wish> {
     let mut wish = None;
     let mut rest = keys;
@@ -98,7 +98,7 @@ fn folding_from_a_row_within_chooses_the_address_space() {
     press(&mut model, "<down><enter>");
     assert_eq!(shown(&model), ["space 3", "space 5", "summary 5"]);
     assert_eq!((model.selected, model.wanted().lists), (1, vec![5]));
-    // A large one that was unfolded, and a small one that was folded, stay so at the next look.
+    // Manual folding and unfolding persists over the next query.
     model.look(look(
         2,
         vec![sight(3, 3, &[(1, State::Running)]), sight(5, 1000, &[(4, State::Blocked)])],
@@ -114,7 +114,7 @@ fn selection_follows_its_row() {
     let more = [(0, State::Running), (1, State::Running), (2, State::Blocked)];
     model.look(look(2, vec![sight(1, 0, &[]), sight(3, 3, &more), sight(5, 1000, &[])]));
     assert_eq!(short(model.microprocess().expect("one").id).to_string(), "3.2.1");
-    // It ends: whatever is in its place is chosen, and nothing beyond the end.
+    // The microprocess ends: the row at its position is selected, or the last one.
     model.look(look(3, vec![sight(3, 1, &[(0, State::Running)])]));
     assert_eq!((shown(&model).len(), model.selected), (3, 2));
     model.look(look(4, vec![]));
@@ -135,7 +135,7 @@ fn rows_outside_the_screen_are_not_requested() {
     assert_eq!((model.selected, model.offset), (20, 20));
     press(&mut model, "g<page>");
     assert_eq!((model.selected, model.offset), (3, 0));
-    // The screen grows: no row is left empty.
+    // A larger screen is filled with rows.
     press(&mut model, "G");
     model.fit(30);
     assert_eq!(model.offset, 0);
@@ -144,7 +144,7 @@ fn rows_outside_the_screen_are_not_requested() {
 }
 
 #[test]
-fn sorted_by_every_column_and_backwards() {
+fn rows_sort_by_every_column_in_both_directions() {
     let mut model = two_spaces();
     assert_eq!(model.sort, Sort::Id);
     press(&mut model, ">>");
@@ -160,16 +160,16 @@ fn sorted_by_every_column_and_backwards() {
 }
 
 #[test]
-fn the_filter_shows_what_contains_it() {
+fn filter_shows_matching_rows() {
     let mut model = two_spaces();
     press(&mut model, "/WORKER-2q");
-    assert_eq!(model.filter, "WORKER-2q", "keys are text while it is typed");
+    assert_eq!(model.filter, "WORKER-2q", "keys are text while the filter is typed");
     assert!(!shown(&model).iter().any(|row| row.starts_with("3.")));
     press(&mut model, "<back>");
     assert_eq!(shown(&model), ["space 3", "summary 3", "3.2.1", "space 5"]);
     press(&mut model, "<enter>");
     assert_eq!((&model.mode, model.filter.as_str()), (&Mode::Normal, "WORKER-2"));
-    // What is typed and dropped changes nothing; a program's name has all of its rows.
+    // A discarded input changes nothing. A match of the program's name shows all of its rows.
     press(&mut model, "/x<esc>");
     assert_eq!(model.filter, "WORKER-2");
     press(&mut model, "<esc>/prog3<enter>");
@@ -186,7 +186,7 @@ fn commands_apply_to_the_selection() {
     assert_eq!(press(&mut model, "s"), None);
     assert!(
         model.said.as_ref().is_some_and(|(_, refused)| *refused),
-        "an address space is no microprocess"
+        "an address space is not a microprocess"
     );
     press(&mut model, "<down><down>");
     let id = model.microprocess().expect("one").id;
@@ -198,7 +198,7 @@ fn commands_apply_to_the_selection() {
 }
 
 #[test]
-fn a_cancellation_is_confirmed() {
+fn cancellation_needs_confirmation() {
     let mut model = two_spaces();
     assert_eq!(press(&mut model, "c"), None);
     assert_eq!(model.mode, Mode::Normal);
@@ -208,7 +208,7 @@ fn a_cancellation_is_confirmed() {
         assert_eq!(press(&mut model, &format!("c{refusal}")), None);
         assert_eq!(model.mode, Mode::Normal);
     }
-    // The one that was chosen when it was asked, whatever is chosen by then.
+    // The request concerns the microprocess that was selected when the question appeared.
     press(&mut model, "c");
     model.look(look(2, vec![sight(5, 1, &[(9, State::Running)])]));
     assert_eq!(press(&mut model, "y"), Some(Wish::Act(id, Action::Cancel)));
@@ -240,7 +240,7 @@ fn controls_work_in_every_mode() {
 }
 
 #[test]
-fn the_usage_table_has_rows_of_its_own() {
+fn usage_table_replaces_the_microprocess_rows() {
     let mut model = two_spaces();
     press(&mut model, "u");
     assert_eq!(shown(&model), ["space 3", "summary 3", "space 5"]);

@@ -1,22 +1,21 @@
-//! What an address space counts, as rates.
+//! Rates of an address space's counters.
 
 use std::time::Duration;
 
 use kumihimo_machine::handler::Metric;
 use kumihimo_resource::id::Id;
 
-/// The metrics that are shown, as the runtime names them. One that an address space does not have
-/// is shown as unknown.
+/// Names of the displayed metrics. A missing one is displayed as unknown.
 const SWITCHES: &str = "kumihimo_vp_switches_total";
 const SPAWNED: &str = "kumihimo_spawned_total";
 const CPU: &str = "kumihimo_vp_cpu_seconds_total";
 const BATCHES: &str = "kumihimo_batches_total";
 const REFUSED: &str = "kumihimo_control_refused_total";
 const MISBEHAVED: &str = "kumihimo_misbehaved_total";
-/// The label that tells virtual processors apart.
+/// Label that distinguishes virtual processors.
 const VP: &str = "vp";
 
-/// Counted since the start of an address space.
+/// Totals since the start of an address space.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Totals {
     switches: Option<f64>,
@@ -26,13 +25,13 @@ struct Totals {
     by_vp: Vec<(String, f64)>,
 }
 
-/// Per second, between the last two looks; `None`: unknown.
+/// Rates per second between the last two queries; `None` if unknown.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rates {
     last: Option<(Duration, Id, Totals)>,
     /// Context switches.
     pub switches: Option<f64>,
-    /// Microprocesses begun.
+    /// Microprocesses started.
     pub spawned: Option<f64>,
     /// Batches of system calls.
     pub batches: Option<f64>,
@@ -40,9 +39,9 @@ pub struct Rates {
     pub cpu: Option<f64>,
     /// Context switches of each virtual processor.
     pub by_vp: Vec<(String, f64)>,
-    /// Attempts to look or to steer that were refused; not a rate.
+    /// Requests from outside that were refused, in total.
     pub refused: u64,
-    /// Virtual processors that were kept from their part; not a rate.
+    /// Number of VPs that were overridden, in total.
     pub misbehaved: u64,
 }
 
@@ -72,15 +71,16 @@ impl Totals {
     }
 }
 
-/// A counter that has fallen began anew: unknown until the next look.
+/// Rate of a counter. A counter that has decreased was reset: its rate is unknown until the next
+/// query.
 fn rate(before: Option<f64>, now: Option<f64>, seconds: f64) -> Option<f64> {
     let grown = now? - before?;
     (grown >= 0.0 && seconds > 0.0).then(|| grown / seconds)
 }
 
 impl Rates {
-    /// What the metrics of address space `id` were at `at`. One that has taken over its number
-    /// starts anew.
+    /// Records the metrics of address space `id` at time `at`. Another address space with the same
+    /// number starts without rates.
     pub fn seen(&mut self, at: Duration, id: Id, metrics: &[Metric]) {
         let now = Totals::of(metrics);
         let (seconds, before) = match &self.last {
@@ -135,7 +135,7 @@ mod tests {
         assert_eq!((rates.switches, rates.spawned, rates.batches), (Some(10.0), Some(0.5), None));
         assert_eq!(rates.cpu, Some(0.25));
         assert_eq!(rates.by_vp, [("0".to_owned(), 10.0), ("1".to_owned(), 0.0)]);
-        // Another runtime in the same process, another process with the same number.
+        // Another runtime in the same process, and another process with the same number.
         rates.seen(Duration::from_secs(4), one, &metrics([1.0, 1.0], 1.0));
         assert_eq!((rates.switches, rates.spawned), (None, None));
         rates.seen(Duration::from_secs(5), other, &metrics([9.0, 9.0], 9.0));

@@ -1,4 +1,4 @@
-//! The terminal: taken, and given back however `kumi top` ends.
+//! The terminal: switched to full-screen mode, and restored however `kumi top` ends.
 
 use std::io::{self, IsTerminal, Stdout, stdin, stdout};
 use std::mem::ManuallyDrop;
@@ -19,11 +19,11 @@ use super::Message;
 use super::model::Model;
 use super::view;
 
-/// The terminal while it is ours. Ratatui's own drop would complain on standard error, which may be
-/// the terminal that is gone: that panics.
+/// The terminal in full-screen mode. Ratatui's own drop prints errors to standard error, which
+/// panics if the terminal is gone.
 pub struct Screen(ManuallyDrop<Terminal<CrosstermBackend<Stdout>>>);
 
-/// Gives the terminal back. Nothing can be done about one that is gone.
+/// Restores the terminal. Errors are ignored, because the terminal may be gone.
 fn give_back() {
     let _ = execute!(stdout(), terminal::LeaveAlternateScreen, cursor::Show);
     let _ = terminal::disable_raw_mode();
@@ -35,20 +35,17 @@ fn take() -> io::Result<()> {
 }
 
 impl Screen {
-    /// Takes it.
+    /// Switches the terminal to full-screen mode.
     ///
     /// # Errors
-    /// There is none, or it does not let itself be taken.
+    /// If there is no usable terminal.
     pub fn take() -> Result<Screen, String> {
         if !stdin().is_terminal() || !stdout().is_terminal() {
-            return Err(
-                "top needs a terminal for its keys and its picture: kumi ps shows the same once"
-                    .to_owned(),
-            );
+            return Err("top needs a terminal; use kumi ps to print the same once".to_owned());
         }
         if std::env::var("TERM").is_ok_and(|term| term == "dumb") {
             return Err(
-                "top needs a terminal that can do more than TERM=dumb says: kumi ps shows the same once".to_owned()
+                "top needs a terminal with cursor addressing, and TERM is dumb; use kumi ps to print the same once".to_owned()
             );
         }
         let before = panic::take_hook();
@@ -58,46 +55,46 @@ impl Screen {
         }));
         let no_terminal = |e: io::Error| {
             give_back();
-            format!("the terminal: {e}")
+            format!("cannot set up the terminal: {e}")
         };
         take().map_err(no_terminal)?;
         let screen = Terminal::new(CrosstermBackend::new(stdout())).map_err(no_terminal)?;
         Ok(Screen(ManuallyDrop::new(screen)))
     }
 
-    /// Draws the model, in whatever size the terminal has now.
+    /// Draws the model in the terminal's current size.
     ///
     /// # Errors
-    /// It is gone.
+    /// If the terminal is gone.
     pub fn draw(&mut self, model: &mut Model) -> io::Result<()> {
         self.0.draw(|frame| view::draw(frame, model)).map(drop)
     }
 
-    /// Draws all of it at the next time, whatever others wrote there.
+    /// Makes the next drawing complete, because other programs may have written to the terminal.
     ///
     /// # Errors
-    /// It is gone.
+    /// If the terminal is gone.
     pub fn redraw(&mut self) -> io::Result<()> {
-        // Not `clear`: it asks the terminal for its cursor, and would wait for the answer that the
-        // kernel thread of the keys reads.
+        // `clear` is not used: it queries the cursor position, and the reply would be read by the
+        // thread that reads the keys.
         let size = self.0.size()?;
         self.0.resize(Rect::from((Position::ORIGIN, size)))
     }
 
-    /// Stops, as a job of the shell. Returns when it goes on.
+    /// Stops the process like a shell's job. Returns when it continues.
     ///
     /// # Errors
-    /// The terminal is gone.
+    /// If the terminal is gone.
     pub fn stop(&mut self) -> io::Result<()> {
         give_back();
         emulate_default_handler(SIGTSTP)?;
         self.retake()
     }
 
-    /// After it was stopped: a shell has had the terminal meanwhile.
+    /// Sets the terminal up again after a stop, because the shell has used it meanwhile.
     ///
     /// # Errors
-    /// The terminal is gone.
+    /// If the terminal is gone.
     pub fn retake(&mut self) -> io::Result<()> {
         terminal::disable_raw_mode()?;
         take()?;
@@ -111,11 +108,11 @@ impl Drop for Screen {
     }
 }
 
-/// Says on which signals, and when the terminal is gone. Crossterm's reader does not tell the end
-/// of a terminal, but reads on and on.
+/// Reports signals and the loss of the terminal. Crossterm's reader does not detect the loss, but
+/// reads in a loop.
 ///
 /// # Errors
-/// Of sigaction(2), or no kernel thread.
+/// As sigaction(2), or if no kernel thread can be created.
 pub fn watch(to: &Sender<Message>) -> io::Result<()> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGCONT])?;
     let told = to.clone();
@@ -132,7 +129,8 @@ pub fn watch(to: &Sender<Message>) -> io::Result<()> {
     thread::Builder::new().name("hang-up".to_owned()).spawn(move || {
         let terminal = stdin();
         loop {
-            // Without any flag asked for: it wakes for a hang-up or an error, never for a key.
+            // With no events requested, poll(2) returns only for POLLHUP and POLLERR, never for
+            // input.
             let mut fds = [PollFd::new(&terminal, PollFlags::empty())];
             match poll(&mut fds, None) {
                 Err(rustix::io::Errno::INTR) => {}
@@ -144,10 +142,10 @@ pub fn watch(to: &Sender<Message>) -> io::Result<()> {
     Ok(())
 }
 
-/// Passes keys and changes of the size on.
+/// Forwards keys and changes of the size.
 ///
 /// # Errors
-/// No kernel thread.
+/// If no kernel thread can be created.
 pub fn keys(to: &Sender<Message>) -> io::Result<()> {
     let told = to.clone();
     thread::Builder::new().name("keys".to_owned()).spawn(move || {

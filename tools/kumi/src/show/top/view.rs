@@ -1,4 +1,4 @@
-//! How `kumi top` looks.
+//! Display of `kumi top`.
 
 use kumihimo_machine::handler::{Microprocess, Resource, State};
 use ratatui::Frame;
@@ -12,14 +12,13 @@ use crate::show::board;
 use crate::show::ps::{self, STATES};
 use crate::text::{Doing, Plain, short};
 
-/// The least that everything fits in.
+/// Smallest supported size of the terminal.
 const LEAST: (u16, u16) = (60, 10);
 
-/// Lines about address spaces that did not do their part.
+/// Number of lines for violations of the board's protocol.
 const OFFENCES: usize = 3;
 
-/// Columns of a row of an address space, and of one of a microprocess; the last of each has the
-/// rest.
+/// Columns of address spaces and of microprocesses. The last column takes the rest of the line.
 const SPACE: [(&str, usize); 9] = [
     ("SPACE", 7),
     ("PROGRAM", 13),
@@ -49,26 +48,26 @@ const KEYS: &str =
 const HELP: [&str; 19] = [
     "up down PgUp PgDn Home End   choose a row (also k j g G)",
     "Enter or space               fold or unfold an address space (left, right too)",
-    "/                            show what contains a text; Enter keeps it, Esc not",
+    "/                            filter the rows by a text; Enter keeps it, Esc clears it",
     "< >                          sort microprocesses by another column; i backwards",
     "u                            the usage table: every kind of resource, and back",
     "s r                          suspend, resume the chosen microprocess",
     "c                            cancel it; y confirms",
     "+ -                          raise or lower its priority by one",
-    "Ctrl-L, Ctrl-Z               draw anew; stop, as a job of the shell",
+    "Ctrl-L, Ctrl-Z               redraw; stop, as a job of the shell",
     "q or Ctrl-C                  quit",
     "",
-    "At each look an address space is asked for itself and its counters, and for its",
-    "rows while some are on the screen: none is stopped. CPU: of one core, as booked;",
+    "Each update queries every address space for its description and counters, and",
+    "for its rows while some are on the screen. None is stopped. CPU: of one core;",
     "VPS virtual processors, LIVING microprocesses; rates are those since the last",
-    "look. PRI is the own priority, 0 to 63, and behind + the one that was lent.",
-    "THREAD is the kernel thread to which one is bound: it runs or is blocked there.",
-    "Red: one that failed its part at the board, of late (kumi board tells more); a",
-    "virtual processor was kept from its part, or attempts were refused.",
-    "any key goes back",
+    "update. PRI is the own priority, 0 to 63, and after + the lent priority.",
+    "THREAD is the kernel thread on which a microprocess runs or is blocked.",
+    "Red: a recent violation of the board's protocol (see kumi board), a virtual",
+    "processor that was overridden, or requests that were refused.",
+    "any key returns",
 ];
 
-/// Draws all of it.
+/// Draws the whole screen.
 pub fn draw(frame: &mut Frame, model: &mut Model) {
     let area = frame.area();
     if area.width < LEAST.0 || area.height < LEAST.1 {
@@ -122,7 +121,7 @@ fn empty(model: &Model) -> &'static str {
         (true, true) => {
             "no address space of yours runs: one joins when a program starts its first microprocess"
         }
-        (true, false) => "nothing contains the filter's text: Esc drops it",
+        (true, false) => "no row contains the filter's text: Esc clears it",
     }
 }
 
@@ -150,7 +149,7 @@ fn head(model: &Model) -> Line<'_> {
     line
 }
 
-/// Address spaces that did not do their part at the board.
+/// Lines about recent violations of the board's protocol.
 fn offences(model: &Model) -> Vec<Line<'static>> {
     let all = model.offenders().count();
     let shown = if all > OFFENCES { OFFENCES - 1 } else { all };
@@ -167,12 +166,15 @@ fn offences(model: &Model) -> Vec<Line<'static>> {
 
 fn message(model: &Model) -> Line<'_> {
     match &model.mode {
-        Mode::Filter(_) => {
-            Line::raw(format!("filter: {}_   (Enter keeps it, Esc drops it)", Plain(&model.filter)))
-        }
-        Mode::Confirm(id) => {
-            Line::raw(format!("cancel {}? y does it, any other key does not", short(*id))).yellow()
-        }
+        Mode::Filter(_) => Line::raw(format!(
+            "filter: {}_   (Enter keeps it, Esc clears it)",
+            Plain(&model.filter)
+        )),
+        Mode::Confirm(id) => Line::raw(format!(
+            "cancel {}? y confirms, any other key cancels the request",
+            short(*id)
+        ))
+        .yellow(),
         Mode::Normal | Mode::Help => match &model.said {
             Some((said, refused)) => {
                 let line = Line::raw(Plain(said).to_string());
@@ -207,7 +209,8 @@ fn sorted_labels(model: &Model) -> Line<'static> {
     line
 }
 
-/// Appends a cell: cut or padded to its width, of which the last column is a gap; 0 takes all.
+/// Appends a cell, truncated or padded to its width, which includes a gap of one column. A width of
+/// 0 takes the rest of the line.
 fn pad(line: &mut String, text: &str, width: usize) {
     if width == 0 {
         line.push_str(text);
@@ -244,7 +247,7 @@ fn row_line(model: &Model, row: Row) -> Line<'_> {
     }
 }
 
-/// `999`, `1.2k`, `3.4M`; unknown: `-`.
+/// Formats a rate: `999`, `1.2k`, `3.4M`; unknown: `-`.
 fn rate(rate: Option<f64>) -> String {
     match rate {
         None => "-".to_owned(),
@@ -282,7 +285,7 @@ fn space(known: &Known) -> Line<'static> {
         pad(&mut line, &number, SPACE[0].1);
     }
     if let Some(why) = &known.trouble {
-        // In place of what was known before: this counts now.
+        // The reason replaces the row's other cells.
         let mut said = String::new();
         pad(&mut said, &line, SPACE[0].1 + SPACE[1].1);
         return Line::from(vec![Span::raw(said).bold(), Span::raw(Plain(why).to_string()).red()]);
@@ -295,7 +298,7 @@ fn space(known: &Known) -> Line<'static> {
     line
 }
 
-/// What should not be.
+/// Problems of an address space, for the last column.
 fn wrongs(known: &Known) -> String {
     let all = [(known.rates.misbehaved, "misbehaved"), (known.rates.refused, "refused")];
     let some = all.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}"));

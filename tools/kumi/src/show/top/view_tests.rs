@@ -1,4 +1,4 @@
-//! The view, drawn on a screen of text.
+//! Tests of the view, drawn on a text screen.
 
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ fn busy() -> Model {
 }
 
 #[test]
-fn at_80_by_24() {
+fn view_fits_80_by_24() {
     let mut model = busy();
     let lines = lines(&mut terminal(80, 24), &mut model);
     let want = [
@@ -93,7 +93,7 @@ fn suspended_and_faulty_rows_are_highlighted() {
     let wrong = lines[3].find("1 misbehaved").expect("said") as u16;
     assert_eq!(buffer[(wrong, 3)].fg, Color::Red);
     assert_eq!(buffer[(2, 7)].fg, Color::Yellow, "suspended");
-    // The chosen row, as wide as the screen.
+    // The selected row is highlighted over the whole width.
     for (x, y, chosen) in [(0, 4, true), (119, 4, true), (0, 5, false)] {
         assert_eq!(buffer[(x, y)].modifier.contains(Modifier::REVERSED), chosen, "{x} {y}");
     }
@@ -103,7 +103,7 @@ fn suspended_and_faulty_rows_are_highlighted() {
 fn offender_at_the_board_is_named() {
     let mut model = busy();
     let mut board = example();
-    // The one of the rows is there, too.
+    // The address space of one row is also at the board.
     board.spaces[1].pid = 300;
     let mut seen = look(3, vec![sight(3, 1, &[(1, State::Running)])]);
     seen.board = Some(board.clone());
@@ -114,7 +114,7 @@ fn offender_at_the_board_is_named() {
     assert!(drawn[2].starts_with("SPACE") && drawn[4].starts_with("- 3"), "{drawn:#?}");
     assert!(drawn[5].contains("share 50%,hard, 2 levels down"), "{drawn:#?}");
     assert_eq!(terminal.backend().buffer()[(0, 1)].fg, Color::Red);
-    // Only some find room; what is long ago is not shown.
+    // Only the latest violations fit, and old ones are not shown.
     let one = board.offenders[0].clone();
     board.offenders =
         (0..5).map(|n| Offender { name: format!("name-{n}\x1b"), ..one.clone() }).collect();
@@ -128,7 +128,7 @@ fn offender_at_the_board_is_named() {
 }
 
 #[test]
-fn every_size_is_drawn_or_said_to_be_too_small() {
+fn every_size_is_drawn_or_reported_as_too_small() {
     let mut model = busy();
     for width in [0, 1, 2, 40, 59, 60, 61, 80, 500] {
         for height in [0, 1, 2, 9, 10, 11, 24, 200] {
@@ -162,7 +162,7 @@ fn title_shows_the_filter_and_last_line_the_message() {
     model.told("3.1.1: suspended".to_owned(), false);
     assert_eq!(lines(&mut terminal, &mut model)[22], "3.1.1: suspended");
     press(&mut model, "g<down><down>c");
-    assert!(lines(&mut terminal, &mut model)[22].starts_with("cancel 3.1.1? y does it"));
+    assert!(lines(&mut terminal, &mut model)[22].starts_with("cancel 3.1.1? y confirms"));
 }
 
 #[test]
@@ -171,11 +171,11 @@ fn help_explains_the_keys_at_80_by_24() {
     press(&mut model, "?");
     let drawn = lines(&mut terminal(80, 24), &mut model);
     assert!(
-        drawn[3].starts_with("up down PgUp") && drawn[21].starts_with("any key goes back"),
+        drawn[3].starts_with("up down PgUp") && drawn[21].starts_with("any key returns"),
         "{drawn:#?}"
     );
     let wide = lines(&mut terminal(200, 24), &mut model);
-    assert_eq!(drawn[3..22], wide[3..22], "nothing is cut");
+    assert_eq!(drawn[3..22], wide[3..22], "nothing is truncated");
     press(&mut model, "x");
     assert!(lines(&mut terminal(80, 24), &mut model)[3].starts_with("- 3"));
 }

@@ -1,6 +1,6 @@
 use super::*;
 
-/// A repository with two commits, removed when it is dropped.
+/// A repository with two commits, removed when dropped.
 struct Repository(PathBuf);
 
 impl Repository {

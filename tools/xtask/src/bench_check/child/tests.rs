@@ -7,7 +7,7 @@ fn shell(script: &str) -> Running {
 }
 
 #[test]
-fn program_is_told_and_heard() {
+fn program_receives_and_prints_lines() {
     let mut echo = shell("while read line; do echo \"said $line\"; done");
     echo.tell("one").unwrap();
     assert_eq!(echo.hear().unwrap(), "said one");

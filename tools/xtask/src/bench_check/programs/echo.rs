@@ -1,4 +1,4 @@
-//! `echo`: a server on the first core, and BASE's load on the last.
+//! `echo`: a server on the first core, and BASE's load generator on the last.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,13 +7,13 @@ use super::super::child::{Cores, Running, Trouble};
 use super::super::verdict::Better;
 use super::{Sample, Scratch, Setting, child, numbers};
 
-/// Connections, each with one request under way.
+/// Number of connections, each with one outstanding request.
 const CONNECTIONS: &str = "1000";
 const WARM_UP_MS: &str = "150";
 const SLICE_MS: &str = "150";
 const SLICES: usize = 5;
 
-/// The best of some slices on a fresh server.
+/// Measures several slices on a fresh server and returns the best.
 pub fn measure(kumi: &Path, setting: &Setting) -> Result<Sample, Trouble> {
     let directory = Scratch::in_memory()?;
     let mut command = child(kumi, &directory, "echo", &["batch=adaptive"], 1);
@@ -42,7 +42,7 @@ struct Slice {
     requests: f64,
     seconds: f64,
     p99: f64,
-    /// Replies, those included that were under way when the slice ended.
+    /// Replies, including those that were outstanding when the slice ended.
     all: f64,
 }
 

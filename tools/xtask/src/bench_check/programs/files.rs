@@ -1,5 +1,6 @@
-//! `files-stat` and `files-pread`: an ext2 image mounted by `kumi mount`, loaded by BASE's clients.
-//! Server and clients share one core: the rate is then the inverse of all CPU time of a request.
+//! `files-stat` and `files-pread`: `kumi mount` serves an ext2 image, and BASE's clients load it.
+//! Server and clients share one core, so the rate is the inverse of the total CPU time of a
+//! request.
 
 #[cfg(test)]
 mod tests;
@@ -14,22 +15,22 @@ use super::super::child::{Cores, Running, Trouble, make};
 use super::super::verdict::Better;
 use super::{Sample, Scratch, Setting};
 
-/// Clients, each with one request under way.
+/// Number of clients, each with one outstanding request.
 const CLIENTS: usize = 16;
 const WARM_UP_MS: usize = 60;
 const SLICE_MS: usize = 50;
 const SLICES: usize = 8;
-/// Operations, which are the metrics too.
+/// Operations, which are also the metrics.
 const OPERATIONS: [&str; 2] = ["stat", "pread"];
-/// Bytes of a block.
+/// Size of a block in bytes.
 const BLOCK: usize = 4_096;
-/// The load looks up files by these names: `small/f000` to `small/f063` of one block each, and
+/// Files that the load generator expects: `small/f000` to `small/f063` of one block each, and
 /// `cached`, whose blocks begin with their numbers.
 const SMALLS: usize = 64;
 const CACHED_BYTES: usize = 64 << 20;
 const IMAGE_BYTES: u64 = 96 << 20;
 
-/// An ext2 image with the files of the load.
+/// An ext2 image with the files that the load generator expects.
 #[derive(Debug)]
 pub struct Store {
     _directory: Scratch,
@@ -77,7 +78,7 @@ fn fill(files: &Path) -> io::Result<()> {
     cached.flush()
 }
 
-/// The best of some slices of each operation on a fresh mount.
+/// Measures several slices of each operation on a fresh mount and returns the best.
 pub fn measure(kumi: &Path, setting: &mut Setting) -> Result<Sample, Trouble> {
     let store = match &mut setting.store {
         Some(store) => store,
@@ -102,13 +103,13 @@ pub fn measure(kumi: &Path, setting: &mut Setting) -> Result<Sample, Trouble> {
     server.hear_word("mounted ")?;
     let measured = load(&setting.load, &mount, &machine);
     let instructions = server.instructions();
-    // Unmounts; also after a failure, so that the directory can be removed.
+    // Unmounts. Also after a failure, so that the directory can be removed.
     server.terminate()?;
     let (sample, operations) = measured?;
     Ok(sample.counted(instructions, operations))
 }
 
-/// Metrics, and operations in all.
+/// Returns the metrics and the total number of operations.
 fn load(program: &Path, mount: &Path, machine: &Path) -> Result<(Sample, f64), Trouble> {
     let mut command = Command::new(program);
     command.arg("bench-files").arg(mount).arg(mount).env("KUMI_DIR", machine);
@@ -127,7 +128,7 @@ fn load(program: &Path, mount: &Path, machine: &Path) -> Result<(Sample, f64), T
     Ok((sample, operations))
 }
 
-/// The load's answer, which must name `wanted`.
+/// Sends a line to the load generator. Its reply must contain `wanted`.
 fn ask(load: &mut Running, line: &str, wanted: &str) -> Result<BTreeMap<String, f64>, Trouble> {
     load.tell(line)?;
     let said = load.hear()?;
@@ -137,7 +138,7 @@ fn ask(load: &mut Running, line: &str, wanted: &str) -> Result<BTreeMap<String, 
     }
 }
 
-/// Numbers by name, from `NAME=NUMBER` parted by blanks.
+/// Parses `NAME=NUMBER` pairs, separated by blanks.
 fn outcome(line: &str) -> Option<BTreeMap<String, f64>> {
     let number = |word: &str| {
         let (name, value) = word.split_once('=')?;

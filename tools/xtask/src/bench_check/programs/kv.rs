@@ -1,5 +1,6 @@
-//! `kv`: the key-value server of `kumi serve` on the first core. The load is here, on the last:
-//! GET in a closed loop, several requests under way on each connection.
+//! `kv`: the key-value server of `kumi serve` on the first core. The load generator is this
+//! process, on the last core: GET in a closed loop with several outstanding requests on each
+//! connection.
 
 #[cfg(test)]
 mod tests;
@@ -16,7 +17,7 @@ use super::super::verdict::Better;
 use super::{Sample, Scratch};
 
 const CONNECTIONS: usize = 50;
-/// Requests under way on each connection.
+/// Outstanding requests on each connection.
 const PIPELINE: usize = 16;
 const WARM_UP: Duration = Duration::from_millis(150);
 const SLICE: Duration = Duration::from_millis(80);
@@ -26,7 +27,7 @@ const GET: &str = "*2\r\n$3\r\nGET\r\n$3\r\nkey\r\n";
 const STORED: &str = "+OK\r\n";
 const FOUND: &str = "$5\r\nvalue\r\n";
 
-/// The best of some slices on a fresh server.
+/// Measures several slices on a fresh server and returns the best.
 pub fn measure(kumi: &Path) -> Result<Sample, Trouble> {
     let directory = Scratch::in_memory()?;
     let mut command = Command::new(kumi);
@@ -73,7 +74,7 @@ impl Load {
         Ok(load)
     }
 
-    /// Requests answered, and the seconds that they took.
+    /// Runs for `length`. Returns the number of replies and the elapsed seconds.
     fn run(&mut self, length: Duration) -> Result<(f64, f64), String> {
         let (mut requests, begin) = (0, Instant::now());
         while begin.elapsed() < length {
@@ -84,7 +85,8 @@ impl Load {
     }
 }
 
-/// Sends `request` so often over each stream, and then reads as many of `reply` from each.
+/// Sends `request` several times on each stream, and then reads as many replies, which must equal
+/// `reply`.
 fn exchange<S: Read + Write>(
     streams: &mut [S],
     request: &str,
@@ -101,7 +103,7 @@ fn exchange<S: Read + Write>(
         stream.read_exact(&mut answer).map_err(lost)?;
         if answer != replies.as_bytes() {
             let said = String::from_utf8_lossy(&answer);
-            return Err(format!("the server of kv answered {said:?}, expected {replies:?}"));
+            return Err(format!("the server of kv replied {said:?}, expected {replies:?}"));
         }
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Rows of one process that prints its samples and ends: `kumi-lab bench-child NAME KEY=VALUE...`.
+//! Rows of a process that prints its samples and exits: `kumi-lab bench-child NAME KEY=VALUE...`.
 
 #[cfg(test)]
 mod tests;
@@ -9,10 +9,10 @@ use super::super::child::{Cores, Running, Trouble};
 use super::super::rows::Micro;
 use super::{SOURCES, Sample, Scratch, Setting, child};
 
-/// Sleeps by which an event source is tried out.
+/// Number of sleeps in a trial of an event source.
 const TRIAL: &str = "sleeps=20";
 
-/// The best of some runs.
+/// Measures several runs and returns the best.
 pub fn measure(micro: &Micro, kumi: &Path, setting: &Setting) -> Result<Sample, Trouble> {
     let source = if micro.needs_source { Some(setting.source()?) } else { None };
     let mut sample = Sample::default();
@@ -24,7 +24,7 @@ pub fn measure(micro: &Micro, kumi: &Path, setting: &Setting) -> Result<Sample, 
     Ok(sample)
 }
 
-/// Output and instructions of one run.
+/// Runs once. Returns the output and the instruction count.
 fn once(
     micro: &Micro,
     kumi: &Path,
@@ -41,7 +41,7 @@ fn once(
     Ok((running.finish()?, running.instructions()))
 }
 
-/// The value of a metric among the lines that `bench` printed.
+/// Value of a metric among the lines that `bench` printed.
 pub fn find_metric(lines: &[String], metric: &str, bench: &str) -> Result<f64, Trouble> {
     find(lines, metric).map_err(|why| match why {
         Unread::Absent => Trouble::Missing(format!("{bench} printed no metric {metric:?}")),
@@ -51,15 +51,15 @@ pub fn find_metric(lines: &[String], metric: &str, bench: &str) -> Result<f64, T
     })
 }
 
-/// Why a metric was not read.
+/// Reason why a metric was not found.
 #[derive(Debug, PartialEq)]
 enum Unread {
     Absent,
     Nonsense(String),
 }
 
-/// The value of a metric in lines of `METRIC VALUE UNIT [KEY=VALUE...]`. Lines of another runtime,
-/// such as the floor beside `yield`, do not count.
+/// Value of a metric in lines of `METRIC VALUE UNIT [KEY=VALUE...]`. Lines of another runtime, such
+/// as the floor beside `yield`, are ignored.
 fn find(lines: &[String], metric: &str) -> Result<f64, Unread> {
     for line in lines {
         let mut words = line.split_whitespace();
@@ -76,7 +76,7 @@ fn find(lines: &[String], metric: &str) -> Result<f64, Unread> {
     Err(Unread::Absent)
 }
 
-/// The best event source that works for this build on this machine.
+/// The best event source that works with this build on this machine.
 pub fn source(kumi: &Path) -> Result<String, Trouble> {
     let mut refusals = Vec::new();
     for source in SOURCES {

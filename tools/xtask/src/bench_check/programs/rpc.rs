@@ -1,4 +1,4 @@
-//! `gate-null` and `gate-64`: a client calls a gate of a server, two processes on one core.
+//! `gate-null` and `gate-64`: a client calls a gate of a server. Both processes share one core.
 
 use std::path::Path;
 
@@ -10,7 +10,8 @@ const WARM_UP_MS: &str = "60";
 const SLICE_MS: &str = "50";
 const SLICES: usize = 9;
 
-/// The best of some slices with so many callers, between fresh processes of one build.
+/// Measures several slices with `callers` callers between fresh processes of one build, and returns
+/// the best.
 pub fn measure(callers: usize, kumi: &Path) -> Result<Sample, Trouble> {
     let (directory, place) = (Scratch::in_memory()?, Scratch::in_memory()?);
     make(place.path())?;

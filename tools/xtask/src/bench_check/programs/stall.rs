@@ -1,5 +1,5 @@
-//! `stall`: requests in open loop while eight microprocesses block in read(2). BASE's other side
-//! sends the requests and answers the reads.
+//! `stall`: an open loop of requests while eight microprocesses block in read(2). A process of BASE
+//! sends the requests and provides the data for the reads.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,18 +9,18 @@ use super::super::verdict::Better;
 use super::micro::find_metric;
 use super::{Sample, Scratch, Setting, child};
 
-/// Virtual processors, and cores.
+/// Number of virtual processors and cores.
 const VPS: usize = 2;
-/// Share of BASE's capacity without stalls that is asked for.
+/// Request rate as a share of BASE's capacity without stalls.
 const LOAD: f64 = 0.5;
-/// Requests that measure the capacity.
+/// Number of requests for measuring the capacity.
 const CAPACITY_REQUESTS: usize = 20_000;
 const CAPACITY_RUNS: usize = 3;
 const SLICE_MS: usize = 200;
-/// Processes, one after the other.
+/// Number of processes, run one after the other.
 const RUNS: usize = 4;
 
-/// The best of some runs at the rate that is half of BASE's capacity.
+/// Measures several runs at half of BASE's capacity and returns the best.
 pub fn measure(kumi: &Path, setting: &mut Setting) -> Result<Sample, Trouble> {
     let source = setting.source()?.to_owned();
     let rate = match setting.stall_rate {
@@ -41,7 +41,7 @@ pub fn measure(kumi: &Path, setting: &mut Setting) -> Result<Sample, Trouble> {
     Ok(sample)
 }
 
-/// Requests a second that BASE serves without stalls: the most of some runs.
+/// Requests a second that BASE serves without stalls: the best of several runs.
 fn capacity(load: &Path) -> Result<f64, Trouble> {
     let mut most: f64 = 0.0;
     for _ in 0..CAPACITY_RUNS {
@@ -52,7 +52,7 @@ fn capacity(load: &Path) -> Result<f64, Trouble> {
     Ok(most)
 }
 
-/// Output and instructions of one run of `kumi`, with the other side of `load` beside it.
+/// Runs `kumi` once, with `load` as the other side. Returns the output and the instruction count.
 fn run(
     kumi: &Path,
     load: &Path,

@@ -112,13 +112,14 @@ fn undecided_rows_are_named() {
     outcomes[8].cut_short = true;
     let text = report(false, outcomes).markdown();
     assert!(
-        text.contains("1 undecided: echo-p99") && text.contains("for want of time: echo-p99"),
+        text.contains("1 undecided: echo-p99")
+            && text.contains("because the time was over: echo-p99"),
         "{text}"
     );
 }
 
 #[test]
-fn instructions_stand_beside_where_they_are_counted() {
+fn instructions_are_reported_if_counted() {
     let mut one = same(0);
     if let Ok(comparison) = &mut one.result {
         comparison.instructions = Some((41.5, 42.0));

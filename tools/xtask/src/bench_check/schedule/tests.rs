@@ -58,7 +58,7 @@ fn slower_build_is_found() {
     assert_eq!(verdicts, [Verdict::Regressed, Verdict::Improved]);
 }
 
-/// Values so scattered that no number of pairs narrows the interval to 6 %.
+/// Values with so much noise that no number of pairs narrows the interval to 6 %.
 fn scattered(random: &mut Random) -> Sample {
     sample(100.0 + random.below(1_000) as f64)
 }
@@ -142,10 +142,10 @@ fn row_fails_when_a_build_fails_in_the_middle() {
         (if dies { Err(Trouble::Failed("died".into())) } else { Ok(sample(1.0)) }, SECOND)
     });
     assert_eq!(outcomes[0].result.as_ref().unwrap_err(), &Uncompared::Failed("new: died".into()));
-    // The other row goes on.
+    // The other row is still measured.
     assert_eq!(outcomes[1].pairs, 15);
-    // Sixteen pairs of the one row; of the other the discarded pair, seven pairs and, in the
-    // eighth, the new build alone, which is first there.
+    // One row has sixteen pairs. The other has the discarded pair, seven pairs, and in the eighth
+    // pair the new build only, which is first there.
     assert_eq!(runs, 2 * 16 + 2 * 8 + 1);
 }
 

@@ -1,9 +1,9 @@
-//! Conditional compilation: decides which code belongs to tests and models only.
+//! Conditional compilation: detects code that belongs to tests and models only.
 
 use syn::punctuated::Punctuated;
 use syn::{Attribute, Meta, Token};
 
-/// Decides whether the attributes leave an item out where neither `test` nor `loom` is set.
+/// Returns whether the attributes exclude an item if neither `test` nor `loom` is set.
 pub fn leaves_out(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         attribute.path().is_ident("cfg")
@@ -11,7 +11,7 @@ pub fn leaves_out(attributes: &[Attribute]) -> bool {
     })
 }
 
-/// The value of a condition, if `test` and `loom` decide it.
+/// Value of a condition, if `test` and `loom` determine it.
 fn value(condition: &Meta) -> Option<bool> {
     match condition {
         Meta::Path(name) if name.is_ident("test") || name.is_ident("loom") => Some(false),
@@ -19,7 +19,7 @@ fn value(condition: &Meta) -> Option<bool> {
         Meta::List(list) => {
             let parts = list.parse_args_with(Punctuated::<Meta, Token![,]>::parse_terminated);
             let values: Vec<_> = parts.ok()?.iter().map(value).collect();
-            // `any` ends with the first true part, `all` with the first false one.
+            // The first true operand decides `any`, the first false one decides `all`.
             let decided = |end: bool| match &values {
                 parts if parts.contains(&Some(end)) => Some(end),
                 parts if parts.contains(&None) => None,

@@ -1,4 +1,4 @@
-//! Names that an item defines, imports and mentions.
+//! Collects the names that an item defines, imports and mentions.
 
 use std::path::Path;
 
@@ -10,12 +10,12 @@ use syn::{Attribute, Ident, Item, UseTree, Visibility};
 use super::conditions;
 use crate::layers::modules::{Crate, Import, Mention, Place};
 
-/// Collects what the items of one module name.
+/// Collects the names in the items of one module.
 pub struct Visitor<'a> {
     of: &'a mut Crate,
     module: usize,
     file: String,
-    /// Blocks around the current item: their items are no items of the module.
+    /// Depth of blocks around the current item. Items in blocks are not items of the module.
     blocks: usize,
 }
 
@@ -24,7 +24,7 @@ impl<'a> Visitor<'a> {
         Visitor { of, module, file: file.to_string_lossy().into_owned(), blocks: 0 }
     }
 
-    /// Collects the names of an item that is no module.
+    /// Collects the names of an item other than a module.
     pub fn item(&mut self, item: &Item) {
         self.visit_item(item);
     }
@@ -76,7 +76,7 @@ impl<'a> Visitor<'a> {
         self.of.modules[self.module].imports.push(import);
     }
 
-    /// Mentions the paths among unparsed tokens.
+    /// Collects the paths in unparsed tokens.
     fn tokens(&mut self, tokens: TokenStream) {
         let tokens: Vec<_> = tokens.into_iter().collect();
         let mut at = 0;
@@ -105,12 +105,12 @@ impl<'a> Visitor<'a> {
     }
 }
 
-/// Whether the token after `before` is a field, a method, or a segment of a path whose start is not
-/// a name.
+/// Returns whether the token after `before` is a field, a method, or a path segment that follows
+/// something other than a name.
 fn is_member(before: &[TokenTree]) -> bool {
     let is = |token: Option<&TokenTree>, of: char| matches!(token, Some(TokenTree::Punct(punct)) if punct.as_char() == of);
     let (last, second) = (before.last(), before.iter().rev().nth(1));
-    // Two dots are a range.
+    // Two dots are a range operator.
     is(last, '.') && !is(second, '.') || is(last, ':') && is(second, ':')
 }
 
@@ -232,7 +232,7 @@ impl<'ast> Visit<'ast> for Visitor<'_> {
         visit::visit_expr_call(self, call);
     }
 
-    /// A lower-case name alone may be a variable: only its call is taken for a mention.
+    /// A single lower-case name may be a variable, so it counts as a mention only if it is called.
     fn visit_expr_path(&mut self, of: &'ast syn::ExprPath) {
         if of.path.get_ident().is_none_or(is_capitalised) {
             visit::visit_expr_path(self, of);

@@ -1,21 +1,23 @@
-//! pthread functions that ask the kernel about a thread by the id in its block, which for a
-//! microprocess is not a kernel thread's. They are defined here for the whole program, as in
-//! [`super::dlopen`], and answer for microprocesses; everything else goes to the C library.
+//! Replacements for pthread functions that pass the thread ID in the block to the kernel. For a
+//! microprocess, that ID belongs to no kernel thread.
 //!
-//! Callers: language runtimes and sanitizers that look for the bounds of their stack, libraries
-//! that count processors. Not answered (they give ESRCH for a microprocess):
-//! pthread_setaffinity_np, pthread_getcpuclockid, pthread_{get,set}schedparam, pthread_kill and
-//! pthread_setname_np of *another* microprocess.
+//! The functions are defined for the whole program, as in [`super::dlopen`]. They handle
+//! microprocesses and forward all other calls to the C library. Their callers are language runtimes
+//! and sanitizers that determine the bounds of their stack, and libraries that count processors.
+//!
+//! Not replaced, hence ESRCH for a microprocess: pthread_setaffinity_np, pthread_getcpuclockid,
+//! pthread_{get,set}schedparam, and pthread_kill and pthread_setname_np of *another* microprocess.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::AtomicUsize;
 
 use crate::machine::tls::glibc::FAKE_TID;
+use crate::machine::tls::glibc::next_symbol::next;
 use crate::machine::tls::inner::{Inner, ready};
-use crate::machine::tls::next_symbol::next;
 use crate::machine::tls::template::head;
 
-/// Whether `thread` is a block of ours that has never been the caller of fork.
+/// Returns the state if `thread` is a microprocess's block. A block whose microprocess called fork
+/// has a real thread ID in the child and does not count.
 unsafe fn ours(thread: libc::pthread_t) -> Option<&'static Inner> {
     let inner = ready()?;
     // SAFETY: a pthread_t is the address of a thread block; the C library reads the same word of
@@ -25,18 +27,18 @@ unsafe fn ours(thread: libc::pthread_t) -> Option<&'static Inner> {
     (FAKE_TID..1 << 30).contains(&tid).then_some(inner)
 }
 
-/// pthread_getattr_np(3). For a microprocess: its stack, TLS block included, and default values for
-/// the rest.
+/// Replaces pthread_getattr_np(3). For a microprocess, returns its stack, including the TLS block,
+/// and default values for the other attributes.
 ///
 /// # Safety
-/// As pthread_getattr_np's.
+/// Same requirements as pthread_getattr_np(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_getattr_np(
     thread: libc::pthread_t,
     attr: *mut libc::pthread_attr_t,
 ) -> c_int {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
-    // SAFETY: `attr` is the caller's to initialise; a block of ours has a head.
+    // SAFETY: the caller provides `attr` for initialisation; a microprocess's block has a head.
     unsafe {
         if let Some(inner) = ours(thread) {
             let head = head(thread as *mut u8, inner.layout.below);
@@ -55,10 +57,11 @@ pub unsafe extern "C" fn pthread_getattr_np(
     }
 }
 
-/// pthread_getaffinity_np(3). For a microprocess: the processors of the kernel thread that calls.
+/// Replaces pthread_getaffinity_np(3). For a microprocess, returns the processors of the calling
+/// kernel thread.
 ///
 /// # Safety
-/// As pthread_getaffinity_np's.
+/// Same requirements as pthread_getaffinity_np(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_getaffinity_np(
     thread: libc::pthread_t,
@@ -66,7 +69,7 @@ pub unsafe extern "C" fn pthread_getaffinity_np(
     set: *mut libc::cpu_set_t,
 ) -> c_int {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
-    // SAFETY: `set` has `bytes` bytes, says the caller.
+    // SAFETY: the caller guarantees that `set` has `bytes` bytes.
     unsafe {
         if ours(thread).is_some() {
             return if libc::sched_getaffinity(0, bytes, set) == 0 {

@@ -1,23 +1,23 @@
-//! dlopen, dlmopen and dlclose of the program, so that libraries loaded late find all blocks.
+//! Replacements for dlopen, dlmopen and dlclose, so that libraries loaded late reach all blocks.
 //!
-//! A library with initial-exec variables is written into the static TLS area of every thread that
-//! the C library knows. The functions here hang the chain of blocks into the C library's list, call
-//! the next definition of the same name, take the chain off again and renew the template if it
+//! ld.so writes a library's initial-exec variables into the static TLS area of every thread on the
+//! C library's list. The functions of this module link the chain of blocks into that list and call
+//! the next definition of the same name. Then they unlink the chain, and renew the template if it
 //! changed.
 //!
 //! They are ordinary definitions in the executable, which take precedence over the C library's for
 //! every module of the program. Limits:
-//! - Where Kumihimo is linked into a shared library, ours may not be the first definition.
-//!   [`interposed`] finds out, and then the chain hangs in the list for good: right, but set*id
-//!   costs a system call a block, and each block built or recycled a look at the count of
-//!   libraries.
-//! - Libraries that the C library loads for itself (NSS, iconv) do not come through here. None
-//!   that is known has initial-exec variables; a template that became stale in this way is noticed
-//!   some 256 blocks later.
-//! - The C library takes the caller of dlopen from the return address, which is ours: a *shared
-//!   library* that opens another one by a bare name has the executable's RUNPATH searched instead
-//!   of its own. Absolute paths, LD_LIBRARY_PATH and $ORIGIN of the executable work as ever. (The
-//!   sanitizers' dlopen has the same limit.)
+//! - If Kumihimo is linked into a shared library, its definition may not be the first one.
+//!   [`interposed`] detects this, and the chain then stays on the list permanently. The result is
+//!   correct, but set*id costs a system call per block, and each block built or recycled costs a
+//!   check of the number of loaded libraries.
+//! - Libraries that the C library loads for itself (NSS, iconv) bypass these functions. No known
+//!   library of this kind has initial-exec variables. A template that became stale this way is
+//!   detected within about 256 blocks.
+//! - The C library determines the caller of dlopen from the return address, which lies in the
+//!   executable. If a *shared library* opens another one by a bare name, the executable's RUNPATH
+//!   is searched instead of the library's. Absolute paths, LD_LIBRARY_PATH and $ORIGIN of the
+//!   executable are not affected. The sanitizers' dlopen has the same limit.
 
 use std::ffi::{c_char, c_int, c_long, c_void};
 use std::sync::OnceLock;
@@ -25,21 +25,22 @@ use std::sync::atomic::AtomicUsize;
 
 use crate::kind::Kind;
 use crate::machine::tls::chain;
+use crate::machine::tls::glibc::next_symbol::{next, next_dlopen};
 use crate::machine::tls::inner::ready;
-use crate::machine::tls::next_symbol::{next, next_dlopen};
 
-/// Begin and end of a call in which the dynamic linker's lock is held, also while it runs
-/// constructors and destructors of libraries.
+/// Hooks around a call that holds the dynamic linker's lock, including the constructors and
+/// destructors of libraries that it runs.
 static LINKING: OnceLock<Hooks> = OnceLock::new();
 
 type Hooks = (fn(), fn());
 
-/// Says what is to be called before and after each dlopen and dlclose that comes through here. They
-/// nest. Once a process.
+/// Registers the hooks that run before and after each dlopen and dlclose made through this module.
+/// Calls nest. Only the first registration in a process takes effect.
 ///
-/// A holder of that lock must not be preempted, although it may run code of the application's: a
-/// kernel thread that begins takes it (`__cxa_thread_atexit_impl`), and the virtual processor in
-/// whose queue the holder would then be may wait for just that kernel thread.
+/// The hooks keep the holder of the dynamic linker's lock from being preempted, although it may run
+/// application code. A new kernel thread acquires the same lock (`__cxa_thread_atexit_impl`). A
+/// preempted holder would wait in the run queue of a virtual processor, which may itself wait for
+/// that kernel thread.
 pub fn while_linking(begin: fn(), end: fn()) {
     let _ = LINKING.set((begin, end));
 }
@@ -71,14 +72,14 @@ fn while_listed<R>(f: impl FnOnce() -> R) -> R {
 type Dlmopen = unsafe extern "C" fn(c_long, *const c_char, c_int) -> *mut c_void;
 type Dlclose = unsafe extern "C" fn(*mut c_void) -> c_int;
 
-/// Returns when no dlopen is under way: the call takes the lock that they hold.
+/// Waits until no dlopen is in progress, by a call that acquires the same lock.
 pub(crate) fn wait_for_others() {
     // SAFETY: a null name means the program itself, which is always open.
     unsafe { next_dlopen(std::ptr::null(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
 }
 
-/// Whether the program's calls of dlopen come through here. `KUMI_LAB=dlopen=listed` says
-/// no, for tests.
+/// Returns whether the program's calls of dlopen reach this module. `KUMI_LAB=dlopen=listed` makes
+/// it return false, for tests.
 pub(crate) fn interposed() -> bool {
     if kumihimo_config::get().lab.dlopen == Some(kumihimo_config::Dlopen::Listed) {
         return false;
@@ -88,20 +89,20 @@ pub(crate) fn interposed() -> bool {
     std::ptr::eq(first, dlopen as *const c_void)
 }
 
-/// dlopen(3), with all blocks of microprocesses visible to the C library.
+/// Replaces dlopen(3): makes all blocks of microprocesses visible to the C library during the call.
 ///
 /// # Safety
-/// As dlopen's.
+/// Same requirements as dlopen(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dlopen(file: *const c_char, flags: c_int) -> *mut c_void {
-    // SAFETY: the caller's.
+    // SAFETY: upheld by the caller.
     linking(|| unsafe { next_dlopen(file, flags) })
 }
 
-/// dlmopen(3), likewise.
+/// Replaces dlmopen(3), in the same way as [`dlopen`].
 ///
 /// # Safety
-/// As dlmopen's.
+/// Same requirements as dlmopen(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dlmopen(
     namespace: c_long,
@@ -110,18 +111,18 @@ pub unsafe extern "C" fn dlmopen(
 ) -> *mut c_void {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let Some(at) = next(&NEXT, c"dlmopen") else { return std::ptr::null_mut() };
-    // SAFETY: the address of a function of that type; the rest is the caller's.
+    // SAFETY: the address belongs to a function of that type; the caller upholds the rest.
     linking(|| unsafe { std::mem::transmute::<usize, Dlmopen>(at)(namespace, file, flags) })
 }
 
-/// dlclose(3), likewise.
+/// Replaces dlclose(3), in the same way as [`dlopen`].
 ///
 /// # Safety
-/// As dlclose's.
+/// Same requirements as dlclose(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let Some(at) = next(&NEXT, c"dlclose") else { return -1 };
-    // SAFETY: the address of a function of that type; the rest is the caller's.
+    // SAFETY: the address belongs to a function of that type; the caller upholds the rest.
     linking(|| unsafe { std::mem::transmute::<usize, Dlclose>(at)(handle) })
 }

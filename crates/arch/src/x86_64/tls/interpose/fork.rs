@@ -1,10 +1,11 @@
-//! fork: the child has the caller alone, whatever the others were doing.
+//! Fork handlers: keep this crate's state consistent in the child, which has only the calling
+//! thread.
 //!
-//! Our locks are taken before and released after, so that no state is half written in the child.
-//! There the C library has emptied its list of threads: blocks other than the caller's are dead
-//! memory, which may be built upon no more but is not handed out again either; the anchors are made
-//! anew when somebody builds a block or loads a library. The caller's block has been given the
-//! child's real thread id.
+//! The handlers acquire this crate's locks before the fork and release them afterwards, so the
+//! child has no half-written state. In the child, the C library has emptied its list of threads and
+//! given the caller's block the child's real thread ID. All other blocks are dead memory: they are
+//! neither used nor handed out again. New anchors are created when a thread builds a block or loads
+//! a library.
 
 use std::sync::atomic::Ordering;
 
@@ -47,7 +48,7 @@ pub(crate) fn register() -> Result<(), String> {
     if DONE.swap(true, Ordering::AcqRel) {
         return Ok(());
     }
-    // SAFETY: three functions that live as long as the program.
+    // SAFETY: the functions are static.
     let r = unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
     if r == 0 { Ok(()) } else { Err("no memory for fork handlers".into()) }
 }

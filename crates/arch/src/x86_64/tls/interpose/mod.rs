@@ -1,7 +1,12 @@
-//! Functions of the C library that are replaced or wrapped, because they would take a block for
-//! what it is not: `attr` (pthread attributes), `dlopen`, `fork`, `setxid` (setuid and its like).
+//! Replacements and wrappers for C library functions that would misinterpret a microprocess's
+//! block.
 //!
-//! Each answers for microprocesses and hands everything else on to the C library.
+//! - `attr`: pthread attributes.
+//! - `dlopen`: loading and unloading of libraries.
+//! - `fork`: fork handlers.
+//! - `setxid`: setuid and related functions.
+//!
+//! Each handles microprocesses and forwards all other calls to the C library.
 
 mod attr;
 pub(crate) mod dlopen;

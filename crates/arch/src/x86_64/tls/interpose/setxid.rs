@@ -1,10 +1,11 @@
-//! set*id while microprocesses run.
+//! set*id in a process with microprocesses.
 //!
-//! setuid(2) and its kin change one kernel thread; the C library makes them change the process by
-//! sending signal 33 to every thread it knows. Its handler clears a mark in the block that FS
-//! points to, and the caller waits until the marks of all threads are gone: for ever, if FS is a
-//! microprocess's block. So our handler first puts FS back to the kernel thread's own block, runs
-//! the C library's, and returns to the microprocess's.
+//! setuid(2) and the related system calls change one kernel thread. The C library applies them to
+//! the whole process by sending signal 33 to every thread on its list; nptl(7). Its handler clears
+//! a mark in the block that FS points to, and the caller waits until the marks of all threads are
+//! cleared. If FS pointed to a microprocess's block, the caller would wait forever. The handler of
+//! this module therefore sets FS to the kernel thread's own block, calls the C library's handler,
+//! and restores FS.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +14,7 @@ use crate::cpu::{fs_base, set_fs_base};
 
 const SIGSETXID: libc::c_long = 33;
 
-/// The kernel's struct sigaction, which the C library does not let us pass for its own signals.
+/// The kernel's struct sigaction. The C library's sigaction(2) rejects its internal signals.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct KernelAction {
@@ -23,16 +24,17 @@ struct KernelAction {
     mask: u64,
 }
 
-/// The runtime's answer to "what is the FS base of the kernel thread I run on?"; 0: nobody has been
-/// asked to say.
+/// Function that returns the FS base of the kernel thread that carries the running microprocess; 0
+/// until [`set_carrier_fs`] has registered one.
 static CARRIER: AtomicUsize = AtomicUsize::new(0);
 static ORIGINAL: AtomicUsize = AtomicUsize::new(0);
 
-/// Tells how to find the FS base of the kernel thread that carries the running microprocess.
-/// `None`: the caller is not a microprocess, and FS is right as it is.
+/// Registers the function that finds the FS base of the kernel thread that carries the running
+/// microprocess. It returns `None` if the caller is not a microprocess, so that FS is already
+/// correct.
 ///
-/// `find` runs in a signal handler, with any block as FS: it must use no lock, memory allocation or
-/// thread-local variable that is not a plain word.
+/// `find` runs in a signal handler, with any block as FS. It must take no lock, allocate no memory,
+/// and use only thread-local variables that are plain words.
 pub fn set_carrier_fs(find: fn() -> Option<usize>) {
     // Release pairs with the Acquire in the handler.
     CARRIER.store(find as *const () as usize, Ordering::Release);
@@ -41,9 +43,9 @@ pub fn set_carrier_fs(find: fn() -> Option<usize>) {
 unsafe extern "C" fn on_signal(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     let original = ORIGINAL.load(Ordering::Acquire);
     let find = CARRIER.load(Ordering::Acquire);
-    // SAFETY: both words hold functions of these types, or find is 0. FS is changed to a live
-    // thread's own block and back; nothing between uses thread-local state but the C library's
-    // handler.
+    // SAFETY: both words hold functions of these types, or `find` is 0. FS is set to a live
+    // thread's own block and back. In between, only the C library's handler uses thread-local
+    // state.
     unsafe {
         let original = std::mem::transmute::<
             usize,
@@ -66,10 +68,11 @@ unsafe extern "C" fn on_signal(signal: c_int, info: *mut libc::siginfo_t, contex
     }
 }
 
-/// Puts our handler before the C library's, which is in place once a thread was made.
+/// Installs this module's handler in front of the C library's, which exists once a thread was
+/// created.
 pub(crate) fn wrap() -> Result<(), String> {
     let mut action = KernelAction { handler: 0, flags: 0, restorer: 0, mask: 0 };
-    // SAFETY: the bare system call with the kernel's own struct, both ways.
+    // SAFETY: a bare system call with the kernel's own struct, in both directions.
     unsafe {
         if libc::syscall(libc::SYS_rt_sigaction, SIGSETXID, 0, &mut action, 8) != 0
             || action.handler < 2
@@ -81,7 +84,7 @@ pub(crate) fn wrap() -> Result<(), String> {
         }
         ORIGINAL.store(action.handler, Ordering::Release);
         action.handler = on_signal as *const () as usize;
-        // A microprocess's stack may be small; kernel threads of the runtime have an alternate one.
+        // A microprocess's stack may be small; the runtime's kernel threads have an alternate one.
         action.flags |= libc::SA_ONSTACK as u64;
         if libc::syscall(libc::SYS_rt_sigaction, SIGSETXID, &action, 0, 8) != 0 {
             return Err("the handler of signal 33 cannot be replaced".into());

@@ -1,8 +1,8 @@
 use super::super::*;
 use loom::sync::Arc;
 
-/// The waiter gives up while its entry is being picked: it gets the VP, or the picker keeps it,
-/// and the entry is counted right.
+/// The waiter gives up while a scheduler picks its entry. Either the waiter receives the VP or the
+/// scheduler keeps it, and the run queue has exactly one entry.
 #[test]
 fn entry_is_picked_while_the_waiter_gives_up() {
     loom::model(|| {
@@ -20,7 +20,7 @@ fn entry_is_picked_while_the_waiter_gives_up() {
         };
         let is_detached = waiter.give_up();
         if is_detached {
-            // Later it wants one after all: a new entry only if the old one was dropped.
+            // The waiter later waits again: it needs a new entry only if the old one was dropped.
             let new_entry = waiter.begin(Some(0)).is_some();
             let taken = picker.join().unwrap();
             assert_eq!(new_entry, !taken, "one entry, and one offer for it");
@@ -54,11 +54,7 @@ fn entry_is_picked_while_the_thread_leaves() {
                     Offer::Accepted => panic!("the waiter has left the phase QUEUED"),
                     Offer::EntryDropped => false,
                     Offer::Switchable => {
-                        assert_eq!(
-                            context.load(Ordering::Relaxed),
-                            7,
-                            "what to switch to is there"
-                        );
+                        assert_eq!(context.load(Ordering::Relaxed), 7, "the context is visible");
                         true
                     }
                 }
@@ -68,15 +64,18 @@ fn entry_is_picked_while_the_thread_leaves() {
         let has_entry = waiter.leave();
         // The thread waits again, with another microprocess.
         let next = waiter.begin(Some(0)).expect("a new entry");
-        assert!(waiter.offer(next) == Offer::Accepted, "the former entry does not count for it");
+        assert!(
+            waiter.offer(next) == Offer::Accepted,
+            "the former entry does not affect the new wait"
+        );
         waiter.hand(4);
         assert!(waiter.wait(|| poll_interval(1), || false));
-        assert_eq!(has_entry, picker.join().unwrap(), "it is switched to once");
+        assert_eq!(has_entry, picker.join().unwrap(), "the microprocess is switched to once");
     });
 }
 
-/// Another thread releases the waiter while its entry is being picked: the waiter goes on in
-/// any case, with a VP exactly if the picker handed it over.
+/// Another thread releases the waiter while a scheduler picks its entry. The waiter continues in
+/// any case, with a VP exactly if the scheduler handed it over.
 #[test]
 fn entry_is_picked_while_the_waiter_is_released() {
     loom::model(|| {

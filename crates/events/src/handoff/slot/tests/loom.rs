@@ -11,16 +11,16 @@ unsafe impl Send for Vp {}
 const VP: u64 = token(15);
 
 fn touch(vp: &Vp) {
-    // SAFETY: exclusive if the protocol is right, which loom checks.
+    // SAFETY: access is exclusive if the protocol is right, which loom checks.
     vp.0.with_mut(|p| unsafe { *p += 1 });
 }
 
-/// The carrier leaves and comes back while one spare claims: exactly one of them has the VP,
-/// and sees all of its contents.
+/// The carrier leaves and returns while spares claim: exactly one thread has the VP afterwards, and
+/// it sees all of the VP's contents.
 fn one_round(claimers: usize) {
     let mut model = loom::model::Builder::new();
-    // All interleavings of three threads take minutes; three preemptions reach every pair of
-    // steps.
+    // Exploring all interleavings of three threads takes minutes. Three preemptions reach every
+    // pair of steps.
     model.preemption_bound = (claimers > 1).then_some(3);
     model.check(move || {
         let slot = Arc::new(Slot::new());
@@ -56,19 +56,19 @@ fn one_round(claimers: usize) {
 }
 
 #[test]
-fn one_claimer() {
+fn carrier_and_one_claimer_never_share_the_vp() {
     one_round(1);
 }
 
 #[test]
-fn two_claimers() {
+fn carrier_and_two_claimers_never_share_the_vp() {
     one_round(2);
 }
 
-/// The source lends the VP while the carrier is off its core; a spare and the carrier settle
-/// whose it is.
+/// The source lends the VP while the carrier is off its core. A spare and the carrier settle the
+/// ownership.
 #[test]
-fn lent_while_asleep() {
+fn lent_vp_goes_to_the_spare_or_the_carrier() {
     loom::model(|| {
         let slot = Arc::new(Slot::new());
         let vp = Arc::new(Vp(UnsafeCell::new(0)));
@@ -85,7 +85,7 @@ fn lent_while_asleep() {
                 taken
             })
         };
-        // On the carrier's core, between its steps.
+        // Runs on the carrier's core, between two of its steps.
         assert!(slot.lend());
         let mine = slot.enter(VP);
         if mine {
@@ -95,10 +95,10 @@ fn lent_while_asleep() {
     });
 }
 
-/// A spare that was called (`blocking`) and one that was told by the source: one of them, or
-/// the carrier.
+/// One spare was called (`blocking`) and another was woken by the source. Either one of them or the
+/// carrier gets the VP.
 #[test]
-fn lent_and_claimed() {
+fn vp_that_is_lent_and_claimed_has_one_carrier() {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
     model.check(|| {
@@ -120,7 +120,7 @@ fn lent_and_claimed() {
                 })
             })
             .into();
-        // Not if the called one is at it already.
+        // Fails if the called spare is already claiming.
         let _ = slot.lend();
         let mine = slot.enter(VP);
         if mine {
@@ -137,9 +137,9 @@ fn lent_and_claimed() {
     });
 }
 
-/// A refused claim leaves the slot usable: away twice.
+/// A refused claim leaves the slot usable: the carrier leaves twice.
 #[test]
-fn away_twice() {
+fn refused_claim_leaves_the_slot_usable() {
     loom::model(|| {
         let slot = Arc::new(Slot::new());
         let vp = Arc::new(Vp(UnsafeCell::new(0)));

@@ -46,7 +46,7 @@ fn with_bit_fields_the_offset_is_the_low_bits_and_a_bit_field_itself_is_refused(
 }
 
 #[test]
-fn all_four_types_are_found_by_kind_and_name_or_none() {
+fn tracepoints_are_found_by_kind_and_name_and_task_work_is_optional() {
     let of = |kind: u32, text: &str| [name(text), kind << 24, 0];
     let all = [
         of(TYPEDEF, "btf_trace_sched_switch"),
@@ -56,9 +56,12 @@ fn all_four_types_are_found_by_kind_and_name_or_none() {
         of(TYPEDEF, "btf_trace_sched_process_exec"),
         of(FUNC, "bpf_task_work_schedule_resume_impl"),
     ];
-    let expected = Traced { sched_switch: 1, sched_process_exec: 4, schedule: 5, send: 3 };
+    let task_work = Some(TaskWork { schedule: 5, send: 3 });
+    let expected = Traced { sched_switch: 1, sched_process_exec: 4, task_work };
     assert_eq!(find_traced(&file(&all.concat())), Some(expected));
-    assert_eq!(find_traced(&file(&all[..4].concat())), None);
+    let older = Some(Traced { task_work: None, ..expected });
+    assert_eq!(find_traced(&file(&all[..4].concat())), older);
+    assert_eq!(find_traced(&file(&all[..3].concat())), None);
 }
 
 #[test]

@@ -2,7 +2,7 @@ use super::*;
 use crate::pool::sched::BOUND;
 
 #[test]
-fn what_is_recorded_can_be_read() {
+fn recorded_steps_are_read_back_in_order() {
     let recorder = Recorder::new();
     recorder.add(Step::Answered, 7, ThreadState::Sleeping as u32 | BOUND, 63);
     recorder.add(Step::Interrupt, 0, 0, NO_PRIORITY);
@@ -17,7 +17,7 @@ fn what_is_recorded_can_be_read() {
 }
 
 #[test]
-fn the_numbers_are_the_figures() {
+fn steps_have_the_numbers_of_the_figure() {
     for (step, number) in Step::ALL.into_iter().zip(1..) {
         assert_eq!((step.number(), Step::from_number(number)), (number, Some(step)));
     }
@@ -25,7 +25,7 @@ fn the_numbers_are_the_figures() {
 }
 
 #[test]
-fn beyond_the_last_place_nothing_happens() {
+fn full_recorder_ignores_further_steps() {
     let recorder = Recorder::new();
     for _ in 0..MOST + 3 {
         recorder.add(Step::Loaded, 1, 0, 5);

@@ -1,5 +1,5 @@
 #[test]
-fn no_family_comes_twice() {
+fn metric_families_are_unique() {
     let names = super::COUNTERS
         .iter()
         .chain(&super::GAUGES)

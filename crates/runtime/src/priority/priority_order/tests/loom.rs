@@ -1,4 +1,4 @@
-//! Two VPs, or a VP and a sender, act at the same time: at least one sees the other.
+//! Two VPs, or a VP and a sender, act at the same time: at least one observes the other.
 
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::sync::{Arc, Mutex};
@@ -7,7 +7,7 @@ use super::{NONE, OwnQueue, PublishedLevels, PublishedTable, Rank, rank, rebalan
 
 struct World {
     published: [PublishedLevels; 2],
-    /// Marks in each VP's injector.
+    /// Ranks of the items in each VP's injector.
     injectors: [Mutex<Vec<Rank>>; 2],
     raised: [AtomicUsize; 2],
 }
@@ -71,7 +71,8 @@ impl World {
         );
     }
 
-    /// Takes in what was sent, runs the highest, rebalances. Returns what then runs and what waits.
+    /// Collects the injected items, runs the highest, and rebalances. Returns what then runs and
+    /// what waits.
     fn step(&self, me: usize, mut runs: Rank, queue: Vec<Rank>) -> (Rank, Vec<Rank>) {
         let mut side = Side { world: self, me, queue };
         self.published[me].take_incoming();
@@ -90,8 +91,8 @@ impl World {
         (runs, side.queue)
     }
 
-    /// Those that were raised take the steps that they were asked for; then nothing lower runs
-    /// while something higher waits.
+    /// Lets all asked VPs take their steps. Asserts that afterwards nothing waits that outranks a
+    /// running level.
     fn come_to_rest(&self, mut vps: [(Rank, Vec<Rank>); 2]) {
         for _ in 0..6 {
             for vp in 0..2 {
@@ -111,10 +112,9 @@ impl World {
     }
 }
 
-/// One VP gets something that it does not run at once, while another one goes down to a lower
-/// level.
+/// A microprocess is queued on a busy VP while another VP goes down to a lower level.
 #[test]
-fn one_queues_while_the_other_sinks() {
+fn queueing_races_with_a_lower_running_level() {
     loom::model(|| {
         let world = World::new();
         let vps = [world.step(0, rank(50), vec![]), world.step(1, rank(50), vec![])];
@@ -129,9 +129,9 @@ fn one_queues_while_the_other_sinks() {
     });
 }
 
-/// Something is sent to a busy VP while another one goes down to a lower level.
+/// A microprocess is sent to a busy VP while another VP goes down to a lower level.
 #[test]
-fn one_is_sent_something_while_the_other_sinks() {
+fn sending_races_with_a_lower_running_level() {
     loom::model(|| {
         let world = World::new();
         let [first, _] = [world.step(0, rank(50), vec![]), world.step(1, rank(50), vec![])];
@@ -145,9 +145,9 @@ fn one_is_sent_something_while_the_other_sinks() {
     });
 }
 
-/// Something is sent to a VP that takes a step at that moment, and then sinks.
+/// A microprocess is sent to a VP that takes a step at that moment and goes down to a lower level.
 #[test]
-fn one_is_sent_something_while_it_steps() {
+fn sending_races_with_a_step_of_the_receiver() {
     loom::model(|| {
         let world = World::new();
         let [first, second] = [world.step(0, rank(50), vec![]), world.step(1, rank(20), vec![])];

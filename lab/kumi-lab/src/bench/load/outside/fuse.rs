@@ -1,7 +1,7 @@
-//! Files that are slow to read: as much of the FUSE protocol as that takes.
+//! Files that are slow to read, with the necessary part of the FUSE protocol.
 //!
-//! Source: linux/fuse.h (protocol 7.31), fuse(4). No crate: `fuser` alone would bring 25 more, two
-//! versions of `syn` among them.
+//! Source: linux/fuse.h (protocol 7.31), fuse(4). The crate `fuser` is not used, because it would
+//! add 25 dependencies, two versions of `syn` among them.
 
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
@@ -17,17 +17,17 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
 use super::slowness;
 
-/// As many as can wait at the same time, and one for what is quick.
+/// One thread for each concurrent stall, and one for quick requests.
 const SERVERS: usize = STALLERS + 1;
 /// At least FUSE_MIN_READ_BUFFER.
 const BUFFER: usize = 64 << 10;
 const IN_HEADER: usize = 40;
 const ROOT: u64 = 1;
-/// Node ids: `read0` ..., then `page0` ...
+/// First node number: `read0` ..., followed by `page0` ...
 const FIRST: u64 = 2;
 const FIRST_MAPPED: u64 = FIRST + STALLERS as u64;
 const END: u64 = FIRST_MAPPED + STALLERS as u64;
-/// Larger than any wish.
+/// File size, larger than any offset that a staller uses.
 const SIZE: u64 = 1 << 40;
 const FOPEN_DIRECT_IO: u32 = 1;
 const S_IFDIR: u32 = 0o040_000;
@@ -41,7 +41,7 @@ pub struct Mount {
 }
 
 impl Mount {
-    /// Mounts them at `path`, a directory.
+    /// Mounts the files at `path`, a directory.
     pub fn new(path: PathBuf) -> io::Result<Mount> {
         let device = Arc::new(OpenOptions::new().read(true).write(true).open("/dev/fuse")?);
         let options = format!("fd={},rootmode=40000,user_id=0,group_id=0", device.as_raw_fd());
@@ -67,14 +67,14 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        // Detached, so that a contender which hangs cannot keep it.
+        // Detached, so that a hanging contender cannot keep the mount.
         if let Err(e) = unmount(&self.path, UnmountFlags::DETACH) {
             eprintln!("outside: {} stays mounted: {e}", self.path.display());
         }
     }
 }
 
-/// Until it is unmounted.
+/// Serves until the file system is unmounted.
 fn serve(mut device: &File) {
     let mut buffer = vec![0; BUFFER];
     loop {
@@ -82,7 +82,7 @@ fn serve(mut device: &File) {
             Ok(n) => {
                 let Some(request) = Request::parse(&buffer[..n]) else { return };
                 if let Some(reply) = request.answer() {
-                    // ENOENT: the asking process has gone meanwhile.
+                    // ENOENT: the calling process was interrupted meanwhile.
                     let _ = device.write_all(&reply);
                 }
             }
@@ -108,7 +108,7 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }
 
-/// Numbers one after another, as in a C struct.
+/// Consecutive numbers as in a C struct.
 #[derive(Default)]
 struct Out(Vec<u8>);
 
@@ -142,15 +142,15 @@ impl<'a> Request<'a> {
         })
     }
 
-    /// `None`: nothing is answered.
+    /// The reply to a request; `None` if it has none.
     fn answer(&self) -> Option<Vec<u8>> {
         let outcome = match self.opcode {
-            // FORGET, INTERRUPT (a reader that is interrupted waits on), BATCH_FORGET.
+            // FORGET, INTERRUPT (an interrupted reader keeps waiting), BATCH_FORGET.
             2 | 36 | 42 => return None,
             1 => self.look_up(),
             // GETATTR: attributes are valid for an hour.
             3 => Ok(Out::default().u64s(&[3_600]).u32s(&[0, 0]).attributes(self.node)),
-            // OPEN: what is mapped must go through the page cache, what is read must not.
+            // OPEN: mapped files must use the page cache, read files must not.
             14 => Ok(Out::default()
                 .u64s(&[0])
                 .u32s(&[if self.is_mapped() { 0 } else { FOPEN_DIRECT_IO }, 0])),
@@ -174,7 +174,7 @@ impl<'a> Request<'a> {
         self.node >= FIRST_MAPPED
     }
 
-    /// struct fuse_init_out. No read-ahead: each page is a wait of its own.
+    /// struct fuse_init_out. No readahead, so that each page causes a separate wait.
     fn init(&self) -> Result<Out, i32> {
         let background = u32::from(32u16) | u32::from(24u16) << 16;
         Ok(Out::default().u32s(&[7, 31, 0, 0, background, PAGE as u32, 1]).u32s(&[0; 9]))
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_and_what_is_not_known() {
+    fn missing_names_and_unknown_opcodes_are_refused() {
         for name in ["read8", "page", "other", "read-1"] {
             assert_eq!(
                 u32_at(&ask(1, ROOT, format!("{name}\0").as_bytes()), 4),

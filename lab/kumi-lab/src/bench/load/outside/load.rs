@@ -1,5 +1,6 @@
-//! The load: an open loop over some connections. At each intended time a request comes over each of
-//! them: a sleep for each request would cost a virtual machine more than the requests.
+//! The load: an open loop over several connections. At each intended time, one request is sent over
+//! each of them, because a sleep for each request would cost a virtual machine more than the
+//! requests.
 
 use std::io::{self, Write};
 use std::num::NonZeroU64;
@@ -12,14 +13,15 @@ use kumihimo_bench_stall::{CONNECTIONS, Place, REQUEST, now_ns};
 use rustix::net::sockopt::set_socket_send_buffer_size_force;
 use rustix::thread::{ClockId, Timespec, clock_nanosleep_absolute, set_current_timer_slack};
 
-/// A contender that takes nothing for a while shall not stop the load at once.
+/// Socket buffer size, so that a contender that receives nothing for a while does not block the
+/// load at once.
 const BUFFER: usize = 16 << 20;
-/// Nanoseconds between two times when requests are to come as fast as they are taken: still a sleep
-/// of the load for each, which costs as much as the request on a virtual machine.
+/// Nanoseconds between sends if requests are to arrive as fast as possible. The load still sleeps
+/// in between, which costs as much as the request on a virtual machine.
 const AT_ONCE: u64 = 20_000;
 
-/// Accepts the contender's connections, and then sends `count` requests in all over them, rounded
-/// up to one for each connection.
+/// Accepts the contender's connections, and sends `count` requests in total, rounded up to one for
+/// each connection.
 pub fn listen(place: &Place, rate: f64, count: usize) -> io::Result<()> {
     let listener = UnixListener::bind(place.load())?;
     thread::Builder::new().spawn(move || {
@@ -28,26 +30,27 @@ pub fn listen(place: &Place, rate: f64, count: usize) -> io::Result<()> {
             (0..CONNECTIONS).map(|_| Ok(listener.accept()?.0)).collect();
         let connections = connections.expect("accept");
         for connection in &connections {
-            // Without the right to it the buffer stays as it is.
+            // Without the privilege, the buffer keeps its size.
             let _ = set_socket_send_buffer_size_force(connection, BUFFER);
         }
         let mean = 1e9 * CONNECTIONS as f64 / rate;
         let mut times = Times { next: now_ns(), mean, dice: Dice::new(1) };
         let due = move || if mean.is_finite() { times.next() } else { now_ns() + AT_ONCE };
-        // Ended too early, the contender says itself that requests are missing.
+        // If the contender ends too early, it reports the missing requests itself.
         let _ = send(&connections, due, count);
     })?;
     Ok(())
 }
 
-/// This kernel thread's sleeps end when they are to: without this they are coalesced over 50 us
+/// Makes this kernel thread's sleeps precise. By default the kernel coalesces them over 50 us
 /// (prctl(2), PR_SET_TIMERSLACK).
 pub fn precise() {
-    // A sandbox that refuses it makes the load late, and the latencies with it, for all alike.
+    // If a sandbox refuses this, the load is late, which affects the latencies of all contenders
+    // alike.
     let _ = set_current_timer_slack(NonZeroU64::new(1));
 }
 
-/// Intended times, exponentially distributed: a Poisson process.
+/// Intended times with exponentially distributed intervals: a Poisson process.
 struct Times {
     next: u64,
     mean: f64,
@@ -62,8 +65,8 @@ impl Times {
     }
 }
 
-/// At each time that is due, one request over each connection. Never skips: what could not be sent
-/// in time is sent as soon as possible, with the time at which it was due.
+/// Sends one request over each connection at each due time. Never skips: a late request is sent as
+/// soon as possible, with the time at which it was due.
 fn send(connections: &[UnixStream], mut due: impl FnMut() -> u64, count: usize) -> io::Result<()> {
     for first in (0..count).step_by(connections.len()) {
         let due = due();
@@ -116,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn intended_times_have_the_mean_that_was_asked_for() {
+    fn intended_times_have_the_given_mean() {
         let mut times = Times { next: 0, mean: 1_000.0, dice: Dice::new(7) };
         let last = (0..100_000).map(|_| times.next()).last().unwrap();
         assert!((95_000_000..105_000_000).contains(&last), "{last}");

@@ -1,5 +1,5 @@
-//! The other side of `stall`, a process of its own and the same for every contender: the load, and
-//! whatever the stallers wait for.
+//! Peer of `stall`, a separate process and the same for every contender: the load, and the objects
+//! for which the stallers wait.
 
 mod fuse;
 mod load;
@@ -16,28 +16,28 @@ use std::thread;
 use kumihimo_bench_stall::{LONG_US, PAGE, PAGES, Place, STALLERS};
 use rustix::fs::{Advice, CWD, FileType, Mode, fadvise, mknodat, statfs};
 
-/// TMPFS_MAGIC of statfs(2).
+/// TMPFS_MAGIC, see statfs(2).
 const TMPFS: i64 = 0x0102_1994;
-/// Above every contender: what comes from outside comes in time.
+/// Priority above every contender, so that requests are sent in time.
 const NICE: i32 = -20;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// An empty directory, not on a tmpfs
+    /// An empty directory that is not on a tmpfs
     directory: PathBuf,
-    /// What the stallers will do
+    /// Kind of stall
     kind: String,
-    /// Requests a second; 0: as fast as they are taken
+    /// Requests a second; 0 means as fast as they are accepted
     rate: f64,
-    /// Requests in all
+    /// Total number of requests
     count: usize,
 }
 
-/// Makes everything, says `ready` (or `refused: WHY`), and serves until its standard input ends.
+/// Creates all files, prints `ready` (or `refused: WHY`), and serves until its standard input ends.
 pub fn run(args: Args) -> Result<(), String> {
     let place = Place::new(args.directory);
     let said = |e: io::Error| format!("outside: {}: {e}", place.directory().display());
-    // Without the right to it, all compete alike.
+    // Without the privilege, all processes compete alike.
     let nice = rustix::process::setpriority_process(None, NICE).is_ok();
     load::listen(&place, args.rate, args.count).map_err(said)?;
     let mut slow = None;
@@ -54,7 +54,7 @@ pub fn run(args: Args) -> Result<(), String> {
             if args.kind == "fault" {
                 if statfs(place.directory()).map_err(|e| said(e.into()))?.f_type == TMPFS {
                     println!(
-                        "refused: {} is on a tmpfs: no page of it comes from a disk",
+                        "refused: {} is on a tmpfs, whose pages do not come from a disk",
                         place.directory().display()
                     );
                     return Ok(());
@@ -70,18 +70,18 @@ pub fn run(args: Args) -> Result<(), String> {
                 }
             }
         }
-        other => return Err(format!("outside: {other}: no such kind of stall")),
+        other => return Err(format!("outside: {other}: unknown kind of stall")),
     }
     println!("ready {}", if nice { "nice" } else { "fair" });
     io::stdout().flush().map_err(|e| e.to_string())?;
     io::copy(&mut io::stdin(), &mut io::sink()).map_err(|e| e.to_string())?;
-    // Their threads wait for a contender that is gone; the process ends with them.
+    // The threads wait for a contender that has ended. They end with the process.
     drop(slow);
     Ok(())
 }
 
-/// The FIFOs of all stallers, and a kernel thread for each. Returns when all have dropped their
-/// `ready`.
+/// Creates the FIFOs of all stallers, with a kernel thread for each. Returns when all threads have
+/// dropped their `ready`.
 fn pipes(
     place: &Place,
     serve: fn(&Place, usize, mpsc::Sender<()>) -> io::Result<()>,
@@ -105,7 +105,7 @@ fn pipes(
     Ok(())
 }
 
-/// The file of `fault`, on the disk and not in the page cache.
+/// Creates the file of `fault`, on the disk and not in the page cache.
 fn pages(place: &Place) -> io::Result<()> {
     let mut file = File::create(place.pages())?;
     file.write_all(&vec![7; STALLERS * PAGES * PAGE])?;
@@ -113,8 +113,8 @@ fn pages(place: &Place) -> io::Result<()> {
     Ok(fadvise(&file, 0, None, Advice::DontNeed)?)
 }
 
-/// How long reading page `page` of a slow file takes, in microseconds: the stallers put their wish
-/// into the offset.
+/// Microseconds that a read of page `page` of a slow file takes. Stallers encode the duration in
+/// the offset.
 fn slowness(mapped: bool, page: u64) -> u64 {
     if mapped { u64::from(LONG_US) } else { page }
 }
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_wish_stands_in_the_offset() {
+    fn requested_delay_is_encoded_in_the_offset() {
         assert_eq!(slowness(false, 1_500), 1_500);
         assert_eq!(slowness(true, 3), u64::from(LONG_US));
         assert_eq!(read_word(&mut [1, 2, 0, 0].as_slice()).unwrap(), 513);

@@ -1,4 +1,4 @@
-//! What answers the stalls of `read` and `flock`.
+//! Ends the stalls of `read` and `flock`.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -10,7 +10,7 @@ use rustix::fs::{FlockOperation, flock};
 
 use super::read_word;
 
-/// `read`: an answer as long after each wish as it says.
+/// `read`: replies to each request after the duration that it contains.
 pub fn answer(place: &Place, i: usize, ready: Sender<()>) -> io::Result<()> {
     let (mut ask, mut answer) = (both_ends(place.ask(i))?, both_ends(place.answer(i))?);
     drop(ready);
@@ -21,7 +21,7 @@ pub fn answer(place: &Place, i: usize, ready: Sender<()>) -> io::Result<()> {
     }
 }
 
-/// `flock`: holds one of two locks, and takes the other before it lets go.
+/// `flock`: holds one of two locks, and acquires the other one before it releases the first.
 pub fn hold(place: &Place, i: usize, ready: Sender<()>) -> io::Result<()> {
     let mut ask = both_ends(place.ask(i))?;
     let [a, b] = place.locks(i);
@@ -38,7 +38,7 @@ pub fn hold(place: &Place, i: usize, ready: Sender<()>) -> io::Result<()> {
     }
 }
 
-/// Held open for reading and for writing: an open of a FIFO then need not wait for the other side.
+/// Opens a FIFO for reading and writing, so that the open does not wait for the other side.
 fn both_ends(path: std::path::PathBuf) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).open(path)
 }

@@ -1,4 +1,5 @@
-//! The server of `long`: a request for `/2000` is answered after 2,000 ms. One thread, epoll.
+//! Server of `long`: the reply to a request for `/2000` follows after 2,000 ms. One thread with
+//! epoll.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -13,12 +14,12 @@ use rustix::event::{Timespec, epoll};
 use rustix::fd::OwnedFd;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, socket_with};
 
-/// Connections that may wait to be accepted, as far as `net.core.somaxconn` goes: thousands come at
-/// once, and a connection that finds no room is tried again after a second.
+/// Length of the accept queue, limited by `net.core.somaxconn`: thousands of connections arrive at
+/// once, and a connection that does not fit is retried after a second.
 const BACKLOG: i32 = 8_192;
-/// Bytes of the longest request.
+/// Size of the longest request.
 const SIZE: usize = 1024;
-/// The listener among the connections.
+/// Number of the listener among the connections.
 const LISTENER: u64 = u64::MAX;
 
 /// Serves until the process ends.
@@ -49,7 +50,7 @@ struct Server {
     listener: TcpListener,
     connections: HashMap<u64, Connection>,
     accepted: u64,
-    /// When each answer is due, and which path was requested over which connection.
+    /// Due replies: time, connection, and path of the request.
     due: BinaryHeap<Reverse<(Instant, u64, String)>>,
 }
 
@@ -106,7 +107,8 @@ impl Server {
         }
     }
 
-    /// Closes a connection that ends, fails, or asks for something else than a time.
+    /// Receives a request. Closes a connection that ends, fails, or requests something other than a
+    /// delay.
     fn receive(&mut self, number: u64) {
         let Some(connection) = self.connections.get_mut(&number) else { return };
         let mut buffer = [0; SIZE];
@@ -132,7 +134,7 @@ impl Server {
         }
     }
 
-    /// All that is due by now. The server closes the connection, as was asked for.
+    /// Sends all due replies, and closes their connections as the requests demand.
     fn answer(&mut self) {
         let now = Instant::now();
         while let Some(Reverse((at, ..))) = self.due.peek()
@@ -140,14 +142,14 @@ impl Server {
         {
             let Some(Reverse((_, number, path))) = self.due.pop() else { return };
             if let Some(mut connection) = self.connections.remove(&number) {
-                // A client that is gone needs no answer.
+                // A client that has disconnected needs no reply.
                 let _ = connection.stream.write_all(&reply(&path));
             }
         }
     }
 }
 
-/// `GET /2000 HTTP/1.1` and so on: the path, and 2,000 ms.
+/// Parses `GET /2000 HTTP/1.1` etc. into the path and 2,000 ms.
 fn path_and_delay(request: &[u8]) -> Option<(String, Duration)> {
     let path = str::from_utf8(request).ok()?.split(' ').nth(1)?;
     let ms = path.strip_prefix('/')?.parse().ok()?;
@@ -168,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_come_when_they_are_due() {
+    fn replies_are_sent_when_due() {
         let port = listen().expect("a port");
         let later = thread::spawn(move || asked(port, "/40"));
         assert_eq!(asked(port, "/1").0, reply("/1"));

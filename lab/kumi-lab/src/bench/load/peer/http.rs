@@ -1,4 +1,4 @@
-//! The clients of `http`: on each connection, the next request follows the reply.
+//! Clients of `http`: on each connection, the next request follows the reply.
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::mem::MaybeUninit;
@@ -8,11 +8,11 @@ use std::thread;
 use kumihimo_bench_unwrapped::reply;
 use rustix::event::epoll;
 
-/// Bytes of the longest reply.
+/// Size of the longest reply.
 const SIZE: usize = 1024;
 
-/// Waits for contenders, one after the other. Each sends `PORT CONNECTIONS REQUESTS`: where its
-/// server listens, over how many connections the requests come, and how many over each.
+/// Waits for contenders, one after the other. Each sends `PORT CONNECTIONS REQUESTS`: the port of
+/// its server, the number of connections, and the number of requests over each.
 pub fn listen() -> io::Result<u16> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let port = listener.local_addr()?.port();
@@ -43,19 +43,17 @@ fn serve(contender: TcpStream) -> io::Result<()> {
 }
 
 fn invalid(line: &str) -> io::Error {
-    io::Error::new(
-        ErrorKind::InvalidData,
-        format!("{line:?}: PORT CONNECTIONS REQUESTS are expected"),
-    )
+    io::Error::new(ErrorKind::InvalidData, format!("{line:?}: expected PORT CONNECTIONS REQUESTS"))
 }
 
-/// Sends so many requests over each connection, and closes it after the last reply.
+/// Sends `requests` requests over each connection, and closes it after the last reply.
 fn drive(port: u16, connections: usize, requests: usize) -> io::Result<()> {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     let mut all = Vec::with_capacity(connections);
     for number in 0..connections {
         let connection = Connection::open(port, number, requests)?;
-        // Edge-triggered: a load that costs more than the server would measure itself.
+        // Edge-triggered: a load generator that needs more CPU time than the server would measure
+        // itself.
         let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
         epoll::add(&epoll, &connection.stream, epoll::EventData::new_u64(number as u64), flags)?;
         all.push(Some(connection));
@@ -74,7 +72,8 @@ fn drive(port: u16, connections: usize, requests: usize) -> io::Result<()> {
                 continue;
             }
             if connection.left > 0 {
-                // Edge-triggered: a FIN that arrived with the reply causes no further event.
+                // Edge-triggered: a FIN that arrives together with the reply causes no further
+                // event.
                 let flags = event.flags;
                 if flags.contains(epoll::EventFlags::RDHUP) {
                     return Err(ErrorKind::UnexpectedEof.into());
@@ -89,11 +88,11 @@ fn drive(port: u16, connections: usize, requests: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// A connection with one request under way.
+/// A connection with one outstanding request.
 struct Connection {
     stream: TcpStream,
     number: usize,
-    /// Requests after the one under way.
+    /// Number of requests after the outstanding one.
     left: usize,
     expected: Vec<u8>,
     received: usize,
@@ -113,14 +112,14 @@ impl Connection {
         self.expected = reply(&path);
         self.received = 0;
         let request = format!("GET {path} HTTP/1.1\r\nhost: bench\r\naccept: */*\r\n\r\n");
-        // An empty socket takes so little at once.
+        // An empty socket buffer accepts so few bytes at once.
         self.stream.write_all(request.as_bytes())
     }
 
-    /// Reads what has arrived. Whether the reply is complete.
+    /// Reads the available bytes. Returns whether the reply is complete.
     fn receive(&mut self) -> io::Result<bool> {
         let mut buffer = [0; SIZE];
-        // One read takes all that is there: there is nothing after the reply.
+        // One read takes everything, because nothing follows the reply.
         let n = match self.stream.read(&mut buffer) {
             Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
             Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(false),
@@ -129,7 +128,7 @@ impl Connection {
         if self.expected[self.received..].get(..n) != Some(&buffer[..n]) {
             return Err(io::Error::new(
                 ErrorKind::InvalidData,
-                "the reply differs from what was expected",
+                "the reply differs from the expected one",
             ));
         }
         self.received += n;
@@ -143,7 +142,8 @@ mod tests {
 
     use super::*;
 
-    /// A contender with one connection, which answers `replies`. What the load made of it.
+    /// Runs the load against a contender with one connection that sends `replies`. Returns the
+    /// load's result.
     fn answered(replies: &'static [&'static str]) -> io::Result<()> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         let port = listener.local_addr().expect("bound").port();
@@ -156,7 +156,7 @@ mod tests {
                 stream.write_all(&reply(path)).expect("the load");
             }
             stream.shutdown(Shutdown::Write).expect("it is open");
-            // An unread request would turn the orderly end into a reset.
+            // An unread request would cause a reset.
             let _ = stream.read_to_end(&mut Vec::new());
         });
         let outcome = drive(port, 1, 2);

@@ -1,5 +1,4 @@
-//! The other side of `unwrapped`, a process of its own and the same for every contender: what the
-//! contender's bodies talk to.
+//! Peer of `unwrapped`, a separate process and the same for every contender.
 
 mod delayed;
 mod http;
@@ -13,8 +12,8 @@ use crate::bench::contender::{Trouble, own_cores};
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// redis: a Redis server; http: clients of the contender's server; long: a server with late
-    /// answers
+    /// redis: a Redis server; http: clients of the contender's server; long: a server with delayed
+    /// replies
     #[arg(value_parser = ["redis", "http", "long"])]
     kind: String,
 }
@@ -35,7 +34,7 @@ pub fn run(args: Args) -> Result<(), String> {
         },
         "http" => http::listen().map_err(said)?,
         "long" => delayed::listen().map_err(said)?,
-        other => return Err(format!("{other}: no such peer")),
+        other => return Err(format!("{other}: unknown peer")),
     };
     println!("ready port={port}");
     io::stdout().flush().map_err(said)?;

@@ -1,4 +1,4 @@
-//! Rows that come of several contenders' together.
+//! Rows computed from the rows of several contenders.
 
 use std::collections::BTreeMap;
 
@@ -7,15 +7,15 @@ use crate::bench::plan::ORGANISATIONS;
 use crate::bench::report::row::{Identity, Sample};
 use crate::bench::report::stats::summary;
 
-/// The one that the others are compared with on P1's load, and the one that the best of them is
-/// looked for beside.
+/// The organisation with which the others are compared under P1's load, and beside which the best
+/// of them is determined.
 const BASELINE: &str = ORGANISATIONS[0];
 const OURS: &str = ORGANISATIONS[4];
-/// Words in place of an organisation, and of a number of threads.
+/// Names in place of an organisation and of a number of threads.
 pub const BEST_OTHER: &str = "best-other";
 pub const BEST: &str = "best";
 
-/// All of them.
+/// All computed rows.
 pub fn all(samples: &[Sample]) -> Vec<Sample> {
     let mut all = against_sequential(samples);
     all.extend(best_other(samples));
@@ -27,7 +27,7 @@ fn says(sample: &Sample, key: &str, value: &str) -> bool {
     sample.identity.keys.get(key).is_some_and(|said| said == value)
 }
 
-/// `time_ratio_vs_sequential`: how many times faster the clock answers beside `fileread` than in
+/// `time_ratio_vs_sequential`: the speed-up of the clock's replies beside `fileread` relative to
 /// one sequential process, run by run.
 fn against_sequential(samples: &[Sample]) -> Vec<Sample> {
     let both = || samples.iter().filter(|s| s.identity.metric == "time_both");
@@ -61,8 +61,8 @@ fn against_sequential(samples: &[Sample]) -> Vec<Sample> {
     ratios
 }
 
-/// Of all organisations but ours, with their default threads, the one whose clock answers soonest
-/// beside `fileread`.
+/// Among all organisations except Kumihimo's, with default threads, the one whose clock replies
+/// fastest beside `fileread`.
 fn best_other(samples: &[Sample]) -> Vec<Sample> {
     let others = samples.iter().filter(|s| {
         s.identity.metric == "time_both"
@@ -76,7 +76,7 @@ fn best_other(samples: &[Sample]) -> Vec<Sample> {
     })
 }
 
-/// Of the servers that answer from memory the fastest, operation by operation.
+/// Among the servers of files in memory, the fastest for each operation.
 fn floor(samples: &[Sample]) -> Vec<Sample> {
     let floors = samples.iter().filter(|s| {
         s.identity.runtime == "floor" && OPERATIONS.contains(&s.identity.metric.as_str())
@@ -84,11 +84,11 @@ fn floor(samples: &[Sample]) -> Vec<Sample> {
     best(floors, true, |identity| identity.keys.insert("threads".to_owned(), BEST.to_owned()))
 }
 
-/// A row among those that are made alike: its name, and its samples.
+/// A row in a group of equivalent rows: its name, and its samples.
 type Alike<'a> = (Option<String>, Vec<&'a Sample>);
 
-/// Of the rows that `common` makes alike the one with the best median, under the common name;
-/// `common` returns the original name, for the note `is`.
+/// Among rows that `common` considers equivalent, the one with the best median, under the common
+/// name. `common` returns the original name, for the note `is`.
 fn best<'a>(
     samples: impl Iterator<Item = &'a Sample>,
     more: bool,
@@ -127,7 +127,7 @@ fn best<'a>(
     chosen
 }
 
-/// Every number of cores that there are rows of.
+/// All numbers of cores that have rows.
 fn cores(samples: &[Sample]) -> Vec<usize> {
     let mut all: Vec<usize> = samples.iter().map(|s| s.identity.vps).collect();
     all.sort_unstable();

@@ -1,4 +1,4 @@
-//! The load of `servers`, as a process of its own.
+//! Load generator of `servers` as a separate process.
 
 use std::path::PathBuf;
 
@@ -6,16 +6,16 @@ use super::loads::gate;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Where the files are mounted
+    /// Mount point of the files
     root: PathBuf,
-    /// Where the clock is
+    /// Mount point of the clock
     clock: PathBuf,
-    /// Call the clock's gate of this name so often, and nothing else
+    /// Only call the clock's gate with this name so many times
     #[arg(long, num_args = 2, value_names = ["NAME", "CALLS"])]
     gate: Option<Vec<String>>,
 }
 
-/// Obeys its standard input until that ends.
+/// Executes commands from standard input until it ends.
 pub fn run(args: Args) -> Result<(), String> {
     if let Some([name, calls]) = args.gate.as_deref() {
         let calls = calls.parse().map_err(|_| format!("{calls}: not a number of calls"))?;

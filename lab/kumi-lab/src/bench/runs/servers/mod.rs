@@ -1,5 +1,5 @@
-//! `servers`: one file server and clock in five organisations, on the loads of P1 and on those of
-//! today, beside other servers of files.
+//! `servers`: a file server and clock in five organisations, under the loads of P1 and under modern
+//! ones, compared with other file servers.
 //!
 //! Each contender is mounted, warmed up, measured and unmounted, one at a time, round after round.
 
@@ -24,14 +24,14 @@ use stores::Stores;
 
 const BENCH: &str = "servers";
 
-/// What one measurement is given.
+/// Parameters of one measurement.
 struct Bench<'a> {
     options: &'a Options,
     programs: &'a Programs,
     stores: &'a Stores,
 }
 
-/// All rounds, and what comes of them together.
+/// Runs all rounds, and computes the combined rows.
 pub fn run(options: &Options, programs: &Programs, missing: &mut Missing) -> Vec<Sample> {
     raise_descriptors();
     let stores = match Stores::new() {
@@ -55,7 +55,7 @@ pub fn run(options: &Options, programs: &Programs, missing: &mut Missing) -> Vec
     samples
 }
 
-/// All keys of its rows. A rival has its own name, and the one that does nothing else is the floor.
+/// All keys of the contender's rows. A rival has its own name, and the minimal server is the floor.
 fn identity(contender: &Contender, cores: usize) -> Identity {
     let mut identity = contender.identity(BENCH, cores);
     if contender.runtime == Runtime::Files {
@@ -76,7 +76,7 @@ fn identity(contender: &Contender, cores: usize) -> Identity {
     identity
 }
 
-/// A row's part that this run gives.
+/// A sample of this run.
 fn sample(contender: &Contender, cores: usize, line: &str) -> Result<Sample, Trouble> {
     Ok(Sample::parse(line, &identity(contender, cores))?)
 }

@@ -1,4 +1,4 @@
-//! A contender that serves: its process, its mounts, and its loads.
+//! A serving contender: its process, its mounts, and its load generators.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -14,25 +14,25 @@ use super::serving::{self, Setting};
 use crate::bench::contender::program::Program;
 use crate::bench::contender::{Contender, Runtime, Trouble, cores_for, output_on};
 
-/// No slice and no mount takes longer, unless something is wrong.
+/// Time limit of a slice and of a mount.
 const PATIENCE: Duration = Duration::from_secs(90);
-/// Between two looks whether it is mounted.
+/// Interval between checks of a mount.
 const LOOK: Duration = Duration::from_millis(2);
 const READY: &str = "ready=1";
 
-/// Served until it is dropped.
+/// A served mount. The server is ended when this is dropped.
 pub struct Mounted {
-    /// `None`: the kernel serves.
+    /// The server's process; `None` if the kernel serves.
     server: Option<Program>,
     files: MountPoint,
     clock: MountPoint,
     cores: usize,
     loader: PathBuf,
-    /// In which the load finds the gates of the server.
+    /// Directory in which the load generator finds the server's gates.
     directory: PathBuf,
 }
 
-/// A directory under which something is mounted, perhaps.
+/// A mount point, possibly mounted.
 struct MountPoint(PathBuf);
 
 impl MountPoint {
@@ -47,8 +47,8 @@ impl MountPoint {
 
 impl Drop for MountPoint {
     fn drop(&mut self) {
-        // A server that ended by itself has unmounted it, and then it is no mount (EINVAL). Without
-        // privileges it is fusermount3's to do.
+        // A server that ended on its own has unmounted (EINVAL). Without privileges, fusermount3
+        // must unmount.
         if unmount(&self.0, UnmountFlags::DETACH) == Err(rustix::io::Errno::PERM) {
             let mut fusermount = Command::new("fusermount3");
             let _ = fusermount.args(["-u", "-z", "-q"]).arg(&self.0).stderr(Stdio::null()).status();
@@ -57,7 +57,7 @@ impl Drop for MountPoint {
 }
 
 impl Mounted {
-    /// On as many cores, ready for requests.
+    /// Starts a contender on `cores` cores, and waits until it serves.
     pub fn start(
         bench: &Bench,
         contender: &Contender,
@@ -71,7 +71,7 @@ impl Mounted {
             .as_ref()
             .map_err(String::clone)?;
         let files = MountPoint(bench.stores.mount_point("mnt")?);
-        // A rival's clock, if it has one, is among its files.
+        // A rival's clock, if it has one, is one of its files.
         let ours = contender.runtime == Runtime::Kumihimo;
         let clock =
             MountPoint(if ours { bench.stores.mount_point("clock")? } else { files.0.clone() });
@@ -95,7 +95,7 @@ impl Mounted {
             match (said.strip_prefix("refused: "), said.starts_with("mounted ")) {
                 (Some(why), _) => return Err(Trouble::Refused(why.to_owned())),
                 (_, true) => {}
-                _ => return Err(format!("the server said {said:?}").into()),
+                _ => return Err(format!("the server printed {said:?}").into()),
             }
         }
         mounted.server = Some(server);
@@ -115,7 +115,7 @@ impl Mounted {
         }
     }
 
-    /// Other servers do not say when they have begun.
+    /// Waits for servers that do not report their start.
     fn wait(&mut self) -> Result<(), Trouble> {
         let end = Instant::now() + PATIENCE;
         while !self.files.is_mounted() {
@@ -130,7 +130,7 @@ impl Mounted {
         Ok(())
     }
 
-    /// The process that serves, if it is not the kernel.
+    /// Process ID of the server, unless it is the kernel.
     pub fn server(&self) -> Option<u32> {
         self.server.as_ref().map(Program::id)
     }
@@ -145,7 +145,7 @@ impl Mounted {
         command
     }
 
-    /// A caller of one of its gates so often, from the same cores.
+    /// Makes calls to one of its gates, on the same cores.
     pub fn caller(&self, gate: &str, calls: u32) -> Result<Outcome, Trouble> {
         let mut command = self.loading();
         let said =
@@ -153,20 +153,20 @@ impl Mounted {
         Ok(said.trim().parse::<Outcome>()?)
     }
 
-    /// A load on it, from the same cores.
+    /// Starts a load generator on the same cores.
     pub fn load(&self) -> Result<Load, Trouble> {
         let mut program = Program::start(&cores_for(self.cores), self.loading())?;
         match program.hear_within(PATIENCE)?.as_str() {
             "ready" => Ok(Load(program)),
-            other => Err(format!("the load said {other:?}").into()),
+            other => Err(format!("the load printed {other:?}").into()),
         }
     }
 }
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // It unmounts and leaves its store clean; whatever it leaves mounted goes with the mount
-        // points.
+        // The server unmounts and closes its store cleanly. Remaining mounts are removed with the
+        // mount points.
         if let Some(server) = &self.server {
             server.terminate();
         }
@@ -174,7 +174,7 @@ impl Drop for Mounted {
     }
 }
 
-/// A process that does what it is told with the files.
+/// A process that executes commands on the files.
 pub struct Load(Program);
 
 impl Load {
@@ -182,13 +182,13 @@ impl Load {
         self.0.id()
     }
 
-    /// Does it, to the end.
+    /// Executes a command completely.
     pub fn ask(&mut self, line: &str) -> Result<Outcome, Trouble> {
         self.0.tell(line)?;
         self.hear(line)
     }
 
-    /// Prepares for it: the next [`go`](Load::go) begins it.
+    /// Prepares a command, which the next [`go`](Load::go) starts.
     pub fn prepare(&mut self, line: &str) -> Result<(), Trouble> {
         self.0.tell(line)?;
         match self.0.hear_within(PATIENCE)?.as_str() {
@@ -201,7 +201,7 @@ impl Load {
         Ok(self.0.tell("go")?)
     }
 
-    /// What it came to.
+    /// Result of the command.
     pub fn hear(&mut self, line: &str) -> Result<Outcome, Trouble> {
         let said = self.0.hear_within(PATIENCE).map_err(|e| format!("{line}: {e}"))?;
         Ok(said.parse().map_err(|e| format!("{line}: {e}"))?)

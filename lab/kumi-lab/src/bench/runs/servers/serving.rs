@@ -1,5 +1,5 @@
-//! How each contender is asked to serve a store: entries and attributes are never kept by the
-//! kernel, for any server.
+//! Command lines of the contenders. For all servers, the kernel caches neither entries nor
+//! attributes.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,18 +7,18 @@ use std::process::Command;
 use super::Bench;
 use crate::bench::contender::{Contender, Runtime, Trouble};
 
-/// What a load wants of our server beside its organisation.
+/// Settings of a load for Kumihimo's server, beside its organisation.
 #[derive(Clone, Copy)]
 pub struct Setting {
-    /// Of the block cache.
+    /// Size of the block cache.
     pub cache: &'static str,
-    /// Before each access to the store's disk.
+    /// Delay before each access to the store's disk.
     pub delay: &'static str,
-    /// At which the clock is served too.
+    /// Name of a gate at which the clock is served as well.
     pub gate: Option<&'static str>,
 }
 
-/// The server, by its command. `at` is where the files are to be, `clock` where the time.
+/// The command of a server. `at` is the mount point of the files, `clock` that of the time.
 pub fn command(
     bench: &Bench,
     contender: &Contender,
@@ -44,9 +44,10 @@ pub fn command(
             command.args(["-f", "-o", "clone_fd"]).arg(at);
             Ok(command)
         }
-        // e2fsprogs: all under one lock. The kernel checks permissions in its mount only where it
-        // is told to, and asks for the directory's attributes then, with each path: as in all the
-        // others' here. Without, a stat is two requests and not three.
+        // e2fsprogs: one lock for everything. The kernel checks permissions in this mount only with
+        // default_permissions, and then also requests the directory's attributes for each path, as
+        // for all other servers here. Without the option, a stat takes two requests instead of
+        // three.
         (_, "fuse2fs") => {
             let mut command = installed("fuse2fs", "apt-get install fuse2fs")?;
             command.args([
@@ -57,7 +58,7 @@ pub fn command(
             command.arg(bench.stores.image("fuse2fs")?).arg(at);
             Ok(command)
         }
-        // Of several threads only where it is told so.
+        // Multi-threaded only with this option.
         (_, "bindfs") => {
             let mut command = installed("bindfs", "apt-get install bindfs")?;
             command.args([
@@ -83,7 +84,7 @@ pub fn command(
     }
 }
 
-/// `kumi mount`, in the foreground.
+/// `kumi mount` in the foreground.
 fn ours(
     bench: &Bench,
     contender: &Contender,
@@ -99,8 +100,8 @@ fn ours(
         .map_err(String::clone)?;
     let said = |key| contender.value(key).unwrap_or_default();
     let mut command = Command::new(program);
-    // Through /dev/fuse, as the others: where the kernel takes requests through io_uring depends on
-    // a setting that is off on most machines.
+    // Through /dev/fuse like the others, because io_uring for FUSE depends on a setting that is off
+    // on most machines.
     command.args([
         "mount",
         "-f",
@@ -128,7 +129,7 @@ fn ours(
     Ok(command)
 }
 
-/// A program of others, if it is on the PATH.
+/// The command of another program, if it is on the PATH.
 fn installed(program: &str, how: &str) -> Result<Command, Trouble> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     match std::env::split_paths(&path)
@@ -145,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_installed_is_refused_with_the_way_to_it() {
+    fn missing_package_is_refused_with_its_installation_command() {
         let Err(Trouble::Refused(why)) = installed("no-such-server", "apt-get install it") else {
             panic!("there")
         };

@@ -1,4 +1,4 @@
-//! The stores that are served: a directory, and an image of ext2 with the same files.
+//! The served stores: a directory, and an ext2 image with the same files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,14 +11,14 @@ use crate::bench::contender::directory::Directory;
 use crate::bench::contender::rivals;
 
 const MEMORY: &str = "/dev/shm";
-/// Bytes of a block of the image, as of most disks.
+/// Block size of the image, which is that of most disks.
 const BLOCK: &str = "4096";
 
-/// In memory where there is such a file system: what a disk costs is injected where it is wanted.
-/// Gone when it is dropped.
+/// A directory in memory if there is such a file system, because disk delays are simulated where
+/// needed. Removed when dropped.
 pub struct Stores {
     path: PathBuf,
-    /// In which our address spaces find each other.
+    /// Run-time directory in which Kumihimo's address spaces find each other.
     directory: Directory,
 }
 
@@ -32,7 +32,7 @@ impl Stores {
         let below = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
         let path = below.join(format!("kumi-servers-{}", std::process::id()));
         fs::create_dir(&path).map_err(told(&path))?;
-        // From here on it is removed whatever fails.
+        // From here on, the directory is removed after any failure.
         let stores = Stores { directory: Directory::at(path.join("machine"))?, path };
         let files = stores.files();
         fs::create_dir(&files).map_err(told(&files))?;
@@ -45,7 +45,7 @@ impl Stores {
         self.path.join("files")
     }
 
-    /// A directory for a mount.
+    /// Creates a mount point.
     pub fn mount_point(&self, name: &str) -> Result<PathBuf, String> {
         let path = self.path.join(name);
         fs::create_dir_all(&path).map_err(told(&path))?;
@@ -56,8 +56,8 @@ impl Stores {
         self.directory.path()
     }
 
-    /// An image for one kind of server: what one writes, another does not read. Made when it is
-    /// first wanted.
+    /// An image for one kind of server, because no server reads another one's writes. Created on
+    /// first use.
     pub fn image(&self, whose: &str) -> Result<PathBuf, Trouble> {
         let path = self.path.join(format!("{whose}.ext2"));
         if !path.exists() {
@@ -84,7 +84,8 @@ impl Stores {
         Ok(path)
     }
 
-    /// The library that has commands ask the clock, built where all else is that is built.
+    /// The library that redirects commands' requests for the time to the clock, built with
+    /// everything else.
     pub fn shim(&self) -> Result<PathBuf, String> {
         let target = rivals::target_directory().join("rivals").join("clock");
         fs::create_dir_all(&target).map_err(told(&target))?;

@@ -1,4 +1,5 @@
-//! What a server takes: CPU time, switches, memory, kernel threads, of all its processes.
+//! Resource usage of a server with all its processes: CPU time, context switches, memory, kernel
+//! threads.
 
 use std::fs;
 use std::sync::Arc;
@@ -11,32 +12,32 @@ use nix::unistd::Pid;
 
 use crate::bench::runs::rpc::switches;
 
-/// Between two looks at the kernel threads.
+/// Interval between counts of kernel threads.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// The processes of a server: itself, and its descendants.
+/// A server process and its descendants.
 #[derive(Clone)]
 pub struct Family(Vec<u32>);
 
-/// So far.
+/// Usage so far.
 #[derive(Clone, Copy, Default)]
 pub struct Usage {
-    /// Milliseconds on a core, with those of kernel threads that have ended.
+    /// CPU time in milliseconds, including kernel threads that have ended.
     pub cpu_ms: f64,
-    /// How often its kernel threads that live have left a core.
+    /// Number of context switches of the living kernel threads.
     pub switches: f64,
 }
 
-/// At one moment.
+/// Usage at one moment.
 #[derive(Clone, Copy, Default)]
 pub struct Resources {
     pub kernel_threads: f64,
-    /// Megabytes, what is shared parted by its sharers (smaps_rollup of proc(5)).
+    /// Megabytes, where shared memory is divided by its users (smaps_rollup of proc(5)).
     pub pss: f64,
 }
 
 impl Family {
-    /// That of `server`; of nobody where the kernel serves.
+    /// The family of `server`; empty if the kernel serves.
     pub fn of(server: Option<u32>) -> Family {
         let mut all: Vec<u32> = server.into_iter().collect();
         let parents = parents();
@@ -48,7 +49,7 @@ impl Family {
         Family(all)
     }
 
-    /// Those of two processes.
+    /// The family of two processes.
     pub fn both(one: u32, other: u32) -> Family {
         Family(vec![one, other])
     }
@@ -73,7 +74,7 @@ impl Family {
 }
 
 impl Usage {
-    /// Since `before`.
+    /// Usage since `before`.
     pub fn since(self, before: Usage) -> Usage {
         Usage {
             cpu_ms: (self.cpu_ms - before.cpu_ms).max(0.0),
@@ -82,8 +83,8 @@ impl Usage {
     }
 }
 
-/// Every process, and its parent: the fourth field of /proc/PID/stat, behind a name that may hold
-/// anything.
+/// All processes with their parents: the fourth field of /proc/PID/stat, after a name that may
+/// contain any characters.
 fn parents() -> Vec<(u32, u32)> {
     let of = |entry: fs::DirEntry| {
         let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
@@ -94,7 +95,7 @@ fn parents() -> Vec<(u32, u32)> {
     fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(of).collect()
 }
 
-/// By the process's CPU clock; 0 of one that is gone.
+/// CPU time by the process's CPU clock; 0 for a process that has ended.
 fn cpu_ms(pid: u32) -> f64 {
     let clock = clock_getcpuclockid(Pid::from_raw(pid as i32)).and_then(clock_gettime);
     clock.map_or(0.0, |time| time.tv_sec() as f64 * 1e3 + time.tv_nsec() as f64 / 1e6)
@@ -105,7 +106,7 @@ fn number(text: &str, name: &str) -> f64 {
     line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0.0)
 }
 
-/// Looks at a family again and again, until it is asked.
+/// Counts a family's kernel threads periodically.
 pub struct Watch {
     over: Arc<AtomicBool>,
     threads: Arc<AtomicU64>,
@@ -133,10 +134,10 @@ impl Watch {
         Watch { over, threads, looking, family: family.clone() }
     }
 
-    /// The most kernel threads that were seen, and the memory at the end.
+    /// The maximum number of kernel threads, and the memory at the end.
     pub fn end(self) -> Resources {
         self.over.store(true, Relaxed);
-        // It has no way to panic, and what it has seen stands anyway.
+        // The thread cannot panic, and its counts are valid anyway.
         let _ = self.looking.join();
         let now = self.family.resources();
         Resources {
@@ -180,7 +181,7 @@ mod tests {
             x = kumihimo_bench_kit::work::spin(x, 10_000);
         }
         assert_ne!(x, 0);
-        // Above the kernel's PID_MAX_LIMIT there is no process.
+        // No process ID is above the kernel's PID_MAX_LIMIT.
         assert_eq!(cpu_ms((4 << 20) + 1), 0.0);
     }
 }

@@ -1,16 +1,16 @@
-//! The answer to P1's open question, in words and tables made of this run's numbers, with what the
-//! paper found beside them.
+//! Discussion of P1's open question in text and tables with this run's numbers, beside the paper's
+//! findings.
 
 use crate::bench::plan::ORGANISATIONS;
 use crate::bench::report::Note;
 use crate::bench::report::row::Row;
 use crate::bench::report::table::number;
 
-/// Less than this apart is the same: of two runs of one thing on a shared machine, too.
+/// A ratio below this counts as equal, because equal runs on a shared machine differ as well.
 const SAME: f64 = 1.1;
 
-/// What the paper says of each organisation on its first load (section 6.2.1), and of those that it
-/// could not build (6.2.2, 7).
+/// The paper's findings for each organisation under its first load (section 6.2.1), and for those
+/// that it could not implement (6.2.2, 7).
 const PAPER: [(&str, &str); 5] = [
     ("sequential", "MINIX's FS, the baseline"),
     ("user-threads", "MTFS: as the baseline, one blocking read stops all"),
@@ -19,7 +19,7 @@ const PAPER: [(&str, &str); 5] = [
     ("microprocesses", "not built: the open problem"),
 ];
 
-/// And on its second (6.2.2).
+/// The paper's findings under its second load (6.2.2).
 const PAPER_COMMANDS: [(&str, &str); 5] = [
     ("date", "no difference"),
     ("ls", "not discussed"),
@@ -28,7 +28,7 @@ const PAPER_COMMANDS: [(&str, &str); 5] = [
     ("whoami", "no difference"),
 ];
 
-/// All that there is to say; nothing where P1's first load was not run.
+/// All notes; none if P1's first load was not run.
 pub fn notes(rows: &[Row]) -> Vec<Note> {
     let seen = Seen(rows);
     let mut notes = Vec::new();
@@ -45,8 +45,8 @@ pub fn notes(rows: &[Row]) -> Vec<Note> {
         notes.extend(seen.second_load(cores));
     }
     notes.push(Note::Text(
-        "What the paper could not measure: a request's way to the server and back (communication), what a server holds under load (resources), and, in \
-         `processes` over `sequential`, what it costs to part clock and files by address spaces (protection)."
+        "Costs that the paper could not measure: the transfer of a request and its reply (communication), the memory and kernel threads of a server under \
+         load (resources), and, as `processes` over `sequential`, separate address spaces for clock and files (protection)."
             .to_owned(),
     ));
     notes.extend(seen.cores().into_iter().filter_map(|cores| seen.unmeasured(cores)));
@@ -56,7 +56,7 @@ pub fn notes(rows: &[Row]) -> Vec<Note> {
 
 struct Seen<'a>(&'a [Row]);
 
-/// The threads of an organisation by default.
+/// Default threads of an organisation.
 fn threads(organisation: &str) -> &'static str {
     match organisation {
         "sequential" | "processes" => "1",
@@ -64,7 +64,7 @@ fn threads(organisation: &str) -> &'static str {
     }
 }
 
-/// How many times faster, in words.
+/// A speed-up in words.
 fn faster(ratio: f64) -> String {
     match ratio {
         r if r >= SAME => format!("{r:.1} times faster"),
@@ -100,7 +100,7 @@ impl Seen<'_> {
         })
     }
 
-    /// The median under one of P1's loads, threads as by default.
+    /// The median under one of P1's loads, with default threads.
     fn paper(&self, load: &str, metric: &str, cores: usize, organisation: &str) -> Option<f64> {
         let keys =
             [("load", load), ("organisation", organisation), ("threads", threads(organisation))];
@@ -111,12 +111,12 @@ impl Seen<'_> {
         self.paper("paper", "time_both", cores, organisation)
     }
 
-    /// How many times faster than sequential, by medians.
+    /// Speed-up relative to the sequential organisation, by medians.
     fn ratio(&self, cores: usize, organisation: &str) -> Option<f64> {
         Some(self.time(cores, "sequential")? / self.time(cores, organisation)?)
     }
 
-    /// The organisation with the least (or most) of something.
+    /// The organisation with the minimum (or maximum) of a metric.
     fn least(&self, metric: &str, cores: usize) -> Vec<(&'static str, f64)> {
         let of = |&organisation: &&'static str| {
             Some((organisation, self.paper("paper", metric, cores, organisation)?))
@@ -126,11 +126,11 @@ impl Seen<'_> {
         all
     }
 
-    /// The question, and what this run says to it.
+    /// The question, and this run's answer.
     fn answer(&self, cores: usize) -> String {
         let mut text = format!(
-            "P1's question, on {cores} {}: how should a system server be organised, now that kernel threads and threads of user and kernel together \
-             are there?",
+            "The question of P1, on {cores} {}: which organisation of a system server is best, if kernel threads and threads managed by user and kernel code \
+             together are included?",
             if cores == 1 { "core" } else { "cores" }
         );
         let fastest = self.least("time_both", cores);
@@ -138,35 +138,33 @@ impl Seen<'_> {
             let ratio = self
                 .ratio(cores, winner)
                 .map_or(String::new(), |r| format!(", {} than sequential", faster(r)));
-            text += &format!(" `time` is answered soonest beside `fileread` in {winner}{ratio}.");
+            text +=
+                &format!(" Replies to `time` during `fileread` are fastest in {winner}{ratio}.");
         }
         if let Some(r) = self.ratio(cores, "processes") {
             text += &format!(
-                " Processes: {}; the paper's conclusion that they win by overlapping input with other work {}.",
+                " Processes: {}; the paper's conclusion that they are faster because input overlaps with other work {}.",
                 faster(r),
                 holds(r >= SAME)
             );
         }
         if let Some(r) = self.ratio(cores, "user-threads") {
             text += &format!(
-                " User-level threads: {}; its conclusion that they do no better than one sequential process {}.",
+                " User-level threads: {}; the paper's conclusion that they are no faster than one sequential process {}.",
                 faster(r),
                 holds(r < SAME)
             );
         }
         for (organisation, what) in [
-            ("kernel-threads", "Kernel threads, which it expected to do better"),
-            (
-                "microprocesses",
-                "Microprocesses, user-level threads with which the kernel cooperates",
-            ),
+            ("kernel-threads", "Kernel threads, which the paper expects to be faster"),
+            ("microprocesses", "Microprocesses, user-level threads with support from the kernel"),
         ] {
             if let Some(r) = self.ratio(cores, organisation) {
                 text += &format!(" {what}: {}", faster(r));
                 if let (Some(mpfs), Some(own)) =
                     (self.time(cores, "processes"), self.time(cores, organisation))
                 {
-                    text += &format!(", and {} beside processes", faster(mpfs / own));
+                    text += &format!(", and {} compared with processes", faster(mpfs / own));
                 }
                 text.push('.');
             }
@@ -174,15 +172,15 @@ impl Seen<'_> {
         text + &self.costs(cores)
     }
 
-    /// System and user time: the paper finds the longest system time in MPFS, by context switches,
-    /// and the same user time everywhere.
+    /// System and user time: the paper finds the longest system time in MPFS, because of context
+    /// switches, and equal user times.
     fn costs(&self, cores: usize) -> String {
         let mut text = String::new();
         if let Some((most, ms)) = self.least("system_both", cores).last() {
             let switches = self.least("switches_both", cores);
             let switching = switches.last().map_or("", |(organisation, _)| organisation);
             text += &format!(
-                " System time is longest in {most} ({} ms), switches are most in {switching}; that both are in processes, as the paper found, {} here.",
+                " The longest system time is in {most} ({} ms), and most switches are in {switching}. The paper's result that both are in processes {}.",
                 number(*ms),
                 holds(*most == "processes" && switching == "processes")
             );
@@ -327,9 +325,9 @@ impl Seen<'_> {
             "cores",
             "organisation",
             "null request to the clock us",
-            "the same at its gate us",
+            "null request to its gate us",
             "stat us",
-            "server's CPU a stat us",
+            "server's CPU per stat us",
             "kernel threads",
             "memory MB (PSS)",
             "null request over sequential",
@@ -339,7 +337,7 @@ impl Seen<'_> {
         if body.is_empty() { None } else { Some(Note::Table(strings(&head), body)) }
     }
 
-    /// What slow requests do to the others, wherever that was measured.
+    /// Effect of slow requests on others, for all contenders that were measured.
     fn slow(&self) -> Option<String> {
         let said = |row: &Row| {
             let keys: Vec<(&str, &str)> = row
@@ -353,7 +351,7 @@ impl Seen<'_> {
                     .map_or("-".to_owned(), |row| number(row.summary.median))
             };
             format!(
-                "{} ({}, cores={}, {} blocks each): p99 of the others {} us without and {} us with them, {} times; {} kernel threads (idle {}), {} slow reads a second",
+                "{} ({}, cores={}, {} blocks each): p99 of the others {} us without and {} us with them, {} times; {} kernel threads (idle {}), {} slow reads per second",
                 row.identity.keys.get("organisation").map_or("", String::as_str),
                 row.identity.keys.get("threads").map_or("", String::as_str),
                 row.identity.vps,
@@ -371,7 +369,7 @@ impl Seen<'_> {
         if all.is_empty() {
             None
         } else {
-            Some(format!("A thousand slow requests under way: {}.", all.join("; ")))
+            Some(format!("A thousand slow requests in progress: {}.", all.join("; ")))
         }
     }
 }
@@ -399,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn the_numbers_make_the_words() {
+    fn notes_contain_the_measured_numbers() {
         let said = text(&notes(&rows(&[
             "time_both 1000 ms load=paper organisation=sequential threads=1",
             "time_both 980 ms load=paper organisation=user-threads threads=pool",
@@ -415,11 +413,11 @@ mod tests {
             "kernel_threads 12 1 load=slow organisation=microprocesses threads=pool blocks=8",
         ])));
         for words in [
-            "soonest beside `fileread` in microprocesses, 4.0 times faster than sequential",
-            "Processes: 3.3 times faster; the paper's conclusion that they win by overlapping input with other work holds",
-            "User-level threads: as fast; its conclusion that they do no better than one sequential process holds",
-            "1.2 times faster beside processes",
-            "longest in processes (500 ms), switches are most in sequential; that both are in processes, as the paper found, does not hold",
+            "during `fileread` are fastest in microprocesses, 4.0 times faster than sequential",
+            "Processes: 3.3 times faster; the paper's conclusion that they are faster because input overlaps with other work holds",
+            "the paper's conclusion that they are no faster than one sequential process holds",
+            "1.2 times faster compared with processes",
+            "The longest system time is in processes (500 ms), and most switches are in sequential. The paper's result that both are in processes does not hold",
             "\"5.00 (0.50)\"",
             "\"1.50\"",
             "1.20 times; 12.0 kernel threads",
@@ -437,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn without_the_load_there_is_nothing_to_say() {
+    fn notes_without_the_papers_load_are_empty() {
         assert!(notes(&rows(&["stat 1 1/s load=modern clients=1"])).is_empty());
     }
 }

@@ -1,5 +1,5 @@
-//! `connections`: what an idle connection costs the server in memory of its own. One server at a
-//! time, each connection served one request.
+//! `connections`: memory of the server for an idle connection. One server at a time, after one
+//! request over each connection.
 
 use rustix::process::{Resource, getrlimit};
 
@@ -11,15 +11,15 @@ use kumi::host::description;
 
 const CONNECTIONS: usize = 10_000;
 const BENCH: &str = "connections";
-/// Descriptors for other things than connections, at either end.
+/// Number of descriptors for other purposes, at either end.
 const OTHERS: u64 = 200;
-/// What a connection may take at most, both ends, the kernel's buffers included. Half of what is
-/// available may be used.
+/// Maximum memory of a connection for both ends, including the kernel's buffers. Half of the
+/// available memory may be used.
 const BYTES_EACH: u64 = 64 << 10;
-/// Memory does not scatter much.
+/// Number of runs. Two are enough, because memory use varies little.
 const RUNS: usize = 2;
 
-/// Every server.
+/// Runs every server.
 pub fn run(options: &Options, programs: &Programs, missing: &mut Missing) -> Vec<Sample> {
     let mut counts = vec![CONNECTIONS.min(possible())];
     if options.full && possible() > CONNECTIONS {
@@ -44,7 +44,7 @@ pub fn run(options: &Options, programs: &Programs, missing: &mut Missing) -> Vec
     samples
 }
 
-/// As many as descriptors and memory allow.
+/// Number of connections that descriptors and memory allow.
 fn possible() -> usize {
     let descriptors =
         getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX).saturating_sub(OTHERS);
@@ -52,8 +52,8 @@ fn possible() -> usize {
     usize::try_from(descriptors.min(available)).unwrap_or(usize::MAX)
 }
 
-/// Growth of the server's resident memory, from when it listens until every connection was served
-/// once and is idle.
+/// Growth of the server's resident memory from its start to the point where every connection has
+/// been served once and is idle.
 fn once(contender: Contender, programs: &Programs, count: usize) -> Result<Sample, Trouble> {
     let server = Server::start(contender, programs, "echo")?;
     let before = server.memory()?;

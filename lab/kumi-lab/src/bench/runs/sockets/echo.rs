@@ -1,6 +1,6 @@
-//! `echo`: all servers live at once on core 0, each with its own load on core 1; the loads run one
-//! at a time, slice by slice and in random order, so that what disturbs the machine disturbs all
-//! alike.
+//! `echo`: all servers are alive at the same time on core 0, each with its own load generator on
+//! core 1. One load runs at a time, slice by slice in random order, so that disturbances affect all
+//! servers alike.
 
 use crate::bench::contender::pair::{Pair, Slice};
 use crate::bench::contender::{Contender, Missing, Programs, Runtime};
@@ -9,13 +9,14 @@ use crate::bench::plan::{self, Options};
 use crate::bench::report::row::Sample;
 use crate::bench::report::stats::summary;
 
-/// Metrics of which more is better; of the others less is.
+/// Metric for which higher is better. For the others, lower is better.
 const MORE: &str = "rps";
-/// The key that tells the floor's servers apart, and its value on the rows of the better one.
+/// Key that distinguishes the floor's servers, and its value in the rows of the better one.
 const CALLS: &str = "calls";
 const BETTER: &str = "better";
 
-/// Milliseconds. Ten thousand need some to have had a turn each.
+/// Length of a slice in milliseconds. With ten thousand connections, each needs enough time for a
+/// turn.
 fn slice_ms(connections: usize) -> u64 {
     if connections > 1_000 { 500 } else { 300 }
 }
@@ -27,7 +28,7 @@ pub fn run(options: &Options, programs: &Programs, missing: &mut Missing) -> Vec
     for connections in plan::ECHO_CONNECTIONS {
         let mut cell = Cell { connections, pairs: Vec::new(), missing };
         cell.start(plan::echo_servers(options), programs);
-        // More slices than runs of other benchmarks: each is short.
+        // More slices than runs of other benchmarks, because each is short.
         for _ in 0..options.runs * 2 {
             let mut round = vec![Vec::new(); cell.pairs.len()];
             for i in order.round(cell.pairs.len()) {
@@ -42,10 +43,10 @@ pub fn run(options: &Options, programs: &Programs, missing: &mut Missing) -> Vec
     samples
 }
 
-/// All that serve so many connections.
+/// All servers with a given number of connections.
 struct Cell<'a> {
     connections: usize,
-    /// `None`: it failed.
+    /// Servers with their loads; `None` for one that failed.
     pairs: Vec<Option<Pair>>,
     missing: &'a mut Missing,
 }
@@ -81,7 +82,7 @@ impl Cell<'_> {
         }
     }
 
-    /// Said once where it is refused: it is, then, to all.
+    /// A refusal is reported once, because it concerns all servers.
     fn entries(&mut self, i: usize) -> Option<Sample> {
         let pair = self.pairs[i].as_mut()?;
         match pair.entries(slice_ms(self.connections)) {
@@ -116,7 +117,7 @@ fn sample(
     Sample::parse(&line, &contender.identity("echo", 1)).expect("a sample")
 }
 
-/// Samples of the whole row.
+/// All samples of a row.
 fn row(contender: &Contender, slice: &Slice, connections: usize) -> Vec<Sample> {
     [
         (MORE, slice.rate(), "1/s"),
@@ -129,8 +130,8 @@ fn row(contender: &Contender, slice: &Slice, connections: usize) -> Vec<Sample> 
     .into()
 }
 
-/// The floor's better server, metric by metric, as rows of its own (`calls=better`, the note `is`
-/// says which).
+/// The better server of the floor, metric by metric, as separate rows (`calls=better`; the note
+/// `is` names the server).
 fn better(samples: &[Sample]) -> Vec<Sample> {
     let floors: Vec<&Sample> =
         samples.iter().filter(|s| s.identity.runtime == Runtime::Floor.name()).collect();
@@ -172,7 +173,7 @@ mod tests {
     use crate::bench::report::row::tests::from;
 
     #[test]
-    fn the_better_floor_counts_metric_by_metric() {
+    fn better_floor_is_chosen_per_metric() {
         let mut samples = Vec::new();
         for (runtime, line) in [
             ("floor", "rps 100 1/s connections=10 calls=epoll"),
@@ -208,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_says_what_it_is_of() {
+    fn rows_name_their_contender() {
         let options = Options {
             vps: vec![1],
             rivals: true,

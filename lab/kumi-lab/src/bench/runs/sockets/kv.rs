@@ -1,5 +1,5 @@
-//! `kv`: key-value servers that speak Redis' protocol, all alive at once on the first core;
-//! redis-benchmark drives one at a time from the last, slice by slice and in random order.
+//! `kv`: key-value servers with Redis's protocol, all alive at the same time on the first core.
+//! redis-benchmark drives one at a time from the last core, slice by slice in random order.
 
 use std::process::Command;
 
@@ -17,7 +17,7 @@ const BENCH: &str = "kv";
 const COMMANDS: [&str; 2] = ["set", "get"];
 const CONNECTIONS: [usize; 2] = [50, 1_000];
 const PIPELINES: [usize; 2] = [1, 16];
-/// Requests of a slice, for each that a connection has under way at once: some 0.3 s.
+/// Requests in a slice, for each outstanding request of a connection: about 0.3 s.
 const REQUESTS: usize = 20_000;
 const LOAD: &str = "redis-benchmark";
 
@@ -60,7 +60,8 @@ pub fn run(options: &Options, programs: &Programs, missing: &mut Missing) -> Vec
     samples
 }
 
-/// SET and GET once each on a server of its own: 50 connections, 16 requests under way on each.
+/// SET and GET once each, on a separate server with 50 connections and 16 outstanding requests on
+/// each.
 pub fn pipelined(contender: Contender, programs: &Programs) -> Result<Vec<Sample>, Trouble> {
     load_is_there()?;
     let server = Server::start(contender, programs)?;
@@ -86,7 +87,7 @@ struct Cell {
     pipeline: usize,
 }
 
-/// Before a value is read it is set.
+/// All cells. A value is set before it is read.
 fn cells() -> impl Iterator<Item = Cell> {
     CONNECTIONS.into_iter().flat_map(|connections| {
         PIPELINES.into_iter().flat_map(move |pipeline| {
@@ -104,7 +105,7 @@ impl Cell {
     }
 }
 
-/// A server that is ended when dropped.
+/// A server, ended when dropped.
 struct Server {
     contender: Contender,
     port: String,
@@ -163,7 +164,7 @@ impl Server {
         let said = output_on(&cores[cores.len() - 1..], &mut load)?;
         let cpu = cpu_time(self.process.id()).saturating_sub(before) as f64 / requests as f64 / 1e3;
         let (rps, p99) =
-            parse(&said, cell.command).ok_or_else(|| format!("{LOAD} said {said:?}"))?;
+            parse(&said, cell.command).ok_or_else(|| format!("{LOAD} printed {said:?}"))?;
         let row = [("rps", rps, "1/s"), ("p99", p99 * 1e3, "us"), ("cpu", cpu, "us")];
         let identity = self.contender.identity(BENCH, 1);
         let sample = |(metric, value, unit)| {
@@ -190,7 +191,7 @@ fn ours(programs: &Programs) -> Result<Command, Trouble> {
     Ok(command)
 }
 
-/// Requests a second, and the 99th percentile in milliseconds, out of `--csv`.
+/// Parses requests a second and the 99th percentile in milliseconds from the output of `--csv`.
 fn parse(csv: &str, command: &str) -> Option<(f64, f64)> {
     let cells = |line: &str| -> Vec<String> {
         line.split(',').map(|cell| cell.trim_matches('"').to_owned()).collect()
@@ -206,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_redis_benchmark_says_is_read() {
+    fn output_of_redis_benchmark_is_parsed() {
         let csv = "\"test\",\"rps\",\"avg_latency_ms\",\"p99_latency_ms\"\n\"SET\",\"1000.5\",\"0.1\",\"0.25\"\n";
         assert_eq!(parse(csv, "set"), Some((1_000.5, 0.25)));
         assert_eq!(parse(csv, "get"), None);
@@ -214,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cell_once_and_set_before_get() {
+    fn cells_are_unique_and_set_precedes_get() {
         let keys: Vec<String> = cells().map(|cell| cell.keys()).collect();
         assert_eq!(keys.len(), 8);
         assert_eq!(

@@ -1,10 +1,10 @@
-//! Servers on sockets, each on cores of its own, with a load on the others.
+//! Servers on sockets, each on separate cores, with a load on the others.
 //!
 //! - `echo`: many connections in a closed loop; `connections`: as many as memory allows, idle.
-//! - `kv`: the key-value servers under Redis' own benchmark.
+//! - `kv`: the key-value servers under Redis's own benchmark.
 //! - `priority_io`: few timed connections beside many busy ones.
 //!
-//! A server and its load form a pair of `contender`; slices of their counters become samples.
+//! A server and its load form a pair of `contender`. Slices of their counters become samples.
 
 pub mod connections;
 pub mod echo;

@@ -1,5 +1,5 @@
-//! `priority-io`: many connections of low priority saturate the server, few of high priority are
-//! timed; beside the same server without priorities, slice by slice.
+//! `priority-io`: many connections of low priority saturate the server, and few of high priority
+//! are timed. The same server without priorities runs beside it, slice by slice.
 
 use crate::bench::contender::pair::{Server, ask, start_load};
 use crate::bench::contender::program::Program;
@@ -14,7 +14,7 @@ const WARM_UP_MS: u64 = 300;
 const SLICE_MS: u64 = 600;
 const BENCH: &str = "priority-io";
 
-/// Both servers, and the ratios.
+/// Runs both servers, and computes the ratios.
 pub fn run(options: &Options, programs: &Programs, missing: &mut Missing) -> Vec<Sample> {
     slices(options, programs).unwrap_or_else(|trouble| {
         missing.note(BENCH, trouble);
@@ -24,7 +24,7 @@ pub fn run(options: &Options, programs: &Programs, missing: &mut Missing) -> Vec
 
 /// A server and its load.
 struct Pair {
-    // Dropped first, so that the server sees its connections close.
+    // Dropped first, so that the server sees the end of its connections.
     load: Program,
     server: Server,
 }
@@ -35,7 +35,7 @@ fn slices(options: &Options, programs: &Programs) -> Result<Vec<Sample>, Trouble
         eprintln!("  {}", contender.describe(BENCH, 1));
         let server = Server::start(contender, programs, BENCH)?;
         let [low, high] = server.ports.as_slice() else {
-            return Err("the server does not listen twice".into());
+            return Err("the server has only one port".into());
         };
         let mut load =
             start_load("bench-priority-load", &[low, &LOW.to_string(), high, &HIGH.to_string()])?;
@@ -56,14 +56,14 @@ fn slices(options: &Options, programs: &Programs) -> Result<Vec<Sample>, Trouble
     Ok(samples)
 }
 
-/// One slice: `high_p50`, `high_p99`, `low_rps`, and how busy the server was.
+/// One slice: `high_p50`, `high_p99`, `low_rps`, and the server's share of its core.
 fn slice(pair: &mut Pair) -> Result<Vec<Sample>, String> {
     let before = pair.server.cpu_time();
     let said = ask(&mut pair.load, SLICE_MS)?;
     let cpu = pair.server.cpu_time().saturating_sub(before) as f64 / 1e9;
     let numbers: Vec<f64> = said.split(' ').filter_map(|word| word.parse().ok()).collect();
     let &[requests, seconds, timed, p50, p99] = numbers.as_slice() else {
-        return Err(format!("the load said {said:?}"));
+        return Err(format!("the load printed {said:?}"));
     };
     let contender = &pair.server.contender;
     let priorities = contender.value("priorities").unwrap_or("?");
@@ -79,7 +79,7 @@ fn slice(pair: &mut Pair) -> Result<Vec<Sample>, String> {
         .collect()
 }
 
-/// `high_p99_ratio` and `low_rps_ratio`: with priorities over without, in one round.
+/// `high_p99_ratio` and `low_rps_ratio`: with priorities relative to without, in one round.
 fn ratios(with: &[Sample], without: &[Sample]) -> Vec<Sample> {
     let ratio = |metric: &str| {
         let of = |row: &[Sample]| row.iter().find(|s| s.identity.metric == metric).cloned();
@@ -100,7 +100,7 @@ mod tests {
     use crate::bench::report::row::tests::from;
 
     #[test]
-    fn with_over_without() {
+    fn ratios_are_priorities_on_over_off() {
         let row = |p99: u32, rps: u32| -> Vec<Sample> {
             [format!("high_p99 {p99} us priorities=on"), format!("low_rps {rps} 1/s priorities=on")]
                 .iter()

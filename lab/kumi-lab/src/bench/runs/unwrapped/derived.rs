@@ -1,22 +1,23 @@
-//! Rows of `unwrapped` that are computed from others: over std's of the same round, and the worst
-//! work.
+//! Rows of `unwrapped` computed from other rows: relative to std's of the same round, and the worst
+//! workload.
 
 use std::collections::BTreeMap;
 
 use crate::bench::report::row::{Identity, Sample};
 use crate::bench::report::stats::summary;
 
-/// Keys that say where events come from, or that it is std once more: not which work it is.
+/// Keys that identify the event source, or the second run of std, and not the workload.
 const SOURCE_KEYS: [&str; 3] = ["events", "way", "control"];
 const CONTROL: &str = "control";
 
-/// Works whose times are compared with std's, as [`label`] names them.
+/// Workloads whose times are compared with std's, with the names of [`label`].
 const RATIOS: [&str; 8] = ["redis", "http", "pipe", "mix/1", "mix/4", "mix/16", "mutex", "fault"];
-/// Works in which a microprocess should be handed over only a few times.
+/// Workloads in which a microprocess should be handed over only a few times.
 const HANDOFFS: [&str; 3] = ["redis", "http", "pipe"];
-/// Works in which it should not change often between the runtime's waits and others.
+/// Workloads in which a microprocess should rarely alternate between waits inside and outside of
+/// the runtime.
 const CHANGES: [&str; 3] = ["mix/1", "mix/4", "mix/16"];
-/// All works.
+/// All workloads.
 const ALL: [&str; 12] = [
     "redis",
     "http",
@@ -32,8 +33,8 @@ const ALL: [&str; 12] = [
     "levels",
 ];
 
-/// `wall_ratio`, `cpu_ratio` and `clock_p99_excess`, round by round; and on rows with `work=worst`
-/// the work with the worst median of a metric.
+/// `wall_ratio`, `cpu_ratio` and `clock_p99_excess`, round by round; and in rows with `work=worst`,
+/// the workload with the worst median of a metric.
 pub fn derive(samples: &[Sample]) -> Vec<Sample> {
     let mut derived = beside_std(samples);
     let worst = [("wall_ratio", &RATIOS[..]), ("cpu_ratio", &RATIOS), ("handoffs", &HANDOFFS)]
@@ -45,14 +46,14 @@ pub fn derive(samples: &[Sample]) -> Vec<Sample> {
     derived
 }
 
-/// `mix/16`: the work, and the key that tells its cells apart.
+/// `mix/16`: the workload, and the key that distinguishes its cells.
 fn label(identity: &Identity) -> String {
     let of = |key: &str| identity.keys.get(key).map(String::as_str);
     let cell = of("every").or(of("limit")).map(|value| format!("/{value}")).unwrap_or_default();
     format!("{}{cell}", of("work").unwrap_or("-"))
 }
 
-/// What std's sample of the same work and metric is called.
+/// Identity of std's sample for the same workload and metric.
 fn of_std(identity: &Identity) -> Identity {
     let mut of_std = Identity {
         runtime: "std".to_owned(),
@@ -64,8 +65,8 @@ fn of_std(identity: &Identity) -> Identity {
     of_std
 }
 
-/// Each sample with std's of the same round. A contender that fails takes part in no later round,
-/// so the n-th sample of both is of the n-th round.
+/// Pairs each sample with std's of the same round. A contender that fails takes part in no later
+/// round, so the n-th samples of both belong to the n-th round.
 fn beside_std(samples: &[Sample]) -> Vec<Sample> {
     let mut by_identity: BTreeMap<&Identity, Vec<&Sample>> = BTreeMap::new();
     for sample in samples {
@@ -95,7 +96,7 @@ fn beside_std(samples: &[Sample]) -> Vec<Sample> {
         one.identity.metric = metric.to_owned();
         (one.value, one.unit) = (value, unit.to_owned());
         one.notes.retain(|key, _| key == "reached");
-        // What std did not reach is no measure either.
+        // If std did not reach the required work, its value is no reference.
         if std.notes.get("reached").is_some_and(|reached| reached == "0") {
             one.notes.insert("reached".to_owned(), "0".to_owned());
         }
@@ -104,8 +105,8 @@ fn beside_std(samples: &[Sample]) -> Vec<Sample> {
     derived
 }
 
-/// For each source, and for std's control, the work with the worst median. Works that are missing,
-/// or were not done as they were to be, are named (`short`) and make the row count as missed
+/// The workload with the worst median, for each source and for std's control. Workloads that are
+/// missing or incomplete are named in the note `short`, and make the row count as missed
 /// (`reached:=0`).
 fn worst<'a>(
     samples: impl Iterator<Item = &'a Sample>,
@@ -128,7 +129,7 @@ fn worst<'a>(
 }
 
 fn worst_of(identity: Identity, samples: &[&Sample], works: &[&str]) -> Option<Sample> {
-    // Of std over std, a deviation in either direction is bad.
+    // For std relative to std, a deviation in either direction is bad.
     let badness =
         |value: f64| if identity.keys.contains_key(CONTROL) { value.ln().abs() } else { value };
     let (mut worst, mut short) = (None, Vec::new());
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn each_round_is_compared_with_std_of_the_same_round() {
+    fn ratios_to_std_are_computed_per_round() {
         let mut lines = Vec::new();
         for (ours, std) in [(10, 5), (30, 10), (7, 1)] {
             lines.push((
@@ -192,7 +193,7 @@ mod tests {
             ));
             lines.push(("std", format!("wall {std} s work=mix every=4")));
         }
-        // Another cell, another work, and a metric that is not compared.
+        // Ignored: another cell, another workload, and a metric that is not compared.
         for line in [
             "wall 9 s work=mix every=1",
             "wall 9 s work=pipe",
@@ -208,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn the_clock_beside_a_work_is_compared_by_its_difference() {
+    fn lateness_beside_a_work_is_compared_by_difference() {
         let lines = [
             ("std", "clock_p99 900 us work=redis ticks:=7".to_owned()),
             ("kumihimo", "clock_p99 400 us work=redis events=perf ticks:=9".to_owned()),
@@ -233,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_work_of_a_source_is_named() {
+    fn worst_work_of_a_source_is_named() {
         let all = samples(&of_all(&ALL, |i| (i % 6) as f64));
         assert_eq!(
             shown(&worst(all.iter(), "looks", &ALL)),
@@ -245,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_that_waited_for_no_disk_do_not_count() {
+    fn faults_without_disk_reads_are_noted_and_not_counted() {
         let mut lines = Vec::new();
         for work in ["redis", "fault"] {
             lines.push(("std", format!("cpu 1 s work={work} reached:=1")));
@@ -263,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_control_deviates_in_both_directions() {
+    fn deviation_of_a_control_has_both_directions() {
         let lines = [
             ("std", "wall 1 s work=redis".to_owned()),
             ("std", "wall 1.1 s work=redis control=again".to_owned()),

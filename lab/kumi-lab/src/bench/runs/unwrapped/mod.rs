@@ -1,4 +1,4 @@
-//! `unwrapped`: what waits cost that the runtime does not wrap, beside kernel threads.
+//! `unwrapped`: cost of waits that the runtime does not wrap, compared with kernel threads.
 
 mod derived;
 
@@ -12,16 +12,16 @@ use crate::bench::report::Note;
 use crate::bench::report::row::Sample;
 
 const BENCH: &str = "unwrapped";
-/// Without rivals and without `--full`: a part in so many of the work.
+/// Reduction of the workload without rivals and without `--full`.
 const SHORT: &str = "share=10";
 
-/// Runs every cell round after round; in each, every contender once, in an order drawn from the
-/// seed.
+/// Runs every cell round after round. In each round, every contender runs once, in an order drawn
+/// from the seed.
 pub fn run(options: &Options, programs: &Programs, missing: &mut Missing) -> Vec<Sample> {
     let cells = plan::cells(BENCH, options);
     let mut order = Order::new(options.seed);
     let mut samples = Vec::new();
-    // Contenders that gave no row once, by cell and number, and sources that are refused.
+    // Contenders that failed once, by cell and number, and refused sources.
     let (mut failed, mut refused) = (Vec::new(), Vec::new());
     for round in 0..options.runs {
         for (c, cell) in cells.iter().enumerate() {
@@ -42,7 +42,7 @@ pub fn run(options: &Options, programs: &Programs, missing: &mut Missing) -> Vec
                     Err(trouble) => {
                         failed.push((c, i));
                         match (source, &trouble) {
-                            // The same for every work: reported once.
+                            // The same for every workload, so it is reported once.
                             (Some(source), Trouble::Refused(why))
                                 if why.starts_with(event_source(&source)) =>
                             {
@@ -61,29 +61,29 @@ pub fn run(options: &Options, programs: &Programs, missing: &mut Missing) -> Vec
     samples
 }
 
-/// Why a short run has no figures.
+/// Explains why a short run has no figures.
 pub fn notes(options: &Options) -> Vec<Note> {
     if plan::is_whole(options) {
         return Vec::new();
     }
-    let text = "A tenth of each work, under the default source: no figure is judged. --rivals: all of it, beside std.";
+    let text = "A tenth of each workload with the default event source: no figure is evaluated. With --rivals: the full workloads, compared with std.";
     vec![Note::Text(text.to_owned())]
 }
 
-/// `events=bpf way=thread`: all that says where a contender's events come from.
+/// `events=bpf way=thread`: the keys that identify a contender's event source.
 fn source_of(contender: &Contender) -> Option<String> {
     let events = contender.value("events")?;
     let way = contender.value("way").map(|way| format!(" way={way}")).unwrap_or_default();
     Some(format!("events={events}{way}"))
 }
 
-/// The value of `events` in [`source_of`], with which the refusal of a source begins.
+/// The value of `events` in [`source_of`], with which a refusal of the source begins.
 fn event_source(source: &str) -> &str {
     let events = source.split(' ').next().unwrap_or_default();
     events.strip_prefix("events=").unwrap_or_default()
 }
 
-/// One run, with its peer beside it.
+/// Runs a contender once, with its peer.
 fn once(
     contender: &Contender,
     programs: &Programs,
@@ -97,10 +97,10 @@ fn once(
     contender.run_with(programs, BENCH, vps, &more)
 }
 
-/// What the bodies talk to; ends when it is dropped.
+/// Process with which the bodies communicate. Ended when dropped.
 struct Peer {
     _program: Program,
-    /// `port=PORT`.
+    /// The peer's `port=PORT`.
     port: String,
 }
 
@@ -115,7 +115,7 @@ impl Peer {
         }
         let port = said
             .strip_prefix("ready ")
-            .ok_or_else(|| format!("the peer said {said:?}"))?
+            .ok_or_else(|| format!("the peer printed {said:?}"))?
             .to_owned();
         Ok(Peer { _program: program, port })
     }
@@ -127,7 +127,7 @@ mod tests {
     use crate::bench::contender::Runtime;
 
     #[test]
-    fn a_source_is_named_by_its_event_source_and_way() {
+    fn sources_are_named_by_event_source_and_method() {
         let with = |args: &[&str]| {
             let args = args.iter().map(|&arg| arg.to_owned()).collect();
             let runtime = Runtime::Kumihimo;

@@ -1,4 +1,4 @@
-//! Finds a folder with files enough, and its files.
+//! Finds a directory with enough files, and lists its files.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -6,9 +6,9 @@ use std::process::Command;
 
 const MOST_FILES: usize = 3_000;
 const MOST_BYTES: u64 = 200 << 20;
-/// A larger file is left out: a few of them would be all.
+/// Maximum size of a file, because a few large ones would dominate.
 const LARGEST: u64 = 8 << 20;
-/// With fewer, another folder is looked at.
+/// Minimum number of files; with fewer, another directory is tried.
 const ENOUGH: usize = 1_000;
 
 pub struct File {
@@ -16,8 +16,8 @@ pub struct File {
     pub bytes: u64,
 }
 
-/// The folder asked for, or one that every machine with a Rust toolchain has; and its regular files
-/// by name, within the limits above. Folders and files that may not be read are left out.
+/// The requested directory, or one that exists on every machine with a Rust toolchain; and its
+/// regular files by name, within the limits above. Unreadable files and directories are skipped.
 pub fn find(asked: Option<&Path>) -> Result<(PathBuf, Vec<File>), String> {
     if let Some(folder) = asked {
         let folder = folder.canonicalize().map_err(|e| format!("{}: {e}", folder.display()))?;
@@ -52,7 +52,7 @@ fn toolchain() -> Option<PathBuf> {
 fn walk(folder: &Path) -> Vec<File> {
     let mut files = Vec::new();
     let mut bytes = 0;
-    // By name, so that the limits cut off the same files every time.
+    // Sorted by name, so that the limits select the same files every time.
     let mut open = vec![folder.to_owned()];
     while let Some(path) = open.pop() {
         let Ok(about) = path.symlink_metadata() else { continue };
@@ -77,7 +77,7 @@ fn walk(folder: &Path) -> Vec<File> {
     files
 }
 
-/// `sha256sum` writes other names in an escaped form.
+/// Returns whether `sha256sum` prints the name unchanged: it escapes some characters.
 fn is_plain(path: &Path) -> bool {
     !path.as_os_str().as_bytes().iter().any(|b| matches!(b, b'\\' | b'\n' | b'\r'))
 }
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_come_by_name() {
+    fn files_are_sorted_by_name() {
         let (folder, files) = find(Some(Path::new(env!("CARGO_MANIFEST_DIR")))).unwrap();
         assert!(
             folder.is_absolute()
@@ -97,14 +97,14 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_is_missing_is_named() {
+    fn missing_folder_is_named() {
         assert!(
             find(Some(Path::new("/nonexistent"))).is_err_and(|why| why.contains("/nonexistent"))
         );
     }
 
     #[test]
-    fn names_that_would_be_escaped_are_left_out() {
+    fn names_that_need_escapes_are_left_out() {
         assert!(
             is_plain(Path::new("/a b"))
                 && !is_plain(Path::new("/a\\b"))

@@ -2,7 +2,7 @@ use std::io::{self, Cursor};
 
 use super::*;
 
-/// Answers with given bytes, whatever is written.
+/// A stream that returns fixed bytes, whatever is written to it.
 struct Scripted(Cursor<Vec<u8>>);
 
 impl Read for Scripted {

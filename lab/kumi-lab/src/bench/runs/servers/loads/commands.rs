@@ -1,5 +1,5 @@
-//! P1's second load: `date`, `ls`, `make`, `pwd` and `whoami` on the mount, their questions for the
-//! time asked of the clock.
+//! The paper's second load (P1): `date`, `ls`, `make`, `pwd` and `whoami` on the mount. Their
+//! requests for the time go to the clock.
 
 use kumihimo_bench_files::COMMANDS;
 
@@ -9,10 +9,10 @@ use crate::bench::report::row::Sample;
 use crate::bench::runs::servers::mounted::Mounted;
 use crate::bench::runs::servers::{Bench, sample};
 
-/// Each command so often, a run.
+/// Number of executions of each command in a run.
 const TIMES: u32 = 5;
 
-/// One run: a row a command, microseconds.
+/// Runs the load once. Returns a row for each command, in microseconds.
 pub fn once(bench: &Bench, contender: &Contender, cores: usize) -> Result<Vec<Sample>, Trouble> {
     let shim = bench.stores.shim()?;
     let mounted = Mounted::start(bench, contender, paper::SETTING, cores)?;

@@ -1,5 +1,5 @@
-//! The time server asked at a gate instead of a mount: what one server's request to another costs
-//! in each organisation.
+//! Requests to the time server through a gate instead of a mount: the cost of a request from one
+//! server to another in each organisation.
 
 use kumihimo::gate::Gate;
 use kumihimo_bench_files::{Outcome, Spent};
@@ -16,7 +16,7 @@ const SETTING: Setting = Setting { cache: "4m", delay: "0us", gate: Some(NAME) }
 const CALLS: u32 = 3_000;
 const WARM_UP: u32 = 100;
 
-/// One run: microseconds of a call.
+/// Runs the load once. Returns microseconds for a call.
 pub fn once(bench: &Bench, contender: &Contender, cores: usize) -> Result<Vec<Sample>, Trouble> {
     let mounted = Mounted::start(bench, contender, SETTING, cores)?;
     let outcome = mounted.caller(NAME, CALLS)?;
@@ -24,8 +24,8 @@ pub fn once(bench: &Bench, contender: &Contender, cores: usize) -> Result<Vec<Sa
     Ok(vec![sample(contender, cores, &format!("gate_request {each} us"))?])
 }
 
-/// The load's side: so many calls by a kernel thread, one after the other; the time that each
-/// brings is later than the one before.
+/// The load generator's side: calls by a kernel thread, one after the other. Each returned time
+/// must be later than the one before.
 pub fn call(name: &str, calls: u32) -> Result<Outcome, String> {
     let told = |e| format!("gate {name}: {e}");
     let clock = Gate::<Reading, i64>::connect(name).map_err(told)?;

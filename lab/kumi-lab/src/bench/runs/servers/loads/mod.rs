@@ -1,10 +1,10 @@
-//! What is done with files and clocks on one mount, a module a load.
+//! Operations on files and clocks of one mount, one module for each load.
 //!
-//! - `paper`: the loads of P1; `commands`: real programs; `modern`: operations in parallel.
+//! - `paper`: the first load of P1; `commands`: real programs; `modern`: concurrent operations.
 //! - `slow`: reads beside a slow disk; `gate`: calls to the clock without a mount.
 //!
-//! Each tells the load's process what to do, through the mount that `mounted` holds, and turns its
-//! answers and the server's CPU time into samples.
+//! Each sends commands to the load generator, on the mount of `mounted`, and makes samples from the
+//! replies and from the server's CPU time.
 
 pub mod commands;
 pub mod gate;

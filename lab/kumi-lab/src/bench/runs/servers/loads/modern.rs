@@ -1,5 +1,5 @@
-//! The load of today: `stat`, `pread`, `create` by one client and by sixteen, and one large file
-//! from end to end.
+//! The modern load: `stat`, `pread`, `create` by one client and by sixteen, and sequential access
+//! to one large file.
 
 use crate::bench::contender::{Contender, Trouble};
 use crate::bench::report::row::Sample;
@@ -8,7 +8,7 @@ use crate::bench::runs::servers::serving::Setting;
 use crate::bench::runs::servers::usage::{Family, Watch};
 use crate::bench::runs::servers::{Bench, sample};
 
-/// A cache that holds what is read, and no delay.
+/// A cache that holds all data of the reads, and no delay.
 const SETTING: Setting = Setting { cache: "256m", delay: "0us", gate: None };
 pub const OPERATIONS: [&str; 3] = ["stat", "pread", "create"];
 const CLIENTS: [usize; 2] = [1, 16];
@@ -16,7 +16,7 @@ const WARM_UP_MS: u64 = 80;
 const SLICE_MS: u64 = 400;
 const FULL_SLICE_MS: u64 = 1_000;
 
-/// One run.
+/// Runs the load once.
 pub fn once(bench: &Bench, contender: &Contender, cores: usize) -> Result<Vec<Sample>, Trouble> {
     let slice_ms = if bench.options.full { FULL_SLICE_MS } else { SLICE_MS };
     let mounted = Mounted::start(bench, contender, SETTING, cores)?;

@@ -1,4 +1,4 @@
-//! P1's first load: `fileread` and `time`, each alone, then both at once.
+//! The paper's first load (P1): `fileread` and `time`, each alone, then both concurrently.
 
 use kumihimo_bench_files::Outcome;
 
@@ -9,7 +9,7 @@ use crate::bench::runs::servers::serving::Setting;
 use crate::bench::runs::servers::usage::{Family, Watch};
 use crate::bench::runs::servers::{Bench, sample};
 
-/// A disk's time, and a cache that holds little of what is read.
+/// A disk with a delay, and a cache that holds only a little of the data.
 pub const SETTING: Setting = Setting { cache: "4m", delay: "200us", gate: None };
 const READS: u32 = 3_000;
 const REQUESTS: u32 = 10_000;
@@ -18,8 +18,8 @@ fn value(metric: &str, value: f64, unit: &str) -> String {
     format!("{metric} {value} {unit}")
 }
 
-/// One run: `fileread_alone`, `time_alone`, `fileread_both`, `time_both`, and what both took
-/// together.
+/// Runs the load once: `fileread_alone`, `time_alone`, `fileread_both`, `time_both`, and the totals
+/// of both.
 pub fn once(bench: &Bench, contender: &Contender, cores: usize) -> Result<Vec<Sample>, Trouble> {
     let mounted = Mounted::start(bench, contender, SETTING, cores)?;
     let family = Family::of(mounted.server());
@@ -62,10 +62,10 @@ pub fn once(bench: &Bench, contender: &Contender, cores: usize) -> Result<Vec<Sa
     lines.extend([
         value("time_both", asked.get("ms")?, "ms"),
         value("fileread_both", read.get("ms")?, "ms"),
-        // As the paper counts it: from when both begin until both have ended.
+        // As in the paper: from the start of both to the end of both.
         value("both", asked.get("ms")?.max(read.get("ms")?), "ms"),
         value("user_both", sum("user_ms")?, "ms"),
-        // The kernel and the servers, as in the paper.
+        // System time of the clients and of the servers, as in the paper.
         value("system_both", sum("system_ms")? + server.cpu_ms, "ms"),
         value("switches_both", server.switches + loaded.switches, "1"),
         value("kernel_threads", resources.kernel_threads, "1"),

@@ -1,4 +1,4 @@
-//! What a thousand slow requests that are under way do to those that are not slow.
+//! Effect of a thousand outstanding slow requests on other requests.
 
 use crate::bench::contender::{Contender, Trouble};
 use crate::bench::report::row::Sample;
@@ -7,19 +7,19 @@ use crate::bench::runs::servers::serving::Setting;
 use crate::bench::runs::servers::usage::{Family, Watch};
 use crate::bench::runs::servers::{Bench, sample};
 
-/// A slow disk, and a cache that holds little of what the slow ones read but all that the others
-/// do.
+/// A slow disk, and a cache that holds only a little of the slow readers' data, but all of the
+/// others'.
 const SETTING: Setting = Setting { cache: "16m", delay: "50ms", gate: None };
 const READERS: usize = 1_000;
 const WARM_UP_MS: u64 = 200;
 const SLICE_MS: u64 = 1_000;
 const FULL_SLICE_MS: u64 = 2_000;
 
-/// Blocks that a slow one reads at once. One: as many requests as there can be, 20,000 a second for
-/// the disk alone. Eight: they are under way for longer, and all that changes is how many come.
+/// Blocks in a read of a slow reader. With one, there is the maximum number of requests, 20,000 a
+/// second for the disk alone. With eight, requests take longer, and only their number changes.
 const BLOCKS: [usize; 2] = [1, 8];
 
-/// One run: the others' p99 without and with them.
+/// Runs the load once: the p99 of the other requests without and with slow ones.
 pub fn once(bench: &Bench, contender: &Contender, cores: usize) -> Result<Vec<Sample>, Trouble> {
     let slice_ms = if bench.options.full { FULL_SLICE_MS } else { SLICE_MS };
     let mounted = Mounted::start(bench, contender, SETTING, cores)?;

@@ -1,0 +1,235 @@
+//! The book and the README are held against the tree: pages, links, code blocks, figures.
+
+use std::collections::BTreeSet;
+use std::fs::read_to_string;
+use std::path::{Path, PathBuf};
+
+use kumihimo_tests::book::{anchors, blocks, include, links, pages, words};
+use kumihimo_tests::root;
+
+/// Words of a page.
+const LENGTH: std::ops::RangeInclusive<usize> = 300..=1200;
+
+/// Folders whose pages are tables, half a page, or generated.
+const ANY_LENGTH: [&str; 3] = ["reference", "decisions", "benchmarks"];
+
+/// What a code block may be: `rs` is Rust that is included. Without a name it is text.
+const LANGUAGES: [&str; 11] = [
+    "",
+    "rust",
+    "rs",
+    "rust,no_run",
+    "rust,should_panic",
+    "rust,compile_fail",
+    "sh",
+    "text",
+    "toml",
+    "c",
+    "python",
+];
+
+fn source() -> PathBuf {
+    root().join("docs/src")
+}
+
+fn text(path: &Path) -> String {
+    read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+/// `path` from the folder of the book's sources.
+fn short(path: &Path) -> String {
+    path.strip_prefix(source()).expect("below the sources").display().to_string()
+}
+
+/// A page that waits to be rewritten: it is not part of the book.
+fn is_raw(path: &Path) -> bool {
+    path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("raw-"))
+}
+
+/// The pages of the book, without the summary.
+fn book() -> Vec<PathBuf> {
+    let all = pages(&source());
+    all.into_iter().filter(|page| !page.ends_with("SUMMARY.md") && !is_raw(page)).collect()
+}
+
+#[test]
+fn every_page_is_in_the_summary_and_every_entry_exists() {
+    let listed = links(&text(&source().join("SUMMARY.md")));
+    let distinct: BTreeSet<String> = listed.iter().cloned().collect();
+    assert_eq!(distinct.len(), listed.len(), "an entry stands twice");
+    let there: BTreeSet<String> = book().iter().map(|page| short(page)).collect();
+    assert_eq!(distinct, there);
+}
+
+#[test]
+fn pages_have_300_to_1200_words() {
+    let mut wrong = Vec::new();
+    for page in book() {
+        let name = short(&page);
+        if ANY_LENGTH.iter().any(|folder| name.starts_with(folder)) {
+            continue;
+        }
+        let count = words(&text(&page));
+        if !LENGTH.contains(&count) {
+            wrong.push(format!("{name}: {count} words"));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn every_link_and_anchor_of_the_book_leads_to_something() {
+    let (mut count, mut wrong) = (0, Vec::new());
+    for page in book() {
+        let own = text(&page);
+        for link in links(&own) {
+            count += 1;
+            let (file, anchor) = link.split_once('#').unwrap_or((&link, ""));
+            let target = page.parent().expect("a folder").join(file);
+            let target = if file.is_empty() { page.clone() } else { target };
+            let Ok(target) = target.canonicalize() else {
+                wrong.push(format!("{}: {link}: there is no such file", short(&page)));
+                continue;
+            };
+            if !target.starts_with(source().canonicalize().expect("the sources")) {
+                wrong.push(format!("{}: {link}: outside of the book", short(&page)));
+            } else if !anchor.is_empty() && !anchors(&text(&target)).contains(&anchor.to_owned()) {
+                wrong.push(format!("{}: {link}: there is no such heading", short(&page)));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(count > 50, "{count}: the pages link differently");
+}
+
+#[test]
+fn every_rust_block_is_compiled_by_a_test() {
+    let carried = text(&root().join("tests/src/page_tests.rs"));
+    let mut wrong = Vec::new();
+    for page in book() {
+        let own = text(&page);
+        let mut say = |what: &str| wrong.push(format!("{}: {what}", short(&page)));
+        for block in blocks(&own) {
+            if !LANGUAGES.contains(&block.info) {
+                say(&format!("```{} is not a known kind of block", block.info));
+            }
+            let is_rust = block.info.starts_with("rust");
+            let is_included = block.info == "rs";
+            let includes: Vec<_> = block.lines.iter().filter_map(|line| include(line)).collect();
+            for &(file, anchor) in &includes {
+                let path = page.parent().expect("a folder").join(file);
+                match (path.canonicalize(), anchor) {
+                    (Err(_), _) => say(&format!("{file}: there is no such file")),
+                    (Ok(path), Some(anchor)) => {
+                        if !text(&path).contains(&format!("// ANCHOR: {anchor}\n")) {
+                            say(&format!("{file} has no anchor {anchor}"));
+                        }
+                    }
+                    (Ok(_), None) => {}
+                }
+            }
+            // rustdoc takes `rs` for another language than Rust, and leaves the block alone.
+            if is_included && includes.len() != block.lines.len() {
+                say("```rs is for programs that are included");
+            }
+            if is_rust && !includes.is_empty() {
+                say("a program that is included stands in ```rs");
+            }
+            if is_rust && !carried.contains(&format!("\"docs/src/{}\"", short(&page))) {
+                say("has code that tests/src/page_tests.rs does not carry");
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn every_step_of_the_start_includes_a_program_with_a_test() {
+    let tests = text(&root().join("examples/tests/programs/start.rs"));
+    let mut steps = 0;
+    for page in pages(&source().join("start")) {
+        for block in blocks(&text(&page)) {
+            let Some((file, _)) = block.lines.iter().find_map(|line| include(line)) else {
+                continue;
+            };
+            steps += 1;
+            let program = file.rsplit('/').next().and_then(|name| name.strip_suffix(".rs"));
+            let program = program.unwrap_or_else(|| panic!("{file} is no program"));
+            assert!(tests.contains(&format!("CARGO_BIN_EXE_{program}\"")), "{program} has no test");
+        }
+    }
+    assert_eq!(steps, 5);
+}
+
+/// A line that calls a script, make or an xtask names one that exists.
+#[test]
+fn commands_of_the_tree_exist() {
+    let makefile = text(&root().join("Makefile"));
+    let xtasks = text(&root().join("tools/xtask/src/main.rs"));
+    let mut all: Vec<PathBuf> = book();
+    all.extend(["README.md", "CONTRIBUTING.md"].map(|name| root().join(name)));
+    let (mut count, mut wrong) = (0, Vec::new());
+    for page in all {
+        let own = text(&page);
+        for line in blocks(&own).iter().filter(|block| block.info == "sh").flat_map(|b| &b.lines) {
+            let of_environment = |word: &&str| {
+                word.split_once('=').is_some_and(|(name, _)| name.starts_with("KUMI_"))
+            };
+            let words: Vec<&str> = line.split_whitespace().skip_while(of_environment).collect();
+            let exists = match words[..] {
+                ["make", target, ..] => makefile.contains(&format!("\n{target}:")),
+                ["cargo", "xtask", task, ..] => {
+                    let variant: String = task.split('-').map(capital).collect();
+                    xtasks.contains(&format!("Command::{variant}"))
+                }
+                [script, ..] if script.starts_with("scripts/") => root().join(script).exists(),
+                _ => continue,
+            };
+            count += 1;
+            if !exists {
+                wrong.push(format!("{}: {line}", page.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(count > 5, "{count}: the pages show commands differently");
+}
+
+fn capital(word: &str) -> String {
+    let (first, rest) = word.split_at(1);
+    first.to_uppercase() + rest
+}
+
+#[test]
+fn readme_has_150_lines_and_12_kb_at_most() {
+    let readme = text(&root().join("README.md"));
+    let (lines, bytes) = (readme.lines().count(), readme.len());
+    assert!(lines <= 150 && bytes <= 12 << 10, "{lines} lines, {bytes} bytes");
+}
+
+/// A row `| what | VPs | ratio | [bench: figure](report) | command |` equals that of the report,
+/// which the command has made.
+#[test]
+fn figures_of_the_readme_are_those_of_the_reports() {
+    let readme = text(&root().join("README.md"));
+    let mut figures = 0;
+    for line in readme.lines().filter(|line| line.contains("](lab/results/")) {
+        let cells: Vec<&str> = line.trim_matches('|').split(" | ").map(str::trim).collect();
+        let [_, vps, ratio, row, command] = cells[..] else { panic!("not five cells: {line}") };
+        let (name, file) = row.trim_start_matches('[').split_once("](").expect("a link");
+        let (bench, figure) = name.split_once(": ").expect("bench: figure");
+        let report = text(&root().join(file.trim_end_matches(')')));
+        let made = format!("Made by {}", command.trim_end_matches('`'));
+        assert!(report.contains(&made), "{file} was not made by {command}");
+        let mut sections = report.split("\n## ");
+        let section = sections.find(|section| section.lines().next() == Some(bench));
+        let section = section.unwrap_or_else(|| panic!("{file} has no section {bench}"));
+        let wanted = format!("| {figure} | {vps} | ");
+        let is_row = |row: &str| {
+            row.starts_with(&wanted) && row.split(" | ").nth(3) == Some(ratio.trim_matches('*'))
+        };
+        assert!(section.lines().any(is_row), "not in {file}: {line}");
+        figures += 1;
+    }
+    assert_eq!(figures, 8);
+}
