@@ -1,36 +1,39 @@
-//! Events by BPF: the kernel itself says when a kernel thread with a VP goes to sleep, and when it
-//! is back.
+//! Events by BPF: a BPF program in the kernel reports when a kernel thread with a VP goes to sleep,
+//! and when it is back.
 //!
-//! When an attached kernel thread goes to sleep unmasked, with a VP in its slot, a BPF program
-//! marks the VP [`LENT`], writes a record into a buffer and wakes a waiting spare: **Blocked**. If
-//! the slot wants it, the thread gets a SIGTRAP ([`SIG_DATA`]) that is delivered on its way back to
-//! user mode, before the interrupted call returns and without EINTR: **Unblocked**.
+//! When an attached kernel thread goes to sleep unmasked, with a VP in its slot, the program marks
+//! the VP [`LENT`], writes a record into a buffer and wakes a waiting spare: **Blocked**. If the
+//! slot requests it, the thread gets a SIGTRAP ([`SIG_DATA`]), which is delivered on its way back
+//! to user mode. It arrives before the interrupted call returns, and without EINTR: **Unblocked**.
 //!
-//! The program runs as the filter of a software perf event that each thread has and that counts its
-//! switches (`bpf/events.bpf.c`, Linux 5.15; the SIGTRAP is filtered from 6.10 on, [`Bpf::traps`]).
-//! Or, asked for and experimental, at the scheduler's tracepoint ([`Way::Switch`],
-//! `bpf/switch.bpf.c`, Linux 6.9; SIGTRAP from 6.18 on), with one program for all processes of the
-//! machine ([`tracepoint`]). The event costs the thread half a microsecond each time that it leaves
-//! its core or comes back, lent or not; the tracepoint costs every thread of the machine some tens
-//! of nanoseconds at each switch (`examples/bystander.rs`).
+//! The program runs in one of two ways:
 //!
-//! Two ways to have it: load the program (CAP_BPF and CAP_PERFMON), or take a *seat* of an object
-//! that root has pinned ([`pinned`], `kumi events install`), which is always of the first kind.
+//! - As the filter of a software perf event that counts the switches of one thread
+//!   (`bpf/events.bpf.c`, Linux 5.15). The SIGTRAP is filtered from 6.10 on ([`Bpf::traps`]). The
+//!   event costs the thread half a microsecond each time that it leaves its core or comes back,
+//!   whether its VP is lent or not.
+//! - On request and experimental: at the scheduler's tracepoint ([`Way::Switch`],
+//!   `bpf/switch.bpf.c`, Linux 6.9; SIGTRAP from 6.18 on), with one program for all processes of
+//!   the machine ([`tracepoint`]). It costs every thread of the machine some tens of nanoseconds at
+//!   each switch (`examples/bystander.rs`).
 //!
-//! A forked child shares the memory and the buffer with its parent, and keeps a seat taken as long
+//! A process loads the program (CAP_BPF and CAP_PERFMON), or takes a *seat* of an object that root
+//! has pinned ([`pinned`], `kumi events install`). A pinned object is always a filter.
+//!
+//! A forked child shares the memory and the buffer with its parent. It keeps a seat taken as long
 //! as it lives.
 //!
 //! Offsets in a slot of 256 bytes (slot 0 is the [`Header`]):
 //!
-//! - 0: `this` u64, the user scheduler's own.
-//! - 8: `vp` u64: 0 none; VP's number + 1 in bits 2.., [`CLAIMING`], [`LENT`].
+//! - 0: `this` u64, for the user scheduler.
+//! - 8: `vp` u64: 0 for none; otherwise the VP's number + 1 in bits 2.., [`CLAIMING`], [`LENT`].
 //! - 16, 20: `masked` u32, above 0: no event; `wanted` u32: [`WANTS_BLOCKED`], [`WANTS_UNBLOCKED`].
 //! - 24, 28, 32, 40, 44: `pending` u32, `priority` i32, `microprocess` u64, `tid` u32, `state` u32:
 //!   the program does not read them.
-//! - 48, 56, 64: u64 counts by the program: VPs lent; SIGTRAPs let through; records that found no
-//!   room (the VP then stays).
+//! - 48, 56, 64: u64 counters of the program: VPs lent; SIGTRAPs sent; records for which the buffer
+//!   had no room (the VP then stays).
 //! - 72: u64, CLOCK_MONOTONIC in ns, when the VP was last lent.
-//! - 128..256: the user scheduler's own.
+//! - 128..256: for the user scheduler.
 
 mod abi;
 mod btf;
@@ -66,8 +69,8 @@ use pinned::Store;
 use ring::Ring;
 use sys::{Mapping, errno};
 
-/// A loaded object and one seat of it. Dropped: the seat is free, and the program goes once no
-/// thread is attached.
+/// A loaded object and one seat of it. Drop frees the seat. The program is unloaded once no thread
+/// is attached.
 #[derive(Debug)]
 pub struct Bpf {
     program: Loaded,
@@ -76,7 +79,7 @@ pub struct Bpf {
     seat: u32,
     slots: u32,
     traps: bool,
-    /// The seat's directory, locked for as long as it is open. None: our own object.
+    /// The seat's directory, locked while it is open. `None` for an object of this process.
     lock: Option<OwnedFd>,
 }
 
@@ -85,12 +88,12 @@ pub struct Bpf {
 pub enum Way {
     /// As the filter of an event of each thread.
     Thread,
-    /// At the scheduler's tracepoint. Experimental: what is known of it is in CAVEATS.md.
+    /// At the scheduler's tracepoint. Experimental: see CAVEATS.md.
     Switch,
 }
 
 impl Way {
-    /// As `KUMI_LAB=bpf=...` asks for: `thread` (also where it is not set) or `switch`.
+    /// Returns the way that `KUMI_LAB=bpf=...` requests: `thread` (the default) or `switch`.
     #[must_use]
     pub fn asked() -> Way {
         match kumihimo_config::get().lab.bpf {
@@ -106,13 +109,13 @@ enum Loaded {
     Tracepoint(Follower),
 }
 
-/// A kernel thread is attached until this is dropped, by whomever, or the thread ends.
+/// Keeps a kernel thread attached until it is dropped or the thread ends. Any thread may drop it.
 #[derive(Debug)]
 pub struct Attached {
     kept: Kept,
 }
 
-/// What keeps it attached.
+/// The resource that keeps the thread attached.
 #[derive(Debug)]
 pub(crate) enum Kept {
     /// The link of the program to its event.
@@ -127,17 +130,17 @@ impl Attached {
 }
 
 impl Bpf {
-    /// Loads the object where the calling thread may; elsewhere takes a seat of the installed one
-    /// ([`pinned`]). `slots`: the highest slot that will be used, 1 at least. Takes some
-    /// milliseconds (reading the kernel's types) or a fraction of one (a seat).
+    /// Loads the object if the calling thread may; otherwise takes a seat of the installed one
+    /// ([`pinned`]). `slots` is the highest slot that will be used, at least 1. Loading reads the
+    /// kernel's types and takes some milliseconds. A seat takes a fraction of one.
     ///
     /// # Errors
-    /// What was refused and how to allow it.
+    /// The step that the kernel refused, and the setting that would allow it.
     pub fn open(slots: u32) -> Result<Bpf, Unavailable> {
         if sys::may_load() { Bpf::load(slots) } else { Bpf::take(&Store::system(), slots) }
     }
 
-    /// Loads the object, for this process alone.
+    /// Loads the object for this process alone.
     ///
     /// # Errors
     /// As for [`Bpf::open`].
@@ -149,11 +152,11 @@ impl Bpf {
         Bpf::new(Loaded::Filter(object.program), maps, 0, slots, None)
     }
 
-    /// Events at the scheduler's tracepoint ([`Way::Switch`]), by the programs of another process
-    /// if there are any, else by ones that this process loads.
+    /// Opens events at the scheduler's tracepoint ([`Way::Switch`]), with the programs of another
+    /// process if there are any; otherwise loads them.
     ///
     /// # Errors
-    /// As for [`Bpf::open`]; or the kernel cannot: Linux 6.9 is needed.
+    /// As for [`Bpf::open`]; also if the kernel is older than Linux 6.9.
     pub fn load_switch(slots: u32) -> Result<Bpf, Unavailable> {
         Bpf::load_switch_with(slots, &tracepoint::Options::default())
     }
@@ -161,7 +164,7 @@ impl Bpf {
     /// As [`load_switch`](Bpf::load_switch), with options.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`load_switch`](Bpf::load_switch).
     pub fn load_switch_with(slots: u32, options: &tracepoint::Options) -> Result<Bpf, Unavailable> {
         check(slots)?;
         let (major, minor) = sys::kernel();
@@ -175,7 +178,7 @@ impl Bpf {
         }
         if !sys::may_load() {
             return Err(Unavailable::new(
-                "KUMI_LAB=bpf=switch takes no seat, and this process has not CAP_BPF and CAP_PERFMON to load the program",
+                "KUMI_LAB=bpf=switch takes no seat, and this process lacks CAP_BPF and CAP_PERFMON to load the program",
                 format!("{}, the latter with KUMI_LAB=bpf=thread", load::capabilities()),
             ));
         }
@@ -183,8 +186,8 @@ impl Bpf {
         Bpf::new(Loaded::Tracepoint(follower), maps, 0, slots, None)
     }
 
-    /// Takes a free seat of an installed object. Its memory is all zero but for the header, its
-    /// buffer empty.
+    /// Takes a free seat of an installed object. Its memory is zero except for the header, and its
+    /// buffer is empty.
     ///
     /// # Errors
     /// As for [`Bpf::open`].
@@ -207,9 +210,9 @@ impl Bpf {
         let ring =
             Ring::new(maps.buffer).map_err(|e| unavailable("mapping the BPF ring buffer", &e))?;
         let header = Header::new(slots, seat);
-        // SAFETY: `length` writable bytes that only this process has mapped (the lock of the seat;
-        // nobody else can reach a private map), and no reference to them exists yet. Page aligned.
-        // The program reads words whole, whatever they are.
+        // SAFETY: `length` writable, page-aligned bytes that only this process has mapped: the seat
+        // is locked, and no other process can reach a private map. No reference to them exists yet.
+        // The program reads whole words and accepts any value.
         unsafe {
             memory.start().write_bytes(0, length);
             memory.start().cast::<Header>().write(header);
@@ -221,35 +224,35 @@ impl Bpf {
             Loaded::Tracepoint(follower) => follower.traps(),
         };
         let bpf = Bpf { program, memory, ring, seat, slots, traps, lock };
-        // What is refused to this thread now would be refused to others later. Not enabled, so it
-        // cannot trap.
+        // Test an attachment now, since the kernel would refuse later threads what it refuses this
+        // one. The event is not enabled, so it cannot trap.
         bpf.attach_if(slots, false)
             .map_err(|(step, error)| bpf.attach_unavailable(step, &error))?;
         Ok(bpf)
     }
 
-    /// The slots: where, and how many bytes. Slot `n` starts at `n * SLOT_SIZE`; slot 0 is the
-    /// [`Header`]. Valid as long as `self`. The BPF program and all threads of the process access
-    /// it at once: atomics only.
+    /// Returns the address and the size in bytes of the slots. Slot `n` starts at `n * SLOT_SIZE`;
+    /// slot 0 is the [`Header`]. The memory is valid as long as `self`. The BPF program and all
+    /// threads of the process access it concurrently, by atomics only.
     pub fn memory(&self) -> (*mut u8, usize) {
         (self.memory.start(), self.memory.length())
     }
 
     /// Attaches the calling kernel thread to a slot until the result is dropped or the thread ends.
-    /// An event is told from now on, if the slot says so: fill it first. One slot per thread, one
-    /// thread per slot, once.
+    /// Events are reported from now on if the slot requests them, so the caller must fill the slot
+    /// first. Each thread uses one slot, and each slot one thread.
     ///
-    /// The thread that drops it, if it is attached, may get one more SIGTRAP, which tells nothing.
+    /// An attached thread that drops the result may get one more SIGTRAP, which reports nothing.
     ///
     /// # Errors
-    /// `InvalidInput` for a slot out of range, otherwise what perf_event_open(2), pidfd_open(2) or
-    /// bpf(2) says.
+    /// `InvalidInput` for a slot out of range, otherwise the error of perf_event_open(2),
+    /// pidfd_open(2) or bpf(2).
     pub fn attach(&self, slot: u32) -> io::Result<Attached> {
         self.attach_here(slot).map_err(|(step, error)| Bpf::not_attached(slot, step, &error))
     }
 
-    /// As [`attach`](Bpf::attach), with the step that was refused. Allocates nothing where the way
-    /// is [`Way::Thread`].
+    /// As [`attach`](Bpf::attach), but returns the step that was refused. Allocates nothing if the
+    /// way is [`Way::Thread`].
     pub(crate) fn attach_here(&self, slot: u32) -> Result<Attached, (&'static str, io::Error)> {
         self.attach_if(slot, true)
     }
@@ -259,18 +262,18 @@ impl Bpf {
         io::Error::new(error.kind(), text)
     }
 
-    /// `enable`: else nothing is told.
+    /// Attaches the calling thread. Without `enable`, no event is reported.
     fn attach_if(&self, slot: u32, enable: bool) -> Result<Attached, (&'static str, io::Error)> {
         if slot == 0 || slot > self.slots {
             return Err(("no such slot", io::ErrorKind::InvalidInput.into()));
         }
         let kept = match &self.program {
-            // A thread that the scheduler meets on its way to here has no VP in its slot yet:
-            // nothing is reported for it.
+            // If the scheduler switches this thread out before the end of this call, its slot has
+            // no VP yet, and nothing is reported.
             Loaded::Tracepoint(follower) => Kept::Followed(follower.follow(slot)?),
             Loaded::Filter(program) => {
-                // Disabled: without its filter it would trap at every switch. The link keeps it
-                // alive.
+                // Opened disabled: without its filter the event would trap at every switch. The
+                // link keeps the event alive.
                 let event = sys::switch_event(self.traps).map_err(|e| ("perf_event_open", e))?;
                 let cookie = u64::from(self.seat) << 32 | u64::from(slot);
                 let link = sys::link(program.as_fd(), event.as_fd(), cookie)
@@ -303,18 +306,18 @@ impl Bpf {
         Unavailable { why, remedy }
     }
 
-    /// Readable when there is a record: for epoll. Waking is prompt: about 13 us until a sleeping
-    /// waiter runs.
+    /// Returns a descriptor for epoll(7) that is readable while there is a record. A sleeping
+    /// waiter runs about 13 us after the record is written.
     pub fn event_fd(&self) -> BorrowedFd<'_> {
         self.ring.fd()
     }
 
-    /// Takes all records: the slot, and the number of the VP that was lent there. The slot is
-    /// between 1 and `slots`; the VP's number is what the slot said, which user code can scribble
-    /// over: check it. The record may be out of date by now, too.
+    /// Takes all records and passes the slot and the number of the lent VP to `told`. The slot is
+    /// between 1 and `slots`. The VP's number comes from the slot, which user code can overwrite,
+    /// so the caller must check it. A record may be out of date.
     ///
-    /// One thread at a time: if another is draining, this returns at once, and that one takes the
-    /// records.
+    /// One thread drains at a time: if another thread is draining, this returns at once, and that
+    /// thread takes the records.
     pub fn drain(&self, mut told: impl FnMut(u32, u32)) {
         self.ring.drain(|slot, vp| {
             if (1..=self.slots).contains(&slot) {
@@ -323,15 +326,15 @@ impl Bpf {
         });
     }
 
-    /// Whether this is a seat of an installed object.
+    /// Returns whether this is a seat of an installed object.
     pub fn is_pinned(&self) -> bool {
         self.lock.is_some()
     }
 
-    /// The programs at the tracepoint; None: this is a filter of thread events.
+    /// Reports on the programs at the tracepoint. Returns `None` for a filter of thread events.
     ///
     /// # Errors
-    /// The error of bpf(2).
+    /// Those of bpf(2).
     pub fn tracepoint(&self) -> io::Result<Option<tracepoint::Report>> {
         match &self.program {
             Loaded::Filter(_) => Ok(None),
@@ -339,22 +342,23 @@ impl Bpf {
         }
     }
 
-    /// Whether a thread that is back gets a SIGTRAP: Linux 6.10 and later, at the tracepoint 6.18.
-    /// Before that there is Blocked only.
+    /// Returns whether a returning thread gets a SIGTRAP: from Linux 6.10 on, at the tracepoint
+    /// from 6.18 on. Older kernels report only Blocked.
     pub fn traps(&self) -> bool {
         self.traps
     }
 
-    /// Whether that SIGTRAP comes before the call that slept returns. Followed at the tracepoint it
-    /// may come a moment after: it is sent from an interrupt of the core that the thread left
-    /// (kernel/bpf/helpers.c, bpf_task_work_irq), and the thread may be back by then, elsewhere.
+    /// Returns whether that SIGTRAP arrives before the interrupted call returns. At the tracepoint
+    /// it may arrive a moment later: the core that the thread left sends it from an interrupt
+    /// (kernel/bpf/helpers.c, `bpf_task_work_irq`). By then the thread may already run on another
+    /// core.
     pub fn traps_at_once(&self) -> bool {
         matches!(self.program, Loaded::Filter(_))
     }
 
-    /// Blocked only, and no SIGTRAP at all, for the threads attached from now on: detaching may
-    /// give one that nobody wanted ([`attach`](Bpf::attach)), and a debugger stops the process at
-    /// each.
+    /// Disables the SIGTRAP for threads that are attached from now on, so that only Blocked is
+    /// reported. Detaching may cause a spurious SIGTRAP ([`attach`](Bpf::attach)), at each of which
+    /// a debugger stops the process.
     pub fn without_traps(&mut self) {
         self.traps = false;
     }

@@ -25,12 +25,13 @@ pub trait EventSource: fmt::Debug + Send + Sync {
         None
     }
 
-    /// A line about it for `kumi doctor`, beside its kind.
+    /// Returns a line about the source for `kumi doctor`, printed beside its kind.
     fn note(&self) -> Option<String> {
         None
     }
 
-    /// Why it does less, or costs more, than its kind at best. Reported once.
+    /// Returns the reason if the source reports less, or costs more, than this kind of source does
+    /// at best. The reason is printed once.
     fn shortfall(&self) -> Option<String> {
         None
     }

@@ -18,7 +18,8 @@ pub fn probe() -> [(Kind, Option<Unavailable>); 4] {
     Kind::ALL.map(|kind| (kind, open_one(kind, 1).err()))
 }
 
-/// A line about the source of `kind` on this machine, for `kumi doctor`. Opens it once.
+/// Returns a line about the source of `kind` on this machine, for `kumi doctor`. Opens the source
+/// once.
 #[must_use]
 pub fn note(kind: Kind) -> Option<String> {
     open_one(kind, 1).ok()?.note()
@@ -26,7 +27,7 @@ pub fn note(kind: Kind) -> Option<String> {
 
 /// Opens the requested source, or the best one that the machine allows.
 ///
-/// Where the settings name a way of `bpf` and the machine refuses it, the reason is printed.
+/// Prints the reason if the settings request a way of `bpf` that the machine refuses.
 ///
 /// # Errors
 /// The reason why the requested source is unavailable, and the setting that would enable it.
@@ -50,7 +51,7 @@ pub fn open(wanted: Option<Kind>, slots: u32) -> Result<Box<dyn EventSource>, Un
     }
 }
 
-/// Prints why the source is not the one that was asked for, or does less; once a process.
+/// Prints why the source is not the requested one, or reports less. Prints once in a process.
 pub(crate) fn report_once(why: &str) {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| eprintln!("kumihimo: {why}"));
