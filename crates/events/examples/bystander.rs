@@ -1,9 +1,11 @@
-//! Cost of the programs at the scheduler's tracepoint for a process that does not use them.
+//! Measures the cost of the programs at the scheduler's tracepoint for a process that does not use
+//! them.
 //!
-//! Two threads that no program follows play ping-pong over pipes on one core, while 0, 1 or 8 other
+//! Two threads that no program follows exchange bytes over pipes on one core, while 0, 1 or 8 other
 //! processes hold the programs: each its own (`own`), or one for the machine (`shared`). Prints the
-//! quartiles of 25 interleaved runs, ns of CPU time of a switch, and the median of the ratios to
-//! the run of the same round with no process. `again` is that run a second time.
+//! quartiles of 25 interleaved runs, in nanoseconds of CPU time for each switch. Also prints the
+//! median of the ratios to the run of the same round without such a process. `again` repeats that
+//! run.
 //!
 //! `cargo run --release -p kumihimo-events --example bystander`
 
@@ -55,7 +57,7 @@ fn begin(shares: bool) -> Child {
     child
 }
 
-/// CPU time of this process, ns.
+/// Returns the CPU time of this process in nanoseconds.
 fn cpu_time() -> f64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` lives through the call.
@@ -63,7 +65,7 @@ fn cpu_time() -> f64 {
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 
-/// ns of a switch: a round trip has two.
+/// Returns the nanoseconds of a switch. A round trip has two.
 fn measure(to: &mut PipeWriter, from: &mut PipeReader) -> f64 {
     let start = cpu_time();
     for _ in 0..ROUNDS {
@@ -73,7 +75,7 @@ fn measure(to: &mut PipeWriter, from: &mut PipeReader) -> f64 {
     (cpu_time() - start) / f64::from(2 * ROUNDS)
 }
 
-/// The value at `part` of them in their order: 0.5 is the median.
+/// Returns the quantile `part` of the values: 0.5 is the median.
 fn quantile(values: impl IntoIterator<Item = f64>, part: f64) -> f64 {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);

@@ -1,7 +1,7 @@
 //! The programs at the tracepoint are loaded once for all processes.
 //!
-//! Each test has a name of its own for the programs, so that other tests and other programs of the
-//! machine share nothing with it. The processes are this test program, started again.
+//! Each test uses its own name for the programs, so that it shares nothing with other tests and
+//! other processes of the machine. The child processes run this test program.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
@@ -18,7 +18,7 @@ fn options(name: &str) -> Options {
     Options { name: Some(name.to_owned()), ..Options::default() }
 }
 
-/// At most 15 bytes.
+/// Returns a name of at most 15 bytes.
 fn name(test: &str) -> String {
     format!("kt{test}{}", std::process::id())
 }
@@ -30,7 +30,7 @@ fn open(options: &Options) -> (Bpf, Report) {
     (bpf, report)
 }
 
-/// Why the tests of this file cannot run here; None: they can.
+/// Returns the reason why the tests of this file cannot run on this machine, if they cannot.
 fn cannot_share() -> Option<String> {
     handle_traps();
     let bpf = match Bpf::load_switch_with(1, &options(&name("try"))) {
@@ -43,10 +43,10 @@ fn cannot_share() -> Option<String> {
     }
 }
 
-/// Before each answer: libtest prints to the same output.
+/// Precedes each reply of the child: libtest prints to the same output.
 const MARK: &str = "child: ";
 
-/// The started process: obeys the lines of its input.
+/// Runs the child process: executes the commands in the lines of its input.
 fn child(name: &str) {
     let mut lines = std::io::stdin().lines();
     let mut next = || lines.next().and_then(Result::ok);
@@ -64,7 +64,7 @@ fn child(name: &str) {
     }
 }
 
-/// Another process.
+/// A child process.
 struct Process {
     child: std::process::Child,
     input: Option<ChildStdin>,
@@ -109,7 +109,8 @@ impl Process {
         }
     }
 
-    /// The id of its program, the program's origin, and the number of processes that use it.
+    /// Returns the ID of the child's program, the program's origin, and the number of processes
+    /// that use the program.
     fn opened(&mut self) -> (u32, String, usize) {
         let answer = self.answer();
         let words: Vec<&str> = answer.split(' ').collect();
@@ -135,7 +136,7 @@ impl Process {
     }
 }
 
-/// The kernel frees in the background.
+/// Waits until the kernel has freed the programs, which it does in the background.
 fn wait_until_gone(report: &Report) {
     let begun = Instant::now();
     while report.remains().expect("root may ask") {
@@ -168,7 +169,7 @@ fn processes_share_one_program_and_go_on_when_its_loader_is_killed() {
     assert_eq!((report.program, &report.origin, report.processes), (program, &Origin::Found, 3));
     drop(bpf);
 
-    // Both have the same slots at once: neither sees the other's sleeps.
+    // Both processes use the same slots at the same time: neither receives the other's reports.
     first.tell("sleep");
     second.sleeps_are_told();
     assert_eq!(first.answer(), "told");
@@ -243,7 +244,7 @@ fn program_of_another_name_is_not_used() {
     assert_ne!(one.program, two.program);
 }
 
-/// Of the calling kernel thread alone, for good.
+/// Drops CAP_SYS_ADMIN of the calling kernel thread for good. Other threads keep it.
 fn give_up_cap_sys_admin() {
     const CAP_SYS_ADMIN: u32 = 21;
     // _LINUX_CAPABILITY_VERSION_3, this thread; then effective, permitted, inheritable, twice.
@@ -299,7 +300,7 @@ fn process_of_another_pid_namespace_shares_the_program() {
         process.tell("open");
         assert_eq!(process.opened(), (report.program, "found".to_owned(), n + 2));
     }
-    // Their threads have equal numbers in their namespaces, and equal slots.
+    // The threads of these processes have equal IDs in their namespaces, and equal slots.
     processes.iter_mut().for_each(|process| process.tell("sleep"));
     sleeps_are_told(&bpf, 200, || sleep_until_lent(Slot::of(&bpf, 3), 1_000), || ());
     processes.iter_mut().for_each(|process| assert_eq!(process.answer(), "told"));
