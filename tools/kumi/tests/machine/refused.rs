@@ -179,7 +179,7 @@ fn stopped_target_is_reported() {
     let id = format!("{a}.1.1");
     let why = format!("address space {a} is stopped and cannot answer: kill -CONT {}", child.id());
     let late = format!(
-        "{why}, or end its debugger; if the request was received, it may still take effect when the process continues"
+        "{why}, or detach its debugger; if the request was received, it may still take effect when the process continues"
     );
     refuses(&folder, &["suspend", &id], &late);
     // Other address spaces are shown nevertheless.

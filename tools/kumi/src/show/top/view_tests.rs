@@ -209,7 +209,7 @@ fn silent_address_space_shows_the_reason() {
     let mut model = busy();
     let mut silent = sight(3, 0, &[]);
     silent.itself =
-        Some(Err("address space 3 is stopped, so nobody answers: kill -CONT 300".to_owned()));
+        Some(Err("address space 3 is stopped and cannot answer: kill -CONT 300".to_owned()));
     silent.microprocesses = None;
     model.look(look(3, vec![silent, sight(5, 1, &[])]));
     let drawn = lines(&mut terminal(100, 24), &mut model);
