@@ -484,7 +484,8 @@ fn every_sticky_sleep_is_counted() {
     });
 }
 
-/// Neither an event of the source nor a preemption clock: each would cost time at every switch.
+/// A sticky kernel thread has neither an event of the source nor a preemption clock: both would
+/// cost time at every switch.
 #[test]
 fn sticky_kernel_thread_owns_no_event() {
     each("sticky_kernel_thread_owns_no_event", || {

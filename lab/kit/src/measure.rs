@@ -9,7 +9,7 @@ use rustix::time::{ClockId, clock_gettime};
 /// Prints one sample. `keys` is printed unchanged: `"order=child"` (identity) or
 /// `"alive_max:=100000"` (note), separated by blanks.
 pub fn sample(metric: &str, value: f64, unit: &str, keys: &str) {
-    assert!(value.is_finite(), "{metric}: {value} is no measurement");
+    assert!(value.is_finite(), "{metric}: {value} is not a finite number");
     println!("{metric} {value} {unit} {keys}");
 }
 

@@ -253,7 +253,7 @@ impl Caller {
 
     fn complaint(&self, answer: Answer) -> String {
         match answer.number {
-            WRONG => format!("call {}: the server found the checksum wrong", self.number),
+            WRONG => format!("call {}: the server computed a different checksum", self.number),
             other => format!(
                 "call {}: the reply belongs to call {other}, with the sum {:x}",
                 self.number, answer.sum
@@ -448,7 +448,7 @@ mod tests {
                 caller
                     .answered(answer)
                     .unwrap_err()
-                    .contains("call 3: the server found the checksum wrong")
+                    .contains("call 3: the server computed a different checksum")
             );
         }
     }

@@ -117,7 +117,7 @@ fn falsified_payload_ends_the_run() {
         ) else {
             return;
         };
-        assert_eq!(client.ask(10_000), "failed: call 3: the server found the checksum wrong");
+        assert_eq!(client.ask(10_000), "failed: call 3: the server computed a different checksum");
         assert!(!client.end());
         assert!(server.end());
     }
@@ -152,7 +152,7 @@ fn invalid_plan_is_an_error() {
     ] {
         let mut side = Side::start(bench, &place.0, args);
         let said = side.hear();
-        assert!(said.contains("wanted") || said.contains("only"), "{bench} {args:?}: {said}");
+        assert!(said.contains("expected") || said.contains("only"), "{bench} {args:?}: {said}");
         assert!(!side.end(), "{bench} {args:?}");
     }
 }

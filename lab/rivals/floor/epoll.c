@@ -1,4 +1,4 @@
-// Readiness, edge by edge: one read and one write a request, and one wait for all that are ready.
+// Edge-triggered readiness: one read and one write per request, and one wait for all ready descriptors.
 #define _GNU_SOURCE
 #include "floor.h"
 
@@ -39,12 +39,12 @@ static void echo(int fd)
 				close(fd);
 			return;
 		}
-		// A client that does not read what it asked for is none of this benchmark's.
+		// The clients of this benchmark read all replies, so a short send is an error.
 		if (send(fd, buffer, n, MSG_NOSIGNAL) != n) {
 			close(fd);
 			return;
 		}
-		// Less than there was room for: it is empty, and more makes an edge.
+		// A short read: the socket is empty, and new data causes another edge.
 		if (n < (ssize_t)sizeof buffer)
 			return;
 	}

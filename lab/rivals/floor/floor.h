@@ -1,11 +1,11 @@
-// What both servers share. Each runs on one kernel thread and ends with its standard input.
+// Common parts of both servers. Each server runs on one kernel thread and ends with its standard input.
 #ifndef FLOOR_H
 #define FLOOR_H
 
 #include <stdio.h>
 #include <stdlib.h>
 
-// Descriptors that a server can tell apart; a connection's is its index in arrays of so many.
+// Maximum number of descriptors. The descriptor of a connection is its index in arrays of this size.
 #define MOST 65536
 
 #define CHECK(what, holds) \
@@ -16,10 +16,10 @@
 		} \
 	} while (0)
 
-// Says on which port it listens.
+// Prints the port.
 void ready(int listener);
 
-// Both take a listening socket and never return, but by exit(3).
+// Both functions serve a listening socket, and end the process with exit(3).
 void serve_epoll(int listener);
 void serve_uring(int listener);
 

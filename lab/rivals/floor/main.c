@@ -1,5 +1,5 @@
-// The floor of `echo`: what a server costs that does nothing but echo. Called as `rival-floor echo calls=epoll|uring [...]`; says on which
-// port of 127.0.0.1 it listens.
+// The floor of `echo`: the cost of a server that only echoes. Called as `rival-floor echo calls=epoll|uring [...]`. Prints its port on
+// 127.0.0.1.
 #include "floor.h"
 
 #include <arpa/inet.h>
@@ -35,13 +35,13 @@ int main(int argc, char **argv)
 		uring |= strcmp(argv[i], "calls=uring") == 0;
 	}
 	if (!echo) {
-		fprintf(stderr, "rival-floor: echo is all that it does\n");
+		fprintf(stderr, "rival-floor: unknown benchmark; only echo is supported\n");
 		return 2;
 	}
 	struct rlimit descriptors;
 	CHECK("getrlimit", getrlimit(RLIMIT_NOFILE, &descriptors) == 0);
 	descriptors.rlim_cur = descriptors.rlim_max < MOST ? descriptors.rlim_max : MOST;
-	// Refused means no more than before; accept will say so.
+	// If the limit cannot be raised, accept fails for the connections beyond it.
 	setrlimit(RLIMIT_NOFILE, &descriptors);
 	if (uring)
 		serve_uring(listening());

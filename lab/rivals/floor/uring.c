@@ -1,5 +1,5 @@
-// One multishot receive a connection, into buffers that the kernel takes from a ring; the replies are sent from there and enter the kernel
-// together, with the wait for what comes next. No library: io_uring(7), io_uring_enter(2), io_uring_register(2).
+// One multishot receive per connection, into buffers that the kernel takes from a ring. The replies are sent from these buffers. One system
+// call submits all replies and waits for the next completions. No library: io_uring(7), io_uring_enter(2), io_uring_register(2).
 #define _GNU_SOURCE
 #include "floor.h"
 
@@ -19,7 +19,7 @@
 #define BUFFER 1024u
 #define NONE 0xffffu
 
-// What a completion is of: the upper half of its user data; the lower is the descriptor.
+// Kind of a completion: the upper half of its user data. The lower half is the descriptor.
 enum { ACCEPT, RECEIVE, SEND, INPUT };
 
 static int ring;
@@ -32,7 +32,7 @@ static struct io_uring_buf_ring *given;
 static unsigned short given_tail;
 static char *memory;
 
-// The buffers that each connection has still to send, first and last, chained: one send at a time, or they might overtake each other.
+// Linked lists of the buffers that each connection still has to send. Only one send is in progress, to keep their order.
 static unsigned short first[MOST], last[MOST], next[BUFFERS], length[BUFFERS];
 
 static void *map(size_t size, int flags, int fd, off_t at)
@@ -85,7 +85,7 @@ static void give(unsigned short id)
 	buffer->bid = id;
 }
 
-// Hands over what there is, and waits for `wanted` completions.
+// Submits all prepared requests, and waits for `wanted` completions.
 static void enter(unsigned wanted)
 {
 	__atomic_store_n(&given->tail, given_tail, __ATOMIC_RELEASE);
@@ -126,14 +126,14 @@ static void send_first(int fd)
 	struct io_uring_sqe *sqe = request(IORING_OP_SEND, SEND, fd);
 	sqe->addr = (unsigned long)(memory + (size_t)id * BUFFER);
 	sqe->len = length[id];
-	// All of it or an error: short sends are the kernel's to go on with.
+	// With MSG_WAITALL, the kernel continues short sends: the send is complete or an error.
 	sqe->msg_flags = MSG_NOSIGNAL | MSG_WAITALL;
 }
 
 static void received(int fd, const struct io_uring_cqe *cqe)
 {
 	if (cqe->res <= 0) {
-		// No buffer free just now: once more, later. Anything else is the end.
+		// No free buffer: the receive is repeated. Other errors close the connection.
 		if (cqe->res == -ENOBUFS)
 			receive_from(fd);
 		else
@@ -157,12 +157,12 @@ static void received(int fd, const struct io_uring_cqe *cqe)
 static void sent(int fd)
 {
 	unsigned short id = first[fd];
-	// The descriptor may be another connection's by now.
+	// The descriptor may belong to a newer connection.
 	if (id == NONE)
 		return;
 	first[fd] = next[id];
 	give(id);
-	// If it failed, the receive of the same connection says so.
+	// If the send failed, the receive of the same connection fails too.
 	if (first[fd] != NONE)
 		send_first(fd);
 }

@@ -7,7 +7,7 @@ import (
 	"os"
 )
 
-// Says on which port it listens, ends when its standard input does.
+// Prints its port, and ends at the end of its standard input.
 func echo(request) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

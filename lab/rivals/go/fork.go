@@ -37,7 +37,7 @@ func oneByOne(count int) {
 	}
 }
 
-// All stand behind the gate until the last has been made, so all are alive at once.
+// All goroutines wait at the gate until the last one is created, so all are alive at the same time.
 func bulk(count int) {
 	var all sync.WaitGroup
 	gate := make(chan struct{})
@@ -68,7 +68,7 @@ func skynet(request) {
 	total := time.Since(start).Seconds()
 	assert(sum == skynetSum, "skynet's sum")
 	peak := memory().peakRSS
-	// Counting costs, so it has a pass of its own.
+	// Counting takes time, so it has a separate pass.
 	born()
 	go countedNode(result, 0, skynetLeaves)
 	assert(<-result == skynetSum, "skynet's sum")

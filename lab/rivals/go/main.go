@@ -1,6 +1,6 @@
-// Every benchmark on goroutines, with GOMAXPROCS as --vps says.
+// All benchmarks on goroutines, with GOMAXPROCS set by --vps.
 //
-// Called as `rival BENCH [--vps N] [KEY=VALUE ...]`, it prints one line a sample:
+// Called as `rival BENCH [--vps N] [KEY=VALUE ...]`, it prints one line per sample:
 // `metric value unit [key=value ...] [key:=value ...]`.
 package main
 

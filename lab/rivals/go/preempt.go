@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// As in lab/micro/src/scheduling/preempt.rs.
+// The workload is the same as in lab/micro/src/scheduling/preempt.rs.
 const hashedWords = (256 << 10) / 8
 
 func hashedData(seed uint64) []uint64 {
@@ -29,7 +29,7 @@ func hashOf(data []uint64, passes int) uint64 {
 	return hash
 }
 
-// Two that compute share the only processor, against the same work one after the other.
+// Two computing goroutines share the only processor. The reference is the same computation in sequence.
 func preempt(req request) {
 	pair := [2][]uint64{hashedData(1), hashedData(2)}
 	start := time.Now()

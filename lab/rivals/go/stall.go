@@ -17,7 +17,7 @@ import (
 	"unsafe"
 )
 
-// As in lab/stall.
+// The same constants as in lab/stall.
 const (
 	stallersInAll = 8
 	stallRate     = 2_000
@@ -34,7 +34,7 @@ const (
 	requestBytes  = 16
 )
 
-// CLOCK_MONOTONIC, in nanoseconds: time.Now() has it, but does not tell.
+// CLOCK_MONOTONIC, in nanoseconds. time.Now() contains this time, but has no method that returns it.
 var clockBase = func() struct {
 	at time.Time
 	ns uint64
@@ -50,7 +50,7 @@ var clockBase = func() struct {
 
 func nowNs() uint64 { return clockBase.ns + uint64(time.Since(clockBase.at)) }
 
-// Plain system calls, as any C library makes them: os.File would put a FIFO into Go's own poller, where nothing blocks.
+// Plain system calls, as in a C library. os.File would add a FIFO to Go's poller, and no call would block.
 type staller struct {
 	kind        string
 	ask, answer int
@@ -98,7 +98,7 @@ func (p *pages) dropNext() {
 
 var touched atomic.Uint32
 
-// Always 0, which the compiler does not know.
+// Always 0, but not a constant for the compiler.
 var touchedNever uint64
 
 func (p *pages) touch() { touched.Store(uint32(p.at[p.next*page])) }
@@ -123,7 +123,7 @@ func openStaller(kind, dir string, number int) *staller {
 	return s
 }
 
-// Go's preemption signals interrupt calls; the standard library tries again, and so do we.
+// Repeats a call that a preemption signal of Go interrupted, as the standard library does.
 func again(call func() error) error {
 	for {
 		if err := call(); err != syscall.EINTR {
@@ -132,10 +132,10 @@ func again(call func() error) error {
 	}
 }
 
-// Set by a timer: Go's scheduler preempts loops, so it comes.
+// Set by a timer, which runs because Go's scheduler preempts loops.
 var over atomic.Bool
 
-// Computes until it is over, and calls nothing meanwhile.
+// Computes without calls until `over` is set.
 func (s *staller) endless() {
 	since, right, wrong := time.Now(), spin(1, chunkRounds), 0
 	for !over.Load() {
@@ -284,7 +284,7 @@ func stall(req request) {
 	sample("p999", percentile(took, 0.999), "us", keys)
 }
 
-// A goroutine a request. `all` counts connections and requests.
+// Starts a goroutine for each request. `all` counts connections and requests.
 func take(stream net.Conn, took []time.Duration, all *sync.WaitGroup) {
 	defer all.Done()
 	buffer := make([]byte, 64*requestBytes)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Two for each processor, in turn.
+// Two goroutines per processor, which alternate.
 func yield(req request) {
 	const rounds = 1_000_000
 	var ready, done sync.WaitGroup
@@ -55,7 +55,7 @@ func message(request) {
 
 type found struct{ primes, sum int }
 
-// The paper's chain: a generator, and one filter a prime, each made by the one before it.
+// The paper's chain: a generator, and one filter per prime, each started by its predecessor.
 func sieve(req request) {
 	for _, s := range []struct {
 		part   string
@@ -129,7 +129,7 @@ func spin(x uint64, rounds int) uint64 {
 	return x
 }
 
-// Written, never read: what is computed for show must not be optimised away.
+// Written, never read: prevents the compiler from removing the computation.
 var sink [contenders]uint64
 
 func mutex(req request) {

@@ -15,7 +15,7 @@ import (
 
 type usage struct{ rss, peakRSS, kernel uint64 }
 
-// As the Rust contenders read it: /proc/self/status, and what of the machine's kernel memory cannot be reclaimed.
+// The same sources as for the Rust contenders: /proc/self/status, and the machine's unreclaimable kernel memory.
 func memory() usage {
 	status, err := os.ReadFile("/proc/self/status")
 	assert(err == nil, "/proc/self/status")
@@ -65,7 +65,7 @@ func parked(req request) {
 	}
 	standing.Wait()
 	if used {
-		// Freed means collected, in Go.
+		// In Go, memory is freed by garbage collection.
 		runtime.GC()
 	}
 	now := memory()
@@ -96,13 +96,13 @@ func (d *dice) below(bound uint64) uint64 {
 	return uint64(*d>>11) % bound
 }
 
-// The delay in microseconds that the share q does not exceed.
+// The quantile q of the delays, in microseconds.
 func percentile(sorted []time.Duration, q float64) float64 {
 	at := min(int(q*float64(len(sorted))), len(sorted)-1)
 	return float64(sorted[at].Nanoseconds()) / 1e3
 }
 
-// Each looks once a second whether all are made, then sleeps three times on the clock.
+// Each goroutine checks once a second whether all are created, and then sleeps three times.
 func timer(req request) {
 	const sleeps = 3
 	count := req.number("count", crowd)
@@ -138,7 +138,7 @@ func timer(req request) {
 	sample("cost", cost, "ns", keys)
 }
 
-// One that sleeps a millisecond at a time among many that compute and yield.
+// One goroutine sleeps for a millisecond at a time, and many others compute and yield.
 func latency(req request) {
 	const busy = 1_000
 	wakes := req.number("wakes", 300)

@@ -1,6 +1,6 @@
-// The kernel's own processes, regions and pipes under the loads of `resources`, as P3 (5.2.1) has them: 24 processes (of `message`, 24 pairs), placed on
-// the cores in turn, a pair on one core; from when the first begins until the last has done. Called as
-// `rival-linux resources load=create|region|message [iterations=N] [--vps N]`, confined to as many cores as it is to use.
+// The kernel's processes, memory mappings and pipes under the loads of `resources`, as in P3 (5.2.1): 24 processes (for `message`, 24 pairs),
+// assigned to the cores in turn, both processes of a pair to the same core. The time is from the start of the first process to the end of the
+// last one. Called as `rival-linux resources load=create|region|message [iterations=N] [--vps N]`, on an affinity mask of the cores to use.
 #define _GNU_SOURCE
 #include <sched.h>
 #include <stdatomic.h>
@@ -17,14 +17,14 @@
 
 #define CHECK(what, good) do { if (!(good)) { perror(what); exit(1); } } while (0)
 
-// What all of them share.
+// Memory shared by all processes.
 static struct shared {
 	_Atomic int ready;
 	_Atomic int failed;
 	struct { double begun, ended; } worker[2 * WORKERS];
 } *shared;
 
-// Whoever reads it waits until its other end is closed.
+// A read of this pipe waits until the other end is closed.
 static int gate[2];
 
 static double now(void)
@@ -42,7 +42,7 @@ static void await(pid_t pid)
 		shared->failed = 1;
 }
 
-// A process that ends at once: this program, which does nothing when it is called so.
+// Starts processes that end at once: this program, which does nothing without arguments.
 static void create(int iterations, int pipe)
 {
 	(void)pipe;
@@ -57,7 +57,7 @@ static void create(int iterations, int pipe)
 	}
 }
 
-// Touched: else there would be no memory to get.
+// Maps and writes memory. Without the write, the kernel would allocate none.
 static void region(int iterations, int pipe)
 {
 	(void)pipe;
@@ -89,7 +89,7 @@ static void receiver(int iterations, int pipe)
 		}
 }
 
-// Process `n` on core `core`, which waits at the gate first.
+// Starts process `n` on core `core`. The process first waits at the gate.
 static pid_t begin(int n, int core, void (*load)(int, int), int iterations, int pipe)
 {
 	pid_t pid = fork();
@@ -140,7 +140,7 @@ static double run(const char *load, int iterations)
 	}
 	while (shared->ready < many)
 		usleep(1000);
-	// The last ones come to wait, too.
+	// Time for the last processes to reach the gate.
 	usleep(10000);
 	close(gate[1]);
 	double first = 0, last = 0;
@@ -173,14 +173,14 @@ int main(int argc, char **argv)
 	}
 	int creates = strcmp(load, "create") == 0;
 	if (strcmp(argv[1], "resources") != 0 || (!creates && strcmp(load, "region") != 0 && strcmp(load, "message") != 0)) {
-		fprintf(stderr, "rival-linux: resources load=create, region or message is all that it does\n");
+		fprintf(stderr, "rival-linux: expected resources load=create, load=region or load=message\n");
 		return 2;
 	}
 	shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	CHECK("mmap", shared != MAP_FAILED);
 	printf("time %f ms load=%s iterations=100\n", run(load, 100) * 1e3, load);
 	fflush(stdout);
-	// 10,000 times 24 processes take minutes, and 100 seconds: they can be timed as they are.
+	// 10,000 iterations would take minutes for `create`; its 100 iterations take seconds, which is long enough for a measurement.
 	if (iterations == 0 && !creates)
 		iterations = 10000;
 	if (iterations != 0)

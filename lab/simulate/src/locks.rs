@@ -35,7 +35,7 @@ pub enum Waiting {
 }
 
 impl Waiting {
-    /// Both ways.
+    /// All ways to wait.
     pub const ALL: [Waiting; 2] = [Waiting::Fifo, Waiting::Spinning];
 
     /// Name in rows.

@@ -124,7 +124,7 @@ pub enum Operation {
     Remount,
 }
 
-/// What `Make` creates.
+/// Type of the file that `Make` creates.
 #[allow(missing_docs, reason = "as `New`")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Made {

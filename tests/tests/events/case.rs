@@ -105,11 +105,11 @@ pub fn seen(name: &str, source: &str, what: impl Debug) {
 /// The microprocesses that run beside the blocked one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Beside {
-    /// One that sleeps in a loop, two that exchange messages over TCP, and one that computes and
-    /// yields. The VP is never idle.
+    /// A microprocess that sleeps in a loop, two microprocesses that exchange messages over TCP,
+    /// and a microprocess that computes and yields. The VP is never idle.
     Busy,
-    /// One that sleeps in a loop, and two that exchange messages over a UNIX socket after short
-    /// sleeps. The VP is idle in between.
+    /// A microprocess that sleeps in a loop, and two microprocesses that exchange messages over a
+    /// UNIX socket after short sleeps. The VP is idle in between.
     Idle,
 }
 

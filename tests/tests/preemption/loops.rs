@@ -284,7 +284,7 @@ fn timekeeper_is_replaced_when_it_ends() {
                                 (0..1_000u64).fold(1, |a, b| std::hint::black_box(a ^ b)),
                             )
                         };
-                        // And for it to end.
+                        // Long enough for the superfluous spare to end.
                         let since = Instant::now();
                         while since.elapsed() < Duration::from_millis(250) {
                             compute();

@@ -81,7 +81,7 @@ impl Command {
     /// completions and manual pages describe.
     ///
     /// # Errors
-    /// What failed, as one line for standard error.
+    /// Description of the failure, as one line for standard error.
     pub fn run(self, whole: clap::Command) -> Result<ExitCode, String> {
         let done = match self {
             Command::Doctor(args) => doctor::run(&args),

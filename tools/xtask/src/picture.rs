@@ -17,7 +17,7 @@ use terminal::Terminal;
 /// Columns and rows of the screen.
 const SIZE: (u16, u16) = (104, 24);
 
-/// What the screen shows when both programs run and rates are known.
+/// Screen contents when both programs run and rates are available.
 const COMPLETE: [&str; 3] = ["connection", "suspended", "blocked"];
 
 /// Time for the programs to show all of that. Not a measure of speed: reaching it is a failure.

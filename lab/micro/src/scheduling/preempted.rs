@@ -1,4 +1,4 @@
-//! `events part=preempts`: time from a cause until another microprocess runs, beside one that
+//! `events part=preempts`: time from a cause until another microprocess runs, while a microprocess
 //! computes without calls. Everything runs on one core.
 //!
 //! A kernel thread causes the preemption, because no other microprocess runs while the only VP is

@@ -32,7 +32,7 @@ fn main() {
 fn run() -> Result<(), String> {
     let request = Request::parse(std::env::args().skip(1)).map_err(|e| e.to_string())?;
     if request.bench != "servers" || request.get("server") != Some("memory") {
-        return Err(format!("{}: only servers server=memory is here", request.bench));
+        return Err(format!("{}: unknown benchmark; only `servers server=memory` is supported", request.bench));
     }
     let path = |key| request.get(key).map(PathBuf::from).ok_or(format!("{key}= is missing"));
     let (from, at) = (path("from")?, path("at")?);

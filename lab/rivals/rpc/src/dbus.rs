@@ -88,7 +88,7 @@ fn daemon(plan: &Plan) -> Result<Child, String> {
         });
     }
     let mut daemon = command.spawn().map_err(|e| match e.kind() {
-        std::io::ErrorKind::NotFound => "refused: no dbus-daemon here (Debian: apt-get install dbus-daemon)".to_owned(),
+        std::io::ErrorKind::NotFound => "refused: dbus-daemon is not installed (Debian: apt-get install dbus-daemon)".to_owned(),
         _ => format!("dbus-daemon: {e}"),
     })?;
     let mut said = String::new();

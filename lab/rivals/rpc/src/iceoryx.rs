@@ -31,7 +31,7 @@ type Sum = [u64; 2];
 pub fn run(plan: &Plan) -> Result<(), String> {
     plan.placed(&["scheduled", "spin"])?;
     if plan.callers > MOST {
-        return Err(format!("refused: iceoryx2 with more than {MOST} callers, a node and three ports each"));
+        return Err(format!("refused: iceoryx2 supports at most {MOST} callers here, with a node and three ports each"));
     }
     match plan.side {
         Side::Server => {

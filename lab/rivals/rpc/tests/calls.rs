@@ -114,7 +114,7 @@ fn falsified_payload_ends_the_run() {
             else {
                 continue;
             };
-            assert_eq!(client.ask(10_000), "failed: call 3: the server found the checksum wrong", "{name}");
+            assert_eq!(client.ask(10_000), "failed: call 3: the server computed a different checksum", "{name}");
             assert!(!client.end(), "{name}");
             assert!(server.end(), "{name}");
         }

@@ -23,7 +23,7 @@ pub enum Design {
 }
 
 impl Design {
-    /// Both designs.
+    /// All designs of the paper.
     pub const ALL: [Design; 2] = [Design::Ring, Design::Conventional];
 }
 

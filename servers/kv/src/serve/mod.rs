@@ -5,7 +5,7 @@
 //! accepted connection (`connection.rs`). A connection reads requests, runs them in its session,
 //! and writes the replies.
 //!
-//! This is the top of the crate: it uses every other module, and only the command line uses it.
+//! This module uses all other modules of the crate, and only the command line uses this module.
 
 mod connection;
 mod replay;

@@ -31,7 +31,7 @@ const FIRST_COMMAND: &str = "ping";
 /// Result of a command: `Ok` if the reply is written, otherwise the error to reply with.
 pub type Answer = Result<(), Cow<'static, str>>;
 
-/// What happens to the connection after a command.
+/// State of the connection after a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum After {
     /// The next command is read.
@@ -119,7 +119,7 @@ pub struct Session {
     /// Time at which the current batch of commands arrived. It is 0 during replay: keys then expire
     /// only by `DEL` records in the log.
     pub now: Time,
-    /// What happens to the connection after the current command.
+    /// State of the connection after the current command.
     pub after: After,
     /// Set if the reply to the current command has to wait for an item.
     pub wait: Option<Wait>,

@@ -222,7 +222,7 @@ impl Ledger {
     /// if the file does not exist.
     ///
     /// # Errors
-    /// What is missing or wrong.
+    /// If files are missing or have wrong contents.
     pub fn check(
         &self,
         position: usize,
@@ -281,7 +281,7 @@ impl Ledger {
     /// contents may be under any path. `contents` are those of all files.
     ///
     /// # Errors
-    /// What is missing.
+    /// If files are missing.
     pub fn check_anywhere(
         &self,
         position: usize,

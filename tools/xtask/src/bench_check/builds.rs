@@ -53,7 +53,7 @@ pub struct Build {
     pub kumi: PathBuf,
 }
 
-/// Where builds and results are kept: `target/bench-check` of a git repository.
+/// Directory of builds and results: `target/bench-check` of a git repository.
 #[derive(Debug)]
 pub struct Workshop {
     root: PathBuf,
