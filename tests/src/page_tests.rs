@@ -1,5 +1,5 @@
-//! Carries the Rust code of README and book as documentation tests: rustdoc compiles each block, and
-//! runs those that are not `no_run`.
+//! Carries the Rust code of README and book as documentation tests: rustdoc compiles each block,
+//! and runs those that are not `no_run`.
 //!
 //! A block that includes a program of `examples` is named `rs`, which rustdoc leaves alone: that
 //! program has a test of its own.
