@@ -2,8 +2,8 @@
 //!
 //! `lint` has the checks that take a few minutes: format, lints, prose, layers, documentation, and
 //! compilation with the minimum Rust version and for other targets. `check` adds the book, scripts,
-//! licences, packages, loom models, Miri and sanitizers, then runs every suite with the whole matrix
-//! of fallbacks.
+//! licences, packages, loom models, Miri and sanitizers, then runs every suite with the whole
+//! matrix of fallbacks.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};

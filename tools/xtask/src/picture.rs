@@ -15,7 +15,7 @@ use crate::workspace;
 use terminal::Terminal;
 
 /// Columns and rows of the screen.
-const SIZE: (u16, u16) = (112, 22);
+const SIZE: (u16, u16) = (120, 22);
 
 /// What the screen shows when both programs run and rates are known.
 const COMPLETE: [&str; 3] = ["connection", "suspended", "blocked"];
