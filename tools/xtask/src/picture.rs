@@ -15,7 +15,7 @@ use crate::workspace;
 use terminal::Terminal;
 
 /// Columns and rows of the screen.
-const SIZE: (u16, u16) = (104, 24);
+const SIZE: (u16, u16) = (120, 22);
 
 /// Screen contents when both programs run and rates are available.
 const COMPLETE: [&str; 3] = ["connection", "suspended", "blocked"];
