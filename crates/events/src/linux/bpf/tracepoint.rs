@@ -1,7 +1,7 @@
 //! The programs at the scheduler's tracepoint (`bpf/switch.bpf.c`), loaded once for the machine.
 //!
 //! The programs run at every switch of every process, so each further copy costs all of them. The
-//! first process loads and attaches them. Later ones find the live link ([`super::identity`]) and
+//! first process loads and attaches them. Later ones find the live link (`identity`) and
 //! hold descriptors of their own. The kernel frees everything with the last descriptor, however
 //! its process ends. Nothing is pinned: a pinned link would survive a crash and go on costing every
 //! switch.
