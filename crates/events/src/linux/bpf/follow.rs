@@ -115,25 +115,32 @@ fn by_process<'a>(
     outer.zip([inner.page, inner.buffer].into_iter().chain(inner.work))
 }
 
-/// Calls `change` for each of the maps, at once: the kernel ends each change of a map of maps with
-/// a wait for all running programs, some ten milliseconds (`maybe_wait_bpf_programs` in
-/// kernel/bpf/syscall.c), and several waits share one.
+/// Calls `change` for each of the maps, all at once. The kernel ends each change of a map of maps
+/// with a wait for all running programs, some ten milliseconds (`maybe_wait_bpf_programs` in
+/// kernel/bpf/syscall.c), and waits at the same time share one.
 ///
-/// Without signals, so that no handler of the program runs on a thread of ours.
-fn change_all<T: Send>(
+/// Without signals, so that no handler of the program runs on one of these threads.
+fn change_all<T: Copy + Send>(
     maps: impl IntoIterator<Item = T>,
     change: impl Fn(T) -> io::Result<()> + Sync,
 ) -> io::Result<()> {
     let change = &change;
     sys::without_signals(|| {
         thread::scope(|scope| {
-            let begin = |map| thread::Builder::new().spawn_scoped(scope, move || change(map));
+            let begin = |map| {
+                let thread = thread::Builder::new().spawn_scoped(scope, move || change(map));
+                (map, thread)
+            };
             let begun: Vec<_> = maps.into_iter().map(begin).collect();
             // All have to be waited for, so the first error comes after that.
             let done: Vec<io::Result<()>> = begun
                 .into_iter()
-                .map(|thread| {
-                    thread?.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                .map(|(map, thread)| match thread {
+                    Ok(thread) => {
+                        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                    }
+                    // No further thread is allowed: one after the other.
+                    Err(_) => change(map),
                 })
                 .collect();
             done.into_iter().collect()
