@@ -256,7 +256,10 @@ fn doctor_prints_each_setting_with_its_origin_and_effect() {
     };
     starts("KUMI_VPS", "3 (environment): ");
     starts("KUMI_STACK", "160k (default): ");
-    starts("KUMI_EVENTS", "the first of bpf, perf, watch that the machine allows (default, its");
+    starts(
+        "KUMI_EVENTS",
+        "the first of bpf, perf, watch that the machine allows (default, because",
+    );
     starts("lab queue", "ring (KUMI_LAB): ");
     starts("lab sticky", "on (default): ");
     starts("unknown variable", "KUMI_VPZ is not read: KUMI_VPS is similar");
