@@ -219,7 +219,8 @@ fn figures_of_the_benchmark_pages_are_those_of_the_reports() {
         reports.extend(report.lines().filter(|line| line.starts_with("| ")).map(str::to_owned));
         // A later report of one benchmark replaces its part of this one.
         if folder.file_name() != "all" {
-            let is_figure = |line: &&str| line.ends_with(" reached |") || line.ends_with(" missed |");
+            let is_figure =
+                |line: &&str| line.ends_with(" reached |") || line.ends_with(" missed |");
             figures.extend(report.lines().filter(is_figure).map(str::to_owned));
         }
     }

@@ -185,7 +185,8 @@ impl Builder {
     ///
     /// After an address space has used up its share, it runs below all levels of other address
     /// spaces until the next period (not with `KUMI_ARBITER=off`). With a hard share it does not
-    /// run at all. CPU time is booked late, and an excess is deducted later: see the book, "Limits".
+    /// run at all. CPU time is booked late, and an excess is deducted later: see the book,
+    /// "Limits".
     pub fn share(mut self, share: Share) -> Builder {
         self.settings.share = Some(share);
         self

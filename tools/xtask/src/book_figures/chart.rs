@@ -28,7 +28,8 @@ struct Bar {
 /// hundredth to a hundredfold, so that figures of different units share a chart.
 pub fn draw(run: &Run) -> Option<String> {
     let mut bars: Vec<Bar> = run.figures.iter().filter_map(|line| bar(line)).collect();
-    let mut legend = "Measured against the limit (dashed), logarithmic. Blue: reached; orange: missed.";
+    let mut legend =
+        "Measured against the limit (dashed), logarithmic. Blue: reached; orange: missed.";
     if bars.is_empty() {
         bars = medians(run);
         legend = "Medians against the greatest (dashed), logarithmic.";
