@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-/// A row of the table of bad input in CAVEATS.md.
+/// A row of a table of bad input, in `docs/src/reference/bad-input`.
 #[derive(Debug, PartialEq, Eq)]
 pub struct BadInput {
     /// Description of the input.

@@ -207,6 +207,40 @@ fn readme_has_150_lines_and_12_kb_at_most() {
     assert!(lines <= 150 && bytes <= 12 << 10, "{lines} lines, {bytes} bytes");
 }
 
+/// The pages of results have the rows of the reports in `lab/results` word for word: each row of a
+/// page is in a report, and each figure of a report is on a page. Whether they are up to date in
+/// every other respect is a test of `cargo xtask book-figures`.
+#[test]
+fn figures_of_the_benchmark_pages_are_those_of_the_reports() {
+    let mut reports = BTreeSet::new();
+    let mut figures = BTreeSet::new();
+    for folder in std::fs::read_dir(root().join("lab/results")).expect("a folder").flatten() {
+        let report = text(&folder.path().join("report.md"));
+        reports.extend(report.lines().filter(|line| line.starts_with("| ")).map(str::to_owned));
+        // A later report of one benchmark replaces its part of this one.
+        if folder.file_name() != "all" {
+            let is_figure =
+                |line: &&str| line.ends_with(" reached |") || line.ends_with(" missed |");
+            figures.extend(report.lines().filter(is_figure).map(str::to_owned));
+        }
+    }
+    let mut shown = BTreeSet::new();
+    for page in pages(&source().join("benchmarks")) {
+        let own = text(&page);
+        if !own.contains("Written by `cargo xtask book-figures`") || page.ends_with("index.md") {
+            continue;
+        }
+        let rows = own.lines().filter(|line| line.starts_with("| "));
+        for row in rows.filter(|row| !row.starts_with("| ---") && !row.starts_with("| figure |")) {
+            assert!(reports.contains(row), "{}: in no report: {row}", short(&page));
+            shown.insert(row.to_owned());
+        }
+    }
+    let hidden: Vec<_> = figures.difference(&shown).collect();
+    assert!(hidden.is_empty(), "on no page: {hidden:#?}");
+    assert!(shown.len() > 500, "{}: the pages have other tables", shown.len());
+}
+
 /// A row `| what | VPs | ratio | [bench: figure](report) | command |` equals that of the report,
 /// which the command has made.
 #[test]

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use kumihimo_tests::book;
 use kumihimo_tests::documents::{BadInput, bad_inputs, declared_locks, find_test, lock_order};
 use kumihimo_tests::root;
 
@@ -9,16 +10,52 @@ fn read(name: &str) -> String {
     std::fs::read_to_string(root().join(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
 }
 
+/// The pages with tables of bad input, and one that lists them.
+const BAD_INPUT: &str = "docs/src/reference/bad-input";
+
 #[test]
 fn every_bad_input_row_names_its_tests() {
-    let rows = bad_inputs(&read("CAVEATS.md")).expect("the table is well formed");
-    assert!(!rows.is_empty(), "CAVEATS.md has no table of bad input");
-    let missing: Vec<_> = rows
-        .iter()
-        .flat_map(|row| &row.tests)
-        .filter_map(|test| find_test(&root(), test).err())
-        .collect();
+    let index = read(&format!("{BAD_INPUT}/index.md"));
+    let (mut all, mut missing) = (0, Vec::new());
+    for page in book::pages(&root().join(BAD_INPUT)) {
+        let name = page.file_name().expect("a file").to_str().expect("UTF-8");
+        if name == "index.md" {
+            continue;
+        }
+        let text = std::fs::read_to_string(&page).expect("readable");
+        let rows = bad_inputs(&text).unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert!(!rows.is_empty(), "{name} has no table of bad input");
+        let listed = format!("]({name}) | {} |", rows.len());
+        assert!(index.contains(&listed), "{name}: index.md lacks {listed:?}");
+        all += rows.len();
+        let tests = rows.iter().flat_map(|row| &row.tests);
+        missing.extend(tests.filter_map(|test| find_test(&root(), test).err()));
+    }
     assert!(missing.is_empty(), "{missing:#?}");
+    // A table that loses a row by accident changes this number.
+    assert!(index.contains(&format!("There are {all} rows.")), "{all} rows");
+}
+
+/// The page of settings has a row for each variable and key, in the words of `crates/config`.
+#[test]
+fn settings_of_the_book_are_those_of_the_configuration() {
+    let page = read("docs/src/reference/settings.md");
+    let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| `KUMI_")).collect();
+    let wanted: Vec<String> = kumihimo_config::VARIABLES
+        .iter()
+        .map(|s| format!("| `{}` | {} | {} | {} |", s.name, s.allowed, s.default, s.effect))
+        .collect();
+    assert_eq!(rows, wanted);
+    let keys = page.split("\n## ").find(|section| section.starts_with("Keys"));
+    let rows = keys.expect("a table of keys").lines().filter(|line| line.starts_with("| `"));
+    let rows: Vec<&str> = rows.collect();
+    assert_eq!(rows.len(), kumihimo_config::KEYS.len());
+    // The allowed values of `queue` and `locking` depend on the features of the build.
+    for (row, key) in rows.iter().zip(&kumihimo_config::KEYS) {
+        let begin = format!("| `{}` | ", key.name);
+        let end = format!(" | {} | {} |", key.default, key.effect);
+        assert!(row.starts_with(&begin) && row.ends_with(&end), "{row}: not {begin}...{end}");
+    }
 }
 
 #[test]
@@ -55,8 +92,7 @@ fn readme_states_the_minimum_rust_version_of_the_manifest() {
     assert!(read("README.md").contains(&stated), "README.md lacks \"{stated}\"");
 }
 
-const DOCUMENTS: [&str; 5] =
-    ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CAVEATS.md", "lab/README.md"];
+const DOCUMENTS: [&str; 4] = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "lab/README.md"];
 
 /// The documents and the pages of the book, as paths from the root.
 fn documents() -> Vec<String> {

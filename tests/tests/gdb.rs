@@ -117,7 +117,7 @@ fn gdb(name: &str, core: Option<&str>, commands: &[&str]) -> String {
     gdb.args(["-k", "5", "100", "gdb", "-nx", "-batch"]);
     let source = format!("source {}", script.display());
     // Containers may refuse personality(2), downloads would be slow, and libthread_db is disabled:
-    // see CAVEATS.md.
+    // see docs/src/reference/limits/tools.md.
     for command in [
         "set pagination off",
         "set debuginfod enabled off",

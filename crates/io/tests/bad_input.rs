@@ -1,4 +1,4 @@
-//! Bad input that CAVEATS.md lists: each in a microprocess beside microprocesses, beside std
+//! Bad input that the book lists: each in a microprocess beside microprocesses, beside std
 //! threads, and on a std thread.
 
 mod bodies;

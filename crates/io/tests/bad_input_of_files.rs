@@ -1,4 +1,4 @@
-//! Bad input about files and children that CAVEATS.md lists: each in a microprocess beside
+//! Bad input about files and children that the book lists: each in a microprocess beside
 //! microprocesses, beside std threads, and on a std thread.
 
 mod bodies;

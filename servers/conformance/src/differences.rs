@@ -1,5 +1,5 @@
 //! Expected differences between Kumihimo's mounts and the kernel's file systems, with reasons.
-//! CAVEATS.md describes the same differences.
+//! The book summarises them (`docs/src/reference/limits/mounts.md`).
 
 /// Type of the served store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -72,7 +72,7 @@ fn power(image: &[u8], format: &Format, random: &mut Random, watchdog: &Watchdog
                 .map_err(|error| error.to_string())?;
             if repaired.asked {
                 // A directory had two names: e2fsck keeps one of them, and the path of everything
-                // below is unknown (CAVEATS.md).
+                // below is unknown (`docs/src/reference/limits/mounts.md`).
                 return match paths::all_contents(&store) {
                     _ if !moves => {
                         Err("e2fsck asked a question, but no directory was moved".to_owned())

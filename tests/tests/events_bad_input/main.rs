@@ -1,5 +1,5 @@
-//! Bad input to events: the program degrades, reports it once, and loses nothing. CAVEATS.md has a
-//! row for each case.
+//! Bad input to events: the program degrades, reports it once, and loses nothing. Each case has a
+//! row in `docs/src/reference/bad-input`.
 //!
 //! Every test runs in child processes. If the source matters, there is one for each source that
 //! this machine supports.

@@ -137,7 +137,8 @@ fn loads(calls: bool) -> Vec<Load> {
 /// Runs each load beside a computing one, because its own quanta rarely end outside of the kernel;
 /// then all loads together.
 fn under_fire(means: Preemption, mut random: Random) {
-    // With preemption by a signal, system calls may end early (CAVEATS.md).
+    // With preemption by a signal, system calls may end early
+    // (docs/src/reference/limits/preemption.md).
     let all = loads(means == Preemption::Clock);
     for load in &all {
         let preempted = fire_at(&[all[0], *load], means, random.split());

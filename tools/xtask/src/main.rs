@@ -5,6 +5,7 @@
 //! because the dialects of awk, sed and sort differ between machines.
 
 mod bench_check;
+mod book_figures;
 mod cargo_test;
 mod check;
 mod docs;
@@ -55,6 +56,8 @@ enum Command {
     Container,
     /// Build the reference of the API and the book
     Docs,
+    /// Write the book's pages about benchmarks from lab/results
+    BookFigures,
     /// Draw `kumi top` over a busy program, for README and book
     Picture(picture::Args),
     /// Run the checks that take a few minutes: format, lints and documentation
@@ -82,6 +85,7 @@ fn main() -> ExitCode {
         Command::Deb => packaging::deb(),
         Command::Container => packaging::container(),
         Command::Docs => docs::run(),
+        Command::BookFigures => book_figures::run(),
         Command::Picture(args) => picture::run(&args),
         Command::Lint => check::lint(),
         Command::Check => check::run(),

@@ -88,7 +88,7 @@ pub struct Bpf {
 pub enum Way {
     /// As the filter of an event of each thread.
     Thread,
-    /// At the scheduler's tracepoint. Experimental: see CAVEATS.md.
+    /// At the scheduler's tracepoint. Experimental: the book lists its limits.
     Switch,
 }
 

@@ -2,7 +2,7 @@
 //! blocks (a static binary, another libc), or with `KUMI_LAB=tls=kernel`.
 //!
 //! Handles, scopes and types are the same. Every wait blocks its kernel thread, as for foreign
-//! threads. For the limitations see CAVEATS.md, "Kernel threads 1:1".
+//! threads. For the limitations see the book, "Kernel threads 1:1".
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -185,7 +185,8 @@ impl Builder {
     ///
     /// After an address space has used up its share, it runs below all levels of other address
     /// spaces until the next period (not with `KUMI_ARBITER=off`). With a hard share it does not
-    /// run at all. CPU time is booked late, and an excess is deducted later: see CAVEATS.md.
+    /// run at all. CPU time is booked late, and an excess is deducted later: see the book,
+    /// "Limits".
     pub fn share(mut self, share: Share) -> Builder {
         self.settings.share = Some(share);
         self
@@ -218,7 +219,7 @@ impl Builder {
     /// `signal`; none with the event source `off` and under a debugger. `KUMI_PREEMPT` applies if
     /// the program does not call this: `clock`, `signal`, `signal=N`, `off`.
     ///
-    /// A signal may interrupt system calls: see CAVEATS.md.
+    /// A signal may interrupt system calls: see the book, "Limits".
     pub fn preemption(mut self, means: Preemption) -> Builder {
         self.settings.preempt = Some(means);
         self

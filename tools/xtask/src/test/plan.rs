@@ -113,8 +113,8 @@ fn reaches(row: &Row, designs: Designs, binary: &Binary) -> bool {
     if row.events == Events::Off || row.switches == Switches::Kernel {
         return true;
     }
-    // Preemption by signal interrupts system calls (CAVEATS.md), which the event suites do not
-    // allow.
+    // Preemption by signal interrupts system calls (docs/src/reference/limits/preemption.md),
+    // which the event suites do not allow.
     of_events && row.preempt != super::matrix::Preempt::Signal
 }
 
