@@ -1,6 +1,8 @@
 //! One priority scale for the whole machine (P0, section 3). Address spaces agree through a shared
 //! board which VP runs on which core, without a daemon.
 //!
+//! This crate is internal: its interface changes without notice. Programs use `kumihimo`.
+//!
 //! Each module depends only on the modules above it:
 //!
 //! - [`row`]: the cells of an address space's VPs, in which they sleep and are woken.

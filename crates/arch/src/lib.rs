@@ -1,6 +1,8 @@
 //! The part of Kumihimo that depends on the processor and the C library: context switch, stacks,
 //! thread-local storage and stack overflow reports.
 //!
+//! This crate is internal: its interface changes without notice. Programs use `kumihimo`.
+//!
 //! Each architecture has one folder, and exactly one folder is compiled in:
 //!
 //! - `x86_64/`: x86_64 Linux with glibc. Microprocesses have their own stacks and TLS blocks. If

@@ -1,5 +1,7 @@
 //! Backtraces of stacks that may change while they are read.
 //!
+//! This crate is internal: its interface changes without notice. Programs use `kumihimo`.
+//!
 //! `memory` copies a stack safely, [`unwind`] walks the copy by the unwind tables of the loaded
 //! files, and [`symbols`] resolves names and lines. Nothing here runs on the stack in question or
 //! stops its thread. Used by the runtime's dumps (of waiting microprocesses) and by the watchdog

@@ -1,6 +1,8 @@
 //! Batched system calls (paper P2): requests of several microprocesses that enter the kernel
 //! together.
 //!
+//! This crate is internal: its interface changes without notice. Programs use `kumihimo`.
+//!
 //! This crate does not depend on microprocesses, and nothing in it waits. A [`Batch`] takes
 //! [`Call`]s, sorts them ([`order`]) and merges those that can become one request. It passes the
 //! requests to a [`Backend`], which executes all of them before it returns. Each call then has the

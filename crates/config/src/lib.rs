@@ -1,5 +1,7 @@
 //! Settings of a process from environment variables that start with `KUMI_`.
 //!
+//! This crate is internal: its interface changes without notice. Programs use `kumihimo`.
+//!
 //! The environment is parsed once, at the first call of [`get`] or [`check`]; the child of a fork
 //! keeps the result. Eleven variables are for users ([`Config`]). `KUMI_LAB` holds settings for
 //! tests and experiments ([`Lab`]), as `key=value` pairs separated by commas. An empty variable

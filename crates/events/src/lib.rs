@@ -1,5 +1,7 @@
 //! The kernel's half of microprocesses, implemented in user mode.
 //!
+//! This crate is internal: its interface changes without notice. Programs use `kumihimo`.
+//!
 //! - [`kernel`]: the pool of kernel threads and the hand-off of virtual processors (VPs) among
 //!   them.
 //! - [`sched`]: the events and the user scheduler's side of the interface (P0, 3.1).

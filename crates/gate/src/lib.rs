@@ -1,4 +1,6 @@
 //! Calls between address spaces at the price of a hand-off (P0, section 4).
+//!
+//! This crate is internal: its interface changes without notice. Programs use `kumihimo`.
 #![deny(unsafe_op_in_unsafe_fn)]
 #![cfg_attr(loom, allow(dead_code))]
 

@@ -1,5 +1,7 @@
 //! Sockets, files, pipes, child processes and signals as blocking calls of microprocesses.
 //!
+//! This crate is internal: its interface changes without notice. Programs use `kumihimo`.
+//!
 //! Invariant of this crate: no operation in progress is bound to a kernel thread. A call is first
 //! attempted without waiting. If it would block, the *microprocess* waits for readiness, and its
 //! virtual processor runs others. Calls without readiness (files, paths) are plain calls: their

@@ -71,4 +71,5 @@
 //! programs in which a thread waits for a future: another runtime's thread may still call the
 //! waker.
 
+#[doc(inline)]
 pub use kumihimo_runtime::future::{block_on, block_on_timeout, block_on_until};

@@ -56,8 +56,10 @@
 pub mod future;
 
 #[cfg(target_os = "linux")]
+#[doc(inline)]
 pub use kumihimo_io::{fs, fuse, io, net, process, signal};
 #[cfg(target_os = "linux")]
+#[doc(inline)]
 pub use kumihimo_sync as sync;
 /// Re-export of [`std::time`], so that the same path exists on every system.
 pub use std::time;
@@ -68,18 +70,23 @@ pub use std::{fs, net, sync, thread};
 /// Microprocesses: the interface of `std::thread`, with priorities, scopes with deadlines, and
 /// cancellation.
 pub mod thread {
+    #[doc(inline)]
     pub use kumihimo_policy::{Priority, PriorityError};
+    #[doc(inline)]
     pub use kumihimo_runtime::cancel::{
         Cancelled, deadline, masked as without_cancellation, point as cancellation_point,
         requested as cancel_requested,
     };
+    #[doc(inline)]
     pub use kumihimo_runtime::thread::*;
 }
 
 #[cfg(target_os = "linux")]
 /// The runtime itself: settings, metrics, start and end.
 pub mod runtime {
+    #[doc(inline)]
     pub use kumihimo_runtime::NoEvents;
+    #[doc(inline)]
     pub use kumihimo_runtime::runtime::*;
 }
 
@@ -118,10 +125,13 @@ pub mod runtime {
 /// A [`Neighbour`](machine::Neighbour) blocks its kernel thread while it waits, for 2 s by default:
 /// use [`thread::blocking`] in a microprocess where the event source is `off`.
 pub mod machine {
+    #[doc(inline)]
     pub use kumihimo_machine::handler::{
         Action, Done, Metric, Microprocess, Refused, Resource, Space, State,
     };
+    #[doc(inline)]
     pub use kumihimo_machine::{Error, Machine, Neighbour};
+    #[doc(inline)]
     pub use kumihimo_runtime::membership::{allow, disallow, number};
 }
 
@@ -158,14 +168,23 @@ pub mod machine {
 /// The first runtime of the process chooses how the table excludes simultaneous use of one
 /// resource: [`Builder::locking`](runtime::Builder::locking), `KUMI_LAB=locking=...`.
 pub mod resource {
+    #[doc(inline)]
     pub use kumihimo_resource::id::{Id, IdError, Kind, Serial};
+    #[doc(inline)]
     pub use kumihimo_resource::locking::{Locking, LockingError};
+    #[doc(inline)]
     pub use kumihimo_resource::names::{Change, Name, NameError, Watch};
+    #[doc(inline)]
     pub use kumihimo_resource::slots::{Missing, Slots};
+    #[doc(inline)]
     pub use kumihimo_resource::table::{Command, Error, Operation, Row, Table, Usage};
+    #[doc(inline)]
     pub use kumihimo_runtime::builtin_kinds::Begin;
+    #[doc(inline)]
     pub use kumihimo_runtime::kind_table::Entries;
+    #[doc(inline)]
     pub use kumihimo_runtime::membership::table;
+    #[doc(inline)]
     pub use kumihimo_runtime::region::Region;
 }
 
@@ -191,6 +210,7 @@ pub mod resource {
 /// # }
 /// ```
 pub mod gate {
+    #[doc(inline)]
     pub use kumihimo_gate::{
         Context, Error, ErrorKind, Gate, Item, Options, Placement, RawGate, Region, RegionMut,
         Server, Serving, Sink, Stream,
@@ -200,5 +220,6 @@ pub mod gate {
 #[cfg(target_os = "linux")]
 /// Scheduling policies: where a runnable microprocess is placed.
 pub mod policy {
+    #[doc(inline)]
     pub use kumihimo_policy::*;
 }

@@ -1,5 +1,7 @@
 //! Listing and control of all microprocesses on a machine, from any process (P0, section 5).
 //!
+//! This crate is internal: its interface changes without notice. Programs use `kumihimo`.
+//!
 //! Each address space holds a table of its own microprocesses; there is no global table. The first
 //! half of an ID identifies the address space in the user's run-time directory ([`directory`]). The
 //! address space resolves the second half in the thread that serves its control socket ([`space`],

@@ -1,6 +1,8 @@
 //! Policies: where a runnable microprocess is placed. Contains priorities, the [`Policy`] trait and
 //! the policies of Kumihimo.
 //!
+//! This crate is internal: its interface changes without notice. Programs use `kumihimo`.
+//!
 //! A policy is safe code that the application may supply. It is a pure function from the state of a
 //! microprocess ([`Info`]) and the reason for the call ([`Why`]) to a [`Placement`]. The mechanism
 //! owns the queues and enforces everything else, so the worst effect of a bad policy is a bad

@@ -1,5 +1,7 @@
 //! Run queues of virtual processors (VPs).
 //!
+//! This crate is internal: its interface changes without notice. Programs use `kumihimo`.
+//!
 //! A [`Set`] owns the queues of all VPs, in the design [`Design::Ring`] (the papers' P4). That
 //! design uses no lock, and no read-modify-write on the path of a context switch. The feature `lab`
 //! adds two designs for comparison, selected at run time: `locked` (P4's conventional design) and

@@ -1,6 +1,8 @@
 //! Resource interface (P3). Everything that an address space manages is a *resource* with five
 //! operations, registered in one [`table`], where all locking takes place.
 //!
+//! This crate is internal: its interface changes without notice. Programs use `kumihimo`.
+//!
 //! - [`id`]: 64-bit ids, unique on the machine.
 //! - [`serials`]: allocation of ids, which are never reused.
 //! - [`names`]: the name tree.

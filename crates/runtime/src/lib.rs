@@ -1,5 +1,7 @@
 //! The runtime of Kumihimo: microprocesses on virtual processors.
 //!
+//! This crate is internal: its interface changes without notice. Programs use `kumihimo`.
+//!
 //! Rooms, from low to high (`layers.txt`): a module imports only from its own room and from lower
 //! ones. A call of an inherent method that a higher room defines is not an import (see below).
 //!

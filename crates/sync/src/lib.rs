@@ -2,6 +2,8 @@
 //! of `std::sync`, and adds semaphores, channels with several receivers, `select!`, and synchronous
 //! messages (P0).
 //!
+//! This crate is internal: its interface changes without notice. Programs use `kumihimo`.
+//!
 //! A call that blocks suspends the calling *microprocess*; if the caller is a plain kernel thread,
 //! the call blocks that thread. All types share one wait list (`wait/waitlist.rs`) and the
 //! runtime's `park` and `wake`. They use no kernel lock of their own.

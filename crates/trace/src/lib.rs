@@ -1,6 +1,8 @@
 //! Recording and checking of the execution of every microprocess, in files for Perfetto's UI
 //! (<https://ui.perfetto.dev>).
 //!
+//! This crate is internal: its interface changes without notice. Programs use `kumihimo`.
+//!
 //! ```text
 //!   a VP's carrier, masked ---> Ring  \
 //!   a VP's carrier, masked ---> Ring   > kumi-trace (kernel thread) --> spool (file)
