@@ -39,7 +39,11 @@ fn commands_of_the_book_are_taken() {
 
 fn parse(words: &[&str]) -> Result<(), String> {
     let line = kumi::Command::augment_subcommands(clap::Command::new("kumi"));
-    line.try_get_matches_from(words).map(drop).map_err(|error| error.to_string())
+    match line.try_get_matches_from(words) {
+        // `--help` is an error to clap, which prints the text to standard output.
+        Err(error) if error.use_stderr() => Err(error.to_string()),
+        _ => Ok(()),
+    }
 }
 
 fn name(document: &std::path::Path) -> String {

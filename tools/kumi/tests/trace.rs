@@ -144,5 +144,5 @@ fn invalid_options_are_reported_before_the_program_runs() {
     }
     std::fs::write(folder.0.join("text"), "no trace").expect("room");
     let (output, said) = kumi(&folder, &["check", "text"]);
-    assert!(output.status.code() == Some(1) && said.contains("no trace"), "{said}");
+    assert!(output.status.code() == Some(1) && said.contains("not a complete trace"), "{said}");
 }

@@ -249,7 +249,7 @@ mod tests {
              100  a\\u{202e}b  2    1.250 s   -         0            0\n\
              103  hog         2    1.250 s   50%,hard  2            1\n\
              \nCORE  HELD-BY                         WAITED-FOR-BY\n\
-             1     a\\u{202e}b (pid 100), level 30  hog (pid 103), share used up; no living one, level 1\n\
+             1     a\\u{202e}b (pid 100), level 30  hog (pid 103), share used up; an unknown one, level 1\n\
              \ngone (pid 99) ended while it held a core, 3 times, 61 s ago\n"
         );
         assert_eq!(

@@ -48,7 +48,7 @@ const KEYS: &str =
 const HELP: [&str; 19] = [
     "up down PgUp PgDn Home End   choose a row (also k j g G)",
     "Enter or space               fold or unfold an address space (left, right too)",
-    "/                            filter the rows by a text; Enter keeps it, Esc clears it",
+    "/                            filter by a text; Enter keeps it, Esc clears it",
     "< >                          sort microprocesses by another column; i backwards",
     "u                            the usage table: every kind of resource, and back",
     "s r                          suspend, resume the chosen microprocess",
