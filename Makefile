@@ -17,7 +17,7 @@ help:
 	@echo 'make test    every suite, and one row of the matrix of fallbacks       [ROW=n]'
 	@echo 'make test-lab  the suites of the laboratory (lab/)'
 	@echo 'make lint    format, lints, documentation, minimum Rust version'
-	@echo 'make check   lint, licences, loom, Miri, sanitizers, and the whole matrix'
+	@echo 'make check   lint, book, packages, licences, loom, Miri, sanitizers, all rows'
 	@echo 'make docs    the reference of the API and the book'
 	@echo 'make chroots make run and make test on Debian 12, 13 and sid [RELEASES=trixie COMMANDS=run]'
 	@echo 'make bench   every benchmark beside its rivals            [BENCH=name BENCH_FLAGS=...]'
