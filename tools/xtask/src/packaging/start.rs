@@ -126,7 +126,7 @@ impl Place {
     /// Puts the program of a page into its project and builds it. The path of the program.
     fn build(&self, (name, project): (&str, &str)) -> Result<PathBuf, Failure> {
         let folder = self.folder.join(project);
-        let code = block(&page(name)?, "rust,ignore")?;
+        let code = block(&page(name)?, "rs")?;
         let included = code.trim().strip_prefix("{{#include ").and_then(|c| c.strip_suffix("}}"));
         let included = included.ok_or_else(|| format!("start/{name} includes no program"))?;
         let source = workspace::root().join("docs/src/start").join(included);
