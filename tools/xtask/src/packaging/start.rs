@@ -131,10 +131,12 @@ impl Place {
         let included = included.ok_or_else(|| format!("start/{name} includes no program"))?;
         let source = workspace::root().join("docs/src/start").join(included);
         std::fs::copy(source, folder.join("src/main.rs"))?;
+        // The versions that the workspace is tested with; no others need be fetched.
+        std::fs::copy(workspace::root().join("Cargo.lock"), folder.join("Cargo.lock"))?;
         // A page's program has the name of its project, so that a later page replaces it.
         let target = self.folder.join("target");
         run(cargo(&folder)
-            .args(["build", "--release", "--offline"])
+            .args(["build", "--release", "--quiet"])
             .env("CARGO_TARGET_DIR", &target))?;
         let kept = self.folder.join(name);
         std::fs::copy(target.join("release").join(project), &kept)?;
