@@ -476,7 +476,7 @@ mod tests {
         assert!(
             with(&|t| t.create =
                 Load { kinds: 1, total_ns: 0.0, resource_ns: 0.0, names_ns: 0.0, shared_ns: 0.0 })
-            .contains("whole 0")
+            .contains("but the operation 0 ns")
         );
         let unknown = serde_json::to_string(&good).unwrap().replace("hand_over_ns", "handover");
         assert!(
