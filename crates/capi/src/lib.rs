@@ -18,7 +18,7 @@ mod threads;
 
 /// Version of kumihimo.h that this library implements: `major << 16 | minor << 8 | patch`, as
 /// `KUMI_VERSION`.
-pub const VERSION: u32 = 0x00_01_00;
+pub const VERSION: u32 = 0x00_02_00;
 
 /// Returns the library's version, for comparison with `KUMI_VERSION`.
 #[unsafe(no_mangle)]
