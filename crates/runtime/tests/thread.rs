@@ -1,16 +1,22 @@
 //! Microprocesses, end to end: spawn, join, yield, park, panic, scope, blocking, cancel.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use kumihimo_runtime::runtime::Events;
 use kumihimo_runtime::thread::{self, Builder};
-use kumihimo_runtime::{cancel, runtime};
+use kumihimo_runtime::{NoEvents, cancel, runtime};
 
 fn on_runtime(f: impl FnOnce() + Send) {
+    on_runtime_of(runtime::Runtime::builder().vps(2), f);
+}
+
+fn on_runtime_of(builder: runtime::Builder, f: impl FnOnce() + Send) {
     // A process can have only one runtime, so the tests of this file take turns.
     static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    runtime::Runtime::builder().vps(2).build().unwrap().run(f);
+    builder.build().unwrap().run(f);
 }
 
 #[test]
@@ -114,6 +120,27 @@ fn blocking_call_leaves_other_microprocesses_running() {
         let mut w = w;
         std::io::Write::write_all(&mut w, &[1, 2, 3, 4]).unwrap();
         assert_eq!(readers.into_iter().map(|h| h.join().unwrap()).map(u32::from).sum::<u32>(), 10);
+    });
+}
+
+/// The calls mask the VP's slot for a short time, again and again, so that claims of the VP are
+/// refused.
+#[test]
+fn blocking_call_that_enters_the_runtime_gives_its_vp_away() {
+    on_runtime_of(runtime::Runtime::builder().vps(1).events(Events::Off), || {
+        for _ in 0..1000 {
+            let is_over = Arc::new(AtomicBool::new(false));
+            let caller = is_over.clone();
+            let caller = thread::spawn(move || {
+                thread::blocking(|| {
+                    while !caller.load(Ordering::Relaxed) {
+                        drop(NoEvents::new());
+                    }
+                });
+            });
+            thread::spawn(move || is_over.store(true, Ordering::Relaxed)).join().unwrap();
+            caller.join().unwrap();
+        }
     });
 }
 

@@ -48,6 +48,9 @@ pub const WANT_UNBLOCKED: u32 = 2;
 
 /// In `pending`: the watchdog's probe. It is no event; the next outermost unmask takes it.
 pub(crate) const PROBE: u32 = 1 << 16;
+/// In `pending`: a spare wanted the VP that the kernel thread lends, and found the slot masked. It
+/// is no event; the next outermost unmask takes it and wakes a spare.
+pub(crate) const WANTED: u32 = 1 << 17;
 
 /// The offset of `vp` in a [`Slot`], for debuggers.
 pub const VP_AT: usize = std::mem::offset_of!(Slot, vp);
@@ -185,7 +188,7 @@ impl Slot {
     /// Returns whether an event is pending. Called by any kernel thread; the result may be out of
     /// date.
     pub(crate) fn has_pending(&self) -> bool {
-        self.pending.load(Ordering::Relaxed) & !PROBE != 0
+        self.pending.load(Ordering::Relaxed) & !(PROBE | WANTED) != 0
     }
 
     /// Returns the nesting depth of the mask. Called by the owning kernel thread.

@@ -1,6 +1,6 @@
 //! The take-over protocol: masking by the carrier, claims by other threads.
 
-use super::{CLAIMING, LENT, Slot};
+use super::{CLAIMING, LENT, Slot, WANTED};
 use crate::handoff::barrier;
 use crate::loom::atomic::{Ordering, compiler_fence};
 use crate::report::fatal::{BoundedBackoff, fatal};
@@ -122,6 +122,18 @@ impl Slot {
         }
         self.vp.store(0, Ordering::Release);
         Claim::Taken(vp)
+    }
+
+    /// Asks the carrier, whose slot was masked, to wake a spare when it unmasks. Returns false if
+    /// the carrier may have unmasked before it saw that, so that the caller has to try again.
+    /// Called by any kernel thread. Blocks the kernel thread for one heavy barrier.
+    #[must_use]
+    pub(crate) fn await_unmask(&self) -> bool {
+        self.pending.fetch_or(WANTED, Ordering::Relaxed);
+        // Pairs with the compiler fence in `exit`: either the carrier sees the bit after its store
+        // to `masked`, or that store is visible here.
+        barrier::heavy();
+        self.masked.load(Ordering::Acquire) != 0
     }
 
     /// Takes over a VP that was lent. Called by any kernel thread.

@@ -295,10 +295,13 @@ impl KernelThread {
     }
 
     /// Leaves the raised events pending where the slot was unmasked but no event can be delivered.
-    /// Clears the watchdog's probe, which proves that the slot was unmasked. Called by the kernel
-    /// thread itself.
+    /// Clears the watchdog's probe, which proves that the slot was unmasked, and wakes a spare if
+    /// one waits for that. Called by the kernel thread itself.
     pub fn leave_raised(&self) {
-        self.slot().pending.fetch_and(!slot::PROBE, Ordering::Relaxed);
+        let none = !(slot::PROBE | slot::WANTED);
+        if self.slot().pending.fetch_and(none, Ordering::Relaxed) & slot::WANTED != 0 {
+            self.kernel.wake_one();
+        }
     }
 
     /// Handles a doorbell that rang.

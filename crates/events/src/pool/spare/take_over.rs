@@ -19,9 +19,10 @@ impl Kernel {
         self.take_over(index, if self.source.lends(index) { Slot::accept } else { Slot::claim });
     }
 
-    /// Claims the VP of slot `index`, and calls the user scheduler for the next priority.
-    fn take_over(&self, index: u32, claim: fn(&Slot) -> Claim) {
-        let Some(scheduler) = self.user() else { return };
+    /// Claims the VP of slot `index`, and calls the user scheduler for the next priority. Returns
+    /// whether the claim succeeded.
+    fn take_over(&self, index: u32, claim: fn(&Slot) -> Claim) -> bool {
+        let Some(scheduler) = self.user() else { return false };
         let slot = self.page.slot(index);
         let time = slot.times.load(Ordering::Acquire);
         let state = slot.state.load(Ordering::Relaxed);
@@ -29,7 +30,7 @@ impl Kernel {
         self.bound.fetch_add(1, Ordering::Relaxed);
         let Claim::Taken(token) = claim(slot) else {
             self.bound.fetch_sub(1, Ordering::Release);
-            return;
+            return false;
         };
         // The token must name a VP that this slot carries. Otherwise the VP would have no carrier,
         // or two.
@@ -54,6 +55,7 @@ impl Kernel {
         if let Answer::Next(priority) = answer {
             self.lock().push(token, priority);
         }
+        true
     }
 
     /// Returns whether returns are to be reported by a trap.
@@ -88,22 +90,32 @@ impl Kernel {
             // user scheduler does not return. The watchdog repeats its request in both cases. The
             // microprocess detects the loss of its VP when it next enters the user scheduler, as a
             // sleeper does.
-            self.take_over(index, Slot::claim);
+            let _ = self.take_over(index, Slot::claim);
         }
         // Takes one entry at a time: if the user scheduler does not return, other threads handle
         // the rest.
         let n = self.lock().lent.len();
         for _ in 0..n {
             let Some(index) = self.lock().next_lent() else { return };
-            let slot = self.page.slot(index);
-            if slot.state.load(Ordering::Acquire) != AWAY {
-                // The thread is back and keeps its VP, wherever that is by now.
-            } else if slot.is_masked() {
-                // The thread has not left yet: it wakes a spare when it does.
-                self.lock().lent.push(index);
-            } else {
-                self.take_over(index, Slot::claim);
-            }
+            self.take_lent_from(index);
+        }
+    }
+
+    fn take_lent_from(&self, index: u32) {
+        let slot = self.page.slot(index);
+        // Otherwise the thread is back and keeps its VP, wherever that is by now.
+        let is_away = || slot.state.load(Ordering::Acquire) == AWAY;
+        if self.user().is_none() || !is_away() || self.take_over(index, Slot::claim) {
+            return;
+        }
+        if !is_away() || !slot.has_vp() {
+            return;
+        }
+        // The thread has not left yet, or it is in a short section without events inside
+        // `blocking`. It will not report the VP again.
+        self.lock().lent.push(index);
+        if !slot.await_unmask() {
+            self.wake_one();
         }
     }
 }

@@ -167,3 +167,30 @@ fn refused_claim_leaves_the_slot_usable() {
         assert_ne!(mine, spare.join().unwrap());
     });
 }
+
+/// The carrier of a VP that it lends enters and leaves a short masked section. The VP goes to the
+/// spare, or the carrier sees that a spare waits for the end of the section.
+#[test]
+fn spare_refused_by_a_short_section_takes_the_vp_or_is_woken() {
+    loom::model(|| {
+        let slot = Arc::new(Slot::new());
+        slot.install(VP);
+        slot.unmask();
+        let spare = {
+            let slot = slot.clone();
+            // Returns whether the spare waits to be woken.
+            loom::thread::spawn(move || {
+                while slot.claim() != Claim::Taken(VP) {
+                    if slot.await_unmask() {
+                        return true;
+                    }
+                }
+                false
+            })
+        };
+        slot.mask();
+        let wakes = slot.exit();
+        let waits = spare.join().unwrap();
+        assert!(wakes || !waits, "nobody takes the VP");
+    });
+}
