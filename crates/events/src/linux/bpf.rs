@@ -41,6 +41,7 @@ mod follow;
 mod identity;
 mod ids;
 mod load;
+mod lock;
 mod object;
 pub mod pinned;
 mod program;
@@ -65,6 +66,7 @@ use crate::report::unavailable::Unavailable;
 pub(crate) use follow::Followed;
 use follow::Follower;
 use load::{OWNER_PRIVATE, Object, SeatMaps, check, unavailable};
+use lock::Lock;
 use pinned::Store;
 use ring::Ring;
 use sys::{Mapping, errno};
@@ -79,8 +81,9 @@ pub struct Bpf {
     seat: u32,
     slots: u32,
     traps: bool,
-    /// The seat's directory, locked while it is open. `None` for an object of this process.
-    lock: Option<OwnedFd>,
+    /// The lock of the seat's directory. `None` for an object of this process. Dropped last: the
+    /// next owner finds nothing of this one.
+    lock: Option<Lock>,
 }
 
 /// Where the program runs.
@@ -202,7 +205,7 @@ impl Bpf {
         maps: SeatMaps,
         seat: u32,
         slots: u32,
-        lock: Option<OwnedFd>,
+        lock: Option<Lock>,
     ) -> Result<Bpf, Unavailable> {
         let length = (slots as usize + 1) * SLOT_SIZE;
         let memory = Mapping::new(maps.page.as_fd(), 0, length, true)

@@ -1,6 +1,7 @@
 //! Seats of an object that root has installed, taken by user nobody.
 
 use std::fs;
+use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::ptr;
 use std::sync::Mutex;
@@ -150,6 +151,43 @@ fn unprivileged_user_gets_the_same_events_from_a_seat() {
     });
     let refused = remedy(Bpf::take(store, 1));
     assert!(refused.why.contains("no seat of user 0"), "{refused}");
+}
+
+/// Whoever starts a program has, for a moment, a child process with copies of all descriptors.
+#[test]
+fn seat_is_free_although_a_child_process_has_its_descriptor() {
+    const NAME: &str = "seat_is_free_although_a_child_process_has_its_descriptor";
+    if loaded(NAME, 1).next().is_none() {
+        return;
+    }
+    if !root() {
+        return skip(NAME, "installing needs root");
+    }
+    let installed = Installed::new("child", 1, 1);
+    let _paranoid = Paranoid::set("1");
+    as_nobody(|| {
+        let bpf = Bpf::take(&installed.store, 1).expect("a seat");
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        // SAFETY: the child makes system calls only.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let mut byte = 0u8;
+            // SAFETY: an own descriptor, and room for one byte. The read ends with the parent's end
+            // of the pipe.
+            unsafe {
+                libc::close(writer.as_raw_fd());
+                libc::read(reader.as_raw_fd(), (&raw mut byte).cast(), 1);
+                libc::_exit(0);
+            }
+        }
+        assert!(child > 0, "fork failed");
+        drop(bpf);
+        let again = Bpf::take(&installed.store, 1);
+        drop(writer);
+        // SAFETY: the child above; no status is wanted.
+        assert_eq!(unsafe { libc::waitpid(child, ptr::null_mut(), 0) }, child);
+        again.expect("free again");
+    });
 }
 
 #[test]

@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 
 use super::abi::MOST_SLOTS;
 use super::load::{self, OWNER_NONE, OWNER_PRIVATE, Object, SeatMaps, check};
+use super::lock::Lock;
 use super::object;
 use super::sys::{self, errno};
 use crate::report::unavailable::Unavailable;
@@ -42,7 +43,7 @@ pub(super) struct TakenSeat {
     pub(super) maps: SeatMaps,
     pub(super) number: u32,
     pub(super) slots: u32,
-    pub(super) lock: OwnedFd,
+    pub(super) lock: Lock,
 }
 
 /// A user's number, from the number or the name.
@@ -246,8 +247,7 @@ impl Store {
         let mut said = Vec::new();
         self.mount(&mut said)?;
         directory(&self.root, 0o755)?;
-        let lock =
-            open_directory(&self.root).and_then(|file| sys::lock(file.as_fd(), true).map(|_| file));
+        let lock = open_directory(&self.root).and_then(Lock::wait_for);
         let _lock = lock.map_err(|e| failed("locking", &self.root, &e))?;
 
         let mut wanted = self.seats()?;
@@ -436,10 +436,9 @@ impl Store {
         for number in seats {
             let path = place.join(number.to_string());
             let file = open_directory(&path).map_err(|e| failed("opening the seat", &path, &e))?;
-            match sys::lock(file.as_fd(), false) {
-                Ok(true) => return TakenSeat::new(&path, number, slots, file.into()),
-                Ok(false) => {}
-                Err(error) => return Err(failed("locking the seat", &path, &error)),
+            let lock = Lock::try_take(file).map_err(|e| failed("locking the seat", &path, &e))?;
+            if let Some(lock) = lock {
+                return TakenSeat::new(&path, number, slots, lock);
             }
         }
         Err(Unavailable::new(
@@ -452,7 +451,7 @@ impl Store {
 }
 
 impl TakenSeat {
-    fn new(path: &Path, number: u32, slots: u32, lock: OwnedFd) -> Result<TakenSeat, Unavailable> {
+    fn new(path: &Path, number: u32, slots: u32, lock: Lock) -> Result<TakenSeat, Unavailable> {
         let again = "`sudo kumi events install`, from this version's kumi";
         let program = get(&path.join("program"))?;
         let name = sys::program_name(program.as_fd()).map_err(|e| failed("asking", path, &e))?;

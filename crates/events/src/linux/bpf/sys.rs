@@ -462,18 +462,6 @@ pub(super) fn enable(event: BorrowedFd<'_>) -> io::Result<()> {
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Locks a file or directory for as long as it is open, by flock(2); false: another has it (only
-/// without `wait`).
-pub(super) fn lock(file: BorrowedFd<'_>, wait: bool) -> io::Result<bool> {
-    let how = libc::LOCK_EX | if wait { 0 } else { libc::LOCK_NB };
-    // SAFETY: takes integers.
-    if unsafe { libc::flock(file.as_raw_fd(), how) } == 0 {
-        return Ok(true);
-    }
-    let error = io::Error::last_os_error();
-    if error.kind() == io::ErrorKind::WouldBlock { Ok(false) } else { Err(error) }
-}
-
 /// Whether the calling kernel thread may load programs that see the kernel: CAP_BPF and
 /// CAP_PERFMON, or CAP_SYS_ADMIN.
 pub(super) fn may_load() -> bool {
