@@ -37,11 +37,12 @@
 
 mod abi;
 mod btf;
+mod file_lock;
 mod follow;
 mod identity;
 mod ids;
 mod load;
-mod lock;
+
 mod object;
 pub mod pinned;
 mod program;
@@ -63,10 +64,10 @@ pub use crate::handoff::slot::{
 };
 
 use crate::report::unavailable::Unavailable;
+use file_lock::FileLock;
 pub(crate) use follow::Followed;
 use follow::Follower;
 use load::{OWNER_PRIVATE, Object, SeatMaps, check, unavailable};
-use lock::Lock;
 use pinned::Store;
 use ring::Ring;
 use sys::{Mapping, errno};
@@ -83,7 +84,7 @@ pub struct Bpf {
     traps: bool,
     /// The lock of the seat's directory. `None` for an object of this process. Dropped last: the
     /// next owner finds nothing of this one.
-    lock: Option<Lock>,
+    lock: Option<FileLock>,
 }
 
 /// Where the program runs.
@@ -205,7 +206,7 @@ impl Bpf {
         maps: SeatMaps,
         seat: u32,
         slots: u32,
-        lock: Option<Lock>,
+        lock: Option<FileLock>,
     ) -> Result<Bpf, Unavailable> {
         let length = (slots as usize + 1) * SLOT_SIZE;
         let memory = Mapping::new(maps.page.as_fd(), 0, length, true)

@@ -20,8 +20,8 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsE
 use std::path::{Path, PathBuf};
 
 use super::abi::MOST_SLOTS;
+use super::file_lock::FileLock;
 use super::load::{self, OWNER_NONE, OWNER_PRIVATE, Object, SeatMaps, check};
-use super::lock::Lock;
 use super::object;
 use super::sys::{self, errno};
 use crate::report::unavailable::Unavailable;
@@ -43,7 +43,7 @@ pub(super) struct TakenSeat {
     pub(super) maps: SeatMaps,
     pub(super) number: u32,
     pub(super) slots: u32,
-    pub(super) lock: Lock,
+    pub(super) lock: FileLock,
 }
 
 /// A user's number, from the number or the name.
@@ -247,7 +247,7 @@ impl Store {
         let mut said = Vec::new();
         self.mount(&mut said)?;
         directory(&self.root, 0o755)?;
-        let lock = open_directory(&self.root).and_then(Lock::wait_for);
+        let lock = open_directory(&self.root).and_then(FileLock::wait_for);
         let _lock = lock.map_err(|e| failed("locking", &self.root, &e))?;
 
         let mut wanted = self.seats()?;
@@ -436,7 +436,8 @@ impl Store {
         for number in seats {
             let path = place.join(number.to_string());
             let file = open_directory(&path).map_err(|e| failed("opening the seat", &path, &e))?;
-            let lock = Lock::try_take(file).map_err(|e| failed("locking the seat", &path, &e))?;
+            let lock =
+                FileLock::try_take(file).map_err(|e| failed("locking the seat", &path, &e))?;
             if let Some(lock) = lock {
                 return TakenSeat::new(&path, number, slots, lock);
             }
@@ -451,7 +452,7 @@ impl Store {
 }
 
 impl TakenSeat {
-    fn new(path: &Path, number: u32, slots: u32, lock: Lock) -> Result<TakenSeat, Unavailable> {
+    fn new(path: &Path, number: u32, slots: u32, lock: FileLock) -> Result<TakenSeat, Unavailable> {
         let again = "`sudo kumi events install`, from this version's kumi";
         let program = get(&path.join("program"))?;
         let name = sys::program_name(program.as_fd()).map_err(|e| failed("asking", path, &e))?;

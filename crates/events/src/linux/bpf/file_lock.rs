@@ -6,30 +6,30 @@ use std::os::fd::AsRawFd;
 
 /// A locked file or directory. Drop unlocks it.
 #[derive(Debug)]
-pub(super) struct Lock {
+pub(super) struct FileLock {
     file: File,
     /// The process that locked it.
     process: u32,
 }
 
-impl Lock {
+impl FileLock {
     /// Locks `file`. Blocks the kernel thread until it is unlocked.
-    pub(super) fn wait_for(file: File) -> io::Result<Lock> {
+    pub(super) fn wait_for(file: File) -> io::Result<FileLock> {
         flock(&file, libc::LOCK_EX)?;
-        Ok(Lock { file, process: std::process::id() })
+        Ok(FileLock { file, process: std::process::id() })
     }
 
     /// Locks `file`. Returns `None` if it is locked already.
-    pub(super) fn try_take(file: File) -> io::Result<Option<Lock>> {
+    pub(super) fn try_take(file: File) -> io::Result<Option<FileLock>> {
         match flock(&file, libc::LOCK_EX | libc::LOCK_NB) {
-            Ok(()) => Ok(Some(Lock { file, process: std::process::id() })),
+            Ok(()) => Ok(Some(FileLock { file, process: std::process::id() })),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
             Err(error) => Err(error),
         }
     }
 }
 
-impl Drop for Lock {
+impl Drop for FileLock {
     fn drop(&mut self) {
         // Closing the file is not enough: a child process that another thread is about to start has
         // a copy of the descriptor until it calls execve(2), and the lock lasts as long as any
