@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::Duration;
 
 use kumihimo_runtime::readiness::Interest;
+use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::pipe::{PipeReader, PipeWriter};
 use crate::descriptor::{Descriptor, FileClass, brief, poll};
@@ -16,9 +17,10 @@ use crate::type_view::view;
 ///
 /// Between two of Kumihimo's own descriptors ([`File`], pipes, a child's standard streams, or
 /// references to them) the bytes stay in the kernel: copy_file_range(2) from file to file,
-/// splice(2) where one of the two is a pipe. Other types, including sockets (splice(2) has no
-/// nonblocking mode for them), are copied through a buffer, as in std. Waits as reader and writer
-/// do; a cancellation point.
+/// splice(2) from a pipe. Other types, including sockets (splice(2) has no nonblocking mode for
+/// them), are copied through a buffer, as in std. So is a file into a pipe: splice(2) would put the
+/// file's own pages there, and what is written to the file later would reach the pipe's reader.
+/// Waits as reader and writer do; a cancellation point.
 ///
 /// # Errors
 /// Of the reader or the writer; `Interrupted` is retried.
@@ -29,7 +31,7 @@ where
 {
     let copied = match (source(reader), target(writer)) {
         (Some(End::File(from)), Some(End::File(to))) => copy_ranges(from.as_fd(), to.as_fd())?,
-        (Some(from), Some(to)) => splice_all(&from, &to)?,
+        (Some(End::Pipe(from)), Some(to)) => splice_all(from, &to)?,
         _ => 0,
     };
     // The rest, if the kernel stopped early.
@@ -114,12 +116,12 @@ impl AsFd for End<'_> {
     }
 }
 
-/// As long as splice(2) goes on; one of the two is a pipe.
-fn splice_all(from: &End<'_>, to: &End<'_>) -> io::Result<u64> {
+/// As long as splice(2) goes on.
+fn splice_all(from: &dyn Pipe, to: &End<'_>) -> io::Result<u64> {
     let mut copied = 0;
+    // Whether `from` was ready when splice(2) last had to wait. So `to` was not.
+    let mut had_data = false;
     loop {
-        from.wait(Interest::Read)?;
-        to.wait(Interest::Write)?;
         let null = std::ptr::null_mut();
         let (source, target) = (from.as_fd().as_raw_fd(), to.as_fd().as_raw_fd());
         let n = brief(|| {
@@ -132,9 +134,22 @@ fn splice_all(from: &End<'_>, to: &End<'_>) -> io::Result<u64> {
         });
         match n {
             Ok(0) => return Ok(copied),
-            Ok(n) => copied += n,
-            // Another reader or writer took the data or room first.
-            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            Ok(n) => (copied, had_data) = (copied + n, false),
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                if had_data {
+                    to.wait(Interest::Write)?;
+                } else {
+                    from.ready(Interest::Read)?;
+                    // splice(2) waits for room before it looks for the end (`opipe_prep`,
+                    // fs/splice.c).
+                    if is_at_its_end(from.as_fd()) {
+                        return Ok(copied);
+                    }
+                }
+                // Another reader or writer may have been first: then the other one is asked.
+                had_data = !had_data;
+            }
             Err(e)
                 if matches!(e.raw_os_error(), Some(libc::EINVAL | libc::ENOSYS | libc::EPERM)) =>
             {
@@ -143,4 +158,11 @@ fn splice_all(from: &End<'_>, to: &End<'_>) -> io::Result<u64> {
             Err(e) => return Err(e),
         }
     }
+}
+
+/// Whether a pipe is empty and has no writers.
+fn is_at_its_end(pipe: BorrowedFd<'_>) -> bool {
+    let mut fds = [PollFd::new(&pipe, PollFlags::IN)];
+    let polled = rustix::event::poll(&mut fds, Some(&Timespec::default()));
+    polled.is_ok_and(|n| n == 1) && fds[0].revents() == PollFlags::HUP
 }

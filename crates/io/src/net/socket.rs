@@ -21,6 +21,8 @@ pub(crate) struct Options {
     read_timeout: AtomicU64,
     write_timeout: AtomicU64,
     nonblocking: AtomicBool,
+    /// Whether each send is one message and each read takes one: see [`has_messages`].
+    messages: bool,
     /// The last sender: see [`Options::is_shared_by_senders`].
     sender: AtomicU64,
 }
@@ -32,11 +34,22 @@ impl Options {
         read_timeout: io::Result<Option<Duration>>,
         write_timeout: io::Result<Option<Duration>>,
     ) -> Options {
-        let options = Options::default();
+        let options = Options { messages: has_messages(socket.as_fd()), ..Options::default() };
         options.set_nonblocking(is_nonblocking(socket.as_fd()));
         options.set_timeout(Interest::Read, read_timeout.unwrap_or(None));
         options.set_timeout(Interest::Write, write_timeout.unwrap_or(None));
         options
+    }
+
+    /// The options of a connection that was accepted from a socket with these options: blocking,
+    /// without timeouts.
+    fn accepted(&self) -> Options {
+        Options { messages: self.messages, ..Options::default() }
+    }
+
+    /// Whether a short read does not mean that the socket is empty, and sends must not be merged.
+    pub(super) fn has_messages(&self) -> bool {
+        self.messages
     }
 
     fn timeout(&self, interest: Interest) -> &AtomicU64 {
@@ -185,13 +198,20 @@ impl<S: AsFd> Socket<S> {
         self.attempt(Interest::Read, |_| {
             let (stream, addr) = accept(&self.inner)?;
             // accept4(2) without SOCK_NONBLOCK: the new socket is blocking and has no timeouts.
-            Ok(Done { value: (Socket::new(stream, Arc::default()), addr), dry: false })
+            let options = Arc::new(self.options.accepted());
+            Ok(Done { value: (Socket::new(stream, options), addr), dry: false })
         })
     }
 }
 
 fn set_nonblocking(socket: &impl AsFd, on: bool) {
     rustix::io::ioctl_fionbio(socket, on).expect("FIONBIO works on every open socket");
+}
+
+/// Whether a socket that this crate did not make is anything but a stream of bytes. std's types
+/// accept every descriptor, also that of a `SOCK_SEQPACKET` socket (unix(7)).
+fn has_messages(fd: BorrowedFd<'_>) -> bool {
+    rustix::net::sockopt::socket_type(fd) != Ok(rustix::net::SocketType::STREAM)
 }
 
 /// Whether O_NONBLOCK is set on a socket that this crate did not make.

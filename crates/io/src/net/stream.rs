@@ -31,7 +31,8 @@ pub(super) trait StdStream: AsFd {
 impl<S: StdStream> Socket<S> {
     /// Receives into `buf`, waiting for the first byte; 0 at the end of the stream.
     pub(super) fn recv(&self, buf: &mut [u8]) -> io::Result<usize> {
-        if buf.is_empty() {
+        // A read of nothing takes a message, but waits for no byte.
+        if buf.is_empty() && !self.options.has_messages() {
             return Ok(0);
         }
         if S::FAMILY == Family::Unix {
@@ -40,9 +41,14 @@ impl<S: StdStream> Socket<S> {
         self.attempt(Interest::Read, |fd| {
             let n =
                 syscall_batch::call(SystemCall::Recv { socket: fd, into: buf, flags: 0 }, false)?;
-            // 0 is the end of the stream, which is permanent and causes no further edge.
-            Ok(Done { value: n, dry: n != 0 && n < buf.len() })
+            Ok(Done { value: n, dry: self.is_dry(n, buf.len()) })
         })
+    }
+
+    /// Whether a read of `n` bytes into `room` has emptied the socket. 0 is the end of the stream,
+    /// which is permanent and causes no further edge.
+    fn is_dry(&self, n: usize, room: usize) -> bool {
+        n != 0 && n < room && !self.options.has_messages()
     }
 
     /// Receives without consuming, waiting for the first byte.
@@ -61,7 +67,7 @@ impl<S: StdStream> Socket<S> {
     /// Receives into several buffers in order.
     pub(super) fn recv_vectored(&self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         let room: usize = bufs.iter().take(MAX_IOV).map(|b| b.len()).sum();
-        if room == 0 {
+        if room == 0 && !self.options.has_messages() {
             return Ok(0);
         }
         self.attempt(Interest::Read, |fd| {
@@ -71,7 +77,7 @@ impl<S: StdStream> Socket<S> {
                 false,
             )?;
             let whole = S::FAMILY == Family::Tcp || !message.lost_control();
-            Ok(Done { value: n, dry: whole && n != 0 && n < room })
+            Ok(Done { value: n, dry: whole && self.is_dry(n, room) })
         })
     }
 
@@ -80,7 +86,7 @@ impl<S: StdStream> Socket<S> {
     pub(super) fn send(&self, buf: &[u8]) -> io::Result<usize> {
         let shared = self.options.is_shared_by_senders();
         self.attempt(Interest::Write, |fd| {
-            let n = syscall_batch::call(SystemCall::Send { socket: fd, from: buf }, shared)?;
+            let n = self.send_together(SystemCall::Send { socket: fd, from: buf }, shared)?;
             Ok(Done { value: n, dry: n < buf.len() })
         })
     }
@@ -92,8 +98,16 @@ impl<S: StdStream> Socket<S> {
         let shared = self.options.is_shared_by_senders();
         self.attempt(Interest::Write, |fd| {
             let n =
-                syscall_batch::call(SystemCall::SendVectored { socket: fd, from: bufs }, shared)?;
+                self.send_together(SystemCall::SendVectored { socket: fd, from: bufs }, shared)?;
             Ok(Done { value: n, dry: n < all })
         })
+    }
+
+    /// Sends in a batch, unless that could merge two messages into one.
+    fn send_together(&self, send: SystemCall<'_>, shared: bool) -> io::Result<usize> {
+        if self.options.has_messages() {
+            return syscall_batch::alone(send);
+        }
+        syscall_batch::call(send, shared)
     }
 }

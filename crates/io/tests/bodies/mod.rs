@@ -8,6 +8,7 @@ pub mod halves;
 pub mod hard;
 pub mod hostile;
 pub mod limits;
+pub mod packets;
 pub mod streams;
 pub mod tcp;
 pub mod udp;
@@ -87,6 +88,8 @@ macro_rules! bodies {
                 many_acceptors, two_readers, urgent_data, bulk_both_ways, a_thousand_connections;
             unix: pair, by_path, by_abstract_name, bad_paths, full_backlog, descriptors_in_the_stream, timeouts,
                 shutdown_and_peek, unix_incoming;
+            packets: reads_take_one_packet_each, reads_of_a_clone_take_one_packet_each,
+                accepted_sockets_have_packets_too, writers_send_a_packet_each, read_of_nothing_takes_a_packet;
             udp: udp_echo, udp_connected, udp_timeouts, udp_nonblocking_and_conversion, udp_bad_addresses, udp_refused,
                 udp_options, udp_multicast, udp_many_receivers;
             datagrams: datagram_pair, datagrams_by_path, datagrams_by_abstract_name, datagrams_wait_for_room,
@@ -106,7 +109,7 @@ macro_rules! file_bodies {
                 directories, copies, errors_of_the_device, a_full_disk, locks, conversions, fifos, a_full_fifo,
                 a_nonblocking_fifo, a_deadline_ends_a_wait, a_terminal;
             streams: a_pipe, bulk, many_writers, many_readers, without_a_reader, a_deadline_ends_both, flags_stay,
-                copy_between_anything;
+                copy_between_anything, file_in_a_pipe_is_a_copy, copy_that_fills_a_pipe_ends;
             children: output, much_output, through_a_child, waiting, a_deadline_ends_a_wait_for_one, what_cannot_begin,
                 what_a_child_is_given, streams_of_ours;
         }

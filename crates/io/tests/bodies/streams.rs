@@ -225,3 +225,32 @@ pub fn copy_between_anything(env: Env) {
     drop(gone);
     assert_eq!(io::copy(&mut open(), &mut writer).unwrap_err().kind(), ErrorKind::BrokenPipe);
 }
+
+/// A file is copied into a pipe, which holds all of it: nobody reads meanwhile, and what is written
+/// to the file later does not reach the pipe.
+pub fn file_in_a_pipe_is_a_copy(_: Env) {
+    let place = Place::new();
+    let all = bytes(65_536);
+    fs::write(place.at("a"), &all).unwrap();
+    let mut file = OpenOptions::new().read(true).write(true).open(place.at("a")).unwrap();
+    let (mut reader, mut writer) = pipe().unwrap();
+    assert_eq!(io::copy(&mut file, &mut writer).unwrap(), 65_536);
+    drop(writer);
+    fs::unix::FileExt::write_all_at(&file, &[0; 65_536], 0).unwrap();
+    let mut read = Vec::new();
+    reader.read_to_end(&mut read).unwrap();
+    assert!(read == all);
+}
+
+/// The end of a pipe is seen although the other pipe is full.
+pub fn copy_that_fills_a_pipe_ends(_: Env) {
+    let all = bytes(65_536);
+    let ((mut r1, mut w1), (mut r2, mut w2)) = (pipe().unwrap(), pipe().unwrap());
+    w1.write_all(&all).unwrap();
+    drop(w1);
+    assert_eq!(io::copy(&mut r1, &mut w2).unwrap(), 65_536);
+    drop(w2);
+    let mut read = Vec::new();
+    r2.read_to_end(&mut read).unwrap();
+    assert!(read == all);
+}
