@@ -1,7 +1,9 @@
 //! Bad input that causes an error or a panic, and limits that are reached. For input that ends the
 //! process, see last_words.rs.
 
+mod callbacks;
 mod exhausted;
+mod other_stacks;
 
 use std::io::ErrorKind;
 use std::sync::Arc;

@@ -16,7 +16,7 @@ use std::time::Duration;
 use kumihimo_arch::stack;
 
 use crate::kernel_thread::gs_record;
-use crate::memory::pool;
+use crate::memory::{frames, pool};
 use crate::microprocess::protocol::state::Phase;
 use crate::microprocess::record::{Mp, Ref};
 use crate::microprocess::wait_reason::Wait;
@@ -117,10 +117,14 @@ pub(crate) fn is_due() -> bool {
 #[inline(never)]
 pub(crate) fn give_stack_back() {
     let Some(mp) = gs_record::current_mp() else { return };
+    if !frames::are_all_in_slot(mp) {
+        return;
+    }
     let here = 0u8;
     let used = mp.slot_end().addr() - (&raw const here).addr();
-    // SAFETY: a running microprocess keeps nothing below its stack pointer except the frames of
-    // calls from here, for which `MARGIN` is kept. A handler or an injected call that interrupts
-    // this function has left its frames before the system call begins.
+    // SAFETY: a running microprocess, which is on its own stack as asked above, keeps nothing below
+    // its stack pointer except the frames of calls from here, for which `MARGIN` is kept. A handler
+    // or an injected call that interrupts this function has left its frames before the system call
+    // begins.
     unsafe { stack::release_memory(mp.slot_end().addr(), mp.class.get(), used + MARGIN) };
 }

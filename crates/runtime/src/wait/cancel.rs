@@ -10,12 +10,15 @@
 //! `Err`. Cancellation is never reported as `ErrorKind::Interrupted`, because std's loops would
 //! retry.
 //!
-//! Cancellation is deferred inside [`masked`] and while the microprocess unwinds already (so in
-//! `Drop` during a panic). In a program built with `panic = "abort"` it never takes effect.
+//! Cancellation is deferred inside [`masked`], while the microprocess unwinds already (so in `Drop`
+//! during a panic), and below a frame that cannot unwind: an `extern "C"` function that C calls
+//! back, code without unwind tables, or another stack. In a program built with `panic = "abort"` it
+//! never takes effect.
 
 use std::time::Instant;
 
 use crate::kernel_thread::gs_record::current_mp;
+use crate::memory::frames;
 use crate::microprocess::foreign_thread;
 use crate::microprocess::record::Mp;
 use crate::microprocess::waiter::{Waiter, Who};
@@ -39,6 +42,7 @@ fn due(mp: &Mp) -> bool {
         && mp.cancel_masked.get() == 0
         && cfg!(panic = "unwind")
         && !std::thread::panicking()
+        && frames::can_unwind()
 }
 
 /// Whether [`point`] would unwind now. For operations that have to restore an invariant before.
