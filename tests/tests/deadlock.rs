@@ -231,3 +231,73 @@ fn reader_that_upgrades_to_writer_is_a_deadlock() {
         },
     );
 }
+
+/// Runs `body` in a process whose runtime reports deadlocks, and asserts that it reports none.
+fn is_not_reported(name: &str, body: impl FnOnce()) {
+    if is_child(name) {
+        return body();
+    }
+    let ended = again(name, &[]);
+    assert!(ended.status.success() && !ended.stderr.contains("deadlock"), "{}", ended.told());
+}
+
+/// A worker that waits for its jobs, which the caller's thread sends after `before`.
+fn worker_waits_for_a_thread(before: impl FnOnce()) {
+    let (jobs, worker) = mpsc::channel::<u32>();
+    let worker = thread::spawn(move || worker.iter().sum::<u32>());
+    before();
+    jobs.send(3).expect("the worker waits");
+    drop(jobs);
+    assert_eq!(worker.join().expect("no panic"), 3);
+}
+
+#[test]
+fn computing_kernel_thread_is_not_reported_as_a_deadlock() {
+    is_not_reported("computing_kernel_thread_is_not_reported_as_a_deadlock", || {
+        worker_waits_for_a_thread(|| {
+            let begin = Instant::now();
+            while begin.elapsed() < 2 * LONGER {
+                std::hint::spin_loop();
+            }
+        });
+    });
+}
+
+#[test]
+fn sleeping_kernel_thread_is_not_reported_as_a_deadlock() {
+    is_not_reported("sleeping_kernel_thread_is_not_reported_as_a_deadlock", || {
+        worker_waits_for_a_thread(|| std::thread::sleep(2 * LONGER));
+    });
+}
+
+/// The thread that will wake the worker has never used the runtime.
+#[test]
+fn kernel_thread_that_waits_for_another_one_is_not_reported_as_a_deadlock() {
+    const NAME: &str = "kernel_thread_that_waits_for_another_one_is_not_reported_as_a_deadlock";
+    is_not_reported(NAME, || {
+        worker_waits_for_a_thread(|| {
+            let sleeper = std::thread::spawn(|| std::thread::sleep(2 * LONGER));
+            sleeper.join().expect("no panic");
+        });
+    });
+}
+
+#[test]
+fn deadlock_with_kernel_threads_that_wait_as_well_is_reported() {
+    const NAME: &str = "deadlock_with_kernel_threads_that_wait_as_well_is_reported";
+    if is_child(NAME) {
+        let (_keeps, waits) = std::sync::mpsc::channel::<()>();
+        std::thread::spawn(move || waits.recv());
+        let runtime = Runtime::builder().vps(2).on_deadlock(OnDeadlock::Abort).build();
+        return runtime.expect("a runtime").run(thread::park);
+    }
+    if is_one_to_one() {
+        return skip(NAME, "1:1: no deadlock is reported");
+    }
+    let ended = again(NAME, &[]);
+    assert!(
+        !ended.status.success() && ended.stderr.contains("deadlock: all 1"),
+        "{}",
+        ended.told()
+    );
+}

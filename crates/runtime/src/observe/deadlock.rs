@@ -3,9 +3,10 @@
 //!
 //! The state counts as a deadlock if microprocesses live and none of them runs or is inside
 //! `blocking`. None may wait for the clock, a descriptor, a gate, or a future, which another
-//! runtime's threads may wake. Only a foreign kernel thread could still wake one of them, which the
-//! runtime cannot detect. So after a second in this state it reports once on stderr, with
-//! backtraces, and then does what `Builder::on_deadlock` specifies.
+//! runtime's threads may wake. Every kernel thread of the program must wait for another thread of
+//! the process, too ([`other_threads`]): one that computes or sleeps may still wake a microprocess.
+//! After a second in this state it is reported once on stderr, with backtraces, and then does what
+//! `Builder::on_deadlock` specifies.
 
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
@@ -17,10 +18,12 @@ use crate::config::OnDeadlock;
 use crate::memory::pool;
 use crate::microprocess::protocol::state::Phase;
 use crate::microprocess::wait_reason::Wait;
-use crate::observe::dump;
+use crate::observe::{dump, other_threads};
 use crate::scheduler::instance::Instance;
 
 const QUIET_PERIOD: Duration = Duration::from_secs(1);
+/// Maximum time between two looks at the program's own kernel threads.
+const LONGEST_PERIOD: Duration = Duration::from_secs(60);
 /// Maximum number of microprocesses in a report.
 const SHOWN: usize = 20;
 
@@ -58,7 +61,16 @@ impl Instance {
         }
         // The scan of all microprocesses comes last, once per silence: its result changes only
         // after a switch, which starts another silence.
-        if !somebody_may_wake() && !self.deadlock_seen.swap(true, Ordering::Relaxed) {
+        if somebody_may_wake() {
+            return None;
+        }
+        // A kernel thread can begin to wait without a switch: the next look doubles the silence.
+        let is_in_pool =
+            |tid| self.kernel.slots().any(|slot| slot.tid.load(Ordering::Relaxed) == tid);
+        if other_threads::may_wake(is_in_pool) {
+            return Some(waited.min(LONGEST_PERIOD));
+        }
+        if !self.deadlock_seen.swap(true, Ordering::Relaxed) {
             report(self);
         }
         None
@@ -114,7 +126,7 @@ fn report(instance: &Instance) {
     let lines: Vec<_> = waiting.iter().map(|(_, line)| &**line).collect();
     eprintln!(
         "kumihimo: deadlock: all {total} living microprocesses wait, and no timer, descriptor or blocking call can wake one \
-         (only a kernel thread of your own still could):\n{}{more}",
+         (every kernel thread of the program waits as well):\n{}{more}",
         lines.join("\n")
     );
     // Printed separately, because backtraces take time and memory: the lines above are printed in

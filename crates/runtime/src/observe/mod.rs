@@ -9,4 +9,5 @@ pub mod debug;
 pub(crate) mod dump;
 pub(crate) mod dump_signal;
 pub(crate) mod metrics;
+pub(crate) mod other_threads;
 pub(crate) mod starvation;
