@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use kumihimo::runtime::Runtime;
+use kumihimo::signal;
 use kumihimo::thread::{self, Builder};
 use kumihimo_tests::place::Place;
 use kumihimo_tests::process::{again, alone, is_child};
@@ -178,4 +179,38 @@ fn runtime_starts_in_a_storm_of_signals() {
     assert_eq!(unsafe { libc::flock(next.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) }, 0);
     let ended = again(NAME, &[("KUMI_DIR", place.path())]);
     assert!(ended.status.success(), "{}", ended.told());
+}
+
+#[test]
+fn signal_of_a_forked_child_is_not_received_by_its_parent() {
+    static RECEIVED: AtomicU64 = AtomicU64::new(0);
+    alone("signal_of_a_forked_child_is_not_received_by_its_parent", || {
+        let mut stream = signal::stream(signal::Kind::TERMINATE).expect("a stream");
+        thread::spawn(move || {
+            while stream.recv().is_ok() {
+                RECEIVED.fetch_add(1, SeqCst);
+            }
+        });
+        // SAFETY: the child makes system calls only, and ends by the signal.
+        unsafe {
+            let child = libc::fork();
+            if child == 0 {
+                loop {
+                    libc::pause();
+                }
+            }
+            assert!(child > 0);
+            assert_eq!(libc::kill(child, libc::SIGTERM), 0);
+            let mut status = 0;
+            assert_eq!(libc::waitpid(child, &mut status, 0), child);
+            assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGTERM);
+            assert_eq!(libc::kill(libc::getpid(), libc::SIGTERM), 0);
+        }
+        while RECEIVED.load(SeqCst) == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // A second delivery would have been taken together with the first.
+        std::thread::sleep(Duration::from_millis(20));
+        assert_eq!(RECEIVED.load(SeqCst), 1);
+    });
 }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use crate::handoff::barrier;
 use crate::handoff::page::Page;
 use crate::handoff::return_queue::Waiter;
-use crate::linux::epoll::watch_for;
+use crate::linux::wakeup::EpollWaker;
 use crate::pool::kernel::{Kernel, NOT_CALLED, Settings};
 use crate::pool::poll::CALL;
 use crate::pool::ready_list::Pool;
@@ -52,11 +52,9 @@ impl Kernel {
             Some((base, bytes)) => unsafe { Page::of(base, bytes)? },
             None => Page::new(slots)?,
         };
-        // SAFETY: integers only; fresh descriptors.
+        // SAFETY: integers only; a fresh descriptor.
         let epoll = unsafe { owned(libc::epoll_create1(libc::EPOLL_CLOEXEC))? };
-        // SAFETY: as above.
-        let call = unsafe { owned(libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK))? };
-        watch_for(epoll.as_fd(), call.as_fd(), CALL)?;
+        let call = EpollWaker::new(epoll.as_fd(), CALL).map_err(no_descriptor)?;
         source.register(epoll.as_fd())?;
         if source.reports_returns(0) {
             signal_handler::install(libc::SIGTRAP, trap::HANDLERS.trap)?;
@@ -105,10 +103,13 @@ impl Kernel {
 /// `fd` is a new descriptor that has no other owner, or negative with errno set.
 unsafe fn owned(fd: i32) -> io::Result<OwnedFd> {
     if fd < 0 {
-        let e = io::Error::last_os_error();
-        let text = format!("pool of kernel threads: {e}; raise the descriptor limit (ulimit -n)");
-        return Err(io::Error::new(e.kind(), text));
+        return Err(no_descriptor(io::Error::last_os_error()));
     }
     // SAFETY: the caller's promise.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn no_descriptor(e: io::Error) -> io::Error {
+    let text = format!("pool of kernel threads: {e}; raise the descriptor limit (ulimit -n)");
+    io::Error::new(e.kind(), text)
 }

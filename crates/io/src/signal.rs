@@ -9,19 +9,23 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! The handler only writes to an eventfd, which is async-signal-safe; streams wait for its
-//! readiness. From the first [`stream`] or [`ctrl_c`] on, the handler stays installed for the life
-//! of the process (signal-hook-registry), with `SA_RESTART`, and the signal's default action is
-//! disabled. It calls the previous handler first. The kernel merges equal signals that are pending
-//! (signal(7)); every delivery is counted, and reported by every stream.
+//! The handler only adds to an eventfd, which is async-signal-safe; streams wait for its readiness.
+//! In a forked child that does not call execve(2), a signal takes its default action: the child has
+//! no stream, and the parent does not receive the child's signals. From the first [`stream`] or
+//! [`ctrl_c`] on, the handler stays installed for the life of the process (signal-hook-registry),
+//! with `SA_RESTART`, and the signal's default action is disabled. It calls the previous handler
+//! first. The kernel merges equal signals that are pending (signal(7)); every delivery is counted,
+//! and reported by every stream.
 //!
 //! `SIGPIPE` is ignored by Rust programs; a write without a reader is `BrokenPipe`.
 
+use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::Arc;
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use kumihimo_runtime::readiness::Interest;
+use kumihimo_runtime::wakeup::add_to_eventfd;
 use signal_hook_registry::{FORBIDDEN, SigId};
 
 use crate::descriptor::Descriptor;
@@ -97,14 +101,46 @@ pub fn stream(kind: Kind) -> io::Result<Stream> {
     // SAFETY: fresh from the kernel, owned by nobody else.
     let counter = Arc::new(unsafe { OwnedFd::from_raw_fd(fd) });
     let told = counter.clone();
+    let process = std::process::id();
+    let had_default = had_default_action(kind.0);
     let count = move || {
-        let one = 1u64;
-        // SAFETY: 8 live bytes. It does not wait; full at 2^64 - 1.
-        unsafe { libc::write(told.as_raw_fd(), (&raw const one).cast(), 8) };
+        // A forked child has the handler, too, and shares the eventfd.
+        if std::process::id() == process {
+            add_to_eventfd(told.as_fd());
+        } else if had_default {
+            take_default_action(kind.0);
+        }
     };
-    // SAFETY: write(2) may be called in a handler; errno is kept by the registry's.
+    // SAFETY: async-signal-safe; errno is kept by the registry's handler.
     let id = unsafe { signal_hook_registry::register(kind.0, count) }?;
     Ok(Stream { kind, id, counter: Descriptor::new(counter), due: 0 })
+}
+
+/// Whether the signal had its default action before the first stream of it.
+fn had_default_action(signal: libc::c_int) -> bool {
+    static BEFORE: Mutex<BTreeMap<libc::c_int, bool>> = Mutex::new(BTreeMap::new());
+    let mut before = BEFORE.lock().unwrap_or_else(PoisonError::into_inner);
+    *before.entry(signal).or_insert_with(|| {
+        // SAFETY: all zeroes are a valid action; a live structure.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            libc::sigaction(signal, std::ptr::null(), &raw mut action) == 0
+                && action.sa_sigaction == libc::SIG_DFL
+        }
+    })
+}
+
+/// Does to a forked child what the signal does to a process that no stream receives it in.
+/// Async-signal-safe.
+fn take_default_action(signal: libc::c_int) {
+    // SAFETY: all zeroes are a valid action, SIG_DFL, with an empty mask.
+    let default: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: a live structure; SIG_DFL runs no code. The signal is blocked while its handler runs,
+    // so that it acts when the handler returns.
+    unsafe {
+        libc::sigaction(signal, &raw const default, std::ptr::null_mut());
+        libc::raise(signal);
+    }
 }
 
 impl Stream {

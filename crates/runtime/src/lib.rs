@@ -51,6 +51,9 @@ mod upcall;
 mod wait;
 
 #[cfg(not(loom))]
+pub use kumihimo_events::wakeup;
+
+#[cfg(not(loom))]
 pub use crate::{
     api::runtime,
     kernel_thread::no_events::{Locked, NoEvents, lock},

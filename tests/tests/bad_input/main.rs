@@ -2,6 +2,7 @@
 //! process, see last_words.rs.
 
 mod callbacks;
+mod closed_descriptors;
 mod exhausted;
 mod other_stacks;
 

@@ -5,6 +5,7 @@
 //! - `perf_event`: perf_event_open(2), for these and the doorbell of preemption.
 //! - [`watch`]: CPU clocks, and thread states in /proc.
 //! - `epoll`, `debugger`: registration with epoll(7), and detection of a debugger.
+//! - [`wakeup`]: wake-ups through descriptors that the program may have closed.
 //! - [`limit`]: the limit on kernel threads that this machine imposes.
 //!
 //! Reports flow up to the event sources. The room uses `handoff` (the layout of the shared page)
@@ -16,4 +17,5 @@ pub(crate) mod epoll;
 pub mod limit;
 pub mod perf;
 pub(crate) mod perf_event;
+pub mod wakeup;
 pub mod watch;

@@ -153,7 +153,8 @@ fn unprivileged_user_gets_the_same_events_from_a_seat() {
     assert!(refused.why.contains("no seat of user 0"), "{refused}");
 }
 
-/// Whoever starts a program has, for a moment, a child process with copies of all descriptors.
+/// A process that starts a program has, for a moment, a child process with copies of all
+/// descriptors.
 #[test]
 fn seat_is_free_although_a_child_process_has_its_descriptor() {
     const NAME: &str = "seat_is_free_although_a_child_process_has_its_descriptor";

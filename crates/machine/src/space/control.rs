@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{SigSet, SigmaskHow};
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::{FileType, Stat, fstat};
 use rustix::net::SocketType;
 
 use super::number::Number;
@@ -144,7 +145,11 @@ impl Drop for Control {
             return;
         }
         let _ = number.directory.remove_socket(&socket_name(number.number));
-        let _ = rustix::io::write(&self.shared.stop, &1_u64.to_ne_bytes());
+        // If the program has closed the eventfd and opened a file in its place, nothing is written.
+        let is_anonymous = |file: Stat| FileType::from_raw_mode(file.st_mode) == FileType::Unknown;
+        if fstat(&self.shared.stop).is_ok_and(is_anonymous) {
+            let _ = rustix::io::write(&self.shared.stop, &1_u64.to_ne_bytes());
+        }
         // An answer itself may drop this value, on the control thread.
         let itself = thread.thread().id() == thread::current().id();
         if !itself && matches!(ended.recv_timeout(LEAVING), Err(RecvTimeoutError::Disconnected)) {

@@ -9,6 +9,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use kumihimo_events::wakeup::lost_descriptor;
+
 use crate::kernel_thread::no_events::lock;
 use crate::microprocess::prefetch::prefetch;
 use crate::microprocess::waiter::Waiter;
@@ -179,8 +181,8 @@ impl Waiters {
 /// Number of events fetched per call. The next call fetches the rest.
 const EVENTS: usize = 64;
 
-/// User data of the VP's own eventfd: no entry has address 0.
-const CALL: u64 = 0;
+/// User data of a wake-up of the VP: no entry has address 0.
+pub(crate) const CALL: u64 = 0;
 
 /// A VP's epoll set.
 pub(crate) struct Poller {
@@ -192,7 +194,7 @@ pub(crate) struct Poller {
     events: UnsafeCell<[libc::epoll_event; EVENTS]>,
     /// Waiters to be woken for `events`.
     due: UnsafeCell<[Option<Waiter>; EVENTS]>,
-    /// Number of descriptors in the set, excluding the VP's own eventfd.
+    /// Number of descriptors in the set, excluding that of the VP's waker.
     registered: AtomicUsize,
     /// Whether epoll_pwait2 (Linux 5.11), which takes nanoseconds, is unavailable.
     coarse: Cell<bool>,
@@ -237,11 +239,6 @@ impl Poller {
         // SAFETY: one live event, copied by the kernel.
         let r = unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), op, fd, &raw mut event) };
         if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-    }
-
-    /// Adds the VP's own eventfd. Level-triggered, so that a wake-up is never missed.
-    pub(crate) fn watch_call(&self, fd: RawFd) -> io::Result<()> {
-        self.ctl(libc::EPOLL_CTL_ADD, fd, libc::EPOLLIN as u32, CALL)
     }
 
     pub(crate) fn add(&self, fd: RawFd, token: u64) -> io::Result<()> {
@@ -344,6 +341,13 @@ impl Poller {
         let ms = time
             .map_or(-1, |t| i32::try_from(t.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX));
         // SAFETY: room for EVENTS events.
-        unsafe { libc::epoll_wait(fd, events, EVENTS as i32, ms) }
+        let n = unsafe { libc::epoll_wait(fd, events, EVENTS as i32, ms) };
+        if n < 0 {
+            let error = io::Error::last_os_error();
+            if error.kind() != io::ErrorKind::Interrupted {
+                lost_descriptor(fd, "the epoll set of a virtual processor", &error);
+            }
+        }
+        n
     }
 }

@@ -6,13 +6,14 @@
 //! wake it.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use kumihimo_arbiter::row::{Cell, Reach, Row, SleepMode};
 
-use crate::idle::poller::Poller;
+use kumihimo_events::wakeup::EpollWaker;
+
+use crate::idle::poller::{CALL, Poller};
 
 /// Shared half of an idling VP.
 #[derive(Debug)]
@@ -22,30 +23,22 @@ pub(crate) struct Idle {
     /// Time from which on waking the VP for a little work is worth while again, on the instance's
     /// clock.
     pub(crate) worth_waking_at: AtomicU64,
-    /// The eventfd in the VP's epoll set.
-    call: OwnedFd,
+    /// Wakes the VP when it sleeps in its epoll set.
+    call: EpollWaker,
 }
 
 impl Idle {
-    pub(crate) fn new(row: Row, vp: usize) -> io::Result<Idle> {
-        // SAFETY: no pointers.
-        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-        if fd < 0 {
-            let e = io::Error::last_os_error();
+    /// Creates the shared half of VP number `vp`, whose epoll set is that of `poller`.
+    pub(crate) fn new(row: Row, vp: usize, poller: &Poller) -> io::Result<Idle> {
+        let call = EpollWaker::new(poller.as_fd(), CALL).map_err(|e| {
             let text = format!(
                 "eventfd of a virtual processor: {e}; raise the descriptor limit (ulimit -n)"
             );
-            return Err(io::Error::new(e.kind(), text));
-        }
-        // SAFETY: a new descriptor without another owner.
-        let call = unsafe { OwnedFd::from_raw_fd(fd) };
+            io::Error::new(e.kind(), text)
+        })?;
         let cell = &row.cells[vp];
         cell.set_running();
         Ok(Idle { cell, reach: row.reach, worth_waking_at: AtomicU64::new(0), call })
-    }
-
-    pub(crate) fn raw(&self) -> i32 {
-        self.call.as_raw_fd()
     }
 
     /// Whether the sleeping VP is worth waking for a little work: not if it had so little work
@@ -61,16 +54,8 @@ impl Idle {
         match self.cell.claim_wake() {
             None => {}
             Some(SleepMode::Futex) => self.cell.wake(self.reach),
-            Some(SleepMode::Descriptors) => self.write(),
+            Some(SleepMode::Descriptors) => self.call.wake(),
         }
-    }
-
-    #[cold]
-    fn write(&self) {
-        let one = 1u64;
-        // SAFETY: 8 live bytes. The only error, EAGAIN at 2^64-1, means that the eventfd is
-        // readable anyway.
-        unsafe { libc::write(self.call.as_raw_fd(), (&raw const one).cast(), 8) };
     }
 
     /// Sleeps in the cell, in mode `bed`, until woken or for at most `at_most`. Owner only.
@@ -82,15 +67,9 @@ impl Idle {
     }
 
     /// Ends the sleep. Owner only.
-    pub(crate) fn get_up(&self, bed: SleepMode) {
-        if self.cell.finish_sleep() && bed == SleepMode::Descriptors {
-            self.drain();
-        }
-    }
-
-    fn drain(&self) {
-        let mut n = 0u64;
-        // SAFETY: 8 live bytes; EAGAIN is harmless.
-        unsafe { libc::read(self.call.as_raw_fd(), (&raw mut n).cast(), 8) };
+    pub(crate) fn get_up(&self) {
+        // A wake-up that the sleep did not receive, because a descriptor became ready first, ends
+        // the next sleep at once.
+        let _ = self.cell.finish_sleep();
     }
 }

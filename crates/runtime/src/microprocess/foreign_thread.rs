@@ -5,11 +5,13 @@
 //! scope. Deadline and mask exist on every kernel thread, because the thread sets them itself.
 
 use std::cell::Cell;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
+
+use kumihimo_events::wakeup::add_to_eventfd;
 
 use crate::microprocess::protocol::wake_flag::WakeFlag;
 use crate::process::futex;
@@ -137,10 +139,8 @@ impl OneToOne {
         // the cancelled thread observes the request.
         fence(Ordering::SeqCst);
         if let Some(Some(call)) = self.call.get() {
-            let one = 1u64;
-            // SAFETY: 8 live bytes. The eventfd is never read, so it stays readable. The counter
-            // cannot reach 2^64 - 2.
-            unsafe { libc::write(call.as_raw_fd(), (&raw const one).cast(), 8) };
+            // Never read, so it stays readable.
+            add_to_eventfd(call.as_fd());
         }
         true
     }

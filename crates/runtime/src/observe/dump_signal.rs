@@ -5,9 +5,11 @@
 //! ([`crate::observe::dump`]). It needs no VP, because all VPs may be busy or waiting.
 
 use std::io::{self, Read};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Mutex, PoisonError};
+
+use kumihimo_events::wakeup::add_to_eventfd;
 
 use crate::kernel_thread::fork;
 use crate::observe::dump;
@@ -92,7 +94,7 @@ fn install(signal: i32) -> io::Result<()> {
     Ok(())
 }
 
-/// Async-signal-safe: two atomic loads and a write(2), with errno preserved.
+/// Async-signal-safe: two atomic loads and system calls, with errno preserved.
 extern "C" fn on_signal(_: i32) {
     // A forked child shares the eventfd with its parent, and has no microprocesses to dump.
     if fork::is_child() {
@@ -100,13 +102,10 @@ extern "C" fn on_signal(_: i32) {
     }
     // SAFETY: the calling thread's errno; no switch happens in between.
     let errno = unsafe { libc::__errno_location() };
-    // SAFETY: as above; writes 8 live bytes. The write fails only if the eventfd is readable
-    // anyway.
+    // SAFETY: as above; the eventfd is never closed by the runtime.
     unsafe {
         let before = *errno;
-        libc::write(CALL.load(Ordering::Acquire), (&raw const ONE).cast(), 8);
+        add_to_eventfd(BorrowedFd::borrow_raw(CALL.load(Ordering::Acquire)));
         *errno = before;
     }
 }
-
-static ONE: u64 = 1;

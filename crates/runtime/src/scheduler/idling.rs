@@ -238,7 +238,7 @@ impl Vp {
             self.idle.sleep(bed, &self.poller, wait);
             thread.rest(false);
         }
-        self.idle.get_up(bed);
+        self.idle.get_up();
         let now = instance.now();
         self.up_since.set(now);
         self.fire_timers(now);

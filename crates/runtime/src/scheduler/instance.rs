@@ -221,9 +221,6 @@ impl Instance {
             None => {
                 let scheduler: Weak<Instance> = Arc::downgrade(&instance);
                 instance.kernel.init_sched(scheduler);
-                for vp in &instance.vps {
-                    vp.poller.watch_call(vp.idle.raw())?;
-                }
                 Ok(instance)
             }
         }

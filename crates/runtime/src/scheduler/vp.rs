@@ -155,6 +155,8 @@ impl Vp {
         design: Design,
         keeps_account: bool,
     ) -> std::io::Result<Vp> {
+        let poller = Poller::new(index)?;
+        let idle = Idle::new(seats.row, index, &poller)?;
         Ok(Vp {
             keeps_account,
             fsgsbase: cpu::fsgsbase(),
@@ -181,12 +183,12 @@ impl Vp {
             timers: UnsafeCell::new(Timers::default()),
             pool: VpPool::new(),
             regions: RegionCache::new(),
-            poller: Poller::new(index)?,
+            poller,
             busy_poll: BusyPoll::default(),
             yield_core: YieldCore::default(),
             counters: Counters::default(),
             published: PublishedLevels::new(),
-            idle: Idle::new(seats.row, index)?,
+            idle,
             core_claim: CoreClaim::new(seats.seat_of(index)),
             row: seats.row,
             priority_requests: PriorityRequests::default(),

@@ -13,7 +13,7 @@
 //! No further kernel thread stands between the cause and the successor: the woken spare takes the
 //! VP itself. Before that it ensures that another spare waits in its place (`life`).
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
@@ -21,6 +21,7 @@ use crate::handoff::page::Page;
 use crate::handoff::return_queue::Waiter;
 use crate::handoff::slot::{NO_PRIORITY, Slot};
 use crate::linux::limit::Limit;
+use crate::linux::wakeup::EpollWaker;
 use crate::pool::ready_list::Pool;
 use crate::pool::record::{Record, Recorder, Step};
 use crate::pool::sched::UserScheduler;
@@ -58,8 +59,8 @@ pub struct Kernel {
     pub(crate) source: Box<dyn EventSource>,
     pub(crate) scheduler: OnceLock<Weak<dyn UserScheduler>>,
     pub(crate) epoll: OwnedFd,
-    /// An eventfd in `epoll`. It wakes a thread to check the ready list and `dismissed`.
-    pub(crate) call: OwnedFd,
+    /// Wakes a thread in `epoll` to check the ready list and `dismissed`.
+    pub(crate) call: EpollWaker,
     pub(crate) vps: u32,
     pub(crate) limit: Limit,
     /// The highest slot ever used.
@@ -231,9 +232,6 @@ impl Kernel {
     }
 
     pub(crate) fn wake_one(&self) {
-        let one = 1u64;
-        // SAFETY: 8 live bytes. EAGAIN (the counter is at its maximum) means that the eventfd is
-        // readable anyway.
-        unsafe { libc::write(self.call.as_raw_fd(), (&raw const one).cast(), 8) };
+        self.call.wake();
     }
 }

@@ -6,10 +6,11 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::linux::wakeup::lost_descriptor;
 use crate::pool::kernel::Kernel;
 use crate::pool::sched::Tick;
 
-/// In epoll data: the eventfd `call`, which belongs to no source.
+/// In epoll data: a wake-up by `call`, which belongs to no source.
 pub(crate) const CALL: u64 = 1 << 32;
 /// In epoll data, with a VP's number: a descriptor of [`Kernel::watch_once`].
 const READY: u64 = 1 << 33;
@@ -57,7 +58,13 @@ fn wait_exactly(epoll: i32, events: &mut [libc::epoll_event], time: Option<Durat
         time.map_or(-1, |t| i32::try_from(t.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX));
     // SAFETY: room for `most` events.
     let n = unsafe { libc::epoll_wait(epoll, events.as_mut_ptr(), most, timeout) };
-    usize::try_from(n).unwrap_or(0)
+    match usize::try_from(n) {
+        Ok(n) => n,
+        Err(_) => match io::Error::last_os_error() {
+            error if error.kind() == io::ErrorKind::Interrupted => 0,
+            error => lost_descriptor(epoll, "the epoll set of its kernel threads", &error),
+        },
+    }
 }
 
 /// Slots that a source reported. They are delivered after the source has released its locks, since
@@ -128,12 +135,7 @@ impl Kernel {
                         scheduler.ready(vp);
                     }
                 }
-                Err(_) => {
-                    let mut n = 0u64;
-                    // SAFETY: 8 live bytes; EAGAIN is fine.
-                    unsafe { libc::read(self.call.as_raw_fd(), (&raw mut n).cast(), 8) };
-                    self.take_lent();
-                }
+                Err(_) => self.take_lent(),
             }
         }
     }

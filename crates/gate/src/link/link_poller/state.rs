@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 use std::mem::ManuallyDrop;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use kumihimo_machine::descriptors::{Descriptors, Kept};
 use kumihimo_machine::gates::Gates;
+use kumihimo_runtime::wakeup::add_to_eventfd;
 use kumihimo_runtime::{Locked, lock};
 
 use crate::error::{Error, ErrorKind};
@@ -92,7 +93,7 @@ impl PollerState {
     /// Wakes the kernel thread, so that it ends if nothing is left to serve.
     pub(super) fn wake_thread(&self) {
         if let Some(running) = &self.running {
-            let _ = rustix::io::write(&running.wakeup, &1_u64.to_ne_bytes());
+            add_to_eventfd(running.wakeup.as_fd());
         }
     }
 

@@ -264,7 +264,7 @@ impl Vp {
             self.idle.sleep(bed, &self.poller, Some(nap));
             thread.rest(false);
         }
-        self.idle.get_up(bed);
+        self.idle.get_up();
         self.fire_timers(instance.now());
     }
 }

@@ -1,0 +1,108 @@
+//! Wake-ups through descriptors, which harm nothing if the program has closed the descriptors.
+//!
+//! A program that becomes a daemon may close all descriptors, and then opens its own files under
+//! the same numbers. A wake-up that wrote to such a number would write into the program's file. So
+//! a wake-up is a call that fails on everything but the runtime's own object, and the failure ends
+//! the process with the cause.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+use crate::report::stderr_signal_safe::print_signal_safe;
+
+/// Wakes a thread that waits in an epoll set.
+///
+/// It is an eventfd that is always readable, in the set with `EPOLLONESHOT`. Each wake-up arms it
+/// again (epoll_ctl(2), `EPOLL_CTL_MOD`), and the thread that receives the event needs no read.
+/// Several wake-ups before that are one.
+#[derive(Debug)]
+pub struct EpollWaker {
+    eventfd: OwnedFd,
+    /// The set. Its owner keeps it open for as long as the waker is used.
+    set: RawFd,
+    token: u64,
+}
+
+impl EpollWaker {
+    /// Adds a waker to `set`, whose waiters receive `token` for each wake-up.
+    ///
+    /// # Errors
+    /// Those of eventfd(2) and epoll_ctl(2).
+    pub fn new(set: BorrowedFd<'_>, token: u64) -> io::Result<EpollWaker> {
+        // SAFETY: integers only.
+        let fd = unsafe { libc::eventfd(1, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: a new descriptor without another owner.
+        let eventfd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let waker = EpollWaker { eventfd, set: set.as_raw_fd(), token };
+        waker.control(libc::EPOLL_CTL_ADD, 0)?;
+        Ok(waker)
+    }
+
+    /// Wakes a thread that waits in the set, or else the next one that begins to wait there.
+    /// Async-signal-safe.
+    ///
+    /// # Panics
+    /// Aborts the process if the program has closed the set or the waker's eventfd.
+    #[inline]
+    pub fn wake(&self) {
+        let armed = libc::EPOLLIN | libc::EPOLLONESHOT;
+        if let Err(error) = self.control(libc::EPOLL_CTL_MOD, armed as u32) {
+            lost_descriptor(self.set, "an epoll set", &error);
+        }
+    }
+
+    fn control(&self, operation: libc::c_int, events: u32) -> io::Result<()> {
+        let mut event = libc::epoll_event { events, u64: self.token };
+        // SAFETY: a live event, which the kernel copies.
+        let done = unsafe {
+            libc::epoll_ctl(self.set, operation, self.eventfd.as_raw_fd(), &raw mut event)
+        };
+        if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+}
+
+/// Adds 1 to the counter of an eventfd of the runtime. Writes nothing if `fd` is a file, a pipe or
+/// a socket by now. Async-signal-safe.
+///
+/// # Panics
+/// Aborts the process if `fd` is no eventfd.
+pub fn add_to_eventfd(fd: BorrowedFd<'_>) {
+    let one = 1u64;
+    let fd = fd.as_raw_fd();
+    // SAFETY: 8 live bytes.
+    let write = || unsafe { libc::write(fd, (&raw const one).cast(), 8) };
+    // EAGAIN: the counter is at its maximum, so the eventfd is readable anyway.
+    let is_full = || io::Error::last_os_error().kind() == io::ErrorKind::WouldBlock;
+    if !is_anonymous(fd) || write() != 8 && !is_full() {
+        lost_descriptor(fd, "an eventfd", &io::Error::last_os_error());
+    }
+}
+
+/// Whether `fd` has no type of file, as eventfd(2) and the like have none (`anon_inode_getfile`,
+/// fs/anon_inodes.c).
+fn is_anonymous(fd: RawFd) -> bool {
+    // SAFETY: all zeroes are a valid value.
+    let mut status: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: a live structure.
+    unsafe { libc::fstat(fd, &raw mut status) == 0 && status.st_mode & libc::S_IFMT == 0 }
+}
+
+/// Ends the process, since `what`, a descriptor of the runtime, was closed by somebody else.
+/// Async-signal-safe.
+#[cold]
+pub fn lost_descriptor(fd: RawFd, what: &str, error: &io::Error) -> ! {
+    // `io::Error` allocates when it prints.
+    let number = error.raw_os_error().unwrap_or(0);
+    print_signal_safe(format_args!(
+        "kumihimo: the program has closed descriptor {fd} of the runtime, {what} (errno {number}), so that no microprocess can go on: \
+         close only descriptors that the program has opened, or close all before the first microprocess starts\n"
+    ));
+    // SAFETY: takes nothing.
+    unsafe { libc::abort() }
+}
+
+#[cfg(test)]
+mod tests;
