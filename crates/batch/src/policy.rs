@@ -6,6 +6,19 @@ use crate::op::Kind;
 
 /// Decides which calls are batched, and how many calls start a batch. A batch also starts when
 /// nothing else is runnable, and at a deadline.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::runtime::{BatchPolicy, Runtime, metrics};
+///
+/// // The text is the one that `KUMI_LAB=batch=...` accepts.
+/// let policy: BatchPolicy = "fixed=16".parse().unwrap();
+/// assert_eq!(policy, BatchPolicy::Fixed(16));
+/// let runtime = Runtime::builder().batch(policy).build()?;
+/// assert_eq!(runtime.run(|| metrics().unwrap().batch.policy), "fixed=16");
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
     /// Batches calls where that pays. That is the case if so many other microprocesses are runnable
@@ -110,6 +123,15 @@ const NOPS: usize = 4;
 
 impl Policy {
     /// Encodes the policy as a number, for one atomic word.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::runtime::BatchPolicy;
+    ///
+    /// let (adaptive, fixed) = (BatchPolicy::Adaptive.to_word(), BatchPolicy::Fixed(8).to_word());
+    /// assert_ne!(adaptive, fixed);
+    /// ```
     pub const fn to_word(self) -> u32 {
         match self {
             Policy::Adaptive => 0,
@@ -120,6 +142,15 @@ impl Policy {
     }
 
     /// Decodes the result of [`to_word`](Policy::to_word).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::runtime::BatchPolicy;
+    ///
+    /// let word = BatchPolicy::Fixed(8).to_word();
+    /// assert_eq!(BatchPolicy::of_word(word), BatchPolicy::Fixed(8));
+    /// ```
     pub const fn of_word(word: u32) -> Policy {
         match word {
             0 => Policy::Adaptive,

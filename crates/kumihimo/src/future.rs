@@ -1,5 +1,11 @@
 //! Async crates in blocking code: [`block_on`] drives a future, and its waker unparks the thread.
 //!
+//! There is no executor: spawn a microprocess where other libraries spawn a future. To run several
+//! futures at once, spawn a microprocess for each, or join them into one
+//! (`futures_lite::future::zip`, `futures::join!`).
+//!
+//! # Examples
+//!
 //! ```
 //! use kumihimo::{future, thread};
 //! use std::future::poll_fn;
@@ -19,10 +25,6 @@
 //! });
 //! assert_eq!(answer.join().unwrap(), 42);
 //! ```
-//!
-//! There is no executor: spawn a microprocess where other libraries spawn a future. To run several
-//! futures at once, spawn a microprocess for each, or join them into one
-//! (`futures_lite::future::zip`, `futures::join!`).
 //!
 //! # Supported crates
 //! A future makes progress when its waker is called. Support depends on the caller of the waker:

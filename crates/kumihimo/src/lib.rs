@@ -4,6 +4,8 @@
 //! `std::thread`, but with up to millions of threads. To port a program, change `use std::thread`
 //! to `use kumihimo::thread`.
 //!
+//! # Examples
+//!
 //! ```
 //! use kumihimo::thread;
 //! use kumihimo::sync::mpsc;
@@ -69,6 +71,22 @@ pub use std::{fs, net, sync, thread};
 #[cfg(target_os = "linux")]
 /// Microprocesses: the interface of `std::thread`, with priorities, scopes with deadlines, and
 /// cancellation.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::thread::{self, Cancelled};
+/// use std::time::{Duration, Instant};
+///
+/// // The first child returns. The second one waits, and is cancelled at the deadline.
+/// let deadline = Instant::now() + Duration::from_millis(20);
+/// let (first, second) = thread::scope_until(deadline, |s| {
+///     let (first, second) = (s.spawn(|| 6 * 7), s.spawn(thread::park));
+///     (first.join(), second.join())
+/// });
+/// assert_eq!(first.unwrap(), 42);
+/// assert!(second.unwrap_err().is::<Cancelled>());
+/// ```
 pub mod thread {
     #[doc(inline)]
     pub use kumihimo_policy::{Priority, PriorityError};
@@ -83,6 +101,29 @@ pub mod thread {
 
 #[cfg(target_os = "linux")]
 /// The runtime itself: settings, metrics, start and end.
+///
+/// A program that builds no runtime gets one with the default settings at the first
+/// [`thread::spawn`].
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::policy::FixedPriority;
+/// use kumihimo::runtime::{Runtime, metrics};
+/// use kumihimo::thread;
+///
+/// fn main() -> std::io::Result<()> {
+///     let runtime = Runtime::builder().vps(2).policy(FixedPriority).build()?;
+///     let living = runtime.run(|| {
+///         let waiting: Vec<_> = (0..1000).map(|_| thread::spawn(thread::park)).collect();
+///         let living = metrics().map_or(0, |metrics| metrics.living);
+///         waiting.iter().for_each(|one| one.thread().unpark());
+///         living
+///     });
+///     assert_eq!(living, 1001);
+///     Ok(())
+/// }
+/// ```
 pub mod runtime {
     #[doc(inline)]
     pub use kumihimo_runtime::NoEvents;
@@ -99,6 +140,11 @@ pub mod runtime {
 /// its own. There is no daemon. `KUMI_DIR` names the directory; with `KUMI_DIR=off` the process
 /// does not join. Access is granted to the same user, to root, and to users given to
 /// [`allow`](machine::allow).
+///
+/// A [`Neighbour`](machine::Neighbour) blocks its kernel thread while it waits, for 2 s by default:
+/// use [`thread::blocking`] in a microprocess where the event source is `off`.
+///
+/// # Examples
 ///
 /// ```
 /// use kumihimo::machine::{self, Action, Done, Machine, State};
@@ -121,9 +167,6 @@ pub mod runtime {
 /// # Ok(())
 /// # }
 /// ```
-///
-/// A [`Neighbour`](machine::Neighbour) blocks its kernel thread while it waits, for 2 s by default:
-/// use [`thread::blocking`] in a microprocess where the event source is `off`.
 pub mod machine {
     #[doc(inline)]
     pub use kumihimo_machine::handler::{
@@ -143,6 +186,11 @@ pub mod machine {
 /// mailboxes, files, sockets, gates and links. An application adds a kind with a
 /// [`Row`](resource::Row); [`Entries`](resource::Entries) can store its resources.
 /// `kumi resources` prints the table of another process.
+///
+/// The first runtime of the process chooses how the table excludes simultaneous use of one
+/// resource: [`Builder::locking`](runtime::Builder::locking), `KUMI_LAB=locking=...`.
+///
+/// # Examples
 ///
 /// ```
 /// use kumihimo::resource::{Kind, Name, Region, table};
@@ -164,9 +212,6 @@ pub mod machine {
 /// # Ok(())
 /// # }
 /// ```
-///
-/// The first runtime of the process chooses how the table excludes simultaneous use of one
-/// resource: [`Builder::locking`](runtime::Builder::locking), `KUMI_LAB=locking=...`.
 pub mod resource {
     #[doc(inline)]
     pub use kumihimo_resource::id::{Id, IdError, Kind, Serial};
@@ -190,6 +235,8 @@ pub mod resource {
 
 #[cfg(target_os = "linux")]
 /// Calls between address spaces at the price of a hand-off.
+///
+/// # Examples
 ///
 /// ```
 /// use kumihimo::gate::Gate;
@@ -219,6 +266,26 @@ pub mod gate {
 
 #[cfg(target_os = "linux")]
 /// Scheduling policies: where a runnable microprocess is placed.
+///
+/// - [`RoundRobin`](policy::RoundRobin), the default: fixed priorities, and turns of one quantum
+///   among microprocesses of the same priority.
+/// - [`FixedPriority`](policy::FixedPriority): a microprocess runs until it blocks, yields or ends,
+///   or a higher one becomes runnable.
+/// - [`Feedback`](policy::Feedback): a microprocess that computes gets longer and rarer turns.
+/// - A type of the program that implements [`Policy`](policy::Policy).
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::policy::RoundRobin;
+/// use kumihimo::runtime::{Runtime, metrics};
+/// use std::time::Duration;
+///
+/// let policy = RoundRobin::with_quantum(Duration::from_millis(5));
+/// let runtime = Runtime::builder().policy(policy).build()?;
+/// assert_eq!(runtime.run(|| metrics().unwrap().policy), "round-robin");
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub mod policy {
     #[doc(inline)]
     pub use kumihimo_policy::*;

@@ -31,6 +31,23 @@ use crate::{Info, Placement, Policy, Why};
 /// called for waiting microprocesses, so that real levels could not age.
 ///
 /// The depth is derived from the last quantum, so the policy keeps no state besides [`Info`].
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::policy::{Feedback, Info, Policy, Priority, Why};
+///
+/// let policy = Feedback::new();
+/// let mut info = Info::new(1, Priority::DEFAULT);
+/// let first = policy.place(&info, Why::Spawned);
+///
+/// // The microprocess uses its whole quantum. The next one is longer, and it queues later.
+/// info.quantum = first.quantum;
+/// info.ran = first.quantum;
+/// let second = policy.place(&info, Why::QuantumOver);
+/// assert_eq!(second.quantum, 2 * first.quantum);
+/// assert!(second.key > first.key);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Feedback {
     first: Duration,
@@ -43,6 +60,17 @@ impl Feedback {
 
     /// Creates the policy with quanta from 2 ms at the top to 32 ms at the bottom, and 20 ms
     /// between two depths.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::policy::Feedback;
+    /// use kumihimo::runtime::{Runtime, metrics};
+    ///
+    /// let runtime = Runtime::builder().policy(Feedback::new()).build()?;
+    /// assert_eq!(runtime.run(|| metrics().unwrap().policy), "feedback");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub const fn new() -> Feedback {
         Feedback { first: Duration::from_millis(2), delay: Duration::from_millis(20) }
     }
@@ -52,6 +80,17 @@ impl Feedback {
     ///
     /// `first` is clamped to the range from 1 microsecond to one minute, `delay` to one minute at
     /// most.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::policy::{Feedback, Info, Policy, Priority, Why};
+    /// use std::time::Duration;
+    ///
+    /// let policy = Feedback::with_quantum(Duration::from_millis(5), Duration::from_millis(50));
+    /// let placement = policy.place(&Info::new(1, Priority::DEFAULT), Why::Spawned);
+    /// assert_eq!(placement.quantum, Duration::from_millis(5));
+    /// ```
     pub fn with_quantum(first: Duration, delay: Duration) -> Feedback {
         const MINUTE: Duration = Duration::from_secs(60);
         Feedback { first: first.clamp(Duration::from_micros(1), MINUTE), delay: delay.min(MINUTE) }

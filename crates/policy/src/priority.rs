@@ -4,6 +4,18 @@ use std::fmt;
 
 /// A priority between 0 (lowest) and 63 (highest). All microprocesses of the machine share this
 /// scale.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::thread::{self, Priority};
+///
+/// let urgent = Priority::new(50)?;
+/// assert!(urgent > Priority::DEFAULT);
+/// let handle = thread::Builder::new().priority(urgent).spawn(thread::current_priority)?;
+/// assert_eq!(handle.join().unwrap(), urgent);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Priority(u8);
 
@@ -22,18 +34,29 @@ impl Priority {
     /// # Errors
     /// [`PriorityError`] if `level` is above 63.
     ///
+    /// # Examples
+    ///
     /// ```
-    /// # use kumihimo_policy::Priority;
+    /// use kumihimo::thread::Priority;
+    ///
     /// assert!(Priority::new(40)? > Priority::DEFAULT);
-    /// let error = Priority::new(64).unwrap_err();
-    /// assert_eq!(error.to_string(), "priority 64 is out of range: 0 (lowest) to 63 (highest)");
-    /// # Ok::<(), kumihimo_policy::PriorityError>(())
+    /// assert!(Priority::new(64).is_err());
+    /// # Ok::<(), kumihimo::thread::PriorityError>(())
     /// ```
     pub const fn new(level: u8) -> Result<Priority, PriorityError> {
         if level <= Priority::HIGHEST.0 { Ok(Priority(level)) } else { Err(PriorityError(level)) }
     }
 
     /// Returns the level, 0..=63.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::thread::Priority;
+    ///
+    /// assert_eq!(Priority::DEFAULT.get(), 32);
+    /// assert_eq!(usize::from(Priority::HIGHEST.get()) + 1, Priority::LEVELS);
+    /// ```
     pub const fn get(self) -> u8 {
         self.0
     }
@@ -71,6 +94,17 @@ impl fmt::Debug for Priority {
 }
 
 /// The error for a level above 63.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::thread::{Priority, PriorityError};
+/// use std::io;
+///
+/// let error: PriorityError = Priority::new(99).unwrap_err();
+/// assert_eq!(error.to_string(), "priority 99 is out of range: 0 (lowest) to 63 (highest)");
+/// assert_eq!(io::Error::from(error).kind(), io::ErrorKind::InvalidInput);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PriorityError(u8);
 

@@ -8,6 +8,19 @@ use crate::part::protect_queue::ProtectQueue;
 use crate::part::shared_side::Stats;
 
 /// The designs of run queues.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::runtime::{DEFAULT_DESIGN, Design, Runtime, metrics};
+///
+/// assert_eq!(DEFAULT_DESIGN, Design::Ring);
+/// for design in Design::ALL {
+///     let runtime = Runtime::builder().queue(design).build()?;
+///     assert_eq!(runtime.run(|| metrics().unwrap().queue), design.name());
+/// }
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Design {
     /// P4: Protect and Waiver Queues in a ring, no locks.
@@ -29,6 +42,14 @@ impl Design {
     pub const ALL: [Design; 1] = [Design::Ring];
 
     /// Returns the name used on command lines.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::runtime::Design;
+    ///
+    /// assert_eq!(Design::Ring.name(), "ring");
+    /// ```
     pub const fn name(self) -> &'static str {
         match self {
             Design::Ring => "ring",
@@ -40,6 +61,15 @@ impl Design {
     }
 
     /// Returns whether other threads take items directly from an owner's queue.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::runtime::Design;
+    ///
+    /// // In the ring, the owner of a queue passes surplus on.
+    /// assert!(!Design::Ring.has_thieves());
+    /// ```
     pub const fn has_thieves(self) -> bool {
         match self {
             Design::Ring => false,
@@ -51,6 +81,15 @@ impl Design {
     }
 
     /// Returns the design with this name, if this build contains it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::runtime::Design;
+    ///
+    /// assert_eq!(Design::from_name("ring"), Some(Design::Ring));
+    /// assert_eq!(Design::from_name("heap"), None);
+    /// ```
     pub fn from_name(name: &str) -> Option<Design> {
         Design::ALL.into_iter().find(|d| d.name() == name)
     }

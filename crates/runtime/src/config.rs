@@ -32,6 +32,18 @@ pub const DEFAULT_STACK: usize = 160 << 10;
 pub(crate) const MAX_VPS: usize = kumihimo_queue::MAX_VPS;
 
 /// Action when all microprocesses wait for each other.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::runtime::{OnDeadlock, Runtime};
+///
+/// assert_eq!(OnDeadlock::default(), OnDeadlock::Report);
+/// // A test fails at once, instead of waiting for ever.
+/// let runtime = Runtime::builder().on_deadlock(OnDeadlock::Abort).build()?;
+/// assert_eq!(runtime.run(|| 7), 7);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum OnDeadlock {
     /// Reports the object of each wait on stderr, once.

@@ -22,6 +22,19 @@ const PERIOD: Duration = Duration::from_millis(100);
 const LONGEST: u64 = 10_000_000;
 
 /// CPU time that an address space may use.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::runtime::Share;
+/// use std::time::Duration;
+///
+/// // Two and a half cores in each 20 ms, and not more.
+/// let share: Share = "250%,20ms,hard".parse()?;
+/// assert_eq!(Share::new(2_500, Duration::from_millis(20), true), Some(share));
+/// assert_eq!(share.to_string(), "250%,20ms,hard");
+/// # Ok::<(), kumihimo::runtime::ShareError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
     per_mille: u32,
@@ -34,6 +47,17 @@ impl Share {
     /// VPs: 500 is half a core, 2,500 two and a half cores. `per_mille` must be 1 to 1,024,000, and
     /// the period 1 ms to 10 s in whole microseconds. Returns `None` if an argument is out of
     /// range.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::runtime::Share;
+    /// use std::time::Duration;
+    ///
+    /// let half = Share::new(500, Duration::from_millis(100), false).unwrap();
+    /// assert_eq!(half.to_string(), "50%");
+    /// assert!(Share::new(0, Duration::from_millis(100), false).is_none());
+    /// ```
     #[must_use]
     pub fn new(per_mille: u32, period: Duration, hard: bool) -> Option<Share> {
         let period = u32::try_from(period.as_micros()).ok()?;
@@ -42,18 +66,48 @@ impl Share {
     }
 
     /// Returns the share in thousandths of one core.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::runtime::Share;
+    ///
+    /// assert_eq!("12.5%".parse::<Share>()?.per_mille(), 125);
+    /// # Ok::<(), kumihimo::runtime::ShareError>(())
+    /// ```
     #[must_use]
     pub fn per_mille(self) -> u32 {
         self.per_mille
     }
 
     /// Returns the length of a period.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::runtime::Share;
+    /// use std::time::Duration;
+    ///
+    /// assert_eq!("50%".parse::<Share>()?.period(), Duration::from_millis(100), "the default");
+    /// assert_eq!("50%,20ms".parse::<Share>()?.period(), Duration::from_millis(20));
+    /// # Ok::<(), kumihimo::runtime::ShareError>(())
+    /// ```
     #[must_use]
     pub fn period(self) -> Duration {
         Duration::from_micros(u64::from(self.period))
     }
 
     /// Returns whether the address space does not run at all once its share is used up.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::runtime::Share;
+    ///
+    /// assert!(!"50%".parse::<Share>()?.is_hard());
+    /// assert!("50%,hard".parse::<Share>()?.is_hard());
+    /// # Ok::<(), kumihimo::runtime::ShareError>(())
+    /// ```
     #[must_use]
     pub fn is_hard(self) -> bool {
         self.hard
@@ -85,6 +139,15 @@ impl Share {
 }
 
 /// Error of parsing a share.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::runtime::{Share, ShareError};
+///
+/// let error: ShareError = "half".parse::<Share>().unwrap_err();
+/// assert!(error.to_string().starts_with("\"half\" is not a share"));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShareError(String);
 

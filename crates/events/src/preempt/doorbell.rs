@@ -54,6 +54,17 @@ const PERIOD_IN_USER_MODE: u64 = 50_000;
 const NONE: i32 = -1;
 
 /// The means of interrupting a kernel thread.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::runtime::{Preemption, Runtime, metrics};
+///
+/// // Only switch points are places where a microprocess gives way.
+/// let runtime = Runtime::builder().preemption(Preemption::Off).build()?;
+/// assert_eq!(runtime.run(|| metrics().unwrap().preemption), "off");
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Means {
     /// A perf event of the task clock.
@@ -73,6 +84,15 @@ impl Means {
     ///
     /// # Errors
     /// The text and the allowed values, if `text` is none of these.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::runtime::Preemption;
+    ///
+    /// assert_eq!(Preemption::from_name("signal=12"), Ok(Preemption::Signal(12)));
+    /// assert!(Preemption::from_name("signal=9").is_err(), "SIGKILL cannot be caught");
+    /// ```
     pub fn from_name(text: &str) -> Result<Means, String> {
         let asked = kumihimo_config::Preempt::parse(text).map(Means::from);
         asked.ok_or_else(|| format!("{text:?}: expected {}", kumihimo_config::Preempt::ALLOWED))

@@ -3,6 +3,16 @@
 use std::fmt;
 
 /// The kinds of event sources, best first.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::runtime::{Events, Runtime, metrics};
+///
+/// let runtime = Runtime::builder().events(Events::Watch).build()?;
+/// assert_eq!(runtime.run(|| metrics().unwrap().events), "watch");
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A BPF program that runs at every context switch, and SIGTRAP on the way back.
@@ -21,6 +31,15 @@ impl Kind {
     pub const ALL: [Kind; 4] = [Kind::Bpf, Kind::Perf, Kind::Watch, Kind::Off];
 
     /// Returns the name of the kind in `KUMI_EVENTS`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::runtime::Events;
+    ///
+    /// let names = Events::ALL.map(Events::name);
+    /// assert_eq!(names, ["bpf", "perf", "watch", "off"]);
+    /// ```
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -32,6 +51,15 @@ impl Kind {
     }
 
     /// Returns the kind of this [`name`](Kind::name).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::runtime::Events;
+    ///
+    /// assert_eq!(Events::from_name("perf"), Some(Events::Perf));
+    /// assert_eq!(Events::from_name("ptrace"), None);
+    /// ```
     #[must_use]
     pub fn from_name(name: &str) -> Option<Kind> {
         Kind::ALL.into_iter().find(|kind| kind.name() == name)

@@ -28,6 +28,16 @@ impl fmt::Display for Violation {
 }
 
 /// The response to a violation. Each one includes those before it.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::runtime::{Distrust, OnMisbehaviour};
+///
+/// assert_eq!(Distrust::default().on, OnMisbehaviour::Override);
+/// // Each response includes those before it.
+/// assert!(OnMisbehaviour::Override > OnMisbehaviour::Report);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum OnMisbehaviour {
@@ -43,6 +53,18 @@ pub enum OnMisbehaviour {
 }
 
 /// The bound and the response of the watchdog.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::runtime::{Distrust, OnMisbehaviour, Runtime};
+///
+/// // For tests: a microprocess that cannot be interrupted ends the process.
+/// let distrust = Distrust { on: OnMisbehaviour::End, ..Distrust::default() };
+/// let runtime = Runtime::builder().on_misbehaviour(distrust).build()?;
+/// assert_eq!(runtime.run(|| 6 * 7), 42);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Distrust {
     /// The response.
@@ -69,6 +91,17 @@ impl Distrust {
     ///
     /// # Errors
     /// The text and the allowed values, if `text` is none of these.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::runtime::{Distrust, OnMisbehaviour};
+    /// use std::time::Duration;
+    ///
+    /// let expected = Distrust { on: OnMisbehaviour::Report, bound: Duration::from_millis(200) };
+    /// assert_eq!(Distrust::from_name("report=200"), Ok(expected));
+    /// assert!(Distrust::from_name("tolerate").is_err());
+    /// ```
     pub fn from_name(text: &str) -> Result<Distrust, String> {
         let asked = kumihimo_config::Watchdog::parse(text).map(Distrust::from);
         asked.ok_or_else(|| format!("{text:?}: expected {}", kumihimo_config::Watchdog::ALLOWED))

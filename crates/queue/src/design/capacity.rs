@@ -6,6 +6,18 @@ use crate::node::Node;
 /// How many items a VP keeps. The remaining items are its *surplus*, which other VPs may take.
 ///
 /// The running item counts as one of the VP's items.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::runtime::{Capacity, Runtime};
+/// use kumihimo::thread;
+///
+/// assert_eq!(Capacity::default(), Capacity::FairShare { slack: 1 });
+/// let runtime = Runtime::builder().vps(2).capacity(Capacity::FairShare { slack: 4 }).build()?;
+/// assert_eq!(runtime.run(|| thread::spawn(|| 7).join().unwrap()), 7);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Capacity {
     /// A fixed number of queued items, as in the paper. 0 is treated as 1, so that the VP has an

@@ -88,6 +88,16 @@ pub(crate) enum Inner<T> {
 
 /// An owned permission to wait for the end of a microprocess and to take its result. Dropping the
 /// handle detaches the microprocess.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::thread::{self, JoinHandle};
+///
+/// let squares: Vec<JoinHandle<u32>> = (1..=4).map(|n| thread::spawn(move || n * n)).collect();
+/// let sum: u32 = squares.into_iter().map(|square| square.join().unwrap()).sum();
+/// assert_eq!(sum, 30);
+/// ```
 pub struct JoinHandle<T> {
     pub(crate) inner: Inner<T>,
 }
@@ -105,6 +115,18 @@ impl<T> JoinHandle<T> {
     ///
     /// # Panics
     /// If a microprocess waits for itself.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::thread;
+    ///
+    /// # std::panic::set_hook(Box::new(|_| ()));
+    /// let (good, bad) = (thread::spawn(|| 7), thread::spawn(|| -> u32 { panic!("no luck") }));
+    /// assert_eq!(good.join().unwrap(), 7);
+    /// let payload = bad.join().unwrap_err();
+    /// assert_eq!(payload.downcast_ref::<&str>(), Some(&"no luck"));
+    /// ```
     #[inline]
     pub fn join(self) -> Result<T> {
         cancel::point();
@@ -122,24 +144,55 @@ impl<T> JoinHandle<T> {
     }
 
     /// As [`join`](JoinHandle::join), for at most `time`. The result of `join` is in the `Ok`.
+    /// Blocks the microprocess, or the kernel thread if it runs none.
     ///
     /// # Errors
     /// The handle, if the time is over before the microprocess has ended.
     ///
     /// # Panics
     /// If a microprocess waits for itself.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::thread;
+    /// use std::time::Duration;
+    ///
+    /// let handle = thread::spawn(|| {
+    ///     thread::park();
+    ///     "unparked"
+    /// });
+    /// // When the time is over, the handle comes back.
+    /// let handle = handle.join_timeout(Duration::from_millis(2)).unwrap_err();
+    /// handle.thread().unpark();
+    /// let outcome = handle.join_timeout(Duration::from_secs(60)).expect("it ends soon");
+    /// assert_eq!(outcome.unwrap(), "unparked");
+    /// ```
     pub fn join_timeout(self, time: Duration) -> std::result::Result<Result<T>, JoinHandle<T>> {
         self.join_until(after(time))
     }
 
     /// As [`join`](JoinHandle::join), until `deadline` at the latest. The result of `join` is in
-    /// the `Ok`.
+    /// the `Ok`. Blocks the microprocess, or the kernel thread if it runs none.
     ///
     /// # Errors
     /// The handle, if the deadline passes before the microprocess has ended.
     ///
     /// # Panics
     /// If a microprocess waits for itself.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::thread;
+    /// use std::time::{Duration, Instant};
+    ///
+    /// let deadline = Instant::now() + Duration::from_millis(2);
+    /// let handle = thread::spawn(thread::park).join_until(deadline).unwrap_err();
+    /// assert!(Instant::now() >= deadline);
+    /// handle.cancel();
+    /// assert!(handle.join().is_err());
+    /// ```
     pub fn join_until(self, deadline: Instant) -> std::result::Result<Result<T>, JoinHandle<T>> {
         loop {
             cancel::point();
@@ -173,6 +226,16 @@ impl<T> JoinHandle<T> {
     }
 
     /// Requests the cancellation of the microprocess: `thread().cancel()`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::thread::{self, Cancelled};
+    ///
+    /// let handle = thread::spawn(thread::park);
+    /// handle.cancel();
+    /// assert!(handle.join().unwrap_err().is::<Cancelled>());
+    /// ```
     pub fn cancel(&self) {
         self.thread().cancel();
     }

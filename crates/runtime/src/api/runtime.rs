@@ -62,6 +62,22 @@ pub type OnPanic = Arc<dyn Fn(&Thread, &(dyn Any + Send)) + Send + Sync>;
 /// The first runtime of a process also joins the machine: it takes a number in the user's run-time
 /// directory and serves a control socket there (`kumihimo::machine`). If that fails, or with
 /// `KUMI_DIR=off`, the runtime works nevertheless, but is not visible from outside.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::runtime::{Builder, metrics};
+/// use kumihimo::thread;
+///
+/// let builder = Builder::new().vps(2).stack_size(256 << 10).max_microprocesses(10_000);
+/// let runtime = builder.build()?;
+/// let (vps, answer) = runtime.run(|| {
+///     let answer = thread::spawn(|| 6 * 7).join().unwrap();
+///     (metrics().unwrap().vps.len(), answer)
+/// });
+/// assert_eq!((vps, answer), (2, 42));
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[must_use]
 pub struct Builder {
     vps: Option<usize>,
@@ -92,6 +108,16 @@ impl std::fmt::Debug for Builder {
 impl Builder {
     /// Creates a builder with the defaults: as many VPs as cores, round robin, the default queue
     /// design, no limits.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::runtime::{Builder, metrics};
+    ///
+    /// let runtime = Builder::new().build()?;
+    /// assert_eq!(runtime.run(|| metrics().unwrap().policy), "round-robin");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn new() -> Builder {
         Builder {
             vps: None,
@@ -131,6 +157,16 @@ impl Builder {
     /// Sets the policy by which system calls of several microprocesses enter the kernel as a batch:
     /// see [`syscall_batch`](crate::wait::syscall_batch). `KUMI_LAB=batch=...` applies if the
     /// program does not call this.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::runtime::{BatchPolicy, Runtime, metrics};
+    ///
+    /// let runtime = Runtime::builder().batch(BatchPolicy::Off).build()?;
+    /// assert_eq!(runtime.run(|| metrics().unwrap().batch.policy), "off");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn batch(mut self, policy: BatchPolicy) -> Builder {
         self.batch = Some(policy);
         self
@@ -139,6 +175,26 @@ impl Builder {
     /// Sets the back end that makes the system calls of a batch, one per VP. For tests and
     /// experiments. Default: io_uring if the kernel allows it, otherwise plain calls (always with
     /// `KUMI_LAB=uring=off`).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::runtime::{BatchPolicy, Runtime};
+    /// use kumihimo::{net::UnixStream, thread};
+    /// use kumihimo_batch::Plain; // An internal crate.
+    /// use std::io::{Read, Write};
+    ///
+    /// let builder = Runtime::builder().batch(BatchPolicy::Fixed(1));
+    /// let runtime = builder.batch_back_end(|| Box::new(Plain)).build()?;
+    /// let text = runtime.run(|| {
+    ///     let (mut near, mut far) = UnixStream::pair()?;
+    ///     thread::spawn(move || near.write_all(b"plain").unwrap());
+    ///     let mut text = String::new();
+    ///     far.read_to_string(&mut text).map(|_| text)
+    /// })?;
+    /// assert_eq!(text, "plain");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn batch_back_end(
         mut self,
         make: impl Fn() -> Box<dyn Backend> + Send + Sync + 'static,
@@ -149,12 +205,33 @@ impl Builder {
 
     /// Sets the number of virtual processors, 1 to 1,024. More VPs than cores are allowed, but
     /// useful for tests only.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::runtime::{Runtime, metrics};
+    ///
+    /// let runtime = Runtime::builder().vps(3).build()?;
+    /// assert_eq!(runtime.run(|| metrics().unwrap().vps.len()), 3);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn vps(mut self, n: usize) -> Builder {
         self.vps = Some(n);
         self
     }
 
     /// Sets the scheduling policy. Default: round robin.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::policy::FixedPriority;
+    /// use kumihimo::runtime::{Runtime, metrics};
+    ///
+    /// let runtime = Runtime::builder().policy(FixedPriority).build()?;
+    /// assert_eq!(runtime.run(|| metrics().unwrap().policy), "fixed");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn policy(mut self, policy: impl Policy) -> Builder {
         self.policy = Box::new(policy);
         self
@@ -162,6 +239,16 @@ impl Builder {
 
     /// Sets the run-queue design. Default: [`DEFAULT_DESIGN`], the only one without the feature
     /// `lab`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::runtime::{Design, Runtime, metrics};
+    ///
+    /// let runtime = Runtime::builder().queue(Design::Ring).build()?;
+    /// assert_eq!(runtime.run(|| metrics().unwrap().queue), "ring");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn queue(mut self, design: Design) -> Builder {
         self.design = Some(design);
         self
@@ -173,6 +260,17 @@ impl Builder {
     /// The first runtime of the process decides, unless the process created a socket, file, mailbox
     /// or region before that. Another design later is an error of `build`. `KUMI_LAB=locking=...`
     /// applies if the program does not call this.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::resource::table;
+    /// use kumihimo::runtime::{Locking, Runtime};
+    ///
+    /// let _runtime = Runtime::builder().locking(Locking::default()).build()?;
+    /// assert_eq!(table().locking(), Locking::default());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn locking(mut self, design: Locking) -> Builder {
         self.settings.locking = Some(design);
         self
@@ -187,6 +285,18 @@ impl Builder {
     /// spaces until the next period (not with `KUMI_ARBITER=off`). With a hard share it does not
     /// run at all. CPU time is booked late, and an excess is deducted later: see the book,
     /// "Limits".
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::runtime::{Runtime, Share};
+    ///
+    /// // Half of the time of one core.
+    /// let share: Share = "50%".parse().unwrap();
+    /// let runtime = Runtime::builder().share(share).build()?;
+    /// assert_eq!(runtime.run(|| share.per_mille()), 500);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn share(mut self, share: Share) -> Builder {
         self.settings.share = Some(share);
         self
@@ -194,6 +304,21 @@ impl Builder {
 
     /// Sets the number of runnable microprocesses that a VP keeps before it gives some away. For
     /// experiments.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::runtime::{Capacity, Runtime};
+    /// use kumihimo::thread;
+    ///
+    /// let runtime = Runtime::builder().vps(2).capacity(Capacity::Fixed(4)).build()?;
+    /// let sum: u32 = runtime.run(|| {
+    ///     let all: Vec<_> = (0..100).map(|n| thread::spawn(move || n)).collect();
+    ///     all.into_iter().map(|one| one.join().unwrap()).sum()
+    /// });
+    /// assert_eq!(sum, 4950);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn capacity(mut self, capacity: Capacity) -> Builder {
         self.settings.capacity = capacity;
         self
@@ -202,6 +327,18 @@ impl Builder {
     /// Sets the default usable stack of microprocesses, in bytes, for builders that specify none.
     /// It is raised to the machine's minimum. `KUMI_STACK` applies if the program does not call
     /// this.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::{runtime::Runtime, thread};
+    /// use std::hint::black_box;
+    ///
+    /// let runtime = Runtime::builder().stack_size(1 << 20).build()?;
+    /// let large = || black_box(&[7u8; 512 << 10]).len();
+    /// assert_eq!(runtime.run(|| thread::spawn(large).join().unwrap()), 512 << 10);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn stack_size(mut self, bytes: usize) -> Builder {
         self.stack_size = Some(bytes);
         self
@@ -209,6 +346,16 @@ impl Builder {
 
     /// Sets the event source. Default: the best source that the machine allows. `KUMI_EVENTS`
     /// applies if the program does not call this.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::runtime::{Events, Runtime, metrics};
+    ///
+    /// let runtime = Runtime::builder().events(Events::Off).build()?;
+    /// assert_eq!(runtime.run(|| metrics().unwrap().events), "off");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn events(mut self, source: Events) -> Builder {
         self.settings.events = Some(source);
         self
@@ -220,6 +367,16 @@ impl Builder {
     /// the program does not call this: `clock`, `signal`, `signal=N`, `off`.
     ///
     /// A signal may interrupt system calls: see the book, "Limits".
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::runtime::{Preemption, Runtime, metrics};
+    ///
+    /// let runtime = Runtime::builder().preemption(Preemption::Off).build()?;
+    /// assert_eq!(runtime.run(|| metrics().unwrap().preemption), "off");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn preemption(mut self, means: Preemption) -> Builder {
         self.settings.preempt = Some(means);
         self
@@ -227,6 +384,28 @@ impl Builder {
 
     /// Sets the number of unbound kernel threads that the pool keeps ready (`set_concurrency` of
     /// paper P0, whose default is 1). Default: one per VP.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::runtime::{Runtime, metrics};
+    /// use kumihimo::thread;
+    /// use std::sync::Barrier;
+    ///
+    /// let runtime = Runtime::builder().vps(1).concurrency(3).build()?;
+    /// let kernel_threads = runtime.run(|| {
+    ///     // Three calls block their kernel threads at once. The pool keeps those threads.
+    ///     let barrier = Barrier::new(3);
+    ///     thread::scope(|s| {
+    ///         for _ in 0..3 {
+    ///             s.spawn(|| thread::blocking(|| barrier.wait()));
+    ///         }
+    ///     });
+    ///     metrics().unwrap().kernel_threads
+    /// });
+    /// assert!(kernel_threads >= 3);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn concurrency(mut self, n: usize) -> Builder {
         self.settings.concurrency = Some(n);
         self
@@ -239,6 +418,18 @@ impl Builder {
     /// return, the runtime reports a deadlock. Default: the machine's limit, at most 10,000
     /// ([`kumihimo_events::limit`]; `kumi doctor` shows the limit that applies).
     /// `KUMI_KERNEL_THREADS` applies if the program does not call this.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::runtime::{Runtime, metrics};
+    ///
+    /// let runtime = Runtime::builder().vps(1).max_kernel_threads(8).build()?;
+    /// let metrics = runtime.run(|| metrics().unwrap());
+    /// assert_eq!(metrics.kernel_thread_limit, 8);
+    /// assert_eq!(metrics.kernel_thread_limit_by, "Builder::max_kernel_threads");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn max_kernel_threads(mut self, n: usize) -> Builder {
         self.settings.limit = Some(Limit::asked(n, "Builder::max_kernel_threads"));
         self
@@ -246,24 +437,87 @@ impl Builder {
 
     /// Sets the maximum number of living microprocesses; a further `spawn` fails. Counting costs a
     /// little at every spawn. Default: no limit.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::{runtime::Runtime, thread};
+    ///
+    /// let runtime = Runtime::builder().max_microprocesses(2).build()?;
+    /// runtime.run(|| {
+    ///     // This closure runs in the first microprocess.
+    ///     let second = thread::spawn(thread::park);
+    ///     assert!(thread::Builder::new().spawn(|| ()).is_err());
+    ///     second.cancel();
+    /// });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn max_microprocesses(mut self, n: u64) -> Builder {
         self.settings.max_microprocesses = n;
         self
     }
 
     /// Sets the maximum number of stacks of the whole process, in use or pooled. Default: no limit.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::{runtime::Runtime, thread};
+    /// use std::io::ErrorKind;
+    ///
+    /// let runtime = Runtime::builder().vps(1).max_stacks(500).build()?;
+    /// let (parked, error) = runtime.run(|| {
+    ///     let mut parked = Vec::new();
+    ///     loop {
+    ///         match thread::Builder::new().spawn(thread::park) {
+    ///             Ok(handle) => parked.push(handle),
+    ///             Err(error) => break (parked.len(), error),
+    ///         }
+    ///     }
+    /// });
+    /// assert!(parked < 500, "the closure has a stack, too");
+    /// assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn max_stacks(mut self, n: usize) -> Builder {
         self.settings.max_stacks = n;
         self
     }
 
     /// Sets the maximum address space for stacks of the whole process, in bytes. Default: no limit.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::{runtime::Runtime, thread::Builder};
+    /// use std::io::ErrorKind;
+    ///
+    /// let runtime = Runtime::builder().vps(1).max_stack_memory(256 << 20).build()?;
+    /// runtime.run(|| {
+    ///     let error = Builder::new().stack_size(512 << 20).spawn(|| ()).unwrap_err();
+    ///     assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+    /// });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn max_stack_memory(mut self, bytes: u64) -> Builder {
         self.settings.max_stack_memory = bytes;
         self
     }
 
     /// Sets how long the end of the runtime waits for cancelled microprocesses. Default: 1 s.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::{runtime::Runtime, thread};
+    /// use std::time::Duration;
+    ///
+    /// let runtime = Runtime::builder().shutdown_grace(Duration::from_millis(5)).build()?;
+    /// // Defers its cancellation for ever, so it is left behind after the grace time.
+    /// thread::spawn(|| thread::without_cancellation(thread::park));
+    /// assert_eq!(runtime.shutdown(), 1);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn shutdown_grace(mut self, time: Duration) -> Builder {
         self.settings.grace = time;
         self
@@ -272,6 +526,25 @@ impl Builder {
     /// Sets a hook that the panicking microprocess calls, after the process's panic hook and before
     /// `join` returns. Not called for cancellations. A panic of the hook is reported on standard
     /// error and ignored.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::{runtime::Runtime, sync::mpsc, thread};
+    ///
+    /// # std::panic::set_hook(Box::new(|_| ()));
+    /// let (sender, panics) = mpsc::channel();
+    /// let builder = Runtime::builder().on_panic(move |thread, payload| {
+    ///     let text = payload.downcast_ref::<&str>().copied();
+    ///     sender.send((thread.name().map(str::to_owned), text)).unwrap();
+    /// });
+    /// builder.build()?.run(|| {
+    ///     let worker = thread::Builder::new().name("worker".into());
+    ///     worker.spawn(|| panic!("no luck")).unwrap().join().unwrap_err();
+    /// });
+    /// assert_eq!(panics.recv(), Ok((Some("worker".to_owned()), Some("no luck"))));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn on_panic(
         mut self,
         hook: impl Fn(&Thread, &(dyn Any + Send)) + Send + Sync + 'static,
@@ -281,6 +554,22 @@ impl Builder {
     }
 
     /// Sets the action when all microprocesses wait for each other. Default: a report.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::runtime::{OnDeadlock, Runtime};
+    /// use kumihimo::{sync::Semaphore, thread};
+    /// use std::time::Duration;
+    ///
+    /// let runtime = Runtime::builder().on_deadlock(OnDeadlock::Ignore).build()?;
+    /// // No permit ever comes. The default is a report on standard error.
+    /// let stuck = thread::spawn(|| drop(Semaphore::new(0).acquire()));
+    /// let stuck = stuck.join_timeout(Duration::from_millis(2)).unwrap_err();
+    /// drop(runtime); // Cancels the microprocess.
+    /// assert!(stuck.join().is_err());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn on_deadlock(mut self, what: OnDeadlock) -> Builder {
         self.settings.on_deadlock = what;
         self
@@ -296,6 +585,19 @@ impl Builder {
     /// opens it and waits for its reader; the trace is written at the end. Errors at the end are
     /// reported on standard error. `KUMI_TRACE` applies if the program does not call this. Has no
     /// effect where microprocesses are kernel threads 1:1.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::{runtime::Runtime, thread};
+    ///
+    /// let path = std::env::temp_dir().join(format!("{}.perfetto", std::process::id()));
+    /// let runtime = Runtime::builder().trace(&path).build()?;
+    /// runtime.run(|| thread::spawn(|| ()).join().unwrap());
+    /// assert!(std::fs::metadata(&path)?.len() > 0);
+    /// std::fs::remove_file(&path)?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn trace(mut self, path: impl Into<PathBuf>) -> Builder {
         self.settings.trace = Some(path.into());
         self
@@ -305,6 +607,19 @@ impl Builder {
     /// of two. There is one buffer per VP, and one more. Records that do not fit are lost, counted,
     /// and shown in the trace. Default: 32,768. `KUMI_LAB=trace_buffer=...` applies if the program
     /// does not call this.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::runtime::{Runtime, metrics};
+    ///
+    /// let path = std::env::temp_dir().join(format!("{}.perfetto", std::process::id()));
+    /// let runtime = Runtime::builder().trace(&path).trace_buffer(1 << 12).build()?;
+    /// let lost = runtime.run(|| metrics().unwrap().trace_lost);
+    /// assert_eq!(lost, Some(0));
+    /// std::fs::remove_file(&path)?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn trace_buffer(mut self, records: usize) -> Builder {
         self.settings.trace_buffer = Some(records);
         self
@@ -317,6 +632,22 @@ impl Builder {
     ///
     /// Interrupted system calls continue or return EINTR, as signal(7) describes for a handler with
     /// `SA_RESTART`. Default: none.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::runtime::Runtime;
+    /// use std::io::ErrorKind;
+    ///
+    /// // From now on, `kill -USR2` makes this process write its state to standard error.
+    /// let runtime = Runtime::builder().dump_signal(libc::SIGUSR2).build()?;
+    /// assert_eq!(runtime.run(|| 7), 7);
+    ///
+    /// // SIGKILL cannot be caught.
+    /// let error = Runtime::builder().dump_signal(libc::SIGKILL).build().unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn dump_signal(mut self, signal: i32) -> Builder {
         self.settings.dump_signal = Some(signal);
         self
@@ -329,6 +660,16 @@ impl Builder {
     /// Such a block then costs as much as a thread's; a block that is reported to the runtime costs
     /// ten times as much. Microprocesses never become sticky while different levels are in use.
     /// Default: true. `KUMI_LAB=sticky=off` or `on` applies if the program does not call this.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::runtime::{Runtime, metrics};
+    ///
+    /// let runtime = Runtime::builder().sticky(false).build()?;
+    /// assert_eq!(runtime.run(|| metrics().unwrap().changes), 0);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn sticky(mut self, is: bool) -> Builder {
         self.sticky = Some(is);
         self
@@ -345,6 +686,19 @@ impl Builder {
     ///
     /// [`kumihimo_events::watchdog`] defines the conditions, and how the other VPs continue in each
     /// case.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::runtime::{Distrust, OnMisbehaviour, Runtime};
+    /// use std::time::Duration;
+    ///
+    /// // Only reports, and only after five seconds.
+    /// let distrust = Distrust { on: OnMisbehaviour::Report, bound: Duration::from_secs(5) };
+    /// let runtime = Runtime::builder().on_misbehaviour(distrust).build()?;
+    /// assert_eq!(runtime.run(|| 7), 7);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn on_misbehaviour(mut self, distrust: Distrust) -> Builder {
         self.settings.distrust = Some(distrust);
         self
@@ -362,6 +716,21 @@ impl Builder {
     /// - `Unsupported`: the process was forked from one that ran a runtime.
     /// - `WouldBlock`: no kernel threads were available for half a second.
     /// - Otherwise the error of the kernel: no threads, descriptors or memory.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::runtime::Runtime;
+    /// use std::io::ErrorKind;
+    ///
+    /// let runtime = Runtime::builder().vps(1).build()?;
+    /// // There is one runtime at a time in a process.
+    /// let error = Runtime::builder().build().unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::AlreadyExists);
+    /// drop(runtime);
+    /// assert!(Runtime::builder().vps(1).build().is_ok());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn build(self) -> io::Result<Runtime> {
         Ok(Runtime { instance: Some(self.start()?) })
     }
@@ -435,7 +804,21 @@ fn default_vps() -> usize {
     std::thread::available_parallelism().map_or(1, NonZero::get).min(MAX_VPS)
 }
 
-/// A running runtime. Dropping it ends it.
+/// A running runtime. Dropping it ends it, as [`shutdown`](Runtime::shutdown) does, and blocks the
+/// kernel thread meanwhile.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::{runtime::Runtime, thread};
+///
+/// let runtime = Runtime::builder().vps(2).build()?;
+/// // Every `spawn` of the process uses it, in kernel threads as well.
+/// let handle = thread::spawn(|| 6 * 7);
+/// assert_eq!(handle.join().unwrap(), 42);
+/// drop(runtime);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Runtime {
     instance: Option<Arc<Instance>>,
@@ -449,6 +832,15 @@ impl std::fmt::Debug for Instance {
 
 impl Runtime {
     /// Returns a builder with the default settings.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::runtime::Runtime;
+    ///
+    /// assert_eq!(Runtime::builder().vps(1).build()?.run(|| 6 * 7), 42);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn builder() -> Builder {
         Builder::new()
     }
@@ -462,6 +854,23 @@ impl Runtime {
     ///
     /// # Panics
     /// With the panic of `f`, after the end of the runtime. If no stack is available for `f`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::{runtime::Runtime, thread};
+    ///
+    /// let words = ["gate", "board", "arbiter"];
+    /// let runtime = Runtime::builder().build()?;
+    /// let longest = runtime.run(|| {
+    ///     assert_eq!(thread::current().name(), Some("main"));
+    ///     // Cancelled when the closure returns.
+    ///     thread::spawn(thread::park);
+    ///     words.iter().map(|word| word.len()).max()
+    /// });
+    /// assert_eq!(longest, Some(7));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn run<F, T>(mut self, f: F) -> T
     where
         F: FnOnce() -> T + Send,
@@ -484,6 +893,19 @@ impl Runtime {
     /// Those keep their stacks for ever and never run again, and their destructors do not run. The
     /// exception is a microprocess that never waits, which continues on its kernel thread. Blocks
     /// the kernel thread.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::runtime::Runtime;
+    /// use kumihimo::thread::{self, Cancelled};
+    ///
+    /// let runtime = Runtime::builder().build()?;
+    /// let waiting = thread::spawn(thread::park);
+    /// assert_eq!(runtime.shutdown(), 0, "no microprocess was left");
+    /// assert!(waiting.join().unwrap_err().is::<Cancelled>());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn shutdown(mut self) -> u64 {
         self.instance.take().map_or(0, |instance| shutdown::end(&instance))
     }
@@ -497,10 +919,23 @@ impl Drop for Runtime {
     }
 }
 
-/// Runs `f` in a runtime with the default settings: [`Runtime::run`].
+/// Runs `f` in a runtime with the default settings: [`Runtime::run`]. Blocks the kernel thread.
 ///
 /// # Errors
 /// As [`Builder::build`].
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::{runtime, thread};
+///
+/// let sum = runtime::run(|| {
+///     let parts: Vec<_> = (1..=10).map(|n| thread::spawn(move || n * n)).collect();
+///     parts.into_iter().map(|part| part.join().unwrap()).sum::<u32>()
+/// })?;
+/// assert_eq!(sum, 385);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn run<F, T>(f: F) -> io::Result<T>
 where
     F: FnOnce() -> T + Send,
@@ -543,6 +978,17 @@ where
 ///
 /// # Errors
 /// As [`Builder::build`].
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::runtime;
+///
+/// assert!(runtime::metrics().is_none(), "no runtime runs yet");
+/// runtime::ensure()?;
+/// assert!(runtime::metrics().is_some());
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn ensure() -> io::Result<()> {
     if instance::running() {
         return Ok(());
@@ -572,6 +1018,18 @@ pub fn ensure() -> io::Result<()> {
 ///
 /// # Errors
 /// `NotFound` if no runtime runs.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::runtime;
+/// use std::io::ErrorKind;
+///
+/// assert_eq!(runtime::set_concurrency(4).unwrap_err().kind(), ErrorKind::NotFound);
+/// let changed = runtime::run(|| runtime::set_concurrency(4))?;
+/// assert!(changed.is_ok());
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn set_concurrency(n: usize) -> io::Result<()> {
     instance::visit(|instance| match instance {
         Some(instance) => {
@@ -588,6 +1046,16 @@ pub fn set_concurrency(n: usize) -> io::Result<()> {
 /// Blocks the kernel thread.
 ///
 /// An idle runtime does the same with stacks that were not used for a second.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::{runtime, thread};
+///
+/// thread::spawn(|| ()).join().unwrap();
+/// let trimmed = runtime::trim();
+/// assert!(trimmed <= runtime::metrics().unwrap().stacks);
+/// ```
 pub fn trim() -> usize {
     pool::trim()
 }

@@ -17,6 +17,25 @@ use crate::process::clock::after;
 use crate::wait::{cancel, park};
 
 /// A scope for microprocesses that borrow from outside of it. See [`scope`].
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::thread::{self, Scope};
+/// use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+///
+/// /// Visits a tree, with one microprocess for each node.
+/// fn visit<'scope>(s: &'scope Scope<'scope, '_>, height: u32, nodes: &'scope AtomicU32) {
+///     nodes.fetch_add(1, Relaxed);
+///     for _ in 0..height.min(2) {
+///         s.spawn(move || visit(s, height - 1, nodes));
+///     }
+/// }
+///
+/// let nodes = AtomicU32::new(0);
+/// thread::scope(|s| visit(s, 2, &nodes));
+/// assert_eq!(nodes.into_inner(), 1 + 2 + 2);
+/// ```
 pub struct Scope<'scope, 'env: 'scope> {
     data: ScopeData,
     scope: PhantomData<&'scope mut &'scope ()>,
@@ -32,6 +51,20 @@ pub struct Scope<'scope, 'env: 'scope> {
 ///
 /// # Panics
 /// With the panic of `f`; or if a child panicked whose handle was not joined.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::thread;
+///
+/// let text = String::from("one two three");
+/// let mut longest = 0;
+/// let words = thread::scope(|s| {
+///     s.spawn(|| longest = text.split(' ').map(str::len).max().unwrap_or(0));
+///     s.spawn(|| text.split(' ').count()).join().unwrap()
+/// });
+/// assert_eq!((words, longest), (3, 5));
+/// ```
 pub fn scope<'env, F, T>(f: F) -> T
 where
     F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,
@@ -70,12 +103,28 @@ where
 }
 
 /// As [`scope`], with a deadline that everything in `f` and its children inherits, at any depth.
+/// Blocks the microprocess (or the kernel thread if it runs none) until the children have ended.
 ///
 /// Sleeps and socket operations end at `deadline` at the latest, including those of the caller in
 /// `f`. At the deadline the scope's children are cancelled: where they wait for anything else, or
 /// as soon as they do. The caller itself is not cancelled; its waits for the end or the messages of
 /// its children end with them. A deadline of an outer scope applies if it is earlier. If `f`
 /// returns in time, its children are waited for.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::thread::{self, Cancelled};
+/// use std::time::{Duration, Instant};
+///
+/// let deadline = Instant::now() + Duration::from_millis(2);
+/// let outcome = thread::scope_until(deadline, |s| {
+///     // No thread unparks this child, so it waits until the deadline.
+///     s.spawn(thread::park).join()
+/// });
+/// assert!(outcome.unwrap_err().is::<Cancelled>());
+/// assert!(Instant::now() >= deadline);
+/// ```
 pub fn scope_until<'env, F, T>(deadline: Instant, f: F) -> T
 where
     F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,
@@ -98,10 +147,25 @@ where
 }
 
 impl<'scope, 'env> Scope<'scope, 'env> {
-    /// Starts a microprocess of this scope.
+    /// Starts a microprocess of this scope. Does not block, except as [`Builder::spawn`] does
+    /// without a runtime.
     ///
     /// # Panics
     /// If it cannot start; [`Builder::spawn_scoped`] returns the error instead.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::thread;
+    ///
+    /// let mut counts = [0; 3];
+    /// thread::scope(|s| {
+    ///     for (count, word) in counts.iter_mut().zip(["ring", "lane", "gates"]) {
+    ///         s.spawn(move || *count = word.len());
+    ///     }
+    /// });
+    /// assert_eq!(counts, [4, 4, 5]);
+    /// ```
     pub fn spawn<F, T>(&'scope self, f: F) -> ScopedJoinHandle<'scope, T>
     where
         F: FnOnce() -> T + Send + 'scope,
@@ -115,6 +179,20 @@ impl<'scope, 'env> Scope<'scope, 'env> {
 
     /// As [`spawn`](Scope::spawn), for work that may fail. The first child that returns an error or
     /// panics cancels all others.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::thread::{self, Cancelled};
+    ///
+    /// let (waiting, failed) = thread::scope(|s| {
+    ///     let waiting = s.spawn(thread::park);
+    ///     let failed = s.try_spawn(|| "12a".parse::<u32>());
+    ///     (waiting.join(), failed.join())
+    /// });
+    /// assert!(failed.unwrap().is_err());
+    /// assert!(waiting.unwrap_err().is::<Cancelled>());
+    /// ```
     pub fn try_spawn<F, T, E>(
         &'scope self,
         f: F,
@@ -140,6 +218,19 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     }
 
     /// Requests the cancellation of all children, including those that are spawned later.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::thread::{self, Cancelled};
+    ///
+    /// let outcomes = thread::scope(|s| {
+    ///     let children = [s.spawn(thread::park), s.spawn(thread::park)];
+    ///     s.cancel();
+    ///     children.map(|child| child.join())
+    /// });
+    /// assert!(outcomes.into_iter().all(|outcome| outcome.unwrap_err().is::<Cancelled>()));
+    /// ```
     pub fn cancel(&self) {
         self.data.cancel();
     }
@@ -147,6 +238,20 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// Keeps the scope from panicking because of its children's panics, for example in servers. The
     /// panics are still reported (by the process's panic hook and
     /// [`Builder::on_panic`](crate::api::runtime::Builder::on_panic)).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::thread;
+    ///
+    /// # std::panic::set_hook(Box::new(|_| ()));
+    /// let served = thread::scope(|s| {
+    ///     s.tolerate_panics();
+    ///     s.spawn(|| panic!("a request with an error in its handler"));
+    ///     "the other requests"
+    /// });
+    /// assert_eq!(served, "the other requests");
+    /// ```
     pub fn tolerate_panics(&self) {
         self.data.tolerant.store(true, Ordering::Relaxed);
     }
@@ -169,6 +274,20 @@ impl Builder {
     ///
     /// # Errors
     /// As [`Builder::spawn`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::thread::{self, Builder, Priority};
+    ///
+    /// let numbers = [3, 1, 2];
+    /// let largest = thread::scope(|s| {
+    ///     let builder = Builder::new().priority(Priority::HIGHEST);
+    ///     builder.spawn_scoped(s, || numbers.iter().max()).map(|handle| handle.join().unwrap())
+    /// })?;
+    /// assert_eq!(largest, Some(&3));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn spawn_scoped<'scope, 'env, F, T>(
         self,
         scope: &'scope Scope<'scope, 'env>,
@@ -196,14 +315,28 @@ impl Builder {
 }
 
 /// An owned permission to wait for the end of a scoped microprocess and to take its result.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::thread::{self, ScopedJoinHandle};
+///
+/// let numbers = [3, 1, 4, 1, 5, 9];
+/// let (left, right) = numbers.split_at(3);
+/// let sum = thread::scope(|s| {
+///     let left: ScopedJoinHandle<'_, i32> = s.spawn(|| left.iter().sum());
+///     right.iter().sum::<i32>() + left.join().unwrap()
+/// });
+/// assert_eq!(sum, 23);
+/// ```
 pub struct ScopedJoinHandle<'scope, T> {
     handle: JoinHandle<T>,
     data: &'scope ScopeData,
 }
 
 impl<T> ScopedJoinHandle<'_, T> {
-    /// As [`JoinHandle::join`]. A child's panic that is returned here does not make the scope
-    /// panic.
+    /// As [`JoinHandle::join`]: blocks the microprocess, or the kernel thread if it runs none. A
+    /// child's panic that is returned here does not make the scope panic.
     ///
     /// # Errors
     /// The payload of the microprocess's panic, or [`Cancelled`](crate::wait::cancel::Cancelled).
@@ -211,18 +344,47 @@ impl<T> ScopedJoinHandle<'_, T> {
         self.data.note_outcome(self.handle.join())
     }
 
-    /// As [`join`](ScopedJoinHandle::join), for at most `time`.
+    /// As [`join`](ScopedJoinHandle::join), for at most `time`. Blocks the microprocess, or the
+    /// kernel thread if it runs none.
     ///
     /// # Errors
     /// The handle, if the time is over before the microprocess has ended.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::thread;
+    /// use std::time::Duration;
+    ///
+    /// thread::scope(|s| {
+    ///     let child = s.spawn(thread::park);
+    ///     let child = child.join_timeout(Duration::from_millis(2)).unwrap_err();
+    ///     child.thread().unpark();
+    ///     assert!(child.join().is_ok());
+    /// });
+    /// ```
     pub fn join_timeout(self, time: Duration) -> std::result::Result<Result<T>, Self> {
         self.join_until(after(time))
     }
 
-    /// As [`join`](ScopedJoinHandle::join), until `deadline` at the latest.
+    /// As [`join`](ScopedJoinHandle::join), until `deadline` at the latest. Blocks the
+    /// microprocess, or the kernel thread if it runs none.
     ///
     /// # Errors
     /// The handle, if the deadline passes before the microprocess has ended.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::thread;
+    /// use std::time::{Duration, Instant};
+    ///
+    /// thread::scope(|s| {
+    ///     let deadline = Instant::now() + Duration::from_secs(60);
+    ///     let outcome = s.spawn(|| "in time").join_until(deadline);
+    ///     assert_eq!(outcome.expect("it ends within a minute").unwrap(), "in time");
+    /// });
+    /// ```
     pub fn join_until(self, deadline: Instant) -> std::result::Result<Result<T>, Self> {
         let data = self.data;
         match self.handle.join_until(deadline) {
@@ -242,6 +404,20 @@ impl<T> ScopedJoinHandle<'_, T> {
     }
 
     /// Requests the cancellation of the microprocess.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::thread;
+    ///
+    /// let (waits, returns) = thread::scope(|s| {
+    ///     let (waits, returns) = (s.spawn(thread::park), s.spawn(|| 7));
+    ///     waits.cancel();
+    ///     (waits.join(), returns.join())
+    /// });
+    /// assert!(waits.is_err());
+    /// assert_eq!(returns.unwrap(), 7);
+    /// ```
     pub fn cancel(&self) {
         self.handle.cancel();
     }

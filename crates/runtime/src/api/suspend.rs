@@ -24,6 +24,21 @@ impl Thread {
     /// `Unsupported` for a kernel thread, 1:1 or foreign.
     ///
     /// Source: paper P0, section 5.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::thread::{self, Suspended};
+    ///
+    /// let handle = thread::spawn(thread::park);
+    /// assert_eq!(handle.thread().suspend()?, Suspended::Now);
+    /// handle.thread().unpark();
+    /// assert!(!handle.is_finished(), "it does not run");
+    ///
+    /// handle.thread().resume()?;
+    /// handle.join().unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn suspend(&self) -> io::Result<Suspended> {
         let Who::Micro(who) = self.who() else { return Err(no_kernel_threads("suspended")) };
         if current_mp().is_some_and(|me| me.reference() == *who) && suspend_self() {
@@ -37,6 +52,22 @@ impl Thread {
     ///
     /// # Errors
     /// As [`suspend`](Thread::suspend).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::thread;
+    ///
+    /// let handle = thread::spawn(|| 7);
+    /// assert!(!handle.thread().resume()?, "it is not suspended");
+    ///
+    /// let parked = thread::spawn(thread::park);
+    /// parked.thread().suspend()?;
+    /// assert!(parked.thread().resume()?);
+    /// parked.thread().unpark();
+    /// parked.join().unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn resume(&self) -> io::Result<bool> {
         let Who::Micro(who) = self.who() else { return Err(no_kernel_threads("resumed")) };
         let resumed = resume(*who);
@@ -45,6 +76,21 @@ impl Thread {
     }
 
     /// Whether the microprocess was asked to stop and was not resumed since.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::thread;
+    ///
+    /// let handle = thread::spawn(thread::park);
+    /// handle.thread().suspend()?;
+    /// assert!(handle.thread().is_suspended());
+    /// handle.thread().resume()?;
+    /// assert!(!handle.thread().is_suspended());
+    /// # handle.thread().unpark();
+    /// # handle.join().unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn is_suspended(&self) -> bool {
         matches!(self.who(), Who::Micro(who) if who.is_alive() && who.mp.state.is_suspended())
     }

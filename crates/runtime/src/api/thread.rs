@@ -25,21 +25,72 @@ use crate::scheduler::instance::{self, Instance};
 use crate::wait::sleep::yield_now;
 use crate::wait::{cancel, park};
 
-/// Blocks the microprocess until its token is available, and takes it. May return without a token.
-/// Cancellation point.
+/// Blocks the microprocess (or the kernel thread if it runs none) until its token is available, and
+/// takes it. May return without a token. Cancellation point.
 ///
 /// As `std::thread::park`: locks, channels and other operations in between do not consume the
 /// token.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::thread;
+/// use std::sync::Arc;
+/// use std::sync::atomic::{AtomicBool, Ordering};
+///
+/// let ready = Arc::new(AtomicBool::new(false));
+/// let seen = ready.clone();
+/// let waiter = thread::spawn(move || {
+///     // The condition decides, since `park` may return without a token.
+///     while !seen.load(Ordering::Acquire) {
+///         thread::park();
+///     }
+/// });
+/// ready.store(true, Ordering::Release);
+/// waiter.thread().unpark();
+/// assert!(waiter.join().is_ok());
+/// ```
 pub fn park() {
     park_limited(None);
 }
 
-/// As [`park()`], for at most `time`.
+/// As [`park()`], for at most `time`. Blocks the microprocess until its token is available or the
+/// time is over.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::thread;
+/// use std::time::{Duration, Instant};
+///
+/// // The token is there already, so the call returns at once.
+/// thread::current().unpark();
+/// let begun = Instant::now();
+/// thread::park_timeout(Duration::from_secs(60));
+/// assert!(begun.elapsed() < Duration::from_secs(60));
+/// ```
 pub fn park_timeout(time: Duration) {
     park_limited(Some(after(time)));
 }
 
-/// As [`park()`], until `deadline` at the latest.
+/// As [`park()`], until `deadline` at the latest. Blocks the microprocess until its token is
+/// available or the deadline has passed.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::thread;
+/// use std::sync::atomic::{AtomicBool, Ordering};
+/// use std::time::{Duration, Instant};
+///
+/// let stop = AtomicBool::new(false);
+/// let deadline = Instant::now() + Duration::from_millis(2);
+/// while !stop.load(Ordering::Acquire) && Instant::now() < deadline {
+///     thread::park_until(deadline);
+/// }
+/// // No thread has set the flag.
+/// assert!(Instant::now() >= deadline);
+/// ```
 pub fn park_until(deadline: Instant) {
     park_limited(Some(deadline));
 }
@@ -68,17 +119,42 @@ fn park_limited(deadline: Option<Instant>) {
 }
 
 /// Returns the caller's own priority.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::thread::{self, Builder, Priority};
+///
+/// let handle = Builder::new().priority(Priority::LOWEST).spawn(thread::current_priority)?;
+/// assert_eq!(handle.join().unwrap(), Priority::LOWEST);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn current_priority() -> Priority {
     current().priority()
 }
 
 impl Builder {
-    /// Starts a microprocess. Does not block.
+    /// Starts a microprocess. Does not block, except that a call without a runtime starts the
+    /// default one, as [`ensure`](crate::api::runtime::ensure) does.
     ///
     /// # Errors
     /// `InvalidInput` for a stack beyond 1 GiB; `OutOfMemory`, or the kernel's error, if there is
     /// no memory, address space or room within the runtime's limits. Other errors if the runtime is
     /// ending, or cannot be started.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::thread::Builder;
+    /// use std::io::ErrorKind;
+    ///
+    /// let handle = Builder::new().name("sum".into()).spawn(|| (1..=4).sum::<u32>())?;
+    /// assert_eq!(handle.join().unwrap(), 10);
+    ///
+    /// let error = Builder::new().stack_size(2 << 30).spawn(|| ()).unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn spawn<F, T>(self, f: F) -> io::Result<JoinHandle<T>>
     where
         F: FnOnce() -> T + Send + 'static,
@@ -182,14 +258,19 @@ fn due_ns(deadline: Instant) -> Option<u64> {
 
 /// Starts a microprocess with the default settings: `Builder::new().spawn(f)`.
 ///
-/// The caller continues, and a VP runs the child later. Dropping the handle detaches the child.
+/// The caller continues, and a VP runs the child later. Does not block, except as
+/// [`Builder::spawn`] does without a runtime. Dropping the handle detaches the child.
 ///
 /// # Panics
 /// If the microprocess cannot start; [`Builder::spawn`] returns the error instead.
 ///
+/// # Examples
+///
 /// ```
-/// let h = kumihimo_runtime::thread::spawn(|| 6 * 7);
-/// assert_eq!(h.join().unwrap(), 42);
+/// use kumihimo::thread;
+///
+/// let factorial = thread::spawn(|| (1..=10).product::<u64>());
+/// assert_eq!(factorial.join().unwrap(), 3_628_800);
 /// ```
 pub fn spawn<F, T>(f: F) -> JoinHandle<T>
 where

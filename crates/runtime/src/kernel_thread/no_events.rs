@@ -15,6 +15,24 @@ use crate::kernel_thread::gs_record::{KernelThread, Standing, standing};
 ///
 /// No call that switches is allowed meanwhile: no park, no wait. A call that blocks the kernel
 /// thread in the kernel stalls the whole VP. On a foreign kernel thread the guard does nothing.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::runtime::NoEvents;
+/// use kumihimo::thread;
+/// use std::sync::{Arc, Mutex};
+///
+/// // A lock of std that is held for a short time. Its holder keeps its virtual processor.
+/// let count = Arc::new(Mutex::new(0));
+/// let shared = count.clone();
+/// let add = thread::spawn(move || {
+///     let _events = NoEvents::new();
+///     *shared.lock().unwrap() += 1;
+/// });
+/// add.join().unwrap();
+/// assert_eq!(*count.lock().unwrap(), 1);
+/// ```
 #[derive(Debug)]
 pub struct NoEvents {
     masked: bool,
@@ -23,6 +41,20 @@ pub struct NoEvents {
 
 impl NoEvents {
     /// Begins the section.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::{runtime::NoEvents, thread};
+    ///
+    /// let handle = thread::spawn(|| {
+    ///     let events = NoEvents::new();
+    ///     let sum: u32 = (1..=10).sum();
+    ///     drop(events); // Delivers pending events.
+    ///     sum
+    /// });
+    /// assert_eq!(handle.join().unwrap(), 55);
+    /// ```
     #[inline]
     #[must_use]
     #[allow(clippy::new_without_default)]

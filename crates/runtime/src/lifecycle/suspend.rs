@@ -43,6 +43,23 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(1);
 const ASLEEP: u32 = 6;
 
 /// Outcome of a request to suspend.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::thread::{self, Suspended};
+///
+/// let handle = thread::spawn(thread::park);
+/// let thread = handle.thread().clone();
+/// assert_eq!(thread.suspend()?, Suspended::Now);
+/// assert_eq!(thread.suspend()?, Suspended::Already);
+///
+/// thread.resume()?;
+/// thread.unpark();
+/// handle.join().unwrap();
+/// assert_eq!(thread.suspend()?, Suspended::Gone);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Suspended {

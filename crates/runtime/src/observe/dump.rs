@@ -41,6 +41,20 @@ use crate::wait::blocking::blocking;
 ///
 /// # Panics
 /// If `out` panics.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::{runtime, thread};
+///
+/// let handle = thread::Builder::new().name("acceptor".into()).spawn(thread::park)?;
+/// let mut text = Vec::new();
+/// runtime::dump(&mut text)?;
+/// assert!(String::from_utf8_lossy(&text).contains("acceptor"));
+/// handle.thread().unpark();
+/// handle.join().unwrap();
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn dump(out: &mut (impl Write + Send)) -> io::Result<()> {
     blocking(|| apart(|walks| write_all(out, walks)))
 }

@@ -16,6 +16,21 @@ use crate::wait::syscall_batch::BatchMetrics;
 
 /// A snapshot of the running runtime's counters. The counters of VPs that run meanwhile may be
 /// slightly out of date.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::{runtime, thread};
+///
+/// let metrics = runtime::run(|| {
+///     thread::spawn(|| ()).join().unwrap();
+///     runtime::metrics().unwrap()
+/// })?;
+/// // The closure itself runs in a microprocess, too.
+/// assert_eq!(metrics.spawned, 2);
+/// assert!(metrics.living >= 1);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Metrics {
@@ -104,6 +119,23 @@ pub struct Metrics {
 }
 
 /// Counters of one VP since the start.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::runtime::{Runtime, VpMetrics, metrics};
+/// use kumihimo::thread;
+///
+/// let runtime = Runtime::builder().vps(1).build()?;
+/// let metrics = runtime.run(|| {
+///     thread::spawn(|| ()).join().unwrap();
+///     metrics().unwrap()
+/// });
+/// let vp: &VpMetrics = &metrics.vps[0];
+/// assert_eq!((vp.spawned, vp.ended), (1, 1));
+/// assert!(vp.switches >= 2);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct VpMetrics {
@@ -137,6 +169,17 @@ pub struct VpMetrics {
 }
 
 /// Returns a snapshot of the running runtime's counters, or `None` if none runs.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::runtime;
+///
+/// assert!(runtime::metrics().is_none(), "no runtime runs");
+/// let metrics = runtime::run(runtime::metrics)?.expect("a runtime runs");
+/// assert_eq!(metrics.policy, "round-robin");
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn metrics() -> Option<Metrics> {
     instance::visit(|instance| instance.map(|i| i.metrics()))
 }

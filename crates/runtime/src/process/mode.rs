@@ -5,6 +5,17 @@ use std::{fmt, io};
 use kumihimo_arch::{HAS_MICROPROCESSES, tls};
 
 /// The mode of the process. See [`mode`].
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::runtime::{Mode, mode};
+///
+/// match mode() {
+///     Mode::Microprocesses => assert_eq!(mode().to_string(), "microprocesses"),
+///     Mode::KernelThreads { why } => assert!(!why.is_empty()),
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// User-level threads with stacks and thread-local storage of their own.
@@ -34,13 +45,19 @@ impl fmt::Display for Mode {
 /// static executables, with `KUMI_LAB=tls=kernel`, and where the self-test of TLS blocks fails. The
 /// first call examines the C library [0.3-1 ms].
 ///
-/// ```
-/// use kumihimo_runtime::runtime::{Mode, mode};
+/// # Examples
 ///
-/// match mode() {
-///     Mode::Microprocesses => println!("a million threads are possible"),
-///     Mode::KernelThreads { why } => println!("{}: {why}", mode()),
-/// }
+/// ```
+/// use kumihimo::runtime::{self, Mode, mode};
+///
+/// // A server that adapts its limits: kernel threads cost more than microprocesses.
+/// let connections = match mode() {
+///     Mode::Microprocesses => 1_000_000,
+///     Mode::KernelThreads { .. } => 10_000,
+/// };
+/// assert!(connections >= 10_000);
+/// assert_eq!(runtime::run(|| runtime::metrics().unwrap().mode)?, mode());
+/// # Ok::<(), std::io::Error>(())
 /// ```
 #[must_use]
 pub fn mode() -> Mode {

@@ -32,6 +32,18 @@ impl DirectRead {
 }
 
 /// Counters of the anchor: the kernel thread that reads files opened with `O_DIRECT`.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::runtime::{self, AnchorMetrics};
+///
+/// let anchor: AnchorMetrics = runtime::run(|| runtime::metrics().unwrap().anchor)?;
+/// // This program has opened no file with `O_DIRECT`.
+/// assert!(!anchor.runs);
+/// assert_eq!(anchor.reads, 0);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AnchorMetrics {

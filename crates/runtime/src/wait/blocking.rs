@@ -21,6 +21,27 @@ use crate::wait::tracing_spans;
 /// Calls `f` without a hand-off on a foreign kernel thread, and in a sticky microprocess, which has
 /// no VP. The same holds if no further kernel thread is available because the limit is reached; the
 /// metrics count these calls. Not a cancellation point.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::{runtime::Runtime, thread};
+/// use std::io::{Read, Write};
+///
+/// let (mut reader, mut writer) = std::io::pipe()?;
+/// let runtime = Runtime::builder().vps(1).build()?;
+/// let text = runtime.run(|| {
+///     let reads = thread::spawn(move || {
+///         let mut text = String::new();
+///         // The virtual processor runs the writer meanwhile, under another kernel thread.
+///         thread::blocking(|| reader.read_to_string(&mut text)).map(|_| text)
+///     });
+///     thread::spawn(move || writer.write_all(b"some text").unwrap());
+///     reads.join().unwrap()
+/// })?;
+/// assert_eq!(text, "some text");
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn blocking<R>(f: impl FnOnce() -> R) -> R {
     let _told = tracing_spans::WaitSpan::begin(Wait::Blocking);
     let Some(carrier) = Carrier::regain() else { return in_line(f) };

@@ -26,6 +26,17 @@ use crate::upcall::regain::switch_point;
 
 /// The payload with which a cancelled microprocess unwinds; `JoinHandle::join` returns it in its
 /// `Err`.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::thread::{self, Cancelled};
+///
+/// let handle = thread::spawn(thread::park);
+/// handle.cancel();
+/// let payload = handle.join().unwrap_err();
+/// assert_eq!(payload.downcast_ref(), Some(&Cancelled));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cancelled;
 
@@ -61,6 +72,21 @@ fn one_to_one_due() -> bool {
 /// # Panics
 /// Unwinds with [`Cancelled`] if the calling microprocess was cancelled and cancellation is not
 /// masked. Never unwinds on foreign kernel threads.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::thread;
+///
+/// let computation = thread::spawn(|| {
+///     for step in 0u64.. {
+///         std::hint::black_box(step);
+///         thread::cancellation_point();
+///     }
+/// });
+/// computation.cancel();
+/// assert!(computation.join().unwrap_err().is::<thread::Cancelled>());
+/// ```
 #[inline]
 pub fn point() {
     let mp = current_mp();
@@ -73,6 +99,23 @@ pub fn point() {
 }
 
 /// Whether cancellation of the calling microprocess was requested, masked or not.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::thread;
+///
+/// let handle = thread::spawn(|| {
+///     thread::without_cancellation(|| {
+///         while !thread::cancel_requested() {
+///             thread::yield_now();
+///         }
+///     });
+///     "ended in order"
+/// });
+/// handle.cancel();
+/// assert_eq!(handle.join().unwrap(), "ended in order");
+/// ```
 pub fn requested() -> bool {
     current_mp().map_or_else(foreign_thread::is_cancelled, |mp| mp.state.is_cancelled())
 }
@@ -82,6 +125,25 @@ pub fn requested() -> bool {
 ///
 /// For code that must run to completion, and around calls out of `extern "C"` functions, through
 /// which unwinding is not allowed.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::{sync::mpsc, thread};
+/// use std::time::Duration;
+///
+/// let (sender, receiver) = mpsc::channel();
+/// let handle = thread::spawn(move || {
+///     thread::without_cancellation(|| {
+///         thread::sleep(Duration::from_millis(1));
+///         sender.send("complete").unwrap();
+///     });
+///     thread::park();
+/// });
+/// handle.cancel();
+/// assert_eq!(receiver.recv(), Ok("complete"));
+/// assert!(handle.join().is_err(), "cancelled in `park`");
+/// ```
 pub fn masked<R>(f: impl FnOnce() -> R) -> R {
     struct Unmask(Option<&'static Mp>);
     impl Drop for Unmask {
@@ -119,6 +181,18 @@ pub fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
 
 /// Returns the deadline of the innermost enclosing scope that has one. Waits of `kumihimo::net` and
 /// `thread::sleep` end there.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::thread;
+/// use std::time::{Duration, Instant};
+///
+/// assert_eq!(thread::deadline(), None);
+/// let deadline = Instant::now() + Duration::from_secs(60);
+/// let of_child = thread::scope_until(deadline, |s| s.spawn(thread::deadline).join());
+/// assert_eq!(of_child.unwrap(), Some(deadline));
+/// ```
 pub fn deadline() -> Option<Instant> {
     current_mp().map_or_else(foreign_thread::deadline, |mp| mp.deadline.get())
 }

@@ -40,10 +40,17 @@ use crate::wait::{cancel, park, sleep};
 /// # Panics
 /// If `poll` panics. The waker may still be used afterwards.
 ///
+/// # Examples
+///
 /// ```
-/// use kumihimo_runtime::{future, thread};
-/// let answer = thread::spawn(|| future::block_on(async { 6 * 7 }));
-/// assert_eq!(answer.join().unwrap(), 42);
+/// use kumihimo::{future, thread};
+///
+/// async fn area(width: u32, height: u32) -> u32 {
+///     width * height
+/// }
+///
+/// let both = thread::spawn(|| future::block_on(async { area(2, 3).await + area(4, 5).await }));
+/// assert_eq!(both.join().unwrap(), 26);
 /// ```
 pub fn block_on<F: IntoFuture>(future: F) -> F::Output {
     match drive(future.into_future(), None) {
@@ -52,10 +59,23 @@ pub fn block_on<F: IntoFuture>(future: F) -> F::Output {
     }
 }
 
-/// As [`block_on`], for at most `time`. Returns `None` when the time is over.
+/// As [`block_on`], for at most `time`. Returns `None` when the time is over. Blocks the
+/// microprocess, or the kernel thread as described there.
 ///
 /// # Panics
 /// As [`block_on`].
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::future;
+/// use std::future::{pending, ready};
+/// use std::time::Duration;
+///
+/// let limit = Duration::from_millis(2);
+/// assert_eq!(future::block_on_timeout(ready(7), limit), Some(7));
+/// assert_eq!(future::block_on_timeout(pending::<u32>(), limit), None);
+/// ```
 pub fn block_on_timeout<F: IntoFuture>(future: F, time: Duration) -> Option<F::Output> {
     drive(future.into_future(), Some(clock::after(time)))
 }
@@ -64,10 +84,31 @@ pub fn block_on_timeout<F: IntoFuture>(future: F, time: Duration) -> Option<F::O
 /// `None`.
 ///
 /// Polls the future at least once. To keep the future, pin it and pass a reference:
-/// `block_on_until(future.as_mut(), deadline)`.
+/// `block_on_until(future.as_mut(), deadline)`. Blocks the microprocess, or the kernel thread as
+/// described for [`block_on`].
 ///
 /// # Panics
 /// As [`block_on`].
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::future;
+/// use std::future::poll_fn;
+/// use std::pin::pin;
+/// use std::task::Poll;
+/// use std::time::{Duration, Instant};
+///
+/// // Ready when it is polled for the second time.
+/// let mut polls = 0..2;
+/// let mut work = pin!(poll_fn(|_| match polls.next() {
+///     Some(0) => Poll::Pending,
+///     _ => Poll::Ready("done"),
+/// }));
+/// let soon = || Instant::now() + Duration::from_millis(2);
+/// assert_eq!(future::block_on_until(work.as_mut(), soon()), None);
+/// assert_eq!(future::block_on_until(work.as_mut(), soon()), Some("done"));
+/// ```
 pub fn block_on_until<F: IntoFuture>(future: F, deadline: Instant) -> Option<F::Output> {
     drive(future.into_future(), Some(deadline))
 }

@@ -21,6 +21,22 @@ fn give_way() {
 
 /// Lets other microprocesses of the same priority or above run on this VP, if there are any.
 /// Cancellation point.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::thread;
+/// use std::sync::atomic::{AtomicBool, Ordering};
+///
+/// let ready = AtomicBool::new(false);
+/// thread::scope(|s| {
+///     s.spawn(|| ready.store(true, Ordering::Release));
+///     while !ready.load(Ordering::Acquire) {
+///         thread::yield_now();
+///     }
+/// });
+/// assert!(ready.into_inner());
+/// ```
 #[inline]
 pub fn yield_now() {
     match Carrier::regain() {
@@ -45,14 +61,46 @@ pub fn yield_now() {
     }
 }
 
-/// Blocks the microprocess for at least `time`, or until its scope's deadline. A time of zero
-/// yields. Cancellation point.
+/// Blocks the microprocess (or the kernel thread if it runs none) for at least `time`, or until its
+/// scope's deadline. A time of zero yields. Cancellation point.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::thread;
+/// use std::time::{Duration, Instant};
+///
+/// let begun = Instant::now();
+/// let sleepers: Vec<_> =
+///     (0..100).map(|_| thread::spawn(|| thread::sleep(Duration::from_millis(20)))).collect();
+/// for sleeper in sleepers {
+///     sleeper.join().unwrap();
+/// }
+/// // All sleep at the same time.
+/// assert!(begun.elapsed() >= Duration::from_millis(20));
+/// assert!(begun.elapsed() < 100 * Duration::from_millis(20));
+/// ```
 pub fn sleep(time: Duration) {
     sleep_until(after(time));
 }
 
-/// Blocks the microprocess until `deadline`, or until its scope's deadline if that is earlier.
-/// Cancellation point.
+/// Blocks the microprocess (or the kernel thread if it runs none) until `deadline`, or until its
+/// scope's deadline if that is earlier. Cancellation point.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::thread;
+/// use std::time::{Duration, Instant};
+///
+/// // Three steps of a clock that does not drift.
+/// let mut next = Instant::now();
+/// for _ in 0..3 {
+///     next += Duration::from_millis(1);
+///     thread::sleep_until(next);
+///     assert!(Instant::now() >= next);
+/// }
+/// ```
 pub fn sleep_until(deadline: Instant) {
     cancel::point();
     let deadline = cancel::deadline().map_or(deadline, |d| d.min(deadline));

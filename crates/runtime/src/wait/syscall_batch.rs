@@ -311,6 +311,19 @@ fn sort_by_level(calls: &mut [NonNull<Call<'static>>], who: &mut [Option<Ref>]) 
 ///
 /// # Errors
 /// `NotFound` if no runtime runs in this process.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::runtime::{self, BatchPolicy};
+///
+/// let policy = runtime::run(|| {
+///     runtime::set_batch_policy(BatchPolicy::Fixed(8)).unwrap();
+///     runtime::metrics().unwrap().batch.policy
+/// })?;
+/// assert_eq!(policy, "fixed=8");
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn set_batch_policy(policy: Policy) -> io::Result<()> {
     crate::scheduler::instance::visit(|instance| match instance {
         Some(instance) => {
@@ -324,6 +337,17 @@ pub fn set_batch_policy(policy: Policy) -> io::Result<()> {
 }
 
 /// Counters and configuration of system call batches.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::runtime::{self, BatchMetrics};
+///
+/// let batch: BatchMetrics = runtime::run(|| runtime::metrics().unwrap().batch)?;
+/// assert_eq!(batch.policy, "adaptive");
+/// assert!(batch.entries <= batch.calls, "a batch saves entries into the kernel");
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BatchMetrics {
