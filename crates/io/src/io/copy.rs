@@ -17,11 +17,29 @@ use crate::type_view::view;
 /// Between two of Kumihimo's own descriptors ([`File`], pipes, a child's standard streams, or
 /// references to them) the bytes stay in the kernel: copy_file_range(2) from file to file,
 /// splice(2) where one of the two is a pipe. Other types, including sockets (splice(2) has no
-/// nonblocking mode for them), are copied through a buffer, as in std. Waits as reader and writer
-/// do; a cancellation point.
+/// nonblocking mode for them), are copied through a buffer, as in std. Blocks the microprocess,
+/// or its kernel thread, as reader and writer do; a cancellation point.
 ///
 /// # Errors
 /// Of the reader or the writer; `Interrupted` is retried.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::io::{self, Read, Write};
+///
+/// let (mut source, mut input) = io::pipe()?;
+/// let (mut output, mut target) = io::pipe()?;
+/// input.write_all(b"braided cord")?;
+/// drop(input);
+///
+/// assert_eq!(io::copy(&mut source, &mut target)?, 12);
+/// drop(target);
+/// let mut copied = String::new();
+/// output.read_to_string(&mut copied)?;
+/// assert_eq!(copied, "braided cord");
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn copy<R, W>(reader: &mut R, writer: &mut W) -> io::Result<u64>
 where
     R: Read + ?Sized,
