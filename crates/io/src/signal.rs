@@ -1,14 +1,5 @@
 //! Signals of the process, received by blocking calls of microprocesses.
 //!
-//! ```
-//! use kumihimo_io::signal::{self, Kind};
-//!
-//! let mut hangups = signal::stream(Kind::HANGUP)?;
-//! # unsafe { libc::raise(libc::SIGHUP) };
-//! hangups.recv()?; // blocks this microprocess until SIGHUP is delivered
-//! # Ok::<(), std::io::Error>(())
-//! ```
-//!
 //! The handler only adds to an eventfd, which is async-signal-safe; streams wait for its readiness.
 //! In a forked child that does not call execve(2), a signal takes its default action: the child has
 //! no stream, and the parent does not receive the child's signals. From the first [`stream`] or
@@ -18,6 +9,18 @@
 //! and reported by every stream.
 //!
 //! `SIGPIPE` is ignored by Rust programs; a write without a reader is `BrokenPipe`.
+//!
+//! # Examples
+//!
+//! ```
+//! use kumihimo::signal::{self, Kind};
+//!
+//! let mut hangups = signal::stream(Kind::HANGUP)?;
+//! # unsafe { libc::raise(libc::SIGHUP) };
+//! hangups.recv()?; // blocks this microprocess until SIGHUP is delivered
+//! assert_eq!(hangups.kind(), Kind::HANGUP);
+//! # Ok::<(), std::io::Error>(())
+//! ```
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -31,6 +34,15 @@ use signal_hook_registry::{FORBIDDEN, SigId};
 use crate::descriptor::Descriptor;
 
 /// A signal.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::signal::Kind;
+///
+/// let stop = [Kind::INTERRUPT, Kind::TERMINATE];
+/// assert!(stop.contains(&Kind::from_raw(15)));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Kind(libc::c_int);
 
@@ -57,12 +69,29 @@ impl Kind {
     pub const WINDOW_CHANGE: Kind = Kind(libc::SIGWINCH);
 
     /// The signal with this number, for example a real-time signal.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::signal::Kind;
+    ///
+    /// assert_eq!(Kind::from_raw(2), Kind::INTERRUPT);
+    /// ```
     #[must_use]
     pub const fn from_raw(number: i32) -> Kind {
         Kind(number)
     }
 
     /// The signal's number.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::signal::Kind;
+    ///
+    /// assert_eq!(Kind::HANGUP.as_raw(), 1);
+    /// assert_eq!(Kind::from_raw(40).as_raw(), 40);
+    /// ```
     #[must_use]
     pub const fn as_raw(self) -> i32 {
         self.0
@@ -71,6 +100,18 @@ impl Kind {
 
 /// The deliveries of one signal since [`stream`] was called. Dropping it stops the counting, but
 /// does not restore the signal's default action.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::process::Command;
+/// use kumihimo::signal::{self, Kind};
+///
+/// let mut signals = signal::stream(Kind::USER_1)?;
+/// Command::new("sh").args(["-c", "kill -USR1 $PPID"]).status()?;
+/// assert_eq!(signals.next().unwrap()?, Kind::USER_1);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Stream {
     kind: Kind,
@@ -80,12 +121,29 @@ pub struct Stream {
     due: u64,
 }
 
-/// Counts the deliveries of `kind` from now on.
+/// Counts the deliveries of `kind` from now on. Does not block.
 ///
 /// # Errors
 /// `InvalidInput` for signals that cannot be received this way: SIGKILL, SIGSTOP, faults (SIGSEGV,
 /// SIGILL, SIGFPE, SIGBUS), SIGTRAP, which Kumihimo's own events use, and invalid numbers. No
 /// descriptor left.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::io::ErrorKind;
+/// use kumihimo::process::Command;
+/// use kumihimo::signal::{self, Kind};
+///
+/// let mut reload = signal::stream(Kind::HANGUP)?;
+/// Command::new("sh").args(["-c", "kill -HUP $PPID"]).status()?;
+/// reload.recv()?;
+///
+/// // Nothing can receive SIGKILL.
+/// let error = signal::stream(Kind::from_raw(9)).unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::InvalidInput);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn stream(kind: Kind) -> io::Result<Stream> {
     if FORBIDDEN.contains(&kind.0) || [libc::SIGTRAP, libc::SIGBUS].contains(&kind.0) {
         return Err(io::Error::new(
@@ -145,6 +203,15 @@ fn take_default_action(signal: libc::c_int) {
 
 impl Stream {
     /// The signal.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::signal::{self, Kind};
+    ///
+    /// assert_eq!(signal::stream(Kind::WINDOW_CHANGE)?.kind(), Kind::WINDOW_CHANGE);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.kind
@@ -155,6 +222,26 @@ impl Stream {
     ///
     /// # Errors
     /// `TimedOut` when the deadline of a scope has passed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::io::ErrorKind;
+    /// use kumihimo::signal::{self, Kind};
+    /// use kumihimo::thread;
+    /// use std::time::{Duration, Instant};
+    ///
+    /// let mut alarms = signal::stream(Kind::ALARM)?;
+    /// # unsafe { libc::raise(libc::SIGALRM) };
+    /// # unsafe { libc::raise(libc::SIGALRM) };
+    /// // Two alarms have come. No third one comes within the deadline.
+    /// alarms.recv()?;
+    /// alarms.recv()?;
+    /// let deadline = Instant::now() + Duration::from_millis(5);
+    /// let outcome = thread::scope_until(deadline, |_| alarms.recv());
+    /// assert_eq!(outcome.unwrap_err().kind(), ErrorKind::TimedOut);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn recv(&mut self) -> io::Result<()> {
         if self.due == 0 {
             self.due = self.counter.attempt(Interest::Read, || {
@@ -193,6 +280,25 @@ impl Drop for Stream {
 ///
 /// # Errors
 /// As [`stream`] and [`Stream::recv`].
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::{signal, thread};
+///
+/// # let _handled = signal::stream(signal::Kind::INTERRUPT)?;
+/// # let _user = thread::spawn(|| {
+/// #     loop {
+/// #         unsafe { libc::kill(libc::getpid(), libc::SIGINT) };
+/// #         thread::sleep(std::time::Duration::from_millis(1));
+/// #     }
+/// # });
+/// let server = thread::spawn(thread::park); // serves until it is cancelled
+/// signal::ctrl_c()?; // the user ends the program
+/// server.cancel();
+/// assert!(server.join().is_err(), "cancelled");
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn ctrl_c() -> io::Result<()> {
     stream(Kind::INTERRUPT)?.recv()
 }

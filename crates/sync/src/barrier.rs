@@ -21,10 +21,14 @@ use std::time::{Duration, Instant};
 /// Memory ordering: everything before any caller's `wait` *happens before* everything after any
 /// caller's return from it.
 ///
+/// # Examples
+///
 /// ```
-/// use kumihimo_sync::Barrier;
+/// use kumihimo::sync::Barrier;
+/// use kumihimo::thread;
+///
 /// let barrier = Barrier::new(3);
-/// let leaders = std::thread::scope(|s| {
+/// let leaders = thread::scope(|s| {
 ///     let threads: Vec<_> = (0..3).map(|_| s.spawn(|| barrier.wait().is_leader())).collect();
 ///     threads.into_iter().map(|t| t.join().unwrap()).filter(|&leader| leader).count()
 /// });
@@ -47,6 +51,16 @@ impl RefUnwindSafe for Barrier {}
 
 /// Whether the caller arrived last. Stands in for [`std::sync::BarrierWaitResult`], which other
 /// crates cannot construct.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::sync::Barrier;
+///
+/// // The only caller is also the last.
+/// let result = Barrier::new(1).wait();
+/// assert!(result.is_leader());
+/// ```
 pub struct BarrierWaitResult(bool);
 
 impl BarrierWaitResult {
@@ -72,17 +86,44 @@ impl Barrier {
         }
     }
 
-    /// Waits until all callers have arrived.
+    /// Waits until all callers have arrived. Blocks the microprocess, or the kernel thread if the
+    /// caller is not a microprocess.
     pub fn wait(&self) -> BarrierWaitResult {
         self.wait_limited(None).expect("without a deadline there is a result")
     }
 
-    /// Waits like [`wait`](Barrier::wait), but returns `None` after `timeout`.
+    /// Waits like [`wait`](Barrier::wait), but returns `None` after `timeout`. Blocks the
+    /// microprocess for `timeout` at most.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::sync::Barrier;
+    /// use std::time::Duration;
+    ///
+    /// let barrier = Barrier::new(2);
+    /// assert!(barrier.wait_timeout(Duration::from_millis(5)).is_none(), "nobody else came");
+    /// ```
     pub fn wait_timeout(&self, timeout: Duration) -> Option<BarrierWaitResult> {
         self.wait_limited(deadline::after(timeout))
     }
 
-    /// Waits like [`wait`](Barrier::wait), but returns `None` at `deadline`.
+    /// Waits like [`wait`](Barrier::wait), but returns `None` at `deadline`. Blocks the
+    /// microprocess until `deadline` at the latest.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::sync::Barrier;
+    /// use kumihimo::thread;
+    /// use std::time::{Duration, Instant};
+    ///
+    /// let barrier = Barrier::new(2);
+    /// thread::scope(|s| {
+    ///     s.spawn(|| barrier.wait());
+    ///     assert!(barrier.wait_until(Instant::now() + Duration::from_secs(60)).is_some());
+    /// });
+    /// ```
     pub fn wait_until(&self, deadline: Instant) -> Option<BarrierWaitResult> {
         self.wait_limited(Some(deadline))
     }

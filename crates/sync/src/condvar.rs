@@ -24,10 +24,14 @@ use std::time::{Duration, Instant};
 /// Waiters are notified by priority, then in order of arrival. A condition variable may be used
 /// with several mutexes, even at the same time, where std panics.
 ///
+/// # Examples
+///
 /// ```
-/// use kumihimo_sync::{Condvar, Mutex};
+/// use kumihimo::sync::{Condvar, Mutex};
+/// use kumihimo::thread;
+///
 /// let (ready, changed) = (Mutex::new(false), Condvar::new());
-/// std::thread::scope(|s| {
+/// thread::scope(|s| {
 ///     s.spawn(|| {
 ///         *ready.lock().unwrap() = true;
 ///         changed.notify_one();
@@ -49,6 +53,19 @@ impl RefUnwindSafe for Condvar {}
 
 /// Whether a wait with a time limit timed out. Stands in for [`std::sync::WaitTimeoutResult`],
 /// which other crates cannot construct.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::sync::{Condvar, Mutex};
+/// use std::time::Duration;
+///
+/// let (idle, changed) = (Mutex::new(true), Condvar::new());
+/// let guard = idle.lock().unwrap();
+/// let (_guard, result) =
+///     changed.wait_timeout_while(guard, Duration::from_millis(5), |idle| *idle).unwrap();
+/// assert!(result.timed_out());
+/// ```
 #[derive(Debug, PartialEq, Eq, Copy, Clone)]
 pub struct WaitTimeoutResult(bool);
 
@@ -79,7 +96,8 @@ impl Condvar {
         self.wait_for_signal(guard, None).0
     }
 
-    /// Waits while `condition` returns true; `condition` is called with the mutex locked.
+    /// Waits while `condition` returns true; `condition` is called with the mutex locked. Blocks
+    /// the microprocess meanwhile.
     ///
     /// # Errors
     /// As [`wait`](Condvar::wait).
@@ -97,7 +115,8 @@ impl Condvar {
         Ok(guard)
     }
 
-    /// Waits like [`wait`](Condvar::wait), but no longer than `timeout`.
+    /// Waits like [`wait`](Condvar::wait), but no longer than `timeout`. Blocks the microprocess
+    /// meanwhile.
     ///
     /// # Errors
     /// As [`wait`](Condvar::wait).
@@ -109,10 +128,31 @@ impl Condvar {
         self.wait_limited(guard, deadline::after(timeout))
     }
 
-    /// Waits like [`wait`](Condvar::wait), but no longer than until `deadline`.
+    /// Waits like [`wait`](Condvar::wait), but no longer than until `deadline`. Blocks the
+    /// microprocess meanwhile.
     ///
     /// # Errors
     /// As [`wait`](Condvar::wait).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::sync::{Condvar, Mutex};
+    /// use std::time::{Duration, Instant};
+    ///
+    /// let (seats, freed) = (Mutex::new(0), Condvar::new());
+    /// let deadline = Instant::now() + Duration::from_millis(5);
+    /// let mut free = seats.lock().unwrap();
+    /// while *free == 0 {
+    ///     // Several waits share one deadline.
+    ///     let (guard, result) = freed.wait_until(free, deadline).unwrap();
+    ///     free = guard;
+    ///     if result.timed_out() {
+    ///         break;
+    ///     }
+    /// }
+    /// assert_eq!(*free, 0);
+    /// ```
     pub fn wait_until<'a, T: ?Sized>(
         &self,
         guard: MutexGuard<'a, T>,
@@ -122,7 +162,7 @@ impl Condvar {
     }
 
     /// Waits like [`wait_while`](Condvar::wait_while), but no longer than `timeout` in total. On a
-    /// time-out, `condition` still returned true.
+    /// time-out, `condition` still returned true. Blocks the microprocess meanwhile.
     ///
     /// # Errors
     /// As [`wait`](Condvar::wait).
@@ -139,10 +179,30 @@ impl Condvar {
     }
 
     /// Waits like [`wait_while`](Condvar::wait_while), but no longer than until `deadline`. On a
-    /// time-out, `condition` still returned true.
+    /// time-out, `condition` still returned true. Blocks the microprocess meanwhile.
     ///
     /// # Errors
     /// As [`wait`](Condvar::wait).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::sync::{Condvar, Mutex};
+    /// use kumihimo::thread;
+    /// use std::time::{Duration, Instant};
+    ///
+    /// let (level, changed) = (Mutex::new(0), Condvar::new());
+    /// let deadline = Instant::now() + Duration::from_secs(60);
+    /// thread::scope(|s| {
+    ///     s.spawn(|| {
+    ///         *level.lock().unwrap() = 5;
+    ///         changed.notify_all();
+    ///     });
+    ///     let guard = level.lock().unwrap();
+    ///     let (now, result) = changed.wait_while_until(guard, deadline, |now| *now < 5).unwrap();
+    ///     assert!(*now == 5 && !result.timed_out());
+    /// });
+    /// ```
     pub fn wait_while_until<'a, T: ?Sized, F>(
         &self,
         guard: MutexGuard<'a, T>,

@@ -11,10 +11,14 @@
 //! to that server. Sending *happens before* receiving, and replying *happens before* the return of
 //! `send_recv`.
 //!
+//! # Examples
+//!
 //! ```
-//! use kumihimo_sync::msg::{self, Request};
+//! use kumihimo::sync::msg::{self, Request};
+//! use kumihimo::thread;
+//!
 //! let (address, mailbox) = msg::mailbox::<u32, String>();
-//! let server = std::thread::spawn(move || {
+//! let server = thread::spawn(move || {
 //!     let mut next = msg::receive(&mailbox);
 //!     while let Ok(Request { message, from }) = next {
 //!         next = msg::reply_and_receive(&mailbox, from, format!("{}", message * 2));
@@ -57,6 +61,22 @@ use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use std::time::{Duration, Instant};
 
 /// Creates a mailbox and its first address.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::sync::msg;
+/// use kumihimo::thread;
+///
+/// let (address, mailbox) = msg::mailbox::<&str, usize>();
+/// thread::scope(|s| {
+///     s.spawn(|| {
+///         let request = mailbox.receive().unwrap();
+///         request.from.reply(request.message.len()).unwrap();
+///     });
+///     assert_eq!(address.send_recv("loom").unwrap(), 4);
+/// });
+/// ```
 #[must_use]
 pub fn mailbox<Q, R>() -> (Address<Q, R>, Mailbox<Q, R>) {
     let core = Arc::new(MailboxCore::new());
@@ -71,37 +91,99 @@ pub fn mailbox<Q, R>() -> (Address<Q, R>, Mailbox<Q, R>) {
     (Address { core }, mailbox)
 }
 
-/// Sends `message` and waits for the reply. See [`Address::send_recv`].
+/// Sends `message` and waits for the reply. Blocks the microprocess meanwhile. See
+/// [`Address::send_recv`].
 ///
 /// # Errors
 /// Fails if the mailbox is gone, or if the request is dropped without a reply.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::sync::msg;
+/// use kumihimo::thread;
+///
+/// let (address, mailbox) = msg::mailbox::<f64, f64>();
+/// thread::scope(|s| {
+///     s.spawn(|| {
+///         let request = msg::receive(&mailbox).unwrap();
+///         msg::reply(request.from, request.message.sqrt()).unwrap();
+///     });
+///     assert_eq!(msg::send_recv(&address, 81.0).unwrap(), 9.0);
+/// });
+/// ```
 #[inline]
 pub fn send_recv<Q, R>(to: &Address<Q, R>, message: Q) -> Result<R, SendRecvError<Q>> {
     to.send_recv(message)
 }
 
-/// Waits for a request. See [`Mailbox::receive`].
+/// Waits for a request. Blocks the microprocess meanwhile. See [`Mailbox::receive`].
 ///
 /// # Errors
 /// Fails if there is no request and all addresses are dropped.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::sync::msg::{self, RecvError};
+///
+/// let (address, mailbox) = msg::mailbox::<(), ()>();
+/// drop(address);
+/// assert_eq!(msg::receive(&mailbox).unwrap_err(), RecvError);
+/// ```
 #[inline]
 pub fn receive<Q, R>(mailbox: &Mailbox<Q, R>) -> Result<Request<'_, Q, R>, RecvError> {
     mailbox.receive()
 }
 
-/// Replies to a request. See [`Caller::reply`].
+/// Replies to a request. Does not block. See [`Caller::reply`].
 ///
 /// # Errors
 /// Returns the reply if the client has given up.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::sync::msg;
+/// use kumihimo::thread;
+///
+/// let (address, mailbox) = msg::mailbox::<char, char>();
+/// let client = thread::spawn(move || address.send_recv('ß').unwrap());
+/// let request = msg::receive(&mailbox).unwrap();
+/// assert_eq!(msg::reply(request.from, 'ẞ'), Ok(()));
+/// assert_eq!(client.join().unwrap(), 'ẞ');
+/// ```
 #[inline]
 pub fn reply<Q, R>(to: Caller<'_, Q, R>, reply: R) -> Result<(), R> {
     to.reply(reply)
 }
 
-/// Replies to a request and waits for the next request. See [`Mailbox::reply_and_receive`].
+/// Replies to a request and waits for the next request. Blocks the microprocess meanwhile. See
+/// [`Mailbox::reply_and_receive`].
 ///
 /// # Errors
 /// As [`receive`]. A reply to a client that has given up is dropped.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::sync::msg;
+/// use kumihimo::thread;
+///
+/// let (address, mailbox) = msg::mailbox::<u32, u32>();
+/// let server = thread::spawn(move || {
+///     let (mut sum, mut next) = (0, msg::receive(&mailbox));
+///     while let Ok(request) = next {
+///         sum += request.message;
+///         next = msg::reply_and_receive(&mailbox, request.from, sum);
+///     }
+///     sum
+/// });
+/// assert_eq!(msg::send_recv(&address, 2), Ok(2));
+/// assert_eq!(msg::send_recv(&address, 3), Ok(5));
+/// drop(address);
+/// assert_eq!(server.join().unwrap(), 5);
+/// ```
 #[inline]
 pub fn reply_and_receive<'a, Q, R>(
     mailbox: &'a Mailbox<Q, R>,
@@ -113,12 +195,54 @@ pub fn reply_and_receive<'a, Q, R>(
 
 /// Address to which clients send. Clones send to the same mailbox; `receive` fails once all are
 /// dropped.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::sync::msg;
+/// use kumihimo::thread;
+///
+/// let (address, mailbox) = msg::mailbox::<u32, ()>();
+/// for n in [1, 10, 100] {
+///     let address = address.clone();
+///     thread::spawn(move || address.send_recv(n).unwrap());
+/// }
+/// drop(address);
+/// let mut sum = 0;
+/// while let Ok(request) = mailbox.receive() {
+///     sum += request.message;
+///     request.from.reply(()).unwrap();
+/// }
+/// assert_eq!(sum, 111);
+/// ```
 pub struct Address<Q, R> {
     core: Arc<MailboxCore<Q, R>>,
 }
 
 /// Mailbox from which servers receive. If several servers receive, each request goes to one of
 /// them. A resource of kind `mailbox`.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::sync::msg;
+/// use kumihimo::thread;
+///
+/// let (address, mailbox) = msg::mailbox::<u64, u64>();
+/// thread::scope(|s| {
+///     // Two servers of one mailbox.
+///     for _ in 0..2 {
+///         s.spawn(|| {
+///             while let Ok(request) = mailbox.receive() {
+///                 request.from.reply(request.message + 1).unwrap();
+///             }
+///         });
+///     }
+///     assert_eq!(address.send_recv(1), Ok(2));
+///     assert_eq!(address.send_recv(2), Ok(3));
+///     drop(address);
+/// });
+/// ```
 pub struct Mailbox<Q, R> {
     /// Dropped before the core, to which the entry holds a pointer.
     #[cfg_attr(loom, allow(dead_code))]
@@ -152,25 +276,64 @@ impl<Q, R> Address<Q, R> {
     /// # Errors
     /// [`SendRecvError::Closed`] if the mailbox is gone; [`SendRecvError::Unanswered`] if the
     /// server drops the request without a reply.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::sync::msg::{self, SendRecvError};
+    ///
+    /// let (address, mailbox) = msg::mailbox::<&str, ()>();
+    /// drop(mailbox);
+    /// assert_eq!(address.send_recv("hello"), Err(SendRecvError::Closed("hello")));
+    /// ```
     #[inline]
     pub fn send_recv(&self, message: Q) -> Result<R, SendRecvError<Q>> {
         self.call(message, None)
     }
 
     /// Sends like [`send_recv`](Address::send_recv), but gives up after `timeout`, whether or not a
-    /// server has received the request.
+    /// server has received the request. Blocks the microprocess, at most until then.
     ///
     /// # Errors
     /// As [`send_recv`](Address::send_recv), and [`SendRecvError::Timeout`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::sync::msg::{self, SendRecvError};
+    /// use std::time::Duration;
+    ///
+    /// let (address, _mailbox) = msg::mailbox::<u8, ()>();
+    /// let outcome = address.send_recv_timeout(7, Duration::from_millis(5));
+    /// assert_eq!(outcome, Err(SendRecvError::Timeout(Some(7))), "no server had received it");
+    /// ```
     pub fn send_recv_timeout(&self, message: Q, timeout: Duration) -> Result<R, SendRecvError<Q>> {
         self.call(message, deadline::after(timeout))
     }
 
     /// Sends like [`send_recv`](Address::send_recv), but gives up at `deadline`, whether or not a
-    /// server has received the request.
+    /// server has received the request. Blocks the microprocess, at most until then.
     ///
     /// # Errors
     /// As [`send_recv`](Address::send_recv), and [`SendRecvError::Timeout`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::sync::msg;
+    /// use kumihimo::thread;
+    /// use std::time::{Duration, Instant};
+    ///
+    /// let (address, mailbox) = msg::mailbox::<i32, i32>();
+    /// thread::scope(|s| {
+    ///     s.spawn(|| {
+    ///         let request = mailbox.receive().unwrap();
+    ///         request.from.reply(-request.message).unwrap();
+    ///     });
+    ///     let deadline = Instant::now() + Duration::from_secs(60);
+    ///     assert_eq!(address.send_recv_until(5, deadline), Ok(-5));
+    /// });
+    /// ```
     pub fn send_recv_until(&self, message: Q, deadline: Instant) -> Result<R, SendRecvError<Q>> {
         self.call(message, Some(deadline))
     }
@@ -255,6 +418,16 @@ impl<Q, R> Address<Q, R> {
 impl<Q, R> Mailbox<Q, R> {
     /// Returns the mailbox's id in the resource table, or `None` if the table was full when the
     /// mailbox was created.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::resource::Kind;
+    /// use kumihimo::sync::msg;
+    ///
+    /// let (_address, mailbox) = msg::mailbox::<(), ()>();
+    /// assert_eq!(mailbox.resource().unwrap().kind(), Kind::MAILBOX);
+    /// ```
     #[cfg(not(loom))]
     #[must_use]
     pub fn resource(&self) -> Option<kumihimo_resource::id::Id> {
@@ -266,6 +439,20 @@ impl<Q, R> Mailbox<Q, R> {
     ///
     /// # Errors
     /// Fails if there is no request and all addresses are dropped.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::sync::msg;
+    /// use kumihimo::thread;
+    ///
+    /// let (address, mailbox) = msg::mailbox::<Vec<u8>, usize>();
+    /// let client = thread::spawn(move || address.send_recv(vec![1, 2, 3]).unwrap());
+    /// let request = mailbox.receive().unwrap();
+    /// assert_eq!(request.message, [1, 2, 3]);
+    /// request.from.reply(request.message.len()).unwrap();
+    /// assert_eq!(client.join().unwrap(), 3);
+    /// ```
     #[inline]
     pub fn receive(&self) -> Result<Request<'_, Q, R>, RecvError> {
         self.core.serve(None, None).map_err(|_| RecvError)
@@ -276,6 +463,17 @@ impl<Q, R> Mailbox<Q, R> {
     /// # Errors
     /// [`ReceiveError::Closed`] if there is no request and all addresses are dropped;
     /// [`ReceiveError::Empty`] if there is only no request.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::sync::msg::{self, ReceiveError};
+    ///
+    /// let (address, mailbox) = msg::mailbox::<(), ()>();
+    /// assert_eq!(mailbox.try_receive().unwrap_err(), ReceiveError::Empty);
+    /// drop(address);
+    /// assert_eq!(mailbox.try_receive().unwrap_err(), ReceiveError::Closed);
+    /// ```
     pub fn try_receive(&self) -> Result<Request<'_, Q, R>, ReceiveError> {
         let mut state = self.core.state.lock();
         match state.next(&self.core) {
@@ -285,29 +483,78 @@ impl<Q, R> Mailbox<Q, R> {
         }
     }
 
-    /// Receives like [`receive`](Mailbox::receive), but gives up after `timeout`.
+    /// Receives like [`receive`](Mailbox::receive), but gives up after `timeout`. Blocks the
+    /// microprocess, at most until then.
     ///
     /// # Errors
     /// [`ReceiveError::Empty`] if the timeout expires; [`ReceiveError::Closed`] if there is no
     /// request and all addresses are dropped.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::sync::msg::{self, ReceiveError};
+    /// use std::time::Duration;
+    ///
+    /// let (_address, mailbox) = msg::mailbox::<(), ()>();
+    /// let outcome = mailbox.receive_timeout(Duration::from_millis(5));
+    /// assert_eq!(outcome.unwrap_err(), ReceiveError::Empty);
+    /// ```
     pub fn receive_timeout(&self, timeout: Duration) -> Result<Request<'_, Q, R>, ReceiveError> {
         self.core.serve(None, deadline::after(timeout))
     }
 
-    /// Receives like [`receive`](Mailbox::receive), but gives up at `deadline`.
+    /// Receives like [`receive`](Mailbox::receive), but gives up at `deadline`. Blocks the
+    /// microprocess, at most until then.
     ///
     /// # Errors
     /// [`ReceiveError::Empty`] if the deadline passes; [`ReceiveError::Closed`] if there is no
     /// request and all addresses are dropped.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::sync::msg;
+    /// use kumihimo::thread;
+    /// use std::time::{Duration, Instant};
+    ///
+    /// let (address, mailbox) = msg::mailbox::<u8, ()>();
+    /// let client = thread::spawn(move || address.send_recv(9).unwrap());
+    /// let request = mailbox.receive_until(Instant::now() + Duration::from_secs(60)).unwrap();
+    /// assert_eq!(request.message, 9);
+    /// request.from.reply(()).unwrap();
+    /// client.join().unwrap();
+    /// ```
     pub fn receive_until(&self, deadline: Instant) -> Result<Request<'_, Q, R>, ReceiveError> {
         self.core.serve(None, Some(deadline))
     }
 
     /// Replies to a request and waits for the next request, in one step. If no other request waits,
-    /// the client runs next. `to` may belong to another mailbox of the same types.
+    /// the client runs next. `to` may belong to another mailbox of the same types. Blocks the
+    /// microprocess until there is a request.
     ///
     /// # Errors
     /// As [`receive`](Mailbox::receive). A reply to a client that has given up is dropped.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::sync::msg;
+    /// use kumihimo::thread;
+    ///
+    /// let (address, mailbox) = msg::mailbox::<String, String>();
+    /// thread::scope(|s| {
+    ///     s.spawn(|| {
+    ///         let mut next = mailbox.receive();
+    ///         while let Ok(request) = next {
+    ///             next = mailbox.reply_and_receive(request.from, request.message.to_uppercase());
+    ///         }
+    ///     });
+    ///     assert_eq!(address.send_recv("silk".into()).unwrap(), "SILK");
+    ///     assert_eq!(address.send_recv("cord".into()).unwrap(), "CORD");
+    ///     drop(address);
+    /// });
+    /// ```
     #[inline]
     pub fn reply_and_receive<'a>(
         &'a self,
@@ -323,6 +570,20 @@ impl<Q, R> Caller<'_, Q, R> {
     ///
     /// # Errors
     /// Returns the reply if the client has given up.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::sync::msg;
+    /// use kumihimo::thread;
+    ///
+    /// let (address, mailbox) = msg::mailbox::<(), &str>();
+    /// let client = thread::spawn(move || address.send_recv(()));
+    /// let request = mailbox.receive().unwrap();
+    /// client.cancel();
+    /// assert!(client.join().is_err(), "the client has given up");
+    /// assert_eq!(request.from.reply("too late"), Err("too late"));
+    /// ```
     #[inline]
     pub fn reply(self, reply: R) -> Result<(), R> {
         let this = ManuallyDrop::new(self);

@@ -26,8 +26,11 @@ const ONE: usize = 2;
 ///
 /// Memory ordering: returning a permit *happens before* its next acquisition.
 ///
+/// # Examples
+///
 /// ```
-/// use kumihimo_sync::Semaphore;
+/// use kumihimo::sync::Semaphore;
+///
 /// static CONNECTIONS: Semaphore = Semaphore::new(2);
 /// let first = CONNECTIONS.acquire();
 /// let second = CONNECTIONS.acquire();
@@ -42,6 +45,18 @@ pub struct Semaphore {
 }
 
 /// Permits acquired from a [`Semaphore`]; returned on drop.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::sync::Semaphore;
+///
+/// let tokens = Semaphore::new(5);
+/// let permit = tokens.acquire_many(3);
+/// assert_eq!(tokens.available_permits(), 2);
+/// drop(permit);
+/// assert_eq!(tokens.available_permits(), 5);
+/// ```
 #[must_use = "if unused the permit is given back at once"]
 #[derive(Debug)]
 pub struct SemaphorePermit<'a> {
@@ -58,6 +73,15 @@ impl Semaphore {
         ///
         /// # Panics
         /// If `permits` exceeds [`MAX_PERMITS`](Semaphore::MAX_PERMITS).
+        ///
+        /// # Examples
+        ///
+        /// ```
+        /// use kumihimo::sync::Semaphore;
+        ///
+        /// static DOWNLOADS: Semaphore = Semaphore::new(4);
+        /// assert_eq!(DOWNLOADS.available_permits(), 4);
+        /// ```
         pub fn new(permits: usize) -> Semaphore {
             assert!(permits <= Semaphore::MAX_PERMITS, "a semaphore cannot hold that many permits");
             Semaphore { word: AtomicUsize::new(permits * ONE), queue: ListLock::new(Rank::List, Queue::new()) }
@@ -65,43 +89,149 @@ impl Semaphore {
     }
 
     /// Returns the number of available permits. Other threads may change it at any time.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::sync::Semaphore;
+    ///
+    /// let beds = Semaphore::new(2);
+    /// let guest = beds.acquire();
+    /// assert_eq!(beds.available_permits(), 1);
+    /// # drop(guest);
+    /// ```
     pub fn available_permits(&self) -> usize {
         self.word.load(Relaxed) / ONE
     }
 
-    /// Acquires one permit, blocking until one is available.
+    /// Acquires one permit. Blocks the microprocess until one is available.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::sync::Semaphore;
+    /// use kumihimo::thread;
+    ///
+    /// let (printers, pages) = (Semaphore::new(2), Semaphore::new(0));
+    /// thread::scope(|s| {
+    ///     for _ in 0..10 {
+    ///         s.spawn(|| {
+    ///             let _printer = printers.acquire(); // at most two print at a time
+    ///             pages.add_permits(1);
+    ///         });
+    ///     }
+    /// });
+    /// assert_eq!(pages.available_permits(), 10);
+    /// assert_eq!(printers.available_permits(), 2);
+    /// ```
     pub fn acquire(&self) -> SemaphorePermit<'_> {
         self.acquire_many(1)
     }
 
-    /// Acquires `count` permits together, blocking until that many are available. Blocks for ever
-    /// if the semaphore never holds that many.
+    /// Acquires `count` permits together. Blocks the microprocess until that many are available,
+    /// for ever if the semaphore never holds that many.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::sync::Semaphore;
+    ///
+    /// // Readers take one permit, a writer takes all of them.
+    /// let access = Semaphore::new(8);
+    /// let writer = access.acquire_many(8);
+    /// assert!(access.try_acquire().is_none());
+    /// drop(writer);
+    /// assert!(access.try_acquire().is_some());
+    /// ```
     pub fn acquire_many(&self, count: usize) -> SemaphorePermit<'_> {
         self.take(count, None);
         SemaphorePermit { semaphore: self, count }
     }
 
     /// Acquires one permit if it is available and no thread waits. Never blocks.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::sync::Semaphore;
+    ///
+    /// let calls = Semaphore::new(1);
+    /// let first = calls.try_acquire();
+    /// assert!(first.is_some());
+    /// assert!(calls.try_acquire().is_none());
+    /// ```
     pub fn try_acquire(&self) -> Option<SemaphorePermit<'_>> {
         self.try_acquire_many(1)
     }
 
     /// Acquires `count` permits if they are available and no thread waits. Never blocks.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::sync::Semaphore;
+    ///
+    /// let megabytes = Semaphore::new(100);
+    /// assert!(megabytes.try_acquire_many(101).is_none());
+    /// let permit = megabytes.try_acquire_many(60).unwrap();
+    /// assert_eq!(permit.count(), 60);
+    /// ```
     pub fn try_acquire_many(&self, count: usize) -> Option<SemaphorePermit<'_>> {
         self.take_free(count).then(|| SemaphorePermit { semaphore: self, count })
     }
 
-    /// Acquires one permit, or returns `None` after `timeout`.
+    /// Acquires one permit, or returns `None` after `timeout`. Blocks the microprocess, at most
+    /// until then.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::sync::Semaphore;
+    /// use std::time::Duration;
+    ///
+    /// let lanes = Semaphore::new(1);
+    /// let taken = lanes.acquire();
+    /// assert!(lanes.acquire_timeout(Duration::from_millis(5)).is_none());
+    /// drop(taken);
+    /// assert!(lanes.acquire_timeout(Duration::from_millis(5)).is_some());
+    /// ```
     pub fn acquire_timeout(&self, timeout: Duration) -> Option<SemaphorePermit<'_>> {
         self.acquire_limited(1, deadline::after(timeout))
     }
 
-    /// Acquires one permit, or returns `None` at `deadline`.
+    /// Acquires one permit, or returns `None` at `deadline`. Blocks the microprocess, at most until
+    /// then.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::sync::Semaphore;
+    /// use std::time::{Duration, Instant};
+    ///
+    /// // Both waits together last 5 ms at most.
+    /// let (cooks, ovens) = (Semaphore::new(1), Semaphore::new(0));
+    /// let deadline = Instant::now() + Duration::from_millis(5);
+    /// let cook = cooks.acquire_until(deadline);
+    /// let oven = ovens.acquire_until(deadline);
+    /// assert!(cook.is_some() && oven.is_none());
+    /// ```
     pub fn acquire_until(&self, deadline: Instant) -> Option<SemaphorePermit<'_>> {
         self.acquire_limited(1, Some(deadline))
     }
 
-    /// Acquires `count` permits, or returns `None` after `timeout`.
+    /// Acquires `count` permits, or returns `None` after `timeout`. Blocks the microprocess, at
+    /// most until then.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::sync::Semaphore;
+    /// use std::time::Duration;
+    ///
+    /// let chairs = Semaphore::new(3);
+    /// assert!(chairs.acquire_many_timeout(4, Duration::from_millis(5)).is_none());
+    /// assert_eq!(chairs.available_permits(), 3, "the request took none");
+    /// ```
     pub fn acquire_many_timeout(
         &self,
         count: usize,
@@ -110,7 +240,19 @@ impl Semaphore {
         self.acquire_limited(count, deadline::after(timeout))
     }
 
-    /// Acquires `count` permits, or returns `None` at `deadline`.
+    /// Acquires `count` permits, or returns `None` at `deadline`. Blocks the microprocess, at most
+    /// until then.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::sync::Semaphore;
+    /// use std::time::{Duration, Instant};
+    ///
+    /// let chairs = Semaphore::new(4);
+    /// let party = chairs.acquire_many_until(4, Instant::now() + Duration::from_millis(5));
+    /// assert_eq!(party.unwrap().count(), 4);
+    /// ```
     pub fn acquire_many_until(
         &self,
         count: usize,
@@ -123,6 +265,22 @@ impl Semaphore {
     ///
     /// # Panics
     /// If the sum exceeds [`MAX_PERMITS`](Semaphore::MAX_PERMITS). No permit is added then.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::sync::Semaphore;
+    /// use kumihimo::thread;
+    ///
+    /// // Counts events: `acquire` waits for one, `add_permits` reports some.
+    /// let delivered = Semaphore::new(0);
+    /// thread::scope(|s| {
+    ///     s.spawn(|| delivered.add_permits(2));
+    ///     s.spawn(|| delivered.add_permits(1));
+    ///     delivered.acquire_many(3).forget();
+    /// });
+    /// assert_eq!(delivered.available_permits(), 0);
+    /// ```
     pub fn add_permits(&self, count: usize) {
         let mut word = self.word.load(Relaxed);
         while word & WAITERS == 0 {
@@ -278,11 +436,30 @@ impl Drop for SemaphoreWithdrawal<'_> {
 
 impl SemaphorePermit<'_> {
     /// Returns the number of permits held.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::sync::Semaphore;
+    ///
+    /// let seats = Semaphore::new(10);
+    /// assert_eq!(seats.acquire_many(4).count(), 4);
+    /// ```
     pub fn count(&self) -> usize {
         self.count
     }
 
     /// Keeps the permits for ever: the semaphore has that many fewer.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::sync::Semaphore;
+    ///
+    /// let workers = Semaphore::new(8);
+    /// workers.acquire_many(6).forget();
+    /// assert_eq!(workers.available_permits(), 2);
+    /// ```
     pub fn forget(mut self) {
         self.count = 0;
     }

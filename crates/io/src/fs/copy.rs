@@ -16,7 +16,8 @@ const PART: usize = 16 << 20;
 /// Copies contents and permissions of a file; creates or replaces `to`. Returns the number of
 /// bytes.
 ///
-/// Tries three methods in order, inside `blocking`:
+/// Blocks the microprocess and its kernel thread until the copy is complete; other microprocesses
+/// continue. Tries three methods in order, inside `blocking`:
 ///
 /// 1. a *reflink* (ioctl_ficlone(2); btrfs, XFS, bcachefs): both files share their blocks until one
 ///    is written, so it copies nothing;
@@ -27,6 +28,20 @@ const PART: usize = 16 << 20;
 ///
 /// # Errors
 /// As open(2), read(2) and write(2); `InvalidInput` if `from` is no regular file.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::fs;
+///
+/// # let dir = std::env::temp_dir().join(format!("kumihimo-{}", std::process::id()));
+/// # std::fs::create_dir(&dir).and_then(|()| std::env::set_current_dir(&dir))?;
+/// fs::write("original", "twelve bytes")?;
+/// assert_eq!(fs::copy("original", "backup")?, 12);
+/// assert_eq!(fs::read_to_string("backup")?, "twelve bytes");
+/// # std::fs::remove_dir_all(dir)?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn copy<P: AsRef<Path>, Q: AsRef<Path>>(from: P, to: Q) -> io::Result<u64> {
     let (from, mode) = call(|| {
         let from = File::open(from)?;

@@ -16,6 +16,24 @@ const AT_ONCE: usize = 128;
 
 /// Iterator over the entries of a directory, as [`std::fs::ReadDir`]; made by
 /// [`read_dir`](super::read_dir).
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::fs;
+///
+/// # let dir = std::env::temp_dir().join(format!("kumihimo-{}", std::process::id()));
+/// # std::fs::create_dir(&dir).and_then(|()| std::env::set_current_dir(&dir))?;
+/// fs::create_dir("sub")?;
+/// fs::write("file", "")?;
+/// let mut dirs = 0;
+/// for entry in fs::read_dir(".")? {
+///     dirs += u32::from(entry?.file_type()?.is_dir());
+/// }
+/// assert_eq!(dirs, 1);
+/// # std::fs::remove_dir_all(dir)?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct ReadDir {
     inner: std::fs::ReadDir,
@@ -31,7 +49,8 @@ impl ReadDir {
 impl Iterator for ReadDir {
     type Item = io::Result<DirEntry>;
 
-    /// A cancellation point.
+    /// Blocks the microprocess and its kernel thread while the directory is read; other
+    /// microprocesses continue. A cancellation point.
     fn next(&mut self) -> Option<io::Result<DirEntry>> {
         if self.fetched.is_empty() {
             let inner = &mut self.inner;
@@ -45,6 +64,22 @@ impl Iterator for ReadDir {
 
 /// An entry of a directory, as [`std::fs::DirEntry`]. It implements
 /// [`std::os::unix::fs::DirEntryExt`].
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::fs;
+///
+/// # let dir = std::env::temp_dir().join(format!("kumihimo-{}", std::process::id()));
+/// # std::fs::create_dir(&dir).and_then(|()| std::env::set_current_dir(&dir))?;
+/// fs::write("data.bin", [0; 100])?;
+/// let entry = fs::read_dir(".")?.next().unwrap()?;
+/// assert_eq!(entry.file_name(), "data.bin");
+/// assert_eq!(entry.metadata()?.len(), 100);
+/// assert_eq!(fs::read(entry.path())?, [0; 100]);
+/// # std::fs::remove_dir_all(dir)?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct DirEntry(std::fs::DirEntry);
 
@@ -55,7 +90,8 @@ impl DirEntry {
         self.0.path()
     }
 
-    /// Metadata of the entry, without following a link.
+    /// Metadata of the entry, without following a link. Blocks the microprocess and its kernel
+    /// thread until the call returns; other microprocesses continue.
     ///
     /// # Errors
     /// As lstat(2).
@@ -64,6 +100,8 @@ impl DirEntry {
     }
 
     /// Type of the entry, without following a link. Most file systems return it with the listing.
+    /// Blocks the microprocess and its kernel thread until the call returns; other microprocesses
+    /// continue.
     ///
     /// # Errors
     /// As lstat(2).
@@ -86,6 +124,20 @@ impl DirEntryExt for DirEntry {
 
 /// Options for creating a directory, as [`std::fs::DirBuilder`]. It implements
 /// [`std::os::unix::fs::DirBuilderExt`].
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::fs;
+/// use kumihimo::fs::unix::{DirBuilderExt, MetadataExt};
+///
+/// # let dir = std::env::temp_dir().join(format!("kumihimo-{}", std::process::id()));
+/// # std::fs::create_dir(&dir).and_then(|()| std::env::set_current_dir(&dir))?;
+/// fs::DirBuilder::new().recursive(true).mode(0o700).create("secret/keys")?;
+/// assert_eq!(fs::metadata("secret/keys")?.mode() & 0o777, 0o700);
+/// # std::fs::remove_dir_all(dir)?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct DirBuilder(std::fs::DirBuilder);
 
@@ -103,7 +155,8 @@ impl DirBuilder {
         self
     }
 
-    /// Creates the directory.
+    /// Creates the directory. Blocks the microprocess and its kernel thread until the call returns;
+    /// other microprocesses continue.
     ///
     /// # Errors
     /// As mkdir(2).

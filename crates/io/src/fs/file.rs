@@ -16,7 +16,31 @@ use crate::fd_traits::descriptor_traits;
 
 /// An open file, as [`std::fs::File`]. It implements [`std::os::unix::fs::FileExt`] (`read_at`,
 /// `write_at`). To read and write through an `Arc<File>`, use `&*file`: only std can implement its
-/// traits for `Arc`.
+/// traits for `Arc`. Reads and writes of a stored file block the microprocess and its kernel
+/// thread; those of a FIFO, a terminal or a device block the microprocess only.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::fs::File;
+/// use kumihimo::fs::unix::FileExt;
+/// use kumihimo::io::{Read, Seek, SeekFrom, Write};
+///
+/// # let dir = std::env::temp_dir().join(format!("kumihimo-{}", std::process::id()));
+/// # std::fs::create_dir(&dir).and_then(|()| std::env::set_current_dir(&dir))?;
+/// let mut file = File::create_new("log")?;
+/// file.write_all(b"first second")?;
+/// file.seek(SeekFrom::Start(6))?;
+/// let mut rest = String::new();
+/// file.read_to_string(&mut rest)?;
+/// assert_eq!(rest, "second");
+///
+/// let mut word = [0; 5];
+/// file.read_exact_at(&mut word, 0)?;
+/// assert_eq!(&word, b"first");
+/// # std::fs::remove_dir_all(dir)?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub struct File(pub(crate) Descriptor<std::fs::File>);
 
 descriptor_traits!(File, std::fs::File);
@@ -42,12 +66,33 @@ impl From<File> for Stdio {
 impl File {
     /// ID of this handle in the resource table, of kind `file`. `None` if the table was full when
     /// the handle was made.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::fs::File;
+    /// use kumihimo::resource::{Kind, table};
+    ///
+    /// # let dir = std::env::temp_dir().join(format!("kumihimo-{}", std::process::id()));
+    /// # std::fs::create_dir(&dir).and_then(|()| std::env::set_current_dir(&dir))?;
+    /// std::fs::write("notes.txt", "text")?;
+    /// let file = File::open("notes.txt")?;
+    /// let id = file.resource().unwrap();
+    /// assert_eq!(id.kind(), Kind::FILE);
+    ///
+    /// let mut text = Vec::new();
+    /// table().read(id, &mut text).unwrap();
+    /// assert_eq!(text, b"text");
+    /// # std::fs::remove_dir_all(dir)?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn resource(&self) -> Option<Id> {
         self.0.resource()
     }
 
-    /// Opens a file for reading.
+    /// Opens a file for reading. Blocks the microprocess and its kernel thread until the call
+    /// returns; other microprocesses continue.
     ///
     /// # Errors
     /// As open(2).
@@ -55,7 +100,8 @@ impl File {
         OpenOptions::new().read(true).open(path)
     }
 
-    /// Opens a file for writing; creates or truncates it.
+    /// Opens a file for writing; creates or truncates it. Blocks the microprocess and its kernel
+    /// thread until the call returns; other microprocesses continue.
     ///
     /// # Errors
     /// As open(2).
@@ -63,7 +109,8 @@ impl File {
         OpenOptions::new().write(true).create(true).truncate(true).open(path)
     }
 
-    /// Creates a file for reading and writing.
+    /// Creates a file for reading and writing. Blocks the microprocess and its kernel thread until
+    /// the call returns; other microprocesses continue.
     ///
     /// # Errors
     /// As open(2): `AlreadyExists`.
@@ -77,7 +124,8 @@ impl File {
         OpenOptions::new()
     }
 
-    /// Waits until data and metadata are on the disk, inside `blocking`.
+    /// Waits until data and metadata are on the disk, inside `blocking`. Blocks the microprocess
+    /// and its kernel thread until the call returns; other microprocesses continue.
     ///
     /// # Errors
     /// As fsync(2): reports `EIO` and `ENOSPC` of earlier writes.
@@ -85,7 +133,8 @@ impl File {
         long_call(|| self.0.inner.sync_all())
     }
 
-    /// Waits until the data and the metadata needed to read them are on the disk.
+    /// Waits until the data and the metadata needed to read them are on the disk. Blocks the
+    /// microprocess and its kernel thread until the call returns; other microprocesses continue.
     ///
     /// # Errors
     /// As fdatasync(2).
@@ -93,8 +142,9 @@ impl File {
         long_call(|| self.0.inner.sync_data())
     }
 
-    /// Acquires the exclusive advisory lock of the file, waiting until it is free. The lock belongs
-    /// to the open file, so clones share it. Neither deadline nor cancellation ends the wait.
+    /// Acquires the exclusive advisory lock of the file. Blocks the microprocess and its kernel
+    /// thread until the lock is free; other microprocesses continue. The lock belongs to the open
+    /// file, so clones share it. Neither deadline nor cancellation ends the wait.
     ///
     /// # Errors
     /// As flock(2).
@@ -110,7 +160,7 @@ impl File {
         self.lock_as(libc::LOCK_SH)
     }
 
-    /// Acquires the exclusive lock if it is free.
+    /// Acquires the exclusive lock if it is free. Does not wait for the lock.
     ///
     /// # Errors
     /// [`TryLockError::WouldBlock`] if another open file holds a lock.
@@ -159,7 +209,8 @@ impl File {
         })
     }
 
-    /// Truncates the file to `size` bytes, or extends it with zeros.
+    /// Truncates the file to `size` bytes, or extends it with zeros. Blocks the microprocess and
+    /// its kernel thread until the call returns; other microprocesses continue.
     ///
     /// # Errors
     /// As ftruncate(2).
@@ -167,7 +218,8 @@ impl File {
         call(|| self.0.inner.set_len(size))
     }
 
-    /// Metadata of the file.
+    /// Metadata of the file. Blocks the microprocess and its kernel thread until the call returns;
+    /// other microprocesses continue.
     ///
     /// # Errors
     /// As fstat(2).
@@ -185,7 +237,8 @@ impl File {
         self.0.inner.try_clone().map(File::from)
     }
 
-    /// Changes the permissions.
+    /// Changes the permissions. Blocks the microprocess and its kernel thread until the call
+    /// returns; other microprocesses continue.
     ///
     /// # Errors
     /// As fchmod(2).
@@ -193,7 +246,8 @@ impl File {
         call(|| self.0.inner.set_permissions(permissions))
     }
 
-    /// Changes the times.
+    /// Changes the times. Blocks the microprocess and its kernel thread until the call returns;
+    /// other microprocesses continue.
     ///
     /// # Errors
     /// As futimens(3).
@@ -201,7 +255,8 @@ impl File {
         call(|| self.0.inner.set_times(times))
     }
 
-    /// Changes the modification time.
+    /// Changes the modification time. Blocks the microprocess and its kernel thread until the call
+    /// returns; other microprocesses continue.
     ///
     /// # Errors
     /// As futimens(3).
@@ -210,6 +265,15 @@ impl File {
     }
 
     /// Whether it is a terminal ([`std::io::IsTerminal`] is for std's own types only).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::fs::File;
+    ///
+    /// assert!(!File::open("/dev/null")?.is_terminal());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn is_terminal(&self) -> bool {
         self.0.inner.is_terminal()
@@ -358,6 +422,23 @@ impl FileExt for File {
 }
 
 /// Reason why a lock was not acquired, as std's (since Rust 1.89).
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::fs::{File, TryLockError};
+///
+/// # let dir = std::env::temp_dir().join(format!("kumihimo-{}", std::process::id()));
+/// # std::fs::create_dir(&dir).and_then(|()| std::env::set_current_dir(&dir))?;
+/// let first = File::create("pid")?;
+/// first.lock()?;
+/// let second = File::open("pid")?;
+/// assert!(matches!(second.try_lock(), Err(TryLockError::WouldBlock)));
+/// drop(first);
+/// assert!(second.try_lock().is_ok());
+/// # std::fs::remove_dir_all(dir)?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub enum TryLockError {
     /// The call failed.
@@ -390,6 +471,23 @@ impl From<TryLockError> for io::Error {
 
 /// Options for opening a file, as [`std::fs::OpenOptions`]. It implements
 /// [`std::os::unix::fs::OpenOptionsExt`].
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::fs::{self, OpenOptions};
+/// use kumihimo::io::Write;
+///
+/// # let dir = std::env::temp_dir().join(format!("kumihimo-{}", std::process::id()));
+/// # std::fs::create_dir(&dir).and_then(|()| std::env::set_current_dir(&dir))?;
+/// for line in ["start", "stop"] {
+///     let mut log = OpenOptions::new().append(true).create(true).open("log")?;
+///     writeln!(log, "{line}")?;
+/// }
+/// assert_eq!(fs::read_to_string("log")?, "start\nstop\n");
+/// # std::fs::remove_dir_all(dir)?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct OpenOptions(std::fs::OpenOptions);
 
@@ -437,7 +535,8 @@ impl OpenOptions {
         self
     }
 
-    /// Opens the file. Opening a FIFO waits until its other end is opened.
+    /// Opens the file. Blocks the microprocess and its kernel thread until the call returns, for a
+    /// FIFO until its other end is opened; other microprocesses continue.
     ///
     /// # Errors
     /// As open(2); `InvalidInput` for contradictory options.

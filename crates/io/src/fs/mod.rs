@@ -41,20 +41,48 @@ pub use dir::{DirBuilder, DirEntry, ReadDir};
 pub use file::{File, OpenOptions, TryLockError};
 pub use std::fs::{FileTimes, FileType, Metadata, Permissions};
 
-/// Reads a whole file.
+/// Reads a whole file. Blocks the microprocess and its kernel thread until the call returns; other
+/// microprocesses continue.
 ///
 /// # Errors
 /// As open(2) and read(2).
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::fs;
+///
+/// # let dir = std::env::temp_dir().join(format!("kumihimo-{}", std::process::id()));
+/// # std::fs::create_dir(&dir).and_then(|()| std::env::set_current_dir(&dir))?;
+/// fs::write("blob", [1, 2, 3])?;
+/// assert_eq!(fs::read("blob")?, [1, 2, 3]);
+/// # std::fs::remove_dir_all(dir)?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn read<P: AsRef<Path>>(path: P) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.read_whole(&mut bytes)?;
     Ok(bytes)
 }
 
-/// Reads a whole file as text.
+/// Reads a whole file as text. Blocks the microprocess and its kernel thread until the call
+/// returns; other microprocesses continue.
 ///
 /// # Errors
 /// As open(2) and read(2); `InvalidData` if it is not UTF-8.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::fs;
+///
+/// # let dir = std::env::temp_dir().join(format!("kumihimo-{}", std::process::id()));
+/// # std::fs::create_dir(&dir).and_then(|()| std::env::set_current_dir(&dir))?;
+/// fs::write("notes.txt", "one\ntwo\n")?;
+/// assert_eq!(fs::read_to_string("notes.txt")?.lines().count(), 2);
+/// # std::fs::remove_dir_all(dir)?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn read_to_string<P: AsRef<Path>>(path: P) -> io::Result<String> {
     let mut text = String::new();
     File::open(path)?.read_to_string(&mut text)?;
@@ -62,131 +90,385 @@ pub fn read_to_string<P: AsRef<Path>>(path: P) -> io::Result<String> {
 }
 
 /// Replaces the contents of a file, or creates it. After an error or a cancellation, the file has a
-/// part of `contents`.
+/// part of `contents`. Blocks the microprocess and its kernel thread until the call returns; other
+/// microprocesses continue.
 ///
 /// # Errors
 /// As open(2) and write(2).
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::fs;
+///
+/// # let dir = std::env::temp_dir().join(format!("kumihimo-{}", std::process::id()));
+/// # std::fs::create_dir(&dir).and_then(|()| std::env::set_current_dir(&dir))?;
+/// fs::write("count", "1")?;
+/// fs::write("count", "2")?; // replaces the contents
+/// assert_eq!(fs::read_to_string("count")?, "2");
+/// # std::fs::remove_dir_all(dir)?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn write<P: AsRef<Path>, C: AsRef<[u8]>>(path: P, contents: C) -> io::Result<()> {
     File::create(path)?.write_all(contents.as_ref())
 }
 
-/// Metadata of a file, following links.
+/// Metadata of a file, following links. Blocks the microprocess and its kernel thread until the
+/// call returns; other microprocesses continue.
 ///
 /// # Errors
 /// As stat(2).
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::fs;
+///
+/// # let dir = std::env::temp_dir().join(format!("kumihimo-{}", std::process::id()));
+/// # std::fs::create_dir(&dir).and_then(|()| std::env::set_current_dir(&dir))?;
+/// fs::write("notes.txt", "four")?;
+/// let metadata = fs::metadata("notes.txt")?;
+/// assert!(metadata.is_file());
+/// assert_eq!(metadata.len(), 4);
+/// # std::fs::remove_dir_all(dir)?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn metadata<P: AsRef<Path>>(path: P) -> io::Result<Metadata> {
     call(|| std::fs::metadata(path))
 }
 
-/// Metadata of a file or link, without following links.
+/// Metadata of a file or link, without following links. Blocks the microprocess and its kernel
+/// thread until the call returns; other microprocesses continue.
 ///
 /// # Errors
 /// As lstat(2).
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::fs;
+///
+/// # let dir = std::env::temp_dir().join(format!("kumihimo-{}", std::process::id()));
+/// # std::fs::create_dir(&dir).and_then(|()| std::env::set_current_dir(&dir))?;
+/// fs::unix::symlink("nowhere", "link")?;
+/// assert!(fs::symlink_metadata("link")?.is_symlink());
+/// assert!(fs::metadata("link").is_err());
+/// # std::fs::remove_dir_all(dir)?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn symlink_metadata<P: AsRef<Path>>(path: P) -> io::Result<Metadata> {
     call(|| std::fs::symlink_metadata(path))
 }
 
-/// Whether the path exists; false for a broken link.
+/// Whether the path exists; false for a broken link. Blocks the microprocess and its kernel thread
+/// until the call returns; other microprocesses continue.
 ///
 /// # Errors
 /// As stat(2), except `NotFound`.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::fs;
+///
+/// # let dir = std::env::temp_dir().join(format!("kumihimo-{}", std::process::id()));
+/// # std::fs::create_dir(&dir).and_then(|()| std::env::set_current_dir(&dir))?;
+/// assert!(!fs::exists("lock")?);
+/// fs::write("lock", "")?;
+/// assert!(fs::exists("lock")?);
+/// # std::fs::remove_dir_all(dir)?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn exists<P: AsRef<Path>>(path: P) -> io::Result<bool> {
     call(|| std::fs::exists(path))
 }
 
-/// The absolute path with all links resolved.
+/// The absolute path with all links resolved. Blocks the microprocess and its kernel thread until
+/// the call returns; other microprocesses continue.
 ///
 /// # Errors
 /// As realpath(3).
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::fs;
+///
+/// # let dir = std::env::temp_dir().join(format!("kumihimo-{}", std::process::id()));
+/// # std::fs::create_dir(&dir).and_then(|()| std::env::set_current_dir(&dir))?;
+/// fs::create_dir("logs")?;
+/// let path = fs::canonicalize("./logs/../logs")?;
+/// assert!(path.is_absolute() && path.ends_with("logs"));
+/// # assert_eq!(path, std::env::current_dir()?.join("logs"));
+/// # std::fs::remove_dir_all(dir)?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn canonicalize<P: AsRef<Path>>(path: P) -> io::Result<PathBuf> {
     call(|| std::fs::canonicalize(path))
 }
 
-/// Target of a link.
+/// Target of a link. Blocks the microprocess and its kernel thread until the call returns; other
+/// microprocesses continue.
 ///
 /// # Errors
 /// As readlink(2): `InvalidInput` if it is no link.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::fs;
+///
+/// # let dir = std::env::temp_dir().join(format!("kumihimo-{}", std::process::id()));
+/// # std::fs::create_dir(&dir).and_then(|()| std::env::set_current_dir(&dir))?;
+/// fs::unix::symlink("v2", "current")?;
+/// assert_eq!(fs::read_link("current")?.to_str(), Some("v2"));
+/// # std::fs::remove_dir_all(dir)?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn read_link<P: AsRef<Path>>(path: P) -> io::Result<PathBuf> {
     call(|| std::fs::read_link(path))
 }
 
-/// Creates a second name for a file.
+/// Creates a second name for a file. Blocks the microprocess and its kernel thread until the call
+/// returns; other microprocesses continue.
 ///
 /// # Errors
 /// As link(2).
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::fs;
+///
+/// # let dir = std::env::temp_dir().join(format!("kumihimo-{}", std::process::id()));
+/// # std::fs::create_dir(&dir).and_then(|()| std::env::set_current_dir(&dir))?;
+/// fs::write("one", "")?;
+/// fs::hard_link("one", "two")?;
+/// fs::write("two", "shared")?;
+/// assert_eq!(fs::read_to_string("one")?, "shared");
+/// # std::fs::remove_dir_all(dir)?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn hard_link<P: AsRef<Path>, Q: AsRef<Path>>(original: P, link: Q) -> io::Result<()> {
     call(|| std::fs::hard_link(original, link))
 }
 
-/// Creates a symbolic link.
+/// Creates a symbolic link. Blocks the microprocess and its kernel thread until the call returns;
+/// other microprocesses continue.
 ///
 /// # Errors
 /// As symlink(2).
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::fs;
+///
+/// # let dir = std::env::temp_dir().join(format!("kumihimo-{}", std::process::id()));
+/// # std::fs::create_dir(&dir).and_then(|()| std::env::set_current_dir(&dir))?;
+/// fs::write("notes.txt", "text")?;
+/// #[allow(deprecated)]
+/// fs::soft_link("notes.txt", "link")?;
+/// assert_eq!(fs::read_to_string("link")?, "text");
+/// # std::fs::remove_dir_all(dir)?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[deprecated = "as in std: use fs::unix::symlink"]
 pub fn soft_link<P: AsRef<Path>, Q: AsRef<Path>>(original: P, link: Q) -> io::Result<()> {
     unix::symlink(original, link)
 }
 
-/// Renames a file, replacing `to` if it exists.
+/// Renames a file, replacing `to` if it exists. Blocks the microprocess and its kernel thread until
+/// the call returns; other microprocesses continue.
 ///
 /// # Errors
 /// As rename(2).
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::fs;
+///
+/// # let dir = std::env::temp_dir().join(format!("kumihimo-{}", std::process::id()));
+/// # std::fs::create_dir(&dir).and_then(|()| std::env::set_current_dir(&dir))?;
+/// // Readers of "settings" see the old contents or the new ones.
+/// fs::write("settings", "old")?;
+/// fs::write("settings.new", "new")?;
+/// fs::rename("settings.new", "settings")?;
+/// assert_eq!(fs::read_to_string("settings")?, "new");
+/// # std::fs::remove_dir_all(dir)?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn rename<P: AsRef<Path>, Q: AsRef<Path>>(from: P, to: Q) -> io::Result<()> {
     call(|| std::fs::rename(from, to))
 }
 
-/// Removes a file or a link.
+/// Removes a file or a link. Blocks the microprocess and its kernel thread until the call returns;
+/// other microprocesses continue.
 ///
 /// # Errors
 /// As unlink(2).
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::fs;
+///
+/// # let dir = std::env::temp_dir().join(format!("kumihimo-{}", std::process::id()));
+/// # std::fs::create_dir(&dir).and_then(|()| std::env::set_current_dir(&dir))?;
+/// fs::write("scratch", "")?;
+/// fs::remove_file("scratch")?;
+/// assert!(!fs::exists("scratch")?);
+/// # std::fs::remove_dir_all(dir)?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn remove_file<P: AsRef<Path>>(path: P) -> io::Result<()> {
     call(|| std::fs::remove_file(path))
 }
 
-/// Creates a directory.
+/// Creates a directory. Blocks the microprocess and its kernel thread until the call returns; other
+/// microprocesses continue.
 ///
 /// # Errors
 /// As mkdir(2).
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::fs;
+/// use kumihimo::io::ErrorKind;
+///
+/// # let dir = std::env::temp_dir().join(format!("kumihimo-{}", std::process::id()));
+/// # std::fs::create_dir(&dir).and_then(|()| std::env::set_current_dir(&dir))?;
+/// fs::create_dir("logs")?;
+/// let error = fs::create_dir("logs").unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::AlreadyExists);
+/// # std::fs::remove_dir_all(dir)?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn create_dir<P: AsRef<Path>>(path: P) -> io::Result<()> {
     DirBuilder::new().create(path)
 }
 
-/// Creates a directory and its missing parents. An existing directory is no error.
+/// Creates a directory and its missing parents. An existing directory is no error. Blocks the
+/// microprocess and its kernel thread until the call returns; other microprocesses continue.
 ///
 /// # Errors
 /// As mkdir(2).
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::fs;
+///
+/// # let dir = std::env::temp_dir().join(format!("kumihimo-{}", std::process::id()));
+/// # std::fs::create_dir(&dir).and_then(|()| std::env::set_current_dir(&dir))?;
+/// fs::create_dir_all("a/b/c")?;
+/// fs::create_dir_all("a/b/c")?; // no error
+/// assert!(fs::metadata("a/b/c")?.is_dir());
+/// # std::fs::remove_dir_all(dir)?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn create_dir_all<P: AsRef<Path>>(path: P) -> io::Result<()> {
     DirBuilder::new().recursive(true).create(path)
 }
 
-/// Removes an empty directory.
+/// Removes an empty directory. Blocks the microprocess and its kernel thread until the call
+/// returns; other microprocesses continue.
 ///
 /// # Errors
 /// As rmdir(2).
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::fs;
+///
+/// # let dir = std::env::temp_dir().join(format!("kumihimo-{}", std::process::id()));
+/// # std::fs::create_dir(&dir).and_then(|()| std::env::set_current_dir(&dir))?;
+/// fs::create_dir_all("a/b")?;
+/// assert!(fs::remove_dir("a").is_err(), "it is not empty");
+/// fs::remove_dir("a/b")?;
+/// fs::remove_dir("a")?;
+/// assert!(!fs::exists("a")?);
+/// # std::fs::remove_dir_all(dir)?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn remove_dir<P: AsRef<Path>>(path: P) -> io::Result<()> {
     call(|| std::fs::remove_dir(path))
 }
 
-/// Removes a directory and everything below it; links are removed, not followed.
+/// Removes a directory and everything below it; links are removed, not followed. Blocks the
+/// microprocess and its kernel thread until the call returns; other microprocesses continue.
 ///
 /// # Errors
 /// As std's: the first entry that cannot be removed ends the call.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::fs;
+///
+/// # let dir = std::env::temp_dir().join(format!("kumihimo-{}", std::process::id()));
+/// # std::fs::create_dir(&dir).and_then(|()| std::env::set_current_dir(&dir))?;
+/// fs::create_dir_all("build/objects")?;
+/// fs::write("build/log", "")?;
+/// fs::remove_dir_all("build")?;
+/// assert!(!fs::exists("build")?);
+/// # std::fs::remove_dir_all(dir)?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn remove_dir_all<P: AsRef<Path>>(path: P) -> io::Result<()> {
     long_call(|| std::fs::remove_dir_all(path))
 }
 
-/// Iterates over the entries of a directory, in no particular order.
+/// Iterates over the entries of a directory, in no particular order. Blocks the microprocess and
+/// its kernel thread until the call returns; other microprocesses continue.
 ///
 /// # Errors
 /// As opendir(3).
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::fs;
+///
+/// # let dir = std::env::temp_dir().join(format!("kumihimo-{}", std::process::id()));
+/// # std::fs::create_dir(&dir).and_then(|()| std::env::set_current_dir(&dir))?;
+/// fs::write("a", "")?;
+/// fs::write("b", "")?;
+/// let entries = fs::read_dir(".")?;
+/// let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+/// names.sort();
+/// assert_eq!(names, ["a", "b"]);
+/// # std::fs::remove_dir_all(dir)?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn read_dir<P: AsRef<Path>>(path: P) -> io::Result<ReadDir> {
     ReadDir::new(path.as_ref())
 }
 
-/// Changes the permissions of a file, following links.
+/// Changes the permissions of a file, following links. Blocks the microprocess and its kernel
+/// thread until the call returns; other microprocesses continue.
 ///
 /// # Errors
 /// As chmod(2).
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::fs;
+///
+/// # let dir = std::env::temp_dir().join(format!("kumihimo-{}", std::process::id()));
+/// # std::fs::create_dir(&dir).and_then(|()| std::env::set_current_dir(&dir))?;
+/// fs::write("report", "final")?;
+/// let mut permissions = fs::metadata("report")?.permissions();
+/// permissions.set_readonly(true);
+/// fs::set_permissions("report", permissions)?;
+/// assert!(fs::metadata("report")?.permissions().readonly());
+/// # std::fs::remove_dir_all(dir)?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn set_permissions<P: AsRef<Path>>(path: P, permissions: Permissions) -> io::Result<()> {
     call(|| std::fs::set_permissions(path, permissions))
 }

@@ -20,10 +20,28 @@ use crate::type_view::view;
 /// splice(2) from a pipe. Other types, including sockets (splice(2) has no nonblocking mode for
 /// them), are copied through a buffer, as in std. So is a file into a pipe: splice(2) would put the
 /// file's own pages there, and what is written to the file later would reach the pipe's reader.
-/// Waits as reader and writer do; a cancellation point.
+/// Blocks the microprocess, or its kernel thread, as reader and writer do; a cancellation point.
 ///
 /// # Errors
 /// Of the reader or the writer; `Interrupted` is retried.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::io::{self, Read, Write};
+///
+/// let (mut source, mut input) = io::pipe()?;
+/// let (mut output, mut target) = io::pipe()?;
+/// input.write_all(b"braided cord")?;
+/// drop(input);
+///
+/// assert_eq!(io::copy(&mut source, &mut target)?, 12);
+/// drop(target);
+/// let mut copied = String::new();
+/// output.read_to_string(&mut copied)?;
+/// assert_eq!(copied, "braided cord");
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn copy<R, W>(reader: &mut R, writer: &mut W) -> io::Result<u64>
 where
     R: Read + ?Sized,

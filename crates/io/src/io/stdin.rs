@@ -16,14 +16,66 @@ struct Input {
 static INPUT: OnceLock<Input> = OnceLock::new();
 
 /// The process's standard input, as [`std::io::Stdin`]; made by [`stdin`].
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::io::{self, Read};
+///
+/// # let (input, mut writer) = kumihimo::io::pipe()?;
+/// # std::io::Write::write_all(&mut writer, b"warp and weft")?;
+/// # drop(writer);
+/// # assert_eq!(unsafe { libc::dup2(std::os::fd::AsRawFd::as_raw_fd(&input), 0) }, 0);
+/// // The input is "warp and weft".
+/// let mut text = String::new();
+/// io::stdin().read_to_string(&mut text)?;
+/// assert_eq!(text.split(' ').count(), 3);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Copy)]
 pub struct Stdin(&'static Input);
 
 /// Exclusive access to standard input; made by [`Stdin::lock`].
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::io::{self, BufRead};
+///
+/// # let (input, mut writer) = kumihimo::io::pipe()?;
+/// # std::io::Write::write_all(&mut writer, b"key=value")?;
+/// # drop(writer);
+/// # assert_eq!(unsafe { libc::dup2(std::os::fd::AsRawFd::as_raw_fd(&input), 0) }, 0);
+/// // The input is "key=value".
+/// let mut input = io::stdin().lock();
+/// let (mut key, mut value) = (Vec::new(), Vec::new());
+/// input.read_until(b'=', &mut key)?;
+/// input.read_until(b'\n', &mut value)?;
+/// assert_eq!((&key[..], &value[..]), (&b"key="[..], &b"value"[..]));
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub struct StdinLock<'a>(MutexGuard<'a, BufReader<Raw>>);
 
 /// The process's standard input, with one buffer for the process. The buffer is not std's: input
 /// that std has buffered is not returned here.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::io;
+///
+/// # let (input, mut writer) = kumihimo::io::pipe()?;
+/// # std::io::Write::write_all(&mut writer, b"3\n4\n")?;
+/// # drop(writer);
+/// # assert_eq!(unsafe { libc::dup2(std::os::fd::AsRawFd::as_raw_fd(&input), 0) }, 0);
+/// // The input is "3\n4\n".
+/// let mut sum = 0;
+/// for line in io::stdin().lines() {
+///     sum += line?.parse::<i32>().unwrap();
+/// }
+/// assert_eq!(sum, 7);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[must_use]
 pub fn stdin() -> Stdin {
     Stdin(
@@ -39,7 +91,7 @@ impl Stdin {
     }
 
     /// Appends the next line, its end included, and returns its length; 0 at the end of the input.
-    /// A cancellation point.
+    /// Blocks the microprocess until there is a line. A cancellation point.
     ///
     /// # Errors
     /// As read(2); `InvalidData` if it is not UTF-8; `TimedOut` when the deadline of a scope has
@@ -48,13 +100,22 @@ impl Stdin {
         self.lock().read_line(line)
     }
 
-    /// The lines, without their ends.
+    /// The lines, without their ends. Each item blocks the microprocess until there is a line.
     #[must_use]
     pub fn lines(self) -> io::Lines<StdinLock<'static>> {
         self.lock().lines()
     }
 
     /// Whether it is a terminal ([`std::io::IsTerminal`] is for std's own types only).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::io;
+    /// use std::io::IsTerminal;
+    ///
+    /// assert_eq!(io::stdin().is_terminal(), std::io::stdin().is_terminal());
+    /// ```
     #[must_use]
     pub fn is_terminal(&self) -> bool {
         self.as_fd().is_terminal()

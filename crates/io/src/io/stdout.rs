@@ -16,21 +16,107 @@ static OUT: OnceLock<Reentrant<LineWriter<Raw>>> = OnceLock::new();
 static ERR: OnceLock<Reentrant<Raw>> = OnceLock::new();
 
 /// The process's standard output, as [`std::io::Stdout`]; made by [`stdout`].
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::io::{self, Write};
+///
+/// # let (mut reader, writer) = kumihimo::io::pipe()?;
+/// # assert_eq!(unsafe { libc::dup2(std::os::fd::AsRawFd::as_raw_fd(&writer), 1) }, 1);
+/// let mut out = io::stdout();
+/// write!(out, "{} of ", 3)?;
+/// writeln!(out, "{}", 4)?;
+/// # let mut printed = [0; 64];
+/// # let n = std::io::Read::read(&mut reader, &mut printed)?;
+/// # let printed = std::str::from_utf8(&printed[..n]).unwrap();
+/// assert_eq!(printed, "3 of 4\n");
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Copy)]
 pub struct Stdout(&'static Reentrant<LineWriter<Raw>>);
 
 /// Exclusive access to standard output; made by [`Stdout::lock`].
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::io::{self, Write};
+///
+/// # let (mut reader, writer) = kumihimo::io::pipe()?;
+/// # assert_eq!(unsafe { libc::dup2(std::os::fd::AsRawFd::as_raw_fd(&writer), 1) }, 1);
+/// let mut out = io::stdout().lock();
+/// // No other thread can print between these lines.
+/// writeln!(out, "over")?;
+/// writeln!(out, "under")?;
+/// drop(out);
+/// # let mut printed = [0; 64];
+/// # let n = std::io::Read::read(&mut reader, &mut printed)?;
+/// # let printed = std::str::from_utf8(&printed[..n]).unwrap();
+/// assert_eq!(printed, "over\nunder\n");
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub struct StdoutLock<'a>(ReentrantGuard<LineWriter<Raw>>, PhantomData<&'a ()>);
 
 /// The process's standard error, as [`std::io::Stderr`]; made by [`stderr`].
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::io::{self, Write};
+///
+/// # let (mut reader, writer) = kumihimo::io::pipe()?;
+/// # assert_eq!(unsafe { libc::dup2(std::os::fd::AsRawFd::as_raw_fd(&writer), 2) }, 2);
+/// write!(io::stderr(), "50%")?; // shown at once: there is no buffer
+/// # let mut printed = [0; 64];
+/// # let n = std::io::Read::read(&mut reader, &mut printed)?;
+/// # let printed = std::str::from_utf8(&printed[..n]).unwrap();
+/// assert_eq!(printed, "50%");
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Copy)]
 pub struct Stderr(&'static Reentrant<Raw>);
 
 /// Exclusive access to standard error; made by [`Stderr::lock`].
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::io::{self, Write};
+///
+/// # let (mut reader, writer) = kumihimo::io::pipe()?;
+/// # assert_eq!(unsafe { libc::dup2(std::os::fd::AsRawFd::as_raw_fd(&writer), 2) }, 2);
+/// let mut log = io::stderr().lock();
+/// log.write_all(b"warning: ")?;
+/// log.write_all(b"loose end\n")?;
+/// drop(log);
+/// # let mut printed = [0; 64];
+/// # let n = std::io::Read::read(&mut reader, &mut printed)?;
+/// # let printed = std::str::from_utf8(&printed[..n]).unwrap();
+/// assert_eq!(printed, "warning: loose end\n");
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub struct StderrLock<'a>(ReentrantGuard<Raw>, PhantomData<&'a ()>);
 
 /// The process's standard output, line-buffered. The buffer is not std's. It is flushed at `exit`,
 /// as in std, unless the lock is held then.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::io::{self, Write};
+/// use kumihimo::thread;
+///
+/// # let (mut reader, writer) = kumihimo::io::pipe()?;
+/// # assert_eq!(unsafe { libc::dup2(std::os::fd::AsRawFd::as_raw_fd(&writer), 1) }, 1);
+/// let printer = thread::spawn(|| writeln!(io::stdout(), "hello"));
+/// printer.join().unwrap()?;
+/// # let mut printed = [0; 64];
+/// # let n = std::io::Read::read(&mut reader, &mut printed)?;
+/// # let printed = std::str::from_utf8(&printed[..n]).unwrap();
+/// assert_eq!(printed, "hello\n");
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[must_use]
 pub fn stdout() -> Stdout {
     Stdout(OUT.get_or_init(|| {
@@ -42,6 +128,21 @@ pub fn stdout() -> Stdout {
 }
 
 /// The process's standard error, without a buffer.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::io::{self, Write};
+///
+/// # let (mut reader, writer) = kumihimo::io::pipe()?;
+/// # assert_eq!(unsafe { libc::dup2(std::os::fd::AsRawFd::as_raw_fd(&writer), 2) }, 2);
+/// writeln!(io::stderr(), "cannot open {:?}", "loom.toml")?;
+/// # let mut printed = [0; 64];
+/// # let n = std::io::Read::read(&mut reader, &mut printed)?;
+/// # let printed = std::str::from_utf8(&printed[..n]).unwrap();
+/// assert_eq!(printed, "cannot open \"loom.toml\"\n");
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[must_use]
 pub fn stderr() -> Stderr {
     Stderr(ERR.get_or_init(|| Reentrant::new(Raw(libc::STDERR_FILENO))))
@@ -68,6 +169,16 @@ macro_rules! output {
             }
 
             /// Whether it is a terminal ([`std::io::IsTerminal`] is for std's own types only).
+            ///
+            /// # Examples
+            ///
+            /// ```
+            /// use kumihimo::io;
+            /// use std::io::IsTerminal;
+            ///
+            /// assert_eq!(io::stdout().is_terminal(), std::io::stdout().is_terminal());
+            /// assert_eq!(io::stderr().is_terminal(), std::io::stderr().is_terminal());
+            /// ```
             #[must_use]
             pub fn is_terminal(&self) -> bool {
                 self.as_fd().is_terminal()

@@ -14,12 +14,54 @@ use crate::descriptor::{Descriptor, FileClass, patient, poll};
 use crate::fd_traits::{pipe_end, reads, writes};
 
 /// The pipe to a child's standard input, as [`std::process::ChildStdin`].
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::io::Write;
+/// use kumihimo::process::{Command, Stdio};
+///
+/// let mut child = Command::new("grep").args(["-q", "silk"]).stdin(Stdio::piped()).spawn()?;
+/// let mut stdin = child.stdin.take().unwrap();
+/// stdin.write_all(b"cotton\nsilk\n")?;
+/// drop(stdin); // the end of the input
+/// assert!(child.wait()?.success());
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub struct ChildStdin(pub(crate) Descriptor<std::process::ChildStdin>);
 
 /// The pipe from a child's standard output, as [`std::process::ChildStdout`].
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::io::{BufRead, BufReader};
+/// use kumihimo::process::{Command, Stdio};
+///
+/// let mut child = Command::new("echo").arg("one two").stdout(Stdio::piped()).spawn()?;
+/// let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+/// assert_eq!(lines.next().unwrap()?, "one two");
+/// child.wait()?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub struct ChildStdout(pub(crate) Descriptor<std::process::ChildStdout>);
 
 /// The pipe from a child's standard error, as [`std::process::ChildStderr`].
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::io::Read;
+/// use kumihimo::process::{Command, Stdio};
+///
+/// let mut shell = Command::new("sh");
+/// let mut child = shell.args(["-c", "echo oops >&2"]).stderr(Stdio::piped()).spawn()?;
+/// let mut complaint = String::new();
+/// child.stderr.take().unwrap().read_to_string(&mut complaint)?;
+/// assert_eq!(complaint, "oops\n");
+/// child.wait()?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub struct ChildStderr(pub(crate) Descriptor<std::process::ChildStderr>);
 
 pipe_end!(ChildStdin, std::process::ChildStdin);
@@ -32,6 +74,18 @@ reads!(ChildStderr);
 impl ChildStdin {
     /// ID of this handle in the resource table, of kind `file`. `None` if the table was full when
     /// the handle was made.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::process::{Command, Stdio};
+    /// use kumihimo::resource::Kind;
+    ///
+    /// let mut child = Command::new("true").stdin(Stdio::piped()).spawn()?;
+    /// assert_eq!(child.stdin.as_ref().unwrap().resource().unwrap().kind(), Kind::FILE);
+    /// child.wait()?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn resource(&self) -> Option<Id> {
         self.0.resource()
@@ -41,6 +95,18 @@ impl ChildStdin {
 impl ChildStdout {
     /// ID of this handle in the resource table, of kind `file`. `None` if the table was full when
     /// the handle was made.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::process::{Command, Stdio};
+    /// use kumihimo::resource::Kind;
+    ///
+    /// let mut child = Command::new("true").stdout(Stdio::piped()).spawn()?;
+    /// assert_eq!(child.stdout.as_ref().unwrap().resource().unwrap().kind(), Kind::FILE);
+    /// child.wait()?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn resource(&self) -> Option<Id> {
         self.0.resource()
@@ -50,6 +116,18 @@ impl ChildStdout {
 impl ChildStderr {
     /// ID of this handle in the resource table, of kind `file`. `None` if the table was full when
     /// the handle was made.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::process::{Command, Stdio};
+    /// use kumihimo::resource::Kind;
+    ///
+    /// let mut child = Command::new("true").stderr(Stdio::piped()).spawn()?;
+    /// assert_eq!(child.stderr.as_ref().unwrap().resource().unwrap().kind(), Kind::FILE);
+    /// child.wait()?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn resource(&self) -> Option<Id> {
         self.0.resource()
@@ -57,6 +135,21 @@ impl ChildStderr {
 }
 
 /// A child process, as [`std::process::Child`].
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::io::{Read, Write};
+/// use kumihimo::process::{Command, Stdio};
+///
+/// let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+/// child.stdin.take().unwrap().write_all(b"round trip")?;
+/// let mut reply = String::new();
+/// child.stdout.take().unwrap().read_to_string(&mut reply)?;
+/// assert_eq!(reply, "round trip");
+/// assert!(child.wait()?.success());
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Child {
     inner: std::process::Child,
@@ -121,7 +214,7 @@ impl Child {
         })
     }
 
-    /// The exit status, if the process has exited.
+    /// The exit status, if the process has exited. Never blocks.
     ///
     /// # Errors
     /// As waitpid(2).
@@ -130,7 +223,7 @@ impl Child {
     }
 
     /// Closes its standard input, collects its standard output and standard error if they are
-    /// piped, and waits for its exit. A cancellation point.
+    /// piped, and waits for its exit. Blocks the microprocess. A cancellation point.
     ///
     /// # Errors
     /// As read(2) and waitpid(2); `TimedOut` when the deadline of a scope has passed: the

@@ -30,6 +30,17 @@ pub use std::process::{
 
 /// Builder of a child process, as [`std::process::Command`]. Unix extensions are in
 /// [`unix::CommandExt`].
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::process::Command;
+///
+/// let output = Command::new("sh").args(["-c", "echo $FIBRE"]).env("FIBRE", "hemp").output()?;
+/// assert!(output.status.success());
+/// assert_eq!(output.stdout, b"hemp\n");
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub struct Command {
     inner: std::process::Command,
     /// Whether each standard stream was set: the defaults of the others depend on the call.
@@ -116,7 +127,8 @@ impl Command {
         self
     }
 
-    /// Starts the child. A cancellation point before it starts.
+    /// Starts the child. Blocks the microprocess and its kernel thread until the child has executed
+    /// its program; other microprocesses continue. A cancellation point before it starts.
     ///
     /// # Errors
     /// As fork(2) and execve(2): `NotFound`, no descriptor left.
@@ -126,7 +138,8 @@ impl Command {
         blocking(|| self.inner.spawn()).map(Child::from)
     }
 
-    /// Starts the child and waits for its exit. A cancellation point.
+    /// Starts the child and waits for its exit. Blocks the microprocess until then. A cancellation
+    /// point.
     ///
     /// # Errors
     /// As [`spawn`](Command::spawn) and [`Child::wait`].
@@ -134,7 +147,8 @@ impl Command {
         self.spawn()?.left_if_cut_short(Child::wait)
     }
 
-    /// Starts the child, collects its output and waits for its exit. A cancellation point.
+    /// Starts the child, collects its output and waits for its exit. Blocks the microprocess until
+    /// then. A cancellation point.
     ///
     /// # Errors
     /// As [`spawn`](Command::spawn) and [`Child::wait_with_output`].

@@ -10,6 +10,19 @@ pub use std::os::unix::process::{ExitStatusExt, parent_id};
 
 /// Extensions of [`Command`], as [`std::os::unix::process::CommandExt`], which is
 /// for std's own type only.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::process::Command;
+/// use kumihimo::process::unix::CommandExt;
+///
+/// // The shell tests that a process group with its own number exists.
+/// let mut shell = Command::new("sh");
+/// shell.args(["-c", "kill -s 0 -- -$$"]).process_group(0);
+/// assert!(shell.status()?.success());
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub trait CommandExt {
     /// Sets the child's user ID.
     fn uid(&mut self, id: u32) -> &mut Command;

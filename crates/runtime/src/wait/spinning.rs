@@ -35,6 +35,20 @@ fn place<T: ?Sized>(lock: *const T) -> &'static AtomicU64 {
 
 /// Registration of the calling microprocess as the holder of a spin lock, as long as this lives.
 /// See [`hold`].
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::sync::spinning::hold;
+/// use std::sync::atomic::{AtomicBool, Ordering::{Acquire, Release}};
+///
+/// static LOCKED: AtomicBool = AtomicBool::new(false);
+/// assert!(!LOCKED.swap(true, Acquire));
+/// let holding = hold(&raw const LOCKED);
+/// // ... the critical section ...
+/// drop(holding); // before the release: the next holder registers then
+/// LOCKED.store(false, Release);
+/// ```
 #[derive(Debug)]
 #[must_use = "the lock counts as held as long as this lives"]
 pub struct Holding {
@@ -49,6 +63,29 @@ pub struct Holding {
 /// the same lock give way. Does nothing on a kernel thread that runs no microprocess, because the
 /// kernel schedules that one. To prevent preemption of the holder altogether, see
 /// [`NoEvents`](crate::NoEvents).
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::sync::spinning::{Pause, hold};
+/// use std::sync::atomic::{AtomicBool, Ordering::{Acquire, Release}};
+///
+/// static LOCKED: AtomicBool = AtomicBool::new(false);
+///
+/// fn locked<R>(section: impl FnOnce() -> R) -> R {
+///     let mut pause = Pause::new();
+///     while LOCKED.swap(true, Acquire) {
+///         pause.turn(&raw const LOCKED);
+///     }
+///     let holding = hold(&raw const LOCKED);
+///     let result = section();
+///     drop(holding);
+///     LOCKED.store(false, Release);
+///     result
+/// }
+///
+/// assert_eq!(locked(|| 6 * 7), 42);
+/// ```
 #[inline]
 pub fn hold<T: ?Sized>(lock: *const T) -> Holding {
     let place = current_mp().map(|mp| {
@@ -69,6 +106,24 @@ impl Drop for Holding {
 }
 
 /// A busy wait for one spin lock.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::sync::spinning::Pause;
+/// use kumihimo::thread;
+/// use std::sync::atomic::{AtomicBool, Ordering};
+///
+/// let locked = AtomicBool::new(true);
+/// thread::scope(|s| {
+///     s.spawn(|| locked.store(false, Ordering::Release));
+///     let mut pause = Pause::new();
+///     while locked.load(Ordering::Acquire) {
+///         pause.turn(&raw const locked);
+///     }
+/// });
+/// assert!(!locked.into_inner());
+/// ```
 #[derive(Debug, Default)]
 pub struct Pause {
     turns: u32,
@@ -76,6 +131,20 @@ pub struct Pause {
 
 impl Pause {
     /// Creates the state for a new busy wait.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::sync::spinning::Pause;
+    /// use std::sync::atomic::{AtomicBool, Ordering};
+    ///
+    /// static LOCKED: AtomicBool = AtomicBool::new(false);
+    /// let mut pause = Pause::new();
+    /// while LOCKED.swap(true, Ordering::Acquire) {
+    ///     pause.turn(&raw const LOCKED);
+    /// }
+    /// assert!(LOCKED.load(Ordering::Relaxed), "the lock is acquired");
+    /// ```
     #[must_use]
     pub const fn new() -> Pause {
         Pause { turns: 0 }
@@ -84,6 +153,33 @@ impl Pause {
     /// Waits for one turn for the spin lock at `lock`, in place of [`std::hint::spin_loop`]. Spins
     /// for a moment, or lets other microprocesses run if the holder has registered ([`hold`]) and
     /// does not run. May switch; blocks the microprocess. Not a cancellation point.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::sync::spinning::{Pause, hold};
+    /// use kumihimo::thread;
+    /// use std::sync::atomic::{AtomicBool, Ordering};
+    /// use std::time::Duration;
+    ///
+    /// let locked = AtomicBool::new(true);
+    /// thread::scope(|s| {
+    ///     s.spawn(|| {
+    ///         let holding = hold(&raw const locked);
+    ///         thread::sleep(Duration::from_millis(1));
+    ///         drop(holding);
+    ///         locked.store(false, Ordering::Release);
+    ///     });
+    ///     // The holder sleeps, so this microprocess lets others run.
+    ///     s.spawn(|| {
+    ///         let mut pause = Pause::new();
+    ///         while locked.load(Ordering::Acquire) {
+    ///             pause.turn(&raw const locked);
+    ///         }
+    ///     });
+    /// });
+    /// assert!(!locked.into_inner());
+    /// ```
     #[inline]
     pub fn turn<T: ?Sized>(&mut self, lock: *const T) {
         self.turns = self.turns.wrapping_add(1);

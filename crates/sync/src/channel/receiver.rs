@@ -39,7 +39,8 @@ impl<T, S> Receiver<T, S> {
         Receiver { chan, sharing: PhantomData }
     }
 
-    /// Receives the next message, blocking until there is one. A cancellation point if it blocks.
+    /// Receives the next message. Blocks the microprocess until there is one. A cancellation point
+    /// if it blocks.
     ///
     /// # Errors
     /// Fails if the channel is empty and all senders are dropped.
@@ -59,7 +60,8 @@ impl<T, S> Receiver<T, S> {
         })
     }
 
-    /// Receives like [`recv`](Receiver::recv), but gives up after `timeout`.
+    /// Receives like [`recv`](Receiver::recv), but gives up after `timeout`. Blocks the
+    /// microprocess, at most until then.
     ///
     /// # Errors
     /// Fails if the timeout expires, or if the channel is empty and all senders are dropped.
@@ -67,10 +69,25 @@ impl<T, S> Receiver<T, S> {
         self.recv_limited(deadline::after(timeout))
     }
 
-    /// Receives like [`recv`](Receiver::recv), but gives up at `deadline`.
+    /// Receives like [`recv`](Receiver::recv), but gives up at `deadline`. Blocks the microprocess,
+    /// at most until then.
     ///
     /// # Errors
     /// Fails if the deadline passes, or if the channel is empty and all senders are dropped.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::sync::mpsc;
+    /// use std::time::{Duration, Instant};
+    ///
+    /// // Collects the messages of 5 ms.
+    /// let (sender, receiver) = mpsc::channel();
+    /// sender.send("early").unwrap();
+    /// let deadline = Instant::now() + Duration::from_millis(5);
+    /// let batch: Vec<_> = std::iter::from_fn(|| receiver.recv_until(deadline).ok()).collect();
+    /// assert_eq!(batch, ["early"]);
+    /// ```
     pub fn recv_until(&self, deadline: Instant) -> Result<T, RecvTimeoutError> {
         self.recv_limited(Some(deadline))
     }
@@ -82,7 +99,8 @@ impl<T, S> Receiver<T, S> {
         })
     }
 
-    /// Returns an iterator that blocks for each message, until all senders are dropped.
+    /// Returns an iterator that blocks the microprocess for each message, until all senders are
+    /// dropped.
     pub fn iter(&self) -> Iter<'_, T, S> {
         Iter { receiver: self }
     }
@@ -95,11 +113,32 @@ impl<T, S> Receiver<T, S> {
 
 impl<T> Receiver<T, Shared> {
     /// Returns the number of buffered messages. Other threads may change it at any time.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::sync::mpmc;
+    ///
+    /// let (sender, receiver) = mpmc::channel();
+    /// sender.send('q').unwrap();
+    /// assert_eq!(receiver.len(), 1);
+    /// ```
     pub fn len(&self) -> usize {
         self.chan.len()
     }
 
     /// Returns whether the buffer holds no message. Other threads may change this at any time.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::sync::mpmc;
+    ///
+    /// let (sender, receiver) = mpmc::channel();
+    /// assert!(receiver.is_empty());
+    /// sender.send('q').unwrap();
+    /// assert!(!receiver.is_empty());
+    /// ```
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -117,7 +156,8 @@ pub struct TryIter<'a, T: 'a, S: 'a> {
     receiver: &'a Receiver<T, S>,
 }
 
-/// Iterator that owns its [`Receiver`]: blocks for each message until all senders are dropped.
+/// Iterator that owns its [`Receiver`]: blocks the microprocess for each message, until all senders
+/// are dropped.
 #[derive(Debug)]
 pub struct IntoIter<T, S> {
     receiver: Receiver<T, S>,

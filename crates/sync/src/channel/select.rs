@@ -42,9 +42,12 @@ use std::time::{Duration, Instant};
 /// there is a `default` arm. A *cancellation point* if it waits. With a `cancelled` arm it does not
 /// unwind on cancellation but runs that arm, even while cancellation is masked.
 ///
+/// # Examples
+///
 /// ```
-/// use kumihimo_sync::{mpsc, select};
+/// use kumihimo::sync::{mpsc, select};
 /// use std::time::Duration;
+///
 /// let (requests, inbox) = mpsc::channel();
 /// let (stop, stopped) = mpsc::channel::<()>();
 /// requests.send(7).unwrap();
@@ -57,6 +60,30 @@ use std::time::{Duration, Instant};
 /// let n = select! { recv(inbox) -> n => n.unwrap(), default => -1 };
 /// assert_eq!(n, -1);
 /// # drop(stop);
+/// ```
+///
+/// A microprocess that ends in order when it is cancelled:
+///
+/// ```
+/// use kumihimo::sync::{mpsc, select};
+/// use kumihimo::thread;
+///
+/// let (jobs, inbox) = mpsc::channel();
+/// let (report, started) = mpsc::channel();
+/// let worker = thread::spawn(move || {
+///     report.send(()).unwrap();
+///     let mut sum = 0;
+///     loop {
+///         select! {
+///             recv(inbox) -> job => sum += job.unwrap(),
+///             cancelled => return sum,
+///         }
+///     }
+/// });
+/// started.recv().unwrap();
+/// jobs.send(40).unwrap();
+/// worker.cancel();
+/// assert_eq!(worker.join().unwrap(), 40);
 /// ```
 #[macro_export]
 macro_rules! select {

@@ -14,8 +14,11 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 /// not a microprocess. Not a cancellation point. The computation *happens before* the return of
 /// every access.
 ///
+/// # Examples
+///
 /// ```
-/// use kumihimo_sync::LazyLock;
+/// use kumihimo::sync::LazyLock;
+///
 /// static WORDS: LazyLock<Vec<&str>> = LazyLock::new(|| "one two".split(' ').collect());
 /// assert_eq!(WORDS.len(), 2);
 /// ```
@@ -46,8 +49,8 @@ impl<T, F: FnOnce() -> T> LazyLock<T, F> {
         }
     }
 
-    /// Returns the value, computing it if necessary. Dereferencing does the same. Blocks while
-    /// another thread computes the value.
+    /// Returns the value, computing it if necessary. Dereferencing does the same. Blocks the
+    /// microprocess while another thread computes the value.
     ///
     /// # Panics
     /// If the closure panics or has panicked before, or if it accesses the value itself.

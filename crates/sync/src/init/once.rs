@@ -27,11 +27,16 @@ const COMPLETE: u32 = 3;
 /// Memory ordering: the closure *happens before* every return of `call_once`, and before every call
 /// of `is_completed` that returns true.
 ///
+/// # Examples
+///
 /// ```
-/// use kumihimo_sync::Once;
+/// use kumihimo::sync::Once;
+///
 /// static START: Once = Once::new();
-/// START.call_once(|| println!("once"));
+/// let mut log = Vec::new();
+/// START.call_once(|| log.push("started"));
 /// START.call_once(|| unreachable!());
+/// assert_eq!(log, ["started"]);
 /// assert!(START.is_completed());
 /// ```
 pub struct Once {
@@ -46,6 +51,17 @@ impl RefUnwindSafe for Once {}
 
 /// State that [`Once::call_once_force`] passes to its closure. Stands in for
 /// [`std::sync::OnceState`], which other crates cannot construct.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::sync::Once;
+///
+/// let once = Once::new();
+/// let mut is_first_attempt = false;
+/// once.call_once_force(|state| is_first_attempt = !state.is_poisoned());
+/// assert!(is_first_attempt);
+/// ```
 pub struct OnceState {
     poisoned: bool,
 }
@@ -98,7 +114,8 @@ impl Once {
         }
     }
 
-    /// Runs `f` unless a closure has completed already. Blocks while another caller's closure runs.
+    /// Runs `f` unless a closure has completed already. Blocks the microprocess while another
+    /// caller's closure runs.
     ///
     /// # Panics
     /// If an earlier closure panicked, or if called from within the closure of the same `Once`.
@@ -112,7 +129,7 @@ impl Once {
     }
 
     /// Calls [`call_once`](Once::call_once), but runs `f` even if an earlier closure panicked. `f`
-    /// receives an [`OnceState`] that records this.
+    /// receives an [`OnceState`] that records this. Blocks the microprocess in the same cases.
     ///
     /// # Panics
     /// If called from within the closure of the same `Once`.
@@ -135,7 +152,7 @@ impl Once {
         self.state.load(Acquire) == POISONED
     }
 
-    /// Blocks until a closure has completed.
+    /// Blocks the microprocess until a closure has completed.
     ///
     /// # Panics
     /// If the closure panicked.
@@ -144,24 +161,51 @@ impl Once {
     }
 
     /// Waits like [`wait`](Once::wait), but gives up after `timeout`. Returns whether a closure has
-    /// completed.
+    /// completed. Blocks the microprocess meanwhile.
     ///
     /// # Panics
     /// If the closure panicked.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::sync::Once;
+    /// use std::time::Duration;
+    ///
+    /// let once = Once::new();
+    /// assert!(!once.wait_timeout(Duration::from_millis(5)));
+    /// once.call_once(|| {});
+    /// assert!(once.wait_timeout(Duration::from_millis(5)));
+    /// ```
     pub fn wait_timeout(&self, timeout: Duration) -> bool {
         self.wait_limited(false, deadline::after(timeout))
     }
 
     /// Waits like [`wait`](Once::wait), but gives up at `deadline`. Returns whether a closure has
-    /// completed.
+    /// completed. Blocks the microprocess meanwhile.
     ///
     /// # Panics
     /// If the closure panicked.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::sync::Once;
+    /// use kumihimo::thread;
+    /// use std::time::{Duration, Instant};
+    ///
+    /// let loaded = Once::new();
+    /// thread::scope(|s| {
+    ///     s.spawn(|| loaded.call_once(|| thread::sleep(Duration::from_millis(5))));
+    ///     assert!(loaded.wait_until(Instant::now() + Duration::from_secs(60)));
+    /// });
+    /// ```
     pub fn wait_until(&self, deadline: Instant) -> bool {
         self.wait_limited(false, Some(deadline))
     }
 
-    /// Waits like [`wait`](Once::wait), but continues to wait if a closure panics.
+    /// Waits like [`wait`](Once::wait), but continues to wait if a closure panics. Blocks the
+    /// microprocess.
     pub fn wait_force(&self) {
         self.wait_limited(true, None);
     }

@@ -18,8 +18,11 @@ use std::time::{Duration, Instant};
 /// the cell is written. They block the microprocess, or the kernel thread if the caller is not a
 /// microprocess. Not a cancellation point. Writing *happens before* every read.
 ///
+/// # Examples
+///
 /// ```
-/// use kumihimo_sync::OnceLock;
+/// use kumihimo::sync::OnceLock;
+///
 /// static PORT: OnceLock<u16> = OnceLock::new();
 /// assert_eq!(PORT.get(), None);
 /// assert_eq!(*PORT.get_or_init(|| 80), 80);
@@ -64,19 +67,48 @@ impl<T> OnceLock<T> {
         self.once.is_completed().then(|| unsafe { (*self.value.get()).assume_init_mut() })
     }
 
-    /// Returns the value, blocking until it is written.
+    /// Returns the value. Blocks the microprocess until it is written.
     pub fn wait(&self) -> &T {
         self.once.wait_force();
         // SAFETY: the wait ends when the value is written.
         unsafe { self.get_unchecked() }
     }
 
-    /// Waits like [`wait`](OnceLock::wait), but returns `None` after `timeout`.
+    /// Waits like [`wait`](OnceLock::wait), but returns `None` after `timeout`. Blocks the
+    /// microprocess meanwhile.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::sync::OnceLock;
+    /// use std::time::Duration;
+    ///
+    /// let answer = OnceLock::new();
+    /// assert_eq!(answer.wait_timeout(Duration::from_millis(5)), None);
+    /// answer.set(42).unwrap();
+    /// assert_eq!(answer.wait_timeout(Duration::from_millis(5)), Some(&42));
+    /// ```
     pub fn wait_timeout(&self, timeout: Duration) -> Option<&T> {
         self.wait_limited(deadline::after(timeout))
     }
 
-    /// Waits like [`wait`](OnceLock::wait), but returns `None` at `deadline`.
+    /// Waits like [`wait`](OnceLock::wait), but returns `None` at `deadline`. Blocks the
+    /// microprocess meanwhile.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::sync::OnceLock;
+    /// use kumihimo::thread;
+    /// use std::time::{Duration, Instant};
+    ///
+    /// let address = OnceLock::new();
+    /// thread::scope(|s| {
+    ///     s.spawn(|| address.set("10.0.0.1"));
+    ///     let found = address.wait_until(Instant::now() + Duration::from_secs(60));
+    ///     assert_eq!(found, Some(&"10.0.0.1"));
+    /// });
+    /// ```
     pub fn wait_until(&self, deadline: Instant) -> Option<&T> {
         self.wait_limited(Some(deadline))
     }
@@ -86,7 +118,7 @@ impl<T> OnceLock<T> {
         self.once.wait_limited(true, deadline).then(|| unsafe { self.get_unchecked() })
     }
 
-    /// Writes the value. Blocks while another thread initialises the cell.
+    /// Writes the value. Blocks the microprocess while another thread initialises the cell.
     ///
     /// # Errors
     /// Returns `value` if the cell was already written.
@@ -99,8 +131,8 @@ impl<T> OnceLock<T> {
         }
     }
 
-    /// Returns the value. Runs `f` to compute it if the cell is empty, or blocks while another
-    /// thread does so.
+    /// Returns the value. Runs `f` to compute it if the cell is empty, or blocks the microprocess
+    /// while another thread does so.
     ///
     /// # Panics
     /// If `f` panics, which leaves the cell empty, or if `f` accesses the value of the same cell.

@@ -25,8 +25,11 @@ use std::time::{Duration, Instant};
 ///
 /// Memory ordering: unlocking *happens before* the next locking.
 ///
+/// # Examples
+///
 /// ```
-/// use kumihimo_sync::Mutex;
+/// use kumihimo::sync::Mutex;
+///
 /// static HITS: Mutex<u32> = Mutex::new(0);
 /// *HITS.lock().unwrap() += 1;
 /// assert_eq!(*HITS.lock().unwrap(), 1);
@@ -40,6 +43,19 @@ unsafe impl<T: ?Sized + Send> Sync for Mutex<T> {}
 
 /// Guard of a locked [`Mutex`], with access to the data; unlocks on drop. The guard is not `Send`,
 /// so only the thread that locked can unlock.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::sync::Mutex;
+///
+/// let scores = Mutex::new(vec![7, 9, 8]);
+/// let mut guard = scores.lock().unwrap();
+/// guard.sort();
+/// assert_eq!(*guard, [7, 8, 9]);
+/// drop(guard);
+/// assert!(scores.try_lock().is_ok());
+/// ```
 #[must_use = "if unused the Mutex will immediately unlock"]
 pub struct MutexGuard<'a, T: ?Sized + 'a>(Exclusive<'a, RawMutex, T>);
 
@@ -70,7 +86,7 @@ impl<T> Mutex<T> {
 }
 
 impl<T: ?Sized> Mutex<T> {
-    /// Locks the mutex, blocking until it is free.
+    /// Locks the mutex. Blocks the microprocess until the mutex is free.
     ///
     /// # Errors
     /// Returns the guard inside a [`PoisonError`](crate::PoisonError) if the mutex is poisoned. The
@@ -94,7 +110,8 @@ impl<T: ?Sized> Mutex<T> {
         if self.0.raw.try_lock() { Ok(self.guard()?) } else { Err(TryLockError::WouldBlock) }
     }
 
-    /// Locks like [`lock`](Mutex::lock), but gives up after `timeout`.
+    /// Locks like [`lock`](Mutex::lock), but gives up after `timeout`. Blocks the microprocess, at
+    /// most until then.
     ///
     /// # Errors
     /// [`TryLockError::WouldBlock`] if the timeout expires; the guard inside
@@ -102,6 +119,24 @@ impl<T: ?Sized> Mutex<T> {
     ///
     /// # Panics
     /// As [`lock`](Mutex::lock).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::sync::{Mutex, TryLockError};
+    /// use kumihimo::thread;
+    /// use std::time::Duration;
+    ///
+    /// let account = Mutex::new(100);
+    /// let guard = account.lock().unwrap();
+    /// thread::scope(|s| {
+    ///     s.spawn(|| {
+    ///         let outcome = account.lock_timeout(Duration::from_millis(5));
+    ///         assert!(matches!(outcome, Err(TryLockError::WouldBlock)));
+    ///     });
+    /// });
+    /// assert_eq!(*guard, 100);
+    /// ```
     pub fn lock_timeout(&self, timeout: Duration) -> TryLockResult<MutexGuard<'_, T>> {
         match deadline::after(timeout) {
             Some(deadline) => self.lock_until(deadline),
@@ -109,7 +144,8 @@ impl<T: ?Sized> Mutex<T> {
         }
     }
 
-    /// Locks like [`lock`](Mutex::lock), but gives up at `deadline`.
+    /// Locks like [`lock`](Mutex::lock), but gives up at `deadline`. Blocks the microprocess, at
+    /// most until then.
     ///
     /// # Errors
     /// [`TryLockError::WouldBlock`] if the deadline passes; the guard inside
@@ -117,6 +153,22 @@ impl<T: ?Sized> Mutex<T> {
     ///
     /// # Panics
     /// As [`lock`](Mutex::lock).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::sync::Mutex;
+    /// use std::time::{Duration, Instant};
+    ///
+    /// let (from, to) = (Mutex::new(100), Mutex::new(0));
+    /// // Both locks must be acquired by one deadline.
+    /// let deadline = Instant::now() + Duration::from_secs(60);
+    /// let (mut source, mut target) =
+    ///     (from.lock_until(deadline).unwrap(), to.lock_until(deadline).unwrap());
+    /// *source -= 30;
+    /// *target += 30;
+    /// assert_eq!((*source, *target), (70, 30));
+    /// ```
     pub fn lock_until(&self, deadline: Instant) -> TryLockResult<MutexGuard<'_, T>> {
         if self.0.raw.lock_until(deadline) {
             Ok(self.guard()?)

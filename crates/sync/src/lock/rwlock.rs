@@ -29,8 +29,11 @@ use std::time::{Duration, Instant};
 /// Memory ordering: dropping a write guard *happens before* every later locking; dropping a read
 /// guard *happens before* the next locking for writing.
 ///
+/// # Examples
+///
 /// ```
-/// use kumihimo_sync::RwLock;
+/// use kumihimo::sync::RwLock;
+///
 /// let lock = RwLock::new(5);
 /// {
 ///     let (a, b) = (lock.read().unwrap(), lock.read().unwrap());
@@ -47,6 +50,17 @@ unsafe impl<T: ?Sized + Send> Send for RwLock<T> {}
 unsafe impl<T: ?Sized + Send + Sync> Sync for RwLock<T> {}
 
 /// Guard of an [`RwLock`] that is locked for reading; unlocks on drop.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::sync::RwLock;
+///
+/// let limits = RwLock::new((10, 20));
+/// let (one, other) = (limits.read().unwrap(), limits.read().unwrap());
+/// assert_eq!(one.0 + other.1, 30);
+/// assert!(limits.try_write().is_err());
+/// ```
 #[must_use = "if unused the RwLock will immediately unlock"]
 pub struct RwLockReadGuard<'a, T: ?Sized + 'a> {
     // Not `&T`: the compiler assumes that a reference argument stays valid until the function
@@ -58,6 +72,19 @@ pub struct RwLockReadGuard<'a, T: ?Sized + 'a> {
 }
 
 /// Guard of an [`RwLock`] that is locked for writing; unlocks on drop.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::sync::RwLock;
+///
+/// let names = RwLock::new(Vec::new());
+/// let mut guard = names.write().unwrap();
+/// guard.push("ann");
+/// assert!(names.try_read().is_err());
+/// drop(guard);
+/// assert_eq!(*names.read().unwrap(), ["ann"]);
+/// ```
 #[must_use = "if unused the RwLock will immediately unlock"]
 pub struct RwLockWriteGuard<'a, T: ?Sized + 'a>(Exclusive<'a, RawRwLock, T>);
 
@@ -93,7 +120,7 @@ impl<T> RwLock<T> {
 }
 
 impl<T: ?Sized> RwLock<T> {
-    /// Locks for reading, blocking while a writer holds the lock or waits for it.
+    /// Locks for reading. Blocks the microprocess while a writer holds the lock or waits for it.
     ///
     /// # Errors
     /// Returns the guard inside a [`PoisonError`](crate::PoisonError) if the lock is poisoned. The
@@ -117,29 +144,60 @@ impl<T: ?Sized> RwLock<T> {
         if self.0.raw.try_read() { Ok(self.reading()?) } else { Err(TryLockError::WouldBlock) }
     }
 
-    /// Locks like [`read`](RwLock::read), but gives up after `timeout`.
+    /// Locks like [`read`](RwLock::read), but gives up after `timeout`. Blocks the microprocess, at
+    /// most until then.
     ///
     /// # Errors
     /// As [`try_read`](RwLock::try_read).
     ///
     /// # Panics
     /// As [`read`](RwLock::read).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::sync::{RwLock, TryLockError};
+    /// use kumihimo::thread;
+    /// use std::time::Duration;
+    ///
+    /// let table = RwLock::new([0; 4]);
+    /// let writer = table.write().unwrap();
+    /// thread::scope(|s| {
+    ///     s.spawn(|| {
+    ///         let outcome = table.read_timeout(Duration::from_millis(5));
+    ///         assert!(matches!(outcome, Err(TryLockError::WouldBlock)));
+    ///     });
+    /// });
+    /// # drop(writer);
+    /// ```
     pub fn read_timeout(&self, timeout: Duration) -> TryLockResult<RwLockReadGuard<'_, T>> {
         self.read_limited(deadline::after(timeout))
     }
 
-    /// Locks like [`read`](RwLock::read), but gives up at `deadline`.
+    /// Locks like [`read`](RwLock::read), but gives up at `deadline`. Blocks the microprocess, at
+    /// most until then.
     ///
     /// # Errors
     /// As [`try_read`](RwLock::try_read).
     ///
     /// # Panics
     /// As [`read`](RwLock::read).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::sync::RwLock;
+    /// use std::time::{Duration, Instant};
+    ///
+    /// let table = RwLock::new([1, 2, 3]);
+    /// let reader = table.read_until(Instant::now() + Duration::from_millis(5)).unwrap();
+    /// assert_eq!(reader.iter().sum::<i32>(), 6);
+    /// ```
     pub fn read_until(&self, deadline: Instant) -> TryLockResult<RwLockReadGuard<'_, T>> {
         self.read_limited(Some(deadline))
     }
 
-    /// Locks for writing, blocking until no other thread holds the lock.
+    /// Locks for writing. Blocks the microprocess until no other thread holds the lock.
     ///
     /// # Errors
     /// Returns the guard inside a [`PoisonError`](crate::PoisonError) if the lock is poisoned. The
@@ -163,24 +221,50 @@ impl<T: ?Sized> RwLock<T> {
         if self.0.raw.try_write() { Ok(self.writing()?) } else { Err(TryLockError::WouldBlock) }
     }
 
-    /// Locks like [`write`](RwLock::write), but gives up after `timeout`.
+    /// Locks like [`write`](RwLock::write), but gives up after `timeout`. Blocks the microprocess,
+    /// at most until then.
     ///
     /// # Errors
     /// As [`try_write`](RwLock::try_write).
     ///
     /// # Panics
     /// As [`write`](RwLock::write).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::sync::{RwLock, TryLockError};
+    /// use std::time::Duration;
+    ///
+    /// let table = RwLock::new([0; 4]);
+    /// let reader = table.read().unwrap();
+    /// let outcome = table.write_timeout(Duration::from_millis(5));
+    /// assert!(matches!(outcome, Err(TryLockError::WouldBlock)));
+    /// # drop(reader);
+    /// ```
     pub fn write_timeout(&self, timeout: Duration) -> TryLockResult<RwLockWriteGuard<'_, T>> {
         self.write_limited(deadline::after(timeout))
     }
 
-    /// Locks like [`write`](RwLock::write), but gives up at `deadline`.
+    /// Locks like [`write`](RwLock::write), but gives up at `deadline`. Blocks the microprocess, at
+    /// most until then.
     ///
     /// # Errors
     /// As [`try_write`](RwLock::try_write).
     ///
     /// # Panics
     /// As [`write`](RwLock::write).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::sync::RwLock;
+    /// use std::time::{Duration, Instant};
+    ///
+    /// let table = RwLock::new([0; 4]);
+    /// table.write_until(Instant::now() + Duration::from_millis(5)).unwrap()[2] = 7;
+    /// assert_eq!(*table.read().unwrap(), [0, 0, 7, 0]);
+    /// ```
     pub fn write_until(&self, deadline: Instant) -> TryLockResult<RwLockWriteGuard<'_, T>> {
         self.write_limited(Some(deadline))
     }

@@ -14,6 +14,22 @@ use kumihimo_runtime::spinning::{Holding, Pause, hold};
 /// For longer sections use [`Mutex`](crate::Mutex). The lock is not fair and has no poisoning: a
 /// panic of the holder releases it. On kernel threads that are not microprocesses, `lock` spins and
 /// yields to the kernel.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::sync::SpinLock;
+///
+/// static LAST: SpinLock<u64> = SpinLock::new(0);
+///
+/// fn ticket() -> u64 {
+///     let mut last = LAST.lock();
+///     *last += 1;
+///     *last
+/// }
+///
+/// assert_eq!((ticket(), ticket()), (1, 2));
+/// ```
 #[derive(Default)]
 pub struct SpinLock<T: ?Sized> {
     locked: AtomicBool,
@@ -28,19 +44,55 @@ unsafe impl<T: ?Sized + Send> Send for SpinLock<T> {}
 
 impl<T> SpinLock<T> {
     /// Creates an unlocked spin lock.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::sync::SpinLock;
+    ///
+    /// static FREE: SpinLock<[bool; 4]> = SpinLock::new([true; 4]);
+    /// assert!(FREE.lock().iter().all(|free| *free));
+    /// ```
     pub const fn new(value: T) -> SpinLock<T> {
         SpinLock { locked: AtomicBool::new(false), value: UnsafeCell::new(value) }
     }
 
     /// Consumes the lock and returns its value.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::sync::SpinLock;
+    ///
+    /// let hits = SpinLock::new(0);
+    /// *hits.lock() += 1;
+    /// assert_eq!(hits.into_inner(), 1);
+    /// ```
     pub fn into_inner(self) -> T {
         self.value.into_inner()
     }
 }
 
 impl<T: ?Sized> SpinLock<T> {
-    /// Acquires the lock, spinning while the holder runs. Not a cancellation point. Deadlocks if
-    /// the caller holds the lock.
+    /// Acquires the lock. Spins on the kernel thread while the holder runs, and blocks the
+    /// microprocess while the holder does not run. Not a cancellation point. Deadlocks if the
+    /// caller holds the lock.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::sync::SpinLock;
+    /// use kumihimo::thread;
+    ///
+    /// let sum = SpinLock::new(0);
+    /// thread::scope(|s| {
+    ///     for n in 1..=10 {
+    ///         let sum = &sum;
+    ///         s.spawn(move || *sum.lock() += n);
+    ///     }
+    /// });
+    /// assert_eq!(*sum.lock(), 55);
+    /// ```
     #[inline]
     pub fn lock(&self) -> SpinLockGuard<'_, T> {
         if self.locked.swap(true, Acquire) {
@@ -50,6 +102,18 @@ impl<T: ?Sized> SpinLock<T> {
     }
 
     /// Acquires the lock if it is free. Never waits.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::sync::SpinLock;
+    ///
+    /// let queue = SpinLock::new(vec![1]);
+    /// let guard = queue.lock();
+    /// assert!(queue.try_lock().is_none());
+    /// drop(guard);
+    /// assert!(queue.try_lock().is_some());
+    /// ```
     #[inline]
     pub fn try_lock(&self) -> Option<SpinLockGuard<'_, T>> {
         (!self.locked.swap(true, Acquire))
@@ -70,6 +134,16 @@ impl<T: ?Sized> SpinLock<T> {
     }
 
     /// Returns the value without locking: the exclusive borrow rules out other holders.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use kumihimo::sync::SpinLock;
+    ///
+    /// let mut counter = SpinLock::new(1);
+    /// *counter.get_mut() += 1;
+    /// assert_eq!(*counter.lock(), 2);
+    /// ```
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
@@ -87,6 +161,19 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for SpinLock<T> {
 }
 
 /// Guard of a held [`SpinLock`]; releases the lock on drop.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::sync::SpinLock;
+///
+/// let pair = SpinLock::new((1, 2));
+/// {
+///     let mut guard = pair.lock();
+///     guard.0 += guard.1;
+/// } // released here
+/// assert_eq!(*pair.lock(), (3, 2));
+/// ```
 #[must_use = "the lock is released when this is dropped"]
 pub struct SpinLockGuard<'a, T: ?Sized> {
     /// Cleared before the lock is released: after the release the registration belongs to the next

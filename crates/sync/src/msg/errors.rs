@@ -3,6 +3,21 @@
 use std::fmt;
 
 /// Why `send_recv` returned without a reply.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::sync::msg::{self, SendRecvError};
+/// use kumihimo::thread;
+///
+/// let (address, mailbox) = msg::mailbox::<u8, ()>();
+/// thread::scope(|s| {
+///     s.spawn(|| drop(mailbox.receive().unwrap()));
+///     assert_eq!(address.send_recv(1), Err(SendRecvError::Unanswered));
+/// });
+/// drop(mailbox);
+/// assert_eq!(address.send_recv(2), Err(SendRecvError::Closed(2)));
+/// ```
 #[derive(PartialEq, Eq, Clone, Copy)]
 pub enum SendRecvError<Q> {
     /// The mailbox is gone. Holds the request.
@@ -15,6 +30,18 @@ pub enum SendRecvError<Q> {
 
 /// Why [`Mailbox::try_receive`](super::Mailbox::try_receive) and the receives with a time limit
 /// returned without a request.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::sync::msg::{self, ReceiveError};
+///
+/// let (_address, mailbox) = msg::mailbox::<u8, ()>();
+/// match mailbox.try_receive() {
+///     Err(ReceiveError::Empty) => {}
+///     other => panic!("nothing was sent, but: {other:?}"),
+/// }
+/// ```
 #[derive(PartialEq, Eq, Clone, Copy, Debug)]
 pub enum ReceiveError {
     /// There was no request, at once or within the time limit.

@@ -17,6 +17,19 @@ pub(super) const CLOSED: u32 = 2;
 pub(super) const UNANSWERED: u32 = 3;
 
 /// Request that a server has received.
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::sync::msg::{self, Request};
+/// use kumihimo::thread;
+///
+/// let (address, mailbox) = msg::mailbox::<(u32, u32), u32>();
+/// let client = thread::spawn(move || address.send_recv((6, 7)).unwrap());
+/// let Request { message: (a, b), from } = mailbox.receive().unwrap();
+/// from.reply(a * b).unwrap();
+/// assert_eq!(client.join().unwrap(), 42);
+/// ```
 #[derive(Debug)]
 pub struct Request<'a, Q, R> {
     /// The client's message.
@@ -27,6 +40,25 @@ pub struct Request<'a, Q, R> {
 
 /// Client that waits for a reply. Dropping it without a reply ends the client's wait with
 /// [`SendRecvError::Unanswered`](super::errors::SendRecvError::Unanswered).
+///
+/// # Examples
+///
+/// ```
+/// use kumihimo::sync::msg;
+/// use kumihimo::thread;
+///
+/// // A server can receive several requests before it replies, and in any order.
+/// let (address, mailbox) = msg::mailbox::<(), u32>();
+/// let call = || {
+///     let address = address.clone();
+///     thread::spawn(move || address.send_recv(()).unwrap())
+/// };
+/// let clients = [call(), call()];
+/// let (one, two) = (mailbox.receive().unwrap().from, mailbox.receive().unwrap().from);
+/// two.reply(2).unwrap();
+/// one.reply(1).unwrap();
+/// assert_eq!(clients.map(|client| client.join().unwrap()).iter().sum::<u32>(), 3);
+/// ```
 #[must_use = "the client waits for a reply"]
 pub struct Caller<'a, Q, R> {
     pub(super) core: &'a MailboxCore<Q, R>,
